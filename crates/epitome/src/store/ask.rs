@@ -12,8 +12,9 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use epitome_core::message::Timestamp;
 
+use super::changes::{Changes, Standing};
 use super::decode::Found;
-use super::rows::SessionKey;
+use super::rows::{SessionId, SessionKey};
 use super::sql::Sql;
 use super::trouble::{Outcome, nonsense};
 
@@ -135,6 +136,26 @@ pub(super) trait Ask: Send {
     /// Numbers a workspace's next event; none where that is done later.
     fn number_event(&mut self, _workspace: &Arc<str>) -> Outcome<Option<i64>> {
         Ok(None)
+    }
+
+    /// Where a session stands, without its log and summaries, where that is remembered.
+    fn remembered(&mut self, _key: &SessionKey) -> Option<Standing> {
+        None
+    }
+
+    /// Whether somebody is known to belong to a session.
+    fn is_member(&self, _session: SessionId, _name: &Arc<str>) -> bool {
+        false
+    }
+
+    /// It was decided on a session that stood so: it was written to, if it has a number here, and these are the changes.
+    fn decided(
+        &mut self,
+        _key: &SessionKey,
+        _standing: Standing,
+        _changes: Option<Changes>,
+        _written: Option<SessionId>,
+    ) {
     }
 
     /// Forgets what is remembered of a session, because something else than [`super::Store::change`] writes to it.

@@ -17,7 +17,7 @@ use super::check::Fault;
 use super::copy::{self, CopiedSession};
 use super::decode::{self, Found};
 use super::directory::{AuthorRow, DecideRow, Deleted, Listed, Listing, MemberRow, WorkspaceRow};
-use super::error::StoreError;
+use super::error::{Result, StoreError};
 use super::inlines::{InlineRow, ListHash, Passed};
 use super::keyring::{KeyRow, PickKeys};
 use super::lists::List;
@@ -39,7 +39,7 @@ pub(super) async fn run<A: Send + Sync + 'static, T: Send + 'static>(
     way: Way,
     args: A,
     op: Op<A, T>,
-) -> Result<T, StoreError> {
+) -> Result<T> {
     let (args, done) = (Arc::new(args), Arc::new(Mutex::new(None)));
     let kept = Arc::clone(&done);
     let task = Task::new(move |ask| {
@@ -61,17 +61,17 @@ pub(super) async fn run<A: Send + Sync + 'static, T: Send + 'static>(
 pub trait Store: Send + Sync + 'static {
     /// Has something done with the database in that way. It may be done several times; what it does last counts.
     #[doc(hidden)]
-    async fn run(&self, way: Way, task: Task) -> Result<(), StoreError>;
+    async fn run(&self, way: Way, task: Task) -> Result<()>;
 
     /// Numbers the events of a workspace that have no number yet.
     #[doc(hidden)]
-    async fn number_all(&self, _workspace: &str) -> Result<(), StoreError> {
+    async fn number_all(&self, _workspace: &str) -> Result<()> {
         Ok(())
     }
 
     /// Where the search for whose turn it is goes on.
     #[doc(hidden)]
-    fn walked(&self) -> &lease::Place;
+    fn walked(&self) -> Arc<lease::Place>;
 
     /// A session was deleted.
     #[doc(hidden)]
@@ -85,21 +85,22 @@ pub trait Store: Send + Sync + 'static {
     /// all of that as if nobody else were there, and durable when it returns. Gives the number of the session that
     /// was written to (0 where only what models cost was written down, and there is none); `None` when `decide`
     /// wanted nothing written.
-    async fn change(
-        &self,
-        key: &SessionKey,
-        load: Load,
-        decide: Decide,
-    ) -> Result<Option<SessionId>, StoreError>;
+    async fn change(&self, key: &SessionKey, load: Load, decide: Decide) -> Result<Option<SessionId>> {
+        let args = (key.clone(), load, decide);
+        run(self, Way::Notes, args, |(key, load, decide), ask| {
+            Box::pin(change::change(ask, key, load, decide))
+        })
+        .await
+    }
 
     /// Where a session stands.
-    async fn standing(&self, key: &SessionKey, load: Load) -> Result<Standing, StoreError> {
+    async fn standing(&self, key: &SessionKey, load: Load) -> Result<Standing> {
         let args = (key.clone(), load);
         run(self, Way::Reads, args, |(key, load), ask| Box::pin(change::standing(ask, key, load, ""))).await
     }
 
     /// Whether anything changed that a context is made from: one row is read. `None` where there is no such session.
-    async fn stamp(&self, key: &SessionKey) -> Result<Option<Stamp>, StoreError> {
+    async fn stamp(&self, key: &SessionKey) -> Result<Option<Stamp>> {
         run(self, Way::ReadsHere, key.clone(), |key, ask| {
             Box::pin(ask::first_at_last(ask, statements::stamp(key), decode::stamp))
         })
@@ -108,7 +109,7 @@ pub trait Store: Send + Sync + 'static {
 
     /// What a context is made from: one consistent state. `None` where there is no such session, or `look`
     /// wants nothing.
-    async fn window(&self, key: &SessionKey, view: View, look: Look) -> Result<Option<Window>, StoreError> {
+    async fn window(&self, key: &SessionKey, view: View, look: Look) -> Result<Option<Window>> {
         let way = if view.at_hand { Way::ReadsHere } else { Way::Reads };
         run(self, way, (key.clone(), view, look), |(key, view, look), ask| {
             Box::pin(
@@ -120,13 +121,7 @@ pub trait Store: Send + Sync + 'static {
 
     /// The shapes of the scope's messages after this one, at most so many; of a session that is being copied,
     /// those that were, their end unknown.
-    async fn ahead(
-        &self,
-        session: SessionId,
-        scope: &Scope,
-        after: Seq,
-        limit: usize,
-    ) -> Result<Ahead, StoreError> {
+    async fn ahead(&self, session: SessionId, scope: &Scope, after: Seq, limit: usize) -> Result<Ahead> {
         let args = (session, scope.clone(), after, limit);
         run(self, Way::Reads, args, |(session, scope, after, limit), ask| {
             Box::pin(read::ahead(ask, *session, scope, *after, *limit))
@@ -135,7 +130,7 @@ pub trait Store: Send + Sync + 'static {
     }
 
     /// Messages with their words. Those that do not exist are left out.
-    async fn messages(&self, session: SessionId, pick: Pick) -> Result<Portion<Message>, StoreError> {
+    async fn messages(&self, session: SessionId, pick: Pick) -> Result<Portion<Message>> {
         run(self, Way::Reads, (session, pick), |(session, pick), ask| {
             Box::pin(read::messages(ask, *session, pick))
         })
@@ -143,11 +138,7 @@ pub trait Store: Send + Sync + 'static {
     }
 
     /// Summaries.
-    async fn summaries(
-        &self,
-        session: SessionId,
-        pick: PickSummaries,
-    ) -> Result<Vec<SummaryRow>, StoreError> {
+    async fn summaries(&self, session: SessionId, pick: PickSummaries) -> Result<Vec<SummaryRow>> {
         run(self, Way::Reads, (session, pick), |(session, pick), ask| {
             Box::pin(read::summaries(ask, *session, pick))
         })
@@ -157,12 +148,7 @@ pub trait Store: Send + Sync + 'static {
     /// The text of a summary that was written to the very same question, by the hash of that
     /// ([`super::Facts::asked`]), in any session of the workspace, the newest. None is given that was undone in this
     /// session: whoever took it back wants another.
-    async fn recall(
-        &self,
-        workspace: &str,
-        session: SessionId,
-        asked: &str,
-    ) -> Result<Option<String>, StoreError> {
+    async fn recall(&self, workspace: &str, session: SessionId, asked: &str) -> Result<Option<String>> {
         let args = (workspace.to_owned(), session, asked.to_owned());
         run(self, Way::Reads, args, |(workspace, session, asked), ask| {
             let sql = statements::recall(workspace, *session, asked);
@@ -172,7 +158,7 @@ pub trait Store: Send + Sync + 'static {
     }
 
     /// Messages by their words, newest session and newest message first.
-    async fn search(&self, search: Search) -> Result<Portion<Hit>, StoreError> {
+    async fn search(&self, search: Search) -> Result<Portion<Hit>> {
         run(self, Way::Looks, search, |search, ask| Box::pin(find::search(ask, search))).await
     }
 
@@ -185,7 +171,7 @@ pub trait Store: Send + Sync + 'static {
         after: u64,
         session: Option<&str>,
         limit: usize,
-    ) -> Result<Events, StoreError> {
+    ) -> Result<Events> {
         self.number_all(workspace).await?;
         let args = (workspace.to_owned(), after, session.map(str::to_owned), limit);
         run(self, Way::Reads, args, |(workspace, after, session, limit), ask| {
@@ -195,7 +181,7 @@ pub trait Store: Send + Sync + 'static {
     }
 
     /// How often messages became a summary, by session, among the events that are kept. At most 10,000 or so are looked at.
-    async fn condensed(&self, workspace: &str) -> Result<Vec<(Arc<str>, u64)>, StoreError> {
+    async fn condensed(&self, workspace: &str) -> Result<Vec<(Arc<str>, u64)>> {
         run(self, Way::Reads, workspace.to_owned(), |workspace, ask| {
             Box::pin(events::condensed(ask, workspace))
         })
@@ -204,7 +190,7 @@ pub trait Store: Send + Sync + 'static {
 
     /// Copies messages `1..=through` into a session that nobody sees yet, in pieces, so that no other
     /// writer waits long. Leftovers of a copy that was not finished are removed in time.
-    async fn copy(&self, from: SessionId, through: Seq) -> Result<SessionId, StoreError> {
+    async fn copy(&self, from: SessionId, through: Seq) -> Result<SessionId> {
         let gone = || StoreError::Failed { reason: "the session was deleted while it was copied".to_owned() };
         let copied = run(self, Way::Writes, from, |from, ask| Box::pin(copy::begin(ask, *from)))
             .await?
@@ -234,7 +220,7 @@ pub trait Store: Send + Sync + 'static {
     }
 
     /// Shows a copied session under this name. Returns false when the name is taken.
-    async fn reveal(&self, key: &SessionKey, mut copied: CopiedSession) -> Result<bool, StoreError> {
+    async fn reveal(&self, key: &SessionKey, mut copied: CopiedSession) -> Result<bool> {
         copied.renumber();
         let id = copied.id;
         let args = (key.clone(), copied);
@@ -246,7 +232,7 @@ pub trait Store: Send + Sync + 'static {
 
     /// Deletes a session with all that was made from it and told of it; usage stays. Nobody sees it any more when this
     /// returns. False when there is none.
-    async fn delete(&self, key: &SessionKey) -> Result<bool, StoreError> {
+    async fn delete(&self, key: &SessionKey) -> Result<bool> {
         // What is told of it counts, though nobody will hear of it.
         self.number_all(&key.workspace).await?;
         let deleted =
@@ -261,8 +247,14 @@ pub trait Store: Send + Sync + 'static {
     ///
     /// It is asked often, mostly for nothing, and looks at no more than so many slots, however many are ready. One that is
     /// being written to at that moment may be passed over.
-    async fn lease(&self, want: Want) -> Result<Option<Lease>, StoreError> {
-        lease::lease(self, want).await
+    async fn lease(&self, want: Want) -> Result<Option<Lease>> {
+        let now = run(self, Way::ReadsHere, (), |(), ask| Box::pin(lease::anything_ready(ask))).await?;
+        let Some(now) = now else { return Ok(None) };
+        let args = (want, now, self.walked());
+        run(self, Way::Notes, args, |(want, now, walked), ask| {
+            Box::pin(lease::lease(ask, want, *now, walked))
+        })
+        .await
     }
 
     /// Returns when another node said that something may be ready. Only a hint, which may come late, for nothing, or
@@ -275,11 +267,7 @@ pub trait Store: Send + Sync + 'static {
     /// The workspace's slots that have something to do now, or once they may: how many, and at most so many of
     /// them, those waiting longest first. Without a workspace those of all, which is for whoever runs the engine. It
     /// is asked often: what it costs depends on how many have something to do, and not on how many sessions there are.
-    async fn queue(
-        &self,
-        workspace: Option<&str>,
-        limit: usize,
-    ) -> Result<(QueueCounts, Vec<QueueRow>), StoreError> {
+    async fn queue(&self, workspace: Option<&str>, limit: usize) -> Result<(QueueCounts, Vec<QueueRow>)> {
         let args = (workspace.map(str::to_owned), limit);
         run(self, Way::Reads, args, |(workspace, limit), ask| {
             Box::pin(queue::queue(ask, workspace.as_deref(), *limit))
@@ -288,7 +276,7 @@ pub trait Store: Send + Sync + 'static {
     }
 
     /// Keeps a new key. `created` is set to the moment, by the store's clock, and the key given back.
-    async fn add_key(&self, row: KeyRow) -> Result<Key, StoreError> {
+    async fn add_key(&self, row: KeyRow) -> Result<Key> {
         run(self, Way::Notes, row, |row, ask| {
             Box::pin(async move {
                 let key = Key { created: ask.now().await?, ..row.key.clone() };
@@ -301,7 +289,7 @@ pub trait Store: Send + Sync + 'static {
 
     /// Keys, revoked and expired ones too, and the moment by the store's clock. As they stand now: nothing of them is
     /// remembered between two calls.
-    async fn keys(&self, pick: PickKeys) -> Result<(Vec<KeyRow>, Timestamp), StoreError> {
+    async fn keys(&self, pick: PickKeys) -> Result<(Vec<KeyRow>, Timestamp)> {
         run(self, Way::Reads, pick, |pick, ask| {
             Box::pin(async move {
                 let mut found = Vec::new();
@@ -314,7 +302,7 @@ pub trait Store: Send + Sync + 'static {
 
     /// Revokes a key, of that workspace where one is named. One that was revoked before stays as it is. False when there
     /// is no such key.
-    async fn revoke_key(&self, id: &str, workspace: Option<&str>) -> Result<bool, StoreError> {
+    async fn revoke_key(&self, id: &str, workspace: Option<&str>) -> Result<bool> {
         let args = (id.to_owned(), workspace.map(str::to_owned));
         run(self, Way::Notes, args, |(id, workspace), ask| {
             Box::pin(async move {
@@ -331,13 +319,13 @@ pub trait Store: Send + Sync + 'static {
 
     /// What was last done to this list, given by the hashes of its beginnings: of the first message, of the first two, and
     /// so on.
-    async fn inline(&self, workspace: &str, chain: Vec<ListHash>) -> Result<Option<InlineRow>, StoreError> {
+    async fn inline(&self, workspace: &str, chain: Vec<ListHash>) -> Result<Option<InlineRow>> {
         let args = (workspace.to_owned(), chain);
         run(self, Way::Reads, args, |(workspace, chain), ask| Box::pin(inline(workspace, chain, ask))).await
     }
 
     /// Keeps what was done to a list, in place of what was kept for the very same. The newest 1,000 of a workspace are kept.
-    async fn keep_inline(&self, workspace: &str, row: InlineRow) -> Result<(), StoreError> {
+    async fn keep_inline(&self, workspace: &str, row: InlineRow) -> Result<()> {
         run(self, Way::Notes, (workspace.to_owned(), row), |(workspace, row), ask| {
             Box::pin(async move {
                 let [keep, trim] = statements::keep_inline(workspace, row, ask.now().await?);
@@ -348,7 +336,7 @@ pub trait Store: Send + Sync + 'static {
     }
 
     /// Adds to what passed through in this hour. Of more than 100 models in an hour the others are told as `other`.
-    async fn add_passed(&self, workspace: &str, more: Vec<Passed>) -> Result<(), StoreError> {
+    async fn add_passed(&self, workspace: &str, more: Vec<Passed>) -> Result<()> {
         run(self, Way::Notes, (workspace.to_owned(), more), |(workspace, more), ask| {
             Box::pin(async move {
                 let (now, mut batch) = (ask.now().await?, Batch::new());
@@ -360,7 +348,7 @@ pub trait Store: Send + Sync + 'static {
     }
 
     /// What passed through since the hour of that moment, added up by model.
-    async fn passed(&self, workspace: &str, since: Timestamp) -> Result<Vec<Passed>, StoreError> {
+    async fn passed(&self, workspace: &str, since: Timestamp) -> Result<Vec<Passed>> {
         run(self, Way::Reads, (workspace.to_owned(), since), |(workspace, since), ask| {
             Box::pin(ask::all_at_last(ask, statements::passed(workspace, *since), decode::passed))
         })
@@ -368,7 +356,7 @@ pub trait Store: Send + Sync + 'static {
     }
 
     /// Records calls of models.
-    async fn record(&self, usage: Vec<UsageRow>) -> Result<(), StoreError> {
+    async fn record(&self, usage: Vec<UsageRow>) -> Result<()> {
         run(self, Way::Notes, usage, |usage, ask| {
             Box::pin(async move {
                 let (now, mut batch) = (ask.now().await?, Batch::new());
@@ -380,7 +368,7 @@ pub trait Store: Send + Sync + 'static {
     }
 
     /// Calls of models, added up.
-    async fn usage(&self, query: UsageQuery) -> Result<Vec<UsageSum>, StoreError> {
+    async fn usage(&self, query: UsageQuery) -> Result<Vec<UsageSum>> {
         run(self, Way::Reads, query, |query, ask| {
             Box::pin(ask::all_at_last(ask, statements::usage(query), decode::usage_sum))
         })
@@ -388,7 +376,7 @@ pub trait Store: Send + Sync + 'static {
     }
 
     /// The workspaces that anything was ever written to.
-    async fn workspaces(&self, listing: Listing<WorkspaceRow>) -> Result<Listed<WorkspaceRow>, StoreError> {
+    async fn workspaces(&self, listing: Listing<WorkspaceRow>) -> Result<Listed<WorkspaceRow>> {
         run(self, Way::Reads, listing, |listing, ask| {
             Box::pin(page(ask, List::workspaces(), listing, decode::workspace))
         })
@@ -401,7 +389,7 @@ pub trait Store: Send + Sync + 'static {
         workspace: &str,
         member: Option<&str>,
         listing: Listing<(Arc<str>, SessionRow)>,
-    ) -> Result<Listed<(Arc<str>, SessionRow)>, StoreError> {
+    ) -> Result<Listed<(Arc<str>, SessionRow)>> {
         let args = (workspace.to_owned(), member.map(str::to_owned), listing);
         run(self, Way::Reads, args, |(workspace, member, listing), ask| {
             let list = List::sessions(workspace, member.as_deref());
@@ -411,11 +399,7 @@ pub trait Store: Send + Sync + 'static {
     }
 
     /// A workspace's authors. They are not listed by name.
-    async fn authors(
-        &self,
-        workspace: &str,
-        listing: Listing<AuthorRow>,
-    ) -> Result<Listed<AuthorRow>, StoreError> {
+    async fn authors(&self, workspace: &str, listing: Listing<AuthorRow>) -> Result<Listed<AuthorRow>> {
         run(self, Way::Reads, (workspace.to_owned(), listing), |(workspace, listing), ask| {
             Box::pin(page(ask, List::authors(workspace), listing, decode::author))
         })
@@ -423,11 +407,7 @@ pub trait Store: Send + Sync + 'static {
     }
 
     /// A session's members, in the order in which their authors came to be. They are not listed by name.
-    async fn members(
-        &self,
-        session: SessionId,
-        listing: Listing<MemberRow>,
-    ) -> Result<Listed<MemberRow>, StoreError> {
+    async fn members(&self, session: SessionId, listing: Listing<MemberRow>) -> Result<Listed<MemberRow>> {
         run(self, Way::Reads, (session, listing), |(session, listing), ask| {
             Box::pin(page(ask, List::members(*session), listing, decode::member))
         })
@@ -436,11 +416,7 @@ pub trait Store: Send + Sync + 'static {
 
     /// Changes what is kept of a workspace, which comes to be where there is none: `created` is the store's to say. As if
     /// nobody else were there.
-    async fn change_workspace(
-        &self,
-        workspace: &str,
-        decide: DecideRow<WorkspaceRow>,
-    ) -> Result<(), StoreError> {
+    async fn change_workspace(&self, workspace: &str, decide: DecideRow<WorkspaceRow>) -> Result<()> {
         run(self, Way::Writes, (workspace.to_owned(), decide), |(workspace, decide), ask| {
             Box::pin(people::change_workspace(ask, workspace, decide))
         })
@@ -449,12 +425,7 @@ pub trait Store: Send + Sync + 'static {
 
     /// Changes what is kept of an author, who comes to be where there is none, and the workspace with them: `created` is
     /// the store's to say. As if nobody else were there.
-    async fn change_author(
-        &self,
-        workspace: &str,
-        name: &str,
-        decide: DecideRow<AuthorRow>,
-    ) -> Result<(), StoreError> {
+    async fn change_author(&self, workspace: &str, name: &str, decide: DecideRow<AuthorRow>) -> Result<()> {
         let args = (workspace.to_owned(), name.to_owned(), decide);
         run(self, Way::Writes, args, |(workspace, name, decide), ask| {
             Box::pin(people::change_author(ask, workspace, name, decide))
@@ -463,7 +434,7 @@ pub trait Store: Send + Sync + 'static {
     }
 
     /// Deletes a workspace that has no sessions, with its settings, notes and authors. What it spent stays known.
-    async fn delete_workspace(&self, workspace: &str) -> Result<Deleted, StoreError> {
+    async fn delete_workspace(&self, workspace: &str) -> Result<Deleted> {
         run(self, Way::Writes, workspace.to_owned(), |workspace, ask| {
             Box::pin(people::delete_workspace(ask, workspace))
         })
@@ -471,7 +442,7 @@ pub trait Store: Send + Sync + 'static {
     }
 
     /// The store's secret: made with it, never changed, the same for everybody who opens it.
-    async fn secret(&self) -> Result<[u8; 32], StoreError> {
+    async fn secret(&self) -> Result<[u8; 32]> {
         run(self, Way::Reads, (), |(), ask| {
             Box::pin(async move {
                 let sql = Sql::new("SELECT secret FROM epitome.secrets", []);
@@ -484,12 +455,12 @@ pub trait Store: Send + Sync + 'static {
     }
 
     /// Looks everything through.
-    async fn verify(&self) -> Result<Vec<Fault>, StoreError> {
+    async fn verify(&self) -> Result<Vec<Fault>> {
         run(self, Way::ReadsAll, (), |(), ask| Box::pin(verify::verify(ask))).await
     }
 
     /// Copies the whole store into a new file, while it goes on being used.
-    async fn backup(&self, to: &Path) -> Result<(), StoreError>;
+    async fn backup(&self, to: &Path) -> Result<()>;
 
     /// Finishes what is under way and lets go of the file.
     async fn close(&self);

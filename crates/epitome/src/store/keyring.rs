@@ -1,6 +1,5 @@
 //! Where keys are kept.
 
-
 use crate::key::Key;
 
 /// A blake3 hash of a key's secret.

@@ -12,11 +12,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use epitome_core::message::Timestamp;
 
-use super::ask::{self, Ask, Batch, Way};
+use super::ask::{self, Ask, Batch};
 use super::columns::{scope_of, scope_text};
-use super::contract::{Store, run};
 use super::decode::{self, Found, SLOT};
-use super::error::StoreError;
 use super::given::Given;
 use super::rows::{SessionId, SessionKey};
 use super::slots::{Lease, Want};
@@ -44,29 +42,32 @@ const FIRST_OF_WORKSPACE: &str = "s.workspace >= $5 AND (s.workspace, s.ready_at
 /// How long somebody who writes to a session is waited for. Nobody is in SQLite, where one writes at a time.
 const WAIT_A_LITTLE: &str = "SET LOCAL lock_timeout = '200ms'";
 
-/// [`Store::lease`].
-pub(super) async fn lease(store: &(impl Store + ?Sized), want: Want) -> Result<Option<Lease>, StoreError> {
-    // Workers ask often, and most often in vain: that must not cost a transaction.
-    let now = run(store, Way::ReadsHere, (), |(), ask| Box::pin(anything_ready(ask))).await?;
-    let full = want.session.as_ref().is_some_and(|key| want.full.contains(&key.workspace));
-    let Some(now) = now.filter(|_| !full) else { return Ok(None) };
-    let want = Arc::new(want);
+/// [`Store::lease`](super::Store::lease), where something is ready.
+pub(super) async fn lease(
+    ask: &mut dyn Ask,
+    want: &Want,
+    now: Timestamp,
+    walked: &Place,
+) -> Outcome<Option<Lease>> {
+    if want.session.as_ref().is_some_and(|key| want.full.contains(&key.workspace)) {
+        return Ok(None);
+    }
     if want.session.is_some() || want.after.is_none() && want.full.is_empty() {
-        let of = want.session.clone().map_or(Of::Anybody, Of::Session);
-        return match take_one(store, &want, now, of.clone()).await? {
+        let of = want.session.as_ref().map_or(Of::Anybody, Of::Session);
+        return match take_one(ask, want, now, of).await? {
             Some(lease) => Ok(Some(lease)),
-            None => Ok(take_the_passed_over(store, &want, now, of).await?.lease()),
+            None => Ok(take_the_passed_over(ask, want, now, of).await?.lease()),
         };
     }
-    let turns = whose_turn(store, &want, now).await?;
+    let turns = whose_turn(ask, want, now, walked).await?;
     for workspace in &turns {
-        if let Some(lease) = take_one(store, &want, now, Of::Workspace(Arc::clone(workspace))).await? {
-            store.walked().took(workspace);
+        if let Some(lease) = take_one(ask, want, now, Of::Workspace(workspace)).await? {
+            walked.took(workspace);
             return Ok(Some(lease));
         }
     }
     for workspace in &turns {
-        match take_the_passed_over(store, &want, now, Of::Workspace(Arc::clone(workspace))).await? {
+        match take_the_passed_over(ask, want, now, Of::Workspace(workspace)).await? {
             PassedOver::Nothing => {}
             other => return Ok(other.lease()),
         }
@@ -74,8 +75,8 @@ pub(super) async fn lease(store: &(impl Store + ?Sized), want: Want) -> Result<O
     Ok(None)
 }
 
-/// The moment, where anything is ready by then.
-async fn anything_ready(ask: &mut dyn Ask) -> Outcome<Option<Timestamp>> {
+/// The moment, where anything is ready by then. Workers ask often, and most often in vain: that must not cost a transaction.
+pub(super) async fn anything_ready(ask: &mut dyn Ask) -> Outcome<Option<Timestamp>> {
     let sql = Sql::new("SELECT min(ready_at) FROM epitome.slots WHERE ready_at IS NOT NULL", []);
     let mut first = None;
     ask.finish(Batch::new().first(sql, &mut first, |row| row.maybe_int(0)).timed()).await?;
@@ -85,13 +86,12 @@ async fn anything_ready(ask: &mut dyn Ask) -> Outcome<Option<Timestamp>> {
 
 /// The workspaces whose turn it is, in order.
 async fn whose_turn(
-    store: &(impl Store + ?Sized),
-    want: &Arc<Want>,
+    ask: &mut dyn Ask,
+    want: &Want,
     now: Timestamp,
-) -> Result<Vec<Arc<str>>, StoreError> {
-    let args = (Arc::clone(want), now);
-    let (mut near, more) =
-        run(store, Way::Looks, args, |(want, now), ask| Box::pin(near(ask, want, *now))).await?;
+    walked: &Place,
+) -> Outcome<Vec<Arc<str>>> {
+    let (mut near, more) = near(ask, want, now).await?;
     if !more {
         if let Some(after) = &want.after {
             near.sort_by(|one, two| (one <= after, one).cmp(&(two <= after, two)));
@@ -102,12 +102,7 @@ async fn whose_turn(
     if want.after.is_none() && !near.is_empty() {
         return Ok(near);
     }
-    let from = store.walked().place().or_else(|| want.after.clone()).unwrap_or_else(|| "".into());
-    let args = (Arc::clone(want), now, from);
-    let (mut turns, place) =
-        run(store, Way::Looks, args, |(want, now, from), ask| Box::pin(in_turn(ask, want, *now, from)))
-            .await?;
-    store.walked().keep(place.map(|place| (place, turns.clone())));
+    let mut turns = in_turn(ask, want, now, walked).await?;
     near.retain(|workspace| !turns.contains(workspace));
     turns.append(&mut near);
     Ok(turns)
@@ -128,28 +123,25 @@ async fn near(ask: &mut dyn Ask, want: &Want, now: Timestamp) -> Outcome<(Vec<Ar
         }
         Ok(true)
     };
-    ask.finish(Batch::new().each(Sql::new(sql, [now.into(), NEAR.into()]), each)).await?;
+    ask.ask(Batch::new().each(Sql::new(sql, [now.into(), NEAR.into()]), each)).await?;
     Ok((near, seen >= NEAR))
 }
 
-/// Goes from one workspace to the next by their names, from this one round to it again, and tells where that ended before it
-/// was round.
-async fn in_turn(
-    ask: &mut dyn Ask,
-    want: &Want,
-    now: Timestamp,
-    after: &str,
-) -> Outcome<(Vec<Arc<str>>, Option<Arc<str>>)> {
+/// Goes from one workspace to the next by their names, from where the last walk ended or the one served last, round to it
+/// again.
+async fn in_turn(ask: &mut dyn Ask, want: &Want, now: Timestamp, walked: &Place) -> Outcome<Vec<Arc<str>>> {
+    let after = walked.place().or_else(|| want.after.clone()).unwrap_or_else(|| "".into());
     let mut turns = Vec::new();
-    let mut last = walk(ask, want, now, (after, None, STEPS), &mut turns).await?;
+    let mut last = walk(ask, want, now, (&after, None, STEPS), &mut turns).await?;
     if let Walked::Around(steps) = last {
         let left = STEPS.saturating_sub(steps);
-        last = walk(ask, want, now, ("", Some(after), left), &mut turns).await?;
+        last = walk(ask, want, now, ("", Some(&after), left), &mut turns).await?;
     }
-    Ok(match last {
-        Walked::To(place) => (turns, Some(place)),
-        Walked::Around(_) => (turns, None),
-    })
+    walked.keep(match last {
+        Walked::To(place) => Some((place, turns.clone())),
+        Walked::Around(_) => None,
+    });
+    Ok(turns)
 }
 
 /// Goes along the workspaces between these two, so many steps at most, until enough of them have something ready.
@@ -200,46 +192,28 @@ async fn walk(
 }
 
 /// Takes the one that waits longest of those in question, and that nobody writes to.
-async fn take_one(
-    store: &(impl Store + ?Sized),
-    want: &Arc<Want>,
-    now: Timestamp,
-    of: Of,
-) -> Result<Option<Lease>, StoreError> {
-    let args = (Arc::clone(want), now, of);
-    run(store, Way::Notes, args, |(want, now, of), ask| {
-        let ready = of.ready(want, *now, " FOR NO KEY UPDATE OF s, o SKIP LOCKED");
-        Box::pin(take(ask, want, Batch::new(), ready))
-    })
-    .await
+async fn take_one(ask: &mut dyn Ask, want: &Want, now: Timestamp, of: Of<'_>) -> Outcome<Option<Lease>> {
+    let ready = of.ready(want, now, " FOR NO KEY UPDATE OF s, o SKIP LOCKED");
+    take(ask, want, Batch::new(), ready).await
 }
 
 /// Takes the one that waits longest, though its session is being written to: it waits for that to be done.
 async fn take_the_passed_over(
-    store: &(impl Store + ?Sized),
-    want: &Arc<Want>,
+    ask: &mut dyn Ask,
+    want: &Want,
     now: Timestamp,
-    of: Of,
-) -> Result<PassedOver, StoreError> {
-    let args = (Arc::clone(want), now, of);
-    let found = run(store, Way::Looks, args, |(want, now, of), ask| {
-        Box::pin(ask::first_at_last(ask, of.ready(want, *now, ""), |row| row.int(SESSION)))
-    });
-    let Some(session) = found.await? else { return Ok(PassedOver::Nothing) };
-    run(store, Way::Notes, (Arc::clone(want), now, session), |(want, now, session), ask| {
-        Box::pin(async move {
-            let wait = Sql::own(WAIT_A_LITTLE, "SELECT 1", []);
-            let lock = "SELECT 1 FROM epitome.sessions WHERE id = $1 FOR NO KEY UPDATE";
-            let held = Batch::new().run(wait).run(Sql::new(lock, [(*session).into()]));
-            let of = Of::Number(*session);
-            let ready = of.ready(want, *now, " FOR NO KEY UPDATE OF s SKIP LOCKED");
-            match take(ask, want, held, ready).await {
-                Err(Trouble::Slow) => Ok(PassedOver::StillHeld),
-                taken => Ok(taken?.map_or(PassedOver::Nothing, |lease| PassedOver::Taken(Box::new(lease)))),
-            }
-        })
-    })
-    .await
+    of: Of<'_>,
+) -> Outcome<PassedOver> {
+    let found = ask::first(ask, of.ready(want, now, ""), |row| row.int(SESSION)).await?;
+    let Some(session) = found else { return Ok(PassedOver::Nothing) };
+    let wait = Sql::own(WAIT_A_LITTLE, "SELECT 1", []);
+    let lock = "SELECT 1 FROM epitome.sessions WHERE id = $1 FOR NO KEY UPDATE";
+    let held = Batch::new().run(wait).run(Sql::new(lock, [session.into()]));
+    let ready = Of::Number(session).ready(want, now, " FOR NO KEY UPDATE OF s SKIP LOCKED");
+    match take(ask, want, held, ready).await {
+        Err(Trouble::Slow) => Ok(PassedOver::StillHeld),
+        taken => Ok(taken?.map_or(PassedOver::Nothing, |lease| PassedOver::Taken(Box::new(lease)))),
+    }
 }
 
 /// How far a walk along the workspaces came.
@@ -298,20 +272,20 @@ impl Place {
 }
 
 /// Whose slots are in question.
-#[derive(Clone)]
-enum Of {
+#[derive(Clone, Copy)]
+enum Of<'a> {
     Anybody,
-    Workspace(Arc<str>),
-    Session(SessionKey),
+    Workspace(&'a str),
+    Session(&'a SessionKey),
     Number(SessionId),
 }
 
 /// Where the session's number stands in a row of [`Of::ready`].
 const SESSION: usize = 6;
 
-impl Of {
+impl<'a> Of<'a> {
     /// The slot that waits longest of those that are ready at `$1` and none of `$2`, `$3`, `$4`.
-    fn ready<'a>(&'a self, want: &'a Want, now: Timestamp, lock: &str) -> Sql<'a> {
+    fn ready(self, want: &'a Want, now: Timestamp, lock: &str) -> Sql<'a> {
         let mut except = (Vec::new(), Vec::new(), Vec::new());
         for (id, scope, name) in &want.except {
             except.0.push(*id);
@@ -323,7 +297,7 @@ impl Of {
         let (index, first) = match self {
             Self::Anybody => (" INDEXED BY slots_ready", format!("true {FIRST}")),
             Self::Workspace(workspace) => {
-                given.push((&**workspace).into());
+                given.push(workspace.into());
                 (" INDEXED BY slots_in_turn", FIRST_OF_WORKSPACE.to_owned())
             }
             Self::Session(key) => {
@@ -333,7 +307,7 @@ impl Of {
                 ("", format!("s.session = ({number}) {FIRST}"))
             }
             Self::Number(session) => {
-                given.push((*session).into());
+                given.push(session.into());
                 ("", format!("s.session = $5 {FIRST}"))
             }
         };

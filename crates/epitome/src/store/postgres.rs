@@ -10,20 +10,24 @@
 //! sent with their text, and nothing is told between nodes, who look by themselves each second.
 
 use std::fmt;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use async_trait::async_trait;
 use deadpool_postgres::{HookError, Pool, PoolError, TimeoutType};
 use epitome_core::message::Timestamp;
 use quick_cache::sync::Cache;
 use tokio::sync::{Notify, watch};
 
+use super::ask::{Task, Way};
+use super::asked::{Look, View, Window};
 use super::change;
 use super::changes::{Changes, Decide, Load, Standing};
+use super::contract::Store;
 use super::error::StoreError;
 use super::lease::Place;
-use super::people::decided;
 use super::rows::{SessionId, SessionKey, SlotRow};
 use super::window::Numbered;
 use asking::Asking;
@@ -41,13 +45,10 @@ mod error;
 mod hint;
 mod indexing;
 mod link;
-mod moved;
-mod numbering;
 mod opening;
 mod recent;
 mod rows;
 mod schema;
-mod serving;
 mod tls;
 mod turns;
 mod window;
@@ -273,23 +274,8 @@ impl Postgres {
     ) -> Outcome<Option<SessionId>> {
         let _turn = self.turns.wait(key, until).await?;
         let mut asking = Asking::writes(self);
-        let done = self.change_once(&mut asking, key, load, decide).await;
+        let done = change::change(&mut asking, key, load, decide).await;
         asking.ended(done).await
-    }
-
-    async fn change_once(
-        &self,
-        ask: &mut Asking<'_>,
-        key: &SessionKey,
-        load: &Load,
-        decide: &Decide,
-    ) -> Outcome<Option<SessionId>> {
-        let standing = change::standing(ask, key, load, change::LOCK).await?;
-        let Some(changes) = decided(|| decide(&standing))? else { return Ok(None) };
-        let members: Vec<_> = changes.members.iter().collect();
-        let id = change::write(ask, key, &standing, &changes, &members).await?;
-        self.wrote(id, &standing, &changes);
-        Ok(Some(id))
     }
 
     /// Something was written to a session: what follows from it and can wait.
@@ -304,6 +290,89 @@ impl Postgres {
         };
         if changes.slots.iter().any(ready) {
             self.hints.tell.notify_one();
+        }
+    }
+}
+
+#[async_trait]
+impl Store for Postgres {
+    async fn run(&self, way: Way, task: Task) -> Result<(), StoreError> {
+        again!(self, async {
+            let mut asking = match way {
+                Way::ReadsHere | Way::Looks => Asking::alone(self),
+                Way::Reads | Way::ReadsAll => Asking::reads(self),
+                Way::Writes | Way::Notes => Asking::writes(self),
+            };
+            if way == Way::ReadsAll {
+                asking.take_your_time().await?;
+            }
+            let done = task.on(&mut asking).await;
+            asking.ended(done).await
+        })
+    }
+
+    async fn change(
+        &self,
+        key: &SessionKey,
+        load: Load,
+        decide: Decide,
+    ) -> Result<Option<SessionId>, StoreError> {
+        // Whoever waits for a turn is waiting: all that write to a session lose patience each by itself, not in turn.
+        let mut tries = self.tries();
+        loop {
+            match self.change_in_turn(key, (&load, &decide), tries.until()).await {
+                Ok(done) => return Ok(done),
+                Err(trouble) => tries.after(trouble).await?,
+            }
+        }
+    }
+
+    async fn window(&self, key: &SessionKey, view: View, look: Look) -> Result<Option<Window>, StoreError> {
+        self.read_window(key, &view, &look).await
+    }
+
+    async fn nudged(&self) {
+        if !self.noticed.pooler.load(Ordering::Acquire) {
+            self.hints.heard.notified().await;
+        } else {
+            std::future::pending::<()>().await;
+        }
+    }
+
+    async fn number_all(&self, workspace: &str) -> Result<(), StoreError> {
+        again!(self, self.number_told(workspace))
+    }
+
+    fn walked(&self) -> Arc<Place> {
+        Arc::clone(&self.walked)
+    }
+
+    fn deleted(&self, key: &SessionKey) {
+        self.known.remove(key);
+        self.chores.notify_one();
+    }
+
+    fn revealed(&self, copy: SessionId) {
+        self.behind.add(copy);
+        self.hints.tell.notify_one();
+    }
+
+    async fn backup(&self, _: &Path) -> Result<(), StoreError> {
+        let reason =
+            "a PostgreSQL database is backed up with pg_dump, or as a whole with pg_basebackup".to_owned();
+        Err(StoreError::Failed { reason })
+    }
+
+    async fn close(&self) {
+        self.closed.store(true, Ordering::Release);
+        if let Some(stop) = &self.stop {
+            stop.send_replace(true);
+        }
+        self.pool.close();
+        // Whoever has a connection gives it back when they are done; that is not waited for without end.
+        let until = Instant::now() + WAIT;
+        while self.pool.status().size > self.pool.status().available && Instant::now() < until {
+            tokio::time::sleep(Duration::from_millis(5)).await;
         }
     }
 }

@@ -7,7 +7,6 @@
 //! deleted, forgetting old keys. See [`SqliteOptions::index_pause`].
 
 mod backup;
-mod change;
 mod chores;
 mod handle;
 mod known;
@@ -16,7 +15,6 @@ mod open;
 mod options;
 mod readers;
 mod rows;
-mod serving;
 mod writer;
 
 use super::trouble as error;

@@ -259,13 +259,13 @@ fn sum(column: &str) -> String {
     )
 }
 
-fn sums(columns: &[&str]) -> String {
-    columns.iter().map(|column| sum(column)).collect::<Vec<_>>().join(", ")
+fn sums(columns: &str) -> String {
+    columns.split(", ").map(sum).collect::<Vec<_>>().join(", ")
 }
 
 pub(super) fn usage(query: &UsageQuery) -> Sql<'_> {
     let session = if query.by_session { "session" } else { "''" };
-    let sums = sums(&["input", "cached", "output", "cost", "millis"]);
+    let sums = sums("input, cached, output, cost, millis");
     let sql = format!(
         "SELECT {session} AS apart, scope, slot, model, outcome, count(*), {sums} FROM epitome.usage \
          WHERE workspace = $1 AND at >= $2 AND ($3 IS NULL OR session = $3) \
@@ -276,6 +276,10 @@ pub(super) fn usage(query: &UsageQuery) -> Sql<'_> {
 
 /// So many lists are remembered in a workspace.
 const MOST_LISTS: i64 = 1_000;
+
+/// The columns of [`Passed`] that are added up.
+const PASSED: &str =
+    "requests, shorter, retried, cut_off, uncounted, input, cached, output, saved, cost, saved_cost";
 
 /// So many models are told apart in an hour.
 const MOST_MODELS: i64 = 100;
@@ -310,18 +314,16 @@ pub(super) fn keep_inline<'a>(workspace: &'a str, row: &'a InlineRow, now: Times
 
 /// Adds to what passed through in this hour, under its model's name or, where there are too many, under [`OTHER`].
 pub(super) fn add_passed<'a>(workspace: &'a str, more: &'a Passed, now: Timestamp) -> Sql<'a> {
-    let sql = "INSERT INTO epitome.passed AS p (workspace, hour, model, shadow, requests, shorter, retried, cut_off, \
-         uncounted, input, cached, output, saved, cost, saved_cost) SELECT $1, $2, CASE WHEN \
+    let added: Vec<String> =
+        PASSED.split(", ").map(|column| format!("{column} = p.{column} + excluded.{column}")).collect();
+    let sql = format!(
+        "INSERT INTO epitome.passed AS p (workspace, hour, model, shadow, {PASSED}) SELECT $1, $2, CASE WHEN \
          EXISTS (SELECT 1 FROM epitome.passed WHERE workspace = $1 AND hour = $2 AND model = $3) OR \
          (SELECT count(DISTINCT model) FROM epitome.passed WHERE workspace = $1 AND hour = $2) < $16 THEN $3 ELSE $17 END, \
          $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15 WHERE true \
-         ON CONFLICT (workspace, hour, model, shadow) DO UPDATE SET \
-         requests = p.requests + excluded.requests, shorter = p.shorter + excluded.shorter, \
-         retried = p.retried + excluded.retried, cut_off = p.cut_off + excluded.cut_off, \
-         uncounted = p.uncounted + excluded.uncounted, input = p.input + excluded.input, \
-         cached = p.cached + excluded.cached, output = p.output + excluded.output, \
-         saved = p.saved + excluded.saved, cost = p.cost + excluded.cost, \
-         saved_cost = p.saved_cost + excluded.saved_cost";
+         ON CONFLICT (workspace, hour, model, shadow) DO UPDATE SET {}",
+        added.join(", ")
+    );
     let counts = [
         more.requests,
         more.shorter,
@@ -340,19 +342,7 @@ pub(super) fn add_passed<'a>(workspace: &'a str, more: &'a Passed, now: Timestam
 }
 
 pub(super) fn passed(workspace: &str, since: Timestamp) -> Sql<'_> {
-    let sums = sums(&[
-        "requests",
-        "shorter",
-        "retried",
-        "cut_off",
-        "uncounted",
-        "input",
-        "cached",
-        "output",
-        "saved",
-        "cost",
-        "saved_cost",
-    ]);
+    let sums = sums(PASSED);
     let sql = format!(
         "SELECT model, shadow, {sums} FROM epitome.passed WHERE workspace = $1 AND hour >= $2 \
          GROUP BY model, shadow ORDER BY model, shadow"

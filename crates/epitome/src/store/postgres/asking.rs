@@ -8,8 +8,10 @@ use epitome_core::message::Timestamp;
 use tokio_postgres::Row;
 
 use super::super::ask::{self, Ask, Batch, Each};
+use super::super::changes::{Changes, Standing};
 use super::super::decode::ReadRow;
 use super::super::given::Given;
+use super::super::rows::{SessionId, SessionKey};
 use super::super::sql::Sql;
 use super::Postgres;
 use super::error::{Outcome, Trouble, nonsense};
@@ -226,6 +228,18 @@ impl Ask for Asking<'_> {
 
     fn mark(&self) -> Option<i64> {
         Some(mark())
+    }
+
+    fn decided(
+        &mut self,
+        _: &SessionKey,
+        standing: Standing,
+        changes: Option<Changes>,
+        written: Option<SessionId>,
+    ) {
+        if let (Some(changes), Some(id)) = (changes, written) {
+            self.store.wrote(id, &standing, &changes);
+        }
     }
 
     async fn now(&mut self) -> Outcome<Timestamp> {

@@ -1,7 +1,11 @@
 //! What a node does by the clock, whatever else it does: removing what was deleted, forgetting old keys, letting go of old
 //! events. A bounded piece at a time; two nodes that do the same piece do it once.
+//!
+//! It notices too that a SQLite file is being moved into its database, and stops: a database can be half moved whichever
+//! program opens it.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tokio::sync::{Notify, watch};
@@ -9,12 +13,14 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 use super::super::ask::{self, Ask, Batch};
 use super::super::changes::REMEMBERED_MILLIS;
+use super::super::error::StoreError;
+use super::super::events::KEPT;
 use super::super::remove::{GIVEN_UP_MILLIS, REMOVE_CHUNK, remove};
 use super::super::rows::SessionId;
 use super::super::sql::Sql;
-use super::Postgres;
 use super::asking::Asking;
-use super::error::Outcome;
+use super::error::{Outcome, Trouble};
+use super::{Postgres, again};
 
 /// So many deleted sessions are looked for at a time.
 const GONE: usize = 100;
@@ -111,4 +117,74 @@ async fn number(store: &Postgres) -> Outcome<()> {
         while store.number_once(&workspace).await? {}
     }
     Ok(())
+}
+
+/// So many are numbered at a time.
+const NUMBERED: i64 = 5_000;
+
+impl Postgres {
+    /// An error where a move into it was begun and is not finished. Gives when the last one began.
+    pub(super) async fn refuse_half_moved(&self) -> Result<Option<i64>, StoreError> {
+        let last: Result<_, StoreError> = again!(self, self.last_move());
+        let last = last?;
+        if last.is_some_and(|(_, finished)| !finished) {
+            let reason = "a SQLite file is being moved into it, and that is not finished; let `epitome migrate` go on \
+                          until it is"
+                .to_owned();
+            return Err(StoreError::Unreachable { path: self.place.to_string(), reason });
+        }
+        Ok(last.map(|(begun, _)| begun))
+    }
+
+    /// When the last move into it began, and whether it is finished.
+    async fn last_move(&self) -> Outcome<Option<(i64, bool)>> {
+        let sql = Sql::new("SELECT begun, finished IS NOT NULL FROM epitome.moving", []);
+        ask::first(&mut Asking::alone(self), sql, |row| Ok((row.int(0)?, row.flag(1)?))).await
+    }
+
+    /// An error where a move was begun since it was opened. Whoever writes meanwhile notices by itself; this is for whoever
+    /// only reads, or was asleep.
+    pub(super) async fn look_for_a_move(&self) -> Outcome<()> {
+        if self.last_move().await?.map(|(begun, _)| begun) == self.moved {
+            return Ok(());
+        }
+        self.noticed.moved.store(true, Ordering::Release);
+        Err(Trouble::Moving)
+    }
+
+    /// Numbers all that have none, where there are any.
+    pub(super) async fn number_told(&self, workspace: &str) -> Outcome<()> {
+        let untold = Sql::new("SELECT 1 FROM epitome.told WHERE workspace = $1 LIMIT 1", [workspace.into()]);
+        let mut more = ask::first(&mut Asking::alone(self), untold, |_| Ok(())).await?.is_some();
+        while more {
+            more = self.number_once(workspace).await?;
+        }
+        Ok(())
+    }
+
+    /// Numbers what has no number yet, oldest first, and lets go of what is too old. Tells whether there was more than that:
+    /// what comes meanwhile is no reason to go on, or who asks under load would never hear.
+    pub(super) async fn number_once(&self, workspace: &str) -> Outcome<bool> {
+        // One at a time; whoever makes sessions or reads settings does not wait.
+        let lock = "SELECT 1 FROM epitome.workspaces WHERE name = $1 FOR NO KEY UPDATE";
+        let mut asking = Asking::writes(self);
+        asking.ask(Batch::new().run(Sql::new(lock, [workspace.into()]))).await?;
+        let number = "WITH given AS (SELECT events_given AS last FROM epitome.workspaces WHERE name = $1), \
+             taken AS (DELETE FROM epitome.told WHERE workspace = $1 AND tick IN \
+             (SELECT tick FROM epitome.told WHERE workspace = $1 ORDER BY tick LIMIT $2) \
+             RETURNING tick, session, kind, data, at), \
+             numbered AS (INSERT INTO epitome.events (workspace, id, session, kind, data, at) \
+             SELECT $1, given.last + row_number() OVER (ORDER BY tick), session, kind, data, at FROM taken, given) \
+             UPDATE epitome.workspaces SET events_given = events_given + (SELECT count(*) FROM taken) WHERE name = $1 \
+             RETURNING (SELECT count(*) FROM taken)";
+        let trim = "DELETE FROM epitome.events WHERE workspace = $1 AND id <= \
+             (SELECT events_given FROM epitome.workspaces WHERE name = $1) - $2";
+        let number = Sql::new(number, [workspace.into(), NUMBERED.into()]);
+        let trim = Sql::new(trim, [workspace.into(), KEPT.into()]);
+        let mut numbered = None;
+        asking.ask(Batch::new().first(number, &mut numbered, |row| row.int(0)).run(trim)).await?;
+        // What has a number has it, and what has none is given one the next time.
+        asking.finish_by(Batch::new(), None).await?;
+        Ok(numbered.is_some_and(|numbered| numbered >= NUMBERED))
+    }
 }

@@ -4,11 +4,12 @@
 //! is found by the clock. A piece is many sessions' messages, bounded by number and by bytes; a node that rests does
 //! piece after piece, one that never does still does one now and then, and for a bounded part of its time.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use hashlink::LinkedHashSet;
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep, sleep_until};
 
@@ -56,43 +57,29 @@ const FOUND_AT_ONCE: usize = 1_000;
 /// Sessions with messages that the index does not know yet, in the order in which they came to have some.
 #[derive(Debug, Default)]
 pub(super) struct Behind {
-    inner: Mutex<Inner>,
+    sessions: Mutex<LinkedHashSet<SessionId>>,
     wake: Notify,
     /// Counts up with every change of a session.
     pub(super) writes: AtomicU64,
 }
 
-#[derive(Debug, Default)]
-struct Inner {
-    order: VecDeque<SessionId>,
-    there: HashSet<SessionId>,
-}
-
 impl Behind {
     pub(super) fn add(&self, session: SessionId) {
-        let mut inner = self.lock();
-        if inner.there.len() < MOST_BEHIND && inner.there.insert(session) {
-            inner.order.push_back(session);
+        let mut sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
+        if sessions.len() < MOST_BEHIND && !sessions.contains(&session) {
+            sessions.insert(session);
         }
-        drop(inner);
+        drop(sessions);
         self.wake.notify_one();
     }
 
     /// Those that wait longest, and wait no more, by their numbers: two nodes that do the same do it in the same order, so
     /// neither waits for the other who waits for it.
     fn take(&self) -> Vec<SessionId> {
-        let mut inner = self.lock();
-        let some = inner.order.len().min(SESSIONS);
-        let mut taken: Vec<SessionId> = inner.order.drain(..some).collect();
-        for session in &taken {
-            inner.there.remove(session);
-        }
+        let mut sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut taken: Vec<SessionId> = std::iter::from_fn(|| sessions.pop_front()).take(SESSIONS).collect();
         taken.sort_unstable();
         taken
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -11,6 +11,7 @@ use epitome_core::message::Timestamp;
 use rusqlite::Connection;
 
 use super::super::changes::{Changes, Standing};
+use super::super::directory::Membership;
 use super::super::rows::{SessionId, SessionKey, SessionRow, SlotRow};
 use super::error::Outcome;
 
@@ -65,16 +66,20 @@ impl Known {
         self.lock().members.contains(&(session, Arc::clone(name)))
     }
 
-    pub(super) fn keep_member(&self, session: SessionId, name: &Arc<str>) {
+    /// Remembers who joined a session, unless somebody left too.
+    pub(super) fn keep_members(&self, session: SessionId, changes: &[Membership]) {
         let mut inner = self.lock();
-        if inner.members.len() >= MOST_MEMBERS {
-            inner.members.clear();
+        for change in changes {
+            match change {
+                Membership::Join(name, _) => {
+                    if inner.members.len() >= MOST_MEMBERS {
+                        inner.members.clear();
+                    }
+                    inner.members.insert((session, Arc::clone(name)));
+                }
+                Membership::Leave(_) | Membership::LeaveAll => return inner.members.clear(),
+            }
         }
-        inner.members.insert((session, Arc::clone(name)));
-    }
-
-    pub(super) fn forget_members(&self) {
-        self.lock().members.clear();
     }
 
     /// Numbers a workspace's next event. Where the last one's number is not known, it is read.
@@ -99,15 +104,7 @@ impl Known {
     /// Where a session stands. It is forgotten until it is kept again.
     pub(super) fn take(&self, key: &SessionKey, now: Timestamp) -> Option<Standing> {
         let Row { workspace_settings, session, slots } = self.lock().sessions.remove(key)?;
-        Some(Standing {
-            now,
-            workspace_settings,
-            session: Some(session),
-            slots,
-            repeat: None,
-            log: Vec::new(),
-            summaries: Vec::new(),
-        })
+        Some(Standing { slots, ..Standing::bare(now, workspace_settings, Some(session)) })
     }
 
     /// Remembers where a session stands after these changes, where that is plain to see.

@@ -9,8 +9,9 @@ use epitome_core::message::Timestamp;
 use rusqlite::{Connection, params_from_iter};
 
 use super::super::ask::{Ask, Batch};
+use super::super::changes::{Changes, Standing};
 use super::super::events::NEWEST;
-use super::super::rows::SessionKey;
+use super::super::rows::{SessionId, SessionKey};
 use super::super::sql::Sql;
 use super::error::{Outcome, refused};
 use super::known::Known;
@@ -56,6 +57,27 @@ impl Ask for Lent<'_> {
 
     fn in_file(&self) -> bool {
         true
+    }
+
+    fn remembered(&mut self, key: &SessionKey) -> Option<Standing> {
+        self.known.take(key, self.now)
+    }
+
+    fn is_member(&self, session: SessionId, name: &Arc<str>) -> bool {
+        self.known.is_member(session, name)
+    }
+
+    fn decided(
+        &mut self,
+        key: &SessionKey,
+        standing: Standing,
+        changes: Option<Changes>,
+        written: Option<SessionId>,
+    ) {
+        if let (Some(changes), Some(id)) = (&changes, written) {
+            self.known.keep_members(id, &changes.members);
+        }
+        self.known.keep(key, standing, changes);
     }
 
     fn forget(&mut self, key: &SessionKey) {

@@ -19,6 +19,7 @@ use super::super::error::StoreError;
 use super::error::{Outcome, Trouble};
 use super::open;
 use super::options::SqliteOptions;
+use super::writer::Work;
 
 /// Asks for a connection that nobody used before.
 #[derive(Clone, Copy)]
@@ -55,28 +56,18 @@ impl Readers {
     }
 
     /// Reads in one transaction.
-    pub(super) async fn read<T: Send + 'static>(
-        &self,
-        work: impl FnOnce(&mut Connection) -> Outcome<T> + Send + 'static,
-    ) -> Result<T, StoreError> {
+    pub(super) async fn read(&self, work: Work) -> Result<(), StoreError> {
         self.read_on(None, work).await
     }
 
     /// The same on a connection of its own. FTS5 keeps a picture of its index with every connection, which queries
     /// bring up to date and `integrity_check` does not: on an old connection it takes what was merged since for
     /// damage.
-    pub(super) async fn read_afresh<T: Send + 'static>(
-        &self,
-        work: impl FnOnce(&mut Connection) -> Outcome<T> + Send + 'static,
-    ) -> Result<T, StoreError> {
+    pub(super) async fn read_afresh(&self, work: Work) -> Result<(), StoreError> {
         self.read_on(Some(Fresh), work).await
     }
 
-    async fn read_on<T: Send + 'static>(
-        &self,
-        fresh: Option<Fresh>,
-        work: impl FnOnce(&mut Connection) -> Outcome<T> + Send + 'static,
-    ) -> Result<T, StoreError> {
+    async fn read_on(&self, fresh: Option<Fresh>, work: Work) -> Result<(), StoreError> {
         let (reply, answer) = oneshot::channel();
         let read = move |readers: &Self| {
             // Whoever asked may have gone.
@@ -91,7 +82,7 @@ impl Readers {
     }
 
     /// What is told of a read.
-    fn told<T>(&self, read: std::thread::Result<Outcome<T>>) -> Result<T, StoreError> {
+    fn told(&self, read: std::thread::Result<Outcome<()>>) -> Result<(), StoreError> {
         match read {
             Ok(done) => done.map_err(|trouble| trouble.at(self.path.as_path())),
             Err(_) => Err(StoreError::Failed { reason: "a read panicked".to_owned() }),
@@ -126,10 +117,7 @@ impl Readers {
     }
 
     /// Reads on the caller's own thread, where a connection is free for that: for what is small and in memory.
-    pub(super) async fn read_here<T: Send + 'static>(
-        &self,
-        work: impl FnOnce(&mut Connection) -> Outcome<T> + Send + 'static,
-    ) -> Result<T, StoreError> {
+    pub(super) async fn read_here(&self, work: Work) -> Result<(), StoreError> {
         let Some(place) = self.place() else { return self.read(work).await };
         let read = catch_unwind(AssertUnwindSafe(|| self.now(None, work)));
         self.leave(place);
@@ -155,7 +143,7 @@ impl Readers {
         tokio::task::spawn_blocking(move || this.work_off(place));
     }
 
-    fn now<T>(&self, fresh: Option<Fresh>, work: impl FnOnce(&mut Connection) -> Outcome<T>) -> Outcome<T> {
+    fn now(&self, fresh: Option<Fresh>, work: Work) -> Outcome<()> {
         let idle = match fresh {
             Some(Fresh) => None,
             None => self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop(),

@@ -64,37 +64,23 @@ pub use sqlite::{Sqlite, SqliteOptions};
 
 // The contract of stores and its rows: for the engine, for our own tests and benchmarks. They change with the engine.
 #[doc(hidden)]
-pub use ask::{Task, Way};
-#[doc(hidden)]
-pub use asked::{Ahead, Hit, Look, Pick, PickSummaries, Portion, Reach, Search, UsageQuery, View, Window};
-#[doc(hidden)]
-pub use changes::{Changes, Decide, Load, Log, Repeat, Standing};
-#[doc(hidden)]
-pub use copy::CopiedSession;
-#[doc(hidden)]
-pub use directory::{
-    AuthorRow, DecideRow, Deleted, Keep, Listed, Listing, MemberRow, Membership, WorkspaceRow,
-};
-#[doc(hidden)]
-pub use inlines::{InlineRow, ListHash};
-#[doc(hidden)]
-pub use keyring::{KeyHash, KeyRow, PickKeys};
-#[doc(hidden)]
 #[cfg(feature = "postgres")]
 pub use postgres::client as postgres_client;
 #[doc(hidden)]
-pub use rows::{
-    Facts, NewMessage, QueueCounts, QueueRow, SessionKey, SessionRow, SlotRow, Sources, Stamp, SummaryRow,
-    UsageRow, Work, message, with_metadata, words,
-};
-#[doc(hidden)]
-pub use slots::{Lease, Want};
-#[doc(hidden)]
 #[cfg(feature = "sqlite")]
 pub use sqlite::WriteStage;
-
-/// For whoever calls the methods of a store whose type is known.
 #[doc(hidden)]
-pub mod prelude {
-    pub use super::contract::Store;
-}
+pub use {
+    ask::{Task, Way},
+    asked::{Ahead, Hit, Look, Pick, PickSummaries, Portion, Reach, Search, UsageQuery, View, Window},
+    changes::{Changes, Decide, Load, Log, Repeat, Standing},
+    copy::CopiedSession,
+    directory::{AuthorRow, DecideRow, Deleted, Keep, Listed, Listing, MemberRow, Membership, WorkspaceRow},
+    inlines::{InlineRow, ListHash},
+    keyring::{KeyHash, KeyRow, PickKeys},
+    rows::{
+        Facts, NewMessage, QueueCounts, QueueRow, SessionKey, SessionRow, SlotRow, Sources, Stamp,
+        SummaryRow, UsageRow, Work, message, with_metadata, words,
+    },
+    slots::{Lease, Want},
+};

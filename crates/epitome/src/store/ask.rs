@@ -176,17 +176,6 @@ pub(super) async fn all<T: Send>(
     Ok(found)
 }
 
-/// The same where nothing else is asked.
-pub(super) async fn all_at_last<T: Send>(
-    ask: &mut dyn Ask,
-    sql: Sql<'_>,
-    read: impl FnMut(Found<'_>) -> Outcome<T> + Send,
-) -> Outcome<Vec<T>> {
-    let mut found = Vec::new();
-    ask.finish(Batch::new().all(sql, &mut found, read)).await?;
-    Ok(found)
-}
-
 /// The first row of a statement.
 pub(super) async fn first<T: Send>(
     ask: &mut dyn Ask,
@@ -195,17 +184,6 @@ pub(super) async fn first<T: Send>(
 ) -> Outcome<Option<T>> {
     let mut found = None;
     ask.ask(Batch::new().first(sql, &mut found, read)).await?;
-    Ok(found)
-}
-
-/// The same where nothing else is asked.
-pub(super) async fn first_at_last<T: Send>(
-    ask: &mut dyn Ask,
-    sql: Sql<'_>,
-    read: impl FnMut(Found<'_>) -> Outcome<T> + Send,
-) -> Outcome<Option<T>> {
-    let mut found = None;
-    ask.finish(Batch::new().first(sql, &mut found, read)).await?;
     Ok(found)
 }
 

@@ -204,11 +204,15 @@ async fn write(
         update_session(&mut batch, id, before, row);
     }
     if changes.alter(before) {
-        batch.push(statements::revise(id));
+        let sql = "UPDATE epitome.sessions SET revision = revision + 1 WHERE id = $1";
+        batch.push(Sql::new(sql, [id.into()]));
     }
     let mark = ask.mark();
     insert_messages(&mut batch, id, &changes.messages, (now, mark));
-    changes.flags.iter().for_each(|flags| batch.push(statements::set_flags(id, *flags)));
+    for (seq, pinned, skip) in &changes.flags {
+        let sql = "UPDATE epitome.messages SET pinned = $3, skip = $4 WHERE session = $1 AND seq = $2";
+        batch.push(Sql::new(sql, [id.into(), (*seq).into(), (*pinned).into(), (*skip).into()]));
+    }
     for (seq, metadata) in &changes.metadata {
         let sql = "SELECT body FROM epitome.messages WHERE session = $1 AND seq = $2";
         let body = ask::first(ask, Sql::new(sql, [id.into(), (*seq).into()]), |row| row.string(0)).await?;
@@ -221,7 +225,11 @@ async fn write(
     set_members(ask, &mut batch, (key, id), &members).await?;
     changes.states.iter().for_each(|(summary, state)| set_state(&mut batch, id, *summary, *state));
     let kept = match &changes.summary {
-        Some(row) => Some((row, ask::number(ask, statements::next_summary(id)).await?)),
+        Some(row) => {
+            let sql = "SELECT coalesce(max(id), 0) + 1 FROM epitome.summaries INDEXED BY summaries_by_number \
+                 WHERE session = $1";
+            Some((row, ask::number(ask, Sql::new(sql, [id.into()])).await?))
+        }
         None => None,
     };
     put_slots(&mut batch, (key, id), standing, changes, kept)?;

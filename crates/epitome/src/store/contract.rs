@@ -102,7 +102,10 @@ pub trait Store: Send + Sync + 'static {
     /// Whether anything changed that a context is made from: one row is read. `None` where there is no such session.
     async fn stamp(&self, key: &SessionKey) -> Result<Option<Stamp>> {
         run(self, Way::ReadsHere, key.clone(), |key, ask| {
-            Box::pin(ask::first_at_last(ask, statements::stamp(key), decode::stamp))
+            let sql = "SELECT s.id, s.head, s.revision, w.revision FROM epitome.sessions s \
+                 JOIN epitome.workspaces w ON w.name = s.workspace WHERE s.workspace = $1 AND s.name = $2 AND s.state = 'open'";
+            let sql = Sql::new(sql, [(&*key.workspace).into(), (&*key.session).into()]);
+            Box::pin(ask::first(ask, sql, decode::stamp))
         })
         .await
     }
@@ -150,9 +153,9 @@ pub trait Store: Send + Sync + 'static {
     /// session: whoever took it back wants another.
     async fn recall(&self, workspace: &str, session: SessionId, asked: &str) -> Result<Option<String>> {
         let args = (workspace.to_owned(), session, asked.to_owned());
-        run(self, Way::Reads, args, |(workspace, session, asked), ask| {
+        run(self, Way::Looks, args, |(workspace, session, asked), ask| {
             let sql = statements::recall(workspace, *session, asked);
-            Box::pin(ask::first_at_last(ask, sql, |row| row.string(0)))
+            Box::pin(ask::first(ask, sql, |row| row.string(0)))
         })
         .await
     }
@@ -182,7 +185,7 @@ pub trait Store: Send + Sync + 'static {
 
     /// How often messages became a summary, by session, among the events that are kept. At most 10,000 or so are looked at.
     async fn condensed(&self, workspace: &str) -> Result<Vec<(Arc<str>, u64)>> {
-        run(self, Way::Reads, workspace.to_owned(), |workspace, ask| {
+        run(self, Way::Looks, workspace.to_owned(), |workspace, ask| {
             Box::pin(events::condensed(ask, workspace))
         })
         .await
@@ -308,8 +311,10 @@ pub trait Store: Send + Sync + 'static {
             Box::pin(async move {
                 let now = ask.now().await?;
                 let mut there = false;
-                let revoke = statements::revoke_key(id, workspace.as_deref(), now);
-                ask.ask(Batch::new().any(revoke, &mut there)).await?;
+                let sql = "UPDATE epitome.keys SET revoked = coalesce(revoked, $3) \
+                     WHERE id = $1 AND ($2 IS NULL OR workspace = $2) RETURNING 1";
+                let given = [id.as_str().into(), workspace.as_deref().into(), now.into()];
+                ask.ask(Batch::new().any(Sql::new(sql, given), &mut there)).await?;
                 ask.finish(Batch::new()).await?;
                 Ok(there)
             })
@@ -349,8 +354,8 @@ pub trait Store: Send + Sync + 'static {
 
     /// What passed through since the hour of that moment, added up by model.
     async fn passed(&self, workspace: &str, since: Timestamp) -> Result<Vec<Passed>> {
-        run(self, Way::Reads, (workspace.to_owned(), since), |(workspace, since), ask| {
-            Box::pin(ask::all_at_last(ask, statements::passed(workspace, *since), decode::passed))
+        run(self, Way::Looks, (workspace.to_owned(), since), |(workspace, since), ask| {
+            Box::pin(ask::all(ask, statements::passed(workspace, *since), decode::passed))
         })
         .await
     }
@@ -369,8 +374,8 @@ pub trait Store: Send + Sync + 'static {
 
     /// Calls of models, added up.
     async fn usage(&self, query: UsageQuery) -> Result<Vec<UsageSum>> {
-        run(self, Way::Reads, query, |query, ask| {
-            Box::pin(ask::all_at_last(ask, statements::usage(query), decode::usage_sum))
+        run(self, Way::Looks, query, |query, ask| {
+            Box::pin(ask::all(ask, statements::usage(query), decode::usage_sum))
         })
         .await
     }
@@ -443,10 +448,10 @@ pub trait Store: Send + Sync + 'static {
 
     /// The store's secret: made with it, never changed, the same for everybody who opens it.
     async fn secret(&self) -> Result<[u8; 32]> {
-        run(self, Way::Reads, (), |(), ask| {
+        run(self, Way::Looks, (), |(), ask| {
             Box::pin(async move {
                 let sql = Sql::new("SELECT secret FROM epitome.secrets", []);
-                let secret = ask::first_at_last(ask, sql, |row| row.bytes(0).map(<[u8]>::to_vec)).await?;
+                let secret = ask::first(ask, sql, |row| row.bytes(0).map(<[u8]>::to_vec)).await?;
                 let secret = secret.unwrap_or_default();
                 secret.try_into().map_err(|_| nonsense("the store has no secret"))
             })

@@ -93,7 +93,8 @@ impl Check<'_> {
              (SELECT 1 FROM epitome.sessions s WHERE s.id = known.session) LIMIT 1000"
         );
         for session in ask::all(self.ask, Sql::new(sql, []), |row| row.int(0)).await? {
-            self.faults.orphans(table, session);
+            let what = format!("there are rows of session number {session}, which does not exist");
+            self.faults.add(table, what);
         }
         Ok(())
     }
@@ -119,7 +120,8 @@ impl Check<'_> {
         let sql = "SELECT DISTINCT s.workspace, s.name FROM epitome.idempotency i JOIN epitome.sessions s ON s.id = i.session \
              AND s.state = 'open' WHERE i.first < 1 OR i.first > i.last OR i.last > s.head LIMIT 1000";
         for (workspace, name) in ask::all(self.ask, Sql::new(sql, []), names).await? {
-            self.faults.never_said(&workspace, &name);
+            let what = "an append is remembered by its key whose messages are not there";
+            self.faults.add(session_at(&workspace, &name), what);
         }
         Ok(())
     }
@@ -130,7 +132,8 @@ impl Check<'_> {
              AND s.state = 'open' LEFT JOIN epitome.authors a ON a.id = m.author AND a.workspace = s.workspace \
              WHERE a.id IS NULL LIMIT 1000";
         for (workspace, name) in ask::all(self.ask, Sql::new(sql, []), names).await? {
-            self.faults.stranger(&workspace, &name);
+            let what = "somebody belongs to it who is no author of its workspace";
+            self.faults.add(session_at(&workspace, &name), what);
         }
         Ok(())
     }
@@ -178,7 +181,7 @@ impl Check<'_> {
                 let at = at(workspace, *after);
                 note(faults, &at, decode::event(row))?;
                 if row.maybe_int(6)?.is_none() {
-                    faults.event_of_nobody(&at);
+                    faults.add(&at, "it tells of a session that does not exist");
                 }
                 if row.maybe_int(7)?.is_none_or(|given| given < *after) {
                     faults.add(&at, "its workspace says that it gave no such number yet");

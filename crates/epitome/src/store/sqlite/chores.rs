@@ -3,7 +3,7 @@
 
 use epitome_core::message::Timestamp;
 use epitome_core::outline::Outline;
-use rusqlite::{Connection, OptionalExtension, params};
+use rusqlite::{Connection, OptionalExtension, Row, params, params_from_iter};
 
 use super::super::changes::REMEMBERED_MILLIS;
 use super::super::decode::{AFTER_OUTLINE, OUTLINE, outline};
@@ -39,26 +39,26 @@ pub(super) enum Chore {
 
 /// Looks for something to do, by indexes that hold nothing when there is nothing.
 pub(super) fn find(db: &Connection, now: Timestamp) -> Outcome<Option<Chore>> {
-    let sql = "SELECT id FROM sessions INDEXED BY sessions_leftover WHERE state <> 'open' AND state = 'gone' LIMIT 1";
-    if let Some(id) = db.prepare_cached(sql)?.query_row([], |row| row.get(0)).optional()? {
+    let first = |sql: &str, given: &[i64]| -> Outcome<Option<(i64, i64)>> {
+        let read = |row: &Row<'_>| Ok((row.get(0)?, row.get(1)?));
+        Ok(db.prepare_cached(sql)?.query_row(params_from_iter(given), read).optional()?)
+    };
+    let sql = "SELECT id, 0 FROM sessions INDEXED BY sessions_leftover WHERE state <> 'open' AND state = 'gone' LIMIT 1";
+    if let Some((id, _)) = first(sql, &[])? {
         return Ok(Some(Chore::Remove(id)));
     }
     let sql = "SELECT id, indexed FROM sessions INDEXED BY sessions_to_index \
          WHERE state = 'open' AND indexed < head ORDER BY id LIMIT 1";
-    let found = db.prepare_cached(sql)?.query_row([], |row| Ok(Chore::Index(row.get(0)?, row.get(1)?)));
-    if let Some(index) = found.optional()? {
-        return Ok(Some(index));
+    if let Some((id, indexed)) = first(sql, &[])? {
+        return Ok(Some(Chore::Index(id, indexed)));
     }
-    let sql = "SELECT id FROM sessions INDEXED BY sessions_leftover \
+    let sql = "SELECT id, 0 FROM sessions INDEXED BY sessions_leftover \
          WHERE state <> 'open' AND state = 'hidden' AND updated < ?1 LIMIT 1";
-    let given_up = now.0.saturating_sub(GIVEN_UP_MILLIS);
-    if let Some(id) = db.prepare_cached(sql)?.query_row([given_up], |row| row.get(0)).optional()? {
+    if let Some((id, _)) = first(sql, &[now.0.saturating_sub(GIVEN_UP_MILLIS)])? {
         return Ok(Some(Chore::GiveUp(id)));
     }
-    let sql = "SELECT 1 FROM idempotency WHERE created < ?1 LIMIT 1";
-    let forgotten = now.0.saturating_sub(REMEMBERED_MILLIS);
-    let found = db.prepare_cached(sql)?.query_row([forgotten], |_| Ok(Chore::Forget));
-    Ok(found.optional()?)
+    let sql = "SELECT 1, 0 FROM idempotency WHERE created < ?1 LIMIT 1";
+    Ok(first(sql, &[now.0.saturating_sub(REMEMBERED_MILLIS)])?.map(|_| Chore::Forget))
 }
 
 impl Chore {

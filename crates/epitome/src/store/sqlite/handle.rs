@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use epitome_core::message::Timestamp;
 use rusqlite::Connection;
 
 use super::super::ask::{Task, Way};
@@ -22,7 +21,6 @@ use super::{backup, open};
 /// Sessions in SQLite.
 pub struct Sqlite {
     path: PathBuf,
-    clock: Arc<dyn Fn() -> Timestamp + Send + Sync>,
     writer: Writer,
     known: Known,
     walked: Arc<Place>,
@@ -69,22 +67,14 @@ impl Sqlite {
     ) -> Result<Self, StoreError> {
         let known = Known::default();
         let writer = Writer::start(db, path.clone(), options.clone(), known.clone())?;
-        Ok(Self {
-            path,
-            clock: Arc::clone(&options.clock),
-            writer,
-            known,
-            walked: Arc::default(),
-            readers,
-            options,
-        })
+        Ok(Self { path, writer, known, walked: Arc::default(), readers, options })
     }
 }
 
 #[async_trait]
 impl Store for Sqlite {
     async fn run(&self, way: Way, task: Task) -> Result<(), StoreError> {
-        let (clock, known) = (Arc::clone(&self.clock), self.known.clone());
+        let (clock, known) = (Arc::clone(&self.options.clock), self.known.clone());
         let work = Box::new(move |db: &mut Connection| {
             if way == Way::Writes {
                 known.forget_all();

@@ -128,13 +128,8 @@ pub(super) struct Tries<'a> {
     until: Instant,
     pause: Duration,
     taken: u32,
-    opening: Option<Opening<'a>>,
-}
-
-/// What is otherwise while a database is opened.
-struct Opening<'a> {
     began: Instant,
-    /// Who is told that it is waited for; once.
+    /// Who is told that a database that is opened is waited for; once.
     waits: Option<&'a (dyn Fn(&str) + Send + Sync)>,
 }
 
@@ -143,14 +138,13 @@ const IN_SILENCE: Duration = Duration::from_secs(1);
 
 impl<'a> Tries<'a> {
     pub(super) fn new(place: &'a str, patience: Duration) -> Self {
-        let until = Instant::now() + patience;
-        Self { place, until, pause: Duration::from_millis(5), taken: 0, opening: None }
+        let began = Instant::now();
+        Self { place, until: began + patience, pause: Duration::from_millis(5), taken: 0, began, waits: None }
     }
 
     /// Tries of opening it.
     pub(super) fn opening(place: &'a str, options: &'a PostgresOptions) -> Self {
-        let opening = Opening { began: Instant::now(), waits: options.waits.as_deref() };
-        Self { opening: Some(opening), ..Self::new(place, options.patience) }
+        Self { waits: options.waits.as_deref(), ..Self::new(place, options.patience) }
     }
 
     /// When patience ends.
@@ -160,9 +154,9 @@ impl<'a> Tries<'a> {
 
     /// Waits until it is worth another try; gives the error when it is not.
     pub(super) async fn after(&mut self, trouble: Trouble) -> Result<(), StoreError> {
-        if let (Trouble::Lost(reason), Some(opening)) = (&trouble, &mut self.opening)
-            && opening.began.elapsed() >= IN_SILENCE
-            && let Some(tell) = opening.waits.take()
+        if let Trouble::Lost(reason) = &trouble
+            && self.began.elapsed() >= IN_SILENCE
+            && let Some(tell) = self.waits.take()
         {
             tell(&format!("waiting for the database at {}: {reason}", self.place));
         }

@@ -201,52 +201,30 @@ async fn piece(store: &Postgres, sessions: &[SessionId]) -> Outcome<Vec<SessionI
     let sql = Sql::new(sql, [all(), each.into(), BYTES.into()]);
     asking.ask(batch.all(sql, &mut texts, text)).await?;
     let open: HashMap<SessionId, (Grams, i64)> = open.into_iter().collect();
-    let mut new = Words::default();
+    let (mut ids, mut seqs, mut found, mut through) = (Vec::new(), Vec::new(), Vec::new(), HashMap::new());
     for (session, seq, text) in texts {
-        if let Some((grams, _)) = open.get(&session) {
-            new.push(session, seq, &grams.in_text(&text));
-        }
+        let Some((grams, _)) = open.get(&session) else { continue };
+        let numbers: Vec<String> = grams.in_text(&text).iter().map(ToString::to_string).collect();
+        ids.push(session);
+        seqs.push(seq);
+        found.push(format!("{{{}}}", numbers.join(",")).into());
+        through.insert(session, seq);
     }
     // Where there was no room for a session's words it comes again.
     let cut = bytes >= BYTES;
     let has_more = |(session, (_, head)): (&SessionId, &(Grams, i64))| {
-        new.through.get(session).map_or(cut, |through| through < head).then_some(*session)
+        through.get(session).map_or(cut, |through| through < head).then_some(*session)
     };
     let left = open.iter().filter_map(has_more).collect();
-    if new.through.is_empty() {
+    if through.is_empty() {
         return asking.ended(Ok(left)).await;
     }
-    let through = std::mem::take(&mut new.through);
-    asking.finish_by(Batch::new().run(new.insert()), None).await?;
+    let sql = "INSERT INTO epitome.words (session, seq, grams) SELECT session, seq, grams::integer[] \
+         FROM unnest($1::bigint[], $2::bigint[], $3::text[]) AS n (session, seq, grams) ON CONFLICT DO NOTHING";
+    let new = Sql::new(sql, [Given::Ints(ids), Given::Ints(seqs), Given::Texts(found)]);
+    asking.finish_by(Batch::new().run(new), None).await?;
     reach(store, &through).await?;
     Ok(left)
-}
-
-/// What is written into the index.
-#[derive(Default)]
-struct Words {
-    sessions: Vec<i64>,
-    seqs: Vec<i64>,
-    grams: Vec<std::borrow::Cow<'static, str>>,
-    /// Up to which message of each session.
-    through: HashMap<SessionId, i64>,
-}
-
-impl Words {
-    fn push(&mut self, session: SessionId, seq: i64, grams: &[i32]) {
-        self.sessions.push(session);
-        self.seqs.push(seq);
-        let numbers: Vec<String> = grams.iter().map(ToString::to_string).collect();
-        self.grams.push(format!("{{{}}}", numbers.join(",")).into());
-        self.through.insert(session, seq);
-    }
-
-    fn insert(self) -> Sql<'static> {
-        let sql = "INSERT INTO epitome.words (session, seq, grams) SELECT session, seq, grams::integer[] \
-             FROM unnest($1::bigint[], $2::bigint[], $3::text[]) AS n (session, seq, grams) ON CONFLICT DO NOTHING";
-        let given = [Given::Ints(self.sessions), Given::Ints(self.seqs), Given::Texts(self.grams)];
-        Sql::new(sql, given)
-    }
 }
 
 /// Has what is in the index count. Sessions are held for a moment only, and not waited for while others are: whoever appends

@@ -82,9 +82,9 @@ impl Store for Sqlite {
             done(task.on(&mut Lent { db, known: &known, now: clock() }))
         });
         match (way, &self.readers) {
-            (Way::Reads | Way::Looks, Some(readers)) => readers.read(work).await,
+            (Way::Reads | Way::Looks, Some(readers)) => readers.read(false, work).await,
             (Way::ReadsHere, Some(readers)) => readers.read_here(work).await,
-            (Way::ReadsAll, Some(readers)) => readers.read_afresh(work).await,
+            (Way::ReadsAll, Some(readers)) => readers.read(true, work).await,
             _ => self.writer.write(work).await,
         }
     }

@@ -38,7 +38,6 @@ mod people;
 mod postgres;
 mod queue;
 mod read;
-mod remove;
 mod rows;
 mod slots;
 mod sql;

@@ -14,7 +14,6 @@ mod lent;
 mod open;
 mod options;
 mod readers;
-mod rows;
 mod writer;
 
 use super::trouble as error;

@@ -13,9 +13,9 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 use super::super::ask::{self, Ask, Batch};
 use super::super::changes::REMEMBERED_MILLIS;
+use super::super::copy::{GIVEN_UP_MILLIS, REMOVE_CHUNK, remove};
 use super::super::error::StoreError;
 use super::super::events::KEPT;
-use super::super::remove::{GIVEN_UP_MILLIS, REMOVE_CHUNK, remove};
 use super::super::rows::SessionId;
 use super::super::sql::Sql;
 use super::asking::Asking;

@@ -6,8 +6,8 @@ use epitome_core::outline::Outline;
 use rusqlite::{Connection, OptionalExtension, Row, params, params_from_iter};
 
 use super::super::changes::REMEMBERED_MILLIS;
+use super::super::copy::{GIVEN_UP_MILLIS, REMOVE_CHUNK, remove};
 use super::super::decode::{AFTER_OUTLINE, OUTLINE, outline};
-use super::super::remove::{GIVEN_UP_MILLIS, REMOVE_CHUNK, remove};
 use super::super::rows::{SessionId, message};
 use super::error::Outcome;
 use super::known::Known;

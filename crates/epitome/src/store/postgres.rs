@@ -10,6 +10,7 @@
 //! sent with their text, and nothing is told between nodes, who look by themselves each second.
 
 use std::fmt;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,7 +20,8 @@ use async_trait::async_trait;
 use deadpool_postgres::{HookError, Pool, PoolError, TimeoutType};
 use epitome_core::message::Timestamp;
 use quick_cache::sync::Cache;
-use tokio::sync::{Notify, watch};
+use tokio::sync::{Mutex, MutexGuard, Notify, watch};
+use tokio::time::timeout_at;
 
 use super::ask::{Task, Way};
 use super::asked::{Look, View, Window};
@@ -37,7 +39,6 @@ use indexing::Behind;
 use link::{Link, Noticed};
 use recent::Recent;
 use tls::Address;
-use turns::Turns;
 
 mod asking;
 mod chores;
@@ -50,7 +51,6 @@ mod recent;
 mod rows;
 mod schema;
 mod tls;
-mod turns;
 mod window;
 
 /// Does it until it is done, or until it is not worth another try.
@@ -374,6 +374,34 @@ impl Store for Postgres {
         while self.pool.status().size > self.pool.status().available && Instant::now() < until {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
+    }
+}
+
+/// Sessions share so many turns.
+const TURNS: usize = 1_024;
+
+/// Changes of one session, one after the other: whoever waits for its row would hold a connection for as long.
+#[derive(Debug)]
+struct Turns(Vec<Mutex<()>>);
+
+impl Default for Turns {
+    fn default() -> Self {
+        Self((0..TURNS).map(|_| Mutex::new(())).collect())
+    }
+}
+
+impl Turns {
+    async fn wait(
+        &self,
+        key: &SessionKey,
+        until: tokio::time::Instant,
+    ) -> Outcome<Option<MutexGuard<'_, ()>>> {
+        let mut hasher = DefaultHasher::new();
+        key.hash(&mut hasher);
+        let at = usize::try_from(hasher.finish() % (TURNS as u64)).unwrap_or(0);
+        let Some(turn) = self.0.get(at) else { return Ok(None) };
+        let late = |_| Trouble::Lost("who wrote to the same session before has no answer yet".to_owned());
+        timeout_at(until, turn.lock()).await.map(Some).map_err(late)
     }
 }
 

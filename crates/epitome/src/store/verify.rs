@@ -24,6 +24,15 @@ const BYTES: u64 = 1 << 20;
 /// A summary without its words and what it was made of, which nothing is checked by.
 const SUMMARY_SHAPE: &str = "id, scope, slot, through, state, parent, '', NULL, facts, created";
 
+/// Sessions with an append that is remembered by its key, and whose messages are not there.
+const NEVER_SAID: &str = "SELECT DISTINCT s.workspace, s.name FROM epitome.idempotency i JOIN epitome.sessions s ON s.id = i.session \
+     AND s.state = 'open' WHERE i.first < 1 OR i.first > i.last OR i.last > s.head LIMIT 1000";
+
+/// Sessions with a member who is no author of their workspace.
+const STRANGERS: &str = "SELECT DISTINCT s.workspace, s.name FROM epitome.members m JOIN epitome.sessions s ON s.id = m.session \
+     AND s.state = 'open' LEFT JOIN epitome.authors a ON a.id = m.author AND a.workspace = s.workspace \
+     WHERE a.id IS NULL LIMIT 1000";
+
 /// Names everything that is not as it should be.
 pub(super) async fn verify(ask: &mut dyn Ask) -> Outcome<Vec<Fault>> {
     let in_file = ask.in_file();
@@ -41,9 +50,11 @@ pub(super) async fn verify(ask: &mut dyn Ask) -> Outcome<Vec<Fault>> {
     }
     let workspaces = check.workspaces().await;
     check.note("workspaces", workspaces)?;
-    let remembered = check.remembered().await;
+    let what = "an append is remembered by its key whose messages are not there";
+    let remembered = check.named(NEVER_SAID, what).await;
     check.note("idempotency", remembered)?;
-    let members = check.members().await;
+    let what = "somebody belongs to it who is no author of its workspace";
+    let members = check.named(STRANGERS, what).await;
     check.note("members", members)?;
     let events = check.events().await;
     check.note("events", events)?;
@@ -115,24 +126,9 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// An append that is remembered by its key is in the log.
-    async fn remembered(&mut self) -> Outcome<()> {
-        let sql = "SELECT DISTINCT s.workspace, s.name FROM epitome.idempotency i JOIN epitome.sessions s ON s.id = i.session \
-             AND s.state = 'open' WHERE i.first < 1 OR i.first > i.last OR i.last > s.head LIMIT 1000";
+    /// Finds fault with the sessions that a statement names.
+    async fn named(&mut self, sql: &'static str, what: &str) -> Outcome<()> {
         for (workspace, name) in ask::all(self.ask, Sql::new(sql, []), names).await? {
-            let what = "an append is remembered by its key whose messages are not there";
-            self.faults.add(session_at(&workspace, &name), what);
-        }
-        Ok(())
-    }
-
-    /// Whoever belongs to a session that can be seen is an author of its workspace.
-    async fn members(&mut self) -> Outcome<()> {
-        let sql = "SELECT DISTINCT s.workspace, s.name FROM epitome.members m JOIN epitome.sessions s ON s.id = m.session \
-             AND s.state = 'open' LEFT JOIN epitome.authors a ON a.id = m.author AND a.workspace = s.workspace \
-             WHERE a.id IS NULL LIMIT 1000";
-        for (workspace, name) in ask::all(self.ask, Sql::new(sql, []), names).await? {
-            let what = "somebody belongs to it who is no author of its workspace";
             self.faults.add(session_at(&workspace, &name), what);
         }
         Ok(())

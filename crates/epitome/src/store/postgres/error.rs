@@ -8,7 +8,7 @@ use tokio_postgres::error::SqlState;
 use super::super::error::StoreError;
 use super::PostgresOptions;
 
-pub(in crate::store) use super::super::trouble::{Outcome, Trouble, nonsense};
+pub(in crate::store) use super::super::trouble::{Outcome, Trouble, nonsense, refused};
 
 /// What the database answers to whoever writes while a file is moved into it.
 const IS_MOVING: &str = "EP001";
@@ -58,13 +58,10 @@ fn sorted(error: &tokio_postgres::Error) -> Trouble {
         code if code.starts_with("08") => Trouble::Lost(reason),
         // What another one in the same pipe made fail: that one tells.
         "25P02" => Trouble::Lost("the transaction was given up".to_owned()),
-        "3D000" => {
-            let reason = format!(
-                "{reason}; make it first, as with `createdb`: the tables in it are made by themselves"
-            );
-            Trouble::Said(StoreError::Failed { reason })
-        }
-        _ => Trouble::Said(StoreError::Failed { reason }),
+        "3D000" => refused(&format!(
+            "{reason}; make it first, as with `createdb`: the tables in it are made by themselves"
+        )),
+        _ => refused(&reason),
     }
 }
 
@@ -92,13 +89,11 @@ fn odd(error: &tokio_postgres::Error) -> Trouble {
         nonsense("a stored value is not of its kind")
     } else if text.contains("serializ") {
         // The one thing a text may not have there.
-        Trouble::Said(StoreError::Failed {
-            reason: "a text has a character PostgreSQL cannot keep (U+0000)".to_owned(),
-        })
+        refused("a text has a character PostgreSQL cannot keep (U+0000)")
     } else if text.contains("connect") || text.contains("timed out") || text.contains("TLS") {
         Trouble::Lost(reason_of(error))
     } else {
-        Trouble::Said(StoreError::Failed { reason: reason_of(error) })
+        refused(&reason_of(error))
     }
 }
 

@@ -26,7 +26,7 @@
 //! ```
 //!
 //! Nothing here waits for a model, [`Session::summarize`] with `wait` and [`Engine::work`] excepted. What is
-//! decided is decided in `epitome_core`; what is written goes through [`crate::store::SessionLog::change`].
+//! decided is decided in `epitome_core`; what is written goes through [`crate::store::Store::change`].
 
 use std::collections::BTreeMap;
 use std::path::Path;

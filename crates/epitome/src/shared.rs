@@ -297,7 +297,7 @@ impl Shared {
         self.chain(settings, slot).first()?.model.room()
     }
 
-    /// Changes a session, as [`crate::store::SessionLog::change`] does, for a decision that may fail and has something to tell.
+    /// Changes a session, as [`crate::store::Store::change`] does, for a decision that may fail and has something to tell.
     pub(crate) async fn change<T, F>(&self, key: &SessionKey, load: Load, decide: F) -> Result<T, Error>
     where
         T: Send + 'static,

@@ -1,6 +1,6 @@
 //! Has summaries written: lease, plan, ask, inspect, commit.
 //!
-//! A worker takes one due slot at a time ([`crate::store::SlotQueue::lease`]), works its firings off in order, and
+//! A worker takes one due slot at a time ([`crate::store::Store::lease`]), works its firings off in order, and
 //! gives it back. While a model writes, no connection and no lock is held; only the lease is renewed. What is
 //! committed carries the lease's fence, so a worker that stalled, or whose ground was taken away by an undo,
 //! changes nothing.

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{LazyLock, Mutex, PoisonError};
 
 use epitome::Engine;
-use epitome::store::prelude::*;
+use epitome::store::Store;
 use epitome::store::{Postgres, PostgresOptions};
 use epitome_testkit::both_stores::on_postgres;
 use epitome_testkit::postgres_server::{Database, server};

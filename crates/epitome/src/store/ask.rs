@@ -12,12 +12,9 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use epitome_core::message::Timestamp;
 
-use super::asked::{Hit, Look, Portion, Search, View, Window};
-use super::changes::{Decide, Load};
+use super::changes::{Changes, Standing};
 use super::decode::Found;
-use super::error::StoreError;
 use super::rows::{SessionId, SessionKey};
-use super::slots::{Lease, Want};
 use super::sql::Sql;
 use super::trouble::{Outcome, nonsense};
 
@@ -89,6 +86,14 @@ impl<'a> Batch<'a> {
         })
     }
 
+    /// One more, whose rows are counted.
+    pub(super) fn count(self, sql: Sql<'a>, into: &'a mut i64) -> Self {
+        self.each(sql, move |_| {
+            *into += 1;
+            Ok(true)
+        })
+    }
+
     /// One more, of which only is asked whether there is a row.
     pub(super) fn any(self, sql: Sql<'a>, into: &'a mut bool) -> Self {
         self.each(sql, move |_| {
@@ -112,9 +117,14 @@ pub(super) trait Ask: Send {
     /// when it is done twice.
     async fn finish_by(&mut self, batch: Batch<'_>, known: Option<Sql<'_>>) -> Outcome<()>;
 
+    /// Whether it is a file, whose rows are read one by one without waiting.
+    fn in_file(&self) -> bool {
+        false
+    }
+
     /// As many rows as are well asked for at a time: so many, or all where each is read by itself anyway.
     fn page(&self, size: usize) -> usize {
-        size
+        if self.in_file() { usize::MAX } else { size }
     }
 
     /// A number of this transaction's own by which what it writes is known again, where that may have to be found out. Whoever
@@ -127,6 +137,29 @@ pub(super) trait Ask: Send {
     fn number_event(&mut self, _workspace: &Arc<str>) -> Outcome<Option<i64>> {
         Ok(None)
     }
+
+    /// Where a session stands, without its log and summaries, where that is remembered.
+    fn remembered(&mut self, _key: &SessionKey) -> Option<Standing> {
+        None
+    }
+
+    /// Whether somebody is known to belong to a session.
+    fn is_member(&self, _session: SessionId, _name: &Arc<str>) -> bool {
+        false
+    }
+
+    /// It was decided on a session that stood so: it was written to, if it has a number here, and these are the changes.
+    fn decided(
+        &mut self,
+        _key: &SessionKey,
+        _standing: Standing,
+        _changes: Option<Changes>,
+        _written: Option<SessionId>,
+    ) {
+    }
+
+    /// Forgets what is remembered of a session, because something else than [`super::Store::change`] writes to it.
+    fn forget(&mut self, _key: &SessionKey) {}
 
     /// The moment, by the store's clock.
     async fn now(&mut self) -> Outcome<Timestamp>;
@@ -143,17 +176,6 @@ pub(super) async fn all<T: Send>(
     Ok(found)
 }
 
-/// The same where nothing else is asked.
-pub(super) async fn all_at_last<T: Send>(
-    ask: &mut dyn Ask,
-    sql: Sql<'_>,
-    read: impl FnMut(Found<'_>) -> Outcome<T> + Send,
-) -> Outcome<Vec<T>> {
-    let mut found = Vec::new();
-    ask.finish(Batch::new().all(sql, &mut found, read)).await?;
-    Ok(found)
-}
-
 /// The first row of a statement.
 pub(super) async fn first<T: Send>(
     ask: &mut dyn Ask,
@@ -162,17 +184,6 @@ pub(super) async fn first<T: Send>(
 ) -> Outcome<Option<T>> {
     let mut found = None;
     ask.ask(Batch::new().first(sql, &mut found, read)).await?;
-    Ok(found)
-}
-
-/// The same where nothing else is asked.
-pub(super) async fn first_at_last<T: Send>(
-    ask: &mut dyn Ask,
-    sql: Sql<'_>,
-    read: impl FnMut(Found<'_>) -> Outcome<T> + Send,
-) -> Outcome<Option<T>> {
-    let mut found = None;
-    ask.finish(Batch::new().first(sql, &mut found, read)).await?;
     Ok(found)
 }
 
@@ -189,62 +200,35 @@ pub(super) type Op<A, T> = for<'x> fn(&'x A, &'x mut dyn Ask) -> Asked<'x, T>;
 
 /// In which way something is done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Way {
+pub enum Way {
     /// It reads, as of one moment.
     Reads,
-    /// It reads what is small and in memory.
+    /// It reads what is small and in memory; where there is a server, each statement as of its own moment.
     ReadsHere,
+    /// The same where it is not small.
+    Looks,
+    /// It reads everything, for as long as that takes.
+    ReadsAll,
     /// It reads and writes, all or nothing, as if nobody else were there.
     Writes,
     /// The same for what no session depends on.
     Notes,
 }
 
-/// A database that things are done with.
-pub(super) trait Backend: Send + Sync {
-    /// Has something done in that way.
-    fn run<A: Send + Sync + 'static, T: Send + 'static>(
-        &self,
-        way: Way,
-        args: A,
-        op: Op<A, T>,
-    ) -> impl Future<Output = Result<T, StoreError>> + Send;
+type Doing = dyn for<'x> Fn(&'x mut dyn Ask) -> Asked<'x, ()> + Send + Sync;
 
-    /// [`SessionLog::change`](super::SessionLog::change), with what the store remembers.
-    fn change(
-        &self,
-        key: &SessionKey,
-        load: Load,
-        decide: Decide,
-    ) -> impl Future<Output = Result<Option<SessionId>, StoreError>> + Send;
+/// Something that is done with a database; what it comes to is its own matter.
+pub struct Task(Box<Doing>);
 
-    /// [`SessionLog::window`](super::SessionLog::window), with what the store remembers.
-    fn window(
-        &self,
-        key: &SessionKey,
-        view: View,
-        look: Look,
-    ) -> impl Future<Output = Result<Option<Window>, StoreError>> + Send;
-
-    /// [`SessionLog::search`](super::SessionLog::search), by the index the store has.
-    fn search(&self, search: Search) -> impl Future<Output = Result<Portion<Hit>, StoreError>> + Send;
-
-    /// [`SlotQueue::lease`](super::SlotQueue::lease), as far as others may take slots at the same time.
-    fn lease(&self, want: Want) -> impl Future<Output = Result<Option<Lease>, StoreError>> + Send;
-
-    /// [`SlotQueue::nudged`](super::SlotQueue::nudged).
-    fn nudged(&self) -> impl Future<Output = ()> + Send {
-        std::future::pending()
+impl Task {
+    pub(super) fn new(
+        task: impl for<'x> Fn(&'x mut dyn Ask) -> Asked<'x, ()> + Send + Sync + 'static,
+    ) -> Self {
+        Self(Box::new(task))
     }
 
-    /// Numbers the events of a workspace that have no number yet.
-    fn number_all(&self, _workspace: &str) -> impl Future<Output = Result<(), StoreError>> + Send {
-        std::future::ready(Ok(()))
+    /// Does it.
+    pub(super) fn on<'x>(&self, ask: &'x mut dyn Ask) -> Asked<'x, ()> {
+        (self.0)(ask)
     }
-
-    /// A session was deleted.
-    fn deleted(&self, _key: &SessionKey) {}
-
-    /// A copy is shown.
-    fn revealed(&self, _copy: SessionId) {}
 }

@@ -9,14 +9,14 @@ use epitome_core::message::{Span, Timestamp};
 use epitome_core::outline::Outline;
 
 use super::ask::{self, Ask, Batch};
-use super::changes::{Changes, Load, Log, MOST_PENDING, REMEMBERED_MILLIS, Repeat, Standing};
+use super::changes::{Changes, Decide, Load, Log, MOST_PENDING, REMEMBERED_MILLIS, Repeat, Standing};
 use super::columns::{cut_number, role_number, shape_bits, state_text};
 use super::decode::{self, Found, SESSION, SLOT};
 use super::directory::Membership;
 use super::events::tell;
 use super::given::{Given, column};
 use super::lens::Lens;
-use super::people::{make_workspace, set_members};
+use super::people::{decided, make_workspace, set_members};
 use super::read::{by_number, in_order};
 use super::rows::{
     NewMessage, SessionId, SessionKey, SessionRow, SummaryId, SummaryRow, SummaryState, with_metadata,
@@ -33,7 +33,7 @@ macro_rules! session_id {
 }
 
 /// Holds the session for whoever changes it. Not the whole lock: whoever only needs it to stay need not wait.
-pub(super) const LOCK: &str = " FOR NO KEY UPDATE";
+const LOCK: &str = " FOR NO KEY UPDATE";
 
 /// The session of that name.
 pub(super) fn session<'a>(key: &'a SessionKey, lock: &str) -> Sql<'a> {
@@ -97,18 +97,13 @@ fn since(repeat: Option<(Repeat, Timestamp)>, now: Timestamp) -> Option<Repeat> 
 }
 
 /// An append that was done before under this key.
-pub(super) async fn repeat(
-    ask: &mut dyn Ask,
-    session: SessionId,
-    key: &str,
-    now: Timestamp,
-) -> Outcome<Option<Repeat>> {
+async fn repeat(ask: &mut dyn Ask, session: SessionId, key: &str, now: Timestamp) -> Outcome<Option<Repeat>> {
     let sql = "SELECT body, first, last, created FROM epitome.idempotency WHERE session = $1 AND key = $2";
     Ok(since(ask::first(ask, Sql::new(sql, [session.into(), key.into()]), remembered).await?, now))
 }
 
 /// Reads what else was asked for: shapes and summaries.
-pub(super) async fn more(ask: &mut dyn Ask, standing: &mut Standing, load: &Load) -> Outcome<()> {
+async fn more(ask: &mut dyn Ask, standing: &mut Standing, load: &Load) -> Outcome<()> {
     let Some(session) = &standing.session else { return Ok(()) };
     let id = session.id;
     standing.log = log(ask, session, standing, &load.log).await?;
@@ -142,16 +137,58 @@ async fn log(
     }
 }
 
-/// Writes what was decided, and with that it is over. Of members only these changes are made. Gives the session's number.
-pub(super) async fn write(
+/// Reads, asks, writes. Gives the session's number; none when nothing was wanted.
+pub(super) async fn change(
+    ask: &mut dyn Ask,
+    key: &SessionKey,
+    load: &Load,
+    decide: &Decide,
+) -> Outcome<Option<SessionId>> {
+    let standing = match ask.remembered(key) {
+        Some(mut known) => {
+            if let (Some(asked), Some(session)) = (&load.idempotency, &known.session) {
+                known.repeat = repeat(ask, session.id, asked, known.now).await?;
+            }
+            more(ask, &mut known, load).await?;
+            debug_assert!(same(&known, &standing(ask, key, load, LOCK).await?), "what is known is not so");
+            known
+        }
+        None => standing(ask, key, load, LOCK).await?,
+    };
+    let changes = decided(|| decide(&standing))?;
+    let written = match &changes {
+        Some(changes) => Some(write(ask, key, &standing, changes).await?),
+        None => None,
+    };
+    ask.decided(key, standing, changes, written);
+    Ok(written)
+}
+
+/// Whether two readings of a session say the same.
+fn same(one: &Standing, two: &Standing) -> bool {
+    one.workspace_settings == two.workspace_settings && one.session == two.session && one.slots == two.slots
+}
+
+/// How members change: most messages are by somebody who is known to belong to the session.
+fn members<'a>(ask: &dyn Ask, before: Option<&SessionRow>, changes: &'a Changes) -> Vec<&'a Membership> {
+    let joins = changes.members.iter().all(|change| matches!(change, Membership::Join(..)));
+    let is_known = |change: &Membership| match (change, before) {
+        (Membership::Join(name, None), Some(session)) => joins && ask.is_member(session.id, name),
+        _ => false,
+    };
+    changes.members.iter().filter(|change| !is_known(change)).collect()
+}
+
+/// Writes what was decided, and with that it is over. Gives the session's number.
+async fn write(
     ask: &mut dyn Ask,
     key: &SessionKey,
     standing: &Standing,
     changes: &Changes,
-    members: &[&Membership],
 ) -> Outcome<SessionId> {
     let now = standing.now;
     let before = standing.session.as_ref();
+    let members = members(ask, before, changes);
     let mut batch = Batch::new();
     changes.usage.iter().for_each(|row| batch.push(statements::record(row, now)));
     let id = match (before, &changes.session) {
@@ -167,11 +204,15 @@ pub(super) async fn write(
         update_session(&mut batch, id, before, row);
     }
     if changes.alter(before) {
-        batch.push(statements::revise(id));
+        let sql = "UPDATE epitome.sessions SET revision = revision + 1 WHERE id = $1";
+        batch.push(Sql::new(sql, [id.into()]));
     }
     let mark = ask.mark();
     insert_messages(&mut batch, id, &changes.messages, (now, mark));
-    changes.flags.iter().for_each(|flags| batch.push(statements::set_flags(id, *flags)));
+    for (seq, pinned, skip) in &changes.flags {
+        let sql = "UPDATE epitome.messages SET pinned = $3, skip = $4 WHERE session = $1 AND seq = $2";
+        batch.push(Sql::new(sql, [id.into(), (*seq).into(), (*pinned).into(), (*skip).into()]));
+    }
     for (seq, metadata) in &changes.metadata {
         let sql = "SELECT body FROM epitome.messages WHERE session = $1 AND seq = $2";
         let body = ask::first(ask, Sql::new(sql, [id.into(), (*seq).into()]), |row| row.string(0)).await?;
@@ -181,10 +222,14 @@ pub(super) async fn write(
         let sql = "UPDATE epitome.messages SET body = $3 WHERE session = $1 AND seq = $2";
         batch.push(Sql::new(sql, [id.into(), (*seq).into(), body.into()]));
     }
-    set_members(ask, &mut batch, (key, id), members).await?;
+    set_members(ask, &mut batch, (key, id), &members).await?;
     changes.states.iter().for_each(|(summary, state)| set_state(&mut batch, id, *summary, *state));
     let kept = match &changes.summary {
-        Some(row) => Some((row, ask::number(ask, statements::next_summary(id)).await?)),
+        Some(row) => {
+            let sql = "SELECT coalesce(max(id), 0) + 1 FROM epitome.summaries INDEXED BY summaries_by_number \
+                 WHERE session = $1";
+            Some((row, ask::number(ask, Sql::new(sql, [id.into()])).await?))
+        }
         None => None,
     };
     put_slots(&mut batch, (key, id), standing, changes, kept)?;

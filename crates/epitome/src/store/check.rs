@@ -7,15 +7,24 @@
 //! It has no opinion on what is due: work that waits is no fault.
 
 use epitome_core::message::{Seq, Tokens};
+use serde::Serialize;
 
-use super::maintenance::Fault;
-use super::rows::{SessionId, SessionRow};
+use super::rows::SessionRow;
 
 mod log;
 mod summaries;
 
 pub(crate) use log::{LogCheck, Stored};
 pub(crate) use summaries::{SlotColumns, SummaryCheck};
+
+/// Something that is not as it should be.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Fault {
+    /// Where: `session "a" message 7`, `file`.
+    pub at: String,
+    /// What is wrong.
+    pub what: String,
+}
 
 /// A store with more faults than this needs a backup, not a longer list.
 const MOST_FAULTS: usize = 1_000;
@@ -36,35 +45,12 @@ impl Faults {
         self.add(at, format!("cannot be read: {why}"));
     }
 
-    /// Rows of this table belong to a session of that number, and there is none.
-    pub(crate) fn orphans(&mut self, table: &str, session: SessionId) {
-        self.add(table, format!("there are rows of session number {session}, which does not exist"));
-    }
-
-    /// A session has a member whom its workspace does not know.
-    pub(crate) fn stranger(&mut self, workspace: &str, session: &str) {
-        self.add(session_at(workspace, session), "somebody belongs to it who is no author of its workspace");
-    }
-
-    /// An append of a session is remembered by its key, and its messages are not in the log.
-    pub(crate) fn never_said(&mut self, workspace: &str, session: &str) {
-        self.add(
-            session_at(workspace, session),
-            "an append is remembered by its key whose messages are not there",
-        );
-    }
-
     /// A document of settings, of whatever is called so; nothing where none were set.
     pub(crate) fn settings(&mut self, at: &str, document: &str) {
         let read = serde_json::from_str::<serde_json::Map<String, serde_json::Value>>(document);
         if !document.is_empty() && read.is_err() {
             self.add(at, "its settings are no JSON object");
         }
-    }
-
-    /// An event tells of a session, and there is none of that name.
-    pub(crate) fn event_of_nobody(&mut self, at: &str) {
-        self.add(at, "it tells of a session that does not exist");
     }
 
     /// Whether no more are taken, so that whoever reads may stop.

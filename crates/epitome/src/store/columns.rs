@@ -8,9 +8,6 @@ use epitome_core::slot::Scope;
 
 use super::rows::SummaryState;
 
-/// From `IN_LOOP` on a call batch may begin.
-pub(super) const IN_LOOP: i16 = 1;
-
 const LEADING: i16 = 1;
 /// As in the index `messages_openers`.
 const OPENS_TURN: i16 = 2;
@@ -41,32 +38,20 @@ pub(super) fn role_number(role: Role) -> i16 {
 }
 
 pub(super) fn role_of(number: i16) -> Option<Role> {
-    Some(match number {
-        0 => Role::System,
-        1 => Role::Developer,
-        2 => Role::User,
-        3 => Role::Assistant,
-        4 => Role::Tool,
-        5 => Role::Peer,
-        _ => return None,
-    })
+    let all = [Role::System, Role::Developer, Role::User, Role::Assistant, Role::Tool, Role::Peer];
+    all.into_iter().find(|role| role_number(*role) == number)
 }
 
 pub(super) fn cut_number(cut: Cut) -> i16 {
     match cut {
         Cut::InCall => 0,
-        Cut::InLoop => IN_LOOP,
+        Cut::InLoop => 1,
         Cut::Legal => 2,
     }
 }
 
 pub(super) fn cut_of(number: i16) -> Option<Cut> {
-    Some(match number {
-        0 => Cut::InCall,
-        IN_LOOP => Cut::InLoop,
-        2 => Cut::Legal,
-        _ => return None,
-    })
+    [Cut::InCall, Cut::InLoop, Cut::Legal].into_iter().find(|cut| cut_number(*cut) == number)
 }
 
 /// What a message is, in bits.
@@ -92,12 +77,8 @@ pub(super) fn state_text(state: SummaryState) -> &'static str {
 }
 
 pub(super) fn state_of(text: &str) -> Option<SummaryState> {
-    Some(match text {
-        "standing" => SummaryState::Standing,
-        "superseded" => SummaryState::Superseded,
-        "undone" => SummaryState::Undone,
-        _ => return None,
-    })
+    let all = [SummaryState::Standing, SummaryState::Superseded, SummaryState::Undone];
+    all.into_iter().find(|state| state_text(*state) == text)
 }
 
 /// Words that are no JSON, as a column can hold them. U+0000, which PostgreSQL has no place for, is written as U+2400,

@@ -1,4 +1,6 @@
-//! Copying sessions in pieces, showing them, and deleting them.
+//! Copying sessions in pieces, showing them, deleting them, and removing what was deleted, in pieces too.
+
+use std::collections::HashMap;
 
 use epitome_core::message::Seq;
 
@@ -6,12 +8,46 @@ use super::ask::{self, Ask, Batch};
 use super::change::{MESSAGE, insert_session, update_session};
 use super::decode::Found;
 use super::events;
-use super::log::CopiedSession;
 use super::people::make_workspace;
-use super::rows::{SessionId, SessionKey};
+use super::rows::{SessionId, SessionKey, SessionRow, SlotRow, SummaryId, SummaryRow};
 use super::sql::Sql;
 use super::statements;
 use super::trouble::Outcome;
+use crate::event::Happened;
+
+/// A copied session as it is shown.
+#[derive(Debug, Clone)]
+pub struct CopiedSession {
+    /// The copy's number, from [`super::Store::copy`].
+    pub id: SessionId,
+    /// Its row.
+    pub row: SessionRow,
+    /// Its slots. `active` is a number of the original.
+    pub slots: Vec<SlotRow>,
+    /// Its summaries. `id` and `parent` are numbers of the original.
+    pub summaries: Vec<SummaryRow>,
+    /// The events that report it.
+    pub events: Vec<Happened>,
+}
+
+impl CopiedSession {
+    /// Numbers its summaries 1, 2, 3 … in the order of their old numbers.
+    pub(super) fn renumber(&mut self) {
+        // A parent has a smaller number than its child, so its new one is known by then.
+        self.summaries.sort_by_key(|summary| summary.id);
+        let mut renamed: HashMap<SummaryId, SummaryId> = HashMap::new();
+        for (summary, number) in self.summaries.iter_mut().zip(1..) {
+            let anew = |id: Option<SummaryId>| id.and_then(|id| renamed.get(&id).copied());
+            summary.parent = anew(summary.parent);
+            summary.facts.built_on = anew(summary.facts.built_on);
+            renamed.insert(summary.id, number);
+            summary.id = number;
+        }
+        for slot in &mut self.slots {
+            slot.active = slot.active.and_then(|id| renamed.get(&id).copied());
+        }
+    }
+}
 
 /// So many messages are copied at a time.
 const COPY_CHUNK: Seq = 500;
@@ -126,4 +162,57 @@ pub(super) async fn delete(ask: &mut dyn Ask, key: &SessionKey) -> Outcome<bool>
     events::forget(&mut batch, key);
     ask.finish(batch).await?;
     Ok(true)
+}
+
+/// So many rows are removed at a time.
+pub(super) const REMOVE_CHUNK: i64 = 1_000;
+
+/// A copy that was not written to for so long was given up.
+pub(super) const GIVEN_UP_MILLIS: i64 = 60 * 60 * 1_000;
+
+/// Removes a piece of a deleted session: its messages, then all else, then itself. Tells whether there is more of it.
+pub(super) async fn remove(ask: &mut dyn Ask, session: SessionId) -> Outcome<bool> {
+    let given = || [session.into(), REMOVE_CHUNK.into()];
+    let lock = "SELECT 1 FROM epitome.sessions WHERE id = $1 AND state = 'gone' FOR UPDATE SKIP LOCKED";
+    let piece =
+        "SELECT max(seq) FROM (SELECT seq FROM epitome.messages WHERE session = $1 ORDER BY seq LIMIT $2) m";
+    let (mut there, mut through) = (false, None);
+    let batch = Batch::new().any(Sql::new(lock, [session.into()]), &mut there);
+    ask.ask(batch.first(Sql::new(piece, given()), &mut through, |row| row.maybe_int(0))).await?;
+    if !there {
+        return Ok(false);
+    }
+    if let Some(through) = through.flatten() {
+        let words = Sql::own(
+            "DELETE FROM epitome.words WHERE session = $1 AND seq <= $2",
+            "DELETE FROM words WHERE rowid BETWEEN ?1 << 32 AND (?1 << 32) + ?2",
+            [session.into(), through.into()],
+        );
+        let messages = "DELETE FROM epitome.messages WHERE session = $1 AND seq <= $2";
+        let messages = Sql::new(messages, [session.into(), through.into()]);
+        ask.finish_by(Batch::new().run(words).run(messages), None).await?;
+        return Ok(true);
+    }
+    let (mut summaries, mut keys) = (0, 0);
+    let sql = "DELETE FROM epitome.summaries WHERE kept IN \
+         (SELECT kept FROM epitome.summaries WHERE session = $1 LIMIT $2) RETURNING 1";
+    let batch = Batch::new().count(Sql::new(sql, given()), &mut summaries);
+    let sql = "DELETE FROM epitome.idempotency WHERE (session, key) IN \
+         (SELECT session, key FROM epitome.idempotency WHERE session = $1 LIMIT $2) RETURNING 1";
+    ask.ask(batch.count(Sql::new(sql, given()), &mut keys)).await?;
+    let more = summaries >= REMOVE_CHUNK || keys >= REMOVE_CHUNK;
+    let mut batch = Batch::new();
+    if !more {
+        batch.push(Sql::own(
+            "DELETE FROM epitome.words WHERE session = $1",
+            "DELETE FROM words WHERE rowid BETWEEN ?1 << 32 AND (?1 << 32) + 4294967295",
+            [session.into()],
+        ));
+        for table in ["members", "slots"] {
+            batch.push(Sql::new(format!("DELETE FROM epitome.{table} WHERE session = $1"), [session.into()]));
+        }
+        batch.push(Sql::new("DELETE FROM epitome.sessions WHERE id = $1", [session.into()]));
+    }
+    ask.finish_by(batch, None).await?;
+    Ok(more)
 }

@@ -5,12 +5,8 @@
 
 use std::sync::Arc;
 
-use async_trait::async_trait;
 use epitome_core::message::Timestamp;
 use serde_json::{Map, Value};
-
-use super::error::StoreError;
-use super::rows::{SessionId, SessionRow};
 
 /// What is known of a workspace.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -163,53 +159,4 @@ pub enum Deleted {
     Absent,
     /// It has sessions, and stays.
     InUse,
-}
-
-/// Keeps workspaces, authors, members.
-#[async_trait]
-pub trait Directory: Send + Sync {
-    /// The workspaces that anything was ever written to.
-    async fn workspaces(&self, listing: Listing<WorkspaceRow>) -> Result<Listed<WorkspaceRow>, StoreError>;
-
-    /// A workspace's sessions; only those an author belongs to, where one is named.
-    async fn sessions(
-        &self,
-        workspace: &str,
-        member: Option<&str>,
-        listing: Listing<(Arc<str>, SessionRow)>,
-    ) -> Result<Listed<(Arc<str>, SessionRow)>, StoreError>;
-
-    /// A workspace's authors. They are not listed by name.
-    async fn authors(
-        &self,
-        workspace: &str,
-        listing: Listing<AuthorRow>,
-    ) -> Result<Listed<AuthorRow>, StoreError>;
-
-    /// A session's members, in the order in which their authors came to be. They are not listed by name.
-    async fn members(
-        &self,
-        session: SessionId,
-        listing: Listing<MemberRow>,
-    ) -> Result<Listed<MemberRow>, StoreError>;
-
-    /// Changes what is kept of a workspace, which comes to be where there is none: `created` is the store's to say. As if
-    /// nobody else were there.
-    async fn change_workspace(
-        &self,
-        workspace: &str,
-        decide: DecideRow<WorkspaceRow>,
-    ) -> Result<(), StoreError>;
-
-    /// Changes what is kept of an author, who comes to be where there is none, and the workspace with them: `created` is
-    /// the store's to say. As if nobody else were there.
-    async fn change_author(
-        &self,
-        workspace: &str,
-        name: &str,
-        decide: DecideRow<AuthorRow>,
-    ) -> Result<(), StoreError>;
-
-    /// Deletes a workspace that has no sessions, with its settings, notes and authors. What it spent stays known.
-    async fn delete_workspace(&self, workspace: &str) -> Result<Deleted, StoreError>;
 }

@@ -1,5 +1,8 @@
 //! Why a store did not do something, sorted by what the caller does next.
 
+/// What a store comes to.
+pub(super) type Result<T, E = StoreError> = std::result::Result<T, E>;
+
 /// Why a store did not do it, sorted by what to do next.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]

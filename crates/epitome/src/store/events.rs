@@ -9,7 +9,6 @@ use super::ask::{self, Ask, Batch};
 use super::decode;
 use super::rows::{SessionKey, SummaryId};
 use super::sql::Sql;
-use super::statements;
 use super::trouble::{Outcome, nonsense};
 use crate::event::{Events, Happened};
 
@@ -86,9 +85,12 @@ pub(super) async fn read(
         concat!("SELECT ", newest!(), ", (SELECT min(id) FROM events WHERE workspace = ?1)"),
         [workspace.into()],
     );
+    let sql = "SELECT id, session, at, kind, data FROM epitome.events WHERE workspace = $1 AND id > $2 \
+         AND ($3 IS NULL OR session = $3) ORDER BY id LIMIT $4";
+    let listed = Sql::new(sql, [workspace.into(), after.into(), session.into(), limit.into()]);
     let (mut found, mut events) = (None, Vec::new());
     let batch = Batch::new().first(ends, &mut found, |row| Ok((row.uint(0)?, row.maybe_int(1)?))).all(
-        statements::events(workspace, after, session, limit),
+        listed,
         &mut events,
         decode::event,
     );
@@ -108,5 +110,5 @@ pub(super) async fn condensed(ask: &mut dyn Ask, workspace: &str) -> Outcome<Vec
          GROUP BY session ORDER BY session",
         [workspace.into()],
     );
-    ask::all_at_last(ask, sql, |row| Ok((row.name(0)?, row.uint(1)?))).await
+    ask::all(ask, sql, |row| Ok((row.name(0)?, row.uint(1)?))).await
 }

@@ -1,10 +1,7 @@
 //! Where it is kept what was done to lists that pass through, and what that came to.
 
-use async_trait::async_trait;
-use epitome_core::message::{Timestamp, Tokens};
+use epitome_core::message::Tokens;
 use serde::Serialize;
-
-use super::error::StoreError;
 
 /// A list up to one of its messages, as a number that two different ones hardly share.
 pub type ListHash = [u8; 16];
@@ -71,21 +68,4 @@ impl Passed {
         self.cost = self.cost.saturating_add(more.cost);
         self.saved_cost = self.saved_cost.saturating_add(more.saved_cost);
     }
-}
-
-/// Keeps what was done to lists that pass through. Nothing of one workspace is seen in another.
-#[async_trait]
-pub trait Inlines: Send + Sync {
-    /// What was last done to this list, given by the hashes of its beginnings: of the first message, of the first two, and
-    /// so on.
-    async fn inline(&self, workspace: &str, chain: Vec<ListHash>) -> Result<Option<InlineRow>, StoreError>;
-
-    /// Keeps what was done to a list, in place of what was kept for the very same. The newest 1,000 of a workspace are kept.
-    async fn keep_inline(&self, workspace: &str, row: InlineRow) -> Result<(), StoreError>;
-
-    /// Adds to what passed through in this hour. Of more than 100 models in an hour the others are told as `other`.
-    async fn add_passed(&self, workspace: &str, more: Vec<Passed>) -> Result<(), StoreError>;
-
-    /// What passed through since the hour of that moment, added up by model.
-    async fn passed(&self, workspace: &str, since: Timestamp) -> Result<Vec<Passed>, StoreError>;
 }

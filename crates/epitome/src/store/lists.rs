@@ -1,13 +1,10 @@
 //! Statements about workspaces, authors and members that are the same for both databases.
 
-use serde_json::{Map, Value};
-
 use super::decode::{AUTHOR, SESSION, WORKSPACE};
-use super::directory::{AuthorRow, Listing, WorkspaceRow};
+use super::directory::Listing;
 use super::given::Given;
 use super::rows::SessionId;
 use super::sql::Sql;
-use super::statements::notes_text;
 
 /// Rows that are listed.
 #[derive(Debug, Clone)]
@@ -117,69 +114,4 @@ impl<'a> List<'a> {
         };
         (from, given)
     }
-}
-
-pub(super) fn set_workspace<'a>(name: &'a str, row: &'a WorkspaceRow) -> Sql<'a> {
-    let sql = "UPDATE epitome.workspaces SET settings = $2, metadata = $3, attributes = $4, revision = revision + 1 \
-         WHERE name = $1";
-    let (metadata, attributes) = (notes_text(&row.metadata), notes_text(&row.attributes));
-    Sql::new(sql, [name.into(), row.settings.as_str().into(), metadata.into(), attributes.into()])
-}
-
-/// Deletes a workspace without sessions. None of its sessions is left to belong to, but for what is still to be removed.
-/// A copy in progress would be shown with members nobody knows any more, so it goes too.
-pub(super) fn delete_workspace(name: &str) -> impl Iterator<Item = Sql<'_>> {
-    let statements = [
-        "UPDATE epitome.sessions SET state = 'gone' WHERE workspace = $1 AND state = 'hidden'",
-        "DELETE FROM epitome.authors WHERE workspace = $1",
-        "UPDATE epitome.workspaces SET deleted = true, settings = '', metadata = '', attributes = '', \
-         revision = revision + 1 WHERE name = $1",
-    ];
-    statements.into_iter().map(|sql| Sql::new(sql, [name.into()])).chain(forget_passing(name))
-}
-
-/// Forgets what passed through a workspace.
-pub(super) fn forget_passing(workspace: &str) -> impl Iterator<Item = Sql<'_>> {
-    let statements = [
-        "DELETE FROM epitome.inline WHERE workspace = $1",
-        "DELETE FROM epitome.passed WHERE workspace = $1",
-    ];
-    statements.into_iter().map(|sql| Sql::new(sql, [workspace.into()]))
-}
-
-/// A session of the workspace, where it has any.
-pub(super) fn any_session(workspace: &str) -> Sql<'_> {
-    let sql = "SELECT 1 FROM epitome.sessions INDEXED BY sessions_by_age \
-         WHERE workspace = $1 AND state = 'open' LIMIT 1";
-    Sql::new(sql, [workspace.into()])
-}
-
-pub(super) fn set_author<'a>(workspace: &'a str, name: &'a str, row: &AuthorRow) -> Sql<'a> {
-    let sql = "UPDATE epitome.authors SET metadata = $3, attributes = $4 WHERE workspace = $1 AND name = $2";
-    let (metadata, attributes) = (notes_text(&row.metadata), notes_text(&row.attributes));
-    Sql::new(sql, [workspace.into(), name.into(), metadata.into(), attributes.into()])
-}
-
-/// Has an author belong to a session, with what is kept of them there.
-pub(super) fn put_member(
-    session: SessionId,
-    author: i64,
-    attributes: &Map<String, Value>,
-    now: epitome_core::message::Timestamp,
-) -> Sql<'static> {
-    let sql = "INSERT INTO epitome.members (session, author, attributes, joined) VALUES ($1, $2, $3, $4) \
-         ON CONFLICT (session, author) DO UPDATE SET attributes = excluded.attributes";
-    Sql::new(sql, [session.into(), author.into(), notes_text(attributes).into(), now.into()])
-}
-
-/// Has an author leave a session.
-pub(super) fn leave<'a>(session: SessionId, workspace: &'a str, name: &'a str) -> Sql<'a> {
-    let sql = "DELETE FROM epitome.members WHERE session = $1 AND author = \
-         (SELECT id FROM epitome.authors WHERE workspace = $2 AND name = $3)";
-    Sql::new(sql, [session.into(), workspace.into(), name.into()])
-}
-
-/// Has everybody leave a session.
-pub(super) fn leave_all(session: SessionId) -> Sql<'static> {
-    Sql::new("DELETE FROM epitome.members WHERE session = $1", [session.into()])
 }

@@ -22,15 +22,15 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::contract::Store;
 use super::error::StoreError;
-use super::maintenance::Maintenance;
 use super::postgres::{Postgres, PostgresOptions};
-use super::sqlite::{Piece, Source};
+use source::{Contents, Piece, Source};
+use tables::{Cell, Cells, SPECS, Table};
 
+mod source;
 mod tables;
-
-pub(super) use super::columns::plain;
-pub(super) use tables::{Cell, Cells, Column, NUMBERED, SPECS, Table, list, quoted};
+mod target;
 
 /// How a move is done.
 #[derive(Debug, Clone)]
@@ -153,14 +153,14 @@ pub enum MoveError {
 
 /// How far a move is: the table under way, how many of its rows are there, and the key of the last.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Mark {
+struct Mark {
     table: usize,
-    pub(super) rows: u64,
-    pub(super) last: Option<Cells>,
+    rows: u64,
+    last: Option<Cells>,
 }
 
 impl Mark {
-    pub(super) fn first() -> Self {
+    fn first() -> Self {
         Self { table: 0, rows: 0, last: None }
     }
 
@@ -169,11 +169,11 @@ impl Mark {
     }
 
     /// The table's name; nothing after the last.
-    pub(super) fn step(&self) -> &'static str {
+    fn step(&self) -> &'static str {
         SPECS.get(self.table).map_or("", |table| table.name)
     }
 
-    pub(super) fn read(step: &str, rows: i64, last: Option<Cells>) -> Option<Self> {
+    fn read(step: &str, rows: i64, last: Option<Cells>) -> Option<Self> {
         let known = SPECS.iter().position(|table| table.name == step);
         let table = if step.is_empty() { Some(SPECS.len()) } else { known };
         Some(Self { table: table?, rows: u64::try_from(rows).ok()?, last })
@@ -181,7 +181,7 @@ impl Mark {
 }
 
 /// A key as it is noted beside what was moved.
-pub(super) fn noted(key: &[Cell]) -> String {
+fn noted(key: &[Cell]) -> String {
     serde_json::json!(key).to_string()
 }
 
@@ -199,7 +199,7 @@ pub async fn move_to_postgres(
     let mut postgres = options.postgres.clone();
     postgres.must_exist |= options.only_compare;
     let target = Postgres::open_to_move(to, postgres).await.map_err(MoveError::Target)?;
-    let moved = match target.tables().await {
+    let moved = match target::tables(&target).await {
         Ok(tables) => Moving { source, target: target.clone(), tables, options, tell }.run().await,
         Err(error) => Err(error),
     };
@@ -217,13 +217,11 @@ struct Moving<'a> {
 
 impl Moving<'_> {
     async fn run(&self) -> Result<Moved, MoveError> {
-        let counts = self.source.counts().await?;
-        let left_out = self.source.left_out().await?;
+        let Contents { secret, counts, left_out } = self.source.contents().await?;
         if self.options.only_compare {
             return Ok(Moved { tables: self.compare(&counts).await?, left_out });
         }
-        let secret = self.source.secret().await?;
-        let mut mark = self.target.begin_move(&secret, self.options.anew).await?;
+        let mut mark = target::begin(&self.target, secret, self.options.anew).await?;
         while let Some(table) = self.tables.get(mark.table) {
             mark = self.table(table, mark, &counts).await?;
         }
@@ -232,7 +230,7 @@ impl Moving<'_> {
         if self.source.was_written().await? {
             return Err(MoveError::Written);
         }
-        self.target.end_move(&mark, &numbers).await?;
+        target::end(&self.target, mark, numbers).await?;
         Ok(Moved { tables, left_out })
     }
 
@@ -259,8 +257,9 @@ impl Moving<'_> {
                     last: Some(table.key_of(last)),
                 },
             };
-            self.target.take_in(table, &rows, (&mark, &next)).await?;
-            if rows.is_empty() {
+            let done = rows.is_empty();
+            target::take_in(&self.target, table, rows, (mark, next.clone())).await?;
+            if done {
                 return Ok(next);
             }
             mark = next;
@@ -282,51 +281,30 @@ impl Moving<'_> {
         table: &Arc<Table>,
         counts: &[u64],
     ) -> Result<MovedTable, MoveError> {
-        let (mut ours, mut theirs) = (Sum::default(), Sum::default());
+        let (mut rows, mut hasher) = (0, blake3::Hasher::new());
         let mut after: Option<Cells> = None;
         loop {
-            self.told(MoveStage::Comparing, at, ours.rows, counts);
+            self.told(MoveStage::Comparing, at, rows, counts);
             let here = self.source.piece(table, after.clone(), self.piece()).await?;
             let through = here.last().map(|row| table.key_of(row));
             let limit = here.len() + 1;
-            let there = self.target.taken_in(table, after.as_deref(), through.as_deref(), limit).await?;
-            ours.add(&here);
-            theirs.add(&there);
+            let bounds = (after, through.clone());
+            let there = target::taken_in(&self.target, table, bounds, limit).await?;
             if here != there {
                 return Err(difference(table, &here, &there));
             }
+            rows += u64::try_from(here.len()).unwrap_or(0);
+            // As JSON, so that no two rows of different values give the same bytes.
+            here.iter().for_each(|row| {
+                hasher.update(noted(row).as_bytes());
+            });
             if through.is_none() {
                 break;
             }
             after = through;
         }
-        let (rows, checksum) = (ours.rows, ours.hash());
-        if (theirs.rows, theirs.hash()) != (rows, checksum.clone()) {
-            let (key, what) = (String::new(), "their checksums differ".to_owned());
-            return Err(MoveError::Differs { table: table.spec.name, key, what });
-        }
+        let checksum = hasher.finalize().to_hex().to_string();
         Ok(MovedTable { name: table.spec.name, rows, checksum })
-    }
-}
-
-/// How many rows, and their hash.
-#[derive(Default)]
-struct Sum {
-    rows: u64,
-    hasher: blake3::Hasher,
-}
-
-impl Sum {
-    fn add(&mut self, rows: &[Cells]) {
-        self.rows += u64::try_from(rows.len()).unwrap_or(0);
-        // As JSON, so that no two rows of different values give the same bytes.
-        for row in rows {
-            self.hasher.update(noted(row).as_bytes());
-        }
-    }
-
-    fn hash(&self) -> String {
-        self.hasher.finalize().to_hex().to_string()
     }
 }
 

@@ -13,9 +13,10 @@ use super::directory::{
     AuthorRow, DecideRow, Deleted, Listed, Listing, Membership, WorkspaceRow, merge_attributes,
 };
 use super::given::Given;
-use super::lists::{self, List};
+use super::lists::List;
 use super::rows::{SessionId, SessionKey};
 use super::sql::Sql;
+use super::statements::notes_text;
 use super::trouble::{Outcome, Trouble, refused};
 
 /// So many rows are looked at in one go where somebody says which are wanted.
@@ -98,27 +99,39 @@ pub(super) async fn change_workspace(
         // Somebody made it since: what was decided was decided of nothing.
         return Err(Trouble::Again);
     }
-    ask.finish(Batch::new().run(lists::set_workspace(name, &row))).await
+    let sql = "UPDATE epitome.workspaces SET settings = $2, metadata = $3, attributes = $4, revision = revision + 1 \
+         WHERE name = $1";
+    let (metadata, attributes) = (notes_text(&row.metadata).into(), notes_text(&row.attributes).into());
+    let given = [name.into(), row.settings.as_str().into(), metadata, attributes];
+    ask.finish(Batch::new().run(Sql::new(sql, given))).await
 }
 
 pub(super) async fn delete_workspace(ask: &mut dyn Ask, name: &str) -> Outcome<Deleted> {
-    // The whole lock: whoever makes a session there waits, and then makes the workspace anew.
-    let before = ask::first(ask, workspace(name, " FOR UPDATE"), decode::workspace).await?;
+    let there = ask::first(ask, workspace(name, " FOR UPDATE"), decode::workspace).await?.is_some();
+    // What passed through is forgotten of one that was never made, too.
+    let mut statements = vec![
+        "DELETE FROM epitome.inline WHERE workspace = $1",
+        "DELETE FROM epitome.passed WHERE workspace = $1",
+    ];
+    if there {
+        let sql = "SELECT 1 FROM epitome.sessions INDEXED BY sessions_by_age \
+             WHERE workspace = $1 AND state = 'open' LIMIT 1";
+        if ask::first(ask, Sql::new(sql, [name.into()]), |_| Ok(())).await?.is_some() {
+            return Ok(Deleted::InUse);
+        }
+        // None of its sessions is left to belong to, but for what is still to be removed. A copy in progress would be shown
+        // with members nobody knows any more, so it goes too.
+        statements.extend([
+            "UPDATE epitome.sessions SET state = 'gone' WHERE workspace = $1 AND state = 'hidden'",
+            "DELETE FROM epitome.authors WHERE workspace = $1",
+            "UPDATE epitome.workspaces SET deleted = true, settings = '', metadata = '', attributes = '', \
+             revision = revision + 1 WHERE name = $1",
+        ]);
+    }
     let mut batch = Batch::new();
-    if before.is_none() {
-        // What passes through it makes no workspace, and is forgotten all the same.
-        lists::forget_passing(name).for_each(|sql| batch.push(sql));
-        ask.finish(batch).await?;
-        return Ok(Deleted::Absent);
-    }
-    let mut used = false;
-    ask.ask(Batch::new().any(lists::any_session(name), &mut used)).await?;
-    if used {
-        return Ok(Deleted::InUse);
-    }
-    lists::delete_workspace(name).for_each(|sql| batch.push(sql));
+    statements.into_iter().for_each(|sql| batch.push(Sql::new(sql, [name.into()])));
     ask.finish(batch).await?;
-    Ok(Deleted::Gone)
+    Ok(if there { Deleted::Gone } else { Deleted::Absent })
 }
 
 pub(super) async fn change_author(
@@ -138,7 +151,9 @@ pub(super) async fn change_author(
         let given = [of.into(), name.into(), ask.now().await?.into()];
         ask.ask(Batch::new().run(Sql::new(sql, given))).await?;
     }
-    ask.finish(Batch::new().run(lists::set_author(of, name, &row))).await
+    let sql = "UPDATE epitome.authors SET metadata = $3, attributes = $4 WHERE workspace = $1 AND name = $2";
+    let (metadata, attributes) = (notes_text(&row.metadata).into(), notes_text(&row.attributes).into());
+    ask.finish(Batch::new().run(Sql::new(sql, [of.into(), name.into(), metadata, attributes]))).await
 }
 
 /// The number of an author, who comes to be where there is none.
@@ -159,6 +174,14 @@ struct Member {
     name: Arc<str>,
     author: i64,
     attributes: Map<String, Value>,
+}
+
+/// Has somebody belong to a session, with what is kept of them there.
+fn put_member(session: SessionId, member: &Member, now: Timestamp) -> Sql<'static> {
+    let sql = "INSERT INTO epitome.members (session, author, attributes, joined) VALUES ($1, $2, $3, $4) \
+         ON CONFLICT (session, author) DO UPDATE SET attributes = excluded.attributes";
+    let attributes = notes_text(&member.attributes).into();
+    Sql::new(sql, [session.into(), member.author.into(), attributes, now.into()])
 }
 
 /// Those of the session whom these changes name, with their numbers.
@@ -201,22 +224,26 @@ pub(super) async fn set_members<'a>(
                     (Some(_), None) => {}
                     (Some(member), Some(named)) => {
                         merge_attributes(&mut member.attributes, named);
-                        batch.push(lists::put_member(session, member.author, &member.attributes, now));
+                        batch.push(put_member(session, member, now));
                     }
                     (None, named) => {
                         let author = make_author(ask, &key.workspace, name, now).await?;
                         let attributes = named.clone().unwrap_or_default();
-                        batch.push(lists::put_member(session, author, &attributes, now));
-                        there.push(Member { name: Arc::clone(name), author, attributes });
+                        let member = Member { name: Arc::clone(name), author, attributes };
+                        batch.push(put_member(session, &member, now));
+                        there.push(member);
                     }
                 }
             }
             Membership::Leave(name) => {
-                batch.push(lists::leave(session, &key.workspace, name));
+                let sql = "DELETE FROM epitome.members WHERE session = $1 AND author = \
+                     (SELECT id FROM epitome.authors WHERE workspace = $2 AND name = $3)";
+                batch.push(Sql::new(sql, [session.into(), (&*key.workspace).into(), (&**name).into()]));
                 there.retain(|member| member.name != *name);
             }
             Membership::LeaveAll => {
-                batch.push(lists::leave_all(session));
+                let sql = "DELETE FROM epitome.members WHERE session = $1";
+                batch.push(Sql::new(sql, [session.into()]));
                 there.clear();
             }
         }

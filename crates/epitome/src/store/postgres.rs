@@ -10,52 +10,47 @@
 //! sent with their text, and nothing is told between nodes, who look by themselves each second.
 
 use std::fmt;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use async_trait::async_trait;
 use deadpool_postgres::{HookError, Pool, PoolError, TimeoutType};
 use epitome_core::message::Timestamp;
-use tokio::sync::{Notify, watch};
+use quick_cache::sync::Cache;
+use tokio::sync::{Mutex, MutexGuard, Notify, watch};
+use tokio::time::timeout_at;
 
+use super::ask::{Task, Way};
+use super::asked::{Look, View, Window};
 use super::change;
 use super::changes::{Changes, Decide, Load, Standing};
+use super::contract::Store;
 use super::error::StoreError;
-use super::people::decided;
+use super::lease::Place;
 use super::rows::{SessionId, SessionKey, SlotRow};
+use super::window::Numbered;
 use asking::Asking;
 use error::{Outcome, Tries, Trouble, silent};
 use hint::Hints;
 use indexing::Behind;
-use known::Known;
-use pipe::{Link, Noticed};
+use link::{Link, Noticed};
 use recent::Recent;
 use tls::Address;
-use turns::Turns;
 
 mod asking;
 mod chores;
 mod error;
-mod find;
-mod given;
-mod grams;
 mod hint;
 mod indexing;
-mod known;
-mod lease;
-mod moved;
-mod numbering;
+mod link;
 mod opening;
-mod pipe;
 mod recent;
 mod rows;
 mod schema;
-mod serving;
-#[cfg(feature = "sqlite")]
-mod target;
 mod tls;
-mod turns;
-mod tx;
 mod window;
 
 /// Does it until it is done, or until it is not worth another try.
@@ -128,7 +123,7 @@ impl fmt::Debug for PostgresOptions {
 ///
 /// ```no_run
 /// # async fn try_it() -> Result<(), epitome::store::StoreError> {
-/// use epitome::store::{Maintenance, Postgres, PostgresOptions};
+/// use epitome::store::{Postgres, PostgresOptions, Store};
 ///
 /// let store = Postgres::open("postgres://localhost/epitome", PostgresOptions::default()).await?;
 /// assert_eq!(store.verify().await?, []);
@@ -146,14 +141,16 @@ pub struct Postgres {
     moved: Option<i64>,
     /// What is set at the beginning of each transaction where nothing stays set.
     limits: String,
-    known: Arc<Known>,
+    /// The numbers of sessions this node looked at. Nothing of it is taken for true: whoever uses it has the database check
+    /// that it still is.
+    known: Arc<Cache<SessionKey, Numbered>>,
     recent: Arc<Recent>,
     behind: Arc<Behind>,
     /// Wakes whoever removes what was deleted.
     chores: Arc<Notify>,
     hints: Arc<Hints>,
     /// Where the search for whose turn it is goes on.
-    walked: Arc<lease::Place>,
+    walked: Arc<Place>,
     turns: Arc<Turns>,
     closed: Arc<AtomicBool>,
     /// Ends what runs beside it, at the latest when the last one lets go of the store.
@@ -189,6 +186,12 @@ impl Postgres {
         Ok(Self { stop: Some(Arc::new(stop)), ..store })
     }
 
+    /// The store, for whoever moves a file into it: nothing runs beside it, and what is half moved is no hindrance.
+    #[cfg(feature = "sqlite")]
+    pub(super) async fn open_to_move(url: &str, options: PostgresOptions) -> Result<Self, StoreError> {
+        Self::reach(url, options).await.map(|(store, _)| store)
+    }
+
     /// Makes the tables, and gives a store beside which nothing runs yet.
     async fn reach(url: &str, options: PostgresOptions) -> Result<(Self, Address), StoreError> {
         let address = Address::read(url)?;
@@ -216,7 +219,7 @@ impl Postgres {
             noticed,
             moved: None,
             limits,
-            known: Arc::default(),
+            known: Arc::new(Cache::new(MOST_KNOWN)),
             recent: Arc::default(),
             behind: Arc::default(),
             chores: Arc::default(),
@@ -271,23 +274,8 @@ impl Postgres {
     ) -> Outcome<Option<SessionId>> {
         let _turn = self.turns.wait(key, until).await?;
         let mut asking = Asking::writes(self);
-        let done = self.change_once(&mut asking, key, load, decide).await;
+        let done = change::change(&mut asking, key, load, decide).await;
         asking.ended(done).await
-    }
-
-    async fn change_once(
-        &self,
-        ask: &mut Asking<'_>,
-        key: &SessionKey,
-        load: &Load,
-        decide: &Decide,
-    ) -> Outcome<Option<SessionId>> {
-        let standing = change::standing(ask, key, load, change::LOCK).await?;
-        let Some(changes) = decided(|| decide(&standing))? else { return Ok(None) };
-        let members: Vec<_> = changes.members.iter().collect();
-        let id = change::write(ask, key, &standing, &changes, &members).await?;
-        self.wrote(id, &standing, &changes);
-        Ok(Some(id))
     }
 
     /// Something was written to a session: what follows from it and can wait.
@@ -306,8 +294,122 @@ impl Postgres {
     }
 }
 
+#[async_trait]
+impl Store for Postgres {
+    async fn run(&self, way: Way, task: Task) -> Result<(), StoreError> {
+        again!(self, async {
+            let mut asking = match way {
+                Way::ReadsHere | Way::Looks => Asking::alone(self),
+                Way::Reads | Way::ReadsAll => Asking::reads(self),
+                Way::Writes | Way::Notes => Asking::writes(self),
+            };
+            if way == Way::ReadsAll {
+                asking.take_your_time().await?;
+            }
+            let done = task.on(&mut asking).await;
+            asking.ended(done).await
+        })
+    }
+
+    async fn change(
+        &self,
+        key: &SessionKey,
+        load: Load,
+        decide: Decide,
+    ) -> Result<Option<SessionId>, StoreError> {
+        // Whoever waits for a turn is waiting: all that write to a session lose patience each by itself, not in turn.
+        let mut tries = self.tries();
+        loop {
+            match self.change_in_turn(key, (&load, &decide), tries.until()).await {
+                Ok(done) => return Ok(done),
+                Err(trouble) => tries.after(trouble).await?,
+            }
+        }
+    }
+
+    async fn window(&self, key: &SessionKey, view: View, look: Look) -> Result<Option<Window>, StoreError> {
+        self.read_window(key, &view, &look).await
+    }
+
+    async fn nudged(&self) {
+        if !self.noticed.pooler.load(Ordering::Acquire) {
+            self.hints.heard.notified().await;
+        } else {
+            std::future::pending::<()>().await;
+        }
+    }
+
+    async fn number_all(&self, workspace: &str) -> Result<(), StoreError> {
+        again!(self, self.number_told(workspace))
+    }
+
+    fn walked(&self) -> Arc<Place> {
+        Arc::clone(&self.walked)
+    }
+
+    fn deleted(&self, key: &SessionKey) {
+        self.known.remove(key);
+        self.chores.notify_one();
+    }
+
+    fn revealed(&self, copy: SessionId) {
+        self.behind.add(copy);
+        self.hints.tell.notify_one();
+    }
+
+    async fn backup(&self, _: &Path) -> Result<(), StoreError> {
+        let reason =
+            "a PostgreSQL database is backed up with pg_dump, or as a whole with pg_basebackup".to_owned();
+        Err(StoreError::Failed { reason })
+    }
+
+    async fn close(&self) {
+        self.closed.store(true, Ordering::Release);
+        if let Some(stop) = &self.stop {
+            stop.send_replace(true);
+        }
+        self.pool.close();
+        // Whoever has a connection gives it back when they are done; that is not waited for without end.
+        let until = Instant::now() + WAIT;
+        while self.pool.status().size > self.pool.status().available && Instant::now() < until {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+}
+
+/// Sessions share so many turns.
+const TURNS: usize = 1_024;
+
+/// Changes of one session, one after the other: whoever waits for its row would hold a connection for as long.
+#[derive(Debug)]
+struct Turns(Vec<Mutex<()>>);
+
+impl Default for Turns {
+    fn default() -> Self {
+        Self((0..TURNS).map(|_| Mutex::new(())).collect())
+    }
+}
+
+impl Turns {
+    async fn wait(
+        &self,
+        key: &SessionKey,
+        until: tokio::time::Instant,
+    ) -> Outcome<Option<MutexGuard<'_, ()>>> {
+        let mut hasher = DefaultHasher::new();
+        key.hash(&mut hasher);
+        let at = usize::try_from(hasher.finish() % (TURNS as u64)).unwrap_or(0);
+        let Some(turn) = self.0.get(at) else { return Ok(None) };
+        let late = |_| Trouble::Lost("who wrote to the same session before has no answer yet".to_owned());
+        timeout_at(until, turn.lock()).await.map(Some).map_err(late)
+    }
+}
+
 /// A transaction nobody goes on with is given up after this: whoever began it is gone or frozen, and others wait.
 const IDLE: Duration = Duration::from_secs(10);
+
+/// So many sessions are remembered.
+const MOST_KNOWN: usize = 65_536;
 
 /// How long is waited for one of this node's connections at a time.
 const WAIT: Duration = Duration::from_secs(5);

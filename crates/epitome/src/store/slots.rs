@@ -4,12 +4,10 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use async_trait::async_trait;
 use epitome_core::message::Timestamp;
 use epitome_core::slot::Scope;
 
-use super::error::StoreError;
-use super::rows::{QueueCounts, QueueRow, SessionId, SessionKey, SlotRow};
+use super::rows::{SessionId, SessionKey, SlotRow};
 
 /// A worker's hold on a slot.
 #[derive(Debug, Clone, PartialEq)]
@@ -55,32 +53,4 @@ impl Want {
         slot.work.until = Some(Timestamp(now.0.saturating_add(hold)));
         slot
     }
-}
-
-/// Hands out slots to workers.
-#[async_trait]
-pub trait SlotQueue: Send + Sync {
-    /// Takes a slot that is ready: its time has come, and nobody holds it or their hold ran out. Of the workspace
-    /// whose turn it is ([`Want::after`]) the one that waits longest. Where time alone made it due, it fires now. Its
-    /// fence rises.
-    ///
-    /// It is asked often, mostly for nothing, and looks at no more than so many slots, however many are ready. One that is
-    /// being written to at that moment may be passed over.
-    async fn lease(&self, want: Want) -> Result<Option<Lease>, StoreError>;
-
-    /// Returns when another node said that something may be ready. Only a hint, which may come late, for nothing, or
-    /// not at all: whoever works looks for itself now and then. One that came while nobody waited is told to whoever
-    /// waits next. A store that knows of no others never returns.
-    async fn nudged(&self) {
-        std::future::pending::<()>().await;
-    }
-
-    /// The workspace's slots that have something to do now, or once they may: how many, and at most so many of
-    /// them, those waiting longest first. Without a workspace those of all, which is for whoever runs the engine. It
-    /// is asked often: what it costs depends on how many have something to do, and not on how many sessions there are.
-    async fn queue(
-        &self,
-        workspace: Option<&str>,
-        limit: usize,
-    ) -> Result<(QueueCounts, Vec<QueueRow>), StoreError>;
 }

@@ -6,7 +6,6 @@
 
 use std::borrow::Cow;
 use std::collections::HashMap;
-use std::hash::Hash;
 use std::sync::{LazyLock, PoisonError, RwLock};
 
 use super::given::Given;
@@ -51,44 +50,25 @@ impl<'a> Sql<'a> {
 
     /// The text as SQLite understands it.
     pub(super) fn for_sqlite(&self) -> Cow<'static, str> {
-        match self.sqlite.as_ref().unwrap_or(&self.text) {
-            Cow::Borrowed(text) => {
-                let place = (text.as_ptr().addr(), text.len());
-                known_as(&OF_PROGRAM, &place, || place, text)
-            }
-            Cow::Owned(text) => known_as(&MADE, text, || text.clone(), text),
+        let text = self.sqlite.as_ref().unwrap_or(&self.text);
+        if let Some(known) = KNOWN.read().unwrap_or_else(PoisonError::into_inner).get(&**text) {
+            return Cow::Borrowed(known);
         }
+        let made = translated(text);
+        let mut known = KNOWN.write().unwrap_or_else(PoisonError::into_inner);
+        if known.len() >= MOST {
+            return Cow::Owned(made);
+        }
+        Cow::Borrowed(known.entry(text.to_string()).or_insert_with(|| made.leak()))
     }
 }
 
-/// Translations by the texts they were made of, so that each is made once.
-type Known<K> = LazyLock<RwLock<HashMap<K, &'static str>>>;
-
-/// Of texts that are part of the program, by where they are.
-static OF_PROGRAM: Known<(usize, usize)> = LazyLock::new(RwLock::default);
-
-/// Of texts that are put together. They hold no values, so there are a few hundred of them.
-static MADE: Known<String> = LazyLock::new(RwLock::default);
+/// Translations by the texts they were made of, so that each is made once. Texts hold no values, so there are a few hundred of
+/// them.
+static KNOWN: LazyLock<RwLock<HashMap<String, &'static str>>> = LazyLock::new(RwLock::default);
 
 /// More than this are not kept.
 const MOST: usize = 2_000;
-
-fn known_as<K: Eq + Hash>(
-    known: &Known<K>,
-    at: &K,
-    key: impl FnOnce() -> K,
-    text: &str,
-) -> Cow<'static, str> {
-    if let Some(known) = known.read().unwrap_or_else(PoisonError::into_inner).get(at) {
-        return Cow::Borrowed(known);
-    }
-    let made = translated(text);
-    let mut known = known.write().unwrap_or_else(PoisonError::into_inner);
-    if known.len() >= MOST {
-        return Cow::Owned(made);
-    }
-    Cow::Borrowed(known.entry(key()).or_insert_with(|| made.leak()))
-}
 
 /// In SQLite's words. Its index of workspaces is of those whose `deleted` is 0, said just so.
 fn translated(text: &str) -> String {

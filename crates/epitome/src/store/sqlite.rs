@@ -7,24 +7,17 @@
 //! deleted, forgetting old keys. See [`SqliteOptions::index_pause`].
 
 mod backup;
-mod change;
 mod chores;
-mod find;
 mod handle;
 mod known;
-mod lease;
 mod lent;
 mod open;
 mod options;
 mod readers;
-mod rows;
-mod serving;
-#[cfg(feature = "postgres")]
-mod source;
 mod writer;
 
 use super::trouble as error;
 pub use handle::Sqlite;
-pub use options::{SqliteOptions, WriteStage};
 #[cfg(feature = "postgres")]
-pub(super) use source::{Piece, Source};
+pub(super) use open::source as open_source;
+pub use options::{SqliteOptions, WriteStage};

@@ -29,13 +29,6 @@ fn optional(at: Option<Timestamp>) -> Given<'static> {
     at.map(|at| at.0).into()
 }
 
-/// The session's revision and its workspace's.
-pub(super) fn stamp(key: &SessionKey) -> Sql<'_> {
-    let sql = "SELECT s.id, s.head, s.revision, w.revision FROM epitome.sessions s \
-         JOIN epitome.workspaces w ON w.name = s.workspace WHERE s.workspace = $1 AND s.name = $2 AND s.state = 'open'";
-    Sql::new(sql, [(&*key.workspace).into(), (&*key.session).into()])
-}
-
 /// The number of the session of that name.
 pub(super) fn number(key: &SessionKey) -> Sql<'_> {
     let sql = "SELECT id FROM epitome.sessions WHERE workspace = $1 AND name = $2 AND state = 'open'";
@@ -60,17 +53,6 @@ pub(super) fn update_session(id: SessionId, row: &SessionRow) -> Sql<'_> {
         row.created.into(),
     ];
     Sql::new(sql, given)
-}
-
-/// Counts up the revision, by which contexts are known to be another.
-pub(super) fn revise(id: SessionId) -> Sql<'static> {
-    Sql::new("UPDATE epitome.sessions SET revision = revision + 1 WHERE id = $1", [id.into()])
-}
-
-/// A message's flags.
-pub(super) fn set_flags(id: SessionId, (seq, pinned, skip): (u64, bool, bool)) -> Sql<'static> {
-    let sql = "UPDATE epitome.messages SET pinned = $3, skip = $4 WHERE session = $1 AND seq = $2";
-    Sql::new(sql, [id.into(), seq.into(), pinned.into(), skip.into()])
 }
 
 /// Writes a slot's row over the one it has, or makes it.
@@ -120,12 +102,6 @@ pub(super) fn move_slot<'a>(
     let sql = "UPDATE epitome.slots SET state = $4 WHERE session = $1 AND scope = $2 AND name = $3";
     let (scope, name) = (scope_text(&slot.scope).into(), slot.name.as_str().into());
     Some(Sql::new(sql, [of.0.into(), scope, name, json(&slot.state).into()]))
-}
-
-/// The number of a session's next summary.
-pub(super) fn next_summary(session: SessionId) -> Sql<'static> {
-    let sql = "SELECT coalesce(max(id), 0) + 1 FROM epitome.summaries INDEXED BY summaries_by_number WHERE session = $1";
-    Sql::new(sql, [session.into()])
 }
 
 /// Stores a summary under this number.
@@ -193,13 +169,6 @@ pub(super) fn put_repeat<'a>(id: SessionId, key: &'a str, repeat: &'a Repeat, no
     Sql::new(sql, [id.into(), key.into(), repeat.body.as_slice().into(), first, last, now.into()])
 }
 
-/// Events after a number, of one session or all.
-pub(super) fn events<'a>(workspace: &'a str, after: u64, session: Option<&'a str>, limit: usize) -> Sql<'a> {
-    let sql = "SELECT id, session, at, kind, data FROM epitome.events WHERE workspace = $1 AND id > $2 \
-         AND ($3 IS NULL OR session = $3) ORDER BY id LIMIT $4";
-    Sql::new(sql, [workspace.into(), after.into(), session.into(), limit.into()])
-}
-
 /// Stores a new key.
 pub(super) fn add_key<'a>(key: &'a Key, hash: &'a KeyHash) -> Sql<'a> {
     let sql = "INSERT INTO epitome.keys (id, hash, workspace, rights, label, created, expires, revoked) \
@@ -233,13 +202,6 @@ pub(super) fn keys(pick: &PickKeys) -> Sql<'_> {
     }
 }
 
-/// Revokes a key that is not revoked yet, and returns a row where there is such a key.
-pub(super) fn revoke_key<'a>(id: &'a str, workspace: Option<&'a str>, now: Timestamp) -> Sql<'a> {
-    let sql = "UPDATE epitome.keys SET revoked = coalesce(revoked, $3) \
-         WHERE id = $1 AND ($2 IS NULL OR workspace = $2) RETURNING 1";
-    Sql::new(sql, [id.into(), workspace.into(), now.into()])
-}
-
 /// Records a call of a model, as of now where it does not say when.
 pub(super) fn record(row: &UsageRow, now: Timestamp) -> Sql<'_> {
     let sql = "INSERT INTO epitome.usage (workspace, session, scope, slot, model, outcome, input, cached, output, cost, \
@@ -259,13 +221,13 @@ fn sum(column: &str) -> String {
     )
 }
 
-fn sums(columns: &[&str]) -> String {
-    columns.iter().map(|column| sum(column)).collect::<Vec<_>>().join(", ")
+fn sums(columns: &str) -> String {
+    columns.split(", ").map(sum).collect::<Vec<_>>().join(", ")
 }
 
 pub(super) fn usage(query: &UsageQuery) -> Sql<'_> {
     let session = if query.by_session { "session" } else { "''" };
-    let sums = sums(&["input", "cached", "output", "cost", "millis"]);
+    let sums = sums("input, cached, output, cost, millis");
     let sql = format!(
         "SELECT {session} AS apart, scope, slot, model, outcome, count(*), {sums} FROM epitome.usage \
          WHERE workspace = $1 AND at >= $2 AND ($3 IS NULL OR session = $3) \
@@ -276,6 +238,10 @@ pub(super) fn usage(query: &UsageQuery) -> Sql<'_> {
 
 /// So many lists are remembered in a workspace.
 const MOST_LISTS: i64 = 1_000;
+
+/// The columns of [`Passed`] that are added up.
+const PASSED: &str =
+    "requests, shorter, retried, cut_off, uncounted, input, cached, output, saved, cost, saved_cost";
 
 /// So many models are told apart in an hour.
 const MOST_MODELS: i64 = 100;
@@ -310,18 +276,16 @@ pub(super) fn keep_inline<'a>(workspace: &'a str, row: &'a InlineRow, now: Times
 
 /// Adds to what passed through in this hour, under its model's name or, where there are too many, under [`OTHER`].
 pub(super) fn add_passed<'a>(workspace: &'a str, more: &'a Passed, now: Timestamp) -> Sql<'a> {
-    let sql = "INSERT INTO epitome.passed AS p (workspace, hour, model, shadow, requests, shorter, retried, cut_off, \
-         uncounted, input, cached, output, saved, cost, saved_cost) SELECT $1, $2, CASE WHEN \
+    let added: Vec<String> =
+        PASSED.split(", ").map(|column| format!("{column} = p.{column} + excluded.{column}")).collect();
+    let sql = format!(
+        "INSERT INTO epitome.passed AS p (workspace, hour, model, shadow, {PASSED}) SELECT $1, $2, CASE WHEN \
          EXISTS (SELECT 1 FROM epitome.passed WHERE workspace = $1 AND hour = $2 AND model = $3) OR \
          (SELECT count(DISTINCT model) FROM epitome.passed WHERE workspace = $1 AND hour = $2) < $16 THEN $3 ELSE $17 END, \
          $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15 WHERE true \
-         ON CONFLICT (workspace, hour, model, shadow) DO UPDATE SET \
-         requests = p.requests + excluded.requests, shorter = p.shorter + excluded.shorter, \
-         retried = p.retried + excluded.retried, cut_off = p.cut_off + excluded.cut_off, \
-         uncounted = p.uncounted + excluded.uncounted, input = p.input + excluded.input, \
-         cached = p.cached + excluded.cached, output = p.output + excluded.output, \
-         saved = p.saved + excluded.saved, cost = p.cost + excluded.cost, \
-         saved_cost = p.saved_cost + excluded.saved_cost";
+         ON CONFLICT (workspace, hour, model, shadow) DO UPDATE SET {}",
+        added.join(", ")
+    );
     let counts = [
         more.requests,
         more.shorter,
@@ -340,19 +304,7 @@ pub(super) fn add_passed<'a>(workspace: &'a str, more: &'a Passed, now: Timestam
 }
 
 pub(super) fn passed(workspace: &str, since: Timestamp) -> Sql<'_> {
-    let sums = sums(&[
-        "requests",
-        "shorter",
-        "retried",
-        "cut_off",
-        "uncounted",
-        "input",
-        "cached",
-        "output",
-        "saved",
-        "cost",
-        "saved_cost",
-    ]);
+    let sums = sums(PASSED);
     let sql = format!(
         "SELECT model, shadow, {sums} FROM epitome.passed WHERE workspace = $1 AND hour >= $2 \
          GROUP BY model, shadow ORDER BY model, shadow"

@@ -3,14 +3,14 @@
 
 use super::ask::{self, Ask, Batch};
 use super::check::{
-    Faults, LogCheck, SessionColumns, SlotColumns, Stored, SummaryCheck, event_at, session_at, workspace_at,
+    Fault, Faults, LogCheck, SessionColumns, SlotColumns, Stored, SummaryCheck, event_at, session_at,
+    workspace_at,
 };
 use super::columns::scope_of;
 use super::decode::{
     self, AFTER_OUTLINE, AFTER_SESSION, Found, OUTLINE, SESSION, SESSION_NAME, SESSION_WORKSPACE, SLOT,
     outline,
 };
-use super::maintenance::Fault;
 use super::rows::{SessionId, SessionRow, SlotRow, SummaryId};
 use super::sql::Sql;
 use super::trouble::Outcome;
@@ -24,8 +24,18 @@ const BYTES: u64 = 1 << 20;
 /// A summary without its words and what it was made of, which nothing is checked by.
 const SUMMARY_SHAPE: &str = "id, scope, slot, through, state, parent, '', NULL, facts, created";
 
+/// Sessions with an append that is remembered by its key, and whose messages are not there.
+const NEVER_SAID: &str = "SELECT DISTINCT s.workspace, s.name FROM epitome.idempotency i JOIN epitome.sessions s ON s.id = i.session \
+     AND s.state = 'open' WHERE i.first < 1 OR i.first > i.last OR i.last > s.head LIMIT 1000";
+
+/// Sessions with a member who is no author of their workspace.
+const STRANGERS: &str = "SELECT DISTINCT s.workspace, s.name FROM epitome.members m JOIN epitome.sessions s ON s.id = m.session \
+     AND s.state = 'open' LEFT JOIN epitome.authors a ON a.id = m.author AND a.workspace = s.workspace \
+     WHERE a.id IS NULL LIMIT 1000";
+
 /// Names everything that is not as it should be.
-pub(super) async fn verify(ask: &mut dyn Ask, in_file: bool) -> Outcome<Vec<Fault>> {
+pub(super) async fn verify(ask: &mut dyn Ask) -> Outcome<Vec<Fault>> {
+    let in_file = ask.in_file();
     let mut check = Check { ask, faults: Faults::default() };
     if in_file {
         let file = check.file().await;
@@ -40,9 +50,11 @@ pub(super) async fn verify(ask: &mut dyn Ask, in_file: bool) -> Outcome<Vec<Faul
     }
     let workspaces = check.workspaces().await;
     check.note("workspaces", workspaces)?;
-    let remembered = check.remembered().await;
+    let what = "an append is remembered by its key whose messages are not there";
+    let remembered = check.named(NEVER_SAID, what).await;
     check.note("idempotency", remembered)?;
-    let members = check.members().await;
+    let what = "somebody belongs to it who is no author of its workspace";
+    let members = check.named(STRANGERS, what).await;
     check.note("members", members)?;
     let events = check.events().await;
     check.note("events", events)?;
@@ -92,7 +104,8 @@ impl Check<'_> {
              (SELECT 1 FROM epitome.sessions s WHERE s.id = known.session) LIMIT 1000"
         );
         for session in ask::all(self.ask, Sql::new(sql, []), |row| row.int(0)).await? {
-            self.faults.orphans(table, session);
+            let what = format!("there are rows of session number {session}, which does not exist");
+            self.faults.add(table, what);
         }
         Ok(())
     }
@@ -113,23 +126,10 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// An append that is remembered by its key is in the log.
-    async fn remembered(&mut self) -> Outcome<()> {
-        let sql = "SELECT DISTINCT s.workspace, s.name FROM epitome.idempotency i JOIN epitome.sessions s ON s.id = i.session \
-             AND s.state = 'open' WHERE i.first < 1 OR i.first > i.last OR i.last > s.head LIMIT 1000";
+    /// Finds fault with the sessions that a statement names.
+    async fn named(&mut self, sql: &'static str, what: &str) -> Outcome<()> {
         for (workspace, name) in ask::all(self.ask, Sql::new(sql, []), names).await? {
-            self.faults.never_said(&workspace, &name);
-        }
-        Ok(())
-    }
-
-    /// Whoever belongs to a session that can be seen is an author of its workspace.
-    async fn members(&mut self) -> Outcome<()> {
-        let sql = "SELECT DISTINCT s.workspace, s.name FROM epitome.members m JOIN epitome.sessions s ON s.id = m.session \
-             AND s.state = 'open' LEFT JOIN epitome.authors a ON a.id = m.author AND a.workspace = s.workspace \
-             WHERE a.id IS NULL LIMIT 1000";
-        for (workspace, name) in ask::all(self.ask, Sql::new(sql, []), names).await? {
-            self.faults.stranger(&workspace, &name);
+            self.faults.add(session_at(&workspace, &name), what);
         }
         Ok(())
     }
@@ -177,7 +177,7 @@ impl Check<'_> {
                 let at = at(workspace, *after);
                 note(faults, &at, decode::event(row))?;
                 if row.maybe_int(6)?.is_none() {
-                    faults.event_of_nobody(&at);
+                    faults.add(&at, "it tells of a session that does not exist");
                 }
                 if row.maybe_int(7)?.is_none_or(|given| given < *after) {
                     faults.add(&at, "its workspace says that it gave no such number yet");

@@ -73,10 +73,9 @@ pub(super) async fn window(
             Begun { session: Some((row, _)), .. } if row.id != this.id => {
                 numbered = Some(Numbered { id: row.id, held: 0 });
             }
-            Begun { session: Some((row, revision)), settings, first, pinned, summaries, newest } => {
+            Begun { session: Some((row, revision)), settings, rest } => {
                 let standing = Standing::bare(ask.now().await?, settings.unwrap_or_default(), Some(row));
                 let Some(reach) = look(&standing) else { return Ok(None) };
-                let rest = Rest { first, pinned, summaries, newest };
                 return rest.read(ask, view, standing, (revision, reach)).await.map(Some);
             }
         }
@@ -88,10 +87,7 @@ pub(super) async fn window(
 struct Begun {
     session: Option<(SessionRow, i64)>,
     settings: Option<String>,
-    first: First,
-    pinned: Vec<super::lens::Flagged>,
-    summaries: Vec<SummaryRow>,
-    newest: Newest,
+    rest: Rest,
 }
 
 /// The first messages, as far as they lead, and whether more may.
@@ -131,7 +127,8 @@ async fn begin(ask: &mut dyn Ask, key: &SessionKey, view: &View, numbered: Numbe
     }
     ask.ask(batch).await?;
     let first = (leading, leads && seen >= size);
-    Ok(Begun { session: found, settings: settled, first, pinned, summaries, newest: (newest, many) })
+    let rest = Rest { first, pinned, summaries, newest: (newest, many) };
+    Ok(Begun { session: found, settings: settled, rest })
 }
 
 /// What was read of a session that is there, and is enough for most windows.

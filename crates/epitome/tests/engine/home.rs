@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use epitome::rules::message::Timestamp;
-use epitome::store::prelude::*;
 use epitome::store::{Postgres, PostgresOptions, SessionKey, SlotRow, Sqlite, SqliteOptions, Store};
 use epitome::{Builder, Engine};
 use epitome_testkit::both_stores::on_postgres;

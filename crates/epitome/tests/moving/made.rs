@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use epitome::key::{NewKey, Rights};
 use epitome::rules::message::{Message, Timestamp};
-use epitome::store::prelude::*;
+use epitome::store::Store;
 use epitome::store::{InlineRow, Membership, Passed, Sqlite, SqliteOptions};
 use epitome::{Batch, ContextRequest, Engine, Flags, Fork, Notes, Page, Session, Summarize, Workspace};
 use rusqlite::Connection;

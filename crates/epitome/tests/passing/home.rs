@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use epitome::store::prelude::*;
 use epitome::store::{Postgres, PostgresOptions, Sqlite, SqliteOptions, Store};
 use epitome::{Builder, Engine};
 use epitome_testkit::both_stores::on_postgres;

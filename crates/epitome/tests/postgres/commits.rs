@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use epitome::store::prelude::*;
+use epitome::store::Store;
 use epitome::store::{Load, Postgres};
 use epitome_core::message::Message;
 use epitome_core::slot::{Limit, Scope, Slot};

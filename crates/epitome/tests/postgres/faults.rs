@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use epitome::store::prelude::*;
 use epitome::store::*;
 use epitome_core::slot::{Limit, Scope, Slot};
 use epitome_core::trigger::Trigger;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use epitome::store::prelude::*;
+use epitome::store::Store;
 use epitome::store::{Load, Postgres, PostgresOptions, SessionKey, StoreError, Want};
 use epitome_core::message::Message;
 use tokio::task::JoinSet;

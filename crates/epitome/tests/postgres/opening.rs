@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use epitome::store::prelude::*;
+use epitome::store::Store;
 use epitome::store::{Postgres, PostgresOptions, StoreError};
 use tokio::task::JoinSet;
 

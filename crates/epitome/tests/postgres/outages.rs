@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use epitome::store::prelude::*;
+use epitome::store::Store;
 use epitome::store::{Load, Postgres, PostgresOptions, StoreError};
 use tokio::task::JoinSet;
 

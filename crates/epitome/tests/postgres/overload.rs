@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use epitome::store::prelude::*;
+use epitome::store::Store;
 use epitome::store::{Postgres, PostgresOptions, StoreError};
 
 use crate::helping::{count_of_once, database, haste, hasty, in_time, many, node, say};

@@ -1,7 +1,7 @@
 //! Behind a pooler that gives a connection to each transaction in turn.
 
 use epitome::search::Query;
-use epitome::store::prelude::*;
+use epitome::store::Store;
 use epitome::store::{Load, Search, StoreError};
 use epitome_core::message::Message;
 use epitome_core::slot::{Limit, Scope, Slot};

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use epitome::store::prelude::*;
+use epitome::store::Store;
 use epitome::store::{Postgres, PostgresOptions, StoreError};
 use tempfile::TempDir;
 

@@ -2,7 +2,6 @@
 
 use std::sync::{Arc, Mutex};
 
-use epitome::store::prelude::*;
 use epitome::store::{Load, Store};
 use epitome_core::message::Message;
 use epitome_core::slot::{Limit, Slot};

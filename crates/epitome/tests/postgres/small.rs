@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use epitome::search::Query;
-use epitome::store::prelude::*;
+use epitome::store::Store;
 use epitome::store::{
     Hit, Load, Look, Postgres, PostgresOptions, Reach, Search, SessionKey, View, Want, Window,
 };

@@ -5,43 +5,43 @@
 
 /// A table that is moved.
 #[derive(Debug)]
-pub(in crate::store) struct Spec {
-    pub(in crate::store) name: &'static str,
+pub(super) struct Spec {
+    pub(super) name: &'static str,
     /// The columns that a row is known by, and sorted by.
-    pub(in crate::store) key: &'static [&'static str],
+    pub(super) key: &'static [&'static str],
     /// Which rows of the file are moved.
-    pub(in crate::store) only: &'static str,
+    pub(super) only: &'static str,
     /// Columns that the file has under no name, and what is read of the file in their place.
-    pub(in crate::store) computed: &'static [(&'static str, &'static str)],
+    pub(super) computed: &'static [(&'static str, &'static str)],
     /// Columns that are PostgreSQL's own, and what they are in every row.
-    pub(in crate::store) own: &'static [(&'static str, &'static str)],
+    pub(super) own: &'static [(&'static str, &'static str)],
 }
 
 /// A table with its columns, the key's first.
 #[derive(Debug)]
-pub(in crate::store) struct Table {
-    pub(in crate::store) spec: &'static Spec,
-    pub(in crate::store) columns: Vec<Column>,
+pub(super) struct Table {
+    pub(super) spec: &'static Spec,
+    pub(super) columns: Vec<Column>,
 }
 
 /// A column as PostgreSQL's catalogue describes it.
-#[derive(Debug)]
-pub(in crate::store) struct Column {
-    pub(in crate::store) name: String,
+#[derive(Debug, Clone)]
+pub(super) struct Column {
+    pub(super) name: String,
     /// PostgreSQL's name of its type: `int8`, `int4`, `int2`, `bool`, `text` or `bytea`.
-    pub(in crate::store) kind: String,
-    pub(in crate::store) nullable: bool,
+    pub(super) kind: String,
+    pub(super) nullable: bool,
 }
 
 /// A value in PostgreSQL's text form: numbers in digits, truth as `true` and `false`, bytes as `\x` and hex digits.
-pub(in crate::store) type Cell = Option<String>;
+pub(super) type Cell = Option<String>;
 
 /// The values of a row, in the order of its table's columns.
-pub(in crate::store) type Cells = Vec<Cell>;
+pub(super) type Cells = Vec<Cell>;
 
 impl Table {
     /// With these columns of PostgreSQL, in their order there.
-    pub(in crate::store) fn new(spec: &'static Spec, columns: Vec<Column>) -> Self {
+    pub(super) fn new(spec: &'static Spec, columns: Vec<Column>) -> Self {
         let rank = |column: &Column| spec.key.iter().position(|key| *key == column.name);
         let moved = columns.into_iter().filter(|column| spec.own.iter().all(|(own, _)| *own != column.name));
         let mut columns: Vec<Column> = moved.collect();
@@ -51,17 +51,17 @@ impl Table {
     }
 
     /// What a row is known by.
-    pub(in crate::store) fn key_of(&self, row: &[Cell]) -> Cells {
+    pub(super) fn key_of(&self, row: &[Cell]) -> Cells {
         row.iter().take(self.spec.key.len()).cloned().collect()
     }
 
     /// The key's columns, for a statement on the table as `moved`.
-    pub(in crate::store) fn key_list(&self) -> String {
+    pub(super) fn key_list(&self) -> String {
         list(self.spec.key.iter().map(|name| format!("moved.{}", quoted(name))))
     }
 
     /// A key as people read it. Only what is a number or a name is told: no hashes, and nothing anybody made up as a key.
-    pub(in crate::store) fn shown(&self, key: &[Cell]) -> String {
+    pub(super) fn shown(&self, key: &[Cell]) -> String {
         let told = self.columns.iter().zip(key).filter_map(|(Column { name, kind, .. }, cell)| {
             let cell = cell.as_ref()?;
             match kind.as_str() {
@@ -76,11 +76,11 @@ impl Table {
 }
 
 /// A name, also where it is a word of SQL.
-pub(in crate::store) fn quoted(name: &str) -> String {
+pub(super) fn quoted(name: &str) -> String {
     format!("\"{name}\"")
 }
 
-pub(in crate::store) fn list(items: impl Iterator<Item = String>) -> String {
+pub(super) fn list(items: impl Iterator<Item = String>) -> String {
     items.collect::<Vec<_>>().join(", ")
 }
 
@@ -99,7 +99,7 @@ const fn some(name: &'static str, key: &'static [&'static str], only: &'static s
 
 /// All of them, in the order they are moved. The number that names are made of is taken over when a move begins: by it
 /// the file is known again. The index of words is made anew, from the first message on.
-pub(in crate::store) const SPECS: &[Spec] = &[
+pub(super) const SPECS: &[Spec] = &[
     Spec {
         // PostgreSQL counts on from here; in the file it is the newest event that tells, where there is one.
         computed: &[(
@@ -134,5 +134,5 @@ pub(in crate::store) const SPECS: &[Spec] = &[
 ];
 
 /// Tables whose rows are numbered by the database, with the column; the next number is one that was never given.
-pub(in crate::store) const NUMBERED: [(&str, &str); 4] =
+pub(super) const NUMBERED: [(&str, &str); 4] =
     [("sessions", "id"), ("summaries", "kept"), ("usage", "id"), ("authors", "id")];

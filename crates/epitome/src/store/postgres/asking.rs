@@ -1,27 +1,38 @@
-//! PostgreSQL as the shared code asks it: a transaction that begins with the first question and ends with the last.
+//! PostgreSQL as the shared code asks it: a transaction that begins with the first question and ends with the last, and is done
+//! once, whatever becomes of the connection.
 
-use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use epitome_core::message::Timestamp;
+use tokio_postgres::Row;
 
-use super::super::ask::{Ask, Backend, Batch, Each, Op, Way};
-use super::super::asked::{Hit, Look, Portion, Search, View, Window};
-use super::super::changes::{Decide, Load};
-use super::super::error::StoreError;
+use super::super::ask::{self, Ask, Batch, Each};
+use super::super::changes::{Changes, Standing};
+use super::super::decode::ReadRow;
+use super::super::given::Given;
 use super::super::rows::{SessionId, SessionKey};
-use super::super::slots::{Lease, Want};
 use super::super::sql::Sql;
-use super::error::{Outcome, Trouble};
-use super::pipe::Pipe;
-use super::rows::first;
-use super::tx::{NOW, Tx};
-use super::{Postgres, again};
+use super::Postgres;
+use super::error::{Outcome, Trouble, nonsense};
+use super::link::Link;
 
-/// Whether a transaction writes.
+/// The moment, and what the transaction is known by: with that, whoever lost the connection asks what became of it.
+const NOW_AND_NUMBER: &str =
+    "SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint, pg_current_xact_id()::text";
+
+/// The moment.
+pub(super) const NOW: &str = "SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint";
+
+/// What holds statements together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
+    /// Nothing: each is by itself.
+    Alone,
+    /// A transaction that sees a single state throughout.
     Reads,
+    /// One that writes. Each statement sees what was there when the one before it was done, so what comes after a lock is as
+    /// fresh as the lock.
     Writes,
 }
 
@@ -29,85 +40,27 @@ enum Kind {
 pub(super) struct Asking<'s> {
     store: &'s Postgres,
     kind: Kind,
-    tx: Option<Tx<'s>>,
+    /// The connection it is under way on.
+    link: Option<Link>,
+    /// The moment, by the store's clock, after what it began with was read.
     now: Option<Timestamp>,
-}
-
-impl<'s> Asking<'s> {
-    pub(super) fn reads(store: &'s Postgres) -> Self {
-        Self { store, kind: Kind::Reads, tx: None, now: None }
-    }
-
-    pub(super) fn writes(store: &'s Postgres) -> Self {
-        Self { store, kind: Kind::Writes, tx: None, now: None }
-    }
-
-    /// Has statements take as long as they need: for whoever looks everything through.
-    pub(super) async fn take_your_time(&mut self) -> Outcome<()> {
-        self.run(Pipe::new(), Vec::new()).await?;
-        match &mut self.tx {
-            Some(tx) => tx.take_your_time().await,
-            None => Ok(()),
-        }
-    }
-
-    /// Ends it where that was not done: what it wrote is taken back. After an error too, so that the connection can be used
-    /// again.
-    pub(super) async fn ended<T>(self, done: Outcome<T>) -> Outcome<T> {
-        let Some(tx) = self.tx else { return done };
-        match done {
-            Ok(done) => tx.give_up().await.map(|()| done),
-            Err(Trouble::Lost(why)) => Err(Trouble::Lost(why)),
-            Err(trouble) => {
-                let _ = tx.give_up().await;
-                Err(trouble)
-            }
-        }
-    }
-
-    async fn run(&mut self, pipe: Pipe<'_>, each: Wanted<'_>) -> Outcome<()> {
-        let found = match &mut self.tx {
-            Some(tx) => tx.ask(pipe).await?,
-            None => {
-                let begun = match self.kind {
-                    Kind::Reads => Tx::read(self.store, pipe).await?,
-                    Kind::Writes => Tx::write(self.store, pipe).await?,
-                };
-                self.now = Some(begun.0.now);
-                self.tx = Some(begun.0);
-                begun.1
-            }
-        };
-        given(&found, each)
-    }
-
-    /// The transaction, which is over with what is done next.
-    async fn taken(&mut self) -> Outcome<Tx<'s>> {
-        match self.tx.take() {
-            Some(tx) => Ok(tx),
-            None => {
-                let (tx, _) = Tx::write(self.store, Pipe::new()).await?;
-                self.now = Some(tx.now);
-                Ok(tx)
-            }
-        }
-    }
+    /// What it is known by, where it writes.
+    number: String,
 }
 
 /// Who wants the rows of each statement.
 type Wanted<'a> = Vec<Option<Each<'a>>>;
 
-fn split(batch: Batch<'_>) -> (Pipe<'_>, Wanted<'_>) {
-    let (mut pipe, mut wanted) = (Pipe::new(), Vec::with_capacity(batch.steps.len()));
-    for (sql, each) in batch.steps {
-        pipe.add(sql);
-        wanted.push(each);
-    }
-    (pipe, wanted)
+fn split(batch: Batch<'_>) -> (Vec<Sql<'_>>, Wanted<'_>) {
+    let plain = batch.steps.into_iter().map(|(mut sql, each)| {
+        sql.given = sql.given.into_iter().map(Given::plain).collect();
+        (sql, each)
+    });
+    plain.unzip()
 }
 
 /// Gives rows to those who want them.
-fn given(found: &[Vec<tokio_postgres::Row>], wanted: Wanted<'_>) -> Outcome<()> {
+fn given(found: &[Vec<Row>], wanted: Wanted<'_>) -> Outcome<()> {
     for (rows, each) in found.iter().zip(wanted) {
         let Some(mut each) = each else { continue };
         for row in rows {
@@ -119,125 +72,217 @@ fn given(found: &[Vec<tokio_postgres::Row>], wanted: Wanted<'_>) -> Outcome<()> 
     Ok(())
 }
 
+impl<'s> Asking<'s> {
+    fn new(store: &'s Postgres, kind: Kind) -> Self {
+        Self { store, kind, link: None, now: None, number: String::new() }
+    }
+
+    pub(super) fn alone(store: &'s Postgres) -> Self {
+        Self::new(store, Kind::Alone)
+    }
+
+    pub(super) fn reads(store: &'s Postgres) -> Self {
+        Self::new(store, Kind::Reads)
+    }
+
+    pub(super) fn writes(store: &'s Postgres) -> Self {
+        Self::new(store, Kind::Writes)
+    }
+
+    /// Has statements take as long as they need: for whoever looks everything through.
+    pub(super) async fn take_your_time(&mut self) -> Outcome<()> {
+        self.send(Batch::new().run(Sql::new("SET LOCAL statement_timeout = 0", [])), false).await?;
+        if let Some(link) = &mut self.link {
+            link.wait_for(Duration::from_secs(3_600));
+        }
+        Ok(())
+    }
+
+    /// Ends it where that was not done: what it wrote is taken back. After an error too, so that the connection can be used
+    /// again.
+    pub(super) async fn ended<T>(mut self, done: Outcome<T>) -> Outcome<T> {
+        let Some(mut link) = self.link.take().filter(|_| !is_lost(&done)) else { return done };
+        let taken_back = link.run(&[Sql::new("ROLLBACK", [])]).await;
+        if taken_back.is_ok() {
+            link.rests();
+        }
+        let done = done?;
+        taken_back.map(|_| done)
+    }
+
+    /// Sends statements with one message, together with what begins the transaction where that was not done, and with what
+    /// ends it where this is all.
+    async fn send(&mut self, batch: Batch<'_>, ends: bool) -> Outcome<()> {
+        let (steps, wanted) = split(batch);
+        let begins = self.link.is_none();
+        let mut link = match self.link.take() {
+            Some(link) => link,
+            None => self.store.link().await?,
+        };
+        let (begin, now) = match self.kind {
+            Kind::Writes => ("BEGIN ISOLATION LEVEL READ COMMITTED", NOW_AND_NUMBER),
+            Kind::Reads | Kind::Alone => ("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY", NOW),
+        };
+        let mut all = Vec::with_capacity(steps.len() + 4);
+        if begins {
+            all.push(Sql::new(begin, []));
+            // Nothing that is set for a connection stays with it behind a pooler.
+            all.extend((!link.named).then(|| Sql::new(self.store.limits.clone(), [])));
+        }
+        let ahead = all.len();
+        all.extend(steps);
+        all.extend(ends.then(|| Sql::new("COMMIT", [])));
+        all.extend(begins.then(|| Sql::new(now, [])));
+        let found = link.run(&all).await;
+        if !ends {
+            self.link = Some(link);
+        } else if !is_lost(&found) {
+            // Either way the transaction is over: after an error COMMIT takes it back.
+            link.rests();
+        }
+        let mut found = found?;
+        if begins {
+            self.tell_time(found.pop())?;
+        }
+        found.drain(..ahead.min(found.len()));
+        given(&found, wanted)
+    }
+
+    /// Sends statements outside of any transaction.
+    async fn send_alone(&mut self, batch: Batch<'_>) -> Outcome<()> {
+        let timed = batch.timed;
+        let (mut steps, wanted) = split(batch);
+        steps.extend(timed.then(|| Sql::new(NOW, [])));
+        let mut link = self.store.link().await?;
+        let found = link.run_alone(steps, &self.store.limits).await;
+        // What the database refused is over as well; what was not heard of is not.
+        if !is_lost(&found) {
+            link.rests();
+        }
+        let mut found = found?;
+        if timed {
+            self.tell_time(found.pop())?;
+        }
+        given(&found, wanted)
+    }
+
+    fn tell_time(&mut self, rows: Option<Vec<Row>>) -> Outcome<()> {
+        let rows = rows.unwrap_or_default();
+        let row = rows.first().ok_or_else(|| nonsense("the database does not tell the time"))?;
+        self.now = Some(self.store.moment(row.int(0)?));
+        if row.len() > 1 {
+            self.number = row.string(1)?;
+        }
+        Ok(())
+    }
+
+    /// Writes these, and all that was written before, for good. Where the connection breaks meanwhile it is found out
+    /// whether that was done: `known` asks for something that was written, and has an answer only where this very transaction
+    /// was done. Where nothing is, it does no harm when it is done twice.
+    async fn commit(&mut self, batch: Batch<'_>, known: Option<Sql<'_>>) -> Outcome<()> {
+        if self.link.is_none() {
+            self.send(Batch::new(), false).await?;
+        }
+        match (self.send(batch, true).await, known) {
+            (Err(Trouble::Lost(why)), Some(known)) => {
+                let done = self.store.was_committed(&self.number, &known).await?;
+                if done { Ok(()) } else { Err(Trouble::Lost(why)) }
+            }
+            (done, _) => done,
+        }
+    }
+}
+
+fn is_lost<T>(done: &Outcome<T>) -> bool {
+    matches!(done, Err(Trouble::Lost(_)))
+}
+
 #[async_trait]
 impl Ask for Asking<'_> {
     async fn ask(&mut self, batch: Batch<'_>) -> Outcome<()> {
-        let (pipe, wanted) = split(batch);
-        self.run(pipe, wanted).await
+        match self.kind {
+            Kind::Alone => self.send_alone(batch).await,
+            Kind::Reads | Kind::Writes => self.send(batch, false).await,
+        }
     }
 
     async fn finish(&mut self, batch: Batch<'_>) -> Outcome<()> {
-        let timed = batch.timed;
-        let (pipe, wanted) = split(batch);
-        match (self.kind, self.tx.take()) {
+        match self.kind {
+            Kind::Writes => {
+                let (mark, now) = (mark(), self.now().await?);
+                let sql = "INSERT INTO epitome.done (mark, at) VALUES ($1, $2)";
+                let known = Sql::new("SELECT 1 FROM epitome.done WHERE mark = $1", [mark.into()]);
+                self.commit(batch.run(Sql::new(sql, [mark.into(), now.into()])), Some(known)).await
+            }
+            Kind::Reads if self.link.is_some() || batch.timed || batch.steps.len() > 1 => {
+                self.send(batch, true).await
+            }
             // One statement is as of one moment without a transaction around it.
-            (Kind::Reads, None) if wanted.len() == 1 && !timed => {
-                given(&self.store.once(pipe).await?, wanted)
-            }
-            (Kind::Reads, None) => {
-                let (now, found) = Tx::whole(self.store, pipe).await?;
-                self.now = Some(now);
-                given(&found, wanted)
-            }
-            (Kind::Reads, Some(tx)) => given(&tx.finish(pipe).await?, wanted),
-            (Kind::Writes, tx) => {
-                self.tx = tx;
-                self.taken().await?.commit(pipe).await
-            }
+            Kind::Reads | Kind::Alone => self.send_alone(batch).await,
         }
     }
 
     async fn finish_by(&mut self, batch: Batch<'_>, known: Option<Sql<'_>>) -> Outcome<()> {
-        let (pipe, _) = split(batch);
-        let tx = self.taken().await?;
-        match known {
-            Some(known) => tx.commit_marked(pipe, Pipe::new().and(known)).await,
-            None => tx.commit_again(pipe).await,
-        }
+        self.commit(batch, known).await
     }
 
     fn mark(&self) -> Option<i64> {
-        Some(i64::from_ne_bytes(super::random().to_ne_bytes()))
+        Some(mark())
+    }
+
+    fn decided(
+        &mut self,
+        _: &SessionKey,
+        standing: Standing,
+        changes: Option<Changes>,
+        written: Option<SessionId>,
+    ) {
+        if let (Some(changes), Some(id)) = (changes, written) {
+            self.store.wrote(id, &standing, &changes);
+        }
     }
 
     async fn now(&mut self) -> Outcome<Timestamp> {
-        if let Some(now) = self.now {
-            return Ok(now);
-        }
-        if self.kind == Kind::Writes {
-            self.run(Pipe::new(), Vec::new()).await?;
-        } else {
-            let now = first(&self.store.once(Pipe::new().then(NOW, [])).await?, |row| row.int(0))?;
-            self.now = Some(self.store.moment(now.unwrap_or_default()));
+        if self.now.is_none() {
+            match self.kind {
+                Kind::Writes => self.send(Batch::new(), false).await?,
+                Kind::Reads | Kind::Alone => self.send_alone(Batch::new().timed()).await?,
+            }
         }
         Ok(self.now.unwrap_or_default())
     }
 }
 
-impl Backend for Postgres {
-    async fn change(
-        &self,
-        key: &SessionKey,
-        load: Load,
-        decide: Decide,
-    ) -> Result<Option<SessionId>, StoreError> {
-        // Whoever waits for a turn is waiting: all that write to a session lose patience each by itself, not in turn.
+fn mark() -> i64 {
+    i64::from_ne_bytes(super::random().to_ne_bytes())
+}
+
+impl Postgres {
+    /// What became of a transaction. One whose connection broke may be under way for a while.
+    ///
+    /// That a number was given is not written down: a server that crashed gives those again that were not used by then.
+    /// So one that was not given yet was given before the crash, and what it stood for is lost. And one that is told to
+    /// be committed may be somebody else's: the mark says whose.
+    async fn was_committed(&self, number: &str, known: &Sql<'_>) -> Outcome<bool> {
         let mut tries = self.tries();
         loop {
-            match self.change_in_turn(key, (&load, &decide), tries.until()).await {
-                Ok(done) => return Ok(done),
-                Err(trouble) => tries.after(trouble).await?,
-            }
-        }
-    }
-
-    async fn window(&self, key: &SessionKey, view: View, look: Look) -> Result<Option<Window>, StoreError> {
-        self.read_window(key, &view, &look).await
-    }
-
-    async fn search(&self, search: Search) -> Result<Portion<Hit>, StoreError> {
-        again!(self, self.search_once(&search))
-    }
-
-    async fn lease(&self, want: Want) -> Result<Option<Lease>, StoreError> {
-        again!(self, self.lease_once(&want))
-    }
-
-    async fn nudged(&self) {
-        if !self.noticed.pooler.load(Ordering::Acquire) {
-            self.hints.heard.notified().await;
-        } else {
-            std::future::pending::<()>().await;
-        }
-    }
-
-    async fn number_all(&self, workspace: &str) -> Result<(), StoreError> {
-        self.number_told(workspace).await
-    }
-
-    fn deleted(&self, key: &SessionKey) {
-        self.known.forget(key);
-        self.chores.notify_one();
-    }
-
-    fn revealed(&self, copy: SessionId) {
-        self.behind.add(copy);
-        self.hints.tell.notify_one();
-    }
-
-    async fn run<A: Send + Sync + 'static, T: Send + 'static>(
-        &self,
-        way: Way,
-        args: A,
-        op: Op<A, T>,
-    ) -> Result<T, StoreError> {
-        again!(self, async {
-            let mut asking = match way {
-                Way::Reads | Way::ReadsHere => Asking::reads(self),
-                Way::Writes | Way::Notes => Asking::writes(self),
+            let status = Sql::new("SELECT pg_xact_status($1::xid8)", [number.into()]);
+            let mut asking = Asking::alone(self);
+            let status =
+                ask::first(&mut asking, status, |row| Ok(row.maybe_text(0)?.map(str::to_owned))).await;
+            let trouble = match status.map(|status| status.flatten().unwrap_or_default()) {
+                Ok(status) if status == "committed" => {
+                    match ask::first(&mut asking, known.clone(), |_| Ok(())).await {
+                        Ok(found) => return Ok(found.is_some()),
+                        Err(trouble) => trouble,
+                    }
+                }
+                Ok(status) if status == "aborted" => return Ok(false),
+                Ok(_) => Trouble::Lost("whether the last change was done is not known".to_owned()),
+                Err(Trouble::Unfit) => return Ok(false),
+                Err(trouble) => trouble,
             };
-            let done = op(&args, &mut asking).await;
-            asking.ended(done).await
-        })
+            tries.after(trouble).await?;
+        }
     }
 }

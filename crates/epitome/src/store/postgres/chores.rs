@@ -1,28 +1,29 @@
 //! What a node does by the clock, whatever else it does: removing what was deleted, forgetting old keys, letting go of old
 //! events. A bounded piece at a time; two nodes that do the same piece do it once.
+//!
+//! It notices too that a SQLite file is being moved into its database, and stops: a database can be half moved whichever
+//! program opens it.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep, sleep_until};
 
+use super::super::ask::{self, Ask, Batch};
 use super::super::changes::REMEMBERED_MILLIS;
+use super::super::copy::{GIVEN_UP_MILLIS, REMOVE_CHUNK, remove};
+use super::super::error::StoreError;
+use super::super::events::KEPT;
 use super::super::rows::SessionId;
-use super::Postgres;
-use super::error::Outcome;
-use super::pipe::Pipe;
-use super::rows::get;
-use super::tx::Tx;
-
-/// So many rows are removed at a time.
-const REMOVE_CHUNK: i64 = 1_000;
+use super::super::sql::Sql;
+use super::asking::Asking;
+use super::error::{Outcome, Trouble};
+use super::{Postgres, again};
 
 /// So many deleted sessions are looked for at a time.
 const GONE: usize = 100;
-
-/// A copy that was not written to for so long was given up.
-const GIVEN_UP_MILLIS: i64 = 60 * 60 * 1_000;
 
 /// Nobody asks for so long whether a change was done.
 const MARKED_MILLIS: i64 = 60 * 60 * 1_000;
@@ -69,11 +70,11 @@ async fn remove_all(store: &Postgres) -> Outcome<()> {
     let sql = "SELECT id FROM epitome.sessions WHERE state <> 'open' AND state = 'gone' AND id > $1 ORDER BY id LIMIT $2";
     let mut after: SessionId = 0;
     loop {
-        let found = store.once(Pipe::new().then(sql, [after.into(), GONE.into()])).await?;
-        let gone = found.first().map_or(&[][..], Vec::as_slice);
-        for row in gone {
-            after = get(row, 0)?;
-            while remove(store, after).await? {}
+        let sql = Sql::new(sql, [after.into(), GONE.into()]);
+        let gone = ask::all(&mut Asking::alone(store), sql, |row| row.int(0)).await?;
+        for session in &gone {
+            after = *session;
+            while remove_piece(store, after).await? {}
         }
         if gone.len() < GONE {
             return Ok(());
@@ -81,25 +82,29 @@ async fn remove_all(store: &Postgres) -> Outcome<()> {
     }
 }
 
+async fn remove_piece(store: &Postgres, session: SessionId) -> Outcome<bool> {
+    let mut asking = Asking::writes(store);
+    let more = remove(&mut asking, session).await;
+    asking.ended(more).await
+}
+
 /// Copies that nobody goes on with, keys of appends and marks of changes that were done long ago.
 async fn give_up_and_forget(store: &Postgres) -> Outcome<()> {
     let given_up = "UPDATE epitome.sessions SET state = 'gone' WHERE state <> 'open' AND state = 'hidden' AND updated < $1";
-    let (tx, _) = Tx::write(store, Pipe::new()).await?;
-    let now = tx.now.0;
-    let long_ago = [now.saturating_sub(GIVEN_UP_MILLIS).into()];
-    tx.commit_again(Pipe::new().then(given_up, long_ago)).await?;
+    let mut asking = Asking::writes(store);
+    let now = asking.now().await?.0;
+    let given_up = Sql::new(given_up, [now.saturating_sub(GIVEN_UP_MILLIS).into()]);
+    asking.finish_by(Batch::new().run(given_up), None).await?;
     let keys = "DELETE FROM epitome.idempotency WHERE (session, key) IN \
          (SELECT session, key FROM epitome.idempotency WHERE created < $1 ORDER BY created LIMIT $2) RETURNING 1";
     let marks = "DELETE FROM epitome.done WHERE mark IN \
          (SELECT mark FROM epitome.done WHERE at < $1 ORDER BY at LIMIT $2) RETURNING 1";
     for (forget, kept) in [(keys, REMEMBERED_MILLIS), (marks, MARKED_MILLIS)] {
-        loop {
-            let given = [now.saturating_sub(kept).into(), REMOVE_CHUNK.into()];
-            let found = store.once(Pipe::new().then(forget, given)).await?;
-            let forgotten = found.iter().flatten().count();
-            if i64::try_from(forgotten).unwrap_or(i64::MAX) < REMOVE_CHUNK {
-                break;
-            }
+        let mut forgotten = REMOVE_CHUNK;
+        while forgotten >= REMOVE_CHUNK {
+            forgotten = 0;
+            let sql = Sql::new(forget, [now.saturating_sub(kept).into(), REMOVE_CHUNK.into()]);
+            Asking::alone(store).ask(Batch::new().count(sql, &mut forgotten)).await?;
         }
     }
     Ok(())
@@ -108,43 +113,78 @@ async fn give_up_and_forget(store: &Postgres) -> Outcome<()> {
 /// Nobody may ever ask what happened: it is numbered and the oldest let go of all the same.
 async fn number(store: &Postgres) -> Outcome<()> {
     let sql = "SELECT workspace FROM epitome.told GROUP BY workspace HAVING count(*) > 1000 LIMIT 100";
-    for row in store.once(Pipe::new().then(sql, [])).await?.iter().flatten() {
-        while store.number_once(get(row, 0)?).await? {}
+    for workspace in ask::all(&mut Asking::alone(store), Sql::new(sql, []), |row| row.string(0)).await? {
+        while store.number_once(&workspace).await? {}
     }
     Ok(())
 }
 
-/// Removes a piece of a deleted session: its messages, then all else, then itself. False where nothing is left.
-async fn remove(store: &Postgres, session: SessionId) -> Outcome<bool> {
-    let lock = "SELECT 1 FROM epitome.sessions WHERE id = $1 AND state = 'gone' FOR UPDATE SKIP LOCKED";
-    let piece =
-        "SELECT max(seq) FROM (SELECT seq FROM epitome.messages WHERE session = $1 ORDER BY seq LIMIT $2) m";
-    let pipe = Pipe::new().then(lock, [session.into()]).then(piece, [session.into(), REMOVE_CHUNK.into()]);
-    let (tx, found) = Tx::write(store, pipe).await?;
-    let [there, piece] = found.as_slice() else { return Ok(false) };
-    if there.is_empty() {
-        tx.give_up().await?;
-        return Ok(false);
+/// So many are numbered at a time.
+const NUMBERED: i64 = 5_000;
+
+impl Postgres {
+    /// An error where a move into it was begun and is not finished. Gives when the last one began.
+    pub(super) async fn refuse_half_moved(&self) -> Result<Option<i64>, StoreError> {
+        let last: Result<_, StoreError> = again!(self, self.last_move());
+        let last = last?;
+        if last.is_some_and(|(_, finished)| !finished) {
+            let reason = "a SQLite file is being moved into it, and that is not finished; let `epitome migrate` go on \
+                          until it is"
+                .to_owned();
+            return Err(StoreError::Unreachable { path: self.place.to_string(), reason });
+        }
+        Ok(last.map(|(begun, _)| begun))
     }
-    let through: Option<i64> = piece.first().map_or(Ok(None), |row| get(row, 0))?;
-    if let Some(through) = through {
-        let pipe = Pipe::new()
-            .then(
-                "DELETE FROM epitome.words WHERE session = $1 AND seq <= $2",
-                [session.into(), through.into()],
-            )
-            .then(
-                "DELETE FROM epitome.messages WHERE session = $1 AND seq <= $2",
-                [session.into(), through.into()],
-            );
-        tx.commit_again(pipe).await?;
-        return Ok(true);
+
+    /// When the last move into it began, and whether it is finished.
+    async fn last_move(&self) -> Outcome<Option<(i64, bool)>> {
+        let sql = Sql::new("SELECT begun, finished IS NOT NULL FROM epitome.moving", []);
+        ask::first(&mut Asking::alone(self), sql, |row| Ok((row.int(0)?, row.flag(1)?))).await
     }
-    let mut pipe = Pipe::new();
-    for table in ["words", "summaries", "idempotency", "members", "slots"] {
-        pipe.push(format!("DELETE FROM epitome.{table} WHERE session = $1"), [session.into()]);
+
+    /// An error where a move was begun since it was opened. Whoever writes meanwhile notices by itself; this is for whoever
+    /// only reads, or was asleep.
+    pub(super) async fn look_for_a_move(&self) -> Outcome<()> {
+        if self.last_move().await?.map(|(begun, _)| begun) == self.moved {
+            return Ok(());
+        }
+        self.noticed.moved.store(true, Ordering::Release);
+        Err(Trouble::Moving)
     }
-    pipe.push("DELETE FROM epitome.sessions WHERE id = $1", [session.into()]);
-    tx.commit_again(pipe).await?;
-    Ok(false)
+
+    /// Numbers all that have none, where there are any.
+    pub(super) async fn number_told(&self, workspace: &str) -> Outcome<()> {
+        let untold = Sql::new("SELECT 1 FROM epitome.told WHERE workspace = $1 LIMIT 1", [workspace.into()]);
+        let mut more = ask::first(&mut Asking::alone(self), untold, |_| Ok(())).await?.is_some();
+        while more {
+            more = self.number_once(workspace).await?;
+        }
+        Ok(())
+    }
+
+    /// Numbers what has no number yet, oldest first, and lets go of what is too old. Tells whether there was more than that:
+    /// what comes meanwhile is no reason to go on, or who asks under load would never hear.
+    pub(super) async fn number_once(&self, workspace: &str) -> Outcome<bool> {
+        // One at a time; whoever makes sessions or reads settings does not wait.
+        let lock = "SELECT 1 FROM epitome.workspaces WHERE name = $1 FOR NO KEY UPDATE";
+        let mut asking = Asking::writes(self);
+        asking.ask(Batch::new().run(Sql::new(lock, [workspace.into()]))).await?;
+        let number = "WITH given AS (SELECT events_given AS last FROM epitome.workspaces WHERE name = $1), \
+             taken AS (DELETE FROM epitome.told WHERE workspace = $1 AND tick IN \
+             (SELECT tick FROM epitome.told WHERE workspace = $1 ORDER BY tick LIMIT $2) \
+             RETURNING tick, session, kind, data, at), \
+             numbered AS (INSERT INTO epitome.events (workspace, id, session, kind, data, at) \
+             SELECT $1, given.last + row_number() OVER (ORDER BY tick), session, kind, data, at FROM taken, given) \
+             UPDATE epitome.workspaces SET events_given = events_given + (SELECT count(*) FROM taken) WHERE name = $1 \
+             RETURNING (SELECT count(*) FROM taken)";
+        let trim = "DELETE FROM epitome.events WHERE workspace = $1 AND id <= \
+             (SELECT events_given FROM epitome.workspaces WHERE name = $1) - $2";
+        let number = Sql::new(number, [workspace.into(), NUMBERED.into()]);
+        let trim = Sql::new(trim, [workspace.into(), KEPT.into()]);
+        let mut numbered = None;
+        asking.ask(Batch::new().first(number, &mut numbered, |row| row.int(0)).run(trim)).await?;
+        // What has a number has it, and what has none is given one the next time.
+        asking.finish_by(Batch::new(), None).await?;
+        Ok(numbered.is_some_and(|numbered| numbered >= NUMBERED))
+    }
 }

@@ -8,7 +8,7 @@ use tokio_postgres::error::SqlState;
 use super::super::error::StoreError;
 use super::PostgresOptions;
 
-pub(in crate::store) use super::super::trouble::{Outcome, Trouble, nonsense};
+pub(in crate::store) use super::super::trouble::{Outcome, Trouble, nonsense, refused};
 
 /// What the database answers to whoever writes while a file is moved into it.
 const IS_MOVING: &str = "EP001";
@@ -58,13 +58,10 @@ fn sorted(error: &tokio_postgres::Error) -> Trouble {
         code if code.starts_with("08") => Trouble::Lost(reason),
         // What another one in the same pipe made fail: that one tells.
         "25P02" => Trouble::Lost("the transaction was given up".to_owned()),
-        "3D000" => {
-            let reason = format!(
-                "{reason}; make it first, as with `createdb`: the tables in it are made by themselves"
-            );
-            Trouble::Said(StoreError::Failed { reason })
-        }
-        _ => Trouble::Said(StoreError::Failed { reason }),
+        "3D000" => refused(&format!(
+            "{reason}; make it first, as with `createdb`: the tables in it are made by themselves"
+        )),
+        _ => refused(&reason),
     }
 }
 
@@ -92,13 +89,11 @@ fn odd(error: &tokio_postgres::Error) -> Trouble {
         nonsense("a stored value is not of its kind")
     } else if text.contains("serializ") {
         // The one thing a text may not have there.
-        Trouble::Said(StoreError::Failed {
-            reason: "a text has a character PostgreSQL cannot keep (U+0000)".to_owned(),
-        })
+        refused("a text has a character PostgreSQL cannot keep (U+0000)")
     } else if text.contains("connect") || text.contains("timed out") || text.contains("TLS") {
         Trouble::Lost(reason_of(error))
     } else {
-        Trouble::Said(StoreError::Failed { reason: reason_of(error) })
+        refused(&reason_of(error))
     }
 }
 
@@ -128,13 +123,8 @@ pub(super) struct Tries<'a> {
     until: Instant,
     pause: Duration,
     taken: u32,
-    opening: Option<Opening<'a>>,
-}
-
-/// What is otherwise while a database is opened.
-struct Opening<'a> {
     began: Instant,
-    /// Who is told that it is waited for; once.
+    /// Who is told that a database that is opened is waited for; once.
     waits: Option<&'a (dyn Fn(&str) + Send + Sync)>,
 }
 
@@ -143,14 +133,13 @@ const IN_SILENCE: Duration = Duration::from_secs(1);
 
 impl<'a> Tries<'a> {
     pub(super) fn new(place: &'a str, patience: Duration) -> Self {
-        let until = Instant::now() + patience;
-        Self { place, until, pause: Duration::from_millis(5), taken: 0, opening: None }
+        let began = Instant::now();
+        Self { place, until: began + patience, pause: Duration::from_millis(5), taken: 0, began, waits: None }
     }
 
     /// Tries of opening it.
     pub(super) fn opening(place: &'a str, options: &'a PostgresOptions) -> Self {
-        let opening = Opening { began: Instant::now(), waits: options.waits.as_deref() };
-        Self { opening: Some(opening), ..Self::new(place, options.patience) }
+        Self { waits: options.waits.as_deref(), ..Self::new(place, options.patience) }
     }
 
     /// When patience ends.
@@ -160,9 +149,9 @@ impl<'a> Tries<'a> {
 
     /// Waits until it is worth another try; gives the error when it is not.
     pub(super) async fn after(&mut self, trouble: Trouble) -> Result<(), StoreError> {
-        if let (Trouble::Lost(reason), Some(opening)) = (&trouble, &mut self.opening)
-            && opening.began.elapsed() >= IN_SILENCE
-            && let Some(tell) = opening.waits.take()
+        if let Trouble::Lost(reason) = &trouble
+            && self.began.elapsed() >= IN_SILENCE
+            && let Some(tell) = self.waits.take()
         {
             tell(&format!("waiting for the database at {}: {reason}", self.place));
         }

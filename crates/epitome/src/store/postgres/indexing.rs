@@ -4,23 +4,24 @@
 //! is found by the clock. A piece is many sessions' messages, bounded by number and by bytes; a node that rests does
 //! piece after piece, one that never does still does one now and then, and for a bounded part of its time.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use hashlink::LinkedHashSet;
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep, sleep_until};
 
-use super::super::decode::{AFTER_OUTLINE, OUTLINE, outline};
-use super::super::given::Given;
+use super::super::ask::{self, Ask, Batch};
+use super::super::decode::{AFTER_OUTLINE, Found, OUTLINE, outline};
+use super::super::given::{Given, int};
+use super::super::grams::Grams;
 use super::super::rows::{SessionId, message};
+use super::super::sql::Sql;
 use super::Postgres;
+use super::asking::Asking;
 use super::error::Outcome;
-use super::grams::Grams;
-use super::pipe::Pipe;
-use super::rows::get;
-use super::tx::Tx;
 use crate::search::text_of;
 
 /// A piece is of so many sessions at most.
@@ -56,43 +57,29 @@ const FOUND_AT_ONCE: usize = 1_000;
 /// Sessions with messages that the index does not know yet, in the order in which they came to have some.
 #[derive(Debug, Default)]
 pub(super) struct Behind {
-    inner: Mutex<Inner>,
+    sessions: Mutex<LinkedHashSet<SessionId>>,
     wake: Notify,
     /// Counts up with every change of a session.
     pub(super) writes: AtomicU64,
 }
 
-#[derive(Debug, Default)]
-struct Inner {
-    order: VecDeque<SessionId>,
-    there: HashSet<SessionId>,
-}
-
 impl Behind {
     pub(super) fn add(&self, session: SessionId) {
-        let mut inner = self.lock();
-        if inner.there.len() < MOST_BEHIND && inner.there.insert(session) {
-            inner.order.push_back(session);
+        let mut sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
+        if sessions.len() < MOST_BEHIND && !sessions.contains(&session) {
+            sessions.insert(session);
         }
-        drop(inner);
+        drop(sessions);
         self.wake.notify_one();
     }
 
     /// Those that wait longest, and wait no more, by their numbers: two nodes that do the same do it in the same order, so
     /// neither waits for the other who waits for it.
     fn take(&self) -> Vec<SessionId> {
-        let mut inner = self.lock();
-        let some = inner.order.len().min(SESSIONS);
-        let mut taken: Vec<SessionId> = inner.order.drain(..some).collect();
-        for session in &taken {
-            inner.there.remove(session);
-        }
+        let mut sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut taken: Vec<SessionId> = std::iter::from_fn(|| sessions.pop_front()).take(SESSIONS).collect();
         taken.sort_unstable();
         taken
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -173,15 +160,14 @@ async fn look_around(store: &Postgres, from: &mut SessionId) -> Outcome<bool> {
     let last = "SELECT coalesce(max(id), 0) FROM epitome.sessions";
     let next = from.saturating_add(LOOKED_AT);
     let given = [(*from).into(), next.into(), FOUND_AT_ONCE.into()];
-    let found = store.once(Pipe::new().then(sql, given).then(last, [])).await?;
-    let behind = found.first().map_or(&[][..], Vec::as_slice);
-    for row in behind {
-        store.behind.add(get(row, 0)?);
-    }
-    let last: SessionId = found.get(1).and_then(|rows| rows.first()).map_or(Ok(0), |row| get(row, 0))?;
+    let (mut behind, mut newest) = (Vec::new(), None);
+    let batch = Batch::new().all(Sql::new(sql, given), &mut behind, |row| row.int(0));
+    let batch = batch.first(Sql::new(last, []), &mut newest, |row| row.int(0));
+    Asking::alone(store).ask(batch).await?;
+    behind.iter().for_each(|session| store.behind.add(*session));
     *from = match behind.last() {
-        Some(row) if behind.len() >= FOUND_AT_ONCE => get(row, 0)?,
-        _ if next >= last => 0,
+        Some(last) if behind.len() >= FOUND_AT_ONCE => *last,
+        _ if next >= newest.unwrap_or(0) => 0,
         _ => next,
     };
     Ok(!behind.is_empty())
@@ -190,7 +176,7 @@ async fn look_around(store: &Postgres, from: &mut SessionId) -> Outcome<bool> {
 /// Takes the next messages of these sessions into the index, and tells which of them have more.
 async fn piece(store: &Postgres, sessions: &[SessionId]) -> Outcome<Vec<SessionId>> {
     // They must not be removed meanwhile; that messages are added does not matter. One that is being removed is left out.
-    let open = "SELECT id, workspace, head FROM epitome.sessions WHERE id = ANY($1) AND state = 'open' \
+    let open_sql = "SELECT id, workspace, head FROM epitome.sessions WHERE id = ANY($1) AND state = 'open' \
          AND indexed < head ORDER BY id FOR KEY SHARE SKIP LOCKED";
     let sql = format!(
         "SELECT {OUTLINE}, body, session FROM (SELECT m.*, sum(octet_length(body)) OVER (ORDER BY session, seq \
@@ -201,62 +187,44 @@ async fn piece(store: &Postgres, sessions: &[SessionId]) -> Outcome<Vec<SessionI
     );
     let all = || Given::Ints(sessions.to_vec());
     let each = (MESSAGES / sessions.len().max(1)).max(1);
-    let pipe = Pipe::new().then(open, [all()]).then(sql, [all(), each.into(), BYTES.into()]);
-    let (tx, found) = Tx::write(store, pipe).await?;
-    let [open, messages] = found.as_slice() else { return Ok(Vec::new()) };
-    let open = open.iter().map(|row| Ok((get(row, 0)?, (Grams::of(get(row, 1)?), get(row, 2)?))));
-    let open = open.collect::<Outcome<HashMap<SessionId, (Grams, i64)>>>()?;
-    let (mut new, mut bytes) = (Words::default(), 0u64);
-    for row in messages {
-        let (shape, body, session): (_, &str, SessionId) =
-            (outline(row)?, get(row, AFTER_OUTLINE)?, get(row, AFTER_OUTLINE + 1)?);
+    let (mut open, mut texts, mut bytes) = (Vec::new(), Vec::new(), 0u64);
+    let read = |row: Found<'_>| Ok((row.int(0)?, (Grams::of(row.text(1)?), row.int(2)?)));
+    let text = |row: Found<'_>| {
+        let (shape, body) = (outline(row)?, row.text(AFTER_OUTLINE)?);
         bytes = bytes.saturating_add(body.len() as u64);
-        let Some((grams, _)) = open.get(&session) else { continue };
         // What cannot be read is no reason to stop here for ever; `verify` tells of it.
         let text = message(&shape, body).map_or_else(|_| String::new(), |m| text_of(&m));
-        new.push(session, super::super::given::int(shape.seq), &grams.in_text(&text));
+        Ok((row.int(AFTER_OUTLINE + 1)?, int(shape.seq), text))
+    };
+    let mut asking = Asking::writes(store);
+    let batch = Batch::new().all(Sql::new(open_sql, [all()]), &mut open, read);
+    let sql = Sql::new(sql, [all(), each.into(), BYTES.into()]);
+    asking.ask(batch.all(sql, &mut texts, text)).await?;
+    let open: HashMap<SessionId, (Grams, i64)> = open.into_iter().collect();
+    let (mut ids, mut seqs, mut found, mut through) = (Vec::new(), Vec::new(), Vec::new(), HashMap::new());
+    for (session, seq, text) in texts {
+        let Some((grams, _)) = open.get(&session) else { continue };
+        let numbers: Vec<String> = grams.in_text(&text).iter().map(ToString::to_string).collect();
+        ids.push(session);
+        seqs.push(seq);
+        found.push(format!("{{{}}}", numbers.join(",")).into());
+        through.insert(session, seq);
     }
     // Where there was no room for a session's words it comes again.
     let cut = bytes >= BYTES;
     let has_more = |(session, (_, head)): (&SessionId, &(Grams, i64))| {
-        new.through.get(session).map_or(cut, |through| through < head).then_some(*session)
+        through.get(session).map_or(cut, |through| through < head).then_some(*session)
     };
     let left = open.iter().filter_map(has_more).collect();
-    if new.through.is_empty() {
-        tx.give_up().await?;
-    } else {
-        let through = std::mem::take(&mut new.through);
-        tx.commit_again(new.insert()).await?;
-        reach(store, &through).await?;
+    if through.is_empty() {
+        return asking.ended(Ok(left)).await;
     }
+    let sql = "INSERT INTO epitome.words (session, seq, grams) SELECT session, seq, grams::integer[] \
+         FROM unnest($1::bigint[], $2::bigint[], $3::text[]) AS n (session, seq, grams) ON CONFLICT DO NOTHING";
+    let new = Sql::new(sql, [Given::Ints(ids), Given::Ints(seqs), Given::Texts(found)]);
+    asking.finish_by(Batch::new().run(new), None).await?;
+    reach(store, &through).await?;
     Ok(left)
-}
-
-/// What is written into the index.
-#[derive(Default)]
-struct Words {
-    sessions: Vec<i64>,
-    seqs: Vec<i64>,
-    grams: Vec<std::borrow::Cow<'static, str>>,
-    /// Up to which message of each session.
-    through: HashMap<SessionId, i64>,
-}
-
-impl Words {
-    fn push(&mut self, session: SessionId, seq: i64, grams: &[i32]) {
-        self.sessions.push(session);
-        self.seqs.push(seq);
-        let numbers: Vec<String> = grams.iter().map(ToString::to_string).collect();
-        self.grams.push(format!("{{{}}}", numbers.join(",")).into());
-        self.through.insert(session, seq);
-    }
-
-    fn insert(self) -> Pipe<'static> {
-        let sql = "INSERT INTO epitome.words (session, seq, grams) SELECT session, seq, grams::integer[] \
-             FROM unnest($1::bigint[], $2::bigint[], $3::text[]) AS n (session, seq, grams) ON CONFLICT DO NOTHING";
-        let given = [Given::Ints(self.sessions), Given::Ints(self.seqs), Given::Texts(self.grams)];
-        Pipe::new().then(sql, given)
-    }
 }
 
 /// Has what is in the index count. Sessions are held for a moment only, and not waited for while others are: whoever appends
@@ -268,12 +236,13 @@ async fn reach(store: &Postgres, through: &HashMap<SessionId, i64>) -> Outcome<(
          FROM unnest($1::bigint[], $2::bigint[]) AS n (id, through), soon \
          WHERE o.id = n.id AND o.id IN (SELECT id FROM free) RETURNING o.id";
     let (ids, ends): (Vec<i64>, Vec<i64>) = through.iter().unzip();
-    let found = store.once(Pipe::new().then(sql, [Given::Ints(ids), Given::Ints(ends)])).await?;
-    let done = found.iter().flatten().map(|row| get(row, 0)).collect::<Outcome<HashSet<SessionId>>>()?;
-    let mut pipe = Pipe::new();
+    let sql = Sql::new(sql, [Given::Ints(ids), Given::Ints(ends)]);
+    let mut asking = Asking::alone(store);
+    let done = ask::all(&mut asking, sql, |row| row.int(0)).await?;
+    let mut batch = Batch::new();
     for (session, through) in through.iter().filter(|(session, _)| !done.contains(session)) {
         let sql = "UPDATE epitome.sessions SET indexed = greatest(indexed, $2) WHERE id = $1";
-        pipe.push(sql, [(*session).into(), (*through).into()]);
+        batch.push(Sql::new(sql, [(*session).into(), (*through).into()]));
     }
-    store.once(pipe).await.map(|_| ())
+    asking.ask(batch).await
 }

@@ -12,7 +12,7 @@ use tokio_postgres::Client;
 
 use super::super::error::StoreError;
 use super::error::{Outcome, Trouble, connecting, silent};
-use super::pipe::Noticed;
+use super::link::Noticed;
 use super::schema::{self, Tables};
 use super::tls::Address;
 use super::{IDLE, PostgresOptions, WAIT};

@@ -37,15 +37,10 @@ pub(super) struct Held {
     pub(super) head: Seq,
     revision: i64,
     reach: Reach,
-    leading: Vec<Outline>,
-    pinned: Vec<Outline>,
-    opener: Option<Outline>,
-    tail: Vec<Outline>,
-    from: Seq,
+    /// Without where its session stands.
+    window: Window,
     /// Who opened the turns of the tail's messages.
     openers: BTreeMap<Seq, Seq>,
-    summaries: Vec<SummaryRow>,
-    words: BTreeMap<Seq, Message>,
     bytes: usize,
 }
 
@@ -61,21 +56,10 @@ impl Held {
         openers: BTreeMap<Seq, Seq>,
     ) -> Option<Self> {
         let session = window.standing.session.as_ref()?;
-        let held = Self {
-            id: session.id,
-            head: session.tracker.head(),
-            revision,
-            reach,
-            leading: window.leading.clone(),
-            pinned: window.pinned.clone(),
-            opener: window.opener.clone(),
-            tail: window.tail.clone(),
-            from: window.from,
-            openers,
-            summaries: window.summaries.clone(),
-            words: window.words.iter().map(|message| (message.seq, message.clone())).collect(),
-            bytes: 0,
-        };
+        let (id, head) = (session.id, session.tracker.head());
+        let standing = Standing::bare(window.standing.now, String::new(), None);
+        let window = Window { standing, ..window.clone() };
+        let held = Self { id, head, revision, reach, window, openers, bytes: 0 };
         held.sized()
     }
 
@@ -87,15 +71,16 @@ impl Held {
 
     /// About how much memory it takes.
     fn size(&self) -> usize {
-        let outlines = self.leading.iter().chain(&self.pinned).chain(&self.opener).chain(&self.tail);
+        let Window { leading, pinned, opener, tail, .. } = &self.window;
+        let outlines = leading.iter().chain(pinned).chain(opener).chain(tail);
         let outlines = outlines.map(|outline| {
             let author = outline.author.as_ref().map_or(0, |author| author.len().saturating_add(16));
             size_of::<Outline>().saturating_add(author)
         });
-        // Half of a tree's places may be empty.
-        let words = self.words.values().map(|message| message.memory().saturating_add(size_of::<Message>()));
+        let words =
+            self.window.words.iter().map(|message| message.memory().saturating_add(size_of::<Message>()));
         let openers = self.openers.len().saturating_mul(4 * size_of::<Seq>());
-        let summaries = self.summaries.iter().map(|row| {
+        let summaries = self.window.summaries.iter().map(|row| {
             let facts = &row.facts;
             let added = facts.added.iter().map(|name| name.len().saturating_add(size_of::<String>()));
             let focus = facts.focus.as_ref().map_or(0, String::len);
@@ -115,7 +100,7 @@ impl Held {
         reach: Reach,
         new: Vec<New>,
     ) -> Option<(Window, Option<Self>)> {
-        let session = standing.session.as_ref()?;
+        let (known, session) = (&self.window, standing.session.as_ref()?);
         let same = session.id == self.id
             && revision == self.revision
             && (reach.tokens, reach.deep) == (self.reach.tokens, self.reach.deep);
@@ -125,21 +110,22 @@ impl Held {
         let plain = new.iter().all(|(outline, _, _)| !outline.pinned && !outline.skip && !outline.leading);
         // A call batch that is pinned may go on.
         let joins = new.first().is_some_and(|(outline, _, _)| outline.cut < Cut::InLoop);
-        if !same || !all || !plain || (joins && !self.pinned.is_empty()) {
+        if !same || !all || !plain || (joins && !known.pinned.is_empty()) {
             return None;
         }
         let mut openers = self.openers.clone();
-        let mut words = self.words.clone();
+        let mut words: BTreeMap<Seq, Message> =
+            known.words.iter().map(|message| (message.seq, message.clone())).collect();
         let mut outlines = Vec::with_capacity(new.len());
         for (outline, opener, message) in new {
             openers.insert(outline.seq, opener);
             words.extend(message.map(|message| (outline.seq, message)));
             outlines.push(outline);
         }
-        let floor = floor(reach, &self.summaries);
-        let mut tail = Tail::new(false, reach.tokens, floor, &self.pinned);
+        let floor = floor(reach, &known.summaries);
+        let mut tail = Tail::new(false, reach.tokens, floor, &known.pinned);
         let mut whole = true;
-        for outline in outlines.iter().rev().chain(self.tail.iter().rev()) {
+        for outline in outlines.iter().rev().chain(known.tail.iter().rev()) {
             whole = tail.take(outline.clone());
             if !whole {
                 break;
@@ -147,22 +133,22 @@ impl Held {
         }
         let (tail, from) = tail.done();
         // Where all of it is taken it begins where it began: there was enough with less.
-        let from = if whole { self.from } else { from };
+        let from = if whole { known.from } else { from };
         let opener = self.opener(&tail, from, &openers)?;
-        let covered = covered(reach, &self.summaries);
-        let ahead = self.leading.iter().chain(&self.pinned).chain(&opener);
+        let covered = covered(reach, &known.summaries);
+        let ahead = known.leading.iter().chain(&known.pinned).chain(&opener);
         let seqs: Vec<Seq> = shown(false, ahead, &tail, covered).into_keys().collect();
         let words: Option<Vec<Message>> = seqs.iter().map(|seq| words.remove(seq)).collect();
         let (end, open_calls) = at_end(&session.tracker, &Scope::Session);
         let window = Window {
-            leading: self.leading.clone(),
-            pinned: self.pinned.clone(),
+            leading: known.leading.clone(),
+            pinned: known.pinned.clone(),
             opener,
             from,
             end,
             open_calls,
             skipped: session.skipped,
-            summaries: self.summaries.clone(),
+            summaries: known.summaries.clone(),
             words: words?,
             tail,
             standing,
@@ -181,7 +167,7 @@ impl Held {
         if seq == 0 {
             return Some(None);
         }
-        let known = self.tail.iter().chain(&self.opener).find(|outline| outline.seq == seq)?;
+        let known = self.window.tail.iter().chain(&self.window.opener).find(|outline| outline.seq == seq)?;
         Some(Some(known.clone()).filter(|opener| opener.turn == first.turn && opener.seq < from))
     }
 }
@@ -233,28 +219,28 @@ impl Recent {
 
 #[cfg(test)]
 mod tests {
-    use epitome_core::message::{Media, MediaSource, Part, Role};
+    use epitome_core::message::{Media, MediaSource, Part, Role, Timestamp};
     use serde_json::json;
 
     use super::*;
 
     /// Of a window that shows only this message.
     fn held(message: Message) -> Option<Held> {
-        let held = Held {
-            id: 1,
-            head: 1,
-            revision: 0,
-            reach: Reach { tokens: 1, deep: false },
+        let window = Window {
+            standing: Standing::bare(Timestamp(0), String::new(), None),
             leading: Vec::new(),
             pinned: Vec::new(),
             opener: None,
             tail: Vec::new(),
             from: 1,
-            openers: BTreeMap::new(),
+            end: Cut::Legal,
+            open_calls: 0,
+            skipped: 0,
             summaries: Vec::new(),
-            words: BTreeMap::from([(1, message)]),
-            bytes: 0,
+            words: vec![message],
         };
+        let reach = Reach { tokens: 1, deep: false };
+        let held = Held { id: 1, head: 1, revision: 0, reach, window, openers: BTreeMap::new(), bytes: 0 };
         held.sized()
     }
 

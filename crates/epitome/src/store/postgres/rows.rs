@@ -1,14 +1,18 @@
 //! Rows of PostgreSQL's tables, read and written.
 
-use tokio_postgres::Row;
-use tokio_postgres::types::{FromSql, Type};
+use std::borrow::Cow;
 
-use super::super::decode::{Found, ReadRow};
+use tokio_postgres::Row;
+use tokio_postgres::types::{FromSql, ToSql, Type};
+
+use super::super::columns::plain;
+use super::super::decode::ReadRow;
+use super::super::given::Given;
 use super::super::trouble::NOT_OF_ITS_KIND;
 use super::error::{Outcome, nonsense};
 
 /// A column.
-pub(super) fn get<'r, T: FromSql<'r>>(row: &'r Row, at: usize) -> Outcome<T> {
+fn get<'r, T: FromSql<'r>>(row: &'r Row, at: usize) -> Outcome<T> {
     row.try_get(at).map_err(|_| nonsense(NOT_OF_ITS_KIND))
 }
 
@@ -31,7 +35,48 @@ impl ReadRow for Row {
     }
 }
 
-/// The first row of the first answer, read.
-pub(super) fn first<T>(found: &[Vec<Row>], read: impl FnOnce(Found<'_>) -> Outcome<T>) -> Outcome<Option<T>> {
-    found.first().and_then(|rows| rows.first()).map(|row| read(row)).transpose()
+impl Given<'_> {
+    /// The same in letters PostgreSQL has a place for: see [`plain`].
+    pub(super) fn plain(self) -> Self {
+        let owned = |text: Cow<'_, str>| Cow::Owned(plain(&text).into_owned());
+        let odd = |text: &Cow<'_, str>| text.contains('\0');
+        match self {
+            Self::Text(Some(text)) if odd(&text) => Self::Text(Some(owned(text))),
+            Self::Texts(texts) if texts.iter().any(odd) => {
+                Self::Texts(texts.into_iter().map(owned).collect())
+            }
+            Self::MaybeTexts(texts) if texts.iter().flatten().any(odd) => {
+                Self::MaybeTexts(texts.into_iter().map(|text| text.map(owned)).collect())
+            }
+            other => other,
+        }
+    }
+
+    pub(super) fn kind(&self) -> Type {
+        match self {
+            Self::Int(_) => Type::INT8,
+            Self::Bool(_) => Type::BOOL,
+            Self::Text(_) => Type::TEXT,
+            Self::Bytes(_) => Type::BYTEA,
+            Self::Ints(_) | Self::MaybeInts(_) => Type::INT8_ARRAY,
+            Self::Middling(_) => Type::INT4_ARRAY,
+            Self::Bools(_) => Type::BOOL_ARRAY,
+            Self::Texts(_) | Self::MaybeTexts(_) => Type::TEXT_ARRAY,
+        }
+    }
+
+    pub(super) fn value(&self) -> &(dyn ToSql + Sync) {
+        match self {
+            Self::Int(value) => value,
+            Self::Bool(value) => value,
+            Self::Text(value) => value,
+            Self::Bytes(value) => value,
+            Self::Ints(values) => values,
+            Self::MaybeInts(values) => values,
+            Self::Middling(values) => values,
+            Self::Bools(values) => values,
+            Self::Texts(values) => values,
+            Self::MaybeTexts(values) => values,
+        }
+    }
 }

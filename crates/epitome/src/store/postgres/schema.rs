@@ -3,7 +3,7 @@
 use tokio_postgres::Client;
 
 use super::super::error::StoreError;
-use super::error::{Trouble, nonsense};
+use super::error::{Trouble, nonsense, refused};
 
 /// Every change of the tables there was, in order.
 const MIGRATIONS: [(&str, &str); 7] = [
@@ -115,9 +115,7 @@ async fn migrate(client: &Client, place: &str) -> Result<(), Trouble> {
     }
     if done == 0 {
         let mut secret = [0u8; 32];
-        getrandom::fill(&mut secret).map_err(|_| {
-            Trouble::Said(StoreError::Failed { reason: "the system gives no random numbers".to_owned() })
-        })?;
+        getrandom::fill(&mut secret).map_err(|_| refused("the system gives no random numbers"))?;
         let hex: String = secret.iter().map(|byte| format!("{byte:02x}")).collect();
         let sql = format!(
             "INSERT INTO epitome.secrets (only_one, secret) VALUES (1, '\\x{hex}') ON CONFLICT DO NOTHING"

@@ -33,15 +33,6 @@ impl fmt::Debug for Address {
     }
 }
 
-/// How certificates are looked at.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Trust {
-    /// Not at all: the way is encrypted, and whoever stands in the middle may be the other end. As `libpq` does it.
-    Anybody,
-    /// Its chain and its name.
-    Named,
-}
-
 fn unreadable(reason: impl Into<String>) -> StoreError {
     StoreError::Unreachable { path: "the PostgreSQL address".to_owned(), reason: reason.into() }
 }
@@ -50,8 +41,9 @@ impl Address {
     /// Reads `postgres://user:password@host:port/database?sslmode=…&sslrootcert=…`.
     pub(super) fn read(url: &str) -> Result<Self, StoreError> {
         let (base, query) = parted(url)?;
-        let mut trust = Trust::Anybody;
-        let (mut roots, mut pooled) = (None, false);
+        // Unless certificates are verified the way is encrypted, and whoever stands in the middle may be the other end: as
+        // `libpq` does it.
+        let (mut verified, mut roots, mut pooled) = (false, None, false);
         let mut rest: Vec<String> = Vec::new();
         let mut seen: Vec<String> = Vec::new();
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
@@ -63,7 +55,7 @@ impl Address {
             }
             match (name.as_str(), value.as_str()) {
                 ("sslmode", "verify-full") => {
-                    trust = Trust::Named;
+                    verified = true;
                     rest.push("sslmode=require".to_owned());
                 }
                 ("sslmode", "verify-ca") => {
@@ -95,7 +87,7 @@ impl Address {
         if config.get_hosts().iter().any(odd) {
             return Err(unreadable("no host has an @ in its name; write one in a password as %40"));
         }
-        if roots.is_some() && trust == Trust::Anybody {
+        if roots.is_some() && !verified {
             return Err(unreadable("sslrootcert is only looked at with sslmode=verify-full"));
         }
         config.application_name("epitome");
@@ -105,7 +97,7 @@ impl Address {
         config.keepalives_idle(Duration::from_secs(30));
         config.tcp_user_timeout(Duration::from_secs(15));
         let place = place(&config);
-        Ok(Self { tls: MakeRustlsConnect::new(client(trust, roots.as_deref())?), pooled, config, place })
+        Ok(Self { tls: MakeRustlsConnect::new(client(verified, roots.as_deref())?), pooled, config, place })
     }
 }
 
@@ -152,20 +144,20 @@ fn decoded(text: &str) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-fn client(trust: Trust, roots: Option<&str>) -> Result<ClientConfig, StoreError> {
+fn client(verified: bool, roots: Option<&str>) -> Result<ClientConfig, StoreError> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
         .with_safe_default_protocol_versions()
         .map_err(|error| unreadable(error.to_string()))?;
-    let config = match (trust, roots) {
-        (Trust::Anybody, _) => builder
+    let config = match (verified, roots) {
+        (false, _) => builder
             .dangerous()
             .with_custom_certificate_verifier(Arc::new(Anybody(provider)))
             .with_no_client_auth(),
-        (Trust::Named, Some(path)) => {
+        (true, Some(path)) => {
             builder.with_root_certificates(read_roots(Path::new(path))?).with_no_client_auth()
         }
-        (Trust::Named, None) => {
+        (true, None) => {
             let verifier = rustls_platform_verifier::Verifier::new(provider)
                 .map_err(|error| unreadable(format!("the system's certificates cannot be used: {error}")))?;
             builder.dangerous().with_custom_certificate_verifier(Arc::new(verifier)).with_no_client_auth()

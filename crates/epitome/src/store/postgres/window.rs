@@ -1,22 +1,20 @@
 //! Windows, the next one of a session from the last: see [`super::recent`].
 
 use epitome_core::slot::Scope;
-use tokio_postgres::Row;
 
+use super::super::ask::{Ask, Batch};
 use super::super::asked::{Look, View, Window};
 use super::super::changes::Standing;
 use super::super::decode::{
-    self, AFTER_OUTLINE, AFTER_SESSION, OUTLINE, ReadRow, SESSION, outline, with_words,
+    self, AFTER_OUTLINE, AFTER_SESSION, Found, OUTLINE, SESSION, outline, with_words,
 };
 use super::super::error::StoreError;
 use super::super::rows::SessionKey;
-use super::super::window::{Seen, window};
-use super::asking::Asking;
+use super::super::sql::Sql;
+use super::super::window::{Numbered, Seen, window};
+use super::asking::{Asking, NOW};
 use super::error::Outcome;
-use super::pipe::Pipe;
 use super::recent::{Held, LARGEST, MOST_NEW};
-use super::rows::get;
-use super::tx::NOW;
 use super::{Postgres, again};
 
 impl Postgres {
@@ -37,7 +35,7 @@ impl Postgres {
             // It would be read in vain the next time too.
             self.recent.forget(key);
         }
-        let likely = self.known.number(key);
+        let likely = self.known.get(key);
         let seen: Result<Option<Seen>, StoreError> = again!(self, async {
             let mut asking = Asking::reads(self);
             let seen = window(&mut asking, key, view, look, likely).await;
@@ -45,7 +43,7 @@ impl Postgres {
         });
         let Some(Seen { window, revision, reach, openers }) = seen? else { return Ok(None) };
         if let Some(session) = &window.standing.session {
-            self.known.keep(key, session.id, window.tail.len());
+            self.known.insert(key.clone(), Numbered { id: session.id, held: window.tail.len() });
         }
         if whole {
             self.recent.put(key, Held::of(&window, revision, reach, openers.into_iter().collect()));
@@ -75,27 +73,30 @@ impl Postgres {
         let (workspace, name) = ((&*key.workspace).into(), (&*key.session).into());
         let (session, head) = (held.id.into(), held.head.into());
         let given = [workspace, name, session, head, (MOST_NEW + 1).into(), LARGEST.into()];
-        let found = self.once(Pipe::new().then(sql, given)).await?;
-        let found = found.first().map_or(&[][..], Vec::as_slice);
-        let Some(row) = found.first().filter(|_| found.len() <= MOST_NEW) else { return Ok(None) };
         let beside = AFTER_OUTLINE + 2 + AFTER_SESSION;
-        let revision = get(row, beside)?;
-        let standing = Standing::bare(
-            self.moment(get(row, beside + 2)?),
-            get(row, beside + 1)?,
-            Some(decode::session_at(row, AFTER_OUTLINE + 2)?),
-        );
+        let (mut now, mut new, mut rows) = (None, Vec::new(), 0);
+        let each = |row: Found<'_>| {
+            rows += 1;
+            if now.is_none() {
+                let session = decode::session_at(row, AFTER_OUTLINE + 2)?;
+                let moment = self.moment(row.int(beside + 2)?);
+                now =
+                    Some((Standing::bare(moment, row.string(beside + 1)?, Some(session)), row.int(beside)?));
+            }
+            if row.maybe_int(0)?.is_some() {
+                let outline = outline(row)?;
+                let words = match row.maybe_text(AFTER_OUTLINE)? {
+                    Some(_) => Some(with_words(&outline, row, AFTER_OUTLINE)?.0),
+                    None => None,
+                };
+                new.push((outline, row.uint(AFTER_OUTLINE + 1)?, words));
+            }
+            Ok(rows <= MOST_NEW)
+        };
+        Asking::alone(self).ask(Batch::new().each(Sql::new(sql, given), each)).await?;
+        let Some((standing, revision)) = now.filter(|_| rows <= MOST_NEW) else { return Ok(None) };
         let Some(reach) = look(&standing) else { return Ok(Some(None)) };
-        let said = |row: &&Row| get::<Option<i64>>(row, 0).is_ok_and(|seq| seq.is_some());
-        let new = found.iter().filter(said).rev().map(|row| {
-            let outline = outline(row)?;
-            let words = match get::<Option<&str>>(row, AFTER_OUTLINE)? {
-                Some(_) => Some(with_words(&outline, row, AFTER_OUTLINE)?.0),
-                None => None,
-            };
-            Ok((outline, row.uint(AFTER_OUTLINE + 1)?, words))
-        });
-        let new = new.collect::<Outcome<Vec<_>>>()?;
+        new.reverse();
         let Some((window, held)) = held.grown(standing, revision, reach, new) else { return Ok(None) };
         self.recent.put(key, held);
         Ok(Some(Some(window)))

@@ -11,19 +11,16 @@ use super::error::Outcome;
 
 /// Copies what a connection has open. The target appears when it is whole, or not at all.
 pub(super) fn into(db: &Connection, to: &Path) -> Outcome<()> {
-    let said = || to.display().to_string();
+    let refused = |reason: String| StoreError::Unreachable { path: to.display().to_string(), reason };
     if to.exists() {
-        let reason = "there is a file already; a backup never replaces one".to_owned();
-        return Err(StoreError::Unreachable { path: said(), reason }.into());
+        return Err(refused("there is a file already; a backup never replaces one".to_owned()).into());
     }
     if let Some(parent) = to.parent().filter(|parent| !parent.as_os_str().is_empty() && !parent.is_dir()) {
-        let reason = format!("there is no directory {}; make it first", parent.display());
-        return Err(StoreError::Unreachable { path: said(), reason }.into());
+        return Err(refused(format!("there is no directory {}; make it first", parent.display())).into());
     }
     let beside = beside(to);
     let Some(name) = beside.to_str() else {
-        let reason = "its name is not UTF-8".to_owned();
-        return Err(StoreError::Unreachable { path: said(), reason }.into());
+        return Err(refused("its name is not UTF-8".to_owned()).into());
     };
     let done = db.execute("VACUUM INTO ?1", [name]).map_err(super::error::Trouble::from).and_then(|_| {
         let settled = File::open(&beside).and_then(|file| file.sync_all());
@@ -38,9 +35,7 @@ pub(super) fn into(db: &Connection, to: &Path) -> Outcome<()> {
                 Some(parent) => File::open(parent)?.sync_all(),
                 None => Ok(()),
             });
-        let failed =
-            |error: std::io::Error| StoreError::Unreachable { path: said(), reason: error.to_string() };
-        Ok(placed.map_err(failed)?)
+        Ok(placed.map_err(|error| refused(error.to_string()))?)
     });
     // Gone already, or never there: either way it is not in the way.
     let _ = std::fs::remove_file(&beside);

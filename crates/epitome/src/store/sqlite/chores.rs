@@ -3,12 +3,15 @@
 
 use epitome_core::message::Timestamp;
 use epitome_core::outline::Outline;
-use rusqlite::{Connection, OptionalExtension, params};
+use rusqlite::{Connection, OptionalExtension, Row, params, params_from_iter};
 
 use super::super::changes::REMEMBERED_MILLIS;
+use super::super::copy::{GIVEN_UP_MILLIS, REMOVE_CHUNK, remove};
 use super::super::decode::{AFTER_OUTLINE, OUTLINE, outline};
 use super::super::rows::{SessionId, message};
 use super::error::Outcome;
+use super::known::Known;
+use super::lent::{Lent, done};
 use crate::search::{indexed, text_of};
 
 /// So many messages are taken into the index at a time.
@@ -16,12 +19,6 @@ const INDEX_CHUNK: i64 = 256;
 
 /// And no more text than this, unless it is a single message's.
 const INDEX_BYTES: usize = 1 << 20;
-
-/// So many rows are removed at a time.
-const REMOVE_CHUNK: i64 = 1_000;
-
-/// A copy that was not written to for so long was given up.
-const GIVEN_UP_MILLIS: i64 = 60 * 60 * 1_000;
 
 /// A session's rows in the index: `(session << 32) + seq`.
 pub(super) fn row_id(session: SessionId, seq: i64) -> i64 {
@@ -42,34 +39,34 @@ pub(super) enum Chore {
 
 /// Looks for something to do, by indexes that hold nothing when there is nothing.
 pub(super) fn find(db: &Connection, now: Timestamp) -> Outcome<Option<Chore>> {
-    let sql = "SELECT id FROM sessions INDEXED BY sessions_leftover WHERE state <> 'open' AND state = 'gone' LIMIT 1";
-    if let Some(id) = db.prepare_cached(sql)?.query_row([], |row| row.get(0)).optional()? {
+    let first = |sql: &str, given: &[i64]| -> Outcome<Option<(i64, i64)>> {
+        let read = |row: &Row<'_>| Ok((row.get(0)?, row.get(1)?));
+        Ok(db.prepare_cached(sql)?.query_row(params_from_iter(given), read).optional()?)
+    };
+    let sql = "SELECT id, 0 FROM sessions INDEXED BY sessions_leftover WHERE state <> 'open' AND state = 'gone' LIMIT 1";
+    if let Some((id, _)) = first(sql, &[])? {
         return Ok(Some(Chore::Remove(id)));
     }
     let sql = "SELECT id, indexed FROM sessions INDEXED BY sessions_to_index \
          WHERE state = 'open' AND indexed < head ORDER BY id LIMIT 1";
-    let found = db.prepare_cached(sql)?.query_row([], |row| Ok(Chore::Index(row.get(0)?, row.get(1)?)));
-    if let Some(index) = found.optional()? {
-        return Ok(Some(index));
+    if let Some((id, indexed)) = first(sql, &[])? {
+        return Ok(Some(Chore::Index(id, indexed)));
     }
-    let sql = "SELECT id FROM sessions INDEXED BY sessions_leftover \
+    let sql = "SELECT id, 0 FROM sessions INDEXED BY sessions_leftover \
          WHERE state <> 'open' AND state = 'hidden' AND updated < ?1 LIMIT 1";
-    let given_up = now.0.saturating_sub(GIVEN_UP_MILLIS);
-    if let Some(id) = db.prepare_cached(sql)?.query_row([given_up], |row| row.get(0)).optional()? {
+    if let Some((id, _)) = first(sql, &[now.0.saturating_sub(GIVEN_UP_MILLIS)])? {
         return Ok(Some(Chore::GiveUp(id)));
     }
-    let sql = "SELECT 1 FROM idempotency WHERE created < ?1 LIMIT 1";
-    let forgotten = now.0.saturating_sub(REMEMBERED_MILLIS);
-    let found = db.prepare_cached(sql)?.query_row([forgotten], |_| Ok(Chore::Forget));
-    Ok(found.optional()?)
+    let sql = "SELECT 1, 0 FROM idempotency WHERE created < ?1 LIMIT 1";
+    Ok(first(sql, &[now.0.saturating_sub(REMEMBERED_MILLIS)])?.map(|_| Chore::Forget))
 }
 
 impl Chore {
     /// Does a piece of it, inside of a transaction.
-    pub(super) fn run(&self, db: &Connection, now: Timestamp) -> Outcome<()> {
+    pub(super) fn run(&self, db: &mut Connection, known: &Known, now: Timestamp) -> Outcome<()> {
         match self {
             Self::Index(session, after) => index(db, *session, *after),
-            Self::Remove(session) => remove(db, *session),
+            Self::Remove(session) => done(remove(&mut Lent { db, known, now }, *session)).map(|_| ()),
             Self::GiveUp(session) => {
                 let sql =
                     "UPDATE sessions SET state = 'gone' WHERE id = ?1 AND state = 'hidden' AND updated < ?2";
@@ -110,30 +107,5 @@ fn index(db: &Connection, session: SessionId, after: i64) -> Outcome<()> {
     }
     let sql = "UPDATE sessions SET indexed = max(indexed, CASE WHEN ?3 THEN head ELSE ?2 END) WHERE id = ?1";
     db.prepare_cached(sql)?.execute(params![session, through, through == after])?;
-    Ok(())
-}
-
-/// Removes a piece of a deleted session: its messages, then all else, then itself.
-fn remove(db: &Connection, session: SessionId) -> Outcome<()> {
-    let sql = "SELECT max(seq) FROM (SELECT seq FROM messages WHERE session = ?1 ORDER BY seq LIMIT ?2)";
-    let through: Option<i64> =
-        db.prepare_cached(sql)?.query_row([session, REMOVE_CHUNK], |row| row.get(0))?;
-    if let Some(through) = through {
-        let sql = "DELETE FROM words WHERE rowid BETWEEN ?1 AND ?2";
-        db.prepare_cached(sql)?.execute([row_id(session, 0), row_id(session, through)])?;
-        let sql = "DELETE FROM messages WHERE session = ?1 AND seq <= ?2";
-        db.prepare_cached(sql)?.execute([session, through])?;
-        return Ok(());
-    }
-    let sql = "DELETE FROM summaries WHERE kept IN (SELECT kept FROM summaries WHERE session = ?1 LIMIT ?2)";
-    let mut removed = db.prepare_cached(sql)?.execute([session, REMOVE_CHUNK])?;
-    let sql = "DELETE FROM idempotency WHERE (session, key) IN \
-         (SELECT session, key FROM idempotency WHERE session = ?1 LIMIT ?2)";
-    removed += db.prepare_cached(sql)?.execute([session, REMOVE_CHUNK])?;
-    removed += db.prepare_cached("DELETE FROM members WHERE session = ?1")?.execute([session])?;
-    removed += db.prepare_cached("DELETE FROM slots WHERE session = ?1")?.execute([session])?;
-    if removed == 0 {
-        db.prepare_cached("DELETE FROM sessions WHERE id = ?1 AND state = 'gone'")?.execute([session])?;
-    }
     Ok(())
 }

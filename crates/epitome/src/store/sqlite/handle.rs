@@ -4,26 +4,29 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use epitome_core::message::Timestamp;
+use async_trait::async_trait;
 use rusqlite::Connection;
 
+use super::super::ask::{Task, Way};
+use super::super::contract::Store;
 use super::super::error::StoreError;
-use super::error::Outcome;
+use super::super::lease::Place;
 use super::known::Known;
-use super::open;
+use super::lent::{Lent, done};
 use super::options::SqliteOptions;
 use super::readers::Readers;
 use super::writer::Writer;
+use super::{backup, open};
 
 /// Sessions in SQLite.
 pub struct Sqlite {
-    pub(super) path: PathBuf,
-    pub(super) clock: Arc<dyn Fn() -> Timestamp + Send + Sync>,
-    pub(super) writer: Writer,
-    pub(super) known: Known,
+    path: PathBuf,
+    writer: Writer,
+    known: Known,
+    walked: Arc<Place>,
     /// A store in memory has a single connection, the writer's.
-    pub(super) readers: Option<Readers>,
-    pub(super) options: SqliteOptions,
+    readers: Option<Readers>,
+    options: SqliteOptions,
 }
 
 impl fmt::Debug for Sqlite {
@@ -36,7 +39,7 @@ impl Sqlite {
     /// Opens a file, making it where there is none. Blocks for as long as that takes.
     ///
     /// A file of up to 64 MiB is looked through for damage. Of a larger one only the header, the schema, the
-    /// length and the newest rows are; [`super::super::Maintenance::verify`] looks at all of it.
+    /// length and the newest rows are; [`Store::verify`] looks at all of it.
     pub fn open(path: impl AsRef<Path>, options: SqliteOptions) -> Result<Self, StoreError> {
         let path = path.as_ref().to_owned();
         let (db, lasting) = match open::writer(&path, &options) {
@@ -64,41 +67,54 @@ impl Sqlite {
     ) -> Result<Self, StoreError> {
         let known = Known::default();
         let writer = Writer::start(db, path.clone(), options.clone(), known.clone())?;
-        Ok(Self { path, clock: Arc::clone(&options.clock), writer, known, readers, options })
+        Ok(Self { path, writer, known, walked: Arc::default(), readers, options })
     }
+}
 
-    /// Writes something that may move any session.
-    pub(super) async fn write<T: Send + 'static>(
-        &self,
-        work: impl FnOnce(&mut Connection) -> Outcome<T> + Send + 'static,
-    ) -> Result<T, StoreError> {
-        let known = self.known.clone();
-        let work = move |db: &mut Connection| {
-            known.forget_all();
-            work(db)
-        };
-        self.writer.write(work).await
-    }
-
-    /// Reads in one transaction.
-    pub(super) async fn read<T: Send + 'static>(
-        &self,
-        work: impl FnOnce(&mut Connection) -> Outcome<T> + Send + 'static,
-    ) -> Result<T, StoreError> {
-        match &self.readers {
-            Some(readers) => readers.read(work).await,
-            None => self.writer.write(work).await,
+#[async_trait]
+impl Store for Sqlite {
+    async fn run(&self, way: Way, task: Task) -> Result<(), StoreError> {
+        let (clock, known) = (Arc::clone(&self.options.clock), self.known.clone());
+        let work = Box::new(move |db: &mut Connection| {
+            if way == Way::Writes {
+                known.forget_all();
+            }
+            done(task.on(&mut Lent { db, known: &known, now: clock() }))
+        });
+        match (way, &self.readers) {
+            (Way::Reads | Way::Looks, Some(readers)) => readers.read(false, work).await,
+            (Way::ReadsHere, Some(readers)) => readers.read_here(work).await,
+            (Way::ReadsAll, Some(readers)) => readers.read(true, work).await,
+            _ => self.writer.write(work).await,
         }
     }
 
-    /// The same for what is small and in memory: on the caller's own thread, where that is possible.
-    pub(super) async fn read_here<T: Send + 'static>(
-        &self,
-        work: impl FnOnce(&mut Connection) -> Outcome<T> + Send + 'static,
-    ) -> Result<T, StoreError> {
+    fn walked(&self) -> Arc<Place> {
+        Arc::clone(&self.walked)
+    }
+
+    async fn backup(&self, to: &Path) -> Result<(), StoreError> {
+        let to = to.to_owned();
         match &self.readers {
-            Some(readers) => readers.read_here(work).await,
-            None => self.writer.write(work).await,
+            None => self.writer.alone(Box::new(move |db| backup::into(db, &to))).await,
+            Some(readers) => {
+                let (path, options, lasting) = (self.path.clone(), self.options.clone(), readers.lasting);
+                let task = tokio::task::spawn_blocking(move || {
+                    // A connection of its own, so that neither readers nor the writer wait.
+                    let open = if lasting { open::unchanging } else { open::plain };
+                    let copied = open(&path, &options).and_then(|db| backup::into(&db, &to));
+                    copied.map_err(|trouble| trouble.at(&path))
+                });
+                task.await
+                    .unwrap_or_else(|_| Err(StoreError::Failed { reason: "the backup panicked".to_owned() }))
+            }
         }
+    }
+
+    async fn close(&self) {
+        if let Some(readers) = &self.readers {
+            readers.close().await;
+        }
+        self.writer.close().await;
     }
 }

@@ -11,7 +11,8 @@ use epitome_core::message::Timestamp;
 use rusqlite::Connection;
 
 use super::super::changes::{Changes, Standing};
-use super::super::rows::{SessionId, SessionKey, SessionRow, SlotRow};
+use super::super::directory::Membership;
+use super::super::rows::{SessionId, SessionKey, SessionRow};
 use super::error::Outcome;
 
 /// So many sessions are remembered, of a few kilobytes each, and of so many workspaces the last event.
@@ -27,16 +28,10 @@ pub(super) struct Known(Arc<Mutex<Inner>>);
 #[derive(Default)]
 struct Inner {
     version: i64,
-    sessions: HashMap<SessionKey, Row>,
+    sessions: HashMap<SessionKey, Standing>,
     events: HashMap<Arc<str>, i64>,
     /// Who belongs to which session: most messages are by somebody who does.
     members: HashSet<(SessionId, Arc<str>)>,
-}
-
-struct Row {
-    workspace_settings: String,
-    session: SessionRow,
-    slots: Vec<SlotRow>,
 }
 
 impl Known {
@@ -65,16 +60,20 @@ impl Known {
         self.lock().members.contains(&(session, Arc::clone(name)))
     }
 
-    pub(super) fn keep_member(&self, session: SessionId, name: &Arc<str>) {
+    /// Remembers who joined a session, unless somebody left too.
+    pub(super) fn keep_members(&self, session: SessionId, changes: &[Membership]) {
         let mut inner = self.lock();
-        if inner.members.len() >= MOST_MEMBERS {
-            inner.members.clear();
+        for change in changes {
+            match change {
+                Membership::Join(name, _) => {
+                    if inner.members.len() >= MOST_MEMBERS {
+                        inner.members.clear();
+                    }
+                    inner.members.insert((session, Arc::clone(name)));
+                }
+                Membership::Leave(_) | Membership::LeaveAll => return inner.members.clear(),
+            }
         }
-        inner.members.insert((session, Arc::clone(name)));
-    }
-
-    pub(super) fn forget_members(&self) {
-        self.lock().members.clear();
     }
 
     /// Numbers a workspace's next event. Where the last one's number is not known, it is read.
@@ -98,21 +97,12 @@ impl Known {
 
     /// Where a session stands. It is forgotten until it is kept again.
     pub(super) fn take(&self, key: &SessionKey, now: Timestamp) -> Option<Standing> {
-        let Row { workspace_settings, session, slots } = self.lock().sessions.remove(key)?;
-        Some(Standing {
-            now,
-            workspace_settings,
-            session: Some(session),
-            slots,
-            repeat: None,
-            log: Vec::new(),
-            summaries: Vec::new(),
-        })
+        self.lock().sessions.remove(key).map(|standing| Standing { now, ..standing })
     }
 
     /// Remembers where a session stands after these changes, where that is plain to see.
     pub(super) fn keep(&self, key: &SessionKey, standing: Standing, changes: Option<Changes>) {
-        let Standing { workspace_settings, session, mut slots, .. } = standing;
+        let Standing { now, workspace_settings, session, mut slots, .. } = standing;
         let Some(mut session) = session else { return };
         if let Some(changes) = changes {
             if changes.summary.is_some() || !changes.states.is_empty() {
@@ -136,7 +126,8 @@ impl Known {
         if inner.sessions.len() >= MOST {
             inner.sessions.clear();
         }
-        inner.sessions.insert(key.clone(), Row { workspace_settings, session, slots });
+        let standing = Standing { slots, ..Standing::bare(now, workspace_settings, Some(session)) };
+        inner.sessions.insert(key.clone(), standing);
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {

@@ -6,12 +6,18 @@ use std::task::{Context, Poll, Waker};
 
 use async_trait::async_trait;
 use epitome_core::message::Timestamp;
-use rusqlite::{Connection, params_from_iter};
+use rusqlite::types::{ToSqlOutput, Value as SqlValue, ValueRef};
+use rusqlite::{Connection, Row, ToSql, params_from_iter};
 
 use super::super::ask::{Ask, Batch};
+use super::super::changes::{Changes, Standing};
+use super::super::decode::ReadRow;
 use super::super::events::NEWEST;
+use super::super::given::Given;
+use super::super::rows::{SessionId, SessionKey};
 use super::super::sql::Sql;
-use super::error::{Outcome, refused};
+use super::super::statements::json;
+use super::error::{NOT_OF_ITS_KIND, Outcome, nonsense, refused};
 use super::known::Known;
 
 /// A connection, for as long as something is done with it.
@@ -53,8 +59,33 @@ impl Ask for Lent<'_> {
         self.run(batch)
     }
 
-    fn page(&self, _: usize) -> usize {
-        usize::MAX
+    fn in_file(&self) -> bool {
+        true
+    }
+
+    fn remembered(&mut self, key: &SessionKey) -> Option<Standing> {
+        self.known.take(key, self.now)
+    }
+
+    fn is_member(&self, session: SessionId, name: &Arc<str>) -> bool {
+        self.known.is_member(session, name)
+    }
+
+    fn decided(
+        &mut self,
+        key: &SessionKey,
+        standing: Standing,
+        changes: Option<Changes>,
+        written: Option<SessionId>,
+    ) {
+        if let (Some(changes), Some(id)) = (&changes, written) {
+            self.known.keep_members(id, &changes.members);
+        }
+        self.known.keep(key, standing, changes);
+    }
+
+    fn forget(&mut self, key: &SessionKey) {
+        self.known.forget(key);
     }
 
     fn number_event(&mut self, workspace: &Arc<str>) -> Outcome<Option<i64>> {
@@ -72,5 +103,45 @@ pub(super) fn done<T>(future: impl Future<Output = Outcome<T>>) -> Outcome<T> {
     match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(done) => done,
         Poll::Pending => Err(refused("what SQLite does was waited for")),
+    }
+}
+
+impl ReadRow for Row<'_> {
+    fn maybe_int(&self, at: usize) -> Outcome<Option<i64>> {
+        match self.get_ref(at)? {
+            ValueRef::Null => Ok(None),
+            ValueRef::Integer(value) => Ok(Some(value)),
+            _ => Err(nonsense(NOT_OF_ITS_KIND)),
+        }
+    }
+
+    fn maybe_text(&self, at: usize) -> Outcome<Option<&str>> {
+        match self.get_ref(at)? {
+            ValueRef::Null => Ok(None),
+            ValueRef::Text(text) => {
+                std::str::from_utf8(text).map(Some).map_err(|_| nonsense(NOT_OF_ITS_KIND))
+            }
+            _ => Err(nonsense(NOT_OF_ITS_KIND)),
+        }
+    }
+
+    fn bytes(&self, at: usize) -> Outcome<&[u8]> {
+        self.get_ref(at)?.as_blob().map_err(|_| nonsense(NOT_OF_ITS_KIND))
+    }
+}
+
+impl ToSql for Given<'_> {
+    fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
+        Ok(match self {
+            Self::Int(value) => ToSqlOutput::Owned(value.map_or(SqlValue::Null, SqlValue::Integer)),
+            Self::Bool(value) => ToSqlOutput::Owned(SqlValue::Integer((*value).into())),
+            Self::Text(None) => ToSqlOutput::Owned(SqlValue::Null),
+            Self::Text(Some(text)) => ToSqlOutput::Borrowed(ValueRef::Text(text.as_bytes())),
+            Self::Bytes(bytes) => ToSqlOutput::Borrowed(ValueRef::Blob(bytes)),
+            // A list is a JSON array.
+            Self::Ints(values) => ToSqlOutput::Owned(SqlValue::Text(json(values))),
+            Self::Texts(values) => ToSqlOutput::Owned(SqlValue::Text(json(values))),
+            _ => return Err(rusqlite::Error::ToSqlConversionFailure("SQLite has no such lists".into())),
+        })
     }
 }

@@ -120,15 +120,11 @@ pub(super) fn reader(path: &Path, options: &SqliteOptions) -> Outcome<Connection
 
 /// Opens a file that is only to be read, in whichever way it can be. It must be of this release already: what is only
 /// read is not brought up to date.
-pub(super) fn source(path: &Path, options: &SqliteOptions) -> Result<Connection, StoreError> {
-    let unreachable = |reason: &str| StoreError::Unreachable {
-        path: path.display().to_string(),
-        reason: reason.to_owned(),
-    };
+pub(in crate::store) fn source(path: &Path, options: &SqliteOptions) -> Result<Connection, StoreError> {
     reachable(path)?;
     looks_right(path)?;
     if !path.exists() {
-        return Err(unreachable("there is no such file"));
+        return Err(unreachable(path, "there is no such file"));
     }
     let look = |db: Connection| {
         let steps = if whose(&db, path)? { applied(&db)? } else { 0 };
@@ -142,8 +138,8 @@ pub(super) fn source(path: &Path, options: &SqliteOptions) -> Result<Connection,
     });
     match opened? {
         (db, steps) if steps == MIGRATIONS.len() => Ok(db),
-        (_, 0) => Err(unreachable("it is empty")),
-        _ => Err(unreachable("an older release wrote it; `epitome verify` on it brings it up to date")),
+        (_, 0) => Err(unreachable(path, "it is empty")),
+        _ => Err(unreachable(path, "an older release wrote it; `epitome verify` on it brings it up to date")),
     }
 }
 
@@ -196,31 +192,31 @@ fn limit(db: &Connection, options: &SqliteOptions) -> Outcome<()> {
     Ok(())
 }
 
+fn unreachable(path: &Path, reason: &str) -> StoreError {
+    StoreError::Unreachable { path: path.display().to_string(), reason: reason.to_owned() }
+}
+
 /// Reasons that the system would tell less clearly.
 fn reachable(path: &Path) -> Result<(), StoreError> {
-    let unreachable = |reason: String| StoreError::Unreachable { path: path.display().to_string(), reason };
-    match path.to_str() {
+    let why = match path.to_str() {
         Some("") => {
-            let reason = "it is empty; give the path of a file".to_owned();
-            return Err(StoreError::Unreachable { path: "the path".to_owned(), reason });
+            return Err(unreachable(Path::new("the path"), "it is empty; give the path of a file"));
         }
-        Some(":memory:") => {
-            return Err(unreachable("it is no path; a store in memory is opened by `memory`".to_owned()));
+        Some(":memory:") => "it is no path; a store in memory is opened by `memory`",
+        _ if path.is_dir() => "it is a directory; give the path of a file in it",
+        _ if path.exists() && !path.is_file() => {
+            "it is no file but a device or the like; give the path of a file"
         }
-        _ => {}
-    }
-    if path.is_dir() {
-        return Err(unreachable("it is a directory; give the path of a file in it".to_owned()));
-    }
-    if path.exists() && !path.is_file() {
-        return Err(unreachable(
-            "it is no file but a device or the like; give the path of a file".to_owned(),
-        ));
+        _ => "",
+    };
+    if !why.is_empty() {
+        return Err(unreachable(path, why));
     }
     if let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty())
         && !parent.is_dir()
     {
-        return Err(unreachable(format!("there is no directory {}; make it first", parent.display())));
+        let why = format!("there is no directory {}; make it first", parent.display());
+        return Err(unreachable(path, &why));
     }
     Ok(())
 }

@@ -19,10 +19,7 @@ use super::super::error::StoreError;
 use super::error::{Outcome, Trouble};
 use super::open;
 use super::options::SqliteOptions;
-
-/// Asks for a connection that nobody used before.
-#[derive(Clone, Copy)]
-struct Fresh;
+use super::writer::Work;
 
 /// A few connections, opened when first needed.
 #[derive(Clone)]
@@ -54,36 +51,17 @@ impl Readers {
         }
     }
 
-    /// Reads in one transaction.
-    pub(super) async fn read<T: Send + 'static>(
-        &self,
-        work: impl FnOnce(&mut Connection) -> Outcome<T> + Send + 'static,
-    ) -> Result<T, StoreError> {
-        self.read_on(None, work).await
-    }
-
-    /// The same on a connection of its own. FTS5 keeps a picture of its index with every connection, which queries
-    /// bring up to date and `integrity_check` does not: on an old connection it takes what was merged since for
-    /// damage.
-    pub(super) async fn read_afresh<T: Send + 'static>(
-        &self,
-        work: impl FnOnce(&mut Connection) -> Outcome<T> + Send + 'static,
-    ) -> Result<T, StoreError> {
-        self.read_on(Some(Fresh), work).await
-    }
-
-    async fn read_on<T: Send + 'static>(
-        &self,
-        fresh: Option<Fresh>,
-        work: impl FnOnce(&mut Connection) -> Outcome<T> + Send + 'static,
-    ) -> Result<T, StoreError> {
+    /// Reads in one transaction; if told, on a connection of its own. FTS5 keeps a picture of its index with every
+    /// connection, which queries bring up to date and `integrity_check` does not: on an old connection it takes what was
+    /// merged since for damage.
+    pub(super) async fn read(&self, afresh: bool, work: Work) -> Result<(), StoreError> {
         let (reply, answer) = oneshot::channel();
         let read = move |readers: &Self| {
             // Whoever asked may have gone.
             if reply.is_closed() {
                 return;
             }
-            let read = catch_unwind(AssertUnwindSafe(|| readers.now(fresh, work)));
+            let read = catch_unwind(AssertUnwindSafe(|| readers.now(afresh, work)));
             let _ = reply.send(readers.told(read));
         };
         self.hand_in(Box::new(read))?;
@@ -91,7 +69,7 @@ impl Readers {
     }
 
     /// What is told of a read.
-    fn told<T>(&self, read: std::thread::Result<Outcome<T>>) -> Result<T, StoreError> {
+    fn told(&self, read: std::thread::Result<Outcome<()>>) -> Result<(), StoreError> {
         match read {
             Ok(done) => done.map_err(|trouble| trouble.at(self.path.as_path())),
             Err(_) => Err(StoreError::Failed { reason: "a read panicked".to_owned() }),
@@ -126,12 +104,9 @@ impl Readers {
     }
 
     /// Reads on the caller's own thread, where a connection is free for that: for what is small and in memory.
-    pub(super) async fn read_here<T: Send + 'static>(
-        &self,
-        work: impl FnOnce(&mut Connection) -> Outcome<T> + Send + 'static,
-    ) -> Result<T, StoreError> {
-        let Some(place) = self.place() else { return self.read(work).await };
-        let read = catch_unwind(AssertUnwindSafe(|| self.now(None, work)));
+    pub(super) async fn read_here(&self, work: Work) -> Result<(), StoreError> {
+        let Some(place) = self.place() else { return self.read(false, work).await };
+        let read = catch_unwind(AssertUnwindSafe(|| self.now(false, work)));
         self.leave(place);
         self.told(read)
     }
@@ -155,11 +130,8 @@ impl Readers {
         tokio::task::spawn_blocking(move || this.work_off(place));
     }
 
-    fn now<T>(&self, fresh: Option<Fresh>, work: impl FnOnce(&mut Connection) -> Outcome<T>) -> Outcome<T> {
-        let idle = match fresh {
-            Some(Fresh) => None,
-            None => self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop(),
-        };
+    fn now(&self, afresh: bool, work: Work) -> Outcome<()> {
+        let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop_if(|_| !afresh);
         let mut db = match idle {
             Some(db) => db,
             None if self.lasting => open::unchanging(&self.path, &self.options)?,
@@ -169,7 +141,7 @@ impl Readers {
         let result = work(&mut db);
         let ended = db.prepare_cached("COMMIT").and_then(|mut commit| commit.execute([]));
         // One that failed or panicked is not used again: who knows what it is in the middle of.
-        if fresh.is_none() && ended.is_ok() && !matches!(result, Err(Trouble::Sql(_))) {
+        if !afresh && ended.is_ok() && !matches!(result, Err(Trouble::Sql(_))) {
             self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(db);
         }
         result

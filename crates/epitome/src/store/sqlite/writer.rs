@@ -38,9 +38,12 @@ const AT_LEAST_EVERY: Duration = Duration::from_secs(1);
 /// When nothing was left to do, chores are asked for this often: other processes may have left some.
 const WHEN_QUIET: Duration = Duration::from_secs(60);
 
+/// Something to be done with a connection.
+pub(super) type Work = Box<dyn FnOnce(&mut Connection) -> Outcome<()> + Send>;
+
 /// Hands jobs to the thread.
 pub(super) struct Writer {
-    jobs: Mutex<Option<SyncSender<Box<dyn Job>>>>,
+    jobs: Mutex<Option<SyncSender<Job>>>,
     places: Arc<Semaphore>,
 }
 
@@ -62,18 +65,12 @@ impl Writer {
     }
 
     /// Runs a job in a transaction. When this returns `Ok`, what it wrote is durable.
-    pub(super) async fn write<T: Send + 'static>(
-        &self,
-        work: impl FnOnce(&mut Connection) -> Outcome<T> + Send + 'static,
-    ) -> Result<T, StoreError> {
+    pub(super) async fn write(&self, work: Work) -> Result<(), StoreError> {
         self.hand_in(work, Mode::Together).await
     }
 
     /// Runs a job outside of any transaction.
-    pub(super) async fn alone<T: Send + 'static>(
-        &self,
-        work: impl FnOnce(&mut Connection) -> Outcome<T> + Send + 'static,
-    ) -> Result<T, StoreError> {
+    pub(super) async fn alone(&self, work: Work) -> Result<(), StoreError> {
         self.hand_in(work, Mode::Alone).await
     }
 
@@ -85,23 +82,19 @@ impl Writer {
             let _ = db.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()));
             Ok(())
         };
-        let _ = self.hand_in(checkpoint, Mode::Last).await;
+        let _ = self.hand_in(Box::new(checkpoint), Mode::Last).await;
         self.places.close();
         self.jobs.lock().unwrap_or_else(PoisonError::into_inner).take();
     }
 
-    async fn hand_in<T: Send + 'static>(
-        &self,
-        work: impl FnOnce(&mut Connection) -> Outcome<T> + Send + 'static,
-        mode: Mode,
-    ) -> Result<T, StoreError> {
+    async fn hand_in(&self, work: Work, mode: Mode) -> Result<(), StoreError> {
         let place = Arc::clone(&self.places).acquire_owned().await.map_err(|_| StoreError::Closed)?;
         let (reply, answer) = oneshot::channel();
-        let job = Task { work: Some(work), result: None, reply, mode, _place: place };
+        let job = Job { work: Some(work), result: Ok(()), reply, mode, _place: place };
         {
             let jobs = self.jobs.lock().unwrap_or_else(PoisonError::into_inner);
             // There are as many places in the channel as there are permits, so this never blocks.
-            jobs.as_ref().ok_or(StoreError::Closed)?.send(Box::new(job)).map_err(|_| StoreError::Closed)?;
+            jobs.as_ref().ok_or(StoreError::Closed)?.send(job).map_err(|_| StoreError::Closed)?;
         }
         answer.await.map_err(|_| StoreError::Closed)?
     }
@@ -119,45 +112,30 @@ enum Mode {
 }
 
 /// Something to be run by the thread.
-trait Job: Send {
-    fn mode(&self) -> Mode;
-    /// When it fails, what it wrote is to be undone.
-    fn run(&mut self, db: &mut Connection, path: &Path) -> Result<(), StoreError>;
-    /// Tells whoever waits, given what became of the transaction.
-    fn answer(self: Box<Self>, committed: Result<(), StoreError>);
-}
-
-struct Task<T, F> {
-    work: Option<F>,
-    result: Option<Result<T, StoreError>>,
-    reply: oneshot::Sender<Result<T, StoreError>>,
+struct Job {
+    work: Option<Work>,
+    result: Result<(), StoreError>,
+    reply: oneshot::Sender<Result<(), StoreError>>,
     mode: Mode,
     /// Its place in the queue, given back when it is answered.
     _place: OwnedSemaphorePermit,
 }
 
-impl<T: Send, F: FnOnce(&mut Connection) -> Outcome<T> + Send> Job for Task<T, F> {
-    fn mode(&self) -> Mode {
-        self.mode
-    }
-
+impl Job {
+    /// When it fails, what it wrote is to be undone.
     fn run(&mut self, db: &mut Connection, path: &Path) -> Result<(), StoreError> {
         let work = self.work.take().ok_or(StoreError::Closed)?;
         // One caller's fault must not take the store from all others.
         let result = catch_unwind(AssertUnwindSafe(|| work(db).map_err(|trouble| trouble.at(path))));
         let panicked = |_| Err(StoreError::Failed { reason: "a decision panicked".to_owned() });
-        self.result.insert(result.unwrap_or_else(panicked)).as_ref().map(|_| ()).map_err(Clone::clone)
+        self.result = result.unwrap_or_else(panicked);
+        self.result.clone()
     }
 
-    fn answer(self: Box<Self>, committed: Result<(), StoreError>) {
-        let answer = match (self.result, committed) {
-            // Its own reason tells more than that of the whole.
-            (Some(Err(error)), _) | (_, Err(error)) => Err(error),
-            (Some(Ok(value)), Ok(())) => Ok(value),
-            (None, Ok(())) => Err(StoreError::Closed),
-        };
-        // Whoever asked may have gone.
-        let _ = self.reply.send(answer);
+    /// Tells whoever waits, given what became of the transaction.
+    fn answer(self, committed: Result<(), StoreError>) {
+        // Its own reason tells more than that of the whole. Whoever asked may have gone.
+        let _ = self.reply.send(self.result.and(committed));
     }
 }
 
@@ -191,12 +169,12 @@ impl Rhythm {
 }
 
 impl Desk {
-    fn work(mut self, waiting: &Receiver<Box<dyn Job>>) {
+    fn work(mut self, waiting: &Receiver<Job>) {
         let mut pause = self.options.index_pause;
         let mut last_chore = Instant::now();
         loop {
             match waiting.recv_timeout(pause) {
-                Ok(job) => match job.mode() {
+                Ok(job) => match job.mode {
                     Mode::Together => {
                         pause = self.options.index_pause;
                         if let Some(next) = self.together(job, waiting)
@@ -225,9 +203,9 @@ impl Desk {
     }
 
     /// Writes this job and those that wait behind it. Gives back one that must be run outside.
-    fn together(&mut self, first: Box<dyn Job>, waiting: &Receiver<Box<dyn Job>>) -> Option<Box<dyn Job>> {
+    fn together(&mut self, first: Job, waiting: &Receiver<Job>) -> Option<Job> {
         self.tell(WriteStage::Begun);
-        let mut done: Vec<Box<dyn Job>> = Vec::new();
+        let mut done: Vec<Job> = Vec::new();
         let mut outside = None;
         let mut next = Some(first);
         let rhythm = self.rhythm.get();
@@ -238,12 +216,12 @@ impl Desk {
             outcome = self.known.begin(&self.db);
         }
         while let Some(mut job) = next.take() {
-            if job.mode() != Mode::Together {
+            if job.mode != Mode::Together {
                 outside = Some(job);
                 break;
             }
             if outcome.is_ok() {
-                outcome = self.one(job.as_mut());
+                outcome = self.one(&mut job);
             }
             done.push(job);
             if done.len() < MOST_TOGETHER {
@@ -274,7 +252,7 @@ impl Desk {
     }
 
     /// Runs a job in its savepoint. An error is the whole transaction's, and its end.
-    fn one(&mut self, job: &mut dyn Job) -> Outcome<()> {
+    fn one(&mut self, job: &mut Job) -> Outcome<()> {
         self.say("SAVEPOINT job")?;
         let kept = job.run(&mut self.db, &self.path);
         if self.db.is_autocommit() {
@@ -295,10 +273,10 @@ impl Desk {
         Ok(())
     }
 
-    fn alone(&mut self, mut job: Box<dyn Job>) -> Option<Box<dyn Job>> {
+    fn alone(&mut self, mut job: Job) -> Option<Job> {
         // What it failed by is in its answer.
         let _ = job.run(&mut self.db, &self.path);
-        if job.mode() == Mode::Last {
+        if job.mode == Mode::Last {
             return Some(job);
         }
         job.answer(Ok(()));
@@ -306,13 +284,13 @@ impl Desk {
     }
 
     /// Lets go of the file, and only then says so.
-    fn end(self, last: Box<dyn Job>) {
+    fn end(self, last: Job) {
         drop(self.db);
         last.answer(Ok(()));
     }
 
     /// A bounded piece of what can wait. True when there may be more of it.
-    fn chore(&self) -> bool {
+    fn chore(&mut self) -> bool {
         let now = (self.options.clock)();
         let more = catch_unwind(AssertUnwindSafe(|| {
             let Some(chore) = chores::find(&self.db, now)? else { return Ok(false) };
@@ -322,7 +300,7 @@ impl Desk {
             self.db.busy_timeout(Duration::ZERO)?;
             let done = self.db.execute_batch("BEGIN IMMEDIATE").map_err(Trouble::from);
             self.db.busy_timeout(self.options.busy)?;
-            let done = done.and_then(|()| chore.run(&self.db, now));
+            let done = done.and_then(|()| chore.run(&mut self.db, &self.known, now));
             let done = done.and_then(|()| Ok(self.db.execute_batch("COMMIT")?));
             if !self.db.is_autocommit() {
                 let _ = self.db.execute_batch("ROLLBACK");

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use epitome::Error;
 use epitome::rules::slot::Scope;
-use epitome::store::{Maintenance, Postgres, PostgresOptions, SessionKey, SlotQueue, StoreError, Want};
+use epitome::store::{Postgres, PostgresOptions, SessionKey, Store, StoreError, Want};
 use epitome::{Engine, Pace};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};

@@ -1,4 +1,4 @@
-//! Statements sent one after the other without waiting in between, and the connection they are sent on.
+//! Connections: several statements sent at once, and their answers.
 
 use std::borrow::Cow;
 use std::future::poll_fn;
@@ -17,71 +17,10 @@ use super::super::given::Given;
 use super::super::sql::Sql;
 use super::error::{Outcome, Trouble, silent};
 
-/// Statements, in order.
-#[derive(Debug, Default)]
-pub(super) struct Pipe<'a> {
-    steps: Vec<Step<'a>>,
-}
-
-#[derive(Debug)]
-struct Step<'a> {
-    sql: Cow<'static, str>,
-    given: Vec<Given<'a>>,
-}
-
-impl<'a> Pipe<'a> {
-    pub(super) fn new() -> Self {
-        Self::default()
-    }
-
-    /// The same with one more at its end.
-    pub(super) fn then<const N: usize>(
-        mut self,
-        sql: impl Into<Cow<'static, str>>,
-        given: [Given<'a>; N],
-    ) -> Self {
-        self.push(sql, given);
-        self
-    }
-
-    pub(super) fn push<const N: usize>(&mut self, sql: impl Into<Cow<'static, str>>, given: [Given<'a>; N]) {
-        self.push_all(sql, given.into());
-    }
-
-    /// The same with a statement that both databases understand at its end.
-    pub(super) fn and(mut self, sql: Sql<'a>) -> Self {
-        self.add(sql);
-        self
-    }
-
-    /// Puts a statement that both databases understand at its end.
-    pub(super) fn add(&mut self, sql: Sql<'a>) {
-        self.push_all(sql.for_postgres(), sql.given);
-    }
-
-    /// The same with one more at its end, where how much that is given is known only then.
-    pub(super) fn then_all(mut self, sql: impl Into<Cow<'static, str>>, given: Vec<Given<'a>>) -> Self {
-        self.push_all(sql, given);
-        self
-    }
-
-    /// Puts one at its end, where how much that is given is known only then.
-    pub(super) fn push_all(&mut self, sql: impl Into<Cow<'static, str>>, given: Vec<Given<'a>>) {
-        let given = given.into_iter().map(Given::plain).collect();
-        self.steps.push(Step { sql: sql.into(), given });
-    }
-
-    /// Puts one before all others.
-    pub(super) fn first(mut self, sql: impl Into<Cow<'static, str>>) -> Self {
-        self.steps.insert(0, Step { sql: sql.into(), given: Vec::new() });
-        self
-    }
-}
-
 /// A statement as it is sent: prepared before under a name, or with its text.
-enum Known<'s> {
+enum Known {
     Named(Statement),
-    Text(&'s str),
+    Text(Cow<'static, str>),
 }
 
 /// What one statement answered.
@@ -125,26 +64,8 @@ impl Link {
         self.limit = limit;
     }
 
-    /// Sends all of it, and waits for all answers. Where several fail, the first tells why.
-    pub(super) async fn run(&mut self, pipe: &Pipe<'_>) -> Outcome<Vec<Vec<Row>>> {
-        self.run_all(pipe.steps.iter().collect()).await
-    }
-
-    /// The same outside of any transaction. Where nothing that is set for a connection stays with it, it is a transaction
-    /// all the same, with these limits.
-    pub(super) async fn run_alone(&mut self, pipe: &Pipe<'_>, limits: &str) -> Outcome<Vec<Vec<Row>>> {
-        if self.named {
-            return self.run(pipe).await;
-        }
-        let step = |sql: &str| Step { sql: sql.to_owned().into(), given: Vec::new() };
-        let (before, after) = ([step("BEGIN"), step(limits)], [step("COMMIT")]);
-        let mut found = self.run_all(before.iter().chain(&pipe.steps).chain(&after).collect()).await?;
-        found.pop();
-        found.drain(..before.len().min(found.len()));
-        Ok(found)
-    }
-
-    async fn run_all(&mut self, steps: Vec<&Step<'_>>) -> Outcome<Vec<Vec<Row>>> {
+    /// Sends all of them, and waits for all answers. Where several fail, the first tells why.
+    pub(super) async fn run(&mut self, steps: &[Sql<'_>]) -> Outcome<Vec<Vec<Row>>> {
         let outcome = self.sent(steps).await;
         match &outcome {
             Err(Trouble::Nameless) if self.named => {
@@ -159,13 +80,29 @@ impl Link {
         outcome
     }
 
-    async fn sent(&mut self, steps: Vec<&Step<'_>>) -> Outcome<Vec<Vec<Row>>> {
+    /// The same outside of any transaction. Where nothing that is set for a connection stays with it, it is a transaction
+    /// all the same, with these limits.
+    pub(super) async fn run_alone(&mut self, steps: Vec<Sql<'_>>, limits: &str) -> Outcome<Vec<Vec<Row>>> {
+        if self.named {
+            return self.run(&steps).await;
+        }
+        let mut all = vec![Sql::new("BEGIN", []), Sql::new(limits.to_owned(), [])];
+        let before = all.len();
+        all.extend(steps);
+        all.push(Sql::new("COMMIT", []));
+        let mut found = self.run(&all).await?;
+        found.pop();
+        found.drain(..before.min(found.len()));
+        Ok(found)
+    }
+
+    async fn sent(&mut self, steps: &[Sql<'_>]) -> Outcome<Vec<Vec<Row>>> {
         self.busy = true;
         let (limit, named) = (self.limit, self.named);
         let Some(object) = &self.object else {
             return Err(Trouble::Lost("the connection is gone".to_owned()));
         };
-        let answers = match timeout(limit, send(object, named, &steps)).await {
+        let answers = match timeout(limit, send(object, named, steps)).await {
             Ok(answers) => answers?,
             Err(_) => {
                 // Those that wait in the pool go the same way: the next try is to be on a new one.
@@ -201,14 +138,14 @@ impl Drop for Link {
 }
 
 /// All are prepared before the first is sent, so that they arrive in order.
-async fn send(object: &Object, named: bool, steps: &[&Step<'_>]) -> Outcome<Vec<Answer>> {
+async fn send(object: &Object, named: bool, steps: &[Sql<'_>]) -> Outcome<Vec<Answer>> {
     let mut known = Vec::with_capacity(steps.len());
     for step in steps {
         known.push(if named {
             let kinds: Vec<Type> = step.given.iter().map(Given::kind).collect();
-            Known::Named(object.prepare_typed_cached(&step.sql, &kinds).await?)
+            Known::Named(object.prepare_typed_cached(&step.for_postgres(), &kinds).await?)
         } else {
-            Known::Text(&step.sql)
+            Known::Text(step.for_postgres())
         });
     }
     let mut running: Vec<Pin<Box<dyn Future<Output = Answer> + Send + '_>>> = Vec::with_capacity(known.len());

@@ -6,80 +6,76 @@ use std::sync::{Arc, Mutex, PoisonError};
 use rusqlite::types::{Value, ValueRef};
 use rusqlite::{Connection, OptionalExtension, params_from_iter};
 
+use super::super::columns::plain;
 use super::super::error::StoreError;
-use super::super::moving::{Cell, Cells, Column, MoveError, NUMBERED, SPECS, Table, list, plain, quoted};
-use super::error::{Outcome, nonsense};
-use super::open;
-use super::options::SqliteOptions;
+use super::super::sqlite::{SqliteOptions, open_source};
+use super::super::trouble::{Outcome, nonsense};
+use super::MoveError;
+use super::tables::{Cell, Cells, Column, NUMBERED, SPECS, Table, list, quoted};
 
 /// How much is read at once.
 #[derive(Debug, Clone, Copy)]
-pub(in crate::store) struct Piece {
+pub(super) struct Piece {
     /// So many rows at most.
-    pub(in crate::store) rows: usize,
+    pub(super) rows: usize,
     /// And none after so many bytes.
-    pub(in crate::store) bytes: usize,
+    pub(super) bytes: usize,
 }
 
 /// A file being moved. Everything that is read of it is one state: what is written meanwhile is not seen, but noticed.
 #[derive(Debug, Clone)]
-pub(in crate::store) struct Source {
+pub(super) struct Source {
     path: PathBuf,
     db: Arc<Mutex<Connection>>,
     /// By which it is told whether anybody else wrote since.
     version: i64,
 }
 
+/// What is known of a file before it is moved.
+pub(super) struct Contents {
+    pub(super) secret: Vec<u8>,
+    /// About how many rows each table has.
+    pub(super) counts: Vec<u64>,
+    /// How many rows PostgreSQL cannot keep.
+    pub(super) left_out: u64,
+}
+
 impl Source {
     /// Opens it. Nothing is made, and nothing is changed: it must be of this release already.
-    pub(in crate::store) async fn open(path: &Path) -> Result<Self, MoveError> {
+    pub(super) async fn open(path: &Path) -> Result<Self, MoveError> {
         let path = path.to_owned();
         let opened = tokio::task::spawn_blocking(move || {
-            let db = open::source(&path, &SqliteOptions::default())?;
+            let db = open_source(&path, &SqliteOptions::default())?;
             let begun = begin(&db).map_err(|trouble| trouble.at(&path));
             begun.map(|version| Self { path, db: Arc::new(Mutex::new(db)), version })
         });
         opened.await.unwrap_or_else(|_| Err(panicked())).map_err(MoveError::Source)
     }
 
-    /// The number that names are made of.
-    pub(in crate::store) async fn secret(&self) -> Result<Vec<u8>, MoveError> {
-        let read = |db: &Connection| Ok(db.query_row("SELECT secret FROM secrets", [], |row| row.get(0))?);
-        self.read(read).await
-    }
-
-    /// About how many rows there are to be moved, table by table.
-    pub(in crate::store) async fn counts(&self) -> Result<Vec<u64>, MoveError> {
+    /// What is in it.
+    pub(super) async fn contents(&self) -> Result<Contents, MoveError> {
         let read = |db: &Connection| {
-            let counts = SPECS.iter().map(|table| {
-                let sql = match table.name {
-                    // Quicker than reading past everything that was ever said.
-                    "messages" => {
-                        "SELECT coalesce(sum(head), 0) FROM sessions WHERE state = 'open'".to_owned()
-                    }
-                    name => format!("SELECT count(*) FROM \"{name}\" AS moved WHERE {}", table.only),
-                };
-                let rows: i64 = db.query_row(&sql, [], |row| row.get(0))?;
-                Ok(u64::try_from(rows).unwrap_or(0))
+            let number = |sql: &str| {
+                let rows: i64 = db.query_row(sql, [], |row| row.get(0))?;
+                Outcome::Ok(u64::try_from(rows).unwrap_or(0))
+            };
+            let secret = db.query_row("SELECT secret FROM secrets", [], |row| row.get(0))?;
+            let counts = SPECS.iter().map(|table| match table.name {
+                // There are as many as their sessions say, and counting them would take long.
+                "messages" => number("SELECT coalesce(sum(head), 0) FROM sessions WHERE state = 'open'"),
+                name => number(&format!("SELECT count(*) FROM \"{name}\" AS moved WHERE {}", table.only)),
             });
-            counts.collect()
-        };
-        self.read(read).await
-    }
-
-    /// How many rows cannot be kept elsewhere, and are left out.
-    pub(in crate::store) async fn left_out(&self) -> Result<u64, MoveError> {
-        let read = |db: &Connection| {
-            let sql = "SELECT (SELECT count(*) FROM idempotency WHERE instr(key, char(0)) > 0) \
-                 + (SELECT count(*) FROM passed WHERE instr(model, char(0)) > 0)";
-            let rows: i64 = db.query_row(sql, [], |row| row.get(0))?;
-            Ok(u64::try_from(rows).unwrap_or(0))
+            let left_out = number(
+                "SELECT (SELECT count(*) FROM idempotency WHERE instr(key, char(0)) > 0) \
+                 + (SELECT count(*) FROM passed WHERE instr(model, char(0)) > 0)",
+            );
+            Ok(Contents { secret, counts: counts.collect::<Outcome<_>>()?, left_out: left_out? })
         };
         self.read(read).await
     }
 
     /// The largest number that was ever given, for each of the tables whose rows are numbered.
-    pub(in crate::store) async fn numbers(&self) -> Result<Vec<i64>, MoveError> {
+    pub(super) async fn numbers(&self) -> Result<Vec<i64>, MoveError> {
         let read = |db: &Connection| {
             let largest = |(table, column): &(&str, &str)| {
                 let sql = format!("SELECT coalesce(max({column}), 0) FROM \"{table}\"");
@@ -95,53 +91,18 @@ impl Source {
     }
 
     /// Rows after the one of this key, or the first.
-    pub(in crate::store) async fn piece(
+    pub(super) async fn piece(
         &self,
         table: &Arc<Table>,
         after: Option<Cells>,
         piece: Piece,
     ) -> Result<Vec<Cells>, MoveError> {
-        let (source, table) = (self.clone(), Arc::clone(table));
-        let read = tokio::task::spawn_blocking(move || source.piece_here(&table, after.as_deref(), piece));
-        read.await.unwrap_or_else(|_| Err(MoveError::Source(panicked())))
-    }
-
-    fn piece_here(
-        &self,
-        table: &Table,
-        after: Option<&[Cell]>,
-        piece: Piece,
-    ) -> Result<Vec<Cells>, MoveError> {
-        let failed =
-            |error: rusqlite::Error| MoveError::Source(super::error::Trouble::from(error).at(&self.path));
-        let db = self.db.lock().unwrap_or_else(PoisonError::into_inner);
-        let limit = i64::try_from(piece.rows).unwrap_or(i64::MAX);
-        let mut statement = db.prepare_cached(&select(table, after.is_some(), limit)).map_err(failed)?;
-        let given = table.columns.iter().zip(after.unwrap_or_default());
-        let given = given.map(|(column, cell)| stored(column, cell.as_deref()));
-        let mut found = statement.query(params_from_iter(given)).map_err(failed)?;
-        let (mut rows, mut size) = (Vec::new(), 0);
-        while size < piece.bytes
-            && let Some(row) = found.next().map_err(failed)?
-        {
-            let mut cells = Vec::with_capacity(table.columns.len());
-            for (at, column) in table.columns.iter().enumerate() {
-                let value = row.get_ref(at).map_err(failed)?;
-                let cell = cell(value, column).ok_or_else(|| MoveError::Unfit {
-                    table: table.spec.name,
-                    key: table.shown(&table.key_of(&cells)),
-                    column: column.name.clone(),
-                })?;
-                size += cell.as_ref().map_or(0, String::len) + 24;
-                cells.push(cell);
-            }
-            rows.push(cells);
-        }
-        Ok(rows)
+        let table = Arc::clone(table);
+        self.read(move |db| piece_of(db, &table, after.as_deref(), piece)).await?
     }
 
     /// Whether anybody wrote to it since it was opened. What is read after this is a later state.
-    pub(in crate::store) async fn was_written(&self) -> Result<bool, MoveError> {
+    pub(super) async fn was_written(&self) -> Result<bool, MoveError> {
         let before = self.version;
         let read = move |db: &Connection| {
             db.execute_batch("COMMIT")?;
@@ -174,6 +135,36 @@ fn begin(db: &Connection) -> Outcome<i64> {
     let _: i64 = db.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))?;
     let version = db.query_row("PRAGMA data_version", [], |row| row.get(0)).optional()?;
     version.ok_or_else(|| nonsense("it does not tell its version"))
+}
+
+fn piece_of(
+    db: &Connection,
+    table: &Table,
+    after: Option<&[Cell]>,
+    piece: Piece,
+) -> Outcome<Result<Vec<Cells>, MoveError>> {
+    let limit = i64::try_from(piece.rows).unwrap_or(i64::MAX);
+    let mut statement = db.prepare_cached(&select(table, after.is_some(), limit))?;
+    let given = table.columns.iter().zip(after.unwrap_or_default());
+    let given = given.map(|(column, cell)| stored(column, cell.as_deref()));
+    let mut found = statement.query(params_from_iter(given))?;
+    let (mut rows, mut size) = (Vec::new(), 0);
+    while size < piece.bytes
+        && let Some(row) = found.next()?
+    {
+        let mut cells = Vec::with_capacity(table.columns.len());
+        for (at, column) in table.columns.iter().enumerate() {
+            let Some(cell) = cell(row.get_ref(at)?, column) else {
+                let (key, column) = (table.shown(&table.key_of(&cells)), column.name.clone());
+                return Ok(Err(MoveError::Unfit { table: table.spec.name, key, column }));
+            };
+            // A row is as large as its words, and a little for each column.
+            size += cell.as_ref().map_or(0, String::len) + 24;
+            cells.push(cell);
+        }
+        rows.push(cells);
+    }
+    Ok(Ok(rows))
 }
 
 fn select(table: &Table, after: bool, limit: i64) -> String {

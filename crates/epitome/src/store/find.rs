@@ -1,0 +1,311 @@
+//! Finding messages by their words.
+//!
+//! The index names candidates; each is read and held against the query, which alone decides. Messages that are
+//! not in the index yet are read one by one. Words are read a bounded piece at a time, however long they are.
+
+use std::cmp::Ordering;
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use epitome_core::message::{Seq, Span};
+
+use super::ask::{self, Ask, Batch};
+use super::asked::{Filling, Hit, Portion, Search};
+use super::decode::{AFTER_OUTLINE, Found, OUTLINE, words};
+use super::given::{Given, int};
+use super::grams::Grams;
+use super::lens::{Lens, author_of};
+use super::rows::SessionId;
+use super::sql::Sql;
+use super::trouble::Outcome;
+use crate::search::text_of;
+
+/// So many sessions are asked for at a time.
+const SESSIONS: usize = 1_000;
+
+/// So many messages are read at a time.
+const MESSAGES: usize = 100;
+
+/// And no more of their words than this, or a single message's.
+const BYTES: u64 = 1 << 20;
+
+/// So many places are taken from the index at a time.
+const PLACES: usize = 2_000;
+
+/// A message's place: its session and its number there.
+type Place = (SessionId, i64);
+
+/// Everything comes before this.
+const NEWEST: Place = (i64::MAX, i64::MAX);
+
+/// The places in the index that come before `$2`, `$3`. The rows that hold all of the words are found first: their order is
+/// that of another index, which would lead through everybody's messages. SQLite's number of a row in the index is
+/// `(session << 32) + seq`.
+const OF_ALL: [&str; 2] = [
+    "WITH holding AS MATERIALIZED (SELECT session, seq FROM epitome.words WHERE grams @> $1) \
+     SELECT session, seq FROM holding WHERE (session, seq) < ($2, $3) ORDER BY session DESC, seq DESC LIMIT $4",
+    "SELECT rowid >> 32, rowid & 4294967295 FROM words WHERE words MATCH ?1 \
+     AND rowid < (min(?2, 2147483647) << 32) + min(?3, 4294967295) ORDER BY rowid DESC LIMIT ?4",
+];
+
+/// The same in the session `$2`, from `$4` to `$5`.
+const OF_SESSION: [&str; 2] = [
+    "SELECT session, seq FROM epitome.words WHERE session = $2 AND seq < $3 AND seq >= $4 \
+     AND seq <= $5 AND grams @> $1 ORDER BY seq DESC LIMIT $6",
+    "SELECT rowid >> 32, rowid & 4294967295 FROM words WHERE words MATCH ?1 AND rowid >= (?2 << 32) + min(?4, 4294967295) \
+     AND rowid <= (?2 << 32) + min(?3 - 1, ?5, 4294967295) ORDER BY rowid DESC LIMIT ?6",
+];
+
+pub(super) async fn search(ask: &mut dyn Ask, search: &Search) -> Outcome<Portion<Hit>> {
+    let in_file = ask.in_file();
+    let grams = if in_file {
+        search.query.trigrams().map(Given::from)
+    } else {
+        Grams::of(&search.workspace).in_query(&search.query).map(Given::Middling)
+    };
+    let hits = Filling::new(search.limit, search.bytes);
+    let mut finder = Finder { ask, search, only: search.session, hits };
+    let upper = search.after.map_or(NEWEST, |(session, seq)| (session, int(seq)));
+    match &grams {
+        None => finder.by_reading(upper).await?,
+        Some(grams) if in_file => finder.in_few(grams, upper).await?,
+        Some(grams) => finder.by_index(grams, upper).await?,
+    }
+    Ok(finder.hits.done())
+}
+
+struct Finder<'a> {
+    ask: &'a mut dyn Ask,
+    search: &'a Search,
+    /// Only in this session, and there only within this.
+    only: Option<(SessionId, Span)>,
+    hits: Filling<Hit>,
+}
+
+/// A session of the workspace.
+struct Own {
+    id: SessionId,
+    name: Arc<str>,
+    /// Messages up to this one are in the index.
+    indexed: Seq,
+    head: Seq,
+}
+
+/// Places the index named.
+#[derive(Default)]
+struct Named {
+    places: VecDeque<Place>,
+    /// The last one that was taken from there.
+    last: Option<Place>,
+    /// Whether none comes after them.
+    all: bool,
+}
+
+impl Finder<'_> {
+    /// The sessions in question, newest first, from this one on; only those the index does not know all of, if told.
+    async fn own(&mut self, from: SessionId, behind: bool) -> Outcome<Vec<Own>> {
+        let (index, lag) =
+            if behind { (" INDEXED BY sessions_to_index", "AND indexed < head") } else { ("", "") };
+        let sql = format!(
+            "SELECT id, name, indexed, head FROM epitome.sessions{index} WHERE workspace = $1 AND state = 'open' \
+             AND id <= $2 AND ($3 IS NULL OR id = $3) {lag} ORDER BY id DESC LIMIT $4"
+        );
+        let only = self.only.map(|(session, _)| session);
+        let given = [(&*self.search.workspace).into(), from.into(), only.into(), SESSIONS.into()];
+        ask::all(self.ask, Sql::new(sql, given), |row| {
+            Ok(Own { id: row.int(0)?, name: row.name(1)?, indexed: row.uint(2)?, head: row.uint(3)? })
+        })
+        .await
+    }
+
+    /// Without the index, session by session.
+    async fn by_reading(&mut self, upper: Place) -> Outcome<()> {
+        let mut from = upper.0;
+        loop {
+            let own = self.own(from, false).await?;
+            for session in &own {
+                self.read(session, 1, upper).await?;
+                if self.hits.is_over() {
+                    return Ok(());
+                }
+            }
+            match own.last() {
+                Some(last) if own.len() >= SESSIONS => from = last.id.saturating_sub(1),
+                _ => return Ok(()),
+            }
+        }
+    }
+
+    /// By an index that all workspaces share: where this one has few sessions, each is asked for by itself.
+    async fn in_few(&mut self, grams: &Given<'_>, upper: Place) -> Outcome<()> {
+        let own = if self.only.is_none() { self.own(upper.0, false).await? } else { Vec::new() };
+        if self.only.is_some() || own.len() >= SESSIONS {
+            return self.by_index(grams, upper).await;
+        }
+        for session in own {
+            self.only = Span::new(1, Seq::MAX).map(|all| (session.id, all));
+            self.by_index(grams, upper).await?;
+            if self.hits.is_over() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Newest first, from just before `upper` down. Between what the index knows lie the ends of sessions that it does
+    /// not know yet, each in its place.
+    async fn by_index(&mut self, grams: &Given<'_>, mut upper: Place) -> Outcome<()> {
+        let mut from = upper.0;
+        loop {
+            let behind = self.own(from, true).await?;
+            // Asked for after that: what came into the index before it was looked where it ends must be there.
+            let mut named = Named::default();
+            for session in &behind {
+                // Later sessions, then the end of this one.
+                let end = (session.id, i64::MAX);
+                self.candidates(&mut named, grams, end, upper).await?;
+                upper = upper.min(end);
+                self.read(session, session.indexed.saturating_add(1), upper).await?;
+                upper = upper.min((session.id, int(session.indexed.saturating_add(1))));
+                if self.hits.is_over() {
+                    return Ok(());
+                }
+            }
+            match behind.last() {
+                Some(last) if behind.len() >= SESSIONS => from = last.id.saturating_sub(1),
+                _ => return self.candidates(&mut named, grams, (0, 0), upper).await,
+            }
+        }
+    }
+
+    /// Messages the index names, from just before `upper` down to `lower`.
+    async fn candidates(
+        &mut self,
+        named: &mut Named,
+        grams: &Given<'_>,
+        lower: Place,
+        upper: Place,
+    ) -> Outcome<()> {
+        while !self.hits.is_over() {
+            if named.places.is_empty() && !named.all {
+                self.name(named, grams, upper).await?;
+            }
+            // What is not in the index as of when its session was looked at was read.
+            while named.places.front().is_some_and(|place| *place >= upper) {
+                named.places.pop_front();
+            }
+            let some: Vec<Place> =
+                named.places.iter().take(MESSAGES).take_while(|place| **place >= lower).copied().collect();
+            if some.is_empty() {
+                if named.places.is_empty() && !named.all {
+                    continue;
+                }
+                return Ok(());
+            }
+            let looked_at = self.look_at(&some).await?;
+            named.places.drain(..looked_at.min(named.places.len()));
+        }
+        Ok(())
+    }
+
+    /// Takes the next places from the index: those that come before `upper` and what was taken already.
+    async fn name(&mut self, named: &mut Named, grams: &Given<'_>, upper: Place) -> Outcome<()> {
+        let upper = upper.min(named.last.unwrap_or(upper));
+        let ([postgres, sqlite], given) = match self.only {
+            Some((session, within)) => {
+                let before = match upper.0.cmp(&session) {
+                    Ordering::Less => 0,
+                    Ordering::Equal => upper.1,
+                    Ordering::Greater => i64::MAX,
+                };
+                let (first, last) = (within.from.into(), within.through.into());
+                (OF_SESSION, vec![session.into(), before.into(), first, last, PLACES.into()])
+            }
+            None => (OF_ALL, vec![upper.0.into(), upper.1.into(), PLACES.into()]),
+        };
+        let given: Vec<_> = std::iter::once(grams.clone()).chain(given).collect();
+        let sql = Sql::own(postgres, sqlite, given);
+        named.places.extend(ask::all(self.ask, sql, |row| Ok((row.int(0)?, row.int(1)?))).await?);
+        named.all = named.places.len() < PLACES;
+        named.last = named.places.back().copied().or(named.last);
+        Ok(())
+    }
+
+    /// Reads these messages, as many as may be read at a time, and tells how many of the places that were.
+    async fn look_at(&mut self, places: &[Place]) -> Outcome<usize> {
+        let postgres = format!(
+            "SELECT {OUTLINE}, CASE WHEN coalesce(sum(octet_length(body)) OVER (ORDER BY nth \
+             ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0) < $5 THEN body END, nth, name FROM \
+             (SELECT m.*, p.nth, o.name FROM unnest($1::bigint[], $2::bigint[]) WITH ORDINALITY AS p (session, seq, nth) \
+             JOIN epitome.sessions o ON o.id = p.session AND o.workspace = $3 AND o.state = 'open' \
+             JOIN epitome.messages m ON m.session = p.session AND m.seq = p.seq AND ($4::text IS NULL OR m.author = $4)) m \
+             ORDER BY nth"
+        );
+        // Rows come in the order of the list, one by one: whoever reads stops.
+        let sqlite = format!(
+            "SELECT {OUTLINE}, body, nth, name FROM (SELECT m.*, p.key + 1 AS nth, o.name AS name FROM json_each(?1) p \
+             CROSS JOIN sessions o CROSS JOIN messages m WHERE o.id = p.value AND o.workspace = ?3 AND o.state = 'open' \
+             AND m.session = o.id AND m.seq = (?2 ->> p.key) AND (?4 IS NULL OR m.author = ?4) \
+             AND ?5 > 0)"
+        );
+        let (sessions, seqs) = places.iter().copied().unzip();
+        let workspace = (&*self.search.workspace).into();
+        let author = author_of(&self.search.scope).into();
+        let given = [Given::Ints(sessions), Given::Ints(seqs), workspace, author, BYTES.into()];
+        let (search, hits, mut looked_at) = (self.search, &mut self.hits, places.len());
+        let each = |row: Found<'_>| {
+            let before =
+                usize::try_from(row.uint(AFTER_OUTLINE + 1)?).unwrap_or(usize::MAX).saturating_sub(1);
+            if row.maybe_text(AFTER_OUTLINE)?.is_none() {
+                looked_at = before;
+                return Ok(false);
+            }
+            let Some((session, _)) = places.get(before) else { return Ok(false) };
+            take(search, hits, (*session, &row.name(AFTER_OUTLINE + 2)?), row)?;
+            Ok(!hits.is_over())
+        };
+        self.ask.ask(Batch::new().each(Sql::own(postgres, sqlite, given), each)).await?;
+        Ok(looked_at)
+    }
+
+    /// Reads a session's messages from this one on that come before `upper`, newest first.
+    async fn read(&mut self, session: &Own, mut from: Seq, upper: Place) -> Outcome<()> {
+        let mut through = session.head;
+        if upper.0 == session.id {
+            through = through.min(u64::try_from(upper.1.saturating_sub(1)).unwrap_or(0));
+        }
+        if let Some((_, within)) = self.only {
+            (from, through) = (from.max(within.from), through.min(within.through));
+        }
+        while let Some(within) = Span::new(from, through).filter(|_| !self.hits.is_over()) {
+            let sql = Lens::new(session.id, &self.search.scope).page(within, true, (MESSAGES, Some(BYTES)));
+            let (mut lowest, mut seen, mut bytes) = (1, 0, 0u64);
+            let (search, hits) = (self.search, &mut self.hits);
+            let each = |row: Found<'_>| {
+                (lowest, seen) = (row.uint(0)?, seen + 1);
+                bytes = bytes.saturating_add(take(search, hits, (session.id, &session.name), row)?);
+                Ok(!hits.is_over())
+            };
+            self.ask.ask(Batch::new().each(sql, each)).await?;
+            if seen < MESSAGES && bytes < BYTES {
+                return Ok(());
+            }
+            through = lowest.saturating_sub(1);
+        }
+        Ok(())
+    }
+}
+
+/// Takes a message where it is what is looked for. Tells how many bytes its words are.
+fn take(
+    search: &Search,
+    hits: &mut Filling<Hit>,
+    (id, name): (SessionId, &Arc<str>),
+    row: Found<'_>,
+) -> Outcome<u64> {
+    let (message, bytes) = words(row)?;
+    if search.query.matches(&text_of(&message)) {
+        hits.take(Hit { session: Arc::clone(name), id, message }, bytes);
+    }
+    Ok(bytes)
+}

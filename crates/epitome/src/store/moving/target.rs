@@ -1,0 +1,246 @@
+//! Where a SQLite file is moved to: its rows taken in piece by piece, and read again to be compared.
+//!
+//! How far it is stands in `epitome.moving`, and is written in the transaction that writes the rows. So whoever goes on
+//! after a crash knows what is here, and two that move at once notice one another.
+//!
+//! Until it is finished nobody else writes: tables have a guard that refuses it, so that also a node that was there before
+//! is told, and cannot lose what it wrote when a move is begun anew. Nor does it go on afterwards without being opened
+//! again: what it remembers is of another database.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use super::super::ask::{self, Ask, Batch, Way};
+use super::super::contract::run;
+use super::super::decode::Found;
+use super::super::given::Given;
+use super::super::postgres::Postgres;
+use super::super::sql::Sql;
+use super::super::trouble::{Outcome, nonsense};
+use super::tables::{Cells, Column, NUMBERED, SPECS, Spec, Table, list, quoted};
+use super::{Mark, MoveError, noted};
+
+/// What stood before a step, or why it is not taken.
+type Step<T> = Outcome<Result<T, MoveError>>;
+
+/// Says that it is the move itself that writes.
+const IT_IS_ME: &str = "SELECT set_config('epitome.moving', 'on', true)";
+
+/// Keeps everybody else from writing, also nodes that run and have not heard of it.
+const GUARD: &str = "CREATE FUNCTION epitome.being_moved() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN \
+     IF current_setting('epitome.moving', true) IS DISTINCT FROM 'on' THEN \
+     RAISE EXCEPTION 'a file is being moved into this database' USING ERRCODE = 'EP001'; END IF; \
+     RETURN NULL; END $$";
+
+/// Takes that back, on all tables.
+const NO_GUARD: &str = "DROP FUNCTION IF EXISTS epitome.being_moved() CASCADE";
+
+const COLUMNS: &str = "SELECT table_name::text, column_name::text, udt_name::text, is_nullable = 'YES' \
+     FROM information_schema.columns WHERE table_schema = 'epitome' ORDER BY ordinal_position";
+
+const MARK: &str = "SELECT step, rows, last, finished FROM epitome.moving";
+
+/// The tables that are moved, with the columns they have here.
+pub(super) async fn tables(to: &Postgres) -> Result<Vec<Arc<Table>>, MoveError> {
+    let tables = run(to, Way::Looks, (), |(), ask| {
+        Box::pin(async move {
+            let read = |row: Found<'_>| {
+                let column = Column { name: row.string(1)?, kind: row.string(2)?, nullable: row.flag(3)? };
+                Ok((row.string(0)?, column))
+            };
+            let columns = ask::all(ask, Sql::new(COLUMNS, []), read).await?;
+            let table = |spec: &'static Spec| {
+                let own = columns.iter().filter(|(table, _)| *table == spec.name);
+                Arc::new(Table::new(spec, own.map(|(_, column)| column.clone()).collect()))
+            };
+            Ok(SPECS.iter().map(table).collect())
+        })
+    });
+    tables.await.map_err(MoveError::Target)
+}
+
+/// Begins a move, or finds out where one of the same file stands.
+pub(super) async fn begin(to: &Postgres, secret: Vec<u8>, anew: bool) -> Result<Mark, MoveError> {
+    run(to, Way::Writes, (secret, anew), |(secret, anew), ask| Box::pin(begin_once(ask, secret, *anew)))
+        .await
+        .map_err(MoveError::Target)?
+}
+
+async fn begin_once(ask: &mut dyn Ask, secret: &[u8], anew: bool) -> Step<Mark> {
+    let tables = || SPECS.iter().map(|table| table.name).chain(["told", "words"]);
+    let all = list(tables().map(|name| format!("epitome.{}", quoted(name))));
+    let used: Vec<String> =
+        tables().map(|name| format!("EXISTS (SELECT 1 FROM epitome.{})", quoted(name))).collect();
+    let (mut under_way, mut same, mut taken) = (None, None, None);
+    let reads = Batch::new()
+        // Whoever else begins one waits here.
+        .run(Sql::new("LOCK TABLE epitome.moving IN SHARE ROW EXCLUSIVE MODE", []))
+        // And here whoever uses it: what they write comes before it is looked at, or is refused.
+        .run(Sql::new(format!("LOCK TABLE {all} IN ACCESS EXCLUSIVE MODE"), []))
+        .first(Sql::new(MARK, []), &mut under_way, |row| Ok((mark(row), row.maybe_int(3)?.is_some())))
+        .first(Sql::new("SELECT secret FROM epitome.secrets", []), &mut same, |row| {
+            Ok(row.bytes(0)? == secret)
+        })
+        .first(Sql::new(format!("SELECT {}", used.join(" OR ")), []), &mut taken, |row| row.flag(0));
+    ask.ask(reads).await?;
+    match (under_way, same.unwrap_or(false)) {
+        (None, _) if taken.unwrap_or(false) => return Ok(Err(MoveError::Occupied)),
+        (Some((_, true)), true) => return Ok(Err(MoveError::Finished)),
+        (Some((_, true)), false) => return Ok(Err(MoveError::Occupied)),
+        (Some((mark, false)), true) if !anew => return Ok(mark?.ok_or(MoveError::Contended)),
+        (Some((_, false)), false) if !anew => return Ok(Err(MoveError::Another)),
+        // Begun anew, whichever file it was.
+        (None | Some(_), _) => {}
+    }
+    let (first, now) = (Mark::first(), ask.now().await?);
+    let mut writes = Batch::new()
+        .run(Sql::new(NO_GUARD, []))
+        .run(Sql::new(format!("TRUNCATE {all}"), []))
+        .run(Sql::new(GUARD, []));
+    for name in tables() {
+        let name = quoted(name);
+        let sql = format!(
+            "CREATE TRIGGER being_moved BEFORE INSERT OR UPDATE OR DELETE OR TRUNCATE ON epitome.{name} \
+             FOR EACH STATEMENT EXECUTE FUNCTION epitome.being_moved()"
+        );
+        writes.push(Sql::new(sql, []));
+    }
+    let sql = "INSERT INTO epitome.secrets (only_one, secret) VALUES (1, $1) \
+         ON CONFLICT (only_one) DO UPDATE SET secret = excluded.secret";
+    writes.push(Sql::new(sql, [secret.into()]));
+    let sql = "INSERT INTO epitome.moving (only_one, begun, step, rows) VALUES (1, $1, $2, 0) \
+         ON CONFLICT (only_one) DO UPDATE SET begun = excluded.begun, step = excluded.step, rows = 0, last = NULL";
+    writes.push(Sql::new(sql, [now.into(), first.step().into()]));
+    ask.finish(writes).await?;
+    Ok(Ok(first))
+}
+
+/// Whether a move stands at this mark, for whoever goes on from there.
+async fn stands_at(ask: &mut dyn Ask, at: &Mark) -> Outcome<bool> {
+    let mut here = None;
+    let locked = Sql::new(format!("{MARK} FOR UPDATE"), []);
+    ask.ask(Batch::new().first(locked, &mut here, mark).run(Sql::new(IT_IS_ME, []))).await?;
+    Ok(here.flatten().as_ref() == Some(at))
+}
+
+/// Takes rows in, if all is as it was left: then it stands at the second mark.
+pub(super) async fn take_in(
+    to: &Postgres,
+    table: &Arc<Table>,
+    rows: Vec<Cells>,
+    marks: (Mark, Mark),
+) -> Result<(), MoveError> {
+    let taken = run(to, Way::Writes, (Arc::clone(table), rows, marks), |(table, rows, (from, to)), ask| {
+        Box::pin(async move {
+            if !stands_at(ask, from).await? {
+                return Ok(Err(MoveError::Contended));
+            }
+            let last = to.last.as_deref().map(noted);
+            let mut writes = Batch::new();
+            if !rows.is_empty() {
+                let cells =
+                    |at: usize| rows.iter().map(move |row| row.get(at)?.as_deref().map(Cow::Borrowed));
+                let given = (0..table.columns.len()).map(|at| Given::MaybeTexts(cells(at).collect()));
+                writes.push(Sql::new(insert(table), given.collect::<Vec<_>>()));
+            }
+            let sql = "UPDATE epitome.moving SET step = $1, rows = $2, last = $3";
+            writes.push(Sql::new(sql, [to.step().into(), to.rows.into(), last.as_deref().into()]));
+            ask.finish(writes).await.map(Ok)
+        })
+    });
+    taken.await.map_err(MoveError::Target)?
+}
+
+/// The rows after one key and up to another, at most so many.
+pub(super) async fn taken_in(
+    to: &Postgres,
+    table: &Arc<Table>,
+    bounds: (Option<Cells>, Option<Cells>),
+    limit: usize,
+) -> Result<Vec<Cells>, MoveError> {
+    let rows = run(to, Way::Looks, (Arc::clone(table), bounds, limit), |(table, bounds, limit), ask| {
+        let read = |row: Found<'_>| {
+            let cell = |at| Ok(row.maybe_text(at)?.map(str::to_owned));
+            (0..table.columns.len()).map(cell).collect()
+        };
+        Box::pin(ask::all(ask, select(table, bounds, *limit), read))
+    });
+    rows.await.map_err(MoveError::Target)
+}
+
+fn select<'a>(table: &Table, (after, through): &'a (Option<Cells>, Option<Cells>), limit: usize) -> Sql<'a> {
+    let key = table.key_list();
+    let columns = list(table.columns.iter().map(|Column { name, kind, .. }| match kind.as_str() {
+        // Whichever form the database is set to.
+        "bytea" => format!("'\\x' || encode({}, 'hex')", quoted(name)),
+        _ => format!("{}::text", quoted(name)),
+    }));
+    let (mut wanted, mut given): (String, Vec<Given<'_>>) = ("true".to_owned(), Vec::new());
+    for (sign, bound) in [(">", after), ("<=", through)] {
+        let Some(bound) = bound else { continue };
+        let places = bound.iter().zip(&table.columns).enumerate();
+        let places =
+            list(places.map(|(at, (_, column))| format!("${}::text::{}", given.len() + at + 1, column.kind)));
+        wanted = format!("{wanted} AND ({key}) {sign} ({places})");
+        given.extend(bound.iter().map(|cell| Given::from(cell.as_deref())));
+    }
+    given.push(limit.into());
+    let (name, place) = (quoted(table.spec.name), given.len());
+    let sql =
+        format!("SELECT {columns} FROM epitome.{name} AS moved WHERE {wanted} ORDER BY {key} LIMIT ${place}");
+    Sql::new(sql, given)
+}
+
+/// Ends a move: whatever is numbered goes on after these numbers, and the database may be used.
+pub(super) async fn end(to: &Postgres, at: Mark, numbers: Vec<i64>) -> Result<(), MoveError> {
+    let ended = run(to, Way::Writes, (at, numbers), |(at, numbers), ask| {
+        Box::pin(async move {
+            if !stands_at(ask, at).await? {
+                return Ok(Err(MoveError::Contended));
+            }
+            let mut writes = Batch::new();
+            for ((table, column), largest) in NUMBERED.iter().zip(numbers) {
+                let sql = format!(
+                    "SELECT setval(pg_get_serial_sequence('epitome.{table}', '{column}'), greatest($1::bigint, 1), \
+                     $1::bigint > 0)"
+                );
+                writes.push(Sql::new(sql, [(*largest).into()]));
+            }
+            writes.push(Sql::new(NO_GUARD, []));
+            let sql = "UPDATE epitome.moving SET finished = $1";
+            writes.push(Sql::new(sql, [ask.now().await?.into()]));
+            ask.finish(writes).await.map(Ok)
+        })
+    });
+    ended.await.map_err(MoveError::Target)??;
+    for table in SPECS {
+        // So that the first questions are answered in the right way. It is done by itself sooner or later.
+        let _ = run(to, Way::Looks, table.name, |name, ask| {
+            let analyze = Sql::new(format!("ANALYZE epitome.{}", quoted(name)), []);
+            Box::pin(ask::all(ask, analyze, |_| Ok(())))
+        })
+        .await;
+    }
+    Ok(())
+}
+
+/// Where a move stands; none where it is finished.
+fn mark(row: Found<'_>) -> Outcome<Option<Mark>> {
+    if row.maybe_int(3)?.is_some() {
+        return Ok(None);
+    }
+    let unreadable = || nonsense("how far a move is cannot be read");
+    let last = row.maybe_text(2)?.map(serde_json::from_str).transpose().map_err(|_| unreadable())?;
+    Mark::read(row.text(0)?, row.int(1)?, last).map(Some).ok_or_else(unreadable)
+}
+
+/// Takes every column as an array of texts, which PostgreSQL reads by the column's type.
+fn insert(table: &Table) -> String {
+    let names = table.columns.iter().map(|column| column.name.as_str());
+    let names = list(names.chain(table.spec.own.iter().map(|(name, _)| *name)).map(quoted));
+    let own: String = table.spec.own.iter().map(|(_, value)| format!(", {value}")).collect();
+    let arrays = table.columns.iter().enumerate();
+    let arrays = list(arrays.map(|(at, column)| format!("${}::text[]::{}[]", at + 1, column.kind)));
+    let name = quoted(table.spec.name);
+    format!("INSERT INTO epitome.{name} ({names}) SELECT *{own} FROM unnest({arrays})")
+}

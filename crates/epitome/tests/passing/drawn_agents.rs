@@ -557,7 +557,10 @@ fn whatever_agents_do_each_is_given_its_own_and_steadily() {
     if let Err(error) = played {
         panic!("{error}");
     }
-    // It would hold as well where nothing ever happened.
+    // It would hold as well where nothing ever happened. Of a handful of worlds, chance may leave one thing out.
+    if cases < 24 {
+        return;
+    }
     let all = all.into_inner();
     for (what, count) in [
         ("condensed", all.condensed),

@@ -7,6 +7,7 @@
 //! | [`recording`] | recorded conversations, read from files: for `replay`, and for the server's `import` |
 //! | [`replay`] | the command `epitome replay`: reads recordings, plays them, shows tables, pages and charts |
 //! | [`mod@bench`] | the command `epitome bench`: the engine, the server, the proxy, other condensers |
+//! | [`valid`] | what would a provider refuse? |
 //! | [`demo`] | the command `epitome demo`: a long conversation condensed in ten seconds |
 //!
 //! The commands' flags stand beside the commands. Nothing here reads settings or knows the HTTP server's code: what a
@@ -18,3 +19,4 @@ pub mod measure;
 pub mod play;
 pub mod recording;
 pub mod replay;
+pub mod valid;

@@ -11,6 +11,7 @@
 //! | [`both_stores`] | a suite of tests on SQLite and on PostgreSQL |
 //! | [`planted`] | faults planted in a store, which `verify` must find |
 //! | [`python`] | programs from PyPI, each in a virtual environment |
+//! | [`restored`] | requests made of messages that were read from one |
 //! | [`signal`] | signals to child processes |
 //!
 //! Tests use it as a dev-dependency. It is compiled once, however many test binaries use it.
@@ -41,6 +42,7 @@ pub mod planted;
 pub mod postgres_server;
 pub mod provider;
 pub mod python;
+pub mod restored;
 pub mod signal;
 pub mod upstream;
 pub mod validator;

@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 
 use epitome_core::message::{Message, Part, Role, Seq};
-pub use epitome_core::valid::complaints;
+pub use epitome_lab::valid::complaints;
 
 /// Complaints about reasoning: what is shown of a tool loop either has none of it, or starts with
 /// the loop, or starts at a message with reasoning of its own.

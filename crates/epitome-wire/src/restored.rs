@@ -1,9 +1,8 @@
 //! Giving wire messages back as they came.
 
 use epitome_core::message::Message;
-use serde_json::{Map, Value, json};
+use serde_json::Value;
 
-use crate::format::About;
 use crate::reader::joined_reply;
 use crate::{Dialect, blank_if_nothing, flags, ours, residue};
 
@@ -35,40 +34,6 @@ impl Dialect {
     pub fn restore_text(self, messages: &[Message]) -> Vec<String> {
         messages.iter().flat_map(|message| of(self, message).texts()).collect()
     }
-
-    /// The fields of the body that [`Dialect::read`] took in, as they came.
-    #[must_use]
-    pub fn restore_body(self, messages: &[Message]) -> Map<String, Value> {
-        let About { list: field, head, list_may_be_text, block, text_kind, .. } = *self.0.about();
-        let mut list = self.restore(messages);
-        let mut fields = Map::new();
-        if let Some(head) = head {
-            // Only where a prompt is blocks can several be one.
-            let most = if block.is_some() { usize::MAX } else { 1 };
-            let heads = list.iter().take(most).take_while(|wire| head.stands_for(wire)).count();
-            let given = list.drain(..heads).filter_map(|mut wire| Some(wire.get_mut(head.inner)?.take()));
-            let given = joined(given.collect(), text_kind);
-            fields.extend(given.map(|given| (head.field.to_owned(), given)));
-        }
-        let list = match list.as_slice() {
-            [text @ Value::String(_)] if list_may_be_text => text.clone(),
-            _ => Value::Array(list),
-        };
-        fields.insert(field.to_owned(), list);
-        fields
-    }
-}
-
-/// What stood at the head of a request: one as it is, several as one list of blocks.
-fn joined(mut given: Vec<Value>, text_kind: &str) -> Option<Value> {
-    if given.len() < 2 {
-        return given.pop();
-    }
-    let blocks = given.into_iter().flat_map(|given| match given {
-        Value::Array(blocks) => blocks,
-        text => vec![json!({ "type": text_kind, "text": text })],
-    });
-    Some(blocks.collect())
 }
 
 /// A message on its way out.

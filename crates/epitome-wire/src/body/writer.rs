@@ -50,7 +50,7 @@ pub(super) struct Writer<'a> {
 
 impl<'a> Writer<'a> {
     pub(super) fn new(body: &'a Body) -> Self {
-        let fitter = Fitter::for_body(body.dialect.0.wants());
+        let fitter = Fitter::for_body(body.dialect.0.about().wants);
         Self { body, fitter, opened: None, forms: HashMap::new(), ids: HashSet::new() }
     }
 

@@ -1,16 +1,16 @@
 //! What providers refuse, judged apart from the code that sees to it.
 //!
-//! Nothing of [`crate::track`] is used here: only messages go in, and a list of complaints comes out.
+//! Nothing of the core's tracking is used here: only messages go in, and a list of complaints comes out.
 
 use std::collections::HashSet;
 
-use crate::message::{Message, Part, Role};
+use epitome::rules::message::{Message, Part, Role};
 
 /// Complaints a strict provider would have about this list, a line each and without a word of it.
 ///
 /// ```
-/// use epitome_core::valid::complaints;
-/// use epitome_core::message::Message;
+/// use epitome::Message;
+/// use epitome_lab::valid::complaints;
 ///
 /// assert!(complaints(&[Message::user("Hello")]).is_empty());
 /// assert_eq!(complaints(&[Message::tool("c1", "42")]), [

@@ -10,8 +10,6 @@
 
 use std::ops::Range;
 
-use crate::keep::Keep;
-use crate::message::Tokens;
 use crate::outline::{Cut, Outline};
 
 /// A run of outlines, oldest first, and what is known of the cuts in it.
@@ -71,15 +69,6 @@ impl<'a> Cuts<'a> {
         places.find(|place| self.at(*place) >= allowed)
     }
 
-    /// Where what may go begins: after the standing orders at the head and the `keep_first`
-    /// messages that follow them, at the first legal cut.
-    #[must_use]
-    pub fn after_head(&self, keep_first: usize) -> usize {
-        let leading = self.outlines.iter().take_while(|outline| outline.leading).count();
-        let wanted = leading.saturating_add(keep_first).min(self.outlines.len());
-        self.first_in(wanted..self.outlines.len(), Cut::Legal).unwrap_or(self.outlines.len())
-    }
-
     /// The call batch a message stands in: it, and all that must stay with it.
     #[must_use]
     pub fn batch(&self, index: usize) -> Range<usize> {
@@ -98,16 +87,6 @@ impl<'a> Cuts<'a> {
             Some(std::mem::replace(&mut from, to)..to)
         })
     }
-}
-
-/// A place chosen to divide a list.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Chosen {
-    /// Where the kept part begins.
-    pub place: usize,
-    /// The last user message, where it lies before the cut: it stays like a pinned one, so that
-    /// the agent does not return to a finished task.
-    pub carried: Option<usize>,
 }
 
 /// Why no place was chosen. Nothing is condensed then.
@@ -131,36 +110,22 @@ pub enum Press {
     Hard,
 }
 
-/// Chooses where the kept part begins for a `keep`; messages before `floor` are not up for choice
-/// ([`Cuts::after_head`]).
+/// The legal cut for a wanted place: the last one at or before it, else (hard) the first after it. Messages before `floor` are
+/// not up for choice.
 ///
 /// ```
-/// use epitome_core::cut::{choose, Chosen, Cuts, NoCut, Press};
-/// use epitome_testkit::drawing::outlines;
+/// use epitome_core::cut::{Cuts, NoCut, Press, near};
+/// use epitome_core::keep::Keep;
 /// use epitome_core::outline::Cut;
+/// use epitome_testkit::drawing::outlines;
 ///
 /// let drawn = outlines("u | a(x) r(x) | a | u | a").unwrap();
 /// let cuts = Cuts::new(&drawn, Cut::Legal);
 /// // Four messages are wanted; that place is between a call and its result, so one more stays.
-/// let keep = "messages(4)".parse().unwrap();
-/// assert_eq!(choose(&cuts, 0, &keep, None, Press::Gently).unwrap().place, 1);
-/// assert_eq!(choose(&cuts, 0, &"messages(9)".parse().unwrap(), None, Press::Hard), Err(NoCut::AllKept));
+/// assert_eq!(near(&cuts, 0, Keep::Messages(4).place(&drawn, None), Press::Gently), Ok(1));
+/// assert_eq!(near(&cuts, 0, Keep::Messages(9).place(&drawn, None), Press::Hard), Err(NoCut::AllKept));
 /// ```
-pub fn choose(
-    cuts: &Cuts<'_>,
-    floor: usize,
-    keep: &Keep,
-    room: Option<Tokens>,
-    press: Press,
-) -> Result<Chosen, NoCut> {
-    let wanted = keep.place(cuts.outlines, room);
-    let place = near(cuts, floor, wanted, press)?;
-    let last_user = cuts.outlines.iter().rposition(|outline| outline.opens_turn);
-    Ok(Chosen { place, carried: last_user.filter(|at| (floor..place).contains(at)) })
-}
-
-/// The legal cut for a wanted place: the last one at or before it, else (hard) the first after it.
-pub(crate) fn near(cuts: &Cuts<'_>, floor: usize, wanted: usize, press: Press) -> Result<usize, NoCut> {
+pub fn near(cuts: &Cuts<'_>, floor: usize, wanted: usize, press: Press) -> Result<usize, NoCut> {
     if wanted <= floor {
         return Err(NoCut::AllKept);
     }

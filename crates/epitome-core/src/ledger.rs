@@ -91,7 +91,7 @@ pub struct Ledger {
 
 /// Where and how a name was seen. Written as a short list: a ledger is stored with every summary.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(from = "Row", into = "Row")]
+#[serde(into = "Row")]
 struct Seen {
     kind: Kind,
     count: u32,
@@ -105,12 +105,6 @@ struct Seen {
 }
 
 type Row = (Kind, u32, Seq, Seq, u32, Seq, bool, bool);
-
-impl From<Row> for Seen {
-    fn from((kind, count, first, last, calls, last_call, user, assistant): Row) -> Self {
-        Self { kind, count, first, last, calls, last_call, user, assistant }
-    }
-}
 
 impl From<Seen> for Row {
     fn from(seen: Seen) -> Self {

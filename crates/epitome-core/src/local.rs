@@ -284,21 +284,10 @@ impl Extracts {
         joined
     }
 
-    /// Leaves out what a message says that is shown beside the summary word for word.
-    pub fn hide(&mut self, message: &Message) {
-        self.hide_at(message.seq, message);
-    }
-
-    /// The same for a message that has its place from elsewhere.
+    /// Leaves out what a message at this place says, which is shown beside the summary word for word.
     pub fn hide_at(&mut self, seq: Seq, message: &Message) {
         self.extracts.retain(|extract| extract.seq != seq || extract.kind == Kind::Told);
         each_text(message, |voice, text| self.ledger.hide(voice, text));
-    }
-
-    /// The best lines of a text in at most `room` tokens; empty when none fits.
-    #[must_use]
-    pub fn shorten(text: &str, room: Tokens, counter: &Counter) -> String {
-        Self::of_text(text, 0).render(room, counter)
     }
 
     /// The names it found.

@@ -13,7 +13,7 @@ use crate::excerpt;
 use crate::local::Extracts;
 use crate::message::{Message, Seq, Span, Tokens};
 use crate::tokens::Counter;
-use crate::view::{self, Texts};
+use crate::view;
 
 /// The words behind a scene: what [`crate::context::lay_out`] asks sizes of, and
 /// [`crate::view::render`] takes texts from.
@@ -40,6 +40,8 @@ use crate::view::{self, Texts};
 pub struct Shelf<'a> {
     counter: &'a Counter,
     messages: &'a [Message],
+    /// Others that are shown as they are, in order.
+    more: &'a [Message],
     summaries: Vec<Held<'a>>,
     /// By the summary, how far it reaches, what is shown beside it and its size: one shelf may serve
     /// several layouts.
@@ -91,7 +93,20 @@ impl<'a> Shelf<'a> {
     /// numbered from 1 as they come.
     #[must_use]
     pub fn new(counter: &'a Counter, messages: &'a [Message]) -> Self {
-        Self { counter, messages, summaries: Vec::new(), fitted: HashMap::new(), excerpts: HashMap::new() }
+        Self {
+            counter,
+            messages,
+            more: &[],
+            summaries: Vec::new(),
+            fitted: HashMap::new(),
+            excerpts: HashMap::new(),
+        }
+    }
+
+    /// With messages from elsewhere in the log, in order: they are shown where the layout holds them, and summarized nowhere.
+    #[must_use]
+    pub fn with_more(self, more: &'a [Message]) -> Self {
+        Self { more, ..self }
     }
 
     /// Holds one more summary, of the messages `1..=through`. When it must be shortened its sentences
@@ -228,6 +243,28 @@ impl<'a> Shelf<'a> {
             .get(self.before(span.from)..self.before(span.through.saturating_add(1)))
             .unwrap_or_default()
     }
+
+    /// The message of the log at this place.
+    #[must_use]
+    pub fn message(&self, seq: Seq) -> Option<&'a Message> {
+        let own = self.messages.get(self.before(seq)).filter(|own| own.seq == seq || own.seq == 0);
+        own.or_else(|| self.more.get(self.more.binary_search_by_key(&seq, |more| more.seq).ok()?))
+    }
+
+    /// The text of the summary that was chosen, at the size that was chosen.
+    #[must_use]
+    pub fn summary(&self, chosen: &ChosenSummary) -> Option<&str> {
+        if chosen.fitted {
+            let key = (chosen.candidate, chosen.through, chosen.shown, chosen.tokens);
+            return self.fitted.get(&key).map(String::as_str);
+        }
+        Some(&self.summaries.get(chosen.candidate?)?.text)
+    }
+
+    /// The excerpt of this size that was made of these messages.
+    pub(crate) fn excerpt(&self, span: Span, tokens: Tokens) -> Option<&[Message]> {
+        self.excerpts.get(&(span, tokens)).map(Vec::as_slice)
+    }
 }
 
 impl Words for Shelf<'_> {
@@ -277,26 +314,6 @@ impl Words for Shelf<'_> {
         let tokens = shown.iter().fold(0, |sum: Tokens, m| sum.saturating_add(self.counter.message(m)));
         self.excerpts.insert((span, tokens), short);
         Some(tokens)
-    }
-}
-
-impl Texts for Shelf<'_> {
-    fn message(&self, seq: Seq) -> Option<Cow<'_, Message>> {
-        let message = self.messages.get(self.before(seq))?;
-        (message.seq == seq || message.seq == 0).then_some(Cow::Borrowed(message))
-    }
-
-    fn summary(&self, chosen: &ChosenSummary) -> Option<Cow<'_, str>> {
-        if chosen.fitted {
-            let key = (chosen.candidate, chosen.through, chosen.shown, chosen.tokens);
-            return self.fitted.get(&key).map(|text| Cow::Borrowed(text.as_str()));
-        }
-        let held = self.summaries.get(chosen.candidate?)?;
-        Some(Cow::Borrowed(&held.text))
-    }
-
-    fn excerpt(&self, span: Span, tokens: Tokens) -> Option<Vec<Message>> {
-        self.excerpts.get(&(span, tokens)).cloned()
     }
 }
 

@@ -13,8 +13,9 @@ use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use crate::context::{ChosenSummary, Entry, Layout};
-use crate::message::{Author, CallId, Message, Part, Role, Seq, Span, Tokens, ToolCall};
+use crate::context::{Entry, Layout};
+use crate::message::{Author, CallId, Message, Part, Role, Seq, Span, ToolCall};
+use crate::shelf::Shelf;
 use crate::track::{OpenCalls, answers_calls, is_blank};
 
 mod frame;
@@ -24,37 +25,30 @@ pub(crate) use frame::HISTORY;
 pub(crate) use frame::joined;
 pub use frame::{Found, recognise, split, summary, summary_tokens};
 
-/// Where a layout's words come from.
-pub trait Texts {
-    /// The message of the log at this place.
-    fn message(&self, seq: Seq) -> Option<Cow<'_, Message>>;
-    /// The text of the summary that was chosen, at the size that was chosen.
-    fn summary(&self, chosen: &ChosenSummary) -> Option<Cow<'_, str>>;
-    /// The excerpt of this size that was made of these messages.
-    fn excerpt(&self, span: Span, tokens: Tokens) -> Option<Vec<Message>>;
-}
-
 /// The list a layout stands for, in a shape that every provider accepts.
 ///
 /// Fails when the texts lack something the layout holds: nothing is left out silently.
-pub fn render(layout: &Layout, texts: &dyn Texts) -> Result<Vec<Message>, RenderError> {
+pub fn render(layout: &Layout, texts: &Shelf<'_>) -> Result<Vec<Message>, RenderError> {
     let mut mender = Mender {
         assistant: layout.assistant.clone(),
         stripping: layout.strip_reasoning,
         ..Mender::default()
     };
+    let words = |seq| texts.message(seq).map(Cow::Borrowed).ok_or(RenderError::Message(seq));
     for entry in &layout.entries {
         match entry {
-            Entry::Kept(seq) => mender.keep(texts.message(*seq).ok_or(RenderError::Message(*seq))?),
-            Entry::Message(seq) => mender.take(texts.message(*seq).ok_or(RenderError::Message(*seq))?),
+            Entry::Kept(seq) => mender.keep(words(*seq)?),
+            Entry::Message(seq) => mender.take(words(*seq)?),
             Entry::Summary => {
                 let chosen = layout.summary.ok_or(RenderError::Summary)?;
                 let text = texts.summary(&chosen).ok_or(RenderError::Summary)?;
-                mender.push(summary(&text, chosen.through));
+                mender.push(summary(text, chosen.through));
             }
             Entry::Excerpt { span, tokens } => {
                 mender.seam();
-                mender.extend(texts.excerpt(*span, *tokens).ok_or(RenderError::Excerpt(*span))?);
+                mender.extend(
+                    texts.excerpt(*span, *tokens).ok_or(RenderError::Excerpt(*span))?.iter().cloned(),
+                );
             }
             Entry::Note => mender.push(note()),
             Entry::Seam => mender.seam(),

@@ -3,6 +3,7 @@
 //! | module | provides |
 //! |---|---|
 //! | [`drawing`] | sessions written in one line, `u a(x) r(x)` |
+//! | [`cuts`] | where a list is divided, for a `keep` alone |
 //! | [`drawn`], [`odd`], [`conversations`] | sessions: generated, malformed, and written by hand with planted facts |
 //! | [`judges`], [`validator`] | what providers refuse, written apart from the code under test |
 //! | [`provider`], [`upstream`] | HTTP servers on loopback that imitate a summarizing model and an agent's model |
@@ -33,6 +34,7 @@
 pub mod both_stores;
 pub mod budget;
 pub mod conversations;
+pub mod cuts;
 pub mod drawing;
 pub mod drawn;
 pub mod judges;

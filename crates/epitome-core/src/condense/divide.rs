@@ -208,8 +208,7 @@ impl List {
         prompt: Tokens,
         counter: &Counter,
     ) -> Shape {
-        let scene = Scene { front: &self.front, tail: &self.tail, standing: &self.standing };
-        let (head, keep) = scene.left_behind(self, policy, facts);
+        let (head, keep) = self.scene().left_behind(self, policy, facts);
         let summary = self.summary().map_or(policy.limit, |prior| counter.text(&prior.text));
         let head = head.saturating_add(facts.fixed);
         Shape { head, summary, keep, prompt, growth: growth.mean(), calls: growth.calls() }

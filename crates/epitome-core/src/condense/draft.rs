@@ -56,7 +56,6 @@ pub(super) struct Draft {
 /// Tool outputs that were masked.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Masked {
-    pub(super) outputs: u64,
     /// Those beyond where masking had reached before.
     pub(super) fresh: u64,
     pub(super) run: Option<(Seq, Seq)>,
@@ -139,7 +138,6 @@ fn lay_tail(
         match names.masked(&message, counter).filter(|_| !stays) {
             Some((short, outputs)) => {
                 outline.tokens = counter.message(&short);
-                masked.outputs += outputs;
                 if outline.seq > list.standing.masked {
                     masked.fresh += outputs;
                     masked.run = Some((masked.run.map_or(outline.seq, |(first, _)| first), outline.seq));

@@ -124,7 +124,7 @@ fn what_is_shown_beside_it_is_left_out() {
     let messages =
         [numbered(1, "The key file is conf/harbour.toml."), numbered(2, "The log is in /var/log/ferry.log.")];
     let mut extracts = read(&messages);
-    extracts.hide(&messages[1]);
+    extracts.hide_at(messages[1].seq, &messages[1]);
     let text = extracts.render(60, &counter());
     assert!(text.contains("conf/harbour.toml") && !text.contains("ferry.log"), "{text}");
 }

@@ -13,7 +13,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
 use epitome_core::context::{Candidate, Costs, Oversize, Request, Scene, lay_out};
-use epitome_core::cut::{Cuts, Press, choose};
+use epitome_core::cut::{Cuts, Press};
 use epitome_core::keep::Keep;
 use epitome_core::local::Extracts;
 use epitome_core::message::{Limits, Message, Part, Role, Timestamp, ToolCall};
@@ -25,6 +25,7 @@ use epitome_core::tokens::{Encoding, Overhead};
 use epitome_core::track::Tracker;
 use epitome_core::trigger::{Facts, Trigger, Use};
 use epitome_core::view::{mend, render};
+use epitome_testkit::cuts::choose;
 use epitome_testkit::drawing::{self, word_counter};
 
 use crate::validator::complaints;
@@ -319,7 +320,7 @@ fn no_shape_brings_the_assembler_or_the_planner_down() {
         let used: u64 = given.iter().map(|message| counter.message(message)).sum();
         assert!(used <= request.budget().expect("good"), "{used} tokens");
         assert_eq!(complaints(&given), Vec::<String>::new());
-        let _ = Extracts::shorten(&bytes.text(), bytes.number(), &counter);
+        let _ = Extracts::of_text(&bytes.text(), 0).render(bytes.number(), &counter);
 
         // Shapes that agree with nothing.
         let outlines = any_outlines(&mut bytes);

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use epitome_core::context::{Empty, Oversize, Request};
-use epitome_core::cut::{Cuts, NoCut, Press, choose};
+use epitome_core::cut::{Cuts, NoCut, Press};
 use epitome_core::message::{Media, MediaSource, Message, Part, Role, Seq, Span};
 use epitome_core::outline::{Cut, Outline};
 use epitome_core::plan::{Ahead, Next, NoPlan, Source, next};
@@ -16,6 +16,7 @@ use epitome_core::slot::{Slot, SlotState};
 use epitome_core::tokens::{Counter, Encoding, Factor};
 use epitome_core::track::Tracker;
 use epitome_core::view::mend;
+use epitome_testkit::cuts::choose;
 use epitome_testkit::drawing::{draw, messages, outlines, word_counter};
 
 use crate::drawn::{Drawn, Given, Log};

@@ -153,7 +153,7 @@ fn no_text_and_no_history_bring_the_local_summarizer_down() {
             assert_eq!(&stored, extracts);
             assert_eq!(stored.render(room, &counters[0]), extracts.render(room, &counters[0]));
         }
-        extracts.hide(&Message::user(text.clone()));
+        extracts.hide_at(0, &Message::user(text.clone()));
         extracts.keep_to(room);
         fits(&extracts, room);
         let limit = 1 + room / 2;

@@ -151,25 +151,16 @@ pub fn inspect(reply: &str, finish: Finish, standard: &Standard<'_>) -> Result<I
 
 /// What is wrong with a text of a fitting size.
 fn judge(text: &str, prior: Option<&str>) -> Result<(), Refusal> {
-    if signs::is_empty(text) {
-        return Err(Refusal::Empty);
-    }
-    if signs::loops(text) {
-        return Err(Refusal::Loops);
-    }
-    if signs::is_error_page(text) {
-        return Err(Refusal::ErrorPage);
-    }
-    if signs::declines(text) {
-        return Err(Refusal::Refused);
-    }
-    if signs::goes_on(text) {
-        return Err(Refusal::GoesOn);
-    }
-    if prior.is_some_and(|prior| signs::is_same(prior, text)) {
-        return Err(Refusal::SameAsBefore);
-    }
-    Ok(())
+    let signs: [(fn(&str) -> bool, Refusal); 5] = [
+        (signs::is_empty, Refusal::Empty),
+        (signs::loops, Refusal::Loops),
+        (signs::is_error_page, Refusal::ErrorPage),
+        (signs::declines, Refusal::Refused),
+        (signs::goes_on, Refusal::GoesOn),
+    ];
+    let same = |prior| signs::is_same(prior, text).then_some(Refusal::SameAsBefore);
+    let found = signs.into_iter().find(|(shows, _)| shows(text)).map(|(_, refusal)| refusal);
+    found.or_else(|| prior.and_then(same)).map_or(Ok(()), Err)
 }
 
 /// Stripped and without secrets, until neither changes anything: a mark may leave bare what was

@@ -263,7 +263,9 @@ impl Extracts {
     /// A text of at most `room` tokens: lines in order of time, then the names.
     #[must_use]
     pub fn render(&self, room: Tokens, counter: &Counter) -> String {
-        render::render(self, room, counter)
+        // A counter may make less of a text than is thought.
+        let order = select::order(self, room.saturating_mul(2), usize::MAX);
+        render::write(self, &order, room, self.share_of_names(room), counter)
     }
 
     /// Goes on with what a newer one knows of later messages: a long summary, and what a short one has

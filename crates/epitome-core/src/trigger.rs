@@ -641,23 +641,19 @@ impl Trigger {
         if depth > expr::MAX_DEPTH {
             return Err(FormError::TooDeep { limit: expr::MAX_DEPTH });
         }
-        let at_least_one = |field, n: u64, allowed| match n {
-            0 => Err(FormError::Value { field, given: n.to_string(), allowed }),
-            _ => Ok(()),
-        };
-        let from_one = |field, n| at_least_one(field, n, FROM_ONE);
-        match self {
-            Self::Messages(n) => from_one("messages", *n),
-            Self::Turns(n) => from_one("turns", *n),
-            Self::Tokens(n) => from_one("tokens", *n),
-            Self::Chars(n) => from_one("chars", *n),
-            Self::Every(seconds) => at_least_one("every", *seconds, SECONDS),
-            Self::Idle(seconds) => at_least_one("idle", *seconds, SECONDS),
-            Self::Window(_) | Self::Economic | Self::Important(_) => Ok(()),
+        let (field, allowed) = match self {
+            Self::Messages(0) => ("messages", FROM_ONE),
+            Self::Turns(0) => ("turns", FROM_ONE),
+            Self::Tokens(0) => ("tokens", FROM_ONE),
+            Self::Chars(0) => ("chars", FROM_ONE),
+            Self::Every(0) => ("every", SECONDS),
+            Self::Idle(0) => ("idle", SECONDS),
             Self::All(children) | Self::Any(children) => {
-                children.iter().try_for_each(|child| child.check_values(depth + 1))
+                return children.iter().try_for_each(|child| child.check_values(depth + 1));
             }
-        }
+            _ => return Ok(()),
+        };
+        Err(FormError::Value { field, given: "0".to_owned(), allowed })
     }
 
     fn check_use(&self, site: Use) -> Result<(), TriggerError> {

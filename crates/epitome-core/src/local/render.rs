@@ -8,7 +8,7 @@
 use std::collections::{HashMap, HashSet};
 use std::fmt::Write;
 
-use super::{Extract, Extracts, Kind, lines, select};
+use super::{Extract, Extracts, Kind, lines};
 use crate::ledger::{Entry, REFERENCES, listed_as, listing};
 use crate::message::Tokens;
 use crate::names::each_name;
@@ -30,12 +30,6 @@ const DAYS: Tokens = 96;
 
 /// The words after which a line ends.
 const LINE: u32 = 120;
-
-pub(super) fn render(all: &Extracts, room: Tokens, counter: &Counter) -> String {
-    // A counter may make less of a text than is thought.
-    let order = select::order(all, room.saturating_mul(2), usize::MAX);
-    write(all, &order, room, all.share_of_names(room), counter)
-}
 
 /// A text of the pieces in this order of their worth, with so much room for names.
 pub(super) fn write(
@@ -435,21 +429,24 @@ fn parts<'a>(name: &'a str, mut found: impl FnMut(&'a str)) {
 }
 
 impl Extracts {
-    /// The same of a text that is kept, and read by people: never more than about half.
-    pub(super) fn balanced_share(&self, room: Tokens) -> Tokens {
-        let share = 30 + 470 * self.tool_share() / 1_000;
-        let most = 150u64.saturating_add(room / 10 * 3);
-        (room / 1_000 * share + room % 1_000 * share / 1_000).min(most)
-    }
-
     /// How much of the room the names get at most. Where tools are used, what was named is called for
     /// again; where people talk, what they said is. With more room the lines gain faster: the likeliest
     /// names are in by then.
-    fn share_of_names(&self, room: Tokens) -> Tokens {
-        let share = 30 + 820 * self.tool_share() / 1_000;
+    pub(super) fn share_of_names(&self, room: Tokens) -> Tokens {
         // However small it is, a few sentences say what it is about.
         let most = 900u64.saturating_add(room / 4).min(room.saturating_sub(64.min(room / 2)));
-        (room / 1_000 * share + room % 1_000 * share / 1_000).min(most)
+        self.share(room, 820).min(most)
+    }
+
+    /// The same of a text that is kept, and read by people: never more than about half.
+    pub(super) fn balanced_share(&self, room: Tokens) -> Tokens {
+        self.share(room, 470).min(150u64.saturating_add(room / 10 * 3))
+    }
+
+    /// Thirty thousandths of the room, and so many more where all is work with tools.
+    fn share(&self, room: Tokens, more: u64) -> Tokens {
+        let share = 30 + more * self.tool_share() / 1_000;
+        room / 1_000 * share + room % 1_000 * share / 1_000
     }
 
     /// How much of the session is work with tools, in thousandths: all of it from three messages of five

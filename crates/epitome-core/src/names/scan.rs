@@ -21,7 +21,7 @@ enum Class {
     High,
 }
 
-const fn class(byte: u8) -> Class {
+fn class(byte: u8) -> Class {
     match byte {
         b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'_' => Class::Letter,
         b'.' | b'/' | b'@' | b'+' | b'-' | b'~' => Class::Joint,
@@ -29,19 +29,6 @@ const fn class(byte: u8) -> Class {
         _ => Class::Apart,
     }
 }
-
-const CLASSES: [Class; 256] = {
-    let mut table = [Class::Apart; 256];
-    let mut byte = 0usize;
-    while byte < 256 {
-        #[expect(clippy::cast_possible_truncation, clippy::indexing_slicing, reason = "below 256")]
-        {
-            table[byte] = class(byte as u8);
-        }
-        byte += 1;
-    }
-    table
-};
 
 /// What a run of letters and joints is made of.
 #[derive(Clone, Copy, Default)]
@@ -81,7 +68,7 @@ impl<'a, F: FnMut(Name<'a>)> Scanner<'a, F> {
     }
 
     fn class(&self, at: usize) -> Class {
-        CLASSES.get(usize::from(self.byte(at))).copied().unwrap_or(Class::Apart)
+        class(self.byte(at))
     }
 
     fn char_at(&self, at: usize) -> Option<char> {

@@ -206,7 +206,6 @@ impl<'a> Scene<'a> {
         let mut skipped = 0;
         if outlines.iter().any(|outline| outline.pinned || outline.skip) {
             for batch in recent.batches() {
-                let batch = outlines.get(batch).unwrap_or_default();
                 if batch.iter().any(|outline| outline.pinned) {
                     pinned.extend(batch.iter().filter(|outline| !outline.leading && !outline.stray));
                 }

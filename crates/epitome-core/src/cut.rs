@@ -10,6 +10,7 @@
 
 use std::ops::Range;
 
+use crate::condense::Unchanged;
 use crate::outline::{Cut, Outline};
 
 /// A run of outlines, oldest first, and what is known of the cuts in it.
@@ -50,11 +51,7 @@ impl<'a> Cuts<'a> {
     /// What a cut at this place parts.
     #[must_use]
     pub fn at(&self, place: usize) -> Cut {
-        match self.outlines.get(place) {
-            Some(outline) if self.own => outline.own_cut,
-            Some(outline) => outline.cut,
-            None => self.end,
-        }
+        self.outlines.get(place).map_or(self.end, |outline| self.of(outline))
     }
 
     /// The last place in `places` that parts no more than `allowed`.
@@ -79,26 +76,13 @@ impl<'a> Cuts<'a> {
     }
 
     /// All call batches in order; a message without calls is one of its own.
-    pub fn batches(self) -> impl Iterator<Item = Range<usize>> + 'a {
-        let mut from = 0;
-        std::iter::from_fn(move || {
-            let len = self.outlines.len();
-            let to = (from < len).then(|| self.first_in(from + 1..len, Cut::InLoop).unwrap_or(len))?;
-            Some(std::mem::replace(&mut from, to)..to)
-        })
+    pub fn batches(self) -> impl Iterator<Item = &'a [Outline]> {
+        self.outlines.chunk_by(move |_, next| self.of(next) < Cut::InLoop)
     }
-}
 
-/// Why no place was chosen. Nothing is condensed then.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum NoCut {
-    /// Nothing lies before what is to be kept.
-    #[error("everything is kept")]
-    AllKept,
-    /// Something could go, but it belongs together with what is kept.
-    #[error("no legal cut: what could go belongs together with what is kept")]
-    NoLegalCut,
+    fn of(&self, outline: &Outline) -> Cut {
+        if self.own { outline.own_cut } else { outline.cut }
+    }
 }
 
 /// How hard to look for a cut.
@@ -114,7 +98,8 @@ pub enum Press {
 /// not up for choice.
 ///
 /// ```
-/// use epitome_core::cut::{Cuts, NoCut, Press, near};
+/// use epitome_core::condense::Unchanged;
+/// use epitome_core::cut::{Cuts, Press, near};
 /// use epitome_core::keep::Keep;
 /// use epitome_core::outline::Cut;
 /// use epitome_testkit::drawing::outlines;
@@ -123,14 +108,14 @@ pub enum Press {
 /// let cuts = Cuts::new(&drawn, Cut::Legal);
 /// // Four messages are wanted; that place is between a call and its result, so one more stays.
 /// assert_eq!(near(&cuts, 0, Keep::Messages(4).place(&drawn, None), Press::Gently), Ok(1));
-/// assert_eq!(near(&cuts, 0, Keep::Messages(9).place(&drawn, None), Press::Hard), Err(NoCut::AllKept));
+/// assert_eq!(near(&cuts, 0, Keep::Messages(9).place(&drawn, None), Press::Hard), Err(Unchanged::AllKept));
 /// ```
-pub fn near(cuts: &Cuts<'_>, floor: usize, wanted: usize, press: Press) -> Result<usize, NoCut> {
+pub fn near(cuts: &Cuts<'_>, floor: usize, wanted: usize, press: Press) -> Result<usize, Unchanged> {
     if wanted <= floor {
-        return Err(NoCut::AllKept);
+        return Err(Unchanged::AllKept);
     }
     let end = cuts.outlines.len() + 1;
     cuts.last_in(floor + 1..wanted + 1, Cut::Legal)
         .or_else(|| (press == Press::Hard).then(|| cuts.first_in(wanted + 1..end, Cut::Legal))?)
-        .ok_or(NoCut::NoLegalCut)
+        .ok_or(Unchanged::NoLegalCut)
 }

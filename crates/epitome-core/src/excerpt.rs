@@ -116,17 +116,7 @@ fn shrink(message: &Message, cap: Tokens, counter: &Counter) -> Message {
             Part::Media(media) => Part::text(left_out(&media.mime)),
         })
     });
-    Message {
-        seq: message.seq,
-        role: message.role,
-        author: message.author.clone(),
-        parts: parts.collect(),
-        pinned: message.pinned,
-        skip: message.skip,
-        at: message.at,
-        metadata: message.metadata.clone(),
-        wire: None,
-    }
+    Message { parts: parts.collect(), ..view::bare(message) }
 }
 
 fn left_out(what: &str) -> String {

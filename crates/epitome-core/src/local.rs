@@ -297,18 +297,6 @@ impl Extracts {
     pub fn ledger(&self) -> &Ledger {
         &self.ledger
     }
-
-    /// The last message it knows.
-    #[must_use]
-    pub fn through(&self) -> Seq {
-        self.through
-    }
-
-    /// Whether there is nothing to tell.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.extracts.is_empty() && self.ledger.is_empty()
-    }
 }
 
 /// A little more than a limit: sizes are estimated when it is decided what is kept.

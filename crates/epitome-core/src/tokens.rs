@@ -18,6 +18,7 @@ use std::sync::{Arc, LazyLock, OnceLock};
 use serde::{Deserialize, Serialize};
 use tiktoken::CoreBpe;
 
+use crate::condense::rescaled;
 use crate::media;
 use crate::message::{Content, Media, Message, Part, Tokens, ToolCall, ToolResult};
 
@@ -387,13 +388,13 @@ impl Factor {
             return;
         }
         let weight = counted.min(self.counted).min(MEMORY / 10);
-        let believed = scaled(weight, self.reported, self.counted);
-        let heard = scaled(weight, reported, counted).clamp(believed * 2 / 3, believed * 3 / 2);
+        let believed = rescaled(weight, self.reported, self.counted);
+        let heard = rescaled(weight, reported, counted).clamp(believed * 2 / 3, believed * 3 / 2);
 
         self.counted += weight;
         self.reported += heard;
         if self.counted > MEMORY {
-            self.reported = scaled(self.reported, MEMORY, self.counted);
+            self.reported = rescaled(self.reported, MEMORY, self.counted);
             self.counted = MEMORY;
         }
         self.reported = self.reported.clamp(self.counted.div_ceil(2), self.counted * 3);
@@ -413,12 +414,6 @@ impl Factor {
     }
 }
 
-/// `tokens × by / of`, rounded down.
-fn scaled(tokens: Tokens, by: Tokens, of: Tokens) -> Tokens {
-    let product = u128::from(tokens) * u128::from(by);
-    Tokens::try_from(product / u128::from(of.max(1))).unwrap_or(Tokens::MAX)
-}
-
 impl Default for Factor {
     /// One: the provider counts as we do, until it reports otherwise.
     fn default() -> Self {
@@ -434,32 +429,18 @@ impl fmt::Display for Factor {
 }
 
 impl TryFrom<Sums> for Factor {
-    type Error = FactorError;
+    type Error = String;
 
-    fn try_from(Sums { counted, reported }: Sums) -> Result<Self, FactorError> {
+    fn try_from(Sums { counted, reported }: Sums) -> Result<Self, String> {
         // The order matters: the second test cannot overflow once the first has passed.
         if (1..=MEMORY).contains(&counted) && (counted.div_ceil(2)..=counted * 3).contains(&reported) {
             return Ok(Self { counted, reported });
         }
-        Err(FactorError::Unlawful { counted, reported })
+        Err(format!(
+            "factor: {reported} reported for {counted} counted was given; counted must be from 1 to 1000000 and \
+             reported from half to three times as much"
+        ))
     }
-}
-
-/// Why a factor was refused.
-#[derive(Debug, Clone, PartialEq, thiserror::Error)]
-#[non_exhaustive]
-pub enum FactorError {
-    /// It was stored by something else than this module.
-    #[error(
-        "factor: {reported} reported for {counted} counted was given; counted must be from 1 to 1000000 and \
-         reported from half to three times as much"
-    )]
-    Unlawful {
-        /// Tokens counted.
-        counted: Tokens,
-        /// Tokens reported for them.
-        reported: Tokens,
-    },
 }
 
 #[cfg(test)]

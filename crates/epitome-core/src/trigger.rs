@@ -131,8 +131,13 @@ impl Fraction {
 
     /// The only argument of `field(f)`.
     pub(crate) fn read(expr: &Expr<'_>, field: &'static str) -> Result<Self, FormError> {
-        let (value, given) = expr.number(field, FRACTION)?;
-        Self::checked(value).ok_or(FormError::Value { field, given, allowed: FRACTION })
+        let arg = expr.only(field)?.ok_or(FormError::Missing { field, allowed: FRACTION })?;
+        let value = match arg {
+            Arg::Number(text) => text.replace('_', "").parse().ok(),
+            Arg::Expr(_) => None,
+        };
+        let refused = || FormError::Value { field, given: arg.to_string(), allowed: FRACTION };
+        value.and_then(Self::checked).ok_or_else(refused)
     }
 }
 

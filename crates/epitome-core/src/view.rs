@@ -21,9 +21,8 @@ use crate::track::{OpenCalls, answers_calls, is_blank};
 mod frame;
 
 pub use crate::marks::{NO_RESULT, NOTE, marked_result, note};
-pub(crate) use frame::HISTORY;
-pub(crate) use frame::joined;
 pub use frame::{Found, recognise, split, summary, summary_tokens};
+pub(crate) use frame::{HISTORY, bare, joined};
 
 /// The list a layout stands for, in a shape that every provider accepts.
 ///

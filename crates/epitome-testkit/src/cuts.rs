@@ -1,6 +1,7 @@
 //! Where a list is divided, for a `keep` alone.
 
-use epitome_core::cut::{Cuts, NoCut, Press, near};
+use epitome_core::condense::Unchanged;
+use epitome_core::cut::{Cuts, Press, near};
 use epitome_core::keep::Keep;
 use epitome_core::message::Tokens;
 use epitome_core::outline::Cut;
@@ -21,7 +22,7 @@ pub fn choose(
     keep: &Keep,
     room: Option<Tokens>,
     press: Press,
-) -> Result<Chosen, NoCut> {
+) -> Result<Chosen, Unchanged> {
     let place = near(cuts, floor, keep.place(cuts.outlines(), room), press)?;
     let last_user = cuts.outlines().iter().rposition(|outline| outline.opens_turn);
     Ok(Chosen { place, carried: last_user.filter(|at| (floor..place).contains(at)) })

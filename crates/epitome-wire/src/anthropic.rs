@@ -510,7 +510,7 @@ fn lost_a_block(message: &Message) -> bool {
     if !thinks || message.role != Role::Assistant || message.wire.is_none() {
         return false;
     }
-    let came = restored::of(Dialect(&Anthropic), message).values();
+    let came = restored::of(Dialect(&Anthropic), message).0;
     let mut blocks = came.iter().filter_map(|wire| wire.get("content")?.as_array()).flatten();
     let sent = ["text", "thinking", "redacted_thinking", "tool_use", "image", "document", "search_result"];
     blocks.any(|block| block.get("type").and_then(Value::as_str).is_none_or(|kind| !sent.contains(&kind)))

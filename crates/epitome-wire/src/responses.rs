@@ -271,7 +271,7 @@ impl Format for Responses {
 /// Whether a message was the field `instructions` of the request it came in.
 fn came_as_instructions(message: &Message) -> bool {
     message.role.is_system()
-        && matches!(restored::of(Dialect(&Responses), message).values().as_slice(),
+        && matches!(restored::of(Dialect(&Responses), message).0.as_slice(),
             [Value::Object(item)] if item.contains_key(INSTRUCTIONS))
 }
 

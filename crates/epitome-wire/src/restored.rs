@@ -26,45 +26,26 @@ impl Dialect {
     /// ```
     #[must_use]
     pub fn restore(self, messages: &[Message]) -> Vec<Value> {
-        messages.iter().flat_map(|message| of(self, message).values()).collect()
+        messages.iter().flat_map(|message| of(self, message).0).collect()
     }
 
     /// As [`Dialect::restore`], as text: every number is spelled as it was in what [`crate::Reader::push_text`] took in.
     #[must_use]
     pub fn restore_text(self, messages: &[Message]) -> Vec<String> {
-        messages.iter().flat_map(|message| of(self, message).texts()).collect()
+        let texts = |message| {
+            let (values, texts) = of(self, message);
+            texts.unwrap_or_else(|| values.iter().map(Value::to_string).collect())
+        };
+        messages.iter().flat_map(texts).collect()
     }
 }
 
-/// A message on its way out.
-pub(crate) enum Restored {
-    Values(Vec<Value>),
-    /// As they were written.
-    Texts(Vec<String>),
-}
-
-impl Restored {
-    pub(crate) fn values(self) -> Vec<Value> {
-        match self {
-            Self::Values(values) => values,
-            Self::Texts(texts) => texts.iter().filter_map(|text| serde_json::from_str(text).ok()).collect(),
-        }
-    }
-
-    pub(crate) fn texts(self) -> Vec<String> {
-        match self {
-            Self::Values(values) => values.iter().map(Value::to_string).collect(),
-            Self::Texts(texts) => texts,
-        }
-    }
-}
-
-/// A message as it came, or plainly spelled.
-pub(crate) fn of(dialect: Dialect, message: &Message) -> Restored {
+/// A message as it came, or plainly spelled. With it the texts it came as, where it still says what they say.
+pub(crate) fn of(dialect: Dialect, message: &Message) -> (Vec<Value>, Option<Vec<String>>) {
     let plain = || {
         let mut plain = dialect.0.spell(message);
         show(dialect, &mut plain, message);
-        Restored::Values(plain)
+        (plain, None)
     };
     let residue = message.wire.as_deref().and_then(|wire| wire.get(dialect.name()));
     let Some(residue) = residue else { return plain() };
@@ -84,10 +65,8 @@ pub(crate) fn of(dialect: Dialect, message: &Message) -> Restored {
     if !show(dialect, &mut came, message) {
         return plain();
     }
-    match (texts, before) {
-        (Some(texts), Some(before)) if before == came => Restored::Texts(texts),
-        _ => Restored::Values(came),
-    }
+    let texts = texts.filter(|_| before.as_ref() == Some(&came));
+    (came, texts)
 }
 
 /// Whether these items say what the message says, flags and places aside.

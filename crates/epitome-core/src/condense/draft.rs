@@ -4,6 +4,7 @@
 //! for byte.
 
 use std::borrow::Cow;
+use std::iter::repeat_n;
 
 use super::list::{List, Standing};
 use super::mask::Names;
@@ -152,14 +153,9 @@ fn lay_tail(
 
 /// Which of the outlines up to a place stand in a pinned batch.
 fn pinned(list: &List, tail: &[Outline], through: Seq) -> Vec<bool> {
-    let mut out = vec![false; tail.len()];
     if tail.first().is_none_or(|outline| outline.seq > through) {
-        return out;
+        return Vec::new();
     }
-    for batch in list.cuts(tail).batches() {
-        if tail.get(batch.clone()).unwrap_or_default().iter().any(|outline| outline.pinned) {
-            out.get_mut(batch).unwrap_or_default().fill(true);
-        }
-    }
-    out
+    let pinned = |batch: &[Outline]| repeat_n(batch.iter().any(|outline| outline.pinned), batch.len());
+    list.cuts(tail).batches().flat_map(pinned).collect()
 }

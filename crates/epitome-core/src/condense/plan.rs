@@ -233,12 +233,6 @@ impl Plan {
         self.rounds != list.standing.rounds
     }
 
-    /// Up to where it cuts: everything after this place is shown.
-    #[must_use]
-    pub fn cuts_after(&self) -> Seq {
-        self.standing.from
-    }
-
     /// Whether it can be put into a list that parted from the one it was made for, somewhere [after what it
     /// cuts](Plan::cuts_after): no less of it stays, what stays begins where a list may be cut, and what the user said last
     /// does not leave.

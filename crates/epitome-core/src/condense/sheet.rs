@@ -18,7 +18,7 @@ pub(super) struct Sheet {
     waiting: Tokens,
     waits: usize,
     /// About how much memory the messages take that are done.
-    bytes: usize,
+    pub(super) bytes: usize,
 }
 
 impl Sheet {
@@ -49,10 +49,6 @@ impl Sheet {
 
     pub(super) fn tokens(&self) -> Tokens {
         self.done.saturating_add(self.waiting)
-    }
-
-    pub(super) fn bytes(&self) -> usize {
-        self.bytes
     }
 
     pub(super) fn len(&self) -> usize {

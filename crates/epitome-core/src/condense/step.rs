@@ -20,12 +20,6 @@ pub struct Done {
 }
 
 impl Done {
-    /// What accepting it would do.
-    #[must_use]
-    pub fn report(&self) -> &Report {
-        &self.report
-    }
-
     /// What would stand then.
     #[must_use]
     pub fn standing(&self) -> &Standing {

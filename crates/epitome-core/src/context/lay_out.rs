@@ -12,9 +12,9 @@ use crate::outline::{Cut, Outline};
 /// Decides what a context holds.
 ///
 /// ```
-/// use epitome_core::context::{lay_out, Candidate, Costs, Entry, NoWords, Request, Scene};
+/// use epitome_core::context::{lay_out, Candidate, Costs, Entry, Request, Scene};
 /// use epitome_core::cut::Cuts;
-/// use epitome_testkit::drawing::{outlines, word_counter};
+/// use epitome_testkit::drawing::{NoWords, outlines, word_counter};
 /// use epitome_core::outline::Cut;
 ///
 /// let log = outlines("s u:10 a:10 u:10 a:10 u:10").unwrap();

@@ -115,7 +115,7 @@ fn a_long_summary_goes_on_with_what_a_short_one_knows_after_it() {
     let short = read(&[numbered(1, "Ann plans a trip to Oslo."), numbered(2, "Bob comes along in May.")]);
     let both = long.joined(&short);
     assert_eq!(both.render(60, &counter()), "[#1-2] user: Ann plans a trip to Oslo. Bob comes along in May.");
-    assert_eq!(both.through(), 2);
+    assert_eq!(both.through, 2);
 }
 
 #[test]
@@ -220,7 +220,7 @@ fn a_message_that_is_read_late_stands_in_its_place() {
         text,
         "[#3-7] user: Please port the tides to Oslo. | assistant: The tides are done and tested."
     );
-    assert_eq!(extracts.through(), 7);
+    assert_eq!(extracts.through, 7);
 }
 
 /// Twenty statements of one shape, no two of which share a word that counts.

@@ -107,7 +107,7 @@ pub(super) fn with(body: &Body, messages: &[Message], marks: Marks, spell: Spell
 /// Puts a mark on the summary where marks left with what it stands for.
 fn pass_on_marks(body: &Body, blocks: &mut [&mut Block]) {
     let Some(summary) = blocks.iter().position(|block| block.summary) else { return };
-    let items = body.items.iter().filter_map(|place| body.text.get(place.clone()));
+    let items = body.texts(0..body.items.len());
     let texts: Vec<&str> = blocks.iter().map(|block| block.text.as_str()).collect();
     let mark = cached::left(body.field("system").into_iter().chain(items), &texts, summary);
     if let (Some(mark), Some(block)) = (mark, blocks.get_mut(summary)) {
@@ -309,7 +309,7 @@ impl<'a> Turn<'a> {
         let items = item(first.seq).filter(|items| items.len() == 1)?;
         let mut seqs = first.seq..;
         let mine = self.from.iter().all(|(message, intact)| {
-            let same = body.messages.get(usize::try_from(message.seq).unwrap_or(usize::MAX).wrapping_sub(1));
+            let same = body.own(message.seq);
             let flags = |message: &Message| (message.pinned, message.skip);
             *intact
                 && seqs.next() == Some(message.seq)
@@ -329,8 +329,8 @@ impl<'a> Turn<'a> {
             if origin.blocks.as_ref().is_some_and(|blocks| blocks.start > 0) {
                 continue;
             }
-            for place in body.items.get(origin.items.clone()).unwrap_or_default() {
-                let members = Members::of(body.text.get(place.clone()).unwrap_or_default());
+            for item in body.texts(origin.items.clone()) {
+                let members = Members::of(item);
                 let known = |key: &str| matches!(key, "role" | "content" | FLAGS);
                 for (key, text) in members.0 {
                     if !known(&key) && out.iter().all(|(other, _)| *other != key) {

@@ -69,7 +69,7 @@
 //!
 //!     let mut ledger = Ledger::default();
 //!     read.iter().for_each(|message| ledger.read(message));
-//!     let names: Vec<&str> = ledger.ranked().take(30).map(|name| name.text).collect();
+//!     let names: Vec<&str> = ledger.ranked().take(30).collect();
 //!     let (replaces, prior) = (plan.replaces(), plan.prior.as_deref());
 //!     let standard = Standard { limit, replaces, prior, names: &names, counter, redact: true };
 //!     Ok(inspect(&answer, Finish::Complete, &standard)?)
@@ -91,7 +91,6 @@ mod list;
 mod mask;
 mod plan;
 mod sheet;
-mod stages;
 mod step;
 
 pub use list::{List, Prior, Standing};

@@ -17,11 +17,11 @@
 use serde::{Deserialize, Serialize};
 
 use crate::cut::Cuts;
-use crate::marks::{marked_result, note};
 use crate::message::{Author, Seq, Span, Tokens};
 use crate::outline::Outline;
 use crate::tokens::Counter;
 use crate::trigger::Fraction;
+use crate::view::{marked_result, note};
 
 mod choose;
 mod desk;

@@ -317,6 +317,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::trigger::Fraction;
 
     fn refusal(text: &str) -> String {
         Expr::parse(text).unwrap_err().to_string()
@@ -394,7 +395,7 @@ mod tests {
         #[test]
         fn any_text_of_the_right_letters_is_read_or_refused(text in r"[a-c(),0-9_.\- \n]{0,60}") {
             if let Ok(expr) = Expr::parse(&text) {
-                let _ = (expr.whole("x", None, ""), expr.number("x", ""), expr.nothing("x"));
+                let _ = (expr.whole("x", None, ""), Fraction::read(&expr, "x"), expr.nothing("x"));
             }
         }
     }

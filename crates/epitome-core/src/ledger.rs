@@ -79,8 +79,7 @@ const COMMAND: usize = 80;
 /// let mut ledger = Ledger::default();
 /// ledger.read(&Message::user("The build fails in src/parse.rs since 2026-11-02."));
 /// ledger.read(&Message::new(Role::Assistant, [Part::call("c1", "read", r#"{"path":"src/parse.rs"}"#)]));
-/// let likeliest = ledger.ranked().next().unwrap();
-/// assert_eq!(likeliest.text, "src/parse.rs");
+/// assert_eq!(ledger.ranked().next(), Some("src/parse.rs"));
 /// ```
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ledger {
@@ -130,19 +129,6 @@ impl Seen {
             self.last_call = now;
         }
     }
-}
-
-/// A name and what is known of it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Entry<'a> {
-    /// Word for word.
-    pub text: &'a str,
-    /// What sort of name.
-    pub kind: Kind,
-    /// How often it was said.
-    pub count: u32,
-    /// Where it was said last.
-    pub last: Seq,
 }
 
 impl Ledger {
@@ -235,16 +221,11 @@ impl Ledger {
     }
 
     /// All names, the likeliest needed first.
-    pub fn ranked(&self) -> impl Iterator<Item = Entry<'_>> {
-        let mut ranked: Vec<(f64, &str, &Seen)> =
-            self.names.iter().map(|(text, seen)| (self.worth(text, seen), text.as_str(), seen)).collect();
+    pub fn ranked(&self) -> impl Iterator<Item = &str> {
+        let mut ranked: Vec<(f64, &str)> =
+            self.names.iter().map(|(text, seen)| (self.worth(text, seen), text.as_str())).collect();
         ranked.sort_unstable_by(|a, b| b.0.total_cmp(&a.0).then_with(|| a.1.cmp(b.1)));
-        ranked.into_iter().map(|(_, text, seen)| Entry {
-            text,
-            kind: seen.kind,
-            count: seen.count,
-            last: seen.last,
-        })
+        ranked.into_iter().map(|(_, text)| text)
     }
 
     /// Whether a tool was called with any of them.
@@ -333,7 +314,7 @@ mod tests {
     use crate::message::{Part, Role};
 
     fn ranked(ledger: &Ledger) -> Vec<&str> {
-        ledger.ranked().map(|entry| entry.text).collect()
+        ledger.ranked().collect()
     }
 
     fn place(ledger: &Ledger, name: &str) -> usize {
@@ -384,7 +365,7 @@ mod tests {
         ledger.read(&run("cargo test --workspace"));
         ledger.read(&run("cat > a.txt << 'EOF'\nhello\nEOF"));
         let commands: Vec<_> =
-            ledger.ranked().filter(|entry| entry.kind == Kind::Command).map(|entry| entry.text).collect();
+            ledger.ranked().filter(|name| ledger.names[*name].kind == Kind::Command).collect();
         assert_eq!(commands, ["cargo test --workspace"]);
     }
 
@@ -492,6 +473,6 @@ mod tests {
         assert!(ledger.is_empty());
         ledger.read(&Message::user("I met Maria. Maria left."));
         ledger.read(&Message::user("Maria will be back."));
-        assert_eq!(ledger.ranked().next().map(|entry| (entry.text, entry.count)), Some(("Maria", 2)));
+        assert_eq!(ledger.ranked().next().map(|name| (name, ledger.names[name].count)), Some(("Maria", 2)));
     }
 }

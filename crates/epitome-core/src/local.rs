@@ -76,7 +76,7 @@ pub struct Extracts {
 }
 
 /// A piece of text that is taken or left whole.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct Extract {
     seq: Seq,
     #[serde(rename = "by")]
@@ -108,10 +108,11 @@ fn is_zero(line: &u32) -> bool {
 }
 
 /// Where a piece comes from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum Kind {
     /// The user asked for it.
+    #[default]
     Asked,
     /// Somebody else said it.
     Said,

@@ -36,7 +36,7 @@ use crate::view;
 /// let context = render(&layout, &shelf).unwrap();
 /// assert_eq!(context.len(), 3); // the summary of 1 and 2, then 3 and 4
 /// ```
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Shelf<'a> {
     counter: &'a Counter,
     messages: &'a [Message],
@@ -71,15 +71,6 @@ enum Made<'a> {
     Later(&'a dyn Fn() -> Option<Arc<Extracts>>),
     /// Two others that are held: the one that tells most, and the one that reaches furthest.
     Joined(usize, usize),
-}
-
-impl std::fmt::Debug for Held<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Held")
-            .field("through", &self.through)
-            .field("text", &self.text)
-            .finish_non_exhaustive()
-    }
 }
 
 impl Held<'_> {

@@ -20,7 +20,7 @@ use tiktoken::CoreBpe;
 
 use crate::condense::rescaled;
 use crate::media;
-use crate::message::{Content, Media, Message, Part, Tokens, ToolCall, ToolResult};
+use crate::message::{Content, Message, Part, Tokens, ToolCall, ToolResult};
 
 /// A public way of dividing text into tokens.
 ///
@@ -270,7 +270,7 @@ impl Counter {
                 }
                 Part::Text { text } | Part::Thinking { text, .. } => self.text(text),
                 Part::ToolCall(call) => self.call(call),
-                Part::Media(media) => self.media(media),
+                Part::Media(media) => media::tokens(media),
             };
             rest = rest.saturating_add(size);
             says_more = true;
@@ -281,7 +281,7 @@ impl Counter {
     fn result(&self, result: &ToolResult) -> Tokens {
         let sizes = result.content.iter().map(|content| match content {
             Content::Text { text } => self.text(text),
-            Content::Media(media) => self.media(media),
+            Content::Media(media) => media::tokens(media),
         });
         sizes.fold(0, Tokens::saturating_add)
     }
@@ -306,12 +306,6 @@ impl Counter {
         let sizes =
             schemas.iter().map(|schema| self.text(&schema.to_string()).saturating_add(self.overhead.tool));
         sizes.fold(0, Tokens::saturating_add)
-    }
-
-    /// A picture, a sound, a document: estimated.
-    #[must_use]
-    pub fn media(&self, media: &Media) -> Tokens {
-        media::tokens(media)
     }
 
     /// As [`Counter::text`], for a text that is counted again and again: `known` remembers.

@@ -20,9 +20,26 @@ use crate::track::{OpenCalls, answers_calls, is_blank};
 
 mod frame;
 
-pub use crate::marks::{NO_RESULT, NOTE, marked_result, note};
 pub use frame::{Found, recognise, split, summary, summary_tokens};
 pub(crate) use frame::{HISTORY, bare, joined};
+
+/// What a call is answered with in the view when the log holds no answer.
+pub const NO_RESULT: &str = "[no result recorded]";
+
+/// What stands first where no user message would. Providers refuse a list that starts otherwise.
+pub const NOTE: &str = "[…]";
+
+/// The marked result for a call nobody answered.
+#[must_use]
+pub fn marked_result(call: impl Into<CallId>) -> Message {
+    Message::tool(call, NO_RESULT)
+}
+
+/// The marked user message for a list that would not start with one.
+#[must_use]
+pub fn note() -> Message {
+    Message::user(NOTE)
+}
 
 /// The list a layout stands for, in a shape that every provider accepts.
 ///

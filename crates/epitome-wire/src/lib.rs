@@ -29,7 +29,7 @@
 //! those of a program. What they share: `fit` (made to be sent), `media`, `flags`, `field` (errors that name the place), `reader`,
 //! `restored`, `residue` and `exact` (given back as it came), `body`, `pieces` and `raw` (whole requests), `asking`, `chat` and
 //! `events` (a model's answer),
-//! `heard` (an answer that passes by), `usage`, `error_text` and `too_long` (errors).
+//! `heard` (an answer that passes by), `usage` and `error_text`.
 //!
 //! Nothing here knows a network, a store, a clock or a model's window, and no list is mended: orphans and open calls are the
 //! view's matter.
@@ -40,7 +40,6 @@ mod anthropic;
 mod asking;
 mod body;
 mod chat;
-mod dialect;
 mod error_text;
 mod events;
 mod exact;
@@ -59,13 +58,11 @@ mod registry;
 mod residue;
 mod responses;
 mod restored;
-mod too_long;
 mod usage;
 
 pub use asking::{Answer, Hearing, Question, Then};
 pub use body::{Body, Marks};
-pub use dialect::Dialect;
-pub use error_text::{ErrorText, Sizes};
+pub use error_text::{ErrorText, Sizes, TooLong, too_long};
 pub use events::Events;
 pub use field::{DialectError, Object};
 pub use fit::Wants;
@@ -74,8 +71,7 @@ pub use heard::{Counted, Heard, Listener};
 pub use pieces::Piece;
 pub use raw::Members;
 pub use reader::{Read, Reader};
-pub use registry::{RegisterError, register};
-pub use too_long::{TooLong, too_long};
+pub use registry::{Dialect, RegisterError, register};
 pub use usage::{Tally, Usage};
 
 /// A message holds at least one part: an empty text stands where there is nothing to say, and only there.

@@ -3,7 +3,7 @@
 use epitome_core::message::Message;
 use serde_json::Value;
 
-use crate::reader::joined_reply;
+use crate::reader::join_reply;
 use crate::{Dialect, blank_if_nothing, flags, ours, residue};
 
 impl Dialect {
@@ -74,10 +74,10 @@ fn reads_as(dialect: Dialect, items: &[Value], message: &Message) -> bool {
     let mut read: Option<Message> = None;
     for item in items {
         let Ok(next) = dialect.understood(item) else { return false };
-        read = Some(match read {
-            None => next,
-            Some(reply) => joined_reply(reply, next),
-        });
+        match &mut read {
+            None => read = Some(next),
+            Some(reply) => join_reply(reply, next),
+        }
     }
     read.is_some_and(|mut read| {
         if dialect.0.about().reply_is_items {

@@ -9,7 +9,7 @@ use std::collections::{HashMap, HashSet};
 use std::fmt::Write;
 
 use super::{Extract, Extracts, Kind, lines};
-use crate::ledger::{Entry, REFERENCES, listed_as, listing};
+use crate::ledger::{REFERENCES, listed_as, listing};
 use crate::message::Tokens;
 use crate::names::each_name;
 use crate::num::largest;
@@ -42,7 +42,7 @@ pub(super) fn write(
     if room == 0 {
         return String::new();
     }
-    let names: Vec<Entry<'_>> = all.ledger.ranked().collect();
+    let names: Vec<&str> = all.ledger.ranked().collect();
     let mut costs = Costs { names: &names, counter, known: vec![None; names.len()] };
     let for_names = share.min(costs.sum(share));
     let desk = Desk::new(all, order, room, counter);
@@ -78,7 +78,7 @@ pub(super) fn write(
 
 /// What each name takes in a list of them. Counting is dear, so each is counted once.
 struct Costs<'a> {
-    names: &'a [Entry<'a>],
+    names: &'a [&'a str],
     counter: &'a Counter,
     known: Vec<Option<Tokens>>,
 }
@@ -98,7 +98,7 @@ impl Costs<'_> {
 
     fn of(&mut self, at: usize) -> Tokens {
         let (Some(name), Some(known)) = (self.names.get(at), self.known.get_mut(at)) else { return 0 };
-        *known.get_or_insert_with(|| self.counter.text(&listed_as(name.text)))
+        *known.get_or_insert_with(|| self.counter.text(&listed_as(name)))
     }
 }
 
@@ -297,9 +297,9 @@ impl<'a> Desk<'a> {
         let mut taken: Vec<(&str, Tokens)> = Vec::new();
         let mut places: HashMap<u64, usize> = HashMap::new();
         let mut missed = 0;
-        for (at, name) in costs.names.iter().enumerate() {
-            let long = name.text.contains(char::is_whitespace);
-            if told.contains(&hash(name.text.as_bytes())) || (long && lines.contains(name.text)) {
+        for (at, name) in costs.names.iter().copied().enumerate() {
+            let long = name.contains(char::is_whitespace);
+            if told.contains(&hash(name.as_bytes())) || (long && lines.contains(name)) {
                 continue;
             }
             let cost = costs.of(at);
@@ -315,7 +315,7 @@ impl<'a> Desk<'a> {
             for_long -= if long { cost } else { 0 };
             // A longer name stands for the shorter ones in it, and in their place: the last ones may have to leave yet.
             let mut place = taken.len();
-            parts(name.text, |part| {
+            parts(name, |part| {
                 let part_hash = hash(part.as_bytes());
                 told.insert(part_hash);
                 if let Some((at, (shorter, cost))) =
@@ -326,10 +326,10 @@ impl<'a> Desk<'a> {
                     place = place.min(at);
                 }
             });
-            places.insert(hash(name.text.as_bytes()), place);
+            places.insert(hash(name.as_bytes()), place);
             match taken.get_mut(place) {
-                Some(shorter) => *shorter = (name.text, cost),
-                None => taken.push((name.text, cost)),
+                Some(shorter) => *shorter = (name, cost),
+                None => taken.push((name, cost)),
             }
         }
         taken.retain(|(name, _)| !name.is_empty());

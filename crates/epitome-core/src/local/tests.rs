@@ -136,7 +136,8 @@ fn reasoning_pinned_and_skipped_messages_are_not_told() {
     let mut skipped = Message::user("Debug: heap at 0xffee.");
     skipped.skip = true;
     let thought = Message::new(Role::Assistant, [Part::thinking("They hide secret_plan.txt from me.")]);
-    assert!(read(&[pinned, skipped, thought]).is_empty());
+    let nothing = read(&[pinned, skipped, thought]);
+    assert!(nothing.extracts.is_empty() && nothing.ledger.is_empty());
 }
 
 #[test]
@@ -262,7 +263,7 @@ fn a_joined_summary_knows_the_names_of_both() {
     let numbered = |seq: Seq, text: &str| Message { seq, ..Message::tool("c", text) };
     let long = read(&[numbered(1, "src/tides.rs")]);
     let short = read(&[numbered(1, "src/tides.rs"), numbered(2, "src/berths.rs")]);
-    let names: Vec<String> = long.joined(&short).ledger().ranked().map(|name| name.text.to_owned()).collect();
+    let names: Vec<String> = long.joined(&short).ledger().ranked().map(str::to_owned).collect();
     assert!(names.contains(&"src/tides.rs".to_owned()) && names.contains(&"src/berths.rs".to_owned()));
 }
 

@@ -9,7 +9,7 @@ use serde_json::value::RawValue;
 use super::{Body, Origin};
 use crate::format::RequestSign;
 use crate::raw::{self, Members};
-use crate::reader::{goes_on, joined_reply, list_is, parsed, unreadable};
+use crate::reader::{goes_on, join_reply, list_is, parsed, unreadable};
 use crate::{Dialect, DialectError, blank_if_nothing, field};
 
 /// Reads a body; the dialect is told from its shape where none is given.
@@ -144,7 +144,7 @@ impl Reading {
             && let (Some(reply), Some(origin)) = (self.messages.last_mut(), self.origins.last_mut())
             && goes_on(reply, &message)
         {
-            *reply = joined_reply(std::mem::replace(reply, Message::user("")), message);
+            join_reply(reply, message);
             origin.items.end = items.end;
             return Ok(());
         }

@@ -4,12 +4,13 @@
 //! that a pin does not spread to what it was merged with; the body takes such a message apart again when it is read.
 
 use epitome_core::message::{CallId, Message, Part, Role};
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use super::write::{flagged, is_new_summary, list, shown, stripped, stripped_blocks};
 use super::writer::{Bit, Writer, texts};
 use super::{Body, Marks, Origin, cached};
 use crate::fit::{LATER_ORDER, opener};
+use crate::flags;
 use crate::raw::{self, FLAGS, Members, replaced};
 
 /// How a part is spelled as a block.
@@ -204,9 +205,8 @@ fn kind(block: &str) -> Kind {
 }
 
 /// Flags as the field that says them; none where there is nothing to say.
-fn said((pinned, skip): Flags) -> Option<String> {
-    let set = [("pinned", pinned), ("skip", skip)].into_iter().filter(|(_, set)| *set);
-    let set: Map<String, Value> = set.map(|(name, _)| (name.to_owned(), Value::Bool(true))).collect();
+fn said(flags: Flags) -> Option<String> {
+    let set = flags::set(flags);
     (!set.is_empty()).then(|| Value::Object(set).to_string())
 }
 

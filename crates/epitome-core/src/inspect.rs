@@ -220,13 +220,11 @@ fn judge(text: &str, prior: Option<&str>) -> Result<(), Refusal> {
 fn clean(text: String, standard: &Standard<'_>) -> String {
     let mut text = text;
     for _ in 0..32 {
-        let hidden = match if standard.redact { redact(&text) } else { Cow::Borrowed(&*text) } {
-            Cow::Borrowed(_) => None,
-            Cow::Owned(hidden) => Some(hidden),
-        };
-        let changed = hidden.is_some();
-        let stripped = strip::strip(hidden.as_deref().unwrap_or(&text)).text;
-        if !changed && stripped == text {
+        let hidden = if standard.redact { redact(&text) } else { Cow::Borrowed(text.as_str()) };
+        let stripped = strip::strip(&hidden).text;
+        let same = matches!(hidden, Cow::Borrowed(_)) && stripped == text;
+        drop(hidden);
+        if same {
             return text;
         }
         text = stripped;

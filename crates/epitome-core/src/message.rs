@@ -323,6 +323,16 @@ pub struct ToolResult {
     pub error: bool,
 }
 
+impl ToolResult {
+    /// What it says in words.
+    pub fn texts(&self) -> impl Iterator<Item = &str> {
+        self.content.iter().filter_map(|content| match content {
+            Content::Text { text } => Some(text.as_str()),
+            Content::Media(_) => None,
+        })
+    }
+}
+
 /// A piece of a tool's answer.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]

@@ -301,8 +301,7 @@ impl Words for Shelf<'_> {
 
     fn clip(&mut self, span: Span, room: Tokens) -> Option<Tokens> {
         let short = excerpt::excerpt(self.run(span), room, self.counter)?;
-        let shown = view::mend_closed(short.iter().cloned());
-        let tokens = shown.iter().fold(0, |sum: Tokens, m| sum.saturating_add(self.counter.message(m)));
+        let tokens = self.counter.messages(&view::mend_closed(short.iter().cloned()));
         self.excerpts.insert((span, tokens), short);
         Some(tokens)
     }

@@ -278,6 +278,12 @@ impl Counter {
         if says_more { results.saturating_add(rest) } else { results }
     }
 
+    /// The tokens of a list.
+    #[must_use]
+    pub fn messages(&self, messages: &[Message]) -> Tokens {
+        messages.iter().fold(0, |sum, message| sum.saturating_add(self.message(message)))
+    }
+
     fn result(&self, result: &ToolResult) -> Tokens {
         let sizes = result.content.iter().map(|content| match content {
             Content::Text { text } => self.text(text),

@@ -302,16 +302,13 @@ pub struct Standing {
 
 impl fmt::Display for Standing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let parts = [
-            self.nothing_new.then(|| "no new message".to_owned()),
-            (!self.gauges.is_empty()).then(|| {
-                let gauges: Vec<_> = self.gauges.iter().map(ToString::to_string).collect();
-                gauges.join(", ")
-            }),
-        ];
-        let parts: Vec<_> = parts.into_iter().flatten().collect();
-        f.write_str(if parts.is_empty() { "no conditions" } else { "" })?;
-        f.write_str(&parts.join("; "))
+        let gauges: Vec<_> = self.gauges.iter().map(ToString::to_string).collect();
+        match (self.nothing_new, gauges.join(", ").as_str()) {
+            (true, "") => f.write_str("no new message"),
+            (true, gauges) => write!(f, "no new message; {gauges}"),
+            (false, "") => f.write_str("no conditions"),
+            (false, gauges) => f.write_str(gauges),
+        }
     }
 }
 
@@ -525,11 +522,7 @@ impl Trigger {
         let before = met.len();
         let due = match self {
             Self::All(children) => {
-                let mut latest = Due::Now;
-                for child in children {
-                    latest = latest.max(child.due(facts, scale, met));
-                }
-                latest
+                children.iter().fold(Due::Now, |latest, child| latest.max(child.due(facts, scale, met)))
             }
             Self::Any(children) => {
                 let mut earliest = Due::Never;

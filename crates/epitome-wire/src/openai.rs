@@ -60,13 +60,9 @@ impl Format for OpenAi {
     fn read(&self, wire: &Value) -> Result<Message> {
         let fields = field::object(wire)?;
         let role = match field::name(fields, "role")? {
-            "system" => Role::System,
-            "developer" => Role::Developer,
-            "user" => Role::User,
-            "assistant" => Role::Assistant,
             "tool" => return read_answer(fields, "tool_call_id"),
             "function" => return read_answer(fields, "name"),
-            other => return Err(field::unknown("role", other, ROLES)),
+            _ => field::role(fields, ROLES)?,
         };
         // A reply may be calls alone. Whoever else says nothing at all has most likely misspelled it.
         if role != Role::Assistant && !fields.contains_key("content") {

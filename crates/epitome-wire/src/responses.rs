@@ -276,13 +276,7 @@ fn came_as_instructions(message: &Message) -> bool {
 }
 
 fn said(fields: &Object) -> Result<Message> {
-    let role = match field::name(fields, "role")? {
-        "system" => Role::System,
-        "developer" => Role::Developer,
-        "user" => Role::User,
-        "assistant" => Role::Assistant,
-        other => return Err(field::unknown("role", other, ROLES)),
-    };
+    let role = field::role(fields, ROLES)?;
     if !fields.contains_key("content") {
         return Err(field::missing("content"));
     }

@@ -35,16 +35,13 @@ impl Sheet {
     /// Brings the count up to date. What waits is counted anew, for its form may still change; it
     /// is the calls open at the end, not the list.
     pub(super) fn count(&mut self, counter: &Counter) {
-        let size = |messages: &[Message]| {
-            messages.iter().fold(0, |sum: Tokens, message| sum.saturating_add(counter.message(message)))
-        };
         let done = self.mender.done();
         let new = done.get(self.counted..).unwrap_or_default();
-        self.done = self.done.saturating_add(size(new));
+        self.done = self.done.saturating_add(counter.messages(new));
         self.bytes = new.iter().fold(self.bytes, |sum, message| sum.saturating_add(message.memory()));
         self.counted = done.len();
         let waiting = self.mender.waiting();
-        (self.waiting, self.waits) = (size(&waiting), waiting.len());
+        (self.waiting, self.waits) = (counter.messages(&waiting), waiting.len());
     }
 
     pub(super) fn tokens(&self) -> Tokens {

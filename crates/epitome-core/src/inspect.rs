@@ -203,7 +203,8 @@ pub enum Refusal {
 
 /// What is wrong with a text of a fitting size.
 fn judge(text: &str, prior: Option<&str>) -> Result<(), Refusal> {
-    let signs: [(fn(&str) -> bool, Refusal); 5] = [
+    type Sign = fn(&str) -> bool;
+    let signs: [(Sign, Refusal); 5] = [
         (signs::is_empty, Refusal::Empty),
         (signs::loops, Refusal::Loops),
         (signs::is_error_page, Refusal::ErrorPage),

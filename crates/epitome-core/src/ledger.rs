@@ -233,18 +233,6 @@ impl Ledger {
         self.names.values().any(|seen| seen.calls > 0)
     }
 
-    /// How many names it holds.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.names.len()
-    }
-
-    /// Whether it holds none.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.names.is_empty()
-    }
-
     /// Forgets the names least likely needed. What was only printed goes before what somebody used.
     fn prune(&mut self, most: usize) {
         if self.names.len() <= most {
@@ -377,7 +365,7 @@ mod tests {
             let names: Vec<String> = (0..20).map(|k| format!("junk_{n}_{k}")).collect();
             ledger.read(&Message::tool("c", names.join(" ")));
         }
-        assert!(ledger.len() <= MOST_NAMES + MOST_NAMES / 4);
+        assert!(ledger.names.len() <= MOST_NAMES + MOST_NAMES / 4);
         assert!(ranked(&ledger).contains(&"src/needed.rs"));
     }
 
@@ -440,7 +428,7 @@ mod tests {
         let names: Vec<String> = (0..1_300).map(|n| format!("it_{n:05}")).collect();
         let mut ledger = Ledger::default();
         ledger.read(&Message::tool("c", names.join(" ")));
-        assert_eq!(ledger.len(), MOST_NAMES);
+        assert_eq!(ledger.names.len(), MOST_NAMES);
     }
 
     #[test]
@@ -451,7 +439,7 @@ mod tests {
         told.push(&long);
         let mut ledger = Ledger::default();
         ledger.told(&told);
-        assert_eq!(ledger.len(), MOST_NAMES);
+        assert_eq!(ledger.names.len(), MOST_NAMES);
         assert!(!ranked(&ledger).contains(&long.as_str()));
     }
 
@@ -470,7 +458,7 @@ mod tests {
     fn a_word_that_only_begins_a_sentence_counts_once_it_is_known() {
         let mut ledger = Ledger::default();
         ledger.read(&Message::user("Maria came."));
-        assert!(ledger.is_empty());
+        assert!(ledger.names.is_empty());
         ledger.read(&Message::user("I met Maria. Maria left."));
         ledger.read(&Message::user("Maria will be back."));
         assert_eq!(ledger.ranked().next().map(|name| (name, ledger.names[name].count)), Some(("Maria", 2)));

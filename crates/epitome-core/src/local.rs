@@ -192,24 +192,12 @@ impl Extracts {
     fn keep(&mut self, limit: Tokens, most: usize) -> Vec<usize> {
         self.drop_repeated();
         let mut order = select::order(self, limit, most);
-        let mut place: Vec<Option<usize>> = vec![None; self.extracts.len()];
-        for at in &order {
-            if let Some(kept) = place.get_mut(*at) {
-                *kept = Some(0);
-            }
-        }
-        let mut kept = place.iter_mut();
-        let mut next = 0;
-        self.extracts.retain(|_| match kept.next() {
-            Some(Some(place)) => {
-                *place = next;
-                next += 1;
-                true
-            }
-            _ => false,
-        });
+        let mut kept = order.clone();
+        kept.sort_unstable();
+        let mut places = 0..;
+        self.extracts.retain(|_| places.next().is_some_and(|at| kept.binary_search(&at).is_ok()));
         for at in &mut order {
-            *at = place.get(*at).copied().flatten().unwrap_or(*at);
+            *at = kept.binary_search(at).unwrap_or(*at);
         }
         order
     }
@@ -297,6 +285,12 @@ impl Extracts {
     #[must_use]
     pub fn ledger(&self) -> &Ledger {
         &self.ledger
+    }
+
+    /// The last message it knows.
+    #[must_use]
+    pub fn through(&self) -> Seq {
+        self.through
     }
 }
 

@@ -140,9 +140,7 @@ impl Role {
     pub fn is_system(self) -> bool {
         matches!(self, Self::System | Self::Developer)
     }
-}
 
-impl Role {
     /// What it is called.
     #[must_use]
     pub fn name(self) -> &'static str {

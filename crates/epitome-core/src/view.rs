@@ -146,7 +146,7 @@ pub(crate) struct Mender {
     /// The peer whose messages are the assistant's.
     assistant: Option<Author>,
     /// Whether the loop under way was entered past its reasoning, which therefore leaves.
-    stripping: bool,
+    pub(crate) stripping: bool,
 }
 
 /// A message in a knot.
@@ -200,11 +200,6 @@ impl Mender {
     pub(crate) fn put(&mut self, at: usize, message: Message) {
         let at = at.min(self.out.len());
         self.out().insert(at, message);
-    }
-
-    /// From here on a loop is under way whose reasoning is not in the list.
-    pub(crate) fn strip(&mut self) {
-        self.stripping = true;
     }
 
     /// A message out of its place: it belongs to no loop, so it brings no reasoning.

@@ -1,6 +1,6 @@
 //! Requests made of messages that were read from one.
 
-use epitome::dialect::format::{About, Head};
+use epitome::dialect::format::About;
 use epitome::{Dialect, Message};
 use serde_json::{Map, Value, json};
 
@@ -12,7 +12,7 @@ pub fn restore_body(dialect: Dialect, messages: &[Message]) -> Map<String, Value
     if let Some(head) = head {
         // Only where a prompt is blocks can several be one.
         let most = if block.is_some() { usize::MAX } else { 1 };
-        let heads = list.iter().take(most).take_while(|wire| stands_for(&head, wire)).count();
+        let heads = list.iter().take(most).take_while(|wire| head.stands_for(wire)).count();
         let given = list.drain(..heads).filter_map(|mut wire| Some(wire.get_mut(head.inner)?.take()));
         let given = joined(given.collect(), text_kind);
         fields.extend(given.map(|given| (head.field.to_owned(), given)));
@@ -23,14 +23,6 @@ pub fn restore_body(dialect: Dialect, messages: &[Message]) -> Map<String, Value
     };
     fields.insert(field.to_owned(), list);
     fields
-}
-
-/// Whether this message stands for the field.
-fn stands_for(head: &Head, message: &Value) -> bool {
-    let own: Value = serde_json::from_str(&format!("{}null}}", head.opening)).unwrap();
-    let mut fields = own.as_object().unwrap().iter();
-    message.get(head.inner).is_some()
-        && fields.all(|(name, value)| name == head.inner || message.get(name) == Some(value))
 }
 
 /// What stood at the head of a request: one as it is, several as one list of blocks.

@@ -141,22 +141,17 @@ impl Format for Anthropic {
                 _ => false,
             };
             let head = message.role.is_system() && turns.is_empty();
-            if message.role == Role::Assistant {
-                // A reply that ends in white space is refused as the last one. Whether it is the last must not change
-                // how it is spelled, so all are trimmed.
-                for part in &mut message.parts {
-                    if let Part::Text { text } = part {
-                        text.truncate(text.trim_end().len());
-                    }
-                }
-                message.parts.retain(|part| !unreasoned || !matches!(part, Part::Thinking { .. }));
-            } else if message.role.is_system() && !head {
-                for part in &mut message.parts {
-                    if let Part::Text { text } = part {
-                        text.insert_str(0, LATER_ORDER);
-                    }
+            let role = message.role;
+            for part in &mut message.parts {
+                match part {
+                    // A reply that ends in white space is refused as the last one. Whether it is the last must not change
+                    // how it is spelled, so all are trimmed.
+                    Part::Text { text } if role == Role::Assistant => text.truncate(text.trim_end().len()),
+                    Part::Text { text } if role.is_system() && !head => text.insert_str(0, LATER_ORDER),
+                    _ => {}
                 }
             }
+            message.parts.retain(|part| !unreasoned || !matches!(part, Part::Thinking { .. }));
             // Results come before anything else the user's side says. A reply keeps its order: reasoning between
             // words and calls must be given back as it came.
             message.parts.sort_by_key(|part| !matches!(part, Part::ToolResult(_)));
@@ -415,27 +410,26 @@ fn read_words(block: &Object, say: &mut dyn FnMut(Content)) -> Result<()> {
 }
 
 fn read_source(source: &Object, mime: &str, say: &mut dyn FnMut(Content)) -> Result<()> {
-    let source = match field::name(source, "type")? {
+    let said = match field::name(source, "type")? {
         "base64" => {
             let told = field::optional_text(source, "media_type")?.unwrap_or_default();
             let data = MediaSource::Base64(field::text(source, "data")?.to_owned());
-            say(Content::Media(media::of(told, data)));
-            return Ok(());
+            Content::Media(media::of(told, data))
         }
-        "url" => MediaSource::Url(field::text(source, "url")?.to_owned()),
-        "file" => MediaSource::File(field::text(source, "file_id")?.to_owned()),
+        "url" => Content::Media(media::of(mime, MediaSource::Url(field::text(source, "url")?.to_owned()))),
+        "file" => {
+            Content::Media(media::of(mime, MediaSource::File(field::text(source, "file_id")?.to_owned())))
+        }
         // A document of words is words.
-        "text" => {
-            say(Content::Text { text: field::text(source, "data")?.to_owned() });
+        "text" => Content::Text { text: field::text(source, "data")?.to_owned() },
+        kind => {
+            if kind == "content" {
+                texts(source, say);
+            }
             return Ok(());
         }
-        "content" => {
-            texts(source, say);
-            return Ok(());
-        }
-        _ => return Ok(()),
     };
-    say(Content::Media(media::of(mime, source)));
+    say(said);
     Ok(())
 }
 

@@ -110,6 +110,15 @@ pub struct Head {
 }
 
 impl Head {
+    /// Whether this message stands for the field.
+    #[must_use]
+    pub fn stands_for(&self, message: &Value) -> bool {
+        let own: Value = serde_json::from_str(&self.message("null")).unwrap_or_default();
+        let mut fields = own.as_object().into_iter().flatten();
+        message.get(self.inner).is_some()
+            && fields.all(|(name, value)| name == self.inner || message.get(name) == Some(value))
+    }
+
     /// The message that stands for this value of the field.
     pub(crate) fn message(&self, value: &str) -> String {
         format!("{}{value}}}", self.opening)

@@ -16,7 +16,7 @@
 //!     { "role": "user", "content": [{ "type": "tool_result", "tool_use_id": "t1", "content": "Friday" }] },
 //! ] });
 //! let messages = Dialect::ANTHROPIC.read(&request)?;
-//! assert_eq!(serde_json::Value::Object(Dialect::ANTHROPIC.restore_body(&messages)), request);
+//! assert_eq!(json!(Dialect::ANTHROPIC.restore(&messages)[1..]), request["messages"]);
 //!
 //! let chat = Dialect::OPENAI.write(&messages);
 //! assert_eq!(chat["messages"][0], json!({ "role": "system", "content": "Be brief." }));

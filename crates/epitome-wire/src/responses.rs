@@ -366,11 +366,9 @@ fn answers_by(kind: &str) -> &'static str {
 
 fn answer(kind: &str, fields: &Object) -> Result<Message> {
     let mut said = Vec::new();
-    match fields.get("output").and_then(Value::as_object).map(medium) {
-        Some(found) => match found.map_err(|error| error.under("output"))? {
-            Some(media) => said.push(Content::Media(media)),
-            None => content(fields, "output", &mut |piece| said.push(piece))?,
-        },
+    let output = fields.get("output").and_then(Value::as_object);
+    match output.map_or(Ok(None), medium).map_err(|error| error.under("output"))? {
+        Some(media) => said.push(Content::Media(media)),
         None => content(fields, "output", &mut |piece| said.push(piece))?,
     }
     // Some send it under the name that all others have.

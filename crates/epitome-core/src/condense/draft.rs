@@ -100,7 +100,7 @@ impl Draft {
         let last = mender.done().iter().rfind(|message| !message.role.is_system());
         let goes_on = !parted && gap && last.is_some_and(|message| !message.role.is_user());
         if standing.stripped || goes_on {
-            mender.strip();
+            mender.stripping = true;
         }
 
         let masked = lay_tail(list, messages, &standing, &mut tail, &mut mender, counter);

@@ -137,7 +137,7 @@ fn reasoning_pinned_and_skipped_messages_are_not_told() {
     skipped.skip = true;
     let thought = Message::new(Role::Assistant, [Part::thinking("They hide secret_plan.txt from me.")]);
     let nothing = read(&[pinned, skipped, thought]);
-    assert!(nothing.extracts.is_empty() && nothing.ledger.is_empty());
+    assert!(nothing.extracts.is_empty() && nothing.ledger.ranked().next().is_none());
 }
 
 #[test]
@@ -288,7 +288,7 @@ fn memory_is_bounded_by_what_is_kept_and_not_by_what_was_read() {
             (0..20).map(|k| format!("Line {k} of report {n} names Widget{n}x{k} twice.\n")).collect();
         extracts.read(&Message::assistant(lines));
         assert!(extracts.extracts.len() <= MOST_PIECES + pieces::OF_SPEECH);
-        assert!(extracts.ledger.len() <= 2 * crate::ledger::MOST_NAMES);
+        assert!(extracts.ledger.ranked().count() <= 2 * crate::ledger::MOST_NAMES);
     }
     extracts.keep_to(1_000);
     assert!(extracts.extracts.len() < 300);
@@ -447,7 +447,7 @@ fn a_quotation_in_somebodys_text_is_no_line_of_ours() {
 fn labels_of_lines_are_no_names_and_places_are_never_past_the_end() {
     let text = "[#1200-1299] user: hi there friend of mine\n[#99999999999] Ann: so it goes with us";
     let extracts = Extracts::of_text(text, 1_300);
-    assert_eq!(extracts.ledger.len(), 0, "{:?}", extracts.ledger);
+    assert_eq!(extracts.ledger.ranked().count(), 0, "{:?}", extracts.ledger);
     assert!(extracts.extracts.iter().all(|e| e.seq <= 1_300));
 }
 
@@ -502,7 +502,10 @@ fn a_hostile_text_is_read_in_the_time_of_any_other() {
         "References: \" ".repeat(50_000),
     ] {
         let extracts = Extracts::of_text(&hostile, 3);
-        assert!(extracts.extracts.len() <= MOST_PIECES && extracts.ledger.len() <= crate::ledger::MOST_NAMES);
+        assert!(
+            extracts.extracts.len() <= MOST_PIECES
+                && extracts.ledger.ranked().count() <= crate::ledger::MOST_NAMES
+        );
     }
 }
 

@@ -4,8 +4,8 @@
 //! words and are passed over at a glance; the others are judged by what they are made of and by what
 //! stands before and behind them.
 
-use super::lists::{DAYS, ENDINGS, HIDDEN, MEDIA, MONTHS, OPENERS, UNITS};
-use super::{Kind, LONGEST, Name};
+use super::lists::{ENDINGS, HIDDEN, MEDIA, OPENERS, UNITS};
+use super::{Kind, LONGEST, Name, is_of_calendar};
 use crate::words::{is_alphanumeric, is_unspaced};
 
 /// What a byte is to a name.
@@ -406,8 +406,7 @@ impl<'a, F: FnMut(Name<'a>)> Scanner<'a, F> {
         if !is_capitalised(run) {
             return;
         }
-        let lowered = run.to_lowercase();
-        if DAYS.contains(&lowered.as_str()) || (MONTHS.contains(&lowered.as_str()) && lowered != "may") {
+        if is_of_calendar(run) && !run.eq_ignore_ascii_case("may") {
             return;
         }
         let opens = self.opens(start);

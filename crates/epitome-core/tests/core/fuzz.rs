@@ -246,7 +246,7 @@ fn no_history_brings_the_cutter_down_and_what_is_mended_is_valid() {
         for keep in ["messages(3)", "turns(2)", "tokens(9)"] {
             let _ = choose(&cuts, input.len() % 5, &keep.parse().expect("good"), None, Press::Hard);
         }
-        assert_eq!(cuts.batches().map(|batch| batch.len()).sum::<usize>(), messages.len());
+        assert_eq!(cuts.batches().map(<[_]>::len).sum::<usize>(), messages.len());
         // Nothing but the want of a first user message may be wrong with what was mended.
         let mended = mend(messages);
         let left: Vec<String> = complaints(&mended).into_iter().filter(|c| !c.contains("user")).collect();

@@ -54,7 +54,13 @@ pub(super) fn body(text: &str, dialect: Option<Dialect>) -> Result<Body, Dialect
     for (at, value) in values.iter().enumerate() {
         reading.take(value, at..at + 1).map_err(under(key, at))?;
     }
-    let Reading { messages, origins, .. } = reading.finish();
+    let Reading { mut messages, origins, .. } = reading;
+    for (message, seq) in messages.iter_mut().zip(1..) {
+        message.seq = seq;
+        if dialect.0.about().reply_is_items {
+            message.parts = blank_if_nothing(std::mem::take(&mut message.parts));
+        }
+    }
     let model = fields.as_ref().and_then(|fields| serde_json::from_str(fields.get("model")?).ok());
     let place = |(name, piece): &(String, &str)| (name.clone(), raw::place(text, piece));
     Ok(Body {
@@ -155,15 +161,5 @@ impl Reading {
     fn push(&mut self, message: Message, origin: Origin) {
         self.messages.push(message);
         self.origins.push(origin);
-    }
-
-    fn finish(mut self) -> Self {
-        for (message, seq) in self.messages.iter_mut().zip(1..) {
-            message.seq = seq;
-            if self.dialect.0.about().reply_is_items {
-                message.parts = blank_if_nothing(std::mem::take(&mut message.parts));
-            }
-        }
-        self
     }
 }

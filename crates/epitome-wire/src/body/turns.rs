@@ -20,6 +20,7 @@ type Spell = fn(&Part) -> Value;
 type Flags = (bool, bool);
 
 /// A block on its way out.
+#[derive(Default)]
 struct Block {
     text: String,
     flags: Flags,
@@ -28,10 +29,11 @@ struct Block {
     summary: bool,
 }
 
-#[derive(Clone, Copy, PartialEq)]
+#[derive(Clone, Copy, Default, PartialEq)]
 enum Kind {
     Reasoning,
     Result,
+    #[default]
     Other,
 }
 
@@ -156,14 +158,8 @@ fn is_own(body: &Body, orders: &[&Message]) -> bool {
 }
 
 fn opening<'a>(spell: Spell) -> Turn<'a> {
-    let spelled = opener().parts.iter().map(spell).collect::<Vec<_>>();
-    let block = |value: &Value| Block {
-        text: value.to_string(),
-        flags: (false, false),
-        kind: Kind::Other,
-        summary: false,
-    };
-    Turn { side: "user", blocks: spelled.iter().map(block).collect(), from: Vec::new() }
+    let block = |part: &Part| Block { text: spell(part).to_string(), ..Block::default() };
+    Turn { side: "user", blocks: opener().parts.iter().map(block).collect(), from: Vec::new() }
 }
 
 /// The blocks of a message, and whether they are all that it came as.

@@ -91,6 +91,7 @@ mod list;
 mod mask;
 mod plan;
 mod sheet;
+mod stages;
 mod step;
 
 pub use list::{List, Prior, Standing};
@@ -98,6 +99,7 @@ pub use plan::Plan;
 pub use step::Done;
 
 pub use crate::cut::Press;
+pub use crate::tokens::rescaled;
 
 /// No summary can say anything in fewer tokens.
 pub const LEAST_LIMIT: Tokens = 16;
@@ -267,20 +269,6 @@ impl List {
             ..trigger::Facts::new(self.totals(), facts.now)
         }
     }
-}
-
-/// So many times `by`, in units of `unit`.
-///
-/// ```
-/// use epitome_core::condense::rescaled;
-///
-/// assert_eq!(rescaled(300, 110, 100), 330);
-/// assert_eq!(rescaled(300, 110, 0), 300); // nothing to go by
-/// ```
-#[must_use]
-pub fn rescaled(tokens: Tokens, by: Tokens, unit: Tokens) -> Tokens {
-    let product = u128::from(tokens) * u128::from(by);
-    product.checked_div(u128::from(unit)).map_or(tokens, |scaled| scaled.try_into().unwrap_or(Tokens::MAX))
 }
 
 /// What to do with a list.

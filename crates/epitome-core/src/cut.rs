@@ -10,7 +10,6 @@
 
 use std::ops::Range;
 
-use crate::condense::Unchanged;
 use crate::outline::{Cut, Outline};
 
 /// A run of outlines, oldest first, and what is known of the cuts in it.
@@ -98,7 +97,6 @@ pub enum Press {
 /// not up for choice.
 ///
 /// ```
-/// use epitome_core::condense::Unchanged;
 /// use epitome_core::cut::{Cuts, Press, near};
 /// use epitome_core::keep::Keep;
 /// use epitome_core::outline::Cut;
@@ -107,15 +105,14 @@ pub enum Press {
 /// let drawn = outlines("u | a(x) r(x) | a | u | a").unwrap();
 /// let cuts = Cuts::new(&drawn, Cut::Legal);
 /// // Four messages are wanted; that place is between a call and its result, so one more stays.
-/// assert_eq!(near(&cuts, 0, Keep::Messages(4).place(&drawn, None), Press::Gently), Ok(1));
-/// assert_eq!(near(&cuts, 0, Keep::Messages(9).place(&drawn, None), Press::Hard), Err(Unchanged::AllKept));
+/// assert_eq!(near(&cuts, 0, Keep::Messages(4).place(&drawn, None), Press::Gently), Some(1));
+/// assert_eq!(near(&cuts, 0, Keep::Messages(9).place(&drawn, None), Press::Hard), None);
 /// ```
-pub fn near(cuts: &Cuts<'_>, floor: usize, wanted: usize, press: Press) -> Result<usize, Unchanged> {
+pub fn near(cuts: &Cuts<'_>, floor: usize, wanted: usize, press: Press) -> Option<usize> {
     if wanted <= floor {
-        return Err(Unchanged::AllKept);
+        return None;
     }
     let end = cuts.outlines.len() + 1;
     cuts.last_in(floor + 1..wanted + 1, Cut::Legal)
         .or_else(|| (press == Press::Hard).then(|| cuts.first_in(wanted + 1..end, Cut::Legal))?)
-        .ok_or(Unchanged::NoLegalCut)
 }

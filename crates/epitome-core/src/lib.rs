@@ -18,7 +18,7 @@
 //! use epitome_core::slot::{Slot, SlotState};
 //! use epitome_core::tokens::{Counter, Encoding};
 //! use epitome_core::track::Tracker;
-//! use epitome_core::view::render;
+//! use epitome_core::shelf::render;
 //!
 //! // 1. Messages come in; the tracker tells each one's shape, the slot counts it.
 //! let counter = Counter::new(Encoding::O200k);
@@ -135,6 +135,7 @@ pub mod plan;
 pub mod prompt;
 mod reading;
 pub mod redact;
+mod refusal;
 pub mod shelf;
 pub mod slot;
 pub mod strategy;

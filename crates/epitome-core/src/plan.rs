@@ -8,7 +8,6 @@
 //! The planner sees outlines and never text, and knows nothing of models beyond how much they can
 //! read at once.
 
-use crate::condense::Unchanged;
 use crate::cut::{self, Cuts, Press};
 use crate::message::{Author, Seq, Span, Tokens};
 use crate::outline::{Cut, Outline};
@@ -306,10 +305,7 @@ impl<'a> Window<'a> {
         }
         // Never before the first message that is read: a summary of nothing is none.
         let floor = self.first().saturating_sub(1);
-        cut::near(&self.cuts, floor, wanted, Press::Hard).map_err(|why| match why {
-            Unchanged::AllKept => NoPlan::AllKept,
-            _ => NoPlan::NoLegalCut,
-        })
+        cut::near(&self.cuts, floor, wanted, Press::Hard).ok_or(NoPlan::NoLegalCut)
     }
 
     fn read(&self, place: usize) -> Read {

@@ -15,8 +15,8 @@
 
 use std::borrow::Cow;
 
-use crate::inspect::Refusal;
 use crate::message::{Message, Tokens};
+use crate::refusal::Refusal;
 use crate::slot::Limit;
 use crate::tokens::Counter;
 

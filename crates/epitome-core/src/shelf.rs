@@ -8,15 +8,15 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use crate::context::{Candidate, ChosenSummary, Fit, Words};
+use crate::context::{Candidate, ChosenSummary, Entry, Fit, Layout, Words};
 use crate::excerpt;
 use crate::local::Extracts;
 use crate::message::{Message, Seq, Span, Tokens};
 use crate::tokens::Counter;
-use crate::view;
+use crate::view::{self, Mender};
 
 /// The words behind a scene: what [`crate::context::lay_out`] asks sizes of, and
-/// [`crate::view::render`] takes texts from.
+/// [`crate::shelf::render`] takes texts from.
 ///
 /// ```
 /// use epitome_core::context::{lay_out, Costs, Request, Scene};
@@ -24,7 +24,7 @@ use crate::view;
 /// use epitome_testkit::drawing::{messages, outlines, word_counter};
 /// use epitome_core::shelf::Shelf;
 /// use epitome_core::outline::Cut;
-/// use epitome_core::view::render;
+/// use epitome_core::shelf::render;
 ///
 /// let (log, shapes) = (messages("u:9 a:9 u:9 a:9").unwrap(), outlines("u:9 a:9 u:9 a:9").unwrap());
 /// let counter = word_counter();
@@ -305,6 +305,51 @@ impl Words for Shelf<'_> {
         self.excerpts.insert((span, tokens), short);
         Some(tokens)
     }
+}
+
+/// The list a layout stands for, in a shape that every provider accepts.
+///
+/// Fails when the texts lack something the layout holds: nothing is left out silently.
+pub fn render(layout: &Layout, texts: &Shelf<'_>) -> Result<Vec<Message>, RenderError> {
+    let mut mender = Mender::default();
+    mender.assistant.clone_from(&layout.assistant);
+    mender.stripping = layout.strip_reasoning;
+    let words = |seq| texts.message(seq).map(Cow::Borrowed).ok_or(RenderError::Message(seq));
+    for entry in &layout.entries {
+        match entry {
+            Entry::Kept(seq) => mender.keep(words(*seq)?),
+            Entry::Message(seq) => mender.take(words(*seq)?),
+            Entry::Summary => {
+                let chosen = layout.summary.ok_or(RenderError::Summary)?;
+                let text = texts.summary(&chosen).ok_or(RenderError::Summary)?;
+                mender.push(view::summary(text, chosen.through));
+            }
+            Entry::Excerpt { span, tokens } => {
+                mender.seam();
+                mender.extend(
+                    texts.excerpt(*span, *tokens).ok_or(RenderError::Excerpt(*span))?.iter().cloned(),
+                );
+            }
+            Entry::Note => mender.push(view::note()),
+            Entry::Seam => mender.seam(),
+        }
+    }
+    Ok(mender.finish())
+}
+
+/// What a layout holds and its texts do not. It means: hand in the words the scene was made of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum RenderError {
+    /// A message of the log.
+    #[error("message {0} is in the layout, and its words are not at hand")]
+    Message(Seq),
+    /// The summary that was chosen.
+    #[error("the summary is in the layout, and its words are not at hand")]
+    Summary,
+    /// An excerpt that was made.
+    #[error("an excerpt of {0} is in the layout, and its words are not at hand")]
+    Excerpt(Span),
 }
 
 #[cfg(test)]

@@ -18,7 +18,6 @@ use std::sync::{Arc, LazyLock, OnceLock};
 use serde::{Deserialize, Serialize};
 use tiktoken::CoreBpe;
 
-use crate::condense::rescaled;
 use crate::media;
 use crate::message::{Content, Message, Part, Tokens, ToolCall, ToolResult};
 
@@ -412,6 +411,20 @@ impl Factor {
     pub fn hundredths(&self) -> u64 {
         (self.reported * 100 + self.counted / 2) / self.counted
     }
+}
+
+/// So many times `by`, in units of `unit`.
+///
+/// ```
+/// use epitome_core::condense::rescaled;
+///
+/// assert_eq!(rescaled(300, 110, 100), 330);
+/// assert_eq!(rescaled(300, 110, 0), 300); // nothing to go by
+/// ```
+#[must_use]
+pub fn rescaled(tokens: Tokens, by: Tokens, unit: Tokens) -> Tokens {
+    let product = u128::from(tokens) * u128::from(by);
+    product.checked_div(u128::from(unit)).map_or(tokens, |scaled| scaled.try_into().unwrap_or(Tokens::MAX))
 }
 
 impl Default for Factor {

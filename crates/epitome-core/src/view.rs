@@ -13,9 +13,7 @@ use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use crate::context::{Entry, Layout};
-use crate::message::{Author, CallId, Message, Part, Role, Seq, Span, ToolCall};
-use crate::shelf::Shelf;
+use crate::message::{Author, CallId, Message, Part, Role, ToolCall};
 use crate::track::{OpenCalls, answers_calls, is_blank};
 
 mod frame;
@@ -39,53 +37,6 @@ pub fn marked_result(call: impl Into<CallId>) -> Message {
 #[must_use]
 pub fn note() -> Message {
     Message::user(NOTE)
-}
-
-/// The list a layout stands for, in a shape that every provider accepts.
-///
-/// Fails when the texts lack something the layout holds: nothing is left out silently.
-pub fn render(layout: &Layout, texts: &Shelf<'_>) -> Result<Vec<Message>, RenderError> {
-    let mut mender = Mender {
-        assistant: layout.assistant.clone(),
-        stripping: layout.strip_reasoning,
-        ..Mender::default()
-    };
-    let words = |seq| texts.message(seq).map(Cow::Borrowed).ok_or(RenderError::Message(seq));
-    for entry in &layout.entries {
-        match entry {
-            Entry::Kept(seq) => mender.keep(words(*seq)?),
-            Entry::Message(seq) => mender.take(words(*seq)?),
-            Entry::Summary => {
-                let chosen = layout.summary.ok_or(RenderError::Summary)?;
-                let text = texts.summary(&chosen).ok_or(RenderError::Summary)?;
-                mender.push(summary(text, chosen.through));
-            }
-            Entry::Excerpt { span, tokens } => {
-                mender.seam();
-                mender.extend(
-                    texts.excerpt(*span, *tokens).ok_or(RenderError::Excerpt(*span))?.iter().cloned(),
-                );
-            }
-            Entry::Note => mender.push(note()),
-            Entry::Seam => mender.seam(),
-        }
-    }
-    Ok(mender.finish())
-}
-
-/// What a layout holds and its texts do not. It means: hand in the words the scene was made of.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum RenderError {
-    /// A message of the log.
-    #[error("message {0} is in the layout, and its words are not at hand")]
-    Message(Seq),
-    /// The summary that was chosen.
-    #[error("the summary is in the layout, and its words are not at hand")]
-    Summary,
-    /// An excerpt that was made.
-    #[error("an excerpt of {0} is in the layout, and its words are not at hand")]
-    Excerpt(Span),
 }
 
 /// Mends a list without choosing anything: what [`render`] does to a layout's messages.
@@ -144,7 +95,7 @@ pub(crate) struct Mender {
     /// Item ids already in the list. They may be left out, so a second use is.
     items: HashSet<CallId>,
     /// The peer whose messages are the assistant's.
-    assistant: Option<Author>,
+    pub(crate) assistant: Option<Author>,
     /// Whether the loop under way was entered past its reasoning, which therefore leaves.
     pub(crate) stripping: bool,
 }
@@ -378,7 +329,7 @@ impl Mender {
         }
     }
 
-    fn finish(mut self) -> Vec<Message> {
+    pub(crate) fn finish(mut self) -> Vec<Message> {
         self.untie(true);
         Arc::unwrap_or_clone(self.out)
     }

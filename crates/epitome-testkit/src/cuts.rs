@@ -23,7 +23,9 @@ pub fn choose(
     room: Option<Tokens>,
     press: Press,
 ) -> Result<Chosen, Unchanged> {
-    let place = near(cuts, floor, keep.place(cuts.outlines(), room), press)?;
+    let wanted = keep.place(cuts.outlines(), room);
+    let none = if wanted <= floor { Unchanged::AllKept } else { Unchanged::NoLegalCut };
+    let place = near(cuts, floor, wanted, press).ok_or(none)?;
     let last_user = cuts.outlines().iter().rposition(|outline| outline.opens_turn);
     Ok(Chosen { place, carried: last_user.filter(|at| (floor..place).contains(at)) })
 }

@@ -40,6 +40,7 @@ mod anthropic;
 mod asking;
 mod body;
 mod chat;
+mod dialect;
 mod error_text;
 mod events;
 mod exact;
@@ -62,6 +63,7 @@ mod usage;
 
 pub use asking::{Answer, Hearing, Question, Then};
 pub use body::{Body, Marks};
+pub use dialect::Dialect;
 pub use error_text::{ErrorText, Sizes, TooLong, too_long};
 pub use events::Events;
 pub use field::{DialectError, Object};
@@ -71,7 +73,7 @@ pub use heard::{Counted, Heard, Listener};
 pub use pieces::Piece;
 pub use raw::Members;
 pub use reader::{Read, Reader};
-pub use registry::{Dialect, RegisterError, register};
+pub use registry::{RegisterError, register};
 pub use usage::{Tally, Usage};
 
 /// A message holds at least one part: an empty text stands where there is nothing to say, and only there.

@@ -1,26 +1,16 @@
-//! Which formats there are, and of which one a message is. What is done with one stands where it is done: `reader` reads
-//! messages, `restored` gives them back.
+//! Which formats there are, and of which one a message is.
 //!
 //! The four that ship stand in [`BUILT_IN`]. A program may add its own with [`register`] before it reads anything; from then on
 //! every flag, setting and route knows it by its name.
 
-use std::fmt;
-use std::hash::{Hash, Hasher};
 use std::str::FromStr;
 use std::sync::{PoisonError, RwLock};
 
-use epitome_core::message::Message;
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use crate::field::DialectError;
 use crate::format::{Format, Sign};
-use crate::{anthropic, flags, openai, ours, responses};
-
-/// A provider's wire format.
-///
-/// A small handle to its [`Format`], found by name: `"openai".parse()`.
-#[derive(Clone, Copy)]
-pub struct Dialect(pub(crate) &'static dyn Format);
+use crate::{Dialect, anthropic, openai, ours, responses};
 
 /// The formats that ship, in the order in which they are tried.
 const BUILT_IN: [&dyn Format; 4] =
@@ -80,47 +70,6 @@ impl Dialect {
     /// Messages as this crate writes them.
     pub const OURS: Self = Self(&ours::Ours);
 
-    /// By what it is called in flags and settings.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        self.0.about().name
-    }
-
-    /// Their names in a sentence: `openai, responses and anthropic`.
-    #[must_use]
-    pub fn names(some: &[Self]) -> String {
-        let names: Vec<&str> = some.iter().map(|dialect| dialect.name()).collect();
-        match names.split_last() {
-            Some((last, rest)) if !rest.is_empty() => format!("{} and {last}", rest.join(", ")),
-            _ => names.concat(),
-        }
-    }
-
-    /// What it has to say for itself.
-    #[must_use]
-    pub fn format(self) -> &'static dyn Format {
-        self.0
-    }
-
-    /// The fields of a request that carry these messages, ready to be sent.
-    ///
-    /// The list is one the core's view made: pairs and order are right. `{"messages"}` for chat and for ours,
-    /// `{"input"}` for Responses, with `instructions` where they came as such, `{"system", "messages"}` for
-    /// Anthropic. A list that only grew at its end is spelled as before, but for its last message.
-    #[must_use]
-    pub fn write(self, messages: &[Message]) -> Map<String, Value> {
-        self.0.write(messages)
-    }
-
-    /// One wire message, flags included, residue not.
-    pub(crate) fn understood(self, wire: &Value) -> Result<Message, DialectError> {
-        let mut message = self.0.read(wire)?;
-        if let Some(fields) = wire.as_object().filter(|_| !self.0.about().is_native) {
-            (message.pinned, message.skip) = flags::of(fields)?;
-        }
-        Ok(message)
-    }
-
     /// All that are registered, those that ship first.
     #[must_use]
     pub fn all() -> Vec<Self> {
@@ -163,32 +112,6 @@ impl Dialect {
         let mut kinds = pieces.filter_map(|piece| piece.get("type")?.as_str());
         let by_piece = kinds.find_map(|kind| all.iter().copied().find(|dialect| dialect.0.has_piece(kind)));
         by_piece.or(clearest.map(|(_, dialect)| dialect))
-    }
-}
-
-impl PartialEq for Dialect {
-    fn eq(&self, other: &Self) -> bool {
-        self.name() == other.name()
-    }
-}
-
-impl Eq for Dialect {}
-
-impl Hash for Dialect {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        self.name().hash(state);
-    }
-}
-
-impl fmt::Debug for Dialect {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Dialect").field(&self.name()).finish()
-    }
-}
-
-impl fmt::Display for Dialect {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
     }
 }
 

@@ -11,10 +11,9 @@ use epitome_core::context::{
 use epitome_core::cut::Cuts;
 use epitome_core::local::Extracts;
 use epitome_core::message::{Author, Message, Seq, Span, Timestamp, Tokens};
-use epitome_core::shelf::Shelf;
+use epitome_core::shelf::{Shelf, render};
 use epitome_core::slot::Scope;
 use epitome_core::tokens::{Counter, Encoding};
-use epitome_core::view::render;
 use serde::Serialize;
 
 use crate::error::{Error, Next};

@@ -96,7 +96,8 @@ impl<'a> Scene<'a> {
         let floor = self.first_to_leave(list, policy);
         let wanted = self.wanted(policy, stage, facts);
         let place = match press {
-            Press::Gently => near(&cuts, floor, wanted, press)?,
+            Press::Gently if wanted <= floor => return Err(Unchanged::AllKept),
+            Press::Gently => near(&cuts, floor, wanted, press).ok_or(Unchanged::NoLegalCut)?,
             Press::Hard => {
                 let least = self.fitting(list, policy, facts);
                 hard(&cuts, floor, wanted, least)?

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use super::divide::Divided;
 use super::draft::Draft;
 use super::list::{List, Prior, Standing, piece};
-use super::step::{Stages, accepted};
+use super::stages::{Stages, accepted};
 use super::{Count, Facts, LEAST_LIMIT, Policy, Press, Report, SummaryRole, Unchanged};
 use crate::local::Extracts;
 use crate::message::{Message, Seq, Span, Tokens};

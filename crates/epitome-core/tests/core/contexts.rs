@@ -509,7 +509,7 @@ fn one_shelf_serves_several_layouts() {
     let costs = Costs::of(&log.counter);
     let small = lay_out(&tokens(100), &scene, &costs, &mut shelf).unwrap();
     let large = lay_out(&tokens(500), &scene, &costs, &mut shelf).unwrap();
-    let used = |layout| log.tokens(&epitome_core::view::render(layout, &shelf).unwrap());
+    let used = |layout| log.tokens(&epitome_core::shelf::render(layout, &shelf).unwrap());
     assert!(used(&small) <= 100 && used(&large) > 100);
 }
 
@@ -527,7 +527,7 @@ fn words_that_are_not_at_hand_are_an_error_and_not_a_shorter_list() {
     let scene = Scene::whole(epitome_core::cut::Cuts::new(&log.outlines, log.end(3)), &[]);
     let layout = lay_out(&tokens(100), &scene, &Costs::of(&log.counter), &mut NoWords).unwrap();
     let shelf = epitome_core::shelf::Shelf::new(&log.counter, &log.messages[..2]);
-    let error = epitome_core::view::render(&layout, &shelf).unwrap_err();
+    let error = epitome_core::shelf::render(&layout, &shelf).unwrap_err();
     assert_eq!(error.to_string(), "message 3 is in the layout, and its words are not at hand");
 }
 

@@ -19,12 +19,12 @@ use epitome_core::local::Extracts;
 use epitome_core::message::{Limits, Message, Part, Role, Timestamp, ToolCall};
 use epitome_core::outline::{Cut, Outline, Totals};
 use epitome_core::plan::{Ahead, AuthorSummary, Next, next};
-use epitome_core::shelf::Shelf;
+use epitome_core::shelf::{Shelf, render};
 use epitome_core::slot::{CatchUp, Scope, Slot, SlotState};
 use epitome_core::tokens::{Encoding, Overhead};
 use epitome_core::track::Tracker;
 use epitome_core::trigger::{Facts, Trigger, Use};
-use epitome_core::view::{mend, render};
+use epitome_core::view::mend;
 use epitome_testkit::cuts::choose;
 use epitome_testkit::drawing::{self, word_counter};
 

@@ -1,6 +1,6 @@
 //! From a layout to the list a provider accepts.
 //!
-//! [`render`] puts the words into a [`Layout`] and mends what the log has wrong, without touching
+//! [`render`](crate::shelf::render) puts the words into a [`Layout`](crate::context::Layout) and mends what the log has wrong, without touching
 //! the log: strays leave, a call nobody answered gets a marked result, results stand right behind
 //! the reply that asked for them, arguments become JSON, ids become unique. Nothing is made up
 //! beyond the marks, and every mark says what it is.
@@ -39,7 +39,7 @@ pub fn note() -> Message {
     Message::user(NOTE)
 }
 
-/// Mends a list without choosing anything: what [`render`] does to a layout's messages.
+/// Mends a list without choosing anything: what [`render`](crate::shelf::render) does to a layout's messages.
 ///
 /// ```
 /// use epitome_testkit::drawing::{draw, messages};

@@ -10,7 +10,7 @@ impl Dialect {
     /// The messages as they came in, where they came in this dialect, and plainly spelled where not.
     ///
     /// Flags are as they are now. A system prompt that was a field of the request is a message of the role `system`
-    /// (Anthropic) or an item `{"instructions": …}` (Responses); [`Dialect::restore_body`] puts it where it was.
+    /// (Anthropic) or an item `{"instructions": …}` (Responses).
     ///
     /// ```
     /// use epitome_wire::Dialect;

@@ -234,7 +234,7 @@ impl Plan {
     }
 
     /// Whether it can be put into a list that parted from the one it was made for, somewhere [after what it
-    /// cuts](Plan::cuts_after): no less of it stays, what stays begins where a list may be cut, and what the user said last
+    /// cuts](Plan::through): no less of it stays, what stays begins where a list may be cut, and what the user said last
     /// does not leave.
     #[must_use]
     pub fn suits(&self, list: &List) -> bool {

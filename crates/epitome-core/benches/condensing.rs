@@ -358,7 +358,7 @@ fn asking(bench: &mut Bench) {
         let mut extracts = Extracts::default();
         Talks::new(kind).take(240).for_each(|message| extracts.read(&message));
         let summary = extracts.summarize(Limit::Tokens(4_000), &counter);
-        let ranked: Vec<&str> = extracts.ledger().ranked().map(|entry| entry.text).take(40).collect();
+        let ranked: Vec<&str> = extracts.ledger().ranked().take(40).collect();
         let standard = Standard {
             limit: Limit::Tokens(4_100),
             replaces: 60_000,

@@ -22,18 +22,20 @@ mod table;
 use std::hint::black_box;
 use std::time::Duration;
 
-use epitome_core::context::{Candidate, Costs, Layout, NoWords, Request, Scene, lay_out};
-use epitome_core::cut::{Cuts, Press, choose};
+use epitome_testkit::drawing::NoWords;
+
+use epitome_core::context::{Candidate, Costs, Layout, Request, Scene, lay_out};
+use epitome_core::cut::{Cuts, Press};
 use epitome_core::keep::Keep;
 use epitome_core::local::Extracts;
 use epitome_core::message::{Message, Tokens};
 use epitome_core::outline::{Cut, Outline};
 use epitome_core::plan::{Ahead, Next, next};
-use epitome_core::shelf::Shelf;
+use epitome_core::shelf::{Shelf, render};
 use epitome_core::slot::{CatchUp, Slot};
 use epitome_core::tokens::{Counter, Encoding};
 use epitome_core::track::Tracker;
-use epitome_core::view::render;
+use epitome_testkit::cuts::choose;
 use session::{Planned, Standing, Tail, Talk, size, sized, turns};
 use table::{Bench, Claim, batches, timed};
 
@@ -270,7 +272,7 @@ fn with_words(bench: &mut Bench) {
         "words: shortening 4,000 tokens to 1,600",
         Claim::Nothing,
         || (),
-        |()| Extracts::shorten(&detailed, 1_600, &counter),
+        |()| Extracts::of_text(&detailed, 0).render(1_600, &counter),
     );
     bench.measure(
         "words: laying that context out, one summary shortened",

@@ -21,7 +21,9 @@ mod session;
 
 use std::hint::black_box;
 
-use epitome_core::context::{Candidate, Costs, NoWords, Request, Scene, lay_out};
+use epitome_testkit::drawing::NoWords;
+
+use epitome_core::context::{Candidate, Costs, Request, Scene, lay_out};
 use epitome_core::cut::Cuts;
 use epitome_core::message::{Message, Tokens};
 use epitome_core::plan::{Ahead, Next, next};

@@ -69,7 +69,7 @@
 //!
 //!     let mut ledger = Ledger::default();
 //!     read.iter().for_each(|message| ledger.read(message));
-//!     let names: Vec<&str> = ledger.ranked().take(30).map(|name| name.text).collect();
+//!     let names: Vec<&str> = ledger.ranked().take(30).collect();
 //!     let (replaces, prior) = (plan.replaces(), plan.prior.as_deref());
 //!     let standard = Standard { limit, replaces, prior, names: &names, counter, redact: true };
 //!     Ok(inspect(&answer, Finish::Complete, &standard)?)
@@ -99,6 +99,7 @@ pub use plan::Plan;
 pub use step::Done;
 
 pub use crate::cut::Press;
+pub use crate::tokens::rescaled;
 
 /// No summary can say anything in fewer tokens.
 pub const LEAST_LIMIT: Tokens = 16;
@@ -268,20 +269,6 @@ impl List {
             ..trigger::Facts::new(self.totals(), facts.now)
         }
     }
-}
-
-/// So many times `by`, in units of `unit`.
-///
-/// ```
-/// use epitome_core::condense::rescaled;
-///
-/// assert_eq!(rescaled(300, 110, 100), 330);
-/// assert_eq!(rescaled(300, 110, 0), 300); // nothing to go by
-/// ```
-#[must_use]
-pub fn rescaled(tokens: Tokens, by: Tokens, unit: Tokens) -> Tokens {
-    let product = u128::from(tokens) * u128::from(by);
-    product.checked_div(u128::from(unit)).map_or(tokens, |scaled| scaled.try_into().unwrap_or(Tokens::MAX))
 }
 
 /// What to do with a list.

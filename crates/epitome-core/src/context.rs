@@ -17,11 +17,11 @@
 use serde::{Deserialize, Serialize};
 
 use crate::cut::Cuts;
-use crate::marks::{marked_result, note};
 use crate::message::{Author, Seq, Span, Tokens};
 use crate::outline::Outline;
 use crate::tokens::Counter;
 use crate::trigger::Fraction;
+use crate::view::{marked_result, note};
 
 mod choose;
 mod desk;
@@ -152,9 +152,9 @@ pub struct Candidate {
 /// its end and little more, so that the rest need not be read:
 ///
 /// ```
-/// use epitome_core::context::{Candidate, Costs, NoWords, Request, Scene, lay_out};
+/// use epitome_core::context::{Candidate, Costs, Request, Scene, lay_out};
 /// use epitome_core::cut::Cuts;
-/// use epitome_testkit::drawing::{outlines, word_counter};
+/// use epitome_testkit::drawing::{NoWords, outlines, word_counter};
 /// use epitome_core::outline::Cut;
 ///
 /// let log = outlines(&format!("s u!:5 {}", "u:9 a:9 ".repeat(500))).unwrap();
@@ -206,7 +206,6 @@ impl<'a> Scene<'a> {
         let mut skipped = 0;
         if outlines.iter().any(|outline| outline.pinned || outline.skip) {
             for batch in recent.batches() {
-                let batch = outlines.get(batch).unwrap_or_default();
                 if batch.iter().any(|outline| outline.pinned) {
                     pinned.extend(batch.iter().filter(|outline| !outline.leading && !outline.stray));
                 }
@@ -251,20 +250,6 @@ pub trait Words {
     fn clip(&mut self, span: Span, room: Tokens) -> Option<Tokens>;
 }
 
-/// No words at hand: nothing is shortened.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct NoWords;
-
-impl Words for NoWords {
-    fn fit(&mut self, _: &Fit<'_>) -> Option<Tokens> {
-        None
-    }
-
-    fn clip(&mut self, _: Span, _: Tokens) -> Option<Tokens> {
-        None
-    }
-}
-
 /// The sizes of what we write ourselves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Costs {
@@ -306,7 +291,7 @@ pub enum Entry {
 }
 
 /// The summary a context holds.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ChosenSummary {
     /// Its place among the candidates; `None` when it is only a digest of the gap.
     pub candidate: Option<usize>,

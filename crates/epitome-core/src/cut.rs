@@ -10,8 +10,6 @@
 
 use std::ops::Range;
 
-use crate::keep::Keep;
-use crate::message::Tokens;
 use crate::outline::{Cut, Outline};
 
 /// A run of outlines, oldest first, and what is known of the cuts in it.
@@ -52,11 +50,7 @@ impl<'a> Cuts<'a> {
     /// What a cut at this place parts.
     #[must_use]
     pub fn at(&self, place: usize) -> Cut {
-        match self.outlines.get(place) {
-            Some(outline) if self.own => outline.own_cut,
-            Some(outline) => outline.cut,
-            None => self.end,
-        }
+        self.outlines.get(place).map_or(self.end, |outline| self.of(outline))
     }
 
     /// The last place in `places` that parts no more than `allowed`.
@@ -71,15 +65,6 @@ impl<'a> Cuts<'a> {
         places.find(|place| self.at(*place) >= allowed)
     }
 
-    /// Where what may go begins: after the standing orders at the head and the `keep_first`
-    /// messages that follow them, at the first legal cut.
-    #[must_use]
-    pub fn after_head(&self, keep_first: usize) -> usize {
-        let leading = self.outlines.iter().take_while(|outline| outline.leading).count();
-        let wanted = leading.saturating_add(keep_first).min(self.outlines.len());
-        self.first_in(wanted..self.outlines.len(), Cut::Legal).unwrap_or(self.outlines.len())
-    }
-
     /// The call batch a message stands in: it, and all that must stay with it.
     #[must_use]
     pub fn batch(&self, index: usize) -> Range<usize> {
@@ -90,36 +75,13 @@ impl<'a> Cuts<'a> {
     }
 
     /// All call batches in order; a message without calls is one of its own.
-    pub fn batches(self) -> impl Iterator<Item = Range<usize>> + 'a {
-        let mut from = 0;
-        std::iter::from_fn(move || {
-            let len = self.outlines.len();
-            let to = (from < len).then(|| self.first_in(from + 1..len, Cut::InLoop).unwrap_or(len))?;
-            Some(std::mem::replace(&mut from, to)..to)
-        })
+    pub fn batches(self) -> impl Iterator<Item = &'a [Outline]> {
+        self.outlines.chunk_by(move |_, next| self.of(next) < Cut::InLoop)
     }
-}
 
-/// A place chosen to divide a list.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Chosen {
-    /// Where the kept part begins.
-    pub place: usize,
-    /// The last user message, where it lies before the cut: it stays like a pinned one, so that
-    /// the agent does not return to a finished task.
-    pub carried: Option<usize>,
-}
-
-/// Why no place was chosen. Nothing is condensed then.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum NoCut {
-    /// Nothing lies before what is to be kept.
-    #[error("everything is kept")]
-    AllKept,
-    /// Something could go, but it belongs together with what is kept.
-    #[error("no legal cut: what could go belongs together with what is kept")]
-    NoLegalCut,
+    fn of(&self, outline: &Outline) -> Cut {
+        if self.own { outline.own_cut } else { outline.cut }
+    }
 }
 
 /// How hard to look for a cut.
@@ -131,41 +93,26 @@ pub enum Press {
     Hard,
 }
 
-/// Chooses where the kept part begins for a `keep`; messages before `floor` are not up for choice
-/// ([`Cuts::after_head`]).
+/// The legal cut for a wanted place: the last one at or before it, else (hard) the first after it. Messages before `floor` are
+/// not up for choice.
 ///
 /// ```
-/// use epitome_core::cut::{choose, Chosen, Cuts, NoCut, Press};
-/// use epitome_testkit::drawing::outlines;
+/// use epitome_core::cut::{Cuts, Press, near};
+/// use epitome_core::keep::Keep;
 /// use epitome_core::outline::Cut;
+/// use epitome_testkit::drawing::outlines;
 ///
 /// let drawn = outlines("u | a(x) r(x) | a | u | a").unwrap();
 /// let cuts = Cuts::new(&drawn, Cut::Legal);
 /// // Four messages are wanted; that place is between a call and its result, so one more stays.
-/// let keep = "messages(4)".parse().unwrap();
-/// assert_eq!(choose(&cuts, 0, &keep, None, Press::Gently).unwrap().place, 1);
-/// assert_eq!(choose(&cuts, 0, &"messages(9)".parse().unwrap(), None, Press::Hard), Err(NoCut::AllKept));
+/// assert_eq!(near(&cuts, 0, Keep::Messages(4).place(&drawn, None), Press::Gently), Some(1));
+/// assert_eq!(near(&cuts, 0, Keep::Messages(9).place(&drawn, None), Press::Hard), None);
 /// ```
-pub fn choose(
-    cuts: &Cuts<'_>,
-    floor: usize,
-    keep: &Keep,
-    room: Option<Tokens>,
-    press: Press,
-) -> Result<Chosen, NoCut> {
-    let wanted = keep.place(cuts.outlines, room);
-    let place = near(cuts, floor, wanted, press)?;
-    let last_user = cuts.outlines.iter().rposition(|outline| outline.opens_turn);
-    Ok(Chosen { place, carried: last_user.filter(|at| (floor..place).contains(at)) })
-}
-
-/// The legal cut for a wanted place: the last one at or before it, else (hard) the first after it.
-pub(crate) fn near(cuts: &Cuts<'_>, floor: usize, wanted: usize, press: Press) -> Result<usize, NoCut> {
+pub fn near(cuts: &Cuts<'_>, floor: usize, wanted: usize, press: Press) -> Option<usize> {
     if wanted <= floor {
-        return Err(NoCut::AllKept);
+        return None;
     }
     let end = cuts.outlines.len() + 1;
     cuts.last_in(floor + 1..wanted + 1, Cut::Legal)
         .or_else(|| (press == Press::Hard).then(|| cuts.first_in(wanted + 1..end, Cut::Legal))?)
-        .ok_or(NoCut::NoLegalCut)
 }

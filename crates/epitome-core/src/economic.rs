@@ -41,12 +41,8 @@ pub const FIRST_CALL: u64 = 3;
 /// ```
 /// use epitome_core::economic::Prices;
 ///
-/// let prices = Prices::default();
-/// assert_eq!((prices.cache_read(), prices.cache_write()), (0.1, 1.25));
-/// assert_eq!((prices.summarizer_input(), prices.summarizer_output()), (0.0, 0.0)); // local is free
-///
-/// let prices = Prices::new(0.25, 1.0)?.with_summarizer(0.1, 0.4)?;
-/// assert_eq!(prices.summarizer_output(), 0.4);
+/// // A summarizer that runs here is free.
+/// assert_eq!(Prices::default(), Prices::new(0.1, 1.25)?.with_summarizer(0.0, 0.0)?);
 /// # Ok::<(), epitome_core::economic::PriceError>(())
 /// ```
 ///
@@ -84,30 +80,6 @@ impl Prices {
             summarizer_output: checked("summarizer_output", output)?,
             ..self
         })
-    }
-
-    /// A token read from the cache, R.
-    #[must_use]
-    pub fn cache_read(&self) -> f64 {
-        self.cache_read
-    }
-
-    /// A token written to the cache, W.
-    #[must_use]
-    pub fn cache_write(&self) -> f64 {
-        self.cache_write
-    }
-
-    /// A token the summarizer reads.
-    #[must_use]
-    pub fn summarizer_input(&self) -> f64 {
-        self.summarizer_input
-    }
-
-    /// A token the summarizer writes.
-    #[must_use]
-    pub fn summarizer_output(&self) -> f64 {
-        self.summarizer_output
     }
 }
 

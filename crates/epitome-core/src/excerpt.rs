@@ -38,7 +38,7 @@ pub fn excerpt(messages: &[Message], room: Tokens, counter: &Counter) -> Option<
     let size = |messages: &[Message]| {
         // As it will be handed out: mended, with a result for every call.
         let mended = view::mend_closed(messages.iter().cloned());
-        mended.iter().fold(0, |sum: Tokens, message| sum.saturating_add(counter.message(message)))
+        counter.messages(&mended)
     };
     let at = |cap: Tokens| -> Vec<Message> {
         messages.iter().map(|message| shrink(message, cap, counter)).collect()
@@ -59,17 +59,13 @@ pub fn excerpt(messages: &[Message], room: Tokens, counter: &Counter) -> Option<
 /// Every text that can be cut.
 fn texts(messages: &[Message]) -> impl Iterator<Item = &str> {
     messages.iter().flat_map(|message| &message.parts).flat_map(|part| {
-        let (one, many): (Option<&str>, &[Content]) = match part {
-            Part::Text { text } => (Some(text), &[]),
-            Part::ToolCall(call) => (Some(&call.arguments), &[]),
-            Part::ToolResult(result) => (None, &result.content),
-            Part::Thinking { .. } | Part::Media(_) => (None, &[]),
+        let (one, result) = match part {
+            Part::Text { text } => (Some(text.as_str()), None),
+            Part::ToolCall(call) => (Some(call.arguments.as_str()), None),
+            Part::ToolResult(result) => (None, Some(result)),
+            Part::Thinking { .. } | Part::Media(_) => (None, None),
         };
-        let texts = many.iter().filter_map(|content| match content {
-            Content::Text { text } => Some(text.as_str()),
-            Content::Media(_) => None,
-        });
-        one.into_iter().chain(texts)
+        one.into_iter().chain(result.into_iter().flat_map(ToolResult::texts))
     })
 }
 
@@ -116,17 +112,7 @@ fn shrink(message: &Message, cap: Tokens, counter: &Counter) -> Message {
             Part::Media(media) => Part::text(left_out(&media.mime)),
         })
     });
-    Message {
-        seq: message.seq,
-        role: message.role,
-        author: message.author.clone(),
-        parts: parts.collect(),
-        pinned: message.pinned,
-        skip: message.skip,
-        at: message.at,
-        metadata: message.metadata.clone(),
-        wire: None,
-    }
+    Message { parts: parts.collect(), ..view::bare(message) }
 }
 
 fn left_out(what: &str) -> String {

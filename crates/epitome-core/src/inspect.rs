@@ -151,25 +151,17 @@ pub fn inspect(reply: &str, finish: Finish, standard: &Standard<'_>) -> Result<I
 
 /// What is wrong with a text of a fitting size.
 fn judge(text: &str, prior: Option<&str>) -> Result<(), Refusal> {
-    if signs::is_empty(text) {
-        return Err(Refusal::Empty);
-    }
-    if signs::loops(text) {
-        return Err(Refusal::Loops);
-    }
-    if signs::is_error_page(text) {
-        return Err(Refusal::ErrorPage);
-    }
-    if signs::declines(text) {
-        return Err(Refusal::Refused);
-    }
-    if signs::goes_on(text) {
-        return Err(Refusal::GoesOn);
-    }
-    if prior.is_some_and(|prior| signs::is_same(prior, text)) {
-        return Err(Refusal::SameAsBefore);
-    }
-    Ok(())
+    type Sign = fn(&str) -> bool;
+    let signs: [(Sign, Refusal); 5] = [
+        (signs::is_empty, Refusal::Empty),
+        (signs::loops, Refusal::Loops),
+        (signs::is_error_page, Refusal::ErrorPage),
+        (signs::declines, Refusal::Refused),
+        (signs::goes_on, Refusal::GoesOn),
+    ];
+    let same = |prior| signs::is_same(prior, text).then_some(Refusal::SameAsBefore);
+    let found = signs.into_iter().find(|(shows, _)| shows(text)).map(|(_, refusal)| refusal);
+    found.or_else(|| prior.and_then(same)).map_or(Ok(()), Err)
 }
 
 /// Stripped and without secrets, until neither changes anything: a mark may leave bare what was
@@ -177,13 +169,11 @@ fn judge(text: &str, prior: Option<&str>) -> Result<(), Refusal> {
 fn clean(text: String, standard: &Standard<'_>) -> String {
     let mut text = text;
     for _ in 0..32 {
-        let hidden = match if standard.redact { redact(&text) } else { Cow::Borrowed(&*text) } {
-            Cow::Borrowed(_) => None,
-            Cow::Owned(hidden) => Some(hidden),
-        };
-        let changed = hidden.is_some();
-        let stripped = strip::strip(hidden.as_deref().unwrap_or(&text)).text;
-        if !changed && stripped == text {
+        let hidden = if standard.redact { redact(&text) } else { Cow::Borrowed(text.as_str()) };
+        let stripped = strip::strip(&hidden).text;
+        let same = matches!(hidden, Cow::Borrowed(_)) && stripped == text;
+        drop(hidden);
+        if same {
             return text;
         }
         text = stripped;

@@ -79,8 +79,7 @@ const COMMAND: usize = 80;
 /// let mut ledger = Ledger::default();
 /// ledger.read(&Message::user("The build fails in src/parse.rs since 2026-11-02."));
 /// ledger.read(&Message::new(Role::Assistant, [Part::call("c1", "read", r#"{"path":"src/parse.rs"}"#)]));
-/// let likeliest = ledger.ranked().next().unwrap();
-/// assert_eq!(likeliest.text, "src/parse.rs");
+/// assert_eq!(ledger.ranked().next(), Some("src/parse.rs"));
 /// ```
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ledger {
@@ -91,7 +90,7 @@ pub struct Ledger {
 
 /// Where and how a name was seen. Written as a short list: a ledger is stored with every summary.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(from = "Row", into = "Row")]
+#[serde(into = "Row")]
 struct Seen {
     kind: Kind,
     count: u32,
@@ -105,12 +104,6 @@ struct Seen {
 }
 
 type Row = (Kind, u32, Seq, Seq, u32, Seq, bool, bool);
-
-impl From<Row> for Seen {
-    fn from((kind, count, first, last, calls, last_call, user, assistant): Row) -> Self {
-        Self { kind, count, first, last, calls, last_call, user, assistant }
-    }
-}
 
 impl From<Seen> for Row {
     fn from(seen: Seen) -> Self {
@@ -136,19 +129,6 @@ impl Seen {
             self.last_call = now;
         }
     }
-}
-
-/// A name and what is known of it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Entry<'a> {
-    /// Word for word.
-    pub text: &'a str,
-    /// What sort of name.
-    pub kind: Kind,
-    /// How often it was said.
-    pub count: u32,
-    /// Where it was said last.
-    pub last: Seq,
 }
 
 impl Ledger {
@@ -241,33 +221,16 @@ impl Ledger {
     }
 
     /// All names, the likeliest needed first.
-    pub fn ranked(&self) -> impl Iterator<Item = Entry<'_>> {
-        let mut ranked: Vec<(f64, &str, &Seen)> =
-            self.names.iter().map(|(text, seen)| (self.worth(text, seen), text.as_str(), seen)).collect();
+    pub fn ranked(&self) -> impl Iterator<Item = &str> {
+        let mut ranked: Vec<(f64, &str)> =
+            self.names.iter().map(|(text, seen)| (self.worth(text, seen), text.as_str())).collect();
         ranked.sort_unstable_by(|a, b| b.0.total_cmp(&a.0).then_with(|| a.1.cmp(b.1)));
-        ranked.into_iter().map(|(_, text, seen)| Entry {
-            text,
-            kind: seen.kind,
-            count: seen.count,
-            last: seen.last,
-        })
+        ranked.into_iter().map(|(_, text)| text)
     }
 
     /// Whether a tool was called with any of them.
     pub(crate) fn knows_calls(&self) -> bool {
         self.names.values().any(|seen| seen.calls > 0)
-    }
-
-    /// How many names it holds.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.names.len()
-    }
-
-    /// Whether it holds none.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.names.is_empty()
     }
 
     /// Forgets the names least likely needed. What was only printed goes before what somebody used.
@@ -339,7 +302,7 @@ mod tests {
     use crate::message::{Part, Role};
 
     fn ranked(ledger: &Ledger) -> Vec<&str> {
-        ledger.ranked().map(|entry| entry.text).collect()
+        ledger.ranked().collect()
     }
 
     fn place(ledger: &Ledger, name: &str) -> usize {
@@ -390,7 +353,7 @@ mod tests {
         ledger.read(&run("cargo test --workspace"));
         ledger.read(&run("cat > a.txt << 'EOF'\nhello\nEOF"));
         let commands: Vec<_> =
-            ledger.ranked().filter(|entry| entry.kind == Kind::Command).map(|entry| entry.text).collect();
+            ledger.ranked().filter(|name| ledger.names[*name].kind == Kind::Command).collect();
         assert_eq!(commands, ["cargo test --workspace"]);
     }
 
@@ -402,7 +365,7 @@ mod tests {
             let names: Vec<String> = (0..20).map(|k| format!("junk_{n}_{k}")).collect();
             ledger.read(&Message::tool("c", names.join(" ")));
         }
-        assert!(ledger.len() <= MOST_NAMES + MOST_NAMES / 4);
+        assert!(ledger.names.len() <= MOST_NAMES + MOST_NAMES / 4);
         assert!(ranked(&ledger).contains(&"src/needed.rs"));
     }
 
@@ -465,7 +428,7 @@ mod tests {
         let names: Vec<String> = (0..1_300).map(|n| format!("it_{n:05}")).collect();
         let mut ledger = Ledger::default();
         ledger.read(&Message::tool("c", names.join(" ")));
-        assert_eq!(ledger.len(), MOST_NAMES);
+        assert_eq!(ledger.names.len(), MOST_NAMES);
     }
 
     #[test]
@@ -476,7 +439,7 @@ mod tests {
         told.push(&long);
         let mut ledger = Ledger::default();
         ledger.told(&told);
-        assert_eq!(ledger.len(), MOST_NAMES);
+        assert_eq!(ledger.names.len(), MOST_NAMES);
         assert!(!ranked(&ledger).contains(&long.as_str()));
     }
 
@@ -495,9 +458,9 @@ mod tests {
     fn a_word_that_only_begins_a_sentence_counts_once_it_is_known() {
         let mut ledger = Ledger::default();
         ledger.read(&Message::user("Maria came."));
-        assert!(ledger.is_empty());
+        assert!(ledger.names.is_empty());
         ledger.read(&Message::user("I met Maria. Maria left."));
         ledger.read(&Message::user("Maria will be back."));
-        assert_eq!(ledger.ranked().next().map(|entry| (entry.text, entry.count)), Some(("Maria", 2)));
+        assert_eq!(ledger.ranked().next().map(|name| (name, ledger.names[name].count)), Some(("Maria", 2)));
     }
 }

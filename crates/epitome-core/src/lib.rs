@@ -18,7 +18,7 @@
 //! use epitome_core::slot::{Slot, SlotState};
 //! use epitome_core::tokens::{Counter, Encoding};
 //! use epitome_core::track::Tracker;
-//! use epitome_core::view::render;
+//! use epitome_core::shelf::render;
 //!
 //! // 1. Messages come in; the tracker tells each one's shape, the slot counts it.
 //! let counter = Counter::new(Encoding::O200k);
@@ -127,7 +127,6 @@ pub mod inspect;
 pub mod keep;
 pub mod ledger;
 pub mod local;
-mod marks;
 pub mod media;
 pub mod message;
 pub mod names;

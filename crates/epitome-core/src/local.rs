@@ -76,7 +76,7 @@ pub struct Extracts {
 }
 
 /// A piece of text that is taken or left whole.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct Extract {
     seq: Seq,
     #[serde(rename = "by")]
@@ -108,10 +108,11 @@ fn is_zero(line: &u32) -> bool {
 }
 
 /// Where a piece comes from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum Kind {
     /// The user asked for it.
+    #[default]
     Asked,
     /// Somebody else said it.
     Said,
@@ -191,24 +192,12 @@ impl Extracts {
     fn keep(&mut self, limit: Tokens, most: usize) -> Vec<usize> {
         self.drop_repeated();
         let mut order = select::order(self, limit, most);
-        let mut place: Vec<Option<usize>> = vec![None; self.extracts.len()];
-        for at in &order {
-            if let Some(kept) = place.get_mut(*at) {
-                *kept = Some(0);
-            }
-        }
-        let mut kept = place.iter_mut();
-        let mut next = 0;
-        self.extracts.retain(|_| match kept.next() {
-            Some(Some(place)) => {
-                *place = next;
-                next += 1;
-                true
-            }
-            _ => false,
-        });
+        let mut kept = order.clone();
+        kept.sort_unstable();
+        let mut places = 0..;
+        self.extracts.retain(|_| places.next().is_some_and(|at| kept.binary_search(&at).is_ok()));
         for at in &mut order {
-            *at = place.get(*at).copied().flatten().unwrap_or(*at);
+            *at = kept.binary_search(at).unwrap_or(*at);
         }
         order
     }
@@ -263,7 +252,9 @@ impl Extracts {
     /// A text of at most `room` tokens: lines in order of time, then the names.
     #[must_use]
     pub fn render(&self, room: Tokens, counter: &Counter) -> String {
-        render::render(self, room, counter)
+        // A counter may make less of a text than is thought.
+        let order = select::order(self, room.saturating_mul(2), usize::MAX);
+        render::write(self, &order, room, self.share_of_names(room), counter)
     }
 
     /// Goes on with what a newer one knows of later messages: a long summary, and what a short one has
@@ -284,21 +275,10 @@ impl Extracts {
         joined
     }
 
-    /// Leaves out what a message says that is shown beside the summary word for word.
-    pub fn hide(&mut self, message: &Message) {
-        self.hide_at(message.seq, message);
-    }
-
-    /// The same for a message that has its place from elsewhere.
+    /// Leaves out what a message at this place says, which is shown beside the summary word for word.
     pub fn hide_at(&mut self, seq: Seq, message: &Message) {
         self.extracts.retain(|extract| extract.seq != seq || extract.kind == Kind::Told);
         each_text(message, |voice, text| self.ledger.hide(voice, text));
-    }
-
-    /// The best lines of a text in at most `room` tokens; empty when none fits.
-    #[must_use]
-    pub fn shorten(text: &str, room: Tokens, counter: &Counter) -> String {
-        Self::of_text(text, 0).render(room, counter)
     }
 
     /// The names it found.
@@ -311,12 +291,6 @@ impl Extracts {
     #[must_use]
     pub fn through(&self) -> Seq {
         self.through
-    }
-
-    /// Whether there is nothing to tell.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.extracts.is_empty() && self.ledger.is_empty()
     }
 }
 

@@ -62,13 +62,18 @@ const DATA_HEADER: usize = 256;
 pub fn tokens(media: &Media) -> Tokens {
     let bytes = inline(&media.source).map(size_in_bytes);
     let by_rate = |per: u64, unknown: Tokens| bytes.map_or(unknown, |bytes| bytes.div_ceil(per));
-    match Kind::of(&media.mime) {
-        Kind::Image => dimensions(media).map_or(IMAGE_UNKNOWN, image),
-        Kind::Audio => by_rate(125, AUDIO_UNKNOWN),
-        Kind::PlainAudio => by_rate(500, AUDIO_UNKNOWN),
-        Kind::Video => by_rate(400, VIDEO_UNKNOWN),
-        Kind::Text => by_rate(3, DOCUMENT_UNKNOWN),
-        Kind::Document => by_rate(10, DOCUMENT_UNKNOWN).max(PAGE),
+    let essence = media.mime.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+    match essence.split_once('/').unwrap_or((&essence, "")) {
+        ("image", _) => dimensions(media).map_or(IMAGE_UNKNOWN, image),
+        ("audio", "wav" | "wave" | "x-wav" | "vnd.wave" | "l16" | "pcm" | "aiff" | "x-aiff") => {
+            by_rate(500, AUDIO_UNKNOWN)
+        }
+        ("audio", _) => by_rate(125, AUDIO_UNKNOWN),
+        ("video", _) => by_rate(400, VIDEO_UNKNOWN),
+        ("text", _) | ("application", "json" | "xml" | "yaml" | "toml" | "javascript") => {
+            by_rate(3, DOCUMENT_UNKNOWN)
+        }
+        _ => by_rate(10, DOCUMENT_UNKNOWN).max(PAGE),
     }
 }
 
@@ -98,31 +103,6 @@ fn image((width, height): (u32, u32)) -> Tokens {
     let gpt = 85 + 170 * tiles(512).min(8);
     let gemini = tiles(768).saturating_mul(258);
     claude.max(gpt).max(gemini).min(IMAGE_MOST)
-}
-
-enum Kind {
-    Image,
-    Audio,
-    PlainAudio,
-    Video,
-    Text,
-    Document,
-}
-
-impl Kind {
-    fn of(mime: &str) -> Self {
-        let essence = mime.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
-        match essence.split_once('/').unwrap_or((&essence, "")) {
-            ("image", _) => Self::Image,
-            ("audio", "wav" | "wave" | "x-wav" | "vnd.wave" | "l16" | "pcm" | "aiff" | "x-aiff") => {
-                Self::PlainAudio
-            }
-            ("audio", _) => Self::Audio,
-            ("video", _) => Self::Video,
-            ("text", _) | ("application", "json" | "xml" | "yaml" | "toml" | "javascript") => Self::Text,
-            _ => Self::Document,
-        }
-    }
 }
 
 /// The base64 that a source carries in itself. Some dialects put it in a `data:` address.

@@ -140,9 +140,7 @@ impl Role {
     pub fn is_system(self) -> bool {
         matches!(self, Self::System | Self::Developer)
     }
-}
 
-impl Role {
     /// What it is called.
     #[must_use]
     pub fn name(self) -> &'static str {
@@ -321,6 +319,16 @@ pub struct ToolResult {
     /// Whether the tool failed or was refused. It is an answer nevertheless.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub error: bool,
+}
+
+impl ToolResult {
+    /// What it says in words.
+    pub fn texts(&self) -> impl Iterator<Item = &str> {
+        self.content.iter().filter_map(|content| match content {
+            Content::Text { text } => Some(text.as_str()),
+            Content::Media(_) => None,
+        })
+    }
 }
 
 /// A piece of a tool's answer.

@@ -86,7 +86,7 @@ pub struct Outline {
 /// assert_eq!((totals.messages, totals.turns), (4, 2)); // `u~` is skipped, but its turn goes on
 /// ```
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(from = "Row", into = "Row")]
+#[serde(into = "Row")]
 pub struct Totals {
     /// Messages.
     pub messages: u64,
@@ -110,12 +110,6 @@ pub struct Totals {
 
 /// Totals as a short list: they are written with every append, for each slot.
 type Row = (u64, u64, Tokens, u64, u64, Seq, Timestamp, Option<Timestamp>, u64);
-
-impl From<Row> for Totals {
-    fn from((messages, turns, tokens, chars, longest, last_seq, last_at, since, last_turn): Row) -> Self {
-        Self { messages, turns, tokens, chars, longest, last_seq, last_at, since, last_turn }
-    }
-}
 
 impl From<Totals> for Row {
     fn from(totals: Totals) -> Self {

@@ -8,7 +8,7 @@
 //! The planner sees outlines and never text, and knows nothing of models beyond how much they can
 //! read at once.
 
-use crate::cut::{self, Cuts, NoCut, Press};
+use crate::cut::{self, Cuts, Press};
 use crate::message::{Author, Seq, Span, Tokens};
 use crate::outline::{Cut, Outline};
 use crate::slot::{CatchUp, Firing, Scope, Slot, SlotState};
@@ -200,7 +200,11 @@ pub fn next(slot: &Slot, state: &SlotState, ahead: &Ahead<'_>) -> Next {
     let mut chosen = (due, window.place(slot, &due, ahead));
     let mut joined = 1;
     if slot.catch_up == CatchUp::Join {
-        let firings = || pending(slot, state, due, ahead);
+        // Firings that are due, the first of them first, as far as the messages at hand reach.
+        let last = ahead.outlines.last().map_or(0, |outline| outline.seq);
+        let after = |firing: &Firing| state.next_firing(slot, firing, ahead.outlines, ahead.room);
+        let firings =
+            || std::iter::successors(Some(due), |firing| after(firing).filter(|next| next.seq <= last));
         if firings().nth(FAR_BEHIND).is_some() {
             for (at, firing) in firings().enumerate().skip(1) {
                 let place = window.place(slot, &firing, ahead);
@@ -245,19 +249,6 @@ pub fn next(slot: &Slot, state: &SlotState, ahead: &Ahead<'_>) -> Next {
         firing: firing.seq,
         completes: part == place && reached,
         joined,
-    })
-}
-
-/// The firings still to be worked off, as far as the outlines reach. Each is found when asked for.
-fn pending<'a>(
-    slot: &'a Slot,
-    state: &'a SlotState,
-    due: Firing,
-    ahead: &'a Ahead<'_>,
-) -> impl Iterator<Item = Firing> + 'a {
-    let last = ahead.outlines.last().map_or(0, |outline| outline.seq);
-    std::iter::successors(Some(due), move |current| {
-        state.next_firing(slot, current, ahead.outlines, ahead.room).filter(|next| next.seq <= last)
     })
 }
 
@@ -314,10 +305,7 @@ impl<'a> Window<'a> {
         }
         // Never before the first message that is read: a summary of nothing is none.
         let floor = self.first().saturating_sub(1);
-        cut::near(&self.cuts, floor, wanted, Press::Hard).map_err(|why| match why {
-            NoCut::AllKept => NoPlan::AllKept,
-            NoCut::NoLegalCut => NoPlan::NoLegalCut,
-        })
+        cut::near(&self.cuts, floor, wanted, Press::Hard).ok_or(NoPlan::NoLegalCut)
     }
 
     fn read(&self, place: usize) -> Read {
@@ -377,7 +365,6 @@ impl<'a> Window<'a> {
 /// stands before the summary.
 fn readable(cuts: Cuts<'_>) -> impl Iterator<Item = (&Outline, bool)> {
     cuts.batches().flat_map(move |batch| {
-        let batch = cuts.outlines().get(batch).unwrap_or_default();
         // `skip` holds for a whole batch: half of one would make no sense to anybody.
         let skipped = batch.iter().any(|outline| outline.skip);
         batch.iter().map(move |outline| (outline, !skipped && !outline.leading))

@@ -173,9 +173,7 @@ pub fn prompt(input: &Input<'_>) -> Result<Prompt, PromptError> {
     };
     let made = |user: String| {
         let messages = [Message::system(system.clone()), Message::user(user.clone())];
-        let tokens = messages
-            .iter()
-            .fold(0, |sum: Tokens, message| sum.saturating_add(input.counter.message(message)));
+        let tokens = input.counter.messages(&messages);
         Prompt { system: system.clone(), user, tokens }
     };
     let bare = made(user("")).tokens;

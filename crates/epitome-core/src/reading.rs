@@ -7,7 +7,7 @@ use std::borrow::Cow;
 
 use serde_json::Value;
 
-use crate::message::{Content, Message, Part, Role};
+use crate::message::{Message, Part, Role};
 use crate::redact::redact;
 
 /// Who says a text.
@@ -42,11 +42,7 @@ pub(crate) fn each_text<'a>(message: &'a Message, mut found: impl FnMut(Voice<'a
         match part {
             Part::Text { text } => found(voice, &safe(text)),
             Part::ToolResult(result) => {
-                for content in &result.content {
-                    if let Content::Text { text } = content {
-                        found(Voice::Tool { call: &result.call }, &safe(text));
-                    }
-                }
+                result.texts().for_each(|text| found(Voice::Tool { call: &result.call }, &safe(text)));
             }
             Part::ToolCall(call) => {
                 nth += 1;

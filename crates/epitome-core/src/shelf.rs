@@ -8,15 +8,15 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use crate::context::{Candidate, ChosenSummary, Fit, Words};
+use crate::context::{Candidate, ChosenSummary, Entry, Fit, Layout, Words};
 use crate::excerpt;
 use crate::local::Extracts;
 use crate::message::{Message, Seq, Span, Tokens};
 use crate::tokens::Counter;
-use crate::view::{self, Texts};
+use crate::view::{self, Mender};
 
 /// The words behind a scene: what [`crate::context::lay_out`] asks sizes of, and
-/// [`crate::view::render`] takes texts from.
+/// [`crate::shelf::render`] takes texts from.
 ///
 /// ```
 /// use epitome_core::context::{lay_out, Costs, Request, Scene};
@@ -24,7 +24,7 @@ use crate::view::{self, Texts};
 /// use epitome_testkit::drawing::{messages, outlines, word_counter};
 /// use epitome_core::shelf::Shelf;
 /// use epitome_core::outline::Cut;
-/// use epitome_core::view::render;
+/// use epitome_core::shelf::render;
 ///
 /// let (log, shapes) = (messages("u:9 a:9 u:9 a:9").unwrap(), outlines("u:9 a:9 u:9 a:9").unwrap());
 /// let counter = word_counter();
@@ -36,10 +36,12 @@ use crate::view::{self, Texts};
 /// let context = render(&layout, &shelf).unwrap();
 /// assert_eq!(context.len(), 3); // the summary of 1 and 2, then 3 and 4
 /// ```
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Shelf<'a> {
     counter: &'a Counter,
     messages: &'a [Message],
+    /// Others that are shown as they are, in order.
+    more: &'a [Message],
     summaries: Vec<Held<'a>>,
     /// By the summary, how far it reaches, what is shown beside it and its size: one shelf may serve
     /// several layouts.
@@ -71,15 +73,6 @@ enum Made<'a> {
     Joined(usize, usize),
 }
 
-impl std::fmt::Debug for Held<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Held")
-            .field("through", &self.through)
-            .field("text", &self.text)
-            .finish_non_exhaustive()
-    }
-}
-
 impl Held<'_> {
     fn elastic(&self) -> bool {
         !matches!(self.made, Made::Text)
@@ -91,7 +84,20 @@ impl<'a> Shelf<'a> {
     /// numbered from 1 as they come.
     #[must_use]
     pub fn new(counter: &'a Counter, messages: &'a [Message]) -> Self {
-        Self { counter, messages, summaries: Vec::new(), fitted: HashMap::new(), excerpts: HashMap::new() }
+        Self {
+            counter,
+            messages,
+            more: &[],
+            summaries: Vec::new(),
+            fitted: HashMap::new(),
+            excerpts: HashMap::new(),
+        }
+    }
+
+    /// With messages from elsewhere in the log, in order: they are shown where the layout holds them, and summarized nowhere.
+    #[must_use]
+    pub fn with_more(self, more: &'a [Message]) -> Self {
+        Self { more, ..self }
     }
 
     /// Holds one more summary, of the messages `1..=through`. When it must be shortened its sentences
@@ -228,6 +234,28 @@ impl<'a> Shelf<'a> {
             .get(self.before(span.from)..self.before(span.through.saturating_add(1)))
             .unwrap_or_default()
     }
+
+    /// The message of the log at this place.
+    #[must_use]
+    pub fn message(&self, seq: Seq) -> Option<&'a Message> {
+        let own = self.messages.get(self.before(seq)).filter(|own| own.seq == seq || own.seq == 0);
+        own.or_else(|| self.more.get(self.more.binary_search_by_key(&seq, |more| more.seq).ok()?))
+    }
+
+    /// The text of the summary that was chosen, at the size that was chosen.
+    #[must_use]
+    pub fn summary(&self, chosen: &ChosenSummary) -> Option<&str> {
+        if chosen.fitted {
+            let key = (chosen.candidate, chosen.through, chosen.shown, chosen.tokens);
+            return self.fitted.get(&key).map(String::as_str);
+        }
+        Some(&self.summaries.get(chosen.candidate?)?.text)
+    }
+
+    /// The excerpt of this size that was made of these messages.
+    pub(crate) fn excerpt(&self, span: Span, tokens: Tokens) -> Option<&[Message]> {
+        self.excerpts.get(&(span, tokens)).map(Vec::as_slice)
+    }
 }
 
 impl Words for Shelf<'_> {
@@ -273,31 +301,55 @@ impl Words for Shelf<'_> {
 
     fn clip(&mut self, span: Span, room: Tokens) -> Option<Tokens> {
         let short = excerpt::excerpt(self.run(span), room, self.counter)?;
-        let shown = view::mend_closed(short.iter().cloned());
-        let tokens = shown.iter().fold(0, |sum: Tokens, m| sum.saturating_add(self.counter.message(m)));
+        let tokens = self.counter.messages(&view::mend_closed(short.iter().cloned()));
         self.excerpts.insert((span, tokens), short);
         Some(tokens)
     }
 }
 
-impl Texts for Shelf<'_> {
-    fn message(&self, seq: Seq) -> Option<Cow<'_, Message>> {
-        let message = self.messages.get(self.before(seq))?;
-        (message.seq == seq || message.seq == 0).then_some(Cow::Borrowed(message))
-    }
-
-    fn summary(&self, chosen: &ChosenSummary) -> Option<Cow<'_, str>> {
-        if chosen.fitted {
-            let key = (chosen.candidate, chosen.through, chosen.shown, chosen.tokens);
-            return self.fitted.get(&key).map(|text| Cow::Borrowed(text.as_str()));
+/// The list a layout stands for, in a shape that every provider accepts.
+///
+/// Fails when the texts lack something the layout holds: nothing is left out silently.
+pub fn render(layout: &Layout, texts: &Shelf<'_>) -> Result<Vec<Message>, RenderError> {
+    let mut mender = Mender::default();
+    mender.assistant.clone_from(&layout.assistant);
+    mender.stripping = layout.strip_reasoning;
+    let words = |seq| texts.message(seq).map(Cow::Borrowed).ok_or(RenderError::Message(seq));
+    for entry in &layout.entries {
+        match entry {
+            Entry::Kept(seq) => mender.keep(words(*seq)?),
+            Entry::Message(seq) => mender.take(words(*seq)?),
+            Entry::Summary => {
+                let chosen = layout.summary.ok_or(RenderError::Summary)?;
+                let text = texts.summary(&chosen).ok_or(RenderError::Summary)?;
+                mender.push(view::summary(text, chosen.through));
+            }
+            Entry::Excerpt { span, tokens } => {
+                mender.seam();
+                mender.extend(
+                    texts.excerpt(*span, *tokens).ok_or(RenderError::Excerpt(*span))?.iter().cloned(),
+                );
+            }
+            Entry::Note => mender.push(view::note()),
+            Entry::Seam => mender.seam(),
         }
-        let held = self.summaries.get(chosen.candidate?)?;
-        Some(Cow::Borrowed(&held.text))
     }
+    Ok(mender.finish())
+}
 
-    fn excerpt(&self, span: Span, tokens: Tokens) -> Option<Vec<Message>> {
-        self.excerpts.get(&(span, tokens)).cloned()
-    }
+/// What a layout holds and its texts do not. It means: hand in the words the scene was made of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum RenderError {
+    /// A message of the log.
+    #[error("message {0} is in the layout, and its words are not at hand")]
+    Message(Seq),
+    /// The summary that was chosen.
+    #[error("the summary is in the layout, and its words are not at hand")]
+    Summary,
+    /// An excerpt that was made.
+    #[error("an excerpt of {0} is in the layout, and its words are not at hand")]
+    Excerpt(Span),
 }
 
 #[cfg(test)]

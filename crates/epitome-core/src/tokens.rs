@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 use tiktoken::CoreBpe;
 
 use crate::media;
-use crate::message::{Content, Media, Message, Part, Tokens, ToolCall, ToolResult};
+use crate::message::{Content, Message, Part, Tokens, ToolCall, ToolResult};
 
 /// A public way of dividing text into tokens.
 ///
@@ -269,7 +269,7 @@ impl Counter {
                 }
                 Part::Text { text } | Part::Thinking { text, .. } => self.text(text),
                 Part::ToolCall(call) => self.call(call),
-                Part::Media(media) => self.media(media),
+                Part::Media(media) => media::tokens(media),
             };
             rest = rest.saturating_add(size);
             says_more = true;
@@ -277,10 +277,16 @@ impl Counter {
         if says_more { results.saturating_add(rest) } else { results }
     }
 
+    /// The tokens of a list.
+    #[must_use]
+    pub fn messages(&self, messages: &[Message]) -> Tokens {
+        messages.iter().fold(0, |sum, message| sum.saturating_add(self.message(message)))
+    }
+
     fn result(&self, result: &ToolResult) -> Tokens {
         let sizes = result.content.iter().map(|content| match content {
             Content::Text { text } => self.text(text),
-            Content::Media(media) => self.media(media),
+            Content::Media(media) => media::tokens(media),
         });
         sizes.fold(0, Tokens::saturating_add)
     }
@@ -305,12 +311,6 @@ impl Counter {
         let sizes =
             schemas.iter().map(|schema| self.text(&schema.to_string()).saturating_add(self.overhead.tool));
         sizes.fold(0, Tokens::saturating_add)
-    }
-
-    /// A picture, a sound, a document: estimated.
-    #[must_use]
-    pub fn media(&self, media: &Media) -> Tokens {
-        media::tokens(media)
     }
 
     /// As [`Counter::text`], for a text that is counted again and again: `known` remembers.
@@ -387,13 +387,13 @@ impl Factor {
             return;
         }
         let weight = counted.min(self.counted).min(MEMORY / 10);
-        let believed = scaled(weight, self.reported, self.counted);
-        let heard = scaled(weight, reported, counted).clamp(believed * 2 / 3, believed * 3 / 2);
+        let believed = rescaled(weight, self.reported, self.counted);
+        let heard = rescaled(weight, reported, counted).clamp(believed * 2 / 3, believed * 3 / 2);
 
         self.counted += weight;
         self.reported += heard;
         if self.counted > MEMORY {
-            self.reported = scaled(self.reported, MEMORY, self.counted);
+            self.reported = rescaled(self.reported, MEMORY, self.counted);
             self.counted = MEMORY;
         }
         self.reported = self.reported.clamp(self.counted.div_ceil(2), self.counted * 3);
@@ -413,10 +413,18 @@ impl Factor {
     }
 }
 
-/// `tokens × by / of`, rounded down.
-fn scaled(tokens: Tokens, by: Tokens, of: Tokens) -> Tokens {
+/// So many times `by`, in units of `unit`.
+///
+/// ```
+/// use epitome_core::condense::rescaled;
+///
+/// assert_eq!(rescaled(300, 110, 100), 330);
+/// assert_eq!(rescaled(300, 110, 0), 300); // nothing to go by
+/// ```
+#[must_use]
+pub fn rescaled(tokens: Tokens, by: Tokens, unit: Tokens) -> Tokens {
     let product = u128::from(tokens) * u128::from(by);
-    Tokens::try_from(product / u128::from(of.max(1))).unwrap_or(Tokens::MAX)
+    product.checked_div(u128::from(unit)).map_or(tokens, |scaled| scaled.try_into().unwrap_or(Tokens::MAX))
 }
 
 impl Default for Factor {
@@ -434,32 +442,18 @@ impl fmt::Display for Factor {
 }
 
 impl TryFrom<Sums> for Factor {
-    type Error = FactorError;
+    type Error = String;
 
-    fn try_from(Sums { counted, reported }: Sums) -> Result<Self, FactorError> {
+    fn try_from(Sums { counted, reported }: Sums) -> Result<Self, String> {
         // The order matters: the second test cannot overflow once the first has passed.
         if (1..=MEMORY).contains(&counted) && (counted.div_ceil(2)..=counted * 3).contains(&reported) {
             return Ok(Self { counted, reported });
         }
-        Err(FactorError::Unlawful { counted, reported })
+        Err(format!(
+            "factor: {reported} reported for {counted} counted was given; counted must be from 1 to 1000000 and \
+             reported from half to three times as much"
+        ))
     }
-}
-
-/// Why a factor was refused.
-#[derive(Debug, Clone, PartialEq, thiserror::Error)]
-#[non_exhaustive]
-pub enum FactorError {
-    /// It was stored by something else than this module.
-    #[error(
-        "factor: {reported} reported for {counted} counted was given; counted must be from 1 to 1000000 and \
-         reported from half to three times as much"
-    )]
-    Unlawful {
-        /// Tokens counted.
-        counted: Tokens,
-        /// Tokens reported for them.
-        reported: Tokens,
-    },
 }
 
 #[cfg(test)]

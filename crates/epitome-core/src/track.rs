@@ -23,7 +23,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::message::{Author, CallId, Content, Message, Part, Role, Seq, Tokens};
+use crate::message::{Author, CallId, Message, Part, Role, Seq, Tokens};
 use crate::outline::{Cut, Outline};
 use crate::tokens::Counter;
 
@@ -274,13 +274,7 @@ impl Spoken {
                 Part::Media(_) => spoken.words |= message.role != Role::Tool,
                 Part::Thinking { .. } => spoken.thinking |= message.role == Role::Assistant,
                 Part::ToolCall(call) => spoken.text(&call.arguments),
-                Part::ToolResult(result) => {
-                    for content in &result.content {
-                        if let Content::Text { text } = content {
-                            spoken.text(text);
-                        }
-                    }
-                }
+                Part::ToolResult(result) => result.texts().for_each(|text| spoken.text(text)),
             }
         }
         spoken

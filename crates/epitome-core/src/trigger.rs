@@ -131,8 +131,13 @@ impl Fraction {
 
     /// The only argument of `field(f)`.
     pub(crate) fn read(expr: &Expr<'_>, field: &'static str) -> Result<Self, FormError> {
-        let (value, given) = expr.number(field, FRACTION)?;
-        Self::checked(value).ok_or(FormError::Value { field, given, allowed: FRACTION })
+        let arg = expr.only(field)?.ok_or(FormError::Missing { field, allowed: FRACTION })?;
+        let value = match arg {
+            Arg::Number(text) => text.replace('_', "").parse().ok(),
+            Arg::Expr(_) => None,
+        };
+        let refused = || FormError::Value { field, given: arg.to_string(), allowed: FRACTION };
+        value.and_then(Self::checked).ok_or_else(refused)
     }
 }
 
@@ -297,16 +302,13 @@ pub struct Standing {
 
 impl fmt::Display for Standing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let parts = [
-            self.nothing_new.then(|| "no new message".to_owned()),
-            (!self.gauges.is_empty()).then(|| {
-                let gauges: Vec<_> = self.gauges.iter().map(ToString::to_string).collect();
-                gauges.join(", ")
-            }),
-        ];
-        let parts: Vec<_> = parts.into_iter().flatten().collect();
-        f.write_str(if parts.is_empty() { "no conditions" } else { "" })?;
-        f.write_str(&parts.join("; "))
+        let gauges: Vec<_> = self.gauges.iter().map(ToString::to_string).collect();
+        match (self.nothing_new, gauges.join(", ").as_str()) {
+            (true, "") => f.write_str("no new message"),
+            (true, gauges) => write!(f, "no new message; {gauges}"),
+            (false, "") => f.write_str("no conditions"),
+            (false, gauges) => f.write_str(gauges),
+        }
     }
 }
 
@@ -520,11 +522,7 @@ impl Trigger {
         let before = met.len();
         let due = match self {
             Self::All(children) => {
-                let mut latest = Due::Now;
-                for child in children {
-                    latest = latest.max(child.due(facts, scale, met));
-                }
-                latest
+                children.iter().fold(Due::Now, |latest, child| latest.max(child.due(facts, scale, met)))
             }
             Self::Any(children) => {
                 let mut earliest = Due::Never;
@@ -641,23 +639,19 @@ impl Trigger {
         if depth > expr::MAX_DEPTH {
             return Err(FormError::TooDeep { limit: expr::MAX_DEPTH });
         }
-        let at_least_one = |field, n: u64, allowed| match n {
-            0 => Err(FormError::Value { field, given: n.to_string(), allowed }),
-            _ => Ok(()),
-        };
-        let from_one = |field, n| at_least_one(field, n, FROM_ONE);
-        match self {
-            Self::Messages(n) => from_one("messages", *n),
-            Self::Turns(n) => from_one("turns", *n),
-            Self::Tokens(n) => from_one("tokens", *n),
-            Self::Chars(n) => from_one("chars", *n),
-            Self::Every(seconds) => at_least_one("every", *seconds, SECONDS),
-            Self::Idle(seconds) => at_least_one("idle", *seconds, SECONDS),
-            Self::Window(_) | Self::Economic | Self::Important(_) => Ok(()),
+        let (field, allowed) = match self {
+            Self::Messages(0) => ("messages", FROM_ONE),
+            Self::Turns(0) => ("turns", FROM_ONE),
+            Self::Tokens(0) => ("tokens", FROM_ONE),
+            Self::Chars(0) => ("chars", FROM_ONE),
+            Self::Every(0) => ("every", SECONDS),
+            Self::Idle(0) => ("idle", SECONDS),
             Self::All(children) | Self::Any(children) => {
-                children.iter().try_for_each(|child| child.check_values(depth + 1))
+                return children.iter().try_for_each(|child| child.check_values(depth + 1));
             }
-        }
+            _ => return Ok(()),
+        };
+        Err(FormError::Value { field, given: "0".to_owned(), allowed })
     }
 
     fn check_use(&self, site: Use) -> Result<(), TriggerError> {

@@ -1,6 +1,6 @@
 //! From a layout to the list a provider accepts.
 //!
-//! [`render`] puts the words into a [`Layout`] and mends what the log has wrong, without touching
+//! [`render`](crate::shelf::render) puts the words into a [`Layout`](crate::context::Layout) and mends what the log has wrong, without touching
 //! the log: strays leave, a call nobody answered gets a marked result, results stand right behind
 //! the reply that asked for them, arguments become JSON, ids become unique. Nothing is made up
 //! beyond the marks, and every mark says what it is.
@@ -13,72 +13,33 @@ use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use crate::context::{ChosenSummary, Entry, Layout};
-use crate::message::{Author, CallId, Message, Part, Role, Seq, Span, Tokens, ToolCall};
+use crate::message::{Author, CallId, Message, Part, Role, ToolCall};
 use crate::track::{OpenCalls, answers_calls, is_blank};
 
 mod frame;
 
-pub use crate::marks::{NO_RESULT, NOTE, marked_result, note};
-pub(crate) use frame::HISTORY;
-pub(crate) use frame::joined;
 pub use frame::{Found, recognise, split, summary, summary_tokens};
+pub(crate) use frame::{HISTORY, bare, joined};
 
-/// Where a layout's words come from.
-pub trait Texts {
-    /// The message of the log at this place.
-    fn message(&self, seq: Seq) -> Option<Cow<'_, Message>>;
-    /// The text of the summary that was chosen, at the size that was chosen.
-    fn summary(&self, chosen: &ChosenSummary) -> Option<Cow<'_, str>>;
-    /// The excerpt of this size that was made of these messages.
-    fn excerpt(&self, span: Span, tokens: Tokens) -> Option<Vec<Message>>;
+/// What a call is answered with in the view when the log holds no answer.
+pub const NO_RESULT: &str = "[no result recorded]";
+
+/// What stands first where no user message would. Providers refuse a list that starts otherwise.
+pub const NOTE: &str = "[…]";
+
+/// The marked result for a call nobody answered.
+#[must_use]
+pub fn marked_result(call: impl Into<CallId>) -> Message {
+    Message::tool(call, NO_RESULT)
 }
 
-/// The list a layout stands for, in a shape that every provider accepts.
-///
-/// Fails when the texts lack something the layout holds: nothing is left out silently.
-pub fn render(layout: &Layout, texts: &dyn Texts) -> Result<Vec<Message>, RenderError> {
-    let mut mender = Mender {
-        assistant: layout.assistant.clone(),
-        stripping: layout.strip_reasoning,
-        ..Mender::default()
-    };
-    for entry in &layout.entries {
-        match entry {
-            Entry::Kept(seq) => mender.keep(texts.message(*seq).ok_or(RenderError::Message(*seq))?),
-            Entry::Message(seq) => mender.take(texts.message(*seq).ok_or(RenderError::Message(*seq))?),
-            Entry::Summary => {
-                let chosen = layout.summary.ok_or(RenderError::Summary)?;
-                let text = texts.summary(&chosen).ok_or(RenderError::Summary)?;
-                mender.push(summary(&text, chosen.through));
-            }
-            Entry::Excerpt { span, tokens } => {
-                mender.seam();
-                mender.extend(texts.excerpt(*span, *tokens).ok_or(RenderError::Excerpt(*span))?);
-            }
-            Entry::Note => mender.push(note()),
-            Entry::Seam => mender.seam(),
-        }
-    }
-    Ok(mender.finish())
+/// The marked user message for a list that would not start with one.
+#[must_use]
+pub fn note() -> Message {
+    Message::user(NOTE)
 }
 
-/// What a layout holds and its texts do not. It means: hand in the words the scene was made of.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum RenderError {
-    /// A message of the log.
-    #[error("message {0} is in the layout, and its words are not at hand")]
-    Message(Seq),
-    /// The summary that was chosen.
-    #[error("the summary is in the layout, and its words are not at hand")]
-    Summary,
-    /// An excerpt that was made.
-    #[error("an excerpt of {0} is in the layout, and its words are not at hand")]
-    Excerpt(Span),
-}
-
-/// Mends a list without choosing anything: what [`render`] does to a layout's messages.
+/// Mends a list without choosing anything: what [`render`](crate::shelf::render) does to a layout's messages.
 ///
 /// ```
 /// use epitome_testkit::drawing::{draw, messages};
@@ -134,9 +95,9 @@ pub(crate) struct Mender {
     /// Item ids already in the list. They may be left out, so a second use is.
     items: HashSet<CallId>,
     /// The peer whose messages are the assistant's.
-    assistant: Option<Author>,
+    pub(crate) assistant: Option<Author>,
     /// Whether the loop under way was entered past its reasoning, which therefore leaves.
-    stripping: bool,
+    pub(crate) stripping: bool,
 }
 
 /// A message in a knot.
@@ -190,11 +151,6 @@ impl Mender {
     pub(crate) fn put(&mut self, at: usize, message: Message) {
         let at = at.min(self.out.len());
         self.out().insert(at, message);
-    }
-
-    /// From here on a loop is under way whose reasoning is not in the list.
-    pub(crate) fn strip(&mut self) {
-        self.stripping = true;
     }
 
     /// A message out of its place: it belongs to no loop, so it brings no reasoning.
@@ -373,7 +329,7 @@ impl Mender {
         }
     }
 
-    fn finish(mut self) -> Vec<Message> {
+    pub(crate) fn finish(mut self) -> Vec<Message> {
         self.untie(true);
         Arc::unwrap_or_clone(self.out)
     }

@@ -412,7 +412,18 @@ fn texts(text: &str, key: Option<&str>) -> Vec<String> {
 fn of_conversation(value: &Value) -> Dialect {
     let list = list_of(value).and_then(|key| value.get(key)).unwrap_or(value);
     let told = list.as_array().and_then(|list| list.iter().find_map(Dialect::of));
-    told.unwrap_or_else(|| Dialect::of_fields(value))
+    told.unwrap_or_else(|| by_fields(value))
+}
+
+/// The dialect of a conversation whose messages tell nothing, by its other fields.
+fn by_fields(conversation: &Value) -> Dialect {
+    let has = |field: &str| conversation.get(field).is_some();
+    let is = |dialect: &Dialect| {
+        let about = dialect.format().about();
+        let head = about.head.is_some_and(|head| has(head.field));
+        has(about.list) && (head || about.list != Dialect::OPENAI.format().about().list)
+    };
+    Dialect::all().into_iter().find(is).unwrap_or(Dialect::OPENAI)
 }
 
 /// The dialect of lone messages, where their beginning tells (most that tell nothing are the same in all), and whether

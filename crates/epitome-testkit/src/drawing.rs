@@ -27,7 +27,10 @@ use std::fmt::Write;
 use std::iter::Peekable;
 use std::str::Chars;
 
-use epitome_core::message::{Author, CallId, Content, Message, Part, Role, Timestamp, ToolCall, ToolResult};
+use epitome_core::context::{Fit, Words};
+use epitome_core::message::{
+    Author, CallId, Content, Message, Part, Role, Span, Timestamp, Tokens, ToolCall, ToolResult,
+};
 use epitome_core::outline::{Cut, Outline};
 use epitome_core::tokens::{Counter, Overhead};
 use epitome_core::track::Tracker;
@@ -37,6 +40,20 @@ use epitome_core::track::Tracker;
 pub fn word_counter() -> Counter {
     let words = |text: &str| text.split_whitespace().count() as u64;
     Counter::custom("words", words).with_overhead(Overhead::none())
+}
+
+/// Words that can be made neither shorter nor into an excerpt.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct NoWords;
+
+impl Words for NoWords {
+    fn fit(&mut self, _: &Fit<'_>) -> Option<Tokens> {
+        None
+    }
+
+    fn clip(&mut self, _: Span, _: Tokens) -> Option<Tokens> {
+        None
+    }
 }
 
 /// The messages of a drawing, numbered from 1.

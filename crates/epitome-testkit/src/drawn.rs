@@ -9,11 +9,10 @@ use epitome_core::cut::Cuts;
 use epitome_core::local::Extracts;
 use epitome_core::message::{Message, Seq, Tokens};
 use epitome_core::outline::{Cut, Outline};
-use epitome_core::shelf::Shelf;
+use epitome_core::shelf::{Shelf, render};
 use epitome_core::slot::Limit;
 use epitome_core::tokens::Counter;
 use epitome_core::track::Tracker;
-use epitome_core::view::render;
 use proptest::prelude::*;
 
 /// A session, printed as its drawing.

@@ -3,6 +3,7 @@
 //! | module | provides |
 //! |---|---|
 //! | [`drawing`] | sessions written in one line, `u a(x) r(x)` |
+//! | [`cuts`] | where a list is divided, for a `keep` alone |
 //! | [`drawn`], [`odd`], [`conversations`] | sessions: generated, malformed, and written by hand with planted facts |
 //! | [`judges`], [`validator`] | what providers refuse, written apart from the code under test |
 //! | [`provider`], [`upstream`] | HTTP servers on loopback that imitate a summarizing model and an agent's model |
@@ -11,6 +12,7 @@
 //! | [`both_stores`] | a suite of tests on SQLite and on PostgreSQL |
 //! | [`planted`] | faults planted in a store, which `verify` must find |
 //! | [`python`] | programs from PyPI, each in a virtual environment |
+//! | [`restored`] | requests made of messages that were read from one |
 //! | [`scripted`] | a summarizing model that works off a script |
 //! | [`signal`] | signals to child processes |
 //! | [`Written`] | what a command wrote, without a process |
@@ -34,6 +36,7 @@
 pub mod both_stores;
 pub mod budget;
 pub mod conversations;
+pub mod cuts;
 pub mod drawing;
 pub mod drawn;
 pub mod judges;
@@ -43,6 +46,7 @@ pub mod planted;
 pub mod postgres_server;
 pub mod provider;
 pub mod python;
+pub mod restored;
 pub mod scripted;
 pub mod signal;
 pub mod upstream;

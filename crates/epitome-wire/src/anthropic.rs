@@ -19,9 +19,7 @@ use crate::format::{About, Endpoint, Format, Head, Merged, Refusal, RequestSign,
 use crate::pieces::{Piece, is_blank_text};
 use crate::raw::{self, FLAGS, Members};
 use crate::usage::{Usage, tokens};
-use crate::{Dialect, blank_if_nothing, flags, media, part_of, restored};
-
-const LONGEST_ID: usize = 64;
+use crate::{Dialect, blank_if_nothing, chat, flags, media, part_of, restored};
 
 /// Anthropic's messages.
 #[derive(Debug)]
@@ -42,6 +40,15 @@ static ABOUT: About = About {
         credentials: &["anthropic-version", "anthropic-beta"],
         headers: &[("anthropic-version", "2023-06-01")],
     }),
+    // Reasoning that it signed, and media in results too. Reasoning that has an id was written by another provider.
+    wants: Wants {
+        longest_id: 64,
+        carried,
+        media_in_results: true,
+        reasoning_goes_back: false,
+        reasoning: |signature, id| signature.is_some() && id.is_none(),
+        ..chat::WANTS
+    },
     ..About::new("anthropic")
 };
 
@@ -76,27 +83,187 @@ impl Format for Anthropic {
     }
 
     fn read(&self, wire: &Value) -> Result<Message> {
-        read(wire)
+        let fields = field::object(wire)?;
+        let role = match field::name(fields, "role")? {
+            "user" => Role::User,
+            "assistant" => Role::Assistant,
+            "system" => Role::System,
+            other => {
+                return Err(field::unknown(
+                    "role",
+                    other,
+                    "user, assistant and, for the system prompt, system",
+                ));
+            }
+        };
+        let mut parts = Vec::new();
+        match fields.get("content") {
+            None => return Err(field::missing("content")),
+            Some(Value::Null) => {}
+            Some(Value::String(text)) => parts.push(Part::text(text)),
+            Some(Value::Array(blocks)) => {
+                field::each("content", blocks, |block| read_block(role, block, &mut parts))?;
+            }
+            Some(other) => return Err(field::wrong("content", other, "a string or a list")),
+        }
+        let answers = role == Role::User && !parts.is_empty();
+        let answers = answers && parts.iter().all(|part| matches!(part, Part::ToolResult(_)));
+        Ok(Message::new(if answers { Role::Tool } else { role }, blank_if_nothing(parts)))
     }
 
+    /// One message, the plain way.
     fn spell(&self, message: &Message) -> Vec<Value> {
-        spell(message)
+        let role = match message.role {
+            Role::System | Role::Developer => "system",
+            Role::Assistant => "assistant",
+            Role::User | Role::Peer | Role::Tool => "user",
+        };
+        let content = match message.parts.as_slice() {
+            [Part::Text { text }] => json!(text),
+            parts => parts.iter().map(spell_part).collect(),
+        };
+        vec![json!({ "role": role, "content": content })]
     }
 
-    fn wants(&self) -> Wants {
-        wants()
-    }
-
+    /// What goes out: sides that take turns, the user first; a reply's reasoning where it was; a standing order that
+    /// comes later as a note from the user's side.
     fn write(&self, messages: &[Message]) -> Map<String, Value> {
-        write(messages)
+        let mut fitter = Fitter::new(ABOUT.wants);
+        let (mut system, mut turns) = (Vec::new(), Vec::<(&str, Vec<Value>)>::new());
+        let mut unreasoned = false;
+        for message in messages {
+            let lost = lost_a_block(message);
+            let Some(mut message) = fitter.fit(message) else { continue };
+            // Who takes part of a turn's reasoning away takes the rest: none is taken that begins in its midst.
+            unreasoned = match message.role {
+                Role::Assistant => unreasoned || lost,
+                Role::Tool => unreasoned,
+                _ => false,
+            };
+            let head = message.role.is_system() && turns.is_empty();
+            let role = message.role;
+            for part in &mut message.parts {
+                match part {
+                    // A reply that ends in white space is refused as the last one. Whether it is the last must not change
+                    // how it is spelled, so all are trimmed.
+                    Part::Text { text } if role == Role::Assistant => text.truncate(text.trim_end().len()),
+                    Part::Text { text } if role.is_system() && !head => text.insert_str(0, LATER_ORDER),
+                    _ => {}
+                }
+            }
+            message.parts.retain(|part| !unreasoned || !matches!(part, Part::Thinking { .. }));
+            // Results come before anything else the user's side says. A reply keeps its order: reasoning between
+            // words and calls must be given back as it came.
+            message.parts.sort_by_key(|part| !matches!(part, Part::ToolResult(_)));
+            let mut blocks: Vec<Value> = message.parts.iter().map(spell_part).collect();
+            if head {
+                system.append(&mut blocks);
+                continue;
+            }
+            let side = if message.role == Role::Assistant { "assistant" } else { "user" };
+            match turns.last_mut() {
+                Some((last, said)) if *last == side => {
+                    // One reply now, which has to begin with the reasoning that either began with.
+                    let leading =
+                        |blocks: &[Value]| blocks.iter().take_while(|block| is_reasoning(block)).count();
+                    let (at, count) = (leading(said), leading(&blocks));
+                    said.splice(at..at, blocks.drain(..count));
+                    said.append(&mut blocks);
+                }
+                last => {
+                    if last.is_none() && side == "assistant" {
+                        turns.push(("user", opener().parts.iter().map(spell_part).collect()));
+                    }
+                    turns.push((side, blocks));
+                }
+            }
+        }
+        if turns.is_empty() && !system.is_empty() {
+            turns.push(("user", opener().parts.iter().map(spell_part).collect()));
+        }
+        let mut fields = Map::new();
+        if !system.is_empty() {
+            fields.insert("system".to_owned(), Value::Array(system));
+        }
+        let turns = turns.into_iter().map(|(role, content)| json!({ "role": role, "content": content }));
+        fields.insert("messages".to_owned(), turns.collect());
+        fields
     }
 
+    /// The blocks of a message of Anthropic's; a string is one of them.
     fn pieces<'a>(&self, text: &'a str, value: &Value) -> Vec<Piece<'a>> {
-        blocks(text, value)
+        let role = match value.get("role").and_then(Value::as_str) {
+            Some("assistant") => Role::Assistant,
+            Some("system") => Role::System,
+            _ => Role::User,
+        };
+        let Some(content) = Members::of(text).get("content") else { return Vec::new() };
+        if content.starts_with('"') {
+            let text: Cow<'a, str> = format!("{{\"type\":\"text\",\"text\":{content}}}").into();
+            let said = value.get("content").and_then(Value::as_str).unwrap_or_default();
+            return vec![Piece { sound: !is_blank(said), ..Piece::new(text, vec![Part::text(said)]) }];
+        }
+        let values = value.get("content").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+        let pieces = raw::items(content).into_iter().zip(values).map(|(text, block)| {
+            let mut parts = Vec::new();
+            if let Some(fields) = block.as_object() {
+                let _ = read_block(role, fields, &mut parts);
+            }
+            let empty = |part: &Part| matches!(part, Part::Text { text } if text.is_empty());
+            parts.retain(|part| !empty(part));
+            // What it answers with in letters of nothing is refused wherever it stands.
+            let nested = block.get("content").and_then(Value::as_array).into_iter().flatten();
+            let kind = block.get("type").and_then(Value::as_str).unwrap_or_default();
+            let misplaced = match kind {
+                // Of these nothing was read where they are the other side's to say.
+                "tool_use" | "tool_result" | "thinking" | "redacted_thinking" => parts.is_empty(),
+                "image" | "document" | "search_result" => role != Role::User,
+                kind => role == Role::System && kind != "text",
+            };
+            let sound = !misplaced && !is_blank_text(block) && !nested.into_iter().any(is_blank_text);
+            Piece { sound, ..Piece::new(text, parts) }
+        });
+        pieces.collect()
     }
 
+    /// The messages that were merged into this one of Anthropic's, each with its blocks and as it would stand alone: a
+    /// summary of ours, and runs of blocks with flags of their own. None where it is one message.
     fn split(&self, message: &Message, wire: &Value) -> Result<Option<Vec<Merged>>> {
-        split(message, wire)
+        let (Some(fields), Some(blocks)) = (wire.as_object(), wire.get("content").and_then(Value::as_array))
+        else {
+            return Ok(None);
+        };
+        if message.role == Role::Tool && blocks.iter().all(|block| block.get(FLAGS).is_none()) {
+            return Ok(None);
+        }
+        let whole = flags::of(fields)?;
+        let mut groups: Vec<(Range<usize>, (bool, bool), bool)> = Vec::new();
+        for (at, block) in blocks.iter().enumerate() {
+            let own = block.as_object().map_or(Ok((false, false)), flags::of);
+            let own = own.map_err(|error| error.under(&format!("content[{at}]")))?;
+            let marks = (whole.0 || own.0, whole.1 || own.1);
+            let text = block.get("text").and_then(Value::as_str).filter(|text| text.starts_with('<'));
+            let summary = text.is_some_and(|text| {
+                let alone = Message { parts: vec![Part::text(text)], ..Message::new(message.role, []) };
+                view::recognise(&alone).is_some()
+            });
+            match groups.last_mut() {
+                Some((run, flags, was)) if *flags == marks && !*was && !summary => run.end = at + 1,
+                _ => groups.push((at..at + 1, marks, summary)),
+            }
+        }
+        if groups.len() < 2 && groups.iter().all(|(_, flags, _)| *flags == whole) {
+            return Ok(None);
+        }
+        let groups = groups.into_iter().map(|(run, (pinned, skip), _)| {
+            let said = blocks.get(run.clone()).unwrap_or_default();
+            let mut alone = Map::new();
+            alone.insert("role".to_owned(), fields.get("role").cloned().unwrap_or_default());
+            alone.insert("content".to_owned(), Value::Array(said.to_vec()));
+            alone.insert(FLAGS.to_owned(), json!({ "pinned": pinned, "skip": skip }));
+            (run, Value::Object(alone))
+        });
+        Ok(Some(groups.collect()))
     }
 
     fn ask(&self, question: &Question<'_>) -> Value {
@@ -116,14 +283,14 @@ impl Format for Anthropic {
             hearing.text.push_str(block.get("text")?.as_str()?);
         }
         stop(&mut hearing, body);
-        count(body, &mut hearing.usage);
+        self.count(body, &mut hearing.usage);
         Some(hearing.answer())
     }
 
     fn hear(&self, hearing: &mut Hearing, event: &Value) -> Then {
         let inside = |field: &str| event.get(field).unwrap_or(&Value::Null);
         match kind(event) {
-            "message_start" => count(inside("message"), &mut hearing.usage),
+            "message_start" => self.count(inside("message"), &mut hearing.usage),
             // Empty, as far as was seen; what would stand there belongs to the text.
             "content_block_start" => hearing.text.push_str(text(inside("content_block"), "text")),
             "content_block_delta" if kind(inside("delta")) == "text_delta" => {
@@ -131,7 +298,7 @@ impl Format for Anthropic {
             }
             "message_delta" => {
                 stop(hearing, inside("delta"));
-                count(event, &mut hearing.usage);
+                self.count(event, &mut hearing.usage);
             }
             "message_stop" => {
                 hearing.ended = true;
@@ -153,39 +320,27 @@ impl Format for Anthropic {
         body.get("error").filter(|error| !error.is_null()).map(|_| body.clone())
     }
 
-    fn count(&self, said: &Value, usage: &mut Usage) {
-        count(said, usage);
+    /// What was counted comes in two pieces where it is streamed. The numbers are sums so far, and some servers fill in only one of
+    /// the pieces: the larger one counts.
+    fn count(&self, reply: &Value, sums: &mut Usage) {
+        let Some(usage) = reply.get("usage") else { return };
+        let places = [
+            (&mut sums.input, "input_tokens"),
+            (&mut sums.cache_read, "cache_read_input_tokens"),
+            (&mut sums.cache_write, "cache_creation_input_tokens"),
+            (&mut sums.output, "output_tokens"),
+        ];
+        for (place, key) in places {
+            if let Some(said) = tokens(usage.get(key)) {
+                *place = Some(place.unwrap_or(0).max(said));
+            }
+        }
     }
 
     fn refusal(&self, refusal: &Refusal<'_>) -> Value {
         let Refusal { message, kind, id, .. } = refusal;
         json!({"type": "error", "error": {"type": kind, "message": message}, "request_id": id})
     }
-}
-
-fn read(wire: &Value) -> Result<Message> {
-    let fields = field::object(wire)?;
-    let role = match field::name(fields, "role")? {
-        "user" => Role::User,
-        "assistant" => Role::Assistant,
-        "system" => Role::System,
-        other => {
-            return Err(field::unknown("role", other, "user, assistant and, for the system prompt, system"));
-        }
-    };
-    let mut parts = Vec::new();
-    match fields.get("content") {
-        None => return Err(field::missing("content")),
-        Some(Value::Null) => {}
-        Some(Value::String(text)) => parts.push(Part::text(text)),
-        Some(Value::Array(blocks)) => {
-            field::each("content", blocks, |block| read_block(role, block, &mut parts))?;
-        }
-        Some(other) => return Err(field::wrong("content", other, "a string or a list")),
-    }
-    let answers = role == Role::User && !parts.is_empty();
-    let answers = answers && parts.iter().all(|part| matches!(part, Part::ToolResult(_)));
-    Ok(Message::new(if answers { Role::Tool } else { role }, blank_if_nothing(parts)))
 }
 
 /// A block; one that is unknown, or that this role never says, is passed over.
@@ -255,27 +410,26 @@ fn read_words(block: &Object, say: &mut dyn FnMut(Content)) -> Result<()> {
 }
 
 fn read_source(source: &Object, mime: &str, say: &mut dyn FnMut(Content)) -> Result<()> {
-    let source = match field::name(source, "type")? {
+    let said = match field::name(source, "type")? {
         "base64" => {
             let told = field::optional_text(source, "media_type")?.unwrap_or_default();
             let data = MediaSource::Base64(field::text(source, "data")?.to_owned());
-            say(Content::Media(media::of(told, data)));
-            return Ok(());
+            Content::Media(media::of(told, data))
         }
-        "url" => MediaSource::Url(field::text(source, "url")?.to_owned()),
-        "file" => MediaSource::File(field::text(source, "file_id")?.to_owned()),
+        "url" => Content::Media(media::of(mime, MediaSource::Url(field::text(source, "url")?.to_owned()))),
+        "file" => {
+            Content::Media(media::of(mime, MediaSource::File(field::text(source, "file_id")?.to_owned())))
+        }
         // A document of words is words.
-        "text" => {
-            say(Content::Text { text: field::text(source, "data")?.to_owned() });
+        "text" => Content::Text { text: field::text(source, "data")?.to_owned() },
+        kind => {
+            if kind == "content" {
+                texts(source, say);
+            }
             return Ok(());
         }
-        "content" => {
-            texts(source, say);
-            return Ok(());
-        }
-        _ => return Ok(()),
     };
-    say(Content::Media(media::of(mime, source)));
+    say(said);
     Ok(())
 }
 
@@ -289,20 +443,6 @@ fn texts(block: &Object, say: &mut dyn FnMut(Content)) {
     let is_text = |block: &&Value| block.get("type").is_some_and(|kind| kind == "text");
     let several = several.iter().filter(is_text).filter_map(|block| block.get("text")?.as_str());
     one.into_iter().chain(several).for_each(|text| say(Content::Text { text: text.to_owned() }));
-}
-
-/// One message, the plain way.
-fn spell(message: &Message) -> Vec<Value> {
-    let role = match message.role {
-        Role::System | Role::Developer => "system",
-        Role::Assistant => "assistant",
-        Role::User | Role::Peer | Role::Tool => "user",
-    };
-    let content = match message.parts.as_slice() {
-        [Part::Text { text }] => json!(text),
-        parts => parts.iter().map(spell_part).collect(),
-    };
-    vec![json!({ "role": role, "content": content })]
 }
 
 fn words(text: &str) -> Value {
@@ -345,96 +485,15 @@ fn spell_media(media: &Media) -> Value {
     json!({ "type": if media::is_picture(media) { "image" } else { "document" }, "source": source })
 }
 
-/// What the provider takes: reasoning that it signed, and media in results too.
-fn wants() -> Wants {
-    let carried = |media: &Media| match &media.source {
+/// Whether a user's message can carry this medium.
+fn carried(media: &Media) -> bool {
+    let known = media::is_known_picture(media) || media.mime == "application/pdf";
+    match &media.source {
         // A file of OpenAI's begins so, and is not known here.
         MediaSource::File(id) => !id.starts_with("file-"),
-        MediaSource::Url(url) => {
-            url.starts_with("http") && (media::is_known_picture(media) || media.mime == "application/pdf")
-        }
-        MediaSource::Base64(_) => media::is_known_picture(media) || media.mime == "application/pdf",
-    };
-    Wants {
-        longest_id: LONGEST_ID,
-        carried,
-        media_in_results: true,
-        media_came_in_results: false,
-        reasoning_goes_back: false,
-        // Who has an id was written by another provider.
-        reasoning: |signature, id| signature.is_some() && id.is_none(),
-        item_ids: false,
+        MediaSource::Url(url) => url.starts_with("http") && known,
+        MediaSource::Base64(_) => known,
     }
-}
-
-/// What goes out: sides that take turns, the user first; a reply's reasoning where it was; a standing order that
-/// comes later as a note from the user's side.
-fn write(messages: &[Message]) -> Map<String, Value> {
-    let mut fitter = Fitter::new(wants());
-    let (mut system, mut turns) = (Vec::new(), Vec::<(&str, Vec<Value>)>::new());
-    let mut unreasoned = false;
-    for message in messages {
-        let lost = lost_a_block(message);
-        let Some(mut message) = fitter.fit(message) else { continue };
-        // Who takes part of a turn's reasoning away takes the rest: none is taken that begins in its midst.
-        unreasoned = match message.role {
-            Role::Assistant => unreasoned || lost,
-            Role::Tool => unreasoned,
-            _ => false,
-        };
-        let head = message.role.is_system() && turns.is_empty();
-        if message.role == Role::Assistant {
-            // A reply that ends in white space is refused as the last one. Whether it is the last must not change
-            // how it is spelled, so all are trimmed.
-            for part in &mut message.parts {
-                if let Part::Text { text } = part {
-                    text.truncate(text.trim_end().len());
-                }
-            }
-            message.parts.retain(|part| !unreasoned || !matches!(part, Part::Thinking { .. }));
-        } else if message.role.is_system() && !head {
-            for part in &mut message.parts {
-                if let Part::Text { text } = part {
-                    text.insert_str(0, LATER_ORDER);
-                }
-            }
-        }
-        // Results come before anything else the user's side says. A reply keeps its order: reasoning between
-        // words and calls must be given back as it came.
-        message.parts.sort_by_key(|part| !matches!(part, Part::ToolResult(_)));
-        let mut blocks: Vec<Value> = message.parts.iter().map(spell_part).collect();
-        if head {
-            system.append(&mut blocks);
-            continue;
-        }
-        let side = if message.role == Role::Assistant { "assistant" } else { "user" };
-        match turns.last_mut() {
-            Some((last, said)) if *last == side => {
-                // One reply now, which has to begin with the reasoning that either began with.
-                let leading =
-                    |blocks: &[Value]| blocks.iter().take_while(|block| is_reasoning(block)).count();
-                let (at, count) = (leading(said), leading(&blocks));
-                said.splice(at..at, blocks.drain(..count));
-                said.append(&mut blocks);
-            }
-            last => {
-                if last.is_none() && side == "assistant" {
-                    turns.push(("user", opener().parts.iter().map(spell_part).collect()));
-                }
-                turns.push((side, blocks));
-            }
-        }
-    }
-    if turns.is_empty() && !system.is_empty() {
-        turns.push(("user", opener().parts.iter().map(spell_part).collect()));
-    }
-    let mut fields = Map::new();
-    if !system.is_empty() {
-        fields.insert("system".to_owned(), Value::Array(system));
-    }
-    let turns = turns.into_iter().map(|(role, content)| json!({ "role": role, "content": content }));
-    fields.insert("messages".to_owned(), turns.collect());
-    fields
 }
 
 /// Whether a reply with reasoning came with blocks that are not sent, such as those of tools that run at the
@@ -445,7 +504,7 @@ fn lost_a_block(message: &Message) -> bool {
     if !thinks || message.role != Role::Assistant || message.wire.is_none() {
         return false;
     }
-    let came = restored::of(Dialect(&Anthropic), message).values();
+    let came = restored::of(Dialect(&Anthropic), message).0;
     let mut blocks = came.iter().filter_map(|wire| wire.get("content")?.as_array()).flatten();
     let sent = ["text", "thinking", "redacted_thinking", "tool_use", "image", "document", "search_result"];
     blocks.any(|block| block.get("type").and_then(Value::as_str).is_none_or(|kind| !sent.contains(&kind)))
@@ -453,82 +512,6 @@ fn lost_a_block(message: &Message) -> bool {
 
 fn is_reasoning(block: &Value) -> bool {
     block.get("type").and_then(Value::as_str).is_some_and(|kind| kind.ends_with("thinking"))
-}
-
-/// The messages that were merged into this one of Anthropic's, each with its blocks and as it would stand alone: a
-/// summary of ours, and runs of blocks with flags of their own. None where it is one message.
-fn split(message: &Message, wire: &Value) -> Result<Option<Vec<Merged>>> {
-    let (Some(fields), Some(blocks)) = (wire.as_object(), wire.get("content").and_then(Value::as_array))
-    else {
-        return Ok(None);
-    };
-    if message.role == Role::Tool && blocks.iter().all(|block| block.get(FLAGS).is_none()) {
-        return Ok(None);
-    }
-    let whole = flags::of(fields)?;
-    let mut groups: Vec<(Range<usize>, (bool, bool), bool)> = Vec::new();
-    for (at, block) in blocks.iter().enumerate() {
-        let own = block.as_object().map_or(Ok((false, false)), flags::of);
-        let own = own.map_err(|error| error.under(&format!("content[{at}]")))?;
-        let marks = (whole.0 || own.0, whole.1 || own.1);
-        let text = block.get("text").and_then(Value::as_str).filter(|text| text.starts_with('<'));
-        let summary = text.is_some_and(|text| {
-            let alone = Message { parts: vec![Part::text(text)], ..Message::new(message.role, []) };
-            view::recognise(&alone).is_some()
-        });
-        match groups.last_mut() {
-            Some((run, flags, was)) if *flags == marks && !*was && !summary => run.end = at + 1,
-            _ => groups.push((at..at + 1, marks, summary)),
-        }
-    }
-    if groups.len() < 2 && groups.iter().all(|(_, flags, _)| *flags == whole) {
-        return Ok(None);
-    }
-    let groups = groups.into_iter().map(|(run, (pinned, skip), _)| {
-        let said = blocks.get(run.clone()).unwrap_or_default();
-        let mut alone = Map::new();
-        alone.insert("role".to_owned(), fields.get("role").cloned().unwrap_or_default());
-        alone.insert("content".to_owned(), Value::Array(said.to_vec()));
-        alone.insert(FLAGS.to_owned(), json!({ "pinned": pinned, "skip": skip }));
-        (run, Value::Object(alone))
-    });
-    Ok(Some(groups.collect()))
-}
-
-/// The blocks of a message of Anthropic's; a string is one of them.
-fn blocks<'a>(text: &'a str, value: &Value) -> Vec<Piece<'a>> {
-    let role = match value.get("role").and_then(Value::as_str) {
-        Some("assistant") => Role::Assistant,
-        Some("system") => Role::System,
-        _ => Role::User,
-    };
-    let Some(content) = Members::of(text).get("content") else { return Vec::new() };
-    if content.starts_with('"') {
-        let text: Cow<'a, str> = format!("{{\"type\":\"text\",\"text\":{content}}}").into();
-        let said = value.get("content").and_then(Value::as_str).unwrap_or_default();
-        return vec![Piece { sound: !is_blank(said), ..Piece::new(text, vec![Part::text(said)]) }];
-    }
-    let values = value.get("content").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
-    let pieces = raw::items(content).into_iter().zip(values).map(|(text, block)| {
-        let mut parts = Vec::new();
-        if let Some(fields) = block.as_object() {
-            let _ = read_block(role, fields, &mut parts);
-        }
-        let empty = |part: &Part| matches!(part, Part::Text { text } if text.is_empty());
-        parts.retain(|part| !empty(part));
-        // What it answers with in letters of nothing is refused wherever it stands.
-        let nested = block.get("content").and_then(Value::as_array).into_iter().flatten();
-        let kind = block.get("type").and_then(Value::as_str).unwrap_or_default();
-        let misplaced = match kind {
-            // Of these nothing was read where they are the other side's to say.
-            "tool_use" | "tool_result" | "thinking" | "redacted_thinking" => parts.is_empty(),
-            "image" | "document" | "search_result" => role != Role::User,
-            kind => role == Role::System && kind != "text",
-        };
-        let sound = !misplaced && !is_blank_text(block) && !nested.into_iter().any(is_blank_text);
-        Piece { sound, ..Piece::new(text, parts) }
-    });
-    pieces.collect()
 }
 
 /// Takes the reason it stopped for, where there is one.
@@ -542,23 +525,6 @@ fn stop(hearing: &mut Hearing, from: &Value) {
             "refusal" => Finish::Filtered,
             _ => Finish::Unknown,
         });
-    }
-}
-
-/// What was counted comes in two pieces where it is streamed. The numbers are sums so far, and some servers fill in only one of
-/// the pieces: the larger one counts.
-fn count(reply: &Value, sums: &mut Usage) {
-    let Some(usage) = reply.get("usage") else { return };
-    let places = [
-        (&mut sums.input, "input_tokens"),
-        (&mut sums.cache_read, "cache_read_input_tokens"),
-        (&mut sums.cache_write, "cache_creation_input_tokens"),
-        (&mut sums.output, "output_tokens"),
-    ];
-    for (place, key) in places {
-        if let Some(said) = tokens(usage.get(key)) {
-            *place = Some(place.unwrap_or(0).max(said));
-        }
     }
 }
 

@@ -220,6 +220,17 @@ impl Body {
         self.origins.get(usize::try_from(seq).ok()?.checked_sub(1)?)
     }
 
+    /// The message as it was read, where the body has one of this number.
+    fn own(&self, seq: Seq) -> Option<&Message> {
+        self.messages.get(usize::try_from(seq).ok()?.checked_sub(1)?)
+    }
+
+    /// The items of the list, as they came.
+    fn texts(&self, items: Range<usize>) -> impl Iterator<Item = &str> {
+        let places = self.items.get(items).unwrap_or_default().iter();
+        places.filter_map(|place| self.text.get(place.clone()))
+    }
+
     fn place(&self, name: &str) -> Option<Range<usize>> {
         let fields = self.fields.as_ref()?;
         fields.iter().rev().find(|(key, _)| key == name).map(|(_, place)| place.clone())

@@ -4,7 +4,7 @@
 //! is in `openai`.
 
 use epitome_core::inspect::Finish;
-use epitome_core::message::{Media, MediaSource};
+use epitome_core::message::MediaSource;
 use serde_json::{Value, json};
 
 use crate::asking::{Answer, Hearing, Question, Then, text};
@@ -13,12 +13,11 @@ use crate::fit::Wants;
 use crate::media;
 use crate::usage::{Usage, tokens};
 
-/// Longer ids are refused by the provider: "Expected a string with maximum length 40".
-const LONGEST_ID: usize = 40;
-
 /// What the provider takes: no reasoning, and results in words.
-pub(crate) fn wants() -> Wants {
-    let carried = |media: &Media| match &media.source {
+pub(crate) const WANTS: Wants = Wants {
+    // Longer ids are refused by the provider: "Expected a string with maximum length 40".
+    longest_id: 40,
+    carried: |media| match &media.source {
         MediaSource::Base64(_) if media.mime.starts_with("audio/") => {
             matches!(media.mime.as_str(), "audio/wav" | "audio/x-wav" | "audio/mpeg")
         }
@@ -26,18 +25,14 @@ pub(crate) fn wants() -> Wants {
         MediaSource::Url(_) => media::is_picture(media) && media::is_seen(media),
         // A file of Anthropic's begins so, and is not known here.
         MediaSource::File(id) => !media::is_picture(media) && !id.starts_with("file_"),
-    };
-    Wants {
-        longest_id: LONGEST_ID,
-        carried,
-        media_in_results: false,
-        media_came_in_results: false,
-        reasoning: |_, _| false,
-        // Who sends reasoning here has a server that wants it back.
-        reasoning_goes_back: true,
-        item_ids: false,
-    }
-}
+    },
+    media_in_results: false,
+    media_came_in_results: false,
+    reasoning: |_, _| false,
+    // Who sends reasoning here has a server that wants it back.
+    reasoning_goes_back: true,
+    item_ids: false,
+};
 
 pub(crate) fn ask(question: &Question<'_>) -> Value {
     let mut messages = Vec::new();

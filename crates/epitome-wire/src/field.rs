@@ -3,7 +3,7 @@
 //! Every complaint is one line that names the place. What people said is never repeated in it: only the value of
 //! a field that has few lawful ones is, and shortened.
 
-use epitome_core::message::Content;
+use epitome_core::message::{Content, Role};
 use serde_json::{Map, Value};
 
 /// The fields of a JSON object.
@@ -64,6 +64,17 @@ pub(crate) fn optional_text<'a>(fields: &'a Object, key: &str) -> Result<Option<
 pub(crate) fn name<'a>(fields: &'a Object, key: &str) -> Result<&'a str> {
     let name = text(fields, key)?;
     if name.is_empty() { Err(DialectError::new(key, "is empty; it must name something")) } else { Ok(name) }
+}
+
+/// Who speaks, in OpenAI's words.
+pub(crate) fn role(fields: &Object, allowed: &str) -> Result<Role> {
+    match name(fields, "role")? {
+        "system" => Ok(Role::System),
+        "developer" => Ok(Role::Developer),
+        "user" => Ok(Role::User),
+        "assistant" => Ok(Role::Assistant),
+        other => Err(unknown("role", other, allowed)),
+    }
 }
 
 /// A field that may be missing or null.

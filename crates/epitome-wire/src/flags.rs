@@ -16,6 +16,12 @@ pub(crate) fn of(fields: &Object) -> Result<(bool, bool)> {
     }
 }
 
+/// Those of the flags that are set, as they are written.
+pub(crate) fn set((pinned, skip): (bool, bool)) -> Map<String, Value> {
+    let flags = [("pinned", pinned), ("skip", skip)].into_iter().filter(|(_, set)| *set);
+    flags.map(|(flag, _)| (flag.to_owned(), json!(true))).collect()
+}
+
 /// Makes the items that stand for a message say its flags, and changes nothing where they do.
 ///
 /// False where an item has no room for them.
@@ -39,9 +45,7 @@ pub(crate) fn show(items: &mut [Value], message: &Message) -> bool {
         }
     }
     let Some(first) = items.first_mut().and_then(Value::as_object_mut) else { return false };
-    let flags = [("pinned", message.pinned), ("skip", message.skip)];
-    let set = flags.into_iter().filter(|(_, set)| *set).map(|(flag, _)| (flag.to_owned(), json!(true)));
-    let set: Map<String, Value> = set.collect();
+    let set = set(wanted);
     if !set.is_empty() {
         match first.get_mut(FIELD) {
             Some(Value::Object(flags)) => flags.extend(set),

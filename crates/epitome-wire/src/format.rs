@@ -70,6 +70,8 @@ pub struct About {
     pub text_kind: &'static str,
     /// The names of the field that limits what may be written, the oldest first. Where one is refused, the next is tried.
     pub limit_names: &'static [&'static str],
+    /// What of a message can be sent.
+    pub wants: Wants,
     /// Where it is spoken; none where no provider speaks it.
     pub endpoint: Option<Endpoint>,
 }
@@ -90,6 +92,7 @@ impl About {
             block: None,
             text_kind: "text",
             limit_names: &["max_tokens"],
+            wants: chat::WANTS,
             endpoint: None,
         }
     }
@@ -111,11 +114,9 @@ impl Head {
     #[must_use]
     pub fn stands_for(&self, message: &Value) -> bool {
         let own: Value = serde_json::from_str(&self.message("null")).unwrap_or_default();
-        let fields = own.as_object().into_iter().flatten();
+        let mut fields = own.as_object().into_iter().flatten();
         message.get(self.inner).is_some()
-            && fields
-                .filter(|(name, _)| *name != self.inner)
-                .all(|(name, value)| message.get(name) == Some(value))
+            && fields.all(|(name, value)| name == self.inner || message.get(name) == Some(value))
     }
 
     /// The message that stands for this value of the field.
@@ -155,12 +156,6 @@ impl Endpoint {
         self.base_url.strip_suffix("/v1").unwrap_or(self.base_url)
     }
 
-    /// What its paths in the proxy begin with.
-    #[must_use]
-    pub fn prefix(&self) -> String {
-        format!("/{}", self.provider)
-    }
-
     /// The path in the proxy whose requests are read and condensed.
     #[must_use]
     pub fn proxy_path(&self) -> String {
@@ -197,14 +192,9 @@ pub trait Format: Send + Sync + RefUnwindSafe + 'static {
     /// Spells one message plainly, without flags. What is spelled must be read as the same message again.
     fn spell(&self, message: &Message) -> Vec<Value>;
 
-    /// What of a message can be sent.
-    fn wants(&self) -> Wants {
-        chat::wants()
-    }
-
     /// Writes the fields of a request that carry a valid list.
     fn write(&self, messages: &[Message]) -> Map<String, Value> {
-        let mut fitter = Fitter::new(self.wants());
+        let mut fitter = Fitter::new(self.about().wants);
         let fitted = messages.iter().filter_map(|message| fitter.fit(message));
         let list: Vec<Value> = fitted.flat_map(|message| self.spell(&message)).collect();
         Map::from_iter([(self.about().list.to_owned(), Value::Array(list))])

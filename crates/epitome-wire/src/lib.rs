@@ -16,7 +16,7 @@
 //!     { "role": "user", "content": [{ "type": "tool_result", "tool_use_id": "t1", "content": "Friday" }] },
 //! ] });
 //! let messages = Dialect::ANTHROPIC.read(&request)?;
-//! assert_eq!(serde_json::Value::Object(Dialect::ANTHROPIC.restore_body(&messages)), request);
+//! assert_eq!(json!(Dialect::ANTHROPIC.restore(&messages)[1..]), request["messages"]);
 //!
 //! let chat = Dialect::OPENAI.write(&messages);
 //! assert_eq!(chat["messages"][0], json!({ "role": "system", "content": "Be brief." }));
@@ -29,7 +29,7 @@
 //! those of a program. What they share: `fit` (made to be sent), `media`, `flags`, `field` (errors that name the place), `reader`,
 //! `restored`, `residue` and `exact` (given back as it came), `body`, `pieces` and `raw` (whole requests), `asking`, `chat` and
 //! `events` (a model's answer),
-//! `heard` (an answer that passes by), `usage`, `error_text` and `too_long` (errors).
+//! `heard` (an answer that passes by), `usage` and `error_text`.
 //!
 //! Nothing here knows a network, a store, a clock or a model's window, and no list is mended: orphans and open calls are the
 //! view's matter.
@@ -59,13 +59,12 @@ mod registry;
 mod residue;
 mod responses;
 mod restored;
-mod too_long;
 mod usage;
 
 pub use asking::{Answer, Hearing, Question, Then};
 pub use body::{Body, Marks};
 pub use dialect::Dialect;
-pub use error_text::{ErrorText, Sizes};
+pub use error_text::{ErrorText, Sizes, TooLong, too_long};
 pub use events::Events;
 pub use field::{DialectError, Object};
 pub use fit::Wants;
@@ -75,7 +74,6 @@ pub use pieces::Piece;
 pub use raw::Members;
 pub use reader::{Read, Reader};
 pub use registry::{RegisterError, register};
-pub use too_long::{TooLong, too_long};
 pub use usage::{Tally, Usage};
 
 /// A message holds at least one part: an empty text stands where there is nothing to say, and only there.

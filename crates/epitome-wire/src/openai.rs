@@ -58,15 +58,82 @@ impl Format for OpenAi {
     }
 
     fn read(&self, wire: &Value) -> Result<Message> {
-        read(wire)
+        let fields = field::object(wire)?;
+        let role = match field::name(fields, "role")? {
+            "tool" => return read_answer(fields, "tool_call_id"),
+            "function" => return read_answer(fields, "name"),
+            _ => field::role(fields, ROLES)?,
+        };
+        // A reply may be calls alone. Whoever else says nothing at all has most likely misspelled it.
+        if role != Role::Assistant && !fields.contains_key("content") {
+            return Err(field::missing("content"));
+        }
+        let mut parts = Vec::new();
+        if role == Role::Assistant {
+            let thought = ["reasoning_content", "reasoning"].into_iter();
+            let thought = thought.filter_map(|key| fields.get(key)?.as_str()).find(|text| !text.is_empty());
+            parts.extend(thought.map(Part::thinking));
+        }
+        content(fields, &mut |said| parts.push(part_of(said)))?;
+        if role == Role::Assistant {
+            let refusal = fields.get("refusal").and_then(Value::as_str).filter(|words| !words.is_empty());
+            // Where there is content, it says so itself.
+            if parts.iter().all(|part| matches!(part, Part::Thinking { .. })) {
+                parts.extend(refusal.map(Part::text));
+            }
+            calls(fields, &mut parts)?;
+        }
+        let author = field::optional_text(fields, "name")?.filter(|name| !name.is_empty());
+        Ok(Message { author: author.map(Into::into), ..Message::new(role, blank_if_nothing(parts)) })
     }
 
+    /// One message, the plain way. A message with results is several, results first.
     fn spell(&self, message: &Message) -> Vec<Value> {
-        spell(message)
+        let mut out: Vec<Value> = message.results().map(spell_answer).collect();
+        if message.role == Role::Tool {
+            return out;
+        }
+        let role = if message.role == Role::Peer { Role::User } else { message.role };
+        let (mut content, mut thoughts, mut calls) = (Vec::new(), Vec::new(), Vec::new());
+        for part in &message.parts {
+            match part {
+                Part::Text { text } => content.push(words(text)),
+                Part::Media(media) => content.push(spell_or_say(media)),
+                Part::Thinking { text, .. } => thoughts.push(text.as_str()),
+                Part::ToolCall(call) => calls.push(json!({
+                    "id": &*call.id,
+                    "type": "function",
+                    "function": { "name": call.name, "arguments": call.arguments },
+                })),
+                Part::ToolResult(_) => {}
+            }
+        }
+        if !out.is_empty() && content.is_empty() && calls.is_empty() {
+            return out;
+        }
+        let mut spelled = Map::new();
+        spelled.insert("role".to_owned(), json!(role.to_string()));
+        let content = match content.as_slice() {
+            [] => Value::Null,
+            [one] => one.get("text").cloned().unwrap_or(Value::Array(content)),
+            _ => Value::Array(content),
+        };
+        spelled.insert("content".to_owned(), content);
+        if let Some(author) = &message.author {
+            spelled.insert("name".to_owned(), json!(&**author));
+        }
+        if !thoughts.is_empty() {
+            spelled.insert("reasoning_content".to_owned(), json!(thoughts.join("\n\n")));
+        }
+        if !calls.is_empty() {
+            spelled.insert("tool_calls".to_owned(), Value::Array(calls));
+        }
+        out.push(Value::Object(spelled));
+        out
     }
 
     fn pieces<'a>(&self, text: &'a str, value: &Value) -> Vec<Piece<'a>> {
-        let parts = read(value).map(|message| message.parts).unwrap_or_default();
+        let parts = self.read(value).map(|message| message.parts).unwrap_or_default();
         let form = is_old_call(value).then(|| FUNCTION.to_owned());
         vec![Piece { form, custom: custom_calls(value), sound: is_sound(value), ..Piece::new(text, parts) }]
     }
@@ -77,43 +144,41 @@ impl Format for OpenAi {
         Some(json!({ "role": FUNCTION, "name": call, "content": spelled.get("content") }))
     }
 
-    fn keep_inside(&self, spelled: &mut Object, came: &Value, own: &Message, fitted: &Message) {
-        keep_inside(spelled, came, own, fitted);
-    }
-}
-
-fn read(wire: &Value) -> Result<Message> {
-    let fields = field::object(wire)?;
-    let role = match field::name(fields, "role")? {
-        "system" => Role::System,
-        "developer" => Role::Developer,
-        "user" => Role::User,
-        "assistant" => Role::Assistant,
-        "tool" => return read_answer(fields, "tool_call_id"),
-        "function" => return read_answer(fields, "name"),
-        other => return Err(field::unknown("role", other, ROLES)),
-    };
-    // A reply may be calls alone. Whoever else says nothing at all has most likely misspelled it.
-    if role != Role::Assistant && !fields.contains_key("content") {
-        return Err(field::missing("content"));
-    }
-    let mut parts = Vec::new();
-    if role == Role::Assistant {
-        let thought = ["reasoning_content", "reasoning"].into_iter();
-        let thought = thought.filter_map(|key| fields.get(key)?.as_str()).find(|text| !text.is_empty());
-        parts.extend(thought.map(Part::thinking));
-    }
-    content(fields, &mut |said| parts.push(part_of(said)))?;
-    if role == Role::Assistant {
-        let refusal = fields.get("refusal").and_then(Value::as_str).filter(|words| !words.is_empty());
-        // Where there is content, it says so itself.
-        if parts.iter().all(|part| matches!(part, Part::Thinking { .. })) {
-            parts.extend(refusal.map(Part::text));
+    /// Puts into a chat message that is spelled anew what it said in other letters, and what its calls had besides: some
+    /// servers want a signature back that they put there.
+    fn keep_inside(&self, fields: &mut Object, came: &Value, own: &Message, fitted: &Message) {
+        if came.get("role") != fields.get("role") {
+            return;
         }
-        calls(fields, &mut parts)?;
+        let words = |message: &Message| -> Vec<Part> {
+            let said = |part: &&Part| matches!(part, Part::Text { .. } | Part::Media(_));
+            message.parts.iter().filter(said).cloned().collect()
+        };
+        if own.role != Role::Tool
+            && words(own) == words(fitted)
+            && let Some(content) = came.get("content").filter(|_| is_sound_content(came))
+        {
+            fields.insert("content".to_owned(), content.clone());
+        }
+        // Servers disagree on what it is called.
+        if came.get("reasoning_content").is_none()
+            && came.get("reasoning").is_some()
+            && let Some(thought) = fields.shift_remove("reasoning_content")
+        {
+            fields.insert("reasoning".to_owned(), thought);
+        }
+        let had = came.get("tool_calls").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+        let calls = fields.get_mut("tool_calls").and_then(Value::as_array_mut);
+        let Some(calls) = calls.filter(|calls| calls.len() == had.len()) else { return };
+        for (call, had) in calls.iter_mut().zip(had) {
+            let same = call.pointer("/function/name") == had.pointer("/function/name");
+            if let (true, Some(call), Some(had)) = (same, call.as_object_mut(), had.as_object()) {
+                for (key, value) in had {
+                    call.entry(key.as_str()).or_insert_with(|| value.clone());
+                }
+            }
+        }
     }
-    let author = field::optional_text(fields, "name")?.filter(|name| !name.is_empty());
-    Ok(Message { author: author.map(Into::into), ..Message::new(role, blank_if_nothing(parts)) })
 }
 
 fn read_answer(fields: &Object, call: &str) -> Result<Message> {
@@ -182,51 +247,6 @@ fn calls(fields: &Object, parts: &mut Vec<Part>) -> Result<()> {
         parts.push(Part::call(name, name, field::arguments(called, "arguments").map_err(under)?));
     }
     Ok(())
-}
-
-/// One message, the plain way. A message with results is several, results first.
-fn spell(message: &Message) -> Vec<Value> {
-    let mut out: Vec<Value> = message.results().map(spell_answer).collect();
-    if message.role == Role::Tool {
-        return out;
-    }
-    let role = if message.role == Role::Peer { Role::User } else { message.role };
-    let (mut content, mut thoughts, mut calls) = (Vec::new(), Vec::new(), Vec::new());
-    for part in &message.parts {
-        match part {
-            Part::Text { text } => content.push(words(text)),
-            Part::Media(media) => content.push(spell_or_say(media)),
-            Part::Thinking { text, .. } => thoughts.push(text.as_str()),
-            Part::ToolCall(call) => calls.push(json!({
-                "id": &*call.id,
-                "type": "function",
-                "function": { "name": call.name, "arguments": call.arguments },
-            })),
-            Part::ToolResult(_) => {}
-        }
-    }
-    if !out.is_empty() && content.is_empty() && calls.is_empty() {
-        return out;
-    }
-    let mut spelled = Map::new();
-    spelled.insert("role".to_owned(), json!(role.to_string()));
-    let content = match content.as_slice() {
-        [] => Value::Null,
-        [one] => one.get("text").cloned().unwrap_or(Value::Array(content)),
-        _ => Value::Array(content),
-    };
-    spelled.insert("content".to_owned(), content);
-    if let Some(author) = &message.author {
-        spelled.insert("name".to_owned(), json!(&**author));
-    }
-    if !thoughts.is_empty() {
-        spelled.insert("reasoning_content".to_owned(), json!(thoughts.join("\n\n")));
-    }
-    if !calls.is_empty() {
-        spelled.insert("tool_calls".to_owned(), Value::Array(calls));
-    }
-    out.push(Value::Object(spelled));
-    out
 }
 
 fn words(text: &str) -> Value {
@@ -301,40 +321,4 @@ fn is_sound(value: &Value) -> bool {
     });
     let calls = given("tool_calls") || given("function_call");
     is_sound_content(value) && named && called && (role == "assistant" || !calls)
-}
-
-/// Puts into a chat message that is spelled anew what it said in other letters, and what its calls had besides: some
-/// servers want a signature back that they put there.
-fn keep_inside(fields: &mut Object, came: &Value, own: &Message, fitted: &Message) {
-    if came.get("role") != fields.get("role") {
-        return;
-    }
-    let words = |message: &Message| -> Vec<Part> {
-        let said = |part: &&Part| matches!(part, Part::Text { .. } | Part::Media(_));
-        message.parts.iter().filter(said).cloned().collect()
-    };
-    if own.role != Role::Tool
-        && words(own) == words(fitted)
-        && let Some(content) = came.get("content").filter(|_| is_sound_content(came))
-    {
-        fields.insert("content".to_owned(), content.clone());
-    }
-    // Servers disagree on what it is called.
-    if came.get("reasoning_content").is_none()
-        && came.get("reasoning").is_some()
-        && let Some(thought) = fields.shift_remove("reasoning_content")
-    {
-        fields.insert("reasoning".to_owned(), thought);
-    }
-    let had = came.get("tool_calls").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
-    let calls = fields.get_mut("tool_calls").and_then(Value::as_array_mut);
-    let Some(calls) = calls.filter(|calls| calls.len() == had.len()) else { return };
-    for (call, had) in calls.iter_mut().zip(had) {
-        let same = call.pointer("/function/name") == had.pointer("/function/name");
-        if let (true, Some(call), Some(had)) = (same, call.as_object_mut(), had.as_object()) {
-            for (key, value) in had {
-                call.entry(key.as_str()).or_insert_with(|| value.clone());
-            }
-        }
-    }
 }

@@ -33,52 +33,59 @@ impl Format for Ours {
     }
 
     fn read(&self, wire: &Value) -> Result<Message> {
-        read(wire)
+        let fields = field::object(wire)?;
+        let named = field::name(fields, "role")?;
+        let role = Role::deserialize(Value::from(named)).map_err(|_| {
+            field::unknown("role", named, "system, developer, user, assistant, tool and peer")
+        })?;
+        if !fields.contains_key("parts") {
+            return Err(field::missing("parts"));
+        }
+        let mut parts = Vec::new();
+        field::each("parts", field::list(fields, "parts")?, |part| {
+            parts.push(read_part(part)?);
+            Ok(())
+        })?;
+        let mut message = Message::new(role, parts);
+        message.author =
+            field::optional_text(fields, "author")?.filter(|name| !name.is_empty()).map(Into::into);
+        message.pinned = field::flag(fields, "pinned")?;
+        message.skip = field::flag(fields, "skip")?;
+        if let Some(seq) = fields.get("seq").filter(|seq| !seq.is_null()) {
+            message.seq = seq.as_u64().ok_or_else(|| field::wrong("seq", seq, "a whole number from 0 on"))?;
+        }
+        if let Some(at) = fields.get("at").filter(|at| !at.is_null()) {
+            let at = at.as_i64().ok_or_else(|| field::wrong("at", at, "a whole number of milliseconds"))?;
+            message.at = Timestamp(at);
+        }
+        if let Some(notes) = fields.get("metadata").filter(|notes| !notes.is_null()) {
+            message.metadata = field::object(notes).map_err(|error| error.under("metadata"))?.clone();
+        }
+        if let Some(came) = fields.get("wire").filter(|came| !came.is_null()) {
+            field::object(came).map_err(|error| error.under("wire"))?;
+            message.wire = Some(Box::new(came.clone()));
+        }
+        Ok(message)
     }
 
+    /// One message, the plain way: as `serde` has it, places and times that are not known yet left out.
     fn spell(&self, message: &Message) -> Vec<Value> {
-        spell(message)
+        let Ok(Value::Object(mut spelled)) = serde_json::to_value(message) else { return Vec::new() };
+        spelled.retain(|key, value| !(matches!(key.as_str(), "seq" | "at") && value.as_i64() == Some(0)));
+        if let Some(Value::Object(came)) = spelled.get_mut("wire") {
+            came.shift_remove(NAME);
+            if came.is_empty() {
+                spelled.shift_remove("wire");
+            }
+        }
+        vec![Value::Object(spelled)]
     }
 
     /// The messages, without what came with them in another format.
     fn write(&self, messages: &[Message]) -> Map<String, Value> {
-        let list = messages.iter().flat_map(|message| spell(&Message { wire: None, ..message.clone() }));
+        let list = messages.iter().flat_map(|message| self.spell(&Message { wire: None, ..message.clone() }));
         Map::from_iter([("messages".to_owned(), list.collect())])
     }
-}
-
-fn read(wire: &Value) -> Result<Message> {
-    let fields = field::object(wire)?;
-    let named = field::name(fields, "role")?;
-    let role = Role::deserialize(Value::from(named))
-        .map_err(|_| field::unknown("role", named, "system, developer, user, assistant, tool and peer"))?;
-    if !fields.contains_key("parts") {
-        return Err(field::missing("parts"));
-    }
-    let mut parts = Vec::new();
-    field::each("parts", field::list(fields, "parts")?, |part| {
-        parts.push(read_part(part)?);
-        Ok(())
-    })?;
-    let mut message = Message::new(role, parts);
-    message.author = field::optional_text(fields, "author")?.filter(|name| !name.is_empty()).map(Into::into);
-    message.pinned = field::flag(fields, "pinned")?;
-    message.skip = field::flag(fields, "skip")?;
-    if let Some(seq) = fields.get("seq").filter(|seq| !seq.is_null()) {
-        message.seq = seq.as_u64().ok_or_else(|| field::wrong("seq", seq, "a whole number from 0 on"))?;
-    }
-    if let Some(at) = fields.get("at").filter(|at| !at.is_null()) {
-        let at = at.as_i64().ok_or_else(|| field::wrong("at", at, "a whole number of milliseconds"))?;
-        message.at = Timestamp(at);
-    }
-    if let Some(notes) = fields.get("metadata").filter(|notes| !notes.is_null()) {
-        message.metadata = field::object(notes).map_err(|error| error.under("metadata"))?.clone();
-    }
-    if let Some(came) = fields.get("wire").filter(|came| !came.is_null()) {
-        field::object(came).map_err(|error| error.under("wire"))?;
-        message.wire = Some(Box::new(came.clone()));
-    }
-    Ok(message)
 }
 
 fn read_part(part: &Object) -> Result<Part> {
@@ -137,19 +144,6 @@ fn read_media(piece: &Object) -> Result<Media> {
         }
     };
     Ok(Media { mime: field::text(piece, "mime")?.to_owned(), source, size })
-}
-
-/// One message, the plain way: as `serde` has it, places and times that are not known yet left out.
-fn spell(message: &Message) -> Vec<Value> {
-    let Ok(Value::Object(mut spelled)) = serde_json::to_value(message) else { return Vec::new() };
-    spelled.retain(|key, value| !(matches!(key.as_str(), "seq" | "at") && value.as_i64() == Some(0)));
-    if let Some(Value::Object(came)) = spelled.get_mut("wire") {
-        came.shift_remove(NAME);
-        if came.is_empty() {
-            spelled.shift_remove("wire");
-        }
-    }
-    vec![Value::Object(spelled)]
 }
 
 /// Makes what came in say where the message stands by now, and changes nothing where it does.

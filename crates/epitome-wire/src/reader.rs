@@ -2,12 +2,10 @@
 //!
 //! Each is read by its dialect, then spelled again the plain way; what that does not say is kept with the message.
 
-use std::collections::HashMap;
-
 use epitome_core::message::{Message, Role};
-use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
+use crate::raw::{self, Members};
 use crate::{Dialect, DialectError, blank_if_nothing, exact, field, residue};
 
 /// Deeper residues are kept as text: what is stored nests them once more, and readers give up at 128.
@@ -71,8 +69,7 @@ impl Dialect {
     /// assert!(error.starts_with("messages[1].role: \"robot\" is unknown"));
     /// ```
     pub fn read(self, body: &Value) -> Result<Vec<Message>, DialectError> {
-        let Parted { head, list, key } = parted(self, body)?;
-        collect(self, head.as_ref(), list.iter(), key, Reader::push)
+        self.read_list(body, &[])
     }
 
     /// As [`Dialect::read`], of the text of a body: every digit of every number is kept.
@@ -87,20 +84,39 @@ impl Dialect {
     /// ```
     pub fn read_text(self, text: &str) -> Result<Vec<Message>, DialectError> {
         let body = parsed(text)?;
-        let Parted { head, key, .. } = parted(self, &body)?;
-        let list = if body.is_array() {
-            serde_json::from_str::<Vec<&RawValue>>(text).ok()
-        } else {
-            let fields: HashMap<String, &RawValue> = serde_json::from_str(text).unwrap_or_default();
-            fields.get(key).and_then(|list| serde_json::from_str(list.get()).ok())
+        let field = || Members::of(text).get(self.0.about().list).unwrap_or_default();
+        let list = if body.is_array() { text } else { field() };
+        // An `input` that is a bare string has no list, and no number to lose.
+        self.read_list(&body, &raw::items(list))
+    }
+
+    /// Reads a body, or a list of messages; `texts` are those of the list, where they are known.
+    fn read_list(self, body: &Value, texts: &[&str]) -> Result<Vec<Message>, DialectError> {
+        let about = self.0.about();
+        let mut reader = self.reader();
+        let mut out = Vec::new();
+        let list = match (body, body.get(about.list)) {
+            (Value::Array(list), _) | (_, Some(Value::Array(list))) => list,
+            (Value::Object(_), Some(text @ Value::String(_))) if about.list_may_be_text => {
+                std::slice::from_ref(text)
+            }
+            (Value::Object(_), Some(other)) => return Err(field::wrong(about.list, other, list_is(self))),
+            (Value::Object(_), None) => return Err(field::missing(about.list)),
+            (other, _) => return Err(field::wrong("", other, "a request or a list of messages")),
         };
-        match list {
-            Some(list) => collect(self, head.as_ref(), list.into_iter(), key, |reader, wire| {
-                reader.push_text(wire.get())
-            }),
-            // An `input` that is a bare string has no list, and no number to lose.
-            None => self.read(&body),
+        if let Some(head) = about.head
+            && let Some(given) = body.get(head.field).filter(|given| !given.is_null())
+            && let Ok(message) = serde_json::from_str(&head.message(&given.to_string()))
+        {
+            out.extend(reader.take(message, None).map_err(|error| error.renamed(head.field))?);
         }
+        for (at, wire) in list.iter().enumerate() {
+            let text = texts.get(at).filter(|text| !exact::is_exact(text, wire));
+            let read = reader.take(wire.clone(), text.map(|text| text.trim().to_owned()));
+            out.extend(read.map_err(|error| error.under(&format!("{}[{at}]", about.list)))?);
+        }
+        out.extend(reader.finish());
+        Ok(out.into_iter().map(|read| read.message).collect())
     }
 }
 
@@ -144,7 +160,7 @@ impl Reader {
 
 impl Pending {
     fn and(mut self, next: Self) -> Self {
-        self.message = joined_reply(self.message, next.message);
+        join_reply(&mut self.message, next.message);
         self.came.extend(next.came);
         self.texts.extend(next.texts);
         self
@@ -182,62 +198,11 @@ pub(crate) fn goes_on(reply: &Message, next: &Message) -> bool {
     reply.role == Role::Assistant && next.role == Role::Assistant
 }
 
-/// A reply with one more of its items.
-pub(crate) fn joined_reply(mut reply: Message, next: Message) -> Message {
+/// Adds one more of its items to a reply.
+pub(crate) fn join_reply(reply: &mut Message, next: Message) {
     reply.parts.extend(next.parts);
     reply.pinned |= next.pinned;
     reply.skip |= next.skip;
-    reply
-}
-
-fn collect<T>(
-    dialect: Dialect,
-    head: Option<&Value>,
-    list: impl Iterator<Item = T>,
-    key: &str,
-    push: impl Fn(&mut Reader, T) -> Result<Option<Read>, DialectError>,
-) -> Result<Vec<Message>, DialectError> {
-    let mut reader = dialect.reader();
-    let mut out = Vec::new();
-    if let Some(head) = head {
-        let field = dialect.0.about().head.map_or("", |head| head.field);
-        out.extend(reader.push(head).map_err(|error| error.renamed(field))?);
-    }
-    for (at, wire) in list.enumerate() {
-        let read = push(&mut reader, wire).map_err(|error| error.under(&format!("{key}[{at}]")))?;
-        out.extend(read);
-    }
-    out.extend(reader.finish());
-    Ok(out.into_iter().map(|read| read.message).collect())
-}
-
-/// A request, taken apart.
-struct Parted<'a> {
-    /// What stands for the system prompt, where that is a field of the request.
-    head: Option<Value>,
-    list: &'a [Value],
-    /// What the list is called.
-    key: &'static str,
-}
-
-fn parted(dialect: Dialect, body: &Value) -> Result<Parted<'_>, DialectError> {
-    let key = dialect.0.about().list;
-    let fields = match body {
-        Value::Array(list) => return Ok(Parted { head: None, list, key }),
-        Value::Object(fields) => fields,
-        other => return Err(field::wrong("", other, "a request or a list of messages")),
-    };
-    let list = match fields.get(key) {
-        None => return Err(field::missing(key)),
-        Some(Value::Array(list)) => list,
-        Some(text @ Value::String(_)) if dialect.0.about().list_may_be_text => std::slice::from_ref(text),
-        Some(other) => return Err(field::wrong(key, other, list_is(dialect))),
-    };
-    let head = dialect.0.about().head.and_then(|head| {
-        let given = fields.get(head.field).filter(|found| !found.is_null())?;
-        serde_json::from_str(&head.message(&given.to_string())).ok()
-    });
-    Ok(Parted { head, list, key })
 }
 
 /// What the list of a request may be.

@@ -113,18 +113,6 @@ impl Dialect {
         let by_piece = kinds.find_map(|kind| all.iter().copied().find(|dialect| dialect.0.has_piece(kind)));
         by_piece.or(clearest.map(|(_, dialect)| dialect))
     }
-
-    /// The dialect of a conversation whose messages tell nothing, by its other fields.
-    #[must_use]
-    pub fn of_fields(conversation: &Value) -> Self {
-        let has = |field: &str| conversation.get(field).is_some();
-        let is = |dialect: &Self| {
-            let list = dialect.0.about().list;
-            let head = dialect.0.about().head.is_some_and(|head| has(head.field));
-            has(list) && (head || list != Self::OPENAI.0.about().list)
-        };
-        Self::all().into_iter().find(is).unwrap_or(Self::OPENAI)
-    }
 }
 
 impl FromStr for Dialect {

@@ -18,10 +18,9 @@ use crate::format::{About, Endpoint, Format, Head, Sign};
 use crate::pieces::{Piece, is_blank_text, is_refused};
 use crate::raw::Members;
 use crate::usage::{Usage, tokens};
-use crate::{Dialect, blank_if_nothing, media, openai, part_of, restored};
+use crate::{Dialect, blank_if_nothing, chat, media, openai, part_of, restored};
 
 const ROLES: &str = "system, developer, user and assistant";
-const LONGEST_ID: usize = 64;
 /// The field of a request, and the item that stands for it.
 const INSTRUCTIONS: &str = "instructions";
 
@@ -39,6 +38,20 @@ static ABOUT: About = About {
     text_kind: "input_text",
     limit_names: &["max_output_tokens"],
     endpoint: Some(Endpoint { route: "responses", called: "responses", ..openai::ENDPOINT }),
+    // Reasoning by the name or the seal it gave it, and results in words. Reasoning without an id is another provider's.
+    wants: Wants {
+        longest_id: 64,
+        // A file of Anthropic's begins so, and is not known here.
+        carried: |media| match &media.source {
+            MediaSource::File(id) => !id.starts_with("file_"),
+            _ => media::is_seen(media),
+        },
+        media_came_in_results: true,
+        reasoning_goes_back: false,
+        reasoning: |signature, id| id.is_some_and(|id| !id.is_empty() || signature.is_some()),
+        item_ids: true,
+        ..chat::WANTS
+    },
     ..About::new("responses")
 };
 
@@ -59,22 +72,78 @@ impl Format for Responses {
         matches!(kind, "input_text" | "output_text" | "input_image" | "input_file")
     }
 
-    fn read(&self, wire: &Value) -> Result<Message> {
-        read(wire)
+    fn read(&self, item: &Value) -> Result<Message> {
+        if let Value::String(text) = item {
+            return Ok(Message::user(text));
+        }
+        let fields = field::object(item)?;
+        match field::optional_text(fields, "type")? {
+            None if !fields.contains_key("role") && fields.contains_key(INSTRUCTIONS) => {
+                Ok(Message::system(field::text(fields, INSTRUCTIONS)?))
+            }
+            None | Some("message") => said(fields),
+            Some("reasoning") => reasoning(fields),
+            Some("item_reference") => Ok(Message::assistant("")),
+            Some(kind) => match kind.strip_suffix("_output") {
+                Some(_) if fields.contains_key("call_id") || fields.contains_key(answers_by(kind)) => {
+                    answer(kind, fields)
+                }
+                Some(_) => Ok(Message::user("")),
+                None if kind.ends_with("_call") && fields.contains_key("call_id") => call(kind, fields),
+                None if kind.ends_with("_response") => Ok(Message::user("")),
+                None => Ok(Message::assistant("")),
+            },
+        }
     }
 
+    /// One message, the plain way: of a reply each part is an item, of anything else all words are one.
     fn spell(&self, message: &Message) -> Vec<Value> {
-        spell(message)
-    }
-
-    fn wants(&self) -> Wants {
-        wants()
+        let role = if message.role == Role::Peer { Role::User } else { message.role };
+        let mut out = Vec::new();
+        let mut content = Vec::new();
+        for part in &message.parts {
+            match part {
+                Part::Text { text } if role == Role::Assistant => {
+                    out.push(item(role, &[json!({ "type": "output_text", "text": text })]));
+                }
+                Part::Media(media) if role == Role::Assistant => {
+                    out.push(item(role, &[json!({ "type": "output_text", "text": media::in_words(media) })]));
+                }
+                Part::Text { text } => content.push(words(text)),
+                Part::Media(media) => content.push(spell_media(media)),
+                Part::Thinking { text, signature, id, .. } => {
+                    let text = (!text.is_empty()).then(|| json!({ "type": "summary_text", "text": text }));
+                    out.push(field::given(json!({
+                        "type": "reasoning",
+                        "id": id.as_ref().filter(|id| !id.is_empty()),
+                        "summary": text.into_iter().collect::<Vec<_>>(),
+                        "encrypted_content": signature,
+                    })));
+                }
+                Part::ToolCall(call) => out.push(field::given(json!({
+                    "type": "function_call",
+                    "id": call.item_id.as_deref(),
+                    "call_id": &*call.id,
+                    "name": call.name,
+                    "arguments": call.arguments,
+                }))),
+                Part::ToolResult(result) => out.push(json!({
+                    "type": "function_call_output",
+                    "call_id": &*result.call,
+                    "output": media::spelled(&result.content, words, spell_media),
+                })),
+            }
+        }
+        if !content.is_empty() {
+            out.push(item(role, &content));
+        }
+        out
     }
 
     /// Standing orders are items, since those keep their role and stay apart; only what came as `instructions` goes
     /// back there, so that who puts these fields into the request they came from says nothing twice.
     fn write(&self, messages: &[Message]) -> Map<String, Value> {
-        let mut fitter = Fitter::new(wants());
+        let mut fitter = Fitter::new(ABOUT.wants);
         let mut fields = Map::new();
         let mut rest = messages;
         if let Some((first, others)) = messages.split_first().filter(|(first, _)| came_as_instructions(first))
@@ -87,13 +156,28 @@ impl Format for Responses {
             rest = others;
         }
         let fitted = rest.iter().filter_map(|message| fitter.fit(message));
-        let input: Vec<Value> = fitted.flat_map(|message| spell(&message)).collect();
+        let input: Vec<Value> = fitted.flat_map(|message| self.spell(&message)).collect();
         fields.insert("input".to_owned(), Value::Array(input));
         fields
     }
 
     fn pieces<'a>(&self, text: &'a str, value: &Value) -> Vec<Piece<'a>> {
-        vec![piece(text, value)]
+        let kind = kind(value);
+        let form = match kind {
+            "tool_search_output" => "tool_search_call",
+            kind => kind.strip_suffix("_output").unwrap_or(kind),
+        };
+        let form = (form != "function_call" && form.ends_with("_call")).then(|| form.to_owned());
+        let unsaid = matches!(kind, "" | "message" | "function_call_output");
+        let id = value.get("id").filter(|_| unsaid).and_then(Value::as_str).map(str::to_owned);
+        let mut parts = self.read(value).map(|message| message.parts).unwrap_or_default();
+        parts.retain(|part| !matches!(part, Part::Text { text } if text.is_empty()));
+        let calls = parts.iter().filter_map(|part| match part {
+            Part::ToolCall(call) => Some(call.id.to_string()),
+            _ => None,
+        });
+        let custom = if form.is_some() { calls.collect() } else { Vec::new() };
+        vec![Piece { form, custom, id, sound: is_sound(value), ..Piece::new(text, parts) }]
     }
 
     /// As a permission is.
@@ -150,7 +234,7 @@ impl Format for Responses {
                 return if end(hearing, response).is_some() { Then::End } else { Then::Odd };
             }
             "response.failed" => {
-                count(response, &mut hearing.usage);
+                self.count(response, &mut hearing.usage);
                 return Then::Failed(response.clone());
             }
             "error" => return Then::Failed(event.clone()),
@@ -175,50 +259,24 @@ impl Format for Responses {
             .is_none_or(|status| matches!(status, "completed" | "incomplete"))
     }
 
-    fn count(&self, said: &Value, usage: &mut Usage) {
-        count(said, usage);
+    /// `input_tokens` holds what was read from a cache.
+    fn count(&self, reply: &Value, sums: &mut Usage) {
+        let Some(usage) = reply.get("usage") else { return };
+        let read = tokens(usage.pointer("/input_tokens_details/cached_tokens"));
+        let (input, output) = (tokens(usage.get("input_tokens")), tokens(usage.get("output_tokens")));
+        sums.replace(Usage::parted(input, read, None, output));
     }
 }
 
 /// Whether a message was the field `instructions` of the request it came in.
 fn came_as_instructions(message: &Message) -> bool {
     message.role.is_system()
-        && matches!(restored::of(Dialect(&Responses), message).values().as_slice(),
+        && matches!(restored::of(Dialect(&Responses), message).0.as_slice(),
             [Value::Object(item)] if item.contains_key(INSTRUCTIONS))
 }
 
-fn read(item: &Value) -> Result<Message> {
-    if let Value::String(text) = item {
-        return Ok(Message::user(text));
-    }
-    let fields = field::object(item)?;
-    match field::optional_text(fields, "type")? {
-        None if !fields.contains_key("role") && fields.contains_key(INSTRUCTIONS) => {
-            Ok(Message::system(field::text(fields, INSTRUCTIONS)?))
-        }
-        None | Some("message") => said(fields),
-        Some("reasoning") => reasoning(fields),
-        Some("item_reference") => Ok(Message::assistant("")),
-        Some(kind) => match kind.strip_suffix("_output") {
-            Some(_) if fields.contains_key("call_id") || fields.contains_key(answers_by(kind)) => {
-                answer(kind, fields)
-            }
-            Some(_) => Ok(Message::user("")),
-            None if kind.ends_with("_call") && fields.contains_key("call_id") => call(kind, fields),
-            None if kind.ends_with("_response") => Ok(Message::user("")),
-            None => Ok(Message::assistant("")),
-        },
-    }
-}
-
 fn said(fields: &Object) -> Result<Message> {
-    let role = match field::name(fields, "role")? {
-        "system" => Role::System,
-        "developer" => Role::Developer,
-        "user" => Role::User,
-        "assistant" => Role::Assistant,
-        other => return Err(field::unknown("role", other, ROLES)),
-    };
+    let role = field::role(fields, ROLES)?;
     if !fields.contains_key("content") {
         return Err(field::missing("content"));
     }
@@ -308,61 +366,15 @@ fn answers_by(kind: &str) -> &'static str {
 
 fn answer(kind: &str, fields: &Object) -> Result<Message> {
     let mut said = Vec::new();
-    match fields.get("output").and_then(Value::as_object).map(medium) {
-        Some(found) => match found.map_err(|error| error.under("output"))? {
-            Some(media) => said.push(Content::Media(media)),
-            None => content(fields, "output", &mut |piece| said.push(piece))?,
-        },
+    let output = fields.get("output").and_then(Value::as_object);
+    match output.map_or(Ok(None), medium).map_err(|error| error.under("output"))? {
+        Some(media) => said.push(Content::Media(media)),
         None => content(fields, "output", &mut |piece| said.push(piece))?,
     }
     // Some send it under the name that all others have.
     let by = if fields.contains_key("call_id") { "call_id" } else { answers_by(kind) };
     let call = field::name(fields, by)?.into();
     Ok(Message::new(Role::Tool, [Part::ToolResult(ToolResult { call, content: said, error: false })]))
-}
-
-/// One message, the plain way: of a reply each part is an item, of anything else all words are one.
-fn spell(message: &Message) -> Vec<Value> {
-    let role = if message.role == Role::Peer { Role::User } else { message.role };
-    let mut out = Vec::new();
-    let mut content = Vec::new();
-    for part in &message.parts {
-        match part {
-            Part::Text { text } if role == Role::Assistant => {
-                out.push(item(role, &[json!({ "type": "output_text", "text": text })]));
-            }
-            Part::Media(media) if role == Role::Assistant => {
-                out.push(item(role, &[json!({ "type": "output_text", "text": media::in_words(media) })]));
-            }
-            Part::Text { text } => content.push(words(text)),
-            Part::Media(media) => content.push(spell_media(media)),
-            Part::Thinking { text, signature, id, .. } => {
-                let text = (!text.is_empty()).then(|| json!({ "type": "summary_text", "text": text }));
-                out.push(field::given(json!({
-                    "type": "reasoning",
-                    "id": id.as_ref().filter(|id| !id.is_empty()),
-                    "summary": text.into_iter().collect::<Vec<_>>(),
-                    "encrypted_content": signature,
-                })));
-            }
-            Part::ToolCall(call) => out.push(field::given(json!({
-                "type": "function_call",
-                "id": call.item_id.as_deref(),
-                "call_id": &*call.id,
-                "name": call.name,
-                "arguments": call.arguments,
-            }))),
-            Part::ToolResult(result) => out.push(json!({
-                "type": "function_call_output",
-                "call_id": &*result.call,
-                "output": media::spelled(&result.content, words, spell_media),
-            })),
-        }
-    }
-    if !content.is_empty() {
-        out.push(item(role, &content));
-    }
-    out
 }
 
 fn item(role: Role, content: &[Value]) -> Value {
@@ -387,45 +399,6 @@ fn spell_media(media: &Media) -> Value {
         }
         (_, address) => json!({ "type": kind, "file_url": address }),
     }
-}
-
-/// What the provider takes: reasoning by the name or the seal it gave it, and results in words.
-fn wants() -> Wants {
-    let carried = |media: &Media| match &media.source {
-        // A file of Anthropic's begins so, and is not known here.
-        MediaSource::File(id) => !id.starts_with("file_"),
-        _ => media::is_seen(media),
-    };
-    Wants {
-        longest_id: LONGEST_ID,
-        carried,
-        media_in_results: false,
-        media_came_in_results: true,
-        reasoning_goes_back: false,
-        // Who has no id was written by another provider.
-        reasoning: |signature, id| id.is_some_and(|id| !id.is_empty() || signature.is_some()),
-        item_ids: true,
-    }
-}
-
-/// What an item was on the wire.
-fn piece<'a>(text: &'a str, value: &Value) -> Piece<'a> {
-    let kind = kind(value);
-    let form = match kind {
-        "tool_search_output" => "tool_search_call",
-        kind => kind.strip_suffix("_output").unwrap_or(kind),
-    };
-    let form = (form != "function_call" && form.ends_with("_call")).then(|| form.to_owned());
-    let unsaid = matches!(kind, "" | "message" | "function_call_output");
-    let id = value.get("id").filter(|_| unsaid).and_then(Value::as_str).map(str::to_owned);
-    let mut parts = read(value).map(|message| message.parts).unwrap_or_default();
-    parts.retain(|part| !matches!(part, Part::Text { text } if text.is_empty()));
-    let calls = parts.iter().filter_map(|part| match part {
-        Part::ToolCall(call) => Some(call.id.to_string()),
-        _ => None,
-    });
-    let custom = if form.is_some() { calls.collect() } else { Vec::new() };
-    Piece { form, custom, id, sound: is_sound(value), ..Piece::new(text, parts) }
 }
 
 fn is_sound(value: &Value) -> bool {
@@ -480,7 +453,7 @@ fn is_sound_output(item: &Object) -> bool {
 
 /// Takes a response that came to an end.
 fn end(hearing: &mut Hearing, response: &Value) -> Option<()> {
-    count(response, &mut hearing.usage);
+    Responses.count(response, &mut hearing.usage);
     let failed = response.get("error").is_some_and(|error| !error.is_null());
     let finish = match response.get("status").and_then(Value::as_str)? {
         _ if failed => return None,
@@ -504,14 +477,6 @@ fn end(hearing: &mut Hearing, response: &Value) -> Option<()> {
         }
     }
     Some(())
-}
-
-/// `input_tokens` holds what was read from a cache.
-fn count(reply: &Value, sums: &mut Usage) {
-    let Some(usage) = reply.get("usage") else { return };
-    let read = tokens(usage.pointer("/input_tokens_details/cached_tokens"));
-    let (input, output) = (tokens(usage.get("input_tokens")), tokens(usage.get("output_tokens")));
-    sums.replace(Usage::parted(input, read, None, output));
 }
 
 #[cfg(test)]

@@ -1,17 +1,16 @@
 //! Giving wire messages back as they came.
 
 use epitome_core::message::Message;
-use serde_json::{Map, Value, json};
+use serde_json::Value;
 
-use crate::format::About;
-use crate::reader::joined_reply;
+use crate::reader::join_reply;
 use crate::{Dialect, blank_if_nothing, flags, ours, residue};
 
 impl Dialect {
     /// The messages as they came in, where they came in this dialect, and plainly spelled where not.
     ///
     /// Flags are as they are now. A system prompt that was a field of the request is a message of the role `system`
-    /// (Anthropic) or an item `{"instructions": …}` (Responses); [`Dialect::restore_body`] puts it where it was.
+    /// (Anthropic) or an item `{"instructions": …}` (Responses).
     ///
     /// ```
     /// use epitome_wire::Dialect;
@@ -27,79 +26,26 @@ impl Dialect {
     /// ```
     #[must_use]
     pub fn restore(self, messages: &[Message]) -> Vec<Value> {
-        messages.iter().flat_map(|message| of(self, message).values()).collect()
+        messages.iter().flat_map(|message| of(self, message).0).collect()
     }
 
     /// As [`Dialect::restore`], as text: every number is spelled as it was in what [`crate::Reader::push_text`] took in.
     #[must_use]
     pub fn restore_text(self, messages: &[Message]) -> Vec<String> {
-        messages.iter().flat_map(|message| of(self, message).texts()).collect()
-    }
-
-    /// The fields of the body that [`Dialect::read`] took in, as they came.
-    #[must_use]
-    pub fn restore_body(self, messages: &[Message]) -> Map<String, Value> {
-        let About { list: field, head, list_may_be_text, block, text_kind, .. } = *self.0.about();
-        let mut list = self.restore(messages);
-        let mut fields = Map::new();
-        if let Some(head) = head {
-            // Only where a prompt is blocks can several be one.
-            let most = if block.is_some() { usize::MAX } else { 1 };
-            let heads = list.iter().take(most).take_while(|wire| head.stands_for(wire)).count();
-            let given = list.drain(..heads).filter_map(|mut wire| Some(wire.get_mut(head.inner)?.take()));
-            let given = joined(given.collect(), text_kind);
-            fields.extend(given.map(|given| (head.field.to_owned(), given)));
-        }
-        let list = match list.as_slice() {
-            [text @ Value::String(_)] if list_may_be_text => text.clone(),
-            _ => Value::Array(list),
+        let texts = |message| {
+            let (values, texts) = of(self, message);
+            texts.unwrap_or_else(|| values.iter().map(Value::to_string).collect())
         };
-        fields.insert(field.to_owned(), list);
-        fields
+        messages.iter().flat_map(texts).collect()
     }
 }
 
-/// What stood at the head of a request: one as it is, several as one list of blocks.
-fn joined(mut given: Vec<Value>, text_kind: &str) -> Option<Value> {
-    if given.len() < 2 {
-        return given.pop();
-    }
-    let blocks = given.into_iter().flat_map(|given| match given {
-        Value::Array(blocks) => blocks,
-        text => vec![json!({ "type": text_kind, "text": text })],
-    });
-    Some(blocks.collect())
-}
-
-/// A message on its way out.
-pub(crate) enum Restored {
-    Values(Vec<Value>),
-    /// As they were written.
-    Texts(Vec<String>),
-}
-
-impl Restored {
-    pub(crate) fn values(self) -> Vec<Value> {
-        match self {
-            Self::Values(values) => values,
-            Self::Texts(texts) => texts.iter().filter_map(|text| serde_json::from_str(text).ok()).collect(),
-        }
-    }
-
-    pub(crate) fn texts(self) -> Vec<String> {
-        match self {
-            Self::Values(values) => values.iter().map(Value::to_string).collect(),
-            Self::Texts(texts) => texts,
-        }
-    }
-}
-
-/// A message as it came, or plainly spelled.
-pub(crate) fn of(dialect: Dialect, message: &Message) -> Restored {
+/// A message as it came, or plainly spelled. With it the texts it came as, where it still says what they say.
+pub(crate) fn of(dialect: Dialect, message: &Message) -> (Vec<Value>, Option<Vec<String>>) {
     let plain = || {
         let mut plain = dialect.0.spell(message);
         show(dialect, &mut plain, message);
-        Restored::Values(plain)
+        (plain, None)
     };
     let residue = message.wire.as_deref().and_then(|wire| wire.get(dialect.name()));
     let Some(residue) = residue else { return plain() };
@@ -119,10 +65,8 @@ pub(crate) fn of(dialect: Dialect, message: &Message) -> Restored {
     if !show(dialect, &mut came, message) {
         return plain();
     }
-    match (texts, before) {
-        (Some(texts), Some(before)) if before == came => Restored::Texts(texts),
-        _ => Restored::Values(came),
-    }
+    let texts = texts.filter(|_| before.as_ref() == Some(&came));
+    (came, texts)
 }
 
 /// Whether these items say what the message says, flags and places aside.
@@ -130,10 +74,10 @@ fn reads_as(dialect: Dialect, items: &[Value], message: &Message) -> bool {
     let mut read: Option<Message> = None;
     for item in items {
         let Ok(next) = dialect.understood(item) else { return false };
-        read = Some(match read {
-            None => next,
-            Some(reply) => joined_reply(reply, next),
-        });
+        match &mut read {
+            None => read = Some(next),
+            Some(reply) => join_reply(reply, next),
+        }
     }
     read.is_some_and(|mut read| {
         if dialect.0.about().reply_is_items {

@@ -13,11 +13,10 @@ use epitome_core::local::Extracts;
 use epitome_core::message::{Message, Part, Role, Seq, Tokens};
 use epitome_core::outline::Outline;
 use epitome_core::plan::{Ahead, Next, next};
-use epitome_core::shelf::Shelf;
+use epitome_core::shelf::{Shelf, render};
 use epitome_core::slot::{Slot, SlotState};
 use epitome_core::tokens::{Counter, Encoding};
 use epitome_core::track::Tracker;
-use epitome_core::view::render;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     print!("{}", show()?);

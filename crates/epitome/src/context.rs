@@ -2,7 +2,6 @@
 //!
 //! Engine and worker both make contexts: the one for whoever asks, the other ahead of time when a new summary stands.
 
-use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -12,9 +11,8 @@ use epitome_core::context::{
 use epitome_core::cut::Cuts;
 use epitome_core::local::Extracts;
 use epitome_core::message::{Message, Seq, Span, Timestamp, Tokens};
-use epitome_core::shelf::Shelf;
+use epitome_core::shelf::{Shelf, render};
 use epitome_core::tokens::{Counter, Encoding};
-use epitome_core::view::{Texts, render};
 use serde::Serialize;
 
 use crate::error::{Error, Next};
@@ -254,7 +252,7 @@ impl<'a> Desk<'a> {
     fn context(&self, request: &Request, own: bool) -> Result<Laid, Error> {
         let window = self.window;
         let fetches: Vec<_> = window.summaries.iter().map(|row| move || self.extracts(row.id)?).collect();
-        let mut shelf = Shelf::new(&self.counter, &window.words);
+        let mut shelf = Shelf::new(&self.counter, &window.words).with_more(&self.more.messages);
         for (row, fetch) in window.summaries.iter().zip(&fetches) {
             shelf = match row.has_extracts() {
                 true => shelf.with_extracts_later(row.through, &row.text, fetch),
@@ -285,13 +283,13 @@ impl<'a> Desk<'a> {
         if !words.lacking.is_empty() {
             return Ok(Laid::LacksSources(words.lacking));
         }
-        let texts = WithMore { shelf: &words.shelf, more: &self.more.messages };
+        let texts = &words.shelf;
         let lacking: Vec<Seq> = shown(&layout).filter(|seq| texts.message(*seq).is_none()).collect();
         if !lacking.is_empty() {
             return Ok(Laid::LacksWords(lacking));
         }
-        let messages = render(&layout, &texts).map_err(Error::invalid)?;
-        let summary = layout.summary.map(|chosen| self.shown_summary(&chosen, &texts));
+        let messages = render(&layout, texts).map_err(Error::invalid)?;
+        let summary = layout.summary.map(|chosen| self.shown_summary(&chosen, texts));
         let through = window.tail.last().map_or(0, |outline| outline.seq);
         Ok(Laid::Whole(Box::new(Context {
             messages,
@@ -332,7 +330,7 @@ impl<'a> Desk<'a> {
         Some((long, elastic().max_by_key(|row| row.through)?))
     }
 
-    fn shown_summary(&self, chosen: &ChosenSummary, texts: &dyn Texts) -> ShownSummary {
+    fn shown_summary(&self, chosen: &ChosenSummary, texts: &Shelf<'_>) -> ShownSummary {
         let held = chosen.candidate.map(|at| match self.window.summaries.get(at) {
             Some(row) => (Some(row), None),
             None => self.joined().map_or((None, None), |(long, newest)| (Some(newest), Some(long.id))),
@@ -359,7 +357,7 @@ impl<'a> Desk<'a> {
                 let around = row.facts.shown.saturating_sub(row.facts.tokens);
                 chosen.tokens.saturating_sub(around)
             }),
-            text: texts.summary(chosen).map(Cow::into_owned).unwrap_or_default(),
+            text: texts.summary(chosen).unwrap_or_default().to_owned(),
         }
     }
 }
@@ -424,27 +422,6 @@ impl Words for Remembering<'_> {
 
     fn clip(&mut self, span: Span, room: Tokens) -> Option<Tokens> {
         self.shelf.clip(span, room)
-    }
-}
-
-/// A shelf, and messages that were fetched after it.
-struct WithMore<'a> {
-    shelf: &'a Shelf<'a>,
-    more: &'a [Message],
-}
-
-impl Texts for WithMore<'_> {
-    fn message(&self, seq: Seq) -> Option<Cow<'_, Message>> {
-        let found = self.more.binary_search_by_key(&seq, |message| message.seq).ok();
-        self.shelf.message(seq).or_else(|| self.more.get(found?).map(Cow::Borrowed))
-    }
-
-    fn summary(&self, chosen: &ChosenSummary) -> Option<Cow<'_, str>> {
-        self.shelf.summary(chosen)
-    }
-
-    fn excerpt(&self, span: Span, tokens: Tokens) -> Option<Vec<Message>> {
-        self.shelf.excerpt(span, tokens)
     }
 }
 

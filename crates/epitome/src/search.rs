@@ -7,7 +7,7 @@
 
 use std::collections::BTreeSet;
 
-use epitome_core::message::{Content, Message, Part};
+use epitome_core::message::{Message, Part};
 
 /// More terms than this are refused: each is looked for in every candidate.
 pub const MOST_TERMS: usize = 16;
@@ -122,12 +122,7 @@ pub fn text_of(message: &Message) -> String {
         match part {
             Part::Text { text } => texts.push(text),
             Part::ToolCall(call) => texts.extend([call.name.as_str(), call.arguments.as_str()]),
-            Part::ToolResult(result) => {
-                texts.extend(result.content.iter().filter_map(|content| match content {
-                    Content::Text { text } => Some(text.as_str()),
-                    Content::Media(_) => None,
-                }));
-            }
+            Part::ToolResult(result) => texts.extend(result.texts()),
             Part::Thinking { .. } | Part::Media(_) => {}
         }
     }

@@ -33,7 +33,18 @@ pub(super) struct Divided {
     pub(super) tokens: Tokens,
 }
 
-impl Scene<'_> {
+impl<'a> Scene<'a> {
+    fn shown(&self) -> impl Iterator<Item = &'a Outline> + use<'a> {
+        self.front.iter().chain(self.tail)
+    }
+
+    /// The places of all batches in which some message is flagged.
+    fn flagged(&self, list: &List, flag: fn(&Outline) -> bool) -> BTreeSet<Seq> {
+        let parts = [self.front, self.tail].into_iter().filter(|part| part.iter().any(flag));
+        let batches = parts.flat_map(|part| list.cuts(part).batches());
+        batches.filter(|batch| batch.iter().any(flag)).flatten().map(|outline| outline.seq).collect()
+    }
+
     /// How many of the tail's first messages always stay: standing orders and the protected head.
     pub(super) fn floor(&self, policy: &Policy) -> usize {
         self.head(policy).saturating_sub(self.front.len())
@@ -54,15 +65,13 @@ impl Scene<'_> {
     /// The same, counted over everything that is shown.
     fn head(&self, policy: &Policy) -> usize {
         let keep_first = if self.standing.summary.is_some() { 0 } else { policy.keep_first };
-        let shown = || self.front.iter().chain(self.tail);
-        let leading = shown().take_while(|outline| outline.leading).count();
+        let leading = self.shown().take_while(|outline| outline.leading).count();
         if keep_first == 0 {
             return leading;
         }
-        // As `Cuts::after_head`, over both parts.
         let wanted = leading.saturating_add(keep_first);
-        let legal = shown().skip(wanted).position(|outline| outline.cut == Cut::Legal);
-        legal.map_or(shown().count(), |after| wanted.saturating_add(after))
+        let legal = self.shown().skip(wanted).position(|outline| outline.cut == Cut::Legal);
+        legal.map_or(self.shown().count(), |after| wanted.saturating_add(after))
     }
 
     /// Takes the protected head out of the tail, so that what is then done to the tail spares it.
@@ -87,7 +96,8 @@ impl Scene<'_> {
         let floor = self.first_to_leave(list, policy);
         let wanted = self.wanted(policy, stage, facts);
         let place = match press {
-            Press::Gently => near(&cuts, floor, wanted, press)?,
+            Press::Gently if wanted <= floor => return Err(Unchanged::AllKept),
+            Press::Gently => near(&cuts, floor, wanted, press).ok_or(Unchanged::NoLegalCut)?,
             Press::Hard => {
                 let least = self.fitting(list, policy, facts);
                 hard(&cuts, floor, wanted, least)?
@@ -95,8 +105,7 @@ impl Scene<'_> {
         };
 
         let stays = self.staying(list, policy, place);
-        let skipped = flagged(list, self.tail, |outline| outline.skip);
-        let skipped_before = flagged(list, self.front, |outline| outline.skip);
+        let skipped = self.flagged(list, |outline| outline.skip);
         let mut divided = Divided {
             standing: Standing { kept: Vec::new(), ..self.standing.clone() },
             leave: Vec::new(),
@@ -112,7 +121,7 @@ impl Scene<'_> {
             }
             divided.leave.push(outline.seq);
             divided.tokens = divided.tokens.saturating_add(outline.tokens);
-            if !(skipped.contains(&outline.seq) || skipped_before.contains(&outline.seq)) {
+            if !skipped.contains(&outline.seq) {
                 divided.read.push(outline.seq);
                 says |= !outline.stray;
             }
@@ -138,7 +147,7 @@ impl Scene<'_> {
     /// What cutting would leave behind, for [`crate::economic`]: what always stays, and what is kept.
     fn left_behind(&self, list: &List, policy: &Policy, facts: &Facts) -> (Tokens, Tokens) {
         let stays = self.staying(list, policy, self.tail.len());
-        let head = sum(self.front.iter().chain(self.tail).filter(|outline| stays.contains(&outline.seq)));
+        let head = sum(self.shown().filter(|outline| stays.contains(&outline.seq)));
         let stages = policy.strategy.stages().map(|stage| self.wanted(policy, stage, facts));
         let place = stages.max().unwrap_or(0);
         let kept = self.tail.get(place..).unwrap_or_default().iter();
@@ -172,7 +181,7 @@ impl Scene<'_> {
         let worth = counted.saturating_sub(policy.worth.of_rounded_up(counted));
         let room = list.as_ours(room, facts).min(worth);
         let stays = self.staying(list, policy, self.tail.len());
-        let front = self.front.iter().chain(self.tail).filter(|outline| stays.contains(&outline.seq));
+        let front = self.shown().filter(|outline| stays.contains(&outline.seq));
         let taken = sum(front).saturating_add(facts.fixed).saturating_add(policy.limit.min(room / 4));
         Keep::Tokens(room.saturating_sub(taken)).place(self.tail, None)
     }
@@ -180,11 +189,9 @@ impl Scene<'_> {
     /// What stays of the messages before the place in the tail: standing orders and the head, pinned
     /// batches, and the last user message.
     fn staying(&self, list: &List, policy: &Policy, place: usize) -> BTreeSet<Seq> {
-        let mut stays = flagged(list, self.front, |outline| outline.pinned);
-        stays.extend(flagged(list, self.tail, |outline| outline.pinned));
-        let shown = || self.front.iter().chain(self.tail);
-        stays.extend(shown().take(self.head(policy)).map(|outline| outline.seq));
-        stays.extend(shown().filter(|outline| outline.leading).map(|outline| outline.seq));
+        let mut stays = self.flagged(list, |outline| outline.pinned);
+        stays.extend(self.shown().take(self.head(policy)).map(|outline| outline.seq));
+        stays.extend(self.shown().filter(|outline| outline.leading).map(|outline| outline.seq));
         let asked = self.tail.iter().rposition(|outline| outline.opens_turn);
         let last_user = match asked {
             Some(at) if at >= place => None,
@@ -208,22 +215,11 @@ impl List {
         prompt: Tokens,
         counter: &Counter,
     ) -> Shape {
-        let scene = Scene { front: &self.front, tail: &self.tail, standing: &self.standing };
-        let (head, keep) = scene.left_behind(self, policy, facts);
+        let (head, keep) = self.scene().left_behind(self, policy, facts);
         let summary = self.summary().map_or(policy.limit, |prior| counter.text(&prior.text));
         let head = head.saturating_add(facts.fixed);
         Shape { head, summary, keep, prompt, growth: growth.mean(), calls: growth.calls() }
     }
-}
-
-/// The places of all batches in which some message is flagged.
-fn flagged(list: &List, outlines: &[Outline], flag: impl Fn(&Outline) -> bool) -> BTreeSet<Seq> {
-    if !outlines.iter().any(&flag) {
-        return BTreeSet::new();
-    }
-    let batches = list.cuts(outlines).batches();
-    let batches = batches.map(|batch| outlines.get(batch).unwrap_or_default());
-    batches.filter(|batch| batch.iter().any(&flag)).flatten().map(|outline| outline.seq).collect()
 }
 
 /// The batch of the newest message.
@@ -255,13 +251,4 @@ fn hard(cuts: &Cuts<'_>, floor: usize, wanted: usize, least: usize) -> Result<us
 
 fn sum<'a>(outlines: impl Iterator<Item = &'a Outline>) -> Tokens {
     outlines.fold(0, |sum, outline| sum.saturating_add(outline.tokens))
-}
-
-impl From<crate::cut::NoCut> for Unchanged {
-    fn from(none: crate::cut::NoCut) -> Self {
-        match none {
-            crate::cut::NoCut::AllKept => Self::AllKept,
-            crate::cut::NoCut::NoLegalCut => Self::NoLegalCut,
-        }
-    }
 }

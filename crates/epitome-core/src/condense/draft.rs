@@ -4,6 +4,7 @@
 //! for byte.
 
 use std::borrow::Cow;
+use std::iter::repeat_n;
 
 use super::list::{List, Standing};
 use super::mask::Names;
@@ -56,7 +57,6 @@ pub(super) struct Draft {
 /// Tool outputs that were masked.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Masked {
-    pub(super) outputs: u64,
     /// Those beyond where masking had reached before.
     pub(super) fresh: u64,
     pub(super) run: Option<(Seq, Seq)>,
@@ -100,7 +100,7 @@ impl Draft {
         let last = mender.done().iter().rfind(|message| !message.role.is_system());
         let goes_on = !parted && gap && last.is_some_and(|message| !message.role.is_user());
         if standing.stripped || goes_on {
-            mender.strip();
+            mender.stripping = true;
         }
 
         let masked = lay_tail(list, messages, &standing, &mut tail, &mut mender, counter);
@@ -139,7 +139,6 @@ fn lay_tail(
         match names.masked(&message, counter).filter(|_| !stays) {
             Some((short, outputs)) => {
                 outline.tokens = counter.message(&short);
-                masked.outputs += outputs;
                 if outline.seq > list.standing.masked {
                     masked.fresh += outputs;
                     masked.run = Some((masked.run.map_or(outline.seq, |(first, _)| first), outline.seq));
@@ -154,14 +153,9 @@ fn lay_tail(
 
 /// Which of the outlines up to a place stand in a pinned batch.
 fn pinned(list: &List, tail: &[Outline], through: Seq) -> Vec<bool> {
-    let mut out = vec![false; tail.len()];
     if tail.first().is_none_or(|outline| outline.seq > through) {
-        return out;
+        return Vec::new();
     }
-    for batch in list.cuts(tail).batches() {
-        if tail.get(batch.clone()).unwrap_or_default().iter().any(|outline| outline.pinned) {
-            out.get_mut(batch).unwrap_or_default().fill(true);
-        }
-    }
-    out
+    let pinned = |batch: &[Outline]| repeat_n(batch.iter().any(|outline| outline.pinned), batch.len());
+    list.cuts(tail).batches().flat_map(pinned).collect()
 }

@@ -155,7 +155,7 @@ impl List {
         let outlines = self.front.capacity().saturating_add(self.tail.capacity());
         let places = self.standing.kept.capacity().saturating_add(self.frames.capacity());
         let summary = self.standing.summary.as_ref().map_or(0, |prior| prior.text.len());
-        let shown = self.sheet.as_ref().map_or(0, Sheet::bytes);
+        let shown = self.sheet.as_ref().map_or(0, |sheet| sheet.bytes);
         [
             outlines.saturating_mul(size_of::<Outline>()),
             places.saturating_mul(size_of::<Seq>()),

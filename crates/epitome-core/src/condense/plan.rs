@@ -233,14 +233,8 @@ impl Plan {
         self.rounds != list.standing.rounds
     }
 
-    /// Up to where it cuts: everything after this place is shown.
-    #[must_use]
-    pub fn cuts_after(&self) -> Seq {
-        self.standing.from
-    }
-
     /// Whether it can be put into a list that parted from the one it was made for, somewhere [after what it
-    /// cuts](Plan::cuts_after): no less of it stays, what stays begins where a list may be cut, and what the user said last
+    /// cuts](Plan::through): no less of it stays, what stays begins where a list may be cut, and what the user said last
     /// does not leave.
     #[must_use]
     pub fn suits(&self, list: &List) -> bool {
@@ -287,8 +281,7 @@ impl Plan {
         let earlier = self.earlier.as_ref().ok_or(Unchanged::EmptyAnswer)?;
         let standing = accepted(list, earlier.draft.standing.clone(), &self.facts);
         let draft = Draft::new(list, messages, standing, counter);
-        let stages = Stages::new(earlier.names.clone(), earlier.told().to_vec(), draft);
-        self.accept(list, stages)
+        self.accept(list, Stages { draft, ..earlier.clone() })
     }
 
     fn check(&self, list: &List) -> Result<(), Unchanged> {
@@ -310,10 +303,7 @@ impl Plan {
         }
         let draft = self.draft(list, messages, answer, counter);
         let told = format!("Condensed {} into a summary", Count(self.left, "message"));
-        let before = self.earlier.iter();
-        let names = before.clone().flat_map(|stages| stages.names.clone()).chain([self.strategy]).collect();
-        let told = before.flat_map(|stages| stages.told().to_vec()).chain([told]).collect();
-        Ok(Stages::new(names, told, draft))
+        Ok(Stages::after(self.earlier.clone(), self.strategy, draft, told))
     }
 
     fn draft(&self, list: &List, messages: &[Message], text: &str, counter: &Counter) -> Draft {

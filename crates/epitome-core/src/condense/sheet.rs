@@ -18,7 +18,7 @@ pub(super) struct Sheet {
     waiting: Tokens,
     waits: usize,
     /// About how much memory the messages take that are done.
-    bytes: usize,
+    pub(super) bytes: usize,
 }
 
 impl Sheet {
@@ -35,24 +35,17 @@ impl Sheet {
     /// Brings the count up to date. What waits is counted anew, for its form may still change; it
     /// is the calls open at the end, not the list.
     pub(super) fn count(&mut self, counter: &Counter) {
-        let size = |messages: &[Message]| {
-            messages.iter().fold(0, |sum: Tokens, message| sum.saturating_add(counter.message(message)))
-        };
         let done = self.mender.done();
         let new = done.get(self.counted..).unwrap_or_default();
-        self.done = self.done.saturating_add(size(new));
+        self.done = self.done.saturating_add(counter.messages(new));
         self.bytes = new.iter().fold(self.bytes, |sum, message| sum.saturating_add(message.memory()));
         self.counted = done.len();
         let waiting = self.mender.waiting();
-        (self.waiting, self.waits) = (size(&waiting), waiting.len());
+        (self.waiting, self.waits) = (counter.messages(&waiting), waiting.len());
     }
 
     pub(super) fn tokens(&self) -> Tokens {
         self.done.saturating_add(self.waiting)
-    }
-
-    pub(super) fn bytes(&self) -> usize {
-        self.bytes
     }
 
     pub(super) fn len(&self) -> usize {

@@ -5,7 +5,6 @@ use super::draft::Draft;
 use super::list::{List, Standing};
 use super::{Facts, Policy, Report, Unchanged};
 use crate::message::{Seq, Tokens};
-use crate::strategy::Strategy;
 use crate::trigger::Grouped;
 
 /// What accepting something makes of the list's rounds.
@@ -58,24 +57,16 @@ impl List {
 pub(super) struct Stages {
     pub(super) names: Vec<&'static str>,
     /// What was done, for people.
-    told: Vec<String>,
+    pub(super) told: Vec<String>,
     pub(super) draft: Draft,
 }
 
 impl Stages {
-    pub(super) fn after(before: Option<Self>, stage: &Strategy, draft: Draft, note: String) -> Self {
+    pub(super) fn after(before: Option<Self>, stage: &'static str, draft: Draft, note: String) -> Self {
         let (mut names, mut told) = before.map_or_else(Default::default, |done| (done.names, done.told));
-        names.push(stage.name());
+        names.push(stage);
         told.push(note);
         Self { names, told, draft }
-    }
-
-    pub(super) fn new(names: Vec<&'static str>, told: Vec<String>, draft: Draft) -> Self {
-        Self { names, told, draft }
-    }
-
-    pub(super) fn told(&self) -> &[String] {
-        &self.told
     }
 
     pub(super) fn scene(&self) -> Scene<'_> {

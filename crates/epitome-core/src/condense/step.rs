@@ -20,12 +20,6 @@ pub struct Done {
 }
 
 impl Done {
-    /// What accepting it would do.
-    #[must_use]
-    pub fn report(&self) -> &Report {
-        &self.report
-    }
-
     /// What would stand then.
     #[must_use]
     pub fn standing(&self) -> &Standing {
@@ -65,7 +59,7 @@ impl List {
         step.run().unwrap_or_else(Decision::Unchanged)
     }
 
-    fn scene(&self) -> Scene<'_> {
+    pub(super) fn scene(&self) -> Scene<'_> {
         Scene { front: &self.front, tail: &self.tail, standing: &self.standing }
     }
 }
@@ -94,7 +88,8 @@ impl Step<'_> {
         let mut reason = Unchanged::Noop;
         for stage in self.policy.strategy.stages() {
             let tokens = so_far.as_ref().map_or(before, |done| self.size(&done.draft));
-            let enough = self.worth(before, tokens).is_ok() && !self.still_due(before, tokens);
+            let enough = self.list.worth(self.policy, self.facts, before, tokens).is_ok()
+                && !self.still_due(before, tokens);
             if so_far.is_some() && enough {
                 break;
             }
@@ -112,7 +107,7 @@ impl Step<'_> {
             };
             match staged {
                 Ok((draft, note)) if self.size(&draft) < tokens => {
-                    so_far = Some(Stages::after(so_far, stage, draft, note));
+                    so_far = Some(Stages::after(so_far, stage.name(), draft, note));
                 }
                 Ok((draft, _)) => {
                     reason = Unchanged::NotSmaller { before: tokens, after: self.size(&draft) };
@@ -124,13 +119,9 @@ impl Step<'_> {
         }
         let stages = so_far.ok_or(reason)?;
         let tokens = self.size(&stages.draft);
-        self.worth(before, tokens)?;
+        self.list.worth(self.policy, self.facts, before, tokens)?;
         let report = stages.report(self.list, self.facts.fixed);
         Ok(Decision::Done(Box::new(Done { draft: stages.draft, report })))
-    }
-
-    fn worth(&self, before: Tokens, after: Tokens) -> Result<(), Unchanged> {
-        self.list.worth(self.policy, self.facts, before, after)
     }
 
     fn press(&self) -> Press {
@@ -152,11 +143,7 @@ impl Step<'_> {
     }
 
     fn draft(&self, standing: Standing) -> Draft {
-        Draft::new(self.list, self.messages, self.accepted(standing), self.counter)
-    }
-
-    fn accepted(&self, standing: Standing) -> Standing {
-        accepted(self.list, standing, self.facts)
+        Draft::new(self.list, self.messages, accepted(self.list, standing, self.facts), self.counter)
     }
 
     fn mask(&self, stage: &Strategy, scene: &Scene<'_>) -> Result<(Draft, String), Unchanged> {

@@ -23,7 +23,7 @@ pub(super) struct Newest {
 }
 
 /// A way to spend the budget.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Choice<'a> {
     pub(super) summary: Option<ChosenSummary>,
     pub(super) start: usize,
@@ -107,7 +107,7 @@ impl<'a> Ground<'a> {
         };
         let through = candidate.through;
         let chosen =
-            ChosenSummary { candidate: Some(at), through, tokens, fitted, digested: None, shown: None };
+            ChosenSummary { candidate: Some(at), through, tokens, fitted, ..ChosenSummary::default() };
         // Half a summary tells less than a whole one of its size: it must be clearly larger.
         let half = fitted && !candidate.elastic;
         Some(Choice { detail: if half { tokens - tokens / 4 } else { tokens }, ..self.choice(Some(chosen)) })
@@ -210,8 +210,7 @@ impl<'a> Ground<'a> {
         let all_known = self.desk.unknown(0, None).count == 0;
         let low = self.desk.low;
         if all_known && self.desk.scene.recent.at(low) == Cut::Legal && self.cost(low) <= self.room {
-            let (summary, carried, missing) = (None, None, Missing::default());
-            return (Choice { summary, start: low, carried, cut: false, gap: 0, detail: 0, missing }, None);
+            return (Choice { start: low, ..Choice::default() }, None);
         }
         let elastic = best.summary.and_then(|summary| self.desk.scene.summaries.get(summary.candidate?));
         let elastic = elastic.is_some_and(|candidate| candidate.elastic) && self.desk.request.fit;
@@ -243,8 +242,7 @@ impl<'a> Ground<'a> {
             through: base,
             tokens: room,
             fitted: true,
-            digested: None,
-            shown: None,
+            ..ChosenSummary::default()
         };
         let mut choice = self.choice(Some(reserved));
         let clipped = self.newest.excerpt.is_some();

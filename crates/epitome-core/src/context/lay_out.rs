@@ -12,9 +12,9 @@ use crate::outline::{Cut, Outline};
 /// Decides what a context holds.
 ///
 /// ```
-/// use epitome_core::context::{lay_out, Candidate, Costs, Entry, NoWords, Request, Scene};
+/// use epitome_core::context::{lay_out, Candidate, Costs, Entry, Request, Scene};
 /// use epitome_core::cut::Cuts;
-/// use epitome_testkit::drawing::{outlines, word_counter};
+/// use epitome_testkit::drawing::{NoWords, outlines, word_counter};
 /// use epitome_core::outline::Cut;
 ///
 /// let log = outlines("s u:10 a:10 u:10 a:10 u:10").unwrap();
@@ -89,15 +89,8 @@ impl Desk<'_> {
         let room = self.budget.saturating_sub(self.prepaid().saturating_add(reserve));
         let Some(last) = self.last_shown else {
             let nothing = Newest { place: self.end(), cost: 0, excerpt: None, allowed: Cut::Legal };
-            let choice = Choice {
-                summary: None,
-                start: self.end(),
-                carried: None,
-                cut: false,
-                gap: 0,
-                detail: 0,
-                missing: self.unknown(0, None),
-            };
+            let missing = self.unknown(0, None);
+            let choice = Choice { start: self.end(), missing, ..Choice::default() };
             return Ok(self.compose(&nothing, &choice, None));
         };
         let newest = self.newest(last, room, words).ok_or(Empty::NewestOverBudget)?;

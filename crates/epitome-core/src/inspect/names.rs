@@ -39,7 +39,7 @@ pub fn names_due<'a>(ledger: &'a Ledger, limit: Limit, replaces: Tokens, counter
     };
     let mut due: Vec<&str> = Vec::new();
     let mut sum: u64 = 0;
-    for name in ledger.ranked().map(|name| name.text) {
+    for name in ledger.ranked() {
         if due.iter().any(|longer| holds(longer, name)) {
             continue;
         }
@@ -230,7 +230,7 @@ mod tests {
     fn hundreds_of_names_are_added_up_to_the_limit_and_not_over_it() {
         let ledger = worked(900);
         let counter = Counter::new(Encoding::O200k);
-        let names: Vec<&str> = ledger.ranked().map(|name| name.text).collect();
+        let names: Vec<&str> = ledger.ranked().collect();
         for limit in [24, 25, 26, 200, 1_000, 2_500] {
             let standard = Standard {
                 limit: Limit::Tokens(limit),

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use super::{Extract, Extracts, Kind, MOST_PIECES, lines, pieces, select};
+use super::{Extract, Extracts, Kind, MOST_PIECES, lines, pieces};
 use crate::ledger;
 use crate::message::{Message, Role, Seq, Timestamp, Tokens};
 use crate::reading::{Voice, cleaned, each_text};
@@ -198,11 +198,7 @@ impl Extracts {
             kind,
             date: if kind == Kind::Told { None } else { self.date.clone() },
             text: lines::on_one_line(text),
-            line: 0,
-            answers: false,
-            of_many: false,
-            task: false,
-            found: select::Found::default(),
+            ..Extract::default()
         }
     }
 

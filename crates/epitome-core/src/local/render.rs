@@ -8,8 +8,8 @@
 use std::collections::{HashMap, HashSet};
 use std::fmt::Write;
 
-use super::{Extract, Extracts, Kind, lines, select};
-use crate::ledger::{Entry, REFERENCES, listed_as, listing};
+use super::{Extract, Extracts, Kind, lines};
+use crate::ledger::{REFERENCES, listed_as, listing};
 use crate::message::Tokens;
 use crate::names::each_name;
 use crate::num::largest;
@@ -31,12 +31,6 @@ const DAYS: Tokens = 96;
 /// The words after which a line ends.
 const LINE: u32 = 120;
 
-pub(super) fn render(all: &Extracts, room: Tokens, counter: &Counter) -> String {
-    // A counter may make less of a text than is thought.
-    let order = select::order(all, room.saturating_mul(2), usize::MAX);
-    write(all, &order, room, all.share_of_names(room), counter)
-}
-
 /// A text of the pieces in this order of their worth, with so much room for names.
 pub(super) fn write(
     all: &Extracts,
@@ -48,7 +42,7 @@ pub(super) fn write(
     if room == 0 {
         return String::new();
     }
-    let names: Vec<Entry<'_>> = all.ledger.ranked().collect();
+    let names: Vec<&str> = all.ledger.ranked().collect();
     let mut costs = Costs { names: &names, counter, known: vec![None; names.len()] };
     let for_names = share.min(costs.sum(share));
     let desk = Desk::new(all, order, room, counter);
@@ -84,7 +78,7 @@ pub(super) fn write(
 
 /// What each name takes in a list of them. Counting is dear, so each is counted once.
 struct Costs<'a> {
-    names: &'a [Entry<'a>],
+    names: &'a [&'a str],
     counter: &'a Counter,
     known: Vec<Option<Tokens>>,
 }
@@ -104,7 +98,7 @@ impl Costs<'_> {
 
     fn of(&mut self, at: usize) -> Tokens {
         let (Some(name), Some(known)) = (self.names.get(at), self.known.get_mut(at)) else { return 0 };
-        *known.get_or_insert_with(|| self.counter.text(&listed_as(name.text)))
+        *known.get_or_insert_with(|| self.counter.text(&listed_as(name)))
     }
 }
 
@@ -303,9 +297,9 @@ impl<'a> Desk<'a> {
         let mut taken: Vec<(&str, Tokens)> = Vec::new();
         let mut places: HashMap<u64, usize> = HashMap::new();
         let mut missed = 0;
-        for (at, name) in costs.names.iter().enumerate() {
-            let long = name.text.contains(char::is_whitespace);
-            if told.contains(&hash(name.text.as_bytes())) || (long && lines.contains(name.text)) {
+        for (at, name) in costs.names.iter().copied().enumerate() {
+            let long = name.contains(char::is_whitespace);
+            if told.contains(&hash(name.as_bytes())) || (long && lines.contains(name)) {
                 continue;
             }
             let cost = costs.of(at);
@@ -321,7 +315,7 @@ impl<'a> Desk<'a> {
             for_long -= if long { cost } else { 0 };
             // A longer name stands for the shorter ones in it, and in their place: the last ones may have to leave yet.
             let mut place = taken.len();
-            parts(name.text, |part| {
+            parts(name, |part| {
                 let part_hash = hash(part.as_bytes());
                 told.insert(part_hash);
                 if let Some((at, (shorter, cost))) =
@@ -332,10 +326,10 @@ impl<'a> Desk<'a> {
                     place = place.min(at);
                 }
             });
-            places.insert(hash(name.text.as_bytes()), place);
+            places.insert(hash(name.as_bytes()), place);
             match taken.get_mut(place) {
-                Some(shorter) => *shorter = (name.text, cost),
-                None => taken.push((name.text, cost)),
+                Some(shorter) => *shorter = (name, cost),
+                None => taken.push((name, cost)),
             }
         }
         taken.retain(|(name, _)| !name.is_empty());
@@ -435,21 +429,24 @@ fn parts<'a>(name: &'a str, mut found: impl FnMut(&'a str)) {
 }
 
 impl Extracts {
-    /// The same of a text that is kept, and read by people: never more than about half.
-    pub(super) fn balanced_share(&self, room: Tokens) -> Tokens {
-        let share = 30 + 470 * self.tool_share() / 1_000;
-        let most = 150u64.saturating_add(room / 10 * 3);
-        (room / 1_000 * share + room % 1_000 * share / 1_000).min(most)
-    }
-
     /// How much of the room the names get at most. Where tools are used, what was named is called for
     /// again; where people talk, what they said is. With more room the lines gain faster: the likeliest
     /// names are in by then.
-    fn share_of_names(&self, room: Tokens) -> Tokens {
-        let share = 30 + 820 * self.tool_share() / 1_000;
+    pub(super) fn share_of_names(&self, room: Tokens) -> Tokens {
         // However small it is, a few sentences say what it is about.
         let most = 900u64.saturating_add(room / 4).min(room.saturating_sub(64.min(room / 2)));
-        (room / 1_000 * share + room % 1_000 * share / 1_000).min(most)
+        self.share(room, 820).min(most)
+    }
+
+    /// The same of a text that is kept, and read by people: never more than about half.
+    pub(super) fn balanced_share(&self, room: Tokens) -> Tokens {
+        self.share(room, 470).min(150u64.saturating_add(room / 10 * 3))
+    }
+
+    /// Thirty thousandths of the room, and so many more where all is work with tools.
+    fn share(&self, room: Tokens, more: u64) -> Tokens {
+        let share = 30 + more * self.tool_share() / 1_000;
+        room / 1_000 * share + room % 1_000 * share / 1_000
     }
 
     /// How much of the session is work with tools, in thousandths: all of it from three messages of five

@@ -5,7 +5,7 @@
 //! is not told yet, for the tokens it takes. The order of taking is an order of worth, so any
 //! beginning of it is a good summary of its size.
 
-use std::cmp::Ordering;
+use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::sync::{Arc, OnceLock};
 
@@ -106,26 +106,18 @@ struct Features {
 pub(super) fn order(all: &Extracts, until: Tokens, most: usize) -> Vec<usize> {
     let extracts = all.extracts.as_slice();
     let task = all.has_task();
-    let (features, values) = table(extracts, all.tool_share() as f64 / 1_000.0);
-    let mut told = vec![1.0f64; values.len()];
-    let gain = |at: usize, told: &[f64]| {
+    let (features, mut values) = table(extracts, all.tool_share() as f64 / 1_000.0);
+    let gain = |at: usize, values: &[f64]| {
         let Some(piece) = features.get(at) else { return 0.0 };
-        let new: f64 = piece
-            .holds
-            .iter()
-            .filter_map(|f| {
-                let f = usize::try_from(*f).ok()?;
-                Some(values.get(f)? * told.get(f)?)
-            })
-            .sum();
-        piece.worth * (new + piece.any) / piece.cost
+        let new = piece.holds.iter().filter_map(|f| values.get(usize::try_from(*f).ok()?));
+        piece.worth * (new.sum::<f64>() + piece.any) / piece.cost
     };
     let mut taken = Vec::new();
     let mut spent: Tokens = 0;
-    let mut take = |at: usize, told: &mut [f64], spent: &mut Tokens| {
+    let mut take = |at: usize, values: &mut [f64], spent: &mut Tokens| {
         for f in features.get(at).map(|piece| piece.holds.as_slice()).unwrap_or_default() {
-            if let Some(left) = usize::try_from(*f).ok().and_then(|f| told.get_mut(f)) {
-                *left *= TOLD;
+            if let Some(value) = usize::try_from(*f).ok().and_then(|f| values.get_mut(f)) {
+                *value *= TOLD;
             }
         }
         *spent = spent.saturating_add(extracts.get(at).map_or(0, |extract| extract.holds().size));
@@ -135,57 +127,33 @@ pub(super) fn order(all: &Extracts, until: Tokens, most: usize) -> Vec<usize> {
     let mut others = Vec::with_capacity(extracts.len());
     for (at, extract) in extracts.iter().enumerate() {
         if task && extract.task && (spent == 0 || spent.saturating_add(extract.holds().size) <= until / 6) {
-            take(at, &mut told, &mut spent);
+            take(at, &mut values, &mut spent);
         } else {
             others.push(at);
         }
     }
     let mut left = most.saturating_sub(extracts.len().saturating_sub(others.len()));
-    let mut heap: BinaryHeap<Gain> =
-        others.into_iter().map(|at| Gain { gain: gain(at, &told), at }).collect();
-    while let Some(top) = heap.pop() {
+    // By what a piece would add, which is never negative: as bits it sorts alike. Of two alike the earlier one comes first.
+    let ranked = |at: usize, values: &[f64]| (gain(at, values).to_bits(), Reverse(at));
+    let mut heap: BinaryHeap<(u64, Reverse<usize>)> =
+        others.into_iter().map(|at| ranked(at, &values)).collect();
+    while let Some((_, Reverse(at))) = heap.pop() {
         if spent >= until || left == 0 {
             break;
         }
         // What was told since may have made it worth less; never more.
-        let now = gain(top.at, &told);
-        if heap.peek().is_some_and(|next| Gain { gain: now, at: top.at } < *next) {
-            heap.push(Gain { gain: now, at: top.at });
+        let now = ranked(at, &values);
+        if heap.peek().is_some_and(|next| now < *next) {
+            heap.push(now);
             continue;
         }
-        if now <= 0.0 {
+        if now.0 == 0 {
             break;
         }
-        take(top.at, &mut told, &mut spent);
+        take(at, &mut values, &mut spent);
         left -= 1;
     }
     taken
-}
-
-/// What a piece would add. Of two alike the earlier one comes first.
-struct Gain {
-    gain: f64,
-    at: usize,
-}
-
-impl PartialEq for Gain {
-    fn eq(&self, other: &Self) -> bool {
-        self.cmp(other) == Ordering::Equal
-    }
-}
-
-impl Eq for Gain {}
-
-impl PartialOrd for Gain {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for Gain {
-    fn cmp(&self, other: &Self) -> Ordering {
-        self.gain.total_cmp(&other.gain).then_with(|| other.at.cmp(&self.at))
-    }
 }
 
 /// What sort of thing a feature is.

@@ -115,7 +115,7 @@ fn a_long_summary_goes_on_with_what_a_short_one_knows_after_it() {
     let short = read(&[numbered(1, "Ann plans a trip to Oslo."), numbered(2, "Bob comes along in May.")]);
     let both = long.joined(&short);
     assert_eq!(both.render(60, &counter()), "[#1-2] user: Ann plans a trip to Oslo. Bob comes along in May.");
-    assert_eq!(both.through(), 2);
+    assert_eq!(both.through, 2);
 }
 
 #[test]
@@ -124,7 +124,7 @@ fn what_is_shown_beside_it_is_left_out() {
     let messages =
         [numbered(1, "The key file is conf/harbour.toml."), numbered(2, "The log is in /var/log/ferry.log.")];
     let mut extracts = read(&messages);
-    extracts.hide(&messages[1]);
+    extracts.hide_at(messages[1].seq, &messages[1]);
     let text = extracts.render(60, &counter());
     assert!(text.contains("conf/harbour.toml") && !text.contains("ferry.log"), "{text}");
 }
@@ -136,7 +136,8 @@ fn reasoning_pinned_and_skipped_messages_are_not_told() {
     let mut skipped = Message::user("Debug: heap at 0xffee.");
     skipped.skip = true;
     let thought = Message::new(Role::Assistant, [Part::thinking("They hide secret_plan.txt from me.")]);
-    assert!(read(&[pinned, skipped, thought]).is_empty());
+    let nothing = read(&[pinned, skipped, thought]);
+    assert!(nothing.extracts.is_empty() && nothing.ledger.ranked().next().is_none());
 }
 
 #[test]
@@ -220,7 +221,7 @@ fn a_message_that_is_read_late_stands_in_its_place() {
         text,
         "[#3-7] user: Please port the tides to Oslo. | assistant: The tides are done and tested."
     );
-    assert_eq!(extracts.through(), 7);
+    assert_eq!(extracts.through, 7);
 }
 
 /// Twenty statements of one shape, no two of which share a word that counts.
@@ -262,7 +263,7 @@ fn a_joined_summary_knows_the_names_of_both() {
     let numbered = |seq: Seq, text: &str| Message { seq, ..Message::tool("c", text) };
     let long = read(&[numbered(1, "src/tides.rs")]);
     let short = read(&[numbered(1, "src/tides.rs"), numbered(2, "src/berths.rs")]);
-    let names: Vec<String> = long.joined(&short).ledger().ranked().map(|name| name.text.to_owned()).collect();
+    let names: Vec<String> = long.joined(&short).ledger().ranked().map(str::to_owned).collect();
     assert!(names.contains(&"src/tides.rs".to_owned()) && names.contains(&"src/berths.rs".to_owned()));
 }
 
@@ -287,7 +288,7 @@ fn memory_is_bounded_by_what_is_kept_and_not_by_what_was_read() {
             (0..20).map(|k| format!("Line {k} of report {n} names Widget{n}x{k} twice.\n")).collect();
         extracts.read(&Message::assistant(lines));
         assert!(extracts.extracts.len() <= MOST_PIECES + pieces::OF_SPEECH);
-        assert!(extracts.ledger.len() <= 2 * crate::ledger::MOST_NAMES);
+        assert!(extracts.ledger.ranked().count() <= 2 * crate::ledger::MOST_NAMES);
     }
     extracts.keep_to(1_000);
     assert!(extracts.extracts.len() < 300);
@@ -446,7 +447,7 @@ fn a_quotation_in_somebodys_text_is_no_line_of_ours() {
 fn labels_of_lines_are_no_names_and_places_are_never_past_the_end() {
     let text = "[#1200-1299] user: hi there friend of mine\n[#99999999999] Ann: so it goes with us";
     let extracts = Extracts::of_text(text, 1_300);
-    assert_eq!(extracts.ledger.len(), 0, "{:?}", extracts.ledger);
+    assert_eq!(extracts.ledger.ranked().count(), 0, "{:?}", extracts.ledger);
     assert!(extracts.extracts.iter().all(|e| e.seq <= 1_300));
 }
 
@@ -501,7 +502,10 @@ fn a_hostile_text_is_read_in_the_time_of_any_other() {
         "References: \" ".repeat(50_000),
     ] {
         let extracts = Extracts::of_text(&hostile, 3);
-        assert!(extracts.extracts.len() <= MOST_PIECES && extracts.ledger.len() <= crate::ledger::MOST_NAMES);
+        assert!(
+            extracts.extracts.len() <= MOST_PIECES
+                && extracts.ledger.ranked().count() <= crate::ledger::MOST_NAMES
+        );
     }
 }
 

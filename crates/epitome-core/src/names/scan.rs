@@ -4,8 +4,8 @@
 //! words and are passed over at a glance; the others are judged by what they are made of and by what
 //! stands before and behind them.
 
-use super::lists::{DAYS, ENDINGS, HIDDEN, MEDIA, MONTHS, OPENERS, UNITS};
-use super::{Kind, LONGEST, Name};
+use super::lists::{ENDINGS, HIDDEN, MEDIA, OPENERS, UNITS};
+use super::{Kind, LONGEST, Name, is_of_calendar};
 use crate::words::{is_alphanumeric, is_unspaced};
 
 /// What a byte is to a name.
@@ -21,7 +21,7 @@ enum Class {
     High,
 }
 
-const fn class(byte: u8) -> Class {
+fn class(byte: u8) -> Class {
     match byte {
         b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'_' => Class::Letter,
         b'.' | b'/' | b'@' | b'+' | b'-' | b'~' => Class::Joint,
@@ -29,19 +29,6 @@ const fn class(byte: u8) -> Class {
         _ => Class::Apart,
     }
 }
-
-const CLASSES: [Class; 256] = {
-    let mut table = [Class::Apart; 256];
-    let mut byte = 0usize;
-    while byte < 256 {
-        #[expect(clippy::cast_possible_truncation, clippy::indexing_slicing, reason = "below 256")]
-        {
-            table[byte] = class(byte as u8);
-        }
-        byte += 1;
-    }
-    table
-};
 
 /// What a run of letters and joints is made of.
 #[derive(Clone, Copy, Default)]
@@ -81,7 +68,7 @@ impl<'a, F: FnMut(Name<'a>)> Scanner<'a, F> {
     }
 
     fn class(&self, at: usize) -> Class {
-        CLASSES.get(usize::from(self.byte(at))).copied().unwrap_or(Class::Apart)
+        class(self.byte(at))
     }
 
     fn char_at(&self, at: usize) -> Option<char> {
@@ -419,8 +406,7 @@ impl<'a, F: FnMut(Name<'a>)> Scanner<'a, F> {
         if !is_capitalised(run) {
             return;
         }
-        let lowered = run.to_lowercase();
-        if DAYS.contains(&lowered.as_str()) || (MONTHS.contains(&lowered.as_str()) && lowered != "may") {
+        if is_of_calendar(run) && !run.eq_ignore_ascii_case("may") {
             return;
         }
         let opens = self.opens(start);

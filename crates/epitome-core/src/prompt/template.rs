@@ -47,8 +47,8 @@ impl Place {
 /// );
 /// # Ok::<(), epitome_core::prompt::TemplateError>(())
 /// ```
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize)]
+#[serde(transparent)]
 pub struct Template {
     text: Cow<'static, str>,
 }
@@ -120,20 +120,6 @@ impl FromStr for Template {
 
     fn from_str(text: &str) -> Result<Self, TemplateError> {
         Self::parse(text)
-    }
-}
-
-impl TryFrom<String> for Template {
-    type Error = TemplateError;
-
-    fn try_from(text: String) -> Result<Self, TemplateError> {
-        Self::parse(text)
-    }
-}
-
-impl From<Template> for String {
-    fn from(template: Template) -> Self {
-        template.text.into_owned()
     }
 }
 

@@ -121,7 +121,7 @@ pub(crate) fn joined(before: Option<Found>, after: Found) -> Found {
 }
 
 /// The message without its parts, which may be large.
-fn bare(message: &Message) -> Message {
+pub(crate) fn bare(message: &Message) -> Message {
     Message {
         seq: message.seq,
         author: message.author.clone(),

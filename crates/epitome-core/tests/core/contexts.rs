@@ -1,5 +1,7 @@
 //! What a context holds, scenario by scenario. Those of Honcho's document come first.
 
+use epitome_testkit::drawing::NoWords;
+
 use epitome_core::context::{ContextError, Empty, Entry, Oversize, Request};
 use epitome_core::local::Extracts;
 use epitome_core::message::{Message, Part, Seq, Span};
@@ -507,7 +509,7 @@ fn one_shelf_serves_several_layouts() {
     let costs = Costs::of(&log.counter);
     let small = lay_out(&tokens(100), &scene, &costs, &mut shelf).unwrap();
     let large = lay_out(&tokens(500), &scene, &costs, &mut shelf).unwrap();
-    let used = |layout| log.tokens(&epitome_core::view::render(layout, &shelf).unwrap());
+    let used = |layout| log.tokens(&epitome_core::shelf::render(layout, &shelf).unwrap());
     assert!(used(&small) <= 100 && used(&large) > 100);
 }
 
@@ -520,12 +522,12 @@ fn messages_without_a_number_are_numbered_as_they_come() {
 
 #[test]
 fn words_that_are_not_at_hand_are_an_error_and_not_a_shorter_list() {
-    use epitome_core::context::{Costs, NoWords, Scene, lay_out};
+    use epitome_core::context::{Costs, Scene, lay_out};
     let log = log("u a u");
     let scene = Scene::whole(epitome_core::cut::Cuts::new(&log.outlines, log.end(3)), &[]);
     let layout = lay_out(&tokens(100), &scene, &Costs::of(&log.counter), &mut NoWords).unwrap();
     let shelf = epitome_core::shelf::Shelf::new(&log.counter, &log.messages[..2]);
-    let error = epitome_core::view::render(&layout, &shelf).unwrap_err();
+    let error = epitome_core::shelf::render(&layout, &shelf).unwrap_err();
     assert_eq!(error.to_string(), "message 3 is in the layout, and its words are not at hand");
 }
 

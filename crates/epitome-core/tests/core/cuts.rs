@@ -1,7 +1,9 @@
 //! Where a log may be divided, drawn.
 
-use epitome_core::cut::{Cuts, NoCut, Press, choose};
+use epitome_core::condense::Unchanged;
+use epitome_core::cut::{Cuts, Press};
 use epitome_core::outline::Cut;
+use epitome_testkit::cuts::{after_head, choose};
 use epitome_testkit::drawing::{draw_cuts, outlines};
 
 /// The bars drawn are the legal cuts, all of them.
@@ -100,7 +102,7 @@ fn a_log_that_only_ever_calls_does_not_grow_the_state() {
 }
 
 #[track_caller]
-fn chosen(drawing: &str, keep: &str, press: Press) -> Result<(usize, Option<usize>), NoCut> {
+fn chosen(drawing: &str, keep: &str, press: Press) -> Result<(usize, Option<usize>), Unchanged> {
     let log = outlines(drawing).unwrap();
     let cuts = Cuts::new(&log, Cut::Legal);
     choose(&cuts, 0, &keep.parse().unwrap(), None, press).map(|chosen| (chosen.place, chosen.carried))
@@ -114,7 +116,7 @@ fn choosing_looks_backwards_so_that_more_is_kept() {
 
 #[test]
 fn choosing_looks_forwards_only_when_something_must_go() {
-    assert_eq!(chosen("a(x) r(x) a", "messages(2)", Press::Gently), Err(NoCut::NoLegalCut));
+    assert_eq!(chosen("a(x) r(x) a", "messages(2)", Press::Gently), Err(Unchanged::NoLegalCut));
     assert_eq!(chosen("a(x) r(x) a", "messages(2)", Press::Hard), Ok((2, None)));
 }
 
@@ -127,11 +129,11 @@ fn the_last_user_message_before_the_cut_is_carried() {
 fn keep_first_protects_the_head_up_to_a_legal_cut() {
     let log = outlines("s d u a(x) r(x) a u a").unwrap();
     let cuts = Cuts::new(&log, Cut::Legal);
-    let head: Vec<usize> = (0..5).map(|keep_first| cuts.after_head(keep_first)).collect();
+    let head: Vec<usize> = (0..5).map(|keep_first| after_head(&cuts, keep_first)).collect();
     assert_eq!(head, [2, 3, 5, 5, 6]);
     let keep = "messages(2)".parse().unwrap();
-    assert_eq!(choose(&cuts, cuts.after_head(4), &keep, None, Press::Gently), Err(NoCut::AllKept));
-    assert_eq!(choose(&cuts, cuts.after_head(0), &keep, None, Press::Gently).unwrap().place, 6);
+    assert_eq!(choose(&cuts, after_head(&cuts, 4), &keep, None, Press::Gently), Err(Unchanged::AllKept));
+    assert_eq!(choose(&cuts, after_head(&cuts, 0), &keep, None, Press::Gently).unwrap().place, 6);
 }
 
 #[test]

@@ -11,10 +11,9 @@ use epitome_core::local::Extracts;
 use epitome_core::message::{Content, Message, Part, Seq, Tokens};
 use epitome_core::outline::Cut;
 use epitome_core::plan::{Ahead, Next, next};
-use epitome_core::shelf::Shelf;
+use epitome_core::shelf::{Shelf, render};
 use epitome_core::slot::{Slot, SlotState};
 use epitome_core::tokens::{Counter, Encoding};
-use epitome_core::view::render;
 
 use crate::conversations::{self, Conversation};
 use crate::drawn::Log;

@@ -13,18 +13,19 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
 use epitome_core::context::{Candidate, Costs, Oversize, Request, Scene, lay_out};
-use epitome_core::cut::{Cuts, Press, choose};
+use epitome_core::cut::{Cuts, Press};
 use epitome_core::keep::Keep;
 use epitome_core::local::Extracts;
 use epitome_core::message::{Limits, Message, Part, Role, Timestamp, ToolCall};
 use epitome_core::outline::{Cut, Outline, Totals};
 use epitome_core::plan::{Ahead, AuthorSummary, Next, next};
-use epitome_core::shelf::Shelf;
+use epitome_core::shelf::{Shelf, render};
 use epitome_core::slot::{CatchUp, Scope, Slot, SlotState};
 use epitome_core::tokens::{Encoding, Overhead};
 use epitome_core::track::Tracker;
 use epitome_core::trigger::{Facts, Trigger, Use};
-use epitome_core::view::{mend, render};
+use epitome_core::view::mend;
+use epitome_testkit::cuts::choose;
 use epitome_testkit::drawing::{self, word_counter};
 
 use crate::validator::complaints;
@@ -245,7 +246,7 @@ fn no_history_brings_the_cutter_down_and_what_is_mended_is_valid() {
         for keep in ["messages(3)", "turns(2)", "tokens(9)"] {
             let _ = choose(&cuts, input.len() % 5, &keep.parse().expect("good"), None, Press::Hard);
         }
-        assert_eq!(cuts.batches().map(|batch| batch.len()).sum::<usize>(), messages.len());
+        assert_eq!(cuts.batches().map(<[_]>::len).sum::<usize>(), messages.len());
         // Nothing but the want of a first user message may be wrong with what was mended.
         let mended = mend(messages);
         let left: Vec<String> = complaints(&mended).into_iter().filter(|c| !c.contains("user")).collect();
@@ -319,7 +320,7 @@ fn no_shape_brings_the_assembler_or_the_planner_down() {
         let used: u64 = given.iter().map(|message| counter.message(message)).sum();
         assert!(used <= request.budget().expect("good"), "{used} tokens");
         assert_eq!(complaints(&given), Vec::<String>::new());
-        let _ = Extracts::shorten(&bytes.text(), bytes.number(), &counter);
+        let _ = Extracts::of_text(&bytes.text(), 0).render(bytes.number(), &counter);
 
         // Shapes that agree with nothing.
         let outlines = any_outlines(&mut bytes);

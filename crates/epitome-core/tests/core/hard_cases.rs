@@ -7,8 +7,9 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use epitome_core::condense::Unchanged;
 use epitome_core::context::{Empty, Oversize, Request};
-use epitome_core::cut::{Cuts, NoCut, Press, choose};
+use epitome_core::cut::{Cuts, Press};
 use epitome_core::message::{Media, MediaSource, Message, Part, Role, Seq, Span};
 use epitome_core::outline::{Cut, Outline};
 use epitome_core::plan::{Ahead, Next, NoPlan, Source, next};
@@ -16,6 +17,7 @@ use epitome_core::slot::{Slot, SlotState};
 use epitome_core::tokens::{Counter, Encoding, Factor};
 use epitome_core::track::Tracker;
 use epitome_core::view::mend;
+use epitome_testkit::cuts::choose;
 use epitome_testkit::drawing::{draw, messages, outlines, word_counter};
 
 use crate::drawn::{Drawn, Given, Log};
@@ -211,7 +213,7 @@ fn when_everything_is_in_the_protected_tail_nothing_is_condensed_and_it_is_said(
     let log = outlines("u a u a").unwrap();
     let keep = "messages(9)".parse().unwrap();
     let cuts = Cuts::new(&log, Cut::Legal);
-    assert_eq!(choose(&cuts, 0, &keep, None, Press::Hard), Err(NoCut::AllKept));
+    assert_eq!(choose(&cuts, 0, &keep, None, Press::Hard), Err(Unchanged::AllKept));
 }
 
 #[test]

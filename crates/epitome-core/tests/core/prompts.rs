@@ -230,7 +230,7 @@ fn only_the_named_places_are_filled_and_only_once() {
     );
     assert_eq!(Template::parse("{conversation}"), Err(TemplateError::NoConversation));
     assert_eq!(
-        serde_json::from_str::<Template>("\"nothing\"").unwrap_err().to_string(),
+        "nothing".parse::<Template>().unwrap_err().to_string(),
         "prompt: {conversation_text} is missing; the conversation would never be seen"
     );
     let twice = Template::parse("{conversation_text}{conversation_text}").unwrap_err().to_string();

@@ -10,13 +10,13 @@ use std::time::Duration;
 use epitome::dialect::Dialect;
 use epitome::rules::message::Message;
 use epitome::rules::tokens::{Counter, Encoding};
-use epitome::rules::valid::complaints;
 use epitome_terminal::show::{Table, grouped};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::server::Trouble;
 use crate::bench::engine::{Folder, Progress, Spread, Tell, worked};
+use epitome::rules::valid::complaints;
 
 mod ours;
 mod process;

@@ -9,7 +9,6 @@ use epitome::measure::REUSED;
 use epitome::rules::context::Oversize;
 use epitome::rules::message::{Message, Role, Tokens};
 use epitome::rules::tokens::{Counter, Encoding};
-use epitome::rules::valid::complaints;
 use epitome::rules::view::split;
 use epitome::settings::Patch;
 use epitome::{Context, ContextRequest, Engine, Session};
@@ -18,6 +17,7 @@ use serde_json::json;
 use super::{Conversation, DISTANCES, Form, Made, Options, Outcome, Policy};
 use crate::measure::cost::{Run, Sent};
 use crate::measure::{Questions, Recorded, Shown, text_of};
+use epitome::rules::valid::complaints;
 
 /// So many faults of a conversation are told.
 const FAULTS: usize = 8;

@@ -7,6 +7,7 @@ use epitome::dialect::Dialect;
 use epitome::rules::message::{Message, Part, Role};
 use epitome::rules::outline::Cut;
 use epitome::rules::tokens::{Counter, Encoding};
+use epitome_testkit::restored::restore_body;
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 use serde_json::{Map, Value, json};
@@ -32,7 +33,7 @@ const STRATEGIES: [&str; 6] = [
 const DIALECTS: [Dialect; 3] = [Dialect::OPENAI, Dialect::RESPONSES, Dialect::ANTHROPIC];
 
 fn request(dialect: Dialect, messages: &[Message], stream: bool) -> Value {
-    let mut body: Map<String, Value> = dialect.restore_body(messages);
+    let mut body: Map<String, Value> = restore_body(dialect, messages);
     body.insert("model".to_owned(), json!("nobody-knows"));
     if dialect == Dialect::OPENAI {
         // Some servers know it, and this one does not.

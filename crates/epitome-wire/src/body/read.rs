@@ -9,7 +9,7 @@ use serde_json::value::RawValue;
 use super::{Body, Origin};
 use crate::format::RequestSign;
 use crate::raw::{self, Members};
-use crate::reader::{goes_on, joined_reply, list_is, parsed, unreadable};
+use crate::reader::{goes_on, join_reply, list_is, parsed, unreadable};
 use crate::{Dialect, DialectError, blank_if_nothing, field};
 
 /// Reads a body; the dialect is told from its shape where none is given.
@@ -54,7 +54,13 @@ pub(super) fn body(text: &str, dialect: Option<Dialect>) -> Result<Body, Dialect
     for (at, value) in values.iter().enumerate() {
         reading.take(value, at..at + 1).map_err(under(key, at))?;
     }
-    let Reading { messages, origins, .. } = reading.finish();
+    let Reading { mut messages, origins, .. } = reading;
+    for (message, seq) in messages.iter_mut().zip(1..) {
+        message.seq = seq;
+        if dialect.0.about().reply_is_items {
+            message.parts = blank_if_nothing(std::mem::take(&mut message.parts));
+        }
+    }
     let model = fields.as_ref().and_then(|fields| serde_json::from_str(fields.get("model")?).ok());
     let place = |(name, piece): &(String, &str)| (name.clone(), raw::place(text, piece));
     Ok(Body {
@@ -144,7 +150,7 @@ impl Reading {
             && let (Some(reply), Some(origin)) = (self.messages.last_mut(), self.origins.last_mut())
             && goes_on(reply, &message)
         {
-            *reply = joined_reply(std::mem::replace(reply, Message::user("")), message);
+            join_reply(reply, message);
             origin.items.end = items.end;
             return Ok(());
         }
@@ -155,15 +161,5 @@ impl Reading {
     fn push(&mut self, message: Message, origin: Origin) {
         self.messages.push(message);
         self.origins.push(origin);
-    }
-
-    fn finish(mut self) -> Self {
-        for (message, seq) in self.messages.iter_mut().zip(1..) {
-            message.seq = seq;
-            if self.dialect.0.about().reply_is_items {
-                message.parts = blank_if_nothing(std::mem::take(&mut message.parts));
-            }
-        }
-        self
     }
 }

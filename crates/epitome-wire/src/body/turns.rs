@@ -4,12 +4,13 @@
 //! that a pin does not spread to what it was merged with; the body takes such a message apart again when it is read.
 
 use epitome_core::message::{CallId, Message, Part, Role};
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use super::write::{flagged, is_new_summary, list, shown, stripped, stripped_blocks};
 use super::writer::{Bit, Writer, texts};
 use super::{Body, Marks, Origin, cached};
 use crate::fit::{LATER_ORDER, opener};
+use crate::flags;
 use crate::raw::{self, FLAGS, Members, replaced};
 
 /// How a part is spelled as a block.
@@ -19,6 +20,7 @@ type Spell = fn(&Part) -> Value;
 type Flags = (bool, bool);
 
 /// A block on its way out.
+#[derive(Default)]
 struct Block {
     text: String,
     flags: Flags,
@@ -27,10 +29,11 @@ struct Block {
     summary: bool,
 }
 
-#[derive(Clone, Copy, PartialEq)]
+#[derive(Clone, Copy, Default, PartialEq)]
 enum Kind {
     Reasoning,
     Result,
+    #[default]
     Other,
 }
 
@@ -107,7 +110,7 @@ pub(super) fn with(body: &Body, messages: &[Message], marks: Marks, spell: Spell
 /// Puts a mark on the summary where marks left with what it stands for.
 fn pass_on_marks(body: &Body, blocks: &mut [&mut Block]) {
     let Some(summary) = blocks.iter().position(|block| block.summary) else { return };
-    let items = body.items.iter().filter_map(|place| body.text.get(place.clone()));
+    let items = body.texts(0..body.items.len());
     let texts: Vec<&str> = blocks.iter().map(|block| block.text.as_str()).collect();
     let mark = cached::left(body.field("system").into_iter().chain(items), &texts, summary);
     if let (Some(mark), Some(block)) = (mark, blocks.get_mut(summary)) {
@@ -155,14 +158,8 @@ fn is_own(body: &Body, orders: &[&Message]) -> bool {
 }
 
 fn opening<'a>(spell: Spell) -> Turn<'a> {
-    let spelled = opener().parts.iter().map(spell).collect::<Vec<_>>();
-    let block = |value: &Value| Block {
-        text: value.to_string(),
-        flags: (false, false),
-        kind: Kind::Other,
-        summary: false,
-    };
-    Turn { side: "user", blocks: spelled.iter().map(block).collect(), from: Vec::new() }
+    let block = |part: &Part| Block { text: spell(part).to_string(), ..Block::default() };
+    Turn { side: "user", blocks: opener().parts.iter().map(block).collect(), from: Vec::new() }
 }
 
 /// The blocks of a message, and whether they are all that it came as.
@@ -204,9 +201,8 @@ fn kind(block: &str) -> Kind {
 }
 
 /// Flags as the field that says them; none where there is nothing to say.
-fn said((pinned, skip): Flags) -> Option<String> {
-    let set = [("pinned", pinned), ("skip", skip)].into_iter().filter(|(_, set)| *set);
-    let set: Map<String, Value> = set.map(|(name, _)| (name.to_owned(), Value::Bool(true))).collect();
+fn said(flags: Flags) -> Option<String> {
+    let set = flags::set(flags);
     (!set.is_empty()).then(|| Value::Object(set).to_string())
 }
 
@@ -309,7 +305,7 @@ impl<'a> Turn<'a> {
         let items = item(first.seq).filter(|items| items.len() == 1)?;
         let mut seqs = first.seq..;
         let mine = self.from.iter().all(|(message, intact)| {
-            let same = body.messages.get(usize::try_from(message.seq).unwrap_or(usize::MAX).wrapping_sub(1));
+            let same = body.own(message.seq);
             let flags = |message: &Message| (message.pinned, message.skip);
             *intact
                 && seqs.next() == Some(message.seq)
@@ -329,8 +325,8 @@ impl<'a> Turn<'a> {
             if origin.blocks.as_ref().is_some_and(|blocks| blocks.start > 0) {
                 continue;
             }
-            for place in body.items.get(origin.items.clone()).unwrap_or_default() {
-                let members = Members::of(body.text.get(place.clone()).unwrap_or_default());
+            for item in body.texts(origin.items.clone()) {
+                let members = Members::of(item);
                 let known = |key: &str| matches!(key, "role" | "content" | FLAGS);
                 for (key, text) in members.0 {
                     if !known(&key) && out.iter().all(|(other, _)| *other != key) {

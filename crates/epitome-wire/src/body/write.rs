@@ -5,7 +5,7 @@
 use std::borrow::Cow;
 use std::collections::HashSet;
 
-use epitome_core::message::{CallId, Message, Part, Seq};
+use epitome_core::message::{CallId, Message, Part};
 use epitome_core::view;
 use serde_json::Value;
 
@@ -30,9 +30,7 @@ pub(super) fn rewrite(body: &Body, messages: &[Message], marks: Marks) -> String
     if let Some(summary) = summary.filter(|_| cached::may_be_in(&body.text)) {
         pass_on_mark(body, &mut texts, summary);
     }
-    body.text.get(..body.list.start).unwrap_or_default().to_owned()
-        + &list(body, &texts)
-        + body.text.get(body.list.end..).unwrap_or_default()
+    replaced(&body.text, vec![(body.list.clone(), list(body, &texts))])
 }
 
 /// Whether it is a summary that was not in the request.
@@ -42,7 +40,7 @@ pub(super) fn is_new_summary(body: &Body, message: &Message) -> bool {
 
 /// Puts a mark on the summary where marks left with what it stands for: some gateways take Anthropic's in other forms.
 fn pass_on_mark(body: &Body, texts: &mut [String], summary: usize) {
-    let items = body.items.iter().filter_map(|place| body.text.get(place.clone()));
+    let items = body.texts(0..body.items.len());
     let sent: Vec<&str> = texts.iter().map(String::as_str).collect();
     let mark = cached::left(items, &sent, summary);
     if let (Some(mark), Some(text)) = (mark, texts.get_mut(summary)) {
@@ -53,7 +51,7 @@ fn pass_on_mark(body: &Body, texts: &mut [String], summary: usize) {
 /// The list itself, as it came where nothing in it changed.
 pub(super) fn list(body: &Body, texts: &[String]) -> String {
     let came = body.text.get(body.list.clone()).unwrap_or_default();
-    let items = body.items.iter().filter_map(|place| body.text.get(place.clone()));
+    let items = body.texts(0..body.items.len());
     if texts.len() == body.items.len() && texts.iter().map(String::as_str).eq(items) {
         return came.to_owned();
     }
@@ -63,7 +61,6 @@ pub(super) fn list(body: &Body, texts: &[String]) -> String {
 /// The messages, and beside them those of which nothing was read: the core leaves out what says nothing, and who sent a
 /// kind that is new to us has a provider that waits for it.
 pub(super) fn shown<'a>(body: &'a Body, messages: &'a [Message]) -> Vec<&'a Message> {
-    let own = |seq: Seq| body.messages.get(usize::try_from(seq).ok()?.checked_sub(1)?);
     let says_nothing =
         |message: &&Message| matches!(message.parts.as_slice(), [Part::Text { text }] if text.is_empty());
     let mut out = Vec::with_capacity(messages.len());
@@ -78,12 +75,12 @@ pub(super) fn shown<'a>(body: &'a Body, messages: &'a [Message]) -> Vec<&'a Mess
         if message.seq == 0 || next.is_some_and(|next| next.seq == message.seq) {
             continue;
         }
-        let silent = (message.seq.saturating_add(1)..).map_while(|seq| own(seq).filter(says_nothing));
+        let silent = (message.seq.saturating_add(1)..).map_while(|seq| body.own(seq).filter(says_nothing));
         let silent: Vec<&Message> =
             silent.take_while(|silent| next.is_none_or(|next| next.seq != silent.seq)).collect();
         // Where more is left out, this is as old.
         let after = silent.last().map_or(message.seq, |last| last.seq).saturating_add(1);
-        let beside = next.map_or_else(|| own(after).is_none(), |next| next.seq == after);
+        let beside = next.map_or_else(|| body.own(after).is_none(), |next| next.seq == after);
         // Nobody says anything between a call and its answer.
         if beside && (open.is_empty() || silent.iter().all(|silent| is_no_speech(body, silent))) {
             out.extend(silent);
@@ -94,9 +91,8 @@ pub(super) fn shown<'a>(body: &'a Body, messages: &'a [Message]) -> Vec<&'a Mess
 
 /// Whether no side says this.
 fn is_no_speech(body: &Body, message: &Message) -> bool {
-    let items = body.origin(message.seq).and_then(|origin| body.items.get(origin.items.clone()));
-    let mut texts =
-        items.unwrap_or_default().iter().filter_map(|place| body.text.get(place.clone())).peekable();
+    let items = body.origin(message.seq).map(|origin| origin.items.clone()).unwrap_or_default();
+    let mut texts = body.texts(items).peekable();
     texts.peek().is_some() && texts.all(|item| body.dialect.0.is_aside(item))
 }
 

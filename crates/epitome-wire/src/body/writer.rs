@@ -50,7 +50,7 @@ pub(super) struct Writer<'a> {
 
 impl<'a> Writer<'a> {
     pub(super) fn new(body: &'a Body) -> Self {
-        let fitter = Fitter::for_body(body.dialect.0.wants());
+        let fitter = Fitter::for_body(body.dialect.0.about().wants);
         Self { body, fitter, opened: None, forms: HashMap::new(), ids: HashSet::new() }
     }
 
@@ -66,7 +66,7 @@ impl<'a> Writer<'a> {
                 false,
             );
         };
-        let whole = self.own(message).is_some_and(|own| own.parts == message.parts);
+        let whole = self.body.own(message.seq).is_some_and(|own| own.parts == message.parts);
         let mut bits = Vec::new();
         let mut shown = message.parts.iter().zip(fitted).peekable();
         let mut loose = Vec::new();
@@ -139,11 +139,6 @@ impl<'a> Writer<'a> {
         Some(Opened { seq, pieces, next: 0 })
     }
 
-    /// The message as it was read, where this is one of the body's.
-    fn own(&self, message: &Message) -> Option<&'a Message> {
-        self.body.messages.get(usize::try_from(message.seq).ok()?.checked_sub(1)?)
-    }
-
     /// Whether what it is called was not sent before.
     fn is_free(&self, piece: &Piece<'_>) -> bool {
         piece.id.as_ref().is_none_or(|id| !self.ids.contains(id))
@@ -210,7 +205,9 @@ impl<'a> Writer<'a> {
         let mut spelled = self.spelled(&fitted);
         let came: Option<Value> = was.as_deref().and_then(|was| serde_json::from_str(was).ok());
         for value in &mut spelled {
-            if let (Some(fields), Some(came), Some(own)) = (value.as_object_mut(), &came, self.own(message)) {
+            if let (Some(fields), Some(came), Some(own)) =
+                (value.as_object_mut(), &came, self.body.own(message.seq))
+            {
                 self.body.dialect.0.keep_inside(fields, came, own, &fitted);
             }
         }
@@ -235,7 +232,7 @@ impl<'a> Writer<'a> {
         // A request that is one string stays one.
         let string = self.body.text.get(self.body.list.clone()).filter(|list| list.starts_with('"'));
         if let Some(string) = string
-            && self.own(message).is_some_and(|own| own.parts == message.parts)
+            && self.body.own(message.seq).is_some_and(|own| own.parts == message.parts)
         {
             out = vec![string.to_owned()];
         }
@@ -256,7 +253,7 @@ impl<'a> Writer<'a> {
             return self.body.dialect.0.spell(message).iter().map(Value::to_string).collect();
         };
         let came = opened.pieces.pop().map(|piece| piece.text).unwrap_or_default();
-        if self.own(message) == Some(message) {
+        if self.body.own(message.seq) == Some(message) {
             return vec![came.into_owned()];
         }
         let mut fields: Map<String, Value> = serde_json::from_str(&came).unwrap_or_default();

@@ -261,7 +261,7 @@ impl Conversation {
         let new = Self::begun(messages, Some(standing), rules);
         // What is being written of all before they parted is not thrown away, where it suits the other end.
         let preparing = self.progress.preparing.take_if(|preparing| {
-            let through = usize::try_from(preparing.plan.cuts_after()).unwrap_or(usize::MAX);
+            let through = usize::try_from(preparing.plan.standing().from).unwrap_or(usize::MAX);
             self.prints.are(messages, through, &rules.key) && preparing.plan.suits(&new.list)
         });
         let Progress { untold, stopped_at, .. } = &self.progress;

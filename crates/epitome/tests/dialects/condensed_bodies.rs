@@ -6,6 +6,7 @@ use epitome_core::condense::{Decision, Facts, List, Policy, Press, SummaryRole};
 use epitome_core::message::{Message, Part, Role, Timestamp};
 use epitome_core::trigger::Fraction;
 use epitome_core::view;
+use epitome_testkit::restored::restore_body;
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
 
@@ -54,7 +55,7 @@ fn heard(dialect: Dialect, text: &str) -> Vec<String> {
     if body.is_array() {
         let messages = dialect.read(&body).unwrap();
         body = match dialect.name() {
-            "anthropic" => Value::Object(dialect.restore_body(&messages)),
+            "anthropic" => Value::Object(restore_body(dialect, &messages)),
             "responses" => json!({ "input": body }),
             _ => json!({ "messages": body }),
         };
@@ -180,7 +181,7 @@ pub(crate) fn wired(dialect: Dialect, mut messages: Vec<Message>) -> String {
         }
     }
     messages.retain(|message| !(message.role.is_system() && message.parts.is_empty()));
-    let mut fields = dialect.restore_body(&messages);
+    let mut fields = restore_body(dialect, &messages);
     // What a message of ours may hold and none of theirs can is not sent by anybody.
     for key in ["messages", "input"] {
         if let Some(list) = fields.get_mut(key).and_then(Value::as_array_mut) {

@@ -2,6 +2,7 @@
 
 use epitome::dialect::Dialect;
 use epitome_core::message::{Message, Part, Role};
+use epitome_testkit::restored::restore_body;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -182,7 +183,7 @@ fn whole_bodies_are_given_back() {
         [(Dialect::ANTHROPIC, anthropic), (Dialect::RESPONSES, responses), (Dialect::OPENAI, chat)]
     {
         for messages in [dialect.read(&body).unwrap(), dialect.read_text(&text(&body)).unwrap()] {
-            assert_eq!(text(&Value::Object(dialect.restore_body(&stored(&messages)))), text(&body));
+            assert_eq!(text(&Value::Object(restore_body(dialect, &stored(&messages)))), text(&body));
         }
     }
 }

@@ -1,12 +1,13 @@
 //! A window of a session must lay out like the whole of it.
 
 use epitome::store::{Reach, View, Window};
-use epitome_core::context::{Candidate, Costs, Layout, NoWords, Request, Scene, lay_out};
+use epitome_core::context::{Candidate, Costs, Layout, Request, Scene, lay_out};
 use epitome_core::cut::Cuts;
 use epitome_core::message::Seq;
 use epitome_core::outline::{Cut, Outline};
 use epitome_core::slot::Scope;
 use epitome_core::track::Tracker;
+use epitome_testkit::drawing::NoWords;
 use epitome_testkit::drawing::{messages, outlines, word_counter};
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;

@@ -1,0 +1,38 @@
+//! Where a list is divided, for a `keep` alone.
+
+use epitome_core::condense::Unchanged;
+use epitome_core::cut::{Cuts, Press, near};
+use epitome_core::keep::Keep;
+use epitome_core::message::Tokens;
+use epitome_core::outline::Cut;
+
+/// A place chosen to divide a list.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Chosen {
+    /// Where the kept part begins.
+    pub place: usize,
+    /// The last user message, where it lies before the cut.
+    pub carried: Option<usize>,
+}
+
+/// Chooses where the kept part begins for a `keep`; messages before `floor` are not up for choice ([`after_head`]).
+pub fn choose(
+    cuts: &Cuts<'_>,
+    floor: usize,
+    keep: &Keep,
+    room: Option<Tokens>,
+    press: Press,
+) -> Result<Chosen, Unchanged> {
+    let wanted = keep.place(cuts.outlines(), room);
+    let none = if wanted <= floor { Unchanged::AllKept } else { Unchanged::NoLegalCut };
+    let place = near(cuts, floor, wanted, press).ok_or(none)?;
+    let last_user = cuts.outlines().iter().rposition(|outline| outline.opens_turn);
+    Ok(Chosen { place, carried: last_user.filter(|at| (floor..place).contains(at)) })
+}
+
+/// The first place after the leading messages and so many more, at a legal cut.
+pub fn after_head(cuts: &Cuts<'_>, keep_first: usize) -> usize {
+    let len = cuts.outlines().len();
+    let leading = cuts.outlines().iter().take_while(|outline| outline.leading).count();
+    cuts.first_in(leading.saturating_add(keep_first).min(len)..len, Cut::Legal).unwrap_or(len)
+}

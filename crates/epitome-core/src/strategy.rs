@@ -24,7 +24,6 @@ use crate::expr::{self, Arg, Expr, FormError};
 use crate::keep::{Keep, KeepError};
 use crate::message::Tokens;
 
-const NAMES: &str = "noop, recent, mask, summarize, amortized, pipeline";
 const KEEP: &str = "a keep such as messages(6)";
 const STAGES: &str = "strategies that are no pipeline themselves";
 
@@ -87,6 +86,9 @@ pub enum StrategyError {
 }
 
 impl Strategy {
+    /// The names that are allowed, for errors and help.
+    pub const NAMES: &'static str = "noop, recent, mask, summarize, amortized, pipeline";
+
     /// Its name, without its keep.
     #[must_use]
     pub fn name(&self) -> &'static str {
@@ -97,6 +99,16 @@ impl Strategy {
             Self::Summarize(_) => "summarize",
             Self::Amortized(_) => "amortized",
             Self::Pipeline(_) => "pipeline",
+        }
+    }
+
+    /// Whether a model may be asked to write a summary, in any of its stages.
+    #[must_use]
+    pub fn summarizes(&self) -> bool {
+        match self {
+            Self::Noop | Self::Recent(_) | Self::Mask(_) => false,
+            Self::Summarize(_) | Self::Amortized(_) => true,
+            Self::Pipeline(stages) => stages.iter().any(Self::summarizes),
         }
     }
 
@@ -183,7 +195,7 @@ impl Strategy {
                 }
                 Self::Pipeline(expr.args.iter().map(stage).collect::<Result<_, _>>()?)
             }
-            _ => return Err(expr.unknown(NAMES)),
+            _ => return Err(expr.unknown(Self::NAMES)),
         })
     }
 }
@@ -260,7 +272,10 @@ mod tests {
 
     #[test]
     fn what_is_wrong_is_refused_by_name() {
-        assert_eq!(refusal("sumarize"), format!("position 1: `sumarize` is not known; allowed are {NAMES}"));
+        assert_eq!(
+            refusal("sumarize"),
+            format!("position 1: `sumarize` is not known; allowed are {}", Strategy::NAMES)
+        );
         assert_eq!(refusal("recent(50)"), "recent: 50 given; allowed is a keep such as messages(6)");
         assert_eq!(
             refusal("mask(messages(1), messages(2))"),

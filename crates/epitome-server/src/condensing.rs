@@ -22,7 +22,7 @@ use crate::settings::OwnFlag;
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct Wish {
-    /// By which means: noop, recent, mask, summarize, amortized, pipeline
+    /// By which means, as in the setting `condense.strategy`
     #[arg(long, value_name = "S")]
     #[param(format = "strategy", example = "summarize")]
     strategy: Option<String>,

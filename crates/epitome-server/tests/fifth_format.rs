@@ -96,9 +96,10 @@ fn main() -> ExitCode {
             epitome_server::run()
         }
         Err(_) => {
-            let tests: [(&str, fn()); 4] = [
+            let tests: [(&str, fn()); 5] = [
                 ("it_is_imported_and_given_back", it_is_imported_and_given_back),
                 ("a_request_is_condensed", a_request_is_condensed),
+                ("a_model_may_be_of_its_provider", a_model_may_be_of_its_provider),
                 ("http_knows_it_by_its_name", http_knows_it_by_its_name),
                 (
                     "the_proxy_condenses_it_and_refuses_in_its_words",
@@ -178,6 +179,21 @@ fn is_shorter(shorter: &str, whole: &str) {
     let last = before.last().unwrap().to_string();
     assert!(shorter.contains(&last) && now.iter().any(|message| !before.contains(message)), "{shorter}");
     assert!(now.iter().filter(|message| before.contains(message)).count() + 1 >= now.len(), "{shorter}");
+}
+
+fn a_model_may_be_of_its_provider() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = |provider: &str| {
+        let file = format!(
+            "[models.m]\nprovider = \"{provider}\"\nmodel = \"x\"\nbase_url = \"http://127.0.0.1:1/v1\"\n"
+        );
+        std::fs::write(folder.path().join("epitome.toml"), file).unwrap();
+        std::fs::write(folder.path().join("request.json"), request(2)).unwrap();
+        epitome(folder.path(), "http://127.0.0.1:1").args(["condense", "request.json"]).output().unwrap()
+    };
+    assert!(run("radio").status.success());
+    let refused = String::from_utf8(run("telegraph").stderr).unwrap();
+    assert!(refused.contains("allowed is openai, anthropic, radio or local"), "{refused}");
 }
 
 fn it_is_imported_and_given_back() {

@@ -157,10 +157,14 @@ impl<'a> Scene<'a> {
     /// Where the strategy would like the kept part to begin.
     fn wanted(&self, policy: &Policy, stage: &Strategy, facts: &Facts) -> usize {
         let wanted = stage.keep(policy.keep).place(self.tail, facts.room);
-        if matches!(stage, Strategy::Amortized(_)) {
-            return wanted.min(self.half(policy));
+        match stage {
+            Strategy::Amortized(_) => wanted.min(self.half(policy)),
+            Strategy::Noop
+            | Strategy::Recent(_)
+            | Strategy::Mask(_)
+            | Strategy::Summarize(_)
+            | Strategy::Pipeline(_) => wanted,
         }
-        wanted
     }
 
     /// Where the newest half of what may leave begins.

@@ -7,6 +7,7 @@
 use std::io::{IsTerminal, Read};
 
 use epitome::Condenser;
+use epitome::rules::strategy::Strategy;
 
 use super::prelude::*;
 use crate::condensing::{Outcome, Request, Wish};
@@ -27,8 +28,9 @@ are. Where nothing is due the same bytes come out. The window is that of the req
 it is known; --window goes before it. Summaries are written by `local`, without a key or a network,
 unless --model or the settings name another.
 
-Strategies: noop, recent, mask, summarize, amortized, pipeline(.., ..). Triggers: tokens(n),
-window(fraction), messages(n), turns(n), chars(n), economic, any(.., ..), all(.., ..).
+Strategies, each with what it keeps if you like, as in recent(messages(50)), or pipeline(.., ..):
+{STRATEGIES}
+Triggers: tokens(n), window(fraction), messages(n), turns(n), chars(n), economic, any(.., ..), all(.., ..).
 
 A message with \"epitome\": {\"pinned\": true} always stays, one with {\"skip\": true} is never summed up.
 These flags stay in the output, so that a later pass still knows; --strip removes them.
@@ -39,7 +41,7 @@ output.";
 
 /// A request in, the same with a shorter list out
 #[derive(clap::Args)]
-#[command(after_help = EXAMPLES)]
+#[command(after_help = EXAMPLES.replace("{STRATEGIES}", Strategy::NAMES))]
 pub(crate) struct Args {
     /// The request, or the list of messages (standard input)
     #[arg(value_name = "FILE")]

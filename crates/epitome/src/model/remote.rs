@@ -78,7 +78,7 @@ const TRIAL_TOKENS: Tokens = 1_024;
 /// use epitome::model::{Model, Remote};
 /// use epitome::settings::{ModelSettings, Provider};
 ///
-/// let settings = ModelSettings::new(Provider::OpenAi, "gpt-5-mini");
+/// let settings = ModelSettings::new(Provider::OPENAI, "gpt-5-mini");
 /// let model = Remote::from_env("cheap", &settings)?;
 /// assert_eq!((model.name(), model.provider()), ("gpt-5-mini", "https://api.openai.com"));
 /// assert_eq!(model.room(), Some(272_000)); // from the table of models
@@ -87,7 +87,7 @@ const TRIAL_TOKENS: Tokens = 1_024;
 ///     base_url: Some("http://127.0.0.1:11434/v1".to_owned()),
 ///     window: Some(32_768),
 ///     output_reserve: Some(4_096),
-///     ..ModelSettings::new(Provider::OpenAi, "llama3.1")
+///     ..ModelSettings::new(Provider::OPENAI, "llama3.1")
 /// };
 /// assert_eq!(Remote::new("own", &own, None)?.room(), Some(28_672));
 /// # Ok::<(), epitome::settings::SettingsError>(())
@@ -216,7 +216,7 @@ pub async fn check(settings: &Settings) -> Vec<(String, Result<Checked, CheckErr
 pub(crate) fn of_settings(name: &str, settings: &ModelSettings) -> Result<Arc<dyn Model>, SettingsError> {
     match settings.provider {
         Provider::Local => Ok(Arc::new(Local)),
-        Provider::OpenAi | Provider::Anthropic => Ok(Arc::new(Remote::from_env(name, settings)?)),
+        Provider::Remote(_) => Ok(Arc::new(Remote::from_env(name, settings)?)),
     }
 }
 

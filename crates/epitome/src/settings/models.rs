@@ -9,40 +9,43 @@ use std::time::Duration;
 use epitome_core::message::Tokens;
 use epitome_wire::{Dialect, Endpoint};
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 use serde_json::{Value, json};
 
 use super::form::{As, Described, Maybe, Rule, Ruled, Text, Time, Whole};
 use super::{SettingsError, wrong};
 use crate::names::LOCAL;
 
-/// Whose wire format a model speaks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
-#[serde(rename_all = "lowercase")]
+/// Who is asked: the built-in summarizer, or a provider over a network in its wire format.
+///
+/// In settings a provider has the name that its registered format gives it ([`Endpoint::provider`]).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Provider {
-    /// OpenAI's chat completions, and every server that speaks them.
-    OpenAi,
-    /// Anthropic's messages.
-    Anthropic,
     /// The built-in one.
     Local,
+    /// A provider, asked in this format.
+    Remote(Dialect),
 }
 
 impl Provider {
+    /// OpenAI's chat completions, and every server that speaks them.
+    pub const OPENAI: Self = Self::Remote(Dialect::OPENAI);
+    /// Anthropic's messages.
+    pub const ANTHROPIC: Self = Self::Remote(Dialect::ANTHROPIC);
+
     /// As it is written.
     #[must_use]
     pub fn name(self) -> &'static str {
-        match self {
-            Self::OpenAi => "openai",
-            Self::Anthropic => "anthropic",
-            Self::Local => "local",
-        }
+        self.endpoint().map_or(LOCAL, |endpoint| endpoint.provider)
     }
 
     /// The format that its models are asked in; none for `local`.
     #[must_use]
     pub fn dialect(self) -> Option<Dialect> {
-        Dialect::of_provider(self.name())
+        match self {
+            Self::Local => None,
+            Self::Remote(dialect) => Some(dialect),
+        }
     }
 
     /// Where it is found when nobody says otherwise; nothing for `local`.
@@ -60,15 +63,29 @@ impl Provider {
     fn endpoint(self) -> Option<Endpoint> {
         self.dialect()?.format().about().endpoint
     }
+
+    /// Every name that is allowed: those of the registered formats, and `local` at the end.
+    fn names() -> Vec<&'static str> {
+        let endpoints = Dialect::all().into_iter().filter_map(|dialect| dialect.format().about().endpoint);
+        let mut names: Vec<&str> = endpoints.map(|endpoint| endpoint.provider).collect();
+        // OpenAI has two formats, which stand one after the other.
+        names.dedup();
+        names.push(LOCAL);
+        names
+    }
 }
 
 impl FromStr for Provider {
     type Err = String;
 
     fn from_str(name: &str) -> Result<Self, String> {
-        let all = [Self::OpenAi, Self::Anthropic, Self::Local];
-        let found = all.into_iter().find(|provider| provider.name() == name);
-        found.ok_or_else(|| format!("{name:?} given; allowed is openai, anthropic or local"))
+        if name == LOCAL {
+            return Ok(Self::Local);
+        }
+        Dialect::of_provider(name).map(Self::Remote).ok_or_else(|| {
+            let allowed = Self::names().join(", ").replace(", local", " or local");
+            format!("{name:?} given; allowed is {allowed}")
+        })
     }
 }
 
@@ -78,9 +95,15 @@ impl fmt::Display for Provider {
     }
 }
 
+impl Serialize for Provider {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.name())
+    }
+}
+
 impl Described for Provider {
     fn described() -> Value {
-        json!({"enum": ["openai", "anthropic", "local"]})
+        json!({"enum": Self::names()})
     }
 }
 

@@ -201,7 +201,7 @@ fn a_model_over_a_network_is_read_key_by_key() {
     let own = &settings.models["own"];
     assert_eq!(own.base_url.as_deref(), Some("http://127.0.0.1:11434/v1"));
     assert_eq!((own.timeout, own.stream), (Duration::from_secs(30), true));
-    assert_eq!(settings.models["cheap"], ModelSettings::new(Provider::OpenAi, "gpt-5-mini"));
+    assert_eq!(settings.models["cheap"], ModelSettings::new(Provider::OPENAI, "gpt-5-mini"));
     // A later layer changes what it names.
     let later =
         settings.with(&patch(json!({"models": {"own": {"provider": "openai", "model": "phi"}}}))).unwrap();

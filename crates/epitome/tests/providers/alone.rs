@@ -65,14 +65,14 @@ async fn an_answer_comes_whole_with_its_cost_and_the_request_is_one_that_is_take
         assert_eq!(request.body["max_tokens"], 400 * 2 + 4_096);
         assert_eq!((request.streamed(), request.body.get("temperature")), (way.stream, None));
         assert_eq!(request.seqs(), (1..=20).collect::<Vec<u64>>());
-        match way.wire {
-            Wire::Anthropic => {
+        match way.wire == Wire::ANTHROPIC {
+            true => {
                 assert_eq!(request.path, "/v1/messages");
                 assert_eq!(request.header("x-api-key"), Some(KEY));
                 assert_eq!(request.header("anthropic-version"), Some("2023-06-01"));
                 assert!(request.body["system"].as_str().is_some_and(|rules| !rules.is_empty()));
             }
-            _ => {
+            false => {
                 assert_eq!(request.path, "/v1/chat/completions");
                 assert_eq!(request.header("authorization"), Some(format!("Bearer {KEY}").as_str()));
                 assert_eq!(request.body["messages"][0]["role"], "system");
@@ -186,9 +186,9 @@ async fn what_will_not_change_by_itself_is_refused_and_says_what_to_mend() {
 #[tokio::test]
 async fn the_wrong_address_is_told_with_the_address() {
     every_way(async |way, provider| {
-        let path = if way.wire == Wire::Anthropic { "messages" } else { "chat/completions" };
+        let path = if way.wire == Wire::ANTHROPIC { "messages" } else { "chat/completions" };
         let address = format!("{}/{path}", provider.url());
-        let words = if way.wire == Wire::Anthropic { "messages" } else { "chat completions" };
+        let words = if way.wire == Wire::ANTHROPIC { "messages" } else { "chat completions" };
         provider.then(Act::Raw(404, Vec::new(), "<html>404 page not found</html>".to_owned()));
         let error = way.remote(&provider).write(&ask()).await.unwrap_err();
         let expected = format!("nothing answers {words} at {address} (404); is base_url right?");

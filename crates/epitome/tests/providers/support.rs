@@ -28,16 +28,16 @@ pub(crate) struct Way {
 }
 
 pub(crate) const WAYS: [Way; 4] = [
-    Way { wire: Wire::OpenAi, stream: false },
-    Way { wire: Wire::OpenAi, stream: true },
-    Way { wire: Wire::Anthropic, stream: false },
-    Way { wire: Wire::Anthropic, stream: true },
+    Way { wire: Wire::OPENAI, stream: false },
+    Way { wire: Wire::OPENAI, stream: true },
+    Way { wire: Wire::ANTHROPIC, stream: false },
+    Way { wire: Wire::ANTHROPIC, stream: true },
 ];
 
 impl Way {
     /// Whether what is said of the cost comes before the text: then it is known although the text broke off.
     pub(crate) fn tells_early(self) -> bool {
-        self.stream && self.wire == Wire::Anthropic
+        self.stream && self.wire == Wire::ANTHROPIC
     }
 
     pub(crate) fn settings(self, provider: &Provider) -> ModelSettings {

@@ -6,7 +6,6 @@ use std::sync::{Arc, Mutex};
 
 use epitome_core::condense::{Decision, Facts, Plan, Press, Unchanged};
 use epitome_core::message::{Message, Seq, Tokens};
-use epitome_core::strategy::Strategy;
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
@@ -191,14 +190,13 @@ impl Conversation {
     /// Whether a summary might be written ahead of time. `local` writes at once, and then of all that leaves: ahead of time
     /// it would only leave more to be kept.
     pub(super) fn may_prepare(&self, counted: Tokens, rules: &Rules) -> bool {
-        let summarizes = |stage: &Strategy| matches!(stage, Strategy::Summarize(_) | Strategy::Amortized(_));
         rules.ahead
             && !rules.local
             && self.progress.preparing.is_none()
             && self.progress.stopped_at.is_none()
             && self.pauses.unprepared.is_none_or(|until| counted >= until)
             && !self.pauses.leave_model_alone()
-            && rules.policy.strategy.stages().any(summarizes)
+            && rules.policy.strategy.summarizes()
     }
 
     /// Notes what is being written.

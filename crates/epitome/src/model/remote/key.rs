@@ -168,7 +168,7 @@ impl Lender {
     pub fn new(dialect: Dialect, base_url: &str) -> Result<Self, SettingsError> {
         let spoken = dialect.format().about().endpoint.is_some();
         let dialect = if spoken { dialect } else { Dialect::OPENAI };
-        let usual = ModelSettings::new(Provider::OpenAi, "");
+        let usual = ModelSettings::new(Provider::OPENAI, "");
         let url = address(base_url, dialect)
             .map_err(|problem| SettingsError::Wrong { key: "base_url".to_owned(), problem })?;
         Ok(Self { dialect, line: Arc::new(Line::new(url, usual.timeout)), usual })

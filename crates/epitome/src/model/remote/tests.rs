@@ -3,7 +3,7 @@ use epitome_core::message::Message;
 use epitome_core::tokens::{Counter, Encoding};
 
 fn settings(model: &str) -> ModelSettings {
-    ModelSettings::new(Provider::OpenAi, model)
+    ModelSettings::new(Provider::OPENAI, model)
 }
 
 fn remote(settings: &ModelSettings) -> Remote {

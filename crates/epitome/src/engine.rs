@@ -242,7 +242,7 @@ impl Builder {
         self
     }
 
-    /// Works on a store of the caller's own.
+    /// Works on a store that is open already.
     pub fn store(self, store: Arc<dyn Store>) -> Result<Engine, Error> {
         let mut models = self.models;
         models.entry("local".to_owned()).or_insert_with(|| Arc::new(Local));

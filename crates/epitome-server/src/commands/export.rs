@@ -86,8 +86,9 @@ async fn write(
         }
         to.put(show, format!("{}\n", json!({ HEADER: header })).as_bytes())?;
     }
-    // A conversation on one line is written when all of it was read.
-    let (mut after, mut messages, mut gathered) = (0, 0, (args.all && !native).then(Vec::new));
+    // A conversation on one line has something before and after its messages.
+    let (one_line, mut closing) = (args.all && !native, None);
+    let (mut after, mut messages) = (0, 0);
     // Up to where it stood: whoever appends meanwhile could keep us here for ever.
     while after < info.messages {
         let before = Some(info.messages.saturating_add(1));
@@ -96,38 +97,43 @@ async fn write(
         let Some(last) = page.last() else { break };
         after = last.seq;
         messages += page.len() as u64;
-        let wires = args.format.restore_text(&page);
-        match &mut gathered {
-            Some(gathered) => gathered.extend(wires),
-            None => {
-                let lines: String = wires.into_iter().map(|wire| listed(wire) + "\n").collect();
-                to.put(show, lines.as_bytes())?;
+        let mut wires = args.format.restore_text(&page);
+        let mut text = String::new();
+        if one_line && closing.is_none() {
+            let (opening, end, spoken) = around(args.format, info, wires.first());
+            if spoken {
+                wires.remove(0);
             }
+            if let [only] = wires.as_slice()
+                && is_bare(only)
+                && after == info.messages
+            {
+                // It was no list.
+                let opening = opening.strip_suffix('[').unwrap_or(&opening);
+                let end = end.strip_prefix(']').unwrap_or(&end);
+                to.put(show, format!("{opening}{only}{end}").as_bytes())?;
+                return Ok(messages);
+            }
+            text.push_str(&opening);
+            closing = Some(end);
+        } else if one_line && !wires.is_empty() {
+            text.push(',');
         }
+        let wires: Vec<String> = wires.into_iter().map(listed).collect();
+        text.push_str(&wires.join(if one_line { "," } else { "\n" }));
+        if !one_line {
+            text.push('\n');
+        }
+        to.put(show, text.as_bytes())?;
     }
-    if let Some(wires) = gathered {
-        to.put(show, conversation(args.format, info, wires).as_bytes())?;
+    if one_line {
+        let empty = || {
+            let (opening, end, _) = around(args.format, info, None);
+            opening + &end
+        };
+        to.put(show, closing.unwrap_or_else(empty).as_bytes())?;
     }
     Ok(messages)
-}
-
-/// A conversation on one line.
-fn conversation(format: Dialect, info: &SessionInfo, mut wires: Vec<String>) -> String {
-    let (opening, closing, spoken) = around(format, info, wires.first());
-    if spoken {
-        wires.remove(0);
-    }
-    match wires.as_slice() {
-        // It was no list.
-        [only] if is_bare(only) => {
-            let opening = opening.strip_suffix('[').unwrap_or(&opening);
-            format!("{opening}{only}{}", closing.strip_prefix(']').unwrap_or(&closing))
-        }
-        _ => {
-            let wires: Vec<String> = wires.into_iter().map(listed).collect();
-            format!("{opening}{}{closing}", wires.join(","))
-        }
-    }
 }
 
 /// A message as it stands in a list.

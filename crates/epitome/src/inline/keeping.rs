@@ -53,8 +53,8 @@ impl Document {
 /// Rows that are not in the store yet.
 #[derive(Default)]
 pub(super) struct Keeping {
-    /// With the workspace each belongs to.
-    waiting: Mutex<VecDeque<(Arc<str>, InlineRow)>>,
+    /// With the workspace each belongs to. A row may be a megabyte: it is copied while nobody waits for the lock.
+    waiting: Mutex<VecDeque<(Arc<str>, Arc<InlineRow>)>>,
     /// How many there are, for who waits for them.
     left: watch::Sender<usize>,
 }
@@ -68,7 +68,7 @@ impl Keeping {
             **whose == *workspace && at.and_then(|at| chain.hashes.get(at)) == Some(&row.hash)
         });
         // Of two that are as long, the later is found.
-        of_this.max_by_key(|(_, row)| row.length).map(|(_, row)| row.clone())
+        of_this.max_by_key(|(_, row)| row.length).map(|(_, row)| InlineRow::clone(row))
     }
 
     /// What waits of a workspace is not written any more, but for what is being written.
@@ -99,7 +99,7 @@ pub(super) fn keep(store: &Arc<dyn Store>, keeping: &Arc<Keeping>, workspace: &A
         );
         return;
     }
-    waiting.push_back((Arc::clone(workspace), row));
+    waiting.push_back((Arc::clone(workspace), Arc::new(row)));
     keeping.left.send_replace(waiting.len());
     if waiting.len() == 1 {
         tokio::spawn(write(Arc::clone(store), Arc::clone(keeping)));
@@ -109,7 +109,7 @@ pub(super) fn keep(store: &Arc<dyn Store>, keeping: &Arc<Keeping>, workspace: &A
 /// Writes rows until none is left.
 async fn write(store: Arc<dyn Store>, keeping: Arc<Keeping>) {
     while let Some((workspace, row)) = { lock(&keeping.waiting).front().cloned() } {
-        if let Err(error) = store.keep_inline(&workspace, row).await {
+        if let Err(error) = store.keep_inline(&workspace, InlineRow::clone(&row)).await {
             tracing::warn!(%error, "what was done to a list could not be kept; after a restart it is done anew");
         }
         let mut waiting = lock(&keeping.waiting);

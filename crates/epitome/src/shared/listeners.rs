@@ -5,6 +5,7 @@
 //! listens an append pays for one look into an empty map.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -13,7 +14,6 @@ use tokio::sync::watch;
 use crate::lock::lock;
 
 /// Waits until there may be something new in a workspace.
-#[derive(Debug)]
 pub struct Listener {
     /// Not the engine: whoever listens does not keep it alive.
     listeners: Arc<Listeners>,
@@ -33,6 +33,13 @@ impl Listener {
     pub async fn heard(&mut self) {
         let poll = self.poll.max(Duration::from_millis(1));
         let _ = tokio::time::timeout(poll, self.told.changed()).await;
+    }
+}
+
+impl fmt::Debug for Listener {
+    /// Without the other workspaces that are listened to.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Listener").field("workspace", &self.workspace).finish_non_exhaustive()
     }
 }
 

@@ -103,14 +103,15 @@ impl<'a> Batch<'a> {
     }
 }
 
-/// Something that answers statements. Whatever it answers is as of one moment, or, where it writes, as of the statement before.
+/// Something that answers statements. Whatever it answers is as of one moment, or, where it writes, as of the statement before;
+/// [`Way::ReadsHere`] and [`Way::Looks`] have a server answer each statement as of its own moment.
 #[async_trait]
 pub(super) trait Ask: Send {
     /// Runs these.
     async fn ask(&mut self, batch: Batch<'_>) -> Outcome<()>;
 
-    /// Runs these, and with that it is over: what was written is written for good. Where it is not, nothing of it is. Of what
-    /// writes no rows are given.
+    /// Runs these, and with that it is over: what was written is written for good. Where it is not, nothing of it is. Where it
+    /// writes, nothing may be read by these: what cannot be read is an error, and it is written by then.
     async fn finish(&mut self, batch: Batch<'_>) -> Outcome<()>;
 
     /// The same where it is known by something that was written whether it is done; or, where there is nothing, it does no harm

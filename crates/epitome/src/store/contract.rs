@@ -20,6 +20,7 @@ use super::directory::{AuthorRow, DecideRow, Deleted, Listed, Listing, MemberRow
 use super::error::{Result, StoreError};
 use super::inlines::{InlineRow, ListHash, Passed};
 use super::keyring::{KeyRow, PickKeys};
+use super::lease::{self, PassedOver};
 use super::lists::List;
 use super::people::{self, page};
 use super::rows::{
@@ -29,7 +30,7 @@ use super::slots::{Lease, Want};
 use super::sql::Sql;
 use super::statements;
 use super::trouble::{Outcome, nonsense};
-use super::{change, events, find, lease, queue, read, verify, window};
+use super::{change, events, find, queue, read, verify, window};
 use crate::event::Events;
 use crate::key::Key;
 
@@ -56,7 +57,8 @@ pub(super) async fn run<A: Send + Sync + 'static, T: Send + 'static>(
 
 /// Stores everything an engine keeps.
 ///
-/// A new store passes `tests/store_contract.rs`, which says in code what is said here in words.
+/// A store is added in this crate: it implements the few methods that are not provided, over an `Ask` of its own, and passes
+/// `tests/store_contract.rs`, which says in code what is said here in words.
 #[async_trait]
 pub trait Store: Send + Sync + 'static {
     /// Has something done with the database in that way. It may be done several times; what it does last counts.
@@ -253,11 +255,42 @@ pub trait Store: Send + Sync + 'static {
     async fn lease(&self, want: Want) -> Result<Option<Lease>> {
         let now = run(self, Way::ReadsHere, (), |(), ask| Box::pin(lease::anything_ready(ask))).await?;
         let Some(now) = now else { return Ok(None) };
-        let args = (want, now, self.walked());
-        run(self, Way::Notes, args, |(want, now, walked), ask| {
-            Box::pin(lease::lease(ask, want, *now, walked))
+        let (want, walked) = (Arc::new(want), self.walked());
+        let args = (Arc::clone(&want), now, Arc::clone(&walked));
+        let turns = run(self, Way::Looks, args, |(want, now, walked), ask| {
+            Box::pin(lease::whose_turn(ask, want, *now, walked))
         })
-        .await
+        .await?;
+        // Each of them is tried in a transaction of its own, so that nobody waits for one that was tried in vain.
+        for of in &turns {
+            let taken =
+                run(self, Way::Notes, (Arc::clone(&want), now, of.clone()), |(want, now, of), ask| {
+                    Box::pin(lease::take_one(ask, want, *now, of))
+                })
+                .await?;
+            if let Some(taken) = taken {
+                walked.took(&taken.key.workspace);
+                return Ok(Some(taken));
+            }
+        }
+        for of in turns {
+            let session = run(self, Way::Looks, (Arc::clone(&want), now, of), |(want, now, of), ask| {
+                Box::pin(lease::passed_over(ask, want, *now, of))
+            })
+            .await?;
+            let Some(session) = session else { continue };
+            let args = (Arc::clone(&want), now, session);
+            let taken = run(self, Way::Notes, args, |(want, now, session), ask| {
+                Box::pin(lease::take_the_passed_over(ask, want, *now, *session))
+            })
+            .await?;
+            match taken {
+                PassedOver::Nothing => {}
+                PassedOver::StillHeld => return Ok(None),
+                PassedOver::Taken(lease) => return Ok(Some(*lease)),
+            }
+        }
+        Ok(None)
     }
 
     /// Returns when another node said that something may be ready. Only a hint, which may come late, for nothing, or

@@ -104,14 +104,22 @@ struct Named {
 impl Finder<'_> {
     /// The sessions in question, newest first, from this one on; only those the index does not know all of, if told.
     async fn own(&mut self, from: SessionId, behind: bool) -> Outcome<Vec<Own>> {
-        let (index, lag) =
-            if behind { (" INDEXED BY sessions_to_index", "AND indexed < head") } else { ("", "") };
+        let mut given = vec![(&*self.search.workspace).into(), from.into(), SESSIONS.into()];
+        let lag = if behind { " AND indexed < head" } else { "" };
+        // One session is found by its number. The other index is of all that the index of words does not know all of,
+        // whoever's they are.
+        let (index, only) = match self.only {
+            Some((session, _)) => {
+                given.push(session.into());
+                ("", " AND id = $4")
+            }
+            None if behind => (" INDEXED BY sessions_to_index", ""),
+            None => ("", ""),
+        };
         let sql = format!(
             "SELECT id, name, indexed, head FROM epitome.sessions{index} WHERE workspace = $1 AND state = 'open' \
-             AND id <= $2 AND ($3 IS NULL OR id = $3) {lag} ORDER BY id DESC LIMIT $4"
+             AND id <= $2{only}{lag} ORDER BY id DESC LIMIT $3"
         );
-        let only = self.only.map(|(session, _)| session);
-        let given = [(&*self.search.workspace).into(), from.into(), only.into(), SESSIONS.into()];
         ask::all(self.ask, Sql::new(sql, given), |row| {
             Ok(Own { id: row.int(0)?, name: row.name(1)?, indexed: row.uint(2)?, head: row.uint(3)? })
         })

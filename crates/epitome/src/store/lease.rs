@@ -12,11 +12,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use epitome_core::message::Timestamp;
 
-use super::ask::{self, Ask, Batch};
+use super::ask::{Ask, Batch};
 use super::columns::{scope_of, scope_text};
 use super::decode::{self, Found, SLOT};
 use super::given::Given;
-use super::rows::{SessionId, SessionKey};
+use super::rows::{SessionId, SessionKey, SlotRow};
 use super::slots::{Lease, Want};
 use super::sql::Sql;
 use super::statements;
@@ -31,49 +31,8 @@ const STEPS: usize = 1_000;
 /// So many of them are tried in vain before that is given up: others are taking what they have, or it is not wanted.
 const MOST_TRIED: usize = 8;
 
-/// The one that waits longest.
-const FIRST: &str = "ORDER BY s.ready_at, s.session, s.scope, s.name LIMIT 1";
-
-/// The one of the workspace `$5` that waits longest. Said so that only the index by workspace gives that order, and ends where
-/// nothing more is ready: the other one would lead through what everybody else has waiting.
-const FIRST_OF_WORKSPACE: &str = "s.workspace >= $5 AND (s.workspace, s.ready_at) <= ($5, $1) \
-     ORDER BY s.workspace, s.ready_at, s.session, s.scope, s.name LIMIT 1";
-
 /// How long somebody who writes to a session is waited for. Nobody is in SQLite, where one writes at a time.
 const WAIT_A_LITTLE: &str = "SET LOCAL lock_timeout = '200ms'";
-
-/// [`Store::lease`](super::Store::lease), where something is ready.
-pub(super) async fn lease(
-    ask: &mut dyn Ask,
-    want: &Want,
-    now: Timestamp,
-    walked: &Place,
-) -> Outcome<Option<Lease>> {
-    if want.session.as_ref().is_some_and(|key| want.full.contains(&key.workspace)) {
-        return Ok(None);
-    }
-    if want.session.is_some() || want.after.is_none() && want.full.is_empty() {
-        let of = want.session.as_ref().map_or(Of::Anybody, Of::Session);
-        return match take_one(ask, want, now, of).await? {
-            Some(lease) => Ok(Some(lease)),
-            None => Ok(take_the_passed_over(ask, want, now, of).await?.lease()),
-        };
-    }
-    let turns = whose_turn(ask, want, now, walked).await?;
-    for workspace in &turns {
-        if let Some(lease) = take_one(ask, want, now, Of::Workspace(workspace)).await? {
-            walked.took(workspace);
-            return Ok(Some(lease));
-        }
-    }
-    for workspace in &turns {
-        match take_the_passed_over(ask, want, now, Of::Workspace(workspace)).await? {
-            PassedOver::Nothing => {}
-            other => return Ok(other.lease()),
-        }
-    }
-    Ok(None)
-}
 
 /// The moment, where anything is ready by then. Workers ask often, and most often in vain: that must not cost a transaction.
 pub(super) async fn anything_ready(ask: &mut dyn Ask) -> Outcome<Option<Timestamp>> {
@@ -84,28 +43,60 @@ pub(super) async fn anything_ready(ask: &mut dyn Ask) -> Outcome<Option<Timestam
     Ok(first.flatten().filter(|ready| *ready <= now.0).map(|_| now))
 }
 
-/// The workspaces whose turn it is, in order.
-async fn whose_turn(
+/// Whose slots are to be tried, in this order. It only looks: what is in vain must not cost a transaction.
+pub(super) async fn whose_turn(
     ask: &mut dyn Ask,
     want: &Want,
     now: Timestamp,
     walked: &Place,
-) -> Outcome<Vec<Arc<str>>> {
+) -> Outcome<Vec<Of>> {
+    if let Some(key) = &want.session {
+        let full = want.full.contains(&key.workspace);
+        let turns = if full { Vec::new() } else { vec![Of::Session(key.clone())] };
+        return with_something(ask, want, now, turns).await;
+    }
+    if want.after.is_none() && want.full.is_empty() {
+        return with_something(ask, want, now, vec![Of::Anybody]).await;
+    }
     let (mut near, more) = near(ask, want, now).await?;
-    if !more {
-        if let Some(after) = &want.after {
-            near.sort_by(|one, two| (one <= after, one).cmp(&(two <= after, two)));
+    if let (false, Some(after)) = (more, &want.after) {
+        near.sort_by(|one, two| (one <= after, one).cmp(&(two <= after, two)));
+    }
+    if more {
+        near.truncate(MOST_TRIED);
+    }
+    let near: Vec<Of> = near.into_iter().map(Of::Workspace).collect();
+    if !more || want.after.is_none() && !near.is_empty() {
+        return with_something(ask, want, now, near).await;
+    }
+    // A file is walked along at once as far as it may be, a server from one poll to the next.
+    let mut turns = Vec::new();
+    for _ in 0..if ask.in_file() { STEPS / MOST_TRIED } else { 1 } {
+        let found = in_turn(ask, want, now, walked).await?.into_iter().map(Of::Workspace).collect();
+        turns = with_something(ask, want, now, found).await?;
+        if !turns.is_empty() || walked.place().is_none() {
+            break;
         }
-        return Ok(near);
     }
-    near.truncate(MOST_TRIED);
-    if want.after.is_none() && !near.is_empty() {
-        return Ok(near);
-    }
-    let mut turns = in_turn(ask, want, now, walked).await?;
-    near.retain(|workspace| !turns.contains(workspace));
+    // Or whoever waits longest, so that nobody is idle while it is gone through the others.
+    let near = near.into_iter().filter(|of| !turns.contains(of)).collect();
+    let mut near = with_something(ask, want, now, near).await?;
     turns.append(&mut near);
     Ok(turns)
+}
+
+/// The first of these that has a slot to be taken, where that is seen without waiting; else all of them.
+async fn with_something(ask: &mut dyn Ask, want: &Want, now: Timestamp, turns: Vec<Of>) -> Outcome<Vec<Of>> {
+    if !ask.in_file() {
+        return Ok(turns);
+    }
+    for of in turns {
+        let ready = of.ready(want, now, "", true);
+        if first_wanted(ask, want, Batch::new(), ready).await?.is_some() {
+            return Ok(vec![of]);
+        }
+    }
+    Ok(Vec::new())
 }
 
 /// The workspaces of those that wait longest, and whether there are more than were looked at.
@@ -192,24 +183,41 @@ async fn walk(
 }
 
 /// Takes the one that waits longest of those in question, and that nobody writes to.
-async fn take_one(ask: &mut dyn Ask, want: &Want, now: Timestamp, of: Of<'_>) -> Outcome<Option<Lease>> {
-    let ready = of.ready(want, now, " FOR NO KEY UPDATE OF s, o SKIP LOCKED");
-    take(ask, want, Batch::new(), ready).await
-}
-
-/// Takes the one that waits longest, though its session is being written to: it waits for that to be done.
-async fn take_the_passed_over(
+pub(super) async fn take_one(
     ask: &mut dyn Ask,
     want: &Want,
     now: Timestamp,
-    of: Of<'_>,
+    of: &Of,
+) -> Outcome<Option<Lease>> {
+    // The session's row too: whoever holds it is about to write its slots over.
+    let ready = of.ready(want, now, " FOR NO KEY UPDATE OF s, o SKIP LOCKED", ask.in_file());
+    take(ask, want, Batch::new(), ready).await
+}
+
+/// The session of the one that waits longest, though it is being written to.
+pub(super) async fn passed_over(
+    ask: &mut dyn Ask,
+    want: &Want,
+    now: Timestamp,
+    of: &Of,
+) -> Outcome<Option<SessionId>> {
+    let ready = of.ready(want, now, "", ask.in_file());
+    Ok(first_wanted(ask, want, Batch::new(), ready).await?.map(|(_, id, _)| id))
+}
+
+/// Takes a slot of a session that was passed over: it waits a little for what is being written to it.
+pub(super) async fn take_the_passed_over(
+    ask: &mut dyn Ask,
+    want: &Want,
+    now: Timestamp,
+    session: SessionId,
 ) -> Outcome<PassedOver> {
-    let found = ask::first(ask, of.ready(want, now, ""), |row| row.int(SESSION)).await?;
-    let Some(session) = found else { return Ok(PassedOver::Nothing) };
+    // The session first, as whoever writes to it does: so two who wait never wait for each other.
     let wait = Sql::own(WAIT_A_LITTLE, "SELECT 1", []);
     let lock = "SELECT 1 FROM epitome.sessions WHERE id = $1 FOR NO KEY UPDATE";
     let held = Batch::new().run(wait).run(Sql::new(lock, [session.into()]));
-    let ready = Of::Number(session).ready(want, now, " FOR NO KEY UPDATE OF s SKIP LOCKED");
+    let of = Of::Number(session);
+    let ready = of.ready(want, now, " FOR NO KEY UPDATE OF s SKIP LOCKED", ask.in_file());
     match take(ask, want, held, ready).await {
         Err(Trouble::Slow) => Ok(PassedOver::StillHeld),
         taken => Ok(taken?.map_or(PassedOver::Nothing, |lease| PassedOver::Taken(Box::new(lease)))),
@@ -225,20 +233,11 @@ enum Walked {
 }
 
 /// What became of waiting for somebody who writes to a session.
-enum PassedOver {
+pub(super) enum PassedOver {
     Nothing,
     /// They held it for longer than they were waited for.
     StillHeld,
     Taken(Box<Lease>),
-}
-
-impl PassedOver {
-    fn lease(self) -> Option<Lease> {
-        match self {
-            Self::Taken(lease) => Some(*lease),
-            Self::Nothing | Self::StillHeld => None,
-        }
-    }
 }
 
 /// Where the walk along the workspaces goes on while it leads to nothing: no step of it found anything, or all that was found
@@ -259,7 +258,7 @@ impl Place {
     }
 
     /// Something of this workspace was taken. Where the walk led to it, the next one begins there.
-    fn took(&self, workspace: &Arc<str>) {
+    pub(super) fn took(&self, workspace: &Arc<str>) {
         let mut walked = self.lock();
         if walked.as_ref().is_some_and(|(_, found)| found.contains(workspace)) {
             *walked = None;
@@ -272,75 +271,96 @@ impl Place {
 }
 
 /// Whose slots are in question.
-#[derive(Clone, Copy)]
-enum Of<'a> {
+#[derive(Clone, PartialEq)]
+pub(super) enum Of {
     Anybody,
-    Workspace(&'a str),
-    Session(&'a SessionKey),
+    Workspace(Arc<str>),
+    Session(SessionKey),
     Number(SessionId),
 }
 
 /// Where the session's number stands in a row of [`Of::ready`].
 const SESSION: usize = 6;
 
-impl<'a> Of<'a> {
-    /// The slot that waits longest of those that are ready at `$1` and none of `$2`, `$3`, `$4`.
-    fn ready(self, want: &'a Want, now: Timestamp, lock: &str) -> Sql<'a> {
-        let mut except = (Vec::new(), Vec::new(), Vec::new());
-        for (id, scope, name) in &want.except {
-            except.0.push(*id);
-            except.1.push(scope_text(scope).into());
-            except.2.push(name.as_str().into());
-        }
-        let mut given =
-            vec![now.into(), Given::Ints(except.0), Given::Texts(except.1), Given::Texts(except.2)];
-        let (index, first) = match self {
-            Self::Anybody => (" INDEXED BY slots_ready", format!("true {FIRST}")),
+impl Of {
+    /// Slots that are ready, the one that waits longest first. A server is asked for the first that is wanted; the rows of a
+    /// file come one by one, and those that are not wanted are passed over as they come.
+    fn ready<'a>(&'a self, want: &'a Want, now: Timestamp, lock: &str, in_file: bool) -> Sql<'a> {
+        let mut given: Vec<Given<'a>> = vec![now.into()];
+        let mut first = "ORDER BY s.ready_at, s.session, s.scope, s.name";
+        let (index, own) = match self {
+            Self::Anybody => (" INDEXED BY slots_ready", "true"),
             Self::Workspace(workspace) => {
-                given.push(workspace.into());
-                (" INDEXED BY slots_in_turn", FIRST_OF_WORKSPACE.to_owned())
+                given.push((&**workspace).into());
+                // Said so that only the index by workspace gives that order, and ends where nothing more is ready: the
+                // other one would lead through what everybody else has waiting.
+                first = "ORDER BY s.workspace, s.ready_at, s.session, s.scope, s.name";
+                (" INDEXED BY slots_in_turn", "s.workspace >= $2 AND (s.workspace, s.ready_at) <= ($2, $1)")
             }
             Self::Session(key) => {
                 given.extend([(&*key.workspace).into(), (&*key.session).into()]);
-                let number =
-                    "SELECT id FROM epitome.sessions WHERE workspace = $5 AND name = $6 AND state = 'open'";
-                ("", format!("s.session = ({number}) {FIRST}"))
+                let number = "s.session = (SELECT id FROM epitome.sessions WHERE workspace = $2 AND name = $3 \
+                     AND state = 'open')";
+                ("", number)
             }
             Self::Number(session) => {
-                given.push(session.into());
-                ("", format!("s.session = $5 {FIRST}"))
+                given.push((*session).into());
+                ("", "s.session = $2")
             }
         };
-        let sql = |except: &str| {
-            format!(
-                "SELECT {SLOT}, s.session, o.workspace, o.name FROM epitome.slots s{index} CROSS JOIN epitome.sessions o \
-                 WHERE o.id = s.session AND o.state = 'open' AND s.ready_at IS NOT NULL AND s.ready_at <= $1 \
-                 AND (s.session, s.scope, s.name) NOT IN (SELECT {except}) AND {first}{lock}"
-            )
-        };
-        Sql::own(
-            sql("* FROM unnest($2::bigint[], $3::text[], $4::text[])"),
-            sql("a.value, b.value, c.value FROM json_each($2) a JOIN json_each($3) b ON b.key = a.key \
-                 JOIN json_each($4) c ON c.key = a.key"),
-            given,
-        )
+        let (mut wanted, mut limit) = (String::new(), "");
+        if !in_file {
+            let at = given.len();
+            let slots = || want.except.iter();
+            given.extend([
+                Given::Ints(slots().map(|(id, ..)| *id).collect()),
+                Given::Texts(slots().map(|(_, scope, _)| scope_text(scope).into()).collect()),
+                Given::Texts(slots().map(|(.., name)| name.as_str().into()).collect()),
+            ]);
+            let [ids, scopes, names] = [at + 1, at + 2, at + 3];
+            wanted = format!(
+                " AND (s.session, s.scope, s.name) NOT IN \
+                 (SELECT * FROM unnest(${ids}::bigint[], ${scopes}::text[], ${names}::text[]))"
+            );
+            limit = " LIMIT 1";
+        }
+        let sql = format!(
+            "SELECT {SLOT}, s.session, o.workspace, o.name FROM epitome.slots s{index} CROSS JOIN epitome.sessions o \
+             WHERE o.id = s.session AND o.state = 'open' AND s.ready_at IS NOT NULL AND s.ready_at <= $1 \
+             AND {own}{wanted} {first}{limit}{lock}"
+        );
+        Sql::new(sql, given)
     }
 }
 
-/// Takes the slot in the row that `ready` asks for, after these statements.
+/// The first slot that is wanted of those that `ready` asks for, after these statements.
+async fn first_wanted<'a>(
+    ask: &mut dyn Ask,
+    want: &'a Want,
+    ahead: Batch<'a>,
+    ready: Sql<'a>,
+) -> Outcome<Option<(SlotRow, SessionId, SessionKey)>> {
+    let mut found = None;
+    let each = |row: Found<'_>| {
+        let (slot, id) = (decode::slot(row)?, row.int(SESSION)?);
+        if want.except.contains(&(id, slot.scope.clone(), slot.name.clone())) {
+            return Ok(true);
+        }
+        found = Some((slot, id, SessionKey::new(row.text(SESSION + 1)?, row.text(SESSION + 2)?)));
+        Ok(false)
+    };
+    ask.ask(ahead.each(ready, each)).await?;
+    Ok(found)
+}
+
+/// Takes the first slot that is wanted of those that `ready` asks for, after these statements.
 async fn take<'a>(
     ask: &mut dyn Ask,
-    want: &Want,
+    want: &'a Want,
     ahead: Batch<'a>,
     ready: Sql<'a>,
 ) -> Outcome<Option<Lease>> {
-    let mut found = None;
-    let read = |row: Found<'_>| {
-        let key = SessionKey::new(row.text(SESSION + 1)?, row.text(SESSION + 2)?);
-        Ok((decode::slot(row)?, row.int(SESSION)?, key))
-    };
-    ask.ask(ahead.first(ready, &mut found, read)).await?;
-    let Some((slot, id, key)) = found else { return Ok(None) };
+    let Some((slot, id, key)) = first_wanted(ask, want, ahead, ready).await? else { return Ok(None) };
     let now = ask.now().await?;
     let slot = want.take(slot, now);
     ask.forget(&key);

@@ -53,6 +53,7 @@ use telling::{
 use turns::{
     a_slot_that_was_put_aside_waits_behind_the_others_and_failed_no_time,
     a_workspace_that_holds_enough_is_passed_over, however_many_of_one_are_ready_the_others_have_their_turns,
+    the_one_that_is_wanted_is_found_behind_many_that_are_not,
     whoever_is_taken_is_whom_a_plain_list_would_give,
     without_turns_whoever_waits_longest_comes_first_whosesoever_it_is,
     workspaces_have_their_turns_and_inside_each_whoever_waits_longest,
@@ -684,6 +685,7 @@ macro_rules! contract {
             a_slot_that_was_put_aside_waits_behind_the_others_and_failed_no_time
             a_workspace_that_holds_enough_is_passed_over
             however_many_of_one_are_ready_the_others_have_their_turns
+            the_one_that_is_wanted_is_found_behind_many_that_are_not
             whoever_is_taken_is_whom_a_plain_list_would_give
             a_summary_takes_the_place_of_the_one_before
             summaries_are_numbered_from_one_in_each_session

@@ -182,6 +182,27 @@ pub(crate) async fn however_many_of_one_are_ready_the_others_have_their_turns(ma
     assert_eq!(store.verify().await.unwrap(), []);
 }
 
+pub(crate) async fn the_one_that_is_wanted_is_found_behind_many_that_are_not(made: Made) {
+    let store = &*made.store;
+    let mut except = HashSet::new();
+    for n in 0..300 {
+        let workspace = format!("w{n:03}");
+        due(store, &workspace, "x").await;
+        let id = row(store, &SessionKey::new(&*workspace, "x")).await.id;
+        except.insert((id, Default::default(), every(2).name));
+    }
+    made.clock.set(1_000);
+    due(store, "w1499", "x").await;
+    takes(store, Want { except: except.clone(), ..after("w150") }, Some("w1499/x")).await;
+    // Neither with a turn, nor without, nor for one session of theirs is anything else taken.
+    let theirs = SessionKey::new("w007", "x");
+    for nothing in [after("w150"), want("one"), Want { session: Some(theirs), ..want("one") }] {
+        takes(store, Want { except: except.clone(), ..nothing }, None).await;
+    }
+    takes(store, after("w150"), Some("w151/x")).await;
+    assert_eq!(store.verify().await.unwrap(), []);
+}
+
 /// Numbers that look drawn and are the same every time.
 struct Draw(u64);
 

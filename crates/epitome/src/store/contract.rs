@@ -61,6 +61,8 @@ pub(super) async fn run<A: Send + Sync + 'static, T: Send + 'static>(
 /// `tests/store_contract.rs`, which says in code what is said here in words.
 #[async_trait]
 pub trait Store: Send + Sync + 'static {
+    // ---- What each store has of its own, and the rest is made of ----
+
     /// Has something done with the database in that way. It may be done several times; what it does last counts.
     #[doc(hidden)]
     async fn run(&self, way: Way, task: Task) -> Result<()>;
@@ -82,6 +84,8 @@ pub trait Store: Send + Sync + 'static {
     /// A copy is shown.
     #[doc(hidden)]
     fn revealed(&self, _copy: SessionId) {}
+
+    // ---- The log: sessions, their messages, summaries and events ----
 
     /// The only way to write to a session: reads where it stands, asks `decide`, and writes what it says;
     /// all of that as if nobody else were there, and durable when it returns. Gives the number of the session that
@@ -246,6 +250,8 @@ pub trait Store: Send + Sync + 'static {
         Ok(deleted)
     }
 
+    // ---- Slots: what is due, and who works on it ----
+
     /// Takes a slot that is ready: its time has come, and nobody holds it or their hold ran out. Of the workspace
     /// whose turn it is ([`Want::after`]) the one that waits longest. Where time alone made it due, it fires now. Its
     /// fence rises.
@@ -311,6 +317,8 @@ pub trait Store: Send + Sync + 'static {
         .await
     }
 
+    // ---- Keys ----
+
     /// Keeps a new key. `created` is set to the moment, by the store's clock, and the key given back.
     async fn add_key(&self, row: KeyRow) -> Result<Key> {
         run(self, Way::Notes, row, |row, ask| {
@@ -355,6 +363,8 @@ pub trait Store: Send + Sync + 'static {
         .await
     }
 
+    // ---- Lists that pass through the proxy ----
+
     /// What was last done to this list, given by the hashes of its beginnings: of the first message, of the first two, and
     /// so on.
     async fn inline(&self, workspace: &str, chain: Vec<ListHash>) -> Result<Option<InlineRow>> {
@@ -393,6 +403,8 @@ pub trait Store: Send + Sync + 'static {
         .await
     }
 
+    // ---- Usage of models ----
+
     /// Records calls of models.
     async fn record(&self, usage: Vec<UsageRow>) -> Result<()> {
         run(self, Way::Notes, usage, |usage, ask| {
@@ -412,6 +424,8 @@ pub trait Store: Send + Sync + 'static {
         })
         .await
     }
+
+    // ---- The directory: workspaces, sessions, authors, members ----
 
     /// The workspaces that anything was ever written to.
     async fn workspaces(&self, listing: Listing<WorkspaceRow>) -> Result<Listed<WorkspaceRow>> {
@@ -478,6 +492,8 @@ pub trait Store: Send + Sync + 'static {
         })
         .await
     }
+
+    // ---- Maintenance ----
 
     /// The store's secret: made with it, never changed, the same for everybody who opens it.
     async fn secret(&self) -> Result<[u8; 32]> {

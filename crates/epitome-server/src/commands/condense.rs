@@ -30,7 +30,8 @@ unless --model or the settings name another.
 
 Strategies, each with what it keeps if you like, as in recent(messages(50)), or pipeline(.., ..):
 {STRATEGIES}
-Triggers: tokens(n), window(fraction), messages(n), turns(n), chars(n), economic, any(.., ..), all(.., ..).
+Triggers: tokens(n), window(fraction), messages(n), turns(n), chars(n), economic, any(.., ..),
+all(.., ..).
 
 A message with \"epitome\": {\"pinned\": true} always stays, one with {\"skip\": true} is never summed up.
 These flags stay in the output, so that a later pass still knows; --strip removes them.

@@ -1,22 +1,9 @@
 use serde_json::json;
 
 use super::*;
+use crate::out::MESSAGE_FIELDS as KNOWN;
 
 mod drawn;
-
-const KNOWN: Fields = Fields {
-    known: &[
-        "id",
-        "content",
-        "peer_id",
-        "session_id",
-        "workspace_id",
-        "metadata",
-        "created_at",
-        "token_count",
-    ],
-    id: &[],
-};
 
 fn keeps(filter: &Filter, item: &Value) -> bool {
     filter.keeps(item)

@@ -28,8 +28,8 @@ are. Where nothing is due the same bytes come out. The window is that of the req
 it is known; --window goes before it. Summaries are written by `local`, without a key or a network,
 unless --model or the settings name another.
 
-Strategies, each with what it keeps if you like, as in recent(messages(50)), or pipeline(.., ..):
-{STRATEGIES}
+Strategies: {STRATEGIES}. Each may say what it keeps,
+as in recent(messages(50)); pipeline(mask, summarize) runs several, one after the other.
 Triggers: tokens(n), window(fraction), messages(n), turns(n), chars(n), economic, any(.., ..),
 all(.., ..).
 

@@ -40,12 +40,12 @@ pub(super) fn session<'a>(key: &'a SessionKey, lock: &str) -> Sql<'a> {
     let sql = format!(
         "SELECT {SESSION}, revision FROM epitome.sessions WHERE workspace = $1 AND name = $2 AND state = 'open'{lock}"
     );
-    Sql::new(sql, named(key))
+    Sql::new(sql, named(key)).merges()
 }
 
 /// Its workspace's settings.
 pub(super) fn settings(key: &SessionKey) -> Sql<'_> {
-    Sql::new("SELECT settings FROM epitome.workspaces WHERE name = $1", [(&*key.workspace).into()])
+    Sql::new("SELECT settings FROM epitome.workspaces WHERE name = $1", [(&*key.workspace).into()]).merges()
 }
 
 fn named(key: &SessionKey) -> [Given<'_>; 2] {
@@ -61,7 +61,7 @@ pub(super) async fn standing(
 ) -> Outcome<Standing> {
     let slots =
         concat!(" FROM epitome.slots s WHERE s.session = ", session_id!(), " ORDER BY s.scope, s.name");
-    let slots = Sql::new(format!("SELECT {SLOT}{slots}"), named(key));
+    let slots = Sql::new(format!("SELECT {SLOT}{slots}"), named(key)).merges();
     let (mut row, mut settings, mut all, mut repeat) = (None, None, Vec::new(), None);
     let mut batch = Batch::new()
         .first(session(key, lock), &mut row, decode::session)
@@ -324,7 +324,7 @@ pub(super) fn update_session<'a>(
         row.skipped.into(),
         row.updated.into(),
     ];
-    batch.push(Sql::new(sql, given));
+    batch.push(Sql::new(sql, given).merges());
     if !before.is_some_and(|before| row.only_grew_from(before)) {
         batch.push(statements::update_session(id, row));
     }
@@ -389,15 +389,17 @@ fn insert_messages<'a>(
     if messages.is_empty() {
         return;
     }
-    let mut rows: Vec<_> = messages.iter().map(|one| message(one).into_iter()).collect();
-    let mut given = vec![id.into(), now.into(), mark.into()];
-    given.extend((0..21).map(|_| column(rows.iter_mut().filter_map(Iterator::next))));
-    let places: Vec<String> = (4..25).map(|at| format!("${at}")).collect();
-    let sql = format!(
-        "INSERT INTO epitome.messages (session, created, change, {MESSAGE}) SELECT $1, $2, $3, * FROM unnest({})",
-        places.join(", ")
-    );
-    batch.push(Sql::new(sql, given));
+    static INSERT_ALL: LazyLock<String> = LazyLock::new(|| {
+        let places: Vec<String> = (1..25).map(|at| format!("${at}")).collect();
+        format!(
+            "INSERT INTO epitome.messages (session, created, change, {MESSAGE}) SELECT * FROM unnest({})",
+            places.join(", ")
+        )
+    });
+    let row = |one| [id.into(), now.into(), mark.into()].into_iter().chain(message(one));
+    let mut rows: Vec<_> = messages.iter().map(row).collect();
+    let given: Vec<_> = (0..24).map(|_| column(rows.iter_mut().filter_map(Iterator::next))).collect();
+    batch.push(Sql::new(INSERT_ALL.as_str(), given).merges());
 }
 
 /// Changes a summary's state. When one is superseded, what the ones before it were made of is dropped: only

@@ -46,7 +46,7 @@ pub(super) async fn tell<'a>(
         let Some(id) = ask.number_event(&key.workspace)? else {
             let sql =
                 "INSERT INTO epitome.told (workspace, session, kind, data, at) VALUES ($1, $2, $3, $4, $5)";
-            batch.push(Sql::new(sql, given));
+            batch.push(Sql::new(sql, given).merges());
             continue;
         };
         let sql = "INSERT INTO epitome.events (workspace, session, kind, data, at, id) VALUES ($1, $2, $3, $4, $5, $6)";

@@ -80,7 +80,32 @@ impl<'a> From<&'a [u8]> for Given<'a> {
     }
 }
 
-/// The values of a column as a list.
+#[cfg(feature = "postgres")]
+impl Given<'_> {
+    pub(super) fn is_list(&self) -> bool {
+        !matches!(self, Self::Int(_) | Self::Bool(_) | Self::Text(_) | Self::Bytes(_))
+    }
+
+    pub(super) fn into_owned(self) -> Given<'static> {
+        let own = |text: Cow<'_, str>| Cow::Owned(text.into_owned());
+        match self {
+            Self::Int(value) => Given::Int(value),
+            Self::Bool(value) => Given::Bool(value),
+            Self::Text(text) => Given::Text(text.map(own)),
+            Self::Bytes(bytes) => Given::Bytes(Cow::Owned(bytes.into_owned())),
+            Self::Ints(values) => Given::Ints(values),
+            Self::MaybeInts(values) => Given::MaybeInts(values),
+            Self::Middling(values) => Given::Middling(values),
+            Self::Bools(values) => Given::Bools(values),
+            Self::Texts(texts) => Given::Texts(texts.into_iter().map(own).collect()),
+            Self::MaybeTexts(texts) => {
+                Given::MaybeTexts(texts.into_iter().map(|text| text.map(own)).collect())
+            }
+        }
+    }
+}
+
+/// The values of a column, or of several parts of it, as a list.
 pub(super) fn column<'a>(values: impl Iterator<Item = Given<'a>>) -> Given<'a> {
     let (mut ints, mut bools, mut texts) = (Vec::new(), Vec::new(), Vec::new());
     for value in values {
@@ -88,6 +113,9 @@ pub(super) fn column<'a>(values: impl Iterator<Item = Given<'a>>) -> Given<'a> {
             Given::Int(value) => ints.push(value),
             Given::Bool(value) => bools.push(value),
             Given::Text(value) => texts.push(value),
+            Given::MaybeInts(values) => ints.extend(values),
+            Given::Bools(values) => bools.extend(values),
+            Given::MaybeTexts(values) => texts.extend(values),
             _ => {}
         }
     }

@@ -25,7 +25,6 @@ use tokio::time::timeout_at;
 
 use super::ask::{Task, Way};
 use super::asked::{Look, View, Window};
-use super::change;
 use super::changes::{Changes, Decide, Load, Standing};
 use super::contract::Store;
 use super::error::StoreError;
@@ -34,6 +33,7 @@ use super::rows::{SessionId, SessionKey, SlotRow};
 use super::window::Numbered;
 use asking::Asking;
 use error::{Outcome, Tries, Trouble, silent};
+use group::{Change, Queue};
 use hint::Hints;
 use indexing::Behind;
 use link::{Link, Noticed};
@@ -43,6 +43,7 @@ use tls::Address;
 mod asking;
 mod chores;
 mod error;
+mod group;
 mod hint;
 mod indexing;
 mod link;
@@ -152,6 +153,8 @@ pub struct Postgres {
     /// Where the search for whose turn it is goes on.
     walked: Arc<Place>,
     turns: Arc<Turns>,
+    /// Where changes wait for others to share a transaction with.
+    queue: Option<Queue>,
     closed: Arc<AtomicBool>,
     /// Ends what runs beside it, at the latest when the last one lets go of the store.
     stop: Option<Arc<watch::Sender<bool>>>,
@@ -183,7 +186,8 @@ impl Postgres {
             let node = format!("{:016x}", random());
             tokio::spawn(hint::run(address, Arc::clone(&store.hints), node, stop.subscribe()));
         }
-        Ok(Self { stop: Some(Arc::new(stop)), ..store })
+        let queue = Some(group::start(&store, &stop));
+        Ok(Self { queue, stop: Some(Arc::new(stop)), ..store })
     }
 
     /// The store, for whoever moves a file into it: nothing runs beside it, and what is half moved is no hindrance.
@@ -226,6 +230,7 @@ impl Postgres {
             hints: Arc::default(),
             walked: Arc::default(),
             turns: Arc::default(),
+            queue: None,
             closed: Arc::default(),
             stop: None,
         };
@@ -268,18 +273,16 @@ impl Postgres {
     /// One try of a change. The turn is let go of until the next, so that nobody waits for somebody who pauses.
     async fn change_in_turn(
         &self,
-        key: &SessionKey,
-        (load, decide): (&Load, &Decide),
+        change: &Change,
         until: tokio::time::Instant,
     ) -> Outcome<Option<SessionId>> {
-        let _turn = self.turns.wait(key, until).await?;
-        let mut asking = Asking::writes(self);
-        let done = change::change(&mut asking, key, load, decide).await;
-        asking.ended(done).await
+        let _turn = self.turns.wait(&change.0, until).await?;
+        self.change_in_group(change).await
     }
 
-    /// Something was written to a session: what follows from it and can wait.
-    fn wrote(&self, id: SessionId, standing: &Standing, changes: &Changes) {
+    /// A change was decided, and written if it has a session here: what follows from it and can wait.
+    fn decided(&self, standing: &Standing, changes: Option<Changes>, written: Option<SessionId>) {
+        let (Some(changes), Some(id)) = (changes, written) else { return };
         self.behind.writes.fetch_add(1, Ordering::Relaxed);
         if !changes.messages.is_empty() {
             self.behind.add(id);
@@ -318,9 +321,9 @@ impl Store for Postgres {
         decide: Decide,
     ) -> Result<Option<SessionId>, StoreError> {
         // Whoever waits for a turn is waiting: all that write to a session lose patience each by itself, not in turn.
-        let mut tries = self.tries();
+        let (change, mut tries) = (Arc::new((key.clone(), load, decide)), self.tries());
         loop {
-            match self.change_in_turn(key, (&load, &decide), tries.until()).await {
+            match self.change_in_turn(&change, tries.until()).await {
                 Ok(done) => return Ok(done),
                 Err(trouble) => tries.after(trouble).await?,
             }

@@ -18,11 +18,13 @@ pub(super) struct Sql<'a> {
     sqlite: Option<Cow<'static, str>>,
     /// Its values, in order.
     pub(super) given: Vec<Given<'a>>,
+    /// Whether several of them, with other values, may be one statement in PostgreSQL.
+    pub(super) merges: bool,
 }
 
 impl<'a> Sql<'a> {
     pub(super) fn new(text: impl Into<Cow<'static, str>>, given: impl Into<Vec<Given<'a>>>) -> Self {
-        Self { text: text.into(), sqlite: None, given: given.into() }
+        Self { text: text.into(), sqlite: None, given: given.into(), merges: false }
     }
 
     /// One that is said otherwise in SQLite. Either text is written as all others are.
@@ -31,7 +33,21 @@ impl<'a> Sql<'a> {
         sqlite: impl Into<Cow<'static, str>>,
         given: impl Into<Vec<Given<'a>>>,
     ) -> Self {
-        Self { text: postgres.into(), sqlite: Some(sqlite.into()), given: given.into() }
+        Self { text: postgres.into(), sqlite: Some(sqlite.into()), given: given.into(), merges: false }
+    }
+
+    /// The same statement, which may be merged with others of its text: what changes of other sessions run in the same
+    /// transaction. It must not depend on when those run, and it is an `INSERT … VALUES`, an `UPDATE … WHERE` or a `SELECT`, or
+    /// takes lists already.
+    pub(super) fn merges(self) -> Self {
+        Self { merges: true, ..self }
+    }
+
+    /// The same with values of its own.
+    #[cfg(feature = "postgres")]
+    pub(super) fn into_owned(self) -> Sql<'static> {
+        let given = self.given.into_iter().map(Given::into_owned).collect();
+        Sql { text: self.text, sqlite: self.sqlite, given, merges: self.merges }
     }
 
     /// The text as PostgreSQL understands it.

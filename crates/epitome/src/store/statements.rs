@@ -101,7 +101,7 @@ pub(super) fn move_slot<'a>(
     }
     let sql = "UPDATE epitome.slots SET state = $4 WHERE session = $1 AND scope = $2 AND name = $3";
     let (scope, name) = (scope_text(&slot.scope).into(), slot.name.as_str().into());
-    Some(Sql::new(sql, [of.0.into(), scope, name, json(&slot.state).into()]))
+    Some(Sql::new(sql, [of.0.into(), scope, name, json(&slot.state).into()]).merges())
 }
 
 /// Stores a summary under this number.

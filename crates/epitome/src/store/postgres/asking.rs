@@ -51,7 +51,7 @@ pub(super) struct Asking<'s> {
 /// Who wants the rows of each statement.
 type Wanted<'a> = Vec<Option<Each<'a>>>;
 
-fn split(batch: Batch<'_>) -> (Vec<Sql<'_>>, Wanted<'_>) {
+pub(super) fn split(batch: Batch<'_>) -> (Vec<Sql<'_>>, Wanted<'_>) {
     let plain = batch.steps.into_iter().map(|(mut sql, each)| {
         sql.given = sql.given.into_iter().map(Given::plain).collect();
         (sql, each)
@@ -60,7 +60,7 @@ fn split(batch: Batch<'_>) -> (Vec<Sql<'_>>, Wanted<'_>) {
 }
 
 /// Gives rows to those who want them.
-fn given(found: &[Vec<Row>], wanted: Wanted<'_>) -> Outcome<()> {
+pub(super) fn given(found: &[Vec<Row>], wanted: Wanted<'_>) -> Outcome<()> {
     for (rows, each) in found.iter().zip(wanted) {
         let Some(mut each) = each else { continue };
         for row in rows {
@@ -114,6 +114,10 @@ impl<'s> Asking<'s> {
     /// ends it where this is all.
     async fn send(&mut self, batch: Batch<'_>, ends: bool) -> Outcome<()> {
         let (steps, wanted) = split(batch);
+        given(&self.send_steps(steps, ends).await?, wanted)
+    }
+
+    pub(super) async fn send_steps(&mut self, steps: Vec<Sql<'_>>, ends: bool) -> Outcome<Vec<Vec<Row>>> {
         let begins = self.link.is_none();
         let mut link = match self.link.take() {
             Some(link) => link,
@@ -145,7 +149,22 @@ impl<'s> Asking<'s> {
             self.tell_time(found.pop())?;
         }
         found.drain(..ahead.min(found.len()));
-        given(&found, wanted)
+        Ok(found)
+    }
+
+    /// Whether its first statement was sent.
+    pub(super) fn begun(&self) -> bool {
+        self.link.is_some()
+    }
+
+    /// The time, by the store's clock, after its first statements.
+    pub(super) fn began_at(&self) -> Option<Timestamp> {
+        self.now
+    }
+
+    /// Whether it was committed, after the connection broke: see [`Postgres::was_committed`].
+    pub(super) async fn was_committed(&self, known: &Sql<'_>) -> Outcome<bool> {
+        self.store.was_committed(&self.number, known).await
     }
 
     /// Sends statements outside of any transaction.
@@ -185,7 +204,7 @@ impl<'s> Asking<'s> {
         }
         match (self.send(batch, true).await, known) {
             (Err(Trouble::Lost(why)), Some(known)) => {
-                let done = self.store.was_committed(&self.number, &known).await?;
+                let done = self.was_committed(&known).await?;
                 if done { Ok(()) } else { Err(Trouble::Lost(why)) }
             }
             (done, _) => done,
@@ -209,10 +228,8 @@ impl Ask for Asking<'_> {
     async fn finish(&mut self, batch: Batch<'_>) -> Outcome<()> {
         match self.kind {
             Kind::Writes => {
-                let (mark, now) = (mark(), self.now().await?);
-                let sql = "INSERT INTO epitome.done (mark, at) VALUES ($1, $2)";
-                let known = Sql::new("SELECT 1 FROM epitome.done WHERE mark = $1", [mark.into()]);
-                self.commit(batch.run(Sql::new(sql, [mark.into(), now.into()])), Some(known)).await
+                let (done, known) = marked(self.now().await?);
+                self.commit(batch.run(done), Some(known)).await
             }
             Kind::Reads if self.link.is_some() || batch.timed || batch.steps.len() > 1 => {
                 self.send(batch, true).await
@@ -237,9 +254,7 @@ impl Ask for Asking<'_> {
         changes: Option<Changes>,
         written: Option<SessionId>,
     ) {
-        if let (Some(changes), Some(id)) = (changes, written) {
-            self.store.wrote(id, &standing, &changes);
-        }
+        self.store.decided(&standing, changes, written);
     }
 
     async fn now(&mut self) -> Outcome<Timestamp> {
@@ -253,8 +268,15 @@ impl Ask for Asking<'_> {
     }
 }
 
-fn mark() -> i64 {
+pub(super) fn mark() -> i64 {
     i64::from_ne_bytes(super::random().to_ne_bytes())
+}
+
+/// What writes down that a transaction was committed, for one that writes nothing else it is known by; and what asks for that.
+pub(super) fn marked(now: Timestamp) -> (Sql<'static>, Sql<'static>) {
+    let mark = mark();
+    let done = Sql::new("INSERT INTO epitome.done (mark, at) VALUES ($1, $2)", [mark.into(), now.into()]);
+    (done, Sql::new("SELECT 1 FROM epitome.done WHERE mark = $1", [mark.into()]))
 }
 
 impl Postgres {

@@ -1,0 +1,421 @@
+//! Changes of several sessions in one transaction (group commit).
+//!
+//! Most changes append a message or two, and most of their cost is round trips, statements and the commit. Changes that wait
+//! at the same time therefore share a transaction. Each runs the same code as alone, against an [`Ask`] of its own; the group
+//! advances all of them in lockstep, sends what they ask in one step with one message, and merges statements of the same text
+//! into one statement over lists of values. Alone it is the same code with a group of one.
+//!
+//! If anything fails, the transaction is rolled back and each change is done again alone, so one caller's fault is never
+//! another's.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Poll;
+
+use async_trait::async_trait;
+use epitome_core::message::Timestamp;
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio_postgres::Row;
+
+use super::super::ask::{Ask, Batch};
+use super::super::change;
+use super::super::changes::{Changes, Decide, Load, Log, Standing};
+use super::super::decode::ReadRow;
+use super::super::error::StoreError;
+use super::super::given::{Given, column};
+use super::super::rows::{SessionId, SessionKey};
+use super::super::sql::Sql;
+use super::Postgres;
+use super::asking::{self, Asking};
+use super::error::{Outcome, Trouble, nonsense};
+
+/// The most changes in one transaction, so that the first does not wait long for the last.
+const MOST: usize = 64;
+
+/// Transactions in progress at a time; meanwhile the next groups gather. One is written while another one's commit reaches the
+/// disk. With more of them each would carry less, and the database would do more work for the same.
+const LANES: usize = 3;
+
+/// How often a lane lets other tasks run before it starts with what it has: callers that were answered together write again
+/// together.
+const YIELDS: usize = 3;
+
+/// The most changes that wait for a lane.
+const QUEUE: usize = 1_024;
+
+/// A group waits this long for a session that another transaction has locked. Then its changes are done alone, so that only
+/// the one that needs that session waits for it.
+const LOCK_TIMEOUT: &str = "SET LOCAL lock_timeout = '20ms'";
+
+/// A change of one session: whose, what to read, and what decides.
+pub(super) type Change = Arc<(SessionKey, Load, Decide)>;
+
+/// What became of a change: `None` if it has to be done alone.
+type Answer = Option<Outcome<Option<SessionId>>>;
+
+/// A change that waits for a lane, and its caller.
+pub(super) struct Waiting {
+    change: Change,
+    caller: oneshot::Sender<Answer>,
+}
+
+pub(super) type Queue = mpsc::Sender<Waiting>;
+
+/// Starts the lanes. They end when the store is closed.
+pub(super) fn start(store: &Postgres, stop: &watch::Sender<bool>) -> Queue {
+    let (queue, waiting) = mpsc::channel(QUEUE);
+    let waiting = Arc::new(tokio::sync::Mutex::new(waiting));
+    for _ in 0..LANES {
+        tokio::spawn(lane(store.clone(), Arc::clone(&waiting), stop.subscribe()));
+    }
+    queue
+}
+
+async fn lane(
+    store: Postgres,
+    waiting: Arc<tokio::sync::Mutex<mpsc::Receiver<Waiting>>>,
+    mut stop: watch::Receiver<bool>,
+) {
+    loop {
+        let mut group = tokio::select! {
+            group = gather(&waiting) => group,
+            _ = stop.changed() => return,
+        };
+        if group.is_empty() {
+            return;
+        }
+        // Every group locks its sessions in the same order, so two groups cannot deadlock.
+        group.sort_by(|one, two| one.change.0.cmp(&two.change.0));
+        let answers = match group.as_slice() {
+            [one] => vec![Some(store.change_alone(&one.change).await)],
+            _ => together(&store, &group).await,
+        };
+        for (one, answer) in group.into_iter().zip(answers) {
+            let _ = one.caller.send(answer);
+        }
+    }
+}
+
+/// The changes that wait now; waits for the first. Empty when the store is gone.
+async fn gather(waiting: &tokio::sync::Mutex<mpsc::Receiver<Waiting>>) -> Vec<Waiting> {
+    let mut waiting = waiting.lock().await;
+    let mut group: Vec<Waiting> = waiting.recv().await.into_iter().collect();
+    let mut yields = 0;
+    while !group.is_empty() && group.len() < MOST {
+        match waiting.try_recv() {
+            Ok(next) => group.push(next),
+            Err(_) if yields < YIELDS => {
+                yields += 1;
+                tokio::task::yield_now().await;
+            }
+            Err(_) => break,
+        }
+    }
+    group
+}
+
+impl Postgres {
+    /// Hands a change to the lanes and waits for it. The caller has the session's turn, so a group holds each session once.
+    pub(super) async fn change_in_group(&self, change: &Change) -> Outcome<Option<SessionId>> {
+        // One that reads more than where its session stands would keep the others of its group waiting.
+        let plain = matches!(change.1.log, Log::None) && change.1.summaries.is_empty();
+        if let Some(queue) = self.queue.as_ref().filter(|_| plain) {
+            let (caller, answer) = oneshot::channel();
+            let waiting = Waiting { change: Arc::clone(change), caller };
+            if queue.send(waiting).await.is_ok()
+                && let Ok(Some(done)) = answer.await
+            {
+                return done;
+            }
+        }
+        self.change_alone(change).await
+    }
+
+    async fn change_alone(&self, change: &Change) -> Outcome<Option<SessionId>> {
+        let (key, load, decide) = &**change;
+        let mut asking = Asking::writes(self);
+        let done = change::change(&mut asking, key, load, decide).await;
+        asking.ended(done).await
+    }
+}
+
+type Running<'a> = Pin<Box<dyn Future<Output = Outcome<Option<SessionId>>> + Send + 'a>>;
+
+/// Does all of them in one transaction, or none.
+async fn together(store: &Postgres, group: &[Waiting]) -> Vec<Answer> {
+    let mut asking = Asking::writes(store);
+    let done = lockstep(&mut asking, store, group).await;
+    let failed = |error: &StoreError| Some(Err(Trouble::Said(error.clone())));
+    match asking.ended(done).await {
+        Ok(ids) => ids.into_iter().map(|id| Some(Ok(id))).collect(),
+        // Whether it was committed could not be found out, so it must not be done again.
+        Err(Trouble::Said(error)) => group.iter().map(|_| failed(&error)).collect(),
+        Err(_) => group.iter().map(|_| None).collect(),
+    }
+}
+
+/// Polls every change until it asks something or ends, sends what they ask, and so on. What ends a change is sent when there
+/// is nothing else left to ask, with the commit.
+async fn lockstep(
+    asking: &mut Asking<'_>,
+    store: &Postgres,
+    group: &[Waiting],
+) -> Outcome<Vec<Option<SessionId>>> {
+    let seats: Vec<Seat> = group.iter().map(|_| Seat::default()).collect();
+    let mut running: Vec<Running<'_>> = Vec::with_capacity(group.len());
+    for (waiting, seat) in group.iter().zip(&seats) {
+        let mut ask = Member { store, seat };
+        running.push(Box::pin(async move {
+            let (key, load, decide) = &*waiting.change;
+            change::change(&mut ask, key, load, decide).await
+        }));
+    }
+    let mut ids: Vec<Option<Option<SessionId>>> = vec![None; group.len()];
+    loop {
+        poll_fn(|context| {
+            for (change, id) in running.iter_mut().zip(&mut ids).filter(|(_, id)| id.is_none()) {
+                if let Poll::Ready(done) = change.as_mut().poll(context) {
+                    match done {
+                        Ok(done) => *id = Some(done),
+                        Err(trouble) => return Poll::Ready(Err(trouble)),
+                    }
+                }
+            }
+            Poll::Ready(Ok(()))
+        })
+        .await?;
+        let asked = seats.iter().filter(|seat| seat.lock().request.is_some()).count();
+        if asked == 0 {
+            return Ok(ids.into_iter().map(Option::flatten).collect());
+        }
+        let ends = seats.iter().all(|seat| seat.lock().request.as_ref().is_none_or(|request| request.last));
+        send(asking, &seats, ends).await?;
+    }
+}
+
+/// Sends one step of all changes, and gives each its rows. If `ends`, the step ends the transaction.
+async fn send(asking: &mut Asking<'_>, seats: &[Seat], ends: bool) -> Outcome<()> {
+    let (mut requests, mut known) = (Vec::new(), None);
+    for (at, seat) in seats.iter().enumerate() {
+        let mut seat = seat.lock();
+        if let Some(request) = seat.request.take_if(|request| ends || !request.last) {
+            requests.push((at, request.steps));
+            known = known.or(request.known);
+        }
+    }
+    let sizes: Vec<(usize, usize)> = requests.iter().map(|(at, steps)| (*at, steps.len())).collect();
+    let (mut steps, places) = merge(requests);
+    let begins = !asking.begun();
+    if begins {
+        steps.insert(0, Sql::new(LOCK_TIMEOUT, []));
+    }
+    let mut found = match asking.send_steps(steps, ends).await {
+        Err(Trouble::Lost(why)) if ends => {
+            // All of it was committed or nothing, so one answer tells.
+            let done = match known {
+                Some(known) => asking.was_committed(&known).await?,
+                None => false,
+            };
+            if !done {
+                return Err(Trouble::Lost(why));
+            }
+            Vec::new()
+        }
+        found => found?,
+    };
+    if begins {
+        found.drain(..1.min(found.len()));
+    }
+    let mut answers: HashMap<usize, Vec<Vec<Row>>> =
+        sizes.into_iter().map(|(at, steps)| (at, (0..steps).map(|_| Vec::new()).collect())).collect();
+    for (rows, places) in found.into_iter().zip(places) {
+        for row in rows {
+            let place = match places.as_slice() {
+                [one] => Some(one),
+                several => several.get(list_position(&row)?),
+            };
+            let (seat, step) = place.ok_or_else(|| nonsense("a row belongs to no change of its group"))?;
+            if let Some(rows) = answers.get_mut(seat).and_then(|answer| answer.get_mut(*step)) {
+                rows.push(row);
+            }
+        }
+    }
+    for (at, answer) in answers {
+        if let Some(seat) = seats.get(at) {
+            let mut seat = seat.lock();
+            (seat.answer, seat.now) = (Some(answer), asking.began_at());
+        }
+    }
+    Ok(())
+}
+
+/// Where in the lists the values stand that a row answers: the last column of a merged query.
+fn list_position(row: &Row) -> Outcome<usize> {
+    let position = row.int(row.len().saturating_sub(1))?;
+    usize::try_from(position.saturating_sub(1)).map_err(|_| nonsense("a row has no position in its list"))
+}
+
+/// The seat and the step of each statement that was merged into one.
+type Places = Vec<(usize, usize)>;
+
+/// Statements of the same text as one each.
+fn merge(requests: Vec<(usize, Vec<Sql<'static>>)>) -> (Vec<Sql<'static>>, Vec<Places>) {
+    let mut merged: Vec<(Vec<Sql<'static>>, Places)> = Vec::new();
+    let mut by_text: HashMap<Cow<'static, str>, usize> = HashMap::new();
+    for (seat, steps) in requests {
+        for (step, sql) in steps.into_iter().enumerate() {
+            let at = match sql.merges {
+                true => *by_text.entry(sql.for_postgres()).or_insert(merged.len()),
+                false => merged.len(),
+            };
+            match merged.get_mut(at) {
+                Some((same, places)) => {
+                    same.push(sql);
+                    places.push((seat, step));
+                }
+                None => merged.push((vec![sql], vec![(seat, step)])),
+            }
+        }
+    }
+    merged.into_iter().map(|(same, places)| (one_of(same), places)).unzip()
+}
+
+/// One statement over lists of values in place of several over single values.
+fn one_of(mut same: Vec<Sql<'static>>) -> Sql<'static> {
+    let Some(first) = same.first().cloned().filter(|_| same.len() > 1) else {
+        return same.pop().unwrap_or_else(|| Sql::new("", []));
+    };
+    let text = first.for_postgres();
+    let (size, lists) = (first.given.len(), first.given.first().is_some_and(Given::is_list));
+    let mut values: Vec<_> = same.into_iter().map(|sql| sql.given.into_iter()).collect();
+    let columns = (0..size).map(|_| column(values.iter_mut().filter_map(Iterator::next)));
+    let given: Vec<_> = columns.collect();
+    Sql::new(if lists { text.into_owned() } else { over_lists(&text, size) }, given)
+}
+
+/// The text of a statement that takes a list in place of each of its values.
+fn over_lists(text: &str, values: usize) -> String {
+    let list = |prefix: &str| (1..=values).map(|at| format!("{prefix}{at}")).collect::<Vec<_>>().join(", ");
+    let (lists, names, row) = (list("$"), list("p"), text.replace('$', "v.p"));
+    if let Some((insert, values)) = row.split_once(" VALUES (") {
+        let values = values.strip_suffix(')').unwrap_or(values);
+        return format!("{insert} SELECT {values} FROM unnest({lists}) AS v({names})");
+    }
+    if let Some((update, rows)) = row.split_once(" WHERE ").filter(|_| row.starts_with("UPDATE ")) {
+        return format!("{update} FROM unnest({lists}) AS v({names}) WHERE {rows}");
+    }
+    format!("SELECT t.*, v.at FROM unnest({lists}) WITH ORDINALITY AS v({names}, at), LATERAL ({row}) t")
+}
+
+/// What one change of a group asks, and what it is answered.
+#[derive(Default)]
+struct Seat(Mutex<Talk>);
+
+#[derive(Default)]
+struct Talk {
+    request: Option<Request>,
+    answer: Option<Vec<Vec<Row>>>,
+    now: Option<Timestamp>,
+}
+
+struct Request {
+    steps: Vec<Sql<'static>>,
+    /// Whether the change is done with it.
+    last: bool,
+    /// What has an answer only if this transaction was committed.
+    known: Option<Sql<'static>>,
+}
+
+impl Seat {
+    fn lock(&self) -> MutexGuard<'_, Talk> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The database as one change of a group sees it.
+struct Member<'s> {
+    store: &'s Postgres,
+    seat: &'s Seat,
+}
+
+impl Member<'_> {
+    async fn send(&mut self, batch: Batch<'_>, last: bool, known: Option<Sql<'_>>) -> Outcome<()> {
+        let (steps, wanted) = asking::split(batch);
+        let steps = steps.into_iter().map(Sql::into_owned).collect();
+        self.seat.lock().request = Some(Request { steps, last, known: known.map(Sql::into_owned) });
+        // The group polls again when the answer is there, so no waker is needed.
+        let found = poll_fn(|_| self.seat.lock().answer.take().map_or(Poll::Pending, Poll::Ready)).await;
+        asking::given(&found, wanted)
+    }
+}
+
+#[async_trait]
+impl Ask for Member<'_> {
+    async fn ask(&mut self, batch: Batch<'_>) -> Outcome<()> {
+        self.send(batch, false, None).await
+    }
+
+    async fn finish(&mut self, batch: Batch<'_>) -> Outcome<()> {
+        let (done, known) = asking::marked(self.now().await?);
+        self.send(batch.run(done), true, Some(known)).await
+    }
+
+    async fn finish_by(&mut self, batch: Batch<'_>, known: Option<Sql<'_>>) -> Outcome<()> {
+        self.send(batch, true, known).await
+    }
+
+    fn mark(&self) -> Option<i64> {
+        Some(asking::mark())
+    }
+
+    fn decided(
+        &mut self,
+        _: &SessionKey,
+        standing: Standing,
+        changes: Option<Changes>,
+        written: Option<SessionId>,
+    ) {
+        self.store.decided(&standing, changes, written);
+    }
+
+    async fn now(&mut self) -> Outcome<Timestamp> {
+        if self.seat.lock().now.is_none() {
+            self.send(Batch::new(), false, None).await?;
+        }
+        Ok(self.seat.lock().now.unwrap_or_default())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn statements_over_single_values_become_statements_over_lists() {
+        assert_eq!(
+            over_lists("INSERT INTO t (a, b) VALUES ($1, $2)", 2),
+            "INSERT INTO t (a, b) SELECT v.p1, v.p2 FROM unnest($1, $2) AS v(p1, p2)"
+        );
+        assert_eq!(
+            over_lists("UPDATE t SET b = $2 WHERE a = $1", 2),
+            "UPDATE t SET b = v.p2 FROM unnest($1, $2) AS v(p1, p2) WHERE a = v.p1"
+        );
+        assert_eq!(
+            over_lists("SELECT b FROM t WHERE a = $1 FOR NO KEY UPDATE", 1),
+            "SELECT t.*, v.at FROM unnest($1) WITH ORDINALITY AS v(p1, at), \
+             LATERAL (SELECT b FROM t WHERE a = v.p1 FOR NO KEY UPDATE) t"
+        );
+    }
+
+    #[test]
+    fn only_marked_statements_merge_and_each_knows_where_its_rows_go() {
+        let select = |value: i64| Sql::new("SELECT b FROM t WHERE a = $1", [value.into()]).merges();
+        let other = || Sql::new("DELETE FROM t", []);
+        let (steps, places) = merge(vec![(0, vec![select(1), other()]), (2, vec![other(), select(2)])]);
+        assert_eq!(steps.len(), 3);
+        assert_eq!(places, [vec![(0, 0), (2, 1)], vec![(0, 1)], vec![(2, 0)]]);
+    }
+}

@@ -153,11 +153,9 @@ pub struct Postgres {
     /// Where the search for whose turn it is goes on.
     walked: Arc<Place>,
     turns: Arc<Turns>,
-    /// Where changes wait for others to share a transaction with.
-    queue: Option<Queue>,
     closed: Arc<AtomicBool>,
-    /// Ends what runs beside it, at the latest when the last one lets go of the store.
-    stop: Option<Arc<watch::Sender<bool>>>,
+    /// None while the store is being opened, and in the background tasks themselves.
+    background: Option<Arc<Background>>,
 }
 
 impl fmt::Debug for Postgres {
@@ -186,8 +184,8 @@ impl Postgres {
             let node = format!("{:016x}", random());
             tokio::spawn(hint::run(address, Arc::clone(&store.hints), node, stop.subscribe()));
         }
-        let queue = Some(group::start(&store, &stop));
-        Ok(Self { queue, stop: Some(Arc::new(stop)), ..store })
+        let queue = group::start(&store, &stop);
+        Ok(Self { background: Some(Arc::new(Background { stop, queue })), ..store })
     }
 
     /// The store, for whoever moves a file into it: nothing runs beside it, and what is half moved is no hindrance.
@@ -230,9 +228,8 @@ impl Postgres {
             hints: Arc::default(),
             walked: Arc::default(),
             turns: Arc::default(),
-            queue: None,
             closed: Arc::default(),
-            stop: None,
+            background: None,
         };
         Ok((store, address))
     }
@@ -368,8 +365,8 @@ impl Store for Postgres {
 
     async fn close(&self) {
         self.closed.store(true, Ordering::Release);
-        if let Some(stop) = &self.stop {
-            stop.send_replace(true);
+        if let Some(background) = &self.background {
+            background.stop.send_replace(true);
         }
         self.pool.close();
         // Whoever has a connection gives it back when they are done; that is not waited for without end.
@@ -378,6 +375,14 @@ impl Store for Postgres {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     }
+}
+
+/// The store's side of its background tasks.
+struct Background {
+    /// Ends them, at the latest when the last handle of the store is dropped.
+    stop: watch::Sender<bool>,
+    /// Where changes wait for others to share a transaction with.
+    queue: Queue,
 }
 
 /// Sessions share so many turns.

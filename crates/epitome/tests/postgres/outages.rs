@@ -174,6 +174,13 @@ async fn connections_that_fall_silent_are_given_up_for_new_ones() {
     let options = PostgresOptions { patience: Duration::from_secs(12), ..haste() };
     let node = Postgres::open(&database.url(), options).await.unwrap();
     in_time(many(&node, "before", 8, 5).join_all()).await;
+    // Appends share transactions, so it takes reads at the same time to use all connections.
+    let reads = (0..64).map(|_| {
+        let node = node.clone();
+        async move { node.standing(&key("all"), Load::default()).await.map(|_| ()) }
+    });
+    let reads: tokio::task::JoinSet<_> = reads.collect();
+    in_time(reads.join_all()).await.into_iter().for_each(Result::unwrap);
 
     let ours = database.psql("SELECT pid FROM pg_stat_activity WHERE application_name = 'epitome'");
     let ours: Vec<&str> = ours.split_whitespace().collect();

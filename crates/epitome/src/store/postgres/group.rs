@@ -122,10 +122,10 @@ impl Postgres {
     pub(super) async fn change_in_group(&self, change: &Change) -> Outcome<Option<SessionId>> {
         // One that reads more than where its session stands would keep the others of its group waiting.
         let plain = matches!(change.1.log, Log::None) && change.1.summaries.is_empty();
-        if let Some(queue) = self.queue.as_ref().filter(|_| plain) {
+        if let Some(background) = self.background.as_ref().filter(|_| plain) {
             let (caller, answer) = oneshot::channel();
             let waiting = Waiting { change: Arc::clone(change), caller };
-            if queue.send(waiting).await.is_ok()
+            if background.queue.send(waiting).await.is_ok()
                 && let Ok(Some(done)) = answer.await
             {
                 return done;

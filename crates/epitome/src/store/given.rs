@@ -80,6 +80,13 @@ impl<'a> From<&'a [u8]> for Given<'a> {
     }
 }
 
+impl Given<'_> {
+    /// Whether [`column`] takes it.
+    pub(super) fn is_of_column(&self) -> bool {
+        !matches!(self, Self::Bytes(_) | Self::Ints(_) | Self::Texts(_) | Self::Middling(_))
+    }
+}
+
 #[cfg(feature = "postgres")]
 impl Given<'_> {
     pub(super) fn is_list(&self) -> bool {
@@ -105,7 +112,7 @@ impl Given<'_> {
     }
 }
 
-/// The values of a column, or of several parts of it, as a list.
+/// The values of a column, or of several parts of it, as a list. What is not [of a column](Given::is_of_column) is left out.
 pub(super) fn column<'a>(values: impl Iterator<Item = Given<'a>>) -> Given<'a> {
     let (mut ints, mut bools, mut texts) = (Vec::new(), Vec::new(), Vec::new());
     for value in values {

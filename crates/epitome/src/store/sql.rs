@@ -38,8 +38,13 @@ impl<'a> Sql<'a> {
 
     /// The same statement, which may be merged with others of its text: what changes of other sessions run in the same
     /// transaction. It must not depend on when those run, and it is an `INSERT … VALUES`, an `UPDATE … WHERE` or a `SELECT`, or
-    /// takes lists already.
+    /// takes lists already. Its values are of kinds that [`column`](super::given::column) puts together.
     pub(super) fn merges(self) -> Self {
+        debug_assert!(
+            self.given.iter().all(Given::is_of_column),
+            "{} has values that do not merge",
+            self.text
+        );
         Self { merges: true, ..self }
     }
 

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use epitome::store::{Load, Store};
+use epitome::store::{Decide, Load, Store};
 use epitome_core::message::Message;
 use epitome_core::slot::{Limit, Slot};
 use epitome_core::trigger::Trigger;
@@ -101,4 +101,37 @@ async fn what_an_earlier_release_counted_beside_slots_is_put_back_into_them() {
     assert_eq!(before[0].state.since.messages, 3);
     assert_eq!(store.verify().await.unwrap(), []);
     store.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn changes_that_fail_fail_for_their_callers_only() {
+    let database = database(server());
+    let store = node(&database.url()).await;
+    let mut running = tokio::task::JoinSet::new();
+    for task in 0..60 {
+        let store = store.clone();
+        running.spawn(async move {
+            let own = key(&format!("of {task}"));
+            for number in 0..10 {
+                if task % 3 != 0 {
+                    say(&store, &own, &format!("{number}")).await.unwrap();
+                    continue;
+                }
+                // Messages, and no session that they are in; or a fault in what decides.
+                let decide: Decide = Box::new(move |standing| {
+                    let mut changes = appended(standing, &[Message::user("never")], &[]);
+                    assert!(number % 2 == 0, "planted");
+                    changes.session = None;
+                    Some(changes)
+                });
+                let told = store.change(&own, Load::default(), decide).await;
+                assert!(told.is_err(), "{number} of {task}");
+            }
+        });
+    }
+    while let Some(done) = running.join_next().await {
+        done.unwrap();
+    }
+    store.close().await;
+    assert_eq!(count_of_once(&database), 400);
 }

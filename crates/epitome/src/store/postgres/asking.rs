@@ -110,13 +110,13 @@ impl<'s> Asking<'s> {
         taken_back.map(|_| done)
     }
 
-    /// Sends statements with one message, together with what begins the transaction where that was not done, and with what
-    /// ends it where this is all.
     async fn send(&mut self, batch: Batch<'_>, ends: bool) -> Outcome<()> {
         let (steps, wanted) = split(batch);
         given(&self.send_steps(steps, ends).await?, wanted)
     }
 
+    /// Sends statements with one message, together with what begins the transaction where that was not done, and with what
+    /// ends it where this is all.
     pub(super) async fn send_steps(&mut self, steps: Vec<Sql<'_>>, ends: bool) -> Outcome<Vec<Vec<Row>>> {
         let begins = self.link.is_none();
         let mut link = match self.link.take() {

@@ -144,17 +144,35 @@ impl Postgres {
 
 type Running<'a> = Pin<Box<dyn Future<Output = Outcome<Option<SessionId>>> + Send + 'a>>;
 
+/// Why a group came to nothing.
+enum Failed {
+    /// Nothing of it stays, so each of its changes can be done alone.
+    Undone(Trouble),
+    /// Whether it was committed could not be found out, so it must not be done again.
+    InDoubt(Trouble),
+}
+
+impl From<Trouble> for Failed {
+    fn from(trouble: Trouble) -> Self {
+        Self::Undone(trouble)
+    }
+}
+
 /// Does all of them in one transaction, or none.
 async fn together(store: &Postgres, group: &[Waiting]) -> Vec<Answer> {
     let mut asking = Asking::writes(store);
-    let done = lockstep(&mut asking, store, group).await;
-    let failed = |error: &StoreError| Some(Err(Trouble::Said(error.clone())));
-    match asking.ended(done).await {
-        Ok(ids) => ids.into_iter().map(|id| Some(Ok(id))).collect(),
-        // Whether it was committed could not be found out, so it must not be done again.
-        Err(Trouble::Said(error)) => group.iter().map(|_| failed(&error)).collect(),
-        Err(_) => group.iter().map(|_| None).collect(),
-    }
+    let error = match lockstep(&mut asking, store, group).await {
+        Ok(ids) => match asking.ended(Ok(ids)).await {
+            Ok(ids) => return ids.into_iter().map(|id| Some(Ok(id))).collect(),
+            Err(_) => None,
+        },
+        Err(Failed::Undone(trouble)) => {
+            let _ = asking.ended::<()>(Err(trouble)).await;
+            None
+        }
+        Err(Failed::InDoubt(trouble)) => Some(trouble.at(&*store.place)),
+    };
+    group.iter().map(|_| error.clone().map(|error| Err(Trouble::Said(error)))).collect()
 }
 
 /// Polls every change until it asks something or ends, sends what they ask, and so on. What ends a change is sent when there
@@ -163,7 +181,7 @@ async fn lockstep(
     asking: &mut Asking<'_>,
     store: &Postgres,
     group: &[Waiting],
-) -> Outcome<Vec<Option<SessionId>>> {
+) -> Result<Vec<Option<SessionId>>, Failed> {
     let seats: Vec<Seat> = group.iter().map(|_| Seat::default()).collect();
     let mut running: Vec<Running<'_>> = Vec::with_capacity(group.len());
     for (waiting, seat) in group.iter().zip(&seats) {
@@ -197,7 +215,7 @@ async fn lockstep(
 }
 
 /// Sends one step of all changes, and gives each its rows. If `ends`, the step ends the transaction.
-async fn send(asking: &mut Asking<'_>, seats: &[Seat], ends: bool) -> Outcome<()> {
+async fn send(asking: &mut Asking<'_>, seats: &[Seat], ends: bool) -> Result<(), Failed> {
     let (mut requests, mut known) = (Vec::new(), None);
     for (at, seat) in seats.iter().enumerate() {
         let mut seat = seat.lock();
@@ -216,11 +234,11 @@ async fn send(asking: &mut Asking<'_>, seats: &[Seat], ends: bool) -> Outcome<()
         Err(Trouble::Lost(why)) if ends => {
             // All of it was committed or nothing, so one answer tells.
             let done = match known {
-                Some(known) => asking.was_committed(&known).await?,
+                Some(known) => asking.was_committed(&known).await.map_err(Failed::InDoubt)?,
                 None => false,
             };
             if !done {
-                return Err(Trouble::Lost(why));
+                return Err(Failed::Undone(Trouble::Lost(why)));
             }
             Vec::new()
         }

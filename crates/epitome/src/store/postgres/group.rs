@@ -24,7 +24,6 @@ use super::super::ask::{Ask, Batch};
 use super::super::change;
 use super::super::changes::{Changes, Decide, Load, Log, Standing};
 use super::super::decode::ReadRow;
-use super::super::error::StoreError;
 use super::super::given::{Given, column};
 use super::super::rows::{SessionId, SessionKey};
 use super::super::sql::Sql;

@@ -204,8 +204,9 @@ pub(super) async fn append(shared: &Arc<Shared>, key: &SessionKey, batch: Batch)
     // A session's encoding never changes, so a second try is right, unless it was deleted and made anew.
     for _ in 0..4 {
         let all = count(Arc::clone(&messages), encoding).await?;
+        let load = Load { idempotency: again.clone(), large: is_large(&all), ..Load::default() };
         let attempt = Attempt { all, encoding, again: hashed.clone(), after };
-        let (engine, load) = (Arc::clone(shared), Load { idempotency: again.clone(), ..Load::default() });
+        let engine = Arc::clone(shared);
         let decide = move |standing: &Standing| attempt.decide(&engine, standing);
         match shared.change_numbered(key, load, decide).await? {
             (Tried::Added(mut appended, tokens, due), written) => {
@@ -258,6 +259,11 @@ async fn count(messages: Arc<Vec<Message>>, encoding: Encoding) -> Result<Vec<Co
         return count();
     }
     tokio::task::spawn_blocking(count).await.map_err(|_| Error::Closed)?
+}
+
+/// Whether changes of other sessions would wait long for these to be written.
+fn is_large(all: &[Counted]) -> bool {
+    all.len() > 16 || all.iter().map(|counted| counted.body.len()).sum::<usize>() > 64 * 1_024
 }
 
 /// Whether it is more than is usual here. A session's own settings may allow it.

@@ -27,6 +27,8 @@ pub struct Load {
     pub log: Log,
     /// These summaries.
     pub summaries: Vec<SummaryId>,
+    /// Whether many messages will be written. A store that writes several changes together writes such a one alone.
+    pub large: bool,
 }
 
 /// Which shapes are to be read.

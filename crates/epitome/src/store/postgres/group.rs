@@ -32,17 +32,13 @@ use super::asking::{self, Asking};
 use super::error::{Outcome, Trouble, nonsense};
 
 /// The most changes in one transaction, so that the first does not wait long for the last.
-const MOST: usize = 64;
+const MOST: usize = 256;
 
-/// Transactions in progress at a time; meanwhile the next groups gather. One is written while another one's commit reaches the
-/// disk. With more of them each would carry less, and the database would do more work for the same.
-const LANES: usize = 3;
-
-/// How often a lane lets other tasks run before it starts with what it has: callers that were answered together write again
+/// How often other tasks run before a group starts with what it has: callers that were answered together write again
 /// together.
 const YIELDS: usize = 3;
 
-/// The most changes that wait for a lane.
+/// The most changes that wait for the next group.
 const QUEUE: usize = 1_024;
 
 /// A group waits this long for a session that another transaction has locked. Then its changes are done alone, so that only
@@ -55,7 +51,7 @@ pub(super) type Change = Arc<(SessionKey, Load, Decide)>;
 /// What became of a change: `None` if it has to be done alone.
 type Answer = Option<Outcome<Option<SessionId>>>;
 
-/// A change that waits for a lane, and its caller.
+/// A change that waits for its group, and its caller.
 pub(super) struct Waiting {
     change: Change,
     caller: oneshot::Sender<Answer>,
@@ -63,35 +59,26 @@ pub(super) struct Waiting {
 
 pub(super) type Queue = mpsc::Sender<Waiting>;
 
-/// Starts the lanes. They end when the store is closed.
+/// Starts what writes one group after the other, until the store is closed. Meanwhile the next group gathers. Two at a time
+/// would carry half as much each, and the database would do more work for the same.
 pub(super) fn start(store: &Postgres, stop: &watch::Sender<bool>) -> Queue {
     let (queue, waiting) = mpsc::channel(QUEUE);
-    let waiting = Arc::new(tokio::sync::Mutex::new(waiting));
-    for _ in 0..LANES {
-        tokio::spawn(lane(store.clone(), Arc::clone(&waiting), stop.subscribe()));
-    }
+    tokio::spawn(groups(store.clone(), waiting, stop.subscribe()));
     queue
 }
 
-async fn lane(
-    store: Postgres,
-    waiting: Arc<tokio::sync::Mutex<mpsc::Receiver<Waiting>>>,
-    mut stop: watch::Receiver<bool>,
-) {
+async fn groups(store: Postgres, mut waiting: mpsc::Receiver<Waiting>, mut stop: watch::Receiver<bool>) {
     loop {
         let mut group = tokio::select! {
-            group = gather(&waiting) => group,
+            group = gather(&mut waiting) => group,
             _ = stop.changed() => return,
         };
         if group.is_empty() {
             return;
         }
-        // Every group locks its sessions in the same order, so two groups cannot deadlock.
+        // Every node locks the sessions of a group in the same order, so two groups cannot deadlock.
         group.sort_by(|one, two| one.change.0.cmp(&two.change.0));
-        let answers = match group.as_slice() {
-            [one] => vec![Some(store.change_alone(&one.change).await)],
-            _ => together(&store, &group).await,
-        };
+        let answers = together(&store, &group).await;
         for (one, answer) in group.into_iter().zip(answers) {
             let _ = one.caller.send(answer);
         }
@@ -99,28 +86,26 @@ async fn lane(
 }
 
 /// The changes that wait now; waits for the first. Empty when the store is gone.
-async fn gather(waiting: &tokio::sync::Mutex<mpsc::Receiver<Waiting>>) -> Vec<Waiting> {
-    let mut waiting = waiting.lock().await;
-    let mut group: Vec<Waiting> = waiting.recv().await.into_iter().collect();
-    let mut yields = 0;
-    while !group.is_empty() && group.len() < MOST {
-        match waiting.try_recv() {
-            Ok(next) => group.push(next),
-            Err(_) if yields < YIELDS => {
-                yields += 1;
-                tokio::task::yield_now().await;
-            }
-            Err(_) => break,
+async fn gather(waiting: &mut mpsc::Receiver<Waiting>) -> Vec<Waiting> {
+    let mut group = Vec::new();
+    waiting.recv_many(&mut group, MOST).await;
+    for _ in 0..YIELDS {
+        tokio::task::yield_now().await;
+        while group.len() < MOST
+            && let Ok(next) = waiting.try_recv()
+        {
+            group.push(next);
         }
     }
     group
 }
 
 impl Postgres {
-    /// Hands a change to the lanes and waits for it. The caller has the session's turn, so a group holds each session once.
+    /// Hands a change to the next group and waits for it. The caller has the session's turn, so a group holds each session once.
     pub(super) async fn change_in_group(&self, change: &Change) -> Outcome<Option<SessionId>> {
-        // One that reads more than where its session stands would keep the others of its group waiting.
-        let plain = matches!(change.1.log, Log::None) && change.1.summaries.is_empty();
+        // One that reads or writes much would keep the others of its group waiting.
+        let load = &change.1;
+        let plain = matches!(load.log, Log::None) && load.summaries.is_empty() && !load.large;
         if let Some(background) = self.background.as_ref().filter(|_| plain) {
             let (caller, answer) = oneshot::channel();
             let waiting = Waiting { change: Arc::clone(change), caller };

@@ -204,7 +204,7 @@ pub(super) async fn append(shared: &Arc<Shared>, key: &SessionKey, batch: Batch)
     // A session's encoding never changes, so a second try is right, unless it was deleted and made anew.
     for _ in 0..4 {
         let all = count(Arc::clone(&messages), encoding).await?;
-        let load = Load { idempotency: again.clone(), large: is_large(&all), ..Load::default() };
+        let load = Load { idempotency: again.clone(), bytes: written_bytes(&all), ..Load::default() };
         let attempt = Attempt { all, encoding, again: hashed.clone(), after };
         let engine = Arc::clone(shared);
         let decide = move |standing: &Standing| attempt.decide(&engine, standing);
@@ -261,9 +261,9 @@ async fn count(messages: Arc<Vec<Message>>, encoding: Encoding) -> Result<Vec<Co
     tokio::task::spawn_blocking(count).await.map_err(|_| Error::Closed)?
 }
 
-/// Whether changes of other sessions would wait long for these to be written.
-fn is_large(all: &[Counted]) -> bool {
-    all.len() > 16 || all.iter().map(|counted| counted.body.len()).sum::<usize>() > 64 * 1_024
+/// About how many bytes these messages take as rows: their words and some twenty numbers.
+fn written_bytes(all: &[Counted]) -> usize {
+    all.iter().map(|counted| counted.body.len().saturating_add(256)).fold(0, usize::saturating_add)
 }
 
 /// Whether it is more than is usual here. A session's own settings may allow it.

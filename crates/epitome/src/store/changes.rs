@@ -27,8 +27,8 @@ pub struct Load {
     pub log: Log,
     /// These summaries.
     pub summaries: Vec<SummaryId>,
-    /// Whether many messages will be written. A store that writes several changes together writes such a one alone.
-    pub large: bool,
+    /// About how many bytes the change writes. A store that writes several changes together bounds their sum.
+    pub bytes: usize,
 }
 
 /// Which shapes are to be read.

@@ -18,6 +18,7 @@ use std::task::Poll;
 use async_trait::async_trait;
 use epitome_core::message::Timestamp;
 use tokio::sync::{mpsc, oneshot, watch};
+use tokio::task::JoinSet;
 use tokio_postgres::Row;
 
 use super::super::ask::{Ask, Batch};
@@ -33,6 +34,12 @@ use super::error::{Outcome, Trouble, nonsense};
 
 /// The most changes in one transaction, so that the first does not wait long for the last.
 const MOST: usize = 256;
+
+/// A group of this many bytes is full: more in one statement would save nothing, and would keep the first caller waiting.
+const FULL: usize = 128 << 10;
+
+/// The most groups that are written at a time.
+const LANES: usize = 3;
 
 /// How often other tasks run before a group starts with what it has: callers that were answered together write again
 /// together.
@@ -59,53 +66,70 @@ pub(super) struct Waiting {
 
 pub(super) type Queue = mpsc::Sender<Waiting>;
 
-/// Starts what writes one group after the other, until the store is closed. Meanwhile the next group gathers. Two at a time
-/// would carry half as much each, and the database would do more work for the same.
+/// Starts the task that groups changes and writes them, until the store is closed.
 pub(super) fn start(store: &Postgres, stop: &watch::Sender<bool>) -> Queue {
     let (queue, waiting) = mpsc::channel(QUEUE);
     tokio::spawn(groups(store.clone(), waiting, stop.subscribe()));
     queue
 }
 
+/// While a group is written, the next one gathers. It starts when no other is being written, or when it is full: two small ones
+/// at a time would carry half as much each, and the database would do more work for the same.
 async fn groups(store: Postgres, mut waiting: mpsc::Receiver<Waiting>, mut stop: watch::Receiver<bool>) {
+    let (mut group, mut writing) = (Vec::new(), JoinSet::new());
     loop {
-        let mut group = tokio::select! {
-            group = gather(&mut waiting) => group,
-            _ = stop.changed() => return,
-        };
-        if group.is_empty() {
-            return;
+        let starts = writing.is_empty() || is_full(&group);
+        if starts && !group.is_empty() && writing.len() < LANES {
+            writing.spawn(write(store.clone(), std::mem::take(&mut group)));
+            continue;
         }
-        // Every node locks the sessions of a group in the same order, so two groups cannot deadlock.
-        group.sort_by(|one, two| one.change.0.cmp(&two.change.0));
-        let answers = together(&store, &group).await;
-        for (one, answer) in group.into_iter().zip(answers) {
-            let _ = one.caller.send(answer);
+        let full = is_full(&group);
+        tokio::select! {
+            gathered = gather(&mut waiting, &mut group), if !full => if !gathered { break },
+            _ = writing.join_next(), if !writing.is_empty() => {}
+            _ = stop.changed() => break,
         }
     }
+    // Callers whose change was not begun do it alone.
+    drop(group);
+    while writing.join_next().await.is_some() {}
 }
 
-/// The changes that wait now; waits for the first. Empty when the store is gone.
-async fn gather(waiting: &mut mpsc::Receiver<Waiting>) -> Vec<Waiting> {
-    let mut group = Vec::new();
-    waiting.recv_many(&mut group, MOST).await;
+fn is_full(group: &[Waiting]) -> bool {
+    group.len() >= MOST || group.iter().map(|waiting| waiting.change.1.bytes).sum::<usize>() >= FULL
+}
+
+/// Adds the changes that wait now, until the group is full; waits for the first. Returns `false` when the store is gone. What was
+/// added stays when the caller stops waiting.
+async fn gather(waiting: &mut mpsc::Receiver<Waiting>, group: &mut Vec<Waiting>) -> bool {
+    let Some(first) = waiting.recv().await else { return false };
+    group.push(first);
     for _ in 0..YIELDS {
-        tokio::task::yield_now().await;
-        while group.len() < MOST
+        while !is_full(group)
             && let Ok(next) = waiting.try_recv()
         {
             group.push(next);
         }
+        tokio::task::yield_now().await;
     }
-    group
+    true
+}
+
+async fn write(store: Postgres, mut group: Vec<Waiting>) {
+    // Every node locks the sessions of a group in the same order, so two groups cannot deadlock.
+    group.sort_by(|one, two| one.change.0.cmp(&two.change.0));
+    let answers = together(&store, &group).await;
+    for (one, answer) in group.into_iter().zip(answers) {
+        let _ = one.caller.send(answer);
+    }
 }
 
 impl Postgres {
     /// Hands a change to the next group and waits for it. The caller has the session's turn, so a group holds each session once.
     pub(super) async fn change_in_group(&self, change: &Change) -> Outcome<Option<SessionId>> {
-        // One that reads or writes much would keep the others of its group waiting.
+        // One that reads more than where its session stands would keep the others of its group waiting.
         let load = &change.1;
-        let plain = matches!(load.log, Log::None) && load.summaries.is_empty() && !load.large;
+        let plain = matches!(load.log, Log::None) && load.summaries.is_empty();
         if let Some(background) = self.background.as_ref().filter(|_| plain) {
             let (caller, answer) = oneshot::channel();
             let waiting = Waiting { change: Arc::clone(change), caller };

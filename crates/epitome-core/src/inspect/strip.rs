@@ -83,12 +83,10 @@ fn without_thoughts(reply: &str) -> (String, bool) {
 fn without_tags(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
-    let mut found = false;
     while let Some((head, tail)) = rest.split_once('<') {
         out.push_str(head);
         let end = tail.bytes().take(80).position(|byte| byte == b'>').filter(|_| is_tag(tail));
         if let Some(after) = end.and_then(|end| tail.get(end + 1..)) {
-            found = true;
             rest = after;
         } else {
             out.push('<');

@@ -243,23 +243,13 @@ impl Ledger {
             Seen { user: true, .. } | Seen { assistant: true, .. } => 1.0,
             _ => 0.0,
         };
-        let mut worth: Vec<f64> =
-            self.names.iter().map(|(text, seen)| self.worth(text, seen) + used(seen)).collect();
-        worth.sort_by(|a, b| b.total_cmp(a));
-        let Some(least) = most.checked_sub(1).and_then(|last| worth.get(last)).copied() else { return };
-        // Of those that are worth the same, as many as there is still room for.
-        let mut alike = worth.iter().take(most).filter(|worth| **worth <= least).count();
-        let mut names = std::mem::take(&mut self.names);
-        names.retain(|text, seen| {
-            let worth = self.worth(text, seen) + used(seen);
-            if worth > least {
-                return true;
-            }
-            let stays = worth >= least && alike > 0;
-            alike -= usize::from(stays);
-            stays
-        });
-        self.names = names;
+        let names = std::mem::take(&mut self.names);
+        let worth = |(text, seen): &(String, Seen)| self.worth(text, seen) + used(seen);
+        let mut names: Vec<(f64, (String, Seen))> =
+            names.into_iter().map(|name| (worth(&name), name)).collect();
+        names.sort_by(|a, b| b.0.total_cmp(&a.0));
+        names.truncate(most);
+        self.names = names.into_iter().map(|(_, name)| name).collect();
     }
 
     /// How likely a name is to be needed again, for what it costs to keep.

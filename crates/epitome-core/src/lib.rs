@@ -132,6 +132,7 @@ pub mod message;
 pub mod names;
 mod num;
 pub mod outline;
+mod pattern;
 pub mod plan;
 pub mod prompt;
 mod reading;

@@ -93,7 +93,7 @@ pub fn tokens(media: &Media) -> Tokens {
 #[must_use]
 pub fn dimensions(media: &Media) -> Option<(u32, u32)> {
     let real = |&(width, height): &(u32, u32)| width > 0 && height > 0;
-    media.size.filter(real).or_else(|| pixels(&mut Bytes::of(inline(&media.source)?)).filter(real))
+    media.size.filter(real).or_else(|| pixels(&mut bytes(inline(&media.source)?)).filter(real))
 }
 
 fn image((width, height): (u32, u32)) -> Tokens {
@@ -126,24 +126,12 @@ fn size_in_bytes(base64: &str) -> u64 {
 }
 
 /// The bytes behind base64, as far as [`LOOK`] goes; ends at the first thing that is not base64.
-struct Bytes<'a> {
-    letters: std::iter::Take<std::str::Bytes<'a>>,
-    bits: u32,
-    held: u32,
-}
-
-impl<'a> Bytes<'a> {
-    fn of(base64: &'a str) -> Self {
-        Self { letters: base64.bytes().take(LOOK), bits: 0, held: 0 }
-    }
-}
-
-impl Iterator for Bytes<'_> {
-    type Item = u8;
-
-    fn next(&mut self) -> Option<u8> {
-        while self.held < 8 {
-            let sextet = match self.letters.next()? {
+fn bytes(base64: &str) -> impl Iterator<Item = u8> {
+    let mut letters = base64.bytes().take(LOOK);
+    let (mut bits, mut held) = (0, 0);
+    std::iter::from_fn(move || {
+        while held < 8 {
+            let sextet = match letters.next()? {
                 letter @ b'A'..=b'Z' => letter - b'A',
                 letter @ b'a'..=b'z' => letter - b'a' + 26,
                 letter @ b'0'..=b'9' => letter - b'0' + 52,
@@ -152,13 +140,13 @@ impl Iterator for Bytes<'_> {
                 b' ' | b'\t' | b'\r' | b'\n' => continue,
                 _ => return None,
             };
-            self.bits = (self.bits << 6) | u32::from(sextet);
-            self.held += 6;
+            bits = (bits << 6) | u32::from(sextet);
+            held += 6;
         }
-        self.held -= 8;
-        let [byte, ..] = (self.bits >> self.held).to_le_bytes();
+        held -= 8;
+        let [byte, ..] = (bits >> held).to_le_bytes();
         Some(byte)
-    }
+    })
 }
 
 fn take<const N: usize>(bytes: &mut impl Iterator<Item = u8>) -> Option<[u8; N]> {

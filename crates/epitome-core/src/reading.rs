@@ -4,10 +4,13 @@
 //! long texts by their ends, arguments as the values they hold, and secrets never.
 
 use std::borrow::Cow;
+use std::sync::LazyLock;
 
+use regex::{Captures, Regex};
 use serde_json::Value;
 
 use crate::message::{Message, Part, Role};
+use crate::pattern::pattern;
 use crate::redact::redact;
 
 /// Who says a text.
@@ -119,39 +122,22 @@ pub(crate) fn cleaned(text: &str) -> Cow<'_, str> {
     }
 }
 
+/// What only a terminal reads: `ESC [ 31 m`, a title on one line (`ESC ] title BEL`), returns, and other controls.
+static FOR_TERMINALS: LazyLock<Regex> = LazyLock::new(|| {
+    pattern(
+        r"(?x) \x1b (?: \[ [\ -?]* [@-~]? | \] [^\x00-\x1f\x7f-\u{9f}]* \x07? )? | \r\n?
+            | [\x00-\x08\x0b\x0c\x0e-\x1f\x7f]",
+    )
+});
+
 /// The text without colours, movements of the cursor and bells. A return alone begins a line, as it
 /// does there.
 fn printed(text: &str) -> Cow<'_, str> {
-    if !text.bytes().any(|byte| (byte < b' ' && !matches!(byte, b'\n' | b'\t')) || byte == 0x7f) {
-        return Cow::Borrowed(text);
-    }
-    let mut out = String::with_capacity(text.len());
-    let mut chars = text.chars().peekable();
-    while let Some(c) = chars.next() {
-        match c {
-            '\r' if chars.peek() == Some(&'\n') => {}
-            '\r' => out.push('\n'),
-            '\u{1b}' => match chars.peek() {
-                // `ESC [ 31 m`: figures, and a letter.
-                Some('[') => {
-                    chars.next();
-                    while chars.next_if(|c| matches!(c, ' '..='?')).is_some() {}
-                    chars.next_if(|c| matches!(c, '@'..='~'));
-                }
-                // `ESC ] title BEL`, on one line.
-                Some(']') => {
-                    chars.next();
-                    while chars.next_if(|c| !c.is_control()).is_some() {}
-                    chars.next_if(|c| *c == '\u{7}');
-                }
-                _ => {}
-            },
-            '\n' | '\t' => out.push(c),
-            c if c.is_ascii_control() => out.push(' '),
-            c => out.push(c),
-        }
-    }
-    Cow::Owned(out)
+    FOR_TERMINALS.replace_all(text, |found: &Captures<'_>| match found.get_match().as_str().as_bytes() {
+        [b'\x1b', ..] => "",
+        [b'\r', ..] => "\n",
+        _ => " ",
+    })
 }
 
 #[cfg(test)]

@@ -120,18 +120,17 @@ fn stem(word: &str) -> &str {
 
 /// FNV-1a: short inputs, and the same everywhere.
 pub(crate) fn hash(bytes: &[u8]) -> u64 {
-    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
-        (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)
-    })
+    bytes.iter().copied().fold(FIRST_HASH, step)
+}
+
+const FIRST_HASH: u64 = 0xcbf2_9ce4_8422_2325;
+
+fn step(hash: u64, byte: u8) -> u64 {
+    (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
 }
 
 fn hash_chars(chars: impl IntoIterator<Item = char>) -> u64 {
-    let mut buffer = [0; 4];
-    chars.into_iter().fold(0xcbf2_9ce4_8422_2325, |hash: u64, c| {
-        c.encode_utf8(&mut buffer)
-            .bytes()
-            .fold(hash, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3))
-    })
+    chars.into_iter().fold(FIRST_HASH, |hash, c| c.encode_utf8(&mut [0; 4]).bytes().fold(hash, step))
 }
 
 /// An ASCII word in lower case as one number, in the order of words; `None` where it is longer than

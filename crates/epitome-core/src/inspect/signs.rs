@@ -3,8 +3,12 @@
 
 use std::collections::HashSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::LazyLock;
 
+use regex::Regex;
 use serde_json::Value;
+
+use crate::pattern::pattern;
 
 /// Whether nothing is said: no words, or only those that stand where a summary should be.
 pub(super) fn is_empty(text: &str) -> bool {
@@ -129,6 +133,17 @@ fn hash(value: &(impl Hash + ?Sized)) -> u64 {
     hasher.finish()
 }
 
+/// How a failure begins, after what a server or a library puts before it.
+static FAILURE: LazyLock<Regex> = LazyLock::new(|| {
+    pattern(
+        r"(?x) ^ [\#*\[(\ ]* (?: http/1\.1\  )* (?: http\  )* (?: error )* [:\ ]* (?: code\  )* [0-9:\-–\ .]*
+        (?: bad\ gateway | gateway\ time-?out | service\ unavailable | internal\ server\ error | too\ many\ requests
+        | rate\ limit\ (?: exceeded | reached ) | upstream\ (?: connect\ error | request ) | request\ timed\ out
+        | connection\ (?: refused | error | reset ) | model\ overloaded | overloaded_error | an\ error\ occurred
+        | error\ generating | failed\ to\ generate | context\ length\ exceeded )",
+    )
+});
+
 /// Whether a server or a library said it, and nobody else.
 pub(super) fn is_error_page(text: &str) -> bool {
     let start: String = text.chars().take(2_000).flat_map(char::to_lowercase).collect();
@@ -142,21 +157,8 @@ pub(super) fn is_error_page(text: &str) -> bool {
     if is_stack_trace(text) {
         return true;
     }
-    const FAILURES: &str = "bad gateway|gateway timeout|gateway time-out|service unavailable|internal server error|\
-        too many requests|rate limit exceeded|rate limit reached|upstream connect error|\
-        upstream request|request timed out|connection refused|connection error|connection reset|\
-        model overloaded|overloaded_error|an error occurred|error generating|failed to generate|\
-        context length exceeded";
-    let said = start
-        .trim_start_matches(['#', '*', '[', '(', ' '])
-        .trim_start_matches("http/1.1 ")
-        .trim_start_matches("http ")
-        .trim_start_matches("error")
-        .trim_start_matches([':', ' '])
-        .trim_start_matches("code ")
-        .trim_start_matches(|c: char| c.is_ascii_digit() || matches!(c, ':' | '-' | '–' | ' ' | '.'));
     let words = start.split_whitespace().count();
-    let fails = FAILURES.split('|').any(|failure| said.starts_with(failure) || start.starts_with(failure));
+    let fails = FAILURE.is_match(start);
     let served = ["nginx/", "cloudflare", "try again", "retry after", "request id", "request_id"];
     let of_server = served.iter().any(|word| start.contains(word));
     (fails && (words <= 8 || (words <= 40 && of_server))) || (start.starts_with("error:") && words <= 12)
@@ -171,16 +173,20 @@ fn is_error_body(text: &str) -> bool {
     failed || (told && fields.len() <= 4)
 }
 
+/// A line of a stack trace.
+static FRAME: LazyLock<Regex> =
+    LazyLock::new(|| pattern(r#"^(?:at .*[(:]|File ".*, line |Traceback \(most recent call last\))"#));
+
 fn is_stack_trace(text: &str) -> bool {
     let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
-    let frame = |line: &&&str| {
-        (line.starts_with("at ") && line.contains(['(', ':']))
-            || (line.starts_with("File \"") && line.contains(", line "))
-            || line.starts_with("Traceback (most recent call last)")
-    };
-    let frames = lines.iter().filter(frame).count();
+    let frames = lines.iter().filter(|line| FRAME.is_match(line)).count();
     let begins = lines.first().is_some_and(|line| line.starts_with("Traceback (most recent call last)"));
     frames >= 2 && (begins || frames * 2 > lines.len())
+}
+
+/// How it begins, lowered.
+fn opening(text: &str) -> String {
+    text.chars().take(80).flat_map(char::to_lowercase).map(|c| if c == '’' { '\'' } else { c }).collect()
 }
 
 /// Whether it opens with a refusal and says little else.
@@ -193,34 +199,34 @@ pub(super) fn declines(text: &str) -> bool {
         i will not|unfortunately, i|ich kann|je ne peux pas|no puedo|não posso";
     const OURS: &str = "assist|help|comply|summarize|summary|provide|fulfil|generate|continue with|engage|do that|do this|helfen|\
         zusammenfass|aider|résumer|ayudar|resumir|ajudar";
-    let start: String = text.chars().take(80).flat_map(char::to_lowercase).collect();
-    let start = start.replace('’', "'");
+    let start = opening(text);
     let opens = |openings: &str| openings.split('|').any(|opening| start.starts_with(opening));
     let ours = || OURS.split('|').any(|request| start.contains(request));
     // In scripts without spaces, these are characters.
     words(text).count() <= 120 && (opens(SORRY) || (opens(CANNOT) && ours()))
 }
 
+/// A line of a transcript that we showed: `[12] user: …`.
+static OUR_LINE: LazyLock<Regex> = LazyLock::new(|| {
+    pattern(r"^\[[0-9]+\] (?:user|assistant|note|result of|error from|peer)(?:[:(]| \(| calls )")
+});
+
+/// A line of any transcript.
+static SPEAKER: LazyLock<Regex> =
+    LazyLock::new(|| pattern(r"^[*# ]*(?i-u:(?<user>user|human)|assistant|ai|model)[* ]*:"));
+
 /// Whether it takes part in the conversation: a transcript's next turn, or a word to the user.
 pub(super) fn goes_on(text: &str) -> bool {
     let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
-    if lines.first().is_some_and(|line| is_our_line(line)) {
-        return true;
-    }
-    let speaker = |line: &str| {
-        let (name, _) = line.trim_start_matches(['*', '#', ' ']).split_once(':')?;
-        let name = name.trim_end_matches('*').trim().to_lowercase();
-        ["user", "human"]
-            .contains(&&*name)
-            .then_some(0)
-            .or(["assistant", "ai", "model"].contains(&&*name).then_some(1))
-    };
-    let speakers: Vec<i32> = lines.iter().filter_map(|line| speaker(line)).collect();
+    let first = lines.first().copied().unwrap_or_default();
+    let speakers: Vec<bool> = lines
+        .iter()
+        .filter_map(|line| SPEAKER.captures(line))
+        .map(|speaker| speaker.name("user").is_some())
+        .collect();
     let changes = speakers.windows(2).filter(|two| two.first() != two.last()).count();
-    if lines.first().is_some_and(|line| speaker(line).is_some())
-        && changes >= 2
-        && speakers.len() * 2 > lines.len()
-    {
+    let dialogue = SPEAKER.is_match(first) && changes >= 2 && speakers.len() * 2 > lines.len();
+    if dialogue || OUR_LINE.is_match(first) {
         return true;
     }
     const OPENINGS: &str = "sure, i|sure! |sure, let|certainly! |of course! |you're welcome|let me |i'll |\
@@ -229,8 +235,7 @@ pub(super) fn goes_on(text: &str) -> bool {
         absolutely! ";
     const OFFERS: &str = "would you like me to|do you want me to|shall i |should i |how can i help|how can i assist|\
         is there anything else i can|what would you like me to";
-    let start: String = text.chars().take(80).flat_map(char::to_lowercase).collect();
-    let start = start.replace('’', "'");
+    let start = opening(text);
     if OPENINGS.split('|').any(|opening| start.starts_with(opening)) {
         return true;
     }
@@ -239,21 +244,6 @@ pub(super) fn goes_on(text: &str) -> bool {
     let sentence =
         question.rfind(['.', '!', '?', ':']).and_then(|at| question.get(at + 1..)).unwrap_or(question);
     last.ends_with('?') && OFFERS.split('|').any(|offer| sentence.trim_start().starts_with(offer))
-}
-
-/// Whether a line is one of a transcript we showed: `[12] user: …`.
-fn is_our_line(line: &str) -> bool {
-    let Some((number, rest)) = line.strip_prefix('[').and_then(|line| line.split_once("] ")) else {
-        return false;
-    };
-    let role = ["user", "assistant", "note", "result of", "error from", "peer"]
-        .iter()
-        .find_map(|role| rest.strip_prefix(role));
-    let numbered = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
-    numbered
-        && role.is_some_and(|rest| {
-            rest.starts_with([':', '(']) || rest.starts_with(" (") || rest.starts_with(" calls ")
-        })
 }
 
 /// Whether both say the same, but for spaces, signs and the list of names at the end.

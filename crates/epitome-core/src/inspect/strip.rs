@@ -1,7 +1,11 @@
 //! What comes around a summary and is none of it: reasoning, tags, fences, a word before.
 
 use std::borrow::Cow;
+use std::sync::LazyLock;
 
+use regex::Regex;
+
+use crate::pattern::pattern;
 use crate::prompt::is_tag;
 use crate::view::HISTORY;
 
@@ -12,9 +16,13 @@ pub(super) struct Stripped {
     pub(super) only_reasoning: bool,
 }
 
-/// Tags between which models think.
-const THOUGHT: &str =
-    "think|thinking|thought|thoughts|reasoning|scratchpad|analysis|reflection|inner_monologue";
+/// A tag of a thinking model. What is much longer is none.
+static THOUGHT: LazyLock<Regex> = LazyLock::new(|| {
+    pattern(
+        r"(?x) < (?<closes> / )? (?-u:\s)* (?i-u: think | thinking | thought | thoughts | reasoning | scratchpad
+            | analysis | reflection | inner_monologue ) /* (?: (?-u:\s) [^>]{0,64} )? >",
+    )
+});
 
 /// The reply without all that.
 pub(super) fn strip(reply: &str) -> Stripped {
@@ -37,103 +45,57 @@ pub(super) fn strip(reply: &str) -> Stripped {
     }
 }
 
-/// A tag of ours or of a thinking model.
-#[derive(Clone, Copy, PartialEq, Eq)]
-struct Tag {
-    /// Of the whole, brackets included.
-    length: usize,
-    closes: bool,
-}
-
-/// The tag of thought that starts with this `<`.
-fn thought(rest: &str) -> Option<Tag> {
-    let name = rest.strip_prefix('<')?;
-    let (name, closes) = name.strip_prefix('/').map_or((name, false), |name| (name, true));
-    let end = name.bytes().take(80).position(|byte| byte == b'>')?;
-    let inside = name.get(..end)?;
-    let word = inside.split_whitespace().next()?.trim_end_matches('/');
-    let known = THOUGHT.split('|').any(|tag| word.eq_ignore_ascii_case(tag));
-    known.then_some(Tag { length: 2 + usize::from(closes) + end, closes })
-}
-
 /// Without what stands between tags of thought. Where only the closing one is there, the thought
 /// began with the reply; where only the opening one is, at the start of a line, it goes on to the end.
 fn without_thoughts(reply: &str) -> (String, bool) {
     let mut out = String::new();
     let mut depth = 0usize;
     let mut done = 0;
-    // Where the outermost open thought began, in what is kept.
+    // Where the outermost open thought began.
     let mut opened = 0;
     let mut at_line_start = false;
-    for (at, _) in reply.match_indices('<') {
-        if at < done {
-            continue;
-        }
-        let Some(tag) = reply.get(at..).and_then(thought) else { continue };
+    for tag in THOUGHT.captures_iter(reply) {
+        let whole = tag.get_match();
+        let closes = tag.name("closes").is_some();
         if depth == 0 {
-            out.push_str(reply.get(done..at).unwrap_or(""));
+            out.push_str(reply.get(done..whole.start()).unwrap_or(""));
+            at_line_start = out.trim_end_matches([' ', '\t']).is_empty() || out.ends_with('\n');
+            opened = whole.end();
         }
-        if tag.closes {
-            if depth == 0 {
-                out.clear();
-            }
-            depth = depth.saturating_sub(1);
-        } else {
-            if depth == 0 {
-                opened = at + tag.length;
-                at_line_start = out.trim_end_matches([' ', '\t']).is_empty() || out.ends_with('\n');
-            }
-            depth += 1;
+        if closes && depth == 0 {
+            out.clear();
         }
-        done = at + tag.length;
+        depth = if closes { depth.saturating_sub(1) } else { depth + 1 };
+        done = whole.end();
     }
     if depth == 0 {
         out.push_str(reply.get(done..).unwrap_or(""));
         return (out, false);
     }
-    if at_line_start {
-        return (out, true);
+    if !at_line_start {
+        // Somebody spoke of such a tag; it is the tag that leaves, and what it was said with stays.
+        out.push_str(&THOUGHT.replace_all(reply.get(opened..).unwrap_or(""), ""));
     }
-    // Somebody spoke of such a tag; it is the tag that leaves, and what it was said with stays.
-    let (rest, _) =
-        without_marks(reply.get(opened..).unwrap_or(""), |rest| thought(rest).map(|tag| tag.length));
-    out.push_str(&rest);
-    (out, false)
+    (out, at_line_start)
 }
 
 /// Without the tags of ours that a model repeats, and the line that goes with them.
 fn without_tags(text: &str) -> String {
-    let frame = |rest: &str| {
-        let inside = rest.strip_prefix('<')?;
-        let end = inside.bytes().take(80).position(|byte| byte == b'>')?;
-        is_tag(inside).then_some(end + 2)
-    };
-    let (text, found) = without_marks(text, frame);
-    let text = text.trim();
-    if found || text.starts_with(HISTORY) {
-        return text.strip_prefix(HISTORY).unwrap_or(text).trim().to_owned();
-    }
-    text.to_owned()
-}
-
-/// Without every mark that starts with `<` and has a length.
-fn without_marks(text: &str, length: impl Fn(&str) -> Option<usize>) -> (String, bool) {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
-    let mut found = false;
-    while let Some(at) = rest.find('<') {
-        let (head, tail) = rest.split_at_checked(at).unwrap_or((rest, ""));
+    while let Some((head, tail)) = rest.split_once('<') {
         out.push_str(head);
-        if let Some(after) = length(tail).and_then(|length| tail.get(length..)) {
-            found = true;
+        let end = tail.bytes().take(80).position(|byte| byte == b'>').filter(|_| is_tag(tail));
+        if let Some(after) = end.and_then(|end| tail.get(end + 1..)) {
             rest = after;
         } else {
             out.push('<');
-            rest = tail.get(1..).unwrap_or("");
+            rest = tail;
         }
     }
     out.push_str(rest);
-    (out, found)
+    let text = out.trim();
+    text.strip_prefix(HISTORY).unwrap_or(text).trim().to_owned()
 }
 
 /// What is inside a fence around the whole.

@@ -44,8 +44,8 @@ impl<'a, F: FnMut(Name<'a>)> Scanner<'a, F> {
         let Some(rest) = self.text.get(end..).and_then(|rest| rest.strip_prefix(' ')) else {
             return (end, "");
         };
-        let length = rest.find(|c: char| !c.is_alphabetic()).unwrap_or(rest.len());
-        (end + 1 + length, rest.get(..length).unwrap_or_default())
+        let word = rest.split(|c: char| !c.is_alphabetic()).next().unwrap_or_default();
+        (end + 1 + word.len(), word)
     }
 
     /// The word before a place, and where it begins.
@@ -54,10 +54,8 @@ impl<'a, F: FnMut(Name<'a>)> Scanner<'a, F> {
             return (start, "");
         };
         let rest = rest.trim_end_matches(',');
-        let from = rest.rfind(|c: char| !c.is_alphabetic()).map_or(0, |at| {
-            at + rest.get(at..).and_then(|tail| tail.chars().next()).map_or(1, char::len_utf8)
-        });
-        (from, rest.get(from..).unwrap_or_default())
+        let word = rest.rsplit(|c: char| !c.is_alphabetic()).next().unwrap_or_default();
+        (rest.len() - word.len(), word)
     }
 
     /// A figure: with its unit behind it, its label or its currency before it.

@@ -4,30 +4,17 @@
 //! words and are passed over at a glance; the others are judged by what they are made of and by what
 //! stands before and behind them.
 
+use std::sync::LazyLock;
+
+use regex::Regex;
+
 use super::lists::{ENDINGS, HIDDEN, MEDIA, OPENERS, UNITS};
 use super::{Kind, LONGEST, Name, is_of_calendar};
+use crate::pattern::pattern;
 use crate::words::{is_alphanumeric, is_unspaced};
 
-/// What a byte is to a name.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Class {
-    /// Ends it.
-    Apart,
-    /// A letter, a digit, an underscore.
-    Letter,
-    /// Holds parts of it together.
-    Joint,
-    /// Part of a character beyond ASCII.
-    High,
-}
-
-fn class(byte: u8) -> Class {
-    match byte {
-        b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'_' => Class::Letter,
-        b'.' | b'/' | b'@' | b'+' | b'-' | b'~' => Class::Joint,
-        0x80.. => Class::High,
-        _ => Class::Apart,
-    }
+fn is_letter(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || byte == b'_'
 }
 
 /// What a run of letters and joints is made of.
@@ -67,10 +54,6 @@ impl<'a, F: FnMut(Name<'a>)> Scanner<'a, F> {
         self.bytes.get(at).copied().unwrap_or(b' ')
     }
 
-    fn class(&self, at: usize) -> Class {
-        class(self.byte(at))
-    }
-
     fn char_at(&self, at: usize) -> Option<char> {
         self.text.get(at..)?.chars().next()
     }
@@ -90,25 +73,18 @@ impl<'a, F: FnMut(Name<'a>)> Scanner<'a, F> {
     pub(super) fn scan(mut self) {
         let mut at = 0;
         while at < self.bytes.len() {
-            at = match self.class(at) {
-                Class::Apart => at + 1,
-                Class::Letter => self.run(at),
-                Class::Joint => match self.byte(at) {
-                    b'/' | b'.' | b'~'
-                        if self.class(at + 1) == Class::Letter
-                            || matches!(self.byte(at + 1), b'/' | b'.') =>
-                    {
-                        self.run(at)
-                    }
-                    _ => at + 1,
-                },
-                Class::High => match self.char_at(at) {
+            let next = self.byte(at + 1);
+            at = match self.byte(at) {
+                byte if is_letter(byte) => self.run(at),
+                b'/' | b'.' | b'~' if is_letter(next) || matches!(next, b'/' | b'.') => self.run(at),
+                0x80.. => match self.char_at(at) {
                     Some(c) if is_unspaced(c) => self.unspaced(at),
                     Some(c) if is_alphanumeric(c) => self.run(at),
                     Some(c @ ('「' | '『' | '《' | '«' | '„')) => self.quoted(at, c),
                     Some(c) => at + c.len_utf8(),
                     None => at + 1,
                 },
+                _ => at + 1,
             };
         }
     }
@@ -126,30 +102,20 @@ impl<'a, F: FnMut(Name<'a>)> Scanner<'a, F> {
         let mut small = false;
         loop {
             let byte = self.byte(at);
-            match self.class(at) {
-                Class::Letter => {
-                    match byte {
-                        b'0'..=b'9' => made.digits += 1,
-                        b'_' => made.under += 1,
-                        b'A'..=b'Z' => {
-                            made.upper += 1;
-                            made.humps += u32::from(small);
-                        }
-                        _ => made.lower += 1,
-                    }
-                    small = byte.is_ascii_lowercase();
+            match byte {
+                b'0'..=b'9' => made.digits += 1,
+                b'_' => made.under += 1,
+                b'A'..=b'Z' => {
+                    made.upper += 1;
+                    made.humps += u32::from(small);
                 }
-                Class::Joint => {
-                    match byte {
-                        b'.' => made.dots += 1,
-                        b'/' => made.slashes += 1,
-                        b'-' => made.hyphens += 1,
-                        b'@' => made.at = made.at.or(Some(at)),
-                        _ => {}
-                    }
-                    small = false;
-                }
-                Class::High => match self.char_at(at) {
+                b'a'..=b'z' => made.lower += 1,
+                b'.' => made.dots += 1,
+                b'/' => made.slashes += 1,
+                b'-' => made.hyphens += 1,
+                b'@' => made.at = made.at.or(Some(at)),
+                b'+' | b'~' => {}
+                0x80.. => match self.char_at(at) {
                     Some(c) if is_alphanumeric(c) && !is_unspaced(c) => {
                         made.high += 1;
                         at += c.len_utf8();
@@ -158,19 +124,16 @@ impl<'a, F: FnMut(Name<'a>)> Scanner<'a, F> {
                     _ => break,
                 },
                 // 1,299 and 10:30 are one figure.
-                Class::Apart
-                    if matches!(byte, b',' | b':')
-                        && at > from
+                b',' | b':'
+                    if at > from
                         && self.byte(at - 1).is_ascii_digit()
                         && self.byte(at + 1).is_ascii_digit()
                         && made.lower + made.upper + made.high + made.slashes + made.under == 0 => {}
-                Class::Apart if byte == b':' && self.is_scheme(from, at) => return self.address(from, at),
-                Class::Apart => break,
+                b':' if self.is_scheme(from, at) => return self.address(from, at),
+                _ => break,
             }
+            small = byte.is_ascii_lowercase();
             at += 1;
-            if at >= self.bytes.len() {
-                break;
-            }
         }
         let (start, end) = self.trim(from, at);
         if start < end && !tag {
@@ -184,7 +147,7 @@ impl<'a, F: FnMut(Name<'a>)> Scanner<'a, F> {
     fn past_line_number(&self, from: usize) -> usize {
         let digits = self.bytes.iter().skip(from).take_while(|byte| byte.is_ascii_digit()).count();
         let behind = from + digits + 1;
-        let word = self.class(behind) == Class::Letter && !self.byte(behind).is_ascii_digit();
+        let word = is_letter(self.byte(behind)) && !self.byte(behind).is_ascii_digit();
         if self.speech || digits == 0 || self.byte(from + digits) != b'-' || !word {
             return from;
         }
@@ -229,7 +192,7 @@ impl<'a, F: FnMut(Name<'a>)> Scanner<'a, F> {
         while start < end && matches!(self.byte(start), b'-' | b'+' | b'@') {
             start += 1;
         }
-        while end > start && self.class(end - 1) == Class::Joint {
+        while end > start && matches!(self.byte(end - 1), b'.' | b'/' | b'@' | b'+' | b'-' | b'~') {
             end -= 1;
         }
         // `./x`, `../x` and `.env` keep their dots; the tail of `...and` does not.
@@ -381,14 +344,9 @@ impl<'a, F: FnMut(Name<'a>)> Scanner<'a, F> {
             self.give(start, end, Kind::Code, true);
         }
         let rest = self.text.get(end..).unwrap_or_default();
-        let coded = if rest.starts_with('[') {
-            rest.find(']').filter(|at| *at < 16).map_or(0, |at| at + 1)
-        } else {
-            0
-        };
-        let Some(message) = rest.get(coded..).and_then(|rest| rest.strip_prefix(": ")) else { return };
-        let near = message.get(..message.floor_char_boundary(2 * ERROR)).unwrap_or_default();
-        let line = near.lines().next().unwrap_or_default();
+        let near = rest.get(..rest.floor_char_boundary(2 * ERROR)).unwrap_or_default();
+        let Some(message) = MESSAGE.captures(near).and_then(|found| found.get(1)) else { return };
+        let line = message.as_str();
         let mut length = line.floor_char_boundary(ERROR.min(line.len()));
         if length < line.len() {
             length = line.get(..length).and_then(|cut| cut.rfind(' ')).unwrap_or(length);
@@ -396,7 +354,7 @@ impl<'a, F: FnMut(Name<'a>)> Scanner<'a, F> {
         let said =
             line.get(..length).unwrap_or_default().trim_end_matches([' ', '.', ',', '"', '\'', '}', ')']);
         if said.chars().filter(|c| c.is_alphabetic()).count() >= 4 {
-            self.give(start, end + coded + 2 + said.len(), Kind::Error, true);
+            self.give(start, end + message.start() + said.len(), Kind::Error, true);
         }
     }
 
@@ -459,23 +417,12 @@ impl<'a, F: FnMut(Name<'a>)> Scanner<'a, F> {
 
     /// What stands in quotes that name things.
     fn quoted(&mut self, at: usize, open: char) -> usize {
-        let close = match open {
-            '「' => '」',
-            '『' => '』',
-            '《' => '》',
-            '«' => '»',
-            _ => '“',
-        };
-        let inside = at + open.len_utf8();
-        let rest = self.text.get(inside..).unwrap_or_default();
-        // No further than a name goes, or a page of opening quotes is read once for each.
-        let near = rest.get(..rest.floor_char_boundary(64)).unwrap_or_default();
-        if let Some(length) = near.find(close).filter(|length| *length <= 60)
-            && rest.get(..length).is_some_and(|name| name.chars().count() >= 2)
-        {
-            self.give(inside, inside + length, Kind::Proper, true);
+        let rest = self.text.get(at..).unwrap_or_default();
+        let found = QUOTED.captures(rest).and_then(|found| found.iter().skip(1).flatten().next());
+        if let Some(name) = found.filter(|name| name.len() <= 60) {
+            self.give(at + name.start(), at + name.end(), Kind::Proper, true);
         }
-        inside
+        at + open.len_utf8()
     }
 
     /// A run of a script without spaces: katakana words, and what a title follows.
@@ -483,40 +430,29 @@ impl<'a, F: FnMut(Name<'a>)> Scanner<'a, F> {
         let rest = self.text.get(from..).unwrap_or_default();
         let length = rest.find(|c: char| !is_unspaced(c)).unwrap_or(rest.len());
         let run = rest.get(..length).unwrap_or_default();
-        let mut kana: Option<usize> = None;
-        let mut count = 0;
-        for (at, c) in run.char_indices().chain([(length, ' ')]) {
-            if matches!(c, '\u{30A1}'..='\u{30FA}' | 'ー' | '・') {
-                kana.get_or_insert(at);
-                count += 1;
-            } else if let Some(start) = kana.take() {
-                if count >= 3 {
-                    self.give(from + start, from + at, Kind::Proper, true);
-                }
-                count = 0;
-            }
-        }
-        if self.speech {
-            for title in ["さん", "様", "氏", "先生", "女士", "小姐", "经理", "老师"] {
-                for (at, _) in run.match_indices(title) {
-                    let before = run.get(..at).unwrap_or_default();
-                    let name: usize = before
-                        .chars()
-                        .rev()
-                        .take(3)
-                        .take_while(|c| ('\u{4E00}'..='\u{9FFF}').contains(c))
-                        .map(char::len_utf8)
-                        .sum();
-                    if name > 0 {
-                        self.give(from + at - name, from + at + title.len(), Kind::Proper, true);
-                    }
-                }
-            }
+        let said = if self.speech { run } else { "" };
+        for name in KATAKANA.find_iter(run).chain(TITLED.find_iter(said)) {
+            self.give(from + name.start(), from + name.end(), Kind::Proper, true);
         }
         self.previous = (0, 0);
         from + length.max(1)
     }
 }
+
+/// What stands in quotes of several languages. No further than a name goes, or a page of opening quotes is read once
+/// for each.
+static QUOTED: LazyLock<Regex> = LazyLock::new(|| {
+    pattern("^(?:「([^」]{2,60})」|『([^』]{2,60})』|《([^》]{2,60})》|«([^»]{2,60})»|„([^“]{2,60})“)")
+});
+
+static KATAKANA: LazyLock<Regex> = LazyLock::new(|| pattern(r"[\u{30A1}-\u{30FA}ー・]{3,}"));
+
+/// Up to three characters of Han, and the title of a person.
+static TITLED: LazyLock<Regex> =
+    LazyLock::new(|| pattern(r"[\u{4E00}-\u{9FFF}]{1,3}(?:さん|様|氏|先生|女士|小姐|经理|老师)"));
+
+/// What stands behind the name of an error: a code it may have, and its message.
+static MESSAGE: LazyLock<Regex> = LazyLock::new(|| pattern(r"^(?:\[[^\]]{0,15}\])?: ([^\r\n]*)"));
 
 /// So far before a word it is looked whether it begins its line.
 const INDENT: usize = 32;

@@ -1,0 +1,355 @@
+//! Where a secret could be, and which of these places hold one.
+//!
+//! Some secrets show by their shape: a prefix, a frame, an address, a check digit. Others show by the
+//! name before them: `PASSWORD=`, `"api_key": `, `--token `, `my password is`. A name alone proves
+//! nothing: programs, manuals and people speak of passwords all day. So what follows is judged too,
+//! the more strictly the looser the form. In `PASSWORD=…` nearly anything is one; in a sentence only
+//! what no plain word looks like.
+//!
+//! A place that holds no secret is searched again from its second byte on. So the pattern reads only
+//! a little beyond the begin of a place, and what follows is judged in a part of limited length: the
+//! time stays linear in the length of the text.
+
+use std::ops::Range;
+use std::sync::LazyLock;
+
+use regex::bytes::{Captures, Match, Regex};
+
+use super::value::{Class, Form, is_drawn, is_secret, is_stand_in, value};
+use super::{CARD, KEY, MARK, PASSWORD, TOKEN, contains};
+use crate::pattern::pattern;
+
+/// A secret, by its bytes, and the mark for it.
+type Found = (Range<usize>, &'static str);
+
+/// All places that are worth a look. Of two that begin at the same byte the first here counts.
+pub(super) static PLACES: LazyLock<Regex> = LazyLock::new(|| {
+    pattern(
+        r#"(?x-u)
+    # A name, its end in quotes or in bold, and what binds it to a value.
+    (?: (?<name> (?i: passw(?:or)?d | passwort | passphrase | passcode | pwd | token | secret | key | authorization ) )
+        (?: [-_.\d]* (?i: prod | production | dev | test | staging | local | value | plain | new | old | base | raw
+            | string | env ) )? (?: [-_.\d]* [_\d] )?
+      | (?<foreign> (?i: mot\ de\ passe | contrase(?u-i:ñ)a | senha | has(?u-i:ł)o )
+            | (?u: [Пп]ароль | 密码 | 密碼 | パスワード | 비밀번호 ) )
+      | (?<pass> (?: ["'] | (?<under> _ ) ) (?i: pass ) )
+    )
+    (?<close> ["'`\\\]*]{0,4} )
+    (?: (?<far> [\ \t]{0,8} ) (?:
+            (?<unlike> == | =~ | :: | :// )
+          | (?<sign> => | -> | := | \?: | = | : | (?u: ： ) )
+          | (?<tag> > )
+            # `, "value": `, where lists give names and values in fields of their own.
+          | (?<field> [,\r\n] [\s,"'\\]{0,31} (?i: value ) [\s,"'\\]{0,4} : )
+            # `["--token", "x"]`
+          | (?<item> , \s{0,32} ) )
+      | [\ \t]{1,8}
+        # A sentence that gives a name its value.
+        (?<said> is:?\  | was\  | to\  | ist\  | est\  | es\  | (?: for | of | on )\  [^.,;\n\[]{0,44}? (?: \ is | : )\  )? )
+    [\ \t*]{0,8} (?<value>)
+    (?: \\? ["']? (?<scheme> (?i: bearer | basic | token | apikey | key ) \  ) )?
+
+    # Marks, and numbers with a name that no card has.
+  | (?<skip>
+        \[redacted: (?: key | token | password | card ) \]
+      | (?: \b | _ ) (?i: orders? | ids? | invoice | tracking | ticket | ref | reference | case | timestamp | ts
+            | seq | isbn | imei | sku )
+        (?: [^a-zA-Z0-9\n,;]+ (?i: number | no ) )? [^a-zA-Z0-9\n,;]* \d (?: [\ -]? \d )*
+    )
+
+    # Always secrets: keys of clouds and of senders of mail, web hooks, web tokens.
+  | (?<key> \b (?: A[KS]IA [A-Z\d]{16} \b | AIza [\w-]{26,} | SG\. [\w-]{16,} \. [\w-]{16,} ) )
+  | :// (?: hooks\.slack\.com/services/ | discord\.com/api/webhooks/ ) (?<hook> [\w/-]{16,} )
+  | (?: ^ | [^\w-] ) (?<web_token> eyJ [\w-]{7,} \. [\w-]{8,} (?: \. [\w-]+ )? )
+
+    # Prefixes of providers, and the fewest letters behind them; real ones have more. `sk-` stands for `sk-ant-` and
+    # `sk-proj-` too.
+  | \b (?: sk- | xai- | nvapi- | pplx- | tvly- | GOCSPX- ) (?<joined_key> [\w-]{16} )
+  | \b (?: whsec_ | lin_api_ | gsk_ ) (?<long_key> [A-Za-z\d]{16} )
+  | \b [srp]k_ (?: live | test ) _ (?<short_key> [A-Za-z\d]{10} )
+  | \b (?: gh[posur]_ | hf_ | npm_ | shpat_ | dop_v1_ | r8_ ) (?<long_token> [A-Za-z\d]{16} )
+  | \b (?: github_pat_ | glpat- | pypi- | ya29\. ) (?<joined_token> [\w-]{16} )
+  | \b (?: xox[bpars]- | xapp- ) (?<short_token> [\w-]{10} )
+
+    # The frames of private keys, and addresses with more in them than a host.
+  | (?<begin> -----BEGIN\ [A-Z\d\ ]* PRIVATE\ KEY [A-Z\ ]* ----- )
+  | (?<end> -----END\ [A-Z\d\ ]* PRIVATE\ KEY [A-Z\ ]* ----- )
+  | (?<address> :// ) [^\s"'`<>\\/?\#]* [@:]
+
+    # A number in one piece or in groups, and no part of something longer. A dash before a secret is a dash before its
+    # mark too.
+  | (?: ^ | [^\w\-./@,+\ ] | (?: ^ | \W ) [-./@,+] | (?: ^ | \D ) \  )
+    (?<card> [2-6] \d{12,18} | [2-6] \d{3} (?:
+        (?: \ \d{4} ){2} (?: \ \d+ ){1,2} | \ \d{6} \ \d+ | (?: -\d{4} ){2} (?: -\d+ ){1,2} | -\d{6} -\d+ ) )
+    (?: $ | [^\w\-./:@] | [-./:@] (?: $ | [^\w\[] ) )
+
+    # `Bearer x` wherever it stands, and `-u user:x`, as commands take a login.
+  | \b (?i: bearer ) \  (?<bearer>)
+  | \B -u\  (?<login>) (?: \\? ["'`] )? [^\s"'`<>;\\\[:\xe2-\xff]+ :
+    "#,
+    )
+});
+
+/// The secret at a place, if there is one.
+pub(super) fn secret(text: &[u8], place: &Captures<'_>) -> Option<Found> {
+    let whole = place.get_match();
+    let groups = PLACES.capture_names().zip(place.iter());
+    let (name, group) = groups.into_iter().find_map(|(name, group)| Some((name?, group?)))?;
+    let prefixed = |joined, mark| Some((whole.start()..prefixed(text, group.start(), joined)?, mark));
+    match name {
+        "key" | "hook" => Some((group.range(), KEY)),
+        "web_token" => Some((group.range(), TOKEN)),
+        "joined_key" => prefixed(true, KEY),
+        "long_key" | "short_key" => prefixed(false, KEY),
+        "joined_token" | "short_token" => prefixed(true, TOKEN),
+        "long_token" => prefixed(false, TOKEN),
+        "begin" => {
+            let body = KEY_BODY.find(start(text.get(whole.end()..)?, LONGEST_KEY))?.as_bytes();
+            Some((whole.start()..whole.end() + body.trim_ascii_end().len(), KEY))
+        }
+        "end" => {
+            let lines = KEY_BEFORE.find(text.get(..whole.start())?);
+            Some((lines.unwrap_or(whole).start()..whole.end(), KEY))
+        }
+        "address" => address(text, whole.start()),
+        "card" => is_card(group.as_bytes()).then_some((group.range(), CARD)),
+        "bearer" => {
+            let secret =
+                |value: &[u8], _| value.len() >= 12 && is_drawn(value) && !is_stand_in(value, Class::Token);
+            Some((judged(text, group.start(), false, secret)?, TOKEN))
+        }
+        "login" => {
+            let user =
+                |login: &[u8]| login.iter().position(|byte| *byte == b':').map_or(0, |colon| colon + 1);
+            let secret = |login: &[u8], _| {
+                let password = login.get(user(login)..).unwrap_or_default();
+                is_secret(Class::Password, Form::Beside, false, password)
+            };
+            let login = judged(text, group.start(), false, secret)?;
+            Some((login.start + user(text.get(login.clone())?)..login.end, PASSWORD))
+        }
+        "name" | "pass" | "foreign" => named(text, place, group),
+        _ => None,
+    }
+}
+
+/// The first bytes, at most so many.
+fn start(text: &[u8], most: usize) -> &[u8] {
+    text.get(..most).unwrap_or(text)
+}
+
+/// More of a value is not read before it is known to be a secret.
+const MOST_JUDGED: usize = 256;
+
+/// Where a provider's key ends whose prefix ends here. `-` and `_` belong to it if `joined`.
+fn prefixed(text: &[u8], from: usize, joined: bool) -> Option<usize> {
+    let body = text.get(from..)?;
+    let own = |byte: &u8| byte.is_ascii_alphanumeric() || (joined && matches!(byte, b'-' | b'_'));
+    let length = |body: &[u8]| body.iter().take_while(|byte| own(byte)).count();
+    let near = start(body, MOST_JUDGED);
+    is_random(start(near, length(near))).then(|| from + length(body))
+}
+
+/// Whether it was drawn rather than thought of: digits, and a stretch too long for a word. What is
+/// cut short of it is judged no differently, or less so.
+fn is_random(body: &[u8]) -> bool {
+    let long = body.split(|byte| matches!(byte, b'-' | b'_')).any(|piece| piece.len() >= 8);
+    long && body.iter().any(u8::is_ascii_digit)
+}
+
+/// How far apart the ends of a private key may be.
+const LONGEST_KEY: usize = 16 << 10;
+
+/// The rest of a private key, or where its end was cut off, what looks like its lines: its letters alone, too many for
+/// a word. Backslashes too: where a key stands in JSON its line ends are written `\n`.
+static KEY_BODY: LazyLock<Regex> = LazyLock::new(|| {
+    pattern(
+        r"(?x-u) ^ (?: (?: [^-] | -{1,4} [^-] )* -----END\  [A-Z\d\ ]* -{0,5}
+            | (?: \s* (?: [A-Za-z\d+/=\\]{20,} [^\S\n]* | (?: Proc-Type | DEK-Info ): [^\n]* ) (?: \n | $ ) )* )",
+    )
+});
+
+/// The same before an end whose begin was cut off.
+static KEY_BEFORE: LazyLock<Regex> =
+    LazyLock::new(|| pattern(r"(?-u)[A-Za-z\d+/=\\]{20,}[A-Za-z\d+/=\\\s]*$"));
+
+/// Further than this no address is read.
+const LONGEST_ADDRESS: usize = 512;
+
+/// An address with a token or a password in it. A slash in a password ought to be escaped, and often is not.
+static ADDRESS: LazyLock<Regex> = LazyLock::new(|| {
+    pattern(
+        r#"(?x-u) ^ :// (?: (?<token> \w{16,} )
+            | [^\s"'`<>\\/?\#:]* : (?: (?<password> [^\s"'`<>\\/?\#${*\[] [^\s"'`<>\\/?\#]* )
+                | (?<slashed> [^\s"'`<>\\${*\[] [^\s"'`<>\\]* ) ) ) @"#,
+    )
+});
+
+/// A password in an address, or a token. `at` is where `://` stands.
+fn address(text: &[u8], at: usize) -> Option<Found> {
+    let near = start(text.get(at..)?, LONGEST_ADDRESS);
+    let address = ADDRESS.captures(near)?;
+    if contains(address.get_match().as_bytes(), MARK) {
+        return None;
+    }
+    let (group, mark) = if let Some(token) = address.name("token") {
+        (Some(token).filter(|token| is_random(token.as_bytes())), TOKEN)
+    } else if let Some(slashed) = address.name("slashed") {
+        // After a port it is a path.
+        let before = text.get(..at)?;
+        let http = before.ends_with(b"http") || before.ends_with(b"https");
+        let port = slashed.as_bytes().iter().find(|byte| !byte.is_ascii_digit());
+        (Some(slashed).filter(|_| !http && !matches!(port, Some(b'/' | b'?' | b'#'))), PASSWORD)
+    } else {
+        (address.name("password"), PASSWORD)
+    };
+    group.map(|found| (at + found.start()..at + found.end(), mark))
+}
+
+/// Whether a number is a card's: 13 to 19 digits in one piece or in the groups cards have, of a known issuer, with the
+/// right check digit.
+fn is_card(number: &[u8]) -> bool {
+    let groups: Vec<usize> = number.split(|byte| !byte.is_ascii_digit()).map(<[u8]>::len).collect();
+    let grouped = matches!(*groups, [_] | [4, 4, 4, 1 | 4] | [4, 4, 4, 4, 1..=3] | [4, 6, 4 | 5]);
+    let digits: Vec<u32> =
+        number.iter().filter(|byte| byte.is_ascii_digit()).map(|byte| u32::from(byte - b'0')).collect();
+    let lead = digits.iter().take(4).fold(0, |sum, digit| sum * 10 + digit);
+    let issued = matches!(
+        (lead, digits.len()),
+        (4000..=4999, 13 | 16 | 19)
+            | (5100..=5599 | 2221..=2720, 16)
+            | (3400..=3499 | 3700..=3799, 15)
+            | (3000..=3059 | 3600..=3699 | 3800..=3999, 14)
+            | (3528..=3589 | 6011 | 6440..=6599 | 6200..=6299, 16..=19)
+    );
+    let doubled = digits.iter().rev().enumerate().map(|(at, digit)| match (at % 2, digit) {
+        (0, digit) => *digit,
+        (_, digit @ 5..) => digit * 2 - 9,
+        (_, digit) => digit * 2,
+    });
+    grouped && issued && doubled.sum::<u32>().is_multiple_of(10)
+}
+
+/// The value that starts here, if it is one. Judged by its beginning, and never where a mark is in it.
+fn judged(
+    text: &[u8],
+    at: usize,
+    in_query: bool,
+    is_secret: impl Fn(&[u8], bool) -> bool,
+) -> Option<Range<usize>> {
+    let rest = text.get(at..)?;
+    let (near, quoted) = value(start(rest, MOST_JUDGED), in_query)?;
+    let shown = rest.get(near.clone())?;
+    let marked = contains(shown, MARK) || rest.get(near.end..)?.starts_with(MARK.as_bytes());
+    let (whole, _) = if !marked && is_secret(shown, quoted) { value(rest, in_query)? } else { return None };
+    Some(at + whole.start..at + whole.end)
+}
+
+/// The secret behind a name and what binds it. The core of the name is its last word.
+fn named(text: &[u8], place: &Captures<'_>, core: Match<'_>) -> Option<Found> {
+    let to = place.name("close")?.start();
+    let first = text.get(..core.start())?.iter().rposition(|byte| !is_in_name(*byte)).map_or(0, |at| at + 1);
+    let dashes = text.get(first..to)?.iter().take_while(|byte| matches!(byte, b'-' | b'.')).count();
+    let (before, name) = text.get(..to)?.split_at_checked(first + dashes)?;
+    let shouted = place.name("foreign").is_some() || !name.iter().any(u8::is_ascii_lowercase);
+    let class = if place.name("name").is_some() {
+        classify(text.get(..core.end())?, shouted && name.len() > 4)?
+    } else {
+        Class::Password
+    };
+    let form = form(text, place, before, shouted)?;
+    let value = place.name("value")?.start();
+    let scheme = place.name("scheme").filter(|_| class == Class::Token);
+    let basic = scheme.is_some_and(|scheme| scheme.as_bytes().eq_ignore_ascii_case(b"basic "));
+    let folder = name.eq_ignore_ascii_case(b"pwd") || name.eq_ignore_ascii_case(b"oldpwd");
+    let secret = |value: &[u8], quoted| {
+        !(folder && matches!(value, [b'/' | b'~' | b'.', ..])) && is_secret(class, form, quoted, value)
+    };
+    // The quote was opened before the scheme, and is closed after the value.
+    let range = judged(text, scheme.map_or(value, |scheme| scheme.end()), is_in_query(before), secret)?;
+    Some((range, if basic { PASSWORD } else { class.mark() }))
+}
+
+/// How a name and what follows are put together, if they are.
+fn form(text: &[u8], place: &Captures<'_>, before: &[u8], shouted: bool) -> Option<Form> {
+    let has = |group| place.name(group).is_some();
+    let quoted_name = place.name("close").is_some_and(|close| !close.is_empty());
+    let flag = before.ends_with(b"-");
+    let sign = place.name("sign").map(|sign| sign.as_bytes());
+    // `DB_PASS=…` and `"pass": …`; but `PASS: …` is how tests report.
+    let reports = has("pass") && !quoted_name && (sign != Some(b"=") || !has("under"));
+    if has("unlike") || (sign.is_none() && !has("name")) || reports {
+        return None;
+    }
+    let spaced = place.name("far").is_none_or(|gap| !gap.is_empty());
+    if sign == Some(b"=") && (is_in_query(before) || (!spaced && (shouted || flag))) {
+        return Some(Form::Tight);
+    }
+    let value = text.get(place.name("value")?.start()..)?;
+    let bound = if has("tag") {
+        before.ends_with(b"<")
+    } else if has("item") {
+        // Another option is no value of one.
+        let item = value.strip_prefix(b"\\").unwrap_or(value);
+        flag && quoted_name && matches!(item, [b'"' | b'\'', first, ..] if *first != b'-')
+    } else if sign.is_some() || has("field") {
+        true
+    } else if flag && !quoted_name {
+        !has("said")
+    } else {
+        let prose = has("said") || matches!(value, [b'"' | b'\'', ..]);
+        return Some(if prose { Form::Prose } else { Form::Beside });
+    };
+    bound.then_some(Form::Loose)
+}
+
+fn is_in_query(before: &[u8]) -> bool {
+    before.ends_with(b"?") || before.ends_with(b"&")
+}
+
+fn is_in_name(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.')
+}
+
+/// What a name says it holds that ends here, by its last word; `None` where that is nothing secret.
+fn classify(text: &[u8], shouted: bool) -> Option<Class> {
+    let (before, last) = last_word(text);
+    let (_, earlier) = last_word(before);
+    let is =
+        |word: &[u8], names: &str| names.split(' ').any(|name| word.eq_ignore_ascii_case(name.as_bytes()));
+    const COUNTED: &str = "max min per next page stop eos bos pad unk sep cls mask num continuation cancellation \
+        special last first each every unexpected";
+    const SECRET: &str = "api access private secret auth encryption signing master account deploy license ssh \
+        service app subscription admin";
+    let end = last.to_ascii_lowercase();
+    match end.as_slice() {
+        b"pwd" | b"passphrase" | b"passcode" | b"passwort" => Some(Class::Password),
+        end if end.ends_with(b"password") || end.ends_with(b"passwd") => Some(Class::Password),
+        b"token" => (!is(earlier, COUNTED)).then_some(Class::Token),
+        b"authtoken" | b"accesstoken" | b"apitoken" | b"refreshtoken" | b"authorization" => {
+            Some(Class::Token)
+        }
+        b"secret" | b"apikey" | b"secretkey" | b"accesskey" | b"privatekey" | b"clientsecret" => {
+            Some(Class::Key)
+        }
+        b"key" if is(earlier, SECRET) => Some(Class::Key),
+        b"key" => shouted.then_some(Class::SomeKey),
+        _ => None,
+    }
+}
+
+/// What stands before the last word, and that word: of `accessToken`, `access_token` and `access token` alike.
+fn last_word(text: &[u8]) -> (&[u8], &[u8]) {
+    let between = |byte: &u8| byte.is_ascii_digit() || matches!(byte, b'-' | b'_' | b'.');
+    let end = match text {
+        [.., b' '] => text.len() - 1,
+        _ => text.iter().rposition(|byte| !between(byte)).map_or(0, |at| at + 1),
+    };
+    let word = start(text, end);
+    let from = word.iter().rposition(|byte| !byte.is_ascii_alphabetic()).map_or(0, |at| at + 1);
+    let word = word.get(from..).unwrap_or_default();
+    // A capital after a small letter starts a word.
+    let hump = word.windows(2).rposition(|two| matches!(two, [b'a'..=b'z', b'A'..=b'Z']));
+    let from = from + hump.map_or(0, |at| at + 1);
+    (start(text, from), text.get(from..end).unwrap_or_default())
+}

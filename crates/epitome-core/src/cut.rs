@@ -79,6 +79,13 @@ impl<'a> Cuts<'a> {
         self.outlines.chunk_by(move |_, next| self.of(next) < Cut::InLoop)
     }
 
+    /// The messages of all batches in which one is flagged.
+    pub fn flagged(self, flag: fn(&Outline) -> bool) -> impl Iterator<Item = &'a Outline> {
+        let any = self.outlines.iter().any(flag);
+        let outlines = if any { self.outlines } else { Default::default() };
+        Self { outlines, ..self }.batches().filter(move |batch| batch.iter().any(flag)).flatten()
+    }
+
     fn of(&self, outline: &Outline) -> Cut {
         if self.own { outline.own_cut } else { outline.cut }
     }

@@ -85,7 +85,6 @@
 //! | [`local`] | how is one written without a model? |
 //! | [`excerpt`] | how is one message made smaller? |
 //! | [`shelf`] | who holds the words meanwhile? |
-//! | [`valid`] | what would a provider refuse? |
 //!
 //! Examples draw their sessions in a line, `u a(x) r(x)`; `drawing` in the test kit says how.
 //!
@@ -137,12 +136,12 @@ pub mod prompt;
 mod reading;
 pub mod redact;
 mod refusal;
+pub mod setting;
 pub mod shelf;
 pub mod slot;
 pub mod strategy;
 pub mod tokens;
 pub mod track;
 pub mod trigger;
-pub mod valid;
 pub mod view;
 mod words;

@@ -367,7 +367,7 @@ impl OpenCalls {
     }
 
     fn is_open_for(&self, author: &Option<Author>) -> bool {
-        self.calls.iter().any(|call| call.author == *author)
+        self.open_for(author) > 0
     }
 
     fn open_for(&self, author: &Option<Author>) -> usize {

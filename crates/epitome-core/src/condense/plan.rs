@@ -3,9 +3,9 @@
 use std::borrow::Cow;
 
 use super::divide::Divided;
+use super::done::Done;
 use super::draft::Draft;
-use super::list::{List, Prior, Standing, piece};
-use super::stages::{Stages, accepted};
+use super::list::{Frames, List, Prior, Standing};
 use super::{Count, Facts, LEAST_LIMIT, Policy, Press, Report, SummaryRole, Unchanged};
 use crate::local::Extracts;
 use crate::message::{Message, Seq, Span, Tokens};
@@ -34,20 +34,14 @@ pub struct Plan {
     left: u64,
     /// The tokens of what the answer stands for, the summary before it included.
     tokens: Tokens,
+    /// What would stand had the list not grown since.
     standing: Standing,
-    /// How often the list had been condensed when this was planned.
-    rounds: u64,
-    /// How long the list was then.
-    seen: Seq,
-    /// Places in which a summary of ours was found, so that its frame is not read again.
-    frames: Vec<Seq>,
-    /// What a place in the list lacks to be a place in the conversation.
-    shift: i64,
+    frames: Frames,
     strategy: &'static str,
     policy: Policy,
     facts: Facts,
     /// What the stages before this one did; it stands alone where no summary comes.
-    earlier: Option<Stages>,
+    earlier: Option<Done>,
 }
 
 impl Plan {
@@ -57,14 +51,14 @@ impl Plan {
         facts: &Facts,
         stage: &Strategy,
         divided: Divided,
-        earlier: Option<&Stages>,
+        earlier: Option<&Done>,
     ) -> Self {
         let Divided { mut standing, leave, read, tokens } = divided;
         let prior = standing.summary.take().map(|prior| prior.text);
         let ends = (leave.first().copied().unwrap_or(1), leave.last().copied().unwrap_or(1));
         standing.summary = Some(Prior {
             text: String::new(),
-            through: list.original(standing.from),
+            through: list.frames.original(standing.from),
             system: policy.summary_role == SummaryRole::System,
         });
         Self {
@@ -74,11 +68,8 @@ impl Plan {
             read,
             left: leave.len() as u64,
             tokens,
-            standing,
-            rounds: list.standing.rounds,
-            seen: list.len() as Seq,
+            standing: list.accepted(standing, facts),
             frames: list.frames.clone(),
-            shift: list.shift,
             strategy: stage.name(),
             policy: policy.clone(),
             facts: *facts,
@@ -95,7 +86,7 @@ impl Plan {
         counter: &Counter,
     ) -> Result<Self, Unchanged> {
         let fixed = self.facts.fixed;
-        let before = list.tokens().saturating_add(fixed);
+        let before = list.counted(&self.facts);
         let empty = self.draft(list, messages, "", counter).sheet.tokens().saturating_add(fixed);
         let spare = |needed| before.saturating_sub(needed).saturating_sub(empty).saturating_sub(SEAM);
         let over = list.over(&self.facts);
@@ -134,7 +125,7 @@ impl Plan {
     }
 
     fn read_placed<'a>(&'a self, messages: &'a [Message]) -> impl Iterator<Item = (Seq, Cow<'a, Message>)> {
-        let placed = |place: &Seq| Some((self.original(*place), piece(&self.frames, messages, *place)?));
+        let placed = |place: &Seq| Some((self.frames.original(*place), self.frames.piece(messages, *place)?));
         self.read.iter().filter_map(placed)
     }
 
@@ -147,7 +138,7 @@ impl Plan {
     /// The last message of the conversation that the summary will stand for.
     #[must_use]
     pub fn through(&self) -> Seq {
-        self.original(self.standing.from)
+        self.frames.original(self.standing.from)
     }
 
     /// The places in the list of what the summarizer reads.
@@ -195,17 +186,15 @@ impl Plan {
     pub fn extracts(&self, messages: &[Message], prior: Option<&Extracts>) -> Extracts {
         let mut extracts = match (prior, &self.prior) {
             (Some(extracts), _) => extracts.clone(),
-            (None, Some(text)) => Extracts::of_text(text, self.original(self.span.from).saturating_sub(1)),
+            (None, Some(text)) => {
+                Extracts::of_text(text, self.frames.original(self.span.from).saturating_sub(1))
+            }
             (None, None) => Extracts::default(),
         };
         for (place, message) in self.read_placed(messages) {
             extracts.read_at(place, &message);
         }
         extracts
-    }
-
-    fn original(&self, place: Seq) -> Seq {
-        place.saturating_add_signed(self.shift)
     }
 
     /// The tokens of what the answer stands for, the summary before it included: what it must be smaller
@@ -230,7 +219,7 @@ impl Plan {
     /// Whether the list was condensed since this was planned, so that it would be refused.
     #[must_use]
     pub fn is_overtaken(&self, list: &List) -> bool {
-        self.rounds != list.standing.rounds
+        list.has_overtaken(&self.standing)
     }
 
     /// Whether it can be put into a list that parted from the one it was made for, somewhere [after what it
@@ -243,7 +232,7 @@ impl Plan {
         let asked = list.tail.iter().rfind(|outline| outline.opens_turn);
         let stays = |seq: Seq| seq > from || self.standing.kept.binary_search(&seq).is_ok();
         !self.is_overtaken(list)
-            && list.len() as Seq >= self.seen
+            && list.len() as Seq >= self.standing.seen
             && !self.standing.stripped
             && list.cuts(&list.tail).at(place) == Cut::Legal
             && asked.is_none_or(|outline| stays(outline.seq))
@@ -259,14 +248,12 @@ impl Plan {
         answer: &str,
         counter: &Counter,
     ) -> Result<Report, Unchanged> {
-        self.check(list)?;
-        let stages = self.answered(list, messages, answer, counter);
-        match stages.and_then(|stages| self.accept(list, stages)) {
-            Err(reason) if self.earlier.is_some() => {
-                self.without_answer(list, messages, counter).map_err(|_| reason)
-            }
-            other => other,
+        if self.is_overtaken(list) {
+            return Err(Unchanged::Overtaken);
         }
+        let done = self.answered(list, messages, answer, counter);
+        let report = done.and_then(|done| self.accept(list, done));
+        report.or_else(|reason| self.without_answer(list, messages, counter).map_err(|_| reason))
     }
 
     /// No summary came. What the stages before this one did is accepted where it is worth it by
@@ -277,15 +264,12 @@ impl Plan {
         messages: &[Message],
         counter: &Counter,
     ) -> Result<Report, Unchanged> {
-        self.check(list)?;
+        if self.is_overtaken(list) {
+            return Err(Unchanged::Overtaken);
+        }
         let earlier = self.earlier.as_ref().ok_or(Unchanged::EmptyAnswer)?;
-        let standing = accepted(list, earlier.draft.standing.clone(), &self.facts);
-        let draft = Draft::new(list, messages, standing, counter);
-        self.accept(list, Stages { draft, ..earlier.clone() })
-    }
-
-    fn check(&self, list: &List) -> Result<(), Unchanged> {
-        if self.is_overtaken(list) { Err(Unchanged::Overtaken) } else { Ok(()) }
+        let draft = list.draft(messages, earlier.standing().clone(), &self.facts, counter);
+        self.accept(list, Done { draft, ..earlier.clone() })
     }
 
     fn answered(
@@ -294,7 +278,7 @@ impl Plan {
         messages: &[Message],
         answer: &str,
         counter: &Counter,
-    ) -> Result<Stages, Unchanged> {
+    ) -> Result<Done, Unchanged> {
         // A model that was shown a frame may write one.
         let inside = view::recognise(&Message::user(answer)).map(|found| found.text);
         let answer = inside.as_deref().unwrap_or(answer).trim();
@@ -303,7 +287,7 @@ impl Plan {
         }
         let draft = self.draft(list, messages, answer, counter);
         let told = format!("Condensed {} into a summary", Count(self.left, "message"));
-        Ok(Stages::after(self.earlier.clone(), self.strategy, draft, told))
+        Ok(Done::after(self.earlier.clone(), self.strategy, draft, told, self.facts.fixed))
     }
 
     fn draft(&self, list: &List, messages: &[Message], text: &str, counter: &Counter) -> Draft {
@@ -311,13 +295,11 @@ impl Plan {
         if let Some(summary) = &mut standing.summary {
             text.clone_into(&mut summary.text);
         }
-        Draft::new(list, messages, accepted(list, standing, &self.facts), counter)
+        list.draft(messages, standing, &self.facts, counter)
     }
 
-    fn accept(&self, list: &mut List, stages: Stages) -> Result<Report, Unchanged> {
-        let report = stages.report(list, self.facts.fixed);
-        list.worth(&self.policy, &self.facts, report.tokens_before, report.tokens_after)?;
-        list.adopt(stages.draft);
-        Ok(report)
+    fn accept(&self, list: &mut List, done: Done) -> Result<Report, Unchanged> {
+        list.worth(&self.policy, &self.facts, list.counted(&self.facts), done.tokens())?;
+        done.apply(list)
     }
 }

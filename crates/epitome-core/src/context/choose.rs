@@ -42,6 +42,11 @@ impl Choice<'_> {
         self.missing.count == 0
     }
 
+    /// The last message its summary stands for.
+    fn through(&self) -> Seq {
+        self.summary.map_or(0, |summary| summary.through)
+    }
+
     /// Smaller is better: nothing missing, then the smaller gap, then more detail, then newer.
     pub(super) fn rank(&self) -> impl Ord + use<> {
         use std::cmp::Reverse;
@@ -141,6 +146,12 @@ impl<'a> Ground<'a> {
         Choice { summary, start, carried, cut, gap, detail: 0, missing }
     }
 
+    /// The same with messages from another place on.
+    fn starting(&self, start: usize, choice: Choice<'a>) -> Choice<'a> {
+        let carried = self.carried(start);
+        Choice { start, carried, missing: self.missing(choice.through(), start, carried), ..choice }
+    }
+
     /// The first legal cut from `low` on after which the messages fit.
     fn first_that_fits(&self, low: usize, room: Tokens) -> usize {
         // Messages alone only cost less towards the end, so that bound is found by halving.
@@ -185,9 +196,8 @@ impl<'a> Ground<'a> {
 
     /// The same as runs of messages.
     fn gaps(&self, choice: &Choice<'_>) -> Vec<Span> {
-        let through = choice.summary.map_or(0, |summary| summary.through);
         let mut gaps: Vec<Span> = Vec::new();
-        for seq in self.left_out(through, choice.start, choice.carried.map(|opener| opener.seq)) {
+        for seq in self.left_out(choice.through(), choice.start, choice.carried.map(|opener| opener.seq)) {
             match gaps.last_mut() {
                 Some(gap) if seq.checked_sub(1) == Some(gap.through) => gap.through = seq,
                 _ => gaps.extend(Span::new(seq, seq)),
@@ -221,10 +231,7 @@ impl<'a> Ground<'a> {
         let room = self.room.saturating_sub(spent);
         let earlier = self.first_that_fits(low, room);
         if earlier < best.start {
-            best.start = earlier;
-            best.carried = self.carried(earlier);
-            let through = best.summary.map_or(0, |summary| summary.through);
-            best.missing = self.missing(through, earlier, best.carried);
+            best = self.starting(earlier, best);
         }
         let carried = best.carried.map_or(0, |opener| opener.tokens);
         let left = room.saturating_sub(self.messages(best.start).saturating_add(carried));
@@ -235,7 +242,7 @@ impl<'a> Ground<'a> {
     /// with what lies between it and the messages, without what they show.
     fn digest(&self, best: &Choice<'a>, words: &mut dyn Words) -> Option<Choice<'a>> {
         let room = self.summary_room();
-        let base = best.summary.map_or(0, |summary| summary.through);
+        let base = best.through();
         let candidate = best.summary.and_then(|summary| summary.candidate);
         let reserved = ChosenSummary {
             candidate,
@@ -244,15 +251,13 @@ impl<'a> Ground<'a> {
             fitted: true,
             ..ChosenSummary::default()
         };
-        let mut choice = self.choice(Some(reserved));
+        let choice = self.choice(Some(reserved));
         let clipped = self.newest.excerpt.is_some();
         let start = match clipped {
             true => choice.start,
             false => self.first_that_fits(self.desk.low, self.room.saturating_sub(room)).min(choice.start),
         };
-        choice.start = start;
-        choice.carried = self.carried(start);
-        choice.missing = self.missing(base, start, choice.carried);
+        let choice = self.starting(start, choice);
         let gap = choice.missing.span;
         if gap.is_some_and(|gap| gap.from < self.desk.scene.from) {
             return None;
@@ -263,9 +268,8 @@ impl<'a> Ground<'a> {
         let wish = Fit { summary: candidate, gaps: &gaps, shown, room };
         let tokens = words.fit(&wish).filter(|tokens| *tokens <= room)?;
         let through = gap.map_or(base, |gap| gap.through.max(base));
-        choice.summary = Some(ChosenSummary { through, tokens, digested: gap, shown, ..reserved });
-        choice.missing = self.missing(through, choice.start, choice.carried);
-        Some(choice)
+        let summary = Some(ChosenSummary { through, tokens, digested: gap, shown, ..reserved });
+        Some(self.starting(start, Choice { summary, ..choice }))
     }
 
     /// An excerpt of the batch just before the messages, if what is left is worth it.

@@ -5,9 +5,10 @@
 
 use super::choose::{Choice, Ground, Newest};
 use super::desk::{Desk, Missing, unanswered_by};
-use super::{ContextError, Costs, Empty, Entry, Layout, Oversize, Report, Request, Scene, Spent, Words};
+use super::{Costs, Empty, Entry, Layout, Oversize, Report, Request, Scene, Spent, Words};
 use crate::message::{Role, Seq, Span, Tokens};
 use crate::outline::{Cut, Outline};
+use crate::setting::SettingError;
 
 /// Decides what a context holds.
 ///
@@ -32,7 +33,7 @@ pub fn lay_out(
     scene: &Scene<'_>,
     costs: &Costs,
     words: &mut dyn Words,
-) -> Result<Layout, ContextError> {
+) -> Result<Layout, SettingError> {
     let budget = request.budget()?;
     let desk = Desk::new(request, scene, costs, budget);
     if desk.last_shown.is_none() && scene.pinned.is_empty() {

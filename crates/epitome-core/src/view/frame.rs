@@ -96,7 +96,8 @@ pub fn split(message: &Message) -> Option<(Found, Option<Message>)> {
         };
         let mut read_any = false;
         while let Some((next, rest)) = read(left) {
-            found = Some(joined(found, next));
+            let text = joined(found.map(|found| found.text), next.text);
+            found = Some(Found { text, ..next });
             (left, read_any) = (rest, true);
         }
         if !read_any {
@@ -112,11 +113,11 @@ pub fn split(message: &Message) -> Option<(Found, Option<Message>)> {
     Some((found, rest))
 }
 
-/// Two summaries as one: both texts, as far as the later one reaches.
-pub(crate) fn joined(before: Option<Found>, after: Found) -> Found {
+/// The texts of two summaries as one.
+pub(crate) fn joined(before: Option<String>, after: String) -> String {
     match before {
         None => after,
-        Some(before) => Found { through: after.through, text: format!("{}\n\n{}", before.text, after.text) },
+        Some(before) => format!("{before}\n\n{after}"),
     }
 }
 

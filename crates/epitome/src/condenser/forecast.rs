@@ -10,7 +10,7 @@ use epitome_core::message::{CallId, Message, Role, Seq, Tokens};
 use epitome_core::outline::Outline;
 use epitome_core::tokens::Counter;
 use epitome_core::track::Tracker;
-use epitome_core::trigger::{self, Fraction, When};
+use epitome_core::trigger;
 use epitome_core::view;
 use serde::Serialize;
 
@@ -161,13 +161,11 @@ impl Condenser {
 
 /// Why it is due, for people.
 fn due(list: &List, policy: &Policy, facts: &Facts) -> String {
-    match list.due(policy, facts, Fraction::ONE) {
-        When::Now(reason) => reason.to_string(),
-        _ if facts.force.is_some() => "asked for".to_owned(),
-        _ => {
-            "the request is larger than the model's window, less what is kept free for its answer".to_owned()
-        }
-    }
+    let other = match facts.force {
+        Some(_) => "asked for",
+        None => "the request is larger than the model's window, less what is kept free for its answer",
+    };
+    list.reason(policy, facts).map_or_else(|| other.to_owned(), |reason| reason.to_string())
 }
 
 /// Stands for the summary's words.

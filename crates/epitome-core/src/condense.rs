@@ -76,15 +76,13 @@
 //! }
 //! ```
 
-use std::fmt;
-
 use serde::{Deserialize, Serialize};
 
 use crate::keep::Keep;
 use crate::message::{Seq, Timestamp, Tokens};
 use crate::setting::SettingError;
 use crate::strategy::Strategy;
-use crate::trigger::{self, Fraction, Grouped, Trigger, Use, When};
+use crate::trigger::{self, Fraction, Trigger, Use, When, grouped};
 
 mod divide;
 mod done;
@@ -237,19 +235,9 @@ impl List {
         policy.trigger.when_scaled(&self.trigger_facts(facts), scale)
     }
 
-    /// Why it is due, where the trigger says so.
+    /// What the trigger is judged by.
     #[must_use]
-    pub fn reason(&self, policy: &Policy, facts: &Facts) -> Option<trigger::Reason> {
-        policy.trigger.reason(&self.trigger_facts(facts))
-    }
-
-    /// How far every condition of the trigger is, for people who ask why nothing happens yet.
-    #[must_use]
-    pub fn gauges(&self, policy: &Policy, facts: &Facts) -> trigger::Standing {
-        policy.trigger.standing(&self.trigger_facts(facts))
-    }
-
-    fn trigger_facts(&self, facts: &Facts) -> trigger::Facts<'_> {
+    pub fn trigger_facts(&self, facts: &Facts) -> trigger::Facts<'_> {
         trigger::Facts {
             request: Some(self.request(facts)),
             room: facts.room,
@@ -294,7 +282,7 @@ pub enum Unchanged {
     #[error("nothing to mask: no tool output is old and large enough")]
     NothingToMask,
     /// It would be smaller, but by too little.
-    #[error("not worth it: it would save {} tokens, and {} are needed", Grouped(*saves), Grouped(*needed))]
+    #[error("not worth it: it would save {} tokens, and {} are needed", grouped(*saves), grouped(*needed))]
     NotWorth {
         /// What it would save.
         saves: Tokens,
@@ -302,7 +290,7 @@ pub enum Unchanged {
         needed: Tokens,
     },
     /// The result would be no smaller.
-    #[error("not smaller: {} tokens would become {}", Grouped(*before), Grouped(*after))]
+    #[error("not smaller: {} tokens would become {}", grouped(*before), grouped(*after))]
     NotSmaller {
         /// The size it has.
         before: Tokens,
@@ -313,8 +301,8 @@ pub enum Unchanged {
     #[error(
         "over budget elsewhere: tools, standing orders, pinned messages and the newest message alone \
          are {} tokens, and there is room for {}",
-        Grouped(*needs),
-        Grouped(*room)
+        grouped(*needs),
+        grouped(*room)
     )]
     OverBudgetElsewhere {
         /// The size of what always stays.
@@ -371,10 +359,6 @@ pub struct Report {
 }
 
 /// So many of something, for people.
-struct Count(u64, &'static str);
-
-impl fmt::Display for Count {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {}{}", Grouped(self.0), self.1, if self.0 == 1 { "" } else { "s" })
-    }
+fn count(number: u64, what: &str) -> String {
+    format!("{} {what}{}", grouped(number), if number == 1 { "" } else { "s" })
 }

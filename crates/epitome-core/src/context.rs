@@ -276,7 +276,7 @@ pub struct ChosenSummary {
 }
 
 /// A context decided on, without its words.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Layout {
     /// What is in it, in order. Empty when no valid list fits.
     pub entries: Vec<Entry>,

@@ -84,11 +84,8 @@ impl<'a> Expr<'a> {
 
     /// Refuses the name itself.
     pub(crate) fn unknown(&self, allowed: &str) -> FormError {
-        FormError(format!(
-            "position {}: `{}` is not known; allowed are {allowed}",
-            self.at,
-            clipped(self.name)
-        ))
+        let given = clipped(self.name);
+        FormError(format!("position {}: `{given}` is not known; allowed are {allowed}", self.at))
     }
 
     /// Refuses more arguments than there are places for.

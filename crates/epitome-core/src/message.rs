@@ -281,12 +281,7 @@ fn is_json(text: &str) -> bool {
     if is_deep(text) {
         return false;
     }
-    let mut before = ' ';
-    let exponent = text.chars().any(|c| {
-        let found = matches!(c, 'e' | 'E') && before.is_ascii_digit();
-        before = c;
-        found
-    });
+    let exponent = text.as_bytes().windows(2).any(|two| matches!(two, [b'0'..=b'9', b'e' | b'E']));
     if exponent || text.contains("\\u") {
         return serde_json::from_str::<Value>(text).is_ok();
     }

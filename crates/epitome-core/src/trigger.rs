@@ -28,6 +28,7 @@ use serde::{Deserialize, Serialize};
 pub use crate::expr::FormError;
 use crate::expr::{self, Arg, Expr, Form, Whole};
 use crate::message::{Timestamp, Tokens};
+pub use crate::num::grouped;
 use crate::outline::Totals;
 
 /// How much of the hard threshold makes the soft one, at which a summary is prepared.
@@ -322,13 +323,13 @@ impl Gauge {
     }
 
     fn write(&self, f: &mut fmt::Formatter<'_>, separator: &str) -> fmt::Result {
-        let (condition, have) = (self.condition, Grouped(self.have));
+        let (condition, have) = (self.condition, grouped(self.have));
         write!(f, "{condition}{separator}{have} of ")?;
         let Some(need) = self.need else { return f.write_str("a number not known") };
         match condition {
-            "important" => write!(f, "more than {}", Grouped(need.saturating_sub(1))),
-            "every" | "idle" => write!(f, "{} s", Grouped(need)),
-            _ => write!(f, "{}", Grouped(need)),
+            "important" => write!(f, "more than {}", grouped(need.saturating_sub(1))),
+            "every" | "idle" => write!(f, "{} s", grouped(need)),
+            _ => write!(f, "{}", grouped(need)),
         }
     }
 }
@@ -336,22 +337,6 @@ impl Gauge {
 impl fmt::Display for Gauge {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.write(f, " ")
-    }
-}
-
-/// A number for people: 8,000.
-pub(crate) struct Grouped(pub(crate) u64);
-
-impl fmt::Display for Grouped {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let digits = self.0.to_string();
-        for (i, digit) in digits.char_indices() {
-            if i > 0 && (digits.len() - i).is_multiple_of(3) {
-                f.write_str(",")?;
-            }
-            write!(f, "{digit}")?;
-        }
-        Ok(())
     }
 }
 

@@ -1,7 +1,6 @@
 //! Which messages stay and which leave, from their shapes alone.
 
 use std::collections::BTreeSet;
-use std::ops::Range;
 
 use super::list::{List, Standing};
 use super::{Facts, Policy, Unchanged};
@@ -128,7 +127,7 @@ impl<'a> Scene<'a> {
 
     /// The size of the smallest list that could be made: what always stays, and the newest batch.
     pub(super) fn least(&self) -> Tokens {
-        let newest = newest(&self.list.cuts(self.tail)).start;
+        let newest = self.list.cuts(self.tail).newest();
         let stays = self.staying(newest);
         let kept = self.tail.get(newest..).unwrap_or_default().iter();
         let older = self.front.iter().chain(self.tail.get(..newest).unwrap_or_default());
@@ -212,16 +211,11 @@ impl List {
     }
 }
 
-/// The batch of the newest message.
-fn newest(cuts: &Cuts<'_>) -> Range<usize> {
-    cuts.outlines().len().checked_sub(1).map_or(0..0, |last| cuts.batch(last))
-}
-
 /// The place to cut when something must go: a legal one if there is any, else one inside a thinking
 /// loop, whose reasoning then leaves. Where even the wanted place keeps too much, the first one from
 /// `least` on. The newest batch always stays, unless nothing was to be kept at all.
 fn hard(cuts: &Cuts<'_>, floor: usize, wanted: usize, least: usize) -> Result<usize, Unchanged> {
-    let end = newest(cuts).start.max(wanted).saturating_add(1);
+    let end = cuts.newest().max(wanted).saturating_add(1);
     let least = least.min(end.saturating_sub(1));
     if wanted.max(least) <= floor {
         return Err(Unchanged::AllKept);

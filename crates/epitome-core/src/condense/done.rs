@@ -4,22 +4,10 @@ use super::divide::Scene;
 use super::draft::Draft;
 use super::list::{List, Standing};
 use super::{Facts, Policy, Report, Unchanged};
-use crate::message::{Message, Seq, Tokens};
-use crate::tokens::Counter;
-use crate::trigger::Grouped;
+use crate::message::{Seq, Tokens};
+use crate::trigger::grouped;
 
 impl List {
-    /// The draft with this done to the list, as it stands once that is accepted.
-    pub(super) fn draft(
-        &self,
-        messages: &[Message],
-        standing: Standing,
-        facts: &Facts,
-        counter: &Counter,
-    ) -> Draft {
-        Draft::new(self, messages, self.accepted(standing, facts), counter)
-    }
-
     /// What stands once a step is accepted.
     pub(super) fn accepted(&self, standing: Standing, facts: &Facts) -> Standing {
         let seen = self.len() as Seq;
@@ -39,15 +27,10 @@ impl List {
         accepted.rounds != self.standing.rounds.saturating_add(1)
     }
 
-    /// Whether a list of `after` tokens is worth putting in the place of this one of `before`. Where this one does not fit,
-    /// one that does is.
-    pub(super) fn worth(
-        &self,
-        policy: &Policy,
-        facts: &Facts,
-        before: Tokens,
-        after: Tokens,
-    ) -> Result<(), Unchanged> {
+    /// Whether a request of `after` tokens is worth putting in the place of this list's. Where this one does not fit, one
+    /// that does is.
+    pub(super) fn worth(&self, policy: &Policy, facts: &Facts, after: Tokens) -> Result<(), Unchanged> {
+        let before = self.counted(facts);
         if after >= before {
             return Err(Unchanged::NotSmaller { before, after });
         }
@@ -121,7 +104,7 @@ impl Done {
             tokens_before,
             tokens_after,
             covers: self.covers(),
-            notice: format!("{told}: {} tokens are now {}", Grouped(tokens_before), Grouped(tokens_after)),
+            notice: format!("{told}: {} tokens are now {}", grouped(tokens_before), grouped(tokens_after)),
         };
         list.adopt(self.draft);
         Ok(report)

@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use crate::message::{CallId, Content, Message, Part, Role, ToolResult};
 use crate::tokens::Counter;
 use crate::track::is_blank;
-use crate::trigger::Grouped;
+use crate::trigger::grouped;
 
 const OPENS: &str = "[output of ";
 const LEFT_OUT: &str = " left out: ";
@@ -84,7 +84,7 @@ fn stand_in(result: &ToolResult, name: &str) -> String {
         }
         _ => String::new(),
     };
-    format!("{OPENS}{name}{LEFT_OUT}{} characters{attached}{error}]", Grouped(chars))
+    format!("{OPENS}{name}{LEFT_OUT}{} characters{attached}{error}]", grouped(chars))
 }
 
 fn is_masked(result: &ToolResult) -> bool {

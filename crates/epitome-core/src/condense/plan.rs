@@ -2,11 +2,11 @@
 
 use std::borrow::Cow;
 
-use super::divide::Divided;
+use super::divide::{Divided, Scene};
 use super::done::Done;
 use super::draft::Draft;
 use super::list::{Frames, List, Prior, Standing};
-use super::{Count, Facts, LEAST_LIMIT, Policy, Press, Report, SummaryRole, Unchanged};
+use super::{Facts, LEAST_LIMIT, Policy, Press, Report, SummaryRole, Unchanged, count};
 use crate::local::Extracts;
 use crate::message::{Message, Seq, Span, Tokens};
 use crate::outline::Cut;
@@ -45,14 +45,8 @@ pub struct Plan {
 }
 
 impl Plan {
-    pub(super) fn new(
-        list: &List,
-        policy: &Policy,
-        facts: &Facts,
-        stage: &Strategy,
-        divided: Divided,
-        earlier: Option<&Done>,
-    ) -> Self {
+    pub(super) fn new(scene: &Scene<'_>, stage: &Strategy, divided: Divided, earlier: Option<&Done>) -> Self {
+        let Scene { list, policy, facts, .. } = *scene;
         let Divided { mut standing, leave, read, tokens } = divided;
         let prior = standing.summary.take().map(|prior| prior.text);
         let ends = (leave.first().copied().unwrap_or(1), leave.last().copied().unwrap_or(1));
@@ -251,8 +245,17 @@ impl Plan {
         if self.is_overtaken(list) {
             return Err(Unchanged::Overtaken);
         }
-        let done = self.answered(list, messages, answer, counter);
-        let report = done.and_then(|done| self.accept(list, done));
+        // A model that was shown a frame may write one.
+        let inside = view::recognise(&Message::user(answer)).map(|found| found.text);
+        let report = match inside.as_deref().unwrap_or(answer).trim() {
+            "" => Err(Unchanged::EmptyAnswer),
+            answer => {
+                let draft = self.draft(list, messages, answer, counter);
+                let told = format!("Condensed {} into a summary", count(self.left, "message"));
+                let fixed = self.facts.fixed;
+                self.accept(list, Done::after(self.earlier.clone(), self.strategy, draft, told, fixed))
+            }
+        };
         report.or_else(|reason| self.without_answer(list, messages, counter).map_err(|_| reason))
     }
 
@@ -268,26 +271,9 @@ impl Plan {
             return Err(Unchanged::Overtaken);
         }
         let earlier = self.earlier.as_ref().ok_or(Unchanged::EmptyAnswer)?;
-        let draft = list.draft(messages, earlier.standing().clone(), &self.facts, counter);
+        let standing = list.accepted(earlier.standing().clone(), &self.facts);
+        let draft = Draft::new(list, messages, standing, counter);
         self.accept(list, Done { draft, ..earlier.clone() })
-    }
-
-    fn answered(
-        &self,
-        list: &List,
-        messages: &[Message],
-        answer: &str,
-        counter: &Counter,
-    ) -> Result<Done, Unchanged> {
-        // A model that was shown a frame may write one.
-        let inside = view::recognise(&Message::user(answer)).map(|found| found.text);
-        let answer = inside.as_deref().unwrap_or(answer).trim();
-        if answer.is_empty() {
-            return Err(Unchanged::EmptyAnswer);
-        }
-        let draft = self.draft(list, messages, answer, counter);
-        let told = format!("Condensed {} into a summary", Count(self.left, "message"));
-        Ok(Done::after(self.earlier.clone(), self.strategy, draft, told, self.facts.fixed))
     }
 
     fn draft(&self, list: &List, messages: &[Message], text: &str, counter: &Counter) -> Draft {
@@ -295,11 +281,11 @@ impl Plan {
         if let Some(summary) = &mut standing.summary {
             text.clone_into(&mut summary.text);
         }
-        list.draft(messages, standing, &self.facts, counter)
+        Draft::new(list, messages, list.accepted(standing, &self.facts), counter)
     }
 
     fn accept(&self, list: &mut List, done: Done) -> Result<Report, Unchanged> {
-        list.worth(&self.policy, &self.facts, list.counted(&self.facts), done.tokens())?;
+        list.worth(&self.policy, &self.facts, done.tokens())?;
         done.apply(list)
     }
 }

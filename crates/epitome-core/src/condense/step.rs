@@ -5,7 +5,7 @@ use super::done::Done;
 use super::draft::Draft;
 use super::list::{List, Standing};
 use super::plan::Plan;
-use super::{Count, Decision, Facts, Policy, Unchanged};
+use super::{Decision, Facts, Policy, Unchanged, count};
 use crate::cut::Press;
 use crate::message::{Message, Tokens};
 use crate::strategy::Strategy;
@@ -61,7 +61,7 @@ impl Step<'_> {
         let mut reason = Unchanged::Noop;
         for stage in policy.strategy.stages() {
             let tokens = so_far.as_ref().map_or(before, Done::tokens);
-            let enough = list.worth(policy, facts, before, tokens).is_ok() && !self.still_due(before, tokens);
+            let enough = list.worth(policy, facts, tokens).is_ok() && !self.still_due(before - tokens);
             if so_far.is_some() && enough {
                 break;
             }
@@ -95,7 +95,7 @@ impl Step<'_> {
             }
         }
         let done = so_far.ok_or(reason)?;
-        list.worth(policy, facts, before, done.tokens())?;
+        list.worth(policy, facts, done.tokens())?;
         Ok(Decision::Done(Box::new(done)))
     }
 
@@ -104,8 +104,8 @@ impl Step<'_> {
     }
 
     /// Whether the list, made this much smaller, would be due again.
-    fn still_due(&self, before: Tokens, after: Tokens) -> bool {
-        let request = self.list.request(self.facts).saturating_sub(before.saturating_sub(after));
+    fn still_due(&self, saved: Tokens) -> bool {
+        let request = self.list.request(self.facts).saturating_sub(saved);
         let facts = Facts { request: Some(request), ..*self.facts };
         // The provider found it too long, and nobody knows how much would fit.
         let blind = facts.force == Some(Press::Hard) && facts.room.is_none();
@@ -114,7 +114,8 @@ impl Step<'_> {
     }
 
     fn draft(&self, standing: Standing) -> Draft {
-        self.list.draft(self.messages, standing, self.facts, self.counter)
+        let standing = self.list.accepted(standing, self.facts);
+        Draft::new(self.list, self.messages, standing, self.counter)
     }
 
     fn mask(&self, stage: &Strategy, scene: &Scene<'_>) -> Result<(Draft, String), Unchanged> {
@@ -128,7 +129,7 @@ impl Step<'_> {
         if draft.masked.fresh == 0 {
             return Err(Unchanged::NothingToMask);
         }
-        let told = format!("Left out {}", Count(draft.masked.fresh, "old tool output"));
+        let told = format!("Left out {}", count(draft.masked.fresh, "old tool output"));
         Ok((draft, told))
     }
 
@@ -137,7 +138,7 @@ impl Step<'_> {
         if divided.leave.is_empty() {
             return Err(Unchanged::AllKept);
         }
-        let told = format!("Dropped {}", Count(divided.leave.len() as u64, "older message"));
+        let told = format!("Dropped {}", count(divided.leave.len() as u64, "older message"));
         Ok((self.draft(divided.standing), told))
     }
 
@@ -151,7 +152,7 @@ impl Step<'_> {
         if divided.read.is_empty() {
             return Err(Unchanged::NothingToSay);
         }
-        let plan = Plan::new(self.list, self.policy, self.facts, stage, divided, earlier);
+        let plan = Plan::new(scene, stage, divided, earlier);
         plan.sized(self.list, self.messages, self.counter)
     }
 }

@@ -35,6 +35,8 @@ pub(super) struct Choice<'a> {
     /// How much its summary tells, in tokens of a whole one.
     pub(super) detail: Tokens,
     pub(super) missing: Missing,
+    /// An excerpt of the batch just before the start.
+    pub(super) edge: Option<(Span, Tokens)>,
 }
 
 impl Choice<'_> {
@@ -143,7 +145,7 @@ impl<'a> Ground<'a> {
         let gap = self.desk.outline(start).map_or(0, |outline| outline.seq.saturating_sub(through));
         let missing = self.missing(through, start, carried);
         let cut = start > wanted || !all_known || self.newest.excerpt.is_some();
-        Choice { summary, start, carried, cut, gap, detail: 0, missing }
+        Choice { summary, start, carried, cut, gap, missing, ..Choice::default() }
     }
 
     /// The same with messages from another place on.
@@ -208,19 +210,15 @@ impl<'a> Ground<'a> {
 
     /// Spends what is left: a gap is digested, older messages come back word for word, and the
     /// batch at the edge may come as an excerpt.
-    pub(super) fn fill(
-        &self,
-        mut best: Choice<'a>,
-        words: &mut dyn Words,
-    ) -> (Choice<'a>, Option<(Span, Tokens)>) {
+    pub(super) fn fill(&self, mut best: Choice<'a>, words: &mut dyn Words) -> Choice<'a> {
         if self.newest.excerpt.is_some() {
             let digests = self.desk.request.summary && self.desk.request.fit;
-            return (digests.then(|| self.digest(&best, words)).flatten().unwrap_or(best), None);
+            return digests.then(|| self.digest(&best, words)).flatten().unwrap_or(best);
         }
         let all_known = self.desk.unknown(0, None).count == 0;
         let low = self.desk.low;
         if all_known && self.desk.scene.recent.at(low) == Cut::Legal && self.cost(low) <= self.room {
-            return (Choice { start: low, ..Choice::default() }, None);
+            return Choice { start: low, ..Choice::default() };
         }
         let elastic = best.summary.and_then(|summary| self.desk.scene.summaries.get(summary.candidate?));
         let elastic = elastic.is_some_and(|candidate| candidate.elastic) && self.desk.request.fit;
@@ -235,7 +233,7 @@ impl<'a> Ground<'a> {
         }
         let carried = best.carried.map_or(0, |opener| opener.tokens);
         let left = room.saturating_sub(self.messages(best.start).saturating_add(carried));
-        (best, self.edge(&best, left, words))
+        Choice { edge: self.edge(&best, left, words), ..best }
     }
 
     /// Sets the summary's whole share aside, fills the rest with messages, and renders the summary anew:

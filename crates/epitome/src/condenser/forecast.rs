@@ -147,7 +147,7 @@ impl Condenser {
             told,
             strategy: policy.strategy.to_string(),
             trigger: policy.trigger.to_string(),
-            gauges: list.gauges(policy, &facts),
+            gauges: policy.trigger.standing(&list.trigger_facts(&facts)),
             tokens,
             fixed: call.fixed,
             window: facts.room,
@@ -165,7 +165,8 @@ fn due(list: &List, policy: &Policy, facts: &Facts) -> String {
         Some(_) => "asked for",
         None => "the request is larger than the model's window, less what is kept free for its answer",
     };
-    list.reason(policy, facts).map_or_else(|| other.to_owned(), |reason| reason.to_string())
+    let reason = policy.trigger.reason(&list.trigger_facts(facts));
+    reason.map_or_else(|| other.to_owned(), |reason| reason.to_string())
 }
 
 /// Stands for the summary's words.

@@ -70,7 +70,7 @@
 //!     let mut ledger = Ledger::default();
 //!     read.iter().for_each(|message| ledger.read(message));
 //!     let names: Vec<&str> = ledger.ranked().take(30).collect();
-//!     let (replaces, prior) = (plan.replaces(), plan.prior.as_deref());
+//!     let (replaces, prior) = (plan.replaces, plan.prior.as_deref());
 //!     let standard = Standard { limit, replaces, prior, names: &names, counter, redact: true };
 //!     Ok(inspect(&answer, Finish::Complete, &standard)?)
 //! }

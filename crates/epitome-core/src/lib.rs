@@ -84,6 +84,7 @@
 //! | [`names`], [`ledger`] | what must be in it, word for word? |
 //! | [`local`] | how is one written without a model? |
 //! | [`excerpt`] | how is one message made smaller? |
+//! | [`setting`] | why was a setting refused? |
 //! | [`shelf`] | who holds the words meanwhile? |
 //!
 //! Examples draw their sessions in a line, `u a(x) r(x)`; `drawing` in the test kit says how.

@@ -276,11 +276,8 @@ impl fmt::Display for Reason {
         if self.met.is_empty() {
             return f.write_str("all(): there is nothing to wait for");
         }
-        for (i, gauge) in self.met.iter().enumerate() {
-            f.write_str(if i == 0 { "" } else { " and " })?;
-            gauge.write(f, ": ")?;
-        }
-        Ok(())
+        let met: Vec<_> = self.met.iter().map(|gauge| gauge.told(": ")).collect();
+        f.write_str(&met.join(" and "))
     }
 }
 
@@ -322,21 +319,20 @@ impl Gauge {
         self.need.is_some_and(|need| self.have >= need)
     }
 
-    fn write(&self, f: &mut fmt::Formatter<'_>, separator: &str) -> fmt::Result {
-        let (condition, have) = (self.condition, grouped(self.have));
-        write!(f, "{condition}{separator}{have} of ")?;
-        let Some(need) = self.need else { return f.write_str("a number not known") };
-        match condition {
-            "important" => write!(f, "more than {}", grouped(need.saturating_sub(1))),
-            "every" | "idle" => write!(f, "{} s", grouped(need)),
-            _ => write!(f, "{}", grouped(need)),
-        }
+    fn told(&self, separator: &str) -> String {
+        let need = match (self.condition, self.need) {
+            (_, None) => "a number not known".to_owned(),
+            ("important", Some(need)) => format!("more than {}", grouped(need.saturating_sub(1))),
+            ("every" | "idle", Some(need)) => format!("{} s", grouped(need)),
+            (_, Some(need)) => grouped(need),
+        };
+        format!("{}{separator}{} of {need}", self.condition, grouped(self.have))
     }
 }
 
 impl fmt::Display for Gauge {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.write(f, " ")
+        f.write_str(&self.told(" "))
     }
 }
 

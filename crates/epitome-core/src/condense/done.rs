@@ -114,8 +114,7 @@ impl Done {
         let standing = self.standing();
         let whole = standing.kept.iter().zip(1..).take_while(|(seq, at)| **seq == *at).count() as Seq;
         let cut = (standing.from > whole).then_some([whole + 1, standing.from]);
-        let masked = self.draft.masked.run.map(|(first, last)| [first, last]);
-        match (cut, masked) {
+        match (cut, self.draft.masked.run) {
             (Some([from, through]), Some([_, last])) => Some([from, through.max(last)]),
             (cut, masked) => cut.or(masked),
         }

@@ -58,7 +58,7 @@ pub(super) struct Draft {
 pub(super) struct Masked {
     /// Those beyond where masking had reached before.
     pub(super) fresh: u64,
-    pub(super) run: Option<(Seq, Seq)>,
+    pub(super) run: Option<[Seq; 2]>,
 }
 
 impl Draft {
@@ -144,7 +144,7 @@ fn lay_tail(
                 outline.tokens = counter.message(&short);
                 if outline.seq > list.standing.masked {
                     masked.fresh += outputs;
-                    masked.run = Some((masked.run.map_or(outline.seq, |(first, _)| first), outline.seq));
+                    masked.run = Some([masked.run.map_or(outline.seq, |[first, _]| first), outline.seq]);
                 }
                 mender.take(Cow::Owned(short));
             }

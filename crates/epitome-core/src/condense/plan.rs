@@ -30,12 +30,14 @@ pub struct Plan {
     pub prior: Option<String>,
     /// The most tokens the answer may have so that it is worth it.
     pub limit: Tokens,
-    read: Vec<Seq>,
-    left: u64,
-    /// The tokens of what the answer stands for, the summary before it included.
-    tokens: Tokens,
-    /// What would stand had the list not grown since.
-    standing: Standing,
+    /// The places in the list of what the summarizer reads.
+    pub places: Vec<Seq>,
+    /// The tokens of what the answer stands for, the summary before it included: what it must be smaller than.
+    pub replaces: Tokens,
+    /// What would stand then, but for the summary's words, had the list not grown since.
+    pub standing: Standing,
+    /// How many messages leave.
+    leaves: u64,
     frames: Frames,
     strategy: &'static str,
     policy: Policy,
@@ -59,9 +61,9 @@ impl Plan {
             span: Span { from: ends.0, through: ends.1 },
             prior,
             limit: policy.limit,
-            read,
-            left: leave.len() as u64,
-            tokens,
+            places: read,
+            replaces: tokens,
+            leaves: leave.len() as u64,
             standing: list.accepted(standing, facts),
             frames: list.frames.clone(),
             strategy: stage.name(),
@@ -106,8 +108,8 @@ impl Plan {
         let room = self.facts.room.map(|room| list.as_ours(room, &self.facts));
         let room = room.and_then(|room| room.checked_sub(empty.saturating_add(SEAM)));
         let room = room.filter(|room| *room >= LEAST_LIMIT).unwrap_or(Tokens::MAX);
-        let half = prior.saturating_add(self.tokens / 2).max(LEAST_LIMIT);
-        self.tokens = self.tokens.saturating_add(prior);
+        let half = prior.saturating_add(self.replaces / 2).max(LEAST_LIMIT);
+        self.replaces = self.replaces.saturating_add(prior);
         self.limit = self.policy.limit.min(spare).min(half).min(room);
         Ok(self)
     }
@@ -120,7 +122,7 @@ impl Plan {
 
     fn read_placed<'a>(&'a self, messages: &'a [Message]) -> impl Iterator<Item = (Seq, Cow<'a, Message>)> {
         let placed = |place: &Seq| Some((self.frames.original(*place), self.frames.piece(messages, *place)?));
-        self.read.iter().filter_map(placed)
+        self.places.iter().filter_map(placed)
     }
 
     /// The same with their places in the conversation, for a writer who keeps them: those are what a summary of ours covers,
@@ -135,21 +137,15 @@ impl Plan {
         self.frames.original(self.standing.from)
     }
 
-    /// The places in the list of what the summarizer reads.
-    #[must_use]
-    pub fn places(&self) -> &[Seq] {
-        &self.read
-    }
-
     /// The same plan for a writer who is not to build on the summary that stands, because that one only stood in: it is
     /// built on `prior` instead and reads what that leaves `untold` as well, which are so many `tokens`.
     #[must_use]
     pub fn built_on(mut self, prior: Option<String>, untold: &[Seq], tokens: Tokens) -> Self {
-        self.read.extend_from_slice(untold);
-        self.read.sort_unstable();
-        self.read.dedup();
+        self.places.extend_from_slice(untold);
+        self.places.sort_unstable();
+        self.places.dedup();
         self.prior = prior;
-        self.tokens = self.tokens.saturating_add(tokens);
+        self.replaces = self.replaces.saturating_add(tokens);
         self
     }
 
@@ -189,25 +185,6 @@ impl Plan {
             extracts.read_at(place, &message);
         }
         extracts
-    }
-
-    /// The tokens of what the answer stands for, the summary before it included: what it must be smaller
-    /// than.
-    #[must_use]
-    pub fn replaces(&self) -> Tokens {
-        self.tokens
-    }
-
-    /// What would stand then, but for the summary's words.
-    #[must_use]
-    pub fn standing(&self) -> &Standing {
-        &self.standing
-    }
-
-    /// How many messages leave.
-    #[must_use]
-    pub fn leaves(&self) -> u64 {
-        self.left
     }
 
     /// Whether the list was condensed since this was planned, so that it would be refused.
@@ -251,7 +228,7 @@ impl Plan {
             "" => Err(Unchanged::EmptyAnswer),
             answer => {
                 let draft = self.draft(list, messages, answer, counter);
-                let told = format!("Condensed {} into a summary", count(self.left, "message"));
+                let told = format!("Condensed {} into a summary", count(self.leaves, "message"));
                 let fixed = self.facts.fixed;
                 self.accept(list, Done::after(self.earlier.clone(), self.strategy, draft, told, fixed))
             }

@@ -44,15 +44,15 @@ pub fn lay_out(
     }
     // A list that must be opened by a note of ours pays for it; whether it must be is known only
     // once it is laid out.
-    let first = desk.attempt(0, words);
-    match first {
-        Err(why) => Ok(desk.empty(why)),
-        Ok(layout) if layout.report.tokens.total() <= budget => Ok(layout),
-        Ok(_) => Ok(match desk.attempt(costs.note, words) {
-            Ok(layout) if layout.report.tokens.total() <= budget => layout,
-            _ => desk.empty(Empty::NoValidList),
-        }),
-    }
+    let fits = |layout: &Layout| layout.report.tokens.total() <= budget;
+    Ok(match desk.attempt(0, words) {
+        Err(why) => desk.empty(why),
+        Ok(layout) if fits(&layout) => layout,
+        Ok(_) => {
+            let noted = desk.attempt(costs.note, words).ok().filter(fits);
+            noted.unwrap_or_else(|| desk.empty(Empty::NoValidList))
+        }
+    })
 }
 
 impl Desk<'_> {

@@ -217,14 +217,13 @@ fn is_label(rest: &[u8]) -> bool {
     if matches!(rest, [b'[', digit, ..] if digit.is_ascii_digit()) {
         return true;
     }
-    let said = |speaker: &str| {
-        let name = rest.get(..speaker.len())?;
-        let behind = rest.get(speaker.len())?;
-        (name.eq_ignore_ascii_case(speaker.as_bytes()) && matches!(behind, b':' | b' ')).then_some(())
+    let said = |speaker: &&str| {
+        let name = rest.get(..speaker.len()).unwrap_or_default();
+        name.eq_ignore_ascii_case(speaker.as_bytes()) && matches!(rest.get(name.len()), Some(b':' | b' '))
     };
     // A label is short: what has its colon far behind is a sentence.
     let labelled = || rest.iter().take(200).take_while(|byte| **byte != b'\n').any(|byte| *byte == b':');
-    SPEAKERS.iter().any(|speaker| said(speaker).is_some()) && labelled()
+    SPEAKERS.iter().any(said) && labelled()
 }
 
 /// How a label begins that has no number.

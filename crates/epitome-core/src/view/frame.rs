@@ -87,14 +87,11 @@ pub fn split(message: &Message) -> Option<(Found, Option<Message>)> {
     let mut found: Option<Found> = None;
     let mut parts: Vec<Cow<'_, Part>> = Vec::new();
     for part in &message.parts {
-        let mut left = match part {
-            Part::Text { text } => text.as_str(),
-            other => {
-                parts.push(Cow::Borrowed(other));
-                continue;
-            }
+        let Part::Text { text } = part else {
+            parts.push(Cow::Borrowed(part));
+            continue;
         };
-        let mut read_any = false;
+        let (mut left, mut read_any) = (text.as_str(), false);
         while let Some((next, rest)) = read(left) {
             let text = joined(found.map(|found| found.text), next.text);
             found = Some(Found { text, ..next });

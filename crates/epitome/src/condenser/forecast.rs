@@ -201,8 +201,8 @@ impl Then {
                 (done.standing().clone(), HashSet::new(), None, done.apply(&mut then).map_err(told)?)
             }
             Decision::Ask(plan) => {
-                let (standing, most) = (plan.standing().clone(), plan.limit);
-                let read = plan.places().iter().copied().collect();
+                let (standing, most) = (plan.standing.clone(), plan.limit);
+                let read = plan.places.iter().copied().collect();
                 (standing, read, Some(most), plan.finish(&mut then, messages, SAMPLE, counter).map_err(told)?)
             }
         };

@@ -70,33 +70,32 @@
 //!     let mut ledger = Ledger::default();
 //!     read.iter().for_each(|message| ledger.read(message));
 //!     let names: Vec<&str> = ledger.ranked().take(30).collect();
-//!     let (replaces, prior) = (plan.replaces(), plan.prior.as_deref());
+//!     let (replaces, prior) = (plan.replaces, plan.prior.as_deref());
 //!     let standard = Standard { limit, replaces, prior, names: &names, counter, redact: true };
 //!     Ok(inspect(&answer, Finish::Complete, &standard)?)
 //! }
 //! ```
 
-use std::fmt;
-
 use serde::{Deserialize, Serialize};
 
-use crate::keep::{Keep, KeepError};
+use crate::keep::Keep;
 use crate::message::{Seq, Timestamp, Tokens};
-use crate::strategy::{Strategy, StrategyError};
-use crate::trigger::{self, Fraction, Grouped, Trigger, TriggerError, Use, When};
+use crate::setting::SettingError;
+use crate::strategy::Strategy;
+use crate::trigger::{self, Fraction, Trigger, Use, When, grouped};
 
 mod divide;
+mod done;
 mod draft;
 mod list;
 mod mask;
 mod plan;
 mod sheet;
-mod stages;
 mod step;
 
+pub use done::Done;
 pub use list::{List, Prior, Standing};
 pub use plan::Plan;
-pub use step::Done;
 
 pub use crate::cut::Press;
 pub use crate::tokens::rescaled;
@@ -155,12 +154,13 @@ impl Default for Policy {
 impl Policy {
     /// Refuses a policy that could not work, by the name of what is wrong. `room` is the model's
     /// window less its output reserve, where that is known.
-    pub fn check(&self, room: Option<Tokens>) -> Result<(), PolicyError> {
-        self.strategy.check(room)?;
-        self.trigger.check(Use::Inline { room })?;
-        self.keep.map_or(Ok(()), |keep| keep.check(room))?;
+    pub fn check(&self, room: Option<Tokens>) -> Result<(), SettingError> {
+        self.strategy.check(room).map_err(SettingError::of("strategy"))?;
+        self.trigger.check(Use::Inline, room).map_err(SettingError::of("trigger"))?;
+        self.keep.map_or(Ok(()), |keep| keep.check(room)).map_err(SettingError::of("keep"))?;
         if self.limit < LEAST_LIMIT {
-            return Err(PolicyError::Limit { given: self.limit });
+            let problem = format!("{} given; at least {LEAST_LIMIT} is needed", self.limit);
+            return Err(SettingError::new("max_tokens", problem));
         }
         Ok(())
     }
@@ -175,27 +175,6 @@ pub enum SummaryRole {
     User,
     /// As a standing order, for who asks for it.
     System,
-}
-
-/// Why a policy was refused. All of these mean: mend the setting.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum PolicyError {
-    /// A strategy that cannot work.
-    #[error("strategy: {0}")]
-    Strategy(#[from] StrategyError),
-    /// A trigger that cannot be met.
-    #[error("trigger: {0}")]
-    Trigger(#[from] TriggerError),
-    /// A keep that cannot be measured.
-    #[error("keep: {0}")]
-    Keep(#[from] KeepError),
-    /// Too small to say anything.
-    #[error("max_tokens: {given} given; at least {LEAST_LIMIT} is needed")]
-    Limit {
-        /// What was given.
-        given: Tokens,
-    },
 }
 
 /// What a step is decided by, besides the list.
@@ -229,41 +208,38 @@ impl List {
     /// The size of the whole request: what the provider said, else what was counted.
     #[must_use]
     pub fn request(&self, facts: &Facts) -> Tokens {
-        facts.request.unwrap_or(self.tokens().saturating_add(facts.fixed))
+        facts.request.unwrap_or(self.counted(facts))
+    }
+
+    /// The size of the whole request as it is counted here.
+    pub(super) fn counted(&self, facts: &Facts) -> Tokens {
+        self.tokens().saturating_add(facts.fixed)
     }
 
     /// As many tokens of the provider's as these are of ours, by what it said of the whole request.
     #[must_use]
     pub fn as_theirs(&self, ours: Tokens, facts: &Facts) -> Tokens {
-        rescaled(ours, self.request(facts), self.tokens().saturating_add(facts.fixed))
+        rescaled(ours, self.request(facts), self.counted(facts))
     }
 
     /// As many tokens of ours as these are of the provider's.
     #[must_use]
     pub fn as_ours(&self, theirs: Tokens, facts: &Facts) -> Tokens {
-        rescaled(theirs, self.tokens().saturating_add(facts.fixed), self.request(facts))
+        rescaled(theirs, self.counted(facts), self.request(facts))
     }
 
     /// When the trigger is met, every threshold multiplied by `scale`: [`trigger::SOFT`] for when to
     /// prepare, [`Fraction::ONE`] for when to act. Costs the size of the trigger.
     #[must_use]
     pub fn due(&self, policy: &Policy, facts: &Facts, scale: Fraction) -> When {
-        self.due_at(policy, facts, scale, self.request(facts))
+        policy.trigger.when_scaled(&self.trigger_facts(facts), scale)
     }
 
-    /// How far every condition of the trigger is, for people who ask why nothing happens yet.
+    /// What the trigger is judged by.
     #[must_use]
-    pub fn gauges(&self, policy: &Policy, facts: &Facts) -> trigger::Standing {
-        policy.trigger.standing(&self.trigger_facts(facts, self.request(facts)))
-    }
-
-    fn due_at(&self, policy: &Policy, facts: &Facts, scale: Fraction, request: Tokens) -> When {
-        policy.trigger.when_scaled(&self.trigger_facts(facts, request), scale)
-    }
-
-    fn trigger_facts(&self, facts: &Facts, request: Tokens) -> trigger::Facts<'_> {
+    pub fn trigger_facts(&self, facts: &Facts) -> trigger::Facts<'_> {
         trigger::Facts {
-            request: Some(request),
+            request: Some(self.request(facts)),
             room: facts.room,
             economic: facts.economic,
             ..trigger::Facts::new(self.totals(), facts.now)
@@ -306,7 +282,7 @@ pub enum Unchanged {
     #[error("nothing to mask: no tool output is old and large enough")]
     NothingToMask,
     /// It would be smaller, but by too little.
-    #[error("not worth it: it would save {} tokens, and {} are needed", Grouped(*saves), Grouped(*needed))]
+    #[error("not worth it: it would save {} tokens, and {} are needed", grouped(*saves), grouped(*needed))]
     NotWorth {
         /// What it would save.
         saves: Tokens,
@@ -314,7 +290,7 @@ pub enum Unchanged {
         needed: Tokens,
     },
     /// The result would be no smaller.
-    #[error("not smaller: {} tokens would become {}", Grouped(*before), Grouped(*after))]
+    #[error("not smaller: {} tokens would become {}", grouped(*before), grouped(*after))]
     NotSmaller {
         /// The size it has.
         before: Tokens,
@@ -325,8 +301,8 @@ pub enum Unchanged {
     #[error(
         "over budget elsewhere: tools, standing orders, pinned messages and the newest message alone \
          are {} tokens, and there is room for {}",
-        Grouped(*needs),
-        Grouped(*room)
+        grouped(*needs),
+        grouped(*room)
     )]
     OverBudgetElsewhere {
         /// The size of what always stays.
@@ -383,10 +359,6 @@ pub struct Report {
 }
 
 /// So many of something, for people.
-struct Count(u64, &'static str);
-
-impl fmt::Display for Count {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {}{}", Grouped(self.0), self.1, if self.0 == 1 { "" } else { "s" })
-    }
+fn count(number: u64, what: &str) -> String {
+    format!("{} {what}{}", grouped(number), if number == 1 { "" } else { "s" })
 }

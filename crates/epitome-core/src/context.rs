@@ -19,6 +19,7 @@ use serde::{Deserialize, Serialize};
 use crate::cut::Cuts;
 use crate::message::{Author, Seq, Span, Tokens};
 use crate::outline::Outline;
+use crate::setting::SettingError;
 use crate::tokens::Counter;
 use crate::trigger::Fraction;
 use crate::view::{marked_result, note};
@@ -82,19 +83,20 @@ impl Default for Request {
 
 impl Request {
     /// The budget, or why the request is refused.
-    pub fn budget(&self) -> Result<Tokens, ContextError> {
-        if self.fill && self.steady {
-            return Err(ContextError::SteadyAndFill);
-        }
-        if self.max_tokens == 0 {
-            return Err(ContextError::NoLimit);
-        }
+    pub fn budget(&self) -> Result<Tokens, SettingError> {
+        let (limit, none) = (self.max_tokens, "0; at least 1 is needed");
         match self.tokens {
-            Some(0) => Err(ContextError::NoTokens),
-            Some(given) if given > self.max_tokens => {
-                Err(ContextError::TooManyTokens { given, limit: self.max_tokens })
+            _ if self.fill && self.steady => Err(SettingError::new(
+                "steady and fill",
+                "both are set; filling moves the start with every message, so choose one",
+            )),
+            _ if limit == 0 => Err(SettingError::new("context.max_tokens", none)),
+            Some(0) => Err(SettingError::new("tokens", none)),
+            Some(given) if given > limit => {
+                let problem = format!("{given}; at most {limit} (context.max_tokens) is allowed");
+                Err(SettingError::new("tokens", problem))
             }
-            tokens => Ok(tokens.unwrap_or(self.max_tokens)),
+            tokens => Ok(tokens.unwrap_or(limit)),
         }
     }
 }
@@ -108,29 +110,6 @@ pub enum Oversize {
     Empty,
     /// A marked excerpt of it is given.
     Clip,
-}
-
-/// Why a request for a context was refused. All of these mean: mend the request.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum ContextError {
-    /// No room at all.
-    #[error("tokens: 0; at least 1 is needed")]
-    NoTokens,
-    /// A hard limit that lets nothing through.
-    #[error("context.max_tokens: 0; at least 1 is needed")]
-    NoLimit,
-    /// More than the hard limit.
-    #[error("tokens: {given}; at most {limit} (context.max_tokens) is allowed")]
-    TooManyTokens {
-        /// What was asked for.
-        given: Tokens,
-        /// What is allowed.
-        limit: Tokens,
-    },
-    /// Two wishes that exclude each other.
-    #[error("steady and fill: both are set; filling moves the start with every message, so choose one")]
-    SteadyAndFill,
 }
 
 /// A summary that may stand in a context.
@@ -202,27 +181,16 @@ impl<'a> Scene<'a> {
     #[must_use]
     pub fn whole(recent: Cuts<'a>, summaries: &'a [Candidate]) -> Self {
         let outlines = recent.outlines();
-        let mut pinned = Vec::new();
-        let mut skipped = 0;
-        if outlines.iter().any(|outline| outline.pinned || outline.skip) {
-            for batch in recent.batches() {
-                if batch.iter().any(|outline| outline.pinned) {
-                    pinned.extend(batch.iter().filter(|outline| !outline.leading && !outline.stray));
-                }
-                if batch.iter().any(|outline| outline.skip) {
-                    skipped += batch.len() as u64;
-                }
-            }
-        }
+        let pinned = recent.flagged(|outline| outline.pinned);
         let open = |last: &Outline| if recent.is_own() { last.own_open } else { last.open };
         Self {
             leading: outlines.iter().take_while(|outline| outline.leading).collect(),
-            pinned,
+            pinned: pinned.filter(|outline| !outline.leading && !outline.stray).collect(),
             recent,
             opener: None,
             from: 1,
             summaries,
-            skipped,
+            skipped: recent.flagged(|outline| outline.skip).count() as u64,
             open_calls: outlines.last().map_or(0, open),
         }
     }
@@ -308,7 +276,7 @@ pub struct ChosenSummary {
 }
 
 /// A context decided on, without its words.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Layout {
     /// What is in it, in order. Empty when no valid list fits.
     pub entries: Vec<Entry>,

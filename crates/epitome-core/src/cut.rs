@@ -65,13 +65,17 @@ impl<'a> Cuts<'a> {
         places.find(|place| self.at(*place) >= allowed)
     }
 
-    /// The call batch a message stands in: it, and all that must stay with it.
+    /// Where the call batch of the newest message begins: all that must stay with it.
     #[must_use]
-    pub fn batch(&self, index: usize) -> Range<usize> {
-        let len = self.outlines.len();
-        let from = self.last_in(0..index.saturating_add(1).min(len), Cut::InLoop).unwrap_or(0);
-        let to = self.first_in(index.saturating_add(1)..len, Cut::InLoop).unwrap_or(len);
-        from..to
+    pub fn newest(&self) -> usize {
+        self.last_in(0..self.outlines.len(), Cut::InLoop).unwrap_or(0)
+    }
+
+    /// How many calls a message leaves open more than it answers.
+    #[must_use]
+    pub fn unanswered(&self, outline: &Outline) -> i64 {
+        let answers = if self.own { outline.own_answers } else { outline.answers };
+        i64::from(outline.calls) - i64::from(answers)
     }
 
     /// All call batches in order; a message without calls is one of its own.
@@ -79,7 +83,16 @@ impl<'a> Cuts<'a> {
         self.outlines.chunk_by(move |_, next| self.of(next) < Cut::InLoop)
     }
 
-    fn of(&self, outline: &Outline) -> Cut {
+    /// The messages of all batches in which one is flagged.
+    pub fn flagged(self, flag: fn(&Outline) -> bool) -> impl Iterator<Item = &'a Outline> {
+        let any = self.outlines.iter().any(flag);
+        let outlines = if any { self.outlines } else { Default::default() };
+        Self { outlines, ..self }.batches().filter(move |batch| batch.iter().any(flag)).flatten()
+    }
+
+    /// What a cut just before a message parts.
+    #[must_use]
+    pub fn of(&self, outline: &Outline) -> Cut {
         if self.own { outline.own_cut } else { outline.cut }
     }
 }

@@ -7,9 +7,7 @@
 
 use std::fmt;
 use std::marker::PhantomData;
-use std::str::FromStr;
 
-use serde::Deserializer;
 use serde::de::Visitor;
 
 /// The longest text that is read, and the longest that may be printed.
@@ -18,74 +16,32 @@ pub(crate) const MAX_BYTES: usize = 4 << 10;
 /// How many names may stand inside each other.
 pub(crate) const MAX_DEPTH: usize = 32;
 
-/// Why a written form, such as `any(messages(20), idle(60))`, was refused.
+/// Why a written form, such as `any(messages(20), idle(60))`, was refused. It means: mend the setting.
 ///
-/// Positions count characters from 1.
+/// Positions in it count characters from 1.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum FormError {
-    /// More text than is read, or than its full form may take.
-    #[error("the expression: {bytes} bytes when written in full; at most {limit} are allowed")]
-    TooLong {
-        /// How long it is.
-        bytes: usize,
-        /// How long it may be.
-        limit: usize,
-    },
-    /// Names inside names inside names.
-    #[error("the expression: nested too deep; at most {limit} levels are allowed")]
-    TooDeep {
-        /// How deep it may be.
-        limit: usize,
-    },
-    /// Text that cannot be read.
-    #[error("position {at}: expected {expected}, found {found}")]
-    Unexpected {
-        /// Where.
-        at: usize,
-        /// What could have stood there.
-        expected: &'static str,
-        /// What does.
-        found: String,
-    },
-    /// A name nobody knows.
-    #[error("position {at}: `{given}` is not known; allowed are {allowed}")]
-    UnknownName {
-        /// Where.
-        at: usize,
-        /// What was written.
-        given: String,
-        /// Every name that is known.
-        allowed: &'static str,
-    },
+#[error("{0}")]
+pub struct FormError(pub(crate) String);
+
+impl FormError {
     /// A value outside what is allowed.
-    #[error("{field}: {given} given; allowed is {allowed}")]
-    Value {
-        /// Whose value.
-        field: &'static str,
-        /// What was given.
-        given: String,
-        /// What is allowed.
-        allowed: &'static str,
-    },
+    pub(crate) fn value(field: &str, given: impl fmt::Display, allowed: &str) -> Self {
+        Self(format!("{field}: {given} given; allowed is {allowed}"))
+    }
+
     /// A value that has no default and was not given.
-    #[error("{field}: nothing given; it needs {allowed}")]
-    Missing {
-        /// Whose value.
-        field: &'static str,
-        /// What is allowed.
-        allowed: &'static str,
-    },
-    /// More arguments than there are places for.
-    #[error("{field}: too many arguments, {given}; at most {allowed} allowed")]
-    TooMany {
-        /// Whose arguments.
-        field: &'static str,
-        /// How many were given.
-        given: usize,
-        /// How many there may be.
-        allowed: usize,
-    },
+    pub(crate) fn missing(field: &str, allowed: &str) -> Self {
+        Self(format!("{field}: nothing given; it needs {allowed}"))
+    }
+
+    pub(crate) fn too_deep() -> Self {
+        Self(format!("the expression: nested too deep; at most {MAX_DEPTH} levels are allowed"))
+    }
+
+    /// A share of a window that is not known.
+    pub(crate) fn no_window(fraction: impl fmt::Display) -> Self {
+        Self(format!("window({fraction}): the model's window is not known; set `window` for its model"))
+    }
 }
 
 /// A name and its arguments. `name` and `name()` are the same.
@@ -127,51 +83,45 @@ impl<'a> Expr<'a> {
     }
 
     /// Refuses the name itself.
-    pub(crate) fn unknown(&self, allowed: &'static str) -> FormError {
-        FormError::UnknownName { at: self.at, given: clipped(self.name), allowed }
+    pub(crate) fn unknown(&self, allowed: &str) -> FormError {
+        let given = clipped(self.name);
+        FormError(format!("position {}: `{given}` is not known; allowed are {allowed}", self.at))
     }
 
-    /// Refuses any argument.
-    pub(crate) fn nothing(&self, field: &'static str) -> Result<(), FormError> {
-        match self.args.len() {
-            0 => Ok(()),
-            given => Err(FormError::TooMany { field, given, allowed: 0 }),
+    /// Refuses more arguments than there are places for.
+    pub(crate) fn at_most(&self, allowed: usize) -> Result<(), FormError> {
+        let (name, given) = (self.name, self.args.len());
+        if given > allowed {
+            return Err(FormError(format!("{name}: too many arguments, {given}; at most {allowed} allowed")));
         }
+        Ok(())
     }
 
-    /// The only argument, a whole number; `default` where there is none.
-    pub(crate) fn whole(
-        &self,
-        field: &'static str,
-        default: Option<u64>,
-        allowed: &'static str,
-    ) -> Result<u64, FormError> {
-        let Some(arg) = self.only(field)? else {
-            return default.ok_or(FormError::Missing { field, allowed });
+    /// The only argument, a whole number from `least` on; `default` where there is none.
+    pub(crate) fn whole(&self, default: Option<u64>, (least, allowed): Whole) -> Result<u64, FormError> {
+        let Some(arg) = self.only()? else {
+            return default.ok_or_else(|| FormError::missing(self.name, allowed));
         };
-        let refused = |allowed| FormError::Value { field, given: arg.to_string(), allowed };
-        match arg {
-            Arg::Number(text) => {
-                let digits = text.replace('_', "");
-                // `parse` would also take a leading plus.
-                if digits.is_empty() || !digits.bytes().all(|b| b.is_ascii_digit()) {
-                    return Err(refused(allowed));
-                }
-                digits.parse().map_err(|_| refused("a number of at most 19 digits"))
-            }
-            Arg::Expr(_) => Err(refused(allowed)),
+        let refused = |allowed| FormError::value(self.name, arg, allowed);
+        let Arg::Number(text) = arg else { return Err(refused(allowed)) };
+        let digits = text.replace('_', "");
+        // `parse` would also take a leading plus.
+        if digits.is_empty() || !digits.bytes().all(|b| b.is_ascii_digit()) {
+            return Err(refused(allowed));
         }
+        let number: u64 = digits.parse().map_err(|_| refused("a number of at most 19 digits"))?;
+        if number < least { Err(refused(allowed)) } else { Ok(number) }
     }
 
     /// The only argument, if there is one.
-    pub(crate) fn only(&self, field: &'static str) -> Result<Option<&Arg<'a>>, FormError> {
-        match self.args.as_slice() {
-            [] => Ok(None),
-            [arg] => Ok(Some(arg)),
-            more => Err(FormError::TooMany { field, given: more.len(), allowed: 1 }),
-        }
+    pub(crate) fn only(&self) -> Result<Option<&Arg<'a>>, FormError> {
+        self.at_most(1)?;
+        Ok(self.args.first())
     }
 }
+
+/// The least number allowed, and what is allowed in words.
+pub(crate) type Whole = (u64, &'static str);
 
 /// Prints what [`Expr::parse`] reads.
 pub(crate) fn write_call<T: fmt::Display>(
@@ -187,14 +137,13 @@ pub(crate) fn write_call<T: fmt::Display>(
     f.write_str(")")
 }
 
-/// Refuses what would be too long to be read back. Defaults and spaces make the full form longer
-/// than what was typed, so the typed text alone does not tell.
-pub(crate) fn check_printed(form: &impl fmt::Display) -> Result<(), FormError> {
-    check_length(form.to_string().len())
-}
-
 fn check_length(bytes: usize) -> Result<(), FormError> {
-    if bytes > MAX_BYTES { Err(FormError::TooLong { bytes, limit: MAX_BYTES }) } else { Ok(()) }
+    if bytes > MAX_BYTES {
+        return Err(FormError(format!(
+            "the expression: {bytes} bytes when written in full; at most {MAX_BYTES} are allowed"
+        )));
+    }
+    Ok(())
 }
 
 /// An error is one readable line, however long the text it refuses.
@@ -215,7 +164,7 @@ struct Reader<'a> {
 impl<'a> Reader<'a> {
     fn expr(&mut self, depth: usize) -> Result<Expr<'a>, FormError> {
         if depth > MAX_DEPTH {
-            return Err(FormError::TooDeep { limit: MAX_DEPTH });
+            return Err(FormError::too_deep());
         }
         self.space();
         let at = self.at();
@@ -273,9 +222,9 @@ impl<'a> Reader<'a> {
         self.text.len().saturating_sub(self.rest.len()).saturating_add(1)
     }
 
-    fn unexpected(&self, expected: &'static str) -> FormError {
+    fn unexpected(&self, expected: &str) -> FormError {
         let found = self.rest.chars().next().map_or("the end".to_owned(), |c| format!("{c:?}"));
-        FormError::Unexpected { at: self.at(), expected, found }
+        FormError(format!("position {}: expected {expected}, found {found}", self.at()))
     }
 }
 
@@ -283,34 +232,63 @@ fn starts_name(c: char) -> bool {
     c.is_ascii_alphabetic() || c == '_'
 }
 
-/// Reads a form from the text it is written as. Refusals say what it should have been, and show one.
-pub(crate) fn deserialize<'de, T, D>(
-    deserializer: D,
-    what: &'static str,
-    example: &'static str,
-) -> Result<T, D::Error>
-where
-    T: FromStr<Err: fmt::Display>,
-    D: Deserializer<'de>,
-{
-    struct Form<T> {
-        what: &'static str,
-        example: &'static str,
-        form: PhantomData<T>,
-    }
-    impl<T: FromStr<Err: fmt::Display>> Visitor<'_> for Form<T> {
-        type Value = T;
+/// A type that is written as such a form.
+pub(crate) trait Form: fmt::Display + Sized {
+    /// What it is called, for refusals.
+    const WHAT: &'static str;
+    const EXAMPLE: &'static str;
 
-        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            write!(f, "a {} such as {:?}", self.what, self.example)
-        }
-
-        fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<T, E> {
-            text.parse().map_err(|error| E::custom(format_args!("{}: {error}", self.what)))
-        }
-    }
-    deserializer.deserialize_str(Form { what, example, form: PhantomData })
+    fn read(expr: &Expr<'_>) -> Result<Self, FormError>;
 }
+
+/// Reads a form. What would be too long to be read back is refused: defaults and spaces make the full form longer
+/// than what was typed, so the typed text alone does not tell.
+pub(crate) fn parse<T: Form>(text: &str) -> Result<T, FormError> {
+    let form = T::read(&Expr::parse(text)?)?;
+    check_length(form.to_string().len())?;
+    Ok(form)
+}
+
+/// Reads a form from the text it is written as. Refusals say what it should have been, and show one.
+pub(crate) struct Text<T>(pub(crate) PhantomData<T>);
+
+impl<T: Form> Visitor<'_> for Text<T> {
+    type Value = T;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "a {} such as {:?}", T::WHAT, T::EXAMPLE)
+    }
+
+    fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<T, E> {
+        parse(text).map_err(|error| E::custom(format_args!("{}: {error}", T::WHAT)))
+    }
+}
+
+/// What reads and prints a form by its text does so: [`FromStr`](std::str::FromStr) and serde.
+macro_rules! by_text {
+    ($form:ty) => {
+        impl std::str::FromStr for $form {
+            type Err = $crate::expr::FormError;
+
+            fn from_str(text: &str) -> Result<Self, Self::Err> {
+                $crate::expr::parse(text)
+            }
+        }
+
+        impl serde::Serialize for $form {
+            fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.collect_str(self)
+            }
+        }
+
+        impl<'de> serde::Deserialize<'de> for $form {
+            fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                deserializer.deserialize_str($crate::expr::Text(std::marker::PhantomData))
+            }
+        }
+    };
+}
+pub(crate) use by_text;
 
 #[cfg(test)]
 mod tests {
@@ -329,7 +307,7 @@ mod tests {
         let [Arg::Expr(messages), Arg::Expr(idle)] = spaced.args.as_slice() else { panic!("two arguments") };
         assert_eq!((spaced.name, messages.name, idle.name), ("any", "messages", "idle"));
         assert_eq!(messages.args, [Arg::Number("20")]);
-        assert_eq!(idle.whole("idle", None, ""), Ok(1_000));
+        assert_eq!(idle.whole(None, (0, "")), Ok(1_000));
     }
 
     #[test]
@@ -355,8 +333,8 @@ mod tests {
     fn depth_is_bounded() {
         let nested = |depth: usize| format!("{}x{}", "x(".repeat(depth - 1), ")".repeat(depth - 1));
         assert!(Expr::parse(&nested(MAX_DEPTH)).is_ok());
-        assert_eq!(Expr::parse(&nested(MAX_DEPTH + 1)), Err(FormError::TooDeep { limit: MAX_DEPTH }));
-        assert_eq!(Expr::parse(&"x(".repeat(2_000)), Err(FormError::TooDeep { limit: MAX_DEPTH }));
+        assert_eq!(Expr::parse(&nested(MAX_DEPTH + 1)), Err(FormError::too_deep()));
+        assert_eq!(Expr::parse(&"x(".repeat(2_000)), Err(FormError::too_deep()));
     }
 
     #[test]
@@ -364,17 +342,19 @@ mod tests {
         assert!(Expr::parse(&"x".repeat(MAX_BYTES)).is_ok());
         assert_eq!(
             Expr::parse(&"x".repeat(MAX_BYTES + 1)),
-            Err(FormError::TooLong { bytes: MAX_BYTES + 1, limit: MAX_BYTES })
+            Err(FormError(
+                "the expression: 4097 bytes when written in full; at most 4096 are allowed".to_owned()
+            ))
         );
     }
 
     #[test]
     fn a_whole_number_is_digits_and_underscores_only() {
-        let whole = |number: &str| Expr::parse(&format!("n({number})")).unwrap().whole("n", None, "digits");
+        let whole = |number: &str| Expr::parse(&format!("n({number})")).unwrap().whole(None, (0, "digits"));
         assert_eq!(whole("170_000"), Ok(170_000));
         assert_eq!(whole("18446744073709551615"), Ok(u64::MAX));
         for bad in ["-1", "+1", "1.0", "1e3", "18446744073709551616", "x", "x(1)"] {
-            assert!(matches!(whole(bad), Err(FormError::Value { .. })), "{bad}");
+            assert!(whole(bad).unwrap_err().0.contains(" given; allowed is "), "{bad}");
         }
         assert_eq!(whole("-1").unwrap_err().to_string(), "n: -1 given; allowed is digits");
     }
@@ -382,7 +362,7 @@ mod tests {
     #[test]
     fn a_refusal_stays_short() {
         let long = format!("n({})", "9".repeat(4_000));
-        let error = Expr::parse(&long).unwrap().whole("n", None, "less").unwrap_err();
+        let error = Expr::parse(&long).unwrap().whole(None, (0, "less")).unwrap_err();
         assert!(error.to_string().len() < 120);
     }
 
@@ -395,7 +375,7 @@ mod tests {
         #[test]
         fn any_text_of_the_right_letters_is_read_or_refused(text in r"[a-c(),0-9_.\- \n]{0,60}") {
             if let Ok(expr) = Expr::parse(&text) {
-                let _ = (expr.whole("x", None, ""), Fraction::read(&expr, "x"), expr.nothing("x"));
+                let _ = (expr.whole(None, (0, "")), Fraction::read(&expr), expr.at_most(0));
             }
         }
     }

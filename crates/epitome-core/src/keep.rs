@@ -5,17 +5,14 @@
 //! Whether the log may be divided just there is the next question, and not asked here.
 
 use std::fmt;
-use std::str::FromStr;
 
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
-
-use crate::expr::{self, Expr, FormError};
+use crate::expr::{self, Expr, Form, FormError, Whole};
 use crate::message::Tokens;
 use crate::outline::Outline;
 use crate::trigger::Fraction;
 
 const NAMES: &str = "messages, turns, tokens, window";
-const WHOLE: &str = "a whole number";
+const WHOLE: Whole = (0, "a whole number");
 
 /// How much of the newest stays word for word.
 ///
@@ -32,7 +29,7 @@ const WHOLE: &str = "a whole number";
 ///     "messages(-1)".parse::<Keep>().unwrap_err().to_string(),
 ///     "messages: -1 given; allowed is a whole number"
 /// );
-/// # Ok::<(), epitome_core::keep::KeepError>(())
+/// # Ok::<(), epitome_core::trigger::FormError>(())
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Keep {
@@ -51,21 +48,6 @@ impl Default for Keep {
     fn default() -> Self {
         Self::Messages(0)
     }
-}
-
-/// Why a keep was refused. All of these mean: mend the setting.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum KeepError {
-    /// It cannot be read, or holds a value that is not allowed.
-    #[error(transparent)]
-    Form(#[from] FormError),
-    /// A share of a window nobody knows.
-    #[error("window({fraction}): the model's window is not known; set `window` for its model")]
-    WindowUnknown {
-        /// The share.
-        fraction: Fraction,
-    },
 }
 
 impl Keep {
@@ -106,24 +88,13 @@ impl Keep {
     ///     keep.check(None).unwrap_err().to_string(),
     ///     "window(0.25): the model's window is not known; set `window` for its model"
     /// );
-    /// # Ok::<(), epitome_core::keep::KeepError>(())
+    /// # Ok::<(), epitome_core::trigger::FormError>(())
     /// ```
-    pub fn check(&self, room: Option<Tokens>) -> Result<(), KeepError> {
+    pub fn check(&self, room: Option<Tokens>) -> Result<(), FormError> {
         match (self, room) {
-            (Self::Window(fraction), None) => Err(KeepError::WindowUnknown { fraction: *fraction }),
+            (Self::Window(fraction), None) => Err(FormError::no_window(fraction)),
             _ => Ok(()),
         }
-    }
-
-    /// Where one is an argument, as in a strategy.
-    pub(crate) fn read(expr: &Expr<'_>) -> Result<Self, FormError> {
-        Ok(match expr.name {
-            "messages" => Self::Messages(expr.whole("messages", None, WHOLE)?),
-            "turns" => Self::Turns(expr.whole("turns", None, WHOLE)?),
-            "tokens" => Self::Tokens(expr.whole("tokens", None, WHOLE)?),
-            "window" => Self::Window(Fraction::read(expr, "window")?),
-            _ => return Err(expr.unknown(NAMES)),
-        })
     }
 }
 
@@ -165,13 +136,22 @@ fn tokens(outlines: &[Outline], n: u64) -> usize {
     0
 }
 
-impl FromStr for Keep {
-    type Err = KeepError;
+impl Form for Keep {
+    const WHAT: &'static str = "keep";
+    const EXAMPLE: &'static str = "messages(6)";
 
-    fn from_str(text: &str) -> Result<Self, KeepError> {
-        Ok(Self::read(&Expr::parse(text)?)?)
+    fn read(expr: &Expr<'_>) -> Result<Self, FormError> {
+        Ok(match expr.name {
+            "messages" => Self::Messages(expr.whole(None, WHOLE)?),
+            "turns" => Self::Turns(expr.whole(None, WHOLE)?),
+            "tokens" => Self::Tokens(expr.whole(None, WHOLE)?),
+            "window" => Self::Window(Fraction::read(expr)?),
+            _ => return Err(expr.unknown(NAMES)),
+        })
     }
 }
+
+expr::by_text!(Keep);
 
 impl fmt::Display for Keep {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -181,18 +161,6 @@ impl fmt::Display for Keep {
             Self::Tokens(n) => expr::write_call(f, "tokens", [n]),
             Self::Window(share) => expr::write_call(f, "window", [share]),
         }
-    }
-}
-
-impl Serialize for Keep {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
-    }
-}
-
-impl<'de> Deserialize<'de> for Keep {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        expr::deserialize(deserializer, "keep", "messages(6)")
     }
 }
 
@@ -298,7 +266,7 @@ mod tests {
     fn a_share_of_an_unknown_window_keeps_everything_and_is_refused_when_configured() {
         let keep: Keep = "window(0.001)".parse().unwrap();
         assert_eq!(keep.place(&outlines("1:5 1:5"), None), 0);
-        assert!(matches!(keep.check(None), Err(KeepError::WindowUnknown { .. })));
+        assert!(keep.check(None).unwrap_err().to_string().contains("the model's window is not known"));
         assert_eq!(Keep::Messages(3).check(None), Ok(()));
     }
 

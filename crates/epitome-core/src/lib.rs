@@ -84,8 +84,8 @@
 //! | [`names`], [`ledger`] | what must be in it, word for word? |
 //! | [`local`] | how is one written without a model? |
 //! | [`excerpt`] | how is one message made smaller? |
+//! | [`setting`] | why was a setting refused? |
 //! | [`shelf`] | who holds the words meanwhile? |
-//! | [`valid`] | what would a provider refuse? |
 //!
 //! Examples draw their sessions in a line, `u a(x) r(x)`; `drawing` in the test kit says how.
 //!
@@ -138,12 +138,12 @@ pub mod prompt;
 mod reading;
 pub mod redact;
 mod refusal;
+pub mod setting;
 pub mod shelf;
 pub mod slot;
 pub mod strategy;
 pub mod tokens;
 pub mod track;
 pub mod trigger;
-pub mod valid;
 pub mod view;
 mod words;

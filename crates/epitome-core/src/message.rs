@@ -281,12 +281,7 @@ fn is_json(text: &str) -> bool {
     if is_deep(text) {
         return false;
     }
-    let mut before = ' ';
-    let exponent = text.chars().any(|c| {
-        let found = matches!(c, 'e' | 'E') && before.is_ascii_digit();
-        before = c;
-        found
-    });
+    let exponent = text.as_bytes().windows(2).any(|two| matches!(two, [b'0'..=b'9', b'e' | b'E']));
     if exponent || text.contains("\\u") {
         return serde_json::from_str::<Value>(text).is_ok();
     }
@@ -553,9 +548,8 @@ impl Message {
         };
         let parts = self.parts.iter().map(|part| size_of::<Part>().saturating_add(within(part)));
         let words = usize::try_from(self.bytes()).unwrap_or(usize::MAX);
-        let notes = self.metadata.iter().map(|(name, value)| entry_memory(name, value));
-        let wire = self.wire.iter().map(|wire| value_memory(wire));
-        parts.chain(notes).chain(wire).fold(size_of::<Self>().saturating_add(words), usize::saturating_add)
+        let others = [map_memory(&self.metadata), self.wire.as_deref().map_or(0, value_memory)];
+        parts.chain(others).fold(size_of::<Self>().saturating_add(words), usize::saturating_add)
     }
 
     fn metadata_bytes(&self) -> u64 {
@@ -572,17 +566,18 @@ fn value_memory(value: &Value) -> usize {
         Value::Null | Value::Bool(_) | Value::Number(_) => 0,
         Value::String(text) => text.len(),
         Value::Array(values) => values.iter().map(value_memory).fold(0, usize::saturating_add),
-        Value::Object(fields) => {
-            fields.iter().map(|(name, value)| entry_memory(name, value)).fold(0, usize::saturating_add)
-        }
+        Value::Object(fields) => map_memory(fields),
     };
     size_of::<Value>().saturating_add(within)
 }
 
-fn entry_memory(name: &str, value: &Value) -> usize {
-    // Maps are found by and kept in order, so an entry has a place in two lists.
-    let entry = size_of::<String>().saturating_mul(2);
-    entry.saturating_add(name.len()).saturating_add(value_memory(value))
+fn map_memory(fields: &Map<String, Value>) -> usize {
+    let entry = |(name, value): (&String, &Value)| {
+        // Maps are found by and kept in order, so an entry has a place in two lists.
+        let places = size_of::<String>().saturating_mul(2);
+        places.saturating_add(name.len()).saturating_add(value_memory(value))
+    };
+    fields.iter().map(entry).fold(0, usize::saturating_add)
 }
 
 /// How large one message may be.

@@ -23,8 +23,8 @@ use crate::tokens::Counter;
 mod template;
 mod transcript;
 
-use template::Place;
-pub use template::{Profile, ProfileSetting, Template, TemplateError, UnknownProfile};
+use template::{CONVERSATION, INSTRUCTIONS, MAX_WORDS, PREVIOUS};
+pub use template::{Profile, ProfileSetting, Template};
 pub(crate) use transcript::is_tag;
 use transcript::{Transcript, clean};
 
@@ -50,12 +50,6 @@ pub enum Said<'a> {
         /// Its text.
         text: &'a str,
     },
-}
-
-impl<'a> From<&'a Message> for Said<'a> {
-    fn from(message: &'a Message) -> Self {
-        Self::Message(message)
-    }
 }
 
 /// What a prompt is made of.
@@ -142,30 +136,29 @@ pub struct Prompt {
 /// ```
 pub fn prompt(input: &Input<'_>) -> Result<Prompt, PromptError> {
     let words = max_words(input.limit).to_string();
-    let system = Template::shipped(RULES.trim_end()).fill(|place| match place {
-        Place::MaxWords => Cow::Borrowed(words.as_str()),
-        Place::Conversation | Place::Previous | Place::Instructions => Cow::Borrowed(""),
-    });
+    let system = RULES.trim_end().replace(MAX_WORDS, &words);
     let transcript = Transcript::new(input.said.iter().copied(), input.redact);
     let previous = previous_block(input.previous, input.redact);
     let instructions = instructions(input);
+    // A template without a place for the previous summary still has to take it in.
+    let before = match input.previous {
+        Some(_) if !input.template.has(PREVIOUS) => format!("{previous}\n\n"),
+        _ => String::new(),
+    };
+    let unplaced = if input.template.has(INSTRUCTIONS) { "" } else { &instructions };
+    let again = input.refused.map_or_else(String::new, |refusal| {
+        format!("The last answer was refused: {refusal}. Write the summary again, and mend that.")
+    });
     let user = |conversation: &str| {
         let block = if conversation.is_empty() { "(nothing was said)" } else { conversation };
-        let block = format!("<conversation>\n{block}\n</conversation>");
-        let mut text = input.template.fill(|place| match place {
-            Place::MaxWords => Cow::Borrowed(words.as_str()),
-            Place::Instructions => Cow::Borrowed(instructions.trim_end()),
-            Place::Previous => Cow::Borrowed(previous.as_str()),
-            // A template without a place for the previous summary still has to take it in.
-            Place::Conversation if input.previous.is_some() && !input.template.has(Place::Previous) => {
-                Cow::Owned(format!("{previous}\n\n{block}"))
-            }
-            Place::Conversation => Cow::Borrowed(block.as_str()),
-        });
+        let mut text = input.template.fill(&[
+            (MAX_WORDS, &words),
+            (INSTRUCTIONS, &instructions),
+            (PREVIOUS, &previous),
+            (CONVERSATION, &format!("{before}<conversation>\n{block}\n</conversation>")),
+        ]);
         text.truncate(text.trim_end().len());
-        let unplaced = if input.template.has(Place::Instructions) { "" } else { instructions.as_str() };
-        let again = input.refused.map(again).unwrap_or_default();
-        for more in [unplaced.trim_end(), &again].into_iter().filter(|more| !more.is_empty()) {
+        for more in [unplaced, &again].into_iter().filter(|more| !more.is_empty()) {
             text.push_str("\n\n");
             text.push_str(more);
         }
@@ -199,30 +192,18 @@ fn previous_block(previous: Option<&str>, hide: bool) -> String {
     format!("<previous_summary>\n{text}\n</previous_summary>")
 }
 
-/// What the operator wants, and what whoever asked cares about.
+/// What the operator wants, and what the caller cares about.
 fn instructions(input: &Input<'_>) -> String {
-    let mut out = String::new();
+    let mut wishes = Vec::new();
     if !input.instructions.trim().is_empty() {
-        out.push_str("Further instructions for this summary:\n");
-        out.push_str(input.instructions.trim());
-        out.push('\n');
+        wishes.push(format!("Further instructions for this summary:\n{}", input.instructions.trim()));
     }
     let focus: String = input.focus.split_whitespace().collect::<Vec<_>>().join(" ");
     let focus: String = focus.chars().take(LONGEST_FOCUS).collect();
     if !focus.is_empty() {
-        if !out.is_empty() {
-            out.push('\n');
-        }
-        out.push_str("Pay special attention to: ");
-        out.push_str(&clean(&focus, input.redact));
-        out.push('\n');
+        wishes.push(format!("Pay special attention to: {}", clean(&focus, input.redact).trim_end()));
     }
-    out
-}
-
-/// What is said when an answer was refused and the same is asked again.
-fn again(refusal: &Refusal) -> String {
-    format!("The last answer was refused: {refusal}. Write the summary again, and mend that.")
+    wishes.join("\n\n")
 }
 
 /// The words a limit is asked for in: one for two tokens, one for nine characters, and at least ten.

@@ -326,9 +326,8 @@ pub fn render(layout: &Layout, texts: &Shelf<'_>) -> Result<Vec<Message>, Render
             }
             Entry::Excerpt { span, tokens } => {
                 mender.seam();
-                mender.extend(
-                    texts.excerpt(*span, *tokens).ok_or(RenderError::Excerpt(*span))?.iter().cloned(),
-                );
+                let excerpt = texts.excerpt(*span, *tokens).ok_or(RenderError::Excerpt(*span))?;
+                excerpt.iter().for_each(|message| mender.push(message.clone()));
             }
             Entry::Note => mender.push(view::note()),
             Entry::Seam => mender.seam(),

@@ -11,10 +11,11 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::keep::{Keep, KeepError};
+use crate::keep::Keep;
 use crate::message::{Author, Seq, Timestamp, Tokens};
 use crate::outline::{Outline, Totals};
-use crate::trigger::{Facts, Trigger, TriggerError, Use, When};
+use crate::setting::SettingError;
+use crate::trigger::{Facts, Trigger, Use, When};
 
 /// Whose messages a slot covers.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -29,10 +30,6 @@ pub enum Scope {
 }
 
 impl Scope {
-    fn is_session(&self) -> bool {
-        *self == Self::Session
-    }
-
     /// Whether this message is covered.
     #[must_use]
     pub fn holds(&self, outline: &Outline) -> bool {
@@ -59,13 +56,11 @@ impl From<Scope> for Option<Author> {
 }
 
 /// How large a summary may be.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Limit {
     /// In tokens.
-    #[serde(rename = "max_tokens")]
     Tokens(Tokens),
     /// In characters; whoever writes the summary cuts there.
-    #[serde(rename = "max_chars")]
     Chars(u64),
 }
 
@@ -85,29 +80,22 @@ pub enum CatchUp {
 /// ```
 /// use epitome_core::slot::{Limit, Slot};
 ///
-/// let slot: Slot = serde_json::from_str(r#"{
-///     "name": "short", "trigger": "messages(20)", "keep": "messages(0)", "max_tokens": 1000
-/// }"#).unwrap();
+/// let slot = Slot { trigger: "messages(20)".parse()?, ..Slot::new("short", Limit::Tokens(1_000)) };
 /// assert_eq!(slot, Slot::short());
-///
-/// // What is wrong is refused when it is read; only whether a window is known is left to `check`.
-/// let wrong = serde_json::from_str::<Slot>(r#"{"name": "x", "max_words": 5}"#).unwrap_err();
-/// assert!(wrong.to_string().contains("unknown field `max_words`"));
+/// assert!(slot.check(None).is_ok());
+/// # Ok::<(), epitome_core::trigger::FormError>(())
 /// ```
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(try_from = "Written")]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Slot {
     /// What it is called; unique within its scope.
     pub name: String,
     /// Whose messages it covers.
-    #[serde(skip_serializing_if = "Scope::is_session")]
     pub scope: Scope,
     /// When it is due.
     pub trigger: Trigger,
     /// What stays out of the summary, as recent messages.
     pub keep: Keep,
     /// How large the summary may be.
-    #[serde(flatten)]
     pub limit: Limit,
     /// Whether it fires by itself. Otherwise only when told, by [`SlotState::force`].
     pub auto: bool,
@@ -143,131 +131,32 @@ impl Slot {
 
     /// Refuses a slot that could never work, by the name of what is wrong. `room` is the model's
     /// window less its output reserve, where that is known.
-    pub fn check(&self, room: Option<Tokens>) -> Result<(), SlotError> {
+    pub fn check(&self, room: Option<Tokens>) -> Result<(), SettingError> {
         let named = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
         if self.name.is_empty() || self.name.len() > 64 || !self.name.chars().all(named) {
-            return Err(SlotError::Name { given: self.name.chars().take(80).collect() });
+            let given: String = self.name.chars().take(80).collect();
+            let problem = format!("{given:?} given; allowed are 1 to 64 letters, digits, `_` or `-`");
+            return Err(SettingError::new("name", problem));
         }
-        if let Scope::Author(author) = &self.scope
-            && author.is_empty()
-        {
-            return Err(SlotError::Scope { slot: self.name.clone() });
+        if self.scope == Scope::Author("".into()) {
+            let problem = "is empty; name an author, or leave it out for the whole session";
+            return Err(SettingError::new("scope", problem));
         }
         let (field, size) = match self.limit {
             Limit::Tokens(tokens) => ("max_tokens", tokens),
             Limit::Chars(chars) => ("max_chars", chars),
         };
         if size < MIN_LIMIT {
-            return Err(SlotError::Limit { slot: self.name.clone(), field, given: size });
+            let problem = format!("{size} given; a summary needs at least {MIN_LIMIT}");
+            return Err(SettingError::new(field, problem));
         }
-        let slot = || self.name.clone();
-        self.trigger
-            .check(Use::Slot { room })
-            .map_err(|source| SlotError::Trigger { slot: slot(), source })?;
-        self.keep.check(room).map_err(|source| SlotError::Keep { slot: slot(), source })
+        self.trigger.check(Use::Slot, room).map_err(SettingError::of("trigger"))?;
+        self.keep.check(room).map_err(SettingError::of("keep"))
     }
 }
 
 /// Below this a summary cannot say anything.
 const MIN_LIMIT: u64 = 16;
-
-/// A slot as it is written in a settings file.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Written {
-    name: String,
-    #[serde(default)]
-    scope: Scope,
-    #[serde(default)]
-    trigger: Trigger,
-    #[serde(default)]
-    keep: Keep,
-    max_tokens: Option<u64>,
-    max_chars: Option<u64>,
-    #[serde(default = "yes")]
-    auto: bool,
-    #[serde(default)]
-    catch_up: CatchUp,
-}
-
-fn yes() -> bool {
-    true
-}
-
-impl TryFrom<Written> for Slot {
-    type Error = SlotError;
-
-    fn try_from(written: Written) -> Result<Self, SlotError> {
-        let limit = match (written.max_tokens, written.max_chars) {
-            (Some(_), Some(_)) => return Err(SlotError::TwoLimits { slot: written.name }),
-            (Some(tokens), None) => Limit::Tokens(tokens),
-            (None, Some(chars)) => Limit::Chars(chars),
-            (None, None) => Limit::Tokens(1_000),
-        };
-        let slot = Self {
-            name: written.name,
-            scope: written.scope,
-            trigger: written.trigger,
-            keep: written.keep,
-            limit,
-            auto: written.auto,
-            catch_up: written.catch_up,
-        };
-        // The model is not known yet; everything else can be judged.
-        slot.check(Some(Tokens::MAX))?;
-        Ok(slot)
-    }
-}
-
-/// Why a slot was refused. All of these mean: mend the setting.
-#[derive(Debug, Clone, PartialEq, thiserror::Error)]
-#[non_exhaustive]
-pub enum SlotError {
-    /// A name that cannot stand in an address.
-    #[error("slot name: {given:?}; 1 to 64 letters, digits, `_` or `-` are allowed")]
-    Name {
-        /// What was given, its beginning.
-        given: String,
-    },
-    /// A scope that names nobody.
-    #[error("slot `{slot}`: scope is empty; name an author, or leave it out for the whole session")]
-    Scope {
-        /// Which slot.
-        slot: String,
-    },
-    /// Too small to say anything.
-    #[error("slot `{slot}`: {field} = {given}; at least {MIN_LIMIT} is needed")]
-    Limit {
-        /// Which slot.
-        slot: String,
-        /// Which of the two limits.
-        field: &'static str,
-        /// What was given.
-        given: u64,
-    },
-    /// Both limits at once.
-    #[error("slot `{slot}`: max_tokens and max_chars are both set; set one of them")]
-    TwoLimits {
-        /// Which slot.
-        slot: String,
-    },
-    /// A trigger that cannot be met.
-    #[error("slot `{slot}`: trigger: {source}")]
-    Trigger {
-        /// Which slot.
-        slot: String,
-        /// What is wrong with it.
-        source: TriggerError,
-    },
-    /// A keep that cannot be measured.
-    #[error("slot `{slot}`: keep: {source}")]
-    Keep {
-        /// Which slot.
-        slot: String,
-        /// What is wrong with it.
-        source: KeepError,
-    },
-}
 
 /// More summaries than this are never asked for by hand and pending at once; the newest stands for
 /// those beyond.
@@ -336,13 +225,12 @@ impl SlotState {
         let when = if slot.auto { slot.trigger.when(&facts) } else { When::Never };
         self.due_at = match when {
             When::At(at) => Some(at),
-            When::Now(_) | When::Never => None,
+            When::Now | When::Never => None,
         };
-        if matches!(when, When::Now(_)) {
+        if when.is_now() {
             self.fire(outline.at);
-            return true;
         }
-        by_time
+        by_time || when.is_now()
     }
 
     /// Fires if the time has come. True when it did.

@@ -16,15 +16,11 @@
 //! Carrying a strategy out is [`crate::condense`]'s work, and saying when is [`crate::trigger`]'s.
 
 use std::fmt;
-use std::str::FromStr;
 
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
-
-use crate::expr::{self, Arg, Expr, FormError};
-use crate::keep::{Keep, KeepError};
+use crate::expr::{self, Arg, Expr, Form, FormError};
+use crate::keep::Keep;
 use crate::message::Tokens;
 
-const KEEP: &str = "a keep such as messages(6)";
 const STAGES: &str = "strategies that are no pipeline themselves";
 
 /// By which means a list is made shorter.
@@ -43,7 +39,7 @@ const STAGES: &str = "strategies that are no pipeline themselves";
 ///
 /// let refused = "pipeline()".parse::<Strategy>().unwrap_err();
 /// assert_eq!(refused.to_string(), "pipeline: nothing given; it needs at least one strategy");
-/// # Ok::<(), epitome_core::strategy::StrategyError>(())
+/// # Ok::<(), epitome_core::trigger::FormError>(())
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Strategy {
@@ -68,23 +64,6 @@ impl Default for Strategy {
     }
 }
 
-/// Why a strategy was refused. All of these mean: mend the setting.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum StrategyError {
-    /// It cannot be read, or holds a value that is not allowed.
-    #[error(transparent)]
-    Form(#[from] FormError),
-    /// A keep that cannot be measured.
-    #[error("{strategy}: {source}")]
-    Keep {
-        /// Whose keep.
-        strategy: &'static str,
-        /// What is wrong with it.
-        source: KeepError,
-    },
-}
-
 impl Strategy {
     /// The names that are allowed, for errors and help.
     pub const NAMES: &'static str = "noop, recent, mask, summarize, amortized, pipeline";
@@ -105,11 +84,7 @@ impl Strategy {
     /// Whether a model may be asked to write a summary, in any of its stages.
     #[must_use]
     pub fn summarizes(&self) -> bool {
-        match self {
-            Self::Noop | Self::Recent(_) | Self::Mask(_) => false,
-            Self::Summarize(_) | Self::Amortized(_) => true,
-            Self::Pipeline(stages) => stages.iter().any(Self::summarizes),
-        }
+        self.stages().any(|stage| matches!(stage, Self::Summarize(_) | Self::Amortized(_)))
     }
 
     /// What is done in turn: a pipeline's stages, or the strategy itself.
@@ -124,13 +99,20 @@ impl Strategy {
     /// How much of the newest it leaves alone: its own keep, else the `given` one, else its default.
     #[must_use]
     pub fn keep(&self, given: Option<Keep>) -> Keep {
-        let (own, default) = match self {
-            Self::Recent(own) => (*own, Keep::Messages(50)),
-            Self::Mask(own) => (*own, Keep::Messages(10)),
-            Self::Summarize(own) | Self::Amortized(own) => (*own, Keep::Messages(6)),
-            Self::Noop | Self::Pipeline(_) => (None, Keep::Messages(u64::MAX)),
+        let default = match self {
+            Self::Recent(_) => 50,
+            Self::Mask(_) => 10,
+            Self::Summarize(_) | Self::Amortized(_) => 6,
+            Self::Noop | Self::Pipeline(_) => u64::MAX,
         };
-        own.or(given).unwrap_or(default)
+        self.own_keep().or(given).unwrap_or(Keep::Messages(default))
+    }
+
+    fn own_keep(&self) -> Option<Keep> {
+        match self {
+            Self::Recent(own) | Self::Mask(own) | Self::Summarize(own) | Self::Amortized(own) => *own,
+            Self::Noop | Self::Pipeline(_) => None,
+        }
     }
 
     /// Refuses what could not work, by name. `room` is the model's window less its output reserve.
@@ -144,98 +126,65 @@ impl Strategy {
     ///     strategy.check(None).unwrap_err().to_string(),
     ///     "recent: window(0.25): the model's window is not known; set `window` for its model"
     /// );
-    /// # Ok::<(), epitome_core::strategy::StrategyError>(())
+    /// # Ok::<(), epitome_core::trigger::FormError>(())
     /// ```
-    pub fn check(&self, room: Option<Tokens>) -> Result<(), StrategyError> {
-        match self {
-            Self::Noop => Ok(()),
-            Self::Recent(keep) | Self::Mask(keep) | Self::Summarize(keep) | Self::Amortized(keep) => keep
-                .map_or(Ok(()), |keep| keep.check(room))
-                .map_err(|source| StrategyError::Keep { strategy: self.name(), source }),
-            Self::Pipeline(stages) => {
-                if stages.is_empty() {
-                    return Err(no_stages().into());
-                }
-                // Looked at before going deeper, so that no nesting can exhaust the stack.
-                if let Some(nested) = stages.iter().find(|stage| matches!(stage, Self::Pipeline(_))) {
-                    let given = format!("{}(...)", nested.name());
-                    return Err(FormError::Value { field: "pipeline", given, allowed: STAGES }.into());
-                }
-                expr::check_printed(self)?;
-                stages.iter().try_for_each(|stage| stage.check(room))
+    pub fn check(&self, room: Option<Tokens>) -> Result<(), FormError> {
+        // One made by hand is right where it reads as it is written. That is asked only of what does not nest, so that no
+        // nesting can exhaust the stack.
+        for stage in self.stages() {
+            if matches!(stage, Self::Pipeline(_)) {
+                return Err(FormError::value("pipeline", "pipeline(...)", STAGES));
             }
+            let keep = stage.own_keep().map_or(Ok(()), |keep| keep.check(room));
+            keep.map_err(|error| FormError(format!("{}: {error}", stage.name())))?;
         }
+        self.to_string().parse().map(|_: Self| ())
     }
+}
+
+impl Form for Strategy {
+    const WHAT: &'static str = "strategy";
+    const EXAMPLE: &'static str = "summarize";
 
     fn read(expr: &Expr<'_>) -> Result<Self, FormError> {
-        let keep = |field: &'static str| match expr.only(field)? {
+        let keep = || match expr.only()? {
             None => Ok(None),
             Some(Arg::Expr(keep)) => Keep::read(keep).map(Some),
-            Some(number) => Err(FormError::Value { field, given: number.to_string(), allowed: KEEP }),
+            Some(number) => Err(FormError::value(expr.name, number, "a keep such as messages(6)")),
+        };
+        let stage = |arg: &Arg<'_>| match arg {
+            Arg::Expr(stage) if stage.name != "pipeline" => Self::read(stage),
+            other => Err(FormError::value("pipeline", other, STAGES)),
         };
         Ok(match expr.name {
             "noop" => {
-                expr.nothing("noop")?;
+                expr.at_most(0)?;
                 Self::Noop
             }
-            "recent" => Self::Recent(keep("recent")?),
-            "mask" => Self::Mask(keep("mask")?),
-            "summarize" => Self::Summarize(keep("summarize")?),
-            "amortized" => Self::Amortized(keep("amortized")?),
-            "pipeline" => {
-                let stage = |arg: &Arg<'_>| match arg {
-                    Arg::Expr(stage) if stage.name != "pipeline" => Self::read(stage),
-                    other => {
-                        let given = other.to_string();
-                        Err(FormError::Value { field: "pipeline", given, allowed: STAGES })
-                    }
-                };
-                if expr.args.is_empty() {
-                    return Err(no_stages());
-                }
-                Self::Pipeline(expr.args.iter().map(stage).collect::<Result<_, _>>()?)
+            "recent" => Self::Recent(keep()?),
+            "mask" => Self::Mask(keep()?),
+            "summarize" => Self::Summarize(keep()?),
+            "amortized" => Self::Amortized(keep()?),
+            "pipeline" if expr.args.is_empty() => {
+                return Err(FormError::missing("pipeline", "at least one strategy"));
             }
+            "pipeline" => Self::Pipeline(expr.args.iter().map(stage).collect::<Result<_, _>>()?),
             _ => return Err(expr.unknown(Self::NAMES)),
         })
     }
 }
 
-fn no_stages() -> FormError {
-    FormError::Missing { field: "pipeline", allowed: "at least one strategy" }
-}
-
-impl FromStr for Strategy {
-    type Err = StrategyError;
-
-    fn from_str(text: &str) -> Result<Self, StrategyError> {
-        let strategy = Self::read(&Expr::parse(text)?)?;
-        expr::check_printed(&strategy)?;
-        Ok(strategy)
-    }
-}
+expr::by_text!(Strategy);
 
 impl fmt::Display for Strategy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Recent(Some(keep))
-            | Self::Mask(Some(keep))
-            | Self::Summarize(Some(keep))
-            | Self::Amortized(Some(keep)) => expr::write_call(f, self.name(), [keep]),
             Self::Pipeline(stages) => expr::write_call(f, "pipeline", stages),
-            bare => f.write_str(bare.name()),
+            one => match one.own_keep() {
+                Some(keep) => expr::write_call(f, one.name(), [keep]),
+                None => f.write_str(one.name()),
+            },
         }
-    }
-}
-
-impl Serialize for Strategy {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
-    }
-}
-
-impl<'de> Deserialize<'de> for Strategy {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        expr::deserialize(deserializer, "strategy", "summarize")
     }
 }
 

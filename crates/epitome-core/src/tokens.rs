@@ -20,6 +20,7 @@ use tiktoken::CoreBpe;
 
 use crate::media;
 use crate::message::{Content, Message, Part, Tokens, ToolCall, ToolResult};
+use crate::setting::SettingError;
 
 /// A public way of dividing text into tokens.
 ///
@@ -36,8 +37,8 @@ use crate::message::{Content, Message, Part, Tokens, ToolCall, ToolResult};
 ///     "encoding: `o300k` is unknown; o200k_base, cl100k_base, p50k_base and r50k_base are allowed",
 /// );
 /// ```
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(into = "String", try_from = "String")]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize)]
+#[serde(into = "String")]
 pub enum Encoding {
     /// GPT-4o and everything OpenAI has made since.
     #[default]
@@ -111,22 +112,15 @@ impl fmt::Display for Encoding {
 }
 
 impl FromStr for Encoding {
-    type Err = UnknownEncoding;
+    type Err = SettingError;
 
-    fn from_str(name: &str) -> Result<Self, UnknownEncoding> {
+    fn from_str(name: &str) -> Result<Self, SettingError> {
         let short = name.strip_suffix("_base").unwrap_or(name);
-        Self::ALL
-            .into_iter()
-            .find(|encoding| encoding.name().strip_suffix("_base") == Some(short))
-            .ok_or_else(|| UnknownEncoding { given: name.to_owned() })
-    }
-}
-
-impl TryFrom<String> for Encoding {
-    type Error = UnknownEncoding;
-
-    fn try_from(name: String) -> Result<Self, UnknownEncoding> {
-        name.parse()
+        let known = Self::ALL.into_iter().find(|known| known.name().strip_suffix("_base") == Some(short));
+        known.ok_or_else(|| {
+            let allowed = "o200k_base, cl100k_base, p50k_base and r50k_base";
+            SettingError::new("encoding", format!("`{name}` is unknown; {allowed} are allowed"))
+        })
     }
 }
 
@@ -134,14 +128,6 @@ impl From<Encoding> for String {
     fn from(encoding: Encoding) -> Self {
         encoding.name().to_owned()
     }
-}
-
-/// No encoding has this name.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("encoding: `{given}` is unknown; o200k_base, cl100k_base, p50k_base and r50k_base are allowed")]
-pub struct UnknownEncoding {
-    /// What was given.
-    pub given: String,
 }
 
 /// The tokens that surround the words: roles, brackets, separators.
@@ -190,15 +176,9 @@ impl Overhead {
 /// ```
 #[derive(Clone)]
 pub struct Counter {
-    encoder: Encoder,
+    count: Arc<dyn Fn(&str) -> Tokens + Send + Sync>,
     name: Arc<str>,
     overhead: Overhead,
-}
-
-#[derive(Clone)]
-enum Encoder {
-    Known(&'static CoreBpe),
-    Custom(Arc<dyn Fn(&str) -> Tokens + Send + Sync>),
 }
 
 impl Counter {
@@ -206,7 +186,8 @@ impl Counter {
     /// of a second; the others share it.
     #[must_use]
     pub fn new(encoding: Encoding) -> Self {
-        Self::of(encoding.name().into(), Encoder::Known(encoding.bpe()))
+        let bpe = encoding.bpe();
+        Self::custom(encoding.name(), |text| bpe.count(text) as Tokens)
     }
 
     /// Counts text with `count`, under this name.
@@ -214,11 +195,7 @@ impl Counter {
     /// Counts are kept beside messages with the name they were made under, so two functions that
     /// count differently need different names.
     pub fn custom(name: impl Into<Arc<str>>, count: impl Fn(&str) -> Tokens + Send + Sync + 'static) -> Self {
-        Self::of(name.into(), Encoder::Custom(Arc::new(count)))
-    }
-
-    fn of(name: Arc<str>, encoder: Encoder) -> Self {
-        Self { encoder, name, overhead: Overhead::default() }
+        Self { count: Arc::new(count), name: name.into(), overhead: Overhead::default() }
     }
 
     /// The same counter with other fixed costs.
@@ -243,10 +220,7 @@ impl Counter {
     /// A piece of text.
     #[must_use]
     pub fn text(&self, text: &str) -> Tokens {
-        match &self.encoder {
-            Encoder::Known(bpe) => bpe.count(text) as Tokens,
-            Encoder::Custom(count) => count(text),
-        }
+        (self.count)(text)
     }
 
     /// A message as it is handed to a model: its overhead, its author, all its parts. Results are

@@ -139,18 +139,15 @@ impl Tracker {
         };
 
         let fresh = opens_turn && askers.is_empty();
-        let alone = self.loops.iter().all(|a| *a == author);
-        let cut = match judge(calls_open, !self.loops.is_empty()) {
+        let before = |call_open, in_loop, alone| match judge(call_open, in_loop) {
             _ if fresh => Cut::Legal,
             Cut::InLoop if thinks && alone => Cut::Legal,
             judged => judged,
         };
+        let alone = self.loops.iter().all(|a| *a == author);
+        let cut = before(calls_open, !self.loops.is_empty(), alone);
         let own_open = askers.contains(&author) || self.open.is_open_for(&author);
-        let own_cut = match judge(own_open, self.loops.contains(&author)) {
-            _ if fresh => Cut::Legal,
-            Cut::InLoop if thinks => Cut::Legal,
-            judged => judged,
-        };
+        let own_cut = before(own_open, self.loops.contains(&author), true);
 
         if opens_turn {
             self.open.calls.clear();
@@ -367,7 +364,7 @@ impl OpenCalls {
     }
 
     fn is_open_for(&self, author: &Option<Author>) -> bool {
-        self.calls.iter().any(|call| call.author == *author)
+        self.open_for(author) > 0
     }
 
     fn open_for(&self, author: &Option<Author>) -> usize {

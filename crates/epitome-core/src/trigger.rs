@@ -22,23 +22,22 @@
 //! Where the log is then divided is not decided here, and neither is whose messages were summed.
 
 use std::fmt;
-use std::str::FromStr;
 
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::{Deserialize, Serialize};
 
 pub use crate::expr::FormError;
-use crate::expr::{self, Arg, Expr};
+use crate::expr::{self, Arg, Expr, Form, Whole};
 use crate::message::{Timestamp, Tokens};
+pub use crate::num::grouped;
 use crate::outline::Totals;
 
 /// How much of the hard threshold makes the soft one, at which a summary is prepared.
 pub const SOFT: Fraction = Fraction::percent(80);
 
 const NAMES: &str = "messages, turns, tokens, chars, window, every, idle, economic, important, all, any";
-const FROM_ONE: &str = "a whole number from 1";
-const FROM_ZERO: &str = "a whole number";
+const FROM_ONE: Whole = (1, "a whole number from 1");
 const FRACTION: &str = "a number more than 0 and at most 1 (0.75 for 75 %), kept to the millionth";
-const SECONDS: &str = "a whole number of seconds from 1";
+const SECONDS: Whole = (1, "a whole number of seconds from 1");
 
 /// A share of a whole: more than 0, at most 1.
 ///
@@ -64,11 +63,7 @@ impl Fraction {
     /// `value` to the nearest millionth; refused unless `0 < value <= 1`, and where nothing would
     /// be left of it.
     pub fn new(value: f64) -> Result<Self, FormError> {
-        Self::checked(value).ok_or_else(|| FormError::Value {
-            field: "fraction",
-            given: value.to_string(),
-            allowed: FRACTION,
-        })
+        Self::checked(value).ok_or_else(|| FormError::value("fraction", value, FRACTION))
     }
 
     /// For constants of this crate, which are right by inspection.
@@ -129,15 +124,14 @@ impl Fraction {
         u64::try_from(share).unwrap_or(whole)
     }
 
-    /// The only argument of `field(f)`.
-    pub(crate) fn read(expr: &Expr<'_>, field: &'static str) -> Result<Self, FormError> {
-        let arg = expr.only(field)?.ok_or(FormError::Missing { field, allowed: FRACTION })?;
+    /// The only argument.
+    pub(crate) fn read(expr: &Expr<'_>) -> Result<Self, FormError> {
+        let arg = expr.only()?.ok_or_else(|| FormError::missing(expr.name, FRACTION))?;
         let value = match arg {
             Arg::Number(text) => text.replace('_', "").parse().ok(),
             Arg::Expr(_) => None,
         };
-        let refused = || FormError::Value { field, given: arg.to_string(), allowed: FRACTION };
-        value.and_then(Self::checked).ok_or_else(refused)
+        value.and_then(Self::checked).ok_or_else(|| FormError::value(expr.name, arg, FRACTION))
     }
 }
 
@@ -178,7 +172,7 @@ impl From<Fraction> for f64 {
 ///
 /// let refused = "messages(0)".parse::<Trigger>().unwrap_err();
 /// assert_eq!(refused.to_string(), "messages: 0 given; allowed is a whole number from 1");
-/// # Ok::<(), epitome_core::trigger::TriggerError>(())
+/// # Ok::<(), epitome_core::trigger::FormError>(())
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Trigger {
@@ -226,7 +220,7 @@ impl Default for Trigger {
 /// let trigger: Trigger = "tokens(8000)".parse()?;
 /// assert!(!trigger.when(&slot).is_now());
 /// assert!(trigger.when(&inline).is_now());
-/// # Ok::<(), epitome_core::trigger::TriggerError>(())
+/// # Ok::<(), epitome_core::trigger::FormError>(())
 /// ```
 #[derive(Debug, Clone, Copy)]
 pub struct Facts<'a> {
@@ -251,11 +245,11 @@ impl<'a> Facts<'a> {
     }
 }
 
-/// When a trigger is met.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// When a trigger is met. In order of time: `any` takes the least, `all` the greatest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum When {
-    /// It is met, and this is why.
-    Now(Reason),
+    /// It is met; [`Trigger::reason`] says why.
+    Now,
     /// It will be met at that moment, later than the one of asking, if no message comes before.
     At(Timestamp),
     /// It will not be met without more messages.
@@ -265,8 +259,8 @@ pub enum When {
 impl When {
     /// Whether it is met.
     #[must_use]
-    pub fn is_now(&self) -> bool {
-        matches!(self, Self::Now(_))
+    pub fn is_now(self) -> bool {
+        self == Self::Now
     }
 }
 
@@ -282,11 +276,8 @@ impl fmt::Display for Reason {
         if self.met.is_empty() {
             return f.write_str("all(): there is nothing to wait for");
         }
-        for (i, gauge) in self.met.iter().enumerate() {
-            f.write_str(if i == 0 { "" } else { " and " })?;
-            gauge.write(f, ": ")?;
-        }
-        Ok(())
+        let met: Vec<_> = self.met.iter().map(|gauge| gauge.told(": ")).collect();
+        f.write_str(&met.join(" and "))
     }
 }
 
@@ -328,37 +319,20 @@ impl Gauge {
         self.need.is_some_and(|need| self.have >= need)
     }
 
-    fn write(&self, f: &mut fmt::Formatter<'_>, separator: &str) -> fmt::Result {
-        let (condition, have) = (self.condition, Grouped(self.have));
-        write!(f, "{condition}{separator}{have} of ")?;
-        let Some(need) = self.need else { return f.write_str("a number not known") };
-        match condition {
-            "important" => write!(f, "more than {}", Grouped(need.saturating_sub(1))),
-            "every" | "idle" => write!(f, "{} s", Grouped(need)),
-            _ => write!(f, "{}", Grouped(need)),
-        }
+    fn told(&self, separator: &str) -> String {
+        let need = match (self.condition, self.need) {
+            (_, None) => "a number not known".to_owned(),
+            ("important", Some(need)) => format!("more than {}", grouped(need.saturating_sub(1))),
+            ("every" | "idle", Some(need)) => format!("{} s", grouped(need)),
+            (_, Some(need)) => grouped(need),
+        };
+        format!("{}{separator}{} of {need}", self.condition, grouped(self.have))
     }
 }
 
 impl fmt::Display for Gauge {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.write(f, " ")
-    }
-}
-
-/// A number for people: 8,000.
-pub(crate) struct Grouped(pub(crate) u64);
-
-impl fmt::Display for Grouped {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let digits = self.0.to_string();
-        for (i, digit) in digits.char_indices() {
-            if i > 0 && (digits.len() - i).is_multiple_of(3) {
-                f.write_str(",")?;
-            }
-            write!(f, "{digit}")?;
-        }
-        Ok(())
+        f.write_str(&self.told(" "))
     }
 }
 
@@ -366,45 +340,9 @@ impl fmt::Display for Grouped {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Use {
     /// In a slot, judged when messages are stored.
-    Slot {
-        /// The model's window less its output reserve, where known.
-        room: Option<Tokens>,
-    },
+    Slot,
     /// Before a model call, judged by the request.
-    Inline {
-        /// The model's window less its output reserve, where known.
-        room: Option<Tokens>,
-    },
-}
-
-/// Why a trigger was refused. All of these mean: mend the setting.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum TriggerError {
-    /// It cannot be read, or holds a value that is not allowed.
-    #[error(transparent)]
-    Form(#[from] FormError),
-    /// A share of a window nobody knows.
-    #[error("window({fraction}): the model's window is not known; set `window` for its model")]
-    WindowUnknown {
-        /// The share.
-        fraction: Fraction,
-    },
-    /// A price comparison where there is nothing to price.
-    #[error(
-        "economic: only an inline condensation has a request to price; \
-         use messages, turns, tokens, chars, window, every, idle or important"
-    )]
-    EconomicInSlot,
-}
-
-/// [`When`] without its reason, so that a reason is made only once.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Due {
-    // In order of time: `any` takes the least, `all` the greatest.
-    Now,
-    At(Timestamp),
-    Never,
+    Inline,
 }
 
 impl Trigger {
@@ -441,8 +379,7 @@ impl Trigger {
     /// let totals = Totals { messages: 20, last_at: Timestamp(5_000), ..Totals::default() };
     /// let facts = Facts::new(&totals, Timestamp(6_000));
     ///
-    /// let When::Now(reason) = Trigger::Messages(20).when(&facts) else { panic!() };
-    /// assert_eq!(reason.to_string(), "messages: 20 of 20");
+    /// assert_eq!(Trigger::Messages(20).when(&facts), When::Now);
     /// assert_eq!(Trigger::Idle(60).when(&facts), When::At(Timestamp(65_000)));
     /// assert_eq!(Trigger::Messages(21).when(&facts), When::Never);
     /// ```
@@ -466,15 +403,24 @@ impl Trigger {
     /// ```
     #[must_use]
     pub fn when_scaled(&self, facts: &Facts<'_>, scale: Fraction) -> When {
-        if facts.totals.is_empty() {
-            return When::Never;
-        }
+        if facts.totals.is_empty() { When::Never } else { self.due(facts, scale) }
+    }
+
+    /// Why it is met, where it is.
+    ///
+    /// ```
+    /// # use epitome_core::message::Timestamp;
+    /// # use epitome_core::outline::Totals;
+    /// # use epitome_core::trigger::{Facts, Trigger};
+    /// let totals = Totals { messages: 20, ..Totals::default() };
+    /// let reason = Trigger::Messages(20).reason(&Facts::new(&totals, Timestamp(0))).unwrap();
+    /// assert_eq!(reason.to_string(), "messages: 20 of 20");
+    /// ```
+    #[must_use]
+    pub fn reason(&self, facts: &Facts<'_>) -> Option<Reason> {
         let mut met = Vec::new();
-        match self.due(facts, scale, &mut met) {
-            Due::Now => When::Now(Reason { met }),
-            Due::At(moment) => When::At(moment),
-            Due::Never => When::Never,
-        }
+        self.when(facts).is_now().then(|| self.met(facts, &mut met))?;
+        Some(Reason { met })
     }
 
     /// How far every condition is, for people who ask why nothing happens yet.
@@ -487,7 +433,7 @@ impl Trigger {
     /// let trigger: Trigger = "any(messages(20), tokens(8000))".parse()?;
     /// let standing = trigger.standing(&Facts::new(&totals, Timestamp(0)));
     /// assert_eq!(standing.to_string(), "messages 13 of 20, tokens 4,100 of 8,000");
-    /// # Ok::<(), epitome_core::trigger::TriggerError>(())
+    /// # Ok::<(), epitome_core::trigger::FormError>(())
     /// ```
     #[must_use]
     pub fn standing(&self, facts: &Facts<'_>) -> Standing {
@@ -496,62 +442,69 @@ impl Trigger {
         Standing { nothing_new: facts.totals.is_empty(), gauges }
     }
 
-    /// Refuses what could not work there, and what is not lawful anywhere.
+    /// Refuses what could not work there, and what is not lawful anywhere. `room` is the model's window less its output
+    /// reserve, where that is known.
     ///
     /// ```
     /// use epitome_core::trigger::{Use, Trigger};
     ///
     /// let trigger: Trigger = "window(0.75)".parse()?;
-    /// let known = Use::Slot { room: Some(120_000) };
-    /// let unknown = Use::Slot { room: None };
-    /// assert!(trigger.check(known).is_ok());
+    /// assert!(trigger.check(Use::Slot, Some(120_000)).is_ok());
     /// assert_eq!(
-    ///     trigger.check(unknown).unwrap_err().to_string(),
+    ///     trigger.check(Use::Slot, None).unwrap_err().to_string(),
     ///     "window(0.75): the model's window is not known; set `window` for its model"
     /// );
-    /// # Ok::<(), epitome_core::trigger::TriggerError>(())
+    /// # Ok::<(), epitome_core::trigger::FormError>(())
     /// ```
-    pub fn check(&self, site: Use) -> Result<(), TriggerError> {
-        self.check_lawful()?;
-        self.check_use(site)
+    pub fn check(&self, site: Use, room: Option<Tokens>) -> Result<(), FormError> {
+        self.check_within(site, room, 1)?;
+        // One made by hand is right where it reads as it is written.
+        self.to_string().parse().map(|_: Self| ())
     }
 
-    /// Leaves in `met` what made it met, and nothing otherwise. Every gauge is pushed and dropped
-    /// at most once, which keeps this linear in the expression.
-    fn due(&self, facts: &Facts<'_>, scale: Fraction, met: &mut Vec<Gauge>) -> Due {
-        let before = met.len();
-        let due = match self {
-            Self::All(children) => {
-                children.iter().fold(Due::Now, |latest, child| latest.max(child.due(facts, scale, met)))
+    /// Stops at the depth allowed, so that even a trigger made by hand cannot exhaust the stack.
+    fn check_within(&self, site: Use, room: Option<Tokens>, depth: usize) -> Result<(), FormError> {
+        match self {
+            _ if depth > expr::MAX_DEPTH => Err(FormError::too_deep()),
+            Self::Window(fraction) if room.is_none() => Err(FormError::no_window(fraction)),
+            Self::Economic if site == Use::Slot => Err(FormError(
+                "economic: only an inline condensation has a request to price; \
+                 use messages, turns, tokens, chars, window, every, idle or important"
+                    .to_owned(),
+            )),
+            Self::All(children) | Self::Any(children) => {
+                children.iter().try_for_each(|child| child.check_within(site, room, depth + 1))
             }
-            Self::Any(children) => {
-                let mut earliest = Due::Never;
-                for child in children {
-                    earliest = earliest.min(child.due(facts, scale, met));
-                    if earliest == Due::Now {
-                        break;
-                    }
-                }
-                earliest
-            }
-            leaf => {
-                let Some(gauge) = leaf.gauge(facts, scale) else { return Due::Never };
-                let due = match leaf.moment(facts, gauge) {
-                    Some(moment) if moment > facts.now => Due::At(moment),
-                    Some(_) => Due::Now,
-                    None if gauge.is_met() => Due::Now,
-                    None => Due::Never,
-                };
-                if due == Due::Now {
-                    met.push(gauge);
-                }
-                due
-            }
-        };
-        if due != Due::Now {
-            met.truncate(before);
+            _ => Ok(()),
         }
-        due
+    }
+
+    fn due(&self, facts: &Facts<'_>, scale: Fraction) -> When {
+        let due = |child: &Self| child.due(facts, scale);
+        match self {
+            Self::All(children) => children.iter().map(due).max().unwrap_or(When::Now),
+            Self::Any(children) => children.iter().map(due).min().unwrap_or(When::Never),
+            leaf => {
+                let Some(gauge) = leaf.gauge(facts, scale) else { return When::Never };
+                match leaf.moment(facts, gauge) {
+                    Some(moment) if moment > facts.now => When::At(moment),
+                    None if !gauge.is_met() => When::Never,
+                    _ => When::Now,
+                }
+            }
+        }
+    }
+
+    /// Of a trigger that is met: what made it met.
+    fn met(&self, facts: &Facts<'_>, met: &mut Vec<Gauge>) {
+        match self {
+            Self::All(children) => children.iter().for_each(|child| child.met(facts, met)),
+            Self::Any(children) => {
+                let first = children.iter().find(|child| child.due(facts, Fraction::ONE).is_now());
+                first.into_iter().for_each(|child| child.met(facts, met));
+            }
+            leaf => met.extend(leaf.gauge(facts, Fraction::ONE)),
+        }
     }
 
     fn gauges(&self, facts: &Facts<'_>, gauges: &mut Vec<Gauge>) {
@@ -568,21 +521,22 @@ impl Trigger {
         let totals = facts.totals;
         let tokens = facts.request.unwrap_or(totals.tokens);
         let scaled = |threshold: u64| scale.of_rounded_up(threshold).max(1);
-        let (condition, have, need) = match self {
-            Self::Messages(n) => ("messages", totals.messages, Some(*n)),
-            Self::Turns(n) => ("turns", totals.turns, Some(*n)),
-            Self::Tokens(n) => ("tokens", tokens, Some(*n)),
-            Self::Chars(n) => ("chars", totals.chars, Some(*n)),
-            Self::Window(share) => ("window", tokens, facts.room.map(|room| share.of_rounded_up(room))),
-            Self::Every(seconds) => ("every", elapsed(self.start(facts)?, facts.now), Some(*seconds)),
-            Self::Idle(seconds) => ("idle", elapsed(self.start(facts)?, facts.now), Some(*seconds)),
+        let (have, need) = match self {
+            Self::Messages(n) => (totals.messages, Some(*n)),
+            Self::Turns(n) => (totals.turns, Some(*n)),
+            Self::Tokens(n) => (tokens, Some(*n)),
+            Self::Chars(n) => (totals.chars, Some(*n)),
+            Self::Window(share) => (tokens, facts.room.map(|room| share.of_rounded_up(room))),
+            Self::Every(seconds) | Self::Idle(seconds) => {
+                (elapsed(self.start(facts)?, facts.now), Some(*seconds))
+            }
             // Without a request there is nothing to compare.
-            Self::Economic => ("economic", tokens, facts.request.and(facts.economic)),
+            Self::Economic => (tokens, facts.request.and(facts.economic)),
             // Longer than n is from n + 1 on; nothing is longer than the largest number.
-            Self::Important(n) => ("important", totals.longest, n.checked_add(1)),
+            Self::Important(n) => (totals.longest, n.checked_add(1)),
             Self::All(_) | Self::Any(_) => return None,
         };
-        Some(Gauge { condition, have, need: need.map(scaled) })
+        Some(Gauge { condition: self.name(), have, need: need.map(scaled) })
     }
 
     /// From when a condition on time runs; none for the others.
@@ -599,71 +553,19 @@ impl Trigger {
         Some(self.start(facts)?.plus_seconds(gauge.need?))
     }
 
-    fn read(expr: &Expr<'_>) -> Result<Self, FormError> {
-        let children = |field: &'static str| {
-            let child = |arg: &Arg<'_>| match arg {
-                Arg::Expr(expr) => Self::read(expr),
-                Arg::Number(_) => {
-                    Err(FormError::Value { field, given: arg.to_string(), allowed: "triggers only" })
-                }
-            };
-            expr.args.iter().map(child).collect::<Result<Vec<_>, _>>()
-        };
-        Ok(match expr.name {
-            "messages" => Self::Messages(expr.whole("messages", Some(30), FROM_ONE)?),
-            "turns" => Self::Turns(expr.whole("turns", Some(100), FROM_ONE)?),
-            "tokens" => Self::Tokens(expr.whole("tokens", None, FROM_ONE)?),
-            "chars" => Self::Chars(expr.whole("chars", None, FROM_ONE)?),
-            "window" => Self::Window(Fraction::read(expr, "window")?),
-            "every" => Self::Every(expr.whole("every", Some(300), SECONDS)?),
-            "idle" => Self::Idle(expr.whole("idle", None, SECONDS)?),
-            "economic" => {
-                expr.nothing("economic")?;
-                Self::Economic
-            }
-            "important" => Self::Important(expr.whole("important", Some(10), FROM_ZERO)?),
-            "all" => Self::All(children("all")?),
-            "any" => Self::Any(children("any")?),
-            _ => return Err(expr.unknown(NAMES)),
-        })
-    }
-
-    /// Whether it could have been read, and what it prints could be.
-    fn check_lawful(&self) -> Result<(), FormError> {
-        self.check_values(1)?;
-        expr::check_printed(self)
-    }
-
-    /// Stops at the depth allowed, so that even a trigger made by hand cannot exhaust the stack.
-    fn check_values(&self, depth: usize) -> Result<(), FormError> {
-        if depth > expr::MAX_DEPTH {
-            return Err(FormError::TooDeep { limit: expr::MAX_DEPTH });
-        }
-        let (field, allowed) = match self {
-            Self::Messages(0) => ("messages", FROM_ONE),
-            Self::Turns(0) => ("turns", FROM_ONE),
-            Self::Tokens(0) => ("tokens", FROM_ONE),
-            Self::Chars(0) => ("chars", FROM_ONE),
-            Self::Every(0) => ("every", SECONDS),
-            Self::Idle(0) => ("idle", SECONDS),
-            Self::All(children) | Self::Any(children) => {
-                return children.iter().try_for_each(|child| child.check_values(depth + 1));
-            }
-            _ => return Ok(()),
-        };
-        Err(FormError::Value { field, given: "0".to_owned(), allowed })
-    }
-
-    fn check_use(&self, site: Use) -> Result<(), TriggerError> {
-        match (self, site) {
-            (Self::Window(fraction), Use::Slot { room: None } | Use::Inline { room: None }) => {
-                Err(TriggerError::WindowUnknown { fraction: *fraction })
-            }
-            (Self::Economic, Use::Slot { .. }) => Err(TriggerError::EconomicInSlot),
-            (Self::All(children) | Self::Any(children), _) => {
-                children.iter().try_for_each(|child| child.check_use(site))
-            }
-            _ => Ok(()),
+    fn name(&self) -> &'static str {
+        match self {
+            Self::Messages(_) => "messages",
+            Self::Turns(_) => "turns",
+            Self::Tokens(_) => "tokens",
+            Self::Chars(_) => "chars",
+            Self::Window(_) => "window",
+            Self::Every(_) => "every",
+            Self::Idle(_) => "idle",
+            Self::Economic => "economic",
+            Self::Important(_) => "important",
+            Self::All(_) => "all",
+            Self::Any(_) => "any",
         }
     }
 }
@@ -673,43 +575,53 @@ fn elapsed(start: Timestamp, now: Timestamp) -> u64 {
     u64::try_from(now.0.saturating_sub(start.0) / 1_000).unwrap_or(0)
 }
 
-impl FromStr for Trigger {
-    type Err = TriggerError;
+impl Form for Trigger {
+    const WHAT: &'static str = "trigger";
+    const EXAMPLE: &'static str = "messages(20)";
 
-    fn from_str(text: &str) -> Result<Self, TriggerError> {
-        let trigger = Self::read(&Expr::parse(text)?)?;
-        trigger.check_lawful()?;
-        Ok(trigger)
+    fn read(expr: &Expr<'_>) -> Result<Self, FormError> {
+        let child = |arg: &Arg<'_>| match arg {
+            Arg::Expr(expr) => Self::read(expr),
+            Arg::Number(_) => Err(FormError::value(expr.name, arg, "triggers only")),
+        };
+        let children = || expr.args.iter().map(child).collect::<Result<_, _>>();
+        Ok(match expr.name {
+            "messages" => Self::Messages(expr.whole(Some(30), FROM_ONE)?),
+            "turns" => Self::Turns(expr.whole(Some(100), FROM_ONE)?),
+            "tokens" => Self::Tokens(expr.whole(None, FROM_ONE)?),
+            "chars" => Self::Chars(expr.whole(None, FROM_ONE)?),
+            "window" => Self::Window(Fraction::read(expr)?),
+            "every" => Self::Every(expr.whole(Some(300), SECONDS)?),
+            "idle" => Self::Idle(expr.whole(None, SECONDS)?),
+            "economic" => {
+                expr.at_most(0)?;
+                Self::Economic
+            }
+            "important" => Self::Important(expr.whole(Some(10), (0, "a whole number"))?),
+            "all" => Self::All(children()?),
+            "any" => Self::Any(children()?),
+            _ => return Err(expr.unknown(NAMES)),
+        })
     }
 }
+
+expr::by_text!(Trigger);
 
 impl fmt::Display for Trigger {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = self.name();
         match self {
-            Self::Messages(n) => expr::write_call(f, "messages", [n]),
-            Self::Turns(n) => expr::write_call(f, "turns", [n]),
-            Self::Tokens(n) => expr::write_call(f, "tokens", [n]),
-            Self::Chars(n) => expr::write_call(f, "chars", [n]),
-            Self::Window(share) => expr::write_call(f, "window", [share]),
-            Self::Every(seconds) => expr::write_call(f, "every", [seconds]),
-            Self::Idle(seconds) => expr::write_call(f, "idle", [seconds]),
-            Self::Economic => f.write_str("economic"),
-            Self::Important(n) => expr::write_call(f, "important", [n]),
-            Self::All(children) => expr::write_call(f, "all", children),
-            Self::Any(children) => expr::write_call(f, "any", children),
+            Self::Economic => f.write_str(name),
+            Self::Window(share) => expr::write_call(f, name, [share]),
+            Self::All(children) | Self::Any(children) => expr::write_call(f, name, children),
+            Self::Messages(n)
+            | Self::Turns(n)
+            | Self::Tokens(n)
+            | Self::Chars(n)
+            | Self::Every(n)
+            | Self::Idle(n)
+            | Self::Important(n) => expr::write_call(f, name, [n]),
         }
-    }
-}
-
-impl Serialize for Trigger {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
-    }
-}
-
-impl<'de> Deserialize<'de> for Trigger {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        expr::deserialize(deserializer, "trigger", "messages(20)")
     }
 }
 

@@ -52,7 +52,7 @@ pub fn note() -> Message {
 #[must_use]
 pub fn mend(messages: impl IntoIterator<Item = Message>) -> Vec<Message> {
     let mut mender = Mender::default();
-    mender.extend(messages);
+    messages.into_iter().for_each(|message| mender.push(message));
     mender.finish()
 }
 
@@ -77,7 +77,7 @@ fn is_words(part: &Part) -> bool {
 /// As [`mend`], for messages that nothing will answer any more: every call gets a result.
 pub(crate) fn mend_closed(messages: impl IntoIterator<Item = Message>) -> Vec<Message> {
     let mut mender = Mender::default();
-    mender.extend(messages);
+    messages.into_iter().for_each(|message| mender.push(message));
     mender.seam();
     mender.finish()
 }
@@ -116,12 +116,6 @@ struct Call {
     /// What the view calls it.
     shown: CallId,
     answered: bool,
-}
-
-impl Extend<Message> for Mender {
-    fn extend<T: IntoIterator<Item = Message>>(&mut self, messages: T) {
-        messages.into_iter().for_each(|message| self.push(message));
-    }
 }
 
 impl Mender {

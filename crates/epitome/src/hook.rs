@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use epitome_core::message::{Author, Message, Span, Tokens};
+pub(crate) use epitome_core::trigger::grouped;
 use serde::{Deserialize, Serialize};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout_at};
@@ -162,13 +163,6 @@ impl fmt::Display for Condensed {
             grouped(self.tokens_after),
         )
     }
-}
-
-/// A number in groups of three digits.
-pub(crate) fn grouped(number: u64) -> String {
-    let digits = number.to_string();
-    let groups = digits.as_bytes().rchunks(3).rev().map(|group| str::from_utf8(group).unwrap_or_default());
-    groups.collect::<Vec<_>>().join(",")
 }
 
 /// Why a hook did not do its work. It is logged: put no word of the conversation into it.

@@ -1,7 +1,6 @@
 //! Which messages stay and which leave, from their shapes alone.
 
 use std::collections::BTreeSet;
-use std::ops::Range;
 
 use super::list::{List, Standing};
 use super::{Facts, Policy, Unchanged};
@@ -13,9 +12,12 @@ use crate::outline::{Cut, Outline};
 use crate::strategy::Strategy;
 use crate::tokens::Counter;
 
-/// A list as a stage finds it: as it stands, or as the stage before left it.
+/// A list as a stage finds it, as it stands or as the stage before left it, and what it is divided by.
 #[derive(Clone, Copy)]
 pub(super) struct Scene<'a> {
+    pub(super) list: &'a List,
+    pub(super) policy: &'a Policy,
+    pub(super) facts: &'a Facts,
     pub(super) front: &'a [Outline],
     pub(super) tail: &'a [Outline],
     pub(super) standing: &'a Standing,
@@ -39,21 +41,20 @@ impl<'a> Scene<'a> {
     }
 
     /// The places of all batches in which some message is flagged.
-    fn flagged(&self, list: &List, flag: fn(&Outline) -> bool) -> BTreeSet<Seq> {
-        let parts = [self.front, self.tail].into_iter().filter(|part| part.iter().any(flag));
-        let batches = parts.flat_map(|part| list.cuts(part).batches());
-        batches.filter(|batch| batch.iter().any(flag)).flatten().map(|outline| outline.seq).collect()
+    fn flagged(&self, flag: fn(&Outline) -> bool) -> BTreeSet<Seq> {
+        let parts = [self.front, self.tail].into_iter();
+        parts.flat_map(|part| self.list.cuts(part).flagged(flag)).map(|outline| outline.seq).collect()
     }
 
     /// How many of the tail's first messages always stay: standing orders and the protected head.
-    pub(super) fn floor(&self, policy: &Policy) -> usize {
-        self.head(policy).saturating_sub(self.front.len())
+    pub(super) fn floor(&self) -> usize {
+        self.head().saturating_sub(self.front.len())
     }
 
     /// The first place in the tail before which something would leave: a cut further up would be none.
-    fn first_to_leave(&self, list: &List, policy: &Policy) -> usize {
-        let floor = self.floor(policy);
-        let stays = self.staying(list, policy, self.tail.len());
+    fn first_to_leave(&self) -> usize {
+        let floor = self.floor();
+        let stays = self.staying(self.tail.len());
         let leaves = |outline: &Outline| !stays.contains(&outline.seq);
         if self.front.iter().any(leaves) {
             return floor;
@@ -63,8 +64,8 @@ impl<'a> Scene<'a> {
     }
 
     /// The same, counted over everything that is shown.
-    fn head(&self, policy: &Policy) -> usize {
-        let keep_first = if self.standing.summary.is_some() { 0 } else { policy.keep_first };
+    fn head(&self) -> usize {
+        let keep_first = if self.standing.summary.is_some() { 0 } else { self.policy.keep_first };
         let leading = self.shown().take_while(|outline| outline.leading).count();
         if keep_first == 0 {
             return leading;
@@ -75,37 +76,27 @@ impl<'a> Scene<'a> {
     }
 
     /// Takes the protected head out of the tail, so that what is then done to the tail spares it.
-    pub(super) fn with_head(&self, policy: &Policy) -> Standing {
+    pub(super) fn with_head(&self) -> Standing {
         let mut standing = self.standing.clone();
-        let head = self.tail.get(..self.floor(policy)).unwrap_or_default();
+        let head = self.tail.get(..self.floor()).unwrap_or_default();
         standing.kept.extend(head.iter().map(|outline| outline.seq));
         standing.from = head.last().map_or(standing.from, |outline| outline.seq);
         standing
     }
 
     /// Chooses where the kept part begins, and sorts what lies before it.
-    pub(super) fn divide(
-        &self,
-        list: &List,
-        policy: &Policy,
-        stage: &Strategy,
-        facts: &Facts,
-        press: Press,
-    ) -> Result<Divided, Unchanged> {
-        let cuts = list.cuts(self.tail);
-        let floor = self.first_to_leave(list, policy);
-        let wanted = self.wanted(policy, stage, facts);
+    pub(super) fn divide(&self, stage: &Strategy, press: Press) -> Result<Divided, Unchanged> {
+        let cuts = self.list.cuts(self.tail);
+        let floor = self.first_to_leave();
+        let wanted = self.wanted(stage);
         let place = match press {
             Press::Gently if wanted <= floor => return Err(Unchanged::AllKept),
             Press::Gently => near(&cuts, floor, wanted, press).ok_or(Unchanged::NoLegalCut)?,
-            Press::Hard => {
-                let least = self.fitting(list, policy, facts);
-                hard(&cuts, floor, wanted, least)?
-            }
+            Press::Hard => hard(&cuts, floor, wanted, self.fitting())?,
         };
 
-        let stays = self.staying(list, policy, place);
-        let skipped = self.flagged(list, |outline| outline.skip);
+        let stays = self.staying(place);
+        let skipped = self.flagged(|outline| outline.skip);
         let mut divided = Divided {
             standing: Standing { kept: Vec::new(), ..self.standing.clone() },
             leave: Vec::new(),
@@ -135,9 +126,9 @@ impl<'a> Scene<'a> {
     }
 
     /// The size of the smallest list that could be made: what always stays, and the newest batch.
-    pub(super) fn least(&self, list: &List, policy: &Policy) -> Tokens {
-        let newest = newest(&list.cuts(self.tail)).start;
-        let stays = self.staying(list, policy, newest);
+    pub(super) fn least(&self) -> Tokens {
+        let newest = self.list.cuts(self.tail).newest();
+        let stays = self.staying(newest);
         let kept = self.tail.get(newest..).unwrap_or_default().iter();
         let older = self.front.iter().chain(self.tail.get(..newest).unwrap_or_default());
         let older = older.filter(|outline| stays.contains(&outline.seq));
@@ -145,46 +136,35 @@ impl<'a> Scene<'a> {
     }
 
     /// What cutting would leave behind, for [`crate::economic`]: what always stays, and what is kept.
-    fn left_behind(&self, list: &List, policy: &Policy, facts: &Facts) -> (Tokens, Tokens) {
-        let stays = self.staying(list, policy, self.tail.len());
+    fn left_behind(&self) -> (Tokens, Tokens) {
+        let stays = self.staying(self.tail.len());
         let head = sum(self.shown().filter(|outline| stays.contains(&outline.seq)));
-        let stages = policy.strategy.stages().map(|stage| self.wanted(policy, stage, facts));
-        let place = stages.max().unwrap_or(0);
+        let place = self.policy.strategy.stages().map(|stage| self.wanted(stage)).max().unwrap_or(0);
         let kept = self.tail.get(place..).unwrap_or_default().iter();
         (head, sum(kept.filter(|outline| !stays.contains(&outline.seq))))
     }
 
     /// Where the strategy would like the kept part to begin.
-    fn wanted(&self, policy: &Policy, stage: &Strategy, facts: &Facts) -> usize {
-        let wanted = stage.keep(policy.keep).place(self.tail, facts.room);
-        match stage {
-            Strategy::Amortized(_) => wanted.min(self.half(policy)),
-            Strategy::Noop
-            | Strategy::Recent(_)
-            | Strategy::Mask(_)
-            | Strategy::Summarize(_)
-            | Strategy::Pipeline(_) => wanted,
-        }
+    pub(super) fn wanted(&self, stage: &Strategy) -> usize {
+        let wanted = stage.keep(self.policy.keep).place(self.tail, self.facts.room);
+        if matches!(stage, Strategy::Amortized(_)) { wanted.min(self.half()) } else { wanted }
     }
 
     /// Where the newest half of what may leave begins.
-    fn half(&self, policy: &Policy) -> usize {
-        let may_leave = self.tail.iter().skip(self.floor(policy));
+    fn half(&self) -> usize {
+        let may_leave = self.tail.iter().skip(self.floor());
         Keep::Tokens(sum(may_leave) / 2).place(self.tail, None)
     }
 
     /// Where the kept part must begin so that the request fits the room, summary included. Where the
     /// provider found it too long and nobody knows how much would fit, half of it goes.
-    fn fitting(&self, list: &List, policy: &Policy, facts: &Facts) -> usize {
-        let request = list.request(facts);
-        let Some(room) = facts.room.filter(|room| request > *room) else {
-            return self.half(policy);
-        };
-        let counted = list.tokens().saturating_add(facts.fixed);
+    fn fitting(&self) -> usize {
+        let Self { list, policy, facts, .. } = *self;
+        let Some(room) = list.over(facts) else { return self.half() };
+        let counted = list.counted(facts);
         // So far that it is worth it as well, else it fits and is refused all the same.
-        let worth = counted.saturating_sub(policy.worth.of_rounded_up(counted));
-        let room = list.as_ours(room, facts).min(worth);
-        let stays = self.staying(list, policy, self.tail.len());
+        let room = room.min(counted.saturating_sub(policy.worth.of_rounded_up(counted)));
+        let stays = self.staying(self.tail.len());
         let front = self.shown().filter(|outline| stays.contains(&outline.seq));
         let taken = sum(front).saturating_add(facts.fixed).saturating_add(policy.limit.min(room / 4));
         Keep::Tokens(room.saturating_sub(taken)).place(self.tail, None)
@@ -192,9 +172,9 @@ impl<'a> Scene<'a> {
 
     /// What stays of the messages before the place in the tail: standing orders and the head, pinned
     /// batches, and the last user message.
-    fn staying(&self, list: &List, policy: &Policy, place: usize) -> BTreeSet<Seq> {
-        let mut stays = self.flagged(list, |outline| outline.pinned);
-        stays.extend(self.shown().take(self.head(policy)).map(|outline| outline.seq));
+    fn staying(&self, place: usize) -> BTreeSet<Seq> {
+        let mut stays = self.flagged(|outline| outline.pinned);
+        stays.extend(self.shown().take(self.head()).map(|outline| outline.seq));
         stays.extend(self.shown().filter(|outline| outline.leading).map(|outline| outline.seq));
         let asked = self.tail.iter().rposition(|outline| outline.opens_turn);
         let last_user = match asked {
@@ -208,6 +188,11 @@ impl<'a> Scene<'a> {
 }
 
 impl List {
+    pub(super) fn scene<'a>(&'a self, policy: &'a Policy, facts: &'a Facts) -> Scene<'a> {
+        let Self { front, tail, standing, .. } = self;
+        Scene { list: self, policy, facts, front, tail, standing }
+    }
+
     /// What [`economic::threshold`](crate::economic::threshold) must know of the list. Costs the size of what would be
     /// sent, so ask when it has grown by a part. `growth` is the calls so far, `prompt` the summarizer's own.
     #[must_use]
@@ -219,23 +204,18 @@ impl List {
         prompt: Tokens,
         counter: &Counter,
     ) -> Shape {
-        let (head, keep) = self.scene().left_behind(self, policy, facts);
+        let (head, keep) = self.scene(policy, facts).left_behind();
         let summary = self.summary().map_or(policy.limit, |prior| counter.text(&prior.text));
         let head = head.saturating_add(facts.fixed);
         Shape { head, summary, keep, prompt, growth: growth.mean(), calls: growth.calls() }
     }
 }
 
-/// The batch of the newest message.
-fn newest(cuts: &Cuts<'_>) -> Range<usize> {
-    cuts.outlines().len().checked_sub(1).map_or(0..0, |last| cuts.batch(last))
-}
-
 /// The place to cut when something must go: a legal one if there is any, else one inside a thinking
 /// loop, whose reasoning then leaves. Where even the wanted place keeps too much, the first one from
 /// `least` on. The newest batch always stays, unless nothing was to be kept at all.
 fn hard(cuts: &Cuts<'_>, floor: usize, wanted: usize, least: usize) -> Result<usize, Unchanged> {
-    let end = newest(cuts).start.max(wanted).saturating_add(1);
+    let end = cuts.newest().max(wanted).saturating_add(1);
     let least = least.min(end.saturating_sub(1));
     if wanted.max(least) <= floor {
         return Err(Unchanged::AllKept);

@@ -4,7 +4,6 @@
 //! for byte.
 
 use std::borrow::Cow;
-use std::iter::repeat_n;
 
 use super::list::{List, Standing};
 use super::mask::Names;
@@ -59,7 +58,7 @@ pub(super) struct Draft {
 pub(super) struct Masked {
     /// Those beyond where masking had reached before.
     pub(super) fresh: u64,
-    pub(super) run: Option<(Seq, Seq)>,
+    pub(super) run: Option<[Seq; 2]>,
 }
 
 impl Draft {
@@ -73,7 +72,7 @@ impl Draft {
 
         let leading = front.iter().take_while(|outline| outline.leading).count();
         for outline in front.iter().take(leading) {
-            list.piece(messages, outline.seq).into_iter().for_each(|message| mender.take(message));
+            list.frames.piece(messages, outline.seq).into_iter().for_each(|message| mender.take(message));
         }
         let opens = mender.done().len();
         let mut before = 0;
@@ -86,7 +85,9 @@ impl Draft {
                 outline.cut = Cut::Legal;
             }
             before = outline.seq;
-            let Some(message) = list.piece(messages, outline.seq).filter(|_| at >= leading) else { continue };
+            let Some(message) = list.frames.piece(messages, outline.seq).filter(|_| at >= leading) else {
+                continue;
+            };
             if in_place { mender.take(message) } else { mender.keep(message) }
         }
         mender.seam();
@@ -127,21 +128,23 @@ fn lay_tail(
 ) -> Masked {
     let mut names = Names::default();
     let mut masked = Masked::default();
-    let pinned = pinned(list, tail, standing.masked);
-    for (at, outline) in tail.iter_mut().enumerate() {
-        let Some(message) = list.piece(messages, outline.seq) else { continue };
+    let masks = tail.first().is_some_and(|outline| outline.seq <= standing.masked);
+    let pinned = list.cuts(if masks { &*tail } else { &[] }).flagged(|outline| outline.pinned);
+    let pinned: Vec<Seq> = pinned.map(|outline| outline.seq).collect();
+    for outline in tail {
+        let Some(message) = list.frames.piece(messages, outline.seq) else { continue };
         if outline.seq > standing.masked {
             mender.take(message);
             continue;
         }
         names.learn(&message);
-        let stays = pinned.get(at).copied().unwrap_or(false);
+        let stays = pinned.binary_search(&outline.seq).is_ok();
         match names.masked(&message, counter).filter(|_| !stays) {
             Some((short, outputs)) => {
                 outline.tokens = counter.message(&short);
                 if outline.seq > list.standing.masked {
                     masked.fresh += outputs;
-                    masked.run = Some((masked.run.map_or(outline.seq, |(first, _)| first), outline.seq));
+                    masked.run = Some([masked.run.map_or(outline.seq, |[first, _]| first), outline.seq]);
                 }
                 mender.take(Cow::Owned(short));
             }
@@ -149,13 +152,4 @@ fn lay_tail(
         }
     }
     masked
-}
-
-/// Which of the outlines up to a place stand in a pinned batch.
-fn pinned(list: &List, tail: &[Outline], through: Seq) -> Vec<bool> {
-    if tail.first().is_none_or(|outline| outline.seq > through) {
-        return Vec::new();
-    }
-    let pinned = |batch: &[Outline]| repeat_n(batch.iter().any(|outline| outline.pinned), batch.len());
-    list.cuts(tail).batches().flat_map(pinned).collect()
 }

@@ -103,10 +103,7 @@ pub struct List {
     pub(super) front: Vec<Outline>,
     /// Everything after that.
     pub(super) tail: Vec<Outline>,
-    /// Places of messages in which a summary was found.
-    pub(super) frames: Vec<Seq>,
-    /// What a place in the list lacks to be a place in the conversation.
-    pub(super) shift: i64,
+    pub(super) frames: Frames,
     pub(super) totals: Totals,
     pub(super) standing: Standing,
     /// The view, once something was condensed.
@@ -153,7 +150,7 @@ impl List {
     #[must_use]
     pub fn bytes(&self) -> usize {
         let outlines = self.front.capacity().saturating_add(self.tail.capacity());
-        let places = self.standing.kept.capacity().saturating_add(self.frames.capacity());
+        let places = self.standing.kept.capacity().saturating_add(self.frames.found.capacity());
         let summary = self.standing.summary.as_ref().map_or(0, |prior| prior.text.len());
         let shown = self.sheet.as_ref().map_or(0, |sheet| sheet.bytes);
         [
@@ -209,16 +206,6 @@ impl List {
         Cuts::new(tail, self.tracker.cut_at_end())
     }
 
-    /// A place in the conversation. The two differ once the caller's list begins with a summary.
-    pub(super) fn original(&self, place: Seq) -> Seq {
-        place.saturating_add_signed(self.shift)
-    }
-
-    /// The message at this place, without the summary found in it.
-    pub(super) fn piece<'a>(&self, messages: &'a [Message], place: Seq) -> Option<Cow<'a, Message>> {
-        piece(&self.frames, messages, place)
-    }
-
     fn take(&mut self, message: &Message, counter: &Counter) {
         let tokens = counter.message(message);
         self.untouched = self.untouched.saturating_add(tokens);
@@ -232,7 +219,7 @@ impl List {
         if self.standing.rounds == 0 && self.opens_with(message) {
             // A note of ours says nothing; whether one is needed is decided anew.
             self.tracker.push_sized(message, tokens);
-            self.shift = self.shift.saturating_sub(1);
+            self.frames.shift = self.frames.shift.saturating_sub(1);
             return;
         }
         let outline = self.tracker.push_sized(message, tokens);
@@ -256,28 +243,45 @@ impl List {
         // Nothing before it is answered after it. Shown to nobody, it opens no turn that counts.
         let outline = self.tracker.push(rest.unwrap_or(&view::note()), counter);
         let place = outline.seq;
-        self.frames.push(place);
+        self.frames.found.push(place);
         self.standing.from = place;
         if rest.is_some() {
             self.standing.from = place.saturating_sub(1);
             self.totals.add(&outline);
             self.tail.push(outline);
         }
-        self.shift = difference(found.through, self.standing.from);
-        let before = self.standing.summary.take();
-        let before = before.map(|prior| view::Found { through: prior.through, text: prior.text });
-        let view::Found { through, text } = view::joined(before, found);
-        self.standing.summary = Some(Prior { text, through, system: message.role.is_system() });
+        self.frames.shift = difference(found.through, self.standing.from);
+        self.standing.summary = Some(Prior {
+            text: view::joined(self.standing.summary.take().map(|prior| prior.text), found.text),
+            through: found.through,
+            system: message.role.is_system(),
+        });
         self.standing.kept = self.front.iter().map(|outline| outline.seq).collect();
     }
 }
 
-/// The message at this place, without the summary that was found in it where it is one of `frames`.
-pub(super) fn piece<'a>(frames: &[Seq], messages: &'a [Message], place: Seq) -> Option<Cow<'a, Message>> {
-    let message = messages.get(usize::try_from(place).ok()?.checked_sub(1)?)?;
-    match frames.binary_search(&place) {
-        Ok(_) => view::split(message)?.1.map(Cow::Owned),
-        Err(_) => Some(Cow::Borrowed(message)),
+/// Where summaries of ours were found in a list, and what places are in the conversation because of them.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Frames {
+    /// The places of the messages in which one was found.
+    found: Vec<Seq>,
+    /// What a place in the list lacks to be a place in the conversation.
+    shift: i64,
+}
+
+impl Frames {
+    /// A place in the conversation. The two differ once the caller's list begins with a summary.
+    pub(super) fn original(&self, place: Seq) -> Seq {
+        place.saturating_add_signed(self.shift)
+    }
+
+    /// The message at this place, without the summary found in it.
+    pub(super) fn piece<'a>(&self, messages: &'a [Message], place: Seq) -> Option<Cow<'a, Message>> {
+        let message = messages.get(usize::try_from(place).ok()?.checked_sub(1)?)?;
+        match self.found.binary_search(&place) {
+            Ok(_) => view::split(message)?.1.map(Cow::Owned),
+            Err(_) => Some(Cow::Borrowed(message)),
+        }
     }
 }
 

@@ -7,10 +7,11 @@
 
 use std::collections::HashMap;
 
+use super::count;
 use crate::message::{CallId, Content, Message, Part, Role, ToolResult};
 use crate::tokens::Counter;
 use crate::track::is_blank;
-use crate::trigger::Grouped;
+use crate::trigger::grouped;
 
 const OPENS: &str = "[output of ";
 const LEFT_OUT: &str = " left out: ";
@@ -73,18 +74,10 @@ fn stand_in(result: &ToolResult, name: &str) -> String {
             Content::Media(_) => media += 1,
         }
     }
-    let attached = match media {
-        0 => String::new(),
-        1 => ", 1 attachment".to_owned(),
-        more => format!(", {more} attachments"),
-    };
-    let error = match first {
-        Some(line) if result.error => {
-            format!("; error: {}", line.trim().chars().take(FIRST_LINE).collect::<String>())
-        }
-        _ => String::new(),
-    };
-    format!("{OPENS}{name}{LEFT_OUT}{} characters{attached}{error}]", Grouped(chars))
+    let attached = if media > 0 { format!(", {}", count(media, "attachment")) } else { String::new() };
+    let first = first.filter(|_| result.error).map(|line| line.trim().chars().take(FIRST_LINE));
+    let error = first.map_or_else(String::new, |line| format!("; error: {}", line.collect::<String>()));
+    format!("{OPENS}{name}{LEFT_OUT}{} characters{attached}{error}]", grouped(chars))
 }
 
 fn is_masked(result: &ToolResult) -> bool {

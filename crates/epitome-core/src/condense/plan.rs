@@ -2,11 +2,11 @@
 
 use std::borrow::Cow;
 
-use super::divide::Divided;
+use super::divide::{Divided, Scene};
+use super::done::Done;
 use super::draft::Draft;
-use super::list::{List, Prior, Standing, piece};
-use super::stages::{Stages, accepted};
-use super::{Count, Facts, LEAST_LIMIT, Policy, Press, Report, SummaryRole, Unchanged};
+use super::list::{Frames, List, Prior, Standing};
+use super::{Facts, LEAST_LIMIT, Policy, Press, Report, SummaryRole, Unchanged, count};
 use crate::local::Extracts;
 use crate::message::{Message, Seq, Span, Tokens};
 use crate::outline::Cut;
@@ -30,55 +30,42 @@ pub struct Plan {
     pub prior: Option<String>,
     /// The most tokens the answer may have so that it is worth it.
     pub limit: Tokens,
-    read: Vec<Seq>,
-    left: u64,
-    /// The tokens of what the answer stands for, the summary before it included.
-    tokens: Tokens,
-    standing: Standing,
-    /// How often the list had been condensed when this was planned.
-    rounds: u64,
-    /// How long the list was then.
-    seen: Seq,
-    /// Places in which a summary of ours was found, so that its frame is not read again.
-    frames: Vec<Seq>,
-    /// What a place in the list lacks to be a place in the conversation.
-    shift: i64,
+    /// The places in the list of what the summarizer reads.
+    pub places: Vec<Seq>,
+    /// The tokens of what the answer stands for, the summary before it included: what it must be smaller than.
+    pub replaces: Tokens,
+    /// What would stand then, but for the summary's words, had the list not grown since.
+    pub standing: Standing,
+    /// How many messages leave.
+    leaves: u64,
+    frames: Frames,
     strategy: &'static str,
     policy: Policy,
     facts: Facts,
     /// What the stages before this one did; it stands alone where no summary comes.
-    earlier: Option<Stages>,
+    earlier: Option<Done>,
 }
 
 impl Plan {
-    pub(super) fn new(
-        list: &List,
-        policy: &Policy,
-        facts: &Facts,
-        stage: &Strategy,
-        divided: Divided,
-        earlier: Option<&Stages>,
-    ) -> Self {
+    pub(super) fn new(scene: &Scene<'_>, stage: &Strategy, divided: Divided, earlier: Option<&Done>) -> Self {
+        let Scene { list, policy, facts, .. } = *scene;
         let Divided { mut standing, leave, read, tokens } = divided;
         let prior = standing.summary.take().map(|prior| prior.text);
         let ends = (leave.first().copied().unwrap_or(1), leave.last().copied().unwrap_or(1));
         standing.summary = Some(Prior {
             text: String::new(),
-            through: list.original(standing.from),
+            through: list.frames.original(standing.from),
             system: policy.summary_role == SummaryRole::System,
         });
         Self {
             span: Span { from: ends.0, through: ends.1 },
             prior,
             limit: policy.limit,
-            read,
-            left: leave.len() as u64,
-            tokens,
-            standing,
-            rounds: list.standing.rounds,
-            seen: list.len() as Seq,
+            places: read,
+            replaces: tokens,
+            leaves: leave.len() as u64,
+            standing: list.accepted(standing, facts),
             frames: list.frames.clone(),
-            shift: list.shift,
             strategy: stage.name(),
             policy: policy.clone(),
             facts: *facts,
@@ -95,7 +82,7 @@ impl Plan {
         counter: &Counter,
     ) -> Result<Self, Unchanged> {
         let fixed = self.facts.fixed;
-        let before = list.tokens().saturating_add(fixed);
+        let before = list.counted(&self.facts);
         let empty = self.draft(list, messages, "", counter).sheet.tokens().saturating_add(fixed);
         let spare = |needed| before.saturating_sub(needed).saturating_sub(empty).saturating_sub(SEAM);
         let over = list.over(&self.facts);
@@ -121,8 +108,8 @@ impl Plan {
         let room = self.facts.room.map(|room| list.as_ours(room, &self.facts));
         let room = room.and_then(|room| room.checked_sub(empty.saturating_add(SEAM)));
         let room = room.filter(|room| *room >= LEAST_LIMIT).unwrap_or(Tokens::MAX);
-        let half = prior.saturating_add(self.tokens / 2).max(LEAST_LIMIT);
-        self.tokens = self.tokens.saturating_add(prior);
+        let half = prior.saturating_add(self.replaces / 2).max(LEAST_LIMIT);
+        self.replaces = self.replaces.saturating_add(prior);
         self.limit = self.policy.limit.min(spare).min(half).min(room);
         Ok(self)
     }
@@ -134,8 +121,8 @@ impl Plan {
     }
 
     fn read_placed<'a>(&'a self, messages: &'a [Message]) -> impl Iterator<Item = (Seq, Cow<'a, Message>)> {
-        let placed = |place: &Seq| Some((self.original(*place), piece(&self.frames, messages, *place)?));
-        self.read.iter().filter_map(placed)
+        let placed = |place: &Seq| Some((self.frames.original(*place), self.frames.piece(messages, *place)?));
+        self.places.iter().filter_map(placed)
     }
 
     /// The same with their places in the conversation, for a writer who keeps them: those are what a summary of ours covers,
@@ -147,24 +134,18 @@ impl Plan {
     /// The last message of the conversation that the summary will stand for.
     #[must_use]
     pub fn through(&self) -> Seq {
-        self.original(self.standing.from)
-    }
-
-    /// The places in the list of what the summarizer reads.
-    #[must_use]
-    pub fn places(&self) -> &[Seq] {
-        &self.read
+        self.frames.original(self.standing.from)
     }
 
     /// The same plan for a writer who is not to build on the summary that stands, because that one only stood in: it is
     /// built on `prior` instead and reads what that leaves `untold` as well, which are so many `tokens`.
     #[must_use]
     pub fn built_on(mut self, prior: Option<String>, untold: &[Seq], tokens: Tokens) -> Self {
-        self.read.extend_from_slice(untold);
-        self.read.sort_unstable();
-        self.read.dedup();
+        self.places.extend_from_slice(untold);
+        self.places.sort_unstable();
+        self.places.dedup();
         self.prior = prior;
-        self.tokens = self.tokens.saturating_add(tokens);
+        self.replaces = self.replaces.saturating_add(tokens);
         self
     }
 
@@ -195,7 +176,9 @@ impl Plan {
     pub fn extracts(&self, messages: &[Message], prior: Option<&Extracts>) -> Extracts {
         let mut extracts = match (prior, &self.prior) {
             (Some(extracts), _) => extracts.clone(),
-            (None, Some(text)) => Extracts::of_text(text, self.original(self.span.from).saturating_sub(1)),
+            (None, Some(text)) => {
+                Extracts::of_text(text, self.frames.original(self.span.from).saturating_sub(1))
+            }
             (None, None) => Extracts::default(),
         };
         for (place, message) in self.read_placed(messages) {
@@ -204,33 +187,10 @@ impl Plan {
         extracts
     }
 
-    fn original(&self, place: Seq) -> Seq {
-        place.saturating_add_signed(self.shift)
-    }
-
-    /// The tokens of what the answer stands for, the summary before it included: what it must be smaller
-    /// than.
-    #[must_use]
-    pub fn replaces(&self) -> Tokens {
-        self.tokens
-    }
-
-    /// What would stand then, but for the summary's words.
-    #[must_use]
-    pub fn standing(&self) -> &Standing {
-        &self.standing
-    }
-
-    /// How many messages leave.
-    #[must_use]
-    pub fn leaves(&self) -> u64 {
-        self.left
-    }
-
     /// Whether the list was condensed since this was planned, so that it would be refused.
     #[must_use]
     pub fn is_overtaken(&self, list: &List) -> bool {
-        self.rounds != list.standing.rounds
+        list.has_overtaken(&self.standing)
     }
 
     /// Whether it can be put into a list that parted from the one it was made for, somewhere [after what it
@@ -243,7 +203,7 @@ impl Plan {
         let asked = list.tail.iter().rfind(|outline| outline.opens_turn);
         let stays = |seq: Seq| seq > from || self.standing.kept.binary_search(&seq).is_ok();
         !self.is_overtaken(list)
-            && list.len() as Seq >= self.seen
+            && list.len() as Seq >= self.standing.seen
             && !self.standing.stripped
             && list.cuts(&list.tail).at(place) == Cut::Legal
             && asked.is_none_or(|outline| stays(outline.seq))
@@ -259,14 +219,21 @@ impl Plan {
         answer: &str,
         counter: &Counter,
     ) -> Result<Report, Unchanged> {
-        self.check(list)?;
-        let stages = self.answered(list, messages, answer, counter);
-        match stages.and_then(|stages| self.accept(list, stages)) {
-            Err(reason) if self.earlier.is_some() => {
-                self.without_answer(list, messages, counter).map_err(|_| reason)
-            }
-            other => other,
+        if self.is_overtaken(list) {
+            return Err(Unchanged::Overtaken);
         }
+        // A model that was shown a frame may write one.
+        let inside = view::recognise(&Message::user(answer)).map(|found| found.text);
+        let report = match inside.as_deref().unwrap_or(answer).trim() {
+            "" => Err(Unchanged::EmptyAnswer),
+            answer => {
+                let draft = self.draft(list, messages, answer, counter);
+                let told = format!("Condensed {} into a summary", count(self.leaves, "message"));
+                let fixed = self.facts.fixed;
+                self.accept(list, Done::after(self.earlier.clone(), self.strategy, draft, told, fixed))
+            }
+        };
+        report.or_else(|reason| self.without_answer(list, messages, counter).map_err(|_| reason))
     }
 
     /// No summary came. What the stages before this one did is accepted where it is worth it by
@@ -277,33 +244,13 @@ impl Plan {
         messages: &[Message],
         counter: &Counter,
     ) -> Result<Report, Unchanged> {
-        self.check(list)?;
-        let earlier = self.earlier.as_ref().ok_or(Unchanged::EmptyAnswer)?;
-        let standing = accepted(list, earlier.draft.standing.clone(), &self.facts);
-        let draft = Draft::new(list, messages, standing, counter);
-        self.accept(list, Stages { draft, ..earlier.clone() })
-    }
-
-    fn check(&self, list: &List) -> Result<(), Unchanged> {
-        if self.is_overtaken(list) { Err(Unchanged::Overtaken) } else { Ok(()) }
-    }
-
-    fn answered(
-        &self,
-        list: &List,
-        messages: &[Message],
-        answer: &str,
-        counter: &Counter,
-    ) -> Result<Stages, Unchanged> {
-        // A model that was shown a frame may write one.
-        let inside = view::recognise(&Message::user(answer)).map(|found| found.text);
-        let answer = inside.as_deref().unwrap_or(answer).trim();
-        if answer.is_empty() {
-            return Err(Unchanged::EmptyAnswer);
+        if self.is_overtaken(list) {
+            return Err(Unchanged::Overtaken);
         }
-        let draft = self.draft(list, messages, answer, counter);
-        let told = format!("Condensed {} into a summary", Count(self.left, "message"));
-        Ok(Stages::after(self.earlier.clone(), self.strategy, draft, told))
+        let earlier = self.earlier.as_ref().ok_or(Unchanged::EmptyAnswer)?;
+        let standing = list.accepted(earlier.standing().clone(), &self.facts);
+        let draft = Draft::new(list, messages, standing, counter);
+        self.accept(list, Done { draft, ..earlier.clone() })
     }
 
     fn draft(&self, list: &List, messages: &[Message], text: &str, counter: &Counter) -> Draft {
@@ -311,13 +258,11 @@ impl Plan {
         if let Some(summary) = &mut standing.summary {
             text.clone_into(&mut summary.text);
         }
-        Draft::new(list, messages, accepted(list, standing, &self.facts), counter)
+        Draft::new(list, messages, list.accepted(standing, &self.facts), counter)
     }
 
-    fn accept(&self, list: &mut List, stages: Stages) -> Result<Report, Unchanged> {
-        let report = stages.report(list, self.facts.fixed);
-        list.worth(&self.policy, &self.facts, report.tokens_before, report.tokens_after)?;
-        list.adopt(stages.draft);
-        Ok(report)
+    fn accept(&self, list: &mut List, done: Done) -> Result<Report, Unchanged> {
+        list.worth(&self.policy, &self.facts, done.tokens())?;
+        done.apply(list)
     }
 }

@@ -1,40 +1,16 @@
 //! One step on a list: what to do with it now.
 
 use super::divide::Scene;
+use super::done::Done;
 use super::draft::Draft;
 use super::list::{List, Standing};
 use super::plan::Plan;
-use super::stages::{Stages, accepted, next_round};
-use super::{Count, Decision, Facts, Policy, Report, Unchanged};
+use super::{Decision, Facts, Policy, Unchanged, count};
 use crate::cut::Press;
-use crate::message::{Message, Seq, Tokens};
+use crate::message::{Message, Tokens};
 use crate::strategy::Strategy;
 use crate::tokens::Counter;
 use crate::trigger::Fraction;
-
-/// A shorter list that needs no model, not yet accepted.
-#[derive(Debug, Clone)]
-pub struct Done {
-    draft: Draft,
-    report: Report,
-}
-
-impl Done {
-    /// What would stand then.
-    #[must_use]
-    pub fn standing(&self) -> &Standing {
-        &self.draft.standing
-    }
-
-    /// Accepts it. Refused, and the list as it was, when that has changed since it was decided.
-    pub fn apply(self, list: &mut List) -> Result<Report, Unchanged> {
-        if self.draft.standing.seen != list.len() as Seq || self.draft.standing.rounds != next_round(list) {
-            return Err(Unchanged::Overtaken);
-        }
-        list.adopt(self.draft);
-        Ok(self.report)
-    }
-}
 
 impl List {
     /// Decides what to do with the list. `messages` are those it has taken in; nothing changes until
@@ -50,17 +26,13 @@ impl List {
         facts: &Facts,
         counter: &Counter,
     ) -> Decision {
-        let over = facts.room.is_some_and(|room| self.request(facts) > room);
+        let over = self.over(facts).is_some();
         let due = facts.force.is_some() || over || self.due(policy, facts, Fraction::ONE).is_now();
         if !due || self.is_empty() {
             return Decision::Unchanged(Unchanged::NotDue);
         }
         let step = Step { list: self, messages, policy, facts, counter, over };
         step.run().unwrap_or_else(Decision::Unchanged)
-    }
-
-    pub(super) fn scene(&self) -> Scene<'_> {
-        Scene { front: &self.front, tail: &self.tail, standing: &self.standing }
     }
 }
 
@@ -76,24 +48,27 @@ struct Step<'a> {
 
 impl Step<'_> {
     fn run(&self) -> Result<Decision, Unchanged> {
-        if let (true, Some(room)) = (self.over, self.facts.room) {
-            let needs = self.list.scene().least(self.list, self.policy).saturating_add(self.facts.fixed);
-            let needs = self.list.as_theirs(needs, self.facts);
+        let Self { list, policy, facts, .. } = *self;
+        if let Some(room) = facts.room.filter(|_| self.over) {
+            let needs = list.scene(policy, facts).least().saturating_add(facts.fixed);
+            let needs = list.as_theirs(needs, facts);
             if needs > room {
                 return Err(Unchanged::OverBudgetElsewhere { needs, room });
             }
         }
-        let before = self.list.tokens().saturating_add(self.facts.fixed);
-        let mut so_far: Option<Stages> = None;
+        let before = list.counted(facts);
+        let mut so_far: Option<Done> = None;
         let mut reason = Unchanged::Noop;
-        for stage in self.policy.strategy.stages() {
-            let tokens = so_far.as_ref().map_or(before, |done| self.size(&done.draft));
-            let enough = self.list.worth(self.policy, self.facts, before, tokens).is_ok()
-                && !self.still_due(before, tokens);
+        for stage in policy.strategy.stages() {
+            let tokens = so_far.as_ref().map_or(before, Done::tokens);
+            let enough = list.worth(policy, facts, tokens).is_ok() && !self.still_due(before - tokens);
             if so_far.is_some() && enough {
                 break;
             }
-            let scene = so_far.as_ref().map_or(self.list.scene(), Stages::scene);
+            let scene = match &so_far {
+                Some(done) => done.scene(list, policy, facts),
+                None => list.scene(policy, facts),
+            };
             let staged = match stage {
                 Strategy::Noop | Strategy::Pipeline(_) => Err(Unchanged::Noop),
                 Strategy::Mask(_) => self.mask(stage, &scene),
@@ -106,22 +81,22 @@ impl Step<'_> {
                 }
             };
             match staged {
-                Ok((draft, note)) if self.size(&draft) < tokens => {
-                    so_far = Some(Stages::after(so_far, stage.name(), draft, note));
-                }
-                Ok((draft, _)) => {
-                    reason = Unchanged::NotSmaller { before: tokens, after: self.size(&draft) };
+                Ok((draft, told)) => {
+                    let after = draft.sheet.tokens().saturating_add(facts.fixed);
+                    if after < tokens {
+                        so_far = Some(Done::after(so_far, stage.name(), draft, told, facts.fixed));
+                    } else {
+                        reason = Unchanged::NotSmaller { before: tokens, after };
+                    }
                 }
                 // What a stage that does nothing says is no news.
                 Err(Unchanged::Noop) => {}
                 Err(told) => reason = told,
             }
         }
-        let stages = so_far.ok_or(reason)?;
-        let tokens = self.size(&stages.draft);
-        self.list.worth(self.policy, self.facts, before, tokens)?;
-        let report = stages.report(self.list, self.facts.fixed);
-        Ok(Decision::Done(Box::new(Done { draft: stages.draft, report })))
+        let done = so_far.ok_or(reason)?;
+        list.worth(policy, facts, done.tokens())?;
+        Ok(Decision::Done(Box::new(done)))
     }
 
     fn press(&self) -> Press {
@@ -129,44 +104,41 @@ impl Step<'_> {
     }
 
     /// Whether the list, made this much smaller, would be due again.
-    fn still_due(&self, before: Tokens, after: Tokens) -> bool {
-        let saved = before.saturating_sub(after);
+    fn still_due(&self, saved: Tokens) -> bool {
         let request = self.list.request(self.facts).saturating_sub(saved);
-        let over = self.facts.room.is_some_and(|room| request > room);
+        let facts = Facts { request: Some(request), ..*self.facts };
         // The provider found it too long, and nobody knows how much would fit.
-        let blind = self.facts.force == Some(Press::Hard) && self.facts.room.is_none();
-        over || blind || self.list.due_at(self.policy, self.facts, Fraction::ONE, request).is_now()
-    }
-
-    fn size(&self, draft: &Draft) -> Tokens {
-        draft.sheet.tokens().saturating_add(self.facts.fixed)
+        let blind = facts.force == Some(Press::Hard) && facts.room.is_none();
+        let over = facts.room.is_some_and(|room| request > room);
+        over || blind || self.list.due(self.policy, &facts, Fraction::ONE).is_now()
     }
 
     fn draft(&self, standing: Standing) -> Draft {
-        Draft::new(self.list, self.messages, accepted(self.list, standing, self.facts), self.counter)
+        let standing = self.list.accepted(standing, self.facts);
+        Draft::new(self.list, self.messages, standing, self.counter)
     }
 
     fn mask(&self, stage: &Strategy, scene: &Scene<'_>) -> Result<(Draft, String), Unchanged> {
-        let place = stage.keep(self.policy.keep).place(scene.tail, self.facts.room);
-        if place <= scene.floor(self.policy) {
+        let place = scene.wanted(stage);
+        if place <= scene.floor() {
             return Err(Unchanged::AllKept);
         }
         let last = place.checked_sub(1).and_then(|last| scene.tail.get(last));
         let masked = last.map_or(0, |outline| outline.seq).max(scene.standing.masked);
-        let draft = self.draft(Standing { masked, ..scene.with_head(self.policy) });
+        let draft = self.draft(Standing { masked, ..scene.with_head() });
         if draft.masked.fresh == 0 {
             return Err(Unchanged::NothingToMask);
         }
-        let told = format!("Left out {}", Count(draft.masked.fresh, "old tool output"));
+        let told = format!("Left out {}", count(draft.masked.fresh, "old tool output"));
         Ok((draft, told))
     }
 
     fn recent(&self, stage: &Strategy, scene: &Scene<'_>) -> Result<(Draft, String), Unchanged> {
-        let divided = scene.divide(self.list, self.policy, stage, self.facts, self.press())?;
+        let divided = scene.divide(stage, self.press())?;
         if divided.leave.is_empty() {
             return Err(Unchanged::AllKept);
         }
-        let told = format!("Dropped {}", Count(divided.leave.len() as u64, "older message"));
+        let told = format!("Dropped {}", count(divided.leave.len() as u64, "older message"));
         Ok((self.draft(divided.standing), told))
     }
 
@@ -174,13 +146,13 @@ impl Step<'_> {
         &self,
         stage: &Strategy,
         scene: &Scene<'_>,
-        earlier: Option<&Stages>,
+        earlier: Option<&Done>,
     ) -> Result<Plan, Unchanged> {
-        let divided = scene.divide(self.list, self.policy, stage, self.facts, self.press())?;
+        let divided = scene.divide(stage, self.press())?;
         if divided.read.is_empty() {
             return Err(Unchanged::NothingToSay);
         }
-        let plan = Plan::new(self.list, self.policy, self.facts, stage, divided, earlier);
+        let plan = Plan::new(scene, stage, divided, earlier);
         plan.sized(self.list, self.messages, self.counter)
     }
 }

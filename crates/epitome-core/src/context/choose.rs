@@ -35,11 +35,18 @@ pub(super) struct Choice<'a> {
     /// How much its summary tells, in tokens of a whole one.
     pub(super) detail: Tokens,
     pub(super) missing: Missing,
+    /// An excerpt of the batch just before the start.
+    pub(super) edge: Option<(Span, Tokens)>,
 }
 
 impl Choice<'_> {
     pub(super) fn exhaustive(&self) -> bool {
         self.missing.count == 0
+    }
+
+    /// The last message its summary stands for.
+    fn through(&self) -> Seq {
+        self.summary.map_or(0, |summary| summary.through)
     }
 
     /// Smaller is better: nothing missing, then the smaller gap, then more detail, then newer.
@@ -138,7 +145,13 @@ impl<'a> Ground<'a> {
         let gap = self.desk.outline(start).map_or(0, |outline| outline.seq.saturating_sub(through));
         let missing = self.missing(through, start, carried);
         let cut = start > wanted || !all_known || self.newest.excerpt.is_some();
-        Choice { summary, start, carried, cut, gap, detail: 0, missing }
+        Choice { summary, start, carried, cut, gap, missing, ..Choice::default() }
+    }
+
+    /// The same with messages from another place on.
+    fn starting(&self, start: usize, choice: Choice<'a>) -> Choice<'a> {
+        let carried = self.carried(start);
+        Choice { start, carried, missing: self.missing(choice.through(), start, carried), ..choice }
     }
 
     /// The first legal cut from `low` on after which the messages fit.
@@ -185,9 +198,8 @@ impl<'a> Ground<'a> {
 
     /// The same as runs of messages.
     fn gaps(&self, choice: &Choice<'_>) -> Vec<Span> {
-        let through = choice.summary.map_or(0, |summary| summary.through);
         let mut gaps: Vec<Span> = Vec::new();
-        for seq in self.left_out(through, choice.start, choice.carried.map(|opener| opener.seq)) {
+        for seq in self.left_out(choice.through(), choice.start, choice.carried.map(|opener| opener.seq)) {
             match gaps.last_mut() {
                 Some(gap) if seq.checked_sub(1) == Some(gap.through) => gap.through = seq,
                 _ => gaps.extend(Span::new(seq, seq)),
@@ -198,19 +210,15 @@ impl<'a> Ground<'a> {
 
     /// Spends what is left: a gap is digested, older messages come back word for word, and the
     /// batch at the edge may come as an excerpt.
-    pub(super) fn fill(
-        &self,
-        mut best: Choice<'a>,
-        words: &mut dyn Words,
-    ) -> (Choice<'a>, Option<(Span, Tokens)>) {
+    pub(super) fn fill(&self, mut best: Choice<'a>, words: &mut dyn Words) -> Choice<'a> {
         if self.newest.excerpt.is_some() {
             let digests = self.desk.request.summary && self.desk.request.fit;
-            return (digests.then(|| self.digest(&best, words)).flatten().unwrap_or(best), None);
+            return digests.then(|| self.digest(&best, words)).flatten().unwrap_or(best);
         }
         let all_known = self.desk.unknown(0, None).count == 0;
         let low = self.desk.low;
         if all_known && self.desk.scene.recent.at(low) == Cut::Legal && self.cost(low) <= self.room {
-            return (Choice { start: low, ..Choice::default() }, None);
+            return Choice { start: low, ..Choice::default() };
         }
         let elastic = best.summary.and_then(|summary| self.desk.scene.summaries.get(summary.candidate?));
         let elastic = elastic.is_some_and(|candidate| candidate.elastic) && self.desk.request.fit;
@@ -221,21 +229,18 @@ impl<'a> Ground<'a> {
         let room = self.room.saturating_sub(spent);
         let earlier = self.first_that_fits(low, room);
         if earlier < best.start {
-            best.start = earlier;
-            best.carried = self.carried(earlier);
-            let through = best.summary.map_or(0, |summary| summary.through);
-            best.missing = self.missing(through, earlier, best.carried);
+            best = self.starting(earlier, best);
         }
         let carried = best.carried.map_or(0, |opener| opener.tokens);
         let left = room.saturating_sub(self.messages(best.start).saturating_add(carried));
-        (best, self.edge(&best, left, words))
+        Choice { edge: self.edge(&best, left, words), ..best }
     }
 
     /// Sets the summary's whole share aside, fills the rest with messages, and renders the summary anew:
     /// with what lies between it and the messages, without what they show.
     fn digest(&self, best: &Choice<'a>, words: &mut dyn Words) -> Option<Choice<'a>> {
         let room = self.summary_room();
-        let base = best.summary.map_or(0, |summary| summary.through);
+        let base = best.through();
         let candidate = best.summary.and_then(|summary| summary.candidate);
         let reserved = ChosenSummary {
             candidate,
@@ -244,15 +249,13 @@ impl<'a> Ground<'a> {
             fitted: true,
             ..ChosenSummary::default()
         };
-        let mut choice = self.choice(Some(reserved));
+        let choice = self.choice(Some(reserved));
         let clipped = self.newest.excerpt.is_some();
         let start = match clipped {
             true => choice.start,
             false => self.first_that_fits(self.desk.low, self.room.saturating_sub(room)).min(choice.start),
         };
-        choice.start = start;
-        choice.carried = self.carried(start);
-        choice.missing = self.missing(base, start, choice.carried);
+        let choice = self.starting(start, choice);
         let gap = choice.missing.span;
         if gap.is_some_and(|gap| gap.from < self.desk.scene.from) {
             return None;
@@ -263,9 +266,8 @@ impl<'a> Ground<'a> {
         let wish = Fit { summary: candidate, gaps: &gaps, shown, room };
         let tokens = words.fit(&wish).filter(|tokens| *tokens <= room)?;
         let through = gap.map_or(base, |gap| gap.through.max(base));
-        choice.summary = Some(ChosenSummary { through, tokens, digested: gap, shown, ..reserved });
-        choice.missing = self.missing(through, choice.start, choice.carried);
-        Some(choice)
+        let summary = Some(ChosenSummary { through, tokens, digested: gap, shown, ..reserved });
+        Some(self.starting(start, Choice { summary, ..choice }))
     }
 
     /// An excerpt of the batch just before the messages, if what is left is worth it.

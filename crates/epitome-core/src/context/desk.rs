@@ -7,7 +7,7 @@ use std::ops::Range;
 use super::{Costs, Request, Scene};
 use crate::cut::Cuts;
 use crate::message::{Role, Seq, Span, Tokens};
-use crate::outline::{Cut, Outline};
+use crate::outline::Outline;
 
 /// Everything worked out once for a request.
 pub(super) struct Desk<'a> {
@@ -25,6 +25,8 @@ pub(super) struct Desk<'a> {
     pub(super) suffix: Vec<Tokens>,
     pub(super) leading: Tokens,
     pub(super) pinned: Tokens,
+    /// The messages of all batches in which one is skipped: `skip` holds for a whole batch.
+    skipped: Vec<Seq>,
 }
 
 impl<'a> Desk<'a> {
@@ -44,7 +46,7 @@ impl<'a> Desk<'a> {
             let prepaid = pinned.peek().is_some_and(|p| p.seq == outline.seq);
             if !(prepaid || outline.leading || outline.stray) {
                 words = words.saturating_add(outline.tokens);
-                unanswered += unanswered_by(outline, scene.recent.is_own());
+                unanswered += scene.recent.unanswered(outline);
             }
             let marks = u64::try_from(unanswered).unwrap_or(0).saturating_mul(costs.marked_result);
             // Never less than what comes after it, so that places can be found by halving.
@@ -55,8 +57,7 @@ impl<'a> Desk<'a> {
         }
         let sum =
             |outlines: &[&Outline]| outlines.iter().fold(0, |sum: Tokens, o| sum.saturating_add(o.tokens));
-        let own = scene.recent.is_own();
-        let marks: i64 = scene.pinned.iter().map(|outline| unanswered_by(outline, own)).sum();
+        let marks: i64 = scene.pinned.iter().map(|outline| scene.recent.unanswered(outline)).sum();
         let marks = u64::try_from(marks).unwrap_or(0).saturating_mul(costs.marked_result);
         Self {
             request,
@@ -69,6 +70,7 @@ impl<'a> Desk<'a> {
             suffix,
             leading: sum(&scene.leading),
             pinned: sum(&scene.pinned).saturating_add(marks),
+            skipped: scene.recent.flagged(|outline| outline.skip).map(|outline| outline.seq).collect(),
         }
     }
 
@@ -130,17 +132,9 @@ impl<'a> Desk<'a> {
         places: Range<usize>,
         shown: impl Fn(Seq) -> bool,
     ) -> impl Iterator<Item = Seq> {
-        let cuts = self.scene.recent;
-        let mut at = places.start;
-        let batches = std::iter::from_fn(move || {
-            let batch = (at < places.end).then(|| cuts.batch(at))?;
-            let whole = cuts.outlines().get(batch.clone()).unwrap_or_default();
-            let asked = cuts.outlines().get(at..batch.end.min(places.end)).unwrap_or_default();
-            at = batch.end.max(at + 1);
-            // `skip` holds for a whole batch.
-            Some(if whole.iter().any(|outline| outline.skip) { Default::default() } else { asked })
-        });
-        batches.flatten().filter(move |o| !o.stray && !shown(o.seq)).map(|outline| outline.seq)
+        let asked = self.scene.recent.outlines().get(places).unwrap_or_default();
+        let skipped = |seq| self.skipped.binary_search(&seq).is_ok();
+        asked.iter().filter(move |o| !o.stray && !skipped(o.seq) && !shown(o.seq)).map(|outline| outline.seq)
     }
 
     pub(super) fn strays(&self) -> u64 {
@@ -164,18 +158,11 @@ impl Missing {
     }
 }
 
-/// How many calls this message leaves open more than it answers.
-pub(super) fn unanswered_by(outline: &Outline, own: bool) -> i64 {
-    let answers = if own { outline.own_answers } else { outline.answers };
-    i64::from(outline.calls) - i64::from(answers)
-}
-
 /// Whether the calls that are open now belong to the last reply, with nothing but results after
 /// it: the agent is about to answer them, and no marked result is put in.
 fn open_at_the_very_end(recent: Cuts<'_>) -> bool {
     let outlines = recent.outlines();
-    let from = recent.last_in(0..outlines.len(), Cut::InLoop).unwrap_or(0);
-    let batch = outlines.get(from..).unwrap_or_default();
+    let batch = outlines.get(recent.newest()..).unwrap_or_default();
     let mut calling = batch.iter().filter(|outline| outline.calls > 0);
     let one_reply = calling.next().is_some_and(|outline| batch.first().is_some_and(|f| f.seq == outline.seq))
         && calling.next().is_none();

@@ -4,10 +4,11 @@
 //! [`super::choose`]'s work. Both know places and sizes, never words.
 
 use super::choose::{Choice, Ground, Newest};
-use super::desk::{Desk, Missing, unanswered_by};
-use super::{ContextError, Costs, Empty, Entry, Layout, Oversize, Report, Request, Scene, Spent, Words};
+use super::desk::{Desk, Missing};
+use super::{Costs, Empty, Entry, Layout, Oversize, Report, Request, Scene, Spent, Words};
 use crate::message::{Role, Seq, Span, Tokens};
 use crate::outline::{Cut, Outline};
+use crate::setting::SettingError;
 
 /// Decides what a context holds.
 ///
@@ -32,7 +33,7 @@ pub fn lay_out(
     scene: &Scene<'_>,
     costs: &Costs,
     words: &mut dyn Words,
-) -> Result<Layout, ContextError> {
+) -> Result<Layout, SettingError> {
     let budget = request.budget()?;
     let desk = Desk::new(request, scene, costs, budget);
     if desk.last_shown.is_none() && scene.pinned.is_empty() {
@@ -43,15 +44,15 @@ pub fn lay_out(
     }
     // A list that must be opened by a note of ours pays for it; whether it must be is known only
     // once it is laid out.
-    let first = desk.attempt(0, words);
-    match first {
-        Err(why) => Ok(desk.empty(why)),
-        Ok(layout) if layout.report.tokens.total() <= budget => Ok(layout),
-        Ok(_) => Ok(match desk.attempt(costs.note, words) {
-            Ok(layout) if layout.report.tokens.total() <= budget => layout,
-            _ => desk.empty(Empty::NoValidList),
-        }),
-    }
+    let fits = |layout: &Layout| layout.report.tokens.total() <= budget;
+    Ok(match desk.attempt(0, words) {
+        Err(why) => desk.empty(why),
+        Ok(layout) if fits(&layout) => layout,
+        Ok(_) => {
+            let noted = desk.attempt(costs.note, words).ok().filter(fits);
+            noted.unwrap_or_else(|| desk.empty(Empty::NoValidList))
+        }
+    })
 }
 
 impl Desk<'_> {
@@ -67,9 +68,6 @@ impl Desk<'_> {
         let mut missing = Missing { count: before.map_or(0, |span| span.len()), span: before };
         self.left_out(0..self.end(), |_| false).for_each(|seq| missing.add(seq));
         Layout {
-            entries: Vec::new(),
-            summary: None,
-            strip_reasoning: false,
             assistant: self.request.assistant.clone(),
             report: Report {
                 budget: self.budget,
@@ -81,6 +79,7 @@ impl Desk<'_> {
                 empty: Some(why),
                 ..Report::default()
             },
+            ..Layout::default()
         }
     }
 
@@ -91,7 +90,7 @@ impl Desk<'_> {
             let nothing = Newest { place: self.end(), cost: 0, excerpt: None, allowed: Cut::Legal };
             let missing = self.unknown(0, None);
             let choice = Choice { start: self.end(), missing, ..Choice::default() };
-            return Ok(self.compose(&nothing, &choice, None));
+            return Ok(self.compose(&nothing, &choice));
         };
         let newest = self.newest(last, room, words).ok_or(Empty::NewestOverBudget)?;
         let opener = self.opener(newest.place).map_or(0, |opener| opener.tokens);
@@ -102,18 +101,15 @@ impl Desk<'_> {
         let summarized =
             (0..candidates).filter_map(|at| ground.with_summary(at, words)).min_by_key(Choice::rank);
         // A summary that fits is always there, but for the odd one that would cost more than it tells.
-        let mut best = match summarized {
+        let best = match summarized {
             Some(choice) if choice.exhaustive() => choice,
             summarized => {
                 let without = ground.choice(None);
                 summarized.filter(|_| !without.exhaustive()).unwrap_or(without)
             }
         };
-        let mut excerpt = None;
-        if self.request.fill {
-            (best, excerpt) = ground.fill(best, words);
-        }
-        Ok(self.compose(&newest, &best, excerpt))
+        let best = if self.request.fill { ground.fill(best, words) } else { best };
+        Ok(self.compose(&newest, &best))
     }
 
     /// The newest message with all that must stay with it, if there is room for it.
@@ -150,11 +146,11 @@ impl Desk<'_> {
     }
 
     /// Puts everything in order and sums it up.
-    fn compose(&self, newest: &Newest, choice: &Choice<'_>, edge: Option<(Span, Tokens)>) -> Layout {
+    fn compose(&self, newest: &Newest, choice: &Choice<'_>) -> Layout {
         let from = choice.start.max(self.low);
         let shown = self.scene.recent.outlines().get(from..).unwrap_or_default();
         let apart = self.apart(choice, shown);
-        let opened = self.opens_with_user(&apart, choice, edge, shown);
+        let opened = self.opens_with_user(&apart, choice, shown);
 
         let mut entries: Vec<Entry> = self.scene.leading.iter().map(|o| Entry::Kept(o.seq)).collect();
         entries.extend((!opened).then_some(Entry::Note));
@@ -162,7 +158,7 @@ impl Desk<'_> {
         entries.extend(kept);
         entries.extend((open > 0).then_some(Entry::Seam));
         entries.extend(choice.summary.map(|_| Entry::Summary));
-        entries.extend(edge.map(|(span, tokens)| Entry::Excerpt { span, tokens }));
+        entries.extend(choice.edge.map(|(span, tokens)| Entry::Excerpt { span, tokens }));
         match newest.excerpt {
             Some(span) => entries.push(Entry::Excerpt { span, tokens: newest.cost }),
             None => entries.extend(self.list(shown.iter().filter(|o| !o.stray), Entry::Message).0),
@@ -170,7 +166,7 @@ impl Desk<'_> {
 
         // A pinned reply right before a tool loop would read as the loop's beginning.
         let after_reply = choice.summary.is_none()
-            && edge.is_none()
+            && choice.edge.is_none()
             && apart.last().is_some_and(|outline| !outline.opens_turn);
         let messages = match newest.excerpt {
             Some(_) => newest.cost,
@@ -182,7 +178,7 @@ impl Desk<'_> {
                 leading: self.leading,
                 pinned: self.pinned.saturating_add(choice.carried.map_or(0, |opener| opener.tokens)),
                 summary: choice.summary.map_or(0, |summary| summary.tokens),
-                messages: messages.saturating_add(edge.map_or(0, |(_, tokens)| tokens)),
+                messages: messages.saturating_add(choice.edge.map_or(0, |(_, tokens)| tokens)),
                 marks: if opened { 0 } else { self.costs.note },
             },
             covers: choice.summary.and_then(|summary| Span::new(1, summary.through)),
@@ -214,19 +210,13 @@ impl Desk<'_> {
     }
 
     /// Whether the first message after the standing orders is the user's.
-    fn opens_with_user(
-        &self,
-        apart: &[&Outline],
-        choice: &Choice<'_>,
-        edge: Option<(Span, Tokens)>,
-        shown: &[Outline],
-    ) -> bool {
+    fn opens_with_user(&self, apart: &[&Outline], choice: &Choice<'_>, shown: &[Outline]) -> bool {
         let speaks = |outline: &&Outline| !outline.role.is_system() && !outline.stray;
         if let Some(first) = apart.iter().copied().find(speaks) {
             return self.is_user(first);
         }
         let mut at_the_edge = self.scene.recent.outlines().iter().filter(speaks);
-        let first = match edge {
+        let first = match choice.edge {
             _ if choice.summary.is_some() => return true,
             Some((span, _)) => at_the_edge.find(|outline| outline.seq >= span.from),
             None => shown.iter().find(speaks),
@@ -242,17 +232,16 @@ impl Desk<'_> {
         outlines: impl Iterator<Item = &'b Outline>,
         entry: fn(Seq) -> Entry,
     ) -> (Vec<Entry>, i64) {
-        let own = self.scene.recent.is_own();
+        let cuts = self.scene.recent;
         let mut entries = Vec::new();
         let mut open = 0;
         for outline in outlines {
-            let cut = if own { outline.own_cut } else { outline.cut };
-            if open > 0 && cut != Cut::InCall {
+            if open > 0 && cuts.of(outline) != Cut::InCall {
                 entries.push(Entry::Seam);
                 open = 0;
             }
             entries.push(entry(outline.seq));
-            open += unanswered_by(outline, own);
+            open += cuts.unanswered(outline);
         }
         (entries, open)
     }

@@ -7,28 +7,13 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 use crate::outline::Outline;
+use crate::setting::SettingError;
 
-/// A place in a template.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Place {
-    Conversation,
-    Previous,
-    MaxWords,
-    Instructions,
-}
-
-impl Place {
-    const ALL: [Self; 4] = [Self::Conversation, Self::Previous, Self::MaxWords, Self::Instructions];
-
-    fn written(self) -> &'static str {
-        match self {
-            Self::Conversation => "{conversation_text}",
-            Self::Previous => "{previous_summary}",
-            Self::MaxWords => "{max_words}",
-            Self::Instructions => "{instructions}",
-        }
-    }
-}
+/// The places a template may have.
+pub(super) const CONVERSATION: &str = "{conversation_text}";
+pub(super) const PREVIOUS: &str = "{previous_summary}";
+pub(super) const MAX_WORDS: &str = "{max_words}";
+pub(super) const INSTRUCTIONS: &str = "{instructions}";
 
 /// What a model is asked, with places for what is not known yet.
 ///
@@ -45,7 +30,7 @@ impl Place {
 ///     Template::parse("Summarize, please.").unwrap_err().to_string(),
 ///     "prompt: {conversation_text} is missing; the conversation would never be seen",
 /// );
-/// # Ok::<(), epitome_core::prompt::TemplateError>(())
+/// # Ok::<(), epitome_core::setting::SettingError>(())
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize)]
 #[serde(transparent)]
@@ -55,15 +40,16 @@ pub struct Template {
 
 impl Template {
     /// The template that is written so.
-    pub fn parse(text: impl Into<String>) -> Result<Self, TemplateError> {
+    pub fn parse(text: impl Into<String>) -> Result<Self, SettingError> {
         let text = text.into();
-        let count = |place: Place| text.matches(place.written()).count();
-        if count(Place::Conversation) == 0 {
-            return Err(TemplateError::NoConversation);
+        if !text.contains(CONVERSATION) {
+            let problem = "{conversation_text} is missing; the conversation would never be seen";
+            return Err(SettingError::new("prompt", problem));
         }
-        for place in [Place::Conversation, Place::Previous] {
-            if count(place) > 1 {
-                return Err(TemplateError::Twice { place: place.written() });
+        for place in [CONVERSATION, PREVIOUS] {
+            if text.matches(place).count() > 1 {
+                let problem = format!("{place} is there twice; once is enough");
+                return Err(SettingError::new("prompt", problem));
             }
         }
         Ok(Self { text: Cow::Owned(text) })
@@ -74,29 +60,27 @@ impl Template {
         Self { text: Cow::Borrowed(text) }
     }
 
-    pub(super) fn has(&self, place: Place) -> bool {
-        self.text.contains(place.written())
+    pub(super) fn has(&self, place: &str) -> bool {
+        self.text.contains(place)
     }
 
     /// The text with its places filled, in one pass: what is filled in is never looked at again.
     /// A line that held only a place with nothing to say is left out.
-    pub(super) fn fill<'a>(&self, with: impl Fn(Place) -> Cow<'a, str>) -> String {
+    pub(super) fn fill(&self, places: &[(&str, &str)]) -> String {
         let mut out = String::with_capacity(self.text.len());
         let mut rest: &str = &self.text;
         while let Some(at) = rest.find('{') {
             let (head, tail) = rest.split_at_checked(at).unwrap_or((rest, ""));
             out.push_str(head);
-            let Some(place) = Place::ALL.into_iter().find(|place| tail.starts_with(place.written())) else {
+            let found = places.iter().find_map(|(place, words)| Some((words, tail.strip_prefix(*place)?)));
+            let Some((words, after)) = found else {
                 out.push('{');
                 rest = tail.get(1..).unwrap_or("");
                 continue;
             };
-            rest = tail.get(place.written().len()..).unwrap_or("");
-            let words = with(place);
-            if words.is_empty() && (out.is_empty() || out.ends_with('\n')) {
-                rest = rest.trim_start_matches('\n');
-            }
-            out.push_str(&words);
+            let blank = words.is_empty() && (out.is_empty() || out.ends_with('\n'));
+            rest = if blank { after.trim_start_matches('\n') } else { after };
+            out.push_str(words);
         }
         out.push_str(rest);
         out
@@ -116,26 +100,11 @@ impl fmt::Display for Template {
 }
 
 impl FromStr for Template {
-    type Err = TemplateError;
+    type Err = SettingError;
 
-    fn from_str(text: &str) -> Result<Self, TemplateError> {
+    fn from_str(text: &str) -> Result<Self, SettingError> {
         Self::parse(text)
     }
-}
-
-/// Why a template was refused. All of these mean: mend the setting.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum TemplateError {
-    /// It has no place for what is to be summarized.
-    #[error("prompt: {{conversation_text}} is missing; the conversation would never be seen")]
-    NoConversation,
-    /// It would send the same thing twice.
-    #[error("prompt: {place} is there twice; once is enough")]
-    Twice {
-        /// What it would send.
-        place: &'static str,
-    },
 }
 
 /// What sort of conversation a prompt is made for.
@@ -240,13 +209,14 @@ impl fmt::Display for Profile {
 ///     "profile: `poetry` is unknown; auto, general, coding, research and support are allowed",
 /// );
 /// ```
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "lowercase")]
 pub enum ProfileSetting {
     /// [`Profile::auto`] decides, each time.
     #[default]
     Auto,
     /// This one.
+    #[serde(untagged)]
     Always(Profile),
 }
 
@@ -271,34 +241,17 @@ impl fmt::Display for ProfileSetting {
 }
 
 impl FromStr for ProfileSetting {
-    type Err = UnknownProfile;
+    type Err = SettingError;
 
-    fn from_str(name: &str) -> Result<Self, UnknownProfile> {
-        let known = Profile::ALL.into_iter().find(|profile| profile.name() == name).map(Self::Always);
-        known
-            .or_else(|| (name == "auto").then_some(Self::Auto))
-            .ok_or_else(|| UnknownProfile { given: name.chars().take(80).collect() })
+    fn from_str(name: &str) -> Result<Self, SettingError> {
+        if name == "auto" {
+            return Ok(Self::Auto);
+        }
+        let known = Profile::ALL.into_iter().find(|profile| profile.name() == name);
+        known.map(Self::Always).ok_or_else(|| {
+            let (given, allowed) =
+                (name.chars().take(80).collect::<String>(), "auto, general, coding, research and support");
+            SettingError::new("profile", format!("`{given}` is unknown; {allowed} are allowed"))
+        })
     }
-}
-
-impl TryFrom<String> for ProfileSetting {
-    type Error = UnknownProfile;
-
-    fn try_from(name: String) -> Result<Self, UnknownProfile> {
-        name.parse()
-    }
-}
-
-impl From<ProfileSetting> for String {
-    fn from(setting: ProfileSetting) -> Self {
-        setting.to_string()
-    }
-}
-
-/// No profile has this name.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("profile: `{given}` is unknown; auto, general, coding, research and support are allowed")]
-pub struct UnknownProfile {
-    /// What was given, its beginning.
-    pub given: String,
 }

@@ -6,6 +6,7 @@ use std::collections::HashMap;
 use super::Said;
 use crate::excerpt::clip;
 use crate::message::{Content, Media, Message, Part, Tokens};
+use crate::num::largest;
 use crate::redact::redact;
 use crate::tokens::Counter;
 
@@ -59,10 +60,10 @@ impl<'a> Transcript<'a> {
         let sizes: Vec<(Tokens, bool)> =
             self.0.iter().map(|line| (size(line, room, counter), line.output)).collect();
         let left = room.saturating_sub(labels);
-        let sum = |outputs: Tokens, most: Tokens| {
-            sizes.iter().fold(0, |sum: Tokens, (size, output)| {
-                sum.saturating_add((*size).min(most).min(if *output { outputs } else { most }))
-            })
+        let cap = |output, outputs: Tokens, most: Tokens| if output { most.min(outputs) } else { most };
+        let sum = |outputs, most| {
+            let capped = sizes.iter().map(|(size, output)| (*size).min(cap(*output, outputs, most)));
+            capped.fold(0, Tokens::saturating_add)
         };
         let mut outputs = MOST_OUTPUT;
         while outputs > LEAST_OUTPUT && sum(outputs, Tokens::MAX) > left {
@@ -71,17 +72,12 @@ impl<'a> Transcript<'a> {
         // How high the longest may stand, so that all together fit.
         let mut most = Tokens::MAX;
         if sum(outputs, most) > left {
-            let (mut low, mut high) = (0, left.saturating_add(1));
-            while high - low > 1 {
-                let middle = low + (high - low) / 2;
-                if sum(outputs, middle) <= left { low = middle } else { high = middle }
-            }
-            most = low;
+            let whole = usize::try_from(left).unwrap_or(usize::MAX);
+            most = largest(whole, |most| sum(outputs, most as Tokens) <= left) as Tokens;
         }
         // Pieces counted apart are not always the sum of their parts; the text itself decides.
         loop {
-            let text = self
-                .render(|line| clip(&line.text, most.min(if line.output { outputs } else { most }), counter));
+            let text = self.render(|line| clip(&line.text, cap(line.output, outputs, most), counter));
             if (outputs == 0 && most == 0) || counter.text(&text) <= room {
                 return text;
             }
@@ -221,14 +217,13 @@ fn is_label(rest: &[u8]) -> bool {
     if matches!(rest, [b'[', digit, ..] if digit.is_ascii_digit()) {
         return true;
     }
-    let said = |speaker: &str| {
-        let name = rest.get(..speaker.len())?;
-        let behind = rest.get(speaker.len())?;
-        (name.eq_ignore_ascii_case(speaker.as_bytes()) && matches!(behind, b':' | b' ')).then_some(())
+    let said = |speaker: &&str| {
+        let name = rest.get(..speaker.len()).unwrap_or_default();
+        name.eq_ignore_ascii_case(speaker.as_bytes()) && matches!(rest.get(name.len()), Some(b':' | b' '))
     };
     // A label is short: what has its colon far behind is a sentence.
     let labelled = || rest.iter().take(200).take_while(|byte| **byte != b'\n').any(|byte| *byte == b':');
-    SPEAKERS.iter().any(|speaker| said(speaker).is_some()) && labelled()
+    SPEAKERS.iter().any(said) && labelled()
 }
 
 /// How a label begins that has no number.

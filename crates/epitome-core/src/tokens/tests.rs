@@ -31,7 +31,6 @@ fn an_encoding_is_known_by_its_short_and_its_full_name() {
         assert_eq!(full.parse(), Ok(encoding));
         assert_eq!(full.trim_end_matches("_base").parse(), Ok(encoding));
         assert_eq!(serde_json::to_value(encoding).unwrap(), json!(full));
-        assert_eq!(serde_json::from_value::<Encoding>(json!(full)).unwrap(), encoding);
     }
 }
 
@@ -41,7 +40,6 @@ fn an_unknown_encoding_is_refused_with_what_is_allowed() {
         let error = given.parse::<Encoding>().unwrap_err().to_string();
         assert!(error.contains(&format!("`{given}`")), "{error}");
         assert!(Encoding::ALL.iter().all(|known| error.contains(known.name())), "{error}");
-        assert!(serde_json::from_value::<Encoding>(json!(given)).is_err());
     }
 }
 

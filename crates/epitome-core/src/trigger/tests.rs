@@ -11,10 +11,7 @@ fn refusal(text: &str) -> String {
 }
 
 fn reason(trigger: &str, facts: &Facts<'_>) -> String {
-    match read(trigger).when(facts) {
-        When::Now(reason) => reason.to_string(),
-        other => panic!("{trigger}: {other:?}"),
-    }
+    read(trigger).reason(facts).unwrap_or_else(|| panic!("{trigger}")).to_string()
 }
 
 /// 20 messages in 5 turns, the first at second 1,000, the last at second 1,090.
@@ -116,16 +113,13 @@ fn what_would_print_too_long_to_be_read_back_is_refused() {
 
 #[test]
 fn a_trigger_made_by_hand_is_checked_like_a_read_one() {
-    let place = Use::Inline { room: Some(1) };
+    let check = |trigger: &Trigger| trigger.check(Use::Inline, Some(1)).unwrap_err().to_string();
     let zero = Trigger::any([Trigger::Messages(0)]);
-    assert_eq!(
-        zero.check(place).unwrap_err().to_string(),
-        "messages: 0 given; allowed is a whole number from 1"
-    );
+    assert_eq!(check(&zero), "messages: 0 given; allowed is a whole number from 1");
     let deep = (0..1_000).fold(Trigger::Economic, |inner, _| Trigger::all([inner]));
-    assert_eq!(deep.check(place), Err(FormError::TooDeep { limit: 32 }.into()));
+    assert_eq!(check(&deep), "the expression: nested too deep; at most 32 levels are allowed");
     let broad = Trigger::any(vec![Trigger::Economic; 1_000]);
-    assert!(matches!(broad.check(place), Err(TriggerError::Form(FormError::TooLong { .. }))));
+    assert!(check(&broad).contains("bytes when written in full; at most 4096 are allowed"));
 }
 
 #[test]
@@ -296,21 +290,21 @@ fn the_soft_threshold_is_four_fifths_of_the_hard_one_whatever_the_trigger() {
 #[test]
 fn economic_is_refused_in_a_slot() {
     let trigger = read("any(messages(20), all(economic))");
-    let slot = Use::Slot { room: Some(1_000) };
-    let error = trigger.check(slot).unwrap_err().to_string();
+    let error = trigger.check(Use::Slot, Some(1_000)).unwrap_err().to_string();
     assert!(
         error.starts_with("economic: only an inline condensation has a request to price; use messages, ")
     );
-    assert!(trigger.check(Use::Inline { room: None }).is_ok());
+    assert!(trigger.check(Use::Inline, None).is_ok());
 }
 
 #[test]
 fn a_share_of_an_unknown_window_is_refused_wherever_it_stands() {
     let trigger = read("any(all(), any(), all(window(0.75)))");
-    for place in [Use::Slot { room: None }, Use::Inline { room: None }] {
-        assert!(matches!(trigger.check(place), Err(TriggerError::WindowUnknown { .. })));
+    for place in [Use::Slot, Use::Inline] {
+        let error = trigger.check(place, None).unwrap_err().to_string();
+        assert!(error.starts_with("window(0.75): the model's window is not known"));
     }
-    assert_eq!(trigger.check(Use::Slot { room: Some(1) }), Ok(()));
+    assert_eq!(trigger.check(Use::Slot, Some(1)), Ok(()));
 }
 
 #[test]
@@ -412,15 +406,6 @@ fn naively_met(trigger: &Trigger, facts: &Facts<'_>) -> bool {
     }
 }
 
-/// An answer in order of time, its reason aside.
-fn order(when: &When) -> (u8, i64) {
-    match when {
-        When::Now(_) => (0, 0),
-        When::At(moment) => (1, moment.0),
-        When::Never => (2, 0),
-    }
-}
-
 proptest! {
     #[test]
     fn what_is_printed_reads_as_the_same_trigger(trigger in trigger()) {
@@ -460,7 +445,7 @@ proptest! {
         let met_at = |now: i64| naively_met(&trigger, &Facts { now: Timestamp(now), ..facts });
         match trigger.when(&facts) {
             _ if totals.is_empty() => prop_assert_eq!(trigger.when(&facts), When::Never),
-            When::Now(_) => prop_assert!(met_at(facts.now.0)),
+            When::Now => prop_assert!(met_at(facts.now.0)),
             When::At(moment) => {
                 prop_assert!(moment > facts.now);
                 prop_assert!(met_at(moment.0) && !met_at(moment.0 - 1) && !met_at(facts.now.0));
@@ -474,7 +459,8 @@ proptest! {
         trigger in trigger(), totals in any_totals(), facts in surroundings(),
     ) {
         let facts = Facts { totals: &totals, ..facts };
-        if let When::Now(reason) = trigger.when(&facts) {
+        if let Some(reason) = trigger.reason(&facts) {
+            prop_assert!(trigger.when(&facts).is_now());
             prop_assert!(reason.met.iter().all(Gauge::is_met));
             let gauges = trigger.standing(&facts).gauges;
             prop_assert!(reason.met.iter().all(|gauge| gauges.contains(gauge)));
@@ -486,7 +472,7 @@ proptest! {
         a in trigger(), b in trigger(), totals in any_totals(), facts in surroundings(),
     ) {
         let facts = Facts { totals: &totals, ..facts };
-        let when = |trigger: &Trigger| order(&trigger.when(&facts));
+        let when = |trigger: &Trigger| trigger.when(&facts);
         let (first, second) = (when(&a), when(&b));
         let pair = [a.clone(), b.clone()];
         prop_assert_eq!(when(&Trigger::any(pair.clone())), first.min(second));
@@ -504,7 +490,7 @@ proptest! {
     ) {
         let facts = Facts { totals: &totals, ..facts };
         let soft = trigger.when_scaled(&facts, Fraction(scale));
-        prop_assert!(order(&soft) <= order(&trigger.when(&facts)));
+        prop_assert!(soft <= trigger.when(&facts));
     }
 
     #[test]

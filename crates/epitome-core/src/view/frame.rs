@@ -87,16 +87,14 @@ pub fn split(message: &Message) -> Option<(Found, Option<Message>)> {
     let mut found: Option<Found> = None;
     let mut parts: Vec<Cow<'_, Part>> = Vec::new();
     for part in &message.parts {
-        let mut left = match part {
-            Part::Text { text } => text.as_str(),
-            other => {
-                parts.push(Cow::Borrowed(other));
-                continue;
-            }
+        let Part::Text { text } = part else {
+            parts.push(Cow::Borrowed(part));
+            continue;
         };
-        let mut read_any = false;
+        let (mut left, mut read_any) = (text.as_str(), false);
         while let Some((next, rest)) = read(left) {
-            found = Some(joined(found, next));
+            let text = joined(found.map(|found| found.text), next.text);
+            found = Some(Found { text, ..next });
             (left, read_any) = (rest, true);
         }
         if !read_any {
@@ -112,11 +110,11 @@ pub fn split(message: &Message) -> Option<(Found, Option<Message>)> {
     Some((found, rest))
 }
 
-/// Two summaries as one: both texts, as far as the later one reaches.
-pub(crate) fn joined(before: Option<Found>, after: Found) -> Found {
+/// The texts of two summaries as one.
+pub(crate) fn joined(before: Option<String>, after: String) -> String {
     match before {
         None => after,
-        Some(before) => Found { through: after.through, text: format!("{}\n\n{}", before.text, after.text) },
+        Some(before) => format!("{before}\n\n{after}"),
     }
 }
 

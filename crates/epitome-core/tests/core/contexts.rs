@@ -2,7 +2,7 @@
 
 use epitome_testkit::drawing::NoWords;
 
-use epitome_core::context::{ContextError, Empty, Entry, Oversize, Request};
+use epitome_core::context::{Empty, Entry, Oversize, Request};
 use epitome_core::local::Extracts;
 use epitome_core::message::{Message, Part, Seq, Span};
 use epitome_core::trigger::Fraction;
@@ -283,10 +283,10 @@ fn fill_may_show_the_batch_at_the_edge_as_an_excerpt() {
 #[test]
 fn tokens_over_the_hard_limit_nought_and_steady_with_fill_are_refused() {
     let over = tokens(100_001).budget().unwrap_err();
-    assert_eq!(over, ContextError::TooManyTokens { given: 100_001, limit: 100_000 });
     assert_eq!(over.to_string(), "tokens: 100001; at most 100000 (context.max_tokens) is allowed");
-    assert_eq!(tokens(0).budget(), Err(ContextError::NoTokens));
-    assert_eq!(Request { steady: true, fill: true, ..tokens(9) }.budget(), Err(ContextError::SteadyAndFill));
+    assert_eq!(tokens(0).budget().unwrap_err().field, "tokens");
+    let both = Request { steady: true, fill: true, ..tokens(9) };
+    assert_eq!(both.budget().unwrap_err().field, "steady and fill");
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use epitome_core::inspect::Refusal;
 use epitome_core::message::{Content, Media, MediaSource, Message, Part, Role, ToolResult};
 use epitome_core::prompt::{
-    Input, Profile, ProfileSetting, PromptError, SMALL, Said, Template, TemplateError, lines, prompt,
+    Input, Profile, ProfileSetting, PromptError, SMALL, Said, Template, lines, prompt,
 };
 use epitome_core::slot::Limit;
 use epitome_core::tokens::{Counter, Encoding};
@@ -228,7 +228,7 @@ fn only_the_named_places_are_filled_and_only_once() {
         "111 {other} {111} <conversation>\n\
          [1] user: {max_words} {previous_summary} {instructions}\n</conversation> {"
     );
-    assert_eq!(Template::parse("{conversation}"), Err(TemplateError::NoConversation));
+    assert_eq!(Template::parse("{conversation}").unwrap_err().field, "prompt");
     assert_eq!(
         "nothing".parse::<Template>().unwrap_err().to_string(),
         "prompt: {conversation_text} is missing; the conversation would never be seen"
@@ -300,9 +300,8 @@ fn settings_name_the_profiles() {
         let setting: ProfileSetting = name.parse().unwrap();
         assert_eq!(setting.to_string(), name);
         assert_eq!(serde_json::to_string(&setting).unwrap(), format!("\"{name}\""));
-        assert_eq!(serde_json::from_str::<ProfileSetting>(&format!("\"{name}\"")).unwrap(), setting);
     }
-    assert!(serde_json::from_str::<ProfileSetting>("\"Poetry\"").is_err());
+    assert!("Poetry".parse::<ProfileSetting>().is_err());
 }
 
 #[test]

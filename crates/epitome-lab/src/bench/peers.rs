@@ -11,12 +11,12 @@ use epitome::dialect::Dialect;
 use epitome::rules::message::Message;
 use epitome::rules::tokens::{Counter, Encoding};
 use epitome_terminal::show::{Table, grouped};
+use epitome_testkit::validator::complaints;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::server::Trouble;
 use crate::bench::engine::{Folder, Progress, Spread, Tell, worked};
-use epitome::rules::valid::complaints;
 
 mod ours;
 mod process;

@@ -12,12 +12,12 @@ use epitome::rules::tokens::{Counter, Encoding};
 use epitome::rules::view::split;
 use epitome::settings::Patch;
 use epitome::{Context, ContextRequest, Engine, Session};
+use epitome_testkit::validator::complaints;
 use serde_json::json;
 
 use super::{Conversation, DISTANCES, Form, Made, Options, Outcome, Policy};
 use crate::measure::cost::{Run, Sent};
 use crate::measure::{Questions, Recorded, Shown, text_of};
-use epitome::rules::valid::complaints;
 
 /// So many faults of a conversation are told.
 const FAULTS: usize = 8;

@@ -261,7 +261,7 @@ impl Conversation {
         let new = Self::begun(messages, Some(standing), rules);
         // What is being written of all before they parted is not thrown away, where it suits the other end.
         let preparing = self.progress.preparing.take_if(|preparing| {
-            let through = usize::try_from(preparing.plan.standing().from).unwrap_or(usize::MAX);
+            let through = usize::try_from(preparing.plan.standing.from).unwrap_or(usize::MAX);
             self.prints.are(messages, through, &rules.key) && preparing.plan.suits(&new.list)
         });
         let Progress { untold, stopped_at, .. } = &self.progress;
@@ -446,7 +446,7 @@ impl Conversation {
                 });
             }
         };
-        let (prior, places, tokens) = (plan.prior.clone(), plan.places().to_vec(), plan.replaces());
+        let (prior, places, tokens) = (plan.prior.clone(), plan.places.clone(), plan.replaces);
         match plan.finish(&mut self.list, call.messages, &written.text, &rules.counter) {
             Ok(report) => {
                 match who {

@@ -10,7 +10,7 @@ use epitome_core::message::{CallId, Message, Role, Seq, Tokens};
 use epitome_core::outline::Outline;
 use epitome_core::tokens::Counter;
 use epitome_core::track::Tracker;
-use epitome_core::trigger::{self, Fraction, When};
+use epitome_core::trigger;
 use epitome_core::view;
 use serde::Serialize;
 
@@ -147,7 +147,7 @@ impl Condenser {
             told,
             strategy: policy.strategy.to_string(),
             trigger: policy.trigger.to_string(),
-            gauges: list.gauges(policy, &facts),
+            gauges: policy.trigger.standing(&list.trigger_facts(&facts)),
             tokens,
             fixed: call.fixed,
             window: facts.room,
@@ -161,13 +161,12 @@ impl Condenser {
 
 /// Why it is due, for people.
 fn due(list: &List, policy: &Policy, facts: &Facts) -> String {
-    match list.due(policy, facts, Fraction::ONE) {
-        When::Now(reason) => reason.to_string(),
-        _ if facts.force.is_some() => "asked for".to_owned(),
-        _ => {
-            "the request is larger than the model's window, less what is kept free for its answer".to_owned()
-        }
-    }
+    let other = match facts.force {
+        Some(_) => "asked for",
+        None => "the request is larger than the model's window, less what is kept free for its answer",
+    };
+    let reason = policy.trigger.reason(&list.trigger_facts(facts));
+    reason.map_or_else(|| other.to_owned(), |reason| reason.to_string())
 }
 
 /// Stands for the summary's words.
@@ -202,8 +201,8 @@ impl Then {
                 (done.standing().clone(), HashSet::new(), None, done.apply(&mut then).map_err(told)?)
             }
             Decision::Ask(plan) => {
-                let (standing, most) = (plan.standing().clone(), plan.limit);
-                let read = plan.places().iter().copied().collect();
+                let (standing, most) = (plan.standing.clone(), plan.limit);
+                let read = plan.places.iter().copied().collect();
                 (standing, read, Some(most), plan.finish(&mut then, messages, SAMPLE, counter).map_err(told)?)
             }
         };

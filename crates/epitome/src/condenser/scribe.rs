@@ -118,7 +118,7 @@ impl Scribe {
             instructions: instructions.into(),
             focus: "".into(),
             refused: None,
-            replaces: plan.replaces(),
+            replaces: plan.replaces,
             counter: self.counter.clone(),
             redact: self.settings.summarize.redact,
         };

@@ -1,10 +1,11 @@
 //! How a list is condensed inline, as it is set.
 
-use epitome_core::condense::{Policy, PolicyError, SummaryRole};
+use epitome_core::condense::{Policy, SummaryRole};
 use epitome_core::keep::Keep;
 use epitome_core::message::Tokens;
 use epitome_core::outline::Outline;
 use epitome_core::prompt::{ProfileSetting, Template};
+use epitome_core::setting::SettingError;
 use epitome_core::strategy::Strategy;
 use epitome_core::trigger::{Fraction, Trigger};
 use schemars::JsonSchema;
@@ -173,7 +174,7 @@ impl CondenseSettings {
     /// // Nobody asked for a share of the window, so nobody is told that it is not known.
     /// assert_eq!(trigger(None), "tokens(170000)");
     /// ```
-    pub fn policy(&self, room: Option<Tokens>) -> Result<Policy, PolicyError> {
+    pub fn policy(&self, room: Option<Tokens>) -> Result<Policy, SettingError> {
         let default = || match room {
             Some(_) => Policy::default().trigger,
             None => Trigger::Tokens(170_000),
@@ -210,13 +211,8 @@ impl CondenseSettings {
             self.keep = Some(Keep::Messages(last));
         }
         self.policy(Some(Tokens::MAX)).map(|_| ()).map_err(|error| {
-            let (key, problem) = match &error {
-                PolicyError::Strategy(problem) => ("strategy", problem.to_string()),
-                PolicyError::Trigger(problem) => ("trigger", problem.to_string()),
-                PolicyError::Keep(problem) => ("keep", problem.to_string()),
-                other => ("max_tokens", other.to_string()),
-            };
-            wrong(&["condense", key], problem)
+            let problem = if error.field == "max_tokens" { error.to_string() } else { error.problem };
+            wrong(&["condense", error.field], problem)
         })
     }
 }

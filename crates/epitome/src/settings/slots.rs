@@ -7,7 +7,7 @@ use epitome_core::keep::Keep;
 use epitome_core::message::{Author, Tokens};
 use epitome_core::outline::Outline;
 use epitome_core::prompt::{ProfileSetting, Template};
-use epitome_core::slot::{CatchUp, Limit, Scope, Slot, SlotError};
+use epitome_core::slot::{CatchUp, Limit, Scope, Slot};
 use epitome_core::trigger::Trigger;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -195,22 +195,11 @@ impl From<Slot> for SlotSettings {
 pub(super) fn check(slots: &[SlotSettings]) -> Result<(), SettingsError> {
     for (at, SlotSettings { slot, .. }) in slots.iter().enumerate() {
         let wrong = |field: &str, problem| SettingsError::wrong(format!("slot[{at}].{field}"), problem);
-        slot.check(Some(Tokens::MAX)).map_err(|error| match &error {
-            SlotError::Name { given } if given.is_empty() => {
+        slot.check(Some(Tokens::MAX)).map_err(|error| match error.field {
+            "name" if slot.name.is_empty() => {
                 wrong("name", "is missing; name the slot, or give a preset".to_owned())
             }
-            SlotError::Name { given } => {
-                wrong("name", format!("{given:?} given; allowed are 1 to 64 letters, digits, `_` or `-`"))
-            }
-            SlotError::Scope { .. } => {
-                wrong("scope", "is empty; name an author, or leave it out for the whole session".to_owned())
-            }
-            SlotError::Limit { field, given, .. } => {
-                wrong(field, format!("{given} given; a summary needs at least 16"))
-            }
-            SlotError::Trigger { source, .. } => wrong("trigger", source.to_string()),
-            SlotError::Keep { source, .. } => wrong("keep", source.to_string()),
-            other => wrong("name", other.to_string()),
+            field => wrong(field, error.problem),
         })?;
         let mut before = slots.iter().take(at);
         if let Some(same) =
@@ -227,9 +216,15 @@ pub(super) fn check(slots: &[SlotSettings]) -> Result<(), SettingsError> {
 /// Refuses a trigger that no slot could have, or for a slot that cannot be called so.
 pub(super) fn check_trigger(name: &str, trigger: &Trigger) -> Result<(), SettingsError> {
     let tried = Slot { trigger: trigger.clone(), ..Slot::new(name, Limit::Tokens(1_000)) };
-    tried.check(Some(Tokens::MAX)).map_err(|error| match &error {
-        SlotError::Trigger { source, .. } => wrong(&["trigger", name], source.to_string()),
-        other => wrong(&["trigger", name], other.to_string()),
+    tried.check(Some(Tokens::MAX)).map_err(|error| {
+        let problem = match error.field {
+            "name" => {
+                let given: String = name.chars().take(80).collect();
+                format!("slot name: {given:?}; 1 to 64 letters, digits, `_` or `-` are allowed")
+            }
+            _ => error.problem,
+        };
+        wrong(&["trigger", name], problem)
     })
 }
 

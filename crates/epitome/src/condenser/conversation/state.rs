@@ -131,7 +131,7 @@ impl Conversation {
             }
         };
         let before = self.list.request(facts);
-        let read = preparing.plan.places().to_vec();
+        let read = preparing.plan.places.clone();
         match preparing.plan.finish(&mut self.list, call.messages, &written.text, &rules.counter) {
             Ok(report) => {
                 self.own_summary();
@@ -166,7 +166,7 @@ impl Conversation {
         let Some(outcome) = preparing.outcome() else { return };
         self.note(outcome.spent, outcome.problems);
         match outcome.written {
-            Ok(written) => self.late(&written, preparing.plan.places()),
+            Ok(written) => self.late(&written, &preparing.plan.places),
             Err(failure) => self.pauses.failed(&failure, &rules.backoff),
         }
     }

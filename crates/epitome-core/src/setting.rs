@@ -1,0 +1,23 @@
+//! Why a setting was refused.
+
+use crate::expr::FormError;
+
+/// Why a setting was refused: a policy, a slot, a request for a context, a template, or a name. It means: mend it.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{field}: {problem}")]
+pub struct SettingError {
+    /// Which of its fields.
+    pub field: &'static str,
+    /// What is wrong with it.
+    pub problem: String,
+}
+
+impl SettingError {
+    pub(crate) fn new(field: &'static str, problem: impl Into<String>) -> Self {
+        Self { field, problem: problem.into() }
+    }
+
+    pub(crate) fn of(field: &'static str) -> impl Fn(FormError) -> Self {
+        move |error| Self::new(field, error.0)
+    }
+}

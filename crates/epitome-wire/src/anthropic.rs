@@ -4,7 +4,6 @@
 //! the role `system`. Blocks that are unknown, such as those of tools that run at the provider, live in the residue
 //! of the message they stand in.
 
-use std::borrow::Cow;
 use std::ops::Range;
 
 use epitome_core::inspect::Finish;
@@ -12,7 +11,7 @@ use epitome_core::message::{Content, Media, MediaSource, Message, Part, Role, To
 use epitome_core::view;
 use serde_json::{Map, Value, json};
 
-use crate::asking::{Answer, Hearing, Question, Then, kind, text};
+use crate::asking::{Hearing, Question, Then, has_failed, kind, text};
 use crate::field::{self, Object, Result};
 use crate::fit::{Fitter, LATER_ORDER, Wants, is_blank, opener};
 use crate::format::{About, Endpoint, Format, Head, Merged, Refusal, RequestSign, Sign};
@@ -40,6 +39,7 @@ static ABOUT: About = About {
         credentials: &["anthropic-version", "anthropic-beta"],
         headers: &[("anthropic-version", "2023-06-01")],
     }),
+    telling: &[("message_start", ""), ("message_delta", ""), ("message_stop", ""), ("error", "")],
     // Reasoning that it signed, and media in results too. Reasoning that has an id was written by another provider.
     wants: Wants {
         longest_id: 64,
@@ -197,14 +197,13 @@ impl Format for Anthropic {
             Some("system") => Role::System,
             _ => Role::User,
         };
-        let Some(content) = Members::of(text).get("content") else { return Vec::new() };
-        if content.starts_with('"') {
-            let text: Cow<'a, str> = format!("{{\"type\":\"text\",\"text\":{content}}}").into();
-            let said = value.get("content").and_then(Value::as_str).unwrap_or_default();
-            return vec![Piece { sound: !is_blank(said), ..Piece::new(text, vec![Part::text(said)]) }];
+        let texts = raw::blocks(Members::of(text).get("content").unwrap_or_default(), "text");
+        if let Some(said) = value.get("content").and_then(Value::as_str) {
+            let piece = |text| Piece { sound: !is_blank(said), ..Piece::new(text, vec![Part::text(said)]) };
+            return texts.into_iter().map(piece).collect();
         }
         let values = value.get("content").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
-        let pieces = raw::items(content).into_iter().zip(values).map(|(text, block)| {
+        let pieces = texts.into_iter().zip(values).map(|(text, block)| {
             let mut parts = Vec::new();
             if let Some(fields) = block.as_object() {
                 let _ = read_block(role, fields, &mut parts);
@@ -276,15 +275,18 @@ impl Format for Anthropic {
         }))
     }
 
-    fn answer(&self, body: &Value) -> Option<Answer> {
-        let blocks = body.get("content")?.as_array()?;
-        let mut hearing = Hearing::whole();
-        for block in blocks.iter().filter(|block| kind(block) == "text") {
-            hearing.text.push_str(block.get("text")?.as_str()?);
-        }
-        stop(&mut hearing, body);
+    fn take(&self, hearing: &mut Hearing, body: &Value) -> Then {
         self.count(body, &mut hearing.usage);
-        Some(hearing.answer())
+        if has_failed(body) {
+            return Then::Failed(body.clone());
+        }
+        let Some(blocks) = body.get("content").and_then(Value::as_array) else { return Then::Odd };
+        for block in blocks.iter().filter(|block| kind(block) == "text") {
+            let Some(said) = block.get("text").and_then(Value::as_str) else { return Then::Odd };
+            hearing.text.push_str(said);
+        }
+        stop(hearing, body);
+        Then::End
     }
 
     fn hear(&self, hearing: &mut Hearing, event: &Value) -> Then {
@@ -310,14 +312,6 @@ impl Format for Anthropic {
             _ => {}
         }
         Then::GoOn
-    }
-
-    fn may_matter(&self, word: &[u8], _: &[u8]) -> bool {
-        matches!(word, b"message_start" | b"message_delta" | b"message_stop" | b"error")
-    }
-
-    fn failure(&self, body: &Value) -> Option<Value> {
-        body.get("error").filter(|error| !error.is_null()).map(|_| body.clone())
     }
 
     /// What was counted comes in two pieces where it is streamed. The numbers are sums so far, and some servers fill in only one of
@@ -399,9 +393,8 @@ fn read_words(block: &Object, say: &mut dyn FnMut(Content)) -> Result<()> {
     match field::name(block, "type")? {
         "text" => say(Content::Text { text: field::text(block, "text")?.to_owned() }),
         kind @ ("image" | "document") => {
-            let source = field::inner(block, "source")?;
             let mime = if kind == "image" { media::IMAGE } else { "application/pdf" };
-            read_source(source, mime, say).map_err(|error| error.under("source"))?;
+            field::inner(block, "source", |source| read_source(source, mime, say))?;
         }
         "search_result" => texts(block, say),
         _ => {}
@@ -410,26 +403,25 @@ fn read_words(block: &Object, say: &mut dyn FnMut(Content)) -> Result<()> {
 }
 
 fn read_source(source: &Object, mime: &str, say: &mut dyn FnMut(Content)) -> Result<()> {
-    let said = match field::name(source, "type")? {
+    let given = |key| field::text(source, key).map(str::to_owned);
+    let (mime, source) = match field::name(source, "type")? {
         "base64" => {
             let told = field::optional_text(source, "media_type")?.unwrap_or_default();
-            let data = MediaSource::Base64(field::text(source, "data")?.to_owned());
-            Content::Media(media::of(told, data))
+            (told, MediaSource::Base64(given("data")?))
         }
-        "url" => Content::Media(media::of(mime, MediaSource::Url(field::text(source, "url")?.to_owned()))),
-        "file" => {
-            Content::Media(media::of(mime, MediaSource::File(field::text(source, "file_id")?.to_owned())))
-        }
-        // A document of words is words.
-        "text" => Content::Text { text: field::text(source, "data")?.to_owned() },
+        "url" => (mime, MediaSource::Url(given("url")?)),
+        "file" => (mime, MediaSource::File(given("file_id")?)),
         kind => {
-            if kind == "content" {
-                texts(source, say);
+            match kind {
+                // A document of words is words.
+                "text" => say(Content::Text { text: given("data")? }),
+                "content" => texts(source, say),
+                _ => {}
             }
             return Ok(());
         }
     };
-    say(said);
+    say(Content::Media(media::of(mime, source)));
     Ok(())
 }
 
@@ -531,14 +523,15 @@ fn stop(hearing: &mut Hearing, from: &Value) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Tally;
+    use crate::{Answer, Tally};
 
     fn hear(hearing: &mut Hearing, event: &str) -> Then {
         hearing.event(Dialect::ANTHROPIC, event.as_bytes())
     }
 
     fn answer(body: &Value) -> Option<Answer> {
-        Dialect::ANTHROPIC.format().answer(body)
+        let mut hearing = Hearing::default();
+        (hearing.document(Dialect::ANTHROPIC, body) == Then::End).then(|| hearing.answer())
     }
 
     fn whole(content: &Value, reason: &str) -> Option<(String, Finish)> {

@@ -187,7 +187,7 @@ impl Body {
         }
         let text = |place: &Range<usize>| self.text.get(place.clone()).unwrap_or_default();
         let in_blocks = self.dialect.0.about().block.is_some();
-        let item = |place: &Range<usize>| write::stripped(text(place), in_blocks).into_owned();
+        let item = |place: &Range<usize>| write::stripped(text(place).into(), in_blocks).into_owned();
         let mut edits: Vec<(Range<usize>, String)> =
             self.items.iter().map(|place| (place.clone(), item(place))).collect();
         let head = self.dialect.0.about().head.filter(|_| in_blocks);

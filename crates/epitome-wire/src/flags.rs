@@ -10,9 +10,9 @@ use crate::raw::FLAGS as FIELD;
 pub(crate) fn of(fields: &Object) -> Result<(bool, bool)> {
     match fields.get(FIELD) {
         None | Some(Value::Null) => Ok((false, false)),
-        Some(flags) => field::object(flags)
-            .and_then(|flags| Ok((field::flag(flags, "pinned")?, field::flag(flags, "skip")?)))
-            .map_err(|error| error.under(FIELD)),
+        _ => field::inner(fields, FIELD, |flags| {
+            Ok((field::flag(flags, "pinned")?, field::flag(flags, "skip")?))
+        }),
     }
 }
 

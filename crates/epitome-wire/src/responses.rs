@@ -11,7 +11,7 @@ use epitome_core::inspect::Finish;
 use epitome_core::message::{Content, Media, MediaSource, Message, Part, Role, ToolCall, ToolResult};
 use serde_json::{Map, Value, json};
 
-use crate::asking::{Answer, Hearing, Question, Then, kind, text};
+use crate::asking::{Hearing, Question, Then, has_failed, kind, text};
 use crate::field::{self, Object, Result};
 use crate::fit::{Fitter, Wants, is_blank, is_plain};
 use crate::format::{About, Endpoint, Format, Head, Sign};
@@ -38,6 +38,12 @@ static ABOUT: About = About {
     text_kind: "input_text",
     limit_names: &["max_output_tokens"],
     endpoint: Some(Endpoint { route: "responses", called: "responses", ..openai::ENDPOINT }),
+    telling: &[
+        ("response.completed", ""),
+        ("response.incomplete", ""),
+        ("response.failed", ""),
+        ("error", ""),
+    ],
     // Reasoning by the name or the seal it gave it, and results in words. Reasoning without an id is another provider's.
     wants: Wants {
         longest_id: 64,
@@ -218,10 +224,15 @@ impl Format for Responses {
         }))
     }
 
-    fn answer(&self, body: &Value) -> Option<Answer> {
-        let mut hearing = Hearing::default();
-        end(&mut hearing, body)?;
-        Some(hearing.answer())
+    /// One that is worked on in the background is answered before it is done.
+    fn take(&self, hearing: &mut Hearing, body: &Value) -> Then {
+        self.count(body, &mut hearing.usage);
+        match body.get("status").and_then(Value::as_str) {
+            _ if has_failed(body) => Then::Failed(body.clone()),
+            Some(status @ ("completed" | "incomplete")) if end(hearing, body, status).is_some() => Then::End,
+            None | Some("completed" | "incomplete") => Then::Odd,
+            Some(_) => Then::GoOn,
+        }
     }
 
     fn hear(&self, hearing: &mut Hearing, event: &Value) -> Then {
@@ -231,7 +242,7 @@ impl Format for Responses {
             // All of it is said again at the end.
             "response.completed" | "response.incomplete" => {
                 hearing.ended = true;
-                return if end(hearing, response).is_some() { Then::End } else { Then::Odd };
+                return if self.take(hearing, response) == Then::End { Then::End } else { Then::Odd };
             }
             "response.failed" => {
                 self.count(response, &mut hearing.usage);
@@ -242,21 +253,6 @@ impl Format for Responses {
             _ => {}
         }
         Then::GoOn
-    }
-
-    fn may_matter(&self, word: &[u8], _: &[u8]) -> bool {
-        matches!(word, b"response.completed" | b"response.incomplete" | b"response.failed" | b"error")
-    }
-
-    fn failure(&self, body: &Value) -> Option<Value> {
-        body.get("error").filter(|error| !error.is_null()).map(|_| body.clone())
-    }
-
-    /// One that is worked on in the background is answered before it is done.
-    fn is_done(&self, body: &Value) -> bool {
-        body.get("status")
-            .and_then(Value::as_str)
-            .is_none_or(|status| matches!(status, "completed" | "incomplete"))
     }
 
     /// `input_tokens` holds what was read from a cache.
@@ -451,18 +447,12 @@ fn is_sound_output(item: &Object) -> bool {
     }
 }
 
-/// Takes a response that came to an end.
-fn end(hearing: &mut Hearing, response: &Value) -> Option<()> {
-    Responses.count(response, &mut hearing.usage);
-    let failed = response.get("error").is_some_and(|error| !error.is_null());
-    let finish = match response.get("status").and_then(Value::as_str)? {
-        _ if failed => return None,
-        "completed" => Finish::Complete,
-        "incomplete" => match response.pointer("/incomplete_details/reason").and_then(Value::as_str) {
-            Some("content_filter") => Finish::Filtered,
-            _ => Finish::Length,
-        },
-        _ => return None,
+/// Takes a response that came to an end; none where it is of another shape.
+fn end(hearing: &mut Hearing, response: &Value, status: &str) -> Option<()> {
+    let finish = match response.pointer("/incomplete_details/reason").and_then(Value::as_str) {
+        _ if status == "completed" => Finish::Complete,
+        Some("content_filter") => Finish::Filtered,
+        _ => Finish::Length,
     };
     (hearing.text, hearing.finish, hearing.ended) = (String::new(), Some(finish), true);
     for item in response.get("output")?.as_array()? {
@@ -482,14 +472,15 @@ fn end(hearing: &mut Hearing, response: &Value) -> Option<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Tally;
+    use crate::{Answer, Tally};
 
     fn hear(hearing: &mut Hearing, event: &str) -> Then {
         hearing.event(Dialect::RESPONSES, event.as_bytes())
     }
 
     fn answer(body: &Value) -> Option<Answer> {
-        Dialect::RESPONSES.format().answer(body)
+        let mut hearing = Hearing::default();
+        (hearing.document(Dialect::RESPONSES, body) == Then::End).then(|| hearing.answer())
     }
 
     fn response(status: &str, output: &Value) -> Value {

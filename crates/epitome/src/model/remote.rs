@@ -382,18 +382,12 @@ impl Remote {
                 &format!("the answer is {what}; nothing could be read of it"),
             ));
         };
-        let format = self.dialect.format();
-        if let Some(told) = format.failure(&body) {
-            return Err(self.failed(&told, question));
-        }
-        match format.answer(&body) {
-            Some(answer) => Ok((answer, None)),
-            None if body.get("error").is_some_and(|error| !error.is_null()) => {
-                Err(self.failed(&body, question))
-            }
-            None => {
-                Err(Fault::no_answer(Wrong::Other, "the answer is JSON, but of a shape that is not known"))
-            }
+        let mut heard = Hearing::default();
+        match heard.document(self.dialect, &body) {
+            Then::End => Ok((heard.answer(), None)),
+            Then::Failed(told) => Err(self.failed(&told, question)),
+            _ if body.get("error").is_some_and(|error| !error.is_null()) => Err(self.failed(&body, question)),
+            _ => Err(Fault::no_answer(Wrong::Other, "the answer is JSON, but of a shape that is not known")),
         }
     }
 

@@ -4,8 +4,6 @@
 //! the role `system`. Blocks that are unknown, such as those of tools that run at the provider, live in the residue
 //! of the message they stand in.
 
-use std::ops::Range;
-
 use epitome_core::inspect::Finish;
 use epitome_core::message::{Content, Media, MediaSource, Message, Part, Role, ToolCall, ToolResult};
 use epitome_core::view;
@@ -19,6 +17,8 @@ use crate::pieces::{Piece, is_blank_text};
 use crate::raw::{self, FLAGS, Members};
 use crate::usage::{Usage, tokens};
 use crate::{Dialect, blank_if_nothing, chat, flags, media, part_of, restored};
+
+const ROLES: &str = "user, assistant and, for the system prompt, system";
 
 /// Anthropic's messages.
 #[derive(Debug)]
@@ -88,13 +88,7 @@ impl Format for Anthropic {
             "user" => Role::User,
             "assistant" => Role::Assistant,
             "system" => Role::System,
-            other => {
-                return Err(field::unknown(
-                    "role",
-                    other,
-                    "user, assistant and, for the system prompt, system",
-                ));
-            }
+            other => return Err(field::unknown("role", other, ROLES)),
         };
         let mut parts = Vec::new();
         match fields.get("content") {
@@ -170,16 +164,12 @@ impl Format for Anthropic {
                     said.splice(at..at, blocks.drain(..count));
                     said.append(&mut blocks);
                 }
-                last => {
-                    if last.is_none() && side == "assistant" {
-                        turns.push(("user", opener().parts.iter().map(spell_part).collect()));
-                    }
-                    turns.push((side, blocks));
-                }
+                _ => turns.push((side, blocks)),
             }
         }
-        if turns.is_empty() && !system.is_empty() {
-            turns.push(("user", opener().parts.iter().map(spell_part).collect()));
+        let lacks_user = turns.first().is_none_or(|(side, _)| *side == "assistant");
+        if lacks_user && !(turns.is_empty() && system.is_empty()) {
+            turns.insert(0, ("user", opener().parts.iter().map(spell_part).collect()));
         }
         let mut fields = Map::new();
         if !system.is_empty() {
@@ -192,9 +182,9 @@ impl Format for Anthropic {
 
     /// The blocks of a message of Anthropic's; a string is one of them.
     fn pieces<'a>(&self, text: &'a str, value: &Value) -> Vec<Piece<'a>> {
-        let role = match value.get("role").and_then(Value::as_str) {
-            Some("assistant") => Role::Assistant,
-            Some("system") => Role::System,
+        let role = match self::text(value, "role") {
+            "assistant" => Role::Assistant,
+            "system" => Role::System,
             _ => Role::User,
         };
         let texts = raw::blocks(Members::of(text).get("content").unwrap_or_default(), "text");
@@ -212,8 +202,7 @@ impl Format for Anthropic {
             parts.retain(|part| !empty(part));
             // What it answers with in letters of nothing is refused wherever it stands.
             let nested = block.get("content").and_then(Value::as_array).into_iter().flatten();
-            let kind = block.get("type").and_then(Value::as_str).unwrap_or_default();
-            let misplaced = match kind {
+            let misplaced = match kind(block) {
                 // Of these nothing was read where they are the other side's to say.
                 "tool_use" | "tool_result" | "thinking" | "redacted_thinking" => parts.is_empty(),
                 "image" | "document" | "search_result" => role != Role::User,
@@ -236,33 +225,29 @@ impl Format for Anthropic {
             return Ok(None);
         }
         let whole = flags::of(fields)?;
-        let mut groups: Vec<(Range<usize>, (bool, bool), bool)> = Vec::new();
-        for (at, block) in blocks.iter().enumerate() {
+        let flags = blocks.iter().enumerate().map(|(at, block)| {
             let own = block.as_object().map_or(Ok((false, false)), flags::of);
             let own = own.map_err(|error| error.under(&format!("content[{at}]")))?;
-            let marks = (whole.0 || own.0, whole.1 || own.1);
             let text = block.get("text").and_then(Value::as_str).filter(|text| text.starts_with('<'));
-            let summary = text.is_some_and(|text| {
-                let alone = Message { parts: vec![Part::text(text)], ..Message::new(message.role, []) };
-                view::recognise(&alone).is_some()
-            });
-            match groups.last_mut() {
-                Some((run, flags, was)) if *flags == marks && !*was && !summary => run.end = at + 1,
-                _ => groups.push((at..at + 1, marks, summary)),
-            }
-        }
-        if groups.len() < 2 && groups.iter().all(|(_, flags, _)| *flags == whole) {
+            let alone = text.map(|text| Message::new(message.role, [Part::text(text)]));
+            let summary = alone.is_some_and(|alone| view::recognise(&alone).is_some());
+            Ok(((whole.0 || own.0, whole.1 || own.1), summary))
+        });
+        let flags: Vec<((bool, bool), bool)> = flags.collect::<Result<_>>()?;
+        let runs = || flags.chunk_by(|(one, was), (next, is)| one == next && !was && !is);
+        if runs().count() < 2 && flags.iter().all(|(flags, _)| *flags == whole) {
             return Ok(None);
         }
-        let groups = groups.into_iter().map(|(run, (pinned, skip), _)| {
+        let mut start = 0;
+        let runs = runs().filter_map(|run| {
+            let ((pinned, skip), _) = run.first()?;
+            let run = start..start + run.len();
+            start = run.end;
             let said = blocks.get(run.clone()).unwrap_or_default();
-            let mut alone = Map::new();
-            alone.insert("role".to_owned(), fields.get("role").cloned().unwrap_or_default());
-            alone.insert("content".to_owned(), Value::Array(said.to_vec()));
-            alone.insert(FLAGS.to_owned(), json!({ "pinned": pinned, "skip": skip }));
-            (run, Value::Object(alone))
+            let flags = json!({ "pinned": pinned, "skip": skip });
+            Some((run, json!({ "role": fields.get("role"), "content": said, (FLAGS): flags })))
         });
-        Ok(Some(groups.collect()))
+        Ok(Some(runs.collect()))
     }
 
     fn ask(&self, question: &Question<'_>) -> Value {
@@ -427,14 +412,10 @@ fn read_source(source: &Object, mime: &str, say: &mut dyn FnMut(Content)) -> Res
 
 /// The words of a document or of something found, whose other fields stay in the residue.
 fn texts(block: &Object, say: &mut dyn FnMut(Content)) {
-    let (one, several) = match block.get("content") {
-        Some(Value::String(text)) => (Some(text.as_str()), &[][..]),
-        Some(Value::Array(blocks)) => (None, blocks.as_slice()),
-        _ => (None, &[][..]),
-    };
-    let is_text = |block: &&Value| block.get("type").is_some_and(|kind| kind == "text");
-    let several = several.iter().filter(is_text).filter_map(|block| block.get("text")?.as_str());
-    one.into_iter().chain(several).for_each(|text| say(Content::Text { text: text.to_owned() }));
+    let content = block.get("content").unwrap_or(&Value::Null);
+    let blocks = content.as_array().into_iter().flatten().filter(|block| kind(block) == "text");
+    let several = blocks.filter_map(|block| block.get("text")?.as_str());
+    content.as_str().into_iter().chain(several).for_each(|text| say(Content::Text { text: text.to_owned() }));
 }
 
 fn words(text: &str) -> Value {
@@ -499,11 +480,11 @@ fn lost_a_block(message: &Message) -> bool {
     let came = restored::of(Dialect(&Anthropic), message).0;
     let mut blocks = came.iter().filter_map(|wire| wire.get("content")?.as_array()).flatten();
     let sent = ["text", "thinking", "redacted_thinking", "tool_use", "image", "document", "search_result"];
-    blocks.any(|block| block.get("type").and_then(Value::as_str).is_none_or(|kind| !sent.contains(&kind)))
+    blocks.any(|block| !sent.contains(&kind(block)))
 }
 
 fn is_reasoning(block: &Value) -> bool {
-    block.get("type").and_then(Value::as_str).is_some_and(|kind| kind.ends_with("thinking"))
+    kind(block).ends_with("thinking")
 }
 
 /// Takes the reason it stopped for, where there is one.

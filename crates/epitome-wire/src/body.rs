@@ -132,11 +132,9 @@ impl Body {
     /// The tokens of what is sent besides the list: tools, and the form that the answer shall have.
     #[must_use]
     pub fn besides(&self, counter: &Counter) -> Tokens {
-        let tools = ["tools", "functions"].into_iter().filter_map(|key| match self.value(key)? {
-            Value::Array(tools) => Some(tools),
-            _ => None,
-        });
-        let tools: Vec<Value> = tools.flatten().collect();
+        let tools = ["tools", "functions"].into_iter().filter_map(|key| self.field(key));
+        let tools = tools.flat_map(|tools| serde_json::from_str::<Vec<Value>>(tools).unwrap_or_default());
+        let tools: Vec<Value> = tools.collect();
         let forms = ["response_format", "text", "output_format", "output_config"].into_iter();
         let forms = forms.filter_map(|key| self.value(key).filter(|form| !form.is_null()));
         forms.fold(counter.tools(&tools), |sum, form| sum.saturating_add(counter.text(&form.to_string())))

@@ -11,6 +11,7 @@ use serde_json::Value;
 use crate::Dialect;
 use crate::asking::{Hearing, Then, is_done};
 use crate::events::Events;
+use crate::usage::Tally;
 
 /// The largest reply in one document that is read, in bytes.
 const MOST_HELD: usize = 1 << 20;
@@ -106,19 +107,14 @@ impl Listener {
                 }
             }
             Form::Stream(mut events) => {
-                if let Some(last) = events.end() {
-                    take(dialect, last.as_bytes(), &mut hearing, &mut failed);
-                }
+                events.end(|event| take(dialect, event, &mut hearing, &mut failed));
             }
             Form::Deaf => {}
         }
         let written = hearing.usage.cache_write.unwrap_or(0);
-        let counted = hearing.usage.tally().map(|tally| Counted {
-            input: tally.input,
-            cached: tally.cached,
-            written,
-            output: tally.output,
-        });
+        let counted = hearing.usage.tally();
+        let counted =
+            counted.map(|Tally { input, cached, output }| Counted { input, cached, written, output });
         Heard { counted, complete: hearing.is_whole() && failed.is_none(), failed }
     }
 }

@@ -5,7 +5,7 @@
 //! the only tie between the two), and whatever else there is stays in the residue.
 
 use epitome_core::message::{Content, Media, MediaSource, Message, Part, Role, ToolResult};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use crate::field::{self, Object, Result};
 use crate::fit::is_blank;
@@ -111,24 +111,20 @@ impl Format for OpenAi {
         if !out.is_empty() && content.is_empty() && calls.is_empty() {
             return out;
         }
-        let mut spelled = Map::new();
-        spelled.insert("role".to_owned(), json!(role.to_string()));
         let content = match content.as_slice() {
             [] => Value::Null,
             [one] => one.get("text").cloned().unwrap_or(Value::Array(content)),
             _ => Value::Array(content),
         };
-        spelled.insert("content".to_owned(), content);
-        if let Some(author) = &message.author {
-            spelled.insert("name".to_owned(), json!(&**author));
-        }
-        if !thoughts.is_empty() {
-            spelled.insert("reasoning_content".to_owned(), json!(thoughts.join("\n\n")));
-        }
-        if !calls.is_empty() {
-            spelled.insert("tool_calls".to_owned(), Value::Array(calls));
-        }
-        out.push(Value::Object(spelled));
+        let spelled = [
+            ("role", Some(role.name().into())),
+            ("content", Some(content)),
+            ("name", message.author.as_deref().map(Value::from)),
+            ("reasoning_content", (!thoughts.is_empty()).then(|| thoughts.join("\n\n").into())),
+            ("tool_calls", (!calls.is_empty()).then_some(Value::Array(calls))),
+        ];
+        let given = spelled.into_iter().filter_map(|(key, value)| Some((key, value?)));
+        out.push(given.collect());
         out
     }
 
@@ -314,9 +310,8 @@ fn is_sound(value: &Value) -> bool {
     let known = |call: &Value| {
         call.get("type").is_none_or(|kind| kind.is_null() || kind == "function" || kind == "custom")
     };
-    let called = value.get("tool_calls").is_none_or(|calls| {
-        calls.as_array().is_some_and(|calls| !calls.is_empty() && calls.iter().all(known))
-    });
+    let called = value.get("tool_calls").map(|calls| calls.as_array().map_or(&[][..], Vec::as_slice));
+    let called = called.is_none_or(|calls| !calls.is_empty() && calls.iter().all(known));
     let calls = given("tool_calls") || given("function_call");
     is_sound_content(value) && named && called && (role == "assistant" || !calls)
 }

@@ -109,6 +109,14 @@ pub(crate) fn and(object: &str, name: &str, text: &str) -> String {
     format!("{inner}{comma}{}:{text}}}", Value::from(name))
 }
 
+/// An object with this text for a field.
+pub(crate) fn with(object: &str, name: &str, text: &str) -> String {
+    match Members::of(object).get(name) {
+        Some(before) => replaced(object, vec![(place(object, before), text.to_owned())]),
+        None => and(object, name, text),
+    }
+}
+
 /// Texts in place of others, in order of their places.
 pub(crate) fn replaced(text: &str, mut edits: Vec<(Range<usize>, String)>) -> String {
     edits.sort_by_key(|(place, _)| place.start);

@@ -150,15 +150,11 @@ impl Format for Responses {
     /// back there, so that who puts these fields into the request they came from says nothing twice.
     fn write(&self, messages: &[Message]) -> Map<String, Value> {
         let mut fitter = Fitter::new(ABOUT.wants);
-        let mut fields = Map::new();
-        let mut rest = messages;
-        if let Some((first, others)) = messages.split_first().filter(|(first, _)| came_as_instructions(first))
+        let (mut fields, mut rest) = (Map::new(), messages);
+        if let Some((first, others)) = messages.split_first()
+            && let Some(words) = instructions(first)
         {
-            let words = first.parts.iter().filter_map(|part| match part {
-                Part::Text { text } => Some(text.as_str()),
-                _ => None,
-            });
-            fields.insert(INSTRUCTIONS.to_owned(), json!(words.collect::<Vec<_>>().join("\n\n")));
+            fields.insert(INSTRUCTIONS.to_owned(), words);
             rest = others;
         }
         let fitted = rest.iter().filter_map(|message| fitter.fit(message));
@@ -264,11 +260,11 @@ impl Format for Responses {
     }
 }
 
-/// Whether a message was the field `instructions` of the request it came in.
-fn came_as_instructions(message: &Message) -> bool {
-    message.role.is_system()
-        && matches!(restored::of(Dialect(&Responses), message).0.as_slice(),
-            [Value::Object(item)] if item.contains_key(INSTRUCTIONS))
+/// The words of a message that was the field `instructions` of the request it came in.
+fn instructions(message: &Message) -> Option<Value> {
+    let mut came = message.role.is_system().then(|| restored::of(Dialect(&Responses), message).0)?;
+    let [Value::Object(item)] = came.as_mut_slice() else { return None };
+    item.shift_remove(INSTRUCTIONS)
 }
 
 fn said(fields: &Object) -> Result<Message> {
@@ -399,47 +395,44 @@ fn spell_media(media: &Media) -> Value {
 
 fn is_sound(value: &Value) -> bool {
     let Some(item) = value.as_object() else { return false };
-    let is_message = item.get("type").is_none_or(|kind| kind == "message");
-    let role = item.get("role").and_then(Value::as_str).unwrap_or_default();
+    let kind = match item.get("type") {
+        None => "message",
+        Some(Value::String(kind)) => kind,
+        Some(_) => return false,
+    };
+    let start = match kind {
+        "message" => "msg",
+        "function_call_output" => "fc",
+        // How these begin is seen in their parts.
+        "reasoning" | "function_call" => "",
+        _ => return is_sound_output(kind, item),
+    };
+    let role = text(value, "role");
     let content = match item.get("content") {
-        Some(Value::Array(pieces)) if is_message => {
+        _ if kind != "message" => true,
+        Some(Value::Array(pieces)) => {
             !pieces.is_empty() && !pieces.iter().any(|piece| is_refused(piece, role))
         }
-        Some(Value::String(text)) if is_message => !is_blank(text),
-        _ => !is_message,
-    };
-    if item.get("type").is_some_and(Value::is_null) {
-        return false;
-    }
-    let start = match item.get("type").and_then(Value::as_str) {
-        _ if is_message => "msg",
-        Some("function_call_output") => "fc",
-        // How these begin is seen in their parts.
-        Some("reasoning" | "function_call") => "",
-        _ => return is_sound_output(item),
+        content => content.and_then(Value::as_str).is_some_and(|text| !is_blank(text)),
     };
     let plain = |id: &str| id.starts_with(start) && is_plain(id, 64);
     let named = item.get("id").is_none_or(|id| id.as_str().is_some_and(plain));
-    content
-        && named
-        && is_sound_output(item)
-        && (item.contains_key("role") || !item.contains_key("instructions"))
+    let instructed = item.contains_key(INSTRUCTIONS) && !item.contains_key("role");
+    content && named && !instructed && is_sound_output(kind, item)
 }
 
 /// Words, or a list of what a user could say as well; of other tools nothing is known.
-fn is_sound_output(item: &Object) -> bool {
-    let kind = item.get("type").and_then(Value::as_str);
+fn is_sound_output(kind_of_item: &str, item: &Object) -> bool {
     let pairs =
-        |kind: &str| kind.ends_with("_output") || matches!(kind, "function_call" | "custom_tool_call");
-    if kind.is_some_and(pairs) && !item.contains_key("call_id") {
+        kind_of_item.ends_with("_output") || matches!(kind_of_item, "function_call" | "custom_tool_call");
+    if pairs && !item.contains_key("call_id") {
         return false;
     }
-    if !matches!(kind, Some("function_call_output" | "custom_tool_call_output")) {
+    if !matches!(kind_of_item, "function_call_output" | "custom_tool_call_output") {
         return true;
     }
     let known = |piece: &Value| {
-        let kind = piece.get("type").and_then(Value::as_str);
-        matches!(kind, Some("input_text" | "input_image" | "input_file")) && !is_blank_text(piece)
+        matches!(kind(piece), "input_text" | "input_image" | "input_file") && !is_blank_text(piece)
     };
     match item.get("output") {
         Some(Value::Array(pieces)) => !pieces.is_empty() && pieces.iter().all(known),

@@ -7,6 +7,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::{Body, Origin};
+use crate::asking::kind;
 use crate::format::RequestSign;
 use crate::raw::{self, Members};
 use crate::reader::{goes_on, join_reply, list_is, parsed, unreadable};
@@ -15,7 +16,8 @@ use crate::{Dialect, DialectError, blank_if_nothing, field};
 /// Reads a body; the dialect is told from its shape where none is given.
 pub(super) fn body(text: &str, dialect: Option<Dialect>) -> Result<Body, DialectError> {
     let first = text.trim_start().chars().next();
-    let fields = if first == Some('{') { Some(members(text)?) } else { None };
+    let members = |text| serde_json::from_str::<Members<'_>>(text).map_err(|error| unreadable(&error));
+    let fields = (first == Some('{')).then(|| members(text)).transpose()?;
     if fields.is_none() && first != Some('[') {
         return Err(field::wrong("", &parsed(text)?, "a request or a list of messages"));
     }
@@ -24,18 +26,14 @@ pub(super) fn body(text: &str, dialect: Option<Dialect>) -> Result<Body, Dialect
         None => text.trim(),
         Some(fields) => once(fields, key)?.ok_or_else(|| field::missing(key))?,
     };
-    let may_be_text = |dialect: &Dialect| dialect.0.about().list == key && dialect.0.about().list_may_be_text;
-    let texts = if fields.is_some() && list.starts_with('"') && Dialect::all().iter().any(may_be_text) {
+    let mut of_key = Dialect::all().into_iter().filter(|dialect| dialect.0.about().list == key);
+    let texts = if list.starts_with('[') {
+        let items = serde_json::from_str::<Vec<&RawValue>>(list).map_err(|error| unreadable(&error))?;
+        items.into_iter().map(RawValue::get).collect()
+    } else if list.starts_with('"') && of_key.clone().any(|dialect| dialect.0.about().list_may_be_text) {
         vec![list]
-    } else if list.starts_with('[') {
-        serde_json::from_str::<Vec<&RawValue>>(list)
-            .map_err(|error| unreadable(&error))?
-            .into_iter()
-            .map(RawValue::get)
-            .collect()
     } else {
-        let of_key = Dialect::all().into_iter().find(|dialect| dialect.0.about().list == key);
-        return Err(field::wrong(key, &parsed(list)?, of_key.map_or("a list", list_is)));
+        return Err(field::wrong(key, &parsed(list)?, of_key.next().map_or("a list", list_is)));
     };
     let under =
         |key: &'static str, at: usize| move |error: DialectError| error.under(&format!("{key}[{at}]"));
@@ -55,7 +53,10 @@ pub(super) fn body(text: &str, dialect: Option<Dialect>) -> Result<Body, Dialect
         head: None,
         messages: Vec::new(),
         origins: Vec::new(),
-        reference: values.iter().find_map(|value| reference(dialect, value)),
+        // What an item is called that stands for messages which are not here.
+        reference: values.iter().find_map(|value| {
+            dialect.0.about().references.iter().copied().find(|known| *known == kind(value))
+        }),
         text: text.to_owned(),
     };
     if let Some(head) = head {
@@ -75,10 +76,6 @@ pub(super) fn body(text: &str, dialect: Option<Dialect>) -> Result<Body, Dialect
     Ok(body)
 }
 
-fn members(text: &str) -> Result<Members<'_>, DialectError> {
-    serde_json::from_str(text).map_err(|error| unreadable(&error))
-}
-
 /// A field that must not be there twice: nobody could tell which one counts.
 fn once<'a>(fields: &Members<'a>, name: &str) -> Result<Option<&'a str>, DialectError> {
     let mut found = fields.0.iter().filter(|(key, _)| key == name).map(|(_, text)| *text);
@@ -93,12 +90,6 @@ fn head(dialect: Dialect, fields: &Members<'_>) -> Result<Option<String>, Dialec
     let Some(head) = dialect.0.about().head else { return Ok(None) };
     let given = once(fields, head.field)?.filter(|text| *text != "null");
     Ok(given.map(|text| head.message(text)))
-}
-
-/// What an item is called that stands for messages which are not here.
-fn reference(dialect: Dialect, value: &Value) -> Option<&'static str> {
-    let kind = value.get("type")?.as_str()?;
-    dialect.0.about().references.iter().copied().find(|known| *known == kind)
 }
 
 /// The first format whose list is among these fields.

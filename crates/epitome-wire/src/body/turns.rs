@@ -70,9 +70,6 @@ pub(super) fn with(body: &Body, messages: &[Message], marks: Marks, spell: Spell
             _ if head => "system",
             _ => "user",
         };
-        if !spoken && side == "assistant" {
-            turns.push(opening(spell));
-        }
         match turns.last_mut() {
             Some(turn) if turn.side == side && !head => turn.join(blocks, message),
             _ => {
@@ -82,8 +79,13 @@ pub(super) fn with(body: &Body, messages: &[Message], marks: Marks, spell: Spell
             }
         }
     }
-    if turns.iter().all(|turn| turn.side == "system") && !(turns.is_empty() && system.is_empty()) {
-        turns.push(opening(spell));
+    // The user speaks first.
+    let first = turns.iter().take_while(|turn| turn.side == "system").count();
+    let lacks_user = turns.get(first).is_none_or(|turn| turn.side == "assistant");
+    if lacks_user && !(turns.is_empty() && system.is_empty()) {
+        let block = |part: &Part| Block { text: spell(part).to_string().into(), ..Block::default() };
+        let blocks = opener().parts.iter().map(block).collect();
+        turns.insert(first, Turn { side: "user", blocks, from: Vec::new() });
     }
     if let [.., asked, answered] = turns.as_mut_slice() {
         answered.drop_asides_while_open(asked);
@@ -107,7 +109,7 @@ pub(super) fn with(body: &Body, messages: &[Message], marks: Marks, spell: Spell
 
 /// The request with this list, and with this system prompt; `None` where that is the one it came with.
 fn put(body: &Body, turns: &[Cow<'_, str>], system: Option<&[Block<'_>]>, marks: Marks) -> String {
-    let mut edits = vec![(body.list.clone(), list(body, turns))];
+    let request = replaced(&body.text, vec![(body.list.clone(), list(body, turns))]);
     let given = body.field("system").unwrap_or("null");
     let text = match system {
         None if marks == Marks::Stripped => stripped_blocks(given),
@@ -118,36 +120,30 @@ fn put(body: &Body, turns: &[Cow<'_, str>], system: Option<&[Block<'_>]>, marks:
             format!("[{}]", blocks.join(","))
         }
     };
-    match body.place("system") {
-        _ if text == given => replaced(&body.text, edits),
-        Some(_) if text == "null" => raw::without(&replaced(&body.text, edits), "system").into_owned(),
-        Some(place) => {
-            edits.push((place, text));
-            replaced(&body.text, edits)
-        }
-        None => raw::and(&replaced(&body.text, edits), "system", &text),
+    match text.as_str() {
+        text if text == given => request,
+        "null" => raw::without(&request, "system").into_owned(),
+        text => raw::with(&request, "system", text),
     }
 }
 
 /// Whether the messages begin with the system prompt that is a field, and no other is among these.
 fn is_own(body: &Body, orders: &[&Message]) -> bool {
     let own = body.messages.iter().zip(&body.origins).take_while(|(_, origin)| origin.is_head());
-    let same = |own: &Message, shown: &Message| {
-        own.seq == shown.seq
-            && own.parts == shown.parts
-            && (own.pinned, own.skip) == (shown.pinned, shown.skip)
+    let same = |(own, shown): (&&Message, &&Message)| {
+        (own.seq, &own.parts, flags_of(own)) == (shown.seq, &shown.parts, flags_of(shown))
     };
-    own.clone().count() == orders.len() && own.zip(orders).all(|((own, _), shown)| same(own, shown))
+    let own: Vec<&Message> = own.map(|(own, _)| own).collect();
+    own.len() == orders.len() && own.iter().zip(orders).all(same)
 }
 
-fn opening<'a>(spell: Spell) -> Turn<'a> {
-    let block = |part: &Part| Block { text: spell(part).to_string().into(), ..Block::default() };
-    Turn { side: "user", blocks: opener().parts.iter().map(block).collect(), from: Vec::new() }
+fn flags_of(message: &Message) -> Flags {
+    (message.pinned, message.skip)
 }
 
 /// The blocks of a message.
 fn blocks<'a>(writer: &mut Writer<'a>, message: &Message, head: bool, spell: Spell) -> Vec<Block<'a>> {
-    let flags = (message.pinned, message.skip);
+    let flags = flags_of(message);
     let later = message.role.is_system() && !head;
     let summary = is_new_summary(writer.body, message);
     let mut out = Vec::new();
@@ -271,8 +267,8 @@ impl<'a> Turn<'a> {
     fn came<'b>(&self, body: &'b Body) -> Option<&'b str> {
         let first = self.from.first()?;
         let item = body.texts(body.origin(first.seq)?.items.clone()).next()?;
-        let flags = |message: &Message| (message.pinned, message.skip);
-        let same = |message: &&Message| body.own(message.seq).is_some_and(|own| flags(own) == flags(message));
+        let same =
+            |message: &&Message| body.own(message.seq).is_some_and(|own| flags_of(own) == flags_of(message));
         if self.from.len() > 1 && !self.from.iter().all(same) {
             return None;
         }
@@ -282,20 +278,14 @@ impl<'a> Turn<'a> {
 
     /// What the wire messages said besides, of each field the first.
     fn others<'b>(&self, body: &'b Body) -> Vec<(String, &'b str)> {
+        let origins = self.from.iter().filter_map(|message| body.origin(message.seq));
+        let whole = origins.filter(|origin| origin.blocks.as_ref().is_none_or(|blocks| blocks.start == 0));
+        let items = whole.flat_map(|origin| body.texts(origin.items.clone()));
         let mut out: Vec<(String, &str)> = Vec::new();
-        for message in &self.from {
-            let Some(origin) = body.origin(message.seq) else { continue };
-            if origin.blocks.as_ref().is_some_and(|blocks| blocks.start > 0) {
-                continue;
-            }
-            for item in body.texts(origin.items.clone()) {
-                let members = Members::of(item);
-                let known = |key: &str| matches!(key, "role" | "content" | FLAGS);
-                for (key, text) in members.0 {
-                    if !known(&key) && out.iter().all(|(other, _)| *other != key) {
-                        out.push((key, text));
-                    }
-                }
+        for (key, text) in items.flat_map(|item| Members::of(item).0) {
+            let known = matches!(key.as_str(), "role" | "content" | FLAGS);
+            if !known && out.iter().all(|(other, _)| *other != key) {
+                out.push((key, text));
             }
         }
         out

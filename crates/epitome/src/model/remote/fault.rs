@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime};
 
 use epitome_core::message::Tokens;
 
-use super::{Known, Wrong};
+use super::Wrong;
 use crate::model::ModelError;
 use epitome_wire::{ErrorText, Sizes};
 
@@ -22,17 +22,15 @@ pub(super) struct Fault {
     pub(super) error: ModelError,
     /// What somebody would have to mend.
     pub(super) wrong: Wrong,
-    /// Whether the limit has another name there.
-    pub(super) other_limit: bool,
 }
 
 impl Fault {
     pub(super) fn no_answer(wrong: Wrong, reason: &str) -> Self {
-        Self { error: ModelError::no_answer(reason), wrong, other_limit: false }
+        Self { error: ModelError::no_answer(reason), wrong }
     }
 
     pub(super) fn refused(wrong: Wrong, reason: &str) -> Self {
-        Self { error: ModelError::refused(reason), wrong, other_limit: false }
+        Self { error: ModelError::refused(reason), wrong }
     }
 }
 
@@ -42,7 +40,10 @@ pub(super) struct Asked<'a> {
     pub(super) address: &'a str,
     /// What its route is called.
     pub(super) called: &'a str,
-    pub(super) key: Known<'a>,
+    /// Where the key is from, where that is set, and whether there is one.
+    pub(super) variable: &'a str,
+    pub(super) setting: &'a str,
+    pub(super) has_key: bool,
     /// The size of the prompt as it was counted here.
     pub(super) sent: Tokens,
 }
@@ -54,7 +55,7 @@ pub(super) fn fault(
     retry_after: Option<Duration>,
     asked: &Asked<'_>,
 ) -> Fault {
-    let Asked { model, address, called, key: Known { variable, setting, is_there }, .. } = asked;
+    let Asked { model, address, called, variable, setting, has_key, .. } = asked;
     let word = told.word(status);
     if (300..400).contains(&status) {
         let reason =
@@ -64,18 +65,17 @@ pub(super) fn fault(
     if told.is_too_long(status) {
         let Sizes { sent, limit, .. } = told.sizes();
         let error = ModelError::TooLong { sent: sent.unwrap_or(asked.sent), limit };
-        return Fault { error, wrong: Wrong::Other, other_limit: false };
+        return Fault { error, wrong: Wrong::Other };
     }
     let no_credit = told.is("insufficient_quota") || told.is("billing_error");
     if status == 402 || no_credit || (status == 400 && told.says(&["credit balance is too low"])) {
         return Fault::refused(Wrong::Key, &format!("no credit ({word})"));
     }
     if matches!(status, 429 | 503 | 529) || told.is("overloaded_error") || told.is("rate_limit_error") {
-        let error = ModelError::Busy { retry_after };
-        return Fault { error, wrong: Wrong::Other, other_limit: false };
+        return Fault { error: ModelError::Busy { retry_after }, wrong: Wrong::Other };
     }
     match status {
-        401 | 403 if *is_there => {
+        401 | 403 if *has_key => {
             Fault::refused(Wrong::Key, &format!("the key in {variable} is not accepted ({status})"))
         }
         401 | 403 => Fault::refused(
@@ -123,13 +123,13 @@ mod tests {
     use serde_json::{Value, json};
     use std::time::UNIX_EPOCH;
 
-    const KEY: Known<'_> =
-        Known { variable: "OPENAI_API_KEY", setting: "models.cheap.key_env", is_there: true };
     const ASKED: Asked<'_> = Asked {
         model: "gpt-5-mini",
         address: "https://api.openai.com/v1/chat/completions",
         called: "chat completions",
-        key: KEY,
+        variable: "OPENAI_API_KEY",
+        setting: "models.cheap.key_env",
+        has_key: true,
         sent: 4_000,
     };
 
@@ -192,12 +192,7 @@ mod tests {
 
     #[test]
     fn without_a_key_one_is_asked_for() {
-        let fault = fault(
-            401,
-            &ErrorText::default(),
-            None,
-            &Asked { key: Known { is_there: false, ..KEY }, ..ASKED },
-        );
+        let fault = fault(401, &ErrorText::default(), None, &Asked { has_key: false, ..ASKED });
         assert!(fault.error.to_string().contains("models.cheap.key_env"), "{}", fault.error);
     }
 

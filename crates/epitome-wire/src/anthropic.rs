@@ -93,12 +93,8 @@ impl Format for Anthropic {
         let mut parts = Vec::new();
         match fields.get("content") {
             None => return Err(field::missing("content")),
-            Some(Value::Null) => {}
             Some(Value::String(text)) => parts.push(Part::text(text)),
-            Some(Value::Array(blocks)) => {
-                field::each("content", blocks, |block| read_block(role, block, &mut parts))?;
-            }
-            Some(other) => return Err(field::wrong("content", other, "a string or a list")),
+            _ => each_block(fields, |block| read_block(role, block, &mut parts))?,
         }
         let answers = role == Role::User && !parts.is_empty();
         let answers = answers && parts.iter().all(|part| matches!(part, Part::ToolResult(_)));
@@ -363,14 +359,19 @@ fn read_block(role: Role, block: &Object, parts: &mut Vec<Part>) -> Result<()> {
 fn answer(block: &Object) -> Result<Vec<Content>> {
     let mut said = Vec::new();
     match block.get("content") {
-        None | Some(Value::Null) => {}
         Some(Value::String(text)) => said.push(Content::Text { text: text.clone() }),
-        Some(Value::Array(blocks)) => {
-            field::each("content", blocks, |block| read_words(block, &mut |piece| said.push(piece)))?;
-        }
-        Some(other) => return Err(field::wrong("content", other, "a string or a list")),
+        _ => each_block(block, |block| read_words(block, &mut |piece| said.push(piece)))?,
     }
     Ok(said)
+}
+
+/// Reads the blocks of what is no text.
+fn each_block(fields: &Object, read: impl FnMut(&Object) -> Result<()>) -> Result<()> {
+    match fields.get("content") {
+        None | Some(Value::Null) => Ok(()),
+        Some(Value::Array(blocks)) => field::each("content", blocks, read),
+        Some(other) => Err(field::wrong("content", other, "a string or a list")),
+    }
 }
 
 /// Words and media, which stand in messages, in results and in documents alike.

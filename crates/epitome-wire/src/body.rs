@@ -186,13 +186,11 @@ impl Body {
         let text = |place: &Range<usize>| self.text.get(place.clone()).unwrap_or_default();
         let in_blocks = self.dialect.0.about().block.is_some();
         let item = |place: &Range<usize>| write::stripped(text(place).into(), in_blocks).into_owned();
-        let mut edits: Vec<(Range<usize>, String)> =
-            self.items.iter().map(|place| (place.clone(), item(place))).collect();
         let head = self.dialect.0.about().head.filter(|_| in_blocks);
-        if let Some(place) = head.and_then(|head| self.place(head.field)) {
-            edits.push((place.clone(), write::stripped_blocks(text(&place))));
-        }
-        raw::replaced(&self.text, edits)
+        let head = head.and_then(|head| self.place(head.field));
+        let head = head.map(|place| (place.clone(), write::stripped_blocks(text(&place))));
+        let items = self.items.iter().map(|place| (place.clone(), item(place)));
+        raw::replaced(&self.text, items.chain(head).collect())
     }
 
     /// Places in [`Body::messages`], from 1, as places in the list of the input, from 1. The two differ where the system

@@ -135,15 +135,8 @@ fn read_media(piece: &Object) -> Result<Media> {
             _ => Err(DialectError::new("", "must be one of base64, url and file")),
         }
     })?;
-    let size = match piece.get("size") {
-        None | Some(Value::Null) => None,
-        Some(size) => {
-            let edge = |at: usize| u32::try_from(size.get(at)?.as_u64()?).ok();
-            let pair =
-                size.as_array().filter(|size| size.len() == 2).and_then(|_| Some((edge(0)?, edge(1)?)));
-            Some(pair.ok_or_else(|| DialectError::new("size", "must be a width and a height in pixels"))?)
-        }
-    };
+    let size = Option::deserialize(piece.get("size").unwrap_or(&Value::Null));
+    let size = size.map_err(|_| DialectError::new("size", "must be a width and a height in pixels"))?;
     Ok(Media { mime: field::text(piece, "mime")?.to_owned(), source, size })
 }
 

@@ -68,23 +68,19 @@ fn as_it_came(dialect: Dialect, message: &Message) -> Option<(Vec<Value>, Option
 
 /// Whether these items say what the message says, flags and places aside.
 fn reads_as(dialect: Dialect, items: &[Value], message: &Message) -> bool {
-    let mut read: Option<Message> = None;
-    for item in items {
-        let Ok(next) = dialect.understood(item) else { return false };
-        match &mut read {
-            None => read = Some(next),
-            Some(reply) => join_reply(reply, next),
-        }
+    let mut all = items.iter().map(|item| dialect.understood(item));
+    let Some(Ok(mut read)) = all.next() else { return false };
+    for next in all {
+        let Ok(next) = next else { return false };
+        join_reply(&mut read, next);
     }
-    read.is_some_and(|mut read| {
-        if dialect.0.about().reply_is_items {
-            read.parts = blank_if_nothing(read.parts);
-        }
-        read.role == message.role
-            && read.parts == message.parts
-            && read.author == message.author
-            && (!dialect.0.about().is_native || read.metadata == message.metadata)
-    })
+    if dialect.0.about().reply_is_items {
+        read.parts = blank_if_nothing(read.parts);
+    }
+    read.role == message.role
+        && read.parts == message.parts
+        && read.author == message.author
+        && (!dialect.0.about().is_native || read.metadata == message.metadata)
 }
 
 /// Makes the items say the message's flags. False where they cannot.

@@ -215,10 +215,14 @@ impl<'a> Writer<'a> {
             return vec![came.into()];
         }
         let mut fields: Map<String, Value> = serde_json::from_str(came).unwrap_or_default();
-        fields.insert("role".to_owned(), json!(message.role));
-        fields.insert("parts".to_owned(), json!(message.parts));
-        fields.insert("pinned".to_owned(), message.pinned.into());
-        fields.insert("skip".to_owned(), message.skip.into());
+        let Message { role, parts, pinned, skip, .. } = message;
+        let now = [
+            ("role", json!(role)),
+            ("parts", json!(parts)),
+            ("pinned", json!(pinned)),
+            ("skip", json!(skip)),
+        ];
+        fields.extend(now.map(|(name, value)| (name.to_owned(), value)));
         vec![Value::Object(fields).to_string().into()]
     }
 }

@@ -31,7 +31,7 @@ mod fault;
 mod http;
 mod key;
 
-use fault::{Asked, Fault, fault};
+use fault::Fault;
 pub use http::speak_tls;
 use http::{Call, Cut, Line};
 pub use key::{Credentials, Lender};
@@ -93,16 +93,13 @@ const TRIAL_TOKENS: Tokens = 1_024;
 /// ```
 #[derive(Debug)]
 pub struct Remote {
-    model: String,
+    /// With its window and its reserve of the table, where they are not set.
+    settings: ModelSettings,
     dialect: Dialect,
     line: Arc<Line>,
     key: Key,
     /// Whom it is asked of, as whoever counts failures knows them.
     provider: String,
-    stream: bool,
-    timeout: Duration,
-    window: Option<Tokens>,
-    reserve: Option<Tokens>,
     /// The smallest window the provider has told of. It never grows; where it leaves no room to ask anything, it
     /// is forgotten, so that a number that was wrong does no harm for ever.
     told: AtomicU64,
@@ -216,23 +213,19 @@ impl Remote {
         settings: &ModelSettings,
         key: Option<SecretString>,
     ) -> Result<Self, SettingsError> {
-        let wrong = |key: &str, problem: String| SettingsError::Wrong {
-            key: format!("models.{name}.{key}"),
-            problem,
-        };
+        let wrong = |key: &str, problem: &str| SettingsError::wrong(format!("models.{name}.{key}"), problem);
         let Some(dialect) = settings.provider.dialect() else {
-            let problem = "`local` is built in, and not asked over a network";
-            return Err(wrong("provider", problem.to_owned()));
+            return Err(wrong("provider", "`local` is built in, and not asked over a network"));
         };
         let base = settings.base_url.as_deref().unwrap_or(settings.provider.base_url());
-        let url = address(base, dialect).map_err(|problem| wrong("base_url", problem))?;
+        let url = address(base, dialect).map_err(|problem| wrong("base_url", &problem))?;
         let line = Arc::new(Line::new(url, settings.timeout));
         let key = Key::own(name, settings, dialect, key);
         let provider = line.origin.clone();
-        Ok(Self::made(settings, dialect, line, key, provider))
+        Ok(Self::made(settings.clone(), dialect, line, key, provider))
     }
 
-    fn made(settings: &ModelSettings, dialect: Dialect, line: Arc<Line>, key: Key, provider: String) -> Self {
+    fn made(settings: ModelSettings, dialect: Dialect, line: Arc<Line>, key: Key, provider: String) -> Self {
         let known = table::find(&settings.model);
         // Those who made it speak the newest name; everybody else knows the oldest one.
         let about = dialect.format().about();
@@ -240,15 +233,15 @@ impl Remote {
         let newest = about.limit_names.len().saturating_sub(1);
         let limit = if line.url.host_str() == own.as_ref().and_then(Url::host_str) { newest } else { 0 };
         Self {
-            model: settings.model.clone(),
+            settings: ModelSettings {
+                window: settings.window.or(known.map(|known| known.window)),
+                output_reserve: settings.output_reserve.or(known.map(|known| known.output_reserve)),
+                ..settings
+            },
             dialect,
             line,
             key,
             provider,
-            stream: settings.stream,
-            timeout: settings.timeout,
-            window: settings.window.or(known.map(|known| known.window)),
-            reserve: settings.output_reserve.or(known.map(|known| known.output_reserve)),
             told: AtomicU64::new(Tokens::MAX),
             headroom: AtomicU64::new(HEADROOM),
             limit: AtomicUsize::new(limit),
@@ -270,7 +263,7 @@ impl Remote {
         let question = self.question("", TRIAL, 16, most);
         match self.ask(&question).await {
             Ok((answer, None)) => Ok(Checked {
-                model: self.model.clone(),
+                model: self.settings.model.clone(),
                 millis: u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX),
                 empty: answer.text.trim().is_empty(),
             }),
@@ -286,13 +279,14 @@ impl Remote {
     }
 
     fn question<'a>(&'a self, system: &'a str, user: &'a str, tokens: Tokens, most: Tokens) -> Question<'a> {
-        Question { model: &self.model, system, user, tokens, most, limit: "", stream: self.stream }
+        let ModelSettings { model, stream, .. } = &self.settings;
+        Question { model, system, user, tokens, most, limit: "", stream: *stream }
     }
 
     /// Its window, where anybody knows it.
     fn window(&self) -> Option<Tokens> {
         let told = self.told.load(Ordering::Relaxed);
-        match self.window {
+        match self.settings.window {
             Some(window) => Some(window.min(told)),
             None => (told < Tokens::MAX).then_some(told),
         }
@@ -302,7 +296,7 @@ impl Remote {
     fn reserve(&self) -> Option<Tokens> {
         let window = self.window();
         let usual = window.map(|window| (window / 4).min(MOST_RESERVE));
-        let reserve = self.reserve.or(usual)?;
+        let reserve = self.settings.output_reserve.or(usual)?;
         Some(window.map_or(reserve, |window| reserve.min(window / 2)).max(1))
     }
 
@@ -415,23 +409,14 @@ impl Remote {
     }
 
     fn fault(&self, status: u16, told: &ErrorText, wait: Option<Duration>, question: &Question<'_>) -> Fault {
-        let asked = Asked {
-            model: &self.model,
-            address: self.line.url.as_str(),
-            called: self.dialect.format().about().endpoint.map_or("", |endpoint| endpoint.called),
-            variable: &self.key.variable,
-            setting: &self.key.setting,
-            has_key: self.key.is_there(),
-            sent: question.tokens,
-        };
-        let fault = fault(status, told, wait, &asked);
+        let fault = self.meant(status, told, wait, question.tokens);
         if let ModelError::TooLong { sent, limit: Some(limit) } = fault.error {
             // Where it counts more than we do, its window holds less of what we count. It may also have
             // counted the room for the answer, so it is believed by half at most.
             let counted = sent.max(1);
             let ours = question.tokens.clamp(counted / 2, counted);
             let window = u128::from(limit) * u128::from(ours) / u128::from(counted);
-            let least = LEAST_WINDOW.max(self.window.unwrap_or(0) / 4);
+            let least = LEAST_WINDOW.max(self.settings.window.unwrap_or(0) / 4);
             let window = Tokens::try_from(window).unwrap_or(limit).max(least);
             self.told.fetch_min(window, Ordering::Relaxed);
         }
@@ -460,7 +445,7 @@ impl Remote {
 #[async_trait]
 impl Model for Remote {
     fn name(&self) -> &str {
-        &self.model
+        &self.settings.model
     }
 
     fn room(&self) -> Option<Tokens> {
@@ -473,7 +458,7 @@ impl Model for Remote {
     }
 
     fn time_out(&self) -> Option<Duration> {
-        Some(self.timeout.saturating_add(GRACE))
+        Some(self.settings.timeout.saturating_add(GRACE))
     }
 
     fn reusable(&self) -> bool {

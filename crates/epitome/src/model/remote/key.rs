@@ -172,8 +172,7 @@ impl Lender {
         let spoken = dialect.format().about().endpoint.is_some();
         let dialect = if spoken { dialect } else { Dialect::OPENAI };
         let usual = ModelSettings::new(Provider::OPENAI, "");
-        let url = address(base_url, dialect)
-            .map_err(|problem| SettingsError::Wrong { key: "base_url".to_owned(), problem })?;
+        let url = address(base_url, dialect).map_err(|problem| SettingsError::wrong("base_url", problem))?;
         Ok(Self { dialect, line: Arc::new(Line::new(url, usual.timeout)), usual })
     }
 
@@ -189,6 +188,6 @@ impl Lender {
             needed: false,
             lent: true,
         };
-        Remote::made(&settings, self.dialect, Arc::clone(&self.line), key, provider)
+        Remote::made(settings, self.dialect, Arc::clone(&self.line), key, provider)
     }
 }

@@ -4,15 +4,12 @@
 //! the role `system`. Blocks that are unknown, such as those of tools that run at the provider, live in the residue
 //! of the message they stand in.
 
-use std::borrow::Cow;
-use std::ops::Range;
-
 use epitome_core::inspect::Finish;
 use epitome_core::message::{Content, Media, MediaSource, Message, Part, Role, ToolCall, ToolResult};
 use epitome_core::view;
 use serde_json::{Map, Value, json};
 
-use crate::asking::{Answer, Hearing, Question, Then, kind, text};
+use crate::asking::{Hearing, Question, Then, has_failed, kind, text};
 use crate::field::{self, Object, Result};
 use crate::fit::{Fitter, LATER_ORDER, Wants, is_blank, opener};
 use crate::format::{About, Endpoint, Format, Head, Merged, Refusal, RequestSign, Sign};
@@ -20,6 +17,8 @@ use crate::pieces::{Piece, is_blank_text};
 use crate::raw::{self, FLAGS, Members};
 use crate::usage::{Usage, tokens};
 use crate::{Dialect, blank_if_nothing, chat, flags, media, part_of, restored};
+
+const ROLES: &str = "user, assistant and, for the system prompt, system";
 
 /// Anthropic's messages.
 #[derive(Debug)]
@@ -40,6 +39,7 @@ static ABOUT: About = About {
         credentials: &["anthropic-version", "anthropic-beta"],
         headers: &[("anthropic-version", "2023-06-01")],
     }),
+    telling: &[("message_start", ""), ("message_delta", ""), ("message_stop", ""), ("error", "")],
     // Reasoning that it signed, and media in results too. Reasoning that has an id was written by another provider.
     wants: Wants {
         longest_id: 64,
@@ -88,23 +88,13 @@ impl Format for Anthropic {
             "user" => Role::User,
             "assistant" => Role::Assistant,
             "system" => Role::System,
-            other => {
-                return Err(field::unknown(
-                    "role",
-                    other,
-                    "user, assistant and, for the system prompt, system",
-                ));
-            }
+            other => return Err(field::unknown("role", other, ROLES)),
         };
         let mut parts = Vec::new();
         match fields.get("content") {
             None => return Err(field::missing("content")),
-            Some(Value::Null) => {}
             Some(Value::String(text)) => parts.push(Part::text(text)),
-            Some(Value::Array(blocks)) => {
-                field::each("content", blocks, |block| read_block(role, block, &mut parts))?;
-            }
-            Some(other) => return Err(field::wrong("content", other, "a string or a list")),
+            _ => each_block(fields, |block| read_block(role, block, &mut parts))?,
         }
         let answers = role == Role::User && !parts.is_empty();
         let answers = answers && parts.iter().all(|part| matches!(part, Part::ToolResult(_)));
@@ -170,16 +160,12 @@ impl Format for Anthropic {
                     said.splice(at..at, blocks.drain(..count));
                     said.append(&mut blocks);
                 }
-                last => {
-                    if last.is_none() && side == "assistant" {
-                        turns.push(("user", opener().parts.iter().map(spell_part).collect()));
-                    }
-                    turns.push((side, blocks));
-                }
+                _ => turns.push((side, blocks)),
             }
         }
-        if turns.is_empty() && !system.is_empty() {
-            turns.push(("user", opener().parts.iter().map(spell_part).collect()));
+        let lacks_user = turns.first().is_none_or(|(side, _)| *side == "assistant");
+        if lacks_user && !(turns.is_empty() && system.is_empty()) {
+            turns.insert(0, ("user", opener().parts.iter().map(spell_part).collect()));
         }
         let mut fields = Map::new();
         if !system.is_empty() {
@@ -192,19 +178,18 @@ impl Format for Anthropic {
 
     /// The blocks of a message of Anthropic's; a string is one of them.
     fn pieces<'a>(&self, text: &'a str, value: &Value) -> Vec<Piece<'a>> {
-        let role = match value.get("role").and_then(Value::as_str) {
-            Some("assistant") => Role::Assistant,
-            Some("system") => Role::System,
+        let role = match self::text(value, "role") {
+            "assistant" => Role::Assistant,
+            "system" => Role::System,
             _ => Role::User,
         };
-        let Some(content) = Members::of(text).get("content") else { return Vec::new() };
-        if content.starts_with('"') {
-            let text: Cow<'a, str> = format!("{{\"type\":\"text\",\"text\":{content}}}").into();
-            let said = value.get("content").and_then(Value::as_str).unwrap_or_default();
-            return vec![Piece { sound: !is_blank(said), ..Piece::new(text, vec![Part::text(said)]) }];
+        let texts = raw::blocks(Members::of(text).get("content").unwrap_or_default(), "text");
+        if let Some(said) = value.get("content").and_then(Value::as_str) {
+            let piece = |text| Piece { sound: !is_blank(said), ..Piece::new(text, vec![Part::text(said)]) };
+            return texts.into_iter().map(piece).collect();
         }
         let values = value.get("content").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
-        let pieces = raw::items(content).into_iter().zip(values).map(|(text, block)| {
+        let pieces = texts.into_iter().zip(values).map(|(text, block)| {
             let mut parts = Vec::new();
             if let Some(fields) = block.as_object() {
                 let _ = read_block(role, fields, &mut parts);
@@ -213,8 +198,7 @@ impl Format for Anthropic {
             parts.retain(|part| !empty(part));
             // What it answers with in letters of nothing is refused wherever it stands.
             let nested = block.get("content").and_then(Value::as_array).into_iter().flatten();
-            let kind = block.get("type").and_then(Value::as_str).unwrap_or_default();
-            let misplaced = match kind {
+            let misplaced = match kind(block) {
                 // Of these nothing was read where they are the other side's to say.
                 "tool_use" | "tool_result" | "thinking" | "redacted_thinking" => parts.is_empty(),
                 "image" | "document" | "search_result" => role != Role::User,
@@ -237,33 +221,29 @@ impl Format for Anthropic {
             return Ok(None);
         }
         let whole = flags::of(fields)?;
-        let mut groups: Vec<(Range<usize>, (bool, bool), bool)> = Vec::new();
-        for (at, block) in blocks.iter().enumerate() {
+        let flags = blocks.iter().enumerate().map(|(at, block)| {
             let own = block.as_object().map_or(Ok((false, false)), flags::of);
             let own = own.map_err(|error| error.under(&format!("content[{at}]")))?;
-            let marks = (whole.0 || own.0, whole.1 || own.1);
             let text = block.get("text").and_then(Value::as_str).filter(|text| text.starts_with('<'));
-            let summary = text.is_some_and(|text| {
-                let alone = Message { parts: vec![Part::text(text)], ..Message::new(message.role, []) };
-                view::recognise(&alone).is_some()
-            });
-            match groups.last_mut() {
-                Some((run, flags, was)) if *flags == marks && !*was && !summary => run.end = at + 1,
-                _ => groups.push((at..at + 1, marks, summary)),
-            }
-        }
-        if groups.len() < 2 && groups.iter().all(|(_, flags, _)| *flags == whole) {
+            let alone = text.map(|text| Message::new(message.role, [Part::text(text)]));
+            let summary = alone.is_some_and(|alone| view::recognise(&alone).is_some());
+            Ok(((whole.0 || own.0, whole.1 || own.1), summary))
+        });
+        let flags: Vec<((bool, bool), bool)> = flags.collect::<Result<_>>()?;
+        let runs = || flags.chunk_by(|(one, was), (next, is)| one == next && !was && !is);
+        if runs().count() < 2 && flags.iter().all(|(flags, _)| *flags == whole) {
             return Ok(None);
         }
-        let groups = groups.into_iter().map(|(run, (pinned, skip), _)| {
+        let mut start = 0;
+        let runs = runs().filter_map(|run| {
+            let ((pinned, skip), _) = run.first()?;
+            let run = start..start + run.len();
+            start = run.end;
             let said = blocks.get(run.clone()).unwrap_or_default();
-            let mut alone = Map::new();
-            alone.insert("role".to_owned(), fields.get("role").cloned().unwrap_or_default());
-            alone.insert("content".to_owned(), Value::Array(said.to_vec()));
-            alone.insert(FLAGS.to_owned(), json!({ "pinned": pinned, "skip": skip }));
-            (run, Value::Object(alone))
+            let flags = json!({ "pinned": pinned, "skip": skip });
+            Some((run, json!({ "role": fields.get("role"), "content": said, (FLAGS): flags })))
         });
-        Ok(Some(groups.collect()))
+        Ok(Some(runs.collect()))
     }
 
     fn ask(&self, question: &Question<'_>) -> Value {
@@ -276,15 +256,18 @@ impl Format for Anthropic {
         }))
     }
 
-    fn answer(&self, body: &Value) -> Option<Answer> {
-        let blocks = body.get("content")?.as_array()?;
-        let mut hearing = Hearing::whole();
-        for block in blocks.iter().filter(|block| kind(block) == "text") {
-            hearing.text.push_str(block.get("text")?.as_str()?);
-        }
-        stop(&mut hearing, body);
+    fn take(&self, hearing: &mut Hearing, body: &Value) -> Then {
         self.count(body, &mut hearing.usage);
-        Some(hearing.answer())
+        if has_failed(body) {
+            return Then::Failed(body.clone());
+        }
+        let Some(blocks) = body.get("content").and_then(Value::as_array) else { return Then::Odd };
+        for block in blocks.iter().filter(|block| kind(block) == "text") {
+            let Some(said) = block.get("text").and_then(Value::as_str) else { return Then::Odd };
+            hearing.text.push_str(said);
+        }
+        stop(hearing, body);
+        Then::End
     }
 
     fn hear(&self, hearing: &mut Hearing, event: &Value) -> Then {
@@ -310,14 +293,6 @@ impl Format for Anthropic {
             _ => {}
         }
         Then::GoOn
-    }
-
-    fn may_matter(&self, word: &[u8], _: &[u8]) -> bool {
-        matches!(word, b"message_start" | b"message_delta" | b"message_stop" | b"error")
-    }
-
-    fn failure(&self, body: &Value) -> Option<Value> {
-        body.get("error").filter(|error| !error.is_null()).map(|_| body.clone())
     }
 
     /// What was counted comes in two pieces where it is streamed. The numbers are sums so far, and some servers fill in only one of
@@ -384,14 +359,19 @@ fn read_block(role: Role, block: &Object, parts: &mut Vec<Part>) -> Result<()> {
 fn answer(block: &Object) -> Result<Vec<Content>> {
     let mut said = Vec::new();
     match block.get("content") {
-        None | Some(Value::Null) => {}
         Some(Value::String(text)) => said.push(Content::Text { text: text.clone() }),
-        Some(Value::Array(blocks)) => {
-            field::each("content", blocks, |block| read_words(block, &mut |piece| said.push(piece)))?;
-        }
-        Some(other) => return Err(field::wrong("content", other, "a string or a list")),
+        _ => each_block(block, |block| read_words(block, &mut |piece| said.push(piece)))?,
     }
     Ok(said)
+}
+
+/// Reads the blocks of what is no text.
+fn each_block(fields: &Object, read: impl FnMut(&Object) -> Result<()>) -> Result<()> {
+    match fields.get("content") {
+        None | Some(Value::Null) => Ok(()),
+        Some(Value::Array(blocks)) => field::each("content", blocks, read),
+        Some(other) => Err(field::wrong("content", other, "a string or a list")),
+    }
 }
 
 /// Words and media, which stand in messages, in results and in documents alike.
@@ -399,9 +379,8 @@ fn read_words(block: &Object, say: &mut dyn FnMut(Content)) -> Result<()> {
     match field::name(block, "type")? {
         "text" => say(Content::Text { text: field::text(block, "text")?.to_owned() }),
         kind @ ("image" | "document") => {
-            let source = field::inner(block, "source")?;
             let mime = if kind == "image" { media::IMAGE } else { "application/pdf" };
-            read_source(source, mime, say).map_err(|error| error.under("source"))?;
+            field::inner(block, "source", |source| read_source(source, mime, say))?;
         }
         "search_result" => texts(block, say),
         _ => {}
@@ -410,39 +389,34 @@ fn read_words(block: &Object, say: &mut dyn FnMut(Content)) -> Result<()> {
 }
 
 fn read_source(source: &Object, mime: &str, say: &mut dyn FnMut(Content)) -> Result<()> {
-    let said = match field::name(source, "type")? {
+    let given = |key| field::text(source, key).map(str::to_owned);
+    let (mime, source) = match field::name(source, "type")? {
         "base64" => {
             let told = field::optional_text(source, "media_type")?.unwrap_or_default();
-            let data = MediaSource::Base64(field::text(source, "data")?.to_owned());
-            Content::Media(media::of(told, data))
+            (told, MediaSource::Base64(given("data")?))
         }
-        "url" => Content::Media(media::of(mime, MediaSource::Url(field::text(source, "url")?.to_owned()))),
-        "file" => {
-            Content::Media(media::of(mime, MediaSource::File(field::text(source, "file_id")?.to_owned())))
-        }
-        // A document of words is words.
-        "text" => Content::Text { text: field::text(source, "data")?.to_owned() },
+        "url" => (mime, MediaSource::Url(given("url")?)),
+        "file" => (mime, MediaSource::File(given("file_id")?)),
         kind => {
-            if kind == "content" {
-                texts(source, say);
+            match kind {
+                // A document of words is words.
+                "text" => say(Content::Text { text: given("data")? }),
+                "content" => texts(source, say),
+                _ => {}
             }
             return Ok(());
         }
     };
-    say(said);
+    say(Content::Media(media::of(mime, source)));
     Ok(())
 }
 
 /// The words of a document or of something found, whose other fields stay in the residue.
 fn texts(block: &Object, say: &mut dyn FnMut(Content)) {
-    let (one, several) = match block.get("content") {
-        Some(Value::String(text)) => (Some(text.as_str()), &[][..]),
-        Some(Value::Array(blocks)) => (None, blocks.as_slice()),
-        _ => (None, &[][..]),
-    };
-    let is_text = |block: &&Value| block.get("type").is_some_and(|kind| kind == "text");
-    let several = several.iter().filter(is_text).filter_map(|block| block.get("text")?.as_str());
-    one.into_iter().chain(several).for_each(|text| say(Content::Text { text: text.to_owned() }));
+    let content = block.get("content").unwrap_or(&Value::Null);
+    let blocks = content.as_array().into_iter().flatten().filter(|block| kind(block) == "text");
+    let several = blocks.filter_map(|block| block.get("text")?.as_str());
+    content.as_str().into_iter().chain(several).for_each(|text| say(Content::Text { text: text.to_owned() }));
 }
 
 fn words(text: &str) -> Value {
@@ -507,11 +481,11 @@ fn lost_a_block(message: &Message) -> bool {
     let came = restored::of(Dialect(&Anthropic), message).0;
     let mut blocks = came.iter().filter_map(|wire| wire.get("content")?.as_array()).flatten();
     let sent = ["text", "thinking", "redacted_thinking", "tool_use", "image", "document", "search_result"];
-    blocks.any(|block| block.get("type").and_then(Value::as_str).is_none_or(|kind| !sent.contains(&kind)))
+    blocks.any(|block| !sent.contains(&kind(block)))
 }
 
 fn is_reasoning(block: &Value) -> bool {
-    block.get("type").and_then(Value::as_str).is_some_and(|kind| kind.ends_with("thinking"))
+    kind(block).ends_with("thinking")
 }
 
 /// Takes the reason it stopped for, where there is one.
@@ -531,14 +505,15 @@ fn stop(hearing: &mut Hearing, from: &Value) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Tally;
+    use crate::{Answer, Tally};
 
     fn hear(hearing: &mut Hearing, event: &str) -> Then {
         hearing.event(Dialect::ANTHROPIC, event.as_bytes())
     }
 
     fn answer(body: &Value) -> Option<Answer> {
-        Dialect::ANTHROPIC.format().answer(body)
+        let mut hearing = Hearing::default();
+        (hearing.document(Dialect::ANTHROPIC, body) == Then::End).then(|| hearing.answer())
     }
 
     fn whole(content: &Value, reason: &str) -> Option<(String, Finish)> {

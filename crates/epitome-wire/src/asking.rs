@@ -86,11 +86,6 @@ pub enum Then {
 }
 
 impl Hearing {
-    /// An answer that is one document, and therefore whole.
-    pub(crate) fn whole() -> Self {
-        Self { ended: true, ..Self::default() }
-    }
-
     /// Notes that one of several answers has begun, and whether it has ended.
     pub(crate) fn follow(&mut self, index: u64, ended: bool) {
         let room = self.begun.len() < MOST_CHOICES;
@@ -120,6 +115,11 @@ impl Hearing {
 /// The `type` of an object, which most formats tell their events and items apart by.
 pub(crate) fn kind(value: &Value) -> &str {
     value.get("type").and_then(Value::as_str).unwrap_or_default()
+}
+
+/// Whether a body says what went wrong instead of answering.
+pub(crate) fn has_failed(body: &Value) -> bool {
+    body.get("error").is_some_and(|error| !error.is_null())
 }
 
 /// The text of a field; nothing where there is none.

@@ -132,11 +132,9 @@ impl Body {
     /// The tokens of what is sent besides the list: tools, and the form that the answer shall have.
     #[must_use]
     pub fn besides(&self, counter: &Counter) -> Tokens {
-        let tools = ["tools", "functions"].into_iter().filter_map(|key| match self.value(key)? {
-            Value::Array(tools) => Some(tools),
-            _ => None,
-        });
-        let tools: Vec<Value> = tools.flatten().collect();
+        let tools = ["tools", "functions"].into_iter().filter_map(|key| self.field(key));
+        let tools = tools.flat_map(|tools| serde_json::from_str::<Vec<Value>>(tools).unwrap_or_default());
+        let tools: Vec<Value> = tools.collect();
         let forms = ["response_format", "text", "output_format", "output_config"].into_iter();
         let forms = forms.filter_map(|key| self.value(key).filter(|form| !form.is_null()));
         forms.fold(counter.tools(&tools), |sum, form| sum.saturating_add(counter.text(&form.to_string())))
@@ -187,14 +185,12 @@ impl Body {
         }
         let text = |place: &Range<usize>| self.text.get(place.clone()).unwrap_or_default();
         let in_blocks = self.dialect.0.about().block.is_some();
-        let item = |place: &Range<usize>| write::stripped(text(place), in_blocks).into_owned();
-        let mut edits: Vec<(Range<usize>, String)> =
-            self.items.iter().map(|place| (place.clone(), item(place))).collect();
+        let item = |place: &Range<usize>| write::stripped(text(place).into(), in_blocks).into_owned();
         let head = self.dialect.0.about().head.filter(|_| in_blocks);
-        if let Some(place) = head.and_then(|head| self.place(head.field)) {
-            edits.push((place.clone(), write::stripped_blocks(text(&place))));
-        }
-        raw::replaced(&self.text, edits)
+        let head = head.and_then(|head| self.place(head.field));
+        let head = head.map(|place| (place.clone(), write::stripped_blocks(text(&place))));
+        let items = self.items.iter().map(|place| (place.clone(), item(place)));
+        raw::replaced(&self.text, items.chain(head).collect())
     }
 
     /// Places in [`Body::messages`], from 1, as places in the list of the input, from 1. The two differ where the system

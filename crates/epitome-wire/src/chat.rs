@@ -1,17 +1,13 @@
-//! Asking a model in chat completions, and listening to its answers.
-//!
-//! Most servers speak it, so these are what a [`Format`](crate::Format) does by default. How its messages are read and spelled
-//! is in `openai`.
+//! What chat completions take, and what their answers say: a [`Format`](crate::Format) does by default as these do, since most
+//! servers speak them. How their messages are read and spelled is in `openai`.
 
 use epitome_core::inspect::Finish;
 use epitome_core::message::MediaSource;
 use serde_json::{Value, json};
 
-use crate::asking::{Answer, Hearing, Question, Then, text};
-use crate::field::given;
+use crate::asking::{Hearing, text};
 use crate::fit::Wants;
 use crate::media;
-use crate::usage::{Usage, tokens};
 
 /// What the provider takes: no reasoning, and results in words.
 pub(crate) const WANTS: Wants = Wants {
@@ -34,54 +30,8 @@ pub(crate) const WANTS: Wants = Wants {
     item_ids: false,
 };
 
-pub(crate) fn ask(question: &Question<'_>) -> Value {
-    let mut messages = Vec::new();
-    if !question.system.is_empty() {
-        messages.push(json!({"role": "system", "content": question.system}));
-    }
-    messages.push(json!({"role": "user", "content": question.user}));
-    given(json!({
-        "model": question.model,
-        "messages": messages,
-        (question.limit): question.most,
-        "stream": question.stream,
-        "stream_options": question.stream.then(|| json!({"include_usage": true})),
-    }))
-}
-
-pub(crate) fn answer(body: &Value) -> Option<Answer> {
-    let choice = body.get("choices")?.get(0)?;
-    let message = choice.get("message").filter(|message| message.is_object())?;
-    let mut hearing = Hearing::whole();
-    count(body, &mut hearing.usage);
-    say(&mut hearing, message)?;
-    stop(&mut hearing, choice);
-    Some(hearing.answer())
-}
-
-pub(crate) fn hear(hearing: &mut Hearing, event: &Value) -> Then {
-    if let Some(error) = failure(event) {
-        return Then::Failed(error);
-    }
-    count(event, &mut hearing.usage);
-    let choices = event.get("choices").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
-    for choice in choices {
-        let index = choice.get("index").and_then(Value::as_u64).unwrap_or(0);
-        // Some servers have an empty reason where others have none.
-        hearing.follow(index, !text(choice, "finish_reason").is_empty());
-    }
-    // The last event brings the usage only; a gateway's own may bring nothing we know.
-    let Some(choice) = choices.first() else { return Then::GoOn };
-    if choice.get("delta").is_some_and(|delta| say(hearing, delta).is_none()) {
-        return Then::Odd;
-    }
-    // Nothing is said after the reason, but the usage and the end mark still come.
-    stop(hearing, choice);
-    Then::GoOn
-}
-
 /// Takes the text of a message or of a piece of one; `None` where there should be text and is none.
-fn say(hearing: &mut Hearing, message: &Value) -> Option<()> {
+pub(crate) fn say(hearing: &mut Hearing, message: &Value) -> Option<()> {
     match message.get("content") {
         None | Some(Value::Null) => {}
         Some(Value::String(text)) => hearing.text.push_str(text),
@@ -95,7 +45,7 @@ fn say(hearing: &mut Hearing, message: &Value) -> Option<()> {
 }
 
 /// Takes the reason it stopped for, where there is one. A refusal stays one whatever is given as the reason.
-fn stop(hearing: &mut Hearing, choice: &Value) {
+pub(crate) fn stop(hearing: &mut Hearing, choice: &Value) {
     let reason = text(choice, "finish_reason");
     if reason.is_empty() {
         return;
@@ -113,30 +63,6 @@ fn finish(reason: &str) -> Finish {
         "content_filter" | "refusal" | "safety" | "sensitive" | "recitation" | "blocklist"
         | "prohibited_content" | "spii" => Finish::Filtered,
         _ => Finish::Unknown,
-    }
-}
-
-/// `prompt_tokens` holds what was read from a cache, and what was put into one.
-pub(crate) fn count(reply: &Value, sums: &mut Usage) {
-    let Some(usage) = reply.get("usage") else { return };
-    // DeepSeek and Moonshot have their own places; OpenRouter and LiteLLM pass on what Anthropic tells.
-    let read = ["/prompt_tokens_details/cached_tokens", "/prompt_cache_hit_tokens", "/cached_tokens"];
-    let write = ["/prompt_tokens_details/cache_write_tokens", "/cache_creation_input_tokens"];
-    let first = |places: &[&str]| places.iter().find_map(|place| tokens(usage.pointer(place)));
-    let output = tokens(usage.get("completion_tokens"));
-    sums.replace(Usage::parted(tokens(usage.get("prompt_tokens")), first(&read), first(&write), output));
-}
-
-/// These stand in every event, mostly with nothing.
-pub(crate) fn may_matter(word: &[u8], after: &[u8]) -> bool {
-    let is = |value: &[u8]| {
-        let given = after.trim_ascii_start().strip_prefix(b":");
-        given.is_some_and(|given| given.trim_ascii_start().starts_with(value))
-    };
-    match word {
-        b"usage" | b"finish_reason" | b"error" => !is(b"null"),
-        b"index" => !is(b"0"),
-        _ => false,
     }
 }
 
@@ -168,7 +94,12 @@ fn fails(reason: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Dialect, Tally};
+    use crate::{Answer, Dialect, Tally, Then};
+
+    fn answer(body: &Value) -> Option<Answer> {
+        let mut hearing = Hearing::default();
+        (hearing.document(Dialect::OPENAI, body) == Then::End).then(|| hearing.answer())
+    }
 
     fn hear(hearing: &mut Hearing, event: &str) -> Then {
         hearing.event(Dialect::OPENAI, event.as_bytes())

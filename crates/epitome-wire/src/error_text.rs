@@ -134,14 +134,17 @@ impl ErrorText {
         match status {
             // A gateway that counts bytes says no more than this.
             413 => true,
-            400 | 422 | 500 => self.has_signs(),
-            429 => self.is_more_than_ever(),
+            400 | 422 | 500 => {
+                CODES.split('|').any(|code| self.is(code))
+                    || TOO_LONG.split('|').any(|sign| self.says(&[sign]))
+            }
+            // A single request that is larger than all that is allowed in a minute or a day.
+            429 => {
+                let Sizes { sent, limit, .. } = self.sizes();
+                limit.is_some_and(|limit| sent > Some(limit)) && self.says(&["tokens per ", "(tp"])
+            }
             _ => false,
         }
-    }
-
-    fn has_signs(&self) -> bool {
-        CODES.split('|').any(|code| self.is(code)) || TOO_LONG.split('|').any(|sign| self.says(&[sign]))
     }
 
     /// How much was sent and how much is allowed.
@@ -158,14 +161,6 @@ impl ErrorText {
         let plus = || number(self.message.split_once("context limit:")?.1.split_once('+')?.1.trim_start());
         let output = before(OUTPUT).or_else(plus).or_else(|| after("tokens' is too large:"));
         Sizes { sent: input.or_else(|| after(SENT)), limit, output, is_input: input.is_some() }
-    }
-
-    /// A single request that is larger than all that is allowed in a minute or a day: however long one waits, it
-    /// is never taken.
-    fn is_more_than_ever(&self) -> bool {
-        let Sizes { sent, limit, .. } = self.sizes();
-        matches!((sent, limit), (Some(sent), Some(limit)) if sent > limit)
-            && self.says(&["tokens per ", "(tp"])
     }
 
     /// The status and the provider's word for it.
@@ -210,11 +205,8 @@ fn number(text: &str) -> Option<Tokens> {
     let whole: Tokens = whole.parse().ok()?;
     let rest = rest.trim_start();
     let unit = rest.strip_prefix(['k', 'm']).filter(|after| !after.starts_with(char::is_alphanumeric));
-    let factor: Tokens = match unit {
-        None => 1,
-        Some(_) if rest.starts_with('k') => 1_000,
-        Some(_) => 1_000_000,
-    };
+    let thousand = if rest.starts_with('k') { 1_000 } else { 1_000_000 };
+    let factor: Tokens = if unit.is_some() { thousand } else { 1 };
     if factor == 1 && part.split('.').all(|group| group.len() == 3) {
         return number.replace('.', "").parse().ok();
     }

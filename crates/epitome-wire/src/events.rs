@@ -25,13 +25,6 @@ pub struct Events {
 
 impl Events {
     /// Takes more bytes, and gives the data of every event that ends in them.
-    pub fn feed(&mut self, bytes: &[u8]) -> Vec<String> {
-        let mut events = Vec::new();
-        self.each(bytes, |event| events.push(String::from_utf8_lossy(event).into_owned()));
-        events
-    }
-
-    /// The same, one after the other and without a copy.
     pub fn each(&mut self, mut bytes: &[u8], mut heard: impl FnMut(&[u8])) {
         while let Some(at) = bytes.iter().position(|byte| matches!(byte, b'\n' | b'\r')) {
             let Some((line, [end, after @ ..])) = bytes.split_at_checked(at) else { break };
@@ -47,13 +40,11 @@ impl Events {
         self.hold(bytes);
     }
 
-    /// What was not ended when the stream was: some servers leave out the last empty line.
-    pub fn end(&mut self) -> Option<String> {
-        let mut last = None;
+    /// Gives what was not ended when the stream was: some servers leave out the last empty line.
+    pub fn end(&mut self, mut heard: impl FnMut(&[u8])) {
         for _ in ["the last line", "the empty one after it"] {
-            self.line(&mut |event: &[u8]| last = Some(String::from_utf8_lossy(event).into_owned()));
+            self.line(&mut heard);
         }
-        last
     }
 
     /// Takes more of a line.
@@ -100,10 +91,10 @@ mod tests {
     /// However the stream is cut into pieces, the events are these.
     fn check(stream: &str, events: &[&str]) {
         for size in [1, 2, 3, 7, 1_000] {
-            let mut reader = Events::default();
-            let mut got: Vec<String> =
-                stream.as_bytes().chunks(size).flat_map(|bytes| reader.feed(bytes)).collect();
-            got.extend(reader.end());
+            let (mut reader, mut got) = (Events::default(), Vec::new());
+            let mut hear = |event: &[u8]| got.push(String::from_utf8_lossy(event).into_owned());
+            stream.as_bytes().chunks(size).for_each(|bytes| reader.each(bytes, &mut hear));
+            reader.end(hear);
             assert_eq!(got, events, "in pieces of {size}");
         }
     }
@@ -137,11 +128,12 @@ mod tests {
         for size in [4_096, 1 << 20, 1 << 30] {
             let mut reader = Events::default();
             let mut got = Vec::new();
+            let mut hear = |event: &[u8]| got.push(String::from_utf8_lossy(event).into_owned());
             for bytes in stream.as_bytes().chunks(size) {
-                got.extend(reader.feed(bytes));
+                reader.each(bytes, &mut hear);
                 assert!(reader.rest.len() + reader.data.as_ref().map_or(0, Vec::len) <= MOST);
             }
-            got.extend(reader.end());
+            reader.end(hear);
             assert_eq!(got, ["a", "b", "d"], "in pieces of {size}");
         }
     }

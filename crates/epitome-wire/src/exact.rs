@@ -8,38 +8,27 @@ use serde_json::{Number, Value};
 
 /// Whether writing `value` again gives every number and every field that `text`, of which it was read, has.
 pub(crate) fn is_exact(text: &str, value: &Value) -> bool {
-    let mut fields = 0;
-    let mut rest = text.bytes().enumerate();
-    let (mut quoted, mut escaped) = (false, false);
-    let mut number: Option<usize> = None;
-    let told = |from: usize, to: usize| {
-        let token = text.get(from..to).unwrap_or_default();
-        token.parse::<Number>().is_ok_and(|number| number.to_string() == token)
+    let part = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '+' | '.');
+    let told = |word: &str| {
+        !word.starts_with(|c: char| c.is_ascii_digit() || c == '-')
+            || word.parse::<Number>().is_ok_and(|number| number.to_string() == word)
     };
-    for (at, byte) in rest.by_ref() {
-        if quoted {
-            (quoted, escaped) = (escaped || byte != b'"', !escaped && byte == b'\\');
-            continue;
+    let (mut fields, mut rest) = (0, Some(text));
+    while let Some(text) = rest {
+        let (plain, quoted) = text.split_once('"').unwrap_or((text, ""));
+        if !plain.split(|c| !part(c)).all(told) {
+            return false;
         }
-        let digit = matches!(byte, b'0'..=b'9' | b'-' | b'+' | b'.')
-            || (matches!(byte, b'e' | b'E') && number.is_some());
-        match number {
-            None if digit => number = Some(at),
-            Some(from) if !digit => {
-                number = None;
-                if !told(from, at) {
-                    return false;
-                }
-            }
-            _ => {}
-        }
-        match byte {
-            b'"' => quoted = true,
-            b':' => fields += 1,
-            _ => {}
-        }
+        fields += plain.matches(':').count();
+        let mut escaped = false;
+        let end = quoted.bytes().position(|byte| {
+            let ends = byte == b'"' && !escaped;
+            escaped = byte == b'\\' && !escaped;
+            ends
+        });
+        rest = end.and_then(|end| quoted.get(end + 1..));
     }
-    fields == members(value) && number.is_none_or(|from| told(from, text.len()))
+    fields == members(value)
 }
 
 fn members(value: &Value) -> usize {

@@ -86,10 +86,14 @@ pub(crate) fn flag(fields: &Object, key: &str) -> Result<bool> {
     }
 }
 
-/// An object that must be there.
-pub(crate) fn inner<'a>(fields: &'a Object, key: &str) -> Result<&'a Object> {
+/// Reads an object that must be there.
+pub(crate) fn inner<'a, T>(
+    fields: &'a Object,
+    key: &str,
+    read: impl FnOnce(&'a Object) -> Result<T>,
+) -> Result<T> {
     let found = fields.get(key).ok_or_else(|| missing(key))?;
-    object(found).map_err(|error| error.under(key))
+    object(found).and_then(read).map_err(|error| error.under(key))
 }
 
 /// A list; missing and null are an empty one.

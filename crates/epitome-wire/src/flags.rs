@@ -10,9 +10,9 @@ use crate::raw::FLAGS as FIELD;
 pub(crate) fn of(fields: &Object) -> Result<(bool, bool)> {
     match fields.get(FIELD) {
         None | Some(Value::Null) => Ok((false, false)),
-        Some(flags) => field::object(flags)
-            .and_then(|flags| Ok((field::flag(flags, "pinned")?, field::flag(flags, "skip")?)))
-            .map_err(|error| error.under(FIELD)),
+        _ => field::inner(fields, FIELD, |flags| {
+            Ok((field::flag(flags, "pinned")?, field::flag(flags, "skip")?))
+        }),
     }
 }
 
@@ -35,23 +35,19 @@ pub(crate) fn show(items: &mut [Value], message: &Message) -> bool {
     if said(items) == wanted {
         return true;
     }
+    // The first one says them.
+    let mut set = set(wanted);
     for item in items.iter_mut().filter_map(Value::as_object_mut) {
-        if let Some(flags) = item.get_mut(FIELD).and_then(Value::as_object_mut) {
-            flags.shift_remove("pinned");
-            flags.shift_remove("skip");
-            if flags.is_empty() {
-                item.shift_remove(FIELD);
-            }
-        }
-    }
-    let Some(first) = items.first_mut().and_then(Value::as_object_mut) else { return false };
-    let set = set(wanted);
-    if !set.is_empty() {
-        match first.get_mut(FIELD) {
-            Some(Value::Object(flags)) => flags.extend(set),
-            _ => {
-                first.insert(FIELD.to_owned(), Value::Object(set));
-            }
+        let mut flags = match item.get_mut(FIELD) {
+            Some(Value::Object(flags)) => std::mem::take(flags),
+            _ => Map::new(),
+        };
+        flags.retain(|flag, _| flag != "pinned" && flag != "skip");
+        flags.append(&mut set);
+        if flags.is_empty() {
+            item.shift_remove(FIELD);
+        } else {
+            item.insert(FIELD.to_owned(), Value::Object(flags));
         }
     }
     said(items) == wanted

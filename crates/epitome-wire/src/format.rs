@@ -12,13 +12,13 @@ use std::panic::RefUnwindSafe;
 use epitome_core::message::{Message, Part};
 use serde_json::{Map, Value, json};
 
-use crate::asking::{Answer, Hearing, Question, Then};
+use crate::asking::{Hearing, Question, Then, text};
 use crate::chat;
-use crate::field::{DialectError, Object};
+use crate::field::{DialectError, Object, given};
 use crate::fit::{Fitter, Wants};
 use crate::pieces::Piece;
 use crate::raw::Members;
-use crate::usage::Usage;
+use crate::usage::{Usage, tokens};
 
 /// How clearly a message shows that it is of a format, from the clearest to the vaguest. Where several formats see themselves in
 /// one message, the clearest counts, and of equal ones that of the format that was registered first. A piece of content that
@@ -70,6 +70,10 @@ pub struct About {
     pub text_kind: &'static str,
     /// The names of the field that limits what may be written, the oldest first. Where one is refused, the next is tried.
     pub limit_names: &'static [&'static str],
+    /// Words that may stand between two quotation marks in an event that says what was counted, how an answer ended or what
+    /// failed; each with the beginning of a value behind it that says nothing of the kind, or with nothing. Events without
+    /// them are not parsed by who wants to know only that.
+    pub telling: &'static [(&'static str, &'static str)],
     /// What of a message can be sent.
     pub wants: Wants,
     /// Where it is spoken; none where no provider speaks it.
@@ -92,6 +96,7 @@ impl About {
             block: None,
             text_kind: "text",
             limit_names: &["max_tokens"],
+            telling: &[("usage", "null"), ("finish_reason", "null"), ("error", "null"), ("index", "0")],
             wants: chat::WANTS,
             endpoint: None,
         }
@@ -229,44 +234,67 @@ pub trait Format: Send + Sync + RefUnwindSafe + 'static {
     }
 
     /// Puts what a message came with into what is spelled in its place, where that still belongs there.
-    fn keep_inside(&self, _spelled: &mut Object, _came: &Value, _own: &Message, _fitted: &Message) {}
+    fn keep_inside(&self, _spelled: &mut Object, _came: &str, _own: &Message, _fitted: &Message) {}
 
     // Asking a model, and listening to answers.
 
     /// The body of a request that asks a question.
     fn ask(&self, question: &Question<'_>) -> Value {
-        chat::ask(question)
+        let mut messages = Vec::new();
+        if !question.system.is_empty() {
+            messages.push(json!({"role": "system", "content": question.system}));
+        }
+        messages.push(json!({"role": "user", "content": question.user}));
+        given(json!({
+            "model": question.model,
+            "messages": messages,
+            (question.limit): question.most,
+            "stream": question.stream,
+            "stream_options": question.stream.then(|| json!({"include_usage": true})),
+        }))
     }
 
-    /// The answer of a whole body; none where the body is no answer.
-    fn answer(&self, body: &Value) -> Option<Answer> {
-        chat::answer(body)
+    /// Takes a whole body: [`Then::GoOn`] where the provider still works on the answer, [`Then::Odd`] where it is none.
+    fn take(&self, hearing: &mut Hearing, body: &Value) -> Then {
+        match self.hear(hearing, body) {
+            Then::GoOn if body.pointer("/choices/0/message").is_some_and(Value::is_object) => Then::End,
+            Then::GoOn => Then::Odd,
+            then => then,
+        }
     }
 
     /// Takes one event of a stream.
     fn hear(&self, hearing: &mut Hearing, event: &Value) -> Then {
-        chat::hear(hearing, event)
+        self.count(event, &mut hearing.usage);
+        if let Some(error) = chat::failure(event) {
+            return Then::Failed(error);
+        }
+        let choices = event.get("choices").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+        for choice in choices {
+            let index = choice.get("index").and_then(Value::as_u64).unwrap_or(0);
+            // Some servers have an empty reason where others have none.
+            hearing.follow(index, !text(choice, "finish_reason").is_empty());
+        }
+        // The last event brings the usage only; a gateway's own may bring nothing we know.
+        let Some(choice) = choices.first() else { return Then::GoOn };
+        let said = choice.get("delta").or_else(|| choice.get("message"));
+        if said.is_some_and(|said| chat::say(hearing, said).is_none()) {
+            return Then::Odd;
+        }
+        // Nothing is said after the reason, but the usage and the end mark still come.
+        chat::stop(hearing, choice);
+        Then::GoOn
     }
 
-    /// Whether an event may matter to who wants to know only what was counted, how it ended and what failed: `word` stands in it
-    /// between two quotation marks, and `after` is what follows. Events of which no word matters are not parsed.
-    fn may_matter(&self, word: &[u8], after: &[u8]) -> bool {
-        chat::may_matter(word, after)
-    }
-
-    /// The failure in a body that stands where an answer should.
-    fn failure(&self, body: &Value) -> Option<Value> {
-        chat::failure(body)
-    }
-
-    /// Whether a whole body is an answer that came to its end.
-    fn is_done(&self, _body: &Value) -> bool {
-        true
-    }
-
-    /// Adds what the provider says it counted.
-    fn count(&self, said: &Value, usage: &mut Usage) {
-        chat::count(said, usage);
+    /// Adds what the provider says it counted. Here the prompt holds what was read from a cache, and what was put into one.
+    fn count(&self, said: &Value, sums: &mut Usage) {
+        let Some(usage) = said.get("usage") else { return };
+        // DeepSeek and Moonshot have their own places; OpenRouter and LiteLLM pass on what Anthropic tells.
+        let read = ["/prompt_tokens_details/cached_tokens", "/prompt_cache_hit_tokens", "/cached_tokens"];
+        let write = ["/prompt_tokens_details/cache_write_tokens", "/cache_creation_input_tokens"];
+        let first = |places: &[&str]| places.iter().find_map(|place| tokens(usage.pointer(place)));
+        let output = tokens(usage.get("completion_tokens"));
+        sums.replace(Usage::parted(tokens(usage.get("prompt_tokens")), first(&read), first(&write), output));
     }
 
     /// An error as the provider would say it, for its own clients.

@@ -11,6 +11,7 @@ use serde_json::Value;
 use crate::Dialect;
 use crate::asking::{Hearing, Then, is_done};
 use crate::events::Events;
+use crate::usage::Tally;
 
 /// The largest reply in one document that is read, in bytes.
 const MOST_HELD: usize = 1 << 20;
@@ -99,31 +100,33 @@ impl Listener {
         let Self { dialect, form, mut hearing, mut failed } = self;
         match form {
             Form::Whole(bytes) => {
-                if let Ok(reply) = serde_json::from_slice::<Value>(&bytes) {
-                    dialect.0.count(&reply, &mut hearing.usage);
-                    failed = dialect.0.failure(&reply);
-                    hearing.ended = dialect.0.is_done(&reply);
+                if let Ok(reply) = serde_json::from_slice(&bytes)
+                    && let Then::Failed(error) = hearing.document(dialect, &reply)
+                {
+                    failed = Some(error);
                 }
             }
             Form::Stream(mut events) => {
-                if let Some(last) = events.end() {
-                    take(dialect, last.as_bytes(), &mut hearing, &mut failed);
-                }
+                events.end(|event| take(dialect, event, &mut hearing, &mut failed));
             }
             Form::Deaf => {}
         }
         let written = hearing.usage.cache_write.unwrap_or(0);
-        let counted = hearing.usage.tally().map(|tally| Counted {
-            input: tally.input,
-            cached: tally.cached,
-            written,
-            output: tally.output,
-        });
+        let counted = hearing.usage.tally();
+        let counted =
+            counted.map(|Tally { input, cached, output }| Counted { input, cached, written, output });
         Heard { counted, complete: hearing.is_whole() && failed.is_none(), failed }
     }
 }
 
 impl Hearing {
+    /// Takes an answer that is one document. What it says has ended, unless the provider still works on it.
+    pub fn document(&mut self, dialect: Dialect, body: &Value) -> Then {
+        let then = dialect.0.take(self, body);
+        self.ended = then != Then::GoOn;
+        then
+    }
+
     /// Takes the data of one event of a stream.
     pub fn event(&mut self, dialect: Dialect, data: &[u8]) -> Then {
         if is_done(data) {
@@ -152,9 +155,15 @@ fn take(dialect: Dialect, data: &[u8], hearing: &mut Hearing, failed: &mut Optio
 /// Whether an event may say what is listened for: whether a word that would say so stands between two quotation marks. It may
 /// say yes to what says nothing, and never no to what does.
 fn may_matter(dialect: Dialect, data: &[u8]) -> bool {
+    let telling = dialect.0.about().telling;
     let mut pieces = data.split(|byte| *byte == b'"').peekable();
     while let Some(word) = pieces.next() {
-        if dialect.0.may_matter(word, pieces.peek().copied().unwrap_or_default()) {
+        let Some((_, idle)) = telling.iter().find(|(telling, _)| telling.as_bytes() == word) else {
+            continue;
+        };
+        let value = pieces.peek().and_then(|after| after.trim_ascii_start().strip_prefix(b":"));
+        let is_idle = value.is_some_and(|value| value.trim_ascii_start().starts_with(idle.as_bytes()));
+        if idle.is_empty() || !is_idle {
             return true;
         }
     }

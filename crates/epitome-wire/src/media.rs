@@ -122,12 +122,13 @@ pub(crate) fn told(media: &Media) -> Media {
 
 /// `input_audio`, which both of OpenAI's wires spell alike.
 pub(crate) fn sound(piece: &Object) -> Result<Media> {
-    let audio = field::inner(piece, "input_audio")?;
-    let under = |error: crate::DialectError| error.under("input_audio");
-    let format = field::name(audio, "format").map_err(under)?;
-    let data = field::text(audio, "data").map_err(under)?;
-    let mime = if format == "mp3" { "audio/mpeg".to_owned() } else { format!("audio/{format}") };
-    Ok(of(&mime, MediaSource::Base64(data.to_owned())))
+    field::inner(piece, "input_audio", |audio| {
+        let mime = match field::name(audio, "format")? {
+            "mp3" => "audio/mpeg".to_owned(),
+            format => format!("audio/{format}"),
+        };
+        Ok(of(&mime, MediaSource::Base64(field::text(audio, "data")?.to_owned())))
+    })
 }
 
 /// The inverse of [`sound`].

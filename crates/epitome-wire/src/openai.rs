@@ -5,13 +5,13 @@
 //! the only tie between the two), and whatever else there is stays in the residue.
 
 use epitome_core::message::{Content, Media, MediaSource, Message, Part, Role, ToolResult};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use crate::field::{self, Object, Result};
 use crate::fit::is_blank;
 use crate::format::{About, Endpoint, Format, Sign};
 use crate::pieces::{Piece, is_refused};
-use crate::{DialectError, blank_if_nothing, media, part_of};
+use crate::{blank_if_nothing, media, part_of};
 
 const ROLES: &str = "system, developer, user, assistant, tool and function";
 
@@ -111,24 +111,20 @@ impl Format for OpenAi {
         if !out.is_empty() && content.is_empty() && calls.is_empty() {
             return out;
         }
-        let mut spelled = Map::new();
-        spelled.insert("role".to_owned(), json!(role.to_string()));
         let content = match content.as_slice() {
             [] => Value::Null,
             [one] => one.get("text").cloned().unwrap_or(Value::Array(content)),
             _ => Value::Array(content),
         };
-        spelled.insert("content".to_owned(), content);
-        if let Some(author) = &message.author {
-            spelled.insert("name".to_owned(), json!(&**author));
-        }
-        if !thoughts.is_empty() {
-            spelled.insert("reasoning_content".to_owned(), json!(thoughts.join("\n\n")));
-        }
-        if !calls.is_empty() {
-            spelled.insert("tool_calls".to_owned(), Value::Array(calls));
-        }
-        out.push(Value::Object(spelled));
+        let spelled = [
+            ("role", Some(role.name().into())),
+            ("content", Some(content)),
+            ("name", message.author.as_deref().map(Value::from)),
+            ("reasoning_content", (!thoughts.is_empty()).then(|| thoughts.join("\n\n").into())),
+            ("tool_calls", (!calls.is_empty()).then_some(Value::Array(calls))),
+        ];
+        let given = spelled.into_iter().filter_map(|(key, value)| Some((key, value?)));
+        out.push(given.collect());
         out
     }
 
@@ -146,7 +142,8 @@ impl Format for OpenAi {
 
     /// Puts into a chat message that is spelled anew what it said in other letters, and what its calls had besides: some
     /// servers want a signature back that they put there.
-    fn keep_inside(&self, fields: &mut Object, came: &Value, own: &Message, fitted: &Message) {
+    fn keep_inside(&self, fields: &mut Object, came: &str, own: &Message, fitted: &Message) {
+        let came: Value = serde_json::from_str(came).unwrap_or_default();
         if came.get("role") != fields.get("role") {
             return;
         }
@@ -156,7 +153,7 @@ impl Format for OpenAi {
         };
         if own.role != Role::Tool
             && words(own) == words(fitted)
-            && let Some(content) = came.get("content").filter(|_| is_sound_content(came))
+            && let Some(content) = came.get("content").filter(|_| is_sound_content(&came))
         {
             fields.insert("content".to_owned(), content.clone());
         }
@@ -204,25 +201,22 @@ fn content(fields: &Object, say: &mut dyn FnMut(Content)) -> Result<()> {
 }
 
 fn picture(piece: &Object) -> Result<Media> {
-    // Some servers take the address itself.
     let url = match piece.get("image_url") {
+        // Some servers take the address itself.
         Some(Value::String(url)) => url,
-        _ => {
-            let inner = field::inner(piece, "image_url")?;
-            field::text(inner, "url").map_err(|error| error.under("image_url"))?
-        }
+        _ => field::inner(piece, "image_url", |image| field::text(image, "url"))?,
     };
     Ok(media::at_address(url, media::IMAGE))
 }
 
 fn file(piece: &Object) -> Result<Option<Media>> {
-    let inner = field::inner(piece, "file")?;
-    let under = |error: DialectError| error.under("file");
-    if let Some(data) = field::optional_text(inner, "file_data").map_err(under)? {
-        return Ok(Some(media::file_data(data)));
-    }
-    let id = field::optional_text(inner, "file_id").map_err(under)?;
-    Ok(id.map(|id| media::of(media::FILE, MediaSource::File(id.to_owned()))))
+    field::inner(piece, "file", |file| {
+        if let Some(data) = field::optional_text(file, "file_data")? {
+            return Ok(Some(media::file_data(data)));
+        }
+        let id = field::optional_text(file, "file_id")?;
+        Ok(id.map(|id| media::of(media::FILE, MediaSource::File(id.to_owned()))))
+    })
 }
 
 fn calls(fields: &Object, parts: &mut Vec<Part>) -> Result<()> {
@@ -233,20 +227,20 @@ fn calls(fields: &Object, parts: &mut Vec<Part>) -> Result<()> {
             "custom" => "input",
             _ => return Ok(()),
         };
-        let called = field::inner(call, kind)?;
-        let under = |error: DialectError| error.under(kind);
-        let name = field::name(called, "name").map_err(under)?;
-        let arguments = field::arguments(called, arguments).map_err(under)?;
+        let (name, arguments) = field::inner(call, kind, |called| named(called, arguments))?;
         parts.push(Part::call(field::name(call, "id")?, name, arguments));
         Ok(())
     })?;
-    if let Some(called) = fields.get("function_call").filter(|called| !called.is_null()) {
-        let under = |error: DialectError| error.under("function_call");
-        let called = field::object(called).map_err(under)?;
-        let name = field::name(called, "name").map_err(under)?;
-        parts.push(Part::call(name, name, field::arguments(called, "arguments").map_err(under)?));
+    if fields.get("function_call").is_some_and(|called| !called.is_null()) {
+        let (name, arguments) = field::inner(fields, "function_call", |called| named(called, "arguments"))?;
+        parts.push(Part::call(name, name, arguments));
     }
     Ok(())
+}
+
+/// The name of what is called, and with what.
+fn named<'a>(called: &'a Object, arguments: &str) -> Result<(&'a str, String)> {
+    Ok((field::name(called, "name")?, field::arguments(called, arguments)?))
 }
 
 fn words(text: &str) -> Value {
@@ -316,9 +310,8 @@ fn is_sound(value: &Value) -> bool {
     let known = |call: &Value| {
         call.get("type").is_none_or(|kind| kind.is_null() || kind == "function" || kind == "custom")
     };
-    let called = value.get("tool_calls").is_none_or(|calls| {
-        calls.as_array().is_some_and(|calls| !calls.is_empty() && calls.iter().all(known))
-    });
+    let called = value.get("tool_calls").map(|calls| calls.as_array().map_or(&[][..], Vec::as_slice));
+    let called = called.is_none_or(|calls| !calls.is_empty() && calls.iter().all(known));
     let calls = given("tool_calls") || given("function_call");
     is_sound_content(value) && named && called && (role == "assistant" || !calls)
 }

@@ -51,18 +51,19 @@ impl Format for Ours {
             field::optional_text(fields, "author")?.filter(|name| !name.is_empty()).map(Into::into);
         message.pinned = field::flag(fields, "pinned")?;
         message.skip = field::flag(fields, "skip")?;
-        if let Some(seq) = fields.get("seq").filter(|seq| !seq.is_null()) {
+        let told = |key| fields.get(key).filter(|value: &&Value| !value.is_null());
+        if let Some(seq) = told("seq") {
             message.seq = seq.as_u64().ok_or_else(|| field::wrong("seq", seq, "a whole number from 0 on"))?;
         }
-        if let Some(at) = fields.get("at").filter(|at| !at.is_null()) {
+        if let Some(at) = told("at") {
             let at = at.as_i64().ok_or_else(|| field::wrong("at", at, "a whole number of milliseconds"))?;
             message.at = Timestamp(at);
         }
-        if let Some(notes) = fields.get("metadata").filter(|notes| !notes.is_null()) {
-            message.metadata = field::object(notes).map_err(|error| error.under("metadata"))?.clone();
+        if told("metadata").is_some() {
+            message.metadata = field::inner(fields, "metadata", |notes| Ok(notes.clone()))?;
         }
-        if let Some(came) = fields.get("wire").filter(|came| !came.is_null()) {
-            field::object(came).map_err(|error| error.under("wire"))?;
+        if let Some(came) = told("wire") {
+            field::inner(fields, "wire", |_| Ok(()))?;
             message.wire = Some(Box::new(came.clone()));
         }
         Ok(message)
@@ -125,41 +126,32 @@ fn read_part(part: &Object) -> Result<Part> {
 }
 
 fn read_media(piece: &Object) -> Result<Media> {
-    let source = field::inner(piece, "source")?;
-    let under = |error: DialectError| error.under("source");
-    let told = |key| field::optional_text(source, key).map_err(under);
-    let source = match (told("base64")?, told("url")?, told("file")?) {
-        (Some(data), None, None) => MediaSource::Base64(data.to_owned()),
-        (None, Some(url), None) => MediaSource::Url(url.to_owned()),
-        (None, None, Some(id)) => MediaSource::File(id.to_owned()),
-        _ => return Err(DialectError::new("source", "must be one of base64, url and file")),
-    };
-    let size = match piece.get("size") {
-        None | Some(Value::Null) => None,
-        Some(size) => {
-            let edge = |at: usize| u32::try_from(size.get(at)?.as_u64()?).ok();
-            let pair =
-                size.as_array().filter(|size| size.len() == 2).and_then(|_| Some((edge(0)?, edge(1)?)));
-            Some(pair.ok_or_else(|| DialectError::new("size", "must be a width and a height in pixels"))?)
+    let source = field::inner(piece, "source", |source| {
+        let told = |key| Ok(field::optional_text(source, key)?.map(str::to_owned));
+        match (told("base64")?, told("url")?, told("file")?) {
+            (Some(data), None, None) => Ok(MediaSource::Base64(data)),
+            (None, Some(url), None) => Ok(MediaSource::Url(url)),
+            (None, None, Some(id)) => Ok(MediaSource::File(id)),
+            _ => Err(DialectError::new("", "must be one of base64, url and file")),
         }
-    };
+    })?;
+    let size = Option::deserialize(piece.get("size").unwrap_or(&Value::Null));
+    let size = size.map_err(|_| DialectError::new("size", "must be a width and a height in pixels"))?;
     Ok(Media { mime: field::text(piece, "mime")?.to_owned(), source, size })
 }
 
 /// Makes what came in say where the message stands by now, and changes nothing where it does.
 pub(crate) fn show(items: &mut [Value], message: &Message) {
     let Some(fields) = items.first_mut().and_then(Value::as_object_mut) else { return };
-    let seq = fields.get("seq").and_then(Value::as_u64).unwrap_or_default();
-    if seq != message.seq {
-        fields.insert("seq".to_owned(), message.seq.into());
-    }
-    let at = fields.get("at").and_then(Value::as_i64).unwrap_or_default();
-    if at != message.at.0 {
-        fields.insert("at".to_owned(), message.at.0.into());
-    }
-    for (flag, set) in [("pinned", message.pinned), ("skip", message.skip)] {
-        if field::flag(fields, flag).unwrap_or_default() != set {
-            fields.insert(flag.to_owned(), set.into());
+    let (zero, unset) = (Value::from(0), Value::Bool(false));
+    for (key, now, usual) in [
+        ("seq", Value::from(message.seq), &zero),
+        ("at", message.at.0.into(), &zero),
+        ("pinned", message.pinned.into(), &unset),
+        ("skip", message.skip.into(), &unset),
+    ] {
+        if *fields.get(key).filter(|said| !said.is_null()).unwrap_or(usual) != now {
+            fields.insert(key.to_owned(), now);
         }
     }
 }

@@ -7,9 +7,10 @@
 
 use std::borrow::Cow;
 
-use epitome_core::message::{Content, MediaSource, Part};
+use epitome_core::message::{Content, MediaSource, Part, ToolCall};
 use serde_json::Value;
 
+use crate::asking::{kind, text};
 use crate::fit::is_blank;
 use crate::raw::{FLAGS, Members};
 
@@ -36,26 +37,27 @@ impl<'a> Piece<'a> {
     pub fn new(text: impl Into<Cow<'a, str>>, parts: Vec<Part>) -> Self {
         Self { text: text.into(), parts, form: None, custom: Vec::new(), id: None, sound: true }
     }
+
+    fn is_custom(&self, call: &ToolCall) -> bool {
+        self.custom.iter().any(|id| **id == *call.id)
+    }
 }
 
 /// Whether a piece of content is a text of no letters.
 pub(crate) fn is_blank_text(piece: &Value) -> bool {
-    let is_text = |kind: &str| matches!(kind, "text" | "input_text" | "output_text");
-    piece.get("type").and_then(Value::as_str).is_some_and(is_text)
-        && piece.get("text").and_then(Value::as_str).is_none_or(is_blank)
+    matches!(kind(piece), "text" | "input_text" | "output_text") && is_blank(text(piece, "text"))
 }
 
 /// Whether a piece of content is known and refused: nothing said, or media from anybody but the user.
 pub(crate) fn is_refused(piece: &Value, role: &str) -> bool {
-    let kind = piece.get("type").and_then(Value::as_str).unwrap_or_default();
-    let media = matches!(kind, "image_url" | "input_audio" | "file" | "input_image" | "input_file");
-    kind.is_empty() || is_blank_text(piece) || (media && role != "user")
+    let media = matches!(kind(piece), "image_url" | "input_audio" | "file" | "input_image" | "input_file");
+    kind(piece).is_empty() || is_blank_text(piece) || (media && role != "user")
 }
 
 /// Whether this is the part that came, as far as it can be told apart.
 pub(crate) fn is_same(piece: &Piece<'_>, came: &Part, shown: &Part) -> bool {
     match (came, shown) {
-        (Part::ToolCall(came), Part::ToolCall(shown)) if piece.custom.iter().any(|id| **id == *came.id) => {
+        (Part::ToolCall(came), Part::ToolCall(shown)) if piece.is_custom(came) => {
             came.id == shown.id && came.name == shown.name
         }
         _ => came == shown,
@@ -71,8 +73,7 @@ pub(crate) fn is_taken(piece: &Piece<'_>, came: &Part, fitted: Option<&Part>) ->
         }
         (Part::Thinking { id, .. }, Some(Part::Thinking { id: fitted, .. })) => id == fitted,
         (Part::ToolCall(came), Some(Part::ToolCall(fitted))) => {
-            let custom = piece.custom.iter().any(|id| **id == *came.id);
-            came.id == fitted.id && if custom { true } else { came == fitted }
+            came.id == fitted.id && (piece.is_custom(came) || came == fitted)
         }
         (Part::ToolResult(came), Some(Part::ToolResult(fitted))) => {
             came.call == fitted.call && said_alike(&came.content, &fitted.content)
@@ -87,11 +88,11 @@ fn said_alike(came: &[Content], fitted: &[Content]) -> bool {
         return true;
     }
     let words = |content: &[Content]| -> Option<Vec<String>> {
-        let words = content.iter().map(|piece| match piece {
+        let word = |piece: &Content| match piece {
             Content::Text { text } if !is_blank(text) => Some(text.clone()),
             _ => None,
-        });
-        words.collect()
+        };
+        content.iter().map(word).collect()
     };
     matches!((words(came), words(fitted)), (Some(came), Some(fitted)) if came.join("\n") == fitted.join("\n"))
 }

@@ -3,6 +3,7 @@
 //! What is a stranger's goes out letter for letter, so nothing here is parsed further than to find where it begins
 //! and ends. Only names of fields are read.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::ops::Range;
 
@@ -66,29 +67,39 @@ pub(crate) fn place(whole: &str, piece: &str) -> Range<usize> {
     from..from.saturating_add(piece.len())
 }
 
-/// An object without the fields of these names, its text otherwise as it was.
-pub(crate) fn without(object: &str, name: &dyn Fn(&str) -> bool) -> String {
-    let members = Members::of(object).0;
-    let places: Vec<Range<usize>> = members.iter().map(|(_, text)| place(object, text)).collect();
-    let mut out = String::with_capacity(object.len());
-    // What stood before the first field that stays, then each with what parts it from the one before.
+/// The blocks that make up what is said, each by its text: words that are no list are one, of this kind.
+pub(crate) fn blocks<'a>(content: &'a str, kind: &str) -> Vec<Cow<'a, str>> {
+    if content.starts_with('"') {
+        return vec![format!("{{\"type\":\"{kind}\",\"text\":{content}}}").into()];
+    }
+    items(content).into_iter().map(Cow::Borrowed).collect()
+}
+
+/// An object without the fields of this name, its text otherwise as it was.
+pub(crate) fn without<'a>(object: &'a str, name: &str) -> Cow<'a, str> {
+    let members = Members::of(object);
+    if members.get(name).is_none() {
+        return object.into();
+    }
+    // What stands before the fields, then each that stays with what parts it from the one before.
     let mut before = object.find('{').map_or(0, |at| at + 1);
-    out.push_str(object.get(..before).unwrap_or_default());
-    let mut any = false;
-    for ((key, _), value) in members.iter().zip(&places) {
-        let between = object.get(before..value.end).unwrap_or_default();
-        before = value.end;
-        if !name(key) {
-            out.push_str(if any {
-                between
+    let mut out = object.get(..before).unwrap_or_default().to_owned();
+    let start = out.len();
+    for (key, value) in members.0 {
+        let end = place(object, value).end;
+        let field = object.get(before..end).unwrap_or_default();
+        before = end;
+        if key != name {
+            let is_first = out.len() == start;
+            out.push_str(if is_first {
+                field.trim_start_matches([',', ' ', '\n', '\r', '\t'])
             } else {
-                between.trim_start_matches([',', ' ', '\n', '\r', '\t'])
+                field
             });
-            any = true;
         }
     }
     out.push_str(object.get(before..).unwrap_or_default());
-    out
+    out.into()
 }
 
 /// An object with one more field at its end.
@@ -96,6 +107,14 @@ pub(crate) fn and(object: &str, name: &str, text: &str) -> String {
     let Some(inner) = object.trim_end().strip_suffix('}') else { return object.to_owned() };
     let comma = if inner.trim_end().ends_with('{') { "" } else { "," };
     format!("{inner}{comma}{}:{text}}}", Value::from(name))
+}
+
+/// An object with this text for a field.
+pub(crate) fn with(object: &str, name: &str, text: &str) -> String {
+    match Members::of(object).get(name) {
+        Some(before) => replaced(object, vec![(place(object, before), text.to_owned())]),
+        None => and(object, name, text),
+    }
 }
 
 /// Texts in place of others, in order of their places.
@@ -132,7 +151,7 @@ mod tests {
             (r#"{"epitome":1,"epitome":2}"#, "{}"),
             (r#"{"\u0065pitome": 1, "a": "epitome"}"#, r#"{"a": "epitome"}"#),
         ] {
-            assert_eq!(without(text, &|key| key == FLAGS), expected);
+            assert_eq!(without(text, FLAGS), expected);
         }
     }
 

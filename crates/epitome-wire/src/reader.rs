@@ -145,27 +145,18 @@ impl Reader {
         if !self.dialect.0.about().reply_is_items {
             return Ok(Some(next.read(self.dialect)));
         }
-        Ok(match self.pending.take() {
-            Some(pending) if goes_on(&pending.message, &next.message) => {
-                self.pending = Some(pending.and(next));
-                None
-            }
-            before => {
-                self.pending = Some(next);
-                before.map(|before| before.read(self.dialect))
-            }
-        })
+        if let Some(pending) = self.pending.as_mut().filter(|before| goes_on(&before.message, &next.message))
+        {
+            join_reply(&mut pending.message, next.message);
+            pending.came.extend(next.came);
+            pending.texts.extend(next.texts);
+            return Ok(None);
+        }
+        Ok(self.pending.replace(next).map(|before| before.read(self.dialect)))
     }
 }
 
 impl Pending {
-    fn and(mut self, next: Self) -> Self {
-        join_reply(&mut self.message, next.message);
-        self.came.extend(next.came);
-        self.texts.extend(next.texts);
-        self
-    }
-
     /// The message, with what its plain spelling does not say.
     fn read(self, dialect: Dialect) -> Read {
         let Self { mut message, came, texts } = self;

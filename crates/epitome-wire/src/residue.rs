@@ -62,9 +62,7 @@ fn edit(plain: &Value, came: &Value, places: &Places<'_>) -> Option<Value> {
         (Value::Array(plain), Value::Array(came)) => items(plain, came, places),
         // `1` and `1.0`, `0.0` and `-0.0` are not spelled alike.
         (Value::Number(plain), Value::Number(came)) if plain.to_string() == came.to_string() => None,
-        (Value::String(plain), Value::String(came)) if plain == came => None,
-        (Value::Bool(plain), Value::Bool(came)) if plain == came => None,
-        (Value::Null, Value::Null) => None,
+        (plain, came) if plain == came && !plain.is_number() => None,
         _ => Some(replaced(came, places)),
     }
 }
@@ -136,22 +134,19 @@ fn sole(fields: &Map<String, Value>) -> Option<(&str, &Value)> {
 fn found(value: &Value, shared: &[&str]) -> Option<Value> {
     match value {
         Value::Array(values) => values.iter().map(|value| found(value, shared)).collect(),
-        Value::Object(fields) => match sole(fields) {
-            Some(("@", place)) => {
-                let place = usize::try_from(place.as_u64()?).ok()?;
-                Some(Value::from(*shared.get(place)?))
-            }
-            Some((_, Value::Object(inner))) => found_fields(inner, shared),
-            Some(_) => None,
-            None => found_fields(fields, shared),
-        },
+        Value::Object(fields) => {
+            let fields = match sole(fields) {
+                Some(("@", place)) => {
+                    let place = usize::try_from(place.as_u64()?).ok()?;
+                    return Some(Value::from(*shared.get(place)?));
+                }
+                Some((_, inner)) => inner.as_object()?,
+                None => fields,
+            };
+            fields.iter().map(|(key, value)| Some((key.clone(), found(value, shared)?))).collect()
+        }
         _ => Some(value.clone()),
     }
-}
-
-fn found_fields(fields: &Map<String, Value>, shared: &[&str]) -> Option<Value> {
-    let fields = fields.iter().map(|(key, value)| Some((key.clone(), found(value, shared)?)));
-    Some(Value::Object(fields.collect::<Option<_>>()?))
 }
 
 fn applied(plain: &Value, edit: &Value, shared: &[&str]) -> Option<Value> {

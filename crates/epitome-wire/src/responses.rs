@@ -11,7 +11,7 @@ use epitome_core::inspect::Finish;
 use epitome_core::message::{Content, Media, MediaSource, Message, Part, Role, ToolCall, ToolResult};
 use serde_json::{Map, Value, json};
 
-use crate::asking::{Answer, Hearing, Question, Then, kind, text};
+use crate::asking::{Hearing, Question, Then, has_failed, kind, text};
 use crate::field::{self, Object, Result};
 use crate::fit::{Fitter, Wants, is_blank, is_plain};
 use crate::format::{About, Endpoint, Format, Head, Sign};
@@ -38,6 +38,12 @@ static ABOUT: About = About {
     text_kind: "input_text",
     limit_names: &["max_output_tokens"],
     endpoint: Some(Endpoint { route: "responses", called: "responses", ..openai::ENDPOINT }),
+    telling: &[
+        ("response.completed", ""),
+        ("response.incomplete", ""),
+        ("response.failed", ""),
+        ("error", ""),
+    ],
     // Reasoning by the name or the seal it gave it, and results in words. Reasoning without an id is another provider's.
     wants: Wants {
         longest_id: 64,
@@ -144,15 +150,11 @@ impl Format for Responses {
     /// back there, so that who puts these fields into the request they came from says nothing twice.
     fn write(&self, messages: &[Message]) -> Map<String, Value> {
         let mut fitter = Fitter::new(ABOUT.wants);
-        let mut fields = Map::new();
-        let mut rest = messages;
-        if let Some((first, others)) = messages.split_first().filter(|(first, _)| came_as_instructions(first))
+        let (mut fields, mut rest) = (Map::new(), messages);
+        if let Some((first, others)) = messages.split_first()
+            && let Some(words) = instructions(first)
         {
-            let words = first.parts.iter().filter_map(|part| match part {
-                Part::Text { text } => Some(text.as_str()),
-                _ => None,
-            });
-            fields.insert(INSTRUCTIONS.to_owned(), json!(words.collect::<Vec<_>>().join("\n\n")));
+            fields.insert(INSTRUCTIONS.to_owned(), words);
             rest = others;
         }
         let fitted = rest.iter().filter_map(|message| fitter.fit(message));
@@ -218,10 +220,15 @@ impl Format for Responses {
         }))
     }
 
-    fn answer(&self, body: &Value) -> Option<Answer> {
-        let mut hearing = Hearing::default();
-        end(&mut hearing, body)?;
-        Some(hearing.answer())
+    /// One that is worked on in the background is answered before it is done.
+    fn take(&self, hearing: &mut Hearing, body: &Value) -> Then {
+        self.count(body, &mut hearing.usage);
+        match body.get("status").and_then(Value::as_str) {
+            _ if has_failed(body) => Then::Failed(body.clone()),
+            Some(status @ ("completed" | "incomplete")) if end(hearing, body, status).is_some() => Then::End,
+            None | Some("completed" | "incomplete") => Then::Odd,
+            Some(_) => Then::GoOn,
+        }
     }
 
     fn hear(&self, hearing: &mut Hearing, event: &Value) -> Then {
@@ -231,7 +238,7 @@ impl Format for Responses {
             // All of it is said again at the end.
             "response.completed" | "response.incomplete" => {
                 hearing.ended = true;
-                return if end(hearing, response).is_some() { Then::End } else { Then::Odd };
+                return if self.take(hearing, response) == Then::End { Then::End } else { Then::Odd };
             }
             "response.failed" => {
                 self.count(response, &mut hearing.usage);
@@ -244,21 +251,6 @@ impl Format for Responses {
         Then::GoOn
     }
 
-    fn may_matter(&self, word: &[u8], _: &[u8]) -> bool {
-        matches!(word, b"response.completed" | b"response.incomplete" | b"response.failed" | b"error")
-    }
-
-    fn failure(&self, body: &Value) -> Option<Value> {
-        body.get("error").filter(|error| !error.is_null()).map(|_| body.clone())
-    }
-
-    /// One that is worked on in the background is answered before it is done.
-    fn is_done(&self, body: &Value) -> bool {
-        body.get("status")
-            .and_then(Value::as_str)
-            .is_none_or(|status| matches!(status, "completed" | "incomplete"))
-    }
-
     /// `input_tokens` holds what was read from a cache.
     fn count(&self, reply: &Value, sums: &mut Usage) {
         let Some(usage) = reply.get("usage") else { return };
@@ -268,11 +260,11 @@ impl Format for Responses {
     }
 }
 
-/// Whether a message was the field `instructions` of the request it came in.
-fn came_as_instructions(message: &Message) -> bool {
-    message.role.is_system()
-        && matches!(restored::of(Dialect(&Responses), message).0.as_slice(),
-            [Value::Object(item)] if item.contains_key(INSTRUCTIONS))
+/// The words of a message that was the field `instructions` of the request it came in.
+fn instructions(message: &Message) -> Option<Value> {
+    let mut came = message.role.is_system().then(|| restored::of(Dialect(&Responses), message).0)?;
+    let [Value::Object(item)] = came.as_mut_slice() else { return None };
+    item.shift_remove(INSTRUCTIONS)
 }
 
 fn said(fields: &Object) -> Result<Message> {
@@ -403,47 +395,44 @@ fn spell_media(media: &Media) -> Value {
 
 fn is_sound(value: &Value) -> bool {
     let Some(item) = value.as_object() else { return false };
-    let is_message = item.get("type").is_none_or(|kind| kind == "message");
-    let role = item.get("role").and_then(Value::as_str).unwrap_or_default();
+    let kind = match item.get("type") {
+        None => "message",
+        Some(Value::String(kind)) => kind,
+        Some(_) => return false,
+    };
+    let start = match kind {
+        "message" => "msg",
+        "function_call_output" => "fc",
+        // How these begin is seen in their parts.
+        "reasoning" | "function_call" => "",
+        _ => return is_sound_output(kind, item),
+    };
+    let role = text(value, "role");
     let content = match item.get("content") {
-        Some(Value::Array(pieces)) if is_message => {
+        _ if kind != "message" => true,
+        Some(Value::Array(pieces)) => {
             !pieces.is_empty() && !pieces.iter().any(|piece| is_refused(piece, role))
         }
-        Some(Value::String(text)) if is_message => !is_blank(text),
-        _ => !is_message,
-    };
-    if item.get("type").is_some_and(Value::is_null) {
-        return false;
-    }
-    let start = match item.get("type").and_then(Value::as_str) {
-        _ if is_message => "msg",
-        Some("function_call_output") => "fc",
-        // How these begin is seen in their parts.
-        Some("reasoning" | "function_call") => "",
-        _ => return is_sound_output(item),
+        content => content.and_then(Value::as_str).is_some_and(|text| !is_blank(text)),
     };
     let plain = |id: &str| id.starts_with(start) && is_plain(id, 64);
     let named = item.get("id").is_none_or(|id| id.as_str().is_some_and(plain));
-    content
-        && named
-        && is_sound_output(item)
-        && (item.contains_key("role") || !item.contains_key("instructions"))
+    let instructed = item.contains_key(INSTRUCTIONS) && !item.contains_key("role");
+    content && named && !instructed && is_sound_output(kind, item)
 }
 
 /// Words, or a list of what a user could say as well; of other tools nothing is known.
-fn is_sound_output(item: &Object) -> bool {
-    let kind = item.get("type").and_then(Value::as_str);
+fn is_sound_output(kind_of_item: &str, item: &Object) -> bool {
     let pairs =
-        |kind: &str| kind.ends_with("_output") || matches!(kind, "function_call" | "custom_tool_call");
-    if kind.is_some_and(pairs) && !item.contains_key("call_id") {
+        kind_of_item.ends_with("_output") || matches!(kind_of_item, "function_call" | "custom_tool_call");
+    if pairs && !item.contains_key("call_id") {
         return false;
     }
-    if !matches!(kind, Some("function_call_output" | "custom_tool_call_output")) {
+    if !matches!(kind_of_item, "function_call_output" | "custom_tool_call_output") {
         return true;
     }
     let known = |piece: &Value| {
-        let kind = piece.get("type").and_then(Value::as_str);
-        matches!(kind, Some("input_text" | "input_image" | "input_file")) && !is_blank_text(piece)
+        matches!(kind(piece), "input_text" | "input_image" | "input_file") && !is_blank_text(piece)
     };
     match item.get("output") {
         Some(Value::Array(pieces)) => !pieces.is_empty() && pieces.iter().all(known),
@@ -451,18 +440,12 @@ fn is_sound_output(item: &Object) -> bool {
     }
 }
 
-/// Takes a response that came to an end.
-fn end(hearing: &mut Hearing, response: &Value) -> Option<()> {
-    Responses.count(response, &mut hearing.usage);
-    let failed = response.get("error").is_some_and(|error| !error.is_null());
-    let finish = match response.get("status").and_then(Value::as_str)? {
-        _ if failed => return None,
-        "completed" => Finish::Complete,
-        "incomplete" => match response.pointer("/incomplete_details/reason").and_then(Value::as_str) {
-            Some("content_filter") => Finish::Filtered,
-            _ => Finish::Length,
-        },
-        _ => return None,
+/// Takes a response that came to an end; none where it is of another shape.
+fn end(hearing: &mut Hearing, response: &Value, status: &str) -> Option<()> {
+    let finish = match response.pointer("/incomplete_details/reason").and_then(Value::as_str) {
+        _ if status == "completed" => Finish::Complete,
+        Some("content_filter") => Finish::Filtered,
+        _ => Finish::Length,
     };
     (hearing.text, hearing.finish, hearing.ended) = (String::new(), Some(finish), true);
     for item in response.get("output")?.as_array()? {
@@ -482,14 +465,15 @@ fn end(hearing: &mut Hearing, response: &Value) -> Option<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Tally;
+    use crate::{Answer, Tally};
 
     fn hear(hearing: &mut Hearing, event: &str) -> Then {
         hearing.event(Dialect::RESPONSES, event.as_bytes())
     }
 
     fn answer(body: &Value) -> Option<Answer> {
-        Dialect::RESPONSES.format().answer(body)
+        let mut hearing = Hearing::default();
+        (hearing.document(Dialect::RESPONSES, body) == Then::End).then(|| hearing.answer())
     }
 
     fn response(status: &str, output: &Value) -> Value {

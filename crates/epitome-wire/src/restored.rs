@@ -42,52 +42,45 @@ impl Dialect {
 
 /// A message as it came, or plainly spelled. With it the texts it came as, where it still says what they say.
 pub(crate) fn of(dialect: Dialect, message: &Message) -> (Vec<Value>, Option<Vec<String>>) {
-    let plain = || {
+    as_it_came(dialect, message).unwrap_or_else(|| {
         let mut plain = dialect.0.spell(message);
         show(dialect, &mut plain, message);
         (plain, None)
-    };
-    let residue = message.wire.as_deref().and_then(|wire| wire.get(dialect.name()));
-    let Some(residue) = residue else { return plain() };
-    let texts: Option<Vec<String>> = residue
-        .get("raw")
-        .and_then(Value::as_array)
-        .map(|texts| texts.iter().filter_map(Value::as_str).map(str::to_owned).collect());
-    let came = match &texts {
-        Some(texts) => texts.iter().map(|text| serde_json::from_str(text).ok()).collect(),
-        None => residue::apply(&dialect.0.spell(message), residue),
-    };
-    // Parts may have been changed since, and a residue may be anybody's: what is read again must be the message.
-    let Some(mut came) = came.filter(|came: &Vec<Value>| reads_as(dialect, came, message)) else {
-        return plain();
+    })
+}
+
+fn as_it_came(dialect: Dialect, message: &Message) -> Option<(Vec<Value>, Option<Vec<String>>)> {
+    let residue = message.wire.as_deref()?.get(dialect.name())?;
+    let texts = residue.get("raw").and_then(Value::as_array).map(|texts| {
+        let texts = texts.iter().filter_map(Value::as_str).map(str::to_owned);
+        texts.collect::<Vec<_>>()
+    });
+    let mut came: Vec<Value> = match &texts {
+        Some(texts) => texts.iter().map(|text| serde_json::from_str(text).ok()).collect::<Option<_>>()?,
+        None => residue::apply(&dialect.0.spell(message), residue)?,
     };
     let before = texts.is_some().then(|| came.clone());
-    if !show(dialect, &mut came, message) {
-        return plain();
-    }
+    // Parts may have been changed since, and a residue may be anybody's: what is read again must be the message.
+    let same = reads_as(dialect, &came, message) && show(dialect, &mut came, message);
     let texts = texts.filter(|_| before.as_ref() == Some(&came));
-    (came, texts)
+    same.then_some((came, texts))
 }
 
 /// Whether these items say what the message says, flags and places aside.
 fn reads_as(dialect: Dialect, items: &[Value], message: &Message) -> bool {
-    let mut read: Option<Message> = None;
-    for item in items {
-        let Ok(next) = dialect.understood(item) else { return false };
-        match &mut read {
-            None => read = Some(next),
-            Some(reply) => join_reply(reply, next),
-        }
+    let mut all = items.iter().map(|item| dialect.understood(item));
+    let Some(Ok(mut read)) = all.next() else { return false };
+    for next in all {
+        let Ok(next) = next else { return false };
+        join_reply(&mut read, next);
     }
-    read.is_some_and(|mut read| {
-        if dialect.0.about().reply_is_items {
-            read.parts = blank_if_nothing(read.parts);
-        }
-        read.role == message.role
-            && read.parts == message.parts
-            && read.author == message.author
-            && (!dialect.0.about().is_native || read.metadata == message.metadata)
-    })
+    if dialect.0.about().reply_is_items {
+        read.parts = blank_if_nothing(read.parts);
+    }
+    read.role == message.role
+        && read.parts == message.parts
+        && read.author == message.author
+        && (!dialect.0.about().is_native || read.metadata == message.metadata)
 }
 
 /// Makes the items say the message's flags. False where they cannot.

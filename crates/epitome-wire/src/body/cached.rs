@@ -7,8 +7,9 @@
 //! A provider wants marks that last long before those that last shorter. The summary's mark lasts as long as its place allows;
 //! and where an answer was moved to its call and took its mark along, those that come to stand after a shorter one are as short.
 
-use serde_json::{Value, json};
+use std::borrow::Cow;
 
+use super::Body;
 use crate::raw::{self, Members, replaced};
 
 const MARK: &str = "cache_control";
@@ -17,17 +18,32 @@ const MARK: &str = "cache_control";
 const SHORT: &str = r#"{"type":"ephemeral"}"#;
 
 /// Whether marks may stand in it: a quick look.
-pub(super) fn may_be_in(text: &str) -> bool {
+fn may_be_in(text: &str) -> bool {
     text.contains(MARK)
+}
+
+/// Puts a mark on the summary, which is at this place in what is sent, where marks left with what it stands for.
+pub(super) fn pass_on(body: &Body, sent: &mut [&mut Cow<'_, str>], summary: Option<usize>) {
+    let Some(summary) = summary.filter(|_| may_be_in(&body.text)) else { return };
+    let about = body.dialect.0.about();
+    let head = about.head.and_then(|head| body.field(head.field));
+    let came = head.into_iter().chain(body.texts(0..body.items.len()));
+    let texts: Vec<&str> = sent.iter().map(|text| &***text).collect();
+    let Some(mark) = left(came, &texts, summary) else { return };
+    if let Some(text) = sent.get_mut(summary) {
+        let marked = if about.block.is_some() {
+            raw::and(text, MARK, &mark)
+        } else {
+            // Some gateways take Anthropic's in other forms.
+            marked_message(text, about.text_kind, &mark)
+        };
+        **text = marked.into();
+    }
 }
 
 /// The mark that a summary gets: `came` is every message or block as it came, `sent` as they go out, and the one at `summary`
 /// is the summary. None where no mark left, or the summary has one.
-pub(super) fn left<'a>(
-    came: impl IntoIterator<Item = &'a str>,
-    sent: &[&'a str],
-    summary: usize,
-) -> Option<String> {
+fn left<'a>(came: impl IntoIterator<Item = &'a str>, sent: &[&'a str], summary: usize) -> Option<String> {
     let marks = |texts: &[&'a str]| -> Vec<&'a str> { texts.iter().flat_map(|text| of(text)).collect() };
     let came: Vec<&str> = came.into_iter().flat_map(of).collect();
     let before = marks(sent.get(..summary).unwrap_or_default());
@@ -56,29 +72,13 @@ pub(super) fn in_order(text: &str, short: &mut bool) -> Option<String> {
     (!edits.is_empty()).then(|| replaced(text, edits))
 }
 
-/// A block with this mark.
-pub(super) fn marked(block: &str, mark: &str) -> String {
-    raw::and(block, MARK, mark)
-}
-
 /// A message with this mark on the last of what it says. Words that are no list become one, of pieces of this kind.
-pub(super) fn marked_message(item: &str, kind: &str, mark: &str) -> String {
+fn marked_message(item: &str, kind: &str, mark: &str) -> String {
     let Some(content) = Members::of(item).get("content") else { return item.to_owned() };
-    let pieces = raw::items(content);
-    let marked = match pieces.split_last() {
-        Some((last, rest)) => {
-            let last = marked(last, mark);
-            let all: Vec<&str> = rest.iter().copied().chain([last.as_str()]).collect();
-            format!("[{}]", all.join(","))
-        }
-        None => match serde_json::from_str::<Value>(content) {
-            Ok(Value::String(text)) => {
-                format!("[{}]", marked(&json!({ "type": kind, "text": text }).to_string(), mark))
-            }
-            _ => return item.to_owned(),
-        },
-    };
-    replaced(item, vec![(raw::place(item, content), marked)])
+    let mut pieces = raw::blocks(content, kind);
+    let Some(last) = pieces.last_mut() else { return item.to_owned() };
+    *last = raw::and(last, MARK, mark).into();
+    replaced(item, vec![(raw::place(item, content), format!("[{}]", pieces.join(",")))])
 }
 
 /// The marks in a message or block, and in what stands inside it, in order.

@@ -7,6 +7,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::{Body, Origin};
+use crate::asking::kind;
 use crate::format::RequestSign;
 use crate::raw::{self, Members};
 use crate::reader::{goes_on, join_reply, list_is, parsed, unreadable};
@@ -15,7 +16,8 @@ use crate::{Dialect, DialectError, blank_if_nothing, field};
 /// Reads a body; the dialect is told from its shape where none is given.
 pub(super) fn body(text: &str, dialect: Option<Dialect>) -> Result<Body, DialectError> {
     let first = text.trim_start().chars().next();
-    let fields = if first == Some('{') { Some(members(text)?) } else { None };
+    let members = |text| serde_json::from_str::<Members<'_>>(text).map_err(|error| unreadable(&error));
+    let fields = (first == Some('{')).then(|| members(text)).transpose()?;
     if fields.is_none() && first != Some('[') {
         return Err(field::wrong("", &parsed(text)?, "a request or a list of messages"));
     }
@@ -24,18 +26,14 @@ pub(super) fn body(text: &str, dialect: Option<Dialect>) -> Result<Body, Dialect
         None => text.trim(),
         Some(fields) => once(fields, key)?.ok_or_else(|| field::missing(key))?,
     };
-    let may_be_text = |dialect: &Dialect| dialect.0.about().list == key && dialect.0.about().list_may_be_text;
-    let texts = if fields.is_some() && list.starts_with('"') && Dialect::all().iter().any(may_be_text) {
+    let mut of_key = Dialect::all().into_iter().filter(|dialect| dialect.0.about().list == key);
+    let texts = if list.starts_with('[') {
+        let items = serde_json::from_str::<Vec<&RawValue>>(list).map_err(|error| unreadable(&error))?;
+        items.into_iter().map(RawValue::get).collect()
+    } else if list.starts_with('"') && of_key.clone().any(|dialect| dialect.0.about().list_may_be_text) {
         vec![list]
-    } else if list.starts_with('[') {
-        serde_json::from_str::<Vec<&RawValue>>(list)
-            .map_err(|error| unreadable(&error))?
-            .into_iter()
-            .map(RawValue::get)
-            .collect()
     } else {
-        let of_key = Dialect::all().into_iter().find(|dialect| dialect.0.about().list == key);
-        return Err(field::wrong(key, &parsed(list)?, of_key.map_or("a list", list_is)));
+        return Err(field::wrong(key, &parsed(list)?, of_key.next().map_or("a list", list_is)));
     };
     let under =
         |key: &'static str, at: usize| move |error: DialectError| error.under(&format!("{key}[{at}]"));
@@ -44,41 +42,38 @@ pub(super) fn body(text: &str, dialect: Option<Dialect>) -> Result<Body, Dialect
     let dialect = dialect.unwrap_or_else(|| told(fields.as_ref(), key, &values));
     let key = dialect.0.about().list;
 
-    let mut reading = Reading { dialect, messages: Vec::new(), origins: Vec::new() };
     let head = fields.as_ref().map_or(Ok(None), |fields| head(dialect, fields))?;
-    if let Some(head) = &head {
+    let place = |(name, piece): &(String, &str)| (name.clone(), raw::place(text, piece));
+    let mut body = Body {
+        dialect,
+        model: fields.as_ref().and_then(|fields| serde_json::from_str(fields.get("model")?).ok()),
+        fields: fields.map(|fields| fields.0.iter().map(place).collect()),
+        list: raw::place(text, list),
+        items: texts.iter().map(|piece| raw::place(text, piece)).collect(),
+        head: None,
+        messages: Vec::new(),
+        origins: Vec::new(),
+        // What an item is called that stands for messages which are not here.
+        reference: values.iter().find_map(|value| {
+            dialect.0.about().references.iter().copied().find(|known| *known == kind(value))
+        }),
+        text: text.to_owned(),
+    };
+    if let Some(head) = head {
         let name = dialect.0.about().head.map_or("", |head| head.field);
-        let value = parsed(head).map_err(|error| error.under(name))?;
-        reading.take(&value, 0..0).map_err(|error| error.renamed(name))?;
+        let value = parsed(&head).map_err(|error| error.under(name))?;
+        take(&mut body, &value, 0..0).map_err(|error| error.renamed(name))?;
+        body.head = Some(head);
     }
     for (at, value) in values.iter().enumerate() {
-        reading.take(value, at..at + 1).map_err(under(key, at))?;
+        take(&mut body, value, at..at + 1).map_err(under(key, at))?;
     }
-    let Reading { mut messages, origins, .. } = reading;
-    for (message, seq) in messages.iter_mut().zip(1..) {
-        message.seq = seq;
-        if dialect.0.about().reply_is_items {
+    if dialect.0.about().reply_is_items {
+        for message in &mut body.messages {
             message.parts = blank_if_nothing(std::mem::take(&mut message.parts));
         }
     }
-    let model = fields.as_ref().and_then(|fields| serde_json::from_str(fields.get("model")?).ok());
-    let place = |(name, piece): &(String, &str)| (name.clone(), raw::place(text, piece));
-    Ok(Body {
-        dialect,
-        fields: fields.as_ref().map(|fields| fields.0.iter().map(place).collect()),
-        list: raw::place(text, list),
-        items: texts.iter().map(|piece| raw::place(text, piece)).collect(),
-        head,
-        messages,
-        origins,
-        model,
-        reference: values.iter().find_map(|value| reference(dialect, value)),
-        text: text.to_owned(),
-    })
-}
-
-fn members(text: &str) -> Result<Members<'_>, DialectError> {
-    serde_json::from_str(text).map_err(|error| unreadable(&error))
+    Ok(body)
 }
 
 /// A field that must not be there twice: nobody could tell which one counts.
@@ -95,12 +90,6 @@ fn head(dialect: Dialect, fields: &Members<'_>) -> Result<Option<String>, Dialec
     let Some(head) = dialect.0.about().head else { return Ok(None) };
     let given = once(fields, head.field)?.filter(|text| *text != "null");
     Ok(given.map(|text| head.message(text)))
-}
-
-/// What an item is called that stands for messages which are not here.
-fn reference(dialect: Dialect, value: &Value) -> Option<&'static str> {
-    let kind = value.get("type")?.as_str()?;
-    dialect.0.about().references.iter().copied().find(|known| *known == kind)
 }
 
 /// The first format whose list is among these fields.
@@ -129,37 +118,29 @@ fn told(fields: Option<&Members<'_>>, key: &str, values: &[Value]) -> Dialect {
         .unwrap_or(Dialect::OPENAI)
 }
 
-/// Messages in the making.
-struct Reading {
-    dialect: Dialect,
-    messages: Vec<Message>,
-    origins: Vec<Origin>,
+/// Takes the message in that this wire message is, or those.
+fn take(body: &mut Body, wire: &Value, items: Range<usize>) -> Result<(), DialectError> {
+    let message = body.dialect.understood(wire)?;
+    if let Some(merged) = body.dialect.0.split(&message, wire)? {
+        for (blocks, wire) in merged {
+            let message = body.dialect.understood(&wire)?;
+            push(body, message, Origin { items: items.clone(), blocks: Some(blocks) });
+        }
+        return Ok(());
+    }
+    if body.dialect.0.about().reply_is_items
+        && let (Some(reply), Some(origin)) = (body.messages.last_mut(), body.origins.last_mut())
+        && goes_on(reply, &message)
+    {
+        join_reply(reply, message);
+        origin.items.end = items.end;
+        return Ok(());
+    }
+    push(body, message, Origin { items, blocks: None });
+    Ok(())
 }
 
-impl Reading {
-    fn take(&mut self, wire: &Value, items: Range<usize>) -> Result<(), DialectError> {
-        let message = self.dialect.understood(wire)?;
-        if let Some(merged) = self.dialect.0.split(&message, wire)? {
-            for (blocks, wire) in merged {
-                let message = self.dialect.understood(&wire)?;
-                self.push(message, Origin { items: items.clone(), blocks: Some(blocks) });
-            }
-            return Ok(());
-        }
-        if self.dialect.0.about().reply_is_items
-            && let (Some(reply), Some(origin)) = (self.messages.last_mut(), self.origins.last_mut())
-            && goes_on(reply, &message)
-        {
-            join_reply(reply, message);
-            origin.items.end = items.end;
-            return Ok(());
-        }
-        self.push(message, Origin { items, blocks: None });
-        Ok(())
-    }
-
-    fn push(&mut self, message: Message, origin: Origin) {
-        self.messages.push(message);
-        self.origins.push(origin);
-    }
+fn push(body: &mut Body, message: Message, origin: Origin) {
+    body.origins.push(origin);
+    body.messages.push(Message { seq: body.origins.len() as u64, ..message });
 }

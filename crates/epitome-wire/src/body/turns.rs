@@ -3,11 +3,13 @@
 //! Neighbours of one side become one message of blocks. Where they differ in their flags, each block says its own, so
 //! that a pin does not spread to what it was merged with; the body takes such a message apart again when it is read.
 
+use std::borrow::Cow;
+
 use epitome_core::message::{CallId, Message, Part, Role};
 use serde_json::Value;
 
 use super::write::{flagged, is_new_summary, list, shown, stripped, stripped_blocks};
-use super::writer::{Bit, Writer, texts};
+use super::writer::{Writer, texts};
 use super::{Body, Marks, Origin, cached};
 use crate::fit::{LATER_ORDER, opener};
 use crate::flags;
@@ -21,8 +23,8 @@ type Flags = (bool, bool);
 
 /// A block on its way out.
 #[derive(Default)]
-struct Block {
-    text: String,
+struct Block<'a> {
+    text: Cow<'a, str>,
     flags: Flags,
     kind: Kind,
     /// Whether it is a summary that is new.
@@ -40,21 +42,21 @@ enum Kind {
 /// A wire message in the making.
 struct Turn<'a> {
     side: &'static str,
-    blocks: Vec<Block>,
-    /// The messages in it: which they were, and whether they go out as they came.
-    from: Vec<(&'a Message, bool)>,
+    blocks: Vec<Block<'a>>,
+    /// The messages in it.
+    from: Vec<&'a Message>,
 }
 
 pub(super) fn with(body: &Body, messages: &[Message], marks: Marks, spell: Spell) -> String {
     let mut writer = Writer::new(body);
-    let (mut system, mut orders) = (Vec::<Block>::new(), Vec::<&Message>::new());
+    let (mut system, mut orders) = (Vec::<Block<'_>>::new(), Vec::<&Message>::new());
     let mut turns = Vec::<Turn<'_>>::new();
     for message in shown(body, messages) {
         let origin = body.origin(message.seq);
         let spoken = turns.iter().any(|turn| turn.side != "system");
         // A summary may be a standing order, for who asks for it.
         let head = message.role.is_system() && (!spoken || origin.is_none_or(Origin::is_head));
-        let (mut blocks, intact) = blocks(&mut writer, message, head, spell);
+        let mut blocks = blocks(&mut writer, message, head, spell);
         if head && body.fields.is_some() {
             system.append(&mut blocks);
             orders.push(message);
@@ -68,119 +70,95 @@ pub(super) fn with(body: &Body, messages: &[Message], marks: Marks, spell: Spell
             _ if head => "system",
             _ => "user",
         };
-        if !spoken && side == "assistant" {
-            turns.push(opening(spell));
-        }
         match turns.last_mut() {
-            Some(turn) if turn.side == side && !head => turn.join(blocks, message, intact),
+            Some(turn) if turn.side == side && !head => turn.join(blocks, message),
             _ => {
                 // In a bare list what the system says stands before everything else.
-                let at = if head {
-                    turns.iter().take_while(|turn| turn.side == "system").count()
-                } else {
-                    turns.len()
-                };
-                turns.insert(at, Turn { side, blocks, from: vec![(message, intact)] });
+                let at = turns.iter().take_while(|turn| !head || turn.side == "system").count();
+                turns.insert(at, Turn { side, blocks, from: vec![message] });
             }
         }
     }
-    if turns.iter().all(|turn| turn.side == "system") && !(turns.is_empty() && system.is_empty()) {
-        turns.push(opening(spell));
+    // The user speaks first.
+    let first = turns.iter().take_while(|turn| turn.side == "system").count();
+    let lacks_user = turns.get(first).is_none_or(|turn| turn.side == "assistant");
+    if lacks_user && !(turns.is_empty() && system.is_empty()) {
+        let block = |part: &Part| Block { text: spell(part).to_string().into(), ..Block::default() };
+        let blocks = opener().parts.iter().map(block).collect();
+        turns.insert(first, Turn { side: "user", blocks, from: Vec::new() });
     }
     if let [.., asked, answered] = turns.as_mut_slice() {
         answered.drop_asides_while_open(asked);
     }
-    if cached::may_be_in(&body.text) {
-        let mut blocks: Vec<&mut Block> =
-            system.iter_mut().chain(turns.iter_mut().flat_map(|turn| &mut turn.blocks)).collect();
-        pass_on_marks(body, &mut blocks);
+    let blocks = || system.iter().chain(turns.iter().flat_map(|turn| &turn.blocks));
+    let summary = blocks().position(|block| block.summary);
+    let blocks = system.iter_mut().chain(turns.iter_mut().flat_map(|turn| &mut turn.blocks));
+    cached::pass_on(body, &mut blocks.map(|block| &mut block.text).collect::<Vec<_>>(), summary);
+    if let Some(last) = turns.last_mut() {
+        last.trim();
     }
-    let last = turns.len().saturating_sub(1);
-    let mut texts: Vec<String> =
-        turns.into_iter().enumerate().filter_map(|(at, turn)| turn.text(body, marks, at == last)).collect();
+    let mut texts: Vec<Cow<'_, str>> = turns.into_iter().filter_map(|turn| turn.text(body, marks)).collect();
     let mut short = false;
     for text in system.iter_mut().map(|block| &mut block.text).chain(&mut texts) {
         if let Some(other) = cached::in_order(text, &mut short) {
-            *text = other;
+            *text = other.into();
         }
     }
     put(body, &texts, (!is_own(body, &orders)).then_some(system.as_slice()), marks)
 }
 
-/// Puts a mark on the summary where marks left with what it stands for.
-fn pass_on_marks(body: &Body, blocks: &mut [&mut Block]) {
-    let Some(summary) = blocks.iter().position(|block| block.summary) else { return };
-    let items = body.texts(0..body.items.len());
-    let texts: Vec<&str> = blocks.iter().map(|block| block.text.as_str()).collect();
-    let mark = cached::left(body.field("system").into_iter().chain(items), &texts, summary);
-    if let (Some(mark), Some(block)) = (mark, blocks.get_mut(summary)) {
-        block.text = cached::marked(&block.text, &mark);
-    }
-}
-
 /// The request with this list, and with this system prompt; `None` where that is the one it came with.
-fn put(body: &Body, turns: &[String], system: Option<&[Block]>, marks: Marks) -> String {
-    let mut edits = vec![(body.list.clone(), list(body, turns))];
-    let place = body.place("system");
-    let given = place.clone().and_then(|place| body.text.get(place)).unwrap_or("null");
+fn put(body: &Body, turns: &[Cow<'_, str>], system: Option<&[Block<'_>]>, marks: Marks) -> String {
+    let request = replaced(&body.text, vec![(body.list.clone(), list(body, turns))]);
+    let given = body.field("system").unwrap_or("null");
     let text = match system {
-        None => stripped_if(marks, given),
+        None if marks == Marks::Stripped => stripped_blocks(given),
+        None => given.to_owned(),
         Some([]) => "null".to_owned(),
         Some(blocks) => {
             let blocks: Vec<String> = blocks.iter().map(|block| block.marked(marks, None)).collect();
             format!("[{}]", blocks.join(","))
         }
     };
-    match place {
-        _ if text == given => replaced(&body.text, edits),
-        Some(_) if text == "null" => raw::without(&replaced(&body.text, edits), &|key| key == "system"),
-        Some(place) => {
-            edits.push((place, text));
-            replaced(&body.text, edits)
-        }
-        None => raw::and(&replaced(&body.text, edits), "system", &text),
+    match text.as_str() {
+        text if text == given => request,
+        "null" => raw::without(&request, "system").into_owned(),
+        text => raw::with(&request, "system", text),
     }
-}
-
-fn stripped_if(marks: Marks, blocks: &str) -> String {
-    if marks == Marks::Stripped { stripped_blocks(blocks) } else { blocks.to_owned() }
 }
 
 /// Whether the messages begin with the system prompt that is a field, and no other is among these.
 fn is_own(body: &Body, orders: &[&Message]) -> bool {
     let own = body.messages.iter().zip(&body.origins).take_while(|(_, origin)| origin.is_head());
-    let same = |own: &Message, shown: &Message| {
-        own.seq == shown.seq
-            && own.parts == shown.parts
-            && (own.pinned, own.skip) == (shown.pinned, shown.skip)
+    let same = |(own, shown): (&&Message, &&Message)| {
+        (own.seq, &own.parts, flags_of(own)) == (shown.seq, &shown.parts, flags_of(shown))
     };
-    own.clone().count() == orders.len() && own.zip(orders).all(|((own, _), shown)| same(own, shown))
+    let own: Vec<&Message> = own.map(|(own, _)| own).collect();
+    own.len() == orders.len() && own.iter().zip(orders).all(same)
 }
 
-fn opening<'a>(spell: Spell) -> Turn<'a> {
-    let block = |part: &Part| Block { text: spell(part).to_string(), ..Block::default() };
-    Turn { side: "user", blocks: opener().parts.iter().map(block).collect(), from: Vec::new() }
+fn flags_of(message: &Message) -> Flags {
+    (message.pinned, message.skip)
 }
 
-/// The blocks of a message, and whether they are all that it came as.
-fn blocks(writer: &mut Writer<'_>, message: &Message, head: bool, spell: Spell) -> (Vec<Block>, bool) {
-    let flags = (message.pinned, message.skip);
+/// The blocks of a message.
+fn blocks<'a>(writer: &mut Writer<'a>, message: &Message, head: bool, spell: Spell) -> Vec<Block<'a>> {
+    let flags = flags_of(message);
     let later = message.role.is_system() && !head;
-    let (mut out, (bits, intact)) = (Vec::new(), writer.bits(message));
     let summary = is_new_summary(writer.body, message);
-    for bit in bits {
-        let texts: Vec<String> = match bit {
-            Bit::Came { text, .. } if !later => vec![text.into_owned()],
-            Bit::Came { parts, .. } => parts.iter().map(|part| noted(part, spell).to_string()).collect(),
-            Bit::Fitted { parts, was } => {
+    let mut out = Vec::new();
+    for bit in writer.bits(message) {
+        let texts = match bit.was {
+            Some(text) if bit.came && !later => vec![text],
+            was => {
                 let one = |part| if later { noted(part, spell) } else { spell(part) };
-                let spelled: Vec<Value> = parts.iter().map(one).collect();
-                texts(&spelled, was.as_deref())
+                let spelled: Vec<Value> = bit.parts.iter().map(one).collect();
+                texts(&spelled, was.filter(|_| !bit.came).as_deref())
             }
         };
         out.extend(texts.into_iter().map(|text| Block { kind: kind(&text), text, flags, summary }));
     }
-    (out, intact && !later)
+    out
 }
 
 /// What the system says later, where there is no place for it.
@@ -206,10 +184,10 @@ fn said(flags: Flags) -> Option<String> {
     (!set.is_empty()).then(|| Value::Object(set).to_string())
 }
 
-impl Block {
+impl Block<'_> {
     /// Its text, with its flags where they are to be kept and the whole message does not say them.
     fn marked(&self, marks: Marks, whole: Option<Flags>) -> String {
-        let bare = stripped(&self.text, false);
+        let bare = stripped(Cow::Borrowed(&self.text), false);
         match said(self.flags).filter(|_| marks == Marks::Kept && whole.is_none()) {
             Some(flags) => raw::and(&bare, FLAGS, &flags),
             None => bare.into_owned(),
@@ -219,66 +197,55 @@ impl Block {
 
 impl<'a> Turn<'a> {
     /// One message now. A reply has to begin with the reasoning that either began with.
-    fn join(&mut self, mut blocks: Vec<Block>, message: &'a Message, intact: bool) {
+    fn join(&mut self, mut blocks: Vec<Block<'a>>, message: &'a Message) {
         let leading =
-            |blocks: &[Block]| blocks.iter().take_while(|block| block.kind == Kind::Reasoning).count();
+            |blocks: &[Block<'_>]| blocks.iter().take_while(|block| block.kind == Kind::Reasoning).count();
         let (at, count) = (leading(&self.blocks), leading(&blocks));
         self.blocks.splice(at..at, blocks.drain(..count));
         self.blocks.append(&mut blocks);
-        self.from.push((message, intact));
+        self.from.push(message);
     }
 
     /// Leaves out what stands beside results while others of the same reply are still to come. It can only be of a kind that
     /// is new to us: had the user said something, nobody would wait for them any more.
     fn drop_asides_while_open(&mut self, asked: &Self) {
-        let answered = |id: &CallId| {
-            self.from.iter().any(|(message, _)| message.results().any(|result| result.call == *id))
-        };
-        let mut calls = asked.from.iter().flat_map(|(message, _)| message.calls());
+        let answered =
+            |id: &CallId| self.from.iter().any(|message| message.results().any(|result| result.call == *id));
+        let mut calls = asked.from.iter().flat_map(|message| message.calls());
         let begun = self.blocks.iter().any(|block| block.kind == Kind::Result);
         if self.side == "user" && begun && calls.any(|call| !answered(&call.id)) {
-            let before = self.blocks.len();
             self.blocks.retain(|block| block.kind == Kind::Result);
-            let same = self.blocks.len() == before;
-            self.from.iter_mut().for_each(|(_, intact)| *intact &= same);
         }
     }
 
     /// As it is sent; none where nothing of it is left.
-    fn text(mut self, body: &Body, marks: Marks, last: bool) -> Option<String> {
-        let trimmed = last && self.trim();
-        let sorted = self.blocks.is_sorted_by_key(|block| block.kind != Kind::Result);
+    fn text(mut self, body: &'a Body, marks: Marks) -> Option<Cow<'a, str>> {
         // Results come before anything else that the user's side says.
         if self.side == "user" {
             self.blocks.sort_by_key(|block| block.kind != Kind::Result);
         }
-        if self.blocks.is_empty() {
-            return None;
-        }
-        if !trimmed
-            && (sorted || self.side != "user")
-            && let Some(came) = self.came(body)
-        {
+        let first = self.blocks.first()?.flags;
+        if let Some(came) = self.came(body).map(Cow::Borrowed) {
             return match (marks, self.from.as_slice()) {
-                (Marks::Stripped, _) => Some(stripped(came, true).into_owned()),
-                (Marks::Kept, [(message, _)]) => flagged(vec![came.to_owned()], message, marks).pop(),
-                (Marks::Kept, _) => Some(came.to_owned()),
+                (Marks::Stripped, _) => Some(stripped(came, true)),
+                (Marks::Kept, [message]) => flagged(vec![came], message, marks).pop(),
+                (Marks::Kept, _) => Some(came),
             };
         }
-        let first = self.blocks.first().map(|block| block.flags);
-        let alike = first.filter(|first| self.blocks.iter().all(|block| block.flags == *first));
+        let alike = Some(first).filter(|first| self.blocks.iter().all(|block| block.flags == *first));
         let blocks: Vec<String> = self.blocks.iter().map(|block| block.marked(marks, alike)).collect();
         let mut text = format!("{{\"role\":\"{}\",\"content\":[{}]}}", self.side, blocks.join(","));
         for (key, other) in self.others(body) {
             text = raw::and(&text, &key, other);
         }
-        let whole = alike.and_then(said).filter(|_| marks == Marks::Kept);
-        Some(whole.map_or(text.clone(), |flags| raw::and(&text, FLAGS, &flags)))
+        if let Some(flags) = alike.and_then(said).filter(|_| marks == Marks::Kept) {
+            text = raw::and(&text, FLAGS, &flags);
+        }
+        Some(text.into())
     }
 
-    /// An answer that is begun for the model may not end in white space. Whether there was any.
-    fn trim(&mut self) -> bool {
-        let mut any = false;
+    /// An answer that is begun for the model may not end in white space.
+    fn trim(&mut self) {
         while self.side == "assistant"
             && let Some(block) = self.blocks.last_mut()
             && let Ok(Value::Object(mut fields)) = serde_json::from_str::<Value>(&block.text)
@@ -286,53 +253,39 @@ impl<'a> Turn<'a> {
             && let Some(said) = fields.get("text").and_then(Value::as_str)
             && said.ends_with(char::is_whitespace)
         {
-            any = true;
             let short = said.trim_end().to_owned();
             if short.is_empty() {
                 self.blocks.pop();
             } else {
                 fields.insert("text".to_owned(), Value::String(short));
-                block.text = Value::Object(fields).to_string();
+                block.text = Value::Object(fields).to_string().into();
             }
         }
-        any
     }
 
     /// The wire message that this is, all of it and nothing else.
     fn came<'b>(&self, body: &'b Body) -> Option<&'b str> {
-        let ((first, _), (last, _)) = (self.from.first()?, self.from.last()?);
-        let item = |seq: u64| body.origin(seq).map(|origin| origin.items.clone());
-        let items = item(first.seq).filter(|items| items.len() == 1)?;
-        let mut seqs = first.seq..;
-        let mine = self.from.iter().all(|(message, intact)| {
-            let same = body.own(message.seq);
-            let flags = |message: &Message| (message.pinned, message.skip);
-            *intact
-                && seqs.next() == Some(message.seq)
-                && item(message.seq).as_ref() == Some(&items)
-                && (self.from.len() == 1 || same.is_some_and(|same| flags(same) == flags(message)))
-        });
-        let around = [first.seq.wrapping_sub(1), last.seq.wrapping_add(1)];
-        let alone = around.into_iter().all(|seq| item(seq).as_ref() != Some(&items));
-        (mine && alone).then(|| body.text.get(body.items.get(items.start)?.clone())).flatten()
+        let first = self.from.first()?;
+        let item = body.texts(body.origin(first.seq)?.items.clone()).next()?;
+        let same =
+            |message: &&Message| body.own(message.seq).is_some_and(|own| flags_of(own) == flags_of(message));
+        if self.from.len() > 1 && !self.from.iter().all(same) {
+            return None;
+        }
+        let came = raw::blocks(Members::of(item).get("content")?, "text");
+        came.iter().eq(self.blocks.iter().map(|block| &block.text)).then_some(item)
     }
 
     /// What the wire messages said besides, of each field the first.
     fn others<'b>(&self, body: &'b Body) -> Vec<(String, &'b str)> {
+        let origins = self.from.iter().filter_map(|message| body.origin(message.seq));
+        let whole = origins.filter(|origin| origin.blocks.as_ref().is_none_or(|blocks| blocks.start == 0));
+        let items = whole.flat_map(|origin| body.texts(origin.items.clone()));
         let mut out: Vec<(String, &str)> = Vec::new();
-        for (message, _) in &self.from {
-            let Some(origin) = body.origin(message.seq) else { continue };
-            if origin.blocks.as_ref().is_some_and(|blocks| blocks.start > 0) {
-                continue;
-            }
-            for item in body.texts(origin.items.clone()) {
-                let members = Members::of(item);
-                let known = |key: &str| matches!(key, "role" | "content" | FLAGS);
-                for (key, text) in members.0 {
-                    if !known(&key) && out.iter().all(|(other, _)| *other != key) {
-                        out.push((key, text));
-                    }
-                }
+        for (key, text) in items.flat_map(|item| Members::of(item).0) {
+            let known = matches!(key.as_str(), "role" | "content" | FLAGS);
+            if !known && out.iter().all(|(other, _)| *other != key) {
+                out.push((key, text));
             }
         }
         out

@@ -27,9 +27,7 @@ pub(super) fn rewrite(body: &Body, messages: &[Message], marks: Marks) -> String
         let native = body.dialect.0.about().is_native;
         texts.extend(if native { spelled } else { flagged(spelled, message, marks) });
     }
-    if let Some(summary) = summary.filter(|_| cached::may_be_in(&body.text)) {
-        pass_on_mark(body, &mut texts, summary);
-    }
+    cached::pass_on(body, &mut texts.iter_mut().collect::<Vec<_>>(), summary);
     replaced(&body.text, vec![(body.list.clone(), list(body, &texts))])
 }
 
@@ -38,21 +36,11 @@ pub(super) fn is_new_summary(body: &Body, message: &Message) -> bool {
     body.origin(message.seq).is_none() && view::recognise(message).is_some()
 }
 
-/// Puts a mark on the summary where marks left with what it stands for: some gateways take Anthropic's in other forms.
-fn pass_on_mark(body: &Body, texts: &mut [String], summary: usize) {
-    let items = body.texts(0..body.items.len());
-    let sent: Vec<&str> = texts.iter().map(String::as_str).collect();
-    let mark = cached::left(items, &sent, summary);
-    if let (Some(mark), Some(text)) = (mark, texts.get_mut(summary)) {
-        *text = cached::marked_message(text, body.dialect.0.about().text_kind, &mark);
-    }
-}
-
 /// The list itself, as it came where nothing in it changed.
-pub(super) fn list(body: &Body, texts: &[String]) -> String {
+pub(super) fn list(body: &Body, texts: &[Cow<'_, str>]) -> String {
     let came = body.text.get(body.list.clone()).unwrap_or_default();
     let items = body.texts(0..body.items.len());
-    if texts.len() == body.items.len() && texts.iter().map(String::as_str).eq(items) {
+    if texts.len() == body.items.len() && texts.iter().map(Cow::as_ref).eq(items) {
         return came.to_owned();
     }
     format!("[{}]", texts.join(","))
@@ -71,16 +59,16 @@ pub(super) fn shown<'a>(body: &'a Body, messages: &'a [Message]) -> Vec<&'a Mess
         for result in message.results() {
             open.remove(&result.call);
         }
-        let next = messages.get(at + 1);
-        if message.seq == 0 || next.is_some_and(|next| next.seq == message.seq) {
+        let next = messages.get(at + 1).map(|next| next.seq);
+        if message.seq == 0 || next == Some(message.seq) {
             continue;
         }
-        let silent = (message.seq.saturating_add(1)..).map_while(|seq| body.own(seq).filter(says_nothing));
-        let silent: Vec<&Message> =
-            silent.take_while(|silent| next.is_none_or(|next| next.seq != silent.seq)).collect();
+        let first = message.seq.saturating_add(1);
+        let silent = (first..).map_while(|seq| body.own(seq).filter(says_nothing));
+        let silent: Vec<&Message> = silent.take_while(|silent| next != Some(silent.seq)).collect();
         // Where more is left out, this is as old.
-        let after = silent.last().map_or(message.seq, |last| last.seq).saturating_add(1);
-        let beside = next.map_or_else(|| body.own(after).is_none(), |next| next.seq == after);
+        let after = silent.last().map_or(first, |last| last.seq.saturating_add(1));
+        let beside = next.map_or_else(|| body.own(after).is_none(), |next| next == after);
         // Nobody says anything between a call and its answer.
         if beside && (open.is_empty() || silent.iter().all(|silent| is_no_speech(body, silent))) {
             out.extend(silent);
@@ -97,43 +85,32 @@ fn is_no_speech(body: &Body, message: &Message) -> bool {
 }
 
 /// A wire message without our own fields, those of its blocks included where it has any.
-pub(super) fn stripped(item: &str, in_blocks: bool) -> Cow<'_, str> {
-    if !raw::may_have_flags(item) {
-        return Cow::Borrowed(item);
+pub(super) fn stripped(item: Cow<'_, str>, in_blocks: bool) -> Cow<'_, str> {
+    if !raw::may_have_flags(&item) {
+        return item;
     }
-    let members = Members::of(item);
-    let bare = match members.get("content") {
-        Some(content) if in_blocks => {
-            Cow::Owned(replaced(item, vec![(raw::place(item, content), stripped_blocks(content))]))
-        }
-        _ => Cow::Borrowed(item),
-    };
-    match Members::of(&bare).get(FLAGS) {
-        Some(_) => Cow::Owned(raw::without(&bare, &|key| key == FLAGS)),
-        None => bare,
-    }
+    let content = Members::of(&item).get("content").filter(|_| in_blocks);
+    let edits = content.map(|content| (raw::place(&item, content), stripped_blocks(content)));
+    raw::without(&replaced(&item, edits.into_iter().collect()), FLAGS).into_owned().into()
 }
 
 /// A list of blocks without our own fields; anything else as it is.
 pub(super) fn stripped_blocks(content: &str) -> String {
-    if !content.starts_with('[') || !raw::may_have_flags(content) {
+    if !raw::may_have_flags(content) {
         return content.to_owned();
     }
     let blocks = raw::items(content).into_iter();
-    let flagged = blocks.filter(|block| Members::of(block).get(FLAGS).is_some());
-    let edits =
-        flagged.map(|block| (raw::place(content, block), raw::without(block, &|key| key == FLAGS))).collect();
-    replaced(content, edits)
+    let edits = blocks.map(|block| (raw::place(content, block), raw::without(block, FLAGS).into_owned()));
+    replaced(content, edits.collect())
 }
 
 /// The texts that stand for a message, with its flags as they are now, or without any.
-pub(super) fn flagged(texts: Vec<String>, message: &Message, marks: Marks) -> Vec<String> {
+pub(super) fn flagged<'a>(texts: Vec<Cow<'a, str>>, message: &Message, marks: Marks) -> Vec<Cow<'a, str>> {
     if marks == Marks::Stripped {
         // Blocks with flags are never here.
-        return texts.into_iter().map(|text| stripped(&text, false).into_owned()).collect();
+        return texts.into_iter().map(|text| stripped(text, false)).collect();
     }
-    let has = |text: &String| raw::may_have_flags(text);
-    if !(message.pinned || message.skip || texts.iter().any(has)) {
+    if !(message.pinned || message.skip || texts.iter().any(|text| raw::may_have_flags(text))) {
         return texts;
     }
     let mut values: Vec<Value> =
@@ -141,5 +118,5 @@ pub(super) fn flagged(texts: Vec<String>, message: &Message, marks: Marks) -> Ve
     let before = values.clone();
     let _ = flags::show(&mut values, message);
     let shown = texts.into_iter().zip(before).zip(values);
-    shown.map(|((text, before), now)| if before == now { text } else { now.to_string() }).collect()
+    shown.map(|((text, before), now)| if before == now { text } else { now.to_string().into() }).collect()
 }

@@ -15,19 +15,14 @@ use crate::pieces::{self, Piece};
 use crate::raw;
 
 /// A run of a message's parts on its way out.
-pub(super) enum Bit<'a> {
-    /// As it came; with what it would be otherwise.
-    Came { text: Cow<'a, str>, parts: Vec<Part>, form: Option<String> },
-    /// To be spelled; with the piece that it was.
-    Fitted { parts: Vec<Part>, was: Option<Cow<'a, str>> },
-}
-
-impl Bit<'_> {
-    fn parts(&self) -> &[Part] {
-        match self {
-            Self::Came { parts, .. } | Self::Fitted { parts, .. } => parts,
-        }
-    }
+pub(super) struct Bit<'a> {
+    /// The piece that it was; none where it is new.
+    pub(super) was: Option<Cow<'a, str>>,
+    /// Whether it goes out as that piece, in every letter.
+    pub(super) came: bool,
+    /// What it is otherwise spelled of.
+    pub(super) parts: Vec<Part>,
+    form: Option<String>,
 }
 
 /// The pieces of the message that is under way, and how many of them are behind.
@@ -55,19 +50,15 @@ impl<'a> Writer<'a> {
     }
 
     /// A message as runs of parts. Those of its own origin go out as they came where nothing speaks against it.
-    /// With them, whether they are all that the message came as.
-    pub(super) fn bits(&mut self, message: &Message) -> (Vec<Bit<'a>>, bool) {
+    pub(super) fn bits(&mut self, message: &Message) -> Vec<Bit<'a>> {
         let fitted: Vec<Option<Part>> =
             message.parts.iter().map(|part| self.fitter.part(message.role, part)).collect();
+        let mut bits = Vec::new();
         let Some(mut opened) = self.opened(message.seq) else {
-            let parts: Vec<Part> = fitted.into_iter().flatten().collect();
-            return (
-                if parts.is_empty() { Vec::new() } else { vec![Bit::Fitted { parts, was: None }] },
-                false,
-            );
+            flush(&mut fitted.into_iter().flatten().collect(), &mut bits);
+            return bits;
         };
         let whole = self.body.own(message.seq).is_some_and(|own| own.parts == message.parts);
-        let mut bits = Vec::new();
         let mut shown = message.parts.iter().zip(fitted).peekable();
         let mut loose = Vec::new();
         while let Some((part, _)) = shown.peek() {
@@ -82,22 +73,19 @@ impl<'a> Writer<'a> {
             }
             opened.next = at + 1;
             let Some(piece) = opened.pieces.get(at) else { break };
-            let (mut same, mut mine) = (piece.sound && self.is_free(piece), Vec::new());
-            let mut came = piece.parts.iter();
-            for came in came.by_ref() {
-                let Some((part, fitted)) = shown.peek().filter(|(part, _)| belongs(piece, came, part)) else {
-                    same = false;
+            let (mut came, mut parts) = (piece.sound && self.is_free(piece), Vec::new());
+            for part in &piece.parts {
+                let Some((now, fitted)) = shown.peek().filter(|(now, _)| belongs(piece, part, now)) else {
+                    came = false;
                     continue;
                 };
-                same &= self.goes_as_it_came(piece, came, part, fitted.as_ref());
-                mine.extend(shown.next().and_then(|(_, fitted)| fitted));
+                came &= self.goes_as_it_came(piece, part, now, fitted.as_ref());
+                parts.extend(shown.next().and_then(|(_, fitted)| fitted));
             }
-            bits.push(if same {
+            if came {
                 self.ids.extend(piece.id.clone());
-                Bit::Came { text: piece.text.clone(), parts: mine, form: piece.form.clone() }
-            } else {
-                Bit::Fitted { parts: mine, was: Some(piece.text.clone()) }
-            });
+            }
+            bits.push(Bit { was: Some(piece.text.clone()), came, parts, form: piece.form.clone() });
         }
         flush(&mut loose, &mut bits);
         if whole || !bits.is_empty() {
@@ -107,17 +95,12 @@ impl<'a> Writer<'a> {
             opened.next += rest.len();
             bits.extend(rest);
         }
-        let count = opened.pieces.len();
         self.opened = Some(opened);
         // Reasoning that leads to nothing is refused.
-        let only_thinks = |bit: &Bit<'_>| {
-            !bit.parts().is_empty() && bit.parts().iter().all(|part| matches!(part, Part::Thinking { .. }))
-        };
-        while bits.pop_if(|bit| only_thinks(bit)).is_some() {}
-        bits.retain(|bit| !matches!(bit, Bit::Fitted { parts, .. } if parts.is_empty()));
-        let came = bits.iter().filter(|bit| matches!(bit, Bit::Came { .. })).count();
-        let intact = whole && came == count && came == bits.len();
-        (bits, intact)
+        let thinks = |part: &Part| matches!(part, Part::Thinking { .. });
+        while bits.pop_if(|bit| !bit.parts.is_empty() && bit.parts.iter().all(thinks)).is_some() {}
+        bits.retain(|bit| bit.came || !bit.parts.is_empty());
+        bits
     }
 
     fn opened(&mut self, seq: Seq) -> Option<Opened<'a>> {
@@ -126,17 +109,15 @@ impl<'a> Writer<'a> {
         }
         let body = self.body;
         let origin = body.origin(seq)?;
-        let mut pieces = Vec::new();
-        if origin.is_head() {
-            pieces.extend(read_again(body, body.head.as_deref()?));
-        }
-        for place in body.items.get(origin.items.clone()).unwrap_or_default() {
-            pieces.extend(read_again(body, body.text.get(place.clone())?));
-        }
-        if let Some(blocks) = &origin.blocks {
-            pieces = pieces.into_iter().skip(blocks.start).take(blocks.len()).collect();
-        }
-        Some(Opened { seq, pieces, next: 0 })
+        let head = body.head.as_deref().filter(|_| origin.is_head());
+        let texts = head.into_iter().chain(body.texts(origin.items.clone()));
+        // Read again, for their pieces.
+        let pieces = texts.filter_map(|text| {
+            let value = serde_json::from_str(text).ok()?;
+            Some(body.dialect.0.pieces(text, &value))
+        });
+        let (from, most) = origin.blocks.as_ref().map_or((0, usize::MAX), |run| (run.start, run.len()));
+        Some(Opened { seq, pieces: pieces.flatten().skip(from).take(most).collect(), next: 0 })
     }
 
     /// Whether what it is called was not sent before.
@@ -165,6 +146,47 @@ impl<'a> Writer<'a> {
         came.call == fitted.call && self.fitter.shows(&came.content)
     }
 
+    /// The wire messages that stand for a message.
+    pub(super) fn wires(&mut self, message: &Message) -> Vec<Cow<'a, str>> {
+        let (body, format) = (self.body, self.body.dialect.0);
+        let own = body.own(message.seq);
+        let list = body.text.get(body.list.clone()).unwrap_or_default();
+        if format.about().is_native {
+            return self.native(message);
+        }
+        // A request that is one string stays one.
+        if list.starts_with('"') && own.is_some_and(|own| own.parts == message.parts) {
+            return vec![list.into()];
+        }
+        let mut bits = self.bits(message);
+        let author = self.fitter.author(message);
+        // A message that is one on the wire too goes out as it came, or is spelled as a whole.
+        let is_one = !format.about().reply_is_items;
+        if is_one && !(matches!(bits.as_slice(), [bit] if bit.came) && author == message.author) {
+            let was = bits.iter().find_map(|bit| bit.was.clone());
+            let mut parts = bits.drain(..).flat_map(|bit| bit.parts).collect();
+            flush(&mut parts, &mut bits);
+            bits.iter_mut().for_each(|bit| bit.was.clone_from(&was));
+        }
+        let mut out = Vec::new();
+        for Bit { was, came, parts, form } in bits {
+            if let (Some(text), true) = (&was, came) {
+                self.sent(&parts, form.as_ref());
+                out.push(text.clone());
+                continue;
+            }
+            let fitted = Message { author: author.clone(), ..Message::new(message.role, parts) };
+            let mut spelled = self.spelled(&fitted);
+            if let (Some(was), Some(own)) = (&was, own) {
+                for fields in spelled.iter_mut().filter_map(Value::as_object_mut) {
+                    format.keep_inside(fields, was, own, &fitted);
+                }
+            }
+            out.extend(texts(&spelled, was.as_deref()));
+        }
+        out
+    }
+
     /// Remembers of which kind the calls are that go out as they came.
     fn sent(&mut self, parts: &[Part], form: Option<&String>) {
         for part in parts {
@@ -172,71 +194,6 @@ impl<'a> Writer<'a> {
                 self.forms.insert(call.id.clone(), form.clone());
             }
         }
-    }
-
-    /// The wire messages that stand for a message.
-    pub(super) fn wires(&mut self, message: &Message) -> Vec<String> {
-        match self.body.dialect.0 {
-            format if format.about().is_native => self.native(message),
-            format if format.about().reply_is_items => self.items(message),
-            _ => self.one(message),
-        }
-    }
-
-    /// A message that is one on the wire too, its answers aside.
-    fn one(&mut self, message: &Message) -> Vec<String> {
-        let (bits, _) = self.bits(message);
-        let author = self.fitter.author(message);
-        if let [Bit::Came { text, parts, form }] = bits.as_slice()
-            && author == message.author
-        {
-            self.sent(parts, form.as_ref());
-            return vec![text.clone().into_owned()];
-        }
-        let was = bits.iter().find_map(|bit| match bit {
-            Bit::Came { text, .. } => Some(text.clone()),
-            Bit::Fitted { was, .. } => was.clone(),
-        });
-        let parts: Vec<Part> = bits.iter().flat_map(Bit::parts).cloned().collect();
-        if parts.is_empty() {
-            return Vec::new();
-        }
-        let fitted = Message { author, ..Message::new(message.role, parts) };
-        let mut spelled = self.spelled(&fitted);
-        let came: Option<Value> = was.as_deref().and_then(|was| serde_json::from_str(was).ok());
-        for value in &mut spelled {
-            if let (Some(fields), Some(came), Some(own)) =
-                (value.as_object_mut(), &came, self.body.own(message.seq))
-            {
-                self.body.dialect.0.keep_inside(fields, came, own, &fitted);
-            }
-        }
-        texts(&spelled, was.as_deref())
-    }
-
-    /// A message that is several items on the wire.
-    fn items(&mut self, message: &Message) -> Vec<String> {
-        let mut out = Vec::new();
-        for bit in self.bits(message).0 {
-            match bit {
-                Bit::Came { text, parts, form } => {
-                    self.sent(&parts, form.as_ref());
-                    out.push(text.into_owned());
-                }
-                Bit::Fitted { parts, was } => {
-                    let spelled = self.spelled(&Message::new(message.role, parts));
-                    out.extend(texts(&spelled, was.as_deref()));
-                }
-            }
-        }
-        // A request that is one string stays one.
-        let string = self.body.text.get(self.body.list.clone()).filter(|list| list.starts_with('"'));
-        if let Some(string) = string
-            && self.body.own(message.seq).is_some_and(|own| own.parts == message.parts)
-        {
-            out = vec![string.to_owned()];
-        }
-        out
     }
 
     /// A fitted message, its answers in the form of their calls.
@@ -248,26 +205,26 @@ impl<'a> Writer<'a> {
     }
 
     /// A message in our own form.
-    fn native(&mut self, message: &Message) -> Vec<String> {
-        let Some(mut opened) = self.opened(message.seq) else {
-            return self.body.dialect.0.spell(message).iter().map(Value::to_string).collect();
+    fn native(&self, message: &Message) -> Vec<Cow<'a, str>> {
+        let body = self.body;
+        let origin = body.origin(message.seq);
+        let Some(came) = origin.and_then(|origin| body.texts(origin.items.clone()).next()) else {
+            return texts(&body.dialect.0.spell(message), None);
         };
-        let came = opened.pieces.pop().map(|piece| piece.text).unwrap_or_default();
-        if self.body.own(message.seq) == Some(message) {
-            return vec![came.into_owned()];
+        if body.own(message.seq) == Some(message) {
+            return vec![came.into()];
         }
-        let mut fields: Map<String, Value> = serde_json::from_str(&came).unwrap_or_default();
-        fields.insert("role".to_owned(), json!(message.role));
-        fields.insert("parts".to_owned(), json!(message.parts));
-        fields.insert("pinned".to_owned(), message.pinned.into());
-        fields.insert("skip".to_owned(), message.skip.into());
-        vec![Value::Object(fields).to_string()]
+        let mut fields: Map<String, Value> = serde_json::from_str(came).unwrap_or_default();
+        let Message { role, parts, pinned, skip, .. } = message;
+        let now = [
+            ("role", json!(role)),
+            ("parts", json!(parts)),
+            ("pinned", json!(pinned)),
+            ("skip", json!(skip)),
+        ];
+        fields.extend(now.map(|(name, value)| (name.to_owned(), value)));
+        vec![Value::Object(fields).to_string().into()]
     }
-}
-
-/// Reads a wire message again, for its pieces.
-fn read_again<'a>(body: &Body, text: &'a str) -> Vec<Piece<'a>> {
-    serde_json::from_str(text).map_or_else(|_| Vec::new(), |value| body.dialect.0.pieces(text, &value))
 }
 
 /// The piece that this part came in, among those that are not behind.
@@ -293,21 +250,22 @@ fn belongs(piece: &Piece<'_>, came: &Part, shown: &Part) -> bool {
 /// A piece of which nothing was read, unless it says nothing at all.
 fn unread<'a>(piece: &Piece<'a>) -> Option<Bit<'a>> {
     let unread = piece.parts.is_empty() && piece.sound;
-    unread.then(|| Bit::Came { text: piece.text.clone(), parts: Vec::new(), form: None })
+    unread.then(|| Bit { was: Some(piece.text.clone()), came: true, parts: Vec::new(), form: None })
 }
 
-fn flush<'a>(loose: &mut Vec<Part>, bits: &mut Vec<Bit<'a>>) {
+/// What is new, to be spelled.
+fn flush(loose: &mut Vec<Part>, bits: &mut Vec<Bit<'_>>) {
     if !loose.is_empty() {
-        bits.push(Bit::Fitted { parts: std::mem::take(loose), was: None });
+        bits.push(Bit { was: None, came: false, parts: std::mem::take(loose), form: None });
     }
 }
 
 /// What was spelled, as text; what stands for one piece has the fields of it that we do not know.
-pub(super) fn texts(spelled: &[Value], was: Option<&str>) -> Vec<String> {
-    let mut texts: Vec<String> = spelled.iter().map(Value::to_string).collect();
+pub(super) fn texts<'a>(spelled: &[Value], was: Option<&str>) -> Vec<Cow<'a, str>> {
+    let mut texts: Vec<Cow<'a, str>> = spelled.iter().map(|value| value.to_string().into()).collect();
     if let ([value], Some(was), [text]) = (spelled, was, texts.as_mut_slice()) {
         for (key, other) in pieces::others(was, value) {
-            *text = raw::and(text, &key, other);
+            *text = raw::and(text, &key, other).into();
         }
     }
     texts

@@ -9,7 +9,6 @@
 //!
 //! What providers say in the words of their errors is not repeated anywhere: they quote prompts and keys.
 
-use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -20,7 +19,7 @@ use epitome_core::message::Tokens;
 use epitome_core::prompt::PromptError;
 use epitome_core::slot::Limit;
 use reqwest::Url;
-use secrecy::{ExposeSecret, SecretString};
+use secrecy::SecretString;
 use serde_json::Value;
 
 use super::{Ask, Local, Model, ModelError, Reply};
@@ -32,11 +31,11 @@ mod fault;
 mod http;
 mod key;
 
-use fault::{Asked, Fault, fault};
+use fault::Fault;
 pub use http::speak_tls;
 use http::{Call, Cut, Line};
-use key::Key;
 pub use key::{Credentials, Lender};
+use key::{Key, variable};
 
 /// How large a prompt may be where nobody knows the model's window.
 const UNKNOWN_ROOM: Tokens = 100_000;
@@ -92,17 +91,15 @@ const TRIAL_TOKENS: Tokens = 1_024;
 /// assert_eq!(Remote::new("own", &own, None)?.room(), Some(28_672));
 /// # Ok::<(), epitome::settings::SettingsError>(())
 /// ```
+#[derive(Debug)]
 pub struct Remote {
-    model: String,
+    /// With its window and its reserve of the table, where they are not set.
+    settings: ModelSettings,
     dialect: Dialect,
     line: Arc<Line>,
     key: Key,
     /// Whom it is asked of, as whoever counts failures knows them.
     provider: String,
-    stream: bool,
-    timeout: Duration,
-    window: Option<Tokens>,
-    reserve: Option<Tokens>,
     /// The smallest window the provider has told of. It never grows; where it leaves no room to ask anything, it
     /// is forgotten, so that a number that was wrong does no harm for ever.
     told: AtomicU64,
@@ -151,15 +148,6 @@ pub struct CheckError {
     pub reason: String,
 }
 
-/// What may be said of a key.
-struct Known<'a> {
-    /// Where it is from.
-    variable: &'a str,
-    /// Where that is set.
-    setting: &'a str,
-    is_there: bool,
-}
-
 /// What is to be mended when a model does not answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wrong {
@@ -195,13 +183,9 @@ pub async fn check(settings: &Settings) -> Vec<(String, Result<Checked, CheckErr
     let remote = settings.models.iter().filter(|(_, model)| model.provider != Provider::Local);
     let begun: Vec<_> = remote
         .map(|(name, model)| {
-            let made = Remote::from_env(name, model);
-            let checking = async move {
-                let made =
-                    made.map_err(|error| CheckError { what: Wrong::Address, reason: error.to_string() });
-                made?.check().await
-            };
-            (name.clone(), tokio::spawn(checking))
+            let made = Remote::from_env(name, model)
+                .map_err(|error| CheckError { what: Wrong::Address, reason: error.to_string() });
+            (name.clone(), tokio::spawn(async move { made?.check().await }))
         })
         .collect();
     let mut found = Vec::new();
@@ -229,43 +213,35 @@ impl Remote {
         settings: &ModelSettings,
         key: Option<SecretString>,
     ) -> Result<Self, SettingsError> {
-        let wrong = |key: &str, problem: String| SettingsError::Wrong {
-            key: format!("models.{name}.{key}"),
-            problem,
-        };
+        let wrong = |key: &str, problem: &str| SettingsError::wrong(format!("models.{name}.{key}"), problem);
         let Some(dialect) = settings.provider.dialect() else {
-            let problem = "`local` is built in, and not asked over a network";
-            return Err(wrong("provider", problem.to_owned()));
+            return Err(wrong("provider", "`local` is built in, and not asked over a network"));
         };
         let base = settings.base_url.as_deref().unwrap_or(settings.provider.base_url());
-        let url = address(base, dialect).map_err(|problem| wrong("base_url", problem))?;
+        let url = address(base, dialect).map_err(|problem| wrong("base_url", &problem))?;
         let line = Arc::new(Line::new(url, settings.timeout));
-        let key = Key::Own {
-            key: key.filter(|key| !key.expose_secret().trim().is_empty()),
-            needed: settings.base_url.is_none() || settings.key_env.is_some(),
-            variable: variable(settings).to_owned(),
-            setting: format!("models.{name}.key_env"),
-        };
+        let key = Key::own(name, settings, dialect, key);
         let provider = line.origin.clone();
-        Ok(Self::made(settings, dialect, line, key, provider))
+        Ok(Self::made(settings.clone(), dialect, line, key, provider))
     }
 
-    fn made(settings: &ModelSettings, dialect: Dialect, line: Arc<Line>, key: Key, provider: String) -> Self {
+    fn made(settings: ModelSettings, dialect: Dialect, line: Arc<Line>, key: Key, provider: String) -> Self {
         let known = table::find(&settings.model);
         // Those who made it speak the newest name; everybody else knows the oldest one.
-        let own = dialect.format().about().endpoint.and_then(|endpoint| Url::parse(endpoint.base_url).ok());
-        let newest = dialect.format().about().limit_names.len().saturating_sub(1);
+        let about = dialect.format().about();
+        let own = about.endpoint.and_then(|endpoint| Url::parse(endpoint.base_url).ok());
+        let newest = about.limit_names.len().saturating_sub(1);
         let limit = if line.url.host_str() == own.as_ref().and_then(Url::host_str) { newest } else { 0 };
         Self {
-            model: settings.model.clone(),
+            settings: ModelSettings {
+                window: settings.window.or(known.map(|known| known.window)),
+                output_reserve: settings.output_reserve.or(known.map(|known| known.output_reserve)),
+                ..settings
+            },
             dialect,
             line,
             key,
             provider,
-            stream: settings.stream,
-            timeout: settings.timeout,
-            window: settings.window.or(known.map(|known| known.window)),
-            reserve: settings.output_reserve.or(known.map(|known| known.output_reserve)),
             told: AtomicU64::new(Tokens::MAX),
             headroom: AtomicU64::new(HEADROOM),
             limit: AtomicUsize::new(limit),
@@ -287,12 +263,12 @@ impl Remote {
         let question = self.question("", TRIAL, 16, most);
         match self.ask(&question).await {
             Ok((answer, None)) => Ok(Checked {
-                model: self.model.clone(),
+                model: self.settings.model.clone(),
                 millis: u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX),
                 empty: answer.text.trim().is_empty(),
             }),
             Ok((_, Some(cut))) => Err(CheckError { what: Wrong::Other, reason: cut.to_string() }),
-            Err(Fault { error, wrong, .. }) => {
+            Err(Fault { error, wrong }) => {
                 let reason = match error {
                     ModelError::Refused { reason } | ModelError::NoAnswer { reason } => reason,
                     ModelError::Busy { .. } | ModelError::TooLong { .. } => error.to_string(),
@@ -303,13 +279,14 @@ impl Remote {
     }
 
     fn question<'a>(&'a self, system: &'a str, user: &'a str, tokens: Tokens, most: Tokens) -> Question<'a> {
-        Question { model: &self.model, system, user, tokens, most, limit: "", stream: self.stream }
+        let ModelSettings { model, stream, .. } = &self.settings;
+        Question { model, system, user, tokens, most, limit: "", stream: *stream }
     }
 
     /// Its window, where anybody knows it.
     fn window(&self) -> Option<Tokens> {
         let told = self.told.load(Ordering::Relaxed);
-        match self.window {
+        match self.settings.window {
             Some(window) => Some(window.min(told)),
             None => (told < Tokens::MAX).then_some(told),
         }
@@ -319,7 +296,7 @@ impl Remote {
     fn reserve(&self) -> Option<Tokens> {
         let window = self.window();
         let usual = window.map(|window| (window / 4).min(MOST_RESERVE));
-        let reserve = self.reserve.or(usual)?;
+        let reserve = self.settings.output_reserve.or(usual)?;
         Some(window.map_or(reserve, |window| reserve.min(window / 2)).max(1))
     }
 
@@ -331,43 +308,35 @@ impl Remote {
         self.reserve().map_or(most, |reserve| most.min(reserve))
     }
 
-    /// One question and its answer, whole or cut short.
+    /// One question and its answer, whole or cut short. Where the limit has another name, it is asked again with that.
     async fn ask(&self, question: &Question<'_>) -> Result<(Answer, Option<Cut>), Fault> {
-        let names = self.dialect.format().about().limit_names;
-        let known = self.limit.load(Ordering::Relaxed).min(names.len().saturating_sub(1));
-        let mut last = None;
-        for at in (known..names.len()).chain(0..known) {
-            match self.try_once(question, names.get(at).copied().unwrap_or_default()).await {
-                Err(fault) if fault.other_limit => last = Some(fault),
-                Err(fault) => return Err(fault),
-                Ok(answered) => {
-                    self.limit.store(at, Ordering::Relaxed);
-                    return Ok(answered);
-                }
+        let format = self.dialect.format();
+        let names = format.about().limit_names;
+        let known = self.limit.load(Ordering::Relaxed);
+        let mut fault = Fault::refused(Wrong::Other, "the format has no name for the limit");
+        for (at, limit) in names.iter().copied().enumerate().cycle().skip(known).take(names.len()) {
+            let body = format.ask(&Question { limit, ..*question });
+            let mut call = self.line.post(self.key.headers(self.dialect)?, body.to_string()).await?;
+            if call.status == 200 {
+                let answered = self.listen(&mut call, question).await?;
+                self.limit.store(at, Ordering::Relaxed);
+                return Ok(answered);
+            }
+            let told = ErrorText::read(&call.error().await);
+            fault = self.fault(call.status, &told, call.retry_after, question);
+            if call.status != 400 || !told.dislikes(limit) {
+                break;
             }
         }
-        Err(last.unwrap_or_else(|| Fault::refused(Wrong::Other, "the format has no name for the limit")))
-    }
-
-    async fn try_once(
-        &self,
-        question: &Question<'_>,
-        limit: &'static str,
-    ) -> Result<(Answer, Option<Cut>), Fault> {
-        let format = self.dialect.format();
-        let body = format.ask(&Question { limit, ..*question });
-        let mut call = self.line.post(self.key.headers(self.dialect)?, body.to_string()).await?;
-        if call.status == 200 {
-            return self.listen(&mut call, question).await;
-        }
-        let told = ErrorText::read(&call.error().await);
-        let fault = self.fault(call.status, &told, call.retry_after, question);
-        let names = format.about().limit_names.len();
-        Err(Fault { other_limit: call.status == 400 && names > 1 && told.dislikes(limit), ..fault })
+        Err(fault)
     }
 
     /// Hears an answer out.
-    async fn listen(&self, call: &mut Call, question: &Question<'_>) -> Result<(Answer, Option<Cut>), Fault> {
+    async fn listen(
+        &self,
+        call: &mut Call<'_>,
+        question: &Question<'_>,
+    ) -> Result<(Answer, Option<Cut>), Fault> {
         if call.is_stream() {
             return self.follow(call, question).await;
         }
@@ -382,43 +351,49 @@ impl Remote {
                 &format!("the answer is {what}; nothing could be read of it"),
             ));
         };
-        let format = self.dialect.format();
-        if let Some(told) = format.failure(&body) {
-            return Err(self.failed(&told, question));
-        }
-        match format.answer(&body) {
-            Some(answer) => Ok((answer, None)),
-            None if body.get("error").is_some_and(|error| !error.is_null()) => {
-                Err(self.failed(&body, question))
-            }
-            None => {
-                Err(Fault::no_answer(Wrong::Other, "the answer is JSON, but of a shape that is not known"))
-            }
+        let mut heard = Hearing::default();
+        match heard.document(self.dialect, &body) {
+            Then::End => Ok((heard.answer(), None)),
+            Then::Failed(told) => Err(self.failed(&told, question)),
+            _ if body.get("error").is_some_and(|error| !error.is_null()) => Err(self.failed(&body, question)),
+            _ => Err(Fault::no_answer(Wrong::Other, "the answer is JSON, but of a shape that is not known")),
         }
     }
 
     /// Hears a stream of events out. What was heard before it broke is kept, for what it says of its cost.
-    async fn follow(&self, call: &mut Call, question: &Question<'_>) -> Result<(Answer, Option<Cut>), Fault> {
-        let (mut events, mut heard) = (Events::default(), Hearing::default());
-        let cut = 'heard: loop {
-            let (new, over) = match call.next().await {
-                Ok(Some(bytes)) => (events.feed(&bytes), None),
-                Ok(None) => (events.end().into_iter().collect(), Some(Cut::Broken)),
-                Err(cut) => (Vec::new(), Some(cut)),
-            };
-            for event in new {
-                match heard.event(self.dialect, event.as_bytes()) {
-                    Then::GoOn => {}
-                    Then::End => break 'heard None,
-                    Then::Failed(told) => return Err(self.failed(&told, question)),
-                    Then::Odd => {
-                        let reason = "the stream holds something that is no event of an answer";
-                        return Err(Fault::no_answer(Wrong::Other, reason));
-                    }
+    async fn follow(
+        &self,
+        call: &mut Call<'_>,
+        question: &Question<'_>,
+    ) -> Result<(Answer, Option<Cut>), Fault> {
+        let (mut events, mut heard, mut then) = (Events::default(), Hearing::default(), Then::GoOn);
+        let cut = loop {
+            let more = call.next().await;
+            let hear = |event: &[u8]| {
+                if then == Then::GoOn {
+                    then = heard.event(self.dialect, event);
                 }
-            }
-            if let Some(cut) = over {
-                break Some(cut);
+            };
+            let cut = match more {
+                Ok(Some(bytes)) => {
+                    events.each(&bytes, hear);
+                    None
+                }
+                Ok(None) => {
+                    events.end(hear);
+                    Some(Cut::Broken)
+                }
+                Err(cut) => Some(cut),
+            };
+            match then {
+                Then::GoOn if cut.is_none() => {}
+                Then::GoOn => break cut,
+                Then::End => break None,
+                Then::Failed(told) => return Err(self.failed(&told, question)),
+                Then::Odd => {
+                    let reason = "the stream holds something that is no event of an answer";
+                    return Err(Fault::no_answer(Wrong::Other, reason));
+                }
             }
         };
         let answer = heard.answer();
@@ -434,18 +409,14 @@ impl Remote {
     }
 
     fn fault(&self, status: u16, told: &ErrorText, wait: Option<Duration>, question: &Question<'_>) -> Fault {
-        let address = self.line.url.as_str();
-        let called = self.dialect.format().about().endpoint.map_or("", |endpoint| endpoint.called);
-        let (key, sent) = (self.key.known(), question.tokens);
-        let asked = Asked { model: &self.model, address, called, key, sent };
-        let fault = fault(status, told, wait, &asked);
+        let fault = self.meant(status, told, wait, question.tokens);
         if let ModelError::TooLong { sent, limit: Some(limit) } = fault.error {
             // Where it counts more than we do, its window holds less of what we count. It may also have
             // counted the room for the answer, so it is believed by half at most.
             let counted = sent.max(1);
             let ours = question.tokens.clamp(counted / 2, counted);
             let window = u128::from(limit) * u128::from(ours) / u128::from(counted);
-            let least = LEAST_WINDOW.max(self.window.unwrap_or(0) / 4);
+            let least = LEAST_WINDOW.max(self.settings.window.unwrap_or(0) / 4);
             let window = Tokens::try_from(window).unwrap_or(limit).max(least);
             self.told.fetch_min(window, Ordering::Relaxed);
         }
@@ -471,15 +442,10 @@ impl Remote {
     }
 }
 
-/// Where the key is.
-fn variable(settings: &ModelSettings) -> &str {
-    settings.key_env.as_deref().unwrap_or(settings.provider.key_env())
-}
-
 #[async_trait]
 impl Model for Remote {
     fn name(&self) -> &str {
-        &self.model
+        &self.settings.model
     }
 
     fn room(&self) -> Option<Tokens> {
@@ -492,12 +458,12 @@ impl Model for Remote {
     }
 
     fn time_out(&self) -> Option<Duration> {
-        Some(self.timeout.saturating_add(GRACE))
+        Some(self.settings.timeout.saturating_add(GRACE))
     }
 
     fn reusable(&self) -> bool {
         // What one caller paid for is not given to another.
-        matches!(self.key, Key::Own { .. })
+        !self.key.lent
     }
 
     async fn write(&self, ask: &Ask) -> Result<Reply, ModelError> {
@@ -526,17 +492,6 @@ impl Model for Remote {
             let _ = self.headroom.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
         }
         Ok(Reply { text: answer.text, finish: answer.finish, tally: answer.tally, extracts: None })
-    }
-}
-
-impl fmt::Debug for Remote {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Remote")
-            .field("model", &self.model)
-            .field("address", &self.line.url.as_str())
-            .field("key", &self.key)
-            .field("window", &self.window())
-            .finish_non_exhaustive()
     }
 }
 

@@ -8,9 +8,9 @@ use std::time::{Duration, SystemTime};
 
 use epitome_core::message::Tokens;
 
-use super::{Known, Wrong};
+use super::{Remote, Wrong};
 use crate::model::ModelError;
-use epitome_wire::{ErrorText, Sizes};
+use epitome_wire::ErrorText;
 
 /// Nobody is left alone for longer than this at a time.
 const LONGEST: Duration = Duration::from_secs(24 * 3_600);
@@ -22,78 +22,69 @@ pub(super) struct Fault {
     pub(super) error: ModelError,
     /// What somebody would have to mend.
     pub(super) wrong: Wrong,
-    /// Whether the limit has another name there.
-    pub(super) other_limit: bool,
 }
 
 impl Fault {
     pub(super) fn no_answer(wrong: Wrong, reason: &str) -> Self {
-        Self { error: ModelError::no_answer(reason), wrong, other_limit: false }
+        Self { error: ModelError::no_answer(reason), wrong }
     }
 
     pub(super) fn refused(wrong: Wrong, reason: &str) -> Self {
-        Self { error: ModelError::refused(reason), wrong, other_limit: false }
+        Self { error: ModelError::refused(reason), wrong }
     }
 }
 
-/// Who was asked for what, for words.
-pub(super) struct Asked<'a> {
-    pub(super) model: &'a str,
-    pub(super) address: &'a str,
-    /// What its route is called.
-    pub(super) called: &'a str,
-    pub(super) key: Known<'a>,
-    /// The size of the prompt as it was counted here.
-    pub(super) sent: Tokens,
-}
-
-/// What a status that is not 200 means.
-pub(super) fn fault(
-    status: u16,
-    told: &ErrorText,
-    retry_after: Option<Duration>,
-    asked: &Asked<'_>,
-) -> Fault {
-    let Asked { model, address, called, key: Known { variable, setting, is_there }, .. } = asked;
-    let word = told.word(status);
-    if (300..400).contains(&status) {
-        let reason =
-            format!("{address} sends us elsewhere ({status}), where no key is taken; is base_url right?");
-        return Fault::refused(Wrong::Address, &reason);
-    }
-    if told.is_too_long(status) {
-        let Sizes { sent, limit, .. } = told.sizes();
-        let error = ModelError::TooLong { sent: sent.unwrap_or(asked.sent), limit };
-        return Fault { error, wrong: Wrong::Other, other_limit: false };
-    }
-    let no_credit = told.is("insufficient_quota") || told.is("billing_error");
-    if status == 402 || no_credit || (status == 400 && told.says(&["credit balance is too low"])) {
-        return Fault::refused(Wrong::Key, &format!("no credit ({word})"));
-    }
-    if matches!(status, 429 | 503 | 529) || told.is("overloaded_error") || told.is("rate_limit_error") {
-        let error = ModelError::Busy { retry_after };
-        return Fault { error, wrong: Wrong::Other, other_limit: false };
-    }
-    match status {
-        401 | 403 if *is_there => {
-            Fault::refused(Wrong::Key, &format!("the key in {variable} is not accepted ({status})"))
+impl Remote {
+    /// What a status that is not 200 means, where so many tokens were sent by our count.
+    pub(super) fn meant(
+        &self,
+        status: u16,
+        told: &ErrorText,
+        retry_after: Option<Duration>,
+        sent: Tokens,
+    ) -> Fault {
+        let (variable, setting) = (&self.key.variable, &self.key.setting);
+        let (model, address) = (&self.settings.model, self.line.url.as_str());
+        let word = told.word(status);
+        if (300..400).contains(&status) {
+            let reason =
+                format!("{address} sends us elsewhere ({status}), where no key is taken; is base_url right?");
+            return Fault::refused(Wrong::Address, &reason);
         }
-        401 | 403 => Fault::refused(
-            Wrong::Key,
-            &format!("{address} wants a key ({status}); name the variable that holds it in {setting}"),
-        ),
-        400 | 404 if told.is("model_not_found") || told.says(&["not a valid model", "invalid model"]) => {
-            no_model(model, status)
+        if told.is_too_long(status) {
+            let sizes = told.sizes();
+            let error = ModelError::TooLong { sent: sizes.sent.unwrap_or(sent), limit: sizes.limit };
+            return Fault { error, wrong: Wrong::Other };
         }
-        404 if told.is("not_found_error") || told.says(&["model"]) => no_model(model, status),
-        404 | 405 => Fault::refused(
-            Wrong::Address,
-            &format!("nothing answers {called} at {address} ({status}); is base_url right?"),
-        ),
-        408 | 425 => Fault::no_answer(Wrong::Other, &format!("the provider gave up waiting ({status})")),
-        400..500 => Fault::refused(Wrong::Other, &format!("the provider refused the request ({word})")),
-        500.. => Fault::no_answer(Wrong::Other, &format!("the provider failed ({word})")),
-        _ => Fault::no_answer(Wrong::Other, &format!("the provider answered nothing ({status})")),
+        let no_credit = told.is("insufficient_quota") || told.is("billing_error");
+        if status == 402 || no_credit || (status == 400 && told.says(&["credit balance is too low"])) {
+            return Fault::refused(Wrong::Key, &format!("no credit ({word})"));
+        }
+        if matches!(status, 429 | 503 | 529) || told.is("overloaded_error") || told.is("rate_limit_error") {
+            return Fault { error: ModelError::Busy { retry_after }, wrong: Wrong::Other };
+        }
+        match status {
+            401 | 403 if self.key.is_there() => {
+                Fault::refused(Wrong::Key, &format!("the key in {variable} is not accepted ({status})"))
+            }
+            401 | 403 => Fault::refused(
+                Wrong::Key,
+                &format!("{address} wants a key ({status}); name the variable that holds it in {setting}"),
+            ),
+            400 | 404 if told.is("model_not_found") || told.says(&["not a valid model", "invalid model"]) => {
+                no_model(model, status)
+            }
+            404 if told.is("not_found_error") || told.says(&["model"]) => no_model(model, status),
+            404 | 405 => {
+                let called = self.dialect.format().about().endpoint.map_or("", |endpoint| endpoint.called);
+                let reason = format!("nothing answers {called} at {address} ({status}); is base_url right?");
+                Fault::refused(Wrong::Address, &reason)
+            }
+            408 | 425 => Fault::no_answer(Wrong::Other, &format!("the provider gave up waiting ({status})")),
+            400..500 => Fault::refused(Wrong::Other, &format!("the provider refused the request ({word})")),
+            500.. => Fault::no_answer(Wrong::Other, &format!("the provider failed ({word})")),
+            _ => Fault::no_answer(Wrong::Other, &format!("the provider answered nothing ({status})")),
+        }
     }
 }
 
@@ -120,21 +111,24 @@ pub(super) fn retry_after(millis: Option<&str>, after: Option<&str>, now: System
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::settings::{ModelSettings, Provider};
+    use secrecy::SecretString;
     use serde_json::{Value, json};
+    use std::sync::LazyLock;
     use std::time::UNIX_EPOCH;
 
-    const KEY: Known<'_> =
-        Known { variable: "OPENAI_API_KEY", setting: "models.cheap.key_env", is_there: true };
-    const ASKED: Asked<'_> = Asked {
-        model: "gpt-5-mini",
-        address: "https://api.openai.com/v1/chat/completions",
-        called: "chat completions",
-        key: KEY,
-        sent: 4_000,
-    };
+    fn asked(key: Option<&str>) -> Remote {
+        let settings = ModelSettings::new(Provider::OPENAI, "gpt-5-mini");
+        Remote::new("cheap", &settings, key.map(SecretString::from)).unwrap()
+    }
+
+    fn fault(status: u16, told: &ErrorText) -> Fault {
+        static ASKED: LazyLock<Remote> = LazyLock::new(|| asked(Some("sk-0")));
+        ASKED.meant(status, told, None, 4_000)
+    }
 
     fn shown(status: u16, body: &Value) -> String {
-        let fault = fault(status, &ErrorText::of(body), None, &ASKED);
+        let fault = fault(status, &ErrorText::of(body));
         format!("{:?}: {}", fault.wrong, fault.error)
     }
 
@@ -192,17 +186,12 @@ mod tests {
 
     #[test]
     fn without_a_key_one_is_asked_for() {
-        let fault = fault(
-            401,
-            &ErrorText::default(),
-            None,
-            &Asked { key: Known { is_there: false, ..KEY }, ..ASKED },
-        );
+        let fault = asked(None).meant(401, &ErrorText::default(), None, 4_000);
         assert!(fault.error.to_string().contains("models.cheap.key_env"), "{}", fault.error);
     }
 
     fn too_long(body: &Value, sent: Tokens, limit: Option<Tokens>) {
-        let fault = fault(400, &ErrorText::of(body), None, &ASKED);
+        let fault = fault(400, &ErrorText::of(body));
         assert_eq!(fault.error, ModelError::TooLong { sent, limit }, "{body}");
     }
 
@@ -266,7 +255,7 @@ mod tests {
     #[test]
     fn a_request_that_waiting_does_not_help_is_too_long_and_any_other_waits() {
         let of = |status: u16, message: &str| {
-            fault(status, &ErrorText::of(&json!({"error": {"message": message}})), None, &ASKED).error
+            fault(status, &ErrorText::of(&json!({"error": {"message": message}}))).error
         };
         let busy = ModelError::Busy { retry_after: None };
         let openai = "on tokens per min (TPM): Limit 30000, Requested 44,000. The input must be reduced.";
@@ -289,10 +278,10 @@ mod tests {
     fn too_long_is_known_by_its_words_whatever_the_status() {
         let body = json!({"error": {"message": "prompt is too long: 9000 tokens > 8000 maximum"}});
         for status in [400, 413, 422, 500] {
-            let error = fault(status, &ErrorText::of(&body), None, &ASKED).error;
+            let error = fault(status, &ErrorText::of(&body)).error;
             assert_eq!(error, ModelError::TooLong { sent: 9_000, limit: Some(8_000) }, "{status}");
         }
-        assert_eq!(fault(422, &ErrorText::default(), None, &ASKED).error.kind(), "refused");
+        assert_eq!(fault(422, &ErrorText::default()).error.kind(), "refused");
     }
 
     #[test]

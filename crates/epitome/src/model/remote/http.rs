@@ -42,12 +42,12 @@ pub(super) struct Line {
 }
 
 /// An answer that has begun.
-pub(super) struct Call {
+pub(super) struct Call<'a> {
     pub(super) status: u16,
     pub(super) retry_after: Option<Duration>,
+    line: &'a Line,
     response: Response,
     deadline: Instant,
-    timeout: Duration,
     idle: Duration,
     read: usize,
 }
@@ -85,7 +85,7 @@ impl Line {
     }
 
     /// Sends a request, and waits until an answer begins.
-    pub(super) async fn post(&self, headers: HeaderMap, body: String) -> Result<Call, Fault> {
+    pub(super) async fn post(&self, headers: HeaderMap, body: String) -> Result<Call<'_>, Fault> {
         let Some(client) = &self.client else {
             let reason = format!("{} cannot be believed: this system has no certificates", self.origin);
             return Err(Fault::refused(Wrong::Other, &reason));
@@ -103,9 +103,9 @@ impl Line {
         Ok(Call {
             status: response.status().as_u16(),
             retry_after: wait,
+            line: self,
             response,
             deadline,
-            timeout: self.timeout,
             idle: self.idle,
             read: 0,
         })
@@ -114,20 +114,18 @@ impl Line {
     /// Why a request could not be made. What the error displays is not passed on.
     fn unreachable(&self, error: &reqwest::Error) -> Fault {
         let origin = &self.origin;
-        if error.is_connect() {
-            return Fault::no_answer(
-                Wrong::Address,
-                &format!("nothing answers at {origin}: {}", cause(error)),
-            );
-        }
-        if error.is_timeout() {
-            return Fault::no_answer(Wrong::Other, &Cut::Late(self.timeout).to_string());
-        }
-        Fault::no_answer(Wrong::Other, &format!("{origin} closed the connection without an answer"))
+        let (wrong, reason) = if error.is_connect() {
+            (Wrong::Address, format!("nothing answers at {origin}: {}", cause(error)))
+        } else if error.is_timeout() {
+            (Wrong::Other, Cut::Late(self.timeout).to_string())
+        } else {
+            (Wrong::Other, format!("{origin} closed the connection without an answer"))
+        };
+        Fault::no_answer(wrong, &reason)
     }
 }
 
-impl Call {
+impl Call<'_> {
     /// Whether it says that it is a stream of events.
     pub(super) fn is_stream(&self) -> bool {
         let kind = self.response.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
@@ -141,7 +139,7 @@ impl Call {
             Ok(Ok(Some(bytes))) => bytes,
             Ok(Ok(None)) => return Ok(None),
             Ok(Err(_)) => return Err(Cut::Broken),
-            Err(_) if self.deadline <= silent => return Err(Cut::Late(self.timeout)),
+            Err(_) if self.deadline <= silent => return Err(Cut::Late(self.line.timeout)),
             Err(_) => return Err(Cut::Silent(self.idle)),
         };
         self.read = self.read.saturating_add(bytes.len());
@@ -152,7 +150,7 @@ impl Call {
     pub(super) async fn body(&mut self) -> Result<Vec<u8>, Cut> {
         let mut body = Vec::new();
         // A model that is not heard until it has written everything may be silent for long.
-        self.idle = self.timeout;
+        self.idle = self.line.timeout;
         while let Some(bytes) = self.next().await? {
             body.extend(bytes);
         }
@@ -162,11 +160,10 @@ impl Call {
     /// The beginning of an error, as much of it as there is.
     pub(super) async fn error(&mut self) -> Vec<u8> {
         let mut body = Vec::new();
-        while let Ok(Some(bytes)) = self.next().await {
+        while body.len() < LARGEST_ERROR
+            && let Ok(Some(bytes)) = self.next().await
+        {
             body.extend(bytes);
-            if body.len() >= LARGEST_ERROR {
-                break;
-            }
         }
         body
     }

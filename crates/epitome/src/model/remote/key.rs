@@ -13,7 +13,7 @@ use secrecy::{ExposeSecret, SecretString};
 
 use super::fault::Fault;
 use super::http::Line;
-use super::{Known, Remote, Wrong, address};
+use super::{Remote, Wrong, address};
 use crate::settings::{ModelSettings, Provider, SettingsError};
 
 /// Callers of one provider are told apart by so many numbers, where it fails: whose key is wrong shall be left alone, and nobody
@@ -71,73 +71,76 @@ impl fmt::Debug for Credentials {
 }
 
 /// As whom it is asked.
-pub(super) enum Key {
-    /// As whoever set it up.
-    Own {
-        key: Option<SecretString>,
-        /// Nobody gets asked without one.
-        needed: bool,
-        /// The environment's variable that holds the key.
-        variable: String,
-        /// The setting that names it.
-        setting: String,
-    },
-    /// As the one whose request it is for.
-    Lent(Credentials),
+#[derive(Debug)]
+pub(super) struct Key {
+    /// What shows it.
+    pub(super) shown: Credentials,
+    /// The environment's variable that holds it, or where else it is from.
+    pub(super) variable: String,
+    /// The setting that names the variable.
+    pub(super) setting: String,
+    /// No request is sent without one.
+    pub(super) needed: bool,
+    /// Whether it is the caller's.
+    pub(super) lent: bool,
 }
 
 impl Key {
+    /// The key of whoever set the model up, where there is one.
+    pub(super) fn own(
+        name: &str,
+        settings: &ModelSettings,
+        dialect: Dialect,
+        key: Option<SecretString>,
+    ) -> Self {
+        let (header, before) =
+            dialect.format().about().endpoint.map_or(("authorization", "Bearer "), |it| it.key);
+        let key = key.filter(|key| !key.expose_secret().trim().is_empty());
+        let shown = key.map(|key| (header, format!("{before}{}", key.expose_secret().trim()).into()));
+        Self {
+            shown: Credentials(shown.into_iter().collect()),
+            variable: variable(settings).to_owned(),
+            setting: format!("models.{name}.key_env"),
+            needed: settings.base_url.is_none() || settings.key_env.is_some(),
+            lent: false,
+        }
+    }
+
+    pub(super) fn is_there(&self) -> bool {
+        self.lent || !self.shown.0.is_empty()
+    }
+
     /// The headers that show it, and those that the provider wants of everybody.
     pub(super) fn headers(&self, dialect: Dialect) -> Result<HeaderMap, Fault> {
-        let endpoint = dialect.format().about().endpoint;
-        let mut headers = HeaderMap::new();
-        match self {
-            Self::Own { key: None, needed: true, variable, setting } => {
-                let reason = format!("no key: the environment has no {variable} ({setting})");
-                return Err(Fault::refused(Wrong::Key, &reason));
-            }
-            Self::Own { key: None, .. } => {}
-            Self::Own { key: Some(key), variable, .. } => {
-                let (name, before) = endpoint.map_or(("authorization", "Bearer "), |endpoint| endpoint.key);
-                let key = format!("{before}{}", key.expose_secret().trim());
-                let reason = || format!("{variable} holds something that cannot be a key");
-                headers.insert(name, secret(&key, reason)?);
-            }
-            Self::Lent(Credentials(lent)) => {
-                for (name, value) in lent {
-                    let reason = || format!("the caller's header {name} holds something that cannot be sent");
-                    headers.append(*name, secret(value.expose_secret(), reason)?);
-                }
-            }
+        let Self { variable, setting, .. } = self;
+        if self.needed && !self.is_there() {
+            let reason = format!("no key: the environment has no {variable} ({setting})");
+            return Err(Fault::refused(Wrong::Key, &reason));
         }
+        let mut headers = HeaderMap::new();
+        for (name, value) in &self.shown.0 {
+            let mut value = HeaderValue::from_str(value.expose_secret()).map_err(|_| {
+                let reason = if self.lent {
+                    format!("the caller's header {name} holds something that cannot be sent")
+                } else {
+                    format!("{variable} holds something that cannot be a key")
+                };
+                Fault::refused(Wrong::Key, &reason)
+            })?;
+            value.set_sensitive(true);
+            headers.append(*name, value);
+        }
+        let endpoint = dialect.format().about().endpoint;
         for (name, value) in endpoint.map_or(&[][..], |endpoint| endpoint.headers) {
             headers.entry(*name).or_insert(HeaderValue::from_static(value));
         }
         Ok(headers)
     }
-
-    pub(super) fn known(&self) -> Known<'_> {
-        match self {
-            Self::Own { key, variable, setting, .. } => Known { variable, setting, is_there: key.is_some() },
-            Self::Lent(_) => Known { variable: "the caller's request", setting: "", is_there: true },
-        }
-    }
 }
 
-/// A header's value that is shown nowhere.
-fn secret(value: &str, reason: impl FnOnce() -> String) -> Result<HeaderValue, Fault> {
-    let mut value = HeaderValue::from_str(value).map_err(|_| Fault::refused(Wrong::Key, &reason()))?;
-    value.set_sensitive(true);
-    Ok(value)
-}
-
-impl fmt::Debug for Key {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Own { key, .. } => key.as_ref().map(|_| "[redacted]").fmt(f),
-            Self::Lent(credentials) => credentials.fmt(f),
-        }
-    }
+/// Where a key is that is not lent.
+pub(super) fn variable(settings: &ModelSettings) -> &str {
+    settings.key_env.as_deref().unwrap_or(settings.provider.key_env())
 }
 
 /// A provider whose callers lend their keys: made once, since it holds the way there.
@@ -169,8 +172,7 @@ impl Lender {
         let spoken = dialect.format().about().endpoint.is_some();
         let dialect = if spoken { dialect } else { Dialect::OPENAI };
         let usual = ModelSettings::new(Provider::OPENAI, "");
-        let url = address(base_url, dialect)
-            .map_err(|problem| SettingsError::Wrong { key: "base_url".to_owned(), problem })?;
+        let url = address(base_url, dialect).map_err(|problem| SettingsError::wrong("base_url", problem))?;
         Ok(Self { dialect, line: Arc::new(Line::new(url, usual.timeout)), usual })
     }
 
@@ -179,6 +181,13 @@ impl Lender {
     pub fn lend(&self, model: &str, credentials: Credentials) -> Remote {
         let provider = format!("{}, with the key of caller {}", self.line.origin, credentials.caller());
         let settings = ModelSettings { model: model.to_owned(), ..self.usual.clone() };
-        Remote::made(&settings, self.dialect, Arc::clone(&self.line), Key::Lent(credentials), provider)
+        let key = Key {
+            shown: credentials,
+            variable: "the caller's request".to_owned(),
+            setting: String::new(),
+            needed: false,
+            lent: true,
+        };
+        Remote::made(settings, self.dialect, Arc::clone(&self.line), key, provider)
     }
 }

@@ -47,11 +47,9 @@ impl Place {
 /// );
 /// # Ok::<(), epitome_core::prompt::TemplateError>(())
 /// ```
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize)]
-#[serde(transparent)]
-pub struct Template {
-    text: Cow<'static, str>,
-}
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String")]
+pub struct Template(Cow<'static, str>);
 
 impl Template {
     /// The template that is written so.
@@ -66,23 +64,23 @@ impl Template {
                 return Err(TemplateError::Twice { place: place.written() });
             }
         }
-        Ok(Self { text: Cow::Owned(text) })
+        Ok(Self(Cow::Owned(text)))
     }
 
     /// One of our own, which the tests have parsed.
     pub(super) fn shipped(text: &'static str) -> Self {
-        Self { text: Cow::Borrowed(text) }
+        Self(Cow::Borrowed(text))
     }
 
     pub(super) fn has(&self, place: Place) -> bool {
-        self.text.contains(place.written())
+        self.0.contains(place.written())
     }
 
     /// The text with its places filled, in one pass: what is filled in is never looked at again.
     /// A line that held only a place with nothing to say is left out.
     pub(super) fn fill<'a>(&self, with: impl Fn(Place) -> Cow<'a, str>) -> String {
-        let mut out = String::with_capacity(self.text.len());
-        let mut rest: &str = &self.text;
+        let mut out = String::with_capacity(self.0.len());
+        let mut rest: &str = &self.0;
         while let Some(at) = rest.find('{') {
             let (head, tail) = rest.split_at_checked(at).unwrap_or((rest, ""));
             out.push_str(head);
@@ -111,7 +109,7 @@ impl Default for Template {
 
 impl fmt::Display for Template {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.text)
+        f.write_str(&self.0)
     }
 }
 
@@ -119,6 +117,14 @@ impl FromStr for Template {
     type Err = TemplateError;
 
     fn from_str(text: &str) -> Result<Self, TemplateError> {
+        Self::parse(text)
+    }
+}
+
+impl TryFrom<String> for Template {
+    type Error = TemplateError;
+
+    fn try_from(text: String) -> Result<Self, TemplateError> {
         Self::parse(text)
     }
 }

@@ -229,10 +229,8 @@ impl Remote {
         settings: &ModelSettings,
         key: Option<SecretString>,
     ) -> Result<Self, SettingsError> {
-        let wrong = |key: &str, problem: String| SettingsError::Wrong {
-            key: format!("models.{name}.{key}"),
-            problem,
-        };
+        let wrong =
+            |key: &str, problem: String| SettingsError::wrong(format!("models.{name}.{key}"), problem);
         let Some(dialect) = settings.provider.dialect() else {
             let problem = "`local` is built in, and not asked over a network";
             return Err(wrong("provider", problem.to_owned()));

@@ -169,8 +169,7 @@ impl Lender {
         let spoken = dialect.format().about().endpoint.is_some();
         let dialect = if spoken { dialect } else { Dialect::OPENAI };
         let usual = ModelSettings::new(Provider::OPENAI, "");
-        let url = address(base_url, dialect)
-            .map_err(|problem| SettingsError::Wrong { key: "base_url".to_owned(), problem })?;
+        let url = address(base_url, dialect).map_err(|problem| SettingsError::wrong("base_url", problem))?;
         Ok(Self { dialect, line: Arc::new(Line::new(url, usual.timeout)), usual })
     }
 

@@ -150,7 +150,7 @@ pub(crate) fn load_without_database(given: &Given, world: &World) -> Result<Load
         }
         judged = judge(&tree);
         if let Err(wrong) = &judged {
-            let told = blamed(wrong, &stage);
+            let told = blamed(wrong, &stage).unwrap_or_else(|| format!("{source}: {wrong}"));
             if !wrong.problem().starts_with("is missing") {
                 return Err(told);
             }
@@ -325,21 +325,21 @@ fn judge(tree: &Map<String, Value>) -> Result<(Server, Patch), SettingsError> {
 }
 
 /// What is wrong, with who of these is to blame: whoever set the key, or something next to it.
-fn blamed(wrong: &SettingsError, stage: &[Item]) -> String {
+fn blamed(wrong: &SettingsError, stage: &[Item]) -> Option<String> {
     let key: Vec<String> = keys::path(wrong.key())
         .unwrap_or_default()
         .into_iter()
         .map(|part| part.split('[').next().unwrap_or_default().to_owned())
         .collect();
     let common = |item: &&Item| item.path.iter().zip(&key).take_while(|(one, other)| one == other).count();
-    let Some(item) = stage.iter().max_by_key(common) else { return wrong.to_string() };
+    let item = stage.iter().max_by_key(common)?;
     let own = keys::name(&item.path) == wrong.key();
-    match &item.source {
+    Some(match &item.source {
         Source::Set if own => format!("--set {wrong}"),
         Source::Set => format!("--set {}: {wrong}", keys::name(&item.path)),
         Source::Variable(_) | Source::Flag(_) if own => format!("{}: {}", item.source, wrong.problem()),
         source => format!("{source}: {wrong}"),
-    }
+    })
 }
 
 #[cfg(test)]

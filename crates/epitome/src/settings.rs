@@ -281,19 +281,23 @@ impl Settings {
     /// ```
     #[must_use]
     pub fn to_value(&self) -> Value {
-        Value::Object(self.written())
+        Value::Object(self.patch().0)
     }
 
     /// The same as a patch. Applied over the defaults it gives these settings; applied over others it leaves
     /// their prices for models that are not priced here.
     #[must_use]
     pub fn patch(&self) -> Patch {
-        Patch(self.written())
+        match serde_json::to_value(self) {
+            Ok(Value::Object(entries)) => Patch(entries),
+            // No value of settings fails to be written.
+            _ => Patch::default(),
+        }
     }
 
     /// Refuses what a program set by hand and could not have been read.
     pub fn check(&self) -> Result<(), SettingsError> {
-        Self::read(self.written()).map(|_| ())
+        Self::read(self.patch().0).map(|_| ())
     }
 
     /// The slot of this name in this scope.
@@ -357,7 +361,7 @@ impl Settings {
 
     fn overlaid(&self, entries: &Map<String, Value>) -> Result<Self, SettingsError> {
         condense::check_forms(entries)?;
-        let mut tree = self.written();
+        let mut tree = self.patch().0;
         if entries.get("slot").is_some_and(|slots| !slots.is_null()) {
             tree.shift_remove("trigger");
         }
@@ -384,20 +388,15 @@ impl Settings {
             }
         }
         slots::check(&settings.slots)?;
-        check_names("models", settings.models.keys())?;
-        check_names("prices", settings.prices.keys())?;
+        let models = settings.models.keys().map(|name| ["models", name.as_str()]);
+        let priced = settings.prices.keys().map(|name| ["prices", name.as_str()]);
+        if let Some(odd) = models.chain(priced).find(|[_, name]| !is_model_name(name)) {
+            return Err(wrong(&odd, "no model can be called so; 1 to 128 bytes are allowed"));
+        }
         for (name, model) in &mut settings.models {
             model.settle(name)?;
         }
         Ok(settings)
-    }
-
-    fn written(&self) -> Map<String, Value> {
-        match serde_json::to_value(self) {
-            Ok(Value::Object(entries)) => entries,
-            // No value of settings fails to be written.
-            _ => Map::new(),
-        }
     }
 }
 
@@ -434,13 +433,6 @@ impl Settings {
             ("limits.body", body),
             ("limits.metadata", metadata),
         ]
-    }
-}
-
-fn check_names<'a>(section: &str, names: impl IntoIterator<Item = &'a String>) -> Result<(), SettingsError> {
-    match names.into_iter().find(|name| !is_model_name(name)) {
-        Some(name) => Err(wrong(&[section, name], "no model can be called so; 1 to 128 bytes are allowed")),
-        None => Ok(()),
     }
 }
 

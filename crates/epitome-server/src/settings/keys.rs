@@ -151,6 +151,9 @@ fn as_patch(schema: &mut Value) {
         entries.insert("description".to_owned(), Value::String(text));
     }
     entries.shift_remove("examples");
+    if entries.contains_key("enum") {
+        entries.shift_remove("type");
+    }
     if entries
         .get("default")
         .is_some_and(|default| !(default.is_string() || default.is_number() || default.is_boolean()))

@@ -25,9 +25,9 @@ pub(crate) fn template() -> String {
     let mut section = "";
     // What stands in no section comes before all sections.
     let fixed = KEYS.iter().filter(|key| !key.path.contains('*') && key.path != "slot");
-    let (mut bare, mut sorted): (Vec<&Key>, Vec<&Key>) = fixed.partition(|key| !key.path.contains('.'));
-    bare.append(&mut sorted);
-    for key in bare {
+    let mut fixed: Vec<&Key> = fixed.collect();
+    fixed.sort_by_key(|key| key.path.contains('.'));
+    for key in fixed {
         let (table, name) = key.path.rsplit_once('.').unwrap_or(("", &key.path));
         if table != section {
             text.push_str(&format!("[{table}]\n"));

@@ -43,8 +43,8 @@ forms! {
     encoding: {"enum": (Encoding::ALL.map(Encoding::name))};
     profile: {"enum": ["auto", "general", "coding", "research", "support"]};
     preset: {"enum": ["frequent", "long", "lean"]};
-    catch_up: {"enum": ["join", "step"]};
-    summary_role: {"enum": ["user", "system"]};
+    catch_up: {"type": "string", "enum": ["join", "step"]};
+    summary_role: {"type": "string", "enum": ["user", "system"]};
     strategy: {"type": "string", "format": "strategy"};
     trigger: {"type": "string", "format": "trigger"};
     triggers: {"type": "object", "additionalProperties": {"type": "string", "format": "trigger"}};

@@ -2,7 +2,6 @@
 
 #![allow(rustdoc::bare_urls, reason = "doc comments are the help text of the settings file")]
 
-use std::fmt;
 use std::time::Duration;
 
 use epitome_core::message::Tokens;
@@ -84,12 +83,6 @@ impl TryFrom<String> for Provider {
             let allowed = Self::names().join(", ").replace(", local", " or local");
             format!("{name:?} given; allowed is {allowed}")
         })
-    }
-}
-
-impl fmt::Display for Provider {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
     }
 }
 

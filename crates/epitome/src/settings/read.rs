@@ -78,36 +78,16 @@ impl From<Infallible> for SettingsError {
 /// ```
 pub fn read<T: DeserializeOwned>(mut value: Value, schema: &Value) -> Result<T, SettingsError> {
     check(&mut value, schema, "")?;
-    serde_path_to_error::deserialize(&value).map_err(|error| {
-        let (mut key, mut given, mut schema) = (String::new(), Some(&value), Some(schema));
-        for segment in error.path() {
-            match segment {
-                Segment::Map { key: name } => {
-                    key = join(&key, name);
-                    given = given.and_then(|given| given.get(name));
-                    schema = schema.and_then(|schema| below(schema, name));
-                }
-                Segment::Seq { index } => {
-                    key.push_str(&format!("[{index}]"));
-                    given = given.and_then(|given| given.get(index));
-                    schema = schema.and_then(|schema| schema.get("items"));
-                }
-                _ => {}
-            }
-        }
+    serde_path_to_error::deserialize(value).map_err(|error| {
+        let key = error.path().iter().fold(String::new(), |key, segment| match segment {
+            Segment::Map { key: name } => join(&key, name),
+            Segment::Seq { index } => format!("{key}[{index}]"),
+            _ => key,
+        });
         let problem = error.inner().to_string();
-        let words = schema.and_then(|schema| schema.get("enum")?.as_array());
-        match (words, given) {
-            // Words that a type derives; others say in their own way which there are.
-            (Some(words), Some(given)) if problem.starts_with("unknown variant") => {
-                SettingsError::not_allowed(&key, given, &one_of(words))
-            }
-            _ => {
-                // Some parsers name the key themselves.
-                let bare = key.split('.').find_map(|name| problem.strip_prefix(name)?.strip_prefix(": "));
-                SettingsError::wrong(&key, bare.unwrap_or(&problem))
-            }
-        }
+        // Some parsers name the key themselves.
+        let bare = key.split('.').find_map(|name| problem.strip_prefix(name)?.strip_prefix(": "));
+        SettingsError::wrong(&key, bare.unwrap_or(&problem))
     })
 }
 
@@ -159,17 +139,13 @@ fn judge(value: &Value, schema: &Value) -> (bool, String) {
     let bound = |name: &str| bounds.get(name).and_then(Value::as_f64).unwrap_or_default();
     let (min, max) = (bound("minimum"), bound("maximum"));
     let is_within = |number: f64| (min..=max).contains(&number);
+    let is_number = || value.as_f64().is_some_and(is_within);
     let is_time = || time::read(value).is_some_and(|time| is_within(time.as_secs_f64()));
     let (fits, allowed) = match kind(form) {
         "boolean" => (value.is_boolean(), "true or false".to_owned()),
-        "integer" => (value.is_u64() && value.as_f64().is_some_and(is_within), whole(min, max)),
-        "number" if max <= 1.0 => {
-            let allowed = "a number more than 0 and at most 1, such as 0.4";
-            (value.as_f64().is_some_and(is_within), allowed.to_owned())
-        }
-        "number" => {
-            (value.as_f64().is_some_and(is_within), format!("an amount from 0 to {max}, such as 2.50"))
-        }
+        "integer" => (value.is_u64() && is_number(), whole(min, max)),
+        "number" if max <= 1.0 => (is_number(), "a number more than 0 and at most 1, such as 0.4".to_owned()),
+        "number" => (is_number(), format!("an amount from 0 to {max}, such as 2.50")),
         "time" => (is_time(), time_within(min, max)),
         "time-or-never" => {
             let is_never = value.as_str().is_some_and(|text| text.trim() == "never");
@@ -181,12 +157,9 @@ fn judge(value: &Value, schema: &Value) -> (bool, String) {
             let allowed = "a list of different models' names, at least one, such as [\"local\"]";
             (value.as_array().is_some_and(|names| are_models(names)), allowed.to_owned())
         }
-        _ => match form.get("oneOf").and_then(Value::as_array) {
-            Some(forms) => {
-                let words: Vec<&Value> = forms.iter().filter_map(|form| form.get("const")).collect();
-                (words.contains(&value), one_of(&words))
-            }
-            None => (value.is_string(), "a text".to_owned()),
+        _ => match words(form) {
+            none if none.is_empty() => (value.is_string(), "a text".to_owned()),
+            words => (words.contains(&value), one_of(&words)),
         },
     };
     match word(schema) {
@@ -199,6 +172,14 @@ fn judge(value: &Value, schema: &Value) -> (bool, String) {
 fn kind(schema: &Value) -> &str {
     let named = schema.get("type").map(|named| named.get(0).unwrap_or(named));
     schema.get("format").or(named).and_then(Value::as_str).unwrap_or_default()
+}
+
+/// The words of a type that derives them. Types that parse themselves say in their own way which there are, and have none
+/// here: their schema names no type.
+fn words(schema: &Value) -> Vec<&Value> {
+    let all = |key: &str| schema.get(key).and_then(Value::as_array).into_iter().flatten();
+    let listed = all("enum").filter(|_| schema.get("type").is_some());
+    all("oneOf").filter_map(|word| word.get("const")).chain(listed).collect()
 }
 
 fn whole(min: f64, max: f64) -> String {

@@ -1,6 +1,5 @@
 //! Times as people write them; a field of a section that is one is `#[serde(with = "time")]`.
 
-use std::fmt;
 use std::time::Duration;
 
 use serde::de::Error;
@@ -124,15 +123,9 @@ impl TryFrom<Value> for StandIn {
 
 impl From<StandIn> for String {
     fn from(stand_in: StandIn) -> Self {
-        stand_in.to_string()
-    }
-}
-
-impl fmt::Display for StandIn {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::After(time) => f.pad(&write_time(*time)),
-            Self::Never => f.pad("never"),
+        match stand_in {
+            StandIn::After(time) => write_time(time),
+            StandIn::Never => "never".to_owned(),
         }
     }
 }

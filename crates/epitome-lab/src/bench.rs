@@ -206,10 +206,10 @@ pub async fn run(args: &Args, show: &mut Show) -> Result<(), Failure> {
     Ok(())
 }
 
-fn shown(bar: &show::Progress, now: Progress) {
-    bar.stage(now.stage);
-    bar.set_of(now.of);
-    bar.set(now.done);
+fn shown(show::Progress { bar }: &show::Progress, now: Progress) {
+    bar.set_prefix(now.stage);
+    bar.set_length(now.of);
+    bar.set_position(now.done);
 }
 
 /// A column for each, and why one is empty.

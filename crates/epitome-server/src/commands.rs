@@ -205,49 +205,19 @@ impl SessionArgs {
 /// What the arguments, the program's name first, ask for.
 pub(crate) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Asked, Failure> {
     let mut args: Vec<OsString> = args.into_iter().collect();
-    let word = args.iter().skip(1).position(|word| word == "help").filter(|at| *at == 0);
-    if word.is_some() {
+    let wants_help = args.get(1).is_some_and(|word| word == "help");
+    if wants_help {
         // `epitome help COMMAND` is `epitome COMMAND --help`.
         args.remove(1);
         args.truncate(2);
     }
-    if word.is_some() || args.len() < 2 {
+    if wants_help || args.len() < 2 {
         args.push("--help".into());
     }
-    let given = first_word(&args);
-    let name = given.clone().filter(|(_, known)| *known).map(|(name, _)| name);
-    understand(args, name.clone()).map_err(|failure| match (failure, given) {
-        (Failure::Misused(problem), Some((word, false))) if problem == unknown_argument(&word) => {
-            unknown_command(&word)
-        }
-        (failure, _) => failure.of(name.as_deref()),
-    })
-}
-
-/// The first word that is no flag and no flag's value, and whether it is a command.
-fn first_word(args: &[OsString]) -> Option<(String, bool)> {
-    let cli = Cli::command();
-    let takes_value = |flag: &str| {
-        let long = flag.strip_prefix("--");
-        // `--write-config` takes one only where it is no command.
-        let own = |known: &&clap::Arg| known.get_long() == long && known.get_id() != "write_config";
-        cli.get_arguments().find(own).is_some_and(|known| known.get_action().takes_values())
-    };
-    let mut words = args.iter().skip(1).map(|word| word.to_string_lossy());
-    while let Some(word) = words.next() {
-        if !word.starts_with('-') {
-            let known = cli.get_subcommands().any(|command| command.get_name() == word);
-            return Some((word.into_owned(), known));
-        }
-        if takes_value(&word) {
-            words.next();
-        }
-    }
-    None
-}
-
-fn unknown_argument(word: &str) -> String {
-    format!("unknown argument {word:?}")
+    // Whatever else is wrong, the command is known by then.
+    let name = Cli::command().ignore_errors(true).try_get_matches_from(&args);
+    let name = name.ok().and_then(|known| known.subcommand_name().map(str::to_owned));
+    understand(args, name.clone()).map_err(|failure| failure.of(name.as_deref()))
 }
 
 fn unknown_command(word: &str) -> Failure {
@@ -268,6 +238,7 @@ fn understand(args: Vec<OsString>, name: Option<String>) -> Result<Asked, Failur
                     let what = What::Told(error.render().to_string());
                     Ok(Asked { what, name, globals: Globals::default() })
                 }
+                ErrorKind::InvalidSubcommand if name.is_none() => Err(unknown_command(&wrong_word(&error))),
                 _ => Err(Failure::Misused(problem(&error))),
             };
         }
@@ -376,11 +347,9 @@ async fn on_database(command: &Stored, database: &Database, show: &mut Show) -> 
 }
 
 fn problem(error: &clap::Error) -> String {
-    let given = |kind| error.get(kind).map(ToString::to_string);
     match error.kind() {
         ErrorKind::UnknownArgument | ErrorKind::InvalidSubcommand => {
-            let argument = given(ContextKind::InvalidArg).or_else(|| given(ContextKind::InvalidSubcommand));
-            unknown_argument(&argument.unwrap_or_default())
+            format!("unknown argument {:?}", wrong_word(error))
         }
         ErrorKind::MissingSubcommand | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
             "no command given".to_owned()
@@ -391,6 +360,12 @@ fn problem(error: &clap::Error) -> String {
             first.strip_prefix("error: ").unwrap_or(first).to_owned()
         }
     }
+}
+
+/// The word that makes no sense.
+fn wrong_word(error: &clap::Error) -> String {
+    let given = error.get(ContextKind::InvalidArg).or_else(|| error.get(ContextKind::InvalidSubcommand));
+    given.map(ToString::to_string).unwrap_or_default()
 }
 
 #[cfg(test)]

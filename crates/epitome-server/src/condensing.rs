@@ -87,25 +87,26 @@ impl Wish {
                 return Err(format!("{name}: a whole number from 1 is wanted"));
             }
         }
-        let keep = |flag, unit: &str, number: Option<u64>| {
-            number.map(|number| (flag, "condense.keep", format!("{unit}({number})").into()))
-        };
         let keeps = [
-            keep("--keep-messages", "messages", self.keep_messages),
-            keep("--keep-turns", "turns", self.keep_turns),
-            keep("--keep-tokens", "tokens", self.keep_tokens),
+            ("--keep-messages", "messages", self.keep_messages),
+            ("--keep-turns", "turns", self.keep_turns),
+            ("--keep-tokens", "tokens", self.keep_tokens),
         ];
-        if keeps.iter().flatten().count() > 1 {
+        let keeps = keeps.into_iter().filter_map(|(flag, unit, number)| {
+            number.map(|number| (flag, "condense.keep", format!("{unit}({number})").into()))
+        });
+        if keeps.clone().count() > 1 {
             return Err("keep_messages, keep_turns, keep_tokens: give one of them".to_owned());
         }
-        let text = |flag, key, text: &Option<String>| Some((flag, key, text.as_deref()?.into()));
-        let others = [
-            text("--strategy", "condense.strategy", &self.strategy),
-            self.keep_first.map(|first| ("--keep-first", "condense.keep_first", first.into())),
-            text("--trigger", "condense.trigger", &self.trigger),
-            text("--model", "condense.model", &self.model),
+        let texts = [
+            ("--strategy", "condense.strategy", &self.strategy),
+            ("--trigger", "condense.trigger", &self.trigger),
+            ("--model", "condense.model", &self.model),
         ];
-        Ok(keeps.into_iter().chain(others).flatten().collect())
+        let texts =
+            texts.into_iter().filter_map(|(flag, key, text)| Some((flag, key, text.as_deref()?.into())));
+        let first = self.keep_first.map(|first| ("--keep-first", "condense.keep_first", first.into()));
+        Ok(keeps.chain(texts).chain(first).collect())
     }
 }
 

@@ -165,11 +165,10 @@ impl Database {
         let mut names: Vec<String> = Vec::new();
         while names.len() < LOOKED_THROUGH {
             let page = self.workspace.sessions(names.last().map(String::as_str), 1_000).await?;
-            let last = page.len() < 1_000;
-            names.extend(page.into_iter().map(|info| info.name.to_string()));
-            if last {
+            if page.is_empty() {
                 break;
             }
+            names.extend(page.into_iter().map(|info| info.name.to_string()));
         }
         let meant = near(name, names.iter().map(String::as_str), 3);
         let hint = match meant.as_slice() {

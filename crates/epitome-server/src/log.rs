@@ -44,21 +44,16 @@ pub(crate) enum Format {
 /// Whose lines are written: this program's and its library's.
 const OURS: &str = "epitome";
 
-impl From<Level> for LevelFilter {
-    fn from(level: Level) -> Self {
-        match level {
-            Level::Error => Self::ERROR,
-            Level::Warn => Self::WARN,
-            Level::Info => Self::INFO,
-            Level::Debug => Self::DEBUG,
-        }
-    }
-}
-
 /// Has everything told from now on. A second time changes nothing.
 pub(crate) fn start(level: Level, format: Format) {
     let watched = stderr().is_terminal();
-    let ours = Targets::new().with_target(OURS, LevelFilter::from(level));
+    let level = match level {
+        Level::Error => LevelFilter::ERROR,
+        Level::Warn => LevelFilter::WARN,
+        Level::Info => LevelFilter::INFO,
+        Level::Debug => LevelFilter::DEBUG,
+    };
+    let ours = Targets::new().with_target(OURS, level);
     let json = match format {
         Format::Auto => !watched,
         Format::Text => false,

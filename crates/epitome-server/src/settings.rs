@@ -7,12 +7,14 @@
 //! Two sections are ours: `[server]`, the database, the workspace and how `serve` listens, and `[proxy]`, where it passes
 //! requests on to. All others are the engine's.
 
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
-use epitome::settings::{CondenseSettings, Patch, Settings, SettingsError, other_form, read};
-use epitome_terminal::near::near;
+use epitome::settings::{
+    CondenseSettings, Nulls, Patch, Settings, SettingsError, give_way, other_form, overlay, read,
+};
 use serde::Serialize;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 mod env;
 mod file;
@@ -130,49 +132,33 @@ pub(crate) fn load_without_database(given: &Given, world: &World) -> Result<Load
     let named = by_flag.or_else(|| Some(("EPITOME_CONFIG", PathBuf::from(world.var("EPITOME_CONFIG")?))));
     let file = file::find(named.as_ref().map(|(by, path)| (*by, path.as_path())), world)?;
     let (path, entries) = file.map_or((None, Map::new()), |file| (Some(file.path), file.entries));
-
-    let mut tree = Map::new();
-    let mut items: Vec<Item> = Vec::new();
-    let mut stages: Vec<Vec<Item>> = Vec::new();
-    if let Some(path) = &path {
-        tree.clone_from(&entries);
-        leaves(&entries, &mut Vec::new(), &mut |path_of, value| {
-            let source = Source::File(path.clone());
-            items.push(Item { source, path: path_of.to_vec(), value: value.clone() });
-        });
-    }
     let flags = from_flags(given)?;
-    let (variables, unknown) = env::read(world, &entries, &flags)?;
+    let source = Source::File(path.clone().unwrap_or_default());
+    let of_file = |(path, value)| Item { source: source.clone(), path, value };
+    let of_file: Vec<Item> = leaves(&entries).into_iter().map(of_file).collect();
+    let (variables, unknown) = env::read(world, &of_file.iter().chain(&flags).collect::<Vec<_>>())?;
     // What a flag is there for it says last.
     let (sets, own): (Vec<Item>, Vec<Item>) = flags.into_iter().partition(|item| item.source == Source::Set);
-    stages.extend([variables, sets, own]);
 
+    let (mut tree, mut items) = (Map::new(), Vec::new());
     // What one stage leaves out another may still say.
-    let mut missing = None;
-    if let (Some(path), Err(wrong)) = (&path, judge(&tree)) {
-        let told = format!("{}: {wrong}", path.display());
-        if !wrong.is_missing() {
-            return Err(told);
+    let (mut judged, mut missing) = (judge(&tree), None);
+    for (said, stage) in [(entries, of_file), staged(variables), staged(sets), staged(own)] {
+        give_way(&mut tree, &said);
+        for (section, value) in &said {
+            overlay(&mut tree, section, value, u8::MAX, Nulls::TakeBack);
         }
-        missing = Some(told);
-    }
-    for stage in stages {
-        for item in &stage {
-            give_way(&mut tree, &item.path, &item.value);
-        }
-        for item in &stage {
-            put(&mut tree, &item.path, item.value.clone());
-        }
-        if let Err(wrong) = judge(&tree) {
-            let told = blamed(&wrong, &stage);
-            if !wrong.is_missing() {
+        judged = judge(&tree);
+        if let Err(wrong) = &judged {
+            let told = blamed(wrong, &stage).unwrap_or_else(|| format!("{source}: {wrong}"));
+            if !wrong.problem().starts_with("is missing") {
                 return Err(told);
             }
             missing.get_or_insert(told);
         }
         items.extend(stage);
     }
-    let (server, patch) = judge(&tree).map_err(|wrong| missing.unwrap_or_else(|| wrong.to_string()))?;
+    let (server, patch) = judged.map_err(|wrong| missing.unwrap_or_else(|| wrong.to_string()))?;
     let settings = Settings::default().with(&patch).map_err(|wrong| wrong.to_string())?;
     let keys = |name: &String| settings.models.values().any(|model| model.key_env.as_ref() == Some(name));
     if let Some(unknown) = unknown.iter().find(|name| !keys(name)) {
@@ -186,8 +172,8 @@ pub(crate) fn load_without_database(given: &Given, world: &World) -> Result<Load
 impl Loaded {
     /// Who set a key, in whatever form; the nearest above it where it was set as a part of something.
     pub(crate) fn source(&self, key: &str) -> Source {
-        let forms = [Some(key), other_form(key)].into_iter().flatten();
-        let paths: Vec<Vec<String>> = forms.filter_map(keys::path).collect();
+        let forms = [Some(key.to_owned()), other_form(key)].into_iter().flatten();
+        let paths: Vec<Vec<String>> = forms.filter_map(|key| keys::path(&key)).collect();
         let sets = |item: &&Item| {
             paths.iter().any(|path| path.starts_with(&item.path) || item.path.starts_with(path))
         };
@@ -224,52 +210,34 @@ impl Loaded {
 
     /// What is not as it is by default.
     pub(crate) fn differences(&self) -> Vec<Difference> {
-        let ours = tree_of(&self.server, &self.settings);
-        let defaults = tree_of(&Server::default(), &Settings::default());
-        let mut found = Vec::new();
-        let mut flat = Vec::new();
-        leaves(&defaults, &mut Vec::new(), &mut |path, value| flat.push((path.to_vec(), value.clone())));
-        leaves(&ours, &mut Vec::new(), &mut |path, value| {
-            let default = flat.iter().find(|(known, _)| known == path);
-            let default = default.map_or(Value::Null, |(_, value)| value.clone());
-            let key = keys::name(path);
+        let defaults = leaves(&tree_of(Server::default(), &Settings::default()));
+        let defaults: HashMap<Vec<String>, Value> = defaults.into_iter().collect();
+        let ours = leaves(&tree_of(self.server.clone(), &self.settings)).into_iter();
+        let differs = |(path, value): (Vec<String>, Value)| {
+            let default = defaults.get(&path).cloned().unwrap_or_default();
+            let key = keys::name(&path);
             let source = self.source(&key);
             // Database and workspace are shown apart, the first without its password. What was worked out for a model
             // because it was set up at all is nobody's doing.
             let apart = ["server.db", "server.workspace"].contains(&key.as_str());
-            if default != *value && source != Source::Default && !apart {
-                found.push(Difference { key, value: value.clone(), default, source: source.to_string() });
-            }
-        });
-        found
+            let differs = default != value && source != Source::Default && !apart;
+            differs.then(|| Difference { key, value, default, source: source.to_string() })
+        };
+        ours.filter_map(differs).collect()
     }
 
     /// Refuses the names of models that are not set up.
     fn check_models(&self) -> Result<(), String> {
-        let own = self.settings.slots.iter().enumerate();
-        let own =
-            own.filter_map(|(at, slot)| Some((format!("slot[{at}].models"), "slot", slot.models.as_ref()?)));
-        let all = ("summarize.models".to_owned(), "summarize.models", &self.settings.summarize.models);
-        let inline = vec![self.settings.condense.model.clone()];
-        let inline = ("condense.model".to_owned(), "condense.model", &inline);
-        for (key, set_as, names) in own.chain([all, inline]) {
-            let built_in: &[&str] =
-                if key == "condense.model" { &["local", CondenseSettings::SAME] } else { &["local"] };
-            let unknown = |name: &&String| {
-                !built_in.contains(&name.as_str()) && !self.settings.models.contains_key(*name)
-            };
-            if let Some(unknown) = names.iter().find(unknown) {
-                let own = self.settings.models.keys().map(String::as_str);
-                let known: Vec<&str> = own.chain(built_in.iter().copied()).collect();
-                let known = known.join(", ");
-                let source = self.source(set_as);
-                return Err(format!(
-                    "{source}: {key}: `{unknown}` is unknown; set it up as models.{unknown}; \
-                     known here: {known}"
-                ));
-            }
-        }
-        Ok(())
+        let own = &self.settings.models;
+        let is_known = |name: &str| name == "local" || own.contains_key(name);
+        let Some((key, unknown)) = self.settings.unknown_model(is_known) else { return Ok(()) };
+        let same = Some(CondenseSettings::SAME).filter(|_| key == "condense.model");
+        let known: Vec<&str> = own.keys().map(String::as_str).chain(["local"]).chain(same).collect();
+        let source = self.source(key.split('[').next().unwrap_or(&key));
+        Err(format!(
+            "{source}: {key}: `{unknown}` is unknown; set it up as models.{unknown}; known here: {}",
+            known.join(", ")
+        ))
     }
 
     /// Where the database is.
@@ -292,16 +260,24 @@ impl Loaded {
 }
 
 /// All that is set, as a file would say it.
-fn tree_of(server: &Server, settings: &Settings) -> Map<String, Value> {
-    let ours = Sections { server: server.clone(), proxy: server.proxy.clone() };
-    let mut tree = match serde_json::to_value(ours) {
-        Ok(Value::Object(ours)) => ours,
+fn tree_of(server: Server, settings: &Settings) -> Map<String, Value> {
+    let Value::Object(engine) = settings.to_value() else { return Map::new() };
+    let sections = Sections { proxy: server.proxy.clone(), server, engine };
+    match serde_json::to_value(sections) {
+        Ok(Value::Object(all)) => all,
         _ => Map::new(),
-    };
-    if let Value::Object(engine) = settings.to_value() {
-        tree.extend(engine);
     }
-    tree
+}
+
+/// What these say, as a file would say it.
+fn staged(items: Vec<Item>) -> (Map<String, Value>, Vec<Item>) {
+    let mut said = Map::new();
+    for Item { path, value, .. } in &items {
+        let Some((section, below)) = path.split_first() else { continue };
+        let value = below.iter().rev().fold(value.clone(), |value, key| json!({ key: value }));
+        overlay(&mut said, section, &value, u8::MAX, Nulls::TakeBack);
+    }
+    (said, items)
 }
 
 fn from_flags(given: &Given) -> Result<Vec<Item>, String> {
@@ -325,124 +301,45 @@ fn from_flags(given: &Given) -> Result<Vec<Item>, String> {
     Ok(items)
 }
 
-/// Sets a key, whatever was there; tables are laid over each other.
-fn put(tree: &mut Map<String, Value>, path: &[String], value: Value) {
-    let Some((first, rest)) = path.split_first() else { return };
-    let place = tree.entry(first.clone()).or_insert(Value::Null);
-    if rest.is_empty() {
-        match (place, value) {
-            (Value::Object(old), Value::Object(new)) => {
-                for (key, value) in new {
-                    put(old, &[key], value);
-                }
-            }
-            (place, value) => *place = value,
-        }
-        return;
-    }
-    if !place.is_object() {
-        *place = Value::Object(Map::new());
-    }
-    if let Value::Object(table) = place {
-        put(table, rest, value);
-    }
-}
-
-/// Takes out what was said before in another form of what is said now: a flag's short form goes over a file's long one.
-fn give_way(tree: &mut Map<String, Value>, path: &[String], value: &Value) {
-    match value {
-        Value::Null => {}
-        Value::Object(table) => {
-            for (key, value) in table {
-                give_way(tree, &[path, std::slice::from_ref(key)].concat(), value);
-            }
-        }
-        _ => {
-            let other = other_form(&path.join(".")).and_then(|other| other.split_once('.'));
-            if let Some((table, key)) = other
-                && let Some(Value::Object(table)) = tree.get_mut(table)
-            {
-                table.shift_remove(key);
-            }
-        }
-    }
-}
-
 /// Every key with a value of its own. A list is one value.
-fn leaves(table: &Map<String, Value>, path: &mut Vec<String>, tell: &mut dyn FnMut(&[String], &Value)) {
+fn leaves(table: &Map<String, Value>) -> Vec<(Vec<String>, Value)> {
+    let mut all = Vec::new();
     for (key, value) in table {
-        path.push(key.clone());
         match value {
-            Value::Object(inner) => leaves(inner, path, tell),
-            value => tell(path, value),
-        }
-        path.pop();
-    }
-}
-
-/// What is wrong with a key.
-#[derive(Debug)]
-struct Wrong {
-    key: String,
-    problem: String,
-}
-
-impl Wrong {
-    /// Whether nothing is wrong but that something is not said.
-    fn is_missing(&self) -> bool {
-        self.problem.starts_with("is missing")
-    }
-}
-
-impl std::fmt::Display for Wrong {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}: {}", self.key, self.problem)
-    }
-}
-
-impl From<SettingsError> for Wrong {
-    fn from(error: SettingsError) -> Self {
-        let (key, text) = (error.key().to_owned(), error.to_string());
-        let problem = text.strip_prefix(&key).and_then(|rest| rest.strip_prefix(": ")).unwrap_or(&text);
-        let problem = match &error {
-            // The engine does not know of our sections.
-            SettingsError::Unknown { allowed, .. } if allowed.contains(&"encoding") => {
-                let all: Vec<&str> = ["server", "proxy"].iter().chain(*allowed).copied().collect();
-                let meant = near(&key, all.iter().copied(), 1);
-                let meant = meant.first().map(|meant| format!("did you mean {meant}? ")).unwrap_or_default();
-                format!("no such setting; {meant}allowed here are {}", all.join(", "))
+            Value::Object(inner) => {
+                let below = leaves(inner).into_iter();
+                all.extend(below.map(|(path, value)| ([vec![key.clone()], path].concat(), value)));
             }
-            _ => problem.to_owned(),
-        };
-        Self { key, problem }
+            value => all.push((vec![key.clone()], value.clone())),
+        }
     }
+    all
 }
 
 /// Our sections and the engine's settings, or the first thing that is wrong.
-fn judge(tree: &Map<String, Value>) -> Result<(Server, Patch), Wrong> {
-    let mut engine = tree.clone();
-    let ours = ["server", "proxy"].into_iter();
-    let ours: Map<String, Value> = ours.filter_map(|section| engine.shift_remove_entry(section)).collect();
-    let Sections { server, proxy } = read(&Value::Object(ours))?;
-    Ok((Server { proxy, ..server }, Patch::from_value(Value::Object(engine))?))
+fn judge(tree: &Map<String, Value>) -> Result<(Server, Patch), SettingsError> {
+    let Sections { server, proxy, engine } = read(Value::Object(tree.clone()), &keys::SCHEMA)?;
+    let mut server = Server { proxy, ..server };
+    server.settle()?;
+    Ok((server, Patch::from_value(Value::Object(engine))?))
 }
 
 /// What is wrong, with who of these is to blame: whoever set the key, or something next to it.
-fn blamed(wrong: &Wrong, stage: &[Item]) -> String {
-    let key: Vec<String> = keys::path(&wrong.key)
+fn blamed(wrong: &SettingsError, stage: &[Item]) -> Option<String> {
+    let key: Vec<String> = keys::path(wrong.key())
         .unwrap_or_default()
         .into_iter()
         .map(|part| part.split('[').next().unwrap_or_default().to_owned())
         .collect();
     let common = |item: &&Item| item.path.iter().zip(&key).take_while(|(one, other)| one == other).count();
-    let Some(item) = stage.iter().max_by_key(common) else { return wrong.to_string() };
-    let own = keys::name(&item.path) == wrong.key;
-    match &item.source {
+    let item = stage.iter().max_by_key(common)?;
+    let own = keys::name(&item.path) == wrong.key();
+    Some(match &item.source {
         Source::Set if own => format!("--set {wrong}"),
         Source::Set => format!("--set {}: {wrong}", keys::name(&item.path)),
-        source if own => format!("{source}: {}", wrong.problem),
+        Source::Variable(_) | Source::Flag(_) if own => format!("{}: {}", item.source, wrong.problem()),
         source => format!("{source}: {wrong}"),
-    }
+    })
 }
 
 #[cfg(test)]

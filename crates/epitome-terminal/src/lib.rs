@@ -14,6 +14,7 @@
 pub mod failure;
 pub mod flags;
 pub mod leftovers;
-pub mod near;
 pub mod output;
 pub mod show;
+
+pub use epitome::settings::near;

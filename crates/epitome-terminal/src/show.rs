@@ -61,10 +61,8 @@ impl Show {
             notes: Style::new(color, watched, env),
             width: seen.then(|| size().or(asked).unwrap_or(80).max(20)),
             watched: watched && env("TERM").is_none_or(|term| term != "dumb"),
-            json,
             now: Timestamp(i64::try_from(since.as_millis()).unwrap_or(i64::MAX)),
-            out: Box::new(BufWriter::with_capacity(1 << 16, out)),
-            errors: Box::new(errors),
+            ..Self::plain(Box::new(BufWriter::with_capacity(1 << 16, out)), Box::new(errors), json)
         }
     }
 
@@ -102,6 +100,11 @@ impl Show {
     pub fn object(&mut self, value: &impl Serialize) -> Result<(), Failure> {
         serde_json::to_writer_pretty(&mut self.out, value).map_err(io::Error::from)?;
         self.line("")
+    }
+
+    /// An answer of a line: with `--json` this object in its place.
+    pub fn answer(&mut self, object: &impl Serialize, line: impl std::fmt::Display) -> Result<(), Failure> {
+        if self.json { self.object(object) } else { self.line(line) }
     }
 
     /// The rows of a table, as wide as the terminal at most.
@@ -166,7 +169,8 @@ impl Show {
 /// A line on standard error that says how far it is; nothing where nobody watches. Gone when dropped.
 #[derive(Debug)]
 pub struct Progress {
-    bar: ProgressBar,
+    /// Where it is told: its position and length, what is being done (its prefix), and a few words (its message).
+    pub bar: ProgressBar,
 }
 
 impl Progress {
@@ -199,26 +203,6 @@ impl Progress {
                 _ = ticks.tick() => look().await,
             }
         }
-    }
-
-    /// What is being done now.
-    pub fn stage(&self, what: impl Into<String>) {
-        self.bar.set_prefix(what.into());
-    }
-
-    /// So many steps are done.
-    pub fn set(&self, done: u64) {
-        self.bar.set_position(done);
-    }
-
-    /// Of so many.
-    pub fn set_of(&self, of: u64) {
-        self.bar.set_length(of);
-    }
-
-    /// A few words at the end of the line.
-    pub fn say(&self, words: impl Into<String>) {
-        self.bar.set_message(words.into());
     }
 }
 

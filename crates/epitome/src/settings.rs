@@ -16,6 +16,7 @@
 //! `limits`. Whoever runs the engine provides the memory.
 
 use std::collections::BTreeMap;
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use epitome_core::context::Request;
@@ -31,16 +32,17 @@ use serde_json::{Map, Value};
 mod condense;
 pub mod form;
 mod models;
+pub mod near;
 mod patch;
 mod read;
 mod slots;
-mod time;
+pub mod time;
 
 pub use crate::price::{Money, Price};
-pub use condense::{CondenseSettings, other_form};
-use form::{Amount, As, Maybe, ModelName, ModelNames, OrNone, Positive, Share, Text, Time};
+pub use condense::{CondenseSettings, give_way, other_form};
+use form::is_model_name;
 pub use models::{ModelSettings, Provider};
-pub use patch::Patch;
+pub use patch::{Nulls, Patch, overlay};
 pub use read::{SettingsError, read};
 pub use slots::{Preset, SlotSettings};
 pub use time::{StandIn, parse_time, write_time};
@@ -69,11 +71,10 @@ use crate::table;
 ///
 /// [`Settings::parse`] and [`Settings::with`] also check how settings fit together; `Deserialize` alone does not.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields, expecting = "a table of settings")]
+#[serde(default, deny_unknown_fields)]
 pub struct Settings {
     /// How tokens are counted. It is fixed for a session when that is created.
-    #[serde(with = "Text::<Encoding>")]
-    #[schemars(example = &"cl100k_base")]
+    #[schemars(schema_with = "form::encoding", example = &"cl100k_base")]
     pub encoding: Encoding,
     /// What a context may hold.
     pub context: ContextSettings,
@@ -85,7 +86,7 @@ pub struct Settings {
     ///
     /// A layer that names a list of its own begins again without them.
     #[serde(rename = "trigger")]
-    #[schemars(with = "BTreeMap<String, Text<Trigger>>", example = &"messages(10)")]
+    #[schemars(schema_with = "form::triggers", example = &"messages(10)")]
     #[schemars(extend("propertyNames" = {"pattern": "^[A-Za-z0-9_-]{1,64}$"}))]
     pub triggers: BTreeMap<String, Trigger>,
     /// Who writes summaries, and how.
@@ -105,26 +106,23 @@ pub struct Settings {
 
 /// What a context may hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields, expecting = "a table of settings")]
+#[serde(default, deny_unknown_fields)]
 pub struct ContextSettings {
     /// How much of what pinned messages leave of a context its summary may take, more than 0 and at most 1;
     /// half as much again where the context is filled.
-    #[serde(with = "Share")]
-    #[schemars(example = 0.25)]
+    #[schemars(schema_with = "form::share", example = 0.25)]
     pub summary_share: Fraction,
     /// How large a context may be; whoever asks for more is refused.
-    #[serde(with = "Positive")]
-    #[schemars(example = 50_000)]
+    #[schemars(schema_with = "form::positive", example = 50_000)]
     pub max_tokens: Tokens,
 }
 
 /// Who writes summaries, and how.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields, expecting = "a table of settings")]
+#[serde(default, deny_unknown_fields)]
 pub struct SummarizeSettings {
     /// Who writes summaries: the first that can. `local` needs no key and no network.
-    #[serde(with = "As::<ModelNames>")]
-    #[schemars(example = ["cheap", "main", "local"])]
+    #[schemars(schema_with = "form::models", example = ["cheap", "main", "local"])]
     pub models: Vec<String>,
     /// Whether slots that do not say themselves fire by themselves.
     #[schemars(example = false)]
@@ -133,8 +131,7 @@ pub struct SummarizeSettings {
     #[schemars(example = &"Answer in French.")]
     pub instructions: String,
     /// When `local` stands in for models that fail: a time, 0 for at once, or "never".
-    #[serde(with = "As::<StandIn>")]
-    #[schemars(example = &"1h")]
+    #[schemars(schema_with = "form::stand_in", example = &"1h")]
     pub stand_in_after: StandIn,
     /// Whether secrets are taken out of what models are shown and write.
     #[schemars(example = false)]
@@ -143,38 +140,34 @@ pub struct SummarizeSettings {
     #[schemars(schema_with = "form::catch_up", example = &"step")]
     pub catch_up: CatchUp,
     /// What a workspace may spend on summaries in a day (UTC), in the prices' money; "none" for no cap.
-    #[serde(with = "As::<OrNone<Amount<1_000_000_000>>>")]
-    #[schemars(example = 2.5)]
+    #[schemars(schema_with = "form::cap_or_none", example = 2.5)]
     pub spend_cap_per_day: Option<Money>,
     /// After so many failures in a row a provider is left alone ...
-    #[serde(with = "Positive")]
-    #[schemars(example = 3)]
+    #[schemars(schema_with = "form::positive", example = 3)]
     pub breaker_after: u64,
     /// ... for so long.
-    #[serde(with = "As::<Time>")]
-    #[schemars(example = &"5m")]
+    #[serde(with = "time")]
+    #[schemars(schema_with = "form::any_time", example = &"5m")]
     pub breaker_for: Duration,
 }
 
 /// A price, `[prices.MODEL]`.
 #[derive(Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, expecting = "a table of settings")]
+#[serde(deny_unknown_fields)]
 struct PriceSettings {
     /// What it reads, per million tokens.
-    #[serde(with = "As::<Amount<1_000_000>>")]
-    #[schemars(example = 0.25)]
+    #[schemars(schema_with = "form::price", example = 0.25)]
     input: Money,
     /// What it writes.
-    #[serde(with = "As::<Amount<1_000_000>>")]
-    #[schemars(example = 2.0)]
+    #[schemars(schema_with = "form::price", example = 2.0)]
     output: Money,
     /// What it reads from a cache; `input` unless set.
-    #[serde(default, with = "As::<Maybe<Amount<1_000_000>>>")]
-    #[schemars(example = 0.025)]
+    #[serde(default)]
+    #[schemars(schema_with = "form::price", example = 0.025)]
     cache_read: Option<Money>,
     /// What it puts into a cache; `input` unless set.
-    #[serde(default, with = "As::<Maybe<Amount<1_000_000>>>")]
-    #[schemars(example = 0.25)]
+    #[serde(default)]
+    #[schemars(schema_with = "form::price", example = 0.25)]
     cache_write: Option<Money>,
 }
 
@@ -192,23 +185,19 @@ fn read_prices<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<St
 
 /// How large things may be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields, expecting = "a table of settings")]
+#[serde(default, deny_unknown_fields)]
 pub struct Limits {
     /// Bytes of one message's parts.
-    #[serde(with = "Positive")]
-    #[schemars(example = 262_144)]
+    #[schemars(schema_with = "form::positive", example = 262_144)]
     pub message: u64,
     /// Messages in one append.
-    #[serde(with = "Positive")]
-    #[schemars(example = 100)]
+    #[schemars(schema_with = "form::positive", example = 100)]
     pub batch: u64,
     /// Bytes of one request.
-    #[serde(with = "Positive")]
-    #[schemars(example = 1_048_576)]
+    #[schemars(schema_with = "form::positive", example = 1_048_576)]
     pub body: u64,
     /// Bytes of one message's metadata, as JSON.
-    #[serde(with = "Positive")]
-    #[schemars(example = 4_096)]
+    #[schemars(schema_with = "form::positive", example = 4_096)]
     pub metadata: u64,
 }
 
@@ -292,25 +281,44 @@ impl Settings {
     /// ```
     #[must_use]
     pub fn to_value(&self) -> Value {
-        Value::Object(self.written())
+        Value::Object(self.patch().0)
     }
 
     /// The same as a patch. Applied over the defaults it gives these settings; applied over others it leaves
     /// their prices for models that are not priced here.
     #[must_use]
     pub fn patch(&self) -> Patch {
-        Patch(self.written())
+        match serde_json::to_value(self) {
+            Ok(Value::Object(entries)) => Patch(entries),
+            // No value of settings fails to be written.
+            _ => Patch::default(),
+        }
     }
 
     /// Refuses what a program set by hand and could not have been read.
     pub fn check(&self) -> Result<(), SettingsError> {
-        Self::read(&self.to_value()).map(|_| ())
+        Self::read(self.patch().0).map(|_| ())
     }
 
     /// The slot of this name in this scope.
     #[must_use]
     pub fn slot(&self, scope: &Scope, name: &str) -> Option<&SlotSettings> {
         self.slots.iter().find(|slot| slot.slot.name == name && slot.slot.scope == *scope)
+    }
+
+    /// A setting that names a model nobody knows, by its full name, and what it names.
+    pub fn unknown_model(&self, is_known: impl Fn(&str) -> bool) -> Option<(String, &str)> {
+        let slots = self.slots.iter().enumerate();
+        let slots =
+            slots.filter_map(|(at, slot)| Some((format!("slot[{at}].models"), slot.models.as_deref()?)));
+        let all = ("summarize.models".to_owned(), self.summarize.models.as_slice());
+        // What a request's own model is called there.
+        let inline = Some(&self.condense.model).filter(|name| *name != CondenseSettings::SAME);
+        let inline = inline.map(|name| ("condense.model".to_owned(), std::slice::from_ref(name)));
+        slots.chain([all]).chain(inline).find_map(|(key, names)| {
+            let unknown = names.iter().find(|name| !is_known(name))?;
+            Some((key, unknown.as_str()))
+        })
     }
 
     /// Who writes a slot's summaries: the models it names, or those of `summarize.models`.
@@ -353,19 +361,21 @@ impl Settings {
 
     fn overlaid(&self, entries: &Map<String, Value>) -> Result<Self, SettingsError> {
         condense::check_forms(entries)?;
-        let mut tree = self.written();
+        let mut tree = self.patch().0;
         if entries.get("slot").is_some_and(|slots| !slots.is_null()) {
             tree.shift_remove("trigger");
         }
         for (section, value) in entries {
             // A model is changed key by key, a price as a whole.
-            overlay(&mut tree, section, value, if section == "models" { 2 } else { 1 });
+            overlay(&mut tree, section, value, if section == "models" { 2 } else { 1 }, Nulls::Leave);
         }
-        Self::read(&Value::Object(tree))
+        Self::read(tree)
     }
 
-    fn read(value: &Value) -> Result<Self, SettingsError> {
-        let mut settings: Self = read(value)?;
+    fn read(tree: Map<String, Value>) -> Result<Self, SettingsError> {
+        // Made once: it takes longer than the reading.
+        static SCHEMA: LazyLock<Value> = LazyLock::new(schema::<Settings>);
+        let mut settings: Self = read(Value::Object(tree), &SCHEMA)?;
         settings.condense.settle()?;
         for (name, trigger) in &settings.triggers {
             slots::check_trigger(name, trigger)?;
@@ -378,20 +388,15 @@ impl Settings {
             }
         }
         slots::check(&settings.slots)?;
-        check_names("models", settings.models.keys())?;
-        check_names("prices", settings.prices.keys())?;
-        for (name, model) in &settings.models {
-            model.check(name)?;
+        let models = settings.models.keys().map(|name| ["models", name.as_str()]);
+        let priced = settings.prices.keys().map(|name| ["prices", name.as_str()]);
+        if let Some(odd) = models.chain(priced).find(|[_, name]| !is_model_name(name)) {
+            return Err(wrong(&odd, "no model can be called so; 1 to 128 bytes are allowed"));
+        }
+        for (name, model) in &mut settings.models {
+            model.settle(name)?;
         }
         Ok(settings)
-    }
-
-    fn written(&self) -> Map<String, Value> {
-        match serde_json::to_value(self) {
-            Ok(Value::Object(entries)) => entries,
-            // No value of settings fails to be written.
-            _ => Map::new(),
-        }
     }
 }
 
@@ -399,74 +404,41 @@ impl Settings {
 impl Settings {
     /// Refuses a patch that asks for larger things than these settings allow.
     pub(crate) fn check_sizes(&self, patch: &Patch) -> Result<(), SettingsError> {
-        let wanted = self.with(patch)?.sizes();
-        let over = wanted.into_iter().zip(self.sizes()).find(|((_, given), (_, most))| given > most);
+        let (mut wanted, mut own) = (self.with(patch)?, self.clone());
+        let over = wanted.sizes().into_iter().zip(own.sizes()).find(|((_, given), (_, most))| given > most);
         match over {
             None => Ok(()),
-            Some(((key, given), (_, most))) => Err(SettingsError::Wrong {
-                key: key.to_owned(),
-                problem: format!("{given} given; at most {most}, as the engine's settings say"),
-            }),
+            Some(((key, given), (_, most))) => {
+                let problem = format!("{given} given; at most {most}, as the engine's settings say");
+                Err(SettingsError::wrong(key, problem))
+            }
         }
     }
 
     /// These, with nothing larger than others allow, which may have been lowered since these were set.
     #[must_use]
     pub(crate) fn no_larger_than(mut self, others: &Self) -> Self {
-        let limits = &mut self.limits;
-        let own = [
-            &mut self.context.max_tokens,
-            &mut limits.message,
-            &mut limits.batch,
-            &mut limits.body,
-            &mut limits.metadata,
-        ];
-        for (size, (_, most)) in own.into_iter().zip(others.sizes()) {
-            *size = most.min(*size);
+        for ((_, size), (_, most)) in self.sizes().into_iter().zip(others.clone().sizes()) {
+            *size = (*most).min(*size);
         }
         self
     }
 
-    fn sizes(&self) -> [(&'static str, u64); 5] {
+    fn sizes(&mut self) -> [(&'static str, &mut u64); 5] {
+        let Limits { message, batch, body, metadata } = &mut self.limits;
         [
-            ("context.max_tokens", self.context.max_tokens),
-            ("limits.message", self.limits.message),
-            ("limits.batch", self.limits.batch),
-            ("limits.body", self.limits.body),
-            ("limits.metadata", self.limits.metadata),
+            ("context.max_tokens", &mut self.context.max_tokens),
+            ("limits.message", message),
+            ("limits.batch", batch),
+            ("limits.body", body),
+            ("limits.metadata", metadata),
         ]
-    }
-}
-
-/// Sets a key, merging so many levels of tables. Null leaves what is there.
-fn overlay(tree: &mut Map<String, Value>, key: &str, value: &Value, levels: u8) {
-    match (tree.get_mut(key), value) {
-        (Some(_), Value::Null) => {}
-        (Some(Value::Object(old)), Value::Object(new)) if levels > 0 => {
-            for (key, value) in new {
-                overlay(old, key, value, levels - 1);
-            }
-        }
-        _ => {
-            tree.insert(key.to_owned(), value.clone());
-        }
-    }
-}
-
-fn check_names<'a>(section: &str, names: impl IntoIterator<Item = &'a String>) -> Result<(), SettingsError> {
-    match names.into_iter().find(|name| !ModelName::fits(name)) {
-        Some(name) => Err(wrong(&[section, name], "no model can be called so; 1 to 128 bytes are allowed")),
-        None => Ok(()),
     }
 }
 
 /// A problem with the setting at this path.
 fn wrong(path: &[&str], problem: impl Into<String>) -> SettingsError {
-    let mut key = String::new();
-    for name in path {
-        read::join(&mut key, name);
-    }
-    SettingsError::Wrong { key, problem: problem.into() }
+    SettingsError::wrong(path.iter().fold(String::new(), |key, name| read::join(&key, name)), problem)
 }
 
 /// The JSON Schema of a section, or of all [`Settings`]: names, help texts, defaults, examples, what is allowed.

@@ -20,7 +20,7 @@ use crate::price::Money;
 use crate::purse::{Purse, Reserved};
 use crate::retry::Failure;
 use crate::seats::Seats;
-use crate::settings::{CondenseSettings, Patch, Settings, SlotSettings};
+use crate::settings::{Patch, Settings, SlotSettings};
 use crate::store::{Changes, Load, SessionId, SessionKey, Standing, Store, StoreError, UsageQuery};
 use crate::summarizer::{Failed, Memory};
 use crate::time::DAY;
@@ -211,18 +211,10 @@ impl Shared {
 
     /// Refuses settings that name models nobody knows, or measure by a window nobody knows.
     pub(crate) fn check(&self, settings: &Settings) -> Result<(), Error> {
-        let own =
-            |(at, slot): (usize, &SlotSettings)| Some((format!("slot[{at}].models"), slot.models.clone()?));
-        let all = ("summarize.models".to_owned(), settings.summarize.models.clone());
-        let inline = ("condense.model".to_owned(), vec![settings.condense.model.clone()]);
-        for (key, names) in settings.slots.iter().enumerate().filter_map(own).chain([all, inline]) {
-            let lent = |name: &str| key == "condense.model" && name == CondenseSettings::SAME;
-            let unknown = |name: &&String| !self.models.named.contains_key(*name) && !lent(name);
-            if let Some(unknown) = names.iter().find(unknown) {
-                let known: Vec<&str> = self.models.named.keys().map(String::as_str).collect();
-                let known = known.join(", ");
-                return Err(Error::Invalid(format!("{key}: `{unknown}` is unknown; known here: {known}")));
-            }
+        let named = &self.models.named;
+        if let Some((key, unknown)) = settings.unknown_model(|name| named.contains_key(name)) {
+            let known = named.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
+            return Err(Error::Invalid(format!("{key}: `{unknown}` is unknown; known here: {known}")));
         }
         for slot in &settings.slots {
             slot.slot.check(self.room(settings, slot)).map_err(Error::invalid)?;

@@ -32,11 +32,9 @@ pub(super) const INSTRUCTIONS: &str = "{instructions}";
 /// );
 /// # Ok::<(), epitome_core::setting::SettingError>(())
 /// ```
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize)]
-#[serde(transparent)]
-pub struct Template {
-    text: Cow<'static, str>,
-}
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String")]
+pub struct Template(Cow<'static, str>);
 
 impl Template {
     /// The template that is written so.
@@ -52,23 +50,23 @@ impl Template {
                 return Err(SettingError::new("prompt", problem));
             }
         }
-        Ok(Self { text: Cow::Owned(text) })
+        Ok(Self(Cow::Owned(text)))
     }
 
     /// One of our own, which the tests have parsed.
     pub(super) fn shipped(text: &'static str) -> Self {
-        Self { text: Cow::Borrowed(text) }
+        Self(Cow::Borrowed(text))
     }
 
     pub(super) fn has(&self, place: &str) -> bool {
-        self.text.contains(place)
+        self.0.contains(place)
     }
 
     /// The text with its places filled, in one pass: what is filled in is never looked at again.
     /// A line that held only a place with nothing to say is left out.
     pub(super) fn fill(&self, places: &[(&str, &str)]) -> String {
-        let mut out = String::with_capacity(self.text.len());
-        let mut rest: &str = &self.text;
+        let mut out = String::with_capacity(self.0.len());
+        let mut rest: &str = &self.0;
         while let Some(at) = rest.find('{') {
             let (head, tail) = rest.split_at_checked(at).unwrap_or((rest, ""));
             out.push_str(head);
@@ -95,7 +93,7 @@ impl Default for Template {
 
 impl fmt::Display for Template {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.text)
+        f.write_str(&self.0)
     }
 }
 
@@ -103,6 +101,14 @@ impl FromStr for Template {
     type Err = SettingError;
 
     fn from_str(text: &str) -> Result<Self, SettingError> {
+        Self::parse(text)
+    }
+}
+
+impl TryFrom<String> for Template {
+    type Error = SettingError;
+
+    fn try_from(text: String) -> Result<Self, SettingError> {
         Self::parse(text)
     }
 }

@@ -43,8 +43,8 @@ pub(super) async fn run(plan: Plan, written: Written, show: &mut Show) -> Result
     let progress = show.bytes_progress("playing", total);
     let (bytes, done) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
     let look = || async {
-        progress.set(bytes.load(Ordering::Relaxed));
-        progress.say(count(done.load(Ordering::Relaxed), "conversation"));
+        progress.bar.set_position(bytes.load(Ordering::Relaxed));
+        progress.bar.set_message(count(done.load(Ordering::Relaxed), "conversation"));
     };
     let (sender, receiver) = mpsc::channel(1);
     let (files, how) = (plan.files.clone(), How { dialect: plan.dialect, pinned: plan.pinned });

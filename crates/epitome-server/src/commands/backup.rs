@@ -33,8 +33,6 @@ pub(super) async fn run(args: &Args, database: &Database, show: &mut Show) -> Re
     }
     let size = std::fs::metadata(&args.file).map_or(0, |file| file.len());
     let (from, to) = (database.place().to_string(), args.file.display().to_string());
-    match show.json {
-        true => show.object(&json!({"from": from, "to": to, "bytes": size})),
-        false => show.line(format!("{from} copied to {to}, {}", bytes(size))),
-    }
+    let line = format!("{from} copied to {to}, {}", bytes(size));
+    show.answer(&json!({"from": from, "to": to, "bytes": size}), line)
 }

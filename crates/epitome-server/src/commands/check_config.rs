@@ -2,7 +2,6 @@
 
 use epitome::Engine;
 use epitome::model::{CheckError, Checked};
-use epitome::settings::Settings;
 
 use super::prelude::*;
 
@@ -14,8 +13,10 @@ pub(super) async fn run(loaded: &Loaded, show: &mut Show) -> Result<(), Failure>
     }
     let answers = {
         let _progress = show.progress("asking the models", None);
-        ask_models(&loaded.settings).await
+        // Each is asked for one word.
+        epitome::model::check(&loaded.settings).await
     };
+    let answers: Vec<_> = answers.into_iter().map(|(name, answer)| (name, said(answer))).collect();
     let failed = answers.iter().filter(|(_, answer)| answer.is_err()).count();
     if show.json {
         show.object(&object(loaded, &answers, failed == 0))?;
@@ -30,19 +31,11 @@ pub(super) async fn run(loaded: &Loaded, show: &mut Show) -> Result<(), Failure>
     }
 }
 
-/// Asks each configured model one word. Says what came back, or what is wrong: key, address or model name.
-///
-/// The models over a network know how to be asked (`Remote::check`); until they stand, nobody is.
-async fn ask_models(settings: &Settings) -> Vec<(String, Result<String, String>)> {
-    let told = |answer: Result<Checked, CheckError>| match answer {
-        Ok(Checked { model, millis, empty: false }) => Ok(format!("{model} answered in {millis} ms")),
-        Ok(Checked { model, millis, empty: true }) => Ok(format!(
-            "{model} answered in {millis} ms, without a word; it may need a larger output_reserve"
-        )),
-        Err(error) => Err(error.to_string()),
-    };
-    let answers = epitome::model::check(settings).await;
-    answers.into_iter().map(|(name, answer)| (name, told(answer))).collect()
+/// What came back, or what is wrong: key, address or model name.
+fn said(answer: Result<Checked, CheckError>) -> Result<String, String> {
+    let Checked { model, millis, empty } = answer.map_err(|error| error.to_string())?;
+    let without = if empty { ", without a word; it may need a larger output_reserve" } else { "" };
+    Ok(format!("{model} answered in {millis} ms{without}"))
 }
 
 type Answers = [(String, Result<String, String>)];

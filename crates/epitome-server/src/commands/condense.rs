@@ -69,12 +69,23 @@ pub(super) async fn run(args: &Args, loaded: &Loaded, show: &mut Show) -> Result
     if args.wish.explain {
         return explain::show(&request, &request.forecast(&condenser), show);
     }
-    let report = args.report.as_deref().map(Slip::open).transpose()?;
+    // It is opened before anything is done, so that a place that cannot be written to is told in time.
+    let report = match args.report.as_deref() {
+        Some(place) if place != Path::new("-") => Some(Output::open(place).map_err(unreported)?),
+        _ => None,
+    };
     let done = {
         let _waits = show.progress("condensing", None);
         request.condense(&condenser).await
     };
-    tell(&done, report, show)?;
+    if args.report.is_some() {
+        let text = serde_json::to_string(&done.report).unwrap_or_default();
+        match report {
+            Some(output) => output.say(&format!("{text}\n")).map_err(unreported)?,
+            None => show.error(text)?,
+        }
+    }
+    tell(&done, show)?;
     show.raw(done.text.as_ref().unwrap_or(&given).as_bytes())?;
     show.flush()
 }
@@ -88,11 +99,7 @@ fn condenser(loaded: &Loaded, request: &Request) -> Result<Condenser, Failure> {
 }
 
 /// What is said beside the answer.
-fn tell(done: &Outcome, report: Option<Slip>, show: &mut Show) -> Result<(), Failure> {
-    let report_text = serde_json::to_string(&done.report).unwrap_or_default();
-    if let Some(slip) = report {
-        slip.write(&report_text, show)?;
-    }
+fn tell(done: &Outcome, show: &mut Show) -> Result<(), Failure> {
     if done.has_failed() {
         let why = done.report.problems.last().map_or("it gave no summary", String::as_str);
         let what =
@@ -128,26 +135,6 @@ fn read(file: Option<&Path>, most: u64) -> Result<String, Failure> {
         return refused("is empty; a request or a list of messages is wanted, as JSON");
     }
     String::from_utf8(all).or_else(|_| refused("is not UTF-8 text"))
-}
-
-/// Where the report goes; nowhere but to standard error for `-`. It is opened before anything is done, so that a place
-/// that cannot be written to is told in time.
-struct Slip(Option<Output>);
-
-impl Slip {
-    fn open(place: &Path) -> Result<Self, Failure> {
-        match place == Path::new("-") {
-            true => Ok(Self(None)),
-            false => Output::open(place).map(Some).map(Self).map_err(unreported),
-        }
-    }
-
-    fn write(self, text: &str, show: &mut Show) -> Result<(), Failure> {
-        match self.0 {
-            None => show.error(text),
-            Some(output) => output.say(&format!("{text}\n")).map_err(unreported),
-        }
-    }
 }
 
 /// The flag is wrong, and nothing was done.

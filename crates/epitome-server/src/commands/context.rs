@@ -1,7 +1,5 @@
 //! `epitome context`: a session in so many tokens.
 
-use std::str::FromStr;
-
 use epitome::rules::context::Empty;
 use epitome::{Context, ContextRequest};
 
@@ -31,28 +29,20 @@ pub(crate) struct Args {
     #[arg(long)]
     no_summary: bool,
     /// text, openai, responses, anthropic or epitome
-    #[arg(long, value_name = "FORMAT")]
+    #[arg(long, value_name = "FORMAT", value_parser = format)]
     format: Option<Format>,
 }
 
-/// How it is printed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Format {
-    Text,
-    Wire(Dialect),
-}
+/// The format in which it is sent; none for text.
+type Format = Option<Dialect>;
 
-impl FromStr for Format {
-    type Err = String;
-
-    fn from_str(name: &str) -> Result<Self, String> {
-        if name == "text" {
-            return Ok(Self::Text);
-        }
-        name.parse().map(Self::Wire).map_err(|_: epitome::dialect::DialectError| {
-            format!("no such format; there are text, {}", Dialect::names(&Dialect::all()))
-        })
+fn format(name: &str) -> Result<Format, String> {
+    if name == "text" {
+        return Ok(None);
     }
+    name.parse().map(Some).map_err(|_: epitome::dialect::DialectError| {
+        format!("no such format; there are text, {}", Dialect::names(&Dialect::all()))
+    })
 }
 
 pub(super) async fn run(args: &Args, database: &Database, show: &mut Show) -> Result<(), Failure> {
@@ -89,14 +79,12 @@ pub(super) async fn run(args: &Args, database: &Database, show: &mut Show) -> Re
         };
         return Err(Failure::Failed(format!("nothing fits in {budget} tokens: {empty}{hint}")));
     } else {
-        match args.format.unwrap_or(Format::Text) {
-            Format::Wire(dialect) => show.object(&dialect.write(&context.messages))?,
-            Format::Text => {
-                show.note(header(&context, show))?;
-                for message in &context.messages {
-                    show_message(show, message)?;
-                }
-            }
+        if let Some(dialect) = args.format.flatten() {
+            return show.object(&dialect.write(&context.messages));
+        }
+        show.note(header(&context, show))?;
+        for message in &context.messages {
+            show_message(show, message)?;
         }
     }
     Ok(())

@@ -36,7 +36,7 @@ pub(super) async fn run(args: &Args, database: &Database, show: &mut Show) -> Re
     let id = args.which.id(&session).await?;
     let mut after = args.after;
     let mut left = args.limit.unwrap_or(u64::MAX);
-    while left > 0 {
+    loop {
         let limit = usize::try_from(left.min(PAGE)).unwrap_or(1);
         let page = session.expand(id, Page { after, limit, ..Page::default() }).await?;
         for message in &page {
@@ -47,12 +47,10 @@ pub(super) async fn run(args: &Args, database: &Database, show: &mut Show) -> Re
             }
         }
         show.flush()?;
-        let Some(last) = page.last() else { break };
-        after = Some(last.seq);
+        after = page.last().map(|last| last.seq);
         left = left.saturating_sub(page.len() as u64);
-        if !page.more {
-            break;
+        if left == 0 || !page.more {
+            return Ok(());
         }
     }
-    Ok(())
 }

@@ -5,7 +5,7 @@ use epitome::store::UsageSum;
 use epitome::{Explanation, Queue, SlotStatus};
 
 use super::prelude::*;
-use crate::show::bar;
+use crate::show::{Style, bar};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -71,13 +71,8 @@ async fn session(database: &Database, name: &str, show: &mut Show) -> Result<(),
 fn show_slot(slot: &SlotExplanation, messages: u64, show: &mut Show) -> Result<(), Failure> {
     let style = show.style;
     let scope = slot.scope.as_ref().map_or(String::new(), |author| format!(" of {}", tame(author)));
-    let status = status(slot.status);
-    let painted = match slot.status {
-        SlotStatus::Idle => style.green(status),
-        SlotStatus::Due | SlotStatus::Working => style.cyan(status),
-        SlotStatus::Waiting | SlotStatus::Parked => style.yellow(status),
-        SlotStatus::Retired => style.dim(status),
-    };
+    let (status, paint) = status(slot.status);
+    let painted = paint(style, status);
     show.line(format!("{}{scope}  {painted}  {}", style.bold(&tame(&slot.slot)), tame(&slot.why)))?;
     let covers = match (slot.covered, slot.summary) {
         (0, _) | (_, None) => "nothing yet".to_owned(),
@@ -155,7 +150,7 @@ async fn queue(database: &Database, show: &mut Show) -> Result<(), Failure> {
         table.row([
             tame(&entry.session),
             tame(&entry.slot),
-            status(entry.status).to_owned(),
+            status(entry.status).0.to_owned(),
             entry.since.map_or(String::new(), |since| ago(show.now, since)),
             grouped(entry.attempts.into()),
             tame(entry.last_error.as_deref().unwrap_or_default()).replace('\n', " "),
@@ -164,13 +159,14 @@ async fn queue(database: &Database, show: &mut Show) -> Result<(), Failure> {
     show.table(&table)
 }
 
-fn status(status: SlotStatus) -> &'static str {
+/// What a status is called, and in which colour.
+fn status(status: SlotStatus) -> (&'static str, fn(Style, &str) -> String) {
     match status {
-        SlotStatus::Idle => "idle",
-        SlotStatus::Due => "due",
-        SlotStatus::Working => "being written",
-        SlotStatus::Waiting => "waiting",
-        SlotStatus::Parked => "parked",
-        SlotStatus::Retired => "retired",
+        SlotStatus::Idle => ("idle", Style::green),
+        SlotStatus::Due => ("due", Style::cyan),
+        SlotStatus::Working => ("being written", Style::cyan),
+        SlotStatus::Waiting => ("waiting", Style::yellow),
+        SlotStatus::Parked => ("parked", Style::yellow),
+        SlotStatus::Retired => ("retired", Style::dim),
     }
 }

@@ -39,8 +39,8 @@ const PAGE: usize = 500;
 pub(super) async fn run(args: &Args, database: &Database, show: &mut Show) -> Result<(), Failure> {
     let named = if args.all { None } else { Some(args.session.name()?) };
     let mut to = match &args.output {
-        Some(path) if path.as_os_str() != "-" => Target::File(Output::create(path)?),
-        _ => Target::Out,
+        Some(path) if path.as_os_str() != "-" => Some(Output::create(path)?),
+        _ => None,
     };
     let mut written = (0, 0);
     if let Some(name) = named {
@@ -59,7 +59,7 @@ pub(super) async fn run(args: &Args, database: &Database, show: &mut Show) -> Re
             }
         }
     }
-    if let Target::File(file) = to {
+    if let Some(file) = to {
         let (sessions, messages) = (count(written.0, "session"), count(written.1, "message"));
         let remark = format!("{sessions} with {messages} written to {}", file.path().display());
         file.finish()?;
@@ -73,7 +73,7 @@ async fn write(
     args: &Args,
     session: &Session,
     info: &SessionInfo,
-    to: &mut Target,
+    to: &mut Option<Output>,
     show: &mut Show,
 ) -> Result<u64, Failure> {
     let native = args.format.format().about().is_native;
@@ -84,7 +84,7 @@ async fn write(
         if !info.metadata.is_empty() {
             header.insert("metadata".to_owned(), json!(info.metadata));
         }
-        to.put(show, format!("{}\n", json!({ HEADER: header })).as_bytes())?;
+        put(to, show, &format!("{}\n", json!({ HEADER: header })))?;
     }
     // A conversation on one line has something before and after its messages.
     let (one_line, mut closing) = (args.all && !native, None);
@@ -111,7 +111,7 @@ async fn write(
                 // It was no list.
                 let opening = opening.strip_suffix('[').unwrap_or(&opening);
                 let end = end.strip_prefix(']').unwrap_or(&end);
-                to.put(show, format!("{opening}{only}{end}").as_bytes())?;
+                put(to, show, &format!("{opening}{only}{end}"))?;
                 return Ok(messages);
             }
             text.push_str(&opening);
@@ -124,14 +124,14 @@ async fn write(
         if !one_line {
             text.push('\n');
         }
-        to.put(show, text.as_bytes())?;
+        put(to, show, &text)?;
     }
     if one_line {
         let empty = || {
             let (opening, end, _) = around(args.format, info, None);
             opening + &end
         };
-        to.put(show, closing.unwrap_or_else(empty).as_bytes())?;
+        put(to, show, &closing.unwrap_or_else(empty))?;
     }
     Ok(messages)
 }
@@ -191,20 +191,11 @@ fn around(format: Dialect, info: &SessionInfo, first: Option<&String>) -> (Strin
     (format!("{{{}", before.join(",")), format!("]{behind}}}\n"), told)
 }
 
-/// Where it goes.
-enum Target {
-    Out,
-    File(Output),
-}
-
-impl Target {
-    fn put(&mut self, show: &mut Show, text: &[u8]) -> Result<(), Failure> {
-        match self {
-            Self::Out => {
-                show.raw(text)?;
-                show.flush()
-            }
-            Self::File(file) => file.put(text),
-        }
+/// To the file, or to standard output where there is none.
+fn put(to: &mut Option<Output>, show: &mut Show, text: &str) -> Result<(), Failure> {
+    if let Some(file) = to {
+        return file.put(text.as_bytes());
     }
+    show.raw(text.as_bytes())?;
+    show.flush()
 }

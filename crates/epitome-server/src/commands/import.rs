@@ -138,11 +138,11 @@ async fn summarize(database: &Database, sessions: &[Imported], show: &mut Show) 
     let mut before = 0;
     for imported in sessions {
         let session = database.workspace.session(imported.session.as_str());
-        progress.say(tame(&imported.session));
-        let look = || async { progress.set(before + covered(&session).await) };
+        progress.bar.set_message(tame(&imported.session));
+        let look = || async { progress.bar.set_position(before + covered(&session).await) };
         Progress::during(session.work(), 4 * TICK, look).await?;
         before += imported.messages();
-        progress.set(before);
+        progress.bar.set_position(before);
     }
     Ok(())
 }
@@ -195,8 +195,8 @@ async fn watched<T: Send + 'static>(
     let progress = show.bytes_progress(what, feed.sources.iter().map(size).sum());
     let gauge = Arc::new(Gauge::default());
     let look = || async {
-        progress.set(gauge.bytes.load(Ordering::Relaxed));
-        progress.say(count(gauge.messages.load(Ordering::Relaxed), "message"));
+        progress.bar.set_position(gauge.bytes.load(Ordering::Relaxed));
+        progress.bar.set_message(count(gauge.messages.load(Ordering::Relaxed), "message"));
     };
     let working = Arc::clone(&gauge);
     let work = tokio::task::spawn_blocking(move || work(&working));

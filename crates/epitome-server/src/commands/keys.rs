@@ -164,14 +164,14 @@ struct Listed<'a> {
 
 async fn list(workspace: Option<&str>, database: &Database, show: &mut Show) -> Result<(), Failure> {
     let mut keys: Vec<Key> = Vec::new();
-    loop {
+    // All but the last page are full.
+    while keys.len().is_multiple_of(AT_ONCE) {
         let after = keys.last().map(|key| key.id.as_str());
         let page = database.engine.keys().list(workspace, after, AT_ONCE).await?;
-        let last = page.len() < AT_ONCE;
-        keys.extend(page);
-        if last {
+        if page.is_empty() {
             break;
         }
+        keys.extend(page);
     }
     // Their ids are random.
     keys.sort_by(|one, other| (one.created, &one.id).cmp(&(other.created, &other.id)));
@@ -242,10 +242,7 @@ async fn revoke(
         let hint = "`epitome keys list` shows those there are";
         return Err(Failure::Failed(format!("there is no key {id:?}; {hint}")));
     }
-    match show.json {
-        true => show.object(&json!({"revoked": id})),
-        false => show.line(format_args!("key {id} is revoked")),
-    }
+    show.answer(&json!({"revoked": id}), format_args!("key {id} is revoked"))
 }
 
 const DAY: u64 = 86_400;

@@ -112,10 +112,10 @@ async fn watched(
             MoveStage::Moving => "moving",
             MoveStage::Comparing => "comparing",
         };
-        progress.stage(doing);
-        progress.set_of(of);
-        progress.set(rows.min(of));
-        progress.say(format!("rows ({table})"));
+        progress.bar.set_prefix(doing);
+        progress.bar.set_length(of);
+        progress.bar.set_position(rows.min(of));
+        progress.bar.set_message(format!("rows ({table})"));
         // Where nobody watches, a line now and then.
         let due = told.is_none_or(|(before, at)| before != stage || at.elapsed() >= LINE);
         if !show.watched && !show.json && due {

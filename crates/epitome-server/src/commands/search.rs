@@ -39,9 +39,8 @@ pub(super) async fn run(args: &Args, database: &Database, show: &mut Show) -> Re
         None => None,
     };
     let terms = terms(&query);
-    let (mut cursor, mut left, mut shown) = (None, args.limit, 0u64);
-    let mut more = false;
-    while left > 0 {
+    let (mut cursor, mut left) = (None, args.limit);
+    let more = loop {
         let limit = usize::try_from(left.min(PAGE)).unwrap_or(1);
         let page = match &session {
             Some(session) => session.search(&query, None, cursor.take(), limit).await,
@@ -51,10 +50,8 @@ pub(super) async fn run(args: &Args, database: &Database, show: &mut Show) -> Re
             Next::Mend => Failure::Misused(error.to_string()),
             _ => error.into(),
         })?;
-        more = page.more;
         for found in &page {
             cursor = Some(found.cursor.clone());
-            shown += 1;
             left -= 1;
             if show.json {
                 show.json(found)?;
@@ -63,16 +60,14 @@ pub(super) async fn run(args: &Args, database: &Database, show: &mut Show) -> Re
             }
         }
         show.flush()?;
-        if !more {
-            break;
+        if left == 0 || !page.more {
+            break page.more;
         }
-    }
-    if !show.json {
-        if shown == 0 {
-            show.note("nothing found")?;
-        } else if more {
-            show.note(format!("there are more: --limit {}", args.limit.saturating_mul(5)))?;
-        }
+    };
+    if !show.json && left == args.limit {
+        show.note("nothing found")?;
+    } else if !show.json && more {
+        show.note(format!("there are more: --limit {}", args.limit.saturating_mul(5)))?;
     }
     Ok(())
 }

@@ -134,8 +134,8 @@ pub(super) async fn run(args: &Args, loaded: &Loaded, show: &mut Show) -> Result
     log::start(server.log_level, server.log_format);
     epitome_http::figures::count();
     let keys = keys(server.require_keys, address.ip());
-    let (role, version) = (server.role.in_a_word(), env!("CARGO_PKG_VERSION"));
-    tracing::info!(%address, role, keys = keys.in_a_word(), version, "starting");
+    let (role, version) = (json!(server.role), env!("CARGO_PKG_VERSION"));
+    tracing::info!(%address, role = role.as_str(), keys = keys.in_a_word(), version, "starting");
     let database = tokio::select! {
         database = Database::serving(loaded, args.pace()) => database?,
         never = http::meanwhile(&listener) => match never {},

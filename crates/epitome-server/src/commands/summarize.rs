@@ -139,8 +139,8 @@ async fn watched<T>(
         // How far it is, is no reason to fail.
         let Ok(explained) = session.explain().await else { return };
         if let Some(slot) = explained.slots.iter().find(|slot| slot.status == SlotStatus::Working) {
-            progress.set(slot.covered);
-            progress.say(tame(&slot.slot));
+            progress.bar.set_position(slot.covered);
+            progress.bar.set_message(tame(&slot.slot));
         }
     };
     Progress::during(work, Duration::from_millis(250), look).await

@@ -73,12 +73,10 @@ pub(super) async fn run(args: &Args, database: &Database, show: &mut Show) -> Re
     let (session, _) = database.session(args.session.name()?).await?;
     let id = args.which.id(&session).await?;
     let stands = session.undo(id).await?;
-    if show.json {
-        return show.object(&json!({"undone": id, "stands": stands}));
-    }
     let now = match &stands {
         Some(summary) => format!("{} stands again", facts(summary)),
         None => "its slot has no summary now".to_owned(),
     };
-    show.line(tame(&format!("summary {id} is undone; {now}")))
+    let line = tame(&format!("summary {id} is undone; {now}"));
+    show.answer(&json!({"undone": id, "stands": stands}), line)
 }

@@ -9,18 +9,16 @@ pub(super) fn run(path: &Path, world: &World, show: &mut Show) -> Result<(), Fai
     }
     let name = path.display();
     Output::create(path)?.say(&template())?;
-    if show.json {
-        return show.object(&json!({"written": name.to_string()}));
-    }
     let file = name.to_string();
     let named = match found_by_itself(path, world) {
         true => String::new(),
         false if file.contains(char::is_whitespace) => format!("--config {file:?} "),
         false => format!("--config {file} "),
     };
-    show.line(format!(
+    let line = format!(
         "{name} is written: every setting with its default; `epitome {named}--check-config` reads it"
-    ))
+    );
+    show.answer(&json!({"written": file}), line)
 }
 
 /// Whether a command reads it without being told where it is.

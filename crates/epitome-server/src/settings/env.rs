@@ -1,7 +1,5 @@
 //! Settings from the environment: `context.max_tokens` is `EPITOME_CONTEXT_MAX_TOKENS`.
 
-use serde_json::{Map, Value};
-
 use super::keys::{KEYS, kind_of, value};
 use super::{Item, Source, World};
 use crate::near::near;
@@ -27,12 +25,8 @@ fn is_kubernetes(name: &str) -> bool {
 
 /// What the environment sets, and variables of ours that nobody knows. Those may still be the keys of models.
 ///
-/// `file` is what the settings file says, and `flags` what is set by them: the names of models are theirs.
-pub(super) fn read(
-    world: &World,
-    file: &Map<String, Value>,
-    flags: &[Item],
-) -> Result<(Vec<Item>, Vec<String>), String> {
+/// `others` is what the settings file and flags say: the names of models are theirs.
+pub(super) fn read(world: &World, others: &[&Item]) -> Result<(Vec<Item>, Vec<String>), String> {
     let (mut items, mut unknown) = (Vec::new(), Vec::new());
     let mut ours: Vec<(String, &std::ffi::OsStr)> = world
         .env
@@ -50,7 +44,7 @@ pub(super) fn read(
         }
         let path = match short {
             Some((_, Some(path))) => Some(path.split('.').map(str::to_owned).collect()),
-            _ => path_of(&name, file, items.iter().chain(flags)),
+            _ => path_of(&name, others.iter().copied().chain(&items)),
         };
         match path {
             Some(path) => items.push(item(name, path, text)?),
@@ -77,21 +71,30 @@ fn item(name: String, path: Vec<String>, text: &std::ffi::OsStr) -> Result<Item,
 }
 
 /// The key that is called so. `items` were set before it.
-fn path_of<'a>(
-    variable: &str,
-    file: &Map<String, Value>,
-    items: impl Iterator<Item = &'a Item>,
-) -> Option<Vec<String>> {
+fn path_of<'a>(variable: &str, items: impl Iterator<Item = &'a Item> + Clone) -> Option<Vec<String>> {
     let fixed = KEYS.iter().find(|key| !key.path.contains('*') && variable_of(&key.path) == variable);
     match fixed {
         Some(key) => Some(key.path.split('.').map(str::to_owned).collect()),
-        None if variable.starts_with(PRICES) => named(variable, PRICES, "prices", &priced_names(file, items)),
-        None => named(variable, "EPITOME_MODELS_", "models", &models(file)),
+        None if variable.starts_with(PRICES) => {
+            // What providers call the models goes before what we do.
+            let called = items.clone().filter_map(|item| match item.path.as_slice() {
+                [table, _, key] if table == "models" && key == "model" => item.value.as_str(),
+                _ => None,
+            });
+            let known = names("prices", items.clone()).chain(called).chain(names("models", items));
+            named(variable, PRICES, "prices", known)
+        }
+        None => named(variable, "EPITOME_MODELS_", "models", names("models", items)),
     }
 }
 
 /// `EPITOME_MODELS_CHEAP_BASE_URL` as `models.cheap.base_url`, by the name it is known under where it is.
-fn named(variable: &str, prefix: &str, table: &str, known: &[String]) -> Option<Vec<String>> {
+fn named<'a>(
+    variable: &str,
+    prefix: &str,
+    table: &str,
+    mut known: impl Iterator<Item = &'a str>,
+) -> Option<Vec<String>> {
     let rest = variable.strip_prefix(prefix)?;
     let keys = KEYS.iter().filter_map(|key| key.path.strip_prefix(table)?.strip_prefix(".*."));
     // The longest: `_output_reserve` also ends in what could be a key one day.
@@ -99,8 +102,8 @@ fn named(variable: &str, prefix: &str, table: &str, known: &[String]) -> Option<
         .filter_map(|key| Some((key, rest.strip_suffix(&key.to_uppercase())?.strip_suffix('_')?)))
         .filter(|(_, name)| !name.is_empty())
         .max_by_key(|(key, _)| key.len())?;
-    let same = known.iter().find(|known| plain(known) == plain(name));
-    let name = same.cloned().unwrap_or_else(|| name.to_lowercase());
+    let same = known.find(|known| plain(known) == plain(name));
+    let name = same.map_or_else(|| name.to_lowercase(), str::to_owned);
     Some(vec![table.to_owned(), name, key.to_owned()])
 }
 
@@ -113,29 +116,10 @@ fn variable_of(path: &str) -> String {
     format!("{PREFIX}{}", plain(path))
 }
 
-/// The models a file sets up.
-fn models(file: &Map<String, Value>) -> Vec<String> {
-    let table = file.get("models").and_then(Value::as_object);
-    table.map(|models| models.keys().cloned().collect()).unwrap_or_default()
-}
-
-/// The names a price may be under: those of prices first, then what providers call the models, then what we
-/// do.
-fn priced_names<'a>(file: &Map<String, Value>, items: impl Iterator<Item = &'a Item>) -> Vec<String> {
-    let prices = file.get("prices").and_then(Value::as_object);
-    let mut names: Vec<String> = prices.map(|prices| prices.keys().cloned().collect()).unwrap_or_default();
-    if let Some(models) = file.get("models").and_then(Value::as_object) {
-        let called = models.values().filter_map(|model| model.get("model")?.as_str());
-        names.extend(called.map(str::to_owned).chain(models.keys().cloned()));
-    }
-    for item in items {
-        match item.path.as_slice() {
-            [models, name, key] if models == "models" && key == "model" => {
-                names.extend([name.clone()].into_iter().chain(item.value.as_str().map(str::to_owned)));
-            }
-            [prices, name, _] if prices == "prices" => names.push(name.clone()),
-            _ => {}
-        }
-    }
-    names
+/// The names under which something is set in a table of the user's own names.
+fn names<'a>(table: &str, items: impl Iterator<Item = &'a Item>) -> impl Iterator<Item = &'a str> {
+    items.filter_map(move |item| match item.path.as_slice() {
+        [own, name, ..] if own == table => Some(name.as_str()),
+        _ => None,
+    })
 }

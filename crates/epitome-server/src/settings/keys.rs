@@ -10,100 +10,67 @@ use serde_json::{Number, Value, json};
 
 use super::server::Sections;
 
-/// How a value is written where everything is text.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
-    /// As it is.
-    Text,
-    /// `50000`, also `50_000`.
-    Whole,
-    /// `0.4`.
-    Number,
-    /// `true` or `false`.
-    Flag,
-    /// `cheap, main`, or JSON: `["cheap", "main"]`.
-    Names,
-    /// JSON.
-    Json,
-}
-
 /// One key.
 #[derive(Debug)]
 pub(super) struct Key {
     /// Its full name; `*` is a name of the user's own.
     pub(super) path: String,
-    pub(super) kind: Kind,
-    pub(super) meaning: String,
+    /// How its value is written where everything is text: the first type that its schema names.
+    pub(super) kind: &'static str,
+    pub(super) meaning: &'static str,
     /// A value other than the default.
     pub(super) example: Value,
 }
 
+/// The schema of all there is to set.
+pub(super) static SCHEMA: LazyLock<Value> = LazyLock::new(schema::<Sections>);
+
 /// Those that are set by name, in the order of the sections.
-pub(super) static KEYS: LazyLock<Vec<Key>> = LazyLock::new(|| {
-    let mut keys = Vec::new();
-    for schema in [schema::<Sections>(), schema::<Settings>()] {
-        collect("", &schema, &mut keys);
-    }
-    keys
-});
+pub(super) static KEYS: LazyLock<Vec<Key>> = LazyLock::new(|| collect("", &SCHEMA));
 
 /// Those of one slot.
-pub(super) static SLOT_KEYS: LazyLock<Vec<Key>> = LazyLock::new(|| {
-    let mut keys = Vec::new();
-    let schema = schema::<Settings>();
-    collect("", schema.pointer("/properties/slot/items").unwrap_or_default(), &mut keys);
-    keys
-});
+pub(super) static SLOT_KEYS: LazyLock<Vec<Key>> =
+    LazyLock::new(|| collect("", SCHEMA.pointer("/properties/slot/items").unwrap_or(&Value::Null)));
 
 /// The keys that a schema describes, under this name.
-fn collect(path: &str, schema: &Value, keys: &mut Vec<Key>) {
+fn collect(path: &str, schema: &'static Value) -> Vec<Key> {
     let below = |name: &str| if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") };
-    if let Some(properties) = schema.get("properties").and_then(Value::as_object) {
-        for (name, schema) in properties {
-            collect(&below(name), schema, keys);
+    let properties = schema.get("properties").and_then(Value::as_object);
+    match (properties, schema.get("additionalProperties")) {
+        (Some(properties), _) => {
+            properties.iter().flat_map(|(name, schema)| collect(&below(name), schema)).collect()
         }
-    } else if let Some(each) = schema.get("additionalProperties") {
-        match path {
-            // Of the names a user may give to slots, those that are there by default.
-            "trigger" => {
-                keys.extend(Settings::default().slots.iter().map(|slot| key(below(&slot.slot.name), schema)));
-            }
-            _ => collect(&below("*"), each, keys),
+        // Of the names a user may give to slots, those that are there by default.
+        (None, Some(_)) if path == "trigger" => {
+            Settings::default().slots.iter().map(|slot| key(below(&slot.slot.name), schema)).collect()
         }
-    } else {
-        keys.push(key(path.to_owned(), schema));
+        (None, Some(each)) => collect(&below("*"), each),
+        (None, None) => vec![key(path.to_owned(), schema)],
     }
 }
 
-fn key(path: String, schema: &Value) -> Key {
+fn key(path: String, schema: &'static Value) -> Key {
     let example = schema.pointer("/examples/0").cloned().unwrap_or_default();
     Key { path, kind: kind(schema), meaning: meaning(schema), example }
 }
 
 /// What a schema says of itself: its first paragraph. Others are for readers of the code.
-pub(super) fn meaning(schema: &Value) -> String {
+pub(super) fn meaning(schema: &Value) -> &str {
     let text = schema.get("description").and_then(Value::as_str).unwrap_or_default();
-    text.split("\n\n").next().unwrap_or_default().to_owned()
+    text.split("\n\n").next().unwrap_or_default()
 }
 
-/// By the first type that a schema names.
-fn kind(schema: &Value) -> Kind {
-    if let Some(first) = schema.pointer("/anyOf/0") {
-        return kind(first);
-    }
-    let named = schema.get("type").map(|named| named.get(0).unwrap_or(named));
-    match named.and_then(Value::as_str) {
-        Some("integer") => Kind::Whole,
-        Some("number") => Kind::Number,
-        Some("boolean") => Kind::Flag,
-        Some("array") if schema.pointer("/items/type").is_some_and(|items| items == "string") => Kind::Names,
-        Some("array") => Kind::Json,
-        _ => Kind::Text,
+fn kind(schema: &Value) -> &str {
+    let form = schema.pointer("/anyOf/0").unwrap_or(schema);
+    let named = form.get("type").map(|named| named.get(0).unwrap_or(named));
+    match form.pointer("/items/type") {
+        Some(items) if items == "string" => "names",
+        _ => named.and_then(Value::as_str).unwrap_or_default(),
     }
 }
 
 /// How the value of this key is written, where there is such a key.
-pub(super) fn kind_of(path: &[String]) -> Option<Kind> {
+pub(super) fn kind_of(path: &[String]) -> Option<&'static str> {
     let fits = |key: &&Key| {
         let pattern: Vec<&str> = key.path.split('.').collect();
         pattern.len() == path.len()
@@ -114,22 +81,23 @@ pub(super) fn kind_of(path: &[String]) -> Option<Kind> {
 
 /// What a file would have said. What cannot be read stays a text, and is refused as such with what is
 /// allowed; an error is one that only shows here.
-pub(super) fn value(kind: Option<Kind>, text: &str) -> Result<Value, String> {
+pub(super) fn value(kind: Option<&str>, text: &str) -> Result<Value, String> {
     let trimmed = text.trim();
     let as_text = || Value::String(text.to_owned());
     let json = || serde_json::from_str::<Value>(trimmed);
-    let number = || trimmed.parse().ok().and_then(Number::from_f64).map_or_else(as_text, Value::Number);
     Ok(match kind {
-        Some(Kind::Text) => as_text(),
+        None => json().unwrap_or_else(|_| as_text()),
+        Some("string" | "object" | "") => as_text(),
         Some(_) if trimmed == "null" => Value::Null,
-        Some(Kind::Whole) => trimmed.replace('_', "").parse::<u64>().map_or_else(|_| as_text(), Value::from),
-        Some(Kind::Number) => number(),
-        Some(Kind::Flag) => trimmed.parse::<bool>().map_or_else(|_| as_text(), Value::from),
-        Some(Kind::Names) if !trimmed.starts_with('[') => {
+        // `50000`, also `50_000`.
+        Some("integer") => trimmed.replace('_', "").parse::<u64>().map_or_else(|_| as_text(), Value::from),
+        Some("number") => trimmed.parse().ok().and_then(Number::from_f64).map_or_else(as_text, Value::Number),
+        Some("boolean") => trimmed.parse::<bool>().map_or_else(|_| as_text(), Value::from),
+        // `cheap, main`, or JSON.
+        Some("names") if !trimmed.starts_with('[') => {
             trimmed.split(',').map(str::trim).filter(|name| !name.is_empty()).map(Value::from).collect()
         }
-        Some(Kind::Names | Kind::Json) => json().map_err(|error| format!("not JSON: {error}"))?,
-        None => json().unwrap_or_else(|_| as_text()),
+        Some(_) => json().map_err(|error| format!("not JSON: {error}"))?,
     })
 }
 
@@ -183,6 +151,9 @@ fn as_patch(schema: &mut Value) {
         entries.insert("description".to_owned(), Value::String(text));
     }
     entries.shift_remove("examples");
+    if entries.contains_key("enum") {
+        entries.shift_remove("type");
+    }
     if entries
         .get("default")
         .is_some_and(|default| !(default.is_string() || default.is_number() || default.is_boolean()))

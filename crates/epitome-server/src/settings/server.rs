@@ -6,24 +6,29 @@
 
 use std::time::Duration;
 
-use epitome::settings::form::{As, Maybe, Rule, Ruled, Time, Whole};
+use epitome::settings::{Settings, SettingsError, form, time};
 use reqwest::Url;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 
 use crate::log::{Format, Level};
 
-/// The sections that are the server's own.
+/// A settings file: the sections that are the server's own, and the engine's.
 #[derive(Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub(super) struct Sections {
     pub(super) server: Server,
     pub(super) proxy: Proxy,
+    /// All others, which are the engine's.
+    #[serde(flatten)]
+    #[schemars(with = "Settings")]
+    pub(super) engine: Map<String, Value>,
 }
 
 /// The section `[server]`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields, expecting = "a table of settings")]
+#[serde(default, deny_unknown_fields)]
 pub(crate) struct Server {
     /// The database: a path, from this file's folder on, or sqlite:PATH; or a PostgreSQL that many nodes share,
     /// postgres://USER:PASSWORD@HOST:PORT/DATABASE. Unless set, epitome.db in the user's data folder.
@@ -31,15 +36,13 @@ pub(crate) struct Server {
     #[schemars(example = &"sqlite:epitome.db")]
     pub(super) db: Option<String>,
     /// How many connections to PostgreSQL a node has at most.
-    #[serde(with = "As::<Whole<usize, 1, 1_000>>")]
-    #[schemars(example = 32)]
+    #[schemars(schema_with = "form::whole::<1, 1_000>", example = 32)]
     pub(crate) connections: usize,
     /// For how long it is tried again when PostgreSQL cannot be reached, before a caller is told.
-    #[serde(with = "As::<Time<0, 3_600_000>>")]
-    #[schemars(example = &"2m")]
+    #[serde(with = "time")]
+    #[schemars(schema_with = "form::time::<0, 3_600_000>", example = &"2m")]
     pub(crate) patience: Duration,
     /// Whose sessions commands work on: nothing crosses a workspace. Callers over HTTP say theirs.
-    #[serde(with = "As::<Ruled<Workspace>>")]
     #[schemars(example = &"team-a")]
     pub(crate) workspace: String,
     /// What `epitome serve` does: "api" answers and writes no summaries, "worker" writes them and answers
@@ -47,7 +50,6 @@ pub(crate) struct Server {
     #[schemars(example = &"worker")]
     pub(crate) role: Role,
     /// Where `epitome serve` listens.
-    #[serde(with = "As::<Ruled<Listen>>")]
     #[schemars(example = &"0.0.0.0:7878")]
     pub(crate) listen: String,
     /// When callers need keys: "off-loopback" on every address that other machines reach, "always", or
@@ -56,7 +58,7 @@ pub(crate) struct Server {
     pub(crate) require_keys: RequireKeys,
     /// The environment variable that holds the secret by which tokens (JWT) for Honcho's routes are signed,
     /// never the secret itself. With it those routes want a token, or a key of ours, on every address.
-    #[serde(with = "As::<Maybe<Ruled<Variable>>>", skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(example = &"AUTH_JWT_SECRET")]
     pub(crate) jwt_secret_env: Option<String>,
     /// How much `epitome serve` logs: error, warn, info or debug.
@@ -81,17 +83,6 @@ pub(crate) enum Role {
     Api,
     /// It writes summaries, and answers nobody but whoever watches over it.
     Worker,
-}
-
-impl Role {
-    /// What it is called.
-    pub(crate) fn in_a_word(self) -> &'static str {
-        match self {
-            Self::All => "all",
-            Self::Api => "api",
-            Self::Worker => "worker",
-        }
-    }
 }
 
 /// When callers of the HTTP API need keys.
@@ -126,65 +117,67 @@ impl Default for Server {
     }
 }
 
-/// The name of an environment variable. A secret that is written there by mistake is not repeated.
-struct Variable;
-
-impl Rule for Variable {
-    fn keep(name: &str) -> Result<String, String> {
-        let plain = |c: char| c.is_ascii_alphanumeric() || c == '_';
-        let fits = (1..=128).contains(&name.len()) && name.chars().all(plain);
-        let wanted = "the name of an environment variable is expected, never the secret itself";
-        fits.then(|| name.to_owned()).ok_or_else(|| wanted.to_owned())
+impl Server {
+    /// Refuses what cannot be meant, and writes addresses in one way.
+    pub(super) fn settle(&mut self) -> Result<(), SettingsError> {
+        let refuse = |key: &str, problem: &str| Err(SettingsError::wrong(key, problem));
+        if !epitome::is_name(&self.workspace) {
+            return refuse("server.workspace", "a name has 1 to 512 bytes and no control characters");
+        }
+        if !is_address(&self.listen) {
+            let allowed = "allowed is ADDRESS:PORT, such as 127.0.0.1:7878, 0.0.0.0:7878 or [::1]:7878";
+            return refuse("server.listen", &format!("{:?} given; {allowed}", self.listen));
+        }
+        if self.jwt_secret_env.as_ref().is_some_and(|name| !is_variable(name)) {
+            // A secret that is written there by mistake is not repeated.
+            let wanted = "the name of an environment variable is expected, never the secret itself";
+            return refuse("server.jwt_secret_env", wanted);
+        }
+        let Proxy { openai_upstream, anthropic_upstream, .. } = &mut self.proxy;
+        for (key, url) in
+            [("proxy.openai_upstream", openai_upstream), ("proxy.anthropic_upstream", anthropic_upstream)]
+        {
+            *url = upstream(url).map_err(|problem| SettingsError::wrong(key, problem))?;
+        }
+        Ok(())
     }
 }
 
-struct Workspace;
-
-impl Rule for Workspace {
-    fn keep(name: &str) -> Result<String, String> {
-        let wanted = "a name has 1 to 512 bytes and no control characters";
-        epitome::is_name(name).then(|| name.to_owned()).ok_or_else(|| wanted.to_owned())
-    }
+fn is_variable(name: &str) -> bool {
+    let plain = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    (1..=128).contains(&name.len()) && name.chars().all(plain)
 }
 
-/// A host and a port. Whether it is an address of this machine shows when it is listened on.
-struct Listen;
-
-impl Rule for Listen {
-    fn keep(text: &str) -> Result<String, String> {
-        let right = text.rsplit_once(':').is_some_and(|(host, port)| {
-            let bracketed = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
-            let host_fits = match bracketed {
-                Some(inner) => inner.parse::<std::net::Ipv6Addr>().is_ok(),
-                None => {
-                    !host.is_empty() && !host.contains([':', '/', '@']) && !host.contains(char::is_whitespace)
-                }
-            };
-            host_fits && port.bytes().all(|byte| byte.is_ascii_digit()) && port.parse::<u16>().is_ok()
-        });
-        let wanted = "allowed is ADDRESS:PORT, such as 127.0.0.1:7878, 0.0.0.0:7878 or [::1]:7878";
-        right.then(|| text.to_owned()).ok_or_else(|| format!("{text:?} given; {wanted}"))
-    }
+/// Whether it is a host and a port. Whether it is an address of this machine shows when it is listened on.
+fn is_address(text: &str) -> bool {
+    text.rsplit_once(':').is_some_and(|(host, port)| {
+        let bracketed = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
+        let host_fits = match bracketed {
+            Some(inner) => inner.parse::<std::net::Ipv6Addr>().is_ok(),
+            None => {
+                !host.is_empty() && !host.contains([':', '/', '@']) && !host.contains(char::is_whitespace)
+            }
+        };
+        host_fits && port.bytes().all(|byte| byte.is_ascii_digit()) && port.parse::<u16>().is_ok()
+    })
 }
 
 /// The section `[proxy]`: how `epitome serve` passes requests on.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields, expecting = "a table of settings")]
+#[serde(default, deny_unknown_fields)]
 pub(crate) struct Proxy {
     /// Where /openai/v1/x goes on to: this address and /v1/x.
-    #[serde(with = "As::<Ruled<Upstream>>")]
     #[schemars(example = &"http://127.0.0.1:8000")]
     pub(crate) openai_upstream: String,
     /// The same for /anthropic/v1/x.
-    #[serde(with = "As::<Ruled<Upstream>>")]
     #[schemars(example = &"https://gateway.example.com/anthropic")]
     pub(crate) anthropic_upstream: String,
     /// Whether the proxy changes nothing and only tells what it would have saved.
     #[schemars(example = true)]
     pub(crate) shadow: bool,
     /// For so long an upstream may say nothing, 100ms to 24h.
-    #[serde(with = "As::<Time<100, 86_400_000>>")]
-    #[schemars(example = &"2m")]
+    #[serde(with = "time")]
+    #[schemars(schema_with = "form::time::<100, 86_400_000>", example = &"2m")]
     pub(crate) timeout: Duration,
 }
 
@@ -203,25 +196,21 @@ impl Default for Proxy {
 }
 
 /// An address without the `/v1` that every path has anyway. Whoever writes it all the same means the same.
-struct Upstream;
-
-impl Rule for Upstream {
-    fn keep(text: &str) -> Result<String, String> {
-        let allowed = "allowed is an address such as https://api.openai.com or http://127.0.0.1:8000";
-        // An address may hold a password: it is not repeated.
-        let Ok(url) = Url::parse(text) else { return Err(format!("no address; {allowed}")) };
-        let plain = url.username().is_empty() && url.password().is_none();
-        if !matches!(url.scheme(), "http" | "https") || !url.has_host() || !plain {
-            return Err(format!(
-                "http:// or https:// and a host is wanted, without a name or password; {allowed}"
-            ));
-        }
-        if url.query().is_some() || url.fragment().is_some() {
-            return Err(format!("nothing after `?` or `#` is wanted; {allowed}"));
-        }
-        let bare = text.trim_end_matches('/');
-        Ok(bare.strip_suffix("/v1").unwrap_or(bare).trim_end_matches('/').to_owned())
+fn upstream(text: &str) -> Result<String, String> {
+    let allowed = "allowed is an address such as https://api.openai.com or http://127.0.0.1:8000";
+    // An address may hold a password: it is not repeated.
+    let Ok(url) = Url::parse(text) else { return Err(format!("no address; {allowed}")) };
+    let plain = url.username().is_empty() && url.password().is_none();
+    if !matches!(url.scheme(), "http" | "https") || !url.has_host() || !plain {
+        return Err(format!(
+            "http:// or https:// and a host is wanted, without a name or password; {allowed}"
+        ));
     }
+    if url.query().is_some() || url.fragment().is_some() {
+        return Err(format!("nothing after `?` or `#` is wanted; {allowed}"));
+    }
+    let bare = text.trim_end_matches('/');
+    Ok(bare.strip_suffix("/v1").unwrap_or(bare).trim_end_matches('/').to_owned())
 }
 
 #[cfg(test)]
@@ -235,12 +224,12 @@ mod tests {
             ("https://api.openai.com/v1/", "https://api.openai.com"),
             ("http://127.0.0.1:8000/deep/er", "http://127.0.0.1:8000/deep/er"),
         ] {
-            assert_eq!(Upstream::keep(said).unwrap(), meant);
+            assert_eq!(upstream(said).unwrap(), meant);
         }
         for wrong in
             ["api.openai.com", "ftp://x", "", "http://", "https://me:secret@x", "http://x?y", "http://x#y"]
         {
-            let told = Upstream::keep(wrong).unwrap_err();
+            let told = upstream(wrong).unwrap_err();
             assert!(told.contains("allowed is an address") && !told.contains("secret"), "{wrong}: {told}");
         }
     }

@@ -601,10 +601,10 @@ fn every_key_of_the_engine_is_known_here() {
     let settings = Settings::default().with(&Patch::parse(text).unwrap()).unwrap();
     let Value::Object(all) = settings.to_value() else { unreachable!() };
     let mut found = 0;
-    leaves(&all, &mut Vec::new(), &mut |path, _| {
-        assert!(keys::kind_of(path).is_some(), "{}", keys::name(path));
+    for (path, _) in leaves(&all) {
+        assert!(keys::kind_of(&path).is_some(), "{}", keys::name(&path));
         found += 1;
-    });
+    }
     // Those of the server and the proxy, the slots' triggers, and two short forms.
     assert_eq!(found + 18, keys::KEYS.len(), "a key of ours that the engine does not have");
     let slot = r#"[{"name": "a", "scope": "b", "max_tokens": 100, "models": ["local"], "catch_up": "step",

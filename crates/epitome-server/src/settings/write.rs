@@ -3,10 +3,10 @@
 //! A line `#key = value` is a default: without its `#` it changes nothing. A line `# words` is a remark or an
 //! example.
 
-use epitome::settings::{Settings, schema};
+use epitome::settings::Settings;
 use serde_json::Value;
 
-use super::keys::{KEYS, Key, SLOT_KEYS, meaning};
+use super::keys::{KEYS, Key, SCHEMA, SLOT_KEYS, meaning};
 use super::{Server, tree_of};
 
 const HEAD: &str = "\
@@ -20,14 +20,14 @@ const HEAD: &str = "\
 
 /// The whole file.
 pub(crate) fn template() -> String {
-    let defaults = Value::Object(tree_of(&Server::default(), &Settings::default()));
+    let defaults = Value::Object(tree_of(Server::default(), &Settings::default()));
     let mut text = HEAD.to_owned();
     let mut section = "";
     // What stands in no section comes before all sections.
     let fixed = KEYS.iter().filter(|key| !key.path.contains('*') && key.path != "slot");
-    let (mut bare, mut sorted): (Vec<&Key>, Vec<&Key>) = fixed.partition(|key| !key.path.contains('.'));
-    bare.append(&mut sorted);
-    for key in bare {
+    let mut fixed: Vec<&Key> = fixed.collect();
+    fixed.sort_by_key(|key| key.path.contains('.'));
+    for key in fixed {
         let (table, name) = key.path.rsplit_once('.').unwrap_or(("", &key.path));
         if table != section {
             text.push_str(&format!("[{table}]\n"));
@@ -41,8 +41,7 @@ pub(crate) fn template() -> String {
         }
         text.push_str(&format!("# Example: {name} = {}\n\n", key.example));
     }
-    let schema = schema::<Settings>();
-    let section = |name: &str| schema.pointer(&format!("/properties/{name}")).unwrap_or_default();
+    let section = |name: &str| SCHEMA.pointer(&format!("/properties/{name}")).unwrap_or_default();
     slots(&mut text, &defaults, &meaning(section("slot")));
     for table in ["models", "prices"] {
         named(&mut text, table, section(table));

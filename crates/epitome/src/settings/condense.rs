@@ -12,16 +12,15 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::form::{self, As, Maybe, ModelName, OrDefault, OrNone, Share, ShareForm, Text, TextForm, Whole};
+use super::form;
 use super::{SettingsError, wrong};
 use crate::names::LOCAL;
 
 /// How large a summary may be where the trigger is `economic` and nothing else is set.
 const ECONOMIC_LIMIT: Tokens = 1_000;
 
-/// Settings that say the same in a short form and a long one.
-const FORMS: [(&str, &str); 2] =
-    [("condense.threshold", "condense.trigger"), ("condense.keep_last", "condense.keep")];
+/// Settings of this section that say the same in a short form and a long one.
+const FORMS: [(&str, &str); 2] = [("threshold", "trigger"), ("keep_last", "keep")];
 
 /// The other form of a setting that can be said in two. Whoever sets one in a layer takes back what a layer below said in
 /// the other; in one layer only one of them may stand.
@@ -29,17 +28,33 @@ const FORMS: [(&str, &str); 2] =
 /// ```
 /// use epitome::settings::other_form;
 ///
-/// assert_eq!(other_form("condense.threshold"), Some("condense.trigger"));
-/// assert_eq!(other_form("condense.trigger"), Some("condense.threshold"));
+/// assert_eq!(other_form("condense.threshold").unwrap(), "condense.trigger");
+/// assert_eq!(other_form("condense.trigger").unwrap(), "condense.threshold");
 /// assert_eq!(other_form("condense.model"), None);
 /// ```
 #[must_use]
-pub fn other_form(key: &str) -> Option<&'static str> {
-    FORMS.into_iter().find_map(|(short, long)| match key {
-        _ if key == short => Some(long),
-        _ if key == long => Some(short),
-        _ => None,
-    })
+pub fn other_form(key: &str) -> Option<String> {
+    let name = key.strip_prefix("condense.")?;
+    let both_ways = FORMS.into_iter().flat_map(|(short, long)| [(short, long), (long, short)]);
+    both_ways.into_iter().find(|(one, _)| *one == name).map(|(_, other)| format!("condense.{other}"))
+}
+
+/// Takes out of a layer what a newer one says in the other form.
+pub fn give_way(older: &mut Map<String, Value>, newer: &Map<String, Value>) {
+    let (Some(Value::Object(older)), Some(newer)) = (older.get_mut("condense"), newer.get("condense")) else {
+        return;
+    };
+    for (short, long) in FORMS {
+        for (said, other) in [(short, long), (long, short)] {
+            if says(newer, said) {
+                older.shift_remove(other);
+            }
+        }
+    }
+}
+
+fn says(table: &Value, key: &str) -> bool {
+    table.get(key).is_some_and(|value| !value.is_null())
 }
 
 // fields: one flat table of settings, a key each.
@@ -55,7 +70,7 @@ pub fn other_form(key: &str) -> Option<&'static str> {
 /// # Ok::<(), epitome::settings::SettingsError>(())
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields, expecting = "a table of settings")]
+#[serde(default, deny_unknown_fields)]
 #[schemars(extend("allOf" = [
     {"not": {"required": ["trigger", "threshold"], "properties": {"trigger": {"type": "string"}, "threshold": {"type": "number"}}}},
     {"not": {"required": ["keep", "keep_last"], "properties": {"keep": {"type": "string"}, "keep_last": {"type": "integer"}}}},
@@ -67,67 +82,62 @@ pub struct CondenseSettings {
     pub enabled: bool,
     /// By which means: noop, recent, mask, summarize, amortized, or pipeline(.., ..) of them. Each may say what
     /// it keeps, as in recent(messages(50)).
-    #[serde(with = "Text::<Strategy>")]
-    #[schemars(example = &"pipeline(mask, summarize)")]
+    #[schemars(schema_with = "form::strategy", example = &"pipeline(mask, summarize)")]
     pub strategy: Strategy,
     /// When. By default any(tokens(170000), window(0.75)), and tokens(170000) where nobody knows the model's
     /// window.
-    #[serde(with = "As::<OrDefault<TextForm<Trigger>>>")]
-    #[schemars(example = &"any(tokens(100000), economic)")]
+    #[serde(serialize_with = "form::or_default")]
+    #[schemars(schema_with = "form::trigger_or_default", example = &"any(tokens(100000), economic)")]
     pub trigger: Option<Trigger>,
     /// Short form of trigger: 0.5 is window(0.5). Of the two, set one.
     ///
     /// Settings that were read have it as their `trigger`.
-    #[serde(with = "As::<Maybe<ShareForm>>", skip_serializing_if = "Option::is_none")]
-    #[schemars(example = 0.5)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "form::share", example = 0.5)]
     pub threshold: Option<Fraction>,
     /// What stays of the newest: messages(n), turns(n), tokens(n) or window(fraction). By default as much as
     /// the strategy likes: 6 messages for summarize and amortized, 10 for mask, 50 for recent.
-    #[serde(with = "As::<OrDefault<TextForm<Keep>>>")]
-    #[schemars(example = &"turns(3)")]
+    #[serde(serialize_with = "form::or_default")]
+    #[schemars(schema_with = "form::keep_or_default", example = &"turns(3)")]
     pub keep: Option<Keep>,
     /// Short form of keep: 20 is messages(20). Of the two, set one.
     ///
     /// Settings that were read have it as their `keep`.
-    #[serde(with = "As::<Maybe<Whole<u64, 0>>>", skip_serializing_if = "Option::is_none")]
-    #[schemars(example = 20)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "form::count", example = 20)]
     pub keep_last: Option<u64>,
     /// How many messages stay after the leading system ones, until a summary stands.
-    #[serde(with = "As::<Whole<usize, 0>>")]
-    #[schemars(example = 2)]
+    #[schemars(schema_with = "form::count", example = 2)]
     pub keep_first: usize,
     /// Who writes the summaries: one of models, or `local`, which needs no key and no network. In the proxy
     /// also "same": the request's own model, with the caller's key, while the request is open.
-    #[serde(with = "As::<ModelName>")]
-    #[schemars(example = &"cheap")]
+    #[schemars(schema_with = "form::model", example = &"cheap")]
     pub model: String,
     /// Whether an agent's turn waits for the model. Where not, `local` writes until its summary is there.
     #[schemars(example = true)]
     pub wait: bool,
     /// The window of the model a list is for, where neither the request nor the shipped table tells; "none"
     /// where it is not known.
-    #[serde(with = "As::<OrNone<Whole<u64, 1>>>")]
-    #[schemars(example = 128_000)]
+    #[schemars(schema_with = "form::positive_or_none", example = 128_000)]
     pub window: Option<Tokens>,
     /// How large a summary may be. By default 4000, and 1000 where the trigger is economic.
-    #[serde(rename = "max_tokens", with = "As::<OrDefault<Whole<u64, 16>>>")]
-    #[schemars(example = 2_000)]
+    #[serde(rename = "max_tokens", serialize_with = "form::or_default")]
+    #[schemars(schema_with = "form::size_or_default", example = 2_000)]
     pub limit: Option<Tokens>,
     /// The part of a request that a condensation must save, more than 0 and at most 1.
-    #[serde(rename = "min_worth", with = "Share")]
-    #[schemars(example = 0.2)]
+    #[serde(rename = "min_worth")]
+    #[schemars(schema_with = "form::share", example = 0.2)]
     pub worth: Fraction,
     /// In which role the summary is sent: user or system.
     #[schemars(schema_with = "form::summary_role", example = &"system")]
     pub summary_role: SummaryRole,
     /// A template of its own, in place of the profile's;
     /// {conversation_text} must be in it.
-    #[serde(with = "As::<OrDefault<TextForm<Template>>>")]
-    #[schemars(example = &"Sum up: {conversation_text}")]
+    #[serde(serialize_with = "form::or_default")]
+    #[schemars(schema_with = "form::template_or_default", example = &"Sum up: {conversation_text}")]
     pub prompt: Option<Template>,
     /// auto, general, coding, research or support.
-    #[serde(with = "Text::<ProfileSetting>")]
-    #[schemars(example = &"coding")]
+    #[schemars(schema_with = "form::profile", example = &"coding")]
     pub profile: ProfileSetting,
     /// Said to the model as they are.
     #[schemars(example = &"Name every open question.")]
@@ -220,9 +230,8 @@ impl CondenseSettings {
 /// Refuses a layer that says the same in two forms.
 pub(super) fn check_forms(entries: &Map<String, Value>) -> Result<(), SettingsError> {
     let Some(table) = entries.get("condense") else { return Ok(()) };
-    let says = |key: &str| table.get(key).is_some_and(|value| !value.is_null());
-    for (short, long) in [("threshold", "trigger"), ("keep_last", "keep")] {
-        if says(short) && says(long) {
+    for (short, long) in FORMS {
+        if says(table, short) && says(table, long) {
             return Err(wrong(&["condense", short], format!("{long} is set too; set one of them")));
         }
     }

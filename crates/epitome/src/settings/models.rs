@@ -2,24 +2,21 @@
 
 #![allow(rustdoc::bare_urls, reason = "doc comments are the help text of the settings file")]
 
-use std::fmt;
-use std::str::FromStr;
 use std::time::Duration;
 
 use epitome_core::message::Tokens;
 use epitome_wire::{Dialect, Endpoint};
-use schemars::JsonSchema;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize, Serializer};
-use serde_json::{Value, json};
 
-use super::form::{As, Described, Maybe, Rule, Ruled, Text, Time, Whole};
-use super::{SettingsError, wrong};
+use super::{SettingsError, form, time, wrong};
 use crate::names::LOCAL;
 
 /// Who is asked: the built-in summarizer, or a provider over a network in its wire format.
 ///
 /// In settings a provider has the name that its registered format gives it ([`Endpoint::provider`]).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Deserialize)]
+#[serde(try_from = "String")]
 pub enum Provider {
     /// The built-in one.
     Local,
@@ -75,23 +72,17 @@ impl Provider {
     }
 }
 
-impl FromStr for Provider {
-    type Err = String;
+impl TryFrom<String> for Provider {
+    type Error = String;
 
-    fn from_str(name: &str) -> Result<Self, String> {
+    fn try_from(name: String) -> Result<Self, String> {
         if name == LOCAL {
             return Ok(Self::Local);
         }
-        Dialect::of_provider(name).map(Self::Remote).ok_or_else(|| {
+        Dialect::of_provider(&name).map(Self::Remote).ok_or_else(|| {
             let allowed = Self::names().join(", ").replace(", local", " or local");
             format!("{name:?} given; allowed is {allowed}")
         })
-    }
-}
-
-impl fmt::Display for Provider {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
     }
 }
 
@@ -101,19 +92,16 @@ impl Serialize for Provider {
     }
 }
 
-impl Described for Provider {
-    fn described() -> Value {
-        json!({"enum": Self::names()})
-    }
+fn providers(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({"enum": Provider::names()})
 }
 
 /// One model of the settings, `[models.NAME]`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, expecting = "a table of settings")]
+#[serde(deny_unknown_fields)]
 pub struct ModelSettings {
     /// Whose wire format: openai, anthropic or local.
-    #[serde(with = "Text::<Provider>")]
-    #[schemars(example = &"openai")]
+    #[schemars(schema_with = "providers", example = &"openai")]
     pub provider: Provider,
     /// What the provider calls it.
     ///
@@ -123,25 +111,25 @@ pub struct ModelSettings {
     pub model: String,
     /// Where it is asked; the provider's own address unless set. It ends in /v1 on both
     /// wires: https://api.openai.com/v1, https://api.anthropic.com/v1, http://127.0.0.1:11434/v1.
-    #[serde(default, with = "As::<Maybe<Ruled<Address>>>", skip_serializing_if = "Option::is_none")]
-    #[schemars(example = &"https://api.openai.com/v1")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "form::text", example = &"https://api.openai.com/v1")]
     pub base_url: Option<String>,
     /// The environment variable that holds the key, never the key itself. With a base_url of your
     /// own no key is sent unless it is named here.
-    #[serde(default, with = "As::<Maybe<Ruled<Variable>>>", skip_serializing_if = "Option::is_none")]
-    #[schemars(example = &"OPENAI_API_KEY")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "form::text", example = &"OPENAI_API_KEY")]
     pub key_env: Option<String>,
     /// How long one call may take.
-    #[serde(default = "usual_timeout", with = "As::<Time<1_000, 3_600_000>>")]
-    #[schemars(example = &"2m")]
+    #[serde(default = "usual_timeout", with = "time")]
+    #[schemars(schema_with = "form::time::<1_000, 3_600_000>", example = &"2m")]
     pub timeout: Duration,
     /// How many tokens it reads and writes in all.
-    #[serde(default, with = "As::<Maybe<Whole<u64, 1>>>", skip_serializing_if = "Option::is_none")]
-    #[schemars(example = 128_000)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "form::positive", example = 128_000)]
     pub window: Option<Tokens>,
     /// How many of those are kept free for its answer.
-    #[serde(default, with = "As::<Maybe<Whole<u64, 1>>>", skip_serializing_if = "Option::is_none")]
-    #[schemars(example = 16_000)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "form::positive", example = 16_000)]
     pub output_reserve: Option<Tokens>,
     /// Whether its answer is streamed.
     #[serde(default)]
@@ -169,53 +157,37 @@ impl ModelSettings {
         }
     }
 
-    /// Refuses what does not fit together.
-    pub(super) fn check(&self, name: &str) -> Result<(), SettingsError> {
+    /// Refuses what does not fit together. A wrong address is not repeated, there may be a password in it, and neither is
+    /// what stands in place of a variable: it may be the key itself.
+    pub(super) fn settle(&mut self, name: &str) -> Result<(), SettingsError> {
         if name == LOCAL {
             return Err(wrong(&["models", name], "is always there and needs no settings; take another name"));
         }
+        let wrong = |key: &str, problem: &str| Err(wrong(&["models", name, key], problem));
+        if let Some(url) = &mut self.base_url {
+            if !is_address(url) {
+                return wrong(
+                    "base_url",
+                    "allowed is an address that begins with http:// or https://, without a user or a query, \
+                     such as \"http://127.0.0.1:11434/v1\"",
+                );
+            }
+            url.truncate(url.trim_end_matches('/').len());
+        }
+        if self.key_env.as_ref().is_some_and(|key_env| !is_variable(key_env)) {
+            return wrong(
+                "key_env",
+                "allowed is the name of an environment variable, such as \"OPENAI_API_KEY\"; not the key itself",
+            );
+        }
         if self.provider != Provider::Local && self.model.trim().is_empty() {
-            let problem = "is missing; name it as the provider does, such as \"gpt-5-mini\"";
-            return Err(wrong(&["models", name, "model"], problem));
+            return wrong("model", "is missing; name it as the provider does, such as \"gpt-5-mini\"");
         }
         match (self.window, self.output_reserve) {
-            (Some(window), Some(reserve)) if reserve >= window => Err(wrong(
-                &["models", name, "output_reserve"],
-                format!("{reserve} leaves nothing of the window of {window}"),
-            )),
-            _ => Ok(()),
-        }
-    }
-}
-
-/// The address of a server. A wrong one is not repeated: there may be a password in it.
-#[derive(Debug)]
-struct Address;
-
-impl Rule for Address {
-    fn keep(url: &str) -> Result<String, String> {
-        match is_address(url) {
-            true => Ok(url.trim_end_matches('/').to_owned()),
-            false => {
-                Err("allowed is an address that begins with http:// or https://, without a user or a query, \
-                          such as \"http://127.0.0.1:11434/v1\""
-                    .to_owned())
+            (Some(window), Some(reserve)) if reserve >= window => {
+                wrong("output_reserve", &format!("{reserve} leaves nothing of the window of {window}"))
             }
-        }
-    }
-}
-
-/// The name of an environment variable. A wrong one is not repeated: it may be the key itself.
-#[derive(Debug)]
-struct Variable;
-
-impl Rule for Variable {
-    fn keep(name: &str) -> Result<String, String> {
-        match is_variable(name) {
-            true => Ok(name.to_owned()),
-            false => Err("allowed is the name of an environment variable, such as \"OPENAI_API_KEY\"; \
-                          not the key itself"
-                .to_owned()),
+            _ => Ok(()),
         }
     }
 }

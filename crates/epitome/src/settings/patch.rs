@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::{Settings, SettingsError, other_form};
+use super::{Settings, SettingsError, give_way};
 
 /// A part of the settings, as it is stored for a workspace or a session.
 ///
@@ -61,23 +61,13 @@ impl Patch {
     /// nothing. No null is left.
     ///
     /// As in [`Settings::with`], the list of slots is taken as a whole, and a model's price too. What is said in one form
-    /// takes the place of what was said in the [other](other_form).
+    /// takes the place of what was said in the [other](super::other_form).
     #[must_use]
     pub fn merged(&self, newer: &Self) -> Self {
         let mut merged = self.0.clone();
+        give_way(&mut merged, &newer.0);
         for (key, value) in &newer.0 {
-            match (merged.get_mut(key), value) {
-                (Some(Value::Object(old)), Value::Object(new)) => {
-                    let said = new.iter().filter(|(_, value)| !value.is_null());
-                    for other in said.filter_map(|(name, _)| other_form(&format!("{key}.{name}"))) {
-                        other.rsplit('.').next().and_then(|name| old.shift_remove(name));
-                    }
-                    old.extend(new.iter().map(|(key, value)| (key.clone(), value.clone())));
-                }
-                _ => {
-                    merged.insert(key.clone(), value.clone());
-                }
-            }
+            overlay(&mut merged, key, value, 1, Nulls::TakeBack);
         }
         for value in merged.values_mut() {
             if let Value::Object(entries) = value {
@@ -141,5 +131,29 @@ impl TryFrom<Value> for Patch {
 
     fn try_from(value: Value) -> Result<Self, SettingsError> {
         Self::from_value(value)
+    }
+}
+
+/// What a null in a layer does to what a layer below says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Nulls {
+    /// Nothing.
+    Leave,
+    /// It goes in its place.
+    TakeBack,
+}
+
+/// Sets a key to what a layer above says, where tables are merged down to this many levels.
+pub fn overlay(tree: &mut Map<String, Value>, key: &str, value: &Value, levels: u8, nulls: Nulls) {
+    match (tree.get_mut(key), value) {
+        (Some(_), Value::Null) if nulls == Nulls::Leave => {}
+        (Some(Value::Object(old)), Value::Object(new)) if levels > 0 => {
+            for (key, value) in new {
+                overlay(old, key, value, levels - 1, nulls);
+            }
+        }
+        _ => {
+            tree.insert(key.to_owned(), value.clone());
+        }
     }
 }

@@ -1,63 +1,56 @@
 //! Reading a section from a JSON value, with errors that name the setting in full.
 //!
-//! Sections are structs that derive `Deserialize`; what they accept is theirs. This module adds what a settings file
-//! needs on top: the full name of the wrong key (`slot[1].trigger`), the value that was given, the names or values that
-//! are allowed, the name that was probably meant, and nulls, which count as not set.
+//! Sections are structs that derive `Deserialize` and `JsonSchema`. The schema says what is allowed, and is all that is
+//! known here: what it does not allow is refused by its full name (`slot[1].trigger`), with the value that was given, the
+//! names or values that are allowed, and the name that was probably meant. Nulls count as not set.
 //!
 //! It knows no setting by name, and nothing of files, flags or the environment.
 
 use std::convert::Infallible;
 use std::fmt;
+use std::time::Duration;
 
-use schemars::JsonSchema;
-use serde::de::value::{MapDeserializer, SeqDeserializer, StrDeserializer};
-use serde::de::{self, Deserialize, Deserializer, Expected, IntoDeserializer, Unexpected, Visitor};
-use serde_json::Value;
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value};
 use serde_path_to_error::Segment;
+
+use super::form::is_model_name;
+use super::near::near;
+use super::time::{self, YEAR, write_time};
 
 /// The longest part of a wrong value that an error repeats, in characters.
 const LONGEST_GIVEN: usize = 60;
 
-/// Why settings were refused. All of these mean: fix the setting that is named.
+/// Why settings were refused: fix the setting that is named.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum SettingsError {
-    /// A name that no setting has.
-    #[error("{key}: no such setting; {}allowed here are {}", did_you_mean(.meant.as_deref()), .allowed.join(", "))]
-    Unknown {
-        /// Its full name.
-        key: String,
-        /// The names that are allowed there.
-        allowed: &'static [&'static str],
-        /// The one of them that was probably meant.
-        meant: Option<&'static str>,
-    },
-    /// Something else is wrong with it: its value is not allowed, say, or the text is neither JSON nor TOML.
-    #[error("{key}: {problem}")]
-    Wrong {
-        /// The setting's full name.
-        key: String,
-        /// What is wrong, and what would be right.
-        problem: String,
-    },
+#[error("{key}: {problem}")]
+pub struct SettingsError {
+    key: String,
+    problem: String,
 }
 
 impl SettingsError {
-    /// The full name of the setting to be fixed, such as `slot[1].trigger`.
-    #[must_use]
-    pub fn key(&self) -> &str {
-        let (Self::Unknown { key, .. } | Self::Wrong { key, .. }) = self;
-        key
+    /// A problem with the setting of this full name.
+    pub fn wrong(key: impl Into<String>, problem: impl Into<String>) -> Self {
+        let key = Some(key.into()).filter(|key| !key.is_empty());
+        Self { key: key.unwrap_or_else(|| "settings".to_owned()), problem: problem.into() }
     }
 
     /// A value that is not allowed for the setting of this full name.
-    pub(super) fn not_allowed(key: impl Into<String>, given: &Value, allowed: &str) -> Self {
+    pub(super) fn not_allowed(key: &str, given: &Value, allowed: &str) -> Self {
         Self::wrong(key, format!("{} given; allowed is {allowed}", shortened(&given.to_string())))
     }
 
-    /// A problem with the setting of this full name.
-    pub(crate) fn wrong(key: impl Into<String>, problem: impl Into<String>) -> Self {
-        Self::Wrong { key: key.into(), problem: problem.into() }
+    /// The full name of the setting to be fixed, such as `slot[1].trigger`.
+    #[must_use]
+    pub fn key(&self) -> &str {
+        &self.key
+    }
+
+    /// What is wrong, and what would be right.
+    #[must_use]
+    pub fn problem(&self) -> &str {
+        &self.problem
     }
 }
 
@@ -67,66 +60,182 @@ impl From<Infallible> for SettingsError {
     }
 }
 
-fn did_you_mean(meant: Option<&str>) -> String {
-    meant.map(|meant| format!("did you mean {meant}? ")).unwrap_or_default()
-}
-
-/// Reads a struct that derives `Deserialize` from a value. Null entries count as not set.
+/// Reads a struct from a value. Null entries count as not set.
 ///
 /// Programs that have sections of their own read them with it too.
 ///
 /// ```
-/// use epitome::settings::{Limits, read};
+/// use epitome::settings::{Limits, read, schema};
 /// use serde_json::json;
 ///
-/// let limits: Limits = read(&json!({"batch": 5, "body": null}))?;
+/// let limits: Limits = read(json!({"batch": 5, "body": null}), &schema::<Limits>())?;
 /// assert_eq!((limits.batch, limits.body), (5, Limits::default().body));
 /// assert_eq!(
-///     read::<Limits>(&json!({"batches": 5})).unwrap_err().to_string(),
+///     read::<Limits>(json!({"batches": 5}), &schema::<Limits>()).unwrap_err().to_string(),
 ///     "batches: no such setting; did you mean batch? allowed here are message, batch, body, metadata",
 /// );
 /// # Ok::<(), epitome::settings::SettingsError>(())
 /// ```
-pub fn read<'de, T: Deserialize<'de> + JsonSchema>(value: &'de Value) -> Result<T, SettingsError> {
-    serde_path_to_error::deserialize(Node(value)).map_err(|error| {
-        let schema = super::schema::<T>();
-        let (mut key, mut given, mut described) = (String::new(), Some(value), Some(&schema));
-        for segment in error.path() {
-            match segment {
-                Segment::Map { key: name } => {
-                    join(&mut key, name);
-                    given = given.and_then(|given| given.get(name));
-                    described = described.and_then(|schema| below(schema, name));
-                }
-                Segment::Seq { index } => {
-                    key.push_str(&format!("[{index}]"));
-                    given = given.and_then(|given| given.get(index));
-                    described = described.and_then(|schema| schema.get("items"));
-                }
-                _ => {}
-            }
-        }
-        error.into_inner().named(key, given.unwrap_or(&Value::Null), described)
+pub fn read<T: DeserializeOwned>(mut value: Value, schema: &Value) -> Result<T, SettingsError> {
+    check(&mut value, schema, "")?;
+    serde_path_to_error::deserialize(value).map_err(|error| {
+        let key = error.path().iter().fold(String::new(), |key, segment| match segment {
+            Segment::Map { key: name } => join(&key, name),
+            Segment::Seq { index } => format!("{key}[{index}]"),
+            _ => key,
+        });
+        let problem = error.inner().to_string();
+        // Some parsers name the key themselves.
+        let bare = key.split('.').find_map(|name| problem.strip_prefix(name)?.strip_prefix(": "));
+        SettingsError::wrong(&key, bare.unwrap_or(&problem))
     })
 }
 
-/// The schema of what stands under this name.
+/// Refuses what a schema does not allow under this name, and takes out what counts as not set.
+fn check(value: &mut Value, schema: &Value, key: &str) -> Result<(), SettingsError> {
+    match (value, schema.get("items")) {
+        (Value::Object(entries), _) if is_table(schema) => check_table(entries, schema, key),
+        (value, _) if is_table(schema) => Err(SettingsError::not_allowed(key, value, "a table of settings")),
+        (Value::Array(list), Some(items)) if is_table(items) => {
+            let mut all = list.iter_mut().enumerate();
+            all.try_for_each(|(at, item)| check(item, items, &format!("{key}[{at}]")))
+        }
+        (value, _) => match judge(value, schema) {
+            (true, _) => Ok(()),
+            (false, allowed) => Err(SettingsError::not_allowed(key, value, &allowed)),
+        },
+    }
+}
+
+fn check_table(entries: &mut Map<String, Value>, schema: &Value, key: &str) -> Result<(), SettingsError> {
+    entries.retain(|name, value| below(schema, name).is_none_or(|schema| !is_unset(value, schema)));
+    for (name, value) in entries.iter_mut() {
+        let key = join(key, name);
+        let Some(schema) = below(schema, name) else {
+            let known = schema.get("properties").and_then(Value::as_object).into_iter().flatten();
+            let known: Vec<&str> = known.map(|(name, _)| name.as_str()).collect();
+            let meant = near(name, known.iter().copied(), 1);
+            let meant = meant.first().map(|meant| format!("did you mean {meant}? ")).unwrap_or_default();
+            let problem = format!("no such setting; {meant}allowed here are {}", known.join(", "));
+            return Err(SettingsError::wrong(key, problem));
+        };
+        check(value, schema, &key)?;
+    }
+    let mut required = schema.get("required").and_then(Value::as_array).into_iter().flatten();
+    match required.find_map(|name| name.as_str().filter(|name| !entries.contains_key(*name))) {
+        None => Ok(()),
+        Some(name) => {
+            let hint = below(schema, name).and_then(hint).unwrap_or_default();
+            Err(SettingsError::wrong(join(key, name), format!("is missing{hint}")))
+        }
+    }
+}
+
+/// Whether a value is as a schema wants it, and what is allowed, as it follows "allowed is".
+fn judge(value: &Value, schema: &Value) -> (bool, String) {
+    let form = schema.pointer("/anyOf/0").unwrap_or(schema);
+    // The bounds of a time are those of its seconds, in the form beside it.
+    let bounds = schema.pointer("/anyOf/1").filter(|beside| beside.get("maximum").is_some()).unwrap_or(form);
+    let bound = |name: &str| bounds.get(name).and_then(Value::as_f64).unwrap_or_default();
+    let (min, max) = (bound("minimum"), bound("maximum"));
+    let is_within = |number: f64| (min..=max).contains(&number);
+    let is_number = || value.as_f64().is_some_and(is_within);
+    let is_time = || time::read(value).is_some_and(|time| is_within(time.as_secs_f64()));
+    let (fits, allowed) = match kind(form) {
+        "boolean" => (value.is_boolean(), "true or false".to_owned()),
+        "integer" => (value.is_u64() && is_number(), whole(min, max)),
+        "number" if max <= 1.0 => (is_number(), "a number more than 0 and at most 1, such as 0.4".to_owned()),
+        "number" => (is_number(), format!("an amount from 0 to {max}, such as 2.50")),
+        "time" => (is_time(), time_within(min, max)),
+        "time-or-never" => {
+            let is_never = value.as_str().is_some_and(|text| text.trim() == "never");
+            (is_never || is_time(), format!("\"never\", or {}", time_within(min, max)))
+        }
+        "model" => (is_model(value), "the name of a model, such as \"local\"".to_owned()),
+        "array" if form.get("items").is_some_and(is_table) => (false, "a list of tables".to_owned()),
+        "array" => {
+            let allowed = "a list of different models' names, at least one, such as [\"local\"]";
+            (value.as_array().is_some_and(|names| are_models(names)), allowed.to_owned())
+        }
+        _ => match words(form) {
+            none if none.is_empty() => (value.is_string(), "a text".to_owned()),
+            words => (words.contains(&value), one_of(&words)),
+        },
+    };
+    match word(schema) {
+        Some(word) => (fits, format!("{allowed}, or \"{word}\"")),
+        None => (fits, allowed),
+    }
+}
+
+/// The format that a schema wants, or the first type.
+fn kind(schema: &Value) -> &str {
+    let named = schema.get("type").map(|named| named.get(0).unwrap_or(named));
+    schema.get("format").or(named).and_then(Value::as_str).unwrap_or_default()
+}
+
+/// The words of a type that derives them. Types that parse themselves say in their own way which there are, and have none
+/// here: their schema names no type.
+fn words(schema: &Value) -> Vec<&Value> {
+    let all = |key: &str| schema.get(key).and_then(Value::as_array).into_iter().flatten();
+    let listed = all("enum").filter(|_| schema.get("type").is_some());
+    all("oneOf").filter_map(|word| word.get("const")).chain(listed).collect()
+}
+
+fn whole(min: f64, max: f64) -> String {
+    let from = if min > 0.0 { format!(" from {min}") } else { String::new() };
+    let to = if max < u64::MAX as f64 { format!(" to {max}") } else { String::new() };
+    format!("a whole number{from}{to}")
+}
+
+fn time_within(min: f64, max: f64) -> String {
+    if min == 0.0 && max >= Duration::from_millis(YEAR).as_secs_f64() {
+        return "a time of at most a year such as \"10m\", \"30s\", \"2h\", \"500ms\" or 600 for seconds"
+            .to_owned();
+    }
+    let [min, max] = [min, max].map(|seconds| write_time(Duration::from_secs_f64(seconds)));
+    format!("a time from \"{min}\" to \"{max}\" such as \"10m\" or 600 for seconds")
+}
+
+fn is_model(name: &Value) -> bool {
+    name.as_str().is_some_and(is_model_name)
+}
+
+fn are_models(names: &[Value]) -> bool {
+    let each_once =
+        names.iter().enumerate().all(|(at, name)| !names.iter().take(at).any(|other| other == name));
+    !names.is_empty() && each_once && names.iter().all(is_model)
+}
+
+/// Whether it is a schema of keys.
+fn is_table(schema: &Value) -> bool {
+    schema.get("properties").is_some() || schema.get("additionalProperties").is_some()
+}
+
+/// The schema of what stands under this name, where something may.
 fn below<'a>(schema: &'a Value, name: &str) -> Option<&'a Value> {
     let named = schema.get("properties").and_then(|properties| properties.get(name));
-    named.or_else(|| schema.get("additionalProperties"))
+    named.or_else(|| schema.get("additionalProperties").filter(|each| each.is_object()))
+}
+
+/// Whether it counts as not set: null, and the word that stands for it.
+fn is_unset(value: &Value, schema: &Value) -> bool {
+    value.is_null() || value.as_str().is_some_and(|text| word(schema) == Some(text.trim()))
+}
+
+/// The word that may stand in place of a value.
+fn word(schema: &Value) -> Option<&str> {
+    schema.pointer("/anyOf/1/const")?.as_str()
 }
 
 /// Appends a name to a full name, in quotes where it could be misread.
-pub(super) fn join(key: &mut String, name: &str) {
-    if !key.is_empty() {
-        key.push('.');
-    }
+pub(super) fn join(key: &str, name: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
-    let name = shortened(name);
-    match !name.is_empty() && name.chars().all(plain) {
-        true => key.push_str(&name),
-        false => key.push_str(&format!("{name:?}")),
-    }
+    let name = match shortened(name) {
+        name if !name.is_empty() && name.chars().all(plain) => name,
+        odd => format!("{odd:?}"),
+    };
+    if key.is_empty() { name } else { format!("{key}.{name}") }
 }
 
 /// The beginning of a text that an error repeats.
@@ -138,173 +247,19 @@ fn shortened(text: &str) -> String {
     short
 }
 
-/// What serde has against a value, before it is known under which name it stands.
-#[derive(Debug, thiserror::Error)]
-#[error("{self:?}")]
-enum Problem {
-    Unknown(&'static [&'static str]),
-    Missing(&'static str),
-    NotAllowed(String),
-    Other(String),
-}
-
-impl Problem {
-    fn named(self, mut key: String, given: &Value, described: Option<&Value>) -> SettingsError {
-        let last = key.rsplit('.').next().unwrap_or_default().to_owned();
-        if let Self::Missing(field) = self {
-            join(&mut key, field);
-        }
-        if key.is_empty() {
-            "settings".clone_into(&mut key);
-        }
-        match self {
-            Self::Unknown(allowed) => SettingsError::Unknown { key, allowed, meant: nearest(&last, allowed) },
-            Self::Missing(field) => {
-                let hint = described.and_then(|schema| hint(below(schema, field)?)).unwrap_or_default();
-                SettingsError::wrong(key, format!("is missing{hint}"))
-            }
-            Self::NotAllowed(allowed) => SettingsError::not_allowed(key, given, &allowed),
-            Self::Other(problem) => {
-                // Some parsers name the key themselves.
-                let bare = key.split('.').find_map(|name| problem.strip_prefix(name)?.strip_prefix(": "));
-                let problem = bare.unwrap_or(&problem).to_owned();
-                SettingsError::wrong(key, problem)
-            }
-        }
-    }
-}
-
 /// What to write where a setting without a default is missing: one of its words, or its example.
 fn hint(schema: &Value) -> Option<String> {
-    let words = schema.get("enum").and_then(Value::as_array);
-    let example = || schema.pointer("/examples/0").map(|example| format!("; such as {example}"));
-    words.map(|words| format!("; say {}", one_of(words))).or_else(example)
+    match schema.get("enum").and_then(Value::as_array) {
+        Some(words) => Some(format!("; say {}", one_of(words))),
+        None => schema.pointer("/examples/0").map(|example| format!("; such as {example}")),
+    }
 }
 
 /// Words in quotes, the last after "or".
 fn one_of(words: &[impl fmt::Display]) -> String {
     let words: Vec<String> = words.iter().map(ToString::to_string).collect();
     match words.split_last() {
-        Some((last, [])) => last.clone(),
-        Some((last, rest)) => format!("{} or {last}", rest.join(", ")),
-        None => String::new(),
-    }
-}
-
-/// The name that was probably meant: at most a third of its letters differ, or one is a part of the other.
-fn nearest<'a>(given: &str, names: &[&'a str]) -> Option<&'a str> {
-    let most = (given.chars().count() / 3).clamp(1, 3);
-    let part = |name: &str| given.len() >= 3 && (name.contains(given) || given.contains(name));
-    let near = names.iter().map(|name| (strsim::levenshtein(given, name), *name));
-    near.filter(|(distance, name)| *distance <= most || part(name)).min().map(|(_, name)| name)
-}
-
-impl de::Error for Problem {
-    fn custom<T: fmt::Display>(message: T) -> Self {
-        Self::Other(message.to_string())
-    }
-
-    fn invalid_type(_: Unexpected<'_>, expected: &dyn Expected) -> Self {
-        Self::NotAllowed(match expected.to_string().as_str() {
-            "a boolean" => "true or false".to_owned(),
-            "a string" => "a text".to_owned(),
-            "a sequence" => "a list of tables".to_owned(),
-            "a map" => "a table of settings".to_owned(),
-            other => other.to_owned(),
-        })
-    }
-
-    fn invalid_value(_: Unexpected<'_>, expected: &dyn Expected) -> Self {
-        Self::NotAllowed(expected.to_string())
-    }
-
-    fn unknown_variant(_: &str, expected: &'static [&'static str]) -> Self {
-        Self::NotAllowed(one_of(&expected.iter().map(|word| format!("{word:?}")).collect::<Vec<_>>()))
-    }
-
-    fn unknown_field(_: &str, expected: &'static [&'static str]) -> Self {
-        Self::Unknown(expected)
-    }
-
-    fn missing_field(field: &'static str) -> Self {
-        Self::Missing(field)
-    }
-}
-
-/// A JSON value that reports what is wrong as a [`Problem`], and leaves out null entries.
-#[derive(Clone, Copy)]
-struct Node<'de>(&'de Value);
-
-impl<'de> Node<'de> {
-    fn visit_map<V: Visitor<'de>>(
-        self,
-        known: impl Fn(&str) -> bool,
-        visitor: V,
-    ) -> Result<V::Value, Problem> {
-        let Value::Object(entries) = self.0 else { return self.deserialize_any(visitor) };
-        let set = entries.iter().filter(|(key, value)| !value.is_null() || !known(key));
-        visitor.visit_map(MapDeserializer::new(set.map(|(key, value)| (key.as_str(), Node(value)))))
-    }
-}
-
-impl<'de> IntoDeserializer<'de, Problem> for Node<'de> {
-    type Deserializer = Self;
-
-    fn into_deserializer(self) -> Self {
-        self
-    }
-}
-
-impl<'de> Deserializer<'de> for Node<'de> {
-    type Error = Problem;
-
-    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Problem> {
-        match self.0 {
-            Value::Null => visitor.visit_unit(),
-            Value::Bool(flag) => visitor.visit_bool(*flag),
-            Value::String(text) => visitor.visit_borrowed_str(text),
-            Value::Number(number) => match (number.as_u64(), number.as_i64()) {
-                (Some(whole), _) => visitor.visit_u64(whole),
-                (None, Some(whole)) => visitor.visit_i64(whole),
-                (None, None) => visitor.visit_f64(number.as_f64().unwrap_or_default()),
-            },
-            Value::Array(list) => visitor.visit_seq(SeqDeserializer::new(list.iter().map(Node))),
-            Value::Object(_) => self.visit_map(|_| false, visitor),
-        }
-    }
-
-    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Problem> {
-        if self.0.is_null() { visitor.visit_none() } else { visitor.visit_some(self) }
-    }
-
-    fn deserialize_map<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Problem> {
-        self.visit_map(|_| true, visitor)
-    }
-
-    /// A name that no field has is refused even where its value is null.
-    fn deserialize_struct<V: Visitor<'de>>(
-        self,
-        _: &'static str,
-        fields: &'static [&'static str],
-        visitor: V,
-    ) -> Result<V::Value, Problem> {
-        self.visit_map(|key| fields.contains(&key), visitor)
-    }
-
-    fn deserialize_enum<V: Visitor<'de>>(
-        self,
-        _: &'static str,
-        variants: &'static [&'static str],
-        visitor: V,
-    ) -> Result<V::Value, Problem> {
-        match self.0 {
-            Value::String(text) => visitor.visit_enum(StrDeserializer::new(text)),
-            _ => Err(de::Error::unknown_variant("", variants)),
-        }
-    }
-
-    serde::forward_to_deserialize_any! {
-        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf unit unit_struct seq
-        newtype_struct tuple tuple_struct identifier ignored_any
+        Some((last, rest)) if !rest.is_empty() => format!("{} or {last}", rest.join(", ")),
+        _ => words.concat(),
     }
 }

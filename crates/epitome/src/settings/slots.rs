@@ -1,8 +1,5 @@
 //! Slots as they are set.
 
-use std::fmt;
-use std::str::FromStr;
-
 use epitome_core::keep::Keep;
 use epitome_core::message::{Author, Tokens};
 use epitome_core::outline::Outline;
@@ -11,10 +8,8 @@ use epitome_core::slot::{CatchUp, Limit, Scope, Slot};
 use epitome_core::trigger::Trigger;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
 
-use super::form::{self, As, Described, Maybe, ModelNames, TextForm, Whole};
-use super::{SettingsError, wrong};
+use super::{SettingsError, form, wrong};
 
 /// A summary that is kept: when, of what, how large, by whom.
 ///
@@ -41,7 +36,7 @@ pub struct SlotSettings {
 
 /// A slot as it is set, `[[slot]]`.
 #[derive(Serialize, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields, expecting = "a table of settings")]
+#[serde(default, deny_unknown_fields)]
 #[schemars(extend(
     "anyOf" = [
         {"required": ["name"], "properties": {"name": {"type": "string"}}},
@@ -55,8 +50,8 @@ pub struct SlotSettings {
 #[derive(Default)]
 struct Written {
     /// What the other keys start from: frequent, long or lean.
-    #[serde(with = "As::<Maybe<TextForm<Preset>>>", skip_serializing_if = "Option::is_none")]
-    #[schemars(example = &"frequent")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "form::preset", example = &"frequent")]
     preset: Option<Preset>,
     /// Unique within its scope.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -68,37 +63,34 @@ struct Written {
     scope: Option<String>,
     /// When it fires: messages(n), turns(n), tokens(n), chars(n), window(fraction), every(seconds),
     /// idle(seconds), important(n), all(.., ..), any(.., ..).
-    #[serde(with = "As::<Maybe<TextForm<Trigger>>>")]
-    #[schemars(example = &"turns(30)")]
+    #[schemars(schema_with = "form::trigger", example = &"turns(30)")]
     trigger: Option<Trigger>,
     /// What stays out of it: messages(n), turns(n), tokens(n) or a window(fraction).
-    #[serde(with = "As::<Maybe<TextForm<Keep>>>")]
-    #[schemars(example = &"turns(2)")]
+    #[schemars(schema_with = "form::keep", example = &"turns(2)")]
     keep: Option<Keep>,
     /// How large it may be; or max_chars.
-    #[serde(with = "As::<Maybe<Whole<u64, 16>>>", skip_serializing_if = "Option::is_none")]
-    #[schemars(example = 1_500)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "form::size", example = 1_500)]
     max_tokens: Option<u64>,
     /// The same in characters.
-    #[serde(with = "As::<Maybe<Whole<u64, 16>>>", skip_serializing_if = "Option::is_none")]
-    #[schemars(example = 4_000)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "form::size", example = 4_000)]
     max_chars: Option<u64>,
     /// A template of its own, in place of the profile's;
     /// {conversation_text} must be in it.
-    #[serde(with = "As::<Maybe<TextForm<Template>>>", skip_serializing_if = "Option::is_none")]
-    #[schemars(example = &"Sum up: {conversation_text}")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "form::template", example = &"Sum up: {conversation_text}")]
     prompt: Option<Template>,
     /// auto, general, coding, research or support.
-    #[serde(with = "As::<TextForm<ProfileSetting>>")]
-    #[schemars(example = &"coding")]
+    #[schemars(schema_with = "form::profile", example = &"coding")]
     profile: ProfileSetting,
     /// Said to the model as they are.
     #[serde(skip_serializing_if = "String::is_empty")]
     #[schemars(example = &"Name every open question.")]
     instructions: String,
     /// Who writes it; summarize.models unless set.
-    #[serde(with = "As::<Maybe<ModelNames>>", skip_serializing_if = "Option::is_none")]
-    #[schemars(example = ["main"])]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "form::models", example = ["main"])]
     models: Option<Vec<String>>,
     /// Whether it fires by itself; summarize.auto unless set.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -236,8 +228,8 @@ pub(super) fn check_trigger(name: &str, trigger: &Trigger) -> Result<(), Setting
 /// let lean = Preset::Lean.slot();
 /// assert_eq!((lean.trigger.to_string(), lean.keep.to_string()), ("messages(15)".into(), "turns(3)".into()));
 /// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase", try_from = "String")]
 pub enum Preset {
     /// Long, busy conversations: every 20 turns, the newest 5 stay, 1,000 characters.
     Frequent,
@@ -260,26 +252,14 @@ impl Preset {
     }
 }
 
-impl fmt::Display for Preset {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(&self.slot().name)
-    }
-}
+impl TryFrom<String> for Preset {
+    type Error = String;
 
-impl FromStr for Preset {
-    type Err = String;
-
-    fn from_str(name: &str) -> Result<Self, String> {
+    fn try_from(name: String) -> Result<Self, String> {
         let all = [Self::Frequent, Self::Long, Self::Lean];
         all.into_iter().find(|preset| preset.slot().name == name).ok_or_else(|| {
             let given: String = name.chars().take(60).collect();
             format!("`{given}` is unknown; frequent, long and lean are allowed")
         })
-    }
-}
-
-impl Described for Preset {
-    fn described() -> Value {
-        json!({"enum": ["frequent", "long", "lean"]})
     }
 }

@@ -1,9 +1,9 @@
-//! Times as people write them.
+//! Times as people write them; a field of a section that is one is `#[serde(with = "time")]`.
 
-use std::fmt;
 use std::time::Duration;
 
-use serde::Serialize;
+use serde::de::Error;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 
 /// No setting is longer than a year, in milliseconds: what is added to a moment must stay a moment.
@@ -33,7 +33,7 @@ pub fn parse_time(text: &str) -> Option<Duration> {
         "h" => 3_600_000,
         _ => return None,
     };
-    allowed(Duration::from_millis(number.checked_mul(millis)?))
+    Some(number.checked_mul(millis)?).filter(|millis| *millis <= YEAR).map(Duration::from_millis)
 }
 
 /// A time in the largest unit it is a whole number of; nothing below a millisecond is told.
@@ -50,21 +50,27 @@ pub fn write_time(time: Duration) -> String {
     format!("{}{unit}", millis / of)
 }
 
-fn allowed(time: Duration) -> Option<Duration> {
-    (time <= Duration::from_millis(YEAR)).then_some(time)
-}
-
 /// Written as a text, or as a number of seconds.
 pub(super) fn read(value: &Value) -> Option<Duration> {
     match value {
         Value::String(text) => parse_time(text),
         Value::Number(seconds) => {
-            let exact = Duration::try_from_secs_f64(seconds.as_f64()?).ok().and_then(allowed)?;
+            let exact = Duration::try_from_secs_f64(seconds.as_f64()?).ok()?;
             // As finely as it can be written again.
-            u64::try_from(exact.as_millis()).ok().map(Duration::from_millis)
+            u64::try_from(exact.as_millis()).ok().filter(|millis| *millis <= YEAR).map(Duration::from_millis)
         }
         _ => None,
     }
+}
+
+/// Reads a field that is a time.
+pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
+    read(&Value::deserialize(deserializer)?).ok_or_else(|| D::Error::custom("is no time"))
+}
+
+/// Writes a field that is a time.
+pub fn serialize<S: Serializer>(time: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(&write_time(*time))
 }
 
 /// When `local` writes in place of models that fail.
@@ -77,8 +83,8 @@ pub(super) fn read(value: &Value) -> Option<Duration> {
 /// assert!(StandIn::default().is_due(Duration::from_secs(600)));
 /// assert!(!StandIn::Never.is_due(Duration::MAX));
 /// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(into = "String")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "Value")]
 pub enum StandIn {
     /// When they have failed for so long; at once where it is 0.
     After(Duration),
@@ -104,17 +110,22 @@ impl StandIn {
     }
 }
 
-impl From<StandIn> for String {
-    fn from(stand_in: StandIn) -> Self {
-        stand_in.to_string()
+impl TryFrom<Value> for StandIn {
+    type Error = &'static str;
+
+    fn try_from(value: Value) -> Result<Self, Self::Error> {
+        match value.as_str().map(str::trim) {
+            Some("never") => Ok(Self::Never),
+            _ => read(&value).map(Self::After).ok_or("is no time"),
+        }
     }
 }
 
-impl fmt::Display for StandIn {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::After(time) => f.pad(&write_time(*time)),
-            Self::Never => f.pad("never"),
+impl From<StandIn> for String {
+    fn from(stand_in: StandIn) -> Self {
+        match stand_in {
+            StandIn::After(time) => write_time(time),
+            StandIn::Never => "never".to_owned(),
         }
     }
 }

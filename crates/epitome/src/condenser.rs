@@ -76,7 +76,6 @@ pub use forecast::{Fate, Forecast, Why};
 use ready::Shown;
 pub use ready::{Ready, Report, Spent, Totals, Turn};
 use scribe::{Order, Scribe};
-use thread::Loan;
 pub use thread::{Lent, Thread};
 
 /// So many conversations one condenser knows unless told otherwise; the one that was longest away is forgotten.
@@ -100,8 +99,8 @@ struct Inner {
     scribe: Arc<Scribe>,
     known: Mutex<Known>,
     totals: Mutex<Totals>,
-    /// Until when the model may be used, where it was lent.
-    loan: Option<Arc<Loan>>,
+    /// Closed when the model is taken back, where it was lent.
+    loan: Option<watch::Receiver<()>>,
 }
 
 type Shared = Arc<Mutex<Conversation>>;
@@ -293,10 +292,31 @@ impl Inner {
     /// What the caller gets, once nothing is left to be done; nothing where the list is not where it was found.
     async fn go_on<'a>(&self, found: &mut Found, call: &Call<'a>) -> Option<Ready<'a>> {
         loop {
-            let (order, who) = match self.look(found, call)? {
-                Next::Ready(ready) => return Some(*ready),
-                Next::Write(order, who) => (order, who),
-                Next::Wait(mut ended) => {
+            let next = {
+                let mut conversation = lock(&found.conversation);
+                if conversation.changes != found.changes {
+                    // Somebody else went on with it since it was compared.
+                    return None;
+                }
+                let mut begin = None;
+                let step = conversation.look(call, &self.rules, found.sure, found.given_up, &mut begin);
+                if let Some(order) = begin {
+                    self.start(&mut conversation, order);
+                }
+                found.changes = conversation.changes;
+                match step {
+                    // Under the same lock, so nobody is shown what another said meanwhile.
+                    Step::Done(report) => {
+                        return Some(self.hand_out(conversation, &found.conversation, call, report, false));
+                    }
+                    Step::Stranger => return None,
+                    Step::Wait(ended) => Err(ended),
+                    Step::Write(order, who) => Ok((order, who)),
+                }
+            };
+            let (order, who) = match next {
+                Ok(write) => write,
+                Err(mut ended) => {
                     // Nothing is ever sent: it is closed when the summary is there, or never will be.
                     while ended.changed().await.is_ok() {}
                     continue;
@@ -318,47 +338,26 @@ impl Inner {
         }
     }
 
-    /// What is to be done with the list now. Where that is nothing more, it is handed out under the same lock, so nobody
-    /// is shown what another said meanwhile. Nothing where the list is not where it was found.
-    fn look<'a>(&self, found: &mut Found, call: &Call<'a>) -> Option<Next<'a>> {
-        let mut conversation = lock(&found.conversation);
-        if conversation.changes != found.changes {
-            // Somebody else went on with it since it was compared.
-            return None;
-        }
-        let mut begin = None;
-        let step = conversation.look(call, &self.rules, found.sure, found.given_up, &mut begin);
-        if let Some(order) = begin {
-            self.start(&mut conversation, order);
-        }
-        found.changes = conversation.changes;
-        match step {
-            Step::Done(report) => {
-                let ready = self.hand_out(conversation, &found.conversation, call, report, false);
-                Some(Next::Ready(Box::new(ready)))
-            }
-            Step::Stranger => None,
-            Step::Wait => conversation.under_way().map(Next::Wait),
-            Step::Write(order, who) => Some(Next::Write(order, who)),
-        }
-    }
-
     /// Begins a summary that nobody waits for.
     fn start(&self, conversation: &mut Conversation, order: Order) {
-        let (scribe, done) = (Arc::clone(&self.scribe), Slip::default());
+        if self.loan.as_ref().is_some_and(|loan| loan.has_changed().is_err()) {
+            // What was lent and is taken back by now is not used any more.
+            return;
+        }
+        let (scribe, done, loan) = (Arc::clone(&self.scribe), Slip::default(), self.loan.clone());
+        let lent = loan.is_some();
         let bytes = order.leaving.iter().map(Message::memory).fold(0, usize::saturating_add);
         let (ends, ended) = watch::channel(());
         let (slip, plan) = (Arc::clone(&done), order.plan.clone());
         let running = Running(tokio::spawn(async move {
-            let (_, outcome) = scribe.write(order, Who::Models).await;
-            *lock(&slip) = Some(outcome);
+            tokio::select! {
+                biased;
+                () = taken_back(loan) => {}
+                (_, outcome) = scribe.write(order, Who::Models) => *lock(&slip) = Some(outcome),
+            }
             drop(ends);
         }));
-        // What was lent and is taken back by now is not used any more.
-        if self.loan.as_ref().is_none_or(|loan| loan.uses(running.0.abort_handle())) {
-            let lent = self.loan.is_some();
-            conversation.begin(Preparing { plan, done, ended, lent, bytes, _running: running });
-        }
+        conversation.begin(Preparing { plan, done, ended, lent, bytes, _running: running });
     }
 
     /// What the caller gets, and who else is told.
@@ -407,11 +406,11 @@ impl Inner {
         if !written && report.model.is_none() && !left.is_empty() {
             let (left, span) =
                 (left.into_iter().map(without_bytes).collect(), Span { from: ends.0, through: ends.1 });
-            notify(&self.scribe.hooks, self.scribe.label().leaving(span, left));
+            notify(&self.scribe.hooks, self.scribe.label.leaving(span, left));
         }
         let [from, through] = report.covers.unwrap_or([ends.0, ends.1]);
         let span = Span { from, through };
-        let Label { workspace, session, slot, scope } = self.scribe.label();
+        let Label { workspace, session, slot, scope } = self.scribe.label.clone();
         let done = Condensed {
             workspace,
             session,
@@ -495,14 +494,12 @@ impl Inner {
     }
 }
 
-/// What comes next.
-enum Next<'a> {
-    /// The call.
-    Ready(Box<Ready<'a>>),
-    /// The summary that is being written is waited for.
-    Wait(watch::Receiver<()>),
-    /// A summary is written now.
-    Write(Order, Who),
+/// Waits until a model is taken back: forever where it was not lent.
+async fn taken_back(loan: Option<watch::Receiver<()>>) {
+    match loan {
+        Some(mut loan) => while loan.changed().await.is_ok() {},
+        None => std::future::pending().await,
+    }
 }
 
 /// A conversation that was found.

@@ -130,8 +130,8 @@ async fn look(
     let before = shared.caches.asked.get(key);
     let at_hand = before.is_some_and(|(before, read)| read <= READ_HERE && asked.reads_like(&before));
     let view = View { scope: asked.scope.clone().into(), as_of: asked.as_of, at_hand };
-    let told = Told::default();
-    let (engine, tell, wish) = (Arc::clone(shared), told.clone(), asked.clone());
+    let told = Told::new();
+    let (engine, tell, wish) = (Arc::clone(shared), Arc::clone(&told), asked.clone());
     let reach = move |standing: &Standing| {
         tell.split(request(&engine, standing, &wish).and_then(|request| {
             // What is digested is not shown, so there may be more of it than the budget holds.

@@ -47,7 +47,7 @@ use crate::lock::lock;
 use crate::model::{self, Local, Model};
 pub(crate) use crate::pace::Pace;
 use crate::settings::{Patch, Settings, SettingsError};
-use crate::shared::{Shared, Told};
+use crate::shared::{Models, Shared, Told, owner};
 use crate::store::{Fault, Listing, SessionId, SessionRow, Store};
 #[cfg(feature = "sqlite")]
 use crate::store::{Sqlite, SqliteOptions, StoreError};
@@ -256,7 +256,17 @@ impl Builder {
                 models.insert(name.clone(), model::of_settings(name, model)?);
             }
         }
-        let shared = Shared::new(store, models, self.hooks, settings, self.pace);
+        let shared = Shared {
+            store,
+            models: Models { named: models, hooks: self.hooks, ..Models::default() },
+            settings,
+            pace: self.pace,
+            owner: owner(),
+            caches: Default::default(),
+            health: Default::default(),
+            signals: Default::default(),
+            activity: Default::default(),
+        };
         shared.check(&shared.settings)?;
         if shared.pace.workers > 0 {
             // Whoever writes no summaries spends nothing.

@@ -73,16 +73,12 @@ pub struct Passing<'a> {
 /// Conversations that pass through a workspace. A handle, cheap to make.
 #[derive(Clone)]
 pub struct Inline {
-    store: Arc<dyn Store>,
-    threads: Arc<Threads>,
-    workspace: Arc<str>,
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) threads: Arc<Threads>,
+    pub(crate) workspace: Arc<str>,
 }
 
 impl Inline {
-    pub(crate) fn new(store: Arc<dyn Store>, threads: Arc<Threads>, workspace: Arc<str>) -> Self {
-        Self { store, threads, workspace }
-    }
-
     /// The list to send in place of this one, by the conversation it belongs to.
     ///
     /// ```
@@ -237,12 +233,7 @@ impl Inline {
         else {
             return;
         };
-        keeping::keep(
-            &self.store,
-            &self.threads.keeping,
-            &self.workspace,
-            InlineRow { root, length, hash, kept },
-        );
+        self.threads.keeping.keep(&self.store, &self.workspace, InlineRow { root, length, hash, kept });
     }
 }
 

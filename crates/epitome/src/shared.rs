@@ -24,7 +24,7 @@ use crate::settings::{CondenseSettings, Patch, Settings, SlotSettings};
 use crate::store::{Changes, Load, SessionId, SessionKey, Standing, Store, StoreError, UsageQuery};
 use crate::summarizer::{Failed, Memory};
 use crate::time::DAY;
-use crate::writer::Writer;
+use crate::writer::{Writer, unknown_model};
 
 mod caches;
 mod listeners;
@@ -157,26 +157,6 @@ pub(crate) struct Activity {
 }
 
 impl Shared {
-    pub(crate) fn new(
-        store: Arc<dyn Store>,
-        named: BTreeMap<String, Arc<dyn Model>>,
-        hooks: Hooks,
-        settings: Settings,
-        pace: Pace,
-    ) -> Self {
-        Self {
-            store,
-            models: Models { named, hooks, ..Models::default() },
-            settings,
-            pace,
-            owner: owner(),
-            caches: Caches::default(),
-            health: Health::default(),
-            signals: Signals::default(),
-            activity: Activity::default(),
-        }
-    }
-
     /// The settings that hold in a session. How large things may be, its own may lower and not raise.
     pub(crate) fn settings_of(&self, workspace: &str, session: &str) -> Result<Arc<Settings>, Error> {
         let documents = (workspace.to_owned(), session.to_owned());
@@ -219,9 +199,7 @@ impl Shared {
             let lent = |name: &str| key == "condense.model" && name == CondenseSettings::SAME;
             let unknown = |name: &&String| !self.models.named.contains_key(*name) && !lent(name);
             if let Some(unknown) = names.iter().find(unknown) {
-                let known: Vec<&str> = self.models.named.keys().map(String::as_str).collect();
-                let known = known.join(", ");
-                return Err(Error::Invalid(format!("{key}: `{unknown}` is unknown; known here: {known}")));
+                return Err(unknown_model(&key, unknown, self.models.named.keys()));
             }
         }
         for slot in &settings.slots {
@@ -317,8 +295,8 @@ impl Shared {
         T: Send + 'static,
         F: Fn(&Standing) -> Result<(Option<Changes>, T), Error> + Send + Sync + 'static,
     {
-        let told = Told::default();
-        let tell = told.clone();
+        let told = Told::new();
+        let tell = Arc::clone(&told);
         let decide = move |standing: &Standing| tell.split(decide(standing));
         let changed = self.store.change(key, load, Box::new(decide)).await;
         let changed = changed.inspect_err(|error| self.health.note_write(error))?;
@@ -334,10 +312,14 @@ impl Shared {
     }
 }
 
-/// Where a decision that is made inside a store leaves what it has to tell. Clones are one place.
-pub(crate) struct Told<T>(Arc<Mutex<Option<Result<T, Error>>>>);
+/// Where a decision that is made inside a store leaves what it has to tell.
+pub(crate) struct Told<T>(Mutex<Option<Result<T, Error>>>);
 
 impl<T> Told<T> {
+    pub(crate) fn new() -> Arc<Self> {
+        Arc::new(Self(Mutex::new(None)))
+    }
+
     /// Leaves what a decision has to tell, and returns what is to be written.
     pub(crate) fn split<C>(&self, decided: Result<(Option<C>, T), Error>) -> Option<C> {
         let (changes, answer) = match decided {
@@ -354,20 +336,8 @@ impl<T> Told<T> {
     }
 }
 
-impl<T> Default for Told<T> {
-    fn default() -> Self {
-        Self(Arc::default())
-    }
-}
-
-impl<T> Clone for Told<T> {
-    fn clone(&self) -> Self {
-        Self(Arc::clone(&self.0))
-    }
-}
-
 /// A name no other engine has.
-fn owner() -> String {
+pub(crate) fn owner() -> String {
     use std::hash::{BuildHasher, RandomState};
     format!("{}-{:016x}", std::process::id(), RandomState::new().hash_one(std::process::id()))
 }

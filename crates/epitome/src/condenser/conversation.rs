@@ -4,6 +4,7 @@
 //! [`Conversation::take`] takes what came of it. Everything happens under one lock, so two callers at once see one after the
 //! other. Its states and summaries ahead of time are in `state`, reports in `telling`.
 
+use std::fmt;
 use std::hash::RandomState;
 use std::sync::Arc;
 use std::time::Instant;
@@ -14,10 +15,11 @@ use epitome_core::local::Extracts;
 use epitome_core::message::{Message, Role, Seq, Tokens};
 use epitome_core::tokens::{Counter, Factor};
 use epitome_core::trigger::{Fraction, SOFT};
+use tokio::sync::watch;
 
 use super::Call;
 use super::ready::{Report, Turn};
-use super::scribe::{Order, Outcome, Whose, now};
+use super::scribe::{Order, Outcome, Whose, Written, now};
 use crate::fingerprint::{Place, Prints};
 use crate::model::ModelError;
 use crate::retry::{Backoff, Failure, after_failure, jitter};
@@ -108,6 +110,13 @@ pub(super) struct Conversation {
     notes: Notes,
     /// Whose it is, where that is known: answers that were paid for by others are not recalled for it.
     pub(super) whose: Option<Whose>,
+}
+
+impl fmt::Debug for Conversation {
+    /// Without a word of it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Conversation").finish_non_exhaustive()
+    }
 }
 
 /// What is not tried again for now.
@@ -223,8 +232,8 @@ pub(super) enum Step {
     Done(Report),
     /// A summary is written now, and waited for.
     Write(Order, Who),
-    /// The one that is being written is waited for.
-    Wait,
+    /// The one that is being written is waited for: closed when it is there.
+    Wait(watch::Receiver<()>),
     /// Something would be done, but the list is not the one that was taken in.
     Stranger,
 }
@@ -326,9 +335,7 @@ impl Conversation {
         self.list.advance(call.messages, &rules.counter);
         self.prints.extend(call.messages, &rules.key);
         self.collect(rules);
-        let counted = self.counted(call);
-        self.counts.call(counted, &self.list);
-        let mut facts = self.facts(call, rules, counted);
+        let mut facts = self.facts_of_new(call, rules);
         if self.counts.too_long {
             facts.force = Some(Press::Hard);
         }
@@ -337,6 +344,7 @@ impl Conversation {
         let over = facts.room.is_some_and(|room| request > room);
         let due = facts.force.is_some() || over || self.list.due(policy, &facts, Fraction::ONE).is_now();
         let look = Look { call, rules, facts };
+        let counted = self.counted(call);
         if !due || self.list.is_empty() {
             if self.may_prepare(counted, rules) && self.list.due(policy, &look.facts, SOFT).is_now() {
                 if strange(self) {
@@ -370,8 +378,10 @@ impl Conversation {
         if let Some(done) = self.prepared(look) {
             return Step::Done(done);
         }
-        if rules.wait && self.progress.preparing.is_some() {
-            return Step::Wait;
+        if rules.wait
+            && let Some(ended) = self.under_way()
+        {
+            return Step::Wait(ended);
         }
         match self.list.decide(call.messages, rules.policy(facts), facts, &rules.counter) {
             Decision::Unchanged(why) => {
@@ -421,9 +431,8 @@ impl Conversation {
         rules: &Rules,
     ) -> Option<Report> {
         self.note(outcome.spent, outcome.problems);
-        let facts = self.facts(call, rules, self.counted(call));
+        let facts = self.facts(call, rules);
         let look = Look { call, rules, facts };
-        let before = self.list.request(&facts);
         let written = match outcome.written {
             Ok(written) => written,
             Err(failure) => {
@@ -433,6 +442,7 @@ impl Conversation {
                         return None;
                     }
                 }
+                let before = self.list.request(&facts);
                 return Some(match plan.without_answer(&mut self.list, call.messages, &rules.counter) {
                     // What the stages before it did is something, too.
                     Ok(report) => {
@@ -446,29 +456,34 @@ impl Conversation {
                 });
             }
         };
-        let (prior, places, tokens) = (plan.prior.clone(), plan.places().to_vec(), plan.replaces());
-        match plan.finish(&mut self.list, call.messages, &written.text, &rules.counter) {
-            Ok(report) => {
-                match who {
-                    Who::Models => self.own_summary(),
-                    Who::StandIn => self.progress.fallback(Untold { prior, places, tokens }),
-                }
-                Some(self.condensed(report, Some((&written, who)), before, &look))
+        Some(self.put_in(plan, &written, who, &look).unwrap_or_else(|why| {
+            if who == Who::Models {
+                self.in_vain(rules);
             }
-            Err(why) => {
-                if who == Who::Models {
-                    self.in_vain(rules);
-                }
-                self.rest(&why, &facts);
-                Some(self.unchanged(&why, &look))
-            }
-        }
+            self.rest(&why, &facts);
+            self.unchanged(&why, &look)
+        }))
     }
 
-    /// The model's own summary is in use from here on.
-    fn own_summary(&mut self) {
-        self.pauses.succeeded();
-        self.progress.untold = None;
+    /// Puts a summary in, where that makes the list smaller.
+    fn put_in(
+        &mut self,
+        plan: Plan,
+        written: &Written,
+        who: Who,
+        look: &Look<'_>,
+    ) -> Result<Report, Unchanged> {
+        let before = self.list.request(&look.facts);
+        let (prior, places, tokens) = (plan.prior.clone(), plan.places().to_vec(), plan.replaces());
+        let done = plan.finish(&mut self.list, look.call.messages, &written.text, &look.rules.counter)?;
+        match who {
+            Who::Models => {
+                self.pauses.succeeded();
+                self.progress.untold = None;
+            }
+            Who::StandIn => self.progress.fallback(Untold { prior, places, tokens }),
+        }
+        Ok(self.condensed(done, Some((written, who)), before, look))
     }
 
     fn rest(&mut self, why: &Unchanged, facts: &Facts) {
@@ -507,7 +522,8 @@ impl Conversation {
         self.list.tokens().saturating_add(call.fixed)
     }
 
-    fn facts(&mut self, call: &Call<'_>, rules: &Rules, counted: Tokens) -> Facts {
+    fn facts(&mut self, call: &Call<'_>, rules: &Rules) -> Facts {
+        let counted = self.counted(call);
         let room = smaller(call.room.or(rules.room), self.counts.room);
         let rounds = self.list.standing().rounds;
         let request = call.counted.or_else(|| self.counts.as_provider(counted, rounds));
@@ -562,11 +578,10 @@ impl Conversation {
         ours.map(|ours| self.list.as_theirs(ours, facts))
     }
 
-    /// What the first call of a conversation is decided by.
-    pub(super) fn first_facts(&mut self, call: &Call<'_>, rules: &Rules) -> Facts {
-        let counted = self.counted(call);
-        self.counts.call(counted, &self.list);
-        self.facts(call, rules, counted)
+    /// What a new call is decided by.
+    pub(super) fn facts_of_new(&mut self, call: &Call<'_>, rules: &Rules) -> Facts {
+        self.counts.call(self.counted(call), &self.list);
+        self.facts(call, rules)
     }
 }
 

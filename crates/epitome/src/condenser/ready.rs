@@ -1,6 +1,5 @@
 //! What a caller gets before its call: the list, what was done to it and what that cost. And what it may say after it.
 
-use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
 
@@ -69,7 +68,7 @@ impl Ready<'_> {
 }
 
 /// One turn, for what its caller learns of it later. Cheap to keep.
-#[derive(Clone, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Turn {
     pub(super) conversation: Shared,
     pub(super) counted: Tokens,
@@ -106,12 +105,6 @@ impl Turn {
     #[must_use]
     pub fn standing(&self) -> Standing {
         lock(&self.conversation).list.standing().clone()
-    }
-}
-
-impl fmt::Debug for Turn {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Turn").field("counted", &self.counted).field("rounds", &self.rounds).finish()
     }
 }
 

@@ -12,6 +12,7 @@ use serde::Serialize;
 
 use super::Shared;
 use super::checks::{DEEPEST, is_too_deep};
+use super::session::Session;
 use crate::error::{Error, check_name};
 use crate::event::Happened;
 use crate::measure::{APPENDED_MESSAGES, APPENDED_TOKENS};
@@ -180,7 +181,15 @@ impl Attempt {
     }
 }
 
-pub(super) async fn append(shared: &Arc<Shared>, key: &SessionKey, batch: Batch) -> Result<Appended, Error> {
+impl Session {
+    /// Adds messages to the log: one transaction, durable when it returns. It never waits for a model.
+    pub async fn append(&self, batch: impl Into<Batch>) -> Result<Appended, Error> {
+        self.check_names()?;
+        append(self.shared(), &self.key, batch.into()).await
+    }
+}
+
+async fn append(shared: &Arc<Shared>, key: &SessionKey, batch: Batch) -> Result<Appended, Error> {
     let Batch { messages, key: again, after } = batch;
     if messages.is_empty() {
         return Err(Error::invalid("messages: is empty; append at least one"));

@@ -1,7 +1,5 @@
 //! A session's summaries: read, wished for, taken back, made anew, looked beneath.
 
-use std::sync::Arc;
-
 use epitome_core::message::{Author, Message, Seq, Timestamp};
 use epitome_core::slot::Scope;
 use serde::{Deserialize, Serialize};
@@ -113,16 +111,14 @@ impl Session {
     /// and no model is asked.
     pub async fn summarize(&self, wish: Summarize) -> Result<Summarized, Error> {
         let shared = self.shared();
-        let engine = Arc::clone(shared);
         let (name, focus) = (wish.slot.clone(), wish.focus.clone());
         let whose = Scope::from(wish.scope.clone());
-        let session_name = Arc::clone(&self.key.session);
         let (before, _) = self.standing().await?;
         let stand = before.slots.iter().filter_map(|row| row.active).collect();
         let load = Load { summaries: stand, ..Load::default() };
-        let forced = shared
-            .change(&self.key, load, move |standing| {
-                let mut row = find_slot(&engine, standing, &session_name, &whose, name.as_deref())?;
+        let forced = self
+            .change(load, move |engine, standing, _| {
+                let mut row = find_slot(engine, standing, &whose, name.as_deref())?;
                 let before = row.active;
                 let fires = row.state.force(standing.now)
                     || stands_in(standing, &row) && force_again(&mut row, standing.now);
@@ -246,13 +242,10 @@ impl Session {
     /// Has a slot's summary written again from the first message on, with today's settings. What stands goes on
     /// standing until the new one is there. False when there is nothing to summarize.
     pub async fn rebuild(&self, whose: Option<Author>, slot: &str) -> Result<bool, Error> {
-        let shared = Arc::clone(self.shared());
         let (name, whose) = (slot.to_owned(), whose.into());
-        let session_name = Arc::clone(&self.key.session);
         let fires = self
-            .shared()
-            .change(&self.key, Load::default(), move |standing| {
-                let mut row = find_slot(&shared, standing, &session_name, &whose, Some(&name))?;
+            .change(Load::default(), move |engine, standing, _| {
+                let mut row = find_slot(engine, standing, &whose, Some(&name))?;
                 let fires = force_again(&mut row, standing.now);
                 row.work.rebuild = true;
                 // Whoever writes now builds on what stands. That would be kept in place of what is wanted.
@@ -273,10 +266,7 @@ impl Session {
         let (_, row) = self.standing().await?;
         let summary = self.summary_row(row.id, summary).await?;
         let page = Page { scope: summary.scope.into(), ..page };
-        match page.within(summary.through) {
-            Some(within) => Ok(self.shared().store.messages(row.id, page.pick(within)).await?),
-            None => Ok(Portion::default()),
-        }
+        self.page(row.id, page, summary.through).await
     }
 }
 
@@ -320,13 +310,9 @@ fn force_again(row: &mut SlotRow, now: Timestamp) -> bool {
 fn find_slot(
     shared: &Shared,
     standing: &Standing,
-    session: &str,
     whose: &Scope,
     name: Option<&str>,
 ) -> Result<SlotRow, Error> {
-    if standing.session.is_none() {
-        return Err(Error::no_session(session));
-    }
     let settings = shared.settings_at(standing)?;
     let mut orders = settings.slots.iter().filter(|order| order.slot.scope == *whose);
     let order = orders.find(|order| name.is_none_or(|name| order.slot.name == name));

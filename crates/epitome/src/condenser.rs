@@ -52,7 +52,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use epitome_core::condense::{Press, Standing};
-use epitome_core::message::{Message, Span, Tokens};
+use epitome_core::message::{Message, Seq, Span, Tokens};
 use epitome_core::tokens::Counter;
 use tokio::sync::watch;
 
@@ -402,21 +402,19 @@ impl Inner {
     fn tell_hooks(&self, conversation: &Conversation, report: &Report, messages: &[Message], written: bool) {
         let left = conversation.left(messages);
         let count = left.len() as u64;
-        let ends = (left.first().map_or(1, |first| first.seq), left.last().map_or(1, |last| last.seq));
+        let ends = [left.first(), left.last()].map(|end| end.map_or(1, |message| message.seq));
+        let span = |[from, through]: [Seq; 2]| Span { from, through };
         if !written && report.model.is_none() && !left.is_empty() {
-            let (left, span) =
-                (left.into_iter().map(without_bytes).collect(), Span { from: ends.0, through: ends.1 });
-            notify(&self.scribe.hooks, self.scribe.label.leaving(span, left));
+            let left = left.into_iter().map(without_bytes).collect();
+            notify(&self.scribe.hooks, self.scribe.label.leaving(span(ends), left));
         }
-        let [from, through] = report.covers.unwrap_or([ends.0, ends.1]);
-        let span = Span { from, through };
         let Label { workspace, session, slot, scope } = self.scribe.label.clone();
         let done = Condensed {
             workspace,
             session,
             slot,
             scope,
-            covers: span,
+            covers: span(report.covers.unwrap_or(ends)),
             messages: count,
             tokens_before: report.tokens_before,
             tokens_after: report.tokens_after,

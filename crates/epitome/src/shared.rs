@@ -29,7 +29,8 @@ use crate::writer::{Writer, unknown_model};
 mod caches;
 mod listeners;
 
-pub(crate) use caches::{Caches, TextKey};
+use caches::Caches;
+pub(crate) use caches::TextKey;
 pub use listeners::Listener;
 use listeners::Listeners;
 
@@ -276,16 +277,8 @@ impl Shared {
     }
 
     /// Changes a session, as [`crate::store::Store::change`] does, for a decision that may fail and has something to tell.
-    pub(crate) async fn change<T, F>(&self, key: &SessionKey, load: Load, decide: F) -> Result<T, Error>
-    where
-        T: Send + 'static,
-        F: Fn(&Standing) -> Result<(Option<Changes>, T), Error> + Send + Sync + 'static,
-    {
-        self.change_numbered(key, load, decide).await.map(|(told, _)| told)
-    }
-
-    /// The same, with the number of the session where something was written.
-    pub(crate) async fn change_numbered<T, F>(
+    /// Returns that, and the number of the session where something was written.
+    pub(crate) async fn change<T, F>(
         &self,
         key: &SessionKey,
         load: Load,

@@ -294,7 +294,7 @@ impl Session {
             changes.session = Some(session);
             Ok((Some(changes), noted))
         };
-        self.shared().change(&self.key, Load::default(), decide).await
+        Ok(self.shared().change(&self.key, Load::default(), decide).await?.0)
     }
 
     /// Replaces the caller's notes on a message. Its words stay as they are.

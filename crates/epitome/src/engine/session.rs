@@ -105,7 +105,7 @@ impl Session {
             let session = standing.session.clone().ok_or_else(|| Error::no_session(&name))?;
             decide(&engine, standing, session)
         };
-        self.shared().change(&self.key, load, decide).await
+        Ok(self.shared().change(&self.key, load, decide).await?.0)
     }
 
     pub(super) async fn standing(&self) -> Result<(Standing, SessionRow), Error> {
@@ -228,12 +228,8 @@ impl Session {
 
     /// Every call of a model for it, failed ones too, added up by slot, model and outcome.
     pub async fn usage(&self) -> Result<Vec<UsageSum>, Error> {
-        let query = UsageQuery {
-            workspace: Arc::clone(&self.key.workspace),
-            session: Some(Arc::clone(&self.key.session)),
-            since: Timestamp(0),
-            by_session: true,
-        };
+        let (workspace, session) = (Arc::clone(&self.key.workspace), Some(Arc::clone(&self.key.session)));
+        let query = UsageQuery { workspace, session, since: Timestamp(0), by_session: true };
         Ok(self.shared().store.usage(query).await?)
     }
 }

@@ -10,7 +10,8 @@ use super::session::{Page, Session};
 use crate::error::Error;
 use crate::event::Happened;
 use crate::store::{
-    Changes, Load, PickSummaries, Portion, SessionId, SlotRow, Standing, SummaryId, SummaryRow, SummaryState,
+    Changes, Load, PickSummaries, Portion, SessionId, SessionRow, SlotRow, Standing, SummaryId, SummaryRow,
+    SummaryState,
 };
 use crate::summary::Summary;
 use crate::worker;
@@ -205,35 +206,30 @@ impl Session {
         let undone = self.summary_row(session.id, summary).await?;
         let load =
             Load { summaries: undone.parent.into_iter().chain([summary]).collect(), ..Load::default() };
-        let parent = self
-            .shared()
-            .change(&self.key, load, move |standing| {
-                let find = |id: SummaryId| standing.summaries.iter().find(|row| row.id == id);
-                let head = standing.session.as_ref().map_or(0, |row| row.tracker.head());
-                let row = find(summary).and_then(|row| standing.slot(&row.scope, &row.slot));
-                let Some(mut row) = row.filter(|row| row.active == Some(summary)).cloned() else {
-                    return Err(Error::Conflict(format!(
-                        "summary {summary} does not stand any more; undo the one that does"
-                    )));
-                };
-                let undone = find(summary);
-                let parent = undone.and_then(|row| row.parent).and_then(find);
-                row.state.undo(parent.map_or(0, |parent| parent.through), head, standing.now);
-                row.active = parent.map(|parent| parent.id);
-                // Whoever writes the next one started from what is undone.
-                row.fence = row.fence.saturating_add(1);
-                row.work = crate::store::Work::default();
-                row.mark(standing.now);
-                let mut states = vec![(summary, SummaryState::Undone)];
-                states.extend(parent.map(|parent| (parent.id, SummaryState::Standing)));
-                let events = undone
-                    .map(|undone| Happened::moved(undone, SummaryState::Undone, row.active))
-                    .into_iter()
-                    .collect();
-                let changes = Changes { slots: vec![row], states, events, ..Changes::default() };
-                Ok((Some(changes), parent.cloned()))
-            })
-            .await?;
+        let decide = move |_: &Shared, standing: &Standing, session: SessionRow| {
+            let find = |id: SummaryId| standing.summaries.iter().find(|row| row.id == id);
+            let undone = find(summary);
+            let row = undone.and_then(|row| standing.slot(&row.scope, &row.slot));
+            let Some(mut row) = row.filter(|row| row.active == Some(summary)).cloned() else {
+                return Err(Error::Conflict(format!(
+                    "summary {summary} does not stand any more; undo the one that does"
+                )));
+            };
+            let parent = undone.and_then(|row| row.parent).and_then(find);
+            row.state.undo(parent.map_or(0, |parent| parent.through), session.tracker.head(), standing.now);
+            row.active = parent.map(|parent| parent.id);
+            // Whoever writes the next one started from what is undone.
+            row.fence = row.fence.saturating_add(1);
+            row.work = crate::store::Work::default();
+            row.mark(standing.now);
+            let mut states = vec![(summary, SummaryState::Undone)];
+            states.extend(parent.map(|parent| (parent.id, SummaryState::Standing)));
+            let moved = |undone| Happened::moved(undone, SummaryState::Undone, row.active);
+            let events = undone.map(moved).into_iter().collect();
+            let changes = Changes { slots: vec![row], states, events, ..Changes::default() };
+            Ok((Some(changes), parent.cloned()))
+        };
+        let parent = self.change(load, decide).await?;
         self.shared().tell_moved();
         let stands = |row: SummaryRow| SummaryRow { state: SummaryState::Standing, ..row }.into();
         Ok(parent.map(stands))

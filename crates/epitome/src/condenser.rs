@@ -47,7 +47,6 @@
 //! something is cut. Standing orders that change from turn to turn, because they tell the time say, cost a count of the
 //! whole list and the provider's cache; better put what changes at the end.
 
-use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -57,6 +56,7 @@ use epitome_core::tokens::Counter;
 use tokio::sync::watch;
 
 use crate::fingerprint::{Place, place};
+use crate::hidden::Hidden;
 use crate::hook::{Condensed, Running};
 use crate::lock::lock;
 use crate::summarizer::{Label, notify, without_bytes};
@@ -87,9 +87,9 @@ const LATELY: u64 = 64;
 /// Makes lists shorter before they are sent. Clones are one.
 ///
 /// See the [module](self) for how it is used.
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 pub struct Condenser {
-    inner: Arc<Inner>,
+    inner: Hidden<Arc<Inner>>,
 }
 
 struct Inner {
@@ -103,7 +103,7 @@ struct Inner {
     loan: Option<watch::Receiver<()>>,
 }
 
-type Shared = Arc<Mutex<Conversation>>;
+type Shared = Hidden<Arc<Mutex<Conversation>>>;
 
 /// A number that no other condenser has.
 fn number() -> u64 {
@@ -133,7 +133,7 @@ impl Known {
 
     fn insert(&mut self, shared: &Shared) {
         self.turns = self.turns.saturating_add(1);
-        self.all.insert(0, (Arc::clone(shared), self.turns));
+        self.all.insert(0, (shared.clone(), self.turns));
         self.all.truncate(self.most);
     }
 
@@ -254,7 +254,7 @@ impl Condenser {
     #[must_use]
     pub fn another(&self) -> Self {
         let most = lock(&self.inner.known).most;
-        Self { inner: Arc::new(self.inner.like(number(), most)) }
+        Self { inner: Hidden(Arc::new(self.inner.like(number(), most))) }
     }
 
     /// Takes up a conversation that was condensed before, by what [`Turn::standing`] gave then: after a restart, say.
@@ -378,7 +378,7 @@ impl Inner {
             conversation.left_so_far();
         }
         let turn = Turn {
-            conversation: Arc::clone(shared),
+            conversation: shared.clone(),
             counted: conversation.list.tokens().saturating_add(call.fixed),
             rounds: conversation.list.standing().rounds,
             worth: Some(self.rules.policy.worth),
@@ -428,7 +428,7 @@ impl Inner {
     /// The conversation that the list belongs to. `sure` looks at every message of it; otherwise that is spared where it
     /// is the one that went on last, and the list lies in memory where it lay before.
     fn find(&self, messages: &[Message], sure: bool) -> Found {
-        let known: Vec<Shared> = lock(&self.known).all.iter().map(|(shared, _)| Arc::clone(shared)).collect();
+        let known: Vec<Shared> = lock(&self.known).all.iter().map(|(shared, _)| shared.clone()).collect();
         let place = place(messages);
         let mut best: Option<(usize, Found)> = None;
         for (at, shared) in known.iter().enumerate() {
@@ -470,7 +470,7 @@ impl Inner {
     fn remember(&self, mut conversation: Conversation, place: Place) -> Found {
         conversation.place = place;
         let changes = conversation.changes;
-        let shared = Arc::new(Mutex::new(conversation));
+        let shared = Hidden(Arc::new(Mutex::new(conversation)));
         lock(&self.known).insert(&shared);
         Found { conversation: shared, changes, sure: true, given_up: false }
     }
@@ -513,15 +513,6 @@ struct Found {
 
 impl Found {
     fn of(shared: &Shared, conversation: &Conversation, sure: bool) -> Self {
-        Self { conversation: Arc::clone(shared), changes: conversation.changes, sure, given_up: false }
-    }
-}
-
-impl fmt::Debug for Condenser {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Condenser")
-            .field("policy", &self.inner.rules.policy)
-            .field("room", &self.inner.rules.room)
-            .finish_non_exhaustive()
+        Self { conversation: shared.clone(), changes: conversation.changes, sure, given_up: false }
     }
 }

@@ -41,6 +41,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use crate::error::Error;
+use crate::hidden::Hidden;
 use crate::hook::{Hook, Hooks};
 use crate::inline::{MOST_THREADS, Threads};
 use crate::lock::lock;
@@ -89,9 +90,9 @@ const DEFAULT_WORKSPACE: &str = "default";
 /// When the last one is dropped its worker gives back what it holds, which costs nothing but the calls under way;
 /// [`Engine::close`] lets them finish first. Where the runtime ends with it, as it does when a process dies, what
 /// it held is free once the lease has run out ([`Pace::lease`]).
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 pub struct Engine {
-    inner: Arc<Inner>,
+    inner: Hidden<Arc<Inner>>,
 }
 
 /// Ends the worker when the last engine goes.
@@ -277,7 +278,8 @@ impl Builder {
         let worker = (shared.pace.workers > 0)
             .then(|| tokio::spawn(worker::run(Arc::clone(&shared), stop.subscribe())));
         let threads = Arc::new(Threads::at_most(self.conversations.unwrap_or(MOST_THREADS)));
-        Ok(Engine { inner: Arc::new(Inner { shared, threads, stop, worker: Mutex::new(worker) }) })
+        let inner = Inner { shared, threads, stop, worker: Mutex::new(worker) };
+        Ok(Engine { inner: Hidden(Arc::new(inner)) })
     }
 }
 
@@ -465,11 +467,5 @@ impl Engine {
     #[must_use]
     pub fn trouble(&self) -> Option<String> {
         self.shared().health.trouble()
-    }
-}
-
-impl std::fmt::Debug for Engine {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Engine").field("owner", &self.shared().owner).finish_non_exhaustive()
     }
 }

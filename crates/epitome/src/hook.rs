@@ -19,6 +19,7 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::brief::brief;
 use crate::event::{Happened, MessagesCondensed};
+use crate::hidden::Hidden;
 
 /// So much of what hooks add goes into a prompt, in characters.
 pub const MOST_ADDED: usize = 4_000;
@@ -197,10 +198,10 @@ pub struct Added {
 }
 
 /// Runs hooks so that none of them can harm.
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 pub struct Hooks {
     /// With their names, which are asked for once: nothing of a hook runs outside its task.
-    hooks: Vec<(Arc<str>, Arc<dyn Hook>)>,
+    hooks: Vec<(Arc<str>, Hidden<Arc<dyn Hook>>)>,
     time_out: Duration,
 }
 
@@ -214,7 +215,7 @@ impl Hooks {
     /// With one more.
     #[must_use]
     pub fn with(mut self, hook: impl Hook) -> Self {
-        self.hooks.push((hook.name().into(), Arc::new(hook)));
+        self.hooks.push((hook.name().into(), Hidden(Arc::new(hook))));
         self
     }
 
@@ -292,13 +293,6 @@ impl Hooks {
 impl Default for Hooks {
     fn default() -> Self {
         Self::new()
-    }
-}
-
-impl fmt::Debug for Hooks {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let names: Vec<&str> = self.hooks.iter().map(|(name, _)| &**name).collect();
-        f.debug_struct("Hooks").field("hooks", &names).field("time_out", &self.time_out).finish()
     }
 }
 

@@ -10,7 +10,6 @@
 //! anything is done; what was stored is taken only for a list whose every message up to then is the same. Nothing is ever
 //! found for another workspace or another caller. Where nothing is found, the list is condensed anew.
 
-use std::fmt;
 use std::hash::Hasher;
 use std::sync::Arc;
 
@@ -18,6 +17,7 @@ use epitome_core::message::{Message, Role};
 
 use crate::condenser::{Call, Condenser, Lent, Ready, Thread};
 use crate::fingerprint::Chain;
+use crate::hidden::Hidden;
 use crate::model::Model;
 use crate::store::{InlineRow, Store};
 
@@ -71,10 +71,10 @@ pub struct Passing<'a> {
 }
 
 /// Conversations that pass through a workspace. A handle, cheap to make.
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 pub struct Inline {
-    pub(crate) store: Arc<dyn Store>,
-    pub(crate) threads: Arc<Threads>,
+    pub(crate) store: Hidden<Arc<dyn Store>>,
+    pub(crate) threads: Hidden<Arc<Threads>>,
     pub(crate) workspace: Arc<str>,
 }
 
@@ -254,10 +254,4 @@ fn is_later(stored: &Document, found: &threads::Found, chain: &Chain) -> bool {
     let shared = chain.head.saturating_add(found.shared) as u64;
     let (kept, held) = (&stored.kept.standing, found.held.thread.kept().standing);
     kept.seen > shared || !found.goes_on && kept.seen == held.seen && kept.rounds > held.rounds
-}
-
-impl fmt::Debug for Inline {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Inline").field("workspace", &self.workspace).finish_non_exhaustive()
-    }
 }

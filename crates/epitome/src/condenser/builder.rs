@@ -13,6 +13,7 @@ use super::conversation::Rules;
 use super::scribe::Scribe;
 use super::{Condenser, Inner, Known, MOST_CONVERSATIONS, number};
 use crate::error::Error;
+use crate::hidden::Hidden;
 use crate::hook::{Hook, Hooks};
 use crate::model::{self, Local, Model};
 use crate::pace::Pace;
@@ -218,7 +219,7 @@ impl CondenserBuilder {
             totals: Mutex::default(),
             loan: None,
         };
-        Ok(Condenser { inner: Arc::new(inner) })
+        Ok(Condenser { inner: Hidden(Arc::new(inner)) })
     }
 
     /// Who writes summaries.

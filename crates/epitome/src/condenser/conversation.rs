@@ -4,7 +4,6 @@
 //! [`Conversation::take`] takes what came of it. Everything happens under one lock, so two callers at once see one after the
 //! other. Its states and summaries ahead of time are in `state`, reports in `telling`.
 
-use std::fmt;
 use std::hash::RandomState;
 use std::sync::Arc;
 use std::time::Instant;
@@ -112,13 +111,6 @@ pub(super) struct Conversation {
     pub(super) whose: Option<Whose>,
 }
 
-impl fmt::Debug for Conversation {
-    /// Without a word of it.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Conversation").finish_non_exhaustive()
-    }
-}
-
 /// What is not tried again for now.
 #[derive(Clone, Copy, Default)]
 struct Pauses {
@@ -213,11 +205,14 @@ impl Counts {
     /// The request that we count as so much, as the provider would count it, where anything is known of that.
     fn as_provider(&self, counted: Tokens, rounds: u64) -> Option<Tokens> {
         match self.reported {
-            Some(told) if told.rounds == rounds && counted >= told.counted => {
-                Some(told.reported.saturating_add(self.factor.apply(counted - told.counted)))
-            }
             Some(told) if told.rounds == rounds => {
-                Some(told.reported.saturating_sub(self.factor.apply(told.counted - counted)))
+                let apart = self.factor.apply(counted.abs_diff(told.counted));
+                let larger = counted >= told.counted;
+                Some(if larger {
+                    told.reported.saturating_add(apart)
+                } else {
+                    told.reported.saturating_sub(apart)
+                })
             }
             // Before it says anything of this list, what it said of others, or before a restart.
             Some(_) => Some(self.factor.apply(counted)),
@@ -357,7 +352,10 @@ impl Conversation {
         if look.facts.force.is_none() && !over {
             let half_more = |size: Tokens| size.saturating_add(size / 2);
             if self.progress.stopped_at.is_some_and(|size| request < half_more(size)) {
-                return Step::Done(self.stopped(&look));
+                let said = format!(
+                    "; stopped: by the provider's count, condensing did not help {MOST_STRIKES} times in a row"
+                );
+                return Step::Done(self.plain("stopped", &said, &look));
             }
             if let Some((until, why)) = self.pauses.resting
                 && counted < until

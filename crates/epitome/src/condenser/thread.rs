@@ -20,6 +20,7 @@ use super::ready::Ready;
 use super::scribe::Scribe;
 use super::{Call, Condenser, Found, Inner, Shared};
 use crate::fingerprint::place;
+use crate::hidden::Hidden;
 use crate::lock::lock;
 use crate::model::Model;
 use crate::writer::Writer;
@@ -76,14 +77,14 @@ impl Condenser {
         if let Some(kept) = kept {
             new.take_up(kept);
         }
-        Thread(Arc::new(Mutex::new(new)))
+        Thread(Hidden(Arc::new(Mutex::new(new))))
     }
 
     /// The same conversation with another end, where the list goes on from where the thread was last condensed.
     #[must_use]
     pub fn fork(&self, thread: &Thread, messages: &[Message]) -> Option<Thread> {
         let fork = lock(&thread.0).forked(messages, &self.inner.rules)?;
-        Some(Thread(Arc::new(Mutex::new(fork))))
+        Some(Thread(Hidden(Arc::new(Mutex::new(fork)))))
     }
 
     /// As [`Condenser::before`], for a list of this thread; nothing where it is not. A list whose standing orders alone
@@ -143,6 +144,6 @@ impl Condenser {
         let (open, loan) = watch::channel(());
         let scribe = Arc::new(Scribe { writer, lent: true, ..inner.scribe.as_ref().clone() });
         let lent = Inner { rules, scribe, loan: Some(loan), ..inner.like(inner.id, 1) };
-        (Self { inner: Arc::new(lent) }, Lent { _open: open })
+        (Self { inner: Hidden(Arc::new(lent)) }, Lent { _open: open })
     }
 }

@@ -10,6 +10,7 @@ use super::{Engine, SessionInfo, Shared, Told};
 use crate::condenser::CondenserBuilder;
 use crate::error::{Error, check_name};
 use crate::event::Events;
+use crate::hidden::Hidden;
 use crate::inline::Inline;
 use crate::settings::{Patch, Settings};
 use crate::shared::Listener;
@@ -116,7 +117,8 @@ impl Workspace {
     #[must_use]
     pub fn inline(&self) -> Inline {
         let (inner, workspace) = (&self.engine.inner, Arc::clone(&self.name));
-        Inline { store: Arc::clone(&inner.shared.store), threads: Arc::clone(&inner.threads), workspace }
+        let (store, threads) = (Hidden(Arc::clone(&inner.shared.store)), Hidden(Arc::clone(&inner.threads)));
+        Inline { store, threads, workspace }
     }
 
     /// Adds to what passed through it in this hour.

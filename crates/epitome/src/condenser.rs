@@ -73,7 +73,6 @@ pub use builder::CondenserBuilder;
 pub use conversation::Kept;
 use conversation::{Conversation, Preparing, Rules, Slip, Step};
 pub use forecast::{Fate, Forecast, Why};
-use ready::Shown;
 pub use ready::{Ready, Report, Spent, Totals, Turn};
 use scribe::{Order, Scribe};
 pub use thread::{Lent, Thread};
@@ -385,17 +384,8 @@ impl Inner {
         };
         let (full, sent) = conversation.full_and_sent(call.fixed);
         drop(conversation);
-        let mut totals = lock(&self.totals);
-        totals.turns = totals.turns.saturating_add(1);
-        if report.condensed {
-            totals.condensed = totals.condensed.saturating_add(1);
-            let saved = report.tokens_before.saturating_sub(report.tokens_after);
-            totals.saved = totals.saved.saturating_add(saved);
-        }
-        report.spent.iter().for_each(|spent| totals.add(spent));
-        drop(totals);
-        let shown = condensed.map_or(Shown::Own(call.messages), Shown::Condensed);
-        Ready { shown, report, turn, full, sent }
+        lock(&self.totals).add(&report);
+        Ready { own: call.messages, condensed, report, turn, full, sent }
     }
 
     /// Tells hooks what was done, and, where nobody wrote a summary of it, what leaves.
@@ -488,7 +478,8 @@ impl Inner {
             notice: "condensing is switched off (condense.enabled)".to_owned(),
             ..Report::default()
         };
-        Ready { shown: Shown::Own(messages), report, turn: Turn::default(), full: *fixed, sent: *fixed }
+        let turn = Turn::default();
+        Ready { own: messages, condensed: None, report, turn, full: *fixed, sent: *fixed }
     }
 }
 

@@ -197,11 +197,13 @@ pub struct Added {
     pub problems: Vec<String>,
 }
 
+/// A hook and its name, which is asked for once: nothing of a hook runs outside its task.
+type Named = (Arc<str>, Hidden<Arc<dyn Hook>>);
+
 /// Runs hooks so that none of them can harm.
 #[derive(Debug, Clone)]
 pub struct Hooks {
-    /// With their names, which are asked for once: nothing of a hook runs outside its task.
-    hooks: Vec<(Arc<str>, Hidden<Arc<dyn Hook>>)>,
+    hooks: Vec<Named>,
     time_out: Duration,
 }
 

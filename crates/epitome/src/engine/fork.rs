@@ -19,8 +19,7 @@ use crate::error::{Error, check_name};
 use crate::event::Happened;
 use crate::request::ContextRequest;
 use crate::store::{
-    CopiedSession, Load, Pick, PickSummaries, SessionId, SessionKey, SessionRow, SlotRow, SummaryRow,
-    SummaryState,
+    CopiedSession, Load, Pick, PickSummaries, SessionId, SessionRow, SlotRow, SummaryRow, SummaryState,
 };
 
 /// How a new session is made from another.
@@ -75,11 +74,9 @@ const CHUNK: usize = 500;
 
 /// A fork that is being made.
 struct Forking<'a> {
-    shared: &'a Arc<Shared>,
-    from: &'a SessionKey,
+    from: &'a Session,
     row: SessionRow,
-    /// The new session.
-    key: SessionKey,
+    to: Session,
     /// The last message that it takes over.
     at: Seq,
     metadata: Map<String, Value>,
@@ -90,9 +87,7 @@ impl Session {
     pub async fn fork(&self, fork: Fork) -> Result<Session, Error> {
         self.check_names()?;
         check_name("session", &fork.name)?;
-        let (shared, from) = (self.shared(), &self.key);
-        let standing = shared.store.standing(from, Load::default()).await?;
-        let row = standing.session.clone().ok_or_else(|| Error::no_session(&from.session))?;
+        let (shared, (standing, row)) = (self.shared(), self.standing().await?);
         let head = row.tracker.head();
         let at = fork.at.unwrap_or(head);
         if head == 0 {
@@ -107,55 +102,46 @@ impl Session {
             _ if at > head => return Err(Error::Conflict(missing)),
             _ => {}
         }
-        let key = SessionKey { workspace: Arc::clone(&from.workspace), session: Arc::clone(&fork.name) };
-        if shared.store.standing(&key, Load::default()).await?.session.is_some() {
-            return Err(taken(&key));
+        let to = self.beside(fork.name);
+        let taken = format!("session `{}` exists already; choose another name", to.name());
+        if shared.store.standing(&to.key, Load::default()).await?.session.is_some() {
+            return Err(Error::Conflict(taken));
         }
         if let Some(given) = fork.metadata.as_ref().filter(|given| **given != row.metadata) {
             check_metadata(given, &*shared.settings_at(&standing)?)?;
         }
         let metadata = fork.metadata.unwrap_or_else(|| {
             let mut metadata = row.metadata.clone();
-            metadata.insert("forked_from".to_owned(), json!({"session": &*from.session, "at": at}));
+            metadata.insert("forked_from".to_owned(), json!({"session": self.name(), "at": at}));
             metadata
         });
-        let forking = Forking { shared, from, row, key, at, metadata };
+        let forking = Forking { from: self, row, to, at, metadata };
         let made = match fork.kind {
             ForkKind::Whole => forking.whole(standing.slots).await,
             ForkKind::Condensed => forking.condensed().await,
         };
         match made {
-            Err(error) => Err(told(shared, from, forking.row.id, error).await),
-            Ok(false) => Err(taken(&forking.key)),
+            // A store cannot go on where the session was deleted meanwhile, and says that it failed.
+            Err(Error::Store(error)) => Err(match self.standing().await {
+                Err(gone @ Error::NotFound { .. }) => gone,
+                Ok((_, now)) if now.id != forking.row.id => Error::no_session(self.name()),
+                _ => Error::Store(error),
+            }),
+            Err(error) => Err(error),
+            Ok(false) => Err(Error::Conflict(taken)),
             Ok(true) => {
                 shared.signals.wake.notify_one();
-                Ok(Self { engine: self.engine.clone(), key: forking.key })
+                Ok(forking.to)
             }
         }
     }
 }
 
-/// Why there is no fork. A store cannot go on where the session was deleted meanwhile, and says that it failed; whoever asked
-/// is told that there is no such session.
-async fn told(shared: &Shared, from: &SessionKey, id: SessionId, error: Error) -> Error {
-    if !matches!(error, Error::Store(_)) {
-        return error;
-    }
-    match shared.store.standing(from, Load::default()).await {
-        Ok(now) if now.session.as_ref().is_none_or(|row| row.id != id) => Error::no_session(&from.session),
-        _ => error,
-    }
-}
-
-fn taken(key: &SessionKey) -> Error {
-    Error::Conflict(format!("session `{}` exists already; choose another name", key.session))
-}
-
 impl Forking<'_> {
     /// Makes it of what a context would hold. False when there is such a session already.
     async fn condensed(&self) -> Result<bool, Error> {
-        let Self { shared, from, at, .. } = self;
-        let asked = ContextRequest { as_of: Some(*at), ..ContextRequest::default() };
+        let (shared, from, at) = (self.from.shared(), &self.from.key, self.at);
+        let asked = ContextRequest { as_of: Some(at), ..ContextRequest::default() };
         let mut context = context::context(shared, from, asked.clone()).await?;
         if !context.report.exhaustive {
             // No summary reaches far enough yet: what is missing is digested on the spot.
@@ -181,12 +167,13 @@ impl Forking<'_> {
                 "there is nothing to take over: no context could be made there".to_owned(),
             ));
         }
-        create(shared, &self.key, messages, &self.row, self.metadata.clone()).await
+        create(shared, &self.to.key, messages, &self.row, self.metadata.clone()).await
     }
 
     /// Makes it of every message, and of the summaries that stood there. False when there is such a session already.
     async fn whole(&self, slots: Vec<SlotRow>) -> Result<bool, Error> {
-        let Self { shared, row, key, at, .. } = self;
+        let Self { from, row, to: Session { key, .. }, at, .. } = self;
+        let shared = from.shared();
         let standing = shared.store.standing(key, Load::default()).await?;
         let settings = shared.settings_of(&standing.workspace_settings, &row.settings)?;
         let copied = shared.store.copy(row.id, *at).await?;
@@ -229,7 +216,7 @@ impl Forking<'_> {
 
     /// The row of a copied session, and where its slots stand, worked out from its messages.
     async fn follow(&self, copied: SessionId, slots: &mut [Counting<'_>]) -> Result<SessionRow, Error> {
-        let Self { shared, row: from, at, .. } = self;
+        let (shared, from, at) = (self.from.shared(), &self.row, self.at);
         let mut row = SessionRow {
             id: copied,
             opener: 0,
@@ -239,12 +226,12 @@ impl Forking<'_> {
             ..from.clone()
         };
         // What the tracker knows at the head was stored; anywhere else it is worked out again.
-        let replay = from.tracker.head() != *at;
+        let replay = from.tracker.head() != at;
         if replay {
             row.tracker = Tracker::default();
         }
         let mut after = 0;
-        while after < *at {
+        while after < at {
             let log = shared.store.ahead(copied, &Scope::Session, after, CHUNK).await?.log;
             let Some(last) = log.last() else { break };
             after = last.seq;
@@ -301,7 +288,7 @@ async fn lineage(
 ) -> Result<Vec<SummaryRow>, Error> {
     let key = Some((slot.scope.clone(), slot.name.clone()));
     let (mut found, mut before): (Vec<SummaryRow>, _) = (Vec::new(), None);
-    loop {
+    while found.len() < 2 {
         let pick = PickSummaries::History { slot: key.clone(), before, limit: CHUNK };
         let page = shared.store.summaries(session, pick).await?;
         let Some(last) = page.last() else { break };
@@ -309,21 +296,17 @@ async fn lineage(
         for mut row in page {
             let wanted = row.state != SummaryState::Undone && row.through <= at;
             let further = found.last().is_none_or(|newer| row.through < newer.through);
-            if wanted && further {
-                row.state = if found.is_empty() { SummaryState::Standing } else { SummaryState::Superseded };
-                row.facts.built_on = None;
-                // Its slot there starts with a fence of its own.
-                row.facts.fence = 0;
-                row.parent = None;
-                if let Some(newer) = found.last_mut() {
-                    newer.parent = Some(row.id);
-                    newer.facts.built_on = Some(row.id);
-                }
-                found.push(row);
+            if found.len() == 2 || !wanted || !further {
+                continue;
             }
-            if found.len() == 2 {
-                return Ok(found);
+            row.state = SummaryState::Standing;
+            // Its slot there starts with a fence of its own.
+            (row.parent, row.facts.built_on, row.facts.fence) = (None, None, 0);
+            if let Some(newer) = found.last_mut() {
+                row.state = SummaryState::Superseded;
+                (newer.parent, newer.facts.built_on) = (Some(row.id), Some(row.id));
             }
+            found.push(row);
         }
     }
     Ok(found)

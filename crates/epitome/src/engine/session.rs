@@ -78,8 +78,8 @@ impl Session {
     /// Another session of its workspace.
     #[must_use]
     pub fn beside(&self, name: impl Into<Arc<str>>) -> Self {
-        let workspace = Arc::clone(&self.key.workspace);
-        Self { engine: self.engine.clone(), key: SessionKey { workspace, session: name.into() } }
+        let key = SessionKey::new(Arc::clone(&self.key.workspace), name);
+        Self { engine: self.engine.clone(), key }
     }
 
     pub(super) fn shared(&self) -> &Arc<Shared> {

@@ -315,9 +315,7 @@ impl Job<'_> {
 }
 
 fn release(row: &mut SlotRow) {
-    row.work.owner = None;
-    row.work.until = None;
-    row.work.aside = None;
+    (row.work.owner, row.work.until, row.work.aside) = (None, None, None);
 }
 
 /// How the work stands after a summary was kept. The lease goes on as long as something is due.

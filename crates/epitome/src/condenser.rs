@@ -47,16 +47,16 @@
 //! something is cut. Standing orders that change from turn to turn, because they tell the time say, cost a count of the
 //! whole list and the provider's cache; better put what changes at the end.
 
-use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use epitome_core::condense::{Press, Standing};
-use epitome_core::message::{Message, Span, Tokens};
+use epitome_core::message::{Message, Seq, Span, Tokens};
 use epitome_core::tokens::Counter;
 use tokio::sync::watch;
 
 use crate::fingerprint::{Place, place};
+use crate::hidden::Hidden;
 use crate::hook::{Condensed, Running};
 use crate::lock::lock;
 use crate::summarizer::{Label, notify, without_bytes};
@@ -73,10 +73,8 @@ pub use builder::CondenserBuilder;
 pub use conversation::Kept;
 use conversation::{Conversation, Preparing, Rules, Slip, Step};
 pub use forecast::{Fate, Forecast, Why};
-use ready::Shown;
 pub use ready::{Ready, Report, Spent, Totals, Turn};
 use scribe::{Order, Scribe};
-use thread::Loan;
 pub use thread::{Lent, Thread};
 
 /// So many conversations one condenser knows unless told otherwise; the one that was longest away is forgotten.
@@ -88,9 +86,9 @@ const LATELY: u64 = 64;
 /// Makes lists shorter before they are sent. Clones are one.
 ///
 /// See the [module](self) for how it is used.
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 pub struct Condenser {
-    inner: Arc<Inner>,
+    inner: Hidden<Arc<Inner>>,
 }
 
 struct Inner {
@@ -100,11 +98,11 @@ struct Inner {
     scribe: Arc<Scribe>,
     known: Mutex<Known>,
     totals: Mutex<Totals>,
-    /// Until when the model may be used, where it was lent.
-    loan: Option<Arc<Loan>>,
+    /// Closed when the model is taken back, where it was lent.
+    loan: Option<watch::Receiver<()>>,
 }
 
-type Shared = Arc<Mutex<Conversation>>;
+type Shared = Hidden<Arc<Mutex<Conversation>>>;
 
 /// A number that no other condenser has.
 fn number() -> u64 {
@@ -134,7 +132,7 @@ impl Known {
 
     fn insert(&mut self, shared: &Shared) {
         self.turns = self.turns.saturating_add(1);
-        self.all.insert(0, (Arc::clone(shared), self.turns));
+        self.all.insert(0, (shared.clone(), self.turns));
         self.all.truncate(self.most);
     }
 
@@ -255,7 +253,7 @@ impl Condenser {
     #[must_use]
     pub fn another(&self) -> Self {
         let most = lock(&self.inner.known).most;
-        Self { inner: Arc::new(self.inner.like(number(), most)) }
+        Self { inner: Hidden(Arc::new(self.inner.like(number(), most))) }
     }
 
     /// Takes up a conversation that was condensed before, by what [`Turn::standing`] gave then: after a restart, say.
@@ -293,10 +291,31 @@ impl Inner {
     /// What the caller gets, once nothing is left to be done; nothing where the list is not where it was found.
     async fn go_on<'a>(&self, found: &mut Found, call: &Call<'a>) -> Option<Ready<'a>> {
         loop {
-            let (order, who) = match self.look(found, call)? {
-                Next::Ready(ready) => return Some(*ready),
-                Next::Write(order, who) => (order, who),
-                Next::Wait(mut ended) => {
+            let next = {
+                let mut conversation = lock(&found.conversation);
+                if conversation.changes != found.changes {
+                    // Somebody else went on with it since it was compared.
+                    return None;
+                }
+                let mut begin = None;
+                let step = conversation.look(call, &self.rules, found.sure, found.given_up, &mut begin);
+                if let Some(order) = begin {
+                    self.start(&mut conversation, order);
+                }
+                found.changes = conversation.changes;
+                match step {
+                    // Under the same lock, so nobody is shown what another said meanwhile.
+                    Step::Done(report) => {
+                        return Some(self.hand_out(conversation, &found.conversation, call, report, false));
+                    }
+                    Step::Stranger => return None,
+                    Step::Wait(ended) => Err(ended),
+                    Step::Write(order, who) => Ok((order, who)),
+                }
+            };
+            let (order, who) = match next {
+                Ok(write) => write,
+                Err(mut ended) => {
                     // Nothing is ever sent: it is closed when the summary is there, or never will be.
                     while ended.changed().await.is_ok() {}
                     continue;
@@ -318,47 +337,26 @@ impl Inner {
         }
     }
 
-    /// What is to be done with the list now. Where that is nothing more, it is handed out under the same lock, so nobody
-    /// is shown what another said meanwhile. Nothing where the list is not where it was found.
-    fn look<'a>(&self, found: &mut Found, call: &Call<'a>) -> Option<Next<'a>> {
-        let mut conversation = lock(&found.conversation);
-        if conversation.changes != found.changes {
-            // Somebody else went on with it since it was compared.
-            return None;
-        }
-        let mut begin = None;
-        let step = conversation.look(call, &self.rules, found.sure, found.given_up, &mut begin);
-        if let Some(order) = begin {
-            self.start(&mut conversation, order);
-        }
-        found.changes = conversation.changes;
-        match step {
-            Step::Done(report) => {
-                let ready = self.hand_out(conversation, &found.conversation, call, report, false);
-                Some(Next::Ready(Box::new(ready)))
-            }
-            Step::Stranger => None,
-            Step::Wait => conversation.under_way().map(Next::Wait),
-            Step::Write(order, who) => Some(Next::Write(order, who)),
-        }
-    }
-
     /// Begins a summary that nobody waits for.
     fn start(&self, conversation: &mut Conversation, order: Order) {
-        let (scribe, done) = (Arc::clone(&self.scribe), Slip::default());
+        if self.loan.as_ref().is_some_and(|loan| loan.has_changed().is_err()) {
+            // What was lent and is taken back by now is not used any more.
+            return;
+        }
+        let (scribe, done, loan) = (Arc::clone(&self.scribe), Slip::default(), self.loan.clone());
+        let lent = loan.is_some();
         let bytes = order.leaving.iter().map(Message::memory).fold(0, usize::saturating_add);
         let (ends, ended) = watch::channel(());
         let (slip, plan) = (Arc::clone(&done), order.plan.clone());
         let running = Running(tokio::spawn(async move {
-            let (_, outcome) = scribe.write(order, Who::Models).await;
-            *lock(&slip) = Some(outcome);
+            tokio::select! {
+                biased;
+                () = taken_back(loan) => {}
+                (_, outcome) = scribe.write(order, Who::Models) => *lock(&slip) = Some(outcome),
+            }
             drop(ends);
         }));
-        // What was lent and is taken back by now is not used any more.
-        if self.loan.as_ref().is_none_or(|loan| loan.uses(running.0.abort_handle())) {
-            let lent = self.loan.is_some();
-            conversation.begin(Preparing { plan, done, ended, lent, bytes, _running: running });
-        }
+        conversation.begin(Preparing { plan, done, ended, lent, bytes, _running: running });
     }
 
     /// What the caller gets, and who else is told.
@@ -379,45 +377,34 @@ impl Inner {
             conversation.left_so_far();
         }
         let turn = Turn {
-            conversation: Arc::clone(shared),
+            conversation: shared.clone(),
             counted: conversation.list.tokens().saturating_add(call.fixed),
             rounds: conversation.list.standing().rounds,
             worth: Some(self.rules.policy.worth),
         };
         let (full, sent) = conversation.full_and_sent(call.fixed);
         drop(conversation);
-        let mut totals = lock(&self.totals);
-        totals.turns = totals.turns.saturating_add(1);
-        if report.condensed {
-            totals.condensed = totals.condensed.saturating_add(1);
-            let saved = report.tokens_before.saturating_sub(report.tokens_after);
-            totals.saved = totals.saved.saturating_add(saved);
-        }
-        report.spent.iter().for_each(|spent| totals.add(spent));
-        drop(totals);
-        let shown = condensed.map_or(Shown::Own(call.messages), Shown::Condensed);
-        Ready { shown, report, turn, full, sent }
+        lock(&self.totals).add(&report);
+        Ready { own: call.messages, condensed, report, turn, full, sent }
     }
 
     /// Tells hooks what was done, and, where nobody wrote a summary of it, what leaves.
     fn tell_hooks(&self, conversation: &Conversation, report: &Report, messages: &[Message], written: bool) {
         let left = conversation.left(messages);
         let count = left.len() as u64;
-        let ends = (left.first().map_or(1, |first| first.seq), left.last().map_or(1, |last| last.seq));
+        let ends = [left.first(), left.last()].map(|end| end.map_or(1, |message| message.seq));
+        let span = |[from, through]: [Seq; 2]| Span { from, through };
         if !written && report.model.is_none() && !left.is_empty() {
-            let (left, span) =
-                (left.into_iter().map(without_bytes).collect(), Span { from: ends.0, through: ends.1 });
-            notify(&self.scribe.hooks, self.scribe.label().leaving(span, left));
+            let left = left.into_iter().map(without_bytes).collect();
+            notify(&self.scribe.hooks, self.scribe.label.leaving(span(ends), left));
         }
-        let [from, through] = report.covers.unwrap_or([ends.0, ends.1]);
-        let span = Span { from, through };
-        let Label { workspace, session, slot, scope } = self.scribe.label();
+        let Label { workspace, session, slot, scope } = self.scribe.label.clone();
         let done = Condensed {
             workspace,
             session,
             slot,
             scope,
-            covers: span,
+            covers: span(report.covers.unwrap_or(ends)),
             messages: count,
             tokens_before: report.tokens_before,
             tokens_after: report.tokens_after,
@@ -431,7 +418,7 @@ impl Inner {
     /// The conversation that the list belongs to. `sure` looks at every message of it; otherwise that is spared where it
     /// is the one that went on last, and the list lies in memory where it lay before.
     fn find(&self, messages: &[Message], sure: bool) -> Found {
-        let known: Vec<Shared> = lock(&self.known).all.iter().map(|(shared, _)| Arc::clone(shared)).collect();
+        let known: Vec<Shared> = lock(&self.known).all.iter().map(|(shared, _)| shared.clone()).collect();
         let place = place(messages);
         let mut best: Option<(usize, Found)> = None;
         for (at, shared) in known.iter().enumerate() {
@@ -473,7 +460,7 @@ impl Inner {
     fn remember(&self, mut conversation: Conversation, place: Place) -> Found {
         conversation.place = place;
         let changes = conversation.changes;
-        let shared = Arc::new(Mutex::new(conversation));
+        let shared = Hidden(Arc::new(Mutex::new(conversation)));
         lock(&self.known).insert(&shared);
         Found { conversation: shared, changes, sure: true, given_up: false }
     }
@@ -491,18 +478,17 @@ impl Inner {
             notice: "condensing is switched off (condense.enabled)".to_owned(),
             ..Report::default()
         };
-        Ready { shown: Shown::Own(messages), report, turn: Turn::default(), full: *fixed, sent: *fixed }
+        let turn = Turn::default();
+        Ready { own: messages, condensed: None, report, turn, full: *fixed, sent: *fixed }
     }
 }
 
-/// What comes next.
-enum Next<'a> {
-    /// The call.
-    Ready(Box<Ready<'a>>),
-    /// The summary that is being written is waited for.
-    Wait(watch::Receiver<()>),
-    /// A summary is written now.
-    Write(Order, Who),
+/// Waits until a model is taken back: forever where it was not lent.
+async fn taken_back(loan: Option<watch::Receiver<()>>) {
+    match loan {
+        Some(mut loan) => while loan.changed().await.is_ok() {},
+        None => std::future::pending().await,
+    }
 }
 
 /// A conversation that was found.
@@ -518,15 +504,6 @@ struct Found {
 
 impl Found {
     fn of(shared: &Shared, conversation: &Conversation, sure: bool) -> Self {
-        Self { conversation: Arc::clone(shared), changes: conversation.changes, sure, given_up: false }
-    }
-}
-
-impl fmt::Debug for Condenser {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Condenser")
-            .field("policy", &self.inner.rules.policy)
-            .field("room", &self.inner.rules.room)
-            .finish_non_exhaustive()
+        Self { conversation: shared.clone(), changes: conversation.changes, sure, given_up: false }
     }
 }

@@ -17,7 +17,7 @@ use serde::Serialize;
 
 use crate::error::{Error, Next};
 use crate::request::ContextRequest;
-use crate::shared::{Caches, Shared, TextKey, Told};
+use crate::shared::{Shared, TextKey, Told};
 use crate::store::{
     Pick, PickSummaries, Reach, SessionId, SessionKey, Standing, SummaryId, SummaryRow, View, Window,
 };
@@ -130,8 +130,8 @@ async fn look(
     let before = shared.caches.asked.get(key);
     let at_hand = before.is_some_and(|(before, read)| read <= READ_HERE && asked.reads_like(&before));
     let view = View { scope: asked.scope.clone().into(), as_of: asked.as_of, at_hand };
-    let told = Told::default();
-    let (engine, tell, wish) = (Arc::clone(shared), told.clone(), asked.clone());
+    let told = Told::new();
+    let (engine, tell, wish) = (Arc::clone(shared), Arc::clone(&told), asked.clone());
     let reach = move |standing: &Standing| {
         tell.split(request(&engine, standing, &wish).and_then(|request| {
             // What is digested is not shown, so there may be more of it than the budget holds.
@@ -151,40 +151,33 @@ async fn look(
     };
     let request = told.take()?;
     let read = window.tail.iter().fold(0, |sum: Tokens, outline| sum.saturating_add(outline.tokens));
-    let (window, request) = (Arc::new(window), Arc::new(request));
-    let own = asked.scope.is_some();
-    let session = window.standing.session.as_ref().map_or(0, |row| row.id);
-    let lay = {
-        let (shared, window, request) = (Arc::clone(shared), Arc::clone(&window), Arc::clone(&request));
-        move |more: &More| Desk::new(&shared.caches, &window, more)?.context(&request, own)
-    };
+    let here = !request.fill && read <= LAID_OUT_HERE;
+    let mut desk = Desk::new(Arc::clone(shared), window, request, asked.scope.is_some())?;
     // Most need no more than was read with the window; some show a message that a newer summary covers, or a
     // summary in a size it was not shown in lately.
-    let mut extra = More::default();
     for _ in 0..4 {
-        let laid = if request.fill || read > LAID_OUT_HERE {
-            let (lay, extra) = (lay.clone(), extra.clone());
-            tokio::task::spawn_blocking(move || lay(&extra)).await.map_err(|_| Error::Closed)??
-        } else {
-            lay(&extra)?
+        let laid;
+        (desk, laid) = match here {
+            true => desk.lay(),
+            false => tokio::task::spawn_blocking(|| desk.lay()).await.map_err(|_| Error::Closed)?,
         };
-        match laid {
+        match laid? {
             Laid::Whole(context) => {
-                let covered = !window.summaries.is_empty() && window.from > 1;
+                let covered = !desk.window.summaries.is_empty() && desk.window.from > 1;
                 return Ok(Looked { context: *context, covered, read });
             }
             Laid::LacksWords(seqs) => {
-                extra.messages = shared.store.messages(session, Pick::Seqs(seqs)).await?.items;
+                desk.messages = shared.store.messages(desk.session, Pick::Seqs(seqs)).await?.items;
             }
             Laid::LacksSources(ids) => {
-                let rows = shared.store.summaries(session, PickSummaries::Ids(ids.clone())).await?;
+                let rows = shared.store.summaries(desk.session, PickSummaries::Ids(ids.clone())).await?;
                 for id in ids {
                     let row = rows.iter().find(|row| row.id == id);
                     let extracts = row.and_then(|row| row.sources().extracts).map(Arc::new);
                     if let Some(extracts) = &extracts {
-                        shared.caches.extracts.insert((session, id), Arc::clone(extracts));
+                        shared.caches.extracts.insert((desk.session, id), Arc::clone(extracts));
                     }
-                    extra.extracts.insert(id, extracts);
+                    desk.extracts.insert(id, extracts);
                 }
             }
         }
@@ -223,36 +216,39 @@ enum Laid {
     LacksSources(Vec<SummaryId>),
 }
 
-/// What was fetched after the window.
-#[derive(Clone, Default)]
-struct More {
-    /// By seq.
+/// Everything a context is made from.
+struct Desk {
+    shared: Arc<Shared>,
+    request: Request,
+    /// Whether it is about one author's messages.
+    own: bool,
+    window: Window,
+    session: SessionId,
+    counter: Counter,
+    /// Fetched after the window, by seq.
     messages: Vec<Message>,
-    /// What summaries were made of; nothing where that was dropped.
+    /// Fetched after the window: what summaries were made of; nothing where that was dropped.
     extracts: HashMap<SummaryId, Option<Arc<Extracts>>>,
 }
 
-/// Everything a context is made from.
-struct Desk<'a> {
-    caches: &'a Caches,
-    window: &'a Window,
-    session: SessionId,
-    more: &'a More,
-    counter: Counter,
-}
-
-impl<'a> Desk<'a> {
-    fn new(caches: &'a Caches, window: &'a Window, more: &'a More) -> Result<Self, Error> {
+impl Desk {
+    fn new(shared: Arc<Shared>, window: Window, request: Request, own: bool) -> Result<Self, Error> {
         let row = window.standing.session.as_ref();
         let (session, encoding) = row.map_or((0, ""), |row| (row.id, &row.encoding));
         let encoding: Encoding = encoding.parse().map_err(Error::invalid)?;
-        Ok(Self { caches, window, session, more, counter: Counter::new(encoding) })
+        let (counter, messages, extracts) = (Counter::new(encoding), Vec::new(), HashMap::new());
+        Ok(Self { shared, request, own, window, session, counter, messages, extracts })
     }
 
-    fn context(&self, request: &Request, own: bool) -> Result<Laid, Error> {
-        let window = self.window;
+    fn lay(self) -> (Self, Result<Laid, Error>) {
+        let laid = self.context();
+        (self, laid)
+    }
+
+    fn context(&self) -> Result<Laid, Error> {
+        let window = &self.window;
         let fetches: Vec<_> = window.summaries.iter().map(|row| move || self.extracts(row.id)?).collect();
-        let mut shelf = Shelf::new(&self.counter, &window.words).with_more(&self.more.messages);
+        let mut shelf = Shelf::new(&self.counter, &window.words).with_more(&self.messages);
         for (row, fetch) in window.summaries.iter().zip(&fetches) {
             shelf = match row.has_extracts() {
                 true => shelf.with_extracts_later(row.through, &row.text, fetch),
@@ -262,7 +258,7 @@ impl<'a> Desk<'a> {
         }
         let shelf = shelf.with_joined();
         let candidates = shelf.candidates();
-        let cuts = match own {
+        let cuts = match self.own {
             true => Cuts::own(&window.tail, window.end),
             false => Cuts::new(&window.tail, window.end),
         };
@@ -279,7 +275,7 @@ impl<'a> Desk<'a> {
         let keys = self.keys(candidates.len());
         let mut words = Remembering { shelf, desk: self, keys, lacking: Vec::new() };
         let layout =
-            lay_out(request, &scene, &Costs::of(&self.counter), &mut words).map_err(Error::invalid)?;
+            lay_out(&self.request, &scene, &Costs::of(&self.counter), &mut words).map_err(Error::invalid)?;
         if !words.lacking.is_empty() {
             return Ok(Laid::LacksSources(words.lacking));
         }
@@ -302,11 +298,8 @@ impl<'a> Desk<'a> {
 
     /// What a summary was made of: `None` where that was not read yet, nothing in it where it was dropped.
     fn extracts(&self, id: SummaryId) -> Option<Option<Arc<Extracts>>> {
-        self.more
-            .extracts
-            .get(&id)
-            .cloned()
-            .or_else(|| self.caches.extracts.get(&(self.session, id)).map(Some))
+        let cached = || self.shared.caches.extracts.get(&(self.session, id)).map(Some);
+        self.extracts.get(&id).cloned().or_else(cached)
     }
 
     /// Whether a summary can be rendered in any size, for all that is known.
@@ -324,7 +317,7 @@ impl<'a> Desk<'a> {
     }
 
     /// The two that the shelf joins.
-    fn joined(&self) -> Option<(&'a SummaryRow, &'a SummaryRow)> {
+    fn joined(&self) -> Option<(&SummaryRow, &SummaryRow)> {
         let elastic = || self.window.summaries.iter().filter(|row| row.has_extracts());
         let long = elastic().max_by_key(|row| row.text.len())?;
         Some((long, elastic().max_by_key(|row| row.through)?))
@@ -373,7 +366,7 @@ fn shown(layout: &Layout) -> impl Iterator<Item = Seq> {
 /// A shelf that remembers what it made, and says what it lacks.
 struct Remembering<'a> {
     shelf: Shelf<'a>,
-    desk: &'a Desk<'a>,
+    desk: &'a Desk,
     keys: Vec<(SummaryId, SummaryId)>,
     /// Summaries that were wanted in another size, and what they are made of is not at hand.
     lacking: Vec<SummaryId>,
@@ -406,7 +399,7 @@ impl Words for Remembering<'_> {
             return None;
         }
         let key = self.key(wish);
-        if let Some((tokens, text)) = key.and_then(|key| self.desk.caches.texts.get(&key)) {
+        if let Some((tokens, text)) = key.and_then(|key| self.desk.shared.caches.texts.get(&key)) {
             self.shelf.put(wish, tokens, text.as_ref().to_owned());
             return Some(tokens);
         }
@@ -415,7 +408,7 @@ impl Words for Remembering<'_> {
         }
         let tokens = self.shelf.fit(wish)?;
         if let (Some(key), Some(text)) = (key, self.shelf.made(wish, tokens)) {
-            self.desk.caches.texts.insert(key, (tokens, text.into()));
+            self.desk.shared.caches.texts.insert(key, (tokens, text.into()));
         }
         Some(tokens)
     }

@@ -41,13 +41,14 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use crate::error::Error;
+use crate::hidden::Hidden;
 use crate::hook::{Hook, Hooks};
 use crate::inline::{MOST_THREADS, Threads};
 use crate::lock::lock;
 use crate::model::{self, Local, Model};
 pub(crate) use crate::pace::Pace;
 use crate::settings::{Patch, Settings, SettingsError};
-use crate::shared::{Shared, Told};
+use crate::shared::{Models, Shared, Told, owner};
 use crate::store::{Fault, Listing, SessionId, SessionRow, Store};
 #[cfg(feature = "sqlite")]
 use crate::store::{Sqlite, SqliteOptions, StoreError};
@@ -89,9 +90,9 @@ const DEFAULT_WORKSPACE: &str = "default";
 /// When the last one is dropped its worker gives back what it holds, which costs nothing but the calls under way;
 /// [`Engine::close`] lets them finish first. Where the runtime ends with it, as it does when a process dies, what
 /// it held is free once the lease has run out ([`Pace::lease`]).
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 pub struct Engine {
-    inner: Arc<Inner>,
+    inner: Hidden<Arc<Inner>>,
 }
 
 /// Ends the worker when the last engine goes.
@@ -256,7 +257,17 @@ impl Builder {
                 models.insert(name.clone(), model::of_settings(name, model)?);
             }
         }
-        let shared = Shared::new(store, models, self.hooks, settings, self.pace);
+        let shared = Shared {
+            store,
+            models: Models { named: models, hooks: self.hooks, ..Models::default() },
+            settings,
+            pace: self.pace,
+            owner: owner(),
+            caches: Default::default(),
+            health: Default::default(),
+            signals: Default::default(),
+            activity: Default::default(),
+        };
         shared.check(&shared.settings)?;
         if shared.pace.workers > 0 {
             // Whoever writes no summaries spends nothing.
@@ -267,7 +278,8 @@ impl Builder {
         let worker = (shared.pace.workers > 0)
             .then(|| tokio::spawn(worker::run(Arc::clone(&shared), stop.subscribe())));
         let threads = Arc::new(Threads::at_most(self.conversations.unwrap_or(MOST_THREADS)));
-        Ok(Engine { inner: Arc::new(Inner { shared, threads, stop, worker: Mutex::new(worker) }) })
+        let inner = Inner { shared, threads, stop, worker: Mutex::new(worker) };
+        Ok(Engine { inner: Hidden(Arc::new(inner)) })
     }
 }
 
@@ -455,11 +467,5 @@ impl Engine {
     #[must_use]
     pub fn trouble(&self) -> Option<String> {
         self.shared().health.trouble()
-    }
-}
-
-impl std::fmt::Debug for Engine {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Engine").field("owner", &self.shared().owner).finish_non_exhaustive()
     }
 }

@@ -78,14 +78,13 @@ impl Error {
             Self::NotFound { .. } => Next::Look,
             Self::Conflict(_) => Next::Decide,
             Self::Model { .. } | Self::Busy(_) => Next::Retry,
-            Self::Store(error) => match error {
+            Self::Store(
                 StoreError::Foreign { .. }
                 | StoreError::Unreachable { .. }
                 | StoreError::Empty { .. }
-                | StoreError::Newer { .. } => Next::Mend,
-                StoreError::Busy | StoreError::Unavailable { .. } | StoreError::Moving { .. } => Next::Retry,
-                _ => Next::Repair,
-            },
+                | StoreError::Newer { .. },
+            ) => Next::Mend,
+            Self::Store(_) => Next::Repair,
             Self::Closed => Next::Reopen,
         }
     }

@@ -20,6 +20,7 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::brief::brief;
 use crate::event::{Happened, MessagesCondensed};
+use crate::hidden::Hidden;
 
 /// So much of what hooks add goes into a prompt, in characters.
 pub const MOST_ADDED: usize = 4_000;
@@ -190,11 +191,13 @@ pub struct Added {
     pub problems: Vec<String>,
 }
 
+/// A hook and its name, which is asked for once: nothing of a hook runs outside its task.
+type Named = (Arc<str>, Hidden<Arc<dyn Hook>>);
+
 /// Runs hooks so that none of them can harm.
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 pub struct Hooks {
-    /// With their names, which are asked for once: nothing of a hook runs outside its task.
-    hooks: Vec<(Arc<str>, Arc<dyn Hook>)>,
+    hooks: Vec<Named>,
     time_out: Duration,
 }
 
@@ -208,7 +211,7 @@ impl Hooks {
     /// With one more.
     #[must_use]
     pub fn with(mut self, hook: impl Hook) -> Self {
-        self.hooks.push((hook.name().into(), Arc::new(hook)));
+        self.hooks.push((hook.name().into(), Hidden(Arc::new(hook))));
         self
     }
 
@@ -286,13 +289,6 @@ impl Hooks {
 impl Default for Hooks {
     fn default() -> Self {
         Self::new()
-    }
-}
-
-impl fmt::Debug for Hooks {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let names: Vec<&str> = self.hooks.iter().map(|(name, _)| &**name).collect();
-        f.debug_struct("Hooks").field("hooks", &names).field("time_out", &self.time_out).finish()
     }
 }
 

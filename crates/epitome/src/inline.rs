@@ -10,7 +10,6 @@
 //! anything is done; what was stored is taken only for a list whose every message up to then is the same. Nothing is ever
 //! found for another workspace or another caller. Where nothing is found, the list is condensed anew.
 
-use std::fmt;
 use std::hash::Hasher;
 use std::sync::Arc;
 
@@ -18,6 +17,7 @@ use epitome_core::message::{Message, Role};
 
 use crate::condenser::{Call, Condenser, Lent, Ready, Thread};
 use crate::fingerprint::Chain;
+use crate::hidden::Hidden;
 use crate::model::Model;
 use crate::store::{InlineRow, Store};
 
@@ -71,18 +71,14 @@ pub struct Passing<'a> {
 }
 
 /// Conversations that pass through a workspace. A handle, cheap to make.
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 pub struct Inline {
-    store: Arc<dyn Store>,
-    threads: Arc<Threads>,
-    workspace: Arc<str>,
+    pub(crate) store: Hidden<Arc<dyn Store>>,
+    pub(crate) threads: Hidden<Arc<Threads>>,
+    pub(crate) workspace: Arc<str>,
 }
 
 impl Inline {
-    pub(crate) fn new(store: Arc<dyn Store>, threads: Arc<Threads>, workspace: Arc<str>) -> Self {
-        Self { store, threads, workspace }
-    }
-
     /// The list to send in place of this one, by the conversation it belongs to.
     ///
     /// ```
@@ -237,12 +233,7 @@ impl Inline {
         else {
             return;
         };
-        keeping::keep(
-            &self.store,
-            &self.threads.keeping,
-            &self.workspace,
-            InlineRow { root, length, hash, kept },
-        );
+        self.threads.keeping.keep(&self.store, &self.workspace, InlineRow { root, length, hash, kept });
     }
 }
 
@@ -263,10 +254,4 @@ fn is_later(stored: &Document, found: &threads::Found, chain: &Chain) -> bool {
     let shared = chain.head.saturating_add(found.shared) as u64;
     let (kept, held) = (&stored.kept.standing, found.held.thread.kept().standing);
     kept.seen > shared || !found.goes_on && kept.seen == held.seen && kept.rounds > held.rounds
-}
-
-impl fmt::Debug for Inline {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Inline").field("workspace", &self.workspace).finish_non_exhaustive()
-    }
 }

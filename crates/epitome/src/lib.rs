@@ -57,6 +57,7 @@ mod engine;
 mod error;
 pub mod event;
 mod fingerprint;
+mod hidden;
 pub mod hook;
 mod ids;
 pub mod inline;

@@ -24,12 +24,13 @@ use crate::settings::{Patch, Settings, SlotSettings};
 use crate::store::{Changes, Load, SessionId, SessionKey, Standing, Store, StoreError, UsageQuery};
 use crate::summarizer::{Failed, Memory};
 use crate::time::DAY;
-use crate::writer::Writer;
+use crate::writer::{Writer, unknown_model};
 
 mod caches;
 mod listeners;
 
-pub(crate) use caches::{Caches, TextKey};
+use caches::Caches;
+pub(crate) use caches::TextKey;
 pub use listeners::Listener;
 use listeners::Listeners;
 
@@ -157,26 +158,6 @@ pub(crate) struct Activity {
 }
 
 impl Shared {
-    pub(crate) fn new(
-        store: Arc<dyn Store>,
-        named: BTreeMap<String, Arc<dyn Model>>,
-        hooks: Hooks,
-        settings: Settings,
-        pace: Pace,
-    ) -> Self {
-        Self {
-            store,
-            models: Models { named, hooks, ..Models::default() },
-            settings,
-            pace,
-            owner: owner(),
-            caches: Caches::default(),
-            health: Health::default(),
-            signals: Signals::default(),
-            activity: Activity::default(),
-        }
-    }
-
     /// The settings that hold in a session. How large things may be, its own may lower and not raise.
     pub(crate) fn settings_of(&self, workspace: &str, session: &str) -> Result<Arc<Settings>, Error> {
         let documents = (workspace.to_owned(), session.to_owned());
@@ -213,8 +194,7 @@ impl Shared {
     pub(crate) fn check(&self, settings: &Settings) -> Result<(), Error> {
         let named = &self.models.named;
         if let Some((key, unknown)) = settings.unknown_model(|name| named.contains_key(name)) {
-            let known = named.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
-            return Err(Error::Invalid(format!("{key}: `{unknown}` is unknown; known here: {known}")));
+            return Err(unknown_model(&key, unknown, named.keys()));
         }
         for slot in &settings.slots {
             slot.slot.check(self.room(settings, slot)).map_err(Error::invalid)?;
@@ -290,16 +270,8 @@ impl Shared {
     }
 
     /// Changes a session, as [`crate::store::Store::change`] does, for a decision that may fail and has something to tell.
-    pub(crate) async fn change<T, F>(&self, key: &SessionKey, load: Load, decide: F) -> Result<T, Error>
-    where
-        T: Send + 'static,
-        F: Fn(&Standing) -> Result<(Option<Changes>, T), Error> + Send + Sync + 'static,
-    {
-        self.change_numbered(key, load, decide).await.map(|(told, _)| told)
-    }
-
-    /// The same, with the number of the session where something was written.
-    pub(crate) async fn change_numbered<T, F>(
+    /// Returns that, and the number of the session where something was written.
+    pub(crate) async fn change<T, F>(
         &self,
         key: &SessionKey,
         load: Load,
@@ -309,8 +281,8 @@ impl Shared {
         T: Send + 'static,
         F: Fn(&Standing) -> Result<(Option<Changes>, T), Error> + Send + Sync + 'static,
     {
-        let told = Told::default();
-        let tell = told.clone();
+        let told = Told::new();
+        let tell = Arc::clone(&told);
         let decide = move |standing: &Standing| tell.split(decide(standing));
         let changed = self.store.change(key, load, Box::new(decide)).await;
         let changed = changed.inspect_err(|error| self.health.note_write(error))?;
@@ -326,10 +298,14 @@ impl Shared {
     }
 }
 
-/// Where a decision that is made inside a store leaves what it has to tell. Clones are one place.
-pub(crate) struct Told<T>(Arc<Mutex<Option<Result<T, Error>>>>);
+/// Where a decision that is made inside a store leaves what it has to tell.
+pub(crate) struct Told<T>(Mutex<Option<Result<T, Error>>>);
 
 impl<T> Told<T> {
+    pub(crate) fn new() -> Arc<Self> {
+        Arc::new(Self(Mutex::new(None)))
+    }
+
     /// Leaves what a decision has to tell, and returns what is to be written.
     pub(crate) fn split<C>(&self, decided: Result<(Option<C>, T), Error>) -> Option<C> {
         let (changes, answer) = match decided {
@@ -346,20 +322,8 @@ impl<T> Told<T> {
     }
 }
 
-impl<T> Default for Told<T> {
-    fn default() -> Self {
-        Self(Arc::default())
-    }
-}
-
-impl<T> Clone for Told<T> {
-    fn clone(&self) -> Self {
-        Self(Arc::clone(&self.0))
-    }
-}
-
 /// A name no other engine has.
-fn owner() -> String {
+pub(crate) fn owner() -> String {
     use std::hash::{BuildHasher, RandomState};
     format!("{}-{:016x}", std::process::id(), RandomState::new().hash_one(std::process::id()))
 }

@@ -65,7 +65,7 @@ pub(crate) async fn run(shared: Arc<Shared>, mut stop: watch::Receiver<bool>) {
             () = shared.store.nudged(), if free => {}
             () = sleep(shared.pace.poll) => {}
             () = sleep_until(next_look.unwrap_or_else(Monotonic::now).into()), if free && next_look.is_some() => {}
-            ended = jobs.running.join_next_with_id(), if !jobs.running.is_empty() => jobs.ended(ended),
+            Some(ended) = jobs.running.join_next_with_id() => jobs.ended(ended),
             // The last engine is gone: nobody waits for what is being written.
             told = stop.changed() => if told.is_err() { return jobs.finish(Duration::ZERO).await },
         }
@@ -112,7 +112,7 @@ fn rest(took: Duration, appends: u64) -> Duration {
     }
 }
 
-type Ended = Option<Result<(Id, Result<(), Error>), tokio::task::JoinError>>;
+type Ended = Result<(Id, Result<(), Error>), tokio::task::JoinError>;
 
 /// What is being written in the background, and the leases it is written under.
 struct Jobs<'a> {
@@ -139,14 +139,11 @@ impl Jobs<'_> {
 
     fn ended(&mut self, ended: Ended) {
         let (id, trouble) = match ended {
-            Some(Ok((id, result))) => (Some(id), result.err().map(|error| error.to_string())),
+            Ok((id, result)) => (id, result.err().map(|error| error.to_string())),
             // Its lease runs out by itself, and somebody tries again.
-            Some(Err(panicked)) => {
-                (Some(panicked.id()), Some("a summary's task panicked; it is tried again".to_owned()))
-            }
-            None => (None, None),
+            Err(panicked) => (panicked.id(), Some("a summary's task panicked; it is tried again".to_owned())),
         };
-        id.and_then(|id| self.held.remove(&id));
+        self.held.remove(&id);
         if trouble.is_some() {
             *lock(&self.shared.health.trouble) = trouble;
         }
@@ -169,9 +166,7 @@ impl Jobs<'_> {
 
     async fn join(&mut self, most: Duration) {
         let until = Instant::now() + most;
-        while !self.running.is_empty()
-            && let Ok(ended) = timeout_at(until, self.running.join_next_with_id()).await
-        {
+        while let Ok(Some(ended)) = timeout_at(until, self.running.join_next_with_id()).await {
             self.ended(ended);
         }
     }

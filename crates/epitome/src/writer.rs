@@ -1,7 +1,9 @@
 //! A model under the name that settings choose it by, and who writes a summary.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use crate::error::Error;
 use crate::model::{Local, Model};
 use crate::price::Price;
 use crate::settings::Settings;
@@ -14,6 +16,13 @@ pub(crate) enum Who {
     Models,
     /// `local` in their place, built on whatever stands.
     StandIn,
+}
+
+/// Refuses the name of a model that there is none of, by the setting it was found in.
+pub(crate) fn unknown_model<'a>(key: &str, name: &str, known: impl Iterator<Item = &'a String>) -> Error {
+    let known: BTreeSet<&str> = known.map(String::as_str).chain([Local::NAME]).collect();
+    let known = Vec::from_iter(known).join(", ");
+    Error::Invalid(format!("{key}: `{name}` is unknown; known here: {known}"))
 }
 
 /// A model as the settings know it.

@@ -13,17 +13,22 @@ use super::conversation::Rules;
 use super::scribe::Scribe;
 use super::{Condenser, Inner, Known, MOST_CONVERSATIONS, number};
 use crate::error::Error;
+use crate::hidden::Hidden;
 use crate::hook::{Hook, Hooks};
 use crate::model::{self, Local, Model};
 use crate::pace::Pace;
 use crate::settings::{CondenseSettings, Patch, Price, Settings, SettingsError};
 use crate::shared::Shared;
+use crate::summarizer::Label;
 use crate::table;
-use crate::writer::Writer;
+use crate::writer::{Writer, unknown_model};
 
 /// What a summarizer costs whose price nobody knows, in units of the model's own input price: as if it were the same
 /// model.
 const UNKNOWN_PRICE: (f64, f64) = (1.0, 5.0);
+
+/// The slot name of a condenser's summaries, in records and for hooks.
+const SLOT: &str = "condense";
 
 /// Makes a condenser.
 ///
@@ -188,18 +193,21 @@ impl CondenserBuilder {
             backoff: self.pace.backoff,
             key: RandomState::new(),
         };
-        let (memory, workspace) = match self.workspace {
-            Some((shared, name, _)) => (Arc::clone(&shared.models.memory), Some((shared, name))),
-            None => Default::default(),
+        let (workspace, shared) = self.workspace.map(|(shared, name, _)| (name, shared)).unzip();
+        let label = Label {
+            workspace: workspace.unwrap_or_default(),
+            session: self.name.unwrap_or_default(),
+            slot: SLOT.into(),
+            scope: None,
         };
         let scribe = Scribe {
             writer,
             counter,
             settings: Arc::new(settings),
             hooks: self.hooks,
-            name: self.name.unwrap_or_else(|| "".into()),
-            memory,
-            workspace,
+            label,
+            memory: shared.as_ref().map(|shared| Arc::clone(&shared.models.memory)).unwrap_or_default(),
+            workspace: shared,
             pace: self.pace,
             lent: false,
         };
@@ -211,32 +219,24 @@ impl CondenserBuilder {
             totals: Mutex::default(),
             loan: None,
         };
-        Ok(Condenser { inner: Arc::new(inner) })
+        Ok(Condenser { inner: Hidden(Arc::new(inner)) })
     }
 
     /// Who writes summaries.
-    fn summarizer(&mut self, settings: &Settings) -> Result<Writer, Error> {
+    fn summarizer(&self, settings: &Settings) -> Result<Writer, Error> {
         let name = settings.condense.model.as_str();
         if let Some(model) = self.models.get(name) {
             return Ok(Writer::new(name, model));
         }
-        let model: Arc<dyn Model> = match settings.models.get(name) {
-            _ if name == Local::NAME => return Ok(Writer::local()),
-            // Nobody has lent it yet.
-            None if name == CondenseSettings::SAME => return Ok(Writer::local()),
-            Some(model) => model::of_settings(name, model)?,
-            None => {
-                let given = self.models.keys().chain(settings.models.keys()).map(String::as_str);
-                let mut known: Vec<&str> = given.chain([Local::NAME]).collect();
-                known.sort_unstable();
-                known.dedup();
-                let known = known.join(", ");
-                return Err(Error::Invalid(format!(
-                    "condense.model: `{name}` is unknown; known here: {known}"
-                )));
+        match settings.models.get(name) {
+            Some(model) if name != Local::NAME => Ok(Writer::new(name, &model::of_settings(name, model)?)),
+            // Of the two, the other is lent later.
+            _ if [Local::NAME, CondenseSettings::SAME].contains(&name) => Ok(Writer::local()),
+            _ => {
+                let known = self.models.keys().chain(settings.models.keys());
+                Err(unknown_model("condense.model", name, known))
             }
-        };
-        Ok(Writer::new(name, &model))
+        }
     }
 
     /// Whether the model that lists are for should write their summaries. One that somebody gave that name goes first.

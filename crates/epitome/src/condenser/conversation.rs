@@ -14,10 +14,11 @@ use epitome_core::local::Extracts;
 use epitome_core::message::{Message, Role, Seq, Tokens};
 use epitome_core::tokens::{Counter, Factor};
 use epitome_core::trigger::{Fraction, SOFT};
+use tokio::sync::watch;
 
 use super::Call;
 use super::ready::{Report, Turn};
-use super::scribe::{Order, Outcome, Whose, now};
+use super::scribe::{Order, Outcome, Whose, Written, now};
 use crate::fingerprint::{Place, Prints};
 use crate::model::ModelError;
 use crate::retry::{Backoff, Failure, after_failure, jitter};
@@ -204,11 +205,14 @@ impl Counts {
     /// The request that we count as so much, as the provider would count it, where anything is known of that.
     fn as_provider(&self, counted: Tokens, rounds: u64) -> Option<Tokens> {
         match self.reported {
-            Some(told) if told.rounds == rounds && counted >= told.counted => {
-                Some(told.reported.saturating_add(self.factor.apply(counted - told.counted)))
-            }
             Some(told) if told.rounds == rounds => {
-                Some(told.reported.saturating_sub(self.factor.apply(told.counted - counted)))
+                let apart = self.factor.apply(counted.abs_diff(told.counted));
+                let larger = counted >= told.counted;
+                Some(if larger {
+                    told.reported.saturating_add(apart)
+                } else {
+                    told.reported.saturating_sub(apart)
+                })
             }
             // Before it says anything of this list, what it said of others, or before a restart.
             Some(_) => Some(self.factor.apply(counted)),
@@ -223,8 +227,8 @@ pub(super) enum Step {
     Done(Report),
     /// A summary is written now, and waited for.
     Write(Order, Who),
-    /// The one that is being written is waited for.
-    Wait,
+    /// The one that is being written is waited for: closed when it is there.
+    Wait(watch::Receiver<()>),
     /// Something would be done, but the list is not the one that was taken in.
     Stranger,
 }
@@ -326,9 +330,7 @@ impl Conversation {
         self.list.advance(call.messages, &rules.counter);
         self.prints.extend(call.messages, &rules.key);
         self.collect(rules);
-        let counted = self.counted(call);
-        self.counts.call(counted, &self.list);
-        let mut facts = self.facts(call, rules, counted);
+        let mut facts = self.facts_of_new(call, rules);
         if self.counts.too_long {
             facts.force = Some(Press::Hard);
         }
@@ -337,6 +339,7 @@ impl Conversation {
         let over = facts.room.is_some_and(|room| request > room);
         let due = facts.force.is_some() || over || self.list.due(policy, &facts, Fraction::ONE).is_now();
         let look = Look { call, rules, facts };
+        let counted = self.counted(call);
         if !due || self.list.is_empty() {
             if self.may_prepare(counted, rules) && self.list.due(policy, &look.facts, SOFT).is_now() {
                 if strange(self) {
@@ -349,7 +352,10 @@ impl Conversation {
         if look.facts.force.is_none() && !over {
             let half_more = |size: Tokens| size.saturating_add(size / 2);
             if self.progress.stopped_at.is_some_and(|size| request < half_more(size)) {
-                return Step::Done(self.stopped(&look));
+                let said = format!(
+                    "; stopped: by the provider's count, condensing did not help {MOST_STRIKES} times in a row"
+                );
+                return Step::Done(self.plain("stopped", &said, &look));
             }
             if let Some((until, why)) = self.pauses.resting
                 && counted < until
@@ -370,8 +376,10 @@ impl Conversation {
         if let Some(done) = self.prepared(look) {
             return Step::Done(done);
         }
-        if rules.wait && self.progress.preparing.is_some() {
-            return Step::Wait;
+        if rules.wait
+            && let Some(ended) = self.under_way()
+        {
+            return Step::Wait(ended);
         }
         match self.list.decide(call.messages, rules.policy(facts), facts, &rules.counter) {
             Decision::Unchanged(why) => {
@@ -421,9 +429,8 @@ impl Conversation {
         rules: &Rules,
     ) -> Option<Report> {
         self.note(outcome.spent, outcome.problems);
-        let facts = self.facts(call, rules, self.counted(call));
+        let facts = self.facts(call, rules);
         let look = Look { call, rules, facts };
-        let before = self.list.request(&facts);
         let written = match outcome.written {
             Ok(written) => written,
             Err(failure) => {
@@ -433,6 +440,7 @@ impl Conversation {
                         return None;
                     }
                 }
+                let before = self.list.request(&facts);
                 return Some(match plan.without_answer(&mut self.list, call.messages, &rules.counter) {
                     // What the stages before it did is something, too.
                     Ok(report) => {
@@ -446,29 +454,34 @@ impl Conversation {
                 });
             }
         };
-        let (prior, places, tokens) = (plan.prior.clone(), plan.places.clone(), plan.replaces);
-        match plan.finish(&mut self.list, call.messages, &written.text, &rules.counter) {
-            Ok(report) => {
-                match who {
-                    Who::Models => self.own_summary(),
-                    Who::StandIn => self.progress.fallback(Untold { prior, places, tokens }),
-                }
-                Some(self.condensed(report, Some((&written, who)), before, &look))
+        Some(self.put_in(plan, &written, who, &look).unwrap_or_else(|why| {
+            if who == Who::Models {
+                self.in_vain(rules);
             }
-            Err(why) => {
-                if who == Who::Models {
-                    self.in_vain(rules);
-                }
-                self.rest(&why, &facts);
-                Some(self.unchanged(&why, &look))
-            }
-        }
+            self.rest(&why, &facts);
+            self.unchanged(&why, &look)
+        }))
     }
 
-    /// The model's own summary is in use from here on.
-    fn own_summary(&mut self) {
-        self.pauses.succeeded();
-        self.progress.untold = None;
+    /// Puts a summary in, where that makes the list smaller.
+    fn put_in(
+        &mut self,
+        plan: Plan,
+        written: &Written,
+        who: Who,
+        look: &Look<'_>,
+    ) -> Result<Report, Unchanged> {
+        let before = self.list.request(&look.facts);
+        let (prior, places, tokens) = (plan.prior.clone(), plan.places.clone(), plan.replaces);
+        let done = plan.finish(&mut self.list, look.call.messages, &written.text, &look.rules.counter)?;
+        match who {
+            Who::Models => {
+                self.pauses.succeeded();
+                self.progress.untold = None;
+            }
+            Who::StandIn => self.progress.fallback(Untold { prior, places, tokens }),
+        }
+        Ok(self.condensed(done, Some((written, who)), before, look))
     }
 
     fn rest(&mut self, why: &Unchanged, facts: &Facts) {
@@ -507,7 +520,8 @@ impl Conversation {
         self.list.tokens().saturating_add(call.fixed)
     }
 
-    fn facts(&mut self, call: &Call<'_>, rules: &Rules, counted: Tokens) -> Facts {
+    fn facts(&mut self, call: &Call<'_>, rules: &Rules) -> Facts {
+        let counted = self.counted(call);
         let room = smaller(call.room.or(rules.room), self.counts.room);
         let rounds = self.list.standing().rounds;
         let request = call.counted.or_else(|| self.counts.as_provider(counted, rounds));
@@ -562,11 +576,10 @@ impl Conversation {
         ours.map(|ours| self.list.as_theirs(ours, facts))
     }
 
-    /// What the first call of a conversation is decided by.
-    pub(super) fn first_facts(&mut self, call: &Call<'_>, rules: &Rules) -> Facts {
-        let counted = self.counted(call);
-        self.counts.call(counted, &self.list);
-        self.facts(call, rules, counted)
+    /// What a new call is decided by.
+    pub(super) fn facts_of_new(&mut self, call: &Call<'_>, rules: &Rules) -> Facts {
+        self.counts.call(self.counted(call), &self.list);
+        self.facts(call, rules)
     }
 }
 

@@ -128,7 +128,7 @@ impl Condenser {
         let messages: Vec<Message> = call.messages.iter().zip(1..).map(number).collect();
         let mut conversation = Conversation::begun(&messages, None, rules);
         let call = Call { messages: &messages, fixed: self.inner.fixed(call), ..*call };
-        let facts = conversation.first_facts(&call, rules);
+        let facts = conversation.facts_of_new(&call, rules);
         let (policy, list) = (rules.policy(&facts), &conversation.list);
         let tokens = list.request(&facts);
         let then = match rules.enabled {

@@ -1,6 +1,5 @@
 //! What a caller gets before its call: the list, what was done to it and what that cost. And what it may say after it.
 
-use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
 
@@ -17,7 +16,10 @@ use crate::lock::lock;
 /// Let go of it before the next turn: what is still held then has to be copied.
 #[derive(Debug)]
 pub struct Ready<'a> {
-    pub(super) shown: Shown<'a>,
+    /// The caller's own list.
+    pub(super) own: &'a [Message],
+    /// What is sent in its place.
+    pub(super) condensed: Option<Arc<Vec<Message>>>,
     /// What was done, also where that is nothing.
     pub report: Report,
     /// The size of the whole request had nothing ever been condensed, as the provider would count it as far as that is
@@ -28,20 +30,11 @@ pub struct Ready<'a> {
     pub(super) turn: Turn,
 }
 
-#[derive(Debug)]
-pub(super) enum Shown<'a> {
-    Own(&'a [Message]),
-    Condensed(Arc<Vec<Message>>),
-}
-
 impl Deref for Ready<'_> {
     type Target = [Message];
 
     fn deref(&self) -> &[Message] {
-        match &self.shown {
-            Shown::Own(messages) => messages,
-            Shown::Condensed(messages) => messages,
-        }
+        self.condensed.as_deref().map_or(self.own, Vec::as_slice)
     }
 }
 
@@ -49,7 +42,7 @@ impl Ready<'_> {
     /// Whether it is the caller's own list, untouched.
     #[must_use]
     pub fn is_untouched(&self) -> bool {
-        matches!(self.shown, Shown::Own(_))
+        self.condensed.is_none()
     }
 
     /// The turn it is for, to say what became of it.
@@ -61,15 +54,12 @@ impl Ready<'_> {
     /// The list itself, to be kept.
     #[must_use]
     pub fn into_messages(self) -> Vec<Message> {
-        match self.shown {
-            Shown::Own(messages) => messages.to_vec(),
-            Shown::Condensed(messages) => Arc::unwrap_or_clone(messages),
-        }
+        self.condensed.map_or_else(|| self.own.to_vec(), Arc::unwrap_or_clone)
     }
 }
 
 /// One turn, for what its caller learns of it later. Cheap to keep.
-#[derive(Clone, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Turn {
     pub(super) conversation: Shared,
     pub(super) counted: Tokens,
@@ -106,12 +96,6 @@ impl Turn {
     #[must_use]
     pub fn standing(&self) -> Standing {
         lock(&self.conversation).list.standing().clone()
-    }
-}
-
-impl fmt::Debug for Turn {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Turn").field("counted", &self.counted).field("rounds", &self.rounds).finish()
     }
 }
 
@@ -210,10 +194,18 @@ pub struct Totals {
 }
 
 impl Totals {
-    pub(super) fn add(&mut self, spent: &Spent) {
-        self.calls = self.calls.saturating_add(1);
-        self.input = self.input.saturating_add(spent.input);
-        self.output = self.output.saturating_add(spent.output);
-        self.cost = self.cost.saturating_add(spent.cost.unwrap_or(0));
+    pub(super) fn add(&mut self, report: &Report) {
+        self.turns = self.turns.saturating_add(1);
+        if report.condensed {
+            self.condensed = self.condensed.saturating_add(1);
+            let saved = report.tokens_before.saturating_sub(report.tokens_after);
+            self.saved = self.saved.saturating_add(saved);
+        }
+        for spent in &report.spent {
+            self.calls = self.calls.saturating_add(1);
+            self.input = self.input.saturating_add(spent.input);
+            self.output = self.output.saturating_add(spent.output);
+            self.cost = self.cost.saturating_add(spent.cost.unwrap_or(0));
+        }
     }
 }

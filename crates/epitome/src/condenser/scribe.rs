@@ -31,9 +31,6 @@ use crate::summarizer::{
 };
 use crate::writer::{Who, Writer};
 
-/// The slot name of a condenser's summaries, in records and for hooks.
-const SLOT: &str = "condense";
-
 /// How long a list waits for the store to record what `local` did.
 const BRIEF: Duration = Duration::from_millis(50);
 
@@ -44,12 +41,12 @@ pub(super) struct Scribe {
     pub(super) counter: Counter,
     pub(super) settings: Arc<Settings>,
     pub(super) hooks: Hooks,
-    /// The conversation's name, for hooks and records.
-    pub(super) name: Arc<str>,
+    /// How the conversation is called, for hooks and records. Without a workspace that of the label is empty.
+    pub(super) label: Label,
     /// What is remembered between calls.
     pub(super) memory: Arc<Memory>,
     /// A workspace of an engine: its spending is recorded there, and its cap applies.
-    pub(super) workspace: Option<(Arc<Shared>, Arc<str>)>,
+    pub(super) workspace: Option<Arc<Shared>>,
     pub(super) pace: Pace,
     /// Whether its models are a caller's own, called with the caller's key.
     pub(super) lent: bool,
@@ -123,15 +120,14 @@ impl Scribe {
             redact: self.settings.summarize.redact,
         };
         let input = Input { ask, base: &base, span: plan.span, divide: true, await_hooks: false };
-        let mut bill =
-            Bill { shared: self.workspace.as_ref().map(|(shared, _)| shared), spent: Spending::default() };
+        let mut bill = Bill { shared: self.workspace.as_ref(), spent: Spending::default() };
         let mut summarizer = Summarizer {
             models: std::slice::from_ref(&writer),
             settings: &self.settings,
             pace: &self.pace,
             hooks: &self.hooks,
             breakers: Some(&self.memory.breakers).filter(|_| !self.lent),
-            label: self.label(),
+            label: self.label.clone(),
             host: &Caller { scribe: self, whose },
             spent: &mut bill.spent,
         };
@@ -141,12 +137,6 @@ impl Scribe {
         problems.append(&mut bill.spent.missed);
         let spent = bill.settle(writer.is_local()).await;
         (plan, Outcome { written, spent, problems })
-    }
-
-    pub(super) fn label(&self) -> Label {
-        // Empty where there is no workspace.
-        let workspace = self.workspace.as_ref().map_or_else(|| "".into(), |(_, name)| Arc::clone(name));
-        Label { workspace, session: Arc::clone(&self.name), slot: SLOT.into(), scope: None }
     }
 }
 
@@ -179,7 +169,7 @@ impl Caller<'_> {
     /// The key of a cached answer: none is given to another workspace, nor to another caller.
     fn key(&self, asked: &str) -> String {
         let whose = self.whose.map_or(String::new(), |whose| format!(" {:032x}", u128::from_be_bytes(whose)));
-        format!("{asked}{whose} {}", self.scribe.label().workspace)
+        format!("{asked}{whose} {}", self.scribe.label.workspace)
     }
 }
 
@@ -190,10 +180,8 @@ impl Host for Caller<'_> {
     }
 
     async fn reserve(&self, writer: &Writer, most: &Tally) -> Result<Option<Reserved>, Failed> {
-        match &self.scribe.workspace {
-            Some((shared, name)) => shared.reserve(name, &self.scribe.settings, writer, most, now()).await,
-            None => Ok(None),
-        }
+        let Scribe { workspace: Some(shared), label, settings, .. } = self.scribe else { return Ok(None) };
+        shared.reserve(&label.workspace, settings, writer, most, now()).await
     }
 
     async fn recall(&self, asked: &str) -> Result<Option<Answer>, Error> {

@@ -10,17 +10,17 @@
 //! holds the key is left. A later request of the conversation begins again, when it has grown by a tenth; what is due before it
 //! is there, `local` writes.
 
-use std::fmt;
 use std::sync::{Arc, Mutex};
 
 use epitome_core::message::{Message, Seq};
-use tokio::task::AbortHandle;
+use tokio::sync::watch;
 
 use super::conversation::{Conversation, Kept};
 use super::ready::Ready;
 use super::scribe::Scribe;
 use super::{Call, Condenser, Found, Inner, Shared};
 use crate::fingerprint::place;
+use crate::hidden::Hidden;
 use crate::lock::lock;
 use crate::model::Model;
 use crate::writer::Writer;
@@ -29,7 +29,7 @@ use crate::writer::Writer;
 const MOST_LOOKS: usize = 3;
 
 /// One conversation, held by whoever knows which it is. Clones are one.
-#[derive(Clone, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Thread(pub(super) Shared);
 
 impl Thread {
@@ -77,14 +77,14 @@ impl Condenser {
         if let Some(kept) = kept {
             new.take_up(kept);
         }
-        Thread(Arc::new(Mutex::new(new)))
+        Thread(Hidden(Arc::new(Mutex::new(new))))
     }
 
     /// The same conversation with another end, where the list goes on from where the thread was last condensed.
     #[must_use]
     pub fn fork(&self, thread: &Thread, messages: &[Message]) -> Option<Thread> {
         let fork = lock(&thread.0).forked(messages, &self.inner.rules)?;
-        Some(Thread(Arc::new(Mutex::new(fork))))
+        Some(Thread(Hidden(Arc::new(Mutex::new(fork)))))
     }
 
     /// As [`Condenser::before`], for a list of this thread; nothing where it is not. A list whose standing orders alone
@@ -122,33 +122,12 @@ impl Inner {
     }
 }
 
-impl fmt::Debug for Thread {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Thread").finish_non_exhaustive()
-    }
-}
-
 /// While it is held, the model that was lent may be used. When it is dropped, whoever still has a summary written by that
 /// model is stopped, and what was sent for it is recorded as a call that was dropped.
+#[derive(Debug)]
 #[must_use = "the model is taken back when this is dropped"]
-pub struct Lent(Arc<Loan>);
-
-/// Who uses a model that was lent; nothing once it was taken back.
-pub(super) struct Loan(Mutex<Option<Vec<AbortHandle>>>);
-
-impl Loan {
-    /// Notes who uses it. False where it was taken back.
-    pub(super) fn uses(&self, task: AbortHandle) -> bool {
-        let mut tasks = lock(&self.0);
-        tasks.as_mut().map(|tasks| tasks.push(task)).is_some()
-    }
-}
-
-impl Drop for Lent {
-    fn drop(&mut self) {
-        let tasks = lock(&self.0.0).take();
-        tasks.into_iter().flatten().for_each(|task| task.abort());
-    }
+pub struct Lent {
+    _open: watch::Sender<()>,
 }
 
 impl Condenser {
@@ -162,15 +141,9 @@ impl Condenser {
         if !rules.local {
             rules.prices = rules.prices_of_same;
         }
-        let loan = Arc::new(Loan(Mutex::new(Some(Vec::new()))));
+        let (open, loan) = watch::channel(());
         let scribe = Arc::new(Scribe { writer, lent: true, ..inner.scribe.as_ref().clone() });
-        let lent = Inner { rules, scribe, loan: Some(Arc::clone(&loan)), ..inner.like(inner.id, 1) };
-        (Self { inner: Arc::new(lent) }, Lent(loan))
-    }
-}
-
-impl fmt::Debug for Lent {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Lent").finish_non_exhaustive()
+        let lent = Inner { rules, scribe, loan: Some(loan), ..inner.like(inner.id, 1) };
+        (Self { inner: Hidden(Arc::new(lent)) }, Lent { _open: open })
     }
 }

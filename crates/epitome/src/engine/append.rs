@@ -12,6 +12,7 @@ use serde::Serialize;
 
 use super::Shared;
 use super::checks::{DEEPEST, is_too_deep};
+use super::session::Session;
 use crate::error::{Error, check_name};
 use crate::event::Happened;
 use crate::measure::{APPENDED_MESSAGES, APPENDED_TOKENS};
@@ -180,7 +181,15 @@ impl Attempt {
     }
 }
 
-pub(super) async fn append(shared: &Arc<Shared>, key: &SessionKey, batch: Batch) -> Result<Appended, Error> {
+impl Session {
+    /// Adds messages to the log: one transaction, durable when it returns. It never waits for a model.
+    pub async fn append(&self, batch: impl Into<Batch>) -> Result<Appended, Error> {
+        self.check_names()?;
+        append(self.shared(), &self.key, batch.into()).await
+    }
+}
+
+async fn append(shared: &Arc<Shared>, key: &SessionKey, batch: Batch) -> Result<Appended, Error> {
     let Batch { messages, key: again, after } = batch;
     if messages.is_empty() {
         return Err(Error::invalid("messages: is empty; append at least one"));
@@ -208,7 +217,7 @@ pub(super) async fn append(shared: &Arc<Shared>, key: &SessionKey, batch: Batch)
         let attempt = Attempt { all, encoding, again: hashed.clone(), after };
         let engine = Arc::clone(shared);
         let decide = move |standing: &Standing| attempt.decide(&engine, standing);
-        match shared.change_numbered(key, load, decide).await? {
+        match shared.change(key, load, decide).await? {
             (Tried::Added(mut appended, tokens, due), written) => {
                 appended.session = written.unwrap_or(appended.session);
                 shared.caches.learn_encoding(key, encoding, shared.settings.encoding);
@@ -402,26 +411,22 @@ pub(super) async fn create(
     metadata: serde_json::Map<String, serde_json::Value>,
 ) -> Result<bool, Error> {
     let standing = shared.store.standing(key, Load::default()).await?;
-    let (document, attributes) = (from.settings.clone(), from.attributes.clone());
-    let settings = shared.settings_of(&standing.workspace_settings, &document)?;
-    let encoding = settings.encoding;
-    let counted = count(Arc::new(messages), encoding).await?;
-    let engine = Arc::clone(shared);
-    shared
-        .change(key, Load::default(), move |standing| {
-            if standing.session.is_some() {
-                return Ok((None, false));
-            }
-            let mut changes = grow(&engine, standing, &settings, &counted);
-            if let Some(session) = &mut changes.session {
-                session.settings = document.clone();
-                session.metadata = metadata.clone();
-                session.attributes = attributes.clone();
-                session.encoding = encoding.name().to_owned();
-            }
-            Ok((Some(changes), true))
-        })
-        .await
+    let settings = shared.settings_of(&standing.workspace_settings, &from.settings)?;
+    let counted = count(Arc::new(messages), settings.encoding).await?;
+    let (engine, document, attributes) = (Arc::clone(shared), from.settings.clone(), from.attributes.clone());
+    let decide = move |standing: &Standing| {
+        if standing.session.is_some() {
+            return Ok((None, false));
+        }
+        let mut changes = grow(&engine, standing, &settings, &counted);
+        if let Some(session) = &mut changes.session {
+            session.settings.clone_from(&document);
+            session.metadata.clone_from(&metadata);
+            session.attributes.clone_from(&attributes);
+        }
+        Ok((Some(changes), true))
+    };
+    Ok(shared.change(key, Load::default(), decide).await?.0)
 }
 
 /// A session nothing was said in yet.

@@ -7,6 +7,7 @@
 use std::sync::Arc;
 
 use epitome_core::message::Seq;
+use epitome_core::tokens::Encoding;
 use serde_json::{Map, Value};
 
 use super::append::{new_session, slots};
@@ -18,7 +19,7 @@ use crate::error::{Error, check_name};
 use crate::settings::{Patch, Settings};
 use crate::store::{
     AuthorRow, Changes, Deleted, Keep, Listed, Listing, Load, MemberRow, Membership, SessionId, SessionRow,
-    WorkspaceRow,
+    Standing, WorkspaceRow,
 };
 
 /// A change of the part of the attributes that one API owns.
@@ -78,6 +79,14 @@ pub struct Written<T> {
     pub now: T,
     /// Whether it came to be just now.
     pub made: bool,
+}
+
+/// What became of a session's notes and settings.
+pub(super) struct Noted {
+    made: bool,
+    /// What is known of the session, unless it was made.
+    known: Option<SessionInfo>,
+    pub(super) settings: Arc<Settings>,
 }
 
 impl Engine {
@@ -177,8 +186,8 @@ impl Workspace {
         let settings = &self.shared().settings;
         metadata.iter().try_for_each(|given| check_metadata(given, settings))?;
         attributes.iter().try_for_each(|given| check_attributes(given, settings))?;
-        let (store, told) = (&self.shared().store, Told::default());
-        let tell = told.clone();
+        let (store, told) = (&self.shared().store, Told::new());
+        let tell = Arc::clone(&told);
         let decide = move |before: Option<&AuthorRow>| {
             let mut row = before.cloned().unwrap_or_default();
             metadata.clone().into_iter().for_each(|given| row.metadata = given);
@@ -202,9 +211,42 @@ impl Workspace {
 }
 
 impl Session {
+    /// Changes settings of this session alone: what the patch names, and nothing else. A null takes a change
+    /// back. Creates the session where there is none. How tokens are counted cannot be changed any more.
+    pub async fn set(&self, patch: &Patch) -> Result<Arc<Settings>, Error> {
+        self.put(Some(patch), None).await
+    }
+
+    /// Replaces the caller's notes on it. Creates the session where there is none.
+    pub async fn set_metadata(&self, metadata: Map<String, Value>) -> Result<(), Error> {
+        self.put(None, Some(metadata)).await.map(|_| ())
+    }
+
+    /// Changes settings and replaces the caller's notes, as [`Session::set`] and [`Session::set_metadata`] do: both or
+    /// neither. Creates the session where there is none.
+    pub async fn put(
+        &self,
+        patch: Option<&Patch>,
+        metadata: Option<Map<String, Value>>,
+    ) -> Result<Arc<Settings>, Error> {
+        let notes = Notes { metadata, ..Notes::default() };
+        Ok(self.write(Some(patch.cloned().unwrap_or_default()), notes).await?.settings)
+    }
+
     /// Changes notes on it and who belongs to it, and makes it where there is none: all of it or nothing.
     pub async fn note(&self, notes: Notes) -> Result<Written<SessionInfo>, Error> {
+        let Noted { made, known, .. } = self.write(None, notes).await?;
+        let now = match known {
+            Some(known) => known,
+            None => self.info().await?,
+        };
+        Ok(Written { now, made })
+    }
+
+    /// The same, and changes its settings. With settings it is written also where nothing changes.
+    pub(super) async fn write(&self, patch: Option<Patch>, notes: Notes) -> Result<Noted, Error> {
         self.check_names()?;
+        patch.iter().try_for_each(check_sessions)?;
         for change in &notes.members {
             if let Membership::Join(name, attributes) = change {
                 check_name("member", name)?;
@@ -213,61 +255,59 @@ impl Session {
         }
         let engine = Arc::clone(self.shared());
         let name = Arc::clone(&self.key.session);
-        let (made, known) = self
-            .shared()
-            .change(&self.key, Load::default(), move |standing| {
-                let before = standing.session.as_ref();
-                let settings = engine.settings_at(standing)?;
-                let mut session =
-                    before.cloned().unwrap_or_else(|| new_session(settings.encoding, standing.now));
-                let mut changes = Changes { members: notes.members.clone(), ..Changes::default() };
-                if let Some(metadata) = &notes.metadata {
-                    check_metadata(metadata, &settings)?;
-                    session.metadata = metadata.clone();
-                }
-                if let Some(attributes) = &notes.attributes {
-                    let patch = attributes.apply(&mut session.attributes, &settings)?;
-                    check_sessions(&patch)?;
-                    let (document, settings) =
-                        merged(&engine, &standing.workspace_settings, &session.settings, &patch)?;
-                    if session.settings != document {
-                        session.settings = document;
-                        changes.slots = slots(standing, &settings);
-                    }
-                }
-                let told = |session: &SessionRow| SessionInfo::new(Arc::clone(&name), session.clone());
-                if before == Some(&session) && changes.members.is_empty() {
-                    return Ok((None, (false, Some(told(&session)))));
-                }
-                session.updated = standing.now;
-                let info = told(&session);
-                changes.session = Some(session);
-                // A new one's number is the store's to give.
-                Ok((Some(changes), (before.is_none(), before.is_some().then_some(info))))
-            })
-            .await?;
-        let now = match known {
-            Some(known) => known,
-            None => self.info().await?,
+        let decide = move |standing: &Standing| {
+            let before = standing.session.as_ref();
+            let mut settings = engine.settings_at(standing)?;
+            let mut session = before.cloned().unwrap_or_else(|| new_session(settings.encoding, standing.now));
+            let mut changes = Changes { members: notes.members.clone(), ..Changes::default() };
+            let follows = match &notes.attributes {
+                Some(attributes) => attributes.apply(&mut session.attributes, &settings)?,
+                None => Patch::default(),
+            };
+            check_sessions(&follows)?;
+            for patch in patch.iter().chain([&follows]).filter(|patch| !patch.is_empty()) {
+                let stored = session.settings;
+                (session.settings, settings) = merged(&engine, &standing.workspace_settings, &stored, patch)?;
+                changes.slots = slots(standing, &settings);
+            }
+            if before.is_none() {
+                settings.encoding.name().clone_into(&mut session.encoding);
+            } else if session.encoding.parse::<Encoding>().is_ok_and(|fixed| fixed != settings.encoding)
+                && patch.as_ref().is_some_and(|patch| patch.entries().contains_key("encoding"))
+            {
+                return Err(Error::Conflict(format!(
+                    "encoding: the session is counted with {}, which is fixed when it is created",
+                    session.encoding
+                )));
+            }
+            if let Some(metadata) = &notes.metadata {
+                check_metadata(metadata, &settings)?;
+                session.metadata = metadata.clone();
+            }
+            let info = |session: &SessionRow| SessionInfo::new(Arc::clone(&name), session.clone());
+            if patch.is_none() && before == Some(&session) && changes.members.is_empty() {
+                return Ok((None, Noted { made: false, known: Some(info(&session)), settings }));
+            }
+            session.updated = standing.now;
+            // A new one's number is the store's to give.
+            let noted = Noted { made: before.is_none(), known: before.map(|_| info(&session)), settings };
+            changes.session = Some(session);
+            Ok((Some(changes), noted))
         };
-        Ok(Written { now, made })
+        Ok(self.shared().change(&self.key, Load::default(), decide).await?.0)
     }
 
     /// Replaces the caller's notes on a message. Its words stay as they are.
     pub async fn note_message(&self, seq: Seq, metadata: Map<String, Value>) -> Result<(), Error> {
-        let engine = Arc::clone(self.shared());
-        let name = Arc::clone(&self.key.session);
-        self.shared()
-            .change(&self.key, Load::default(), move |standing| {
-                let session = standing.session.clone().ok_or_else(|| Error::no_session(&name))?;
-                if !(1..=session.tracker.head()).contains(&seq) {
-                    return Err(Error::NotFound { what: format!("message {seq}") });
-                }
-                check_metadata(&metadata, &*engine.settings_at(standing)?)?;
-                let metadata = vec![(seq, metadata.clone())];
-                Ok((Some(Changes { metadata, ..Changes::default() }), ()))
-            })
-            .await
+        self.change(Load::default(), move |engine, standing, session| {
+            if !(1..=session.tracker.head()).contains(&seq) {
+                return Err(Error::NotFound { what: format!("message {seq}") });
+            }
+            check_metadata(&metadata, &*engine.settings_at(standing)?)?;
+            let metadata = vec![(seq, metadata.clone())];
+            Ok((Some(Changes { metadata, ..Changes::default() }), ()))
+        })
+        .await
     }
 
     /// Who belongs to it.

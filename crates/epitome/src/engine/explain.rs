@@ -7,10 +7,12 @@ use epitome_core::slot::Limit;
 use epitome_core::trigger::{self, Facts};
 use serde::Serialize;
 
+use super::SessionInfo;
 use super::append::slots;
-use super::{SessionInfo, Shared};
+use super::session::Session;
+use super::workspace::Workspace;
 use crate::error::Error;
-use crate::store::{QueueCounts, SessionKey, SessionRow, SlotRow, Standing, SummaryId};
+use crate::store::{QueueCounts, SlotRow, SummaryId};
 
 /// A session and its slots.
 #[derive(Debug, Clone, Serialize)]
@@ -125,54 +127,53 @@ pub struct QueueEntry {
 /// So many slots of a queue are listed.
 const MOST_LISTED: usize = 1_000;
 
-pub(super) fn explain(
-    shared: &Shared,
-    key: &SessionKey,
-    standing: &Standing,
-    row: SessionRow,
-) -> Result<Explanation, Error> {
-    let settings = shared.settings_at(standing)?;
-    let explained = slots(standing, &settings).into_iter().map(|row| {
-        let order = settings.slot(&row.scope, &row.name);
-        let room = order.and_then(|order| shared.room(&settings, order));
-        let facts = Facts { room, ..Facts::new(&row.state.since, standing.now) };
-        let gauges = order.map(|order| order.slot.trigger.standing(&facts));
-        let status = if order.is_some() { status(&row, standing.now) } else { SlotStatus::Retired };
-        let off = order.is_some_and(|order| !order.slot.auto);
-        let (max_tokens, max_chars) = match order.map(|order| order.slot.limit) {
-            Some(Limit::Tokens(tokens)) => (Some(tokens), None),
-            Some(Limit::Chars(chars)) => (None, Some(chars)),
-            None => (None, None),
-        };
-        let told = why(&row, status, gauges.as_ref(), off);
-        let why = match order.and_then(|order| shared.lacking(&settings, order)) {
-            Some(lacking) => format!("{told}; {lacking}"),
-            None => told,
-        };
-        SlotExplanation {
-            why,
-            status,
-            summary: row.active,
-            covered: row.state.covered,
-            due: row.state.due.map(|firing| firing.seq),
-            due_at: row.state.due_at,
-            trigger: order.map(|order| order.slot.trigger.to_string()),
-            gauges: gauges.map(|standing| standing.gauges).unwrap_or_default(),
-            keep: order.map(|order| order.slot.keep.to_string()),
-            max_tokens,
-            max_chars,
-            models: order.map(|order| settings.models_of(order).to_vec()).unwrap_or_default(),
-            owner: row.work.owner.clone(),
-            attempts: row.work.attempts,
-            failing_since: row.work.failing_since,
-            not_before: row.work.not_before,
-            last_error: row.work.last_error.clone(),
-            slot: row.name,
-            scope: row.scope.into(),
-        }
-    });
-    let slots = explained.collect();
-    Ok(Explanation { session: SessionInfo::new(Arc::clone(&key.session), row), slots })
+impl Session {
+    /// Where every slot stands, and why it is due or not.
+    pub async fn explain(&self) -> Result<Explanation, Error> {
+        let (shared, (standing, row)) = (self.shared(), self.standing().await?);
+        let settings = shared.settings_at(&standing)?;
+        let explained = slots(&standing, &settings).into_iter().map(|row| {
+            let order = settings.slot(&row.scope, &row.name);
+            let room = order.and_then(|order| shared.room(&settings, order));
+            let facts = Facts { room, ..Facts::new(&row.state.since, standing.now) };
+            let gauges = order.map(|order| order.slot.trigger.standing(&facts));
+            let status = if order.is_some() { status(&row, standing.now) } else { SlotStatus::Retired };
+            let off = order.is_some_and(|order| !order.slot.auto);
+            let (max_tokens, max_chars) = match order.map(|order| order.slot.limit) {
+                Some(Limit::Tokens(tokens)) => (Some(tokens), None),
+                Some(Limit::Chars(chars)) => (None, Some(chars)),
+                None => (None, None),
+            };
+            let told = why(&row, status, gauges.as_ref(), off);
+            let why = match order.and_then(|order| shared.lacking(&settings, order)) {
+                Some(lacking) => format!("{told}; {lacking}"),
+                None => told,
+            };
+            SlotExplanation {
+                why,
+                status,
+                summary: row.active,
+                covered: row.state.covered,
+                due: row.state.due.map(|firing| firing.seq),
+                due_at: row.state.due_at,
+                trigger: order.map(|order| order.slot.trigger.to_string()),
+                gauges: gauges.map(|standing| standing.gauges).unwrap_or_default(),
+                keep: order.map(|order| order.slot.keep.to_string()),
+                max_tokens,
+                max_chars,
+                models: order.map(|order| settings.models_of(order).to_vec()).unwrap_or_default(),
+                owner: row.work.owner.clone(),
+                attempts: row.work.attempts,
+                failing_since: row.work.failing_since,
+                not_before: row.work.not_before,
+                last_error: row.work.last_error.clone(),
+                slot: row.name,
+                scope: row.scope.into(),
+            }
+        });
+        let slots = explained.collect();
+        Ok(Explanation { session: SessionInfo::new(Arc::clone(&self.key.session), row), slots })
+    }
 }
 
 /// What a slot does.
@@ -214,23 +215,26 @@ fn failed(row: &SlotRow) -> String {
     }
 }
 
-pub(super) async fn queue(shared: &Shared, workspace: &str) -> Result<Queue, Error> {
-    let (QueueCounts { working, parked, waiting, due, .. }, rows) =
-        shared.store.queue(Some(workspace), MOST_LISTED).await?;
-    let mut queue = Queue { due, working, waiting, parked, slots: Vec::new() };
-    for row in rows {
-        let status = status(&row.slot, row.now);
-        queue.slots.push(QueueEntry {
-            session: row.session,
-            slot: row.slot.name,
-            scope: row.slot.scope.into(),
-            status,
-            due: row.slot.state.due.map(|firing| firing.seq),
-            since: row.slot.work.waiting_since,
-            attempts: row.slot.work.attempts,
-            not_before: row.slot.work.not_before,
-            last_error: row.slot.work.last_error,
-        });
+impl Workspace {
+    /// What is due in it, and how the work on that goes.
+    pub async fn queue(&self) -> Result<Queue, Error> {
+        let (QueueCounts { working, parked, waiting, due, .. }, rows) =
+            self.shared().store.queue(Some(self.name()), MOST_LISTED).await?;
+        let mut queue = Queue { due, working, waiting, parked, slots: Vec::new() };
+        for row in rows {
+            let status = status(&row.slot, row.now);
+            queue.slots.push(QueueEntry {
+                session: row.session,
+                slot: row.slot.name,
+                scope: row.slot.scope.into(),
+                status,
+                due: row.slot.state.due.map(|firing| firing.seq),
+                since: row.slot.work.waiting_since,
+                attempts: row.slot.work.attempts,
+                not_before: row.slot.work.not_before,
+                last_error: row.slot.work.last_error,
+            });
+        }
+        Ok(queue)
     }
-    Ok(queue)
 }

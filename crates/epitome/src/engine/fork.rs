@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use epitome_core::message::{Message, Seq, Span, Timestamp, Tokens};
-use epitome_core::outline::Totals;
-use epitome_core::slot::{Firing, Slot, SlotState};
+use epitome_core::message::{Seq, Span, Tokens};
+use epitome_core::outline::{Outline, Totals};
+use epitome_core::slot::{Firing, Scope, Slot, SlotState};
 use epitome_core::track::Tracker;
 use epitome_core::view::recognise;
 use serde::Deserialize;
@@ -13,13 +13,13 @@ use serde_json::{Map, Value, json};
 use super::Shared;
 use super::append::create;
 use super::checks::check_metadata;
+use super::session::Session;
 use crate::context;
-use crate::error::Error;
+use crate::error::{Error, check_name};
 use crate::event::Happened;
 use crate::request::ContextRequest;
 use crate::store::{
-    CopiedSession, Load, Pick, PickSummaries, SessionId, SessionKey, SessionRow, SlotRow, SummaryRow,
-    SummaryState,
+    CopiedSession, Load, Pick, PickSummaries, SessionId, SessionRow, SlotRow, SummaryRow, SummaryState,
 };
 
 /// How a new session is made from another.
@@ -74,81 +74,74 @@ const CHUNK: usize = 500;
 
 /// A fork that is being made.
 struct Forking<'a> {
-    shared: &'a Arc<Shared>,
-    from: &'a SessionKey,
+    from: &'a Session,
     row: SessionRow,
-    /// The new session.
-    key: SessionKey,
+    to: Session,
     /// The last message that it takes over.
     at: Seq,
     metadata: Map<String, Value>,
 }
 
-pub(super) async fn fork(shared: &Arc<Shared>, from: &SessionKey, fork: Fork) -> Result<SessionKey, Error> {
-    let standing = shared.store.standing(from, Load::default()).await?;
-    let row = standing.session.clone().ok_or_else(|| Error::no_session(&from.session))?;
-    let head = row.tracker.head();
-    let at = fork.at.unwrap_or(head);
-    if head == 0 {
-        return Err(Error::Conflict(
-            "the session has no messages yet, so there is nothing to fork".to_owned(),
-        ));
-    }
-    let missing = format!("at: {at}; the session has messages 1 to {head}");
-    match at {
-        0 => return Err(Error::Invalid(missing)),
-        // It may have some day.
-        _ if at > head => return Err(Error::Conflict(missing)),
-        _ => {}
-    }
-    let key = SessionKey { workspace: Arc::clone(&from.workspace), session: Arc::clone(&fork.name) };
-    if shared.store.standing(&key, Load::default()).await?.session.is_some() {
-        return Err(taken(&key));
-    }
-    if let Some(given) = fork.metadata.as_ref().filter(|given| **given != row.metadata) {
-        check_metadata(given, &*shared.settings_at(&standing)?)?;
-    }
-    let metadata = fork.metadata.unwrap_or_else(|| {
-        let mut metadata = row.metadata.clone();
-        metadata.insert("forked_from".to_owned(), json!({"session": &*from.session, "at": at}));
-        metadata
-    });
-    let forking = Forking { shared, from, row, key, at, metadata };
-    let made = match fork.kind {
-        ForkKind::Whole => forking.whole(standing.slots).await,
-        ForkKind::Condensed => forking.condensed().await,
-    };
-    match made {
-        Err(error) => Err(told(shared, from, forking.row.id, error).await),
-        Ok(false) => Err(taken(&forking.key)),
-        Ok(true) => {
-            shared.signals.wake.notify_one();
-            Ok(forking.key)
+impl Session {
+    /// A new session from this one.
+    pub async fn fork(&self, fork: Fork) -> Result<Session, Error> {
+        self.check_names()?;
+        check_name("session", &fork.name)?;
+        let (shared, (standing, row)) = (self.shared(), self.standing().await?);
+        let head = row.tracker.head();
+        let at = fork.at.unwrap_or(head);
+        if head == 0 {
+            return Err(Error::Conflict(
+                "the session has no messages yet, so there is nothing to fork".to_owned(),
+            ));
+        }
+        let missing = format!("at: {at}; the session has messages 1 to {head}");
+        match at {
+            0 => return Err(Error::Invalid(missing)),
+            // It may have some day.
+            _ if at > head => return Err(Error::Conflict(missing)),
+            _ => {}
+        }
+        let to = self.beside(fork.name);
+        let taken = format!("session `{}` exists already; choose another name", to.name());
+        if shared.store.standing(&to.key, Load::default()).await?.session.is_some() {
+            return Err(Error::Conflict(taken));
+        }
+        if let Some(given) = fork.metadata.as_ref().filter(|given| **given != row.metadata) {
+            check_metadata(given, &*shared.settings_at(&standing)?)?;
+        }
+        let metadata = fork.metadata.unwrap_or_else(|| {
+            let mut metadata = row.metadata.clone();
+            metadata.insert("forked_from".to_owned(), json!({"session": self.name(), "at": at}));
+            metadata
+        });
+        let forking = Forking { from: self, row, to, at, metadata };
+        let made = match fork.kind {
+            ForkKind::Whole => forking.whole(standing.slots).await,
+            ForkKind::Condensed => forking.condensed().await,
+        };
+        match made {
+            // A store cannot go on where the session was deleted meanwhile, and says that it failed.
+            Err(Error::Store(error)) => Err(match self.standing().await {
+                Err(gone @ Error::NotFound { .. }) => gone,
+                Ok((_, now)) if now.id != forking.row.id => Error::no_session(self.name()),
+                _ => Error::Store(error),
+            }),
+            Err(error) => Err(error),
+            Ok(false) => Err(Error::Conflict(taken)),
+            Ok(true) => {
+                shared.signals.wake.notify_one();
+                Ok(forking.to)
+            }
         }
     }
-}
-
-/// Why there is no fork. A store cannot go on where the session was deleted meanwhile, and says that it failed; whoever asked
-/// is told that there is no such session.
-async fn told(shared: &Shared, from: &SessionKey, id: SessionId, error: Error) -> Error {
-    if !matches!(error, Error::Store(_)) {
-        return error;
-    }
-    match shared.store.standing(from, Load::default()).await {
-        Ok(now) if now.session.as_ref().is_none_or(|row| row.id != id) => Error::no_session(&from.session),
-        _ => error,
-    }
-}
-
-fn taken(key: &SessionKey) -> Error {
-    Error::Conflict(format!("session `{}` exists already; choose another name", key.session))
 }
 
 impl Forking<'_> {
     /// Makes it of what a context would hold. False when there is such a session already.
     async fn condensed(&self) -> Result<bool, Error> {
-        let Self { shared, from, at, .. } = self;
-        let asked = ContextRequest { as_of: Some(*at), ..ContextRequest::default() };
+        let (shared, from, at) = (self.from.shared(), &self.from.key, self.at);
+        let asked = ContextRequest { as_of: Some(at), ..ContextRequest::default() };
         let mut context = context::context(shared, from, asked.clone()).await?;
         if !context.report.exhaustive {
             // No summary reaches far enough yet: what is missing is digested on the spot.
@@ -174,80 +167,116 @@ impl Forking<'_> {
                 "there is nothing to take over: no context could be made there".to_owned(),
             ));
         }
-        create(shared, &self.key, messages, &self.row, self.metadata.clone()).await
+        create(shared, &self.to.key, messages, &self.row, self.metadata.clone()).await
     }
 
     /// Makes it of every message, and of the summaries that stood there. False when there is such a session already.
     async fn whole(&self, slots: Vec<SlotRow>) -> Result<bool, Error> {
-        let Self { shared, row, key, at, .. } = self;
-        let (shared, at): (&Shared, Seq) = (shared, *at);
+        let Self { from, row, to: Session { key, .. }, at, .. } = self;
+        let shared = from.shared();
         let standing = shared.store.standing(key, Load::default()).await?;
         let settings = shared.settings_of(&standing.workspace_settings, &row.settings)?;
-        let copied = shared.store.copy(row.id, at).await?;
-        let mut copy = follow(shared, copied, at, row).await?;
-        copy.metadata = self.metadata.clone();
-        (copy.created, copy.updated) = (standing.now, standing.now);
-        let (mut rows, mut summaries) = (Vec::new(), Vec::new());
+        let copied = shared.store.copy(row.id, *at).await?;
+        let (mut anew, mut summaries) = (Vec::new(), Vec::new());
         for slot in slots {
             let Some(order) = settings.slot(&slot.scope, &slot.name) else { continue };
-            let lineage = lineage(shared, row.id, &slot, at).await?;
-            let first = lineage.first().map(|summary| summary.id);
-            let state = if at == row.tracker.head() && slot.active == first {
+            let lineage = lineage(shared, row.id, &slot, *at).await?;
+            let first = lineage.first();
+            let mut copy = SlotRow::new(slot.scope, slot.name);
+            copy.active = first.map(|summary| summary.id);
+            let stands = *at == row.tracker.head() && slot.active == copy.active;
+            copy.state = if stands {
                 // As it stands: what an undo struck stays struck.
-                slot.state.clone()
+                slot.state
             } else {
-                let room = shared.room(&settings, order);
-                state(shared, copied, (&order.slot, room), lineage.first(), at, standing.now).await?
+                let fired = first.map_or(0, |summary| summary.facts.firing.min(*at));
+                SlotState {
+                    covered: first.map_or(0, |summary| summary.through),
+                    fired,
+                    ..SlotState::default()
+                }
             };
-            let mut row = SlotRow::new(slot.scope, slot.name);
-            row.active = first;
-            row.state = state;
-            row.mark(standing.now);
-            rows.push(row);
+            let room = shared.room(&settings, order);
+            anew.push(Counting { row: copy, slot: &order.slot, room, stands });
             summaries.extend(lineage.into_iter().rev());
         }
-        let events = vec![Happened::Message(Span { from: 1, through: at })];
-        let copy = CopiedSession { id: copied, row: copy, slots: rows, summaries, events };
+        let mut copy = self.follow(copied, &mut anew).await?;
+        copy.metadata = self.metadata.clone();
+        (copy.created, copy.updated) = (standing.now, standing.now);
+        anew.iter_mut().for_each(|slot| slot.row.mark(standing.now));
+        let slots = anew.into_iter().map(|slot| slot.row).collect();
+        let events = vec![Happened::Message(Span { from: 1, through: *at })];
+        let copy = CopiedSession { id: copied, row: copy, slots, summaries, events };
         let revealed = shared.store.reveal(key, copy).await?;
         if revealed {
             shared.signals.listeners.wake(&key.workspace);
         }
         Ok(revealed)
     }
+
+    /// The row of a copied session, and where its slots stand, worked out from its messages.
+    async fn follow(&self, copied: SessionId, slots: &mut [Counting<'_>]) -> Result<SessionRow, Error> {
+        let (shared, from, at) = (self.from.shared(), &self.row, self.at);
+        let mut row = SessionRow {
+            id: copied,
+            opener: 0,
+            batch_from: 1,
+            batch_skipped: false,
+            skipped: 0,
+            ..from.clone()
+        };
+        // What the tracker knows at the head was stored; anywhere else it is worked out again.
+        let replay = from.tracker.head() != at;
+        if replay {
+            row.tracker = Tracker::default();
+        }
+        let mut after = 0;
+        while after < at {
+            let log = shared.store.ahead(copied, &Scope::Session, after, CHUNK).await?.log;
+            let Some(last) = log.last() else { break };
+            after = last.seq;
+            if replay {
+                let seqs = log.iter().map(|outline| outline.seq).collect();
+                let words = shared.store.messages(copied, Pick::Seqs(seqs)).await?;
+                for (message, outline) in words.iter().zip(&log) {
+                    row.tracker.push_sized(message, outline.tokens);
+                }
+            }
+            for outline in &log {
+                if outline.opens_turn {
+                    row.opener = outline.seq;
+                }
+                row.skip(outline);
+                slots.iter_mut().filter(|slot| !slot.stands).for_each(|slot| slot.count(outline));
+            }
+        }
+        Ok(row)
+    }
 }
 
-/// The row of a copied session, worked out from its messages.
-async fn follow(shared: &Shared, copied: SessionId, at: Seq, from: &SessionRow) -> Result<SessionRow, Error> {
-    let mut row =
-        SessionRow { id: copied, opener: 0, batch_from: 1, batch_skipped: false, skipped: 0, ..from.clone() };
-    // What the tracker knows at the head was stored; anywhere else it is worked out again.
-    let replay = from.tracker.head() != at;
-    let mut tracker = Tracker::default();
-    let mut after = 0;
-    while after < at {
-        let ahead = shared.store.ahead(copied, &Default::default(), after, CHUNK).await?;
-        let Some(last) = ahead.log.last() else { break };
-        let words = if replay {
-            let seqs = ahead.log.iter().map(|outline| outline.seq).collect();
-            shared.store.messages(copied, Pick::Seqs(seqs)).await?.items
-        } else {
-            Vec::new()
-        };
-        after = last.seq;
-        for (message, outline) in words.iter().zip(&ahead.log) {
-            tracker.push_sized(message, outline.tokens);
-        }
-        for outline in &ahead.log {
-            if outline.opens_turn {
-                row.opener = outline.seq;
+/// A slot of the new session. Unless it stands as in the old one, what came after its firing is counted again.
+struct Counting<'a> {
+    row: SlotRow,
+    slot: &'a Slot,
+    room: Option<Tokens>,
+    stands: bool,
+}
+
+impl Counting<'_> {
+    fn count(&mut self, outline: &Outline) {
+        let state = &mut self.row.state;
+        if outline.seq == state.fired {
+            let (last_seq, last_at, since) = (outline.seq, outline.at, Some(outline.at));
+            state.since = Totals { last_seq, last_at, since, ..Totals::default() };
+            state.newest = Some(Firing { seq: outline.seq, restart: state.since });
+        } else if outline.seq > state.fired && self.slot.scope.holds(outline) {
+            if state.since.last_turn == 0 && state.fired > 0 && !outline.opens_turn {
+                // The turn under way at the firing was counted before it.
+                state.since.last_turn = outline.turn;
             }
-            row.skip(outline);
+            state.advance(self.slot, outline, self.room);
         }
     }
-    if replay {
-        row.tracker = tracker;
-    }
-    Ok(row)
 }
 
 /// The summary a slot had at some message, and the one before it, so that it can be undone there too.
@@ -259,7 +288,7 @@ async fn lineage(
 ) -> Result<Vec<SummaryRow>, Error> {
     let key = Some((slot.scope.clone(), slot.name.clone()));
     let (mut found, mut before): (Vec<SummaryRow>, _) = (Vec::new(), None);
-    loop {
+    while found.len() < 2 {
         let pick = PickSummaries::History { slot: key.clone(), before, limit: CHUNK };
         let page = shared.store.summaries(session, pick).await?;
         let Some(last) = page.last() else { break };
@@ -267,57 +296,18 @@ async fn lineage(
         for mut row in page {
             let wanted = row.state != SummaryState::Undone && row.through <= at;
             let further = found.last().is_none_or(|newer| row.through < newer.through);
-            if wanted && further {
-                row.state = if found.is_empty() { SummaryState::Standing } else { SummaryState::Superseded };
-                row.facts.built_on = None;
-                // Its slot there starts with a fence of its own.
-                row.facts.fence = 0;
-                row.parent = None;
-                if let Some(newer) = found.last_mut() {
-                    newer.parent = Some(row.id);
-                    newer.facts.built_on = Some(row.id);
-                }
-                found.push(row);
+            if found.len() == 2 || !wanted || !further {
+                continue;
             }
-            if found.len() == 2 {
-                return Ok(found);
+            row.state = SummaryState::Standing;
+            // Its slot there starts with a fence of its own.
+            (row.parent, row.facts.built_on, row.facts.fence) = (None, None, 0);
+            if let Some(newer) = found.last_mut() {
+                row.state = SummaryState::Superseded;
+                (newer.parent, newer.facts.built_on) = (Some(row.id), Some(row.id));
             }
+            found.push(row);
         }
     }
     Ok(found)
-}
-
-/// Where a slot stands whose newest summary is this: what came after its firing is counted again.
-async fn state(
-    shared: &Shared,
-    session: SessionId,
-    (slot, room): (&Slot, Option<Tokens>),
-    summary: Option<&SummaryRow>,
-    at: Seq,
-    now: Timestamp,
-) -> Result<SlotState, Error> {
-    let mut state = SlotState::default();
-    let mut after = 0;
-    if let Some(summary) = summary {
-        let fired = summary.facts.firing.min(at);
-        let message = shared.store.messages(session, Pick::Seqs(vec![fired])).await?;
-        let moment = message.first().map_or(now, |message: &Message| message.at);
-        let since = Totals { last_seq: fired, last_at: moment, since: Some(moment), ..Totals::default() };
-        let firing = Firing { seq: fired, restart: since };
-        state = SlotState { covered: summary.through, fired, newest: Some(firing), since, ..state };
-        after = fired;
-    }
-    while after < at {
-        let ahead = shared.store.ahead(session, &slot.scope, after, CHUNK).await?;
-        let Some(last) = ahead.log.last() else { break };
-        after = last.seq;
-        for outline in &ahead.log {
-            if state.since.last_turn == 0 && state.fired > 0 && !outline.opens_turn {
-                // The turn under way at the firing was counted before it.
-                state.since.last_turn = outline.turn;
-            }
-            state.advance(slot, outline, room);
-        }
-    }
-    Ok(state)
 }

@@ -4,23 +4,18 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use epitome_core::message::{Author, Message, Seq, Span, Timestamp};
-use epitome_core::tokens::Encoding;
 use metrics::{counter, histogram};
 use serde::Deserialize;
-use serde_json::{Map, Value};
 
-use super::append::{self, Appended, Batch, new_session, slots};
-use super::checks::{check_metadata, check_sessions, merged};
-use super::explain::{self, Explanation};
-use super::fork::{self, Fork};
 use super::{Engine, SessionInfo, Shared};
 use crate::context::{self, Context};
 use crate::error::{Error, check_name};
 use crate::measure::{CONTEXT_SECONDS, CONTEXT_TOKENS, CONTEXTS};
 use crate::request::ContextRequest;
-use crate::settings::{Patch, Settings};
+use crate::settings::Settings;
 use crate::store::{
-    Changes, Load, Log, Pick, Portion, SessionKey, SessionRow, SlotRow, Stamp, Standing, UsageQuery, UsageSum,
+    Changes, Load, Log, Pick, Portion, SessionId, SessionKey, SessionRow, SlotRow, Stamp, Standing,
+    UsageQuery, UsageSum,
 };
 use crate::worker;
 
@@ -63,20 +58,6 @@ impl Default for Page {
     }
 }
 
-impl Page {
-    /// The part of `1..=last` it may hold.
-    pub(super) fn within(&self, last: Seq) -> Option<Span> {
-        let from = self.after.map_or(1, |after| after.saturating_add(1));
-        let through = self.before.map_or(last, |before| before.saturating_sub(1).min(last));
-        Span::new(from, through)
-    }
-
-    pub(super) fn pick(&self, within: Span) -> Pick {
-        let (limit, bytes) = (self.limit.min(1_000), self.bytes);
-        Pick::Page { scope: self.scope.clone().into(), within, reverse: self.reverse, limit, bytes }
-    }
-}
-
 /// Flags to be set on a message; those left out stay.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -97,8 +78,8 @@ impl Session {
     /// Another session of its workspace.
     #[must_use]
     pub fn beside(&self, name: impl Into<Arc<str>>) -> Self {
-        let workspace = Arc::clone(&self.key.workspace);
-        Self { engine: self.engine.clone(), key: SessionKey { workspace, session: name.into() } }
+        let key = SessionKey::new(Arc::clone(&self.key.workspace), name);
+        Self { engine: self.engine.clone(), key }
     }
 
     pub(super) fn shared(&self) -> &Arc<Shared> {
@@ -110,16 +91,27 @@ impl Session {
         check_name("session", &self.key.session)
     }
 
+    /// Changes it, where it is there, by a decision that may fail and has something to tell.
+    pub(super) async fn change<T: Send + 'static>(
+        &self,
+        load: Load,
+        decide: impl Fn(&Shared, &Standing, SessionRow) -> Result<(Option<Changes>, T), Error>
+        + Send
+        + Sync
+        + 'static,
+    ) -> Result<T, Error> {
+        let (engine, name) = (Arc::clone(self.shared()), Arc::clone(&self.key.session));
+        let decide = move |standing: &Standing| {
+            let session = standing.session.clone().ok_or_else(|| Error::no_session(&name))?;
+            decide(&engine, standing, session)
+        };
+        Ok(self.shared().change(&self.key, load, decide).await?.0)
+    }
+
     pub(super) async fn standing(&self) -> Result<(Standing, SessionRow), Error> {
         let standing = self.shared().store.standing(&self.key, Load::default()).await?;
         let row = standing.session.clone().ok_or_else(|| Error::no_session(&self.key.session))?;
         Ok((standing, row))
-    }
-
-    /// Adds messages to the log: one transaction, durable when it returns. It never waits for a model.
-    pub async fn append(&self, batch: impl Into<Batch>) -> Result<Appended, Error> {
-        self.check_names()?;
-        append::append(self.shared(), &self.key, batch.into()).await
     }
 
     /// What is known of it.
@@ -131,10 +123,17 @@ impl Session {
     /// Messages, word for word.
     pub async fn messages(&self, page: Page) -> Result<Portion<Message>, Error> {
         let (_, row) = self.standing().await?;
-        match page.within(row.tracker.head()) {
-            Some(within) => Ok(self.shared().store.messages(row.id, page.pick(within)).await?),
-            None => Ok(Portion::default()),
-        }
+        self.page(row.id, page, row.tracker.head()).await
+    }
+
+    /// A page of the messages up to `last`.
+    pub(super) async fn page(&self, id: SessionId, page: Page, last: Seq) -> Result<Portion<Message>, Error> {
+        let from = page.after.map_or(1, |after| after.saturating_add(1));
+        let through = page.before.map_or(last, |before| before.saturating_sub(1).min(last));
+        let Some(within) = Span::new(from, through) else { return Ok(Portion::default()) };
+        let Page { scope, reverse, limit, bytes, .. } = page;
+        let pick = Pick::Page { scope: scope.into(), within, reverse, limit: limit.min(1_000), bytes };
+        Ok(self.shared().store.messages(id, pick).await?)
     }
 
     /// The conversation in so many tokens. It is there at once, whatever the summaries' state.
@@ -169,14 +168,6 @@ impl Session {
         stamp.ok_or_else(|| Error::no_session(&self.key.session))
     }
 
-    /// A new session from this one.
-    pub async fn fork(&self, fork: Fork) -> Result<Session, Error> {
-        self.check_names()?;
-        check_name("session", &fork.name)?;
-        let key = fork::fork(self.shared(), &self.key, fork).await?;
-        Ok(Self { engine: self.engine.clone(), key })
-    }
-
     /// Deletes it with all that was made from it. False when there was none. What its summaries cost stays in
     /// the workspace's usage.
     pub async fn delete(&self) -> Result<bool, Error> {
@@ -189,10 +180,7 @@ impl Session {
     /// already stay. One that was skipped cannot be taken back beneath a summary that does not tell it.
     pub async fn flag(&self, seq: Seq, flags: Flags) -> Result<(), Error> {
         let load = Load { log: Log::Batch(seq), ..Load::default() };
-        let name = Arc::clone(&self.key.session);
-        self.shared()
-            .change(&self.key, load, move |standing| {
-                let session = standing.session.clone().ok_or_else(|| Error::no_session(&name))?;
+        self.change(load, move |_, standing, mut session| {
                 let message = standing.log.iter().find(|outline| outline.seq == seq);
                 let message = message.ok_or_else(|| Error::NotFound { what: format!("message {seq}") })?;
                 let pinned = flags.pinned.unwrap_or(message.pinned);
@@ -211,7 +199,6 @@ impl Session {
                         row.name, row.state.covered
                     )));
                 }
-                let mut session = session;
                 let batch = standing.log.len() as u64;
                 session.skipped = match (was, is) {
                     (false, true) => session.skipped.saturating_add(batch),
@@ -234,77 +221,15 @@ impl Session {
         self.shared().settings_at(&standing)
     }
 
-    /// Changes settings of this session alone: what the patch names, and nothing else. A null takes a change
-    /// back. Creates the session where there is none. How tokens are counted cannot be changed any more.
-    pub async fn set(&self, patch: &Patch) -> Result<Arc<Settings>, Error> {
-        self.put(Some(patch), None).await
-    }
-
-    /// Replaces the caller's notes on it. Creates the session where there is none.
-    pub async fn set_metadata(&self, metadata: Map<String, Value>) -> Result<(), Error> {
-        self.put(None, Some(metadata)).await.map(|_| ())
-    }
-
-    /// Changes settings and replaces the caller's notes, as [`Session::set`] and [`Session::set_metadata`] do: both or
-    /// neither. Creates the session where there is none.
-    pub async fn put(
-        &self,
-        patch: Option<&Patch>,
-        metadata: Option<Map<String, Value>>,
-    ) -> Result<Arc<Settings>, Error> {
-        self.check_names()?;
-        let patch = patch.cloned().unwrap_or_default();
-        check_sessions(&patch)?;
-        let engine = Arc::clone(self.shared());
-        self.shared()
-            .change(&self.key, Load::default(), move |standing| {
-                let stored = standing.session.as_ref().map_or("", |row| &row.settings);
-                let (document, settings) = merged(&engine, &standing.workspace_settings, stored, &patch)?;
-                let mut session =
-                    standing.session.clone().unwrap_or_else(|| new_session(settings.encoding, standing.now));
-                let named = patch.entries().contains_key("encoding");
-                let fixed = session.encoding.parse::<Encoding>();
-                if named && fixed.is_ok_and(|fixed| fixed != settings.encoding) {
-                    return Err(Error::Conflict(format!(
-                        "encoding: the session is counted with {}, which is fixed when it is created",
-                        session.encoding
-                    )));
-                }
-                if let Some(metadata) = &metadata {
-                    check_metadata(metadata, &settings)?;
-                    session.metadata = metadata.clone();
-                }
-                session.updated = standing.now;
-                let mut changes = Changes::default();
-                if !patch.is_empty() {
-                    session.settings = document;
-                    changes.slots = slots(standing, &settings);
-                }
-                changes.session = Some(session);
-                Ok((Some(changes), settings))
-            })
-            .await
-    }
-
     /// Works off what is due in it now, here and in this task, and returns when nothing is.
     pub async fn work(&self) -> Result<(), Error> {
         worker::until_idle(self.shared(), Some(self.key.clone())).await
     }
 
-    /// Where every slot stands, and why it is due or not.
-    pub async fn explain(&self) -> Result<Explanation, Error> {
-        let (standing, row) = self.standing().await?;
-        explain::explain(self.shared(), &self.key, &standing, row)
-    }
-
     /// Every call of a model for it, failed ones too, added up by slot, model and outcome.
     pub async fn usage(&self) -> Result<Vec<UsageSum>, Error> {
-        let query = UsageQuery {
-            workspace: Arc::clone(&self.key.workspace),
-            session: Some(Arc::clone(&self.key.session)),
-            since: Timestamp(0),
-            by_session: true,
-        };
+        let (workspace, session) = (Arc::clone(&self.key.workspace), Some(Arc::clone(&self.key.session)));
+        let query = UsageQuery { workspace, session, since: Timestamp(0), by_session: true };
         Ok(self.shared().store.usage(query).await?)
     }
 }

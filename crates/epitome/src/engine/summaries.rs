@@ -1,7 +1,5 @@
 //! A session's summaries: read, wished for, taken back, made anew, looked beneath.
 
-use std::sync::Arc;
-
 use epitome_core::message::{Author, Message, Seq, Timestamp};
 use epitome_core::slot::Scope;
 use serde::{Deserialize, Serialize};
@@ -12,7 +10,8 @@ use super::session::{Page, Session};
 use crate::error::Error;
 use crate::event::Happened;
 use crate::store::{
-    Changes, Load, PickSummaries, Portion, SessionId, SlotRow, Standing, SummaryId, SummaryRow, SummaryState,
+    Changes, Load, PickSummaries, Portion, SessionId, SessionRow, SlotRow, Standing, SummaryId, SummaryRow,
+    SummaryState,
 };
 use crate::summary::Summary;
 use crate::worker;
@@ -113,16 +112,14 @@ impl Session {
     /// and no model is asked.
     pub async fn summarize(&self, wish: Summarize) -> Result<Summarized, Error> {
         let shared = self.shared();
-        let engine = Arc::clone(shared);
         let (name, focus) = (wish.slot.clone(), wish.focus.clone());
         let whose = Scope::from(wish.scope.clone());
-        let session_name = Arc::clone(&self.key.session);
         let (before, _) = self.standing().await?;
         let stand = before.slots.iter().filter_map(|row| row.active).collect();
         let load = Load { summaries: stand, ..Load::default() };
-        let forced = shared
-            .change(&self.key, load, move |standing| {
-                let mut row = find_slot(&engine, standing, &session_name, &whose, name.as_deref())?;
+        let forced = self
+            .change(load, move |engine, standing, _| {
+                let mut row = find_slot(engine, standing, &whose, name.as_deref())?;
                 let before = row.active;
                 let fires = row.state.force(standing.now)
                     || stands_in(standing, &row) && force_again(&mut row, standing.now);
@@ -209,35 +206,30 @@ impl Session {
         let undone = self.summary_row(session.id, summary).await?;
         let load =
             Load { summaries: undone.parent.into_iter().chain([summary]).collect(), ..Load::default() };
-        let parent = self
-            .shared()
-            .change(&self.key, load, move |standing| {
-                let find = |id: SummaryId| standing.summaries.iter().find(|row| row.id == id);
-                let head = standing.session.as_ref().map_or(0, |row| row.tracker.head());
-                let row = find(summary).and_then(|row| standing.slot(&row.scope, &row.slot));
-                let Some(mut row) = row.filter(|row| row.active == Some(summary)).cloned() else {
-                    return Err(Error::Conflict(format!(
-                        "summary {summary} does not stand any more; undo the one that does"
-                    )));
-                };
-                let undone = find(summary);
-                let parent = undone.and_then(|row| row.parent).and_then(find);
-                row.state.undo(parent.map_or(0, |parent| parent.through), head, standing.now);
-                row.active = parent.map(|parent| parent.id);
-                // Whoever writes the next one started from what is undone.
-                row.fence = row.fence.saturating_add(1);
-                row.work = crate::store::Work::default();
-                row.mark(standing.now);
-                let mut states = vec![(summary, SummaryState::Undone)];
-                states.extend(parent.map(|parent| (parent.id, SummaryState::Standing)));
-                let events = undone
-                    .map(|undone| Happened::moved(undone, SummaryState::Undone, row.active))
-                    .into_iter()
-                    .collect();
-                let changes = Changes { slots: vec![row], states, events, ..Changes::default() };
-                Ok((Some(changes), parent.cloned()))
-            })
-            .await?;
+        let decide = move |_: &Shared, standing: &Standing, session: SessionRow| {
+            let find = |id: SummaryId| standing.summaries.iter().find(|row| row.id == id);
+            let undone = find(summary);
+            let row = undone.and_then(|row| standing.slot(&row.scope, &row.slot));
+            let Some(mut row) = row.filter(|row| row.active == Some(summary)).cloned() else {
+                return Err(Error::Conflict(format!(
+                    "summary {summary} does not stand any more; undo the one that does"
+                )));
+            };
+            let parent = undone.and_then(|row| row.parent).and_then(find);
+            row.state.undo(parent.map_or(0, |parent| parent.through), session.tracker.head(), standing.now);
+            row.active = parent.map(|parent| parent.id);
+            // Whoever writes the next one started from what is undone.
+            row.fence = row.fence.saturating_add(1);
+            row.work = crate::store::Work::default();
+            row.mark(standing.now);
+            let mut states = vec![(summary, SummaryState::Undone)];
+            states.extend(parent.map(|parent| (parent.id, SummaryState::Standing)));
+            let moved = |undone| Happened::moved(undone, SummaryState::Undone, row.active);
+            let events = undone.map(moved).into_iter().collect();
+            let changes = Changes { slots: vec![row], states, events, ..Changes::default() };
+            Ok((Some(changes), parent.cloned()))
+        };
+        let parent = self.change(load, decide).await?;
         self.shared().tell_moved();
         let stands = |row: SummaryRow| SummaryRow { state: SummaryState::Standing, ..row }.into();
         Ok(parent.map(stands))
@@ -246,13 +238,10 @@ impl Session {
     /// Has a slot's summary written again from the first message on, with today's settings. What stands goes on
     /// standing until the new one is there. False when there is nothing to summarize.
     pub async fn rebuild(&self, whose: Option<Author>, slot: &str) -> Result<bool, Error> {
-        let shared = Arc::clone(self.shared());
         let (name, whose) = (slot.to_owned(), whose.into());
-        let session_name = Arc::clone(&self.key.session);
         let fires = self
-            .shared()
-            .change(&self.key, Load::default(), move |standing| {
-                let mut row = find_slot(&shared, standing, &session_name, &whose, Some(&name))?;
+            .change(Load::default(), move |engine, standing, _| {
+                let mut row = find_slot(engine, standing, &whose, Some(&name))?;
                 let fires = force_again(&mut row, standing.now);
                 row.work.rebuild = true;
                 // Whoever writes now builds on what stands. That would be kept in place of what is wanted.
@@ -273,10 +262,7 @@ impl Session {
         let (_, row) = self.standing().await?;
         let summary = self.summary_row(row.id, summary).await?;
         let page = Page { scope: summary.scope.into(), ..page };
-        match page.within(summary.through) {
-            Some(within) => Ok(self.shared().store.messages(row.id, page.pick(within)).await?),
-            None => Ok(Portion::default()),
-        }
+        self.page(row.id, page, summary.through).await
     }
 }
 
@@ -320,13 +306,9 @@ fn force_again(row: &mut SlotRow, now: Timestamp) -> bool {
 fn find_slot(
     shared: &Shared,
     standing: &Standing,
-    session: &str,
     whose: &Scope,
     name: Option<&str>,
 ) -> Result<SlotRow, Error> {
-    if standing.session.is_none() {
-        return Err(Error::no_session(session));
-    }
     let settings = shared.settings_at(standing)?;
     let mut orders = settings.slots.iter().filter(|order| order.slot.scope == *whose);
     let order = orders.find(|order| name.is_none_or(|name| order.slot.name == name));

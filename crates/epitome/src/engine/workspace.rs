@@ -6,10 +6,11 @@ use epitome_core::message::Timestamp;
 
 use super::checks::{merged, read_patch};
 use super::session::Session;
-use super::{Engine, Queue, SessionInfo, Shared, Told};
+use super::{Engine, SessionInfo, Shared, Told};
 use crate::condenser::CondenserBuilder;
 use crate::error::{Error, check_name};
 use crate::event::Events;
+use crate::hidden::Hidden;
 use crate::inline::Inline;
 use crate::settings::{Patch, Settings};
 use crate::shared::Listener;
@@ -85,8 +86,8 @@ impl Workspace {
         F: Fn(Option<&WorkspaceRow>) -> Result<(Option<WorkspaceRow>, T), Error> + Send + Sync + 'static,
     {
         check_name("workspace", &self.name)?;
-        let told = Told::default();
-        let tell = told.clone();
+        let told = Told::new();
+        let tell = Arc::clone(&told);
         let decide = move |before: Option<&WorkspaceRow>| tell.split(decide(before));
         self.shared().store.change_workspace(&self.name, Box::new(decide)).await?;
         told.take()
@@ -115,8 +116,9 @@ impl Workspace {
     /// Its conversations that pass through, each a list that comes in whole: see [`crate::inline`].
     #[must_use]
     pub fn inline(&self) -> Inline {
-        let inner = &self.engine.inner;
-        Inline::new(Arc::clone(&inner.shared.store), Arc::clone(&inner.threads), Arc::clone(&self.name))
+        let (inner, workspace) = (&self.engine.inner, Arc::clone(&self.name));
+        let (store, threads) = (Hidden(Arc::clone(&inner.shared.store)), Hidden(Arc::clone(&inner.threads)));
+        Inline { store, threads, workspace }
     }
 
     /// Adds to what passed through it in this hour.
@@ -174,11 +176,6 @@ impl Workspace {
     pub fn listen(&self) -> Listener {
         let shared = self.shared();
         Listener::new(&shared.signals.listeners, self.name().into(), shared.pace.poll)
-    }
-
-    /// What is due in it, and how the work on that goes.
-    pub async fn queue(&self) -> Result<Queue, Error> {
-        super::explain::queue(self.engine.shared(), &self.name).await
     }
 
     /// Every call of a model since then, failed ones too, added up by session, slot, model and outcome.

@@ -4,14 +4,13 @@
 //! looks into the store.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
 use crate::condenser::Kept;
 use crate::fingerprint::Chain;
-use crate::lock::lock;
 use crate::store::{InlineRow, Store};
 
 /// So many rows wait at most. A store that is further behind has other troubles.
@@ -54,15 +53,13 @@ impl Document {
 #[derive(Default)]
 pub(super) struct Keeping {
     /// With the workspace each belongs to. A row may be a megabyte: it is copied while nobody waits for the lock.
-    waiting: Mutex<VecDeque<(Arc<str>, Arc<InlineRow>)>>,
-    /// How many there are, for who waits for them.
-    left: watch::Sender<usize>,
+    waiting: watch::Sender<VecDeque<(Arc<str>, Arc<InlineRow>)>>,
 }
 
 impl Keeping {
     /// The row of the longest list that this one begins with, the newest of several.
     pub(super) fn find(&self, workspace: &str, chain: &Chain) -> Option<InlineRow> {
-        let waiting = lock(&self.waiting);
+        let waiting = self.waiting.borrow();
         let of_this = waiting.iter().filter(|(whose, row)| {
             let at = usize::try_from(row.length).ok().and_then(|length| length.checked_sub(1));
             **whose == *workspace && at.and_then(|at| chain.hashes.get(at)) == Some(&row.hash)
@@ -73,47 +70,44 @@ impl Keeping {
 
     /// What waits of a workspace is not written any more, but for what is being written.
     pub(super) fn forget(&self, workspace: &str) {
-        let mut waiting = lock(&self.waiting);
-        let first = waiting.pop_front();
-        waiting.retain(|(whose, _)| &**whose != workspace);
-        if let Some(first) = first {
-            waiting.push_front(first);
-        }
-        self.left.send_replace(waiting.len());
+        self.waiting.send_modify(|waiting| {
+            let being_written = waiting.pop_front();
+            waiting.retain(|(whose, _)| &**whose != workspace);
+            being_written.into_iter().for_each(|first| waiting.push_front(first));
+        });
     }
 
     /// Waits until nothing is left.
     pub(super) async fn settled(&self) {
-        let mut left = self.left.subscribe();
         // It is told by what it belongs to, which is still there.
-        let _ = left.wait_for(|left| *left == 0).await;
+        let _ = self.waiting.subscribe().wait_for(VecDeque::is_empty).await;
     }
-}
 
-/// Puts a row into the store, after those before it.
-pub(super) fn keep(store: &Arc<dyn Store>, keeping: &Arc<Keeping>, workspace: &Arc<str>, row: InlineRow) {
-    let mut waiting = lock(&keeping.waiting);
-    if waiting.len() >= MOST_WAITING {
-        tracing::warn!(
-            "the store is too far behind to keep what was done to a list; after a restart it is done anew"
-        );
-        return;
-    }
-    waiting.push_back((Arc::clone(workspace), Arc::new(row)));
-    keeping.left.send_replace(waiting.len());
-    if waiting.len() == 1 {
-        tokio::spawn(write(Arc::clone(store), Arc::clone(keeping)));
-    }
-}
-
-/// Writes rows until none is left.
-async fn write(store: Arc<dyn Store>, keeping: Arc<Keeping>) {
-    while let Some((workspace, row)) = { lock(&keeping.waiting).front().cloned() } {
-        if let Err(error) = store.keep_inline(&workspace, InlineRow::clone(&row)).await {
-            tracing::warn!(%error, "what was done to a list could not be kept; after a restart it is done anew");
+    /// Puts a row into the store, after those before it.
+    pub(super) fn keep(self: &Arc<Self>, store: &Arc<dyn Store>, workspace: &Arc<str>, row: InlineRow) {
+        let mut before = 0;
+        self.waiting.send_modify(|waiting| {
+            before = waiting.len();
+            if before < MOST_WAITING {
+                waiting.push_back((Arc::clone(workspace), Arc::new(row)));
+            }
+        });
+        match before {
+            0 => drop(tokio::spawn(Arc::clone(self).write(Arc::clone(store)))),
+            MOST_WAITING.. => tracing::warn!(
+                "the store is too far behind to keep what was done to a list; after a restart it is done anew"
+            ),
+            _ => {}
         }
-        let mut waiting = lock(&keeping.waiting);
-        waiting.pop_front();
-        keeping.left.send_replace(waiting.len());
+    }
+
+    /// Writes rows until none is left.
+    async fn write(self: Arc<Self>, store: Arc<dyn Store>) {
+        while let Some((workspace, row)) = { self.waiting.borrow().front().cloned() } {
+            if let Err(error) = store.keep_inline(&workspace, InlineRow::clone(&row)).await {
+                tracing::warn!(%error, "what was done to a list could not be kept; after a restart it is done anew");
+            }
+            self.waiting.send_modify(|waiting| drop(waiting.pop_front()));
+        }
     }
 }

@@ -83,17 +83,13 @@ struct Entry {
 
 impl Threads {
     /// With room for so many.
-    pub(crate) fn at_most(threads: usize) -> Self {
-        Self::within(threads, MOST_BYTES)
-    }
-
-    fn within(most_threads: usize, most_bytes: usize) -> Self {
+    pub(crate) fn at_most(most_threads: usize) -> Self {
         let condensed = LruCache::new(MOST_CONDENSED);
         let known = Known { by: HashMap::new(), all: LinkedHashMap::new(), bytes: 0, condensed };
         Self {
             known: Mutex::new(known),
             most_threads,
-            most_bytes,
+            most_bytes: MOST_BYTES,
             keeping: Arc::default(),
             numbers: AtomicU64::new(0),
             seed: RandomState::new(),
@@ -321,7 +317,7 @@ mod tests {
 
     #[test]
     fn what_is_held_is_bounded_in_bytes_and_nobody_leaves_for_one_that_is_too_large() {
-        let threads = Threads::within(100, 200_000);
+        let threads = Threads { most_bytes: 200_000, ..Threads::at_most(100) };
         for n in 0..60 {
             // The larger ones are larger in memory, too.
             let list: Vec<String> = (0..=n).map(|m| format!("u:{}", 1 + n + m)).collect();

@@ -5,18 +5,19 @@
 //! listens an append pays for one look into an empty map.
 
 use std::collections::HashMap;
-use std::fmt;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::sync::watch;
 
+use crate::hidden::Hidden;
 use crate::lock::lock;
 
 /// Waits until there may be something new in a workspace.
+#[derive(Debug)]
 pub struct Listener {
-    /// Not the engine: whoever listens does not keep it alive.
-    listeners: Arc<Listeners>,
+    /// Not the engine: whoever listens does not keep it alive. Hidden, as it names other workspaces.
+    listeners: Hidden<Arc<Listeners>>,
     workspace: Arc<str>,
     told: watch::Receiver<()>,
     poll: Duration,
@@ -25,7 +26,7 @@ pub struct Listener {
 impl Listener {
     pub(crate) fn new(listeners: &Arc<Listeners>, workspace: Arc<str>, poll: Duration) -> Self {
         let told = listeners.join(&workspace);
-        Self { listeners: Arc::clone(listeners), workspace, told, poll }
+        Self { listeners: Hidden(Arc::clone(listeners)), workspace, told, poll }
     }
 
     /// Returns soon after this engine wrote to the workspace, at once where it has since the last time, and after
@@ -33,13 +34,6 @@ impl Listener {
     pub async fn heard(&mut self) {
         let poll = self.poll.max(Duration::from_millis(1));
         let _ = tokio::time::timeout(poll, self.told.changed()).await;
-    }
-}
-
-impl fmt::Debug for Listener {
-    /// Without the other workspaces that are listened to.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Listener").field("workspace", &self.workspace).finish_non_exhaustive()
     }
 }
 

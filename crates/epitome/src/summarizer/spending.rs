@@ -117,21 +117,13 @@ impl Spending {
 
 /// What the provider counted, or our own count where it does not report one.
 pub(super) fn tally(ask: &Ask, reply: &Reply) -> Tally {
-    reply.tally.unwrap_or_else(|| Tally {
-        input: ask.replaces,
-        cached: 0,
-        output: ask.counter.text(&reply.text),
-    })
+    let counted = || Tally { input: ask.replaces, cached: 0, output: ask.counter.text(&reply.text) };
+    reply.tally.unwrap_or_else(counted)
 }
 
 /// What a call may come to at most.
 pub(super) fn most(ask: &Ask) -> Tally {
-    Tally {
-        input: ask.replaces.saturating_add(PROMPT_OVERHEAD),
-        cached: 0,
-        output: match ask.limit {
-            // A character is a token at most.
-            Limit::Tokens(most) | Limit::Chars(most) => most,
-        },
-    }
+    // A character is a token at most.
+    let (Limit::Tokens(output) | Limit::Chars(output)) = ask.limit;
+    Tally { input: ask.replaces.saturating_add(PROMPT_OVERHEAD), cached: 0, output }
 }

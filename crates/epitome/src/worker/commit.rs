@@ -1,9 +1,8 @@
 //! What a worker writes down, all of it under its fence: a summary, a failure, that there is nothing to do.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use epitome_core::message::{Seq, Span, Timestamp};
+use epitome_core::message::{Span, Timestamp};
 use epitome_core::outline::Outline;
 use epitome_core::plan::Next;
 use epitome_core::view::summary_tokens;
@@ -16,11 +15,11 @@ use crate::event::Happened;
 use crate::hook::Condensed;
 use crate::lock::lock;
 use crate::measure;
-use crate::retry::{Backoff, Failure, after_failure, jitter};
+use crate::retry::{Failure, after_failure, jitter};
 use crate::settings::StandIn;
 use crate::shared::Unready;
-use crate::store::{Changes, Facts, Load, Log, SlotRow, Standing, SummaryRow, SummaryState};
-use crate::summarizer::{Draft, Spending};
+use crate::store::{Changes, Facts, Load, Log, SlotRow, Standing, SummaryRow, SummaryState, UsageRow};
+use crate::summarizer::{Draft, Label, Spending};
 use crate::time::{later, millis_between};
 use crate::writer::Who;
 
@@ -76,17 +75,16 @@ impl Job<'_> {
     {
         let lease = self.lease.clone();
         let load = Load { log, ..Load::default() };
-        self.shared
-            .change(&self.lease.key, load, move |standing| {
-                let Some(mut row) = held(&lease, standing).cloned() else {
-                    return Ok((None, false));
-                };
-                let mut changes = change(&mut row, standing)?;
-                row.mark(standing.now);
-                changes.slots.push(row);
-                Ok((Some(changes), true))
-            })
-            .await
+        let decide = move |standing: &Standing| {
+            let Some(mut row) = held(&lease, standing).cloned() else {
+                return Ok((None, false));
+            };
+            let mut changes = change(&mut row, standing)?;
+            row.mark(standing.now);
+            changes.slots.push(row);
+            Ok((Some(changes), true))
+        };
+        Ok(self.shared.change(&self.lease.key, load, decide).await?.0)
     }
 
     /// Stores the summary and moves the cursor, if the slot is still ours and stands where it stood.
@@ -186,11 +184,12 @@ impl Job<'_> {
 
     /// What hooks and listeners are told of a summary that took in so many messages.
     fn condensed(&self, summary: &SummaryRow, messages: u64) -> Condensed {
+        let Label { workspace, session, slot, scope } = self.label.clone();
         Condensed {
-            workspace: Arc::clone(&self.lease.key.workspace),
-            session: Arc::clone(&self.lease.key.session),
-            slot: summary.slot.as_str().into(),
-            scope: summary.scope.clone().into(),
+            workspace,
+            session,
+            slot,
+            scope,
             covers: Span { from: 1, through: summary.through },
             messages,
             tokens_before: summary.facts.replaced,
@@ -240,46 +239,50 @@ impl Job<'_> {
             return Ok(Step::Again);
         }
         let failure = self.failed.take().unwrap_or(failure);
-        let backoff = self.shared.pace.backoff;
-        let usage = self.spent.in_vain();
-        let calls = usage.clone();
+        let calls = self.spent.in_vain();
         tracing::warn!(reason = %brief(&failure.to_string()), "no summary was written; it is tried again");
-        let told = self.move_on(Log::None, move |row, standing| {
-            let stand_in = Some(stand_in).filter(|_| !rebuilding);
-            put_off(row, &failure, &backoff, stand_in, standing.now);
-            Ok(Changes { usage: usage.clone(), events: vec![Happened::failed(row)], ..Changes::default() })
-        });
-        if told.await? {
+        if self.put_off(failure, Some(stand_in).filter(|_| !rebuilding), calls.clone()).await? {
             measure::recorded(&calls);
             self.spent.unrecorded.clear();
         }
         Ok(Step::Done)
     }
 
+    /// Gives the slot back after a failure, to be tried again later. False when it is not ours any more.
+    async fn put_off(
+        &self,
+        failure: Failure,
+        stand_in: Option<StandIn>,
+        usage: Vec<UsageRow>,
+    ) -> Result<bool, Error> {
+        let backoff = self.shared.pace.backoff;
+        self.move_on(Log::None, move |row, standing| {
+            let since = *row.work.failing_since.get_or_insert(standing.now);
+            // Where nobody was asked, nobody failed once more.
+            row.work.attempts = row.work.attempts.saturating_add(u32::from(failure.is_attempt()));
+            let mut wait = after_failure(&failure, row.work.attempts, jitter(), &backoff);
+            if let Some(StandIn::After(after)) = stand_in {
+                let left = after.saturating_sub(Duration::from_millis(millis_between(since, standing.now)));
+                // Not later than `local` may stand in.
+                wait = if left.is_zero() { wait } else { wait.min(left) };
+            }
+            row.work.not_before = Some(later(standing.now, wait));
+            row.work.last_error = Some(brief(&failure.to_string()));
+            release(row);
+            Ok(Changes { usage: usage.clone(), events: vec![Happened::failed(row)], ..Changes::default() })
+        })
+        .await
+    }
+
     /// What is to be summarized could not be read, or what was written not be kept. It is tried again, less and
     /// less often; where not even this can be written down, the lease runs out by itself.
     pub(super) async fn break_off(&mut self, error: &Error) -> Result<(), Error> {
-        let backoff = self.shared.pace.backoff;
         // Whoever sees it is told no path; whoever runs it sees the whole in what troubles the worker.
         let reason = match error {
             Error::Store(error) | Error::Busy(error) => Unready::from(error).short,
             other => brief(&other.to_string()),
         };
-        let failure = Failure::Store { reason };
-        self.move_on(Log::None, move |row, standing| {
-            put_off(row, &failure, &backoff, None, standing.now);
-            Ok(Changes { events: vec![Happened::failed(row)], ..Changes::default() })
-        })
-        .await?;
-        Ok(())
-    }
-
-    /// Nothing can be cut yet: not to be looked at again until somebody says something.
-    pub(super) async fn park(&self, head: Seq) -> Result<Step, Error> {
-        self.end(move |row, standing| {
-            row.work.parked = standing.session.as_ref().is_some_and(|row| row.tracker.head() == head);
-        })
-        .await
+        self.put_off(Failure::Store { reason }, None, Vec::new()).await.map(drop)
     }
 
     /// Another engine's: gives it back untouched, and looks away from it for a while.
@@ -289,16 +292,6 @@ impl Job<'_> {
             tokio::time::sleep(self.shared.pace.poll).await;
         }
         self.give_back().await
-    }
-
-    /// The settings do not know the slot any more.
-    pub(super) async fn retire(&self) -> Result<Step, Error> {
-        self.end(|row, _| {
-            row.state.due = None;
-            row.state.due_at = None;
-            row.state.forced.clear();
-        })
-        .await
     }
 
     /// Gives the slot back as it is.
@@ -321,34 +314,8 @@ impl Job<'_> {
     }
 }
 
-/// Gives the slot back after a failure, to be tried again later.
-fn put_off(
-    row: &mut SlotRow,
-    failure: &Failure,
-    backoff: &Backoff,
-    stand_in: Option<StandIn>,
-    now: Timestamp,
-) {
-    let since = *row.work.failing_since.get_or_insert(now);
-    // Where nobody was asked, nobody failed once more.
-    row.work.attempts = row.work.attempts.saturating_add(u32::from(failure.is_attempt()));
-    let mut wait = after_failure(failure, row.work.attempts, jitter(), backoff);
-    let failing = Duration::from_millis(millis_between(since, now));
-    if let Some(StandIn::After(after)) = stand_in
-        && failing < after
-    {
-        // Not later than `local` may stand in.
-        wait = wait.min(after.saturating_sub(failing));
-    }
-    row.work.not_before = Some(later(now, wait));
-    row.work.last_error = Some(brief(&failure.to_string()));
-    release(row);
-}
-
 fn release(row: &mut SlotRow) {
-    row.work.owner = None;
-    row.work.until = None;
-    row.work.aside = None;
+    (row.work.owner, row.work.until, row.work.aside) = (None, None, None);
 }
 
 /// How the work stands after a summary was kept. The lease goes on as long as something is due.

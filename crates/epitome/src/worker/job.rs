@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
-use epitome_core::message::{Seq, Span, Timestamp, Tokens};
+use epitome_core::message::{Author, Span, Timestamp, Tokens};
 use epitome_core::outline::Outline;
 use epitome_core::plan::{self, AuthorSummary, Next, NoPlan, Plan, Source};
 use epitome_core::prompt::SMALL;
@@ -21,7 +21,7 @@ use crate::retry::Failure;
 use crate::seats::Seat;
 use crate::settings::{Patch, Settings, SlotSettings};
 use crate::shared::Shared;
-use crate::store::{Lease, Load, Pick, PickSummaries, SlotRow, Standing, SummaryRow};
+use crate::store::{Lease, Load, Pick, PickSummaries, SessionRow, SlotRow, Standing, SummaryRow};
 use crate::summarizer::{
     Answer, Base, Draft, Failed, Host, Input, LEAST_INPUT, Label, Spending, Summarizer, input_of,
     without_bytes,
@@ -59,6 +59,7 @@ pub(super) enum Step {
 pub(super) struct Job<'a> {
     pub(super) shared: &'a Shared,
     pub(super) lease: Lease,
+    pub(super) label: Label,
     /// When the lease, or its last renewal, was asked for, by this machine's own clock: no store's clock and no setting of the
     /// time moves that, and it runs on while the process is stopped. Counted from there, it ends no later than what the store
     /// wrote down.
@@ -89,7 +90,6 @@ pub(super) struct Ground {
     pub(super) row: SlotRow,
     pub(super) settings: Arc<Settings>,
     pub(super) order: SlotSettings,
-    pub(super) head: Seq,
     pub(super) counter: Counter,
 }
 
@@ -100,7 +100,7 @@ pub(super) struct Task<'a> {
     pub(super) plan: &'a Plan,
     pub(super) base: &'a Base,
     /// Summaries of single authors, which may replace their messages.
-    pub(super) authors: &'a [SummaryRow],
+    pub(super) authors: &'a [(AuthorSummary, String)],
     pub(super) log: &'a [Outline],
 }
 
@@ -115,9 +115,17 @@ impl<'a> Job<'a> {
     /// `asked` is the moment before the lease was asked for. With a `share`, one of several workers does it, of which no model
     /// may keep more than so many waiting.
     pub(super) fn new(shared: &'a Shared, lease: Lease, asked: Instant, share: Option<usize>) -> Self {
+        let (key, slot) = (&lease.key, &lease.slot);
+        let label = Label {
+            workspace: Arc::clone(&key.workspace),
+            session: Arc::clone(&key.session),
+            slot: slot.name.as_str().into(),
+            scope: slot.scope.clone().into(),
+        };
         Self {
             shared,
             lease,
+            label,
             leased: Mutex::new(asked),
             share,
             seat: Mutex::default(),
@@ -175,7 +183,14 @@ impl<'a> Job<'a> {
         let session = standing.session.as_ref().ok_or_else(|| Error::no_session(&self.lease.key.session))?;
         let Some(order) = settings.slot(&self.lease.slot.scope, &self.lease.slot.name).cloned() else {
             // Slots that are stored are the same for everybody. One that is not may be another engine's.
-            return if stores_slots(&standing) { self.retire().await } else { self.leave().await };
+            if !stores_slots(&standing) {
+                return self.leave().await;
+            }
+            let retire = |row: &mut SlotRow, _: &Standing| {
+                (row.state.due, row.state.due_at) = (None, None);
+                row.state.forced.clear();
+            };
+            return self.end(retire).await;
         };
         if self.shared.lacking(&settings, &order).is_some() {
             return self.leave().await;
@@ -183,17 +198,17 @@ impl<'a> Job<'a> {
         let encoding: Encoding = session.encoding.parse().map_err(Error::invalid)?;
         let head = session.tracker.head();
         let counter = Counter::new(encoding);
-        let ground = Ground { row, settings, order, head, counter, standing, read };
+        let ground = Ground { row, settings, order, counter, standing, read };
         let base = self.base(&ground).await?;
         let authors = self.authors(&ground).await?;
         let room = self.shared.room(&ground.settings, &ground.order);
         let input = self.input(&ground, &base);
         let state = SlotState { covered: base.through, ..ground.row.state.clone() };
+        let summaries: Vec<_> = authors.iter().map(|(summary, _)| summary.clone()).collect();
         let mut look = LOOK_AHEAD;
         let (next, log) = loop {
             let ahead =
                 self.shared.store.ahead(self.lease.id, &self.lease.slot.scope, base.through, look).await?;
-            let summaries: Vec<AuthorSummary> = authors.iter().filter_map(author_summary).collect();
             let known =
                 plan::Ahead { outlines: &ahead.log, end: ahead.end, room, input, authors: &summaries };
             let next = plan::next(&ground.order.slot, &state, &known);
@@ -205,7 +220,12 @@ impl<'a> Job<'a> {
             break (next, ahead.log);
         };
         match &next {
-            Next::Nothing(NoPlan::NoLegalCut) => self.park(ground.head).await,
+            Next::Nothing(NoPlan::NoLegalCut) => {
+                // Not to be looked at again until somebody says something.
+                let at_head = move |row: &SessionRow| row.tracker.head() == head;
+                let parked = move |standing: &Standing| standing.session.as_ref().is_some_and(at_head);
+                self.end(move |row, standing| row.work.parked = parked(standing)).await
+            }
             Next::Nothing(_) => self.give_back().await,
             Next::Pass { .. } => self.pass(&ground, next).await,
             Next::Summarize(plan) => {
@@ -236,18 +256,20 @@ impl<'a> Job<'a> {
         Ok(Base::default())
     }
 
-    /// The summaries that stand for authors' messages, the furthest of each; for a session's slot only.
-    async fn authors(&self, ground: &Ground) -> Result<Vec<SummaryRow>, Error> {
+    /// The summaries that stand for authors' messages, the furthest of each with its text; for a session's slot only.
+    async fn authors(&self, ground: &Ground) -> Result<Vec<(AuthorSummary, String)>, Error> {
         let own = |row: &&SlotRow| row.active.is_some() && row.scope != Scope::Session;
         if self.lease.slot.scope != Scope::Session || !ground.standing.slots.iter().any(|row| own(&row)) {
             return Ok(Vec::new());
         }
         let mut rows = self.shared.store.summaries(self.lease.id, PickSummaries::Standing).await?;
-        rows.retain(|row| row.scope != Scope::Session);
         rows.sort_by_key(|row| std::cmp::Reverse((row.through, row.facts.tokens)));
         let mut seen = HashSet::new();
-        rows.retain(|row| seen.insert(row.scope.clone()));
-        Ok(rows)
+        let summary = |row: SummaryRow| {
+            let author = Option::<Author>::from(row.scope).filter(|author| seen.insert(author.clone()))?;
+            Some((AuthorSummary { author, through: row.through, tokens: row.facts.tokens }, row.text))
+        };
+        Ok(rows.into_iter().filter_map(summary).collect())
     }
 
     /// How many tokens of messages are read at once.
@@ -310,12 +332,7 @@ impl<'a> Job<'a> {
             pace: &shared.pace,
             hooks: &shared.models.hooks,
             breakers: Some(&shared.models.memory.breakers),
-            label: Label {
-                workspace: Arc::clone(&self.lease.key.workspace),
-                session: Arc::clone(&self.lease.key.session),
-                slot: order.slot.name.as_str().into(),
-                scope: order.slot.scope.clone().into(),
-            },
+            label: self.label.clone(),
             host: &Writing { job: self, ground },
             spent,
         };
@@ -360,9 +377,8 @@ impl<'a> Job<'a> {
                     }
                 }
                 Source::Author(own) => {
-                    let scope = Scope::Author(own.author.clone());
-                    let text = task.authors.iter().find(|row| row.scope == scope).map(|row| row.text.clone());
-                    let text = text.unwrap_or_default();
+                    let its = task.authors.iter().find(|(summary, _)| summary.author == own.author);
+                    let text = its.map(|(_, text)| text.clone()).unwrap_or_default();
                     said.push(Told::Summary { author: own.author.clone(), text });
                 }
             }
@@ -464,13 +480,4 @@ fn stores_slots(standing: &Standing) -> bool {
     [own, &standing.workspace_settings]
         .into_iter()
         .any(|document| Patch::parse(document).is_ok_and(|patch| patch.entries().contains_key("slot")))
-}
-
-fn author_summary(row: &SummaryRow) -> Option<AuthorSummary> {
-    match &row.scope {
-        Scope::Author(author) => {
-            Some(AuthorSummary { author: author.clone(), through: row.through, tokens: row.facts.tokens })
-        }
-        Scope::Session => None,
-    }
 }

@@ -114,31 +114,18 @@ impl Preparing {
 const TRIED_AGAIN: Tokens = 10;
 
 impl Conversation {
-    /// Puts in the summary that was prepared, where it is there and worth it.
+    /// Puts in the summary that was prepared, where it is there and worth it. One that failed just now is collected the
+    /// next time.
     pub(super) fn prepared(&mut self, look: &Look<'_>) -> Option<Report> {
-        let Look { call, rules, facts } = look;
-        let preparing = self.progress.preparing.take_if(|preparing| preparing.has_ended())?;
-        if preparing.was_taken_back() {
-            return None;
-        }
-        let outcome = preparing.outcome()?;
-        self.note(outcome.spent, outcome.problems);
-        let written = match outcome.written {
-            Ok(written) => written,
-            Err(failure) => {
-                self.pauses.failed(&failure, &rules.backoff);
-                return None;
-            }
-        };
-        let before = self.list.request(facts);
-        let read = preparing.plan.places.clone();
-        match preparing.plan.finish(&mut self.list, call.messages, &written.text, &rules.counter) {
-            Ok(report) => {
-                self.own_summary();
-                return Some(self.condensed(report, Some((&written, Who::Models)), before, look));
-            }
+        let is_there = |preparing: &mut Preparing| preparing.has_ended() && !preparing.has_failed();
+        let preparing = self.progress.preparing.take_if(is_there)?;
+        let Outcome { written, spent, problems } = preparing.outcome()?;
+        self.note(spent, problems);
+        let (written, read) = (written.ok()?, preparing.plan.places.clone());
+        match self.put_in(*preparing.plan, &written, Who::Models, look) {
+            Ok(report) => return Some(report),
             Err(Unchanged::Overtaken) => self.late(&written, &read),
-            Err(_) => self.in_vain(rules),
+            Err(_) => self.in_vain(look.rules),
         }
         None
     }

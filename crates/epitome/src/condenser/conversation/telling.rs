@@ -12,7 +12,7 @@ use epitome_core::tokens::Factor;
 use serde::{Deserialize, Serialize};
 
 use super::state::{Progress, Untold};
-use super::{Conversation, Look, MOST_STRIKES, Rules};
+use super::{Conversation, Look, Rules};
 use crate::condenser::ready::{Report, Spent};
 use crate::condenser::scribe::Written;
 use crate::fingerprint::Prints;
@@ -79,14 +79,8 @@ impl Conversation {
         self.plain(Report::MODEL_FAILED, "; as it was: the model gave no summary", look)
     }
 
-    pub(super) fn stopped(&mut self, look: &Look<'_>) -> Report {
-        let said = format!(
-            "; stopped: by the provider's count, condensing did not help {MOST_STRIKES} times in a row"
-        );
-        self.plain("stopped", &said, look)
-    }
-
-    fn plain(&mut self, reason: &str, said: &str, look: &Look<'_>) -> Report {
+    /// The report of a list of which nothing else is to be told than this.
+    pub(super) fn plain(&mut self, reason: &str, said: &str, look: &Look<'_>) -> Report {
         let Look { rules, facts, .. } = look;
         let tokens = self.list.request(facts);
         let messages = self.list.shown_len() as u64;

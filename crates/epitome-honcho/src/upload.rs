@@ -23,7 +23,7 @@ const MOST: usize = 1_000;
 
 /// Adds what a file says to a session: one message, or several where it is long. They come one after the other, all or
 /// none.
-pub(super) async fn upload(Writes(access): Writes, request: Request) -> Answer {
+pub(super) async fn upload(May(access): Writes, request: Request) -> Answer {
     let said = request.headers().get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
     let boundary = said.and_then(|said| multer::parse_boundary(said).ok()).ok_or_else(|| {
         let detail = "content-type: multipart/form-data with a boundary is wanted";
@@ -33,7 +33,7 @@ pub(super) async fn upload(Writes(access): Writes, request: Request) -> Answer {
     let form = Form::read(raw.bytes.clone(), boundary).await?;
     let _charged = raw.charged()?;
     let (text, fields) = (form.text()?, form.fields()?);
-    let sample: MessageIn = check::body(&Value::Object(fields), &check::MESSAGE)?;
+    let sample = check::body(&Value::Object(fields), check::message)?;
     let pieces = pieces(&text);
     if pieces.len() > MOST {
         return Err(Problem::new(

@@ -10,6 +10,7 @@ use epitome::rules::message::Tokens;
 use epitome::settings::Price;
 use epitome::store::Passed;
 use epitome::{Turn, Workspace};
+use quick_cache::sync::Cache;
 
 use super::super::prelude::*;
 use super::LEAST_LIMIT;
@@ -108,7 +109,7 @@ impl Account {
             saved: earlier.saved.saturating_add(more.saved),
             saved_cost: earlier.saved_cost.saturating_add(more.saved_cost),
         };
-        sums.remember(name, known, now);
+        sums.earlier.insert(run(name, known), now);
         sums.add(&self.app, name, &more);
     }
 }
@@ -120,10 +121,16 @@ fn in_proportion(input: Tokens, known: &Known) -> Tokens {
 }
 
 /// What was counted and is not written down yet, and what is remembered of conversations.
-#[derive(Default)]
 pub(super) struct Sums {
     open: Mutex<HashMap<Key, Passed>>,
-    earlier: Mutex<HashMap<Run, Earlier>>,
+    /// A conversation that is forgotten is told a smaller saving, once.
+    earlier: Cache<Run, Earlier>,
+}
+
+impl Default for Sums {
+    fn default() -> Self {
+        Self { open: Mutex::default(), earlier: Cache::new(MOST_EARLIER) }
+    }
 }
 
 /// A workspace, a model, and whether in shadow.
@@ -136,27 +143,17 @@ fn run(workspace: &str, known: &Known) -> Run {
     (workspace.into(), Arc::clone(&known.whose), Arc::clone(&known.run))
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl Sums {
-    pub(super) fn earlier(&self, workspace: &str, known: &Known) -> Earlier {
-        lock(&self.earlier).get(&run(workspace, known)).copied().unwrap_or_default()
+    fn open(&self) -> MutexGuard<'_, HashMap<Key, Passed>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn remember(&self, workspace: &str, known: &Known, now: Earlier) {
-        let mut earlier = lock(&self.earlier);
-        let key = run(workspace, known);
-        if earlier.len() >= MOST_EARLIER && !earlier.contains_key(&key) {
-            // Whoever is forgotten is told a smaller saving, once.
-            earlier.clear();
-        }
-        earlier.insert(key, now);
+    pub(super) fn earlier(&self, workspace: &str, known: &Known) -> Earlier {
+        self.earlier.get(&run(workspace, known)).unwrap_or_default()
     }
 
     fn add(&self, app: &Arc<App>, workspace: &str, more: &Passed) {
-        let mut open = lock(&self.open);
+        let mut open = self.open();
         let first = open.is_empty();
         open.entry((workspace.into(), more.model.clone(), more.shadow))
             .or_insert_with(|| Passed { model: more.model.clone(), shadow: more.shadow, ..Passed::default() })
@@ -178,7 +175,7 @@ impl Sums {
 
     /// Writes them down. False where some could not be, and wait for another time.
     pub(super) async fn settle(&self, app: &App) -> bool {
-        let sums = std::mem::take(&mut *lock(&self.open));
+        let sums = std::mem::take(&mut *self.open());
         let mut by: HashMap<Arc<str>, Vec<Passed>> = HashMap::new();
         for ((workspace, _, _), more) in sums {
             by.entry(workspace).or_default().push(more);
@@ -196,7 +193,7 @@ impl Sums {
     }
 
     fn put_back(&self, workspace: &Arc<str>, sums: Vec<Passed>) {
-        let mut open = lock(&self.open);
+        let mut open = self.open();
         for more in sums {
             let key = (Arc::clone(workspace), more.model.clone(), more.shadow);
             let room = open.len() < MOST_OPEN;

@@ -33,7 +33,8 @@ pub(super) async fn create(Gets(access): Gets, Body(body, _charged): Body) -> An
 /// Changes notes on a peer, who comes to be where there is none.
 pub(super) async fn put(May(access): Writes, Body(body, _charged): Body) -> Answer {
     let Put { metadata, configuration } = read(&body, PUT_PEER)?;
-    let written = access.workspace.set_author(access.named("peer"), metadata, configuration.map(attributes)).await?;
+    let written =
+        access.workspace.set_author(access.named("peer"), metadata, configuration.map(attributes)).await?;
     done(StatusCode::OK, &out::peer(access.workspace.name(), &written.now))
 }
 

@@ -104,7 +104,8 @@ pub async fn identify(
     app: &HttpState,
 ) -> Result<(Option<String>, Option<Key>), Problem> {
     let sent = secret(headers)?;
-    let key = known(sent.as_deref(), headers, app, [WANTED, "the key is unknown, revoked or expired"]).await?;
+    let key =
+        known(sent.as_deref(), headers, app, [WANTED, "the key is unknown, revoked or expired"]).await?;
     Ok((sent, key))
 }
 

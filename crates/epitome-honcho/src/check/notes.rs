@@ -67,7 +67,12 @@ pub(crate) fn member(value: &Value) -> Read<Value> {
 
 /// Every field: the known ones as what they mean, the others as they are, since they may mean something to whoever sent
 /// them. One that is `null` says nothing, unless nulls stay.
-fn configuration(value: &Value, mut fields: Fields<'_>, known: &[Entry], nulls: bool) -> Read<Map<String, Value>> {
+fn configuration(
+    value: &Value,
+    mut fields: Fields<'_>,
+    known: &[Entry],
+    nulls: bool,
+) -> Read<Map<String, Value>> {
     fields.faults = bounded(value).err().unwrap_or_default();
     let mut read = fields.known(known);
     for (name, value) in fields.given {

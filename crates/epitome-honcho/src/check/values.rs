@@ -217,10 +217,8 @@ pub(crate) fn whole(value: &Value, bounds: RangeInclusive<i64>) -> Read<i64> {
         Value::Number(given) if given.is_f64() => whole_fraction(given.as_f64().unwrap_or(f64::INFINITY)),
         // Larger than any bound.
         Value::Number(given) => Ok(given.as_i64().unwrap_or(i64::MAX)),
-        Value::String(given) => whole_text(given).ok_or((
-            "int_parsing",
-            "Input should be a valid integer, unable to parse string as an integer",
-        )),
+        Value::String(given) => whole_text(given)
+            .ok_or(("int_parsing", "Input should be a valid integer, unable to parse string as an integer")),
         _ => Err(("int_type", "Input should be a valid integer")),
     };
     within(value, read.map_err(|(kind, msg)| Faults::new(value, kind, msg))?, bounds)

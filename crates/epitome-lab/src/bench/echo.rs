@@ -45,5 +45,6 @@ fn router(app: Arc<HttpState>) -> Router {
         async move { json(body) }
     };
     let send_back = move |body: Bytes| async move { json(body) };
-    around(Router::new().route("/", post(send_back)).route("/{size}", get(send)), app, &[])
+    let router = Router::new().route("/", post(send_back)).route("/{size}", get(send));
+    around(router, Router::new(), app, &[])
 }

@@ -20,12 +20,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::{Extension, Router};
 use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header};
 use axum::response::Response;
 use axum::routing::any;
+use axum::{Extension, Router};
 use bytes::Bytes;
 use epitome::Error;
 use epitome::dialect::Dialect;

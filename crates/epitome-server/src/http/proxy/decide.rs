@@ -281,7 +281,6 @@ impl Default for Condensers {
 }
 
 impl Condensers {
-
     /// The one for requests of this workspace, with these settings, to this model.
     pub(super) async fn of(
         &self,

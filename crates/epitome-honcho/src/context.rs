@@ -8,7 +8,6 @@ use epitome::rules::tokens::{Counter, Encoding};
 use epitome::rules::trigger::Fraction;
 use epitome::store::SummaryState;
 use epitome::{Context, ContextRequest, Error, Page, ShownSummary};
-use epitome_http::figures;
 use epitome_http::reply::{Given, Question};
 use epitome_http::reply::{Known, Written};
 use serde::Serialize;
@@ -59,7 +58,6 @@ pub(super) async fn read(May(access): Reads, pairs: Pairs, known: Known) -> Answ
     let (workspace, name) = (Arc::from(access.workspace.name()), name.to_owned());
     let question = Question { workspace, session: name, asked };
     if let Some(given) = app.kept.get(&question, stamp) {
-        figures::given_again(given.tokens);
         return Ok(known.given(&given.written));
     }
     let context = {

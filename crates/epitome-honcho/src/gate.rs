@@ -28,7 +28,7 @@ use super::state::Honcho;
 pub(super) struct Pass {
     rights: Rights,
     /// Only this workspace; all of them where none is named.
-    workspace: Option<String>,
+    pub(super) workspace: Option<String>,
     /// Only this session there.
     session: Option<String>,
     /// Only this author there, and what they may read as a member.
@@ -56,11 +56,6 @@ impl Pass {
     /// Whether it is for whoever runs the server.
     pub(super) fn runs(&self) -> bool {
         self.rights == Rights::Admin && self.workspace.is_none()
-    }
-
-    /// The one workspace it opens, where it is only one.
-    pub(super) fn only(&self) -> Option<&str> {
-        self.workspace.as_deref()
     }
 
     /// Whether it is for one session or one peer of a workspace, and not for all of it.

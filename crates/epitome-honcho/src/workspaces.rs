@@ -63,7 +63,7 @@ pub(super) async fn list(
     let wanted = Wanted::read(&pairs, &body, FIELDS)?;
     let paging = wanted.paging;
     let listing = wanted.listing(out::workspace);
-    let listed = match pass.only() {
+    let listed = match pass.workspace {
         None if !pass.runs() => Listed::default(),
         None => app.engine.list_workspaces(listing).await?,
         Some(own) => {

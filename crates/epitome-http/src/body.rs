@@ -14,7 +14,8 @@ use axum::http::{HeaderMap, StatusCode, header};
 use bytes::{Bytes, BytesMut};
 use http_body_util::BodyExt;
 use serde::de::DeserializeOwned;
-use serde_json::{Map, Value};
+use serde_json::Value;
+use serde_path_to_error::Segment;
 use tokio::time::{Instant, timeout_at};
 
 use crate::bounds::Bounds;
@@ -185,30 +186,14 @@ pub fn typed<T: DeserializeOwned>(value: Value) -> Result<T, Problem> {
         // A list would be taken for an object's values in order.
         return Err(Problem::invalid("the body: an object is wanted"));
     };
-    T::deserialize(&fields).map_err(|wrong| {
-        let told: String = wrong.to_string().chars().take(300).collect();
-        Problem::invalid(blamed::<T>(fields, &told))
+    serde_path_to_error::deserialize(&fields).map_err(|wrong| {
+        let told: String = wrong.inner().to_string().chars().take(300).collect();
+        Problem::invalid(match wrong.path().iter().next() {
+            // One that is unknown or missing is named there.
+            Some(Segment::Map { key }) if !told.contains(" field `") => format!("{key}: {told}"),
+            _ => told,
+        })
     })
-}
-
-/// So many fields are looked at for the one that is wrong: no body that is read so has more.
-const FIELDS: usize = 16;
-
-/// What was wrong, and with which field: the one without which something else is, or nothing.
-fn blamed<T: DeserializeOwned>(mut fields: Map<String, Value>, told: &str) -> String {
-    if told.contains(" field `") {
-        // It is named there.
-        return told.to_owned();
-    }
-    let keys: Vec<String> = fields.keys().take(FIELDS).cloned().collect();
-    for key in keys {
-        let Some(value) = fields.shift_remove(&key) else { continue };
-        if T::deserialize(&fields).err().is_none_or(|wrong| wrong.to_string() != told) {
-            return format!("{key}: {told}");
-        }
-        fields.insert(key, value);
-    }
-    told.to_owned()
 }
 
 /// Whoever sends something says that it is JSON. A page in somebody's browser cannot say so without being allowed to.

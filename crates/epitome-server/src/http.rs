@@ -70,7 +70,6 @@ impl App {
     /// Writes down what is counted and not written yet.
     pub(crate) async fn settle(&self) {
         self.proxy.settle(self).await;
-        self.proxy.written().await;
     }
 }
 

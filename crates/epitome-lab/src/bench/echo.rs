@@ -32,7 +32,8 @@ pub(super) async fn run(show: &mut Show) -> Result<(), Failure> {
     let app = HttpState::new(engine, Keys::Off { loopback: true }, Bounds::default(), stopping);
     show.line(format_args!("listening on http://{address}"))?;
     show.flush()?;
-    listen::serve(listener, router(Arc::clone(&app)), app).await;
+    let (bounds, stop) = (app.bounds.clone(), app.stopping.clone());
+    listen::serve(listener, router(app), &bounds, stop).await;
     Ok(())
 }
 

@@ -88,13 +88,9 @@ impl Proxy {
         }
     }
 
-    /// Writes down what was counted since it was last written.
+    /// Writes down what was counted since it was last written, and waits until what was sent on is, where that is wanted.
     pub(crate) async fn settle(&self, app: &App) {
         let _ = self.sums.settle(app).await;
-    }
-
-    /// Waits until what was sent on is written down, where that is wanted.
-    pub(crate) async fn written(&self) {
         if let Some(log) = &self.log {
             log.written().await;
         }
@@ -235,7 +231,7 @@ impl Passage {
     /// Passes on a request that holds a list of messages.
     async fn talk(mut self, dialect: Dialect, headers: &HeaderMap, body: Body) -> Result<Response, Problem> {
         let asked = decide::Asked::of(headers, dialect, self.app.proxy.shadow)?;
-        let name = self.entered.workspace_name();
+        let name = self.entered.workspace.name().into();
         // The store is asked while the body comes in.
         let (taken, settings) =
             tokio::join!(taking::take(body, &self.app, &name), self.entered.workspace.settings());

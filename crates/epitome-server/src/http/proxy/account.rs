@@ -110,7 +110,21 @@ impl Account {
             saved_cost: earlier.saved_cost.saturating_add(more.saved_cost),
         };
         sums.earlier.insert(run(name, known), now);
-        sums.add(&self.app, name, &more);
+        if sums.add(name, more)
+            && let Ok(runtime) = tokio::runtime::Handle::try_current()
+        {
+            runtime.spawn(settle_later(Arc::clone(&self.app)));
+        }
+    }
+}
+
+async fn settle_later(app: Arc<App>) {
+    // Where the store is held up they wait with it.
+    for wait in [LATER, 10 * LATER, 60 * LATER] {
+        tokio::time::sleep(wait).await;
+        if app.proxy.sums.settle(&app).await {
+            break;
+        }
     }
 }
 
@@ -152,25 +166,17 @@ impl Sums {
         self.earlier.get(&run(workspace, known)).unwrap_or_default()
     }
 
-    fn add(&self, app: &Arc<App>, workspace: &str, more: &Passed) {
+    /// Adds to the others of that workspace and model. Returns whether there were none to be written down before.
+    fn add(&self, workspace: &str, more: Passed) -> bool {
         let mut open = self.open();
-        let first = open.is_empty();
-        open.entry((workspace.into(), more.model.clone(), more.shadow))
-            .or_insert_with(|| Passed { model: more.model.clone(), shadow: more.shadow, ..Passed::default() })
-            .add(more);
-        drop(open);
-        if first && let Ok(runtime) = tokio::runtime::Handle::try_current() {
-            let app = Arc::clone(app);
-            runtime.spawn(async move {
-                // Where the store is held up they wait with it.
-                for wait in [LATER, 10 * LATER, 60 * LATER] {
-                    tokio::time::sleep(wait).await;
-                    if app.proxy.sums.settle(&app).await {
-                        break;
-                    }
-                }
-            });
+        let (first, room) = (open.is_empty(), open.len() < MOST_OPEN);
+        let key = (workspace.into(), more.model.clone(), more.shadow);
+        match open.get_mut(&key) {
+            Some(there) => there.add(&more),
+            None if room => drop(open.insert(key, more)),
+            None => {}
         }
+        first
     }
 
     /// Writes them down. False where some could not be, and wait for another time.
@@ -185,23 +191,12 @@ impl Sums {
             let written = app.engine.workspace(Arc::clone(&workspace)).add_passed(more.clone()).await;
             if let Err(error) = written {
                 tracing::warn!(%error, "what was saved could not be written down yet");
-                self.put_back(&workspace, more);
+                for more in more {
+                    self.add(&workspace, more);
+                }
                 all = false;
             }
         }
         all
-    }
-
-    fn put_back(&self, workspace: &Arc<str>, sums: Vec<Passed>) {
-        let mut open = self.open();
-        for more in sums {
-            let key = (Arc::clone(workspace), more.model.clone(), more.shadow);
-            let room = open.len() < MOST_OPEN;
-            match open.get_mut(&key) {
-                Some(there) => there.add(&more),
-                None if room => drop(open.insert(key, more)),
-                None => {}
-            }
-        }
     }
 }

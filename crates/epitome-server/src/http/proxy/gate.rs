@@ -24,12 +24,6 @@ pub(super) struct Entered {
     pub(super) place: Share,
 }
 
-impl Entered {
-    pub(super) fn workspace_name(&self) -> Arc<str> {
-        self.workspace.name().into()
-    }
-}
-
 pub(super) async fn enter(app: &App, headers: &HeaderMap) -> Result<Entered, Problem> {
     let sent = one(headers, KEY, || unauthorized("x-epitome-key: one key is wanted"))?;
     // What is no text is no key.

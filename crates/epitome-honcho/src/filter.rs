@@ -133,7 +133,7 @@ impl Test {
             Self::Differs(test) => !Self::Absent.passes(value) && !test.passes(value),
             Self::Holds(wanted) => value.is_some_and(|value| holds(value, wanted)),
             Self::Compares(relation, bound) => {
-                value.and_then(|value| beside(value, bound)).is_some_and(|order| relation(order))
+                value.and_then(|value| beside(value, bound)).is_some_and(relation)
             }
             Self::At(relation, bound) => {
                 let moment = value.and_then(Value::as_str).and_then(Moment::parse);

@@ -15,7 +15,7 @@ use axum::http::request::Parts;
 use epitome::key::{Key, Rights};
 use epitome::{Session, Workspace, is_name};
 use epitome_http::Problem;
-use epitome_http::gate::{Caller, Keys, WANTED, identify, secret, unauthorized, uninvited};
+use epitome_http::gate::{Keys, WANTED, enter, identify, secret, unauthorized, uninvited};
 use epitome_http::load::Share;
 
 use super::jwt::Claims;
@@ -203,17 +203,6 @@ async fn access(parts: &mut Parts, app: &Arc<Honcho>, wanted: Option<Rights>) ->
 
 fn named<'a>(path: &'a RawPathParams, name: &str) -> Option<&'a str> {
     path.iter().find(|(key, _)| *key == name).map(|(_, value)| value)
-}
-
-/// Takes a place among the requests under way.
-pub(super) fn enter(
-    parts: &mut Parts,
-    app: &Honcho,
-    workspace: Arc<str>,
-) -> Result<(Workspace, Share), Problem> {
-    let place = app.load.requests.enter(&workspace)?;
-    parts.extensions.insert(Caller(Arc::clone(&workspace)));
-    Ok((app.engine.workspace(workspace), place))
 }
 
 /// A caller of a route that names no workspace in its path.

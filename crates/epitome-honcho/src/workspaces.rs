@@ -3,11 +3,10 @@
 use axum::extract::State;
 use axum::http::request::Parts;
 use epitome::{Error, Listed, Listing, Notes};
-use epitome_http::gate::unauthorized;
+use epitome_http::gate::{enter, unauthorized};
 
 use super::check::{NEW_WORKSPACE, NewIn, PUT, Put, body as read};
 use super::configuration::configure;
-use super::gate::enter;
 use super::prelude::*;
 
 /// What a filter may ask of workspaces.

@@ -72,9 +72,15 @@ pub struct Caller(pub Arc<str>);
 pub async fn access(parts: &mut Parts, app: &HttpState, wanted: Rights) -> Result<Access, Problem> {
     let (secret, key) = identify(&parts.headers, app).await?;
     let name = workspace(&parts.headers, key, wanted)?;
+    let (workspace, place) = enter(parts, app, name)?;
+    Ok(Access { workspace, secret, place: Some(place) })
+}
+
+/// Takes a place among the requests under way.
+pub fn enter(parts: &mut Parts, app: &HttpState, name: Arc<str>) -> Result<(Workspace, Share), Problem> {
     let place = app.load.requests.enter(&name)?;
     parts.extensions.insert(Caller(Arc::clone(&name)));
-    Ok(Access { workspace: app.engine.workspace(name), secret, place: Some(place) })
+    Ok((app.engine.workspace(name), place))
 }
 
 /// The workspace of whoever came with this key, or with none.
@@ -160,10 +166,15 @@ pub fn one<'a, E>(
 
 fn named(headers: &HeaderMap) -> Result<Option<String>, Problem> {
     let wanted = "x-epitome-workspace: one name is wanted, of 1 to 512 bytes in UTF-8, no control characters";
-    let wrong = || Problem::invalid(wanted);
-    let Some(value) = one(headers, WORKSPACE, wrong)? else { return Ok(None) };
+    name(headers, WORKSPACE, [wanted, wanted])
+}
+
+/// The name that a header says, which may be sent once: refused with the first words where it is sent twice, with the second
+/// where it is none.
+pub fn name(headers: &HeaderMap, header: &str, [twice, wrong]: [&str; 2]) -> Result<Option<String>, Problem> {
+    let Some(value) = one(headers, header, || Problem::invalid(twice))? else { return Ok(None) };
     let name = std::str::from_utf8(value.as_bytes()).ok().filter(|name| is_name(name));
-    name.map(|name| Some(name.to_owned())).ok_or_else(wrong)
+    name.map(|name| Some(name.to_owned())).ok_or_else(|| Problem::invalid(wrong))
 }
 
 /// Refuses whoever comes without a key by another's doing: a page in a browser on this machine, say.

@@ -37,8 +37,9 @@ impl Test {
     /// Reads a filter for items with these fields; a sentence that says what is wrong, and where, otherwise. `null` and
     /// `{}` are the filter that keeps everything.
     pub(in super::super) fn read(filters: &Value, fields: Fields) -> Result<Self, String> {
-        measure(filters, 1, &mut MOST.clone())?;
-        if texts(filters) > TEXTS {
+        let mut texts = 0;
+        measure(filters, 1, &mut MOST.clone(), &mut texts)?;
+        if texts > TEXTS {
             return Err(format!("filters hold more than {TEXTS} times `contains` or `icontains`"));
         }
         match filters {
@@ -50,17 +51,18 @@ impl Test {
 }
 
 /// Refuses what is too deep or too large, before anything is made of it. What it goes down itself is bounded: a list in
-/// a dict is no level of its own, but whatever is in it is.
-fn measure(value: &Value, depth: usize, left: &mut usize) -> Result<(), String> {
+/// a dict is no level of its own, but whatever is in it is. Counts how often a text is looked for.
+fn measure(value: &Value, depth: usize, left: &mut usize, texts: &mut usize) -> Result<(), String> {
     if depth > DEEPEST {
         return Err(format!("filters are nested more than {DEEPEST} deep"));
     }
     match value {
-        Value::Object(entries) if !entries.is_empty() => entries
-            .values()
-            .try_for_each(|value| measure(value, depth + usize::from(value.is_object()), left)),
+        Value::Object(entries) if !entries.is_empty() => entries.iter().try_for_each(|(name, value)| {
+            *texts += usize::from(matches!(name.as_str(), "contains" | "icontains"));
+            measure(value, depth + usize::from(value.is_object()), left, texts)
+        }),
         Value::Array(values) if !values.is_empty() => values.iter().try_for_each(|value| {
-            measure(value, depth + usize::from(value.is_object() || value.is_array()), left)
+            measure(value, depth + usize::from(value.is_object() || value.is_array()), left, texts)
         }),
         _ => match left.checked_sub(1) {
             Some(fewer) => {
@@ -71,18 +73,6 @@ fn measure(value: &Value, depth: usize, left: &mut usize) -> Result<(), String> 
                 Err(format!("filters hold more than {MOST} conditions; each value of a list counts as one"))
             }
         },
-    }
-}
-
-/// How often a text is looked for. It is not deep: that was measured.
-fn texts(value: &Value) -> usize {
-    match value {
-        Value::Object(entries) => {
-            let looks = entries.keys().filter(|name| matches!(name.as_str(), "contains" | "icontains"));
-            looks.count() + entries.values().map(texts).sum::<usize>()
-        }
-        Value::Array(values) => values.iter().map(texts).sum(),
-        _ => 0,
     }
 }
 

@@ -145,10 +145,8 @@ async fn each(State(to): State<To>, Extension(id): Extension<RequestId>, request
 async fn pass((app, upstream, dialect): To, request: Request) -> Result<Response, Problem> {
     let entered = gate::enter(&app, request.headers()).await?;
     let (parts, body) = request.into_parts();
-    let rest = rest(&upstream, &parts.uri)?;
-    let url = upstream
-        .url(rest)
-        .ok_or_else(|| Problem::invalid("the path is none that can be passed on; does it hold `..`?"))?;
+    let wrong = || Problem::invalid("the path is none that can be passed on; does it hold `..`?");
+    let url = upstream.url(rest(&upstream, &parts.uri)?).ok_or_else(wrong)?;
     if wants_something_else(&parts.headers) {
         let detail = "no connection is passed on that becomes something else (`upgrade`); only requests are";
         return Err(Problem::new(StatusCode::NOT_IMPLEMENTED, "upgrade", detail).and_hang_up());
@@ -187,7 +185,7 @@ fn wants_something_else(headers: &HeaderMap) -> bool {
 /// The path and what comes after it, as it is there.
 fn rest<'a>(upstream: &Upstream, uri: &'a Uri) -> Result<&'a str, Problem> {
     let whole = uri.path_and_query().map_or("", |whole| whole.as_str());
-    let rest = upstream.within(whole).unwrap_or_default();
+    let rest = whole.get(upstream.provider.len() + 1..).unwrap_or_default();
     if rest.starts_with("/v1/") || rest == "/v1" {
         return Ok(rest);
     }

@@ -12,12 +12,12 @@ use epitome::dialect::{Body, Marks};
 use epitome::inline::Caller;
 use epitome::rules::condense::Press;
 use epitome::settings::{Patch, Settings};
-use epitome::{Call, Condenser, Error, Report, Workspace, is_name};
+use epitome::{Call, Condenser, Error, Report, Workspace};
 use epitome_http::seldom::Seldom;
 use quick_cache::sync::Cache;
 use tokio::task::block_in_place;
 
-use super::super::gate::one;
+use super::super::gate::name;
 use super::super::prelude::*;
 use super::Passage;
 use super::account::{Earlier, Known};
@@ -68,14 +68,9 @@ impl Asked {
             None => Mode::Usual,
             Some(_) => return Err(Problem::invalid("x-epitome: `off` or `shadow` is wanted, or nothing")),
         };
-        let session = one(headers, SESSION, || Problem::invalid("x-epitome-session: one name is wanted"))?;
-        let session = session.map(|name| {
-            let name = std::str::from_utf8(name.as_bytes()).ok().filter(|name| is_name(name));
-            let wanted =
-                "x-epitome-session: a name is wanted, of 1 to 512 bytes in UTF-8, no control characters";
-            name.map(str::to_owned).ok_or_else(|| Problem::invalid(wanted))
-        });
-        Ok(Self { dialect, mode, session: session.transpose()? })
+        let twice = "x-epitome-session: one name is wanted";
+        let wrong = "x-epitome-session: a name is wanted, of 1 to 512 bytes in UTF-8, no control characters";
+        Ok(Self { dialect, mode, session: name(headers, SESSION, [twice, wrong])? })
     }
 }
 

@@ -65,12 +65,6 @@ impl Upstream {
         self.spoken().next().unwrap_or(Dialect::OPENAI)
     }
 
-    /// The path without what stands before it here only; none where it is another provider's.
-    pub(super) fn within<'a>(&self, path: &'a str) -> Option<&'a str> {
-        let rest = path.strip_prefix('/')?.strip_prefix(self.provider)?;
-        (rest.is_empty() || rest.starts_with('/')).then_some(rest)
-    }
-
     /// The formats that are spoken there.
     pub(super) fn spoken(&self) -> impl Iterator<Item = Dialect> {
         self.formats.iter().map(|(dialect, _)| *dialect)

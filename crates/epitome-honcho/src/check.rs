@@ -1,180 +1,176 @@
-//! What is sent: checked against a table, and refused with a list of faults, each with its place.
+//! What is sent: read field by field, and refused with a list of faults, each with its place.
 //!
 //! Programs written for the original know its refusals, and some read them. They come from the library that checks what
 //! it is sent; here are the same kinds, places and words. Pure: a JSON value in, what was meant or all that was wrong
-//! with it out. The tables below say what each body and query may hold; `shape.rs` reads a value by such a table, `values.rs`
-//! single values and what callers keep with things, and `fault.rs` keeps a refusal short. What is not known is passed over, as there.
+//! with it out. Here is a reader for each body and query; `values.rs` reads single values, objects and lists, `notes.rs` what
+//! callers keep with things, and `fault.rs` keeps a refusal short. What is not known is passed over, as there.
 
 mod fault;
-mod shape;
+mod notes;
 #[cfg(test)]
 mod tests;
 mod values;
 
-use serde::Deserialize;
-use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
 pub(super) use fault::{Faults, clipped};
+pub(super) use notes::member;
 
-use fault::{At, Found, Wrong};
-use shape::Need::{May, Must, Or};
-use shape::Of;
-use shape::Shape::{
-    self, Configuration, Dict, Flag, List, Members, Model, Moment, Name, Notes, Number, Text, Whole,
-};
-
-type Field = shape::Field;
-
-const ID: Field = ("id", Must, Name);
-const METADATA: Field = ("metadata", May, Notes);
-const CONFIGURATION: Field = ("configuration", May, Configuration(Of::Session));
-const PEER_CONFIGURATION: Field = ("configuration", May, Configuration(Of::Peer));
-
-/// The bodies of `POST …/workspaces`, `…/sessions` and `…/peers`: a [`NewIn`].
-pub(super) const NEW_WORKSPACE: Shape = Model(&[ID, METADATA, CONFIGURATION]);
-pub(super) const NEW_SESSION: Shape = Model(&[ID, METADATA, ("peers", May, Members), CONFIGURATION]);
-pub(super) const NEW_PEER: Shape = Model(&[ID, METADATA, PEER_CONFIGURATION]);
-
-/// The body of a `PUT` of a workspace or a session, a peer, a message: a [`Put`].
-pub(super) const PUT: Shape = Model(&[METADATA, CONFIGURATION]);
-pub(super) const PUT_PEER: Shape = Model(&[METADATA, PEER_CONFIGURATION]);
-pub(super) const PUT_MESSAGE: Shape = Model(&[METADATA]);
-
-/// The body of `POST` and `PUT …/sessions/{s}/peers`: who shall take part, in the order they were sent in, and how.
-pub(super) const MEMBERS: Shape = Members;
-
-/// The body of `PUT …/peers/{p}/config`: how a peer takes part in a session.
-pub(super) const MEMBER: Shape = Model(MEMBER_FIELDS);
-const MEMBER_FIELDS: &[Field] = &[("observe_others", May, Flag), ("observe_me", May, Flag)];
-
-/// The body of `DELETE …/sessions/{s}/peers`: who shall take part no longer.
-pub(super) const NAMES: Shape = List(&Name, 0..=usize::MAX);
-
-/// The body of `POST …/messages`: [`MessagesIn`].
-pub(super) const MESSAGES: Shape = Model(&[("messages", Must, List(&MESSAGE, 1..=100))]);
-
-/// One by itself, a [`MessageIn`]: the fields of an upload too, with nothing or its words for `content`.
-pub(super) const MESSAGE: Shape = Model(&[
-    ("content", Must, Text(0..=25_000)),
-    ("peer_id", Must, Name),
-    METADATA,
-    ("configuration", May, Configuration(Of::Message)),
-    ("created_at", May, Moment),
-]);
-
-const FILTERS: Field = ("filters", May, Dict);
-
-/// The body of `POST …/search`: a [`SearchIn`].
-pub(super) const SEARCH: Shape =
-    Model(&[("query", Must, Text(1..=usize::MAX)), FILTERS, ("limit", Or, Whole(1..=100))]);
-
-/// The parameters of every list: [`Paging`].
-const PAGING: Shape =
-    Model(&[("page", Or, Whole(1..=i64::MAX)), ("size", Or, Whole(1..=100)), ("reverse", Or, Flag)]);
-
-/// The parameters of `GET …/context`: a [`ContextIn`]. The last four say how a representation is made, and are not kept:
-/// there are none here.
-const CONTEXT: Shape = Model(&[
-    ("tokens", May, Whole(i64::MIN..=100_000)),
-    ("summary", Or, Flag),
-    ("peer_target", May, Text(0..=usize::MAX)),
-    ("peer_perspective", May, Text(0..=usize::MAX)),
-    ("limit_to_session", Or, Flag),
-    ("sessions", May, Text(0..=usize::MAX)),
-    ("scope", May, Text(0..=usize::MAX)),
-    ("search_top_k", May, Whole(1..=100)),
-    ("search_max_distance", May, Number(0.0..=1.0)),
-    ("include_most_frequent", May, Flag),
-    ("max_conclusions", May, Whole(1..=100)),
-]);
+use values::{Fields, Read, any_text, dict, flag, list, moment, name, number, text, whole};
 
 /// Reads a body. One that is `null` was left out.
-pub(super) fn body<T: Default + DeserializeOwned>(sent: &Value, shape: &Shape) -> Result<T, Faults> {
-    read(&At { value: sent, step: "body".into(), within: None }, shape)
+pub(super) fn body<T>(sent: &Value, read: impl FnOnce(&Value) -> Read<T>) -> Read<T> {
+    let read = if sent.is_null() { Err(Faults::missing(sent)) } else { read(sent) };
+    read.map_err(|faults| faults.within("body"))
 }
 
 /// Reads what stands after the `?`, decoded already: of a parameter that is given twice the last holds, and unknown ones do
 /// nothing. Native routes refuse both. Here the client sends some that mean nothing to us, and may send more.
-fn query<T: Default + DeserializeOwned>(pairs: &[(String, String)], shape: &Shape) -> Result<T, Faults> {
+fn query<T>(pairs: &[(String, String)], read: impl FnOnce(&mut Fields<'_>) -> T) -> Read<T> {
     let last: Map<_, _> = pairs.iter().map(|(name, value)| (name.clone(), value.as_str().into())).collect();
-    read(&At { value: &Value::Object(last), step: "query".into(), within: None }, shape)
+    let last = Value::Object(last);
+    let mut fields = Fields::of(&last)?;
+    let read = read(&mut fields);
+    fields.give(read).map_err(|faults| faults.within("query"))
 }
 
-fn read<T: Default + DeserializeOwned>(at: &At<'_>, shape: &Shape) -> Result<T, Faults> {
-    let mut found = Found::default();
-    let read = match at.value {
-        Value::Null => found.refuse(at, Wrong::missing()),
-        _ => shape.read(at, &mut found),
-    };
-    // What has no fault has the form of what is wanted.
-    found.give(serde_json::from_value(read).unwrap_or_default())
-}
+type Object = Map<String, Value>;
 
 /// A workspace, a session or a peer to get or make.
-#[derive(Debug, Default, PartialEq, Deserialize)]
+#[derive(Debug, Default, PartialEq)]
 pub(super) struct NewIn {
     /// What it is called.
     pub(super) id: String,
-    pub(super) metadata: Option<Map<String, Value>>,
-    pub(super) configuration: Option<Map<String, Value>>,
+    pub(super) metadata: Option<Object>,
     /// Who takes part in a session, in the order they were sent in.
-    pub(super) peers: Option<Map<String, Value>>,
+    pub(super) peers: Option<Object>,
+    pub(super) configuration: Option<Object>,
 }
 
-/// What a workspace, a session, a peer or a message shall hold from now on. What is left out stays.
-#[derive(Debug, Default, PartialEq, Deserialize)]
+/// The bodies of `POST …/workspaces`, `…/sessions` and `…/peers`.
+pub(super) const NEW_WORKSPACE: fn(&Value) -> Read<NewIn> = |sent| new(sent, false, notes::of_session);
+pub(super) const NEW_SESSION: fn(&Value) -> Read<NewIn> = |sent| new(sent, true, notes::of_session);
+pub(super) const NEW_PEER: fn(&Value) -> Read<NewIn> = |sent| new(sent, false, notes::of_peer);
+
+fn new(sent: &Value, has_peers: bool, configuration: fn(&Value) -> Read<Object>) -> Read<NewIn> {
+    let mut fields = Fields::of(sent)?;
+    let read = NewIn {
+        id: fields.must("id", name),
+        metadata: fields.may("metadata", notes::notes),
+        peers: if has_peers { fields.may("peers", members) } else { None },
+        configuration: fields.may("configuration", configuration),
+    };
+    fields.give(read)
+}
+
+/// What a workspace, a session or a peer shall hold from now on. What is left out stays.
+#[derive(Debug, Default, PartialEq)]
 pub(super) struct Put {
-    pub(super) metadata: Option<Map<String, Value>>,
-    pub(super) configuration: Option<Map<String, Value>>,
+    pub(super) metadata: Option<Object>,
+    pub(super) configuration: Option<Object>,
 }
 
-/// Messages to add, in order.
-#[derive(Debug, Default, PartialEq, Deserialize)]
-pub(super) struct MessagesIn {
-    pub(super) messages: Vec<MessageIn>,
+/// The body of a `PUT` of a workspace or a session, and of a peer.
+pub(super) const PUT: fn(&Value) -> Read<Put> = |sent| put(sent, notes::of_session);
+pub(super) const PUT_PEER: fn(&Value) -> Read<Put> = |sent| put(sent, notes::of_peer);
+
+fn put(sent: &Value, configuration: fn(&Value) -> Read<Object>) -> Read<Put> {
+    let mut fields = Fields::of(sent)?;
+    let metadata = fields.may("metadata", notes::notes);
+    let configuration = fields.may("configuration", configuration);
+    fields.give(Put { metadata, configuration })
+}
+
+/// The body of a `PUT` of a message.
+pub(super) fn metadata(sent: &Value) -> Read<Option<Object>> {
+    let mut fields = Fields::of(sent)?;
+    let metadata = fields.may("metadata", notes::notes);
+    fields.give(metadata)
+}
+
+/// Peers who shall take part in a session, in the order they were sent in, and how.
+pub(super) fn members(sent: &Value) -> Read<Object> {
+    let (mut fields, mut members) = (Fields::of_any(sent)?, Object::new());
+    for (called, how) in fields.given {
+        fields.part(called, name(&called.as_str().into()).map_err(|wrong| wrong.within("[key]")));
+        let how = if how.is_null() { Ok(Object::new().into()) } else { member(how) };
+        members.extend(fields.part(called, how).map(|how| (called.clone(), how)));
+    }
+    fields.give(members)
+}
+
+/// Peers who shall take part no longer.
+pub(super) fn names(sent: &Value) -> Read<Vec<String>> {
+    list(sent, 0..=usize::MAX, name)
 }
 
 /// A message to add.
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct MessageIn {
     /// Its words, without NUL characters.
     pub(super) content: String,
     /// Who said it.
     pub(super) peer_id: String,
-    pub(super) metadata: Option<Map<String, Value>>,
-    pub(super) configuration: Option<Map<String, Value>>,
+    pub(super) metadata: Option<Object>,
+    pub(super) configuration: Option<Object>,
     /// When it was said, as it was written: whether it is a moment is seen by whoever reads it ([`Faults::no_moment`]).
     pub(super) created_at: Option<String>,
 }
 
+/// One message: the fields of an upload too, with nothing or its words for `content`.
+pub(super) fn message(sent: &Value) -> Read<MessageIn> {
+    let mut fields = Fields::of(sent)?;
+    let read = MessageIn {
+        content: fields.must("content", |value| text(value, 0..=25_000)),
+        peer_id: fields.must("peer_id", name),
+        metadata: fields.may("metadata", notes::notes),
+        configuration: fields.may("configuration", notes::of_message),
+        created_at: fields.may("created_at", moment),
+    };
+    fields.give(read)
+}
+
+/// Messages to add, in order.
+pub(super) fn messages(sent: &Value) -> Read<Vec<MessageIn>> {
+    let mut fields = Fields::of(sent)?;
+    let messages = fields.must("messages", |value| list(value, 1..=100, message));
+    fields.give(messages)
+}
+
 /// The filters in the body of `POST …/list`, or `null` where there is none. What they say is read elsewhere (`filter.rs`).
-pub(super) fn filters(sent: &Value) -> Result<Value, Faults> {
-    match sent {
-        Value::Null => Ok(Value::Null),
-        _ => Ok(body::<Map<_, _>>(sent, &Model(&[FILTERS]))?.remove("filters").unwrap_or_default()),
+pub(super) fn filters(sent: &Value) -> Read<Value> {
+    if sent.is_null() {
+        return Ok(Value::Null);
     }
+    body(sent, |sent| {
+        let mut fields = Fields::of(sent)?;
+        let filters = fields.may("filters", dict).cloned();
+        fields.give(filters.map_or(Value::Null, Value::Object))
+    })
 }
 
 /// What is searched for.
-#[derive(Debug, Default, PartialEq, Deserialize)]
+#[derive(Debug, Default, PartialEq)]
 pub(super) struct SearchIn {
     pub(super) query: String,
     /// As in [`filters`].
-    #[serde(default)]
     pub(super) filters: Value,
     /// So many messages are wanted at most.
-    #[serde(default = "ten")]
     pub(super) limit: u64,
 }
 
-fn ten() -> u64 {
-    10
+pub(super) fn search(sent: &Value) -> Read<SearchIn> {
+    let mut fields = Fields::of(sent)?;
+    let read = SearchIn {
+        query: fields.must("query", |value| text(value, 1..=usize::MAX)),
+        filters: fields.may("filters", dict).cloned().map_or(Value::Null, Value::Object),
+        limit: fields.or("limit", 10, |value| whole(value, 1..=100)).unsigned_abs(),
+    };
+    fields.give(read)
 }
 
 /// Which page of a list is wanted.
-#[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
-#[serde(default)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Paging {
     /// From 1.
     pub(super) page: u64,
@@ -184,15 +180,13 @@ pub(super) struct Paging {
     pub(super) reverse: bool,
 }
 
-impl Default for Paging {
-    fn default() -> Self {
-        Self { page: 1, size: 50, reverse: false }
-    }
-}
-
 impl Paging {
-    pub(super) fn read(pairs: &[(String, String)]) -> Result<Self, Faults> {
-        query(pairs, &PAGING)
+    pub(super) fn read(pairs: &[(String, String)]) -> Read<Self> {
+        query(pairs, |fields| Self {
+            page: fields.or("page", 1, |value| whole(value, 1..=i64::MAX)).unsigned_abs(),
+            size: fields.or("size", 50, |value| whole(value, 1..=100)).unsigned_abs(),
+            reverse: fields.or("reverse", false, flag),
+        })
     }
 
     /// So many come before that page.
@@ -202,8 +196,7 @@ impl Paging {
 }
 
 /// What context is wanted.
-#[derive(Debug, PartialEq, Deserialize)]
-#[serde(default)]
+#[derive(Debug, PartialEq)]
 pub(super) struct ContextIn {
     /// How large it may be. Nothing and less is taken, and gets nothing.
     pub(super) tokens: Option<i64>,
@@ -218,17 +211,25 @@ pub(super) struct ContextIn {
     scope: Option<String>,
 }
 
-impl Default for ContextIn {
-    fn default() -> Self {
-        let (peer_target, peer_perspective, sessions, scope) = (None, None, None, None);
-        let (tokens, summary, limit_to_session) = (None, true, false);
-        Self { tokens, summary, peer_target, peer_perspective, limit_to_session, sessions, scope }
-    }
-}
-
 impl ContextIn {
-    pub(super) fn read(pairs: &[(String, String)]) -> Result<Self, Faults> {
-        query(pairs, &CONTEXT)
+    pub(super) fn read(pairs: &[(String, String)]) -> Read<Self> {
+        query(pairs, |fields| {
+            let read = Self {
+                tokens: fields.may("tokens", |value| whole(value, i64::MIN..=100_000)),
+                summary: fields.or("summary", true, flag),
+                peer_target: fields.may("peer_target", any_text),
+                peer_perspective: fields.may("peer_perspective", any_text),
+                limit_to_session: fields.or("limit_to_session", false, flag),
+                sessions: fields.may("sessions", any_text),
+                scope: fields.may("scope", any_text),
+            };
+            // How a representation is made, of which there are none here.
+            fields.may("search_top_k", |value| whole(value, 1..=100));
+            fields.may("search_max_distance", |value| number(value, 0.0..=1.0));
+            fields.may("include_most_frequent", flag);
+            fields.may("max_conclusions", |value| whole(value, 1..=100));
+            read
+        })
     }
 
     /// Why these parameters do not go together: the `detail` of a 422, which is no list then.

@@ -8,13 +8,11 @@ use epitome::rules::tokens::{Counter, Encoding};
 use epitome::rules::trigger::Fraction;
 use epitome::store::SummaryState;
 use epitome::{Context, ContextRequest, Error, Page, ShownSummary};
-use epitome_http::figures;
 use epitome_http::reply::{Given, Question};
 use epitome_http::reply::{Known, Written};
 use serde::Serialize;
 
 use super::check::ContextIn;
-use super::messages::weight;
 use super::out::{MessageOut, Scribe};
 use super::prelude::*;
 use super::state::Asked;
@@ -37,8 +35,8 @@ impl<'a> ContextOut<'a> {
 
 /// The conversation in so many tokens, summary and messages together. There at once, also of a session that is not
 /// there: then it is empty.
-pub(super) async fn read(Reads(access): Reads, pairs: Pairs, known: Known) -> Answer {
-    let (app, name) = (Arc::clone(&access.app), access.session_name());
+pub(super) async fn read(May(access): Reads, pairs: Pairs, known: Known) -> Answer {
+    let (app, name) = (Arc::clone(&access.app), access.named("session"));
     let given = ContextIn::read(&pairs.0)?;
     if let Some(detail) = given.unfit() {
         return Err(unfit(detail));
@@ -60,7 +58,6 @@ pub(super) async fn read(Reads(access): Reads, pairs: Pairs, known: Known) -> An
     let (workspace, name) = (Arc::from(access.workspace.name()), name.to_owned());
     let question = Question { workspace, session: name, asked };
     if let Some(given) = app.kept.get(&question, stamp) {
-        figures::given_again(given.tokens);
         return Ok(known.given(&given.written));
     }
     let context = {
@@ -77,14 +74,11 @@ pub(super) async fn read(Reads(access): Reads, pairs: Pairs, known: Known) -> An
     let scribe = app.scribe(&question.workspace, about, &context.encoding).await?;
     let bytes = context.messages.iter().fold(0, |sum: u64, message| sum.saturating_add(message.bytes()));
     let tokens = context.report.tokens.total();
-    let write = move || {
-        let written = written(&context, &scribe, &question.session, question.asked.target)?;
-        let given = Given { written, report: None, tokens };
-        let answer = known.given(&given.written);
-        app.kept.put(question, stamp, given);
-        Ok::<_, Problem>(answer)
-    };
-    elsewhere(weight(bytes), write).await?
+    let write = || written(&context, &scribe, &question.session, question.asked.target);
+    let given = Given { written: elsewhere(bytes, write)?, report: None, tokens };
+    let answer = known.given(&given.written);
+    app.kept.put(question, stamp, given);
+    Ok(answer)
 }
 
 /// A context with nothing missing and nothing told twice: their answers have no place to say so.
@@ -208,9 +202,9 @@ fn shown(summary: &ShownSummary, scribe: &Scribe) -> Value {
 }
 
 /// Both summaries, as far as there are any yet.
-pub(super) async fn summaries(Reads(access): Reads) -> Answer {
+pub(super) async fn summaries(May(access): Reads) -> Answer {
     let session = access.session();
-    let mut told = json!({"id": access.session_name(), "short_summary": null, "long_summary": null});
+    let mut told = json!({"id": access.named("session"), "short_summary": null, "long_summary": null});
     if let Some(stamp) = found(session.stamp().await)? {
         let mark = access.app.ids().await?.mark(stamp.session);
         for summary in found(session.summaries().await)?.unwrap_or_default() {

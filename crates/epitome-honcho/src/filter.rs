@@ -37,7 +37,7 @@ pub(super) struct Fields {
 }
 
 /// What is asked of an item, or of a value in it. Nowhere deeper than `read` allows.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone)]
 pub(super) enum Test {
     All(Vec<Test>),
     Any(Vec<Test>),
@@ -50,37 +50,20 @@ pub(super) enum Test {
     Differs(Box<Test>),
     /// It is this, or a dict or list that holds this.
     Holds(Value),
-    Compares(Relation, Bound),
+    /// It stands so to this number or text. A value of another kind is neither more nor less.
+    Compares(Relation, Value),
+    /// It is a moment, and stands so to this one.
+    At(Relation, Moment),
     /// A text with this in it, or a list with this among its elements.
     Contains(Value),
     /// The same whatever the case; what is looked for is in small letters.
     ContainsFolded(String),
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Relation {
-    Greater,
-    GreaterOrEqual,
-    Less,
-    LessOrEqual,
-    Equal,
-}
-
-/// What a value is compared with. A value of another kind is neither more nor less.
-#[derive(Debug, Clone, PartialEq)]
-pub(super) enum Bound {
-    Moment(Moment),
-    Number(Number),
-    Text(String),
-}
+/// Which orders are so, such as `Ordering::is_gt`.
+type Relation = fn(Ordering) -> bool;
 
 impl Test {
-    /// Reads a filter for items with these fields; a sentence that says what is wrong, and where, otherwise. `null` and
-    /// `{}` are the filter that keeps everything.
-    pub(super) fn read(filters: &Value, fields: Fields) -> Result<Self, String> {
-        read::filter(filters, fields)
-    }
-
     /// Whether an item is wanted.
     pub(super) fn keeps(&self, item: &Value) -> bool {
         self.passes(Some(item))
@@ -150,7 +133,11 @@ impl Test {
             Self::Differs(test) => !Self::Absent.passes(value) && !test.passes(value),
             Self::Holds(wanted) => value.is_some_and(|value| holds(value, wanted)),
             Self::Compares(relation, bound) => {
-                value.and_then(|value| bound.beside(value)).is_some_and(|order| relation.allows(order))
+                value.and_then(|value| beside(value, bound)).is_some_and(relation)
+            }
+            Self::At(relation, bound) => {
+                let moment = value.and_then(Value::as_str).and_then(Moment::parse);
+                moment.is_some_and(|moment| relation(moment.cmp(bound)))
             }
             Self::Contains(part) => value.is_some_and(|value| contains(value, part)),
             Self::ContainsFolded(part) => value.is_some_and(|value| contains_folded(value, part)),
@@ -158,27 +145,12 @@ impl Test {
     }
 }
 
-impl Relation {
-    fn allows(self, order: Ordering) -> bool {
-        match self {
-            Self::Greater => order.is_gt(),
-            Self::GreaterOrEqual => order.is_ge(),
-            Self::Less => order.is_lt(),
-            Self::LessOrEqual => order.is_le(),
-            Self::Equal => order.is_eq(),
-        }
-    }
-}
-
-impl Bound {
-    /// How a value stands to it.
-    fn beside(&self, value: &Value) -> Option<Ordering> {
-        match (self, value) {
-            (Self::Moment(bound), Value::String(text)) => Moment::parse(text).map(|moment| moment.cmp(bound)),
-            (Self::Number(bound), Value::Number(number)) => order(number, bound),
-            (Self::Text(bound), Value::String(text)) => Some(text.as_str().cmp(bound)),
-            _ => None,
-        }
+/// How a value stands to another one.
+fn beside(value: &Value, bound: &Value) -> Option<Ordering> {
+    match (value, bound) {
+        (Value::Number(number), Value::Number(bound)) => order(number, bound),
+        (Value::String(text), Value::String(bound)) => Some(text.cmp(bound)),
+        _ => None,
     }
 }
 

@@ -15,7 +15,7 @@ use axum::http::request::Parts;
 use epitome::key::{Key, Rights};
 use epitome::{Session, Workspace, is_name};
 use epitome_http::Problem;
-use epitome_http::gate::{Caller, Keys, WANTED, identify, secret, unauthorized, uninvited};
+use epitome_http::gate::{Keys, WANTED, enter, identify, secret, unauthorized, uninvited};
 use epitome_http::load::Share;
 
 use super::jwt::Claims;
@@ -24,11 +24,11 @@ use super::refusal::{found, no_name};
 use super::state::Honcho;
 
 /// What a caller may see and do.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug)]
 pub(super) struct Pass {
     rights: Rights,
     /// Only this workspace; all of them where none is named.
-    workspace: Option<String>,
+    pub(super) workspace: Option<String>,
     /// Only this session there.
     session: Option<String>,
     /// Only this author there, and what they may read as a member.
@@ -56,11 +56,6 @@ impl Pass {
     /// Whether it is for whoever runs the server.
     pub(super) fn runs(&self) -> bool {
         self.rights == Rights::Admin && self.workspace.is_none()
-    }
-
-    /// The one workspace it opens, where it is only one.
-    pub(super) fn only(&self) -> Option<&str> {
-        self.workspace.as_deref()
     }
 
     /// Whether it is for one session or one peer of a workspace, and not for all of it.
@@ -129,131 +124,85 @@ pub(super) fn now() -> Moment {
     Moment(i64::try_from(since.as_micros()).unwrap_or(i64::MAX))
 }
 
-/// A caller who may read what the path names.
-pub(super) struct Reads(pub(super) Access);
-
-/// A caller who may change it.
-pub(super) struct Writes(pub(super) Access);
-
-/// A caller who may get what the body names, or make it: which of both shows when that is read.
-pub(super) struct Gets(pub(super) Access);
-
 /// What the path names, and a place among the requests under way.
 pub(super) struct Access {
     pub(super) app: Arc<Honcho>,
     pub(super) workspace: Workspace,
-    named: Named,
+    path: RawPathParams,
     pass: Pass,
     _place: Share,
 }
 
 impl Access {
+    /// What the path has under a name; empty on a path without one.
+    pub(super) fn named(&self, name: &str) -> &str {
+        named(&self.path, name).unwrap_or_default()
+    }
+
     /// The session that the path names.
     pub(super) fn session(&self) -> Session {
-        self.workspace.session(self.session_name())
+        self.workspace.session(self.named("session"))
     }
 
-    /// Its name; empty on a path without one.
-    pub(super) fn session_name(&self) -> &str {
-        self.named.session.as_deref().unwrap_or_default()
-    }
-
-    /// The peer that the path names; empty on a path without one.
-    pub(super) fn peer(&self) -> &str {
-        self.named.peer.as_deref().unwrap_or_default()
-    }
-
-    /// The message that the path names; empty on a path without one.
-    pub(super) fn message(&self) -> &str {
-        self.named.message.as_deref().unwrap_or_default()
-    }
-
-    /// Refuses whoever may not read, or not write, that session or that peer of the workspace.
+    /// Refuses a caller who may not read, or not write, that session or that peer of the workspace.
     pub(super) async fn check(&self, about: About<'_>, wanted: Rights) -> Result<(), Problem> {
         self.pass.check(&self.workspace, about, wanted).await
     }
 }
 
+/// A caller who may read what the path names, or change it.
+pub(super) struct May<const WRITE: bool>(pub(super) Access);
+
+pub(super) type Reads = May<false>;
+pub(super) type Writes = May<true>;
+
+impl<const WRITE: bool> FromRequestParts<Arc<Honcho>> for May<WRITE> {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, app: &Arc<Honcho>) -> Result<Self, Problem> {
+        let wanted = if WRITE { Rights::Write } else { Rights::Read };
+        access(parts, app, Some(wanted)).await.map(Self)
+    }
+}
+
+/// A caller who may get what the body names, or make it: which of both shows when that is read.
+pub(super) struct Gets(pub(super) Access);
+
 impl FromRequestParts<Arc<Honcho>> for Gets {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, app: &Arc<Honcho>) -> Result<Self, Problem> {
-        let (pass, named) = (pass(&parts.headers, app).await?, Named::read(parts, app).await?);
-        match pass.opens(&named.workspace) {
-            true => enter(parts, app, named, pass).map(Self),
-            false => Err(unauthorized("this key does not open that")),
+        access(parts, app, None).await.map(Self)
+    }
+}
+
+/// Lets a caller in who may do that much with what the path names; or anything in its workspace, where it is not known yet
+/// what is wanted.
+async fn access(parts: &mut Parts, app: &Arc<Honcho>, wanted: Option<Rights>) -> Result<Access, Problem> {
+    let pass = pass(&parts.headers, app).await?;
+    let Ok(path) = RawPathParams::from_request_parts(parts, app).await else {
+        return Err(Problem::not_found("there is no such path: it is not UTF-8"));
+    };
+    let Some(name) = named(&path, "workspace").filter(|name| is_name(name)) else {
+        return Err(Problem::not_found("there is no such workspace"));
+    };
+    for what in ["session", "peer"] {
+        if named(&path, what).is_some_and(|name| !is_name(name)) {
+            return Err(no_name(what));
         }
     }
-}
-
-impl FromRequestParts<Arc<Honcho>> for Reads {
-    type Rejection = Problem;
-
-    async fn from_request_parts(parts: &mut Parts, app: &Arc<Honcho>) -> Result<Self, Problem> {
-        access(parts, app, Rights::Read).await.map(Self)
+    let about = (named(&path, "session"), named(&path, "peer"));
+    match wanted {
+        Some(wanted) => pass.check(&app.engine.workspace(name), about, wanted).await?,
+        None if pass.opens(name) => {}
+        None => return Err(unauthorized("this key does not open that")),
     }
+    let (workspace, place) = enter(parts, app, name.into())?;
+    Ok(Access { app: Arc::clone(app), workspace, path, pass, _place: place })
 }
 
-impl FromRequestParts<Arc<Honcho>> for Writes {
-    type Rejection = Problem;
-
-    async fn from_request_parts(parts: &mut Parts, app: &Arc<Honcho>) -> Result<Self, Problem> {
-        access(parts, app, Rights::Write).await.map(Self)
-    }
-}
-
-async fn access(parts: &mut Parts, app: &Arc<Honcho>, wanted: Rights) -> Result<Access, Problem> {
-    let (pass, named) = (pass(&parts.headers, app).await?, Named::read(parts, app).await?);
-    let about = (named.session.as_deref(), named.peer.as_deref());
-    pass.check(&app.engine.workspace(Arc::clone(&named.workspace)), about, wanted).await?;
-    enter(parts, app, named, pass)
-}
-
-/// What a path names.
-#[derive(Default)]
-pub(super) struct Named {
-    workspace: Arc<str>,
-    session: Option<String>,
-    peer: Option<String>,
-    message: Option<String>,
-}
-
-impl Named {
-    /// A workspace that a body names.
-    pub(super) fn workspace(name: String) -> Self {
-        Self { workspace: name.into(), ..Self::default() }
-    }
-
-    async fn read(parts: &mut Parts, app: &Arc<Honcho>) -> Result<Self, Problem> {
-        let Ok(params) = RawPathParams::from_request_parts(parts, app).await else {
-            return Err(Problem::not_found("there is no such path: it is not UTF-8"));
-        };
-        let named =
-            |name: &str| params.iter().find(|(key, _)| *key == name).map(|(_, value)| value.to_owned());
-        let Some(workspace) = named("workspace").filter(|name| is_name(name)) else {
-            return Err(Problem::not_found("there is no such workspace"));
-        };
-        let (session, peer) = (named("session"), named("peer"));
-        for (what, name) in [("session", &session), ("peer", &peer)] {
-            if name.as_deref().is_some_and(|name| !is_name(name)) {
-                return Err(no_name(what));
-            }
-        }
-        Ok(Self { workspace: workspace.into(), session, peer, message: named("message") })
-    }
-}
-
-/// Takes a place among the requests under way.
-pub(super) fn enter(
-    parts: &mut Parts,
-    app: &Arc<Honcho>,
-    named: Named,
-    pass: Pass,
-) -> Result<Access, Problem> {
-    let place = app.load.requests.enter(&named.workspace)?;
-    parts.extensions.insert(Caller(Arc::clone(&named.workspace)));
-    let workspace = app.engine.workspace(Arc::clone(&named.workspace));
-    Ok(Access { app: Arc::clone(app), workspace, named, pass, _place: place })
+fn named<'a>(path: &'a RawPathParams, name: &str) -> Option<&'a str> {
+    path.iter().find(|(key, _)| *key == name).map(|(_, value)| value)
 }
 
 /// A caller of a route that names no workspace in its path.

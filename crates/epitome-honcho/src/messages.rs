@@ -1,16 +1,16 @@
 //! Messages: added, listed, looked at, noted.
 
 use epitome::rules::message::{Message, Part, Role, Timestamp};
-use epitome::{Batch, Listed, Page as Range, Portion, SessionInfo};
+use epitome::{Batch, Listed, Page as Range};
 
-use super::check::{Faults, MessageIn, MessagesIn, Paging, Put};
-use super::out::{MESSAGE_FIELDS, MICROS, MessageOut, Scribe, WIRE};
+use super::check::{Faults, MessageIn, Paging};
+use super::out::{MESSAGE_FIELDS, MICROS, MessageOut, WIRE};
 use super::prelude::*;
 
 /// Adds messages: all of them or none, durable when it is answered. The session comes to be where there is none, and so do
 /// peers, who belong to it from now on.
-pub(super) async fn add(Writes(access): Writes, Body(body, charged): Body) -> Answer {
-    let messages = check::body::<MessagesIn>(&body, &check::MESSAGES)?.messages;
+pub(super) async fn add(May(access): Writes, Body(body, charged): Body) -> Answer {
+    let messages = check::body(&body, check::messages)?;
     drop(body);
     let answer = append(&access, messages).await;
     drop(charged);
@@ -32,19 +32,13 @@ pub(super) async fn append(access: &Access, given: Vec<MessageIn>) -> Answer {
     for (message, seq) in messages.iter_mut().zip(appended.span.from..) {
         message.seq = seq;
     }
-    let about = (access.session_name(), appended.session);
+    let about = (access.named("session"), appended.session);
     let scribe = access.app.scribe(access.workspace.name(), about, appended.encoding.name()).await?;
     let size = messages.iter().map(Message::bytes).sum();
-    let write = move || {
+    elsewhere(size, || {
         let told: Vec<MessageOut<'_>> = messages.iter().map(|message| scribe.message(message)).collect();
         done(StatusCode::CREATED, &told)
-    };
-    elsewhere(weight(size), write).await?
-}
-
-/// By how many bytes it is decided where something is done.
-pub(super) fn weight(bytes: u64) -> usize {
-    usize::try_from(bytes).unwrap_or(usize::MAX)
+    })
 }
 
 /// A message of theirs as we keep it.
@@ -75,47 +69,47 @@ const CHUNK: usize = 500;
 const CHUNK_BYTES: u64 = 4 << 20;
 
 /// A session's messages, oldest first unless told.
-pub(super) async fn list(Reads(access): Reads, pairs: Pairs, Body(body, _charged): Body) -> Answer {
-    let wanted = Wanted::read(&pairs, &body, MESSAGE_FIELDS)?;
+pub(super) async fn list(May(access): Reads, pairs: Pairs, Body(body, _charged): Body) -> Answer {
+    let Wanted { paging, filter } = Wanted::read(&pairs, &body, MESSAGE_FIELDS)?;
     let (app, session) = (&access.app, access.session());
     let Some(info) = found(session.info().await)? else {
-        return page(&wanted.paging, Listed::<()>::default());
+        return page(&paging, Listed::<()>::default());
     };
     let _turn = app.load.paging.acquire().await;
-    let paging = wanted.paging;
     let scribe = app.scribe(access.workspace.name(), (&info.name, info.id), &info.encoding).await?;
-    let sieve = Arc::new(Sieve { scribe, info, filter: wanted.filter });
-    let listed = listed(&session, &sieve, &paging).await?;
-    let size = listed.items.iter().map(Message::bytes).sum();
-    let write = move || {
-        let Listed { items, total } = &listed;
-        let items = items.iter().map(|message| sieve.scribe.message(message)).collect();
-        page(&paging, Listed { items, total: *total })
-    };
-    elsewhere(weight(size), write).await?
+    let wanted = (!filter.is_empty()).then_some(|message: &Message| scribe.wants(message, &filter));
+    let Listed { items, total } = listed(&session, info.messages, &paging, wanted).await?;
+    let size = items.iter().map(Message::bytes).sum();
+    elsewhere(size, || {
+        let items = items.iter().map(|message| scribe.message(message)).collect();
+        page(&paging, Listed { items, total })
+    })
 }
 
 /// A page of those that are wanted. Where it begins among all of them is known without reading those before; those that a
 /// filter keeps are all looked at, so that it is known how many there are.
-async fn listed(session: &Session, sieve: &Arc<Sieve>, paging: &Paging) -> Result<Listed<Message>, Problem> {
-    let (info, all) = (&sieve.info, sieve.filter.is_empty());
+async fn listed(
+    session: &Session,
+    count: u64,
+    paging: &Paging,
+    wanted: Option<impl Fn(&Message) -> bool>,
+) -> Result<Listed<Message>, Problem> {
+    let all = wanted.is_none();
     let (limit, mut skip) = (usize::try_from(paging.size).unwrap_or(usize::MAX), paging.skip());
     let (mut listed, mut last) = (Listed::default(), None);
     if all {
-        last = Some(if paging.reverse { info.messages.saturating_add(1).saturating_sub(skip) } else { skip });
+        last = Some(if paging.reverse { count.saturating_add(1).saturating_sub(skip) } else { skip });
         skip = 0;
     }
     loop {
         let chunk = if all { limit.saturating_sub(listed.items.len()) } else { CHUNK };
-        let portion = session.messages(range(last, paging.reverse, info, chunk)).await?;
+        let portion = session.messages(range(last, paging.reverse, count, chunk)).await?;
         last = portion.last().map(|message| message.seq);
         let more = portion.more;
-        let kept = if all {
-            portion.items
-        } else {
-            let sieve = Arc::clone(sieve);
+        let kept = match &wanted {
+            None => portion.items,
             // However few they are: a filter may ask a thousand things of each.
-            elsewhere(usize::MAX, move || sieve.kept(portion)).await?
+            Some(wanted) => elsewhere(u64::MAX, || portion.into_iter().filter(wanted).collect()),
         };
         for message in kept {
             listed.take(message, skip, limit);
@@ -126,22 +120,9 @@ async fn listed(session: &Session, sieve: &Arc<Sieve>, paging: &Paging) -> Resul
         }
     }
     if all {
-        listed.total = info.messages;
+        listed.total = count;
     }
     Ok(listed)
-}
-
-/// Keeps those messages of a session that are wanted.
-struct Sieve {
-    scribe: Scribe,
-    info: SessionInfo,
-    filter: Filter,
-}
-
-impl Sieve {
-    fn kept(&self, messages: Portion<Message>) -> Vec<Message> {
-        messages.into_iter().filter(|message| self.scribe.wants(message, &self.filter)).collect()
-    }
 }
 
 /// A page holds no more bytes of messages than this. Theirs never come to it; ours may be larger.
@@ -158,9 +139,9 @@ fn bearable(items: &[Message]) -> Result<(), Problem> {
 }
 
 /// Those after the last one that was read, up to where the session ended when it was first asked for.
-fn range(last: Option<u64>, reverse: bool, info: &SessionInfo, limit: usize) -> Range {
+fn range(last: Option<u64>, reverse: bool, count: u64, limit: usize) -> Range {
     let (after, before) = if reverse { (None, last) } else { (last, None) };
-    let end = info.messages.saturating_add(1);
+    let end = count.saturating_add(1);
     Range {
         after,
         before: Some(before.unwrap_or(end)),
@@ -172,17 +153,17 @@ fn range(last: Option<u64>, reverse: bool, info: &SessionInfo, limit: usize) -> 
 }
 
 /// One message.
-pub(super) async fn look(Reads(access): Reads) -> Answer {
+pub(super) async fn look(May(access): Reads) -> Answer {
     one(&access, None).await
 }
 
 /// Replaces the caller's notes on a message.
-pub(super) async fn put(Writes(access): Writes, Body(body, _charged): Body) -> Answer {
-    one(&access, check::body::<Put>(&body, &check::PUT_MESSAGE)?.metadata).await
+pub(super) async fn put(May(access): Writes, Body(body, _charged): Body) -> Answer {
+    one(&access, check::body(&body, check::metadata)?).await
 }
 
 async fn one(access: &Access, metadata: Option<Map<String, Value>>) -> Answer {
-    let (app, session, id) = (&access.app, access.session(), access.message());
+    let (app, session, id) = (&access.app, access.session(), access.named("message"));
     let missing = || no_message(id);
     let info = found(session.info().await)?.ok_or_else(missing)?;
     let seq = app.ids().await?.mark(info.id).seq(id).filter(|seq| (1..=info.messages).contains(seq));

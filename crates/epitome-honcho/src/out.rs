@@ -117,7 +117,12 @@ impl Scribe {
 
     pub(super) fn message<'m>(&'m self, message: &'m Message) -> MessageOut<'m> {
         let content = content(message);
-        let token_count = self.counts.of((self.number, message.seq), &content, &self.counter);
+        let key = (self.number, message.seq, content.len());
+        let token_count = self.counts.get(&key).unwrap_or_else(|| {
+            let tokens = self.counter.text(&content);
+            self.counts.insert(key, tokens);
+            tokens
+        });
         MessageOut {
             id: self.id(message.seq),
             peer_id: speaker(message),
@@ -171,24 +176,7 @@ fn content(message: &Message) -> Cow<'_, str> {
 
 /// How many tokens messages have by themselves: they are told with each message each time, and never change. A message
 /// of which only a part is shown is known by its length.
-pub(super) struct Counts(Cache<(SessionId, Seq), (usize, Tokens)>);
+pub(super) type Counts = Cache<(SessionId, Seq, usize), Tokens>;
 
 /// So many are remembered.
-const MOST_COUNTS: usize = 1 << 16;
-
-impl Default for Counts {
-    fn default() -> Self {
-        Self(Cache::new(MOST_COUNTS))
-    }
-}
-
-impl Counts {
-    fn of(&self, message: (SessionId, Seq), content: &str, counter: &Counter) -> Tokens {
-        if let Some((_, tokens)) = self.0.get(&message).filter(|(length, _)| *length == content.len()) {
-            return tokens;
-        }
-        let tokens = counter.text(content);
-        self.0.insert(message, (content.len(), tokens));
-        tokens
-    }
-}
+pub(super) const MOST_COUNTS: usize = 1 << 16;

@@ -17,7 +17,7 @@ pub(super) const FIELDS: Fields = Fields {
 
 /// Gives a peer, and makes it where there is none.
 pub(super) async fn create(Gets(access): Gets, Body(body, _charged): Body) -> Answer {
-    let NewIn { id, metadata, configuration, .. } = read(&body, &NEW_PEER)?;
+    let NewIn { id, metadata, configuration, .. } = read(&body, NEW_PEER)?;
     let nothing = metadata.is_none() && configuration.is_none();
     let wanted = if nothing { Rights::Read } else { Rights::Write };
     access.check((None, Some(&id)), wanted).await?;
@@ -31,14 +31,15 @@ pub(super) async fn create(Gets(access): Gets, Body(body, _charged): Body) -> An
 }
 
 /// Changes notes on a peer, who comes to be where there is none.
-pub(super) async fn put(Writes(access): Writes, Body(body, _charged): Body) -> Answer {
-    let Put { metadata, configuration } = read(&body, &PUT_PEER)?;
-    let written = access.workspace.set_author(access.peer(), metadata, configuration.map(attributes)).await?;
+pub(super) async fn put(May(access): Writes, Body(body, _charged): Body) -> Answer {
+    let Put { metadata, configuration } = read(&body, PUT_PEER)?;
+    let written =
+        access.workspace.set_author(access.named("peer"), metadata, configuration.map(attributes)).await?;
     done(StatusCode::OK, &out::peer(access.workspace.name(), &written.now))
 }
 
 /// The workspace's peers.
-pub(super) async fn list(Reads(access): Reads, pairs: Pairs, Body(body, _charged): Body) -> Answer {
+pub(super) async fn list(May(access): Reads, pairs: Pairs, Body(body, _charged): Body) -> Answer {
     let wanted = Wanted::read(&pairs, &body, FIELDS)?;
     let (paging, workspace) = (wanted.paging, access.workspace.name().to_owned());
     let listing = wanted.listing(move |row: &AuthorRow| out::peer(&workspace, row));
@@ -47,14 +48,14 @@ pub(super) async fn list(Reads(access): Reads, pairs: Pairs, Body(body, _charged
 }
 
 /// The sessions a peer belongs to.
-pub(super) async fn sessions(Reads(access): Reads, pairs: Pairs, Body(body, _charged): Body) -> Answer {
+pub(super) async fn sessions(May(access): Reads, pairs: Pairs, Body(body, _charged): Body) -> Answer {
     let wanted = Wanted::read(&pairs, &body, sessions::FIELDS)?;
-    sessions::listed(&access, wanted, Some(access.peer().to_owned())).await
+    sessions::listed(&access, wanted, Some(access.named("peer").to_owned())).await
 }
 
 /// What is known of a peer: nothing, as nothing is made up about anybody here.
-pub(super) async fn context(Reads(access): Reads, pairs: Pairs) -> Answer {
-    let peer = access.peer();
+pub(super) async fn context(May(access): Reads, pairs: Pairs) -> Answer {
+    let peer = access.named("peer");
     let target = pairs.get("target").filter(|target| !target.is_empty()).unwrap_or(peer);
     if !is_name(target) {
         return Err(no_name("target"));
@@ -64,21 +65,21 @@ pub(super) async fn context(Reads(access): Reads, pairs: Pairs) -> Answer {
 }
 
 /// Peers join a session, which comes to be where there is none.
-pub(super) async fn add(Writes(access): Writes, Body(body, _charged): Body) -> Answer {
-    change(&access, joining(check::body(&body, &check::MEMBERS)?).collect()).await
+pub(super) async fn add(May(access): Writes, Body(body, _charged): Body) -> Answer {
+    change(&access, joining(read(&body, check::members)?).collect()).await
 }
 
 /// These are a session's peers from now on, and no others.
-pub(super) async fn set(Writes(access): Writes, Body(body, _charged): Body) -> Answer {
-    let joining = joining(check::body(&body, &check::MEMBERS)?);
+pub(super) async fn set(May(access): Writes, Body(body, _charged): Body) -> Answer {
+    let joining = joining(read(&body, check::members)?);
     change(&access, [Membership::LeaveAll].into_iter().chain(joining).collect()).await
 }
 
 /// Peers leave a session.
-pub(super) async fn remove(Writes(access): Writes, Body(body, _charged): Body) -> Answer {
-    let names: Vec<String> = check::body(&body, &check::NAMES)?;
+pub(super) async fn remove(May(access): Writes, Body(body, _charged): Body) -> Answer {
+    let names = read(&body, check::names)?;
     if found(access.session().stamp().await)?.is_none() {
-        return Err(no_session(access.session_name(), access.workspace.name()));
+        return Err(no_session(access.named("session"), access.workspace.name()));
     }
     change(&access, names.into_iter().map(|name| Membership::Leave(name.into())).collect()).await
 }
@@ -90,7 +91,7 @@ async fn change(access: &Access, members: Vec<Membership>) -> Answer {
 }
 
 /// A session's peers.
-pub(super) async fn members(Reads(access): Reads, pairs: Pairs) -> Answer {
+pub(super) async fn members(May(access): Reads, pairs: Pairs) -> Answer {
     let wanted = Wanted::read(&pairs, &serde_json::Value::Null, FIELDS)?;
     let (paging, workspace) = (wanted.paging, access.workspace.name().to_owned());
     let listing = wanted.listing(move |row: &MemberRow| out::peer(&workspace, &row.author));
@@ -99,8 +100,8 @@ pub(super) async fn members(Reads(access): Reads, pairs: Pairs) -> Answer {
 }
 
 /// How a peer belongs to a session.
-pub(super) async fn look(Reads(access): Reads) -> Answer {
-    let (session, peer) = (access.session_name(), access.peer());
+pub(super) async fn look(May(access): Reads) -> Answer {
+    let (session, peer) = (access.named("session"), access.named("peer"));
     let member = found(access.session().member(peer).await)?.flatten();
     let Some(MemberRow { attributes, .. }) = member else {
         return Err(Problem::not_found(format!("Peer {peer} not found in session {session}")));
@@ -112,9 +113,9 @@ pub(super) async fn look(Reads(access): Reads) -> Answer {
 }
 
 /// Sets how a peer belongs to a session: what is named.
-pub(super) async fn put_member(Writes(access): Writes, Body(body, _charged): Body) -> Answer {
-    let how = check::body(&body, &check::MEMBER)?;
-    let members = joining(Map::from_iter([(access.peer().to_owned(), how)])).collect();
+pub(super) async fn put_member(May(access): Writes, Body(body, _charged): Body) -> Answer {
+    let how = read(&body, check::member)?;
+    let members = joining(Map::from_iter([(access.named("peer").to_owned(), how)])).collect();
     access.session().note(Notes { members, ..Notes::default() }).await?;
     Ok(StatusCode::NO_CONTENT.into_response())
 }

@@ -11,7 +11,7 @@ pub(super) use epitome_http::reply::done;
 pub(super) use serde_json::{Map, Value, json};
 
 pub(super) use super::filter::{Fields, Filter};
-pub(super) use super::gate::{Access, Enters, Gets, Reads, Writes, now};
+pub(super) use super::gate::{Access, Enters, Gets, May, Reads, Writes, now};
 pub(super) use super::list::{Wanted, page};
 pub(super) use super::moment::Moment;
 pub(super) use super::refusal::{Answer, found, no_message, no_name, no_session, not_offered, unfit};

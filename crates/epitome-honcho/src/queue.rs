@@ -52,7 +52,7 @@ impl Work {
 }
 
 /// What is due, being written, and was written lately: of a session where one is named, else of the workspace.
-pub(super) async fn status(Reads(access): Reads, pairs: Pairs) -> Answer {
+pub(super) async fn status(May(access): Reads, pairs: Pairs) -> Answer {
     let workspace = &access.workspace;
     let only = pairs.get("session_id").filter(|session| !session.is_empty());
     if let Some(only) = only {

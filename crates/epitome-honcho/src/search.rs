@@ -6,7 +6,6 @@ use epitome::search::is_dense;
 use epitome::{Error, Found, HitCursor, SEARCH_BYTES};
 
 use super::check::SearchIn;
-use super::messages::weight;
 use super::out::{MESSAGE_FIELDS, Scribe};
 use super::prelude::*;
 
@@ -23,50 +22,33 @@ const WEIGHED: usize = 100;
 const PAGES: usize = 10;
 
 /// In one session.
-pub(super) async fn in_session(Reads(access): Reads, Body(body, _charged): Body) -> Answer {
+pub(super) async fn in_session(May(access): Reads, Body(body, _charged): Body) -> Answer {
     search(&access, Some(access.session()), &body, None).await
 }
 
 /// In all the workspace's sessions.
-pub(super) async fn everywhere(Reads(access): Reads, Body(body, _charged): Body) -> Answer {
+pub(super) async fn everywhere(May(access): Reads, Body(body, _charged): Body) -> Answer {
     search(&access, None, &body, None).await
 }
 
 /// Among what a peer said.
-pub(super) async fn of_peer(Reads(access): Reads, Body(body, _charged): Body) -> Answer {
-    search(&access, None, &body, Some(access.peer().to_owned())).await
+pub(super) async fn of_peer(May(access): Reads, Body(body, _charged): Body) -> Answer {
+    search(&access, None, &body, Some(access.named("peer").to_owned())).await
 }
 
 async fn search(access: &Access, only: Option<Session>, body: &Value, peer: Option<String>) -> Answer {
-    let SearchIn { query, filters, limit } = check::body(body, &check::SEARCH)?;
+    let SearchIn { query, filters, limit } = check::body(body, check::search)?;
     let filter = Filter::read(&filters, MESSAGE_FIELDS).map_err(unfit)?;
     let limit = usize::try_from(limit).unwrap_or(usize::MAX);
     let app = &access.app;
     let _turn = app.load.paging.acquire().await;
-    let wish = Arc::new((filter, peer));
-    let mut seeker = Seeker { access, only, wish, sessions: HashMap::new() };
+    let mut seeker = Seeker { access, only, filter, peer, sessions: HashMap::new() };
     let mut hits = seeker.ranked(&query, limit).await?;
     hits.truncate(limit);
-    let sessions = seeker.sessions;
     let size = hits.iter().map(|hit| hit.message.bytes()).sum();
-    let write = move || {
-        let scribe = |hit: &Found| sessions.get(&hit.session).and_then(Option::as_ref);
-        let told = hits.iter().filter_map(|hit| Some(scribe(hit)?.message(&hit.message)));
+    elsewhere(size, || {
+        let told = hits.iter().filter_map(|hit| Some(seeker.known(hit)?.message(&hit.message)));
         done(StatusCode::OK, &told.collect::<Vec<_>>())
-    };
-    elsewhere(weight(size), write).await?
-}
-
-/// What is wanted beside words: by a filter, and of whom.
-type Wish = (Filter, Option<String>);
-
-/// Who tells of the sessions in which something was found; nobody of those that are gone by now.
-type Sessions = HashMap<Arc<str>, Option<Scribe>>;
-
-fn keeps((filter, peer): &Wish, hit: &Found, sessions: &Sessions) -> bool {
-    sessions.get(&hit.session).and_then(Option::as_ref).is_some_and(|scribe| {
-        let said = |peer: &str| scribe.message(&hit.message).peer_id == peer;
-        peer.as_deref().is_none_or(said) && scribe.wants(&hit.message, filter)
     })
 }
 
@@ -75,11 +57,25 @@ struct Seeker<'a> {
     access: &'a Access,
     /// The one session in which is looked.
     only: Option<Session>,
-    wish: Arc<Wish>,
-    sessions: Sessions,
+    filter: Filter,
+    /// Whose messages are wanted, where not everybody's are.
+    peer: Option<String>,
+    /// The sessions in which something was found; nothing of those that are gone by now.
+    sessions: HashMap<Arc<str>, Option<Scribe>>,
 }
 
 impl Seeker<'_> {
+    fn known(&self, hit: &Found) -> Option<&Scribe> {
+        self.sessions.get(&hit.session)?.as_ref()
+    }
+
+    fn keeps(&self, hit: &Found) -> bool {
+        self.known(hit).is_some_and(|scribe| {
+            let said = |peer: &str| scribe.message(&hit.message).peer_id == peer;
+            self.peer.as_deref().is_none_or(said) && scribe.wants(&hit.message, &self.filter)
+        })
+    }
+
     /// Those with all words, newest first; then the others, those with most of the words first.
     async fn ranked(&mut self, query: &str, limit: usize) -> Result<Vec<Found>, Problem> {
         // Quotes would mean something to us that they did not.
@@ -139,16 +135,8 @@ impl Seeker<'_> {
                     self.sessions.insert(Arc::clone(&hit.session), scribe);
                 }
             }
-            let (wish, sessions) = (Arc::clone(&self.wish), std::mem::take(&mut self.sessions));
-            let sift = move || {
-                let hits: Vec<Found> =
-                    portion.into_iter().filter(|hit| keeps(&wish, hit, &sessions)).collect();
-                (hits, sessions)
-            };
-            let (hits, sessions) = elsewhere(usize::MAX, sift).await?;
-            self.sessions = sessions;
-            kept.extend(hits);
-            let bytes = kept.iter().map(|hit| hit.message.bytes()).sum::<u64>();
+            elsewhere(u64::MAX, || kept.extend(portion.into_iter().filter(|hit| self.keeps(hit))));
+            let bytes = kept.iter().map(|hit: &Found| hit.message.bytes()).sum::<u64>();
             if !more || kept.len() >= least || bytes >= SEARCH_BYTES {
                 break;
             }

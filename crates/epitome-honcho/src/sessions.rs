@@ -23,7 +23,7 @@ pub(super) fn joining(members: Map<String, Value>) -> impl Iterator<Item = Membe
 /// Gives a session, and makes it where there is none. Notes that are sent replace those there, a configuration is laid
 /// over what is there, and peers join.
 pub(super) async fn create(Gets(access): Gets, Body(body, _charged): Body) -> Answer {
-    let NewIn { id, metadata, configuration, peers } = read(&body, &NEW_SESSION)?;
+    let NewIn { id, metadata, configuration, peers } = read(&body, NEW_SESSION)?;
     if body.get("scopes").and_then(Value::as_array).is_some_and(|scopes| !scopes.is_empty()) {
         return Err(not_offered());
     }
@@ -42,15 +42,15 @@ pub(super) async fn create(Gets(access): Gets, Body(body, _charged): Body) -> An
 }
 
 /// Changes notes on a session, which comes to be where there is none.
-pub(super) async fn put(Writes(access): Writes, Body(body, _charged): Body) -> Answer {
-    let Put { metadata, configuration } = read(&body, &PUT)?;
+pub(super) async fn put(May(access): Writes, Body(body, _charged): Body) -> Answer {
+    let Put { metadata, configuration } = read(&body, PUT)?;
     let notes = Notes { metadata, attributes: configuration.map(configure), ..Notes::default() };
     let written = access.session().note(notes).await?;
     done(StatusCode::OK, &out::session(access.workspace.name(), &written.now))
 }
 
 /// The workspace's sessions.
-pub(super) async fn list(Reads(access): Reads, pairs: Pairs, Body(body, _charged): Body) -> Answer {
+pub(super) async fn list(May(access): Reads, pairs: Pairs, Body(body, _charged): Body) -> Answer {
     listed(&access, Wanted::read(&pairs, &body, FIELDS)?, None).await
 }
 
@@ -90,16 +90,16 @@ pub(super) async fn listed(access: &Access, wanted: Wanted, peer: Option<String>
 }
 
 /// Deletes a session with all that was made from it. Nobody sees it any more when this answers.
-pub(super) async fn delete(Writes(access): Writes) -> Answer {
+pub(super) async fn delete(May(access): Writes) -> Answer {
     match access.session().delete().await? {
         true => done(StatusCode::ACCEPTED, &json!({"message": "Session deleted successfully"})),
-        false => Err(no_session(access.session_name(), access.workspace.name())),
+        false => Err(no_session(access.named("session"), access.workspace.name())),
     }
 }
 
 /// A copy of a session, up to a message or whole, under a name of its own.
-pub(super) async fn clone(Writes(access): Writes, pairs: Pairs) -> Answer {
-    let missing = || no_session(access.session_name(), access.workspace.name());
+pub(super) async fn clone(May(access): Writes, pairs: Pairs) -> Answer {
+    let missing = || no_session(access.named("session"), access.workspace.name());
     let (app, session) = (&access.app, access.session());
     let Some(info) = found(session.info().await)? else { return Err(missing()) };
     let ids = app.ids().await?;

@@ -10,7 +10,7 @@ use epitome_http::{HttpState, Problem};
 use tokio::sync::OnceCell;
 
 use super::ids::Ids;
-use super::out::{Counts, Scribe};
+use super::out::{Counts, MOST_COUNTS, Scribe};
 
 /// What these routes share.
 pub struct Honcho {
@@ -36,7 +36,7 @@ pub(crate) struct Asked {
 impl Honcho {
     /// Builds the state. Tokens are accepted where there is a secret they are signed with.
     pub fn new(http: Arc<HttpState>, jwt: Option<Vec<u8>>) -> Arc<Self> {
-        let (ids, counts, kept) = (OnceCell::new(), Arc::default(), Kept::default());
+        let (ids, counts, kept) = (OnceCell::new(), Arc::new(Counts::new(MOST_COUNTS)), Kept::default());
         Arc::new(Self { http, jwt, ids, counts, kept })
     }
 

@@ -23,17 +23,17 @@ const MOST: usize = 1_000;
 
 /// Adds what a file says to a session: one message, or several where it is long. They come one after the other, all or
 /// none.
-pub(super) async fn upload(Writes(access): Writes, request: Request) -> Answer {
+pub(super) async fn upload(May(access): Writes, request: Request) -> Answer {
     let said = request.headers().get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
     let boundary = said.and_then(|said| multer::parse_boundary(said).ok()).ok_or_else(|| {
         let detail = "content-type: multipart/form-data with a boundary is wanted";
         Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "not-a-form", detail)
     })?;
     let raw = Raw::from_request(request, &access.app).await?;
-    let form = Form::read(raw.bytes.clone(), boundary).await?;
+    let (file, fields) = form(raw.bytes.clone(), boundary).await?;
     let _charged = raw.charged()?;
-    let (text, fields) = (form.text()?, form.fields()?);
-    let sample: MessageIn = check::body(&Value::Object(fields), &check::MESSAGE)?;
+    let (text, fields) = (text(file)?, Value::Object(message(fields)?));
+    let sample = check::body(&fields, check::message)?;
     let pieces = pieces(&text);
     if pieces.len() > MOST {
         return Err(Problem::new(
@@ -46,68 +46,60 @@ pub(super) async fn upload(Writes(access): Writes, request: Request) -> Answer {
     append(&access, messages.collect()).await
 }
 
-/// What a form holds.
-#[derive(Default)]
-struct Form {
-    file: Option<(String, Bytes)>,
-    fields: Vec<(String, String)>,
+/// A file: its content type, and what is in it.
+type File = (String, Bytes);
+
+/// The file that a form holds, and its other fields.
+async fn form(bytes: Bytes, boundary: String) -> Result<(Option<File>, Vec<(String, String)>), Problem> {
+    let broken = |_| unfit("the form is broken, or ends too soon; send it again");
+    let mut form = multer::Multipart::new(Body::from(bytes).into_data_stream(), boundary);
+    let (mut file, mut fields) = (None, Vec::new());
+    while let Some(field) = form.next_field().await.map_err(broken)? {
+        let name = field.name().unwrap_or_default().to_owned();
+        if name == "file" {
+            let kind = field.content_type().map(|kind| kind.essence_str().to_owned()).unwrap_or_default();
+            file = Some((kind, field.bytes().await.map_err(broken)?));
+        } else {
+            fields.push((name, field.text().await.map_err(broken)?));
+        }
+    }
+    Ok((file, fields))
 }
 
-fn broken(_: multer::Error) -> Problem {
-    unfit("the form is broken, or ends too soon; send it again")
+/// What a file says.
+fn text(file: Option<File>) -> Result<String, Problem> {
+    let (kind, bytes) = file.ok_or_else(|| unfit("file: is missing"))?;
+    if bytes.len() > LARGEST {
+        let detail = format!("File size exceeds maximum allowed size of {LARGEST} bytes");
+        return Err(Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "too-large", detail));
+    }
+    let other = ["image/", "audio/", "video/", "application/pdf", "application/zip"];
+    let is_text = !other.iter().any(|other| kind.starts_with(other));
+    let Some(text) = is_text.then(|| decoded(&kind, &bytes)).flatten() else {
+        let detail = format!(
+            "Unsupported file type: {kind:?}; only text files are taken here: in UTF-8, in UTF-16 with a byte order mark, \
+             or in Latin-1 as text/plain"
+        );
+        return Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "not-text", detail));
+    };
+    let text = text.strip_prefix('\u{feff}').unwrap_or(&text).replace('\0', "");
+    if text.trim().is_empty() { Err(unfit("file: has no text in it")) } else { Ok(text) }
 }
 
-impl Form {
-    async fn read(bytes: Bytes, boundary: String) -> Result<Self, Problem> {
-        let mut form = multer::Multipart::new(Body::from(bytes).into_data_stream(), boundary);
-        let mut read = Self::default();
-        while let Some(field) = form.next_field().await.map_err(broken)? {
-            let name = field.name().unwrap_or_default().to_owned();
-            if name == "file" {
-                let kind = field.content_type().map(|kind| kind.essence_str().to_owned()).unwrap_or_default();
-                read.file = Some((kind, field.bytes().await.map_err(broken)?));
-            } else {
-                read.fields.push((name, field.text().await.map_err(broken)?));
+/// The other fields as a message would have them.
+fn message(given: Vec<(String, String)>) -> Result<Map<String, Value>, Problem> {
+    let mut fields = Map::from_iter([("content".to_owned(), Value::from(""))]);
+    for (name, text) in given {
+        let value = match name.as_str() {
+            "peer_id" | "created_at" => Value::from(text),
+            "metadata" | "configuration" => {
+                serde_json::from_str(&text).map_err(|_| unfit(format!("{name}: is not JSON")))?
             }
-        }
-        Ok(read)
-    }
-
-    /// What the file says.
-    fn text(&self) -> Result<String, Problem> {
-        let Some((kind, bytes)) = &self.file else { return Err(unfit("file: is missing")) };
-        if bytes.len() > LARGEST {
-            let detail = format!("File size exceeds maximum allowed size of {LARGEST} bytes");
-            return Err(Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "too-large", detail));
-        }
-        let other = ["image/", "audio/", "video/", "application/pdf", "application/zip"];
-        let is_text = !other.iter().any(|other| kind.starts_with(other));
-        let Some(text) = is_text.then(|| decoded(kind, bytes)).flatten() else {
-            let detail = format!(
-                "Unsupported file type: {kind:?}; only text files are taken here: in UTF-8, in UTF-16 with a byte order \
-                 mark, or in Latin-1 as text/plain"
-            );
-            return Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "not-text", detail));
+            _ => continue,
         };
-        let text = text.strip_prefix('\u{feff}').unwrap_or(&text).replace('\0', "");
-        if text.trim().is_empty() { Err(unfit("file: has no text in it")) } else { Ok(text) }
+        fields.insert(name, value);
     }
-
-    /// The other fields as a message would have them.
-    fn fields(&self) -> Result<Map<String, Value>, Problem> {
-        let mut fields = Map::from_iter([("content".to_owned(), Value::from(""))]);
-        for (name, text) in &self.fields {
-            let value = match name.as_str() {
-                "peer_id" | "created_at" => Value::from(text.as_str()),
-                "metadata" | "configuration" => {
-                    serde_json::from_str(text).map_err(|_| unfit(format!("{name}: is not JSON")))?
-                }
-                _ => continue,
-            };
-            fields.insert(name.clone(), value);
-        }
-        Ok(fields)
-    }
+    Ok(fields)
 }
 
 /// The text that these bytes are, where they are one: UTF-8, or UTF-16 that says so by its first character. What is called a

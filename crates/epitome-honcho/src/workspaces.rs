@@ -3,11 +3,10 @@
 use axum::extract::State;
 use axum::http::request::Parts;
 use epitome::{Error, Listed, Listing, Notes};
-use epitome_http::gate::unauthorized;
+use epitome_http::gate::{enter, unauthorized};
 
 use super::check::{NEW_WORKSPACE, NewIn, PUT, Put, body as read};
 use super::configuration::configure;
-use super::gate::{Named, enter};
 use super::prelude::*;
 
 /// What a filter may ask of workspaces.
@@ -23,28 +22,27 @@ pub(super) async fn create(
     mut parts: Parts,
     Body(body, _charged): Body,
 ) -> Answer {
-    let NewIn { id, metadata, configuration, .. } = read(&body, &NEW_WORKSPACE)?;
+    let NewIn { id, metadata, configuration, .. } = read(&body, NEW_WORKSPACE)?;
     if !pass.opens(&id) {
         return Err(unauthorized("this key does not open that"));
     }
-    let named = Named::workspace(id);
-    let access = enter(&mut parts, &app, named, pass.clone())?;
+    let (workspace, _place) = enter(&mut parts, &app, id.into())?;
     let nothing = metadata.is_none() && configuration.is_none();
-    if let Some(info) = access.workspace.info().await?.filter(|_| nothing) {
+    if let Some(info) = workspace.info().await?.filter(|_| nothing) {
         return done(StatusCode::OK, &out::workspace(&info));
     }
     if !pass.may_write() {
         return Err(unauthorized("this key may only read"));
     }
     let notes = Notes { metadata, attributes: configuration.map(configure), ..Notes::default() };
-    let written = access.workspace.note(notes).await?;
+    let written = workspace.note(notes).await?;
     let status = if written.made { StatusCode::CREATED } else { StatusCode::OK };
     done(status, &out::workspace(&written.now))
 }
 
 /// Changes notes on a workspace.
-pub(super) async fn put(Writes(access): Writes, Body(body, _charged): Body) -> Answer {
-    let Put { metadata, configuration } = read(&body, &PUT)?;
+pub(super) async fn put(May(access): Writes, Body(body, _charged): Body) -> Answer {
+    let Put { metadata, configuration } = read(&body, PUT)?;
     let notes = Notes { metadata, attributes: configuration.map(configure), ..Notes::default() };
     let written = access.workspace.note(notes).await?;
     done(StatusCode::OK, &out::workspace(&written.now))
@@ -64,7 +62,7 @@ pub(super) async fn list(
     let wanted = Wanted::read(&pairs, &body, FIELDS)?;
     let paging = wanted.paging;
     let listing = wanted.listing(out::workspace);
-    let listed = match pass.only() {
+    let listed = match pass.workspace {
         None if !pass.runs() => Listed::default(),
         None => app.engine.list_workspaces(listing).await?,
         Some(own) => {
@@ -77,7 +75,7 @@ pub(super) async fn list(
 }
 
 /// Deletes a workspace without sessions.
-pub(super) async fn delete(Writes(access): Writes) -> Answer {
+pub(super) async fn delete(May(access): Writes) -> Answer {
     let name = access.workspace.name();
     match access.workspace.delete().await {
         Ok(true) => done(StatusCode::ACCEPTED, &json!({"message": "Workspace deleted successfully"})),

@@ -3,7 +3,7 @@
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use axum::Router;
 use axum::body::Body;
@@ -17,7 +17,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use tower_http::compression::CompressionLayer;
 
 use crate::figures;
-use crate::problem::{DRESSED, Mount, Problem, dress};
+use crate::problem::{Dressed, Mount, Problem, dress};
 use crate::state::HttpState;
 
 /// By which a request is known, here and in the log.
@@ -26,14 +26,17 @@ const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 /// The shared state, and the groups of routes that have manners of their own.
 type Around = (Arc<HttpState>, &'static [Mount]);
 
-/// The router with all of that around it. Paths under none of the `mounts` are answered in the native manner.
-pub fn around(router: Router, app: Arc<HttpState>, mounts: &'static [Mount]) -> Router {
+/// The router with all of that around it. Paths under none of the `mounts` are answered in the native manner; what is
+/// `passed_on` is neither packed nor charged for. Paths that neither knows are answered as the router's own.
+pub fn around(router: Router, passed_on: Router, app: Arc<HttpState>, mounts: &'static [Mount]) -> Router {
     let around: Around = (app, mounts);
-    router
-        .layer(from_fn_with_state(around.clone(), charge))
-        .layer(CompressionLayer::new())
-        .layer(from_fn_with_state(around, each))
+    let router = router.layer(from_fn_with_state(around.clone(), charge)).layer(CompressionLayer::new());
+    passed_on.merge(router).layer(from_fn_with_state(around, each))
 }
+
+/// By which a request is known: its handler may look it up.
+#[derive(Clone)]
+pub struct RequestId(pub Arc<str>);
 
 /// Shorter answers are not charged.
 const SHORT: u64 = 64 << 10;
@@ -76,7 +79,7 @@ impl AsRef<[u8]> for Held {
 }
 
 /// Methods and routes are few, and known: what a caller makes up is counted as one.
-pub fn method(method: &Method) -> &'static str {
+fn method(method: &Method) -> &'static str {
     match method.as_str() {
         "GET" => "GET",
         "HEAD" => "HEAD",
@@ -91,64 +94,45 @@ pub fn method(method: &Method) -> &'static str {
 
 async fn each(State((app, mounts)): State<Around>, mut request: Request, next: Next) -> Response {
     let started = Instant::now();
-    let id = id(request.headers());
-    if let Ok(value) = HeaderValue::from_str(&id) {
-        request.headers_mut().insert(REQUEST_ID, value);
-    }
+    let id: Arc<str> = id(request.headers()).into();
+    request.extensions_mut().insert(RequestId(Arc::clone(&id)));
     let method = method(request.method());
     // The path as it is described: names of sessions are nobody's but the caller's.
-    let route = request.extensions().get::<MatchedPath>().map(|path| path.as_str().to_owned());
+    let route = request.extensions().get::<MatchedPath>().map_or("none", MatchedPath::as_str).to_owned();
     let mount = Mount::of(mounts, request.uri().path());
-    let response = next.run(request).await;
-    let mut response = dress(response, &id, mount);
+    let mut response = dress(next.run(request).await, &id, mount);
     if let Ok(value) = HeaderValue::from_str(&id) {
-        response.headers_mut().insert(REQUEST_ID, value);
+        // A provider's own stays.
+        response.headers_mut().entry(REQUEST_ID).or_insert(value);
     }
-    let (status, took) = (response.status().as_u16(), started.elapsed());
-    let route = route.unwrap_or_else(|| "none".to_owned());
-    let told = Answered { id: &id, method, route: &route, status, millis: took.as_secs_f64() * 1e3 };
-    let code = response.extensions().get::<Problem>().map(|problem| problem.code);
-    // What is not offered did not fail.
-    told.log(&app, code, status == 501 || response.headers().contains_key(DRESSED));
-    figures::answered(route, method, status, took);
+    let took = started.elapsed();
+    log(&app, &response, (&id, method, &route), took);
+    figures::answered(route, method, response.status().as_u16(), took);
     response
 }
 
-/// What the log says of a request.
-pub struct Answered<'a> {
-    /// The request's id.
-    pub id: &'a str,
-    /// The method, of a fixed list.
-    pub method: &'static str,
-    /// The path as it is described, without names.
-    pub route: &'a str,
-    /// The status of the answer.
-    pub status: u16,
-    /// How long it took, in milliseconds.
-    pub millis: f64,
-}
-
-impl Answered<'_> {
-    /// `fine` is what is no success and no failure of ours.
-    pub fn log(&self, app: &HttpState, code: Option<&'static str>, fine: bool) {
-        let &Self { id, method, route, status, millis } = self;
-        let failed = status >= 500 && !fine;
-        // Whoever is refused for want of room is one of many.
-        let crowded = failed && code == Some(Problem::BUSY);
-        if let Some(refused) = crowded.then(|| app.crowd.happened()).flatten() {
-            tracing::warn!(refused, "too much is under way");
-        }
-        if failed && !crowded {
-            tracing::warn!(request = id, method, route, status, millis, code, "failed");
-        } else {
-            tracing::debug!(request = id, method, route, status, millis, code, "answered");
-        }
+/// A line in the log: by id, method and route.
+fn log(app: &HttpState, response: &Response, (id, method, route): (&str, &str, &str), took: Duration) {
+    let (status, millis) = (response.status().as_u16(), took.as_secs_f64() * 1e3);
+    let code = response.extensions().get::<Problem>().map(|problem| problem.code);
+    // What is not offered did not fail, and what a provider answers is not ours.
+    let fine = status == 501 || (code.is_none() && response.extensions().get::<Dressed>().is_some());
+    let failed = status >= 500 && !fine;
+    // A request that is refused for want of room is one of many.
+    let crowded = failed && code == Some(Problem::BUSY);
+    if let Some(refused) = crowded.then(|| app.crowd.happened()).flatten() {
+        tracing::warn!(refused, "too much is under way");
+    }
+    if failed && !crowded {
+        tracing::warn!(request = id, method, route, status, millis, code, "failed");
+    } else {
+        tracing::debug!(request = id, method, route, status, millis, code, "answered");
     }
 }
 
 /// The caller's own id where it can be repeated, else a new one. It is no number that counts: that would tell how much
 /// others ask for.
-pub fn id(headers: &HeaderMap) -> String {
+fn id(headers: &HeaderMap) -> String {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     static KEYED: LazyLock<RandomState> = LazyLock::new(RandomState::new);
     let plain = |id: &&str| (1..=128).contains(&id.len()) && id.bytes().all(|byte| byte.is_ascii_graphic());

@@ -14,9 +14,11 @@ use axum::http::{HeaderMap, StatusCode, header};
 use bytes::{Bytes, BytesMut};
 use http_body_util::BodyExt;
 use serde::de::DeserializeOwned;
-use serde_json::{Map, Value};
+use serde_json::Value;
+use serde_path_to_error::Segment;
 use tokio::time::{Instant, timeout_at};
 
+use crate::bounds::Bounds;
 use crate::gate::Caller;
 use crate::load::Share;
 use crate::problem::Problem;
@@ -31,8 +33,8 @@ const MOST_VALUES: usize = 200_000;
 /// A value takes about so many bytes.
 const VALUE: usize = 100;
 
-/// More than this is read as JSON on another thread.
-const READ_HERE: usize = 64 << 10;
+/// What takes longer than to read so many bytes as JSON keeps no other request waiting.
+const READ_HERE: u64 = 64 << 10;
 
 /// A body as a JSON value, with the memory it is charged for.
 pub struct Sent {
@@ -41,13 +43,25 @@ pub struct Sent {
     /// The text itself, where it holds numbers that a value might not hold digit for digit.
     pub exact: Option<Bytes>,
     /// How long the text is.
-    pub size: usize,
+    pub size: u64,
     /// Given back when whoever reads the value is done with it.
     pub charged: Charged,
 }
 
-/// Memory set aside for a body.
-pub struct Charged(#[expect(dead_code, reason = "it is kept to be dropped")] Vec<Share>);
+/// Memory set aside for a body and what is made of it, until it is dropped.
+pub struct Charged {
+    http: Arc<HttpState>,
+    workspace: Arc<str>,
+    taken: Vec<Share>,
+}
+
+impl Charged {
+    fn take(&mut self, bytes: usize) -> Result<(), Problem> {
+        let taken = self.http.load.memory.take_for(&self.workspace, bytes);
+        self.taken.push(taken.ok_or_else(no_room)?);
+        Ok(())
+    }
+}
 
 /// A body as what is wanted.
 pub struct Json<T>(pub T);
@@ -57,7 +71,7 @@ impl<S: WithHttp> FromRequest<Arc<S>> for Sent {
 
     async fn from_request(request: Request, app: &Arc<S>) -> Result<Self, Problem> {
         is_json(request.headers())?;
-        Raw::from_request(request, app).await?.json().await
+        Raw::from_request(request, app).await?.json()
     }
 }
 
@@ -65,7 +79,7 @@ impl<S: WithHttp> FromRequest<Arc<S>> for Sent {
 pub struct Raw {
     /// The bytes.
     pub bytes: Bytes,
-    purse: Purse,
+    charged: Charged,
 }
 
 impl<S: WithHttp> FromRequest<Arc<S>> for Raw {
@@ -78,14 +92,20 @@ impl<S: WithHttp> FromRequest<Arc<S>> for Raw {
         let caller = request.extensions().get::<Caller>().map(|Caller(name)| Arc::clone(name));
         // Whoever runs the server has no workspace.
         let workspace = caller.unwrap_or_else(|| "".into());
-        let mut purse = Purse { http: Arc::clone(http), workspace, taken: Vec::new() };
+        let mut charged = Charged { http: Arc::clone(http), workspace, taken: Vec::new() };
         let waits = request.headers().contains_key(header::EXPECT);
         let mut body = request.into_body();
-        let mut bytes = match read(&mut body, most, &mut purse).await {
+        let read = read(&mut body, most, 0, &http.bounds, |size| charged.take(size).is_ok()).await;
+        let read = read.and_then(|(bytes, stop)| match stop {
+            None => Ok(bytes),
+            Some(Stop::TooLarge) => Err(over(most)),
+            Some(Stop::NoRoom) => Err(no_room()),
+        });
+        let mut bytes = match read {
             Ok(bytes) => bytes,
             Err(problem) => {
                 // What was read of it is gone: others need the room while the rest is dropped.
-                drop(purse);
+                drop(charged);
                 // Whoever waits to be told to go on is told not to.
                 if problem.hang_up && problem.status != StatusCode::REQUEST_TIMEOUT && !waits {
                     drain(body).await;
@@ -95,10 +115,9 @@ impl<S: WithHttp> FromRequest<Arc<S>> for Raw {
         };
         if gzipped {
             // A few bytes may become many.
-            let unpacking = move || unpacked(&bytes, most, &mut purse).map(|bytes| (bytes, purse));
-            (bytes, purse) = elsewhere(READ_HERE + 1, unpacking).await??;
+            bytes = elsewhere(u64::MAX, || unpacked(&bytes, most, &mut charged))?;
         }
-        Ok(Self { bytes, purse })
+        Ok(Self { bytes, charged })
     }
 }
 
@@ -107,24 +126,23 @@ impl Raw {
     /// all its numbers are whole ones that come back as they were written.
     fn look(&mut self) -> Result<bool, Problem> {
         let (values, plain) = look(&self.bytes)?;
-        self.purse.take(values.saturating_mul(VALUE).saturating_add(self.bytes.len()))?;
+        self.charged.take(values.saturating_mul(VALUE).saturating_add(self.bytes.len()))?;
         Ok(plain)
     }
 
     /// The same as a JSON value.
-    pub async fn json(self) -> Result<Sent, Problem> {
-        let mut raw = self;
-        let plain = raw.look()?;
-        let Self { bytes, purse } = raw;
-        let (size, exact) = (bytes.len(), (!plain).then(|| bytes.clone()));
-        let value = elsewhere(size, move || parse(&bytes)).await??;
-        Ok(Sent { value, exact, size, charged: Charged(purse.taken) })
+    pub fn json(mut self) -> Result<Sent, Problem> {
+        let plain = self.look()?;
+        let Self { bytes, charged } = self;
+        let size = bytes.len() as u64;
+        let value = elsewhere(size, || parse(&bytes))?;
+        Ok(Sent { value, exact: (!plain).then_some(bytes), size, charged })
     }
 
     /// The memory alone, once all else was made of the bytes; they are held twice by then.
     pub fn charged(mut self) -> Result<Charged, Problem> {
-        self.purse.take(self.bytes.len())?;
-        Ok(Charged(self.purse.taken))
+        self.charged.take(self.bytes.len())?;
+        Ok(self.charged)
     }
 }
 
@@ -144,12 +162,12 @@ impl<S: WithHttp> FromRequest<Arc<S>> for Text {
         is_json(request.headers())?;
         let mut raw = Raw::from_request(request, app).await?;
         raw.look()?;
-        let Raw { bytes, purse } = raw;
+        let Raw { bytes, charged } = raw;
         let text = String::from_utf8(bytes.into()).map_err(|_| Problem::invalid("the body is not UTF-8"))?;
         if text.trim().is_empty() {
             return Err(Problem::invalid("the body is empty; JSON is wanted"));
         }
-        Ok(Self { text, charged: Charged(purse.taken) })
+        Ok(Self { text, charged })
     }
 }
 
@@ -168,48 +186,14 @@ pub fn typed<T: DeserializeOwned>(value: Value) -> Result<T, Problem> {
         // A list would be taken for an object's values in order.
         return Err(Problem::invalid("the body: an object is wanted"));
     };
-    T::deserialize(&fields).map_err(|wrong| {
-        let told: String = wrong.to_string().chars().take(300).collect();
-        Problem::invalid(blamed::<T>(fields, &told))
+    serde_path_to_error::deserialize(&fields).map_err(|wrong| {
+        let told: String = wrong.inner().to_string().chars().take(300).collect();
+        Problem::invalid(match wrong.path().iter().next() {
+            // One that is unknown or missing is named there.
+            Some(Segment::Map { key }) if !told.contains(" field `") => format!("{key}: {told}"),
+            _ => told,
+        })
     })
-}
-
-/// So many fields are looked at for the one that is wrong: no body that is read so has more.
-const FIELDS: usize = 16;
-
-/// What was wrong, and with which field: the one without which something else is, or nothing.
-fn blamed<T: DeserializeOwned>(mut fields: Map<String, Value>, told: &str) -> String {
-    if told.contains(" field `") {
-        // It is named there.
-        return told.to_owned();
-    }
-    let keys: Vec<String> = fields.keys().take(FIELDS).cloned().collect();
-    for key in keys {
-        let Some(value) = fields.shift_remove(&key) else { continue };
-        if T::deserialize(&fields).err().is_none_or(|wrong| wrong.to_string() != told) {
-            return format!("{key}: {told}");
-        }
-        fields.insert(key, value);
-    }
-    told.to_owned()
-}
-
-/// What is charged so far.
-struct Purse {
-    http: Arc<HttpState>,
-    workspace: Arc<str>,
-    taken: Vec<Share>,
-}
-
-impl Purse {
-    fn take(&mut self, bytes: usize) -> Result<(), Problem> {
-        let taken = self.http.load.memory.take_for(&self.workspace, bytes).ok_or_else(|| {
-            Problem::busy("too much is being read at once; try again, or send less in one request")
-                .and_hang_up()
-        })?;
-        self.taken.push(taken);
-        Ok(())
-    }
 }
 
 /// Whoever sends something says that it is JSON. A page in somebody's browser cannot say so without being allowed to.
@@ -235,6 +219,10 @@ fn is_gzipped(headers: &HeaderMap) -> Result<bool, Problem> {
     }
 }
 
+fn no_room() -> Problem {
+    Problem::busy("too much is being read at once; try again, or send less in one request").and_hang_up()
+}
+
 fn over(most: usize) -> Problem {
     Problem::too_large(format!("the body is over {most} bytes (limits.body); send less at once"))
 }
@@ -244,29 +232,43 @@ async fn drain(mut body: Body) {
     let _ = tokio::time::timeout(DRAIN, dropping).await;
 }
 
-async fn read(body: &mut Body, most: usize, purse: &mut Purse) -> Result<Bytes, Problem> {
-    let told = http_body::Body::size_hint(body).lower();
-    if told > most as u64 {
-        return Err(over(most));
+/// Why no more of a body was read.
+pub enum Stop {
+    /// It is over the limit.
+    TooLarge,
+    /// There was no room for more.
+    NoRoom,
+}
+
+/// Reads a body within bounds of size and time, as long as there is `room` for each piece. So much is reserved at once.
+pub async fn read(
+    body: &mut Body,
+    most: usize,
+    reserved: usize,
+    bounds: &Bounds,
+    mut room: impl FnMut(usize) -> bool,
+) -> Result<(Bytes, Option<Stop>), Problem> {
+    if http_body::Body::size_hint(body).lower() > most as u64 {
+        return Ok((Bytes::new(), Some(Stop::TooLarge)));
     }
-    let bounds = &purse.http.bounds;
-    let (silence, end) = (bounds.silence, Instant::now() + bounds.body);
-    let mut all = Bytes::new();
-    while let Some(data) = piece(body, end, silence).await? {
-        if all.len().saturating_add(data.len()) > most {
-            return Err(over(most));
-        }
-        purse.take(data.len())?;
-        // Most come in one piece, which need not be copied; nobody else holds what others come to.
-        all = if all.is_empty() {
-            data
+    let end = Instant::now() + bounds.body;
+    let mut all = BytesMut::with_capacity(reserved);
+    while let Some(data) = piece(body, end, bounds.silence).await? {
+        let stop = if all.len().saturating_add(data.len()) > most {
+            Some(Stop::TooLarge)
         } else {
-            let mut longer = BytesMut::from(all);
-            longer.extend_from_slice(&data);
-            longer.freeze()
+            (!room(data.len())).then_some(Stop::NoRoom)
         };
+        if all.is_empty() && (stop.is_some() || http_body::Body::is_end_stream(body)) {
+            // It came in one piece, which need not be copied.
+            return Ok((data, stop));
+        }
+        all.extend_from_slice(&data);
+        if stop.is_some() {
+            return Ok((all.freeze(), stop));
+        }
     }
-    Ok(all)
+    Ok((all.freeze(), None))
 }
 
 /// The next piece of a body, within the time there is for it; none at its end.
@@ -294,11 +296,11 @@ pub async fn piece(body: &mut Body, end: Instant, silence: Duration) -> Result<O
 /// So much is unpacked at a time, and charged before it is.
 const PIECE: usize = 64 << 10;
 
-fn unpacked(bytes: &[u8], most: usize, purse: &mut Purse) -> Result<Bytes, Problem> {
+fn unpacked(bytes: &[u8], most: usize, charged: &mut Charged) -> Result<Bytes, Problem> {
     let mut packed = flate2::read::MultiGzDecoder::new(bytes);
     let mut plain = Vec::new();
     loop {
-        purse.take(PIECE)?;
+        charged.take(PIECE)?;
         let before = plain.len();
         let piece = packed.by_ref().take(PIECE as u64).read_to_end(&mut plain);
         piece.map_err(|_| Problem::invalid("the body is not gzip, or breaks off"))?;
@@ -355,14 +357,7 @@ fn parse(bytes: &[u8]) -> Result<Value, Problem> {
     })
 }
 
-/// Does what takes a while where nobody waits behind it.
-pub async fn elsewhere<T: Send + 'static>(
-    size: usize,
-    work: impl FnOnce() -> T + Send + 'static,
-) -> Result<T, Problem> {
-    if size <= READ_HERE {
-        return Ok(work());
-    }
-    let failed = |_| Problem::busy("the server is shutting down; try again");
-    tokio::task::spawn_blocking(work).await.map_err(failed)
+/// Does what takes a while, as with so many bytes, where no other request waits behind it.
+pub fn elsewhere<T>(size: u64, work: impl FnOnce() -> T) -> T {
+    if size <= READ_HERE { work() } else { tokio::task::block_in_place(work) }
 }

@@ -67,34 +67,25 @@ impl Bounds {
     pub fn with(mut self, set: &str) -> Result<Self, String> {
         let (name, number) = set.split_once('=').ok_or("say NAME=NUMBER")?;
         let number: u32 = number.parse().map_err(|_| "say NAME=NUMBER")?;
-        let lanes = [
-            ("requests", &mut self.requests),
-            ("waiting", &mut self.waiting),
-            ("listening", &mut self.listening),
-            ("forwarding", &mut self.forwarding),
-        ];
-        let counts = [
-            ("connections", &mut self.connections),
-            ("passing_kib", &mut self.passing_kib),
-            ("memory_kib", &mut self.memory_kib),
-        ];
-        let times = [
-            ("headers", &mut self.headers),
-            ("silence", &mut self.silence),
-            ("body", &mut self.body),
-            ("unread", &mut self.unread),
-            ("grace", &mut self.grace),
-        ];
-        let (lane, of_one) = name.strip_suffix("_of_one").map_or((name, false), |lane| (lane, true));
-        let count = usize::try_from(number).unwrap_or(usize::MAX);
-        if let Some((_, lane)) = lanes.into_iter().find(|(known, _)| *known == lane) {
-            *(if of_one { &mut lane.of_one } else { &mut lane.all }) = count;
-        } else if let Some((_, bound)) = counts.into_iter().find(|(known, _)| *known == name) {
-            *bound = count;
-        } else if let Some((_, bound)) = times.into_iter().find(|(known, _)| *known == name) {
-            *bound = Duration::from_millis(u64::from(number));
-        } else {
-            return Err(format!("there is no bound `{name}`"));
+        let (count, time) = (number as usize, Duration::from_millis(number.into()));
+        match name {
+            "connections" => self.connections = count,
+            "requests" => self.requests.all = count,
+            "requests_of_one" => self.requests.of_one = count,
+            "waiting" => self.waiting.all = count,
+            "waiting_of_one" => self.waiting.of_one = count,
+            "listening" => self.listening.all = count,
+            "listening_of_one" => self.listening.of_one = count,
+            "forwarding" => self.forwarding.all = count,
+            "forwarding_of_one" => self.forwarding.of_one = count,
+            "passing_kib" => self.passing_kib = count,
+            "memory_kib" => self.memory_kib = count,
+            "headers" => self.headers = time,
+            "silence" => self.silence = time,
+            "body" => self.body = time,
+            "unread" => self.unread = time,
+            "grace" => self.grace = time,
+            _ => return Err(format!("there is no bound `{name}`")),
         }
         Ok(self)
     }

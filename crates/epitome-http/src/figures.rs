@@ -76,7 +76,7 @@ pub fn passed_on(outcome: &'static str) {
 }
 
 /// A context was handed out that had been made before.
-pub fn given_again(tokens: u64) {
+pub(crate) fn given_again(tokens: u64) {
     counter!(epitome::measure::CONTEXTS).increment(1);
     histogram!(epitome::measure::CONTEXT_TOKENS).record(precise(tokens));
 }
@@ -103,13 +103,9 @@ pub async fn all(app: &HttpState) -> String {
     for (what, lane) in lanes {
         gauge!(UNDER_WAY, "what" => what).set(precise(lane.taken() as u64));
     }
-    RECORDER
-        .as_ref()
-        .map(|recorder| {
-            recorder.run_upkeep();
-            recorder.render()
-        })
-        .unwrap_or_default()
+    let Some(recorder) = RECORDER.as_ref() else { return String::new() };
+    recorder.run_upkeep();
+    recorder.render()
 }
 
 #[expect(clippy::cast_precision_loss, reason = "nothing here is counted past 2^52")]

@@ -72,9 +72,15 @@ pub struct Caller(pub Arc<str>);
 pub async fn access(parts: &mut Parts, app: &HttpState, wanted: Rights) -> Result<Access, Problem> {
     let (secret, key) = identify(&parts.headers, app).await?;
     let name = workspace(&parts.headers, key, wanted)?;
+    let (workspace, place) = enter(parts, app, name)?;
+    Ok(Access { workspace, secret, place: Some(place) })
+}
+
+/// Takes a place among the requests under way.
+pub fn enter(parts: &mut Parts, app: &HttpState, name: Arc<str>) -> Result<(Workspace, Share), Problem> {
     let place = app.load.requests.enter(&name)?;
     parts.extensions.insert(Caller(Arc::clone(&name)));
-    Ok(Access { workspace: app.engine.workspace(name), secret, place: Some(place) })
+    Ok((app.engine.workspace(name), place))
 }
 
 /// The workspace of whoever came with this key, or with none.
@@ -103,15 +109,27 @@ pub async fn identify(
     headers: &HeaderMap,
     app: &HttpState,
 ) -> Result<(Option<String>, Option<Key>), Problem> {
-    let Some(secret) = secret(headers)? else {
-        return match app.keys {
-            Keys::Required => Err(unauthorized(WANTED)),
-            Keys::Off { loopback } => uninvited(headers, loopback).map(|()| (None, None)),
-        };
-    };
-    match app.engine.keys().check(&secret).await? {
-        Some(key) => Ok((Some(secret), Some(key))),
-        None => Err(unauthorized("the key is unknown, revoked or expired")),
+    let sent = secret(headers)?;
+    let key =
+        known(sent.as_deref(), headers, app, [WANTED, "the key is unknown, revoked or expired"]).await?;
+    Ok((sent, key))
+}
+
+/// The key with that secret; none only where none was sent, and none is needed. The words are for a caller without one, and
+/// for one whose key opens nothing.
+pub async fn known(
+    secret: Option<&str>,
+    headers: &HeaderMap,
+    app: &HttpState,
+    [wanted, unknown]: [&str; 2],
+) -> Result<Option<Key>, Problem> {
+    match (secret, app.keys) {
+        (Some(secret), _) => match app.engine.keys().check(secret).await? {
+            None => Err(unauthorized(unknown)),
+            known => Ok(known),
+        },
+        (None, Keys::Required) => Err(unauthorized(wanted)),
+        (None, Keys::Off { loopback }) => uninvited(headers, loopback).map(|()| None),
     }
 }
 
@@ -134,11 +152,11 @@ pub fn secret(headers: &HeaderMap) -> Result<Option<String>, Problem> {
 }
 
 /// The value of a header that may be sent once; `wrong` where it says two things.
-pub fn one<'a>(
+pub fn one<'a, E>(
     headers: &'a HeaderMap,
     name: &str,
-    wrong: impl FnOnce() -> Problem,
-) -> Result<Option<&'a HeaderValue>, Problem> {
+    wrong: impl FnOnce() -> E,
+) -> Result<Option<&'a HeaderValue>, E> {
     let mut all = headers.get_all(name).iter();
     match (all.next(), all.next()) {
         (value, None) => Ok(value),
@@ -148,10 +166,15 @@ pub fn one<'a>(
 
 fn named(headers: &HeaderMap) -> Result<Option<String>, Problem> {
     let wanted = "x-epitome-workspace: one name is wanted, of 1 to 512 bytes in UTF-8, no control characters";
-    let wrong = || Problem::invalid(wanted);
-    let Some(value) = one(headers, WORKSPACE, wrong)? else { return Ok(None) };
+    name(headers, WORKSPACE, [wanted, wanted])
+}
+
+/// The name that a header says, which may be sent once: refused with the first words where it is sent twice, with the second
+/// where it is none.
+pub fn name(headers: &HeaderMap, header: &str, [twice, wrong]: [&str; 2]) -> Result<Option<String>, Problem> {
+    let Some(value) = one(headers, header, || Problem::invalid(twice))? else { return Ok(None) };
     let name = std::str::from_utf8(value.as_bytes()).ok().filter(|name| is_name(name));
-    name.map(|name| Some(name.to_owned())).ok_or_else(wrong)
+    name.map(|name| Some(name.to_owned())).ok_or_else(|| Problem::invalid(wrong))
 }
 
 /// Refuses whoever comes without a key by another's doing: a page in a browser on this machine, say.
@@ -170,13 +193,9 @@ pub fn uninvited(headers: &HeaderMap, loopback: bool) -> Result<(), Problem> {
 /// Whether the request was sent to this machine by a name only this machine answers to. A page from elsewhere can have
 /// its own name lead here, but it cannot change which name the browser says.
 fn is_local(headers: &HeaderMap) -> bool {
-    let mut all = headers.get_all(header::HOST).iter();
-    match (all.next(), all.next()) {
-        // No browser leaves it out.
-        (None, _) => true,
-        (Some(host), None) => host.to_str().is_ok_and(is_this_machine),
-        (Some(_), Some(_)) => false,
-    }
+    let local = |host: &HeaderValue| host.to_str().is_ok_and(is_this_machine);
+    // No browser leaves it out.
+    one(headers, header::HOST.as_str(), || ()).is_ok_and(|host| host.is_none_or(local))
 }
 
 /// Whether no page from elsewhere sent it. A browser says for whom it sends whatever may change something.

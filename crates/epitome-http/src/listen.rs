@@ -8,6 +8,7 @@
 //! how long a request may take to come in, `tokio-io-timeout` the way out; an answer that waits to be read is counted as in
 //! progress, and an orderly end waits for it.
 
+use std::borrow::Borrow;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -26,7 +27,7 @@ use tokio::sync::{Semaphore, watch};
 use tokio_io_timeout::TimeoutStream;
 
 use crate::bounds::Bounds;
-use crate::state::HttpState;
+use crate::seldom::Seldom;
 
 /// So many bytes a request's first lines may have.
 const MOST_BUFFERED: usize = 64 << 10;
@@ -49,14 +50,18 @@ content-type: application/problem+json\r\ncontent-length: 125\r\n\r\n\
 {\"type\":\"urn:epitome:busy\",\"title\":\"Service Unavailable\",\"status\":503,\"detail\":\"too many connections; try again in a second\"}";
 
 /// Answers connections until told to stop, then lets those under way finish, for as long as they may take at most.
-pub async fn serve(listener: TcpListener, router: Router, app: Arc<HttpState>) {
-    let stop = app.stopping.clone();
-    let places = Arc::new(Semaphore::new(app.bounds.connections));
+pub async fn serve(
+    listener: impl Borrow<TcpListener>,
+    router: Router,
+    bounds: &Bounds,
+    stop: watch::Receiver<bool>,
+) {
+    let (places, crowd) = (Arc::new(Semaphore::new(bounds.connections)), Seldom::default());
     let (held, mut all_gone) = tokio::sync::mpsc::channel::<()>(1);
     let mut told = stop.clone();
     loop {
         let accepted = tokio::select! {
-            accepted = listener.accept() => accepted,
+            accepted = listener.borrow().accept() => accepted,
             () = heard(&mut told) => break,
         };
         let stream = match accepted {
@@ -67,21 +72,21 @@ pub async fn serve(listener: TcpListener, router: Router, app: Arc<HttpState>) {
             }
         };
         let Ok(place) = Arc::clone(&places).try_acquire_owned() else {
-            if let Some(refused) = app.crowd.happened() {
-                tracing::warn!(refused, most = app.bounds.connections, "all connections are taken");
+            if let Some(refused) = crowd.happened() {
+                tracing::warn!(refused, most = bounds.connections, "all connections are taken");
             }
             tokio::spawn(refuse(stream));
             continue;
         };
         let (router, told, held) = (router.clone(), stop.clone(), held.clone());
-        let bounds = app.bounds.clone();
+        let bounds = bounds.clone();
         tokio::spawn(async move {
             connection(stream, router, &bounds, told).await;
             drop((place, held));
         });
     }
     drop((listener, held));
-    if tokio::time::timeout(app.bounds.grace, all_gone.recv()).await.is_err() {
+    if tokio::time::timeout(bounds.grace, all_gone.recv()).await.is_err() {
         tracing::warn!("some requests were not answered in time, and are cut off");
     }
 }

@@ -184,7 +184,8 @@ impl Mount {
 /// Puts a problem into words, also one the router made itself, as the routes of that mount do. Other answers stay as they are.
 pub(crate) fn dress(response: Response, request_id: &str, mount: &Mount) -> Response {
     let status = response.status();
-    if !(status.is_client_error() || status.is_server_error()) || response.headers().contains_key(DRESSED) {
+    let fails = status.is_client_error() || status.is_server_error();
+    if !fails || response.extensions().get::<Dressed>().is_some() {
         return response;
     }
     let known = response.extensions().get::<Problem>().cloned();
@@ -219,8 +220,10 @@ fn words(problem: &Problem, parts: &response::Parts, request_id: &str) -> Words 
     Words { status, kind: PROBLEM_JSON, body: serde_json::to_vec(&told).unwrap_or_default() }
 }
 
-/// On answers that are no success and are what they should be: `/readyz` says itself what is not ready.
-pub const DRESSED: &str = "x-epitome-ready";
+/// Among the extensions of answers that are what they should be, whatever their status: `/readyz` says itself what is not
+/// ready, and a provider what it refuses.
+#[derive(Clone)]
+pub struct Dressed;
 
 /// What the router refuses by itself.
 fn bare(status: StatusCode) -> Problem {

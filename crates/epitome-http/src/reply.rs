@@ -20,6 +20,7 @@ use quick_cache::sync::{Cache, DefaultLifecycle};
 use quick_cache::{DefaultHashBuilder, OptionsBuilder, Weighter};
 use serde::Serialize;
 
+use crate::figures;
 use crate::problem::Problem;
 
 /// What the client has already.
@@ -120,13 +121,10 @@ pub fn done(status: StatusCode, value: &impl Serialize) -> Result<Response, Prob
 
 fn words(value: &impl Serialize) -> Result<Vec<u8>, Problem> {
     let mut words = Vec::with_capacity(1 << 10);
-    match serde_json::to_writer(&mut words, value) {
-        Ok(()) => Ok(words),
-        Err(_) => {
-            let status = StatusCode::INTERNAL_SERVER_ERROR;
-            Err(Problem::new(status, "failed", "the answer could not be written"))
-        }
-    }
+    let failed =
+        |_| Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "failed", "the answer could not be written");
+    serde_json::to_writer(&mut words, value).map_err(failed)?;
+    Ok(words)
 }
 
 /// So many bytes of them are kept.
@@ -199,7 +197,9 @@ impl<A: Eq + Hash> Default for Kept<A> {
 impl<A: Eq + Hash> Kept<A> {
     /// What was given to that question, where it holds still.
     pub fn get(&self, question: &Question<A>, stamp: Stamp) -> Option<Given> {
-        self.0.get(question).filter(|(then, _)| *then == stamp).map(|(_, given)| given)
+        let (_, given) = self.0.get(question).filter(|(then, _)| *then == stamp)?;
+        figures::given_again(given.tokens);
+        Some(given)
     }
 
     /// Keeps what is given. The stamp was read before it was made.

@@ -36,7 +36,7 @@ mod wire;
 mod workspace;
 
 // By these names the proxy has them.
-use epitome_http::{around, body, figures, gate, listen, load, problem};
+use epitome_http::{body, figures, gate, listen, load, problem};
 
 pub(crate) use context::{Asked, OversizeIn};
 pub(crate) use meanwhile::{bind, meanwhile};
@@ -70,7 +70,6 @@ impl App {
     /// Writes down what is counted and not written yet.
     pub(crate) async fn settle(&self) {
         self.proxy.settle(self).await;
-        self.proxy.written().await;
     }
 }
 
@@ -126,10 +125,7 @@ pub(crate) fn router(app: &Arc<App>, honcho: Arc<Honcho>) -> Router {
     };
     let router = router.route("/openapi.json", axum::routing::get(describe));
     let router = router.with_state(Arc::clone(app)).merge(epitome_honcho::router(honcho));
-    // What is passed on is nobody's to pack or to put into words.
-    let passed_on = proxy::routes(Arc::clone(app));
-    // What no route knows is told by the second.
-    passed_on.merge(around(router, Arc::clone(&app.http), &[epitome_honcho::MOUNT]))
+    around(router, proxy::routes(app), Arc::clone(&app.http), &[epitome_honcho::MOUNT])
 }
 
 /// What a node that only writes summaries answers: whoever watches over it.
@@ -145,5 +141,6 @@ pub(crate) fn watched(app: &Arc<App>) -> Router {
         .routes(routes!(operations::readyz))
         .routes(routes!(operations::metrics))
         .split_for_parts();
-    around(router.fallback(elsewhere).with_state(Arc::clone(app)), Arc::clone(&app.http), &[])
+    let router = router.fallback(elsewhere).with_state(Arc::clone(app));
+    around(router, Router::new(), Arc::clone(&app.http), &[])
 }

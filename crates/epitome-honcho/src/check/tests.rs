@@ -21,28 +21,30 @@ fn kinds<T: std::fmt::Debug>(read: Result<T, Faults>) -> Vec<String> {
     told.as_array().unwrap().iter().map(one).collect()
 }
 
-fn new(sent: &Value, shape: &Shape) -> Result<NewIn, Faults> {
-    body(sent, shape)
+type Reader<T> = fn(&Value) -> Result<T, Faults>;
+
+fn new(sent: &Value, reader: Reader<NewIn>) -> Result<NewIn, Faults> {
+    body(sent, reader)
 }
 
-fn put(sent: &Value, shape: &Shape) -> Result<Put, Faults> {
-    body(sent, shape)
+fn put(sent: &Value, reader: Reader<Put>) -> Result<Put, Faults> {
+    body(sent, reader)
 }
 
 fn search(sent: &Value) -> Result<SearchIn, Faults> {
-    body(sent, &SEARCH)
+    body(sent, super::search)
 }
 
 fn messages(sent: &Value) -> Result<Vec<MessageIn>, Faults> {
-    body::<MessagesIn>(sent, &MESSAGES).map(|read| read.messages)
+    body(sent, super::messages)
 }
 
 fn members(sent: &Value) -> Result<Map<String, Value>, Faults> {
-    body(sent, &MEMBERS)
+    body(sent, super::members)
 }
 
 fn names(sent: &Value) -> Result<Vec<String>, Faults> {
-    body(sent, &NAMES)
+    body(sent, super::names)
 }
 
 fn object(value: Value) -> Map<String, Value> {
@@ -70,20 +72,20 @@ fn recorded_refusals_are_given_word_for_word() {
             "ctx": {"field_type": "List", "min_length": 1, "actual_length": 0}}])
     );
     assert_eq!(
-        refused(new(&json!({"id": "bad name!"}), &NEW_WORKSPACE)),
+        refused(new(&json!({"id": "bad name!"}), NEW_WORKSPACE)),
         json!([{"type": "string_pattern_mismatch", "loc": ["body", "id"],
             "msg": "String should match pattern '^[a-zA-Z0-9_-]+$'", "input": "bad name!",
             "ctx": {"pattern": "^[a-zA-Z0-9_-]+$"}}])
     );
     assert_eq!(
-        refused(put(&json!({"configuration": {"summary": {"messages_per_short_summary": 5}}}), &PUT)),
+        refused(put(&json!({"configuration": {"summary": {"messages_per_short_summary": 5}}}), PUT)),
         json!([{"type": "greater_than_equal",
             "loc": ["body", "configuration", "summary", "messages_per_short_summary"],
             "msg": "Input should be greater than or equal to 10", "input": 5, "ctx": {"ge": 10}}])
     );
     let same = json!({"messages_per_short_summary": 30, "messages_per_long_summary": 30});
     assert_eq!(
-        refused(put(&json!({"configuration": {"summary": same}}), &PUT)),
+        refused(put(&json!({"configuration": {"summary": same}}), PUT)),
         json!([{"type": "value_error", "loc": ["body", "configuration", "summary"],
             "msg": "Value error, messages_per_short_summary must be less than messages_per_long_summary",
             "input": same, "ctx": {"error": {}}}])
@@ -120,12 +122,12 @@ fn recorded_refusals_of_much_are_the_same_but_for_what_they_repeat() {
 
 #[test]
 fn whatever_the_client_sends_is_read() {
-    let given = new(&json!({"id": "home", "metadata": {"a": 1}, "configuration": null}), &NEW_WORKSPACE);
+    let given = new(&json!({"id": "home", "metadata": {"a": 1}, "configuration": null}), NEW_WORKSPACE);
     let metadata = Some(object(json!({"a": 1})));
     assert_eq!(given, Ok(NewIn { id: "home".into(), metadata, ..NewIn::default() }));
     let sent = json!({"id": "s-1", "peers": {"zoe": {}, "ann": {"observe_me": false}, "bob": null}, "scopes": ["x"]});
     let peers = object(json!({"zoe": {}, "ann": {"observe_me": false}, "bob": {}}));
-    let given = new(&sent, &NEW_SESSION);
+    let given = new(&sent, NEW_SESSION);
     assert!(
         given.as_ref().unwrap().peers.as_ref().unwrap().keys().eq(["zoe", "ann", "bob"]),
         "in their order"
@@ -148,7 +150,7 @@ fn whatever_the_client_sends_is_read() {
     let found = search(&json!({"query": "green", "filters": null, "limit": "7"}));
     assert_eq!(found, Ok(SearchIn { query: "green".into(), filters: Value::Null, limit: 7 }));
     assert_eq!(search(&json!({"query": "green"})).unwrap().limit, 10);
-    assert_eq!(put(&json!({}), &PUT_MESSAGE), Ok(Put::default()));
+    assert_eq!(body(&json!({}), super::metadata), Ok(None));
 }
 
 #[test]
@@ -186,13 +188,13 @@ fn every_fault_is_told_with_its_place() {
     assert_eq!(kinds(names(&json!({"ann": {}}))), ["body list_type"]);
     assert_eq!(kinds(names(&json!(["ann", 5]))), ["body.1 string_type"]);
     assert_eq!(
-        kinds(new(&json!({"id": null, "peers": 1}), &NEW_SESSION)),
+        kinds(new(&json!({"id": null, "peers": 1}), NEW_SESSION)),
         ["body.id string_type", "body.peers dict_type"]
     );
-    assert_eq!(kinds(new(&json!({"id": "x".repeat(513)}), &NEW_PEER)), ["body.id string_too_long"]);
-    assert!(new(&json!({"id": "x".repeat(512)}), &NEW_PEER).is_ok());
+    assert_eq!(kinds(new(&json!({"id": "x".repeat(513)}), NEW_PEER)), ["body.id string_too_long"]);
+    assert!(new(&json!({"id": "x".repeat(512)}), NEW_PEER).is_ok());
     assert_eq!(kinds(messages(&json!({"messages": {}}))), ["body.messages list_type"]);
-    assert_eq!(kinds(body::<Value>(&json!("ann"), &MEMBER)), ["body model_attributes_type"]);
+    assert_eq!(kinds(body(&json!("ann"), member)), ["body model_attributes_type"]);
     assert_eq!(kinds(filters(&json!({"filters": []}))), ["body.filters dict_type"]);
     assert_eq!(
         kinds(search(&json!({"query": "", "limit": 101}))),
@@ -204,9 +206,9 @@ fn every_fault_is_told_with_its_place() {
 #[test]
 fn a_body_that_is_not_there_or_is_no_json_is_told_as_such() {
     let missing = json!([{"type": "missing", "loc": ["body"], "msg": "Field required", "input": null}]);
-    assert_eq!(refused(new(&Value::Null, &NEW_WORKSPACE)), missing);
+    assert_eq!(refused(new(&Value::Null, NEW_WORKSPACE)), missing);
     assert_eq!(
-        refused(new(&json!({"name": "home"}), &NEW_WORKSPACE)),
+        refused(new(&json!({"name": "home"}), NEW_WORKSPACE)),
         json!([{"type": "missing", "loc": ["body", "id"], "msg": "Field required", "input": {"name": "home"}}])
     );
     let body = b"{\n \"id\": secret}";
@@ -234,10 +236,10 @@ fn characters_are_counted_not_bytes_and_before_any_is_dropped() {
 
 #[test]
 fn notes_are_kept_without_nul_characters_and_bounded() {
-    let read = |metadata: Value| put(&json!({"metadata": metadata}), &PUT_MESSAGE);
+    let read = |notes: Value| body(&json!({"metadata": notes}), metadata);
     let kept = read(json!({"a\0": ["b\0", {"c\0": "\0", "n": null}], "n": null}));
     let clean = json!({"a": ["b", {"c": "", "n": null}], "n": null});
-    assert_eq!(kept.unwrap().metadata, Some(object(clean)));
+    assert_eq!(kept, Ok(Some(object(clean))));
     let keys = |count: usize| (0..count).map(|key| (key.to_string(), json!(key))).collect::<Value>();
     assert!(read(keys(100)).is_ok());
     assert!(read(json!({"a": keys(1_000)})).is_ok());
@@ -255,7 +257,7 @@ fn notes_are_kept_without_nul_characters_and_bounded() {
 #[test]
 fn a_configuration_is_read_as_what_it_means() {
     let read = |configuration: Value| {
-        let put = put(&json!({"configuration": configuration}), &PUT)?;
+        let put = put(&json!({"configuration": configuration}), PUT)?;
         Ok::<_, Faults>(Value::Object(put.configuration.unwrap_or_default()))
     };
     let sent = json!({
@@ -297,11 +299,11 @@ fn a_configuration_is_read_as_what_it_means() {
     let message = json!({"messages": [{"content": "", "peer_id": "a", "configuration": {"summary": 5}}]});
     assert!(messages(&message).is_ok());
     assert_eq!(
-        kinds(put(&json!({"configuration": {"observe_me": "perhaps"}}), &PUT_PEER)),
+        kinds(put(&json!({"configuration": {"observe_me": "perhaps"}}), PUT_PEER)),
         ["body.configuration.observe_me bool_parsing"]
     );
     let peer =
-        new(&json!({"id": "ann", "configuration": {"observe_me": true, "mine": 1}}), &NEW_PEER).unwrap();
+        new(&json!({"id": "ann", "configuration": {"observe_me": true, "mine": 1}}), NEW_PEER).unwrap();
     assert_eq!(peer.configuration, Some(object(json!({"observe_me": true, "mine": 1}))));
 }
 
@@ -385,7 +387,7 @@ fn a_refusal_is_never_long() {
     let rude = "\u{1}🦀".repeat(1_000);
     let deep = (0..100).fold(json!(rude), |value, _| json!({rude.as_str(): [value]}));
     for one in [json!(rude), deep, json!(vec![rude.as_str(); 1_000]), json!(vec![0; 100_000])] {
-        let told = refused(new(&json!({"id": one, "metadata": "x"}), &NEW_PEER));
+        let told = refused(new(&json!({"id": one, "metadata": "x"}), NEW_PEER));
         assert!(size(&told) < 16 << 10, "{}", size(&told));
         assert_eq!(told.as_array().unwrap().len(), 2);
     }

@@ -1,59 +1,171 @@
-//! Single values: texts, numbers, yes or no; and what callers keep with things: their own notes (`metadata`), and what they
-//! want done (`configuration`).
+//! Single values: texts, numbers, yes or no; and objects and lists of them.
 //!
 //! Texts are taken for numbers and for yes or no as far as the original takes them, which is why the parameters of a query
-//! are read in the same way. Notes and wishes are kept as they are but for NUL characters, which no text of ours holds, and
-//! both are bounded, for both are given back with everything.
+//! are read in the same way. Reading goes on after a fault, so that a caller sees all of them at once: what was read is given only
+//! where there are none ([`Faults::give`]).
 
 use std::fmt::Display;
-use std::io::Write;
 use std::num::IntErrorKind;
 use std::ops::RangeInclusive;
 
 use serde_json::{Map, Value, json};
 
-use super::fault::{At, Found, Wrong};
+use super::fault::{Faults, clipped};
+
+/// What a value means, or what is wrong with it.
+pub(crate) type Read<T> = Result<T, Faults>;
+
+/// A name in a place is repeated up to so many characters.
+const STEP: usize = 100;
+
+/// An object that is read field by field. Fields that are not read are passed over.
+pub(crate) struct Fields<'a> {
+    value: &'a Value,
+    pub(crate) given: &'a Map<String, Value>,
+    pub(crate) faults: Faults,
+}
+
+impl<'a> Fields<'a> {
+    /// Of an object whose fields are known.
+    pub(crate) fn of(value: &'a Value) -> Read<Self> {
+        let wanted = "Input should be a valid dictionary or object to extract fields from";
+        let given = value.as_object().ok_or_else(|| Faults::new(value, "model_attributes_type", wanted))?;
+        Ok(Self { value, given, faults: Faults::default() })
+    }
+
+    /// Of an object with whatever names.
+    pub(crate) fn of_any(value: &'a Value) -> Read<Self> {
+        dict(value).map(|given| Self { value, given, faults: Faults::default() })
+    }
+
+    /// What was read of a part, or nothing where something is wrong with it.
+    pub(crate) fn part<T>(&mut self, name: &str, read: Read<T>) -> Option<T> {
+        read.map_err(|wrong| self.faults.add(clipped(name, STEP), wrong)).ok()
+    }
+
+    /// A field that has to be there.
+    pub(crate) fn must<T: Default>(&mut self, name: &str, read: impl FnOnce(&'a Value) -> Read<T>) -> T {
+        let read = self.given.get(name).map_or_else(|| Err(Faults::missing(self.value)), read);
+        self.part(name, read).unwrap_or_default()
+    }
+
+    /// A field that may be left out, or be `null`.
+    pub(crate) fn may<T>(&mut self, name: &str, read: impl FnOnce(&'a Value) -> Read<T>) -> Option<T> {
+        let value = self.given.get(name).filter(|value| !value.is_null())?;
+        self.part(name, read(value))
+    }
+
+    /// A field that may be left out, but not be `null`.
+    pub(crate) fn or<T>(&mut self, name: &str, usual: T, read: impl FnOnce(&'a Value) -> Read<T>) -> T {
+        self.given.get(name).and_then(|value| self.part(name, read(value))).unwrap_or(usual)
+    }
+
+    /// What was read, if nothing was wrong with it.
+    pub(crate) fn give<T>(self, read: T) -> Read<T> {
+        self.faults.give(read)
+    }
+}
+
+/// An object with whatever names.
+pub(crate) fn dict(value: &Value) -> Read<&Map<String, Value>> {
+    value.as_object().ok_or_else(|| Faults::new(value, "dict_type", "Input should be a valid dictionary"))
+}
+
+/// A list of so many items.
+pub(crate) fn list<T>(
+    value: &Value,
+    bounds: RangeInclusive<usize>,
+    each: impl Fn(&Value) -> Read<T>,
+) -> Read<Vec<T>> {
+    let Some(items) = value.as_array() else {
+        return Err(Faults::new(value, "list_type", "Input should be a valid list"));
+    };
+    let given = items.len();
+    let wrong = |kind, words: &str, bound: &str, count| {
+        let msg =
+            format!("List should have {words} {} after validation, not {given}", counted(count, "item"));
+        let ctx = json!({"field_type": "List", bound: count, "actual_length": given});
+        Err(Faults::bound(value, kind, msg, ctx))
+    };
+    let (least, most) = bounds.into_inner();
+    if given < least {
+        return wrong("too_short", "at least", "min_length", least);
+    }
+    if given > most {
+        // Their own faults are not listed: most of them will be sent otherwise.
+        return wrong("too_long", "at most", "max_length", most);
+    }
+    let (mut read, mut faults) = (Vec::with_capacity(given), Faults::default());
+    for (nr, item) in items.iter().enumerate() {
+        match each(item) {
+            Ok(item) => read.push(item),
+            Err(wrong) => faults.add(nr, wrong),
+        }
+    }
+    faults.give(read)
+}
 
 /// `1 item`, `2 items`.
-pub(crate) fn counted(count: usize, what: &str) -> String {
+fn counted(count: usize, what: &str) -> String {
     if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
 }
 
 /// A text of so many characters, counted as the original's language counts them.
-pub(crate) fn text<'a>(value: &'a Value, bounds: &RangeInclusive<usize>) -> Result<&'a str, Wrong> {
+fn sized(value: &Value, bounds: RangeInclusive<usize>) -> Read<&str> {
     let Some(text) = value.as_str() else {
-        return Err(Wrong::new("string_type", "Input should be a valid string"));
+        return Err(Faults::new(value, "string_type", "Input should be a valid string"));
     };
-    let (least, most) = (*bounds.start(), *bounds.end());
+    let (least, most) = bounds.into_inner();
     // Most are shorter in bytes already, and need not be counted.
     if text.len() > most && text.chars().count() > most {
         let msg = format!("String should have at most {}", counted(most, "character"));
-        return Err(Wrong::bound("string_too_long", msg, json!({"max_length": most})));
+        return Err(Faults::bound(value, "string_too_long", msg, json!({"max_length": most})));
     }
     if text.len() < least {
         let msg = format!("String should have at least {}", counted(least, "character"));
-        return Err(Wrong::bound("string_too_short", msg, json!({"min_length": least})));
+        return Err(Faults::bound(value, "string_too_short", msg, json!({"min_length": least})));
     }
     Ok(text)
+}
+
+/// The same without NUL characters.
+pub(crate) fn text(value: &Value, bounds: RangeInclusive<usize>) -> Read<String> {
+    sized(value, bounds).map(clean)
+}
+
+/// A text as long as may be.
+pub(crate) fn any_text(value: &Value) -> Read<String> {
+    text(value, 0..=usize::MAX)
+}
+
+/// A text without NUL characters: the original's database takes none, and its callers know.
+pub(crate) fn clean(text: &str) -> String {
+    text.replace('\0', "")
 }
 
 /// What a workspace, a session or a peer may be called.
 const NAME: &str = "^[a-zA-Z0-9_-]+$";
 
 /// What something is called.
-pub(crate) fn name(value: &Value) -> Result<Value, Wrong> {
-    let name = text(value, &(1..=512))?;
+pub(crate) fn name(value: &Value) -> Read<String> {
+    let name = sized(value, 1..=512)?;
     match name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-') {
-        true => Ok(name.into()),
+        true => Ok(name.to_owned()),
         false => {
             let msg = format!("String should match pattern '{NAME}'");
-            Err(Wrong::bound("string_pattern_mismatch", msg, json!({"pattern": NAME})))
+            Err(Faults::bound(value, "string_pattern_mismatch", msg, json!({"pattern": NAME})))
         }
     }
 }
 
+/// A moment: a text, at least.
+pub(crate) fn moment(value: &Value) -> Read<String> {
+    let wrong = || Faults::new(value, "datetime_type", "Input should be a valid datetime");
+    value.as_str().map(str::to_owned).ok_or_else(wrong)
+}
+
 /// Yes or no, also in words and as a number.
-pub(crate) fn flag(value: &Value) -> Result<Value, Wrong> {
+pub(crate) fn flag(value: &Value) -> Read<bool> {
     let read = match value {
         Value::Bool(given) => Some(*given),
         Value::Number(given) if given.as_f64() == Some(1.0) => Some(true),
@@ -64,74 +176,62 @@ pub(crate) fn flag(value: &Value) -> Result<Value, Wrong> {
             "false" | "0" | "off" | "no" | "f" | "n" => Some(false),
             _ => None,
         },
-        _ => return Err(Wrong::new("bool_type", "Input should be a valid boolean")),
+        _ => return Err(Faults::new(value, "bool_type", "Input should be a valid boolean")),
     };
-    let wrong = || Wrong::new("bool_parsing", "Input should be a valid boolean, unable to interpret input");
-    read.map(Value::Bool).ok_or_else(wrong)
+    let msg = "Input should be a valid boolean, unable to interpret input";
+    read.ok_or_else(|| Faults::new(value, "bool_parsing", msg))
 }
 
 /// A number within bounds.
-pub(crate) fn within<T>(given: T, bounds: &RangeInclusive<T>) -> Result<Value, Wrong>
+fn within<T>(value: &Value, given: T, bounds: RangeInclusive<T>) -> Read<T>
 where
     T: Copy + PartialOrd + Display + Into<Value>,
 {
-    let (least, most) = (*bounds.start(), *bounds.end());
+    let (least, most) = bounds.into_inner();
     if given < least {
         let msg = format!("Input should be greater than or equal to {least}");
-        Err(Wrong::bound("greater_than_equal", msg, json!({"ge": least.into()})))
+        Err(Faults::bound(value, "greater_than_equal", msg, json!({"ge": least.into()})))
     } else if given <= most {
-        Ok(given.into())
+        Ok(given)
     } else {
         // No number at all ("nan") is not within any bounds.
         let msg = format!("Input should be less than or equal to {most}");
-        Err(Wrong::bound("less_than_equal", msg, json!({"le": most.into()})))
+        Err(Faults::bound(value, "less_than_equal", msg, json!({"le": most.into()})))
     }
 }
 
 /// A number, also one that is written as a text.
-pub(crate) fn number(value: &Value) -> Result<f64, Wrong> {
+pub(crate) fn number(value: &Value, bounds: RangeInclusive<f64>) -> Read<f64> {
     let read = match value {
         Value::Number(given) => given.as_f64(),
         Value::String(given) => given.trim().parse().ok(),
-        _ => return Err(Wrong::new("float_type", "Input should be a valid number")),
+        _ => return Err(Faults::new(value, "float_type", "Input should be a valid number")),
     };
     let msg = "Input should be a valid number, unable to parse string as a number";
-    read.ok_or_else(|| Wrong::new("float_parsing", msg))
+    within(value, read.ok_or_else(|| Faults::new(value, "float_parsing", msg))?, bounds)
 }
 
 /// A whole number, also one that is written as a text or with nothing but zeros behind the point.
-pub(crate) fn whole(value: &Value) -> Result<i64, Wrong> {
-    let (kind, msg) = match value {
-        Value::Number(given) => match given.as_i64() {
-            Some(whole) => return Ok(whole),
-            // Larger than any bound.
-            None if given.is_u64() => return Ok(i64::MAX),
-            None => {
-                let near = given.as_f64().unwrap_or(f64::INFINITY);
-                if near.fract() == 0.0
-                    && let Ok(whole) = format!("{near:.0}").parse()
-                {
-                    return Ok(whole);
-                }
-                match near.fract() == 0.0 {
-                    true => (
-                        "int_parsing_size",
-                        "Unable to parse input string as an integer, exceeded maximum size",
-                    ),
-                    false => (
-                        "int_from_float",
-                        "Input should be a valid integer, got a number with a fractional part",
-                    ),
-                }
-            }
-        },
-        Value::String(given) => match whole_text(given) {
-            Some(whole) => return Ok(whole),
-            None => ("int_parsing", "Input should be a valid integer, unable to parse string as an integer"),
-        },
-        _ => ("int_type", "Input should be a valid integer"),
+pub(crate) fn whole(value: &Value, bounds: RangeInclusive<i64>) -> Read<i64> {
+    let read = match value {
+        Value::Number(given) if given.is_f64() => whole_fraction(given.as_f64().unwrap_or(f64::INFINITY)),
+        // Larger than any bound.
+        Value::Number(given) => Ok(given.as_i64().unwrap_or(i64::MAX)),
+        Value::String(given) => whole_text(given)
+            .ok_or(("int_parsing", "Input should be a valid integer, unable to parse string as an integer")),
+        _ => Err(("int_type", "Input should be a valid integer")),
     };
-    Err(Wrong::new(kind, msg))
+    within(value, read.map_err(|(kind, msg)| Faults::new(value, kind, msg))?, bounds)
+}
+
+/// `10.0`.
+fn whole_fraction(given: f64) -> Result<i64, (&'static str, &'static str)> {
+    if given.fract() != 0.0 {
+        let msg = "Input should be a valid integer, got a number with a fractional part";
+        return Err(("int_from_float", msg));
+    }
+    let msg = "Unable to parse input string as an integer, exceeded maximum size";
+    format!("{given:.0}").parse().map_err(|_| ("int_parsing_size", msg))
 }
 
 /// `10`, ` +10 `, `1_000`, `10.00`. What is larger than any bound is as large as can be.
@@ -148,81 +248,5 @@ fn whole_text(given: &str) -> Option<i64> {
         Ok(whole) => Some(whole),
         Err(wrong) if *wrong.kind() == IntErrorKind::NegOverflow => Some(i64::MIN),
         Err(_) => Some(i64::MAX),
-    }
-}
-
-/// So many keys notes may have, not counting those within.
-const KEYS: usize = 100;
-
-/// So deep they may be: an object with nothing but plain values is one deep.
-const DEEP: usize = 5;
-
-/// So long they may be as JSON, in bytes.
-const LONG: usize = 64 << 10;
-
-/// Notes that something is more than is kept. What it is called is the last step of its place.
-pub(crate) fn bounded(at: &At<'_>, found: &mut Found) {
-    let keys = at.value.as_object().map_or(0, Map::len);
-    let broken = if keys > KEYS {
-        format!("{keys} keys given; there may be {KEYS}, not counting those within")
-    } else if deeper(at.value, DEEP) {
-        format!("nested too deep; {DEEP} objects and lists may be within each other")
-    } else if longer(at.value, LONG) {
-        format!("too long; there may be {LONG} bytes of JSON")
-    } else {
-        return;
-    };
-    found.refuse(at, Wrong::rule(&broken));
-}
-
-fn deeper(value: &Value, than: usize) -> bool {
-    let Some(within) = than.checked_sub(1) else { return value.is_object() || value.is_array() };
-    match value {
-        Value::Object(fields) => fields.values().any(|value| deeper(value, within)),
-        Value::Array(items) => items.iter().any(|value| deeper(value, within)),
-        _ => false,
-    }
-}
-
-/// It is written to nowhere, and broken off where it is too long.
-fn longer(value: &Value, than: usize) -> bool {
-    struct Left(usize);
-
-    impl Write for Left {
-        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-            self.0 = self.0.checked_sub(bytes.len()).ok_or(std::io::ErrorKind::FileTooLarge)?;
-            Ok(bytes.len())
-        }
-
-        fn flush(&mut self) -> std::io::Result<()> {
-            Ok(())
-        }
-    }
-
-    serde_json::to_writer(Left(than), value).is_err()
-}
-
-/// A text without NUL characters: the original's database takes none, and its callers know.
-pub(crate) fn clean(text: &str) -> String {
-    text.replace('\0', "")
-}
-
-pub(crate) fn kept(value: &Value) -> Value {
-    match value {
-        Value::String(text) => clean(text).into(),
-        Value::Array(items) => items.iter().map(kept).collect(),
-        Value::Object(fields) => fields.iter().map(|(name, value)| (clean(name), kept(value))).collect(),
-        Value::Null | Value::Bool(_) | Value::Number(_) => value.clone(),
-    }
-}
-
-/// Items of lists stay, or others would move up.
-pub(crate) fn without_nulls(value: Value) -> Value {
-    match value {
-        Value::Object(fields) => {
-            let said = fields.into_iter().filter(|(_, value)| !value.is_null());
-            said.map(|(name, value)| (name, without_nulls(value))).collect()
-        }
-        _ => value,
     }
 }

@@ -1,8 +1,10 @@
 //! From JSON to a tree of conditions. What is wrong is refused here, by name, so that asking an item cannot fail.
 
+use std::cmp::Ordering;
+
 use serde_json::{Map, Value};
 
-use super::{Bound, Fields, Relation, Test};
+use super::{Fields, Relation, Test};
 use crate::check::clipped;
 use crate::moment::Moment;
 
@@ -31,30 +33,36 @@ enum Kind {
     Json,
 }
 
-pub(super) fn filter(filters: &Value, fields: Fields) -> Result<Test, String> {
-    measure(filters, 1, &mut MOST.clone())?;
-    if texts(filters) > TEXTS {
-        return Err(format!("filters hold more than {TEXTS} times `contains` or `icontains`"));
-    }
-    match filters {
-        Value::Null => Ok(Test::anything()),
-        Value::Object(entries) => node(entries, fields),
-        _ => Err("filters must be a dict of conditions, or null".to_owned()),
+impl Test {
+    /// Reads a filter for items with these fields; a sentence that says what is wrong, and where, otherwise. `null` and
+    /// `{}` are the filter that keeps everything.
+    pub(in super::super) fn read(filters: &Value, fields: Fields) -> Result<Self, String> {
+        let mut texts = 0;
+        measure(filters, 1, &mut MOST.clone(), &mut texts)?;
+        if texts > TEXTS {
+            return Err(format!("filters hold more than {TEXTS} times `contains` or `icontains`"));
+        }
+        match filters {
+            Value::Null => Ok(Self::anything()),
+            Value::Object(entries) => node(entries, fields),
+            _ => Err("filters must be a dict of conditions, or null".to_owned()),
+        }
     }
 }
 
 /// Refuses what is too deep or too large, before anything is made of it. What it goes down itself is bounded: a list in
-/// a dict is no level of its own, but whatever is in it is.
-fn measure(value: &Value, depth: usize, left: &mut usize) -> Result<(), String> {
+/// a dict is no level of its own, but whatever is in it is. Counts how often a text is looked for.
+fn measure(value: &Value, depth: usize, left: &mut usize, texts: &mut usize) -> Result<(), String> {
     if depth > DEEPEST {
         return Err(format!("filters are nested more than {DEEPEST} deep"));
     }
     match value {
-        Value::Object(entries) if !entries.is_empty() => entries
-            .values()
-            .try_for_each(|value| measure(value, depth + usize::from(value.is_object()), left)),
+        Value::Object(entries) if !entries.is_empty() => entries.iter().try_for_each(|(name, value)| {
+            *texts += usize::from(matches!(name.as_str(), "contains" | "icontains"));
+            measure(value, depth + usize::from(value.is_object()), left, texts)
+        }),
         Value::Array(values) if !values.is_empty() => values.iter().try_for_each(|value| {
-            measure(value, depth + usize::from(value.is_object() || value.is_array()), left)
+            measure(value, depth + usize::from(value.is_object() || value.is_array()), left, texts)
         }),
         _ => match left.checked_sub(1) {
             Some(fewer) => {
@@ -65,18 +73,6 @@ fn measure(value: &Value, depth: usize, left: &mut usize) -> Result<(), String> 
                 Err(format!("filters hold more than {MOST} conditions; each value of a list counts as one"))
             }
         },
-    }
-}
-
-/// How often a text is looked for. It is not deep: that was measured.
-fn texts(value: &Value) -> usize {
-    match value {
-        Value::Object(entries) => {
-            let looks = entries.keys().filter(|name| matches!(name.as_str(), "contains" | "icontains"));
-            looks.count() + entries.values().map(texts).sum::<usize>()
-        }
-        Value::Array(values) => values.iter().map(texts).sum(),
-        _ => 0,
     }
 }
 
@@ -141,7 +137,11 @@ fn test(place: &str, value: &Value, kind: Kind) -> Result<Test, String> {
 }
 
 fn operator(place: &str, name: &str, value: &Value, kind: Kind) -> Result<Test, String> {
-    let compares = |relation| bound(place, name, value, kind).map(|bound| Test::Compares(relation, bound));
+    let compares = |relation: Relation| match (kind, value) {
+        (Kind::Moment, value) => Ok(Test::At(relation, moment(place, value)?)),
+        (_, Value::Number(_) | Value::String(_)) => Ok(Test::Compares(relation, value.clone())),
+        _ => Err(format!("`{name}` at `{place}` takes a number or a text")),
+    };
     match name {
         _ if !OPERATORS.contains(&name) => Err(format!(
             "unknown operator `{}` at `{place}`: there are {}",
@@ -149,10 +149,10 @@ fn operator(place: &str, name: &str, value: &Value, kind: Kind) -> Result<Test, 
             OPERATORS.join(", ")
         )),
         _ if wild(value) => Ok(Test::anything()),
-        "gt" => compares(Relation::Greater),
-        "gte" => compares(Relation::GreaterOrEqual),
-        "lt" => compares(Relation::Less),
-        "lte" => compares(Relation::LessOrEqual),
+        "gt" => compares(Ordering::is_gt),
+        "gte" => compares(Ordering::is_ge),
+        "lt" => compares(Ordering::is_lt),
+        "lte" => compares(Ordering::is_le),
         "ne" => plain(place, value, kind).map(|test| Test::Differs(Box::new(test))),
         "in" => {
             let list = value.as_array().ok_or_else(|| format!("`in` at `{place}` takes a list of values"))?;
@@ -182,24 +182,14 @@ fn plain(place: &str, value: &Value, kind: Kind) -> Result<Test, String> {
         (_, Value::Array(_) | Value::Object(_)) => {
             Err(format!("`{place}` takes one value; for one of several there is the operator `in`"))
         }
-        (Kind::Moment, value) => Ok(Test::Compares(Relation::Equal, moment(place, value)?)),
+        (Kind::Moment, value) => Ok(Test::At(Ordering::is_eq, moment(place, value)?)),
         (Kind::Plain, value) => Ok(Test::Holds(value.clone())),
     }
 }
 
-/// What a value can be more or less than.
-fn bound(place: &str, name: &str, value: &Value, kind: Kind) -> Result<Bound, String> {
-    match (kind, value) {
-        (Kind::Moment, value) => moment(place, value),
-        (_, Value::Number(number)) => Ok(Bound::Number(number.clone())),
-        (_, Value::String(text)) => Ok(Bound::Text(text.clone())),
-        _ => Err(format!("`{name}` at `{place}` takes a number or a text")),
-    }
-}
-
-fn moment(place: &str, value: &Value) -> Result<Bound, String> {
+fn moment(place: &str, value: &Value) -> Result<Moment, String> {
     let wrong = || format!("`{place}` takes a moment in ISO 8601, such as 2026-03-14T10:22:05Z");
-    value.as_str().and_then(Moment::parse).map(Bound::Moment).ok_or_else(wrong)
+    value.as_str().and_then(Moment::parse).ok_or_else(wrong)
 }
 
 fn wild(value: &Value) -> bool {

@@ -32,7 +32,8 @@ pub(super) async fn run(show: &mut Show) -> Result<(), Failure> {
     let app = HttpState::new(engine, Keys::Off { loopback: true }, Bounds::default(), stopping);
     show.line(format_args!("listening on http://{address}"))?;
     show.flush()?;
-    listen::serve(listener, router(Arc::clone(&app)), app).await;
+    let (bounds, stop) = (app.bounds.clone(), app.stopping.clone());
+    listen::serve(listener, router(app), &bounds, stop).await;
     Ok(())
 }
 
@@ -45,5 +46,6 @@ fn router(app: Arc<HttpState>) -> Router {
         async move { json(body) }
     };
     let send_back = move |body: Bytes| async move { json(body) };
-    around(Router::new().route("/", post(send_back)).route("/{size}", get(send)), app, &[])
+    let router = Router::new().route("/", post(send_back)).route("/{size}", get(send));
+    around(router, Router::new(), app, &[])
 }

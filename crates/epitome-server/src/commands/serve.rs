@@ -138,7 +138,7 @@ pub(super) async fn run(args: &Args, loaded: &Loaded, show: &mut Show) -> Result
     tracing::info!(%address, role = role.as_str(), keys = keys.in_a_word(), version, "starting");
     let database = tokio::select! {
         database = Database::serving(loaded, args.pace()) => database?,
-        never = http::meanwhile(&listener) => match never {},
+        () = http::meanwhile(&listener) => return Ok(()),
         _ = signals.next() => return Ok(()),
     };
     let (stop, stopping) = watch::channel(false);
@@ -157,7 +157,7 @@ pub(super) async fn run(args: &Args, loaded: &Loaded, show: &mut Show) -> Result
     let encoding = loaded.settings.encoding;
     tokio::task::spawn_blocking(move || Counter::new(encoding).text("ready"));
     let serving = async {
-        epitome_http::listen::serve(listener, router, http).await;
+        epitome_http::listen::serve(listener, router, &http.bounds, http.stopping.clone()).await;
         app.settle().await;
         database.close().await;
     };

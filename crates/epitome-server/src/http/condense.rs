@@ -38,13 +38,11 @@ pub(crate) async fn condense(call: Writing<Wish>, Text { text, charged }: Text) 
     let (explain, patch) = (wish.explain, patch(&wish)?);
     let builder = access.workspace.condenser().await?.settings(patch);
     let turn = app.load.contexts.acquire().await;
-    let size = text.len();
-    let (request, text) = elsewhere(size, move || (Request::read(&text, wish), text)).await?;
-    let request = request.map_err(Problem::invalid)?;
+    let size = text.len() as u64;
+    let request = elsewhere(size, || Request::read(&text, wish)).map_err(Problem::invalid)?;
     let condenser = request.condenser(builder)?;
     if explain {
-        let told = elsewhere(size, move || request.told(&request.forecast(&condenser))).await?;
-        return done(StatusCode::OK, &told);
+        return done(StatusCode::OK, &elsewhere(size, || request.told(&request.forecast(&condenser))));
     }
     let place = match condenser.is_local() {
         true => None,
@@ -66,7 +64,7 @@ pub(crate) async fn condense(call: Writing<Wish>, Text { text, charged }: Text) 
     let mut answer = Body::from(outcome.text.unwrap_or(text)).into_response();
     drop(charged);
     answer.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    answer.headers_mut().insert(REPORT, told(outcome.report));
+    answer.headers_mut().insert(REPORT, told(outcome.report, &json!({})));
     Ok(answer)
 }
 
@@ -85,26 +83,30 @@ async fn pushed<T>(work: impl Future<Output = T>) -> T {
     poll_fn(|context| block_in_place(|| work.as_mut().poll(context))).await
 }
 
-/// A report as a header holds it: letters of ASCII, not too many, and nothing that is the matter of whoever runs the server.
-fn told(report: Report) -> HeaderValue {
-    told_as(report, ascii)
-}
+/// A report as a header holds it, with what else there is to tell: letters of ASCII, not too many, and nothing that is the
+/// matter of whoever runs the server.
+pub(crate) fn told(mut report: Report, besides: &Value) -> HeaderValue {
+    #[derive(Serialize)]
+    struct Told<'a> {
+        #[serde(flatten)]
+        report: &'a Report,
+        #[serde(flatten)]
+        besides: &'a Value,
+    }
 
-/// The same, written with what else there is to tell.
-pub(crate) fn told_as(mut report: Report, write: impl Fn(&Report) -> String) -> HeaderValue {
     report.notice = discreet(&report.notice);
     report.problems = report.problems.iter().map(|problem| discreet(problem)).collect();
-    let mut text = write(&report);
+    let mut text = ascii(&Told { report: &report, besides });
     if text.len() > LONGEST_REPORT {
         (report.problems, report.spent) = (Vec::new(), Vec::new());
         report.notice = report.notice.chars().take(200).collect();
-        text = write(&report);
+        text = ascii(&Told { report: &report, besides });
     }
     HeaderValue::from_str(&text).unwrap_or_else(|_| HeaderValue::from_static("{}"))
 }
 
 /// As JSON in letters of ASCII.
-pub(crate) fn ascii(report: &impl Serialize) -> String {
+fn ascii(report: &impl Serialize) -> String {
     let text = serde_json::to_string(report).unwrap_or_default();
     let mut plain = String::with_capacity(text.len());
     for c in text.chars() {

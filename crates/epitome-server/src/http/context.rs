@@ -2,7 +2,6 @@
 
 use epitome::rules::context::Oversize;
 use epitome::{Context, ContextRequest};
-use epitome_http::figures;
 use epitome_http::reply::Written;
 use epitome_http::reply::{Given, Question};
 use epitome_terminal::flags::whole;
@@ -82,7 +81,6 @@ pub(crate) async fn read(call: Reading<Asked>) -> Answer {
     let workspace = Arc::from(call.access.workspace.name());
     let question = Question { workspace, session: name, asked: call.query };
     if let Some(given) = app.kept.get(&question, stamp) {
-        figures::given_again(given.tokens);
         return Ok(answer(&known, &given));
     }
     let given = {

@@ -52,14 +52,9 @@ pub(crate) struct From {
 ))]
 pub(crate) async fn listen(call: Reading<From>, headers: HeaderMap) -> Answer {
     let (app, access, from) = (call.app, call.access, call.query);
-    let last = match headers.get("last-event-id").map(|id| id.to_str().unwrap_or_default().trim()) {
-        None | Some("") => None,
-        Some(id) => {
-            let number =
-                id.parse().map_err(|_| Problem::invalid("last-event-id: is not the number of an event"))?;
-            Some(number)
-        }
-    };
+    let last = headers.get("last-event-id").map(|id| id.to_str().unwrap_or_default().trim());
+    let last = last.filter(|id| !id.is_empty()).map(str::parse).transpose();
+    let last = last.map_err(|_| Problem::invalid("last-event-id: is not the number of an event"))?;
     let place = app.load.listening.enter(&access.workspace.name().into())?;
     // Before anything is read, so that nothing is missed between reading and waiting.
     let listener = access.workspace.listen();

@@ -4,20 +4,18 @@
 //! A database that is there is open at once, and whoever connects meanwhile waits that little. Only where it takes longer
 //! is anything said here.
 
-use std::convert::Infallible;
 use std::io;
-use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
+use axum::http::{HeaderValue, header};
+use axum::middleware::map_response;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use epitome_http::problem::Problem;
-use hyper::server::conn::http1;
-use hyper_util::rt::{TokioIo, TokioTimer};
-use hyper_util::service::TowerToHyperService;
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
+use epitome_http::listen::serve;
+use epitome_http::{Bounds, Problem};
+use tokio::net::TcpListener;
+use tokio::sync::watch;
 
 use super::operations;
 use crate::failure::Failure;
@@ -25,44 +23,29 @@ use crate::failure::Failure;
 /// So long whoever connects waits.
 const AT_FIRST: Duration = Duration::from_secs(1);
 
-/// So many are answered at a time; others wait.
+/// So many are answered at a time.
 const AT_ONCE: usize = 64;
 
-/// Whoever sends no request in this time is let go.
+/// A client who sends no request in this time is let go.
 const DAWDLES: Duration = Duration::from_secs(5);
 
 /// Answers, one request for each connection, for as long as it is waited for.
-pub(crate) async fn meanwhile(listener: &TcpListener) -> Infallible {
+pub(crate) async fn meanwhile(listener: &TcpListener) {
     tokio::time::sleep(AT_FIRST).await;
     let router = Router::new().route("/healthz", get(operations::healthz)).fallback(not_yet);
-    let places = Arc::new(Semaphore::new(AT_ONCE));
-    loop {
-        let Ok(place) = Arc::clone(&places).acquire_owned().await else { continue };
-        let Ok((stream, _)) = listener.accept().await else {
-            // Where the system has no more to give, others get time to end.
-            tokio::time::sleep(Duration::from_millis(100)).await;
-            continue;
-        };
-        let router = router.clone();
-        tokio::spawn(async move {
-            let _ = tokio::time::timeout(DAWDLES, answer(stream, router)).await;
-            drop(place);
-        });
-    }
+    let (_open, stop) = watch::channel(false);
+    let bounds = Bounds { connections: AT_ONCE, headers: DAWDLES, unread: DAWDLES, ..Bounds::default() };
+    serve(listener, router.layer(map_response(last)), &bounds, stop).await;
 }
 
 async fn not_yet() -> Response {
     Problem::busy("the store is not open yet; try again").into_response()
 }
 
-async fn answer(stream: TcpStream, router: Router) {
-    let answering = http1::Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(DAWDLES)
-        .keep_alive(false)
-        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
-    // What goes wrong on a connection is its end, and nobody else's matter.
-    let _ = answering.await;
+/// The connection is closed behind it: others answer the next request.
+async fn last(mut response: Response) -> Response {
+    response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+    response
 }
 
 /// Listens there, or says in one line why not.

@@ -2,9 +2,8 @@
 
 use std::sync::atomic::Ordering;
 
-use axum::http::HeaderName;
 use epitome::Unready;
-use epitome_http::problem::DRESSED;
+use epitome_http::problem::Dressed;
 
 use super::prelude::*;
 
@@ -67,7 +66,8 @@ pub(crate) async fn readyz(State(app): State<Arc<App>>) -> Answer {
     let mut answer = done(status, &Readiness { ready, problems })?;
     if !ready {
         // It is no problem of the request's.
-        answer.headers_mut().insert(HeaderName::from_static(DRESSED), HeaderValue::from_static("no"));
+        answer.headers_mut().insert("x-epitome-ready", HeaderValue::from_static("no"));
+        answer.extensions_mut().insert(Dressed);
     }
     Ok(answer)
 }

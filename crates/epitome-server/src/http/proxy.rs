@@ -18,27 +18,27 @@
 //! ([`requests_log`]).
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use axum::Router;
 use axum::body::Body;
-use axum::extract::{MatchedPath, Request, State};
+use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header};
 use axum::response::Response;
 use axum::routing::any;
+use axum::{Extension, Router};
 use bytes::Bytes;
 use epitome::Error;
 use epitome::dialect::Dialect;
 use epitome::model::too_long;
 use epitome::settings::Settings;
+use epitome_http::around::RequestId;
 use futures_util::{StreamExt, stream};
 use http_body_util::BodyExt;
 
 use super::App;
-use super::around::{Answered, id, method};
 use super::figures;
 use super::listen::{OnConnection, UnderWay};
-use super::problem::Problem;
+use super::problem::{Dressed, Problem};
 use crate::settings;
 
 mod account;
@@ -88,21 +88,12 @@ impl Proxy {
         }
     }
 
-    /// Writes down what was counted since it was last written.
+    /// Writes down what was counted since it was last written, and waits until what was sent on is, where that is wanted.
     pub(crate) async fn settle(&self, app: &App) {
         let _ = self.sums.settle(app).await;
-    }
-
-    /// Waits until what was sent on is written down, where that is wanted.
-    pub(crate) async fn written(&self) {
         if let Some(log) = &self.log {
             log.written().await;
         }
-    }
-
-    /// The provider that a path belongs to.
-    fn upstream(&self, path: &str) -> Option<&Arc<Upstream>> {
-        self.upstreams.iter().find(|upstream| upstream.within(path).is_some())
     }
 }
 
@@ -112,71 +103,57 @@ fn upstreams(settings: &settings::Proxy) -> Vec<Arc<Upstream>> {
     let mut upstreams: Vec<Upstream> = Vec::new();
     for dialect in Dialect::all() {
         let Some(endpoint) = dialect.format().about().endpoint else { continue };
-        let known = upstreams.iter().position(|upstream| upstream.provider == endpoint.provider);
-        let at = known.unwrap_or_else(|| {
-            let address = set.iter().find(|(provider, _)| *provider == endpoint.provider);
-            let address = address.map_or(endpoint.address(), |(_, address)| address);
-            upstreams.push(Upstream::new(endpoint.provider, address));
-            upstreams.len() - 1
-        });
-        if let Some(upstream) = upstreams.get_mut(at) {
-            upstream.speaks(dialect);
+        match upstreams.iter_mut().find(|upstream| upstream.provider == endpoint.provider) {
+            Some(upstream) => upstream.speaks(dialect),
+            None => {
+                let address = set.iter().find(|(provider, _)| *provider == endpoint.provider);
+                let address = address.map_or(endpoint.address(), |(_, address)| address);
+                upstreams.push(Upstream::new(endpoint.provider, address, dialect));
+            }
         }
     }
     upstreams.into_iter().map(Arc::new).collect()
 }
 
-pub(super) fn routes(app: Arc<App>) -> Router {
-    let endpoints = || Dialect::all().into_iter().filter_map(|dialect| dialect.format().about().endpoint);
-    // Those that are looked at have routes of their own so that they are told apart in figures.
-    let mut paths: Vec<String> = endpoints().map(|endpoint| endpoint.proxy_path()).collect();
-    paths.extend(app.proxy.upstreams.iter().map(|upstream| format!("/{}/{{*rest}}", upstream.provider)));
-    let router = paths.iter().fold(Router::new(), |router, path| router.route(path, any(each)));
-    router.with_state(app)
+pub(super) fn routes(app: &Arc<App>) -> Router {
+    let mut router = Router::new();
+    for upstream in &app.proxy.upstreams {
+        // Those that are looked at have routes of their own so that they are told apart in figures.
+        let spoken = upstream.spoken().filter_map(|dialect| {
+            let path = dialect.format().about().endpoint?.proxy_path();
+            Some((path, Some(dialect)))
+        });
+        for (path, dialect) in spoken.chain([(format!("/{}/{{*rest}}", upstream.provider), None)]) {
+            let to = (Arc::clone(app), Arc::clone(upstream), dialect);
+            router = router.route(&path, any(each).with_state(to));
+        }
+    }
+    router
 }
 
-/// What happens around every request that is passed on: a line in the log and figures; and what is refused here is said
-/// as its provider would.
-async fn each(State(app): State<Arc<App>>, request: Request) -> Response {
-    let started = Instant::now();
-    let id = id(request.headers());
-    let upstream = app.proxy.upstream(request.uri().path()).map(Arc::clone);
-    let spoken = upstream.as_ref().map_or(Dialect::OPENAI, |upstream| upstream.usual());
-    let method = method(request.method());
-    let route = request.extensions().get::<MatchedPath>().map(|path| path.as_str().to_owned());
-    let route = route.unwrap_or_else(|| "none".to_owned());
-    let passed = match upstream {
-        Some(upstream) => pass(&app, upstream, request).await,
-        None => Err(Problem::not_found("there is nothing here")),
-    };
-    let (response, code) = match passed {
-        Ok(response) => (response, None),
-        Err(problem) => (refused(spoken, &problem, &id), Some(problem.code)),
-    };
-    let (status, took) = (response.status().as_u16(), started.elapsed());
-    Answered { id: &id, method, route: &route, status, millis: took.as_secs_f64() * 1e3 }.log(
-        &app,
-        code,
-        code.is_none(),
-    );
-    figures::answered(route, method, status, took);
+/// Where requests on a route go: the provider, and the format in which one by `POST` holds a list of messages.
+type To = (Arc<App>, Arc<Upstream>, Option<Dialect>);
+
+/// Passes a request on. What is refused here is said as its provider would.
+async fn each(State(to): State<To>, Extension(id): Extension<RequestId>, request: Request) -> Response {
+    let spoken = to.1.usual();
+    let mut response = pass(to, request).await.unwrap_or_else(|problem| refused(spoken, problem, &id.0));
+    response.extensions_mut().insert(Dressed);
     response
 }
 
-async fn pass(app: &Arc<App>, upstream: Arc<Upstream>, request: Request) -> Result<Response, Problem> {
-    let entered = gate::enter(app, request.headers()).await?;
+async fn pass((app, upstream, dialect): To, request: Request) -> Result<Response, Problem> {
+    let entered = gate::enter(&app, request.headers()).await?;
     let (parts, body) = request.into_parts();
-    let rest = rest(&upstream, &parts.uri)?;
-    let url = upstream
-        .url(rest)
-        .ok_or_else(|| Problem::invalid("the path is none that can be passed on; does it hold `..`?"))?;
+    let wrong = || Problem::invalid("the path is none that can be passed on; does it hold `..`?");
+    let url = upstream.url(rest(&upstream, &parts.uri)?).ok_or_else(wrong)?;
     if wants_something_else(&parts.headers) {
         let detail = "no connection is passed on that becomes something else (`upgrade`); only requests are";
         return Err(Problem::new(StatusCode::NOT_IMPLEMENTED, "upgrade", detail).and_hang_up());
     }
-    let dialect = upstream.dialect(&parts.method, parts.uri.path());
+    let dialect = dialect.filter(|_| parts.method == Method::POST);
     let passage = Passage {
-        app: Arc::clone(app),
+        app,
         upstream,
         method: parts.method,
         url,
@@ -208,7 +185,7 @@ fn wants_something_else(headers: &HeaderMap) -> bool {
 /// The path and what comes after it, as it is there.
 fn rest<'a>(upstream: &Upstream, uri: &'a Uri) -> Result<&'a str, Problem> {
     let whole = uri.path_and_query().map_or("", |whole| whole.as_str());
-    let rest = upstream.within(whole).unwrap_or_default();
+    let rest = whole.get(upstream.provider.len() + 1..).unwrap_or_default();
     if rest.starts_with("/v1/") || rest == "/v1" {
         return Ok(rest);
     }
@@ -252,7 +229,7 @@ impl Passage {
     /// Passes on a request that holds a list of messages.
     async fn talk(mut self, dialect: Dialect, headers: &HeaderMap, body: Body) -> Result<Response, Problem> {
         let asked = decide::Asked::of(headers, dialect, self.app.proxy.shadow)?;
-        let name = self.entered.workspace_name();
+        let name = self.entered.workspace.name().into();
         // The store is asked while the body comes in.
         let (taken, settings) =
             tokio::join!(taking::take(body, &self.app, &name), self.entered.workspace.settings());

@@ -10,6 +10,7 @@ use epitome::rules::message::Tokens;
 use epitome::settings::Price;
 use epitome::store::Passed;
 use epitome::{Turn, Workspace};
+use quick_cache::sync::Cache;
 
 use super::super::prelude::*;
 use super::LEAST_LIMIT;
@@ -108,8 +109,22 @@ impl Account {
             saved: earlier.saved.saturating_add(more.saved),
             saved_cost: earlier.saved_cost.saturating_add(more.saved_cost),
         };
-        sums.remember(name, known, now);
-        sums.add(&self.app, name, &more);
+        sums.earlier.insert(run(name, known), now);
+        if sums.add(name, more)
+            && let Ok(runtime) = tokio::runtime::Handle::try_current()
+        {
+            runtime.spawn(settle_later(Arc::clone(&self.app)));
+        }
+    }
+}
+
+async fn settle_later(app: Arc<App>) {
+    // Where the store is held up they wait with it.
+    for wait in [LATER, 10 * LATER, 60 * LATER] {
+        tokio::time::sleep(wait).await;
+        if app.proxy.sums.settle(&app).await {
+            break;
+        }
     }
 }
 
@@ -120,10 +135,16 @@ fn in_proportion(input: Tokens, known: &Known) -> Tokens {
 }
 
 /// What was counted and is not written down yet, and what is remembered of conversations.
-#[derive(Default)]
 pub(super) struct Sums {
     open: Mutex<HashMap<Key, Passed>>,
-    earlier: Mutex<HashMap<Run, Earlier>>,
+    /// A conversation that is forgotten is told a smaller saving, once.
+    earlier: Cache<Run, Earlier>,
+}
+
+impl Default for Sums {
+    fn default() -> Self {
+        Self { open: Mutex::default(), earlier: Cache::new(MOST_EARLIER) }
+    }
 }
 
 /// A workspace, a model, and whether in shadow.
@@ -136,49 +157,31 @@ fn run(workspace: &str, known: &Known) -> Run {
     (workspace.into(), Arc::clone(&known.whose), Arc::clone(&known.run))
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl Sums {
+    fn open(&self) -> MutexGuard<'_, HashMap<Key, Passed>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     pub(super) fn earlier(&self, workspace: &str, known: &Known) -> Earlier {
-        lock(&self.earlier).get(&run(workspace, known)).copied().unwrap_or_default()
+        self.earlier.get(&run(workspace, known)).unwrap_or_default()
     }
 
-    fn remember(&self, workspace: &str, known: &Known, now: Earlier) {
-        let mut earlier = lock(&self.earlier);
-        let key = run(workspace, known);
-        if earlier.len() >= MOST_EARLIER && !earlier.contains_key(&key) {
-            // Whoever is forgotten is told a smaller saving, once.
-            earlier.clear();
+    /// Adds to the others of that workspace and model. Returns whether there were none to be written down before.
+    fn add(&self, workspace: &str, more: Passed) -> bool {
+        let mut open = self.open();
+        let (first, room) = (open.is_empty(), open.len() < MOST_OPEN);
+        let key = (workspace.into(), more.model.clone(), more.shadow);
+        match open.get_mut(&key) {
+            Some(there) => there.add(&more),
+            None if room => drop(open.insert(key, more)),
+            None => {}
         }
-        earlier.insert(key, now);
-    }
-
-    fn add(&self, app: &Arc<App>, workspace: &str, more: &Passed) {
-        let mut open = lock(&self.open);
-        let first = open.is_empty();
-        open.entry((workspace.into(), more.model.clone(), more.shadow))
-            .or_insert_with(|| Passed { model: more.model.clone(), shadow: more.shadow, ..Passed::default() })
-            .add(more);
-        drop(open);
-        if first && let Ok(runtime) = tokio::runtime::Handle::try_current() {
-            let app = Arc::clone(app);
-            runtime.spawn(async move {
-                // Where the store is held up they wait with it.
-                for wait in [LATER, 10 * LATER, 60 * LATER] {
-                    tokio::time::sleep(wait).await;
-                    if app.proxy.sums.settle(&app).await {
-                        break;
-                    }
-                }
-            });
-        }
+        first
     }
 
     /// Writes them down. False where some could not be, and wait for another time.
     pub(super) async fn settle(&self, app: &App) -> bool {
-        let sums = std::mem::take(&mut *lock(&self.open));
+        let sums = std::mem::take(&mut *self.open());
         let mut by: HashMap<Arc<str>, Vec<Passed>> = HashMap::new();
         for ((workspace, _, _), more) in sums {
             by.entry(workspace).or_default().push(more);
@@ -188,23 +191,12 @@ impl Sums {
             let written = app.engine.workspace(Arc::clone(&workspace)).add_passed(more.clone()).await;
             if let Err(error) = written {
                 tracing::warn!(%error, "what was saved could not be written down yet");
-                self.put_back(&workspace, more);
+                for more in more {
+                    self.add(&workspace, more);
+                }
                 all = false;
             }
         }
         all
-    }
-
-    fn put_back(&self, workspace: &Arc<str>, sums: Vec<Passed>) {
-        let mut open = lock(&self.open);
-        for more in sums {
-            let key = (Arc::clone(workspace), more.model.clone(), more.shadow);
-            let room = open.len() < MOST_OPEN;
-            match open.get_mut(&key) {
-                Some(there) => there.add(&more),
-                None if room => drop(open.insert(key, more)),
-                None => {}
-            }
-        }
     }
 }

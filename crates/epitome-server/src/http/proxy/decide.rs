@@ -2,11 +2,9 @@
 //!
 //! Nothing here can stop a request. What cannot be read, is not ours to touch, or goes wrong is sent on as it came.
 
-use std::collections::HashMap;
 use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
 
 use epitome::condenser::Lent;
@@ -14,11 +12,12 @@ use epitome::dialect::{Body, Marks};
 use epitome::inline::Caller;
 use epitome::rules::condense::Press;
 use epitome::settings::{Patch, Settings};
-use epitome::{Call, Condenser, Error, Report, Workspace, is_name};
+use epitome::{Call, Condenser, Error, Report, Workspace};
 use epitome_http::seldom::Seldom;
+use quick_cache::sync::Cache;
 use tokio::task::block_in_place;
 
-use super::super::gate::one;
+use super::super::gate::name;
 use super::super::prelude::*;
 use super::Passage;
 use super::account::{Earlier, Known};
@@ -69,14 +68,9 @@ impl Asked {
             None => Mode::Usual,
             Some(_) => return Err(Problem::invalid("x-epitome: `off` or `shadow` is wanted, or nothing")),
         };
-        let session = one(headers, SESSION, || Problem::invalid("x-epitome-session: one name is wanted"))?;
-        let session = session.map(|name| {
-            let name = std::str::from_utf8(name.as_bytes()).ok().filter(|name| is_name(name));
-            let wanted =
-                "x-epitome-session: a name is wanted, of 1 to 512 bytes in UTF-8, no control characters";
-            name.map(str::to_owned).ok_or_else(|| Problem::invalid(wanted))
-        });
-        Ok(Self { dialect, mode, session: session.transpose()? })
+        let twice = "x-epitome-session: one name is wanted";
+        let wrong = "x-epitome-session: a name is wanted, of 1 to 512 bytes in UTF-8, no control characters";
+        Ok(Self { dialect, mode, session: name(headers, SESSION, [twice, wrong])? })
     }
 }
 
@@ -139,7 +133,8 @@ impl Decided {
 pub(super) async fn decide(passage: &Passage, asked: &Asked, bytes: &Bytes, harder: bool) -> Decided {
     static FAULTS: std::sync::LazyLock<Seldom> = std::sync::LazyLock::new(Seldom::default);
     if asked.mode == Mode::Off {
-        return off(asked, bytes);
+        // As it came, without our flags where they can be found.
+        return Decided { text: stripped(asked.dialect, bytes), ..Decided::plain(Outcome::Off, "off") };
     }
     let large = bytes.len() > SMALL;
     // More at once would not be faster.
@@ -156,13 +151,6 @@ pub(super) async fn decide(passage: &Passage, asked: &Asked, bytes: &Bytes, hard
     }
     let mut decided = Decided::passed("failed");
     decided.report.problems = vec![fault];
-    decided.text = stripped(asked.dialect, bytes);
-    decided
-}
-
-/// As it came, without our flags where they can be found.
-fn off(asked: &Asked, bytes: &Bytes) -> Decided {
-    let mut decided = Decided::plain(Outcome::Off, "off");
     decided.text = stripped(asked.dialect, bytes);
     decided
 }
@@ -274,25 +262,20 @@ async fn unharmed<T>(large: bool, work: impl Future<Output = T>) -> Result<T, Br
 /// So many are kept; models are named by callers, and may be many.
 const MOST: usize = 1_024;
 
-/// The condensers there are.
-#[derive(Default)]
-pub(super) struct Condensers {
-    made: Mutex<HashMap<Key, Made>>,
-}
+/// The condensers there are, each with the settings it was made by. They are part of what it is known by: as long as it is
+/// cached they are there, and nothing else has their address.
+pub(super) struct Condensers(Cache<Key, (Arc<Settings>, Condenser)>);
 
-type Key = (Arc<str>, String, bool);
+/// A workspace, a model, whether in shadow, and where the settings are.
+type Key = (Arc<str>, String, bool, usize);
 
-struct Made {
-    /// By which settings: where they are others now, so is the condenser.
-    settings: Arc<Settings>,
-    condenser: Condenser,
+impl Default for Condensers {
+    fn default() -> Self {
+        Self(Cache::new(MOST))
+    }
 }
 
 impl Condensers {
-    fn made(&self) -> MutexGuard<'_, HashMap<Key, Made>> {
-        self.made.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// The one for requests of this workspace, with these settings, to this model.
     pub(super) async fn of(
         &self,
@@ -301,10 +284,16 @@ impl Condensers {
         model: &str,
         shadow: bool,
     ) -> Result<Condenser, Error> {
-        let key: Key = (workspace.name().into(), model.to_owned(), shadow);
-        if let Some(made) = self.made().get(&key).filter(|made| Arc::ptr_eq(&made.settings, &settings)) {
-            return Ok(made.condenser.clone());
-        }
+        let key: Key = (workspace.name().into(), model.to_owned(), shadow, Arc::as_ptr(&settings).addr());
+        // Conversations are known by the one that is cached: it is made once, however many ask for it.
+        let made = self.0.get_or_insert_async(&key, async {
+            let condenser = Self::make(workspace, model, shadow).await?;
+            Ok::<_, Error>((settings, condenser))
+        });
+        made.await.map(|(_, condenser)| condenser)
+    }
+
+    async fn make(workspace: &Workspace, model: &str, shadow: bool) -> Result<Condenser, Error> {
         let mut builder = workspace.condenser().await?;
         // No request waits for a summary here, and what is only looked at costs nothing.
         let condense = if shadow { json!({"wait": false, "model": "local"}) } else { json!({"wait": false}) };
@@ -312,17 +301,7 @@ impl Condensers {
         if !model.is_empty() {
             builder = builder.for_model(model);
         }
-        let condenser = builder.conversations(1).build()?;
-        let mut made = self.made();
-        // Somebody else may have made it meanwhile; conversations are known by the one that was kept.
-        if let Some(made) = made.get(&key).filter(|made| Arc::ptr_eq(&made.settings, &settings)) {
-            return Ok(made.condenser.clone());
-        }
-        if made.len() >= MOST {
-            made.clear();
-        }
-        made.insert(key, Made { settings, condenser: condenser.clone() });
-        Ok(condenser)
+        builder.conversations(1).build()
     }
 }
 

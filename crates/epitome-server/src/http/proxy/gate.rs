@@ -6,7 +6,7 @@
 use epitome::Workspace;
 use epitome::key::Rights;
 
-use super::super::gate::{Keys, one, unauthorized, uninvited, workspace};
+use super::super::gate::{known, one, unauthorized, workspace};
 use super::super::load::Share;
 use super::super::prelude::*;
 
@@ -24,31 +24,13 @@ pub(super) struct Entered {
     pub(super) place: Share,
 }
 
-impl Entered {
-    pub(super) fn workspace_name(&self) -> Arc<str> {
-        self.workspace.name().into()
-    }
-}
-
 pub(super) async fn enter(app: &App, headers: &HeaderMap) -> Result<Entered, Problem> {
-    let key = match one(headers, KEY, || unauthorized("x-epitome-key: one key is wanted"))? {
-        Some(key) => {
-            let known = match key.to_str() {
-                Ok(secret) => app.engine.keys().check(secret.trim()).await?,
-                Err(_) => None,
-            };
-            let unknown = || unauthorized("x-epitome-key: the key is unknown, revoked or expired");
-            Some(known.ok_or_else(unknown)?)
-        }
-        None => match app.keys {
-            Keys::Required => {
-                let detail =
-                    "a key of this server is wanted: send `x-epitome-key: epk_...` beside the provider's own";
-                return Err(unauthorized(detail));
-            }
-            Keys::Off { loopback } => uninvited(headers, loopback).map(|()| None)?,
-        },
-    };
+    let sent = one(headers, KEY, || unauthorized("x-epitome-key: one key is wanted"))?;
+    // What is no text is no key.
+    let sent = sent.map(|key| key.to_str().unwrap_or_default().trim());
+    let wanted = "a key of this server is wanted: send `x-epitome-key: epk_...` beside the provider's own";
+    let key = known(sent, headers, app, [wanted, "x-epitome-key: the key is unknown, revoked or expired"]);
+    let key = key.await?;
     if theirs().iter().any(|name| headers.get_all(*name).iter().any(|value| is_ours(value.as_bytes()))) {
         // It would be shown to the provider.
         let detail = "a key of this server came where the provider's belongs, and was not passed on: send ours in x-epitome-key";

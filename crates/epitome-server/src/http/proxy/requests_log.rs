@@ -4,7 +4,6 @@
 //! list and is read before it (tools, a system prompt) comes first, as messages of its own, and a message of several blocks is several
 //! messages; marks for caches, which are not read, are left out. Calls of a summarizer are lines with `"summarizer": true`. All of it is what people said: the file is for its owner's eyes.
 
-use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
 use std::io::{BufWriter, Write};
 use std::path::Path;
@@ -15,6 +14,7 @@ use epitome::dialect::Body;
 use epitome::model::Local;
 use epitome::rules::tokens::{Counter, Encoding};
 use epitome_http::seldom::Seldom;
+use quick_cache::unsync::Cache;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::super::prelude::*;
@@ -102,7 +102,7 @@ impl RequestsLog {
 
 fn write_all(file: File, waiting: &Receiver<Line>) {
     let mut file = BufWriter::new(file);
-    let mut sizes = Sizes { counter: Counter::new(Encoding::default()), known: HashMap::new() };
+    let mut sizes = Sizes { counter: Counter::new(Encoding::default()), known: Cache::new(MOST_SIZES) };
     let failed = Seldom::default();
     while let Ok(line) = waiting.recv() {
         let lines = lines(&line, &mut sizes);
@@ -195,7 +195,7 @@ fn unmarked(value: &mut Value) {
 /// How large messages are: most come again and again.
 struct Sizes {
     counter: Counter,
-    known: HashMap<blake3::Hash, u64>,
+    known: Cache<blake3::Hash, u64>,
 }
 
 impl Sizes {
@@ -206,9 +206,6 @@ impl Sizes {
             return *size;
         }
         let size = self.count(dialect, message, &text);
-        if self.known.len() >= MOST_SIZES {
-            self.known.clear();
-        }
         self.known.insert(hash, size);
         size
     }

@@ -3,14 +3,13 @@
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use bytes::BytesMut;
 use futures_util::stream::unfold;
 use http_body::Frame;
 use http_body_util::StreamBody;
 use sync_wrapper::SyncStream;
 use tokio::time::{Instant, sleep};
 
-use super::super::body::piece;
+use super::super::body::{Stop, piece, read};
 use super::super::load::Share;
 use super::super::prelude::*;
 use super::upstream::late;
@@ -58,48 +57,32 @@ impl Whole {
 pub(super) async fn take(mut body: Body, app: &App, workspace: &Arc<str>) -> Result<Taken, Problem> {
     let most = usize::try_from(app.engine.settings().limits.body).unwrap_or(usize::MAX);
     let length = http_body::Body::size_hint(&body).exact();
+    let part = |first, rest, reason| Ok(Taken::Part { first, rest, length, reason });
     if length.is_some_and(|length| length > most as u64) {
-        return Ok(Taken::Part { first: Bytes::new(), rest: body, length, reason: "too_large" });
+        return part(Bytes::new(), body, "too_large");
     }
-    let (silence, end) = (app.bounds.silence, Instant::now() + app.bounds.body);
-    let mut whole = Whole { bytes: Bytes::new(), charged: Vec::new() };
+    let told = length.and_then(|length| usize::try_from(length).ok());
     // It is held at most three times: as it came, as messages, and as it is sent.
     let factor = 3;
-    if let Some(told) = length.and_then(|length| usize::try_from(length).ok()) {
+    let mut charged = Vec::new();
+    if let Some(told) = told {
         match app.load.passing.wait_for(workspace, told.saturating_mul(factor), PATIENCE).await {
-            Some(charged) => whole.charged.push(charged),
-            None => return Ok(Taken::Part { first: Bytes::new(), rest: body, length, reason: "no_room" }),
+            Some(share) => charged.push(share),
+            None => return part(Bytes::new(), body, "no_room"),
         }
     }
-    let mut read =
-        BytesMut::with_capacity(length.and_then(|length| usize::try_from(length).ok()).unwrap_or(0));
-    loop {
-        let Some(data) = piece(&mut body, end, silence).await? else { break };
-        if read.is_empty() && http_body::Body::is_end_stream(&body) && length.is_some() {
-            // It came in one piece, which need not be copied.
-            whole.bytes = data;
-            return Ok(Taken::Whole(whole));
-        }
-        read.extend_from_slice(&data);
-        let reason = if read.len() > most {
-            Some("too_large")
-        } else if length.is_some() {
-            None
-        } else {
-            match app.load.passing.take_for(workspace, data.len() * factor) {
-                Some(charged) => {
-                    whole.charged.push(charged);
-                    None
-                }
-                None => Some("no_room"),
-            }
-        };
-        if let Some(reason) = reason {
-            return Ok(Taken::Part { first: read.freeze(), rest: body, length, reason });
-        }
+    let room = |size: usize| {
+        let more = if told.is_none() { app.load.passing.take_for(workspace, size * factor) } else { None };
+        let has_room = told.is_some() || more.is_some();
+        charged.extend(more);
+        has_room
+    };
+    let (bytes, stop) = read(&mut body, most, told.unwrap_or(0), &app.bounds, room).await?;
+    match stop {
+        None => Ok(Taken::Whole(Whole { bytes, charged })),
+        Some(Stop::TooLarge) => part(bytes, body, "too_large"),
+        Some(Stop::NoRoom) => part(bytes, body, "no_room"),
     }
-    whole.bytes = read.freeze();
-    Ok(Taken::Whole(whole))
 }
 
 /// How much of a body has come by.

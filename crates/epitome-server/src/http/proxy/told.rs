@@ -2,11 +2,10 @@
 //! client understands.
 
 use axum::http::HeaderName;
-use epitome::Report;
 use epitome::dialect::format::Refusal;
 use epitome::settings::Money;
 
-use super::super::condense::{REPORT, ascii, told_as};
+use super::super::condense::{REPORT, told};
 use super::super::prelude::*;
 use super::account::Known;
 use super::decide::Decided;
@@ -17,43 +16,28 @@ pub(super) const OUTCOME: HeaderName = HeaderName::from_static("x-epitome");
 /// The word of answers that came from here, and not from the provider.
 pub(super) const WORD_REFUSED: &str = "refused";
 
-#[derive(Serialize)]
-struct Told<'a> {
-    #[serde(flatten)]
-    report: &'a Report,
-    /// The conversation it was taken for.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    run: Option<&'a str>,
-    /// How many tokens the request has fewer than it came with; in shadow mode, would have.
-    saved: u64,
-    /// What was saved in this conversation by the requests before, as the provider counted them.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    so_far: Option<Value>,
-}
-
 impl Decided {
     /// Says it in an answer's headers.
     pub(super) fn tell(&self, headers: &mut HeaderMap) {
-        headers.insert(OUTCOME, HeaderValue::from_static(self.outcome.in_a_word()));
-        headers.insert(REPORT, told_as(self.report.clone(), |report| self.text_of(report)));
-    }
-
-    fn text_of(&self, report: &Report) -> String {
-        let known = self.known.as_ref();
-        ascii(&Told {
-            report,
-            run: known.map(|known| &*known.run),
-            saved: known.map_or(0, |known| known.full.saturating_sub(known.short)),
-            // The cost is in the prices' money; 0 where nobody knows them.
-            so_far: known.map(|Known { earlier, .. }| {
-                json!({"saved": earlier.saved, "saved_cost": Money::millionths(earlier.saved_cost).get()})
+        let besides = match &self.known {
+            None => json!({"saved": 0}),
+            Some(Known { run, full, short, earlier, .. }) => json!({
+                // The conversation it was taken for.
+                "run": &**run,
+                // How many tokens the request has fewer than it came with; in shadow mode, would have.
+                "saved": full.saturating_sub(*short),
+                // What was saved in this conversation by the requests before, as the provider counted them. The cost is in
+                // the prices' money; 0 where there are none.
+                "so_far": {"saved": earlier.saved, "saved_cost": Money::millionths(earlier.saved_cost).get()},
             }),
-        })
+        };
+        headers.insert(OUTCOME, HeaderValue::from_static(self.outcome.in_a_word()));
+        headers.insert(REPORT, told(self.report.clone(), &besides));
     }
 }
 
 /// A problem as an answer of this provider's.
-pub(super) fn refused(dialect: Dialect, problem: &Problem, id: &str) -> Response {
+pub(super) fn refused(dialect: Dialect, problem: Problem, id: &str) -> Response {
     let message = &format!("epitome: {}", problem.detail);
     let (kind, code) = (kind(problem.status), problem.code);
     let told = dialect.format().refusal(&Refusal { message, kind, code, id });
@@ -62,15 +46,14 @@ pub(super) fn refused(dialect: Dialect, problem: &Problem, id: &str) -> Response
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
     headers.insert(OUTCOME, HeaderValue::from_static(WORD_REFUSED));
-    if let Ok(id) = HeaderValue::from_str(id) {
-        headers.insert("x-request-id", id);
-    }
     if let Some(seconds) = problem.retry_after {
         headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
     }
     if problem.hang_up {
         headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
     }
+    // For the log.
+    response.extensions_mut().insert(problem);
     response
 }
 

@@ -50,8 +50,9 @@ pub(super) struct Upstream {
 }
 
 impl Upstream {
-    pub(super) fn new(provider: &'static str, base: &str) -> Self {
-        Self { provider, base: base.to_owned(), client: OnceLock::new(), formats: Vec::new() }
+    pub(super) fn new(provider: &'static str, base: &str, usual: Dialect) -> Self {
+        let formats = vec![(usual, OnceLock::new())];
+        Self { provider, base: base.to_owned(), client: OnceLock::new(), formats }
     }
 
     /// One more format is spoken there.
@@ -61,21 +62,12 @@ impl Upstream {
 
     /// The format of its errors, and of clients that say nothing else.
     pub(super) fn usual(&self) -> Dialect {
-        self.formats.first().map_or(Dialect::OPENAI, |(dialect, _)| *dialect)
+        self.spoken().next().unwrap_or(Dialect::OPENAI)
     }
 
-    /// The path without what stands before it here only; none where it is another provider's.
-    pub(super) fn within<'a>(&self, path: &'a str) -> Option<&'a str> {
-        let rest = path.strip_prefix('/')?.strip_prefix(self.provider)?;
-        (rest.is_empty() || rest.starts_with('/')).then_some(rest)
-    }
-
-    /// In which format a request holds a list of messages; none where it holds none that we know of.
-    pub(super) fn dialect(&self, method: &Method, path: &str) -> Option<Dialect> {
-        let is = |dialect: &Dialect| {
-            dialect.format().about().endpoint.is_some_and(|endpoint| endpoint.proxy_path() == path)
-        };
-        self.formats.iter().map(|(dialect, _)| *dialect).find(is).filter(|_| method == Method::POST)
+    /// The formats that are spoken there.
+    pub(super) fn spoken(&self) -> impl Iterator<Item = Dialect> {
+        self.formats.iter().map(|(dialect, _)| *dialect)
     }
 
     /// The address of a path there; none where it would lead out of it.
@@ -203,7 +195,7 @@ mod tests {
 
     #[test]
     fn no_path_leads_out_of_the_upstream() {
-        let upstream = Upstream::new("openai", "http://127.0.0.1:9/deep");
+        let upstream = Upstream::new("openai", "http://127.0.0.1:9/deep", Dialect::OPENAI);
         let url = |rest: &str| upstream.url(rest).map(|url| url.to_string());
         assert_eq!(
             url("/v1/models?limit=2&x=%2F").unwrap(),

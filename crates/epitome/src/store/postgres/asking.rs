@@ -111,8 +111,14 @@ impl<'s> Asking<'s> {
     }
 
     async fn send(&mut self, batch: Batch<'_>, ends: bool) -> Outcome<()> {
-        let (steps, wanted) = split(batch);
-        given(&self.send_steps(steps, ends).await?, wanted)
+        let asks_time = batch.timed && self.kind == Kind::Alone;
+        let (mut steps, wanted) = split(batch);
+        steps.extend(asks_time.then(|| Sql::new(NOW, [])));
+        let found = self.send_steps(steps, ends).await?;
+        if asks_time {
+            self.tell_time(found.get(wanted.len()))?;
+        }
+        given(&found, wanted)
     }
 
     /// Sends statements with one message, together with what begins the transaction where that was not done, and with what
@@ -124,19 +130,21 @@ impl<'s> Asking<'s> {
             None => self.store.link().await?,
         };
         let (begin, now) = match self.kind {
-            Kind::Writes => ("BEGIN ISOLATION LEVEL READ COMMITTED", NOW_AND_NUMBER),
-            Kind::Reads | Kind::Alone => ("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY", NOW),
+            Kind::Writes => (Some("BEGIN ISOLATION LEVEL READ COMMITTED"), Some(NOW_AND_NUMBER)),
+            Kind::Reads => (Some("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"), Some(NOW)),
+            // Its limits hold for a transaction only where nothing stays set for a connection.
+            Kind::Alone => ((!link.named).then_some("BEGIN"), None),
         };
         let mut all = Vec::with_capacity(steps.len() + 4);
-        if begins {
+        if let Some(begin) = begin.filter(|_| begins) {
             all.push(Sql::new(begin, []));
             // Nothing that is set for a connection stays with it behind a pooler.
             all.extend((!link.named).then(|| Sql::new(self.store.limits.clone(), [])));
         }
-        let ahead = all.len();
+        let (ahead, now) = (all.len(), now.filter(|_| begins));
         all.extend(steps);
-        all.extend(ends.then(|| Sql::new("COMMIT", [])));
-        all.extend(begins.then(|| Sql::new(now, [])));
+        all.extend(begin.filter(|_| ends).map(|_| Sql::new("COMMIT", [])));
+        all.extend(now.map(|now| Sql::new(now, [])));
         let found = link.run(&all).await;
         if !ends {
             self.link = Some(link);
@@ -145,8 +153,8 @@ impl<'s> Asking<'s> {
             link.rests();
         }
         let mut found = found?;
-        if begins {
-            self.tell_time(found.pop())?;
+        if now.is_some() {
+            self.tell_time(found.pop().as_ref())?;
         }
         found.drain(..ahead.min(found.len()));
         Ok(found)
@@ -167,27 +175,9 @@ impl<'s> Asking<'s> {
         self.store.was_committed(&self.number, known).await
     }
 
-    /// Sends statements outside of any transaction.
-    async fn send_alone(&mut self, batch: Batch<'_>) -> Outcome<()> {
-        let timed = batch.timed;
-        let (mut steps, wanted) = split(batch);
-        steps.extend(timed.then(|| Sql::new(NOW, [])));
-        let mut link = self.store.link().await?;
-        let found = link.run_alone(steps, &self.store.limits).await;
-        // What the database refused is over as well; what was not heard of is not.
-        if !is_lost(&found) {
-            link.rests();
-        }
-        let mut found = found?;
-        if timed {
-            self.tell_time(found.pop())?;
-        }
-        given(&found, wanted)
-    }
-
-    fn tell_time(&mut self, rows: Option<Vec<Row>>) -> Outcome<()> {
-        let rows = rows.unwrap_or_default();
-        let row = rows.first().ok_or_else(|| nonsense("the database does not tell the time"))?;
+    fn tell_time(&mut self, rows: Option<&Vec<Row>>) -> Outcome<()> {
+        let row = rows.and_then(|rows| rows.first());
+        let row = row.ok_or_else(|| nonsense("the database does not tell the time"))?;
         self.now = Some(self.store.moment(row.int(0)?));
         if row.len() > 1 {
             self.number = row.string(1)?;
@@ -219,24 +209,19 @@ fn is_lost<T>(done: &Outcome<T>) -> bool {
 #[async_trait]
 impl Ask for Asking<'_> {
     async fn ask(&mut self, batch: Batch<'_>) -> Outcome<()> {
-        match self.kind {
-            Kind::Alone => self.send_alone(batch).await,
-            Kind::Reads | Kind::Writes => self.send(batch, false).await,
-        }
+        self.send(batch, self.kind == Kind::Alone).await
     }
 
     async fn finish(&mut self, batch: Batch<'_>) -> Outcome<()> {
-        match self.kind {
-            Kind::Writes => {
-                let (done, known) = marked(self.now().await?);
-                self.commit(batch.run(done), Some(known)).await
-            }
-            Kind::Reads if self.link.is_some() || batch.timed || batch.steps.len() > 1 => {
-                self.send(batch, true).await
-            }
-            // One statement is as of one moment without a transaction around it.
-            Kind::Reads | Kind::Alone => self.send_alone(batch).await,
+        if self.kind == Kind::Writes {
+            let (done, known) = marked(self.now().await?);
+            return self.commit(batch.run(done), Some(known)).await;
         }
+        // One statement is as of one moment without a transaction around it.
+        if self.link.is_none() && !batch.timed && batch.steps.len() <= 1 {
+            self.kind = Kind::Alone;
+        }
+        self.send(batch, true).await
     }
 
     async fn finish_by(&mut self, batch: Batch<'_>, known: Option<Sql<'_>>) -> Outcome<()> {
@@ -259,10 +244,7 @@ impl Ask for Asking<'_> {
 
     async fn now(&mut self) -> Outcome<Timestamp> {
         if self.now.is_none() {
-            match self.kind {
-                Kind::Writes => self.send(Batch::new(), false).await?,
-                Kind::Reads | Kind::Alone => self.send_alone(Batch::new().timed()).await?,
-            }
+            self.send(Batch::new().timed(), self.kind == Kind::Alone).await?;
         }
         Ok(self.now.unwrap_or_default())
     }

@@ -80,22 +80,6 @@ impl Link {
         outcome
     }
 
-    /// The same outside of any transaction. Where nothing that is set for a connection stays with it, it is a transaction
-    /// all the same, with these limits.
-    pub(super) async fn run_alone(&mut self, steps: Vec<Sql<'_>>, limits: &str) -> Outcome<Vec<Vec<Row>>> {
-        if self.named {
-            return self.run(&steps).await;
-        }
-        let mut all = vec![Sql::new("BEGIN", []), Sql::new(limits.to_owned(), [])];
-        let before = all.len();
-        all.extend(steps);
-        all.push(Sql::new("COMMIT", []));
-        let mut found = self.run(&all).await?;
-        found.pop();
-        found.drain(..before.min(found.len()));
-        Ok(found)
-    }
-
     async fn sent(&mut self, steps: &[Sql<'_>]) -> Outcome<Vec<Vec<Row>>> {
         self.busy = true;
         let (limit, named) = (self.limit, self.named);

@@ -47,9 +47,7 @@ impl Known {
 
     pub(super) fn forget_all(&self) {
         let mut inner = self.lock();
-        inner.sessions.clear();
-        inner.events.clear();
-        inner.members.clear();
+        *inner = Inner { version: inner.version, ..Inner::default() };
     }
 
     pub(super) fn forget(&self, key: &SessionKey) {

@@ -78,8 +78,3 @@ pub(super) fn session_at(workspace: &str, session: &str) -> String {
 pub(super) fn workspace_at(workspace: &str) -> String {
     format!("workspace \"{workspace}\"")
 }
-
-/// An event, for people.
-pub(super) fn event_at(workspace: &str, id: i64) -> String {
-    format!("event {id} of workspace \"{workspace}\"")
-}

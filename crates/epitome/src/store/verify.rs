@@ -2,8 +2,8 @@
 //! [`super::check`]. SQLite looks at its file first; that PostgreSQL's pages are whole is its own matter, and `pg_amcheck`'s.
 
 use super::ask::{self, Ask, Batch};
-use super::check::{Fault, Faults, LogCheck, SummaryCheck, event_at, session_at, workspace_at};
-use super::decode::{self, AFTER_SESSION, Found, OUTLINE, SESSION, SESSION_NAME, SESSION_WORKSPACE, SLOT};
+use super::check::{Fault, Faults, LogCheck, SummaryCheck, session_at, workspace_at};
+use super::decode::{self, Found, OUTLINE, SESSION, SESSION_NAME, SESSION_WORKSPACE, SLOT};
 use super::rows::{SessionId, SessionRow, SummaryId};
 use super::sql::Sql;
 use super::trouble::Outcome;
@@ -37,23 +37,22 @@ const FAULTY: [(&str, &str, &str); 2] = [
 /// Names everything that is not as it should be.
 pub(super) async fn verify(ask: &mut dyn Ask) -> Outcome<Vec<Fault>> {
     let in_file = ask.in_file();
-    let mut check = Check { ask, faults: Faults::default() };
+    let mut check = Check { ask, in_file, faults: Faults::default() };
     if in_file {
-        let file = check.file().await;
-        check.faults.note("file", file)?;
+        let sql = "SELECT integrity_check FROM pragma_integrity_check(100) WHERE integrity_check <> 'ok'";
+        check.find("file", sql.to_owned(), |row| Ok(("file".to_owned(), row.string(0)?))).await?;
     } else {
-        check.orphans("words").await?;
         check.told().await?;
     }
-    for table in ["messages", "slots", "summaries", "idempotency", "members"] {
-        let orphans = check.orphans(table).await;
-        check.faults.note(table, orphans)?;
+    let indexed = (!in_file).then_some("words");
+    for table in indexed.into_iter().chain(["messages", "slots", "summaries", "idempotency", "members"]) {
+        check.orphans(table).await?;
     }
     let workspaces = check.workspaces().await;
     check.faults.note("workspaces", workspaces)?;
     for (table, sql, what) in FAULTY {
-        let named = check.named(sql, what).await;
-        check.faults.note(table, named)?;
+        let fault = |row: Found<'_>| Ok((session_at(row.text(0)?, row.text(1)?), what.to_owned()));
+        check.find(table, sql.to_owned(), fault).await?;
     }
     let events = check.events().await;
     check.faults.note("events", events)?;
@@ -64,6 +63,7 @@ pub(super) async fn verify(ask: &mut dyn Ask) -> Outcome<Vec<Fault>> {
 
 struct Check<'a> {
     ask: &'a mut dyn Ask,
+    in_file: bool,
     faults: Faults,
 }
 
@@ -95,13 +95,21 @@ impl Check<'_> {
         Ok(())
     }
 
-    async fn file(&mut self) -> Outcome<()> {
-        let said =
-            ask::all(self.ask, Sql::new("PRAGMA integrity_check(100)", []), |row| row.string(0)).await?;
-        for said in said.into_iter().filter(|said| said != "ok") {
-            self.faults.add("file", said);
-        }
-        Ok(())
+    /// Adds a fault for each row of a statement: where, and what.
+    async fn find(
+        &mut self,
+        at: &str,
+        sql: String,
+        fault: impl Fn(Found<'_>) -> Outcome<(String, String)> + Send + Sync,
+    ) -> Outcome<()> {
+        let faults = &mut self.faults;
+        let each = |row: Found<'_>| {
+            let (at, what) = fault(row)?;
+            faults.add(at, what);
+            Ok(true)
+        };
+        let found = self.ask.ask(Batch::new().each(Sql::new(sql, []), each)).await;
+        self.faults.note(at, found).map(|_| ())
     }
 
     /// Rows whose session is not there, by jumping from one session's rows to the next's.
@@ -112,11 +120,11 @@ impl Check<'_> {
              WHERE known.session IS NOT NULL) SELECT session FROM known WHERE session IS NOT NULL AND NOT EXISTS \
              (SELECT 1 FROM epitome.sessions s WHERE s.id = known.session) LIMIT 1000"
         );
-        for session in ask::all(self.ask, Sql::new(sql, []), |row| row.int(0)).await? {
-            let what = format!("there are rows of session number {session}, which does not exist");
-            self.faults.add(table, what);
-        }
-        Ok(())
+        self.find(table, sql, |row| {
+            let what = format!("there are rows of session number {}, which does not exist", row.int(0)?);
+            Ok((table.to_owned(), what))
+        })
+        .await
     }
 
     async fn workspaces(&mut self) -> Outcome<()> {
@@ -130,26 +138,16 @@ impl Check<'_> {
         .await
     }
 
-    /// Finds fault with the sessions that a statement names.
-    async fn named(&mut self, sql: &'static str, what: &str) -> Outcome<()> {
-        let names = |row: Found<'_>| Ok(session_at(row.text(0)?, row.text(1)?));
-        for session in ask::all(self.ask, Sql::new(sql, []), names).await? {
-            self.faults.add(session, what);
-        }
-        Ok(())
-    }
-
     /// What was told can be read, and of sessions that are there. PostgreSQL counts the numbers it gave: none is above that.
     async fn events(&mut self) -> Outcome<()> {
-        let sql = |given: &str| {
-            format!(
-                "SELECT e.id, e.session, e.at, e.kind, e.data, e.workspace, s.id, {given} FROM epitome.events e \
-                 LEFT JOIN epitome.sessions s ON s.workspace = e.workspace AND s.name = e.session AND s.state = 'open' \
-                 LEFT JOIN epitome.workspaces w ON w.name = e.workspace \
-                 WHERE (e.workspace, e.id) > ($1, $2) ORDER BY e.workspace, e.id LIMIT $3"
-            )
-        };
-        self.happened(&sql("w.events_given"), &sql("e.id"), event_at).await
+        let given = if self.in_file { "e.id" } else { "w.events_given" };
+        let sql = format!(
+            "SELECT e.id, e.session, e.at, e.kind, e.data, e.workspace, s.id, {given} FROM epitome.events e \
+             LEFT JOIN epitome.sessions s ON s.workspace = e.workspace AND s.name = e.session AND s.state = 'open' \
+             LEFT JOIN epitome.workspaces w ON w.name = e.workspace \
+             WHERE (e.workspace, e.id) > ($1, $2) ORDER BY e.workspace, e.id LIMIT $3"
+        );
+        self.happened(&sql, |workspace, id| format!("event {id} of {workspace}")).await
     }
 
     /// What was told and has no number yet, which is so in PostgreSQL only.
@@ -157,24 +155,16 @@ impl Check<'_> {
         let sql = "SELECT t.tick, t.session, t.at, t.kind, t.data, t.workspace, s.id, t.tick FROM epitome.told t \
              LEFT JOIN epitome.sessions s ON s.workspace = t.workspace AND s.name = t.session AND s.state = 'open' \
              WHERE (t.workspace, t.tick) > ($1, $2) ORDER BY t.workspace, t.tick LIMIT $3";
-        let at =
-            |workspace: &str, _| format!("an event of {} that has no number yet", workspace_at(workspace));
-        self.happened(sql, sql, at).await
+        self.happened(sql, |workspace, _| format!("an event of {workspace} that has no number yet")).await
     }
 
-    async fn happened(
-        &mut self,
-        postgres: &str,
-        sqlite: &str,
-        at: impl Fn(&str, i64) -> String + Send + Sync,
-    ) -> Outcome<()> {
+    async fn happened(&mut self, sql: &str, at: impl Fn(String, i64) -> String + Send + Sync) -> Outcome<()> {
         let sql = |(workspace, after): &(String, i64)| {
-            let given = [workspace.clone().into(), (*after).into(), PAGE.into()];
-            Sql::own(postgres.to_owned(), sqlite.to_owned(), given)
+            Sql::new(sql.to_owned(), [workspace.clone().into(), (*after).into(), PAGE.into()])
         };
         self.pages(PAGE, (String::new(), i64::MIN), sql, |faults, row| {
             let (id, workspace) = (row.int(0)?, row.string(5)?);
-            let at = at(&workspace, id);
+            let at = at(workspace_at(&workspace), id);
             faults.note(&at, decode::event(row))?;
             if row.maybe_int(6)?.is_none() {
                 faults.add(&at, "it tells of a session that does not exist");
@@ -190,8 +180,7 @@ impl Check<'_> {
     /// Every session that can be seen. Those being copied or removed are in pieces by their nature.
     async fn sessions(&mut self) -> Outcome<()> {
         let sql = format!(
-            "SELECT {SESSION}, head, turns, tokens, indexed FROM epitome.sessions WHERE state = 'open' AND id > $1 \
-             ORDER BY id LIMIT $2"
+            "SELECT {SESSION} FROM epitome.sessions WHERE state = 'open' AND id > $1 ORDER BY id LIMIT $2"
         );
         let (mut after, mut more): (SessionId, bool) = (0, true);
         while more {
@@ -199,14 +188,14 @@ impl Check<'_> {
             let page = ask::all(self.ask, sql, |row| {
                 let (name, workspace) = (row.text(SESSION_NAME)?, row.string(SESSION_WORKSPACE)?);
                 let at = session_at(&workspace, name);
-                Ok((row.int(0)?, at, workspace, decode::session(row), columns(row)))
+                Ok((row.int(0)?, at, workspace, decode::session(row)))
             });
             let page = page.await?;
             more = page.len() >= PAGE;
-            for (id, at, workspace, session, columns) in page {
+            for (id, at, workspace, session) in page {
                 after = id;
                 if let Some(session) = self.faults.note(&at, session)? {
-                    self.session(&at, &workspace, &session, columns).await?;
+                    self.session(&at, &workspace, &session).await?;
                 }
                 if self.faults.is_full() {
                     return Ok(());
@@ -216,17 +205,9 @@ impl Check<'_> {
         Ok(())
     }
 
-    async fn session(
-        &mut self,
-        at: &str,
-        workspace: &str,
-        session: &SessionRow,
-        columns: Outcome<[u64; 4]>,
-    ) -> Outcome<()> {
-        if let Some(columns) = self.faults.note(at, columns)? {
-            let columns = self.columns(at, session, columns).await;
-            self.faults.note(at, columns)?;
-        }
+    async fn session(&mut self, at: &str, workspace: &str, session: &SessionRow) -> Outcome<()> {
+        let columns = self.columns(at, session).await;
+        self.faults.note(at, columns)?;
         let log = self.log(at, session).await;
         self.faults.note(at, log)?;
         let mut check = SummaryCheck::new(at, workspace, session);
@@ -237,46 +218,50 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// Columns that only repeat what the tracker says, and how far the index reaches.
-    async fn columns(&mut self, at: &str, session: &SessionRow, columns: [u64; 4]) -> Outcome<()> {
-        let ([head, turns, tokens, indexed], tracker) = (columns, &session.tracker);
-        self.faults.settings(at, &session.settings);
-        if session.encoding.is_empty() {
-            self.faults.add(at, "it does not say how its tokens are counted");
-        }
-        if (head, turns, tokens) != (tracker.head(), tracker.turns(), tracker.tokens()) {
-            self.faults.add(at, "head, turns or tokens are not what its tracker says");
-        }
-        let head = tracker.head();
-        if indexed > head {
-            self.faults.add(at, format!("the index reaches to message {indexed}, the log to {head}"));
-            return Ok(());
-        }
-        let sql = Sql::own(
-            "SELECT count(*) FROM epitome.words WHERE session = $1 AND seq BETWEEN 1 AND $2",
-            "SELECT count(*) FROM words WHERE rowid BETWEEN (?1 << 32) + 1 AND (?1 << 32) + ?2",
-            [session.id.into(), indexed.into()],
+    /// Columns that only repeat what the tracker says, and whether as many messages are in the index as it says.
+    async fn columns(&mut self, at: &str, session: &SessionRow) -> Outcome<()> {
+        let words = if self.in_file {
+            "rowid BETWEEN (s.id << 32) + 1 AND (s.id << 32) + s.indexed"
+        } else {
+            "session = s.id AND seq BETWEEN 1 AND s.indexed"
+        };
+        let sql = format!(
+            "SELECT s.head, s.turns, s.tokens, s.indexed, (SELECT count(*) FROM epitome.words WHERE {words}) \
+             FROM epitome.sessions s WHERE s.id = $1"
         );
-        let known = ask::first(self.ask, sql, |row| row.uint(0)).await?.unwrap_or_default();
-        if known != indexed {
-            self.faults.add(at, format!("the index holds {known} of {indexed} messages"));
-        }
-        Ok(())
+        let (faults, tracker) = (&mut self.faults, &session.tracker);
+        let each = |row: Found<'_>| {
+            let columns = (row.uint(0)?, row.uint(1)?, row.uint(2)?);
+            let (indexed, known, head) = (row.uint(3)?, row.uint(4)?, tracker.head());
+            faults.settings(at, &session.settings);
+            if session.encoding.is_empty() {
+                faults.add(at, "it does not say how its tokens are counted");
+            }
+            if columns != (head, tracker.turns(), tracker.tokens()) {
+                faults.add(at, "head, turns or tokens are not what its tracker says");
+            }
+            if indexed > head {
+                faults.add(at, format!("the index reaches to message {indexed}, the log to {head}"));
+            } else if known != indexed {
+                faults.add(at, format!("the index holds {known} of {indexed} messages"));
+            }
+            Ok(true)
+        };
+        self.ask.ask(Batch::new().each(Sql::new(sql, [session.id.into()]), each)).await
     }
 
     async fn log(&mut self, at: &str, session: &SessionRow) -> Outcome<()> {
-        let postgres = format!(
-            "SELECT {OUTLINE}, body, opener FROM (SELECT m.*, sum(octet_length(body)) OVER (ORDER BY seq \
-             ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS ahead_of_it FROM (SELECT * FROM epitome.messages \
-             WHERE session = $1 AND seq > $2 ORDER BY seq LIMIT $3) m) p WHERE coalesce(ahead_of_it, 0) < $4 ORDER BY seq"
-        );
-        // Read one by one there.
-        let sqlite = format!(
-            "SELECT {OUTLINE}, body, opener FROM messages WHERE session = ?1 AND seq > ?2 AND ?4 > 0 ORDER BY seq LIMIT ?3"
-        );
+        // A server sends a page at once, so there it is bounded by bytes too.
+        let from = if self.in_file {
+            "messages WHERE session = $1 AND seq > $2 AND $4 > 0 ORDER BY seq LIMIT $3"
+        } else {
+            "(SELECT m.*, sum(octet_length(body)) OVER (ORDER BY seq ROWS BETWEEN UNBOUNDED PRECEDING AND \
+             1 PRECEDING) AS ahead_of_it FROM (SELECT * FROM epitome.messages WHERE session = $1 AND seq > $2 \
+             ORDER BY seq LIMIT $3) m) p WHERE coalesce(ahead_of_it, 0) < $4 ORDER BY seq"
+        };
         let sql = |after: &i64| {
             let given = [session.id.into(), (*after).into(), PAGE.into(), BYTES.into()];
-            Sql::own(postgres.clone(), sqlite.clone(), given)
+            Sql::new(format!("SELECT {OUTLINE}, body, opener FROM {from}"), given)
         };
         let mut check = LogCheck::new(at);
         // A page may be short because its words are long, so only an empty one is the last.
@@ -300,14 +285,4 @@ impl Check<'_> {
         let each = |row: Found<'_>| check.slot(faults, row).map(|()| true);
         self.ask.ask(Batch::new().each(Sql::new(sql, [session.into()]), each)).await
     }
-}
-
-/// How many messages, turns and tokens a session's row says it has, and up to which message words are found by the index.
-fn columns(row: Found<'_>) -> Outcome<[u64; 4]> {
-    Ok([
-        row.uint(AFTER_SESSION)?,
-        row.uint(AFTER_SESSION + 1)?,
-        row.uint(AFTER_SESSION + 2)?,
-        row.uint(AFTER_SESSION + 3)?,
-    ])
 }

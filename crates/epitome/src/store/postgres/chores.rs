@@ -19,8 +19,8 @@ use super::asking::Asking;
 use super::error::{Outcome, Trouble};
 use super::{Postgres, again};
 
-/// So many deleted sessions are looked for at a time.
-const GONE: usize = 100;
+/// So many deleted sessions are removed at most before anything else is done.
+const GONE: usize = 10_000;
 
 /// Nobody asks for so long whether a change was done.
 const MARKED_MILLIS: i64 = 60 * 60 * 1_000;
@@ -56,19 +56,12 @@ async fn some(store: &Postgres, sweeps: bool) {
 
 /// Sessions that were deleted.
 async fn remove_all(store: &Postgres) -> Outcome<()> {
-    let sql = "SELECT id FROM epitome.sessions WHERE state <> 'open' AND state = 'gone' AND id > $1 ORDER BY id LIMIT $2";
-    let mut after: SessionId = 0;
-    loop {
-        let sql = Sql::new(sql, [after.into(), GONE.into()]);
-        let gone = ask::all(&mut Asking::alone(store), sql, |row| row.int(0)).await?;
-        for session in &gone {
-            after = *session;
-            while remove_piece(store, after).await? {}
-        }
-        if gone.len() < GONE {
-            return Ok(());
-        }
+    let sql = "SELECT id FROM epitome.sessions WHERE state <> 'open' AND state = 'gone' ORDER BY id LIMIT $1";
+    let sql = Sql::new(sql, [GONE.into()]);
+    for session in ask::all(&mut Asking::alone(store), sql, |row| row.int(0)).await? {
+        while remove_piece(store, session).await? {}
     }
+    Ok(())
 }
 
 async fn remove_piece(store: &Postgres, session: SessionId) -> Outcome<bool> {

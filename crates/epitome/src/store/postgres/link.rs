@@ -1,6 +1,5 @@
 //! Connections: several statements sent at once, and their answers.
 
-use std::borrow::Cow;
 use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -10,18 +9,12 @@ use std::time::Duration;
 
 use deadpool_postgres::Object;
 use tokio::time::timeout;
+use tokio_postgres::Row;
 use tokio_postgres::types::{ToSql, Type};
-use tokio_postgres::{Row, Statement};
 
 use super::super::given::Given;
 use super::super::sql::Sql;
 use super::error::{Outcome, Trouble, silent};
-
-/// A statement as it is sent: prepared before under a name, or with its text.
-enum Known {
-    Named(Statement),
-    Text(Cow<'static, str>),
-}
 
 /// What one statement answered.
 type Answer = Result<Vec<Row>, tokio_postgres::Error>;
@@ -123,29 +116,22 @@ impl Drop for Link {
 
 /// All are prepared before the first is sent, so that they arrive in order.
 async fn send(object: &Object, named: bool, steps: &[Sql<'_>]) -> Outcome<Vec<Answer>> {
-    let mut known = Vec::with_capacity(steps.len());
+    let mut running: Vec<Pin<Box<dyn Future<Output = Answer> + Send + '_>>> = Vec::with_capacity(steps.len());
     for step in steps {
-        known.push(if named {
-            let kinds: Vec<Type> = step.given.iter().map(Given::kind).collect();
-            Known::Named(object.prepare_typed_cached(&step.for_postgres(), &kinds).await?)
-        } else {
-            Known::Text(step.for_postgres())
-        });
-    }
-    let mut running: Vec<Pin<Box<dyn Future<Output = Answer> + Send + '_>>> = Vec::with_capacity(known.len());
-    for (step, known) in steps.iter().zip(&known) {
-        let given = &step.given;
-        running.push(match known {
-            Known::Named(statement) => Box::pin(async move {
+        let (text, given) = (step.for_postgres(), &step.given);
+        if named {
+            let kinds: Vec<Type> = given.iter().map(Given::kind).collect();
+            let statement = object.prepare_typed_cached(&text, &kinds).await?;
+            running.push(Box::pin(async move {
                 let values: Vec<&(dyn ToSql + Sync)> = given.iter().map(Given::value).collect();
-                object.query(statement, &values).await
-            }),
-            Known::Text(sql) => Box::pin(async move {
-                let values: Vec<(&(dyn ToSql + Sync), Type)> =
-                    given.iter().map(|given| (given.value(), given.kind())).collect();
-                object.query_typed(sql, &values).await
-            }),
-        });
+                object.query(&statement, &values).await
+            }));
+        } else {
+            running.push(Box::pin(async move {
+                let values: Vec<_> = given.iter().map(|given| (given.value(), given.kind())).collect();
+                object.query_typed(&text, &values).await
+            }));
+        }
     }
     let mut answers: Vec<Option<Answer>> = running.iter().map(|_| None).collect();
     poll_fn(|context| {

@@ -23,7 +23,7 @@ const MOST_MEMBERS: usize = 4_096;
 
 /// What the writer knows without reading. Clones are one and the same.
 #[derive(Clone, Default)]
-pub(super) struct Known(Arc<Mutex<Inner>>);
+pub(in crate::store) struct Known(Arc<Mutex<Inner>>);
 
 #[derive(Default)]
 struct Inner {

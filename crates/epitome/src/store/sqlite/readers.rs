@@ -16,7 +16,7 @@ use rusqlite::Connection;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 use super::super::error::StoreError;
-use super::error::{Outcome, Trouble};
+use super::error::{Outcome, Trouble, refused};
 use super::open;
 use super::options::SqliteOptions;
 use super::writer::Work;
@@ -75,10 +75,7 @@ impl Readers {
 
     /// What is told of a read.
     fn told(&self, read: std::thread::Result<Outcome<()>>) -> Result<(), StoreError> {
-        match read {
-            Ok(done) => done.map_err(|trouble| trouble.at(self.path.as_path())),
-            Err(_) => Err(StoreError::Failed { reason: "a read panicked".to_owned() }),
-        }
+        read.unwrap_or_else(|_| Err(refused("a read panicked"))).map_err(|trouble| trouble.at(&*self.path))
     }
 
     /// Has it read by a thread that reads already, or by one more where there may be.

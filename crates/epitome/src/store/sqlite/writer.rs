@@ -5,7 +5,7 @@
 //! Each job has its own savepoint: one that fails is undone alone. Nobody is answered before all is durable.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -15,7 +15,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot, watch};
 
 use super::super::error::StoreError;
 use super::chores;
-use super::error::{Outcome, Trouble};
+use super::error::{Outcome, Trouble, refused};
 use super::known::Known;
 use super::options::{SqliteOptions, WriteStage};
 
@@ -75,7 +75,7 @@ impl Writer {
     pub(super) async fn run(&self, work: Work, alone: bool) -> Result<(), StoreError> {
         let place = Arc::clone(&self.places).acquire_owned().await.map_err(|_| StoreError::Closed)?;
         let (reply, answer) = oneshot::channel();
-        let job = Job { work: Some(work), result: Ok(()), reply, alone, _place: place };
+        let job = Job { work, reply, alone, place };
         {
             let jobs = self.jobs.lock().unwrap_or_else(PoisonError::into_inner);
             // There are as many places in the channel as there are permits, so this never blocks.
@@ -92,33 +92,17 @@ impl Writer {
     }
 }
 
+/// What a job comes to.
+type Answer = Result<(), StoreError>;
+
 /// Something to be run by the thread.
 struct Job {
-    work: Option<Work>,
-    result: Result<(), StoreError>,
-    reply: oneshot::Sender<Result<(), StoreError>>,
+    work: Work,
+    reply: oneshot::Sender<Answer>,
     /// Whether it is run outside of any transaction.
     alone: bool,
     /// Its place in the queue, given back when it is answered.
-    _place: OwnedSemaphorePermit,
-}
-
-impl Job {
-    /// When it fails, what it wrote is to be undone.
-    fn run(&mut self, db: &mut Connection, path: &Path) -> Result<(), StoreError> {
-        let work = self.work.take().ok_or(StoreError::Closed)?;
-        // One caller's fault must not take the store from all others.
-        let result = catch_unwind(AssertUnwindSafe(|| work(db).map_err(|trouble| trouble.at(path))));
-        let panicked = |_| Err(StoreError::Failed { reason: "a decision panicked".to_owned() });
-        self.result = result.unwrap_or_else(panicked);
-        self.result.clone()
-    }
-
-    /// Tells whoever waits, given what became of the transaction.
-    fn answer(self, committed: Result<(), StoreError>) {
-        // Its own reason tells more than that of the whole. Whoever asked may have gone.
-        let _ = self.reply.send(self.result.and(committed));
-    }
+    place: OwnedSemaphorePermit,
 }
 
 /// The thread's own.
@@ -179,7 +163,7 @@ impl Desk {
     /// Writes this job and those that wait behind it. Gives back one that must be run outside.
     fn together(&mut self, first: Job, waiting: &Receiver<Job>) -> Option<Job> {
         self.tell(WriteStage::Begun);
-        let mut done: Vec<Job> = Vec::new();
+        let mut done = Vec::new();
         let mut outside = None;
         let mut next = Some(first);
         let rhythm = self.rhythm;
@@ -189,15 +173,16 @@ impl Desk {
         if begun {
             outcome = self.known.begin(&self.db);
         }
-        while let Some(mut job) = next.take() {
+        while let Some(job) = next.take() {
             if job.alone {
                 outside = Some(job);
                 break;
             }
+            let mut answer = Ok(());
             if outcome.is_ok() {
-                outcome = self.one(&mut job);
+                outcome = self.one(job.work).map(|done| answer = done);
             }
-            done.push(job);
+            done.push((job.reply, answer, job.place));
             if done.len() < MOST_TOGETHER {
                 next = waiting.try_recv().ok();
             }
@@ -219,26 +204,37 @@ impl Desk {
             self.known.forget_all();
         }
         self.tell(WriteStage::Ended);
-        for job in done {
-            job.answer(outcome.clone());
+        for (reply, answer, _place) in done {
+            // Its own reason tells more than that of the whole. Whoever asked may have gone.
+            let _ = reply.send(answer.and(outcome.clone()));
         }
         outside
     }
 
     /// Runs a job in its savepoint. An error is the whole transaction's, and its end.
-    fn one(&mut self, job: &mut Job) -> Outcome<()> {
+    fn one(&mut self, work: Work) -> Outcome<Answer> {
         self.say("SAVEPOINT job")?;
-        let kept = job.run(&mut self.db, &self.path);
+        let answer = self.run(work);
         if self.db.is_autocommit() {
             // A full disk and the like undo everything, not the last step only, and for the same reason.
             let unknown = StoreError::Failed { reason: "the transaction was undone".to_owned() };
-            return Err(Trouble::Said(kept.err().unwrap_or(unknown)));
+            return Err(Trouble::Said(answer.err().unwrap_or(unknown)));
         }
-        if kept.is_err() {
+        if answer.is_err() {
             self.known.forget_all();
             self.say("ROLLBACK TO job")?;
         }
-        self.say("RELEASE job")
+        self.say("RELEASE job")?;
+        Ok(answer)
+    }
+
+    /// When it fails, what it wrote is to be undone.
+    fn run(&mut self, work: Work) -> Answer {
+        // One caller's fault must not take the store from all others.
+        let answer = catch_unwind(AssertUnwindSafe(|| work(&mut self.db)));
+        answer
+            .unwrap_or_else(|_| Err(refused("a decision panicked")))
+            .map_err(|trouble| trouble.at(&self.path))
     }
 
     /// Something without values that is said often.
@@ -247,10 +243,9 @@ impl Desk {
         Ok(())
     }
 
-    fn alone(&mut self, mut job: Job) {
-        // What it failed by is in its answer.
-        let _ = job.run(&mut self.db, &self.path);
-        job.answer(Ok(()));
+    fn alone(&mut self, job: Job) {
+        let answer = self.run(job.work);
+        let _ = job.reply.send(answer);
     }
 
     /// Takes the log into the file, and closes it.

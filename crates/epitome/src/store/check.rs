@@ -29,7 +29,7 @@ const MOST_FAULTS: usize = 1_000;
 
 /// What is wrong, as far as was looked.
 #[derive(Default)]
-pub(super) struct Faults(Vec<Fault>);
+pub(super) struct Faults(pub(super) Vec<Fault>);
 
 impl Faults {
     pub(super) fn add(&mut self, at: impl Into<String>, what: impl Into<String>) {
@@ -62,10 +62,6 @@ impl Faults {
     /// Whether no more are taken, so that whoever reads may stop.
     pub(super) fn is_full(&self) -> bool {
         self.0.len() >= MOST_FAULTS
-    }
-
-    pub(super) fn list(self) -> Vec<Fault> {
-        self.0
     }
 }
 

@@ -27,7 +27,7 @@ use super::contract::{Store, run};
 use super::error::StoreError;
 use super::postgres::{Postgres, PostgresOptions};
 use source::{Contents, Source};
-use tables::{Bounds, Cell, Cells, Piece, SPECS, Table};
+use tables::{Cell, Cells, Piece, SPECS, Table};
 
 mod source;
 mod tables;
@@ -195,8 +195,7 @@ pub async fn move_to_postgres(
 }
 
 /// Reads a piece of either side.
-const READ: Op<(Arc<Table>, Bounds, Piece), Result<Vec<Cells>, MoveError>> =
-    |(table, bounds, piece), ask| Box::pin(table.read(ask, bounds, *piece));
+const READ: Op<Piece, Result<Vec<Cells>, MoveError>> = |piece, ask| Box::pin(piece.table.read(ask, piece));
 
 struct Moving<'a> {
     source: Source,
@@ -233,8 +232,9 @@ impl Moving<'_> {
 
     /// The file's rows after the one of this key.
     async fn here(&self, table: &Arc<Table>, after: Option<Cells>) -> Result<Vec<Cells>, MoveError> {
-        let piece = Piece { rows: self.options.rows.max(1), bytes: self.options.bytes.max(1) };
-        self.source.run((Arc::clone(table), (after, None), piece), READ).await?
+        let (rows, bytes) = (self.options.rows.max(1), self.options.bytes.max(1));
+        let piece = Piece { table: Arc::clone(table), after, through: None, rows, bytes };
+        self.source.run(piece, READ).await?
     }
 
     fn told(&self, stage: MoveStage, table: usize, rows: u64, counts: &[u64]) {
@@ -280,8 +280,13 @@ impl Moving<'_> {
                 let here = self.here(table, after.clone()).await?;
                 let through = here.last().map(|row| table.key_of(row));
                 more = through.is_some();
-                let piece = Piece { rows: here.len() + 1, bytes: usize::MAX };
-                let there = (Arc::clone(table), (after, through.clone()), piece);
+                let there = Piece {
+                    table: Arc::clone(table),
+                    after,
+                    through: through.clone(),
+                    rows: here.len() + 1,
+                    bytes: usize::MAX,
+                };
                 let there = run(&self.target, Way::Looks, there, READ).await.map_err(MoveError::Target)??;
                 if here != there {
                     return Err(difference(table, &here, &there));

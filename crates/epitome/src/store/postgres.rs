@@ -336,11 +336,8 @@ impl Store for Postgres {
     }
 
     async fn nudged(&self) {
-        if !self.noticed.pooler.load(Ordering::Acquire) {
-            self.hints.heard.notified().await;
-        } else {
-            std::future::pending::<()>().await;
-        }
+        // Behind a pooler there is nothing to hear.
+        self.hints.heard.notified().await;
     }
 
     async fn number_all(&self, workspace: &str) -> Result<(), StoreError> {

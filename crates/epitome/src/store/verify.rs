@@ -58,7 +58,7 @@ pub(super) async fn verify(ask: &mut dyn Ask) -> Outcome<Vec<Fault>> {
     check.faults.note("events", events)?;
     let sessions = check.sessions().await;
     check.faults.note("sessions", sessions)?;
-    Ok(check.faults.list())
+    Ok(check.faults.0)
 }
 
 struct Check<'a> {

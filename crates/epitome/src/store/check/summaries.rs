@@ -84,17 +84,17 @@ impl<'a> SummaryCheck<'a> {
         let slot = decode::slot(row)?;
         self.covers(faults, at, &slot);
         let due = slot.state.due.map(|due| i64::try_from(due.seq).unwrap_or(i64::MAX));
-        if columns != (slot.state.covered, due) {
-            faults.add(at, "coverage or firing are not what its state says");
-        }
-        if ready_at != slot.ready_at().map(|at| at.0) {
-            faults.add(at, "it is not ready when its state says so");
-        }
-        if slot.work.owner.is_some() != slot.work.until.is_some() {
-            faults.add(at, "somebody holds it without a lease, or nobody does with one");
-        }
-        if workspace != self.workspace {
-            faults.add(at, "it waits for the turn of another workspace");
+        let wrong = [
+            (columns != (slot.state.covered, due), "coverage or firing are not what its state says"),
+            (ready_at != slot.ready_at().map(|at| at.0), "it is not ready when its state says so"),
+            (
+                slot.work.owner.is_some() != slot.work.until.is_some(),
+                "somebody holds it without a lease, or nobody does with one",
+            ),
+            (workspace != self.workspace, "it waits for the turn of another workspace"),
+        ];
+        for (_, what) in wrong.into_iter().filter(|(wrong, _)| *wrong) {
+            faults.add(at, what);
         }
         Ok(slot.fence)
     }

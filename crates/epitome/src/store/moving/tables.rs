@@ -5,6 +5,7 @@
 //! either database in the same form, so that they can be compared.
 
 use std::iter;
+use std::sync::Arc;
 
 use super::super::ask::{Ask, Batch};
 use super::super::columns::plain;
@@ -50,17 +51,18 @@ pub(super) type Cell = Option<String>;
 /// The values of a row, in the order of its table's columns.
 pub(super) type Cells = Vec<Cell>;
 
-/// How much is read at once.
-#[derive(Debug, Clone, Copy)]
+/// What is read of a table at once.
 pub(super) struct Piece {
-    /// So many rows at most.
+    pub(super) table: Arc<Table>,
+    /// The rows after the one of this key, or from the first on,
+    pub(super) after: Option<Cells>,
+    /// up to the one of this key, or to the last;
+    pub(super) through: Option<Cells>,
+    /// so many at most,
     pub(super) rows: usize,
-    /// And none after so many bytes.
+    /// and none after so many bytes.
     pub(super) bytes: usize,
 }
-
-/// After the row of one key and up to the row of another, where there are any.
-pub(super) type Bounds = (Option<Cells>, Option<Cells>);
 
 impl Column {
     /// Its value in a row; none where that is not of its kind, or larger than PostgreSQL has room for.
@@ -98,13 +100,15 @@ impl Column {
 }
 
 impl Table {
-    /// With these columns of PostgreSQL, in their order there.
-    pub(super) fn new(spec: &'static Spec, columns: Vec<Column>) -> Self {
-        let rank = |column: &Column| spec.key.iter().position(|key| *key == column.name);
-        let moved = columns.into_iter().filter(|column| spec.own.iter().all(|(own, _)| *own != column.name));
-        let mut columns: Vec<Column> = moved.collect();
+    /// With its columns of all that PostgreSQL has, each with its table's name.
+    pub(super) fn new(spec: &'static Spec, all: &[(String, Column)]) -> Self {
+        let moved = all.iter().filter(|(table, column)| {
+            *table == spec.name && spec.own.iter().all(|(own, _)| *own != column.name)
+        });
+        let mut columns: Vec<Column> = moved.map(|(_, column)| column.clone()).collect();
         // Those of the key first, the others as they came.
-        columns.sort_by_key(|column| rank(column).unwrap_or(usize::MAX));
+        columns
+            .sort_by_key(|column| spec.key.iter().position(|key| *key == column.name).unwrap_or(usize::MAX));
         Self { spec, columns }
     }
 
@@ -113,11 +117,11 @@ impl Table {
         row.iter().take(self.spec.key.len()).cloned().collect()
     }
 
-    /// The rows in these bounds, in order of their keys.
-    fn select<'a>(&self, (after, through): &'a Bounds, rows: usize) -> Sql<'a> {
+    /// The rows of a piece, in order of their keys.
+    fn select<'a>(&self, Piece { after, through, rows, .. }: &'a Piece) -> Sql<'a> {
         let Spec { name, key, only, computed, .. } = self.spec;
         let key = list(key.iter().map(|name| format!("moved.{}", quoted(name))));
-        let (mut bounds, mut given) = (String::new(), vec![rows.into()]);
+        let (mut bounds, mut given) = (String::new(), vec![(*rows).into()]);
         for (sign, bound) in [(">", after), ("<=", through)] {
             let Some(bound) = bound else { continue };
             let places = list(bound.iter().zip(&self.columns).map(|(cell, column)| {
@@ -138,12 +142,11 @@ impl Table {
         Sql::own(text("true", &[]), text(only, computed), given)
     }
 
-    /// Reads rows in these bounds, from either database.
+    /// Reads a piece of either database.
     pub(super) async fn read(
         &self,
         ask: &mut dyn Ask,
-        bounds: &Bounds,
-        piece: Piece,
+        piece: &Piece,
     ) -> Outcome<Result<Vec<Cells>, MoveError>> {
         let (mut rows, mut size) = (Vec::new(), 0);
         let each = |row: Found<'_>| {
@@ -161,7 +164,7 @@ impl Table {
             rows.push(Ok(cells));
             Ok(size < piece.bytes)
         };
-        ask.ask(Batch::new().each(self.select(bounds, piece.rows), each)).await?;
+        ask.ask(Batch::new().each(self.select(piece), each)).await?;
         Ok(rows.into_iter().collect())
     }
 

@@ -17,7 +17,7 @@ use super::super::given::Given;
 use super::super::postgres::Postgres;
 use super::super::sql::Sql;
 use super::super::trouble::{Outcome, nonsense};
-use super::tables::{Cells, Column, NUMBERED, SPECS, Spec, Table, list, quoted};
+use super::tables::{Cells, Column, NUMBERED, SPECS, Table, list, quoted};
 use super::{Mark, MoveError, noted};
 
 /// What stood before a step, or why it is not taken.
@@ -49,11 +49,7 @@ pub(super) async fn tables(to: &Postgres) -> Result<Vec<Arc<Table>>, MoveError> 
                 Ok((row.string(0)?, column))
             };
             let columns = ask::all(ask, Sql::new(COLUMNS, []), read).await?;
-            let table = |spec: &'static Spec| {
-                let own = columns.iter().filter(|(table, _)| *table == spec.name);
-                Arc::new(Table::new(spec, own.map(|(_, column)| column.clone()).collect()))
-            };
-            Ok(SPECS.iter().map(table).collect())
+            Ok(SPECS.iter().map(|spec| Arc::new(Table::new(spec, &columns))).collect())
         })
     });
     tables.await.map_err(MoveError::Target)

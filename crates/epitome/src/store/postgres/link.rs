@@ -79,27 +79,15 @@ impl Link {
         let Some(object) = &self.object else {
             return Err(Trouble::Lost("the connection is gone".to_owned()));
         };
-        let answers = match timeout(limit, send(object, named, steps)).await {
-            Ok(answers) => answers?,
+        match timeout(limit, send(object, named, steps)).await {
+            Ok(found) => found,
             Err(_) => {
                 // Those that wait in the pool go the same way: the next try is to be on a new one.
                 if let Some(pool) = Object::pool(object) {
                     pool.retain(|_, _| false);
                 }
-                return Err(silent(limit));
+                Err(silent(limit))
             }
-        };
-        let mut found = Vec::with_capacity(answers.len());
-        let mut failed = None;
-        for answer in answers {
-            match answer {
-                Ok(rows) => found.push(rows),
-                Err(error) => failed = Some(failed.unwrap_or(error)),
-            }
-        }
-        match failed {
-            None => Ok(found),
-            Some(error) => Err(error.into()),
         }
     }
 }
@@ -115,7 +103,7 @@ impl Drop for Link {
 }
 
 /// All are prepared before the first is sent, so that they arrive in order.
-async fn send(object: &Object, named: bool, steps: &[Sql<'_>]) -> Outcome<Vec<Answer>> {
+async fn send(object: &Object, named: bool, steps: &[Sql<'_>]) -> Outcome<Vec<Vec<Row>>> {
     let mut running: Vec<Pin<Box<dyn Future<Output = Answer> + Send + '_>>> = Vec::with_capacity(steps.len());
     for step in steps {
         let (text, given) = (step.for_postgres(), &step.given);
@@ -147,5 +135,5 @@ async fn send(object: &Object, named: bool, steps: &[Sql<'_>]) -> Outcome<Vec<An
         all
     })
     .await;
-    Ok(answers.into_iter().flatten().collect())
+    Ok(answers.into_iter().flatten().collect::<Result<_, _>>()?)
 }

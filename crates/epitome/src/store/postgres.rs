@@ -13,7 +13,7 @@ use std::fmt;
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
@@ -56,8 +56,8 @@ mod window;
 
 /// Does it until it is done, or until it is not worth another try.
 macro_rules! again {
-    ($store:expr, $once:expr) => {{
-        let mut tries = $store.tries();
+    ($tries:expr, $once:expr) => {{
+        let mut tries = $tries;
         loop {
             match $once.await {
                 Ok(done) => break Ok(done),
@@ -154,7 +154,6 @@ pub struct Postgres {
     walked: Arc<Place>,
     /// Sessions share them.
     turns: Arc<[Mutex<()>]>,
-    closed: Arc<AtomicBool>,
     /// None while the store is being opened, and in the background tasks themselves.
     background: Option<Arc<Background>>,
 }
@@ -198,13 +197,9 @@ impl Postgres {
     /// Makes the tables, and gives a store beside which nothing runs yet.
     async fn reach(url: &str, options: PostgresOptions) -> Result<(Self, Address), StoreError> {
         let address = Address::read(url)?;
-        let mut tries = Tries::opening(&address.place, &options);
-        let pooler = loop {
-            match opening::prepare(&address, options.must_exist).await {
-                Ok(pooler) => break pooler,
-                Err(trouble) => tries.after(trouble).await?,
-            }
-        };
+        let tries = Tries::opening(&address.place, &options);
+        let pooler: Result<_, StoreError> = again!(tries, opening::prepare(&address, options.must_exist));
+        let pooler = pooler?;
         let noticed = Arc::new(Noticed { pooler: pooler.into(), ..Noticed::default() });
         let place: Arc<str> = address.place.as_str().into();
         let pool =
@@ -229,7 +224,6 @@ impl Postgres {
             hints: Arc::default(),
             walked: Arc::default(),
             turns: (0..TURNS).map(|_| Mutex::new(())).collect(),
-            closed: Arc::default(),
             background: None,
         };
         Ok((store, address))
@@ -246,9 +240,6 @@ impl Postgres {
 
     /// A connection.
     async fn link(&self) -> Outcome<Link> {
-        if self.closed.load(Ordering::Acquire) {
-            return Err(Trouble::Said(StoreError::Closed));
-        }
         if self.noticed.moved.load(Ordering::Acquire) {
             return Err(Trouble::Moving);
         }
@@ -301,7 +292,7 @@ impl Postgres {
 #[async_trait]
 impl Store for Postgres {
     async fn run(&self, way: Way, task: Task) -> Result<(), StoreError> {
-        again!(self, async {
+        again!(self.tries(), async {
             let mut asking = match way {
                 Way::ReadsHere | Way::Looks => Asking::alone(self),
                 Way::Reads | Way::ReadsAll => Asking::reads(self),
@@ -325,7 +316,7 @@ impl Store for Postgres {
         // Whoever waits for a turn is waiting: all that write to a session lose patience each by itself, not in turn.
         let until = self.tries().until();
         // The turn is let go of before the next try, so that a caller who pauses keeps no other from going on.
-        again!(self, async {
+        again!(self.tries(), async {
             let _turn = self.turn(key, until).await?;
             self.change_in_group(&change).await
         })
@@ -341,7 +332,7 @@ impl Store for Postgres {
     }
 
     async fn number_all(&self, workspace: &str) -> Result<(), StoreError> {
-        again!(self, self.number_told(workspace))
+        again!(self.tries(), self.number_told(workspace))
     }
 
     fn walked(&self) -> Arc<Place> {
@@ -365,7 +356,6 @@ impl Store for Postgres {
     }
 
     async fn close(&self) {
-        self.closed.store(true, Ordering::Release);
         if let Some(background) = &self.background {
             background.stop.send_replace(true);
         }

@@ -39,8 +39,8 @@ pub(super) async fn verify(ask: &mut dyn Ask) -> Outcome<Vec<Fault>> {
     let in_file = ask.in_file();
     let mut check = Check { ask, in_file, faults: Faults::default() };
     if in_file {
-        let sql = "SELECT integrity_check FROM pragma_integrity_check(100) WHERE integrity_check <> 'ok'";
-        check.find("file", sql.to_owned(), |row| Ok(("file".to_owned(), row.string(0)?))).await?;
+        let file = check.file().await;
+        check.faults.note("file", file)?;
     } else {
         check.told().await?;
     }
@@ -92,6 +92,13 @@ impl Check<'_> {
             self.ask.ask(Batch::new().each(sql, take)).await?;
             more = seen >= full && !enough;
         }
+        Ok(())
+    }
+
+    async fn file(&mut self) -> Outcome<()> {
+        let sql = Sql::new("PRAGMA integrity_check(100)", []);
+        let said = ask::all(self.ask, sql, |row| row.string(0)).await?;
+        said.into_iter().filter(|said| said != "ok").for_each(|said| self.faults.add("file", said));
         Ok(())
     }
 

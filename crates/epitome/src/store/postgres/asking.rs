@@ -10,12 +10,13 @@ use tokio_postgres::Row;
 use super::super::ask::{self, Ask, Batch, Each};
 use super::super::changes::{Changes, Standing};
 use super::super::decode::ReadRow;
+use super::super::error::StoreError;
 use super::super::given::Given;
 use super::super::rows::{SessionId, SessionKey};
 use super::super::sql::Sql;
-use super::Postgres;
 use super::error::{Outcome, Trouble, nonsense};
 use super::link::Link;
+use super::{Postgres, again};
 
 /// The moment, and what the transaction is known by: with that, whoever lost the connection asks what became of it.
 const NOW_AND_NUMBER: &str =
@@ -268,25 +269,19 @@ impl Postgres {
     /// So one that was not given yet was given before the crash, and what it stood for is lost. And one that is told to
     /// be committed may be somebody else's: the mark says whose.
     async fn was_committed(&self, number: &str, known: &Sql<'_>) -> Outcome<bool> {
-        let mut tries = self.tries();
-        loop {
-            let status = Sql::new("SELECT pg_xact_status($1::xid8)", [number.into()]);
+        let done: Result<_, StoreError> = again!(self.tries(), async {
+            let status = Sql::new("SELECT coalesce(pg_xact_status($1::xid8), '')", [number.into()]);
             let mut asking = Asking::alone(self);
-            let status =
-                ask::first(&mut asking, status, |row| Ok(row.maybe_text(0)?.map(str::to_owned))).await;
-            let trouble = match status.map(|status| status.flatten().unwrap_or_default()) {
-                Ok(status) if status == "committed" => {
-                    match ask::first(&mut asking, known.clone(), |_| Ok(())).await {
-                        Ok(found) => return Ok(found.is_some()),
-                        Err(trouble) => trouble,
-                    }
+            match ask::first(&mut asking, status, |row| row.string(0)).await {
+                Ok(Some(status)) if status == "committed" => {
+                    Ok(ask::first(&mut asking, known.clone(), |_| Ok(())).await?.is_some())
                 }
-                Ok(status) if status == "aborted" => return Ok(false),
-                Ok(_) => Trouble::Lost("whether the last change was done is not known".to_owned()),
-                Err(Trouble::Unfit) => return Ok(false),
-                Err(trouble) => trouble,
-            };
-            tries.after(trouble).await?;
-        }
+                Ok(Some(status)) if status == "aborted" => Ok(false),
+                Ok(_) => Err(Trouble::Lost("whether the last change was done is not known".to_owned())),
+                Err(Trouble::Unfit) => Ok(false),
+                Err(trouble) => Err(trouble),
+            }
+        });
+        Ok(done?)
     }
 }

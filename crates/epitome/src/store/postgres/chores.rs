@@ -104,7 +104,7 @@ const NUMBERED: i64 = 5_000;
 impl Postgres {
     /// An error where a move into it was begun and is not finished. Gives when the last one began.
     pub(super) async fn refuse_half_moved(&self) -> Result<Option<i64>, StoreError> {
-        let last: Result<_, StoreError> = again!(self, self.last_move());
+        let last: Result<_, StoreError> = again!(self.tries(), self.last_move());
         let last = last?;
         if last.is_some_and(|(_, finished)| !finished) {
             let reason = "a SQLite file is being moved into it, and that is not finished; let `epitome migrate` go on \

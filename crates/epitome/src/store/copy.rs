@@ -2,10 +2,11 @@
 
 use std::collections::HashMap;
 
-use epitome_core::message::Seq;
+use epitome_core::message::{Seq, Timestamp};
 
 use super::ask::{self, Ask, Batch};
 use super::change::{MESSAGE, insert_session, update_session};
+use super::changes::REMEMBERED_MILLIS;
 use super::decode::Found;
 use super::events;
 use super::people::make_workspace;
@@ -169,6 +170,19 @@ pub(super) const REMOVE_CHUNK: i64 = 1_000;
 
 /// A copy that was not written to for so long was given up.
 pub(super) const GIVEN_UP_MILLIS: i64 = 60 * 60 * 1_000;
+
+/// Gives up the copies that were not written to for so long.
+pub(super) fn give_up_old(now: Timestamp) -> Sql<'static> {
+    let sql = "UPDATE epitome.sessions SET state = 'gone' WHERE state <> 'open' AND state = 'hidden' AND updated < $1";
+    Sql::new(sql, [now.0.saturating_sub(GIVEN_UP_MILLIS).into()])
+}
+
+/// Forgets some of the appends that no caller repeats any more; a row for each.
+pub(super) fn forget_old(now: Timestamp) -> Sql<'static> {
+    let sql = "DELETE FROM epitome.idempotency WHERE (session, key) IN \
+         (SELECT session, key FROM epitome.idempotency WHERE created < $1 ORDER BY created LIMIT $2) RETURNING 1";
+    Sql::new(sql, [now.0.saturating_sub(REMEMBERED_MILLIS).into(), REMOVE_CHUNK.into()])
+}
 
 /// Removes a piece of a deleted session: its messages, then all else, then itself. Tells whether there is more of it.
 pub(super) async fn remove(ask: &mut dyn Ask, session: SessionId) -> Outcome<bool> {

@@ -22,11 +22,12 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::contract::Store;
+use super::ask::{Op, Way};
+use super::contract::{Store, run};
 use super::error::StoreError;
 use super::postgres::{Postgres, PostgresOptions};
-use source::{Contents, Piece, Source};
-use tables::{Cell, Cells, SPECS, Table};
+use source::{Contents, Source};
+use tables::{Cell, Cells, Piece, SPECS, Table};
 
 mod source;
 mod tables;
@@ -152,7 +153,7 @@ pub enum MoveError {
 }
 
 /// How far a move is: the table under way, how many of its rows are there, and the key of the last.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct Mark {
     table: usize,
     rows: u64,
@@ -160,23 +161,9 @@ struct Mark {
 }
 
 impl Mark {
-    fn first() -> Self {
-        Self { table: 0, rows: 0, last: None }
-    }
-
-    fn next_table(&self) -> Self {
-        Self { table: self.table + 1, ..Self::first() }
-    }
-
     /// The table's name; nothing after the last.
     fn step(&self) -> &'static str {
         SPECS.get(self.table).map_or("", |table| table.name)
-    }
-
-    fn read(step: &str, rows: i64, last: Option<Cells>) -> Option<Self> {
-        let known = SPECS.iter().position(|table| table.name == step);
-        let table = if step.is_empty() { Some(SPECS.len()) } else { known };
-        Some(Self { table: table?, rows: u64::try_from(rows).ok()?, last })
     }
 }
 
@@ -207,6 +194,9 @@ pub async fn move_to_postgres(
     moved
 }
 
+/// Reads a piece of either side.
+const READ: Op<Piece, Result<Vec<Cells>, MoveError>> = |piece, ask| Box::pin(piece.table.read(ask, piece));
+
 struct Moving<'a> {
     source: Source,
     target: Postgres,
@@ -217,25 +207,34 @@ struct Moving<'a> {
 
 impl Moving<'_> {
     async fn run(&self) -> Result<Moved, MoveError> {
-        let Contents { secret, counts, left_out } = self.source.contents().await?;
+        let Contents { version, secret, counts, left_out, numbers } = self.source.contents().await?;
         if self.options.only_compare {
             return Ok(Moved { tables: self.compare(&counts).await?, left_out });
         }
-        let mut mark = target::begin(&self.target, secret, self.options.anew).await?;
+        let begin = target::write(&self.target, (secret, self.options.anew), |(secret, anew), ask| {
+            Box::pin(target::begin(ask, secret, *anew))
+        });
+        let mut mark = begin.await?;
         while let Some(table) = self.tables.get(mark.table) {
             mark = self.table(table, mark, &counts).await?;
         }
         let tables = self.compare(&counts).await?;
-        let numbers = self.source.numbers().await?;
-        if self.source.was_written().await? {
+        if self.source.newest().await? != version {
             return Err(MoveError::Written);
         }
-        target::end(&self.target, mark, numbers).await?;
+        let end = target::write(&self.target, (mark, numbers), |(mark, numbers), ask| {
+            Box::pin(target::end(ask, mark, numbers))
+        });
+        end.await?;
+        target::analyze(&self.target).await;
         Ok(Moved { tables, left_out })
     }
 
-    fn piece(&self) -> Piece {
-        Piece { rows: self.options.rows.max(1), bytes: self.options.bytes.max(1) }
+    /// The file's rows after the one of this key.
+    async fn here(&self, table: &Arc<Table>, after: Option<Cells>) -> Result<Vec<Cells>, MoveError> {
+        let (rows, bytes) = (self.options.rows.max(1), self.options.bytes.max(1));
+        let piece = Piece { table: Arc::clone(table), after, through: None, rows, bytes };
+        self.source.run(piece, READ).await?
     }
 
     fn told(&self, stage: MoveStage, table: usize, rows: u64, counts: &[u64]) {
@@ -248,9 +247,9 @@ impl Moving<'_> {
     async fn table(&self, table: &Arc<Table>, mut mark: Mark, counts: &[u64]) -> Result<Mark, MoveError> {
         loop {
             self.told(MoveStage::Moving, mark.table, mark.rows, counts);
-            let rows = self.source.piece(table, mark.last.clone(), self.piece()).await?;
+            let rows = self.here(table, mark.last.clone()).await?;
             let next = match rows.last() {
-                None => mark.next_table(),
+                None => Mark { table: mark.table + 1, ..Mark::default() },
                 Some(last) => Mark {
                     table: mark.table,
                     rows: mark.rows + u64::try_from(rows.len()).unwrap_or(0),
@@ -258,7 +257,11 @@ impl Moving<'_> {
                 },
             };
             let done = rows.is_empty();
-            target::take_in(&self.target, table, rows, (mark, next.clone())).await?;
+            let given = (Arc::clone(table), rows, (mark, next.clone()));
+            let take_in = target::write(&self.target, given, |(table, rows, marks), ask| {
+                Box::pin(target::take_in(ask, table, rows, marks))
+            });
+            take_in.await?;
             if done {
                 return Ok(next);
             }
@@ -270,41 +273,35 @@ impl Moving<'_> {
     async fn compare(&self, counts: &[u64]) -> Result<Vec<MovedTable>, MoveError> {
         let mut compared = Vec::new();
         for (at, table) in self.tables.iter().enumerate() {
-            compared.push(self.compare_table(at, table, counts).await?);
+            let (mut rows, mut hasher) = (0, blake3::Hasher::new());
+            let (mut after, mut more) = (None, true);
+            while more {
+                self.told(MoveStage::Comparing, at, rows, counts);
+                let here = self.here(table, after.clone()).await?;
+                let through = here.last().map(|row| table.key_of(row));
+                more = through.is_some();
+                let there = Piece {
+                    table: Arc::clone(table),
+                    after,
+                    through: through.clone(),
+                    rows: here.len() + 1,
+                    bytes: usize::MAX,
+                };
+                let there = run(&self.target, Way::Looks, there, READ).await.map_err(MoveError::Target)??;
+                if here != there {
+                    return Err(difference(table, &here, &there));
+                }
+                rows += u64::try_from(here.len()).unwrap_or(0);
+                // As JSON, so that no two rows of different values give the same bytes.
+                here.iter().for_each(|row| {
+                    hasher.update(noted(row).as_bytes());
+                });
+                after = through;
+            }
+            let checksum = hasher.finalize().to_hex().to_string();
+            compared.push(MovedTable { name: table.spec.name, rows, checksum });
         }
         Ok(compared)
-    }
-
-    async fn compare_table(
-        &self,
-        at: usize,
-        table: &Arc<Table>,
-        counts: &[u64],
-    ) -> Result<MovedTable, MoveError> {
-        let (mut rows, mut hasher) = (0, blake3::Hasher::new());
-        let mut after: Option<Cells> = None;
-        loop {
-            self.told(MoveStage::Comparing, at, rows, counts);
-            let here = self.source.piece(table, after.clone(), self.piece()).await?;
-            let through = here.last().map(|row| table.key_of(row));
-            let limit = here.len() + 1;
-            let bounds = (after, through.clone());
-            let there = target::taken_in(&self.target, table, bounds, limit).await?;
-            if here != there {
-                return Err(difference(table, &here, &there));
-            }
-            rows += u64::try_from(here.len()).unwrap_or(0);
-            // As JSON, so that no two rows of different values give the same bytes.
-            here.iter().for_each(|row| {
-                hasher.update(noted(row).as_bytes());
-            });
-            if through.is_none() {
-                break;
-            }
-            after = through;
-        }
-        let checksum = hasher.finalize().to_hex().to_string();
-        Ok(MovedTable { name: table.spec.name, rows, checksum })
     }
 }
 
@@ -321,12 +318,12 @@ fn difference(table: &Table, here: &[Cells], there: &[Cells]) -> MoveError {
         }
         // Of two keys the other side has no row of the smaller one. Which that is, only the databases know; where one
         // is not in the other's piece at all, it is the one.
-        (Some(ours), theirs) if theirs.is_none() || !there.iter().any(|row| key(row) == key(ours)) => {
-            (key(ours), "a row of the file is not in the database".to_owned())
+        (ours, Some(theirs)) if ours.is_none_or(|ours| there.iter().any(|row| key(row) == key(ours))) => {
+            (key(theirs), "a row of the database is not in the file".to_owned())
         }
-        (_, Some(theirs)) => (key(theirs), "a row of the database is not in the file".to_owned()),
-        (Some(ours), None) => (key(ours), "a row of the file is not in the database".to_owned()),
-        (None, None) => (Cells::new(), "nothing is known of it".to_owned()),
+        (ours, _) => {
+            (ours.map(key).unwrap_or_default(), "a row of the file is not in the database".to_owned())
+        }
     };
     MoveError::Differs { table: table.spec.name, key: table.shown(&key), what }
 }

@@ -10,10 +10,10 @@
 //! sent with their text, and nothing is told between nodes, who look by themselves each second.
 
 use std::fmt;
-use std::hash::{DefaultHasher, Hash, Hasher};
+use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
@@ -33,7 +33,7 @@ use super::rows::{SessionId, SessionKey, SlotRow};
 use super::window::Numbered;
 use asking::Asking;
 use error::{Outcome, Tries, Trouble, silent};
-use group::{Change, Queue};
+use group::Queue;
 use hint::Hints;
 use indexing::Behind;
 use link::{Link, Noticed};
@@ -56,8 +56,8 @@ mod window;
 
 /// Does it until it is done, or until it is not worth another try.
 macro_rules! again {
-    ($store:expr, $once:expr) => {{
-        let mut tries = $store.tries();
+    ($tries:expr, $once:expr) => {{
+        let mut tries = $tries;
         loop {
             match $once.await {
                 Ok(done) => break Ok(done),
@@ -152,8 +152,8 @@ pub struct Postgres {
     hints: Arc<Hints>,
     /// Where the search for whose turn it is goes on.
     walked: Arc<Place>,
-    turns: Arc<Turns>,
-    closed: Arc<AtomicBool>,
+    /// Sessions share them.
+    turns: Arc<[Mutex<()>]>,
     /// None while the store is being opened, and in the background tasks themselves.
     background: Option<Arc<Background>>,
 }
@@ -178,11 +178,11 @@ impl Postgres {
         let moved = store.refuse_half_moved().await?;
         let store = Self { moved, ..store };
         let stop = watch::Sender::new(false);
-        tokio::spawn(chores::run(store.clone(), Arc::clone(&store.chores), stop.subscribe()));
-        tokio::spawn(indexing::run(store.clone(), stop.subscribe()));
+        spawn(chores::run(store.clone()), &stop);
+        spawn(indexing::run(store.clone()), &stop);
         if !store.noticed.pooler.load(Ordering::Acquire) {
             let node = format!("{:016x}", random());
-            tokio::spawn(hint::run(address, Arc::clone(&store.hints), node, stop.subscribe()));
+            spawn(hint::run(address, Arc::clone(&store.hints), node), &stop);
         }
         let queue = group::start(&store, &stop);
         Ok(Self { background: Some(Arc::new(Background { stop, queue })), ..store })
@@ -197,13 +197,9 @@ impl Postgres {
     /// Makes the tables, and gives a store beside which nothing runs yet.
     async fn reach(url: &str, options: PostgresOptions) -> Result<(Self, Address), StoreError> {
         let address = Address::read(url)?;
-        let mut tries = Tries::opening(&address.place, &options);
-        let pooler = loop {
-            match opening::prepare(&address, options.must_exist).await {
-                Ok(pooler) => break pooler,
-                Err(trouble) => tries.after(trouble).await?,
-            }
-        };
+        let tries = Tries::opening(&address.place, &options);
+        let pooler: Result<_, StoreError> = again!(tries, opening::prepare(&address, options.must_exist));
+        let pooler = pooler?;
         let noticed = Arc::new(Noticed { pooler: pooler.into(), ..Noticed::default() });
         let place: Arc<str> = address.place.as_str().into();
         let pool =
@@ -227,8 +223,7 @@ impl Postgres {
             chores: Arc::default(),
             hints: Arc::default(),
             walked: Arc::default(),
-            turns: Arc::default(),
-            closed: Arc::default(),
+            turns: (0..TURNS).map(|_| Mutex::new(())).collect(),
             background: None,
         };
         Ok((store, address))
@@ -245,9 +240,6 @@ impl Postgres {
 
     /// A connection.
     async fn link(&self) -> Outcome<Link> {
-        if self.closed.load(Ordering::Acquire) {
-            return Err(Trouble::Said(StoreError::Closed));
-        }
         if self.noticed.moved.load(Ordering::Acquire) {
             return Err(Trouble::Moving);
         }
@@ -267,14 +259,17 @@ impl Postgres {
         }
     }
 
-    /// One try of a change. The turn is let go of until the next, so that nobody waits for somebody who pauses.
-    async fn change_in_turn(
+    /// Changes of one session, one after the other: whoever waits for its row would hold a connection for as long.
+    async fn turn(
         &self,
-        change: &Change,
+        key: &SessionKey,
         until: tokio::time::Instant,
-    ) -> Outcome<Option<SessionId>> {
-        let _turn = self.turns.wait(&change.0, until).await?;
-        self.change_in_group(change).await
+    ) -> Outcome<Option<MutexGuard<'_, ()>>> {
+        let hash = BuildHasherDefault::<DefaultHasher>::default().hash_one(key);
+        let at = usize::try_from(hash % (TURNS as u64)).unwrap_or(0);
+        let Some(turn) = self.turns.get(at) else { return Ok(None) };
+        let late = |_| Trouble::Lost("who wrote to the same session before has no answer yet".to_owned());
+        timeout_at(until, turn.lock()).await.map(Some).map_err(late)
     }
 
     /// A change was decided, and written if it has a session here: what follows from it and can wait.
@@ -297,7 +292,7 @@ impl Postgres {
 #[async_trait]
 impl Store for Postgres {
     async fn run(&self, way: Way, task: Task) -> Result<(), StoreError> {
-        again!(self, async {
+        again!(self.tries(), async {
             let mut asking = match way {
                 Way::ReadsHere | Way::Looks => Asking::alone(self),
                 Way::Reads | Way::ReadsAll => Asking::reads(self),
@@ -317,14 +312,14 @@ impl Store for Postgres {
         load: Load,
         decide: Decide,
     ) -> Result<Option<SessionId>, StoreError> {
+        let change = Arc::new((key.clone(), load, decide));
         // Whoever waits for a turn is waiting: all that write to a session lose patience each by itself, not in turn.
-        let (change, mut tries) = (Arc::new((key.clone(), load, decide)), self.tries());
-        loop {
-            match self.change_in_turn(&change, tries.until()).await {
-                Ok(done) => return Ok(done),
-                Err(trouble) => tries.after(trouble).await?,
-            }
-        }
+        let until = self.tries().until();
+        // The turn is let go of before the next try, so that a caller who pauses keeps no other from going on.
+        again!(self.tries(), async {
+            let _turn = self.turn(key, until).await?;
+            self.change_in_group(&change).await
+        })
     }
 
     async fn window(&self, key: &SessionKey, view: View, look: Look) -> Result<Option<Window>, StoreError> {
@@ -332,15 +327,12 @@ impl Store for Postgres {
     }
 
     async fn nudged(&self) {
-        if !self.noticed.pooler.load(Ordering::Acquire) {
-            self.hints.heard.notified().await;
-        } else {
-            std::future::pending::<()>().await;
-        }
+        // Behind a pooler there is nothing to hear.
+        self.hints.heard.notified().await;
     }
 
     async fn number_all(&self, workspace: &str) -> Result<(), StoreError> {
-        again!(self, self.number_told(workspace))
+        again!(self.tries(), self.number_told(workspace))
     }
 
     fn walked(&self) -> Arc<Place> {
@@ -364,7 +356,6 @@ impl Store for Postgres {
     }
 
     async fn close(&self) {
-        self.closed.store(true, Ordering::Release);
         if let Some(background) = &self.background {
             background.stop.send_replace(true);
         }
@@ -385,33 +376,19 @@ struct Background {
     queue: Queue,
 }
 
-/// Sessions share so many turns.
+/// Runs a background task until the store is closed.
+fn spawn(task: impl Future<Output = ()> + Send + 'static, stop: &watch::Sender<bool>) {
+    let mut stop = stop.subscribe();
+    tokio::spawn(async move {
+        tokio::select! {
+            () = task => {}
+            _ = stop.wait_for(|stop| *stop) => {}
+        }
+    });
+}
+
+/// So many turns to change a session.
 const TURNS: usize = 1_024;
-
-/// Changes of one session, one after the other: whoever waits for its row would hold a connection for as long.
-#[derive(Debug)]
-struct Turns(Vec<Mutex<()>>);
-
-impl Default for Turns {
-    fn default() -> Self {
-        Self((0..TURNS).map(|_| Mutex::new(())).collect())
-    }
-}
-
-impl Turns {
-    async fn wait(
-        &self,
-        key: &SessionKey,
-        until: tokio::time::Instant,
-    ) -> Outcome<Option<MutexGuard<'_, ()>>> {
-        let mut hasher = DefaultHasher::new();
-        key.hash(&mut hasher);
-        let at = usize::try_from(hasher.finish() % (TURNS as u64)).unwrap_or(0);
-        let Some(turn) = self.0.get(at) else { return Ok(None) };
-        let late = |_| Trouble::Lost("who wrote to the same session before has no answer yet".to_owned());
-        timeout_at(until, turn.lock()).await.map(Some).map_err(late)
-    }
-}
 
 /// A transaction nobody goes on with is given up after this: whoever began it is gone or frozen, and others wait.
 const IDLE: Duration = Duration::from_secs(10);

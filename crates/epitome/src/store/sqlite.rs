@@ -18,6 +18,10 @@ mod writer;
 
 use super::trouble as error;
 pub use handle::Sqlite;
-#[cfg(feature = "postgres")]
-pub(super) use open::source as open_source;
 pub use options::{SqliteOptions, WriteStage};
+#[cfg(feature = "postgres")]
+pub(super) use {
+    known::Known,
+    lent::{Lent, done},
+    open::source as open_source,
+};

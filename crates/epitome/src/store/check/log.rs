@@ -4,23 +4,16 @@ use epitome_core::message::{Seq, Tokens};
 use epitome_core::outline::{Cut, Outline};
 use epitome_core::track::Tracker;
 
+use super::super::decode::{AFTER_OUTLINE, Found, outline};
 use super::super::rows::{SessionRow, message};
+use super::super::trouble::{Outcome, nonsense};
 use super::Faults;
 
 /// A shape that is wrong makes those after it wrong. So many are told of a session.
 const MOST_SHAPES: usize = 10;
 
-/// A message as it is stored.
-pub(crate) struct Stored<'a> {
-    pub(crate) outline: Outline,
-    /// Its words, as [`super::super::words`] writes them.
-    pub(crate) body: &'a str,
-    /// The message that opened its turn, as its row says.
-    pub(crate) opener: Seq,
-}
-
 /// Walks along a session's log.
-pub(crate) struct LogCheck<'a> {
+pub(in crate::store) struct LogCheck<'a> {
     at: &'a str,
     tracker: Tracker,
     /// What the last message's row comes to, so that one wrong total is told once.
@@ -36,54 +29,47 @@ pub(crate) struct LogCheck<'a> {
 
 impl<'a> LogCheck<'a> {
     /// Of the session that is called so.
-    pub(crate) fn new(at: &'a str) -> Self {
+    pub(in crate::store) fn new(at: &'a str) -> Self {
         let tracker = Tracker::default();
         Self { at, tracker, total: 0, opener: 0, batch: (0, false), skipped: 0, wrong: 0, lost: false }
     }
 
-    /// The next message in order of their places, or why it cannot be read. False when no more is wanted: what follows
-    /// cannot be judged without it.
-    pub(crate) fn message(
-        &mut self,
-        faults: &mut Faults,
-        seq: Seq,
-        stored: Result<Stored<'_>, String>,
-    ) -> bool {
-        let expected = self.tracker.head().saturating_add(1);
+    /// The next message in order of their places: a row of its shape, its words, and who opened its turn. False when no more
+    /// is wanted: what follows cannot be judged without it.
+    pub(in crate::store) fn message(&mut self, faults: &mut Faults, row: Found<'_>) -> Outcome<bool> {
+        let (seq, expected) = (row.uint(0)?, self.tracker.head().saturating_add(1));
         if seq != expected {
             let at = format!("{} message {expected}", self.at);
             faults.add(at, format!("it is missing; {seq} comes next"));
             self.lost = true;
-            return false;
+            return Ok(false);
         }
         let at = format!("{} message {seq}", self.at);
-        if let Err(why) = stored.and_then(|stored| self.step(faults, &at, &stored)) {
-            faults.unreadable(at, &why);
-            self.lost = true;
-        }
-        self.lost |= self.wrong >= MOST_SHAPES;
-        !self.lost
+        let step = self.step(faults, &at, row);
+        self.lost = faults.note(at, step)?.is_none() || self.wrong >= MOST_SHAPES;
+        Ok(!self.lost)
     }
 
-    fn step(&mut self, faults: &mut Faults, at: &str, stored: &Stored<'_>) -> Result<(), String> {
-        let outline = &stored.outline;
+    fn step(&mut self, faults: &mut Faults, at: &str, row: Found<'_>) -> Outcome<()> {
+        let (body, said) = (row.text(AFTER_OUTLINE)?, row.uint(AFTER_OUTLINE + 1)?);
+        let outline = outline(row)?;
         let words =
-            message(outline, stored.body).map_err(|_| "its words are not as words are written".to_owned())?;
+            message(&outline, body).map_err(|_| nonsense("its words are not as words are written"))?;
         let before = std::mem::replace(&mut self.total, outline.before.saturating_add(outline.tokens));
         let given = Outline { before: outline.before, ..self.tracker.push_sized(&words, outline.tokens) };
         if outline.before != before {
             self.wrong += 1;
             faults.add(at, format!("its running total is {}, and should be {before}", outline.before));
-        } else if let Some(what) = differs(outline, &given) {
+        } else if let Some(what) = differs(&outline, &given) {
             self.wrong += 1;
             faults.add(at, format!("its {what} is not what its words give"));
         }
         if given.opens_turn {
             self.opener = given.seq;
         }
-        if stored.opener != self.opener {
+        if said != self.opener {
             self.wrong += 1;
-            let (said, found) = (stored.opener, self.opener);
+            let found = self.opener;
             faults.add(at, format!("its turn was opened by message {found}, and it says {said}"));
         }
         if given.cut >= Cut::InLoop {
@@ -102,7 +88,7 @@ impl<'a> LogCheck<'a> {
     }
 
     /// No message follows: holds the session's row against them.
-    pub(crate) fn finish(mut self, faults: &mut Faults, session: &SessionRow) {
+    pub(in crate::store) fn finish(mut self, faults: &mut Faults, session: &SessionRow) {
         if self.lost {
             return;
         }

@@ -1,7 +1,19 @@
 //! Which tables are moved, and in which order.
 //!
 //! Columns are not listed: a column stands in both databases under the same name and means the same, so they are read from
-//! PostgreSQL's own catalogue. Only what differs is stated here.
+//! PostgreSQL's own catalogue. Only what differs is stated here. By the kinds of its columns a table's rows are read from
+//! either database in the same form, so that they can be compared.
+
+use std::iter;
+use std::sync::Arc;
+
+use super::super::ask::{Ask, Batch};
+use super::super::columns::plain;
+use super::super::decode::Found;
+use super::super::given::Given;
+use super::super::sql::Sql;
+use super::super::trouble::Outcome;
+use super::MoveError;
 
 /// A table that is moved.
 #[derive(Debug)]
@@ -39,14 +51,64 @@ pub(super) type Cell = Option<String>;
 /// The values of a row, in the order of its table's columns.
 pub(super) type Cells = Vec<Cell>;
 
+/// What is read of a table at once.
+pub(super) struct Piece {
+    pub(super) table: Arc<Table>,
+    /// The rows after the one of this key, or from the first on,
+    pub(super) after: Option<Cells>,
+    /// up to the one of this key, or to the last;
+    pub(super) through: Option<Cells>,
+    /// so many at most,
+    pub(super) rows: usize,
+    /// and none after so many bytes.
+    pub(super) bytes: usize,
+}
+
+impl Column {
+    /// Its value in a row; none where that is not of its kind, or larger than PostgreSQL has room for.
+    fn cell(&self, row: Found<'_>, at: usize) -> Option<Cell> {
+        let cell = match self.kind.as_str() {
+            "text" => row.maybe_text(at).ok()?.map(|text| plain(text).into_owned()),
+            "bytea" => {
+                let digits = row.bytes(at).ok()?.iter().map(|byte| format!("{byte:02x}"));
+                Some(iter::once("\\x".to_owned()).chain(digits).collect())
+            }
+            kind => match (kind, row.maybe_int(at).ok()?) {
+                (_, None) => None,
+                ("bool", Some(value)) => Some((value != 0).to_string()),
+                ("int2", Some(value)) => Some(i16::try_from(value).ok()?.to_string()),
+                ("int4", Some(value)) => Some(i32::try_from(value).ok()?.to_string()),
+                (_, Some(value)) => Some(value.to_string()),
+            },
+        };
+        (self.nullable || cell.is_some()).then_some(cell)
+    }
+
+    /// The same value for a statement.
+    fn given<'a>(&self, cell: &'a Cell) -> Given<'a> {
+        let byte = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok();
+        match (self.kind.as_str(), cell.as_deref()) {
+            ("text", text) => text.into(),
+            ("bool", flag) => (flag == Some("true")).into(),
+            ("bytea", hex) => {
+                let pairs = hex.unwrap_or_default().as_bytes().chunks(2).skip(1);
+                Given::Bytes(pairs.filter_map(byte).collect())
+            }
+            (_, number) => number.and_then(|number| number.parse::<i64>().ok()).into(),
+        }
+    }
+}
+
 impl Table {
-    /// With these columns of PostgreSQL, in their order there.
-    pub(super) fn new(spec: &'static Spec, columns: Vec<Column>) -> Self {
-        let rank = |column: &Column| spec.key.iter().position(|key| *key == column.name);
-        let moved = columns.into_iter().filter(|column| spec.own.iter().all(|(own, _)| *own != column.name));
-        let mut columns: Vec<Column> = moved.collect();
+    /// With its columns of all that PostgreSQL has, each with its table's name.
+    pub(super) fn new(spec: &'static Spec, all: &[(String, Column)]) -> Self {
+        let moved = all.iter().filter(|(table, column)| {
+            *table == spec.name && spec.own.iter().all(|(own, _)| *own != column.name)
+        });
+        let mut columns: Vec<Column> = moved.map(|(_, column)| column.clone()).collect();
         // Those of the key first, the others as they came.
-        columns.sort_by_key(|column| rank(column).unwrap_or(usize::MAX));
+        columns
+            .sort_by_key(|column| spec.key.iter().position(|key| *key == column.name).unwrap_or(usize::MAX));
         Self { spec, columns }
     }
 
@@ -55,9 +117,55 @@ impl Table {
         row.iter().take(self.spec.key.len()).cloned().collect()
     }
 
-    /// The key's columns, for a statement on the table as `moved`.
-    pub(super) fn key_list(&self) -> String {
-        list(self.spec.key.iter().map(|name| format!("moved.{}", quoted(name))))
+    /// The rows of a piece, in order of their keys.
+    fn select<'a>(&self, Piece { after, through, rows, .. }: &'a Piece) -> Sql<'a> {
+        let Spec { name, key, only, computed, .. } = self.spec;
+        let key = list(key.iter().map(|name| format!("moved.{}", quoted(name))));
+        let (mut bounds, mut given) = (String::new(), vec![(*rows).into()]);
+        for (sign, bound) in [(">", after), ("<=", through)] {
+            let Some(bound) = bound else { continue };
+            let places = list(bound.iter().zip(&self.columns).map(|(cell, column)| {
+                given.push(column.given(cell));
+                format!("${}", given.len())
+            }));
+            bounds = format!("{bounds} AND ({key}) {sign} ({places})");
+        }
+        let text = |only: &str, computed: &[(&str, &str)]| {
+            let columns = list(self.columns.iter().map(|column| {
+                let computed = computed.iter().find(|(name, _)| *name == column.name);
+                computed.map_or_else(|| quoted(&column.name), |(_, sql)| (*sql).to_owned())
+            }));
+            format!(
+                "SELECT {columns} FROM epitome.\"{name}\" AS moved WHERE ({only}){bounds} ORDER BY {key} LIMIT $1"
+            )
+        };
+        Sql::own(text("true", &[]), text(only, computed), given)
+    }
+
+    /// Reads a piece of either database.
+    pub(super) async fn read(
+        &self,
+        ask: &mut dyn Ask,
+        piece: &Piece,
+    ) -> Outcome<Result<Vec<Cells>, MoveError>> {
+        let (mut rows, mut size) = (Vec::new(), 0);
+        let each = |row: Found<'_>| {
+            let mut cells = Cells::with_capacity(self.columns.len());
+            for (at, column) in self.columns.iter().enumerate() {
+                let Some(cell) = column.cell(row, at) else {
+                    let (key, column) = (self.shown(&self.key_of(&cells)), column.name.clone());
+                    rows.push(Err(MoveError::Unfit { table: self.spec.name, key, column }));
+                    return Ok(false);
+                };
+                // A row is as large as its words, and a little for each column.
+                size += cell.as_ref().map_or(0, String::len) + 24;
+                cells.push(cell);
+            }
+            rows.push(Ok(cells));
+            Ok(size < piece.bytes)
+        };
+        ask.ask(Batch::new().each(self.select(piece), each)).await?;
+        Ok(rows.into_iter().collect())
     }
 
     /// A key as people read it. Only what is a number or a name is told: no hashes, and nothing anybody made up as a key.

@@ -10,14 +10,14 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use super::super::ask::{self, Ask, Batch, Way};
+use super::super::ask::{self, Ask, Batch, Op, Way};
 use super::super::contract::run;
 use super::super::decode::Found;
 use super::super::given::Given;
 use super::super::postgres::Postgres;
 use super::super::sql::Sql;
 use super::super::trouble::{Outcome, nonsense};
-use super::tables::{Cells, Column, NUMBERED, SPECS, Spec, Table, list, quoted};
+use super::tables::{Cells, Column, NUMBERED, SPECS, Table, list, quoted};
 use super::{Mark, MoveError, noted};
 
 /// What stood before a step, or why it is not taken.
@@ -49,24 +49,23 @@ pub(super) async fn tables(to: &Postgres) -> Result<Vec<Arc<Table>>, MoveError> 
                 Ok((row.string(0)?, column))
             };
             let columns = ask::all(ask, Sql::new(COLUMNS, []), read).await?;
-            let table = |spec: &'static Spec| {
-                let own = columns.iter().filter(|(table, _)| *table == spec.name);
-                Arc::new(Table::new(spec, own.map(|(_, column)| column.clone()).collect()))
-            };
-            Ok(SPECS.iter().map(table).collect())
+            Ok(SPECS.iter().map(|spec| Arc::new(Table::new(spec, &columns))).collect())
         })
     });
     tables.await.map_err(MoveError::Target)
 }
 
-/// Begins a move, or finds out where one of the same file stands.
-pub(super) async fn begin(to: &Postgres, secret: Vec<u8>, anew: bool) -> Result<Mark, MoveError> {
-    run(to, Way::Writes, (secret, anew), |(secret, anew), ask| Box::pin(begin_once(ask, secret, *anew)))
-        .await
-        .map_err(MoveError::Target)?
+/// Has something written, or not for a reason.
+pub(super) async fn write<A: Send + Sync + 'static, T: Send + 'static>(
+    to: &Postgres,
+    args: A,
+    op: Op<A, Result<T, MoveError>>,
+) -> Result<T, MoveError> {
+    run(to, Way::Writes, args, op).await.map_err(MoveError::Target)?
 }
 
-async fn begin_once(ask: &mut dyn Ask, secret: &[u8], anew: bool) -> Step<Mark> {
+/// Begins a move, or finds out where one of the same file stands.
+pub(super) async fn begin(ask: &mut dyn Ask, secret: &[u8], anew: bool) -> Step<Mark> {
     let tables = || SPECS.iter().map(|table| table.name).chain(["told", "words"]);
     let all = list(tables().map(|name| format!("epitome.{}", quoted(name))));
     let used: Vec<String> =
@@ -92,7 +91,7 @@ async fn begin_once(ask: &mut dyn Ask, secret: &[u8], anew: bool) -> Step<Mark> 
         // Begun anew, whichever file it was.
         (None | Some(_), _) => {}
     }
-    let (first, now) = (Mark::first(), ask.now().await?);
+    let (first, now) = (Mark::default(), ask.now().await?);
     let mut writes = Batch::new()
         .run(Sql::new(NO_GUARD, []))
         .run(Sql::new(format!("TRUNCATE {all}"), []))
@@ -125,103 +124,53 @@ async fn stands_at(ask: &mut dyn Ask, at: &Mark) -> Outcome<bool> {
 
 /// Takes rows in, if all is as it was left: then it stands at the second mark.
 pub(super) async fn take_in(
-    to: &Postgres,
-    table: &Arc<Table>,
-    rows: Vec<Cells>,
-    marks: (Mark, Mark),
-) -> Result<(), MoveError> {
-    let taken = run(to, Way::Writes, (Arc::clone(table), rows, marks), |(table, rows, (from, to)), ask| {
-        Box::pin(async move {
-            if !stands_at(ask, from).await? {
-                return Ok(Err(MoveError::Contended));
-            }
-            let last = to.last.as_deref().map(noted);
-            let mut writes = Batch::new();
-            if !rows.is_empty() {
-                let cells =
-                    |at: usize| rows.iter().map(move |row| row.get(at)?.as_deref().map(Cow::Borrowed));
-                let given = (0..table.columns.len()).map(|at| Given::MaybeTexts(cells(at).collect()));
-                writes.push(Sql::new(insert(table), given.collect::<Vec<_>>()));
-            }
-            let sql = "UPDATE epitome.moving SET step = $1, rows = $2, last = $3";
-            writes.push(Sql::new(sql, [to.step().into(), to.rows.into(), last.as_deref().into()]));
-            ask.finish(writes).await.map(Ok)
-        })
-    });
-    taken.await.map_err(MoveError::Target)?
-}
-
-/// The rows after one key and up to another, at most so many.
-pub(super) async fn taken_in(
-    to: &Postgres,
-    table: &Arc<Table>,
-    bounds: (Option<Cells>, Option<Cells>),
-    limit: usize,
-) -> Result<Vec<Cells>, MoveError> {
-    let rows = run(to, Way::Looks, (Arc::clone(table), bounds, limit), |(table, bounds, limit), ask| {
-        let read = |row: Found<'_>| {
-            let cell = |at| Ok(row.maybe_text(at)?.map(str::to_owned));
-            (0..table.columns.len()).map(cell).collect()
-        };
-        Box::pin(ask::all(ask, select(table, bounds, *limit), read))
-    });
-    rows.await.map_err(MoveError::Target)
-}
-
-fn select<'a>(table: &Table, (after, through): &'a (Option<Cells>, Option<Cells>), limit: usize) -> Sql<'a> {
-    let key = table.key_list();
-    let columns = list(table.columns.iter().map(|Column { name, kind, .. }| match kind.as_str() {
-        // Whichever form the database is set to.
-        "bytea" => format!("'\\x' || encode({}, 'hex')", quoted(name)),
-        _ => format!("{}::text", quoted(name)),
-    }));
-    let (mut wanted, mut given): (String, Vec<Given<'_>>) = ("true".to_owned(), Vec::new());
-    for (sign, bound) in [(">", after), ("<=", through)] {
-        let Some(bound) = bound else { continue };
-        let places = bound.iter().zip(&table.columns).enumerate();
-        let places =
-            list(places.map(|(at, (_, column))| format!("${}::text::{}", given.len() + at + 1, column.kind)));
-        wanted = format!("{wanted} AND ({key}) {sign} ({places})");
-        given.extend(bound.iter().map(|cell| Given::from(cell.as_deref())));
+    ask: &mut dyn Ask,
+    table: &Table,
+    rows: &[Cells],
+    (from, to): &(Mark, Mark),
+) -> Step<()> {
+    if !stands_at(ask, from).await? {
+        return Ok(Err(MoveError::Contended));
     }
-    given.push(limit.into());
-    let (name, place) = (quoted(table.spec.name), given.len());
-    let sql =
-        format!("SELECT {columns} FROM epitome.{name} AS moved WHERE {wanted} ORDER BY {key} LIMIT ${place}");
-    Sql::new(sql, given)
+    let last = to.last.as_deref().map(noted);
+    let mut writes = Batch::new();
+    if !rows.is_empty() {
+        let cells = |at: usize| rows.iter().map(move |row| row.get(at)?.as_deref().map(Cow::Borrowed));
+        let given = (0..table.columns.len()).map(|at| Given::MaybeTexts(cells(at).collect()));
+        writes.push(Sql::new(insert(table), given.collect::<Vec<_>>()));
+    }
+    let sql = "UPDATE epitome.moving SET step = $1, rows = $2, last = $3";
+    writes.push(Sql::new(sql, [to.step().into(), to.rows.into(), last.as_deref().into()]));
+    ask.finish(writes).await.map(Ok)
 }
 
 /// Ends a move: whatever is numbered goes on after these numbers, and the database may be used.
-pub(super) async fn end(to: &Postgres, at: Mark, numbers: Vec<i64>) -> Result<(), MoveError> {
-    let ended = run(to, Way::Writes, (at, numbers), |(at, numbers), ask| {
-        Box::pin(async move {
-            if !stands_at(ask, at).await? {
-                return Ok(Err(MoveError::Contended));
-            }
-            let mut writes = Batch::new();
-            for ((table, column), largest) in NUMBERED.iter().zip(numbers) {
-                let sql = format!(
-                    "SELECT setval(pg_get_serial_sequence('epitome.{table}', '{column}'), greatest($1::bigint, 1), \
-                     $1::bigint > 0)"
-                );
-                writes.push(Sql::new(sql, [(*largest).into()]));
-            }
-            writes.push(Sql::new(NO_GUARD, []));
-            let sql = "UPDATE epitome.moving SET finished = $1";
-            writes.push(Sql::new(sql, [ask.now().await?.into()]));
-            ask.finish(writes).await.map(Ok)
-        })
-    });
-    ended.await.map_err(MoveError::Target)??;
-    for table in SPECS {
-        // So that the first questions are answered in the right way. It is done by itself sooner or later.
-        let _ = run(to, Way::Looks, table.name, |name, ask| {
-            let analyze = Sql::new(format!("ANALYZE epitome.{}", quoted(name)), []);
-            Box::pin(ask::all(ask, analyze, |_| Ok(())))
-        })
-        .await;
+pub(super) async fn end(ask: &mut dyn Ask, at: &Mark, numbers: &[i64]) -> Step<()> {
+    if !stands_at(ask, at).await? {
+        return Ok(Err(MoveError::Contended));
     }
-    Ok(())
+    let mut writes = Batch::new();
+    for ((table, column), largest) in NUMBERED.iter().zip(numbers) {
+        let sql = format!(
+            "SELECT setval(pg_get_serial_sequence('epitome.{table}', '{column}'), greatest($1::bigint, 1), \
+             $1::bigint > 0)"
+        );
+        writes.push(Sql::new(sql, [(*largest).into()]));
+    }
+    let sql = "UPDATE epitome.moving SET finished = $1";
+    let finished = Sql::new(sql, [ask.now().await?.into()]);
+    ask.finish(writes.run(Sql::new(NO_GUARD, [])).run(finished)).await.map(Ok)
+}
+
+/// Has the first questions answered in the right way. It is done by itself sooner or later.
+pub(super) async fn analyze(to: &Postgres) {
+    for table in SPECS {
+        let analyze = run(to, Way::Looks, table.name, |name, ask| {
+            let analyze = Sql::new(format!("ANALYZE epitome.{}", quoted(name)), []);
+            Box::pin(async move { ask.ask(Batch::new().run(analyze)).await })
+        });
+        let _ = analyze.await;
+    }
 }
 
 /// Where a move stands; none where it is finished.
@@ -231,7 +180,9 @@ fn mark(row: Found<'_>) -> Outcome<Option<Mark>> {
     }
     let unreadable = || nonsense("how far a move is cannot be read");
     let last = row.maybe_text(2)?.map(serde_json::from_str).transpose().map_err(|_| unreadable())?;
-    Mark::read(row.text(0)?, row.int(1)?, last).map(Some).ok_or_else(unreadable)
+    let (step, mut steps) = (row.text(0)?, SPECS.iter().map(|table| table.name).chain([""]));
+    let table = steps.position(|name| name == step).ok_or_else(unreadable)?;
+    Ok(Some(Mark { table, rows: row.uint(1)?, last }))
 }
 
 /// Takes every column as an array of texts, which PostgreSQL reads by the column's type.

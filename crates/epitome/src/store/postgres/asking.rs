@@ -10,12 +10,13 @@ use tokio_postgres::Row;
 use super::super::ask::{self, Ask, Batch, Each};
 use super::super::changes::{Changes, Standing};
 use super::super::decode::ReadRow;
+use super::super::error::StoreError;
 use super::super::given::Given;
 use super::super::rows::{SessionId, SessionKey};
 use super::super::sql::Sql;
-use super::Postgres;
 use super::error::{Outcome, Trouble, nonsense};
 use super::link::Link;
+use super::{Postgres, again};
 
 /// The moment, and what the transaction is known by: with that, whoever lost the connection asks what became of it.
 const NOW_AND_NUMBER: &str =
@@ -111,8 +112,14 @@ impl<'s> Asking<'s> {
     }
 
     async fn send(&mut self, batch: Batch<'_>, ends: bool) -> Outcome<()> {
-        let (steps, wanted) = split(batch);
-        given(&self.send_steps(steps, ends).await?, wanted)
+        let asks_time = batch.timed && self.kind == Kind::Alone;
+        let (mut steps, wanted) = split(batch);
+        steps.extend(asks_time.then(|| Sql::new(NOW, [])));
+        let found = self.send_steps(steps, ends).await?;
+        if asks_time {
+            self.tell_time(found.get(wanted.len()))?;
+        }
+        given(&found, wanted)
     }
 
     /// Sends statements with one message, together with what begins the transaction where that was not done, and with what
@@ -124,19 +131,21 @@ impl<'s> Asking<'s> {
             None => self.store.link().await?,
         };
         let (begin, now) = match self.kind {
-            Kind::Writes => ("BEGIN ISOLATION LEVEL READ COMMITTED", NOW_AND_NUMBER),
-            Kind::Reads | Kind::Alone => ("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY", NOW),
+            Kind::Writes => (Some("BEGIN ISOLATION LEVEL READ COMMITTED"), Some(NOW_AND_NUMBER)),
+            Kind::Reads => (Some("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"), Some(NOW)),
+            // Its limits hold for a transaction only where nothing stays set for a connection.
+            Kind::Alone => ((!link.named).then_some("BEGIN"), None),
         };
         let mut all = Vec::with_capacity(steps.len() + 4);
-        if begins {
+        if let Some(begin) = begin.filter(|_| begins) {
             all.push(Sql::new(begin, []));
             // Nothing that is set for a connection stays with it behind a pooler.
             all.extend((!link.named).then(|| Sql::new(self.store.limits.clone(), [])));
         }
-        let ahead = all.len();
+        let (ahead, now) = (all.len(), now.filter(|_| begins));
         all.extend(steps);
-        all.extend(ends.then(|| Sql::new("COMMIT", [])));
-        all.extend(begins.then(|| Sql::new(now, [])));
+        all.extend(begin.filter(|_| ends).map(|_| Sql::new("COMMIT", [])));
+        all.extend(now.map(|now| Sql::new(now, [])));
         let found = link.run(&all).await;
         if !ends {
             self.link = Some(link);
@@ -145,8 +154,8 @@ impl<'s> Asking<'s> {
             link.rests();
         }
         let mut found = found?;
-        if begins {
-            self.tell_time(found.pop())?;
+        if now.is_some() {
+            self.tell_time(found.pop().as_ref())?;
         }
         found.drain(..ahead.min(found.len()));
         Ok(found)
@@ -167,27 +176,9 @@ impl<'s> Asking<'s> {
         self.store.was_committed(&self.number, known).await
     }
 
-    /// Sends statements outside of any transaction.
-    async fn send_alone(&mut self, batch: Batch<'_>) -> Outcome<()> {
-        let timed = batch.timed;
-        let (mut steps, wanted) = split(batch);
-        steps.extend(timed.then(|| Sql::new(NOW, [])));
-        let mut link = self.store.link().await?;
-        let found = link.run_alone(steps, &self.store.limits).await;
-        // What the database refused is over as well; what was not heard of is not.
-        if !is_lost(&found) {
-            link.rests();
-        }
-        let mut found = found?;
-        if timed {
-            self.tell_time(found.pop())?;
-        }
-        given(&found, wanted)
-    }
-
-    fn tell_time(&mut self, rows: Option<Vec<Row>>) -> Outcome<()> {
-        let rows = rows.unwrap_or_default();
-        let row = rows.first().ok_or_else(|| nonsense("the database does not tell the time"))?;
+    fn tell_time(&mut self, rows: Option<&Vec<Row>>) -> Outcome<()> {
+        let row = rows.and_then(|rows| rows.first());
+        let row = row.ok_or_else(|| nonsense("the database does not tell the time"))?;
         self.now = Some(self.store.moment(row.int(0)?));
         if row.len() > 1 {
             self.number = row.string(1)?;
@@ -219,24 +210,19 @@ fn is_lost<T>(done: &Outcome<T>) -> bool {
 #[async_trait]
 impl Ask for Asking<'_> {
     async fn ask(&mut self, batch: Batch<'_>) -> Outcome<()> {
-        match self.kind {
-            Kind::Alone => self.send_alone(batch).await,
-            Kind::Reads | Kind::Writes => self.send(batch, false).await,
-        }
+        self.send(batch, self.kind == Kind::Alone).await
     }
 
     async fn finish(&mut self, batch: Batch<'_>) -> Outcome<()> {
-        match self.kind {
-            Kind::Writes => {
-                let (done, known) = marked(self.now().await?);
-                self.commit(batch.run(done), Some(known)).await
-            }
-            Kind::Reads if self.link.is_some() || batch.timed || batch.steps.len() > 1 => {
-                self.send(batch, true).await
-            }
-            // One statement is as of one moment without a transaction around it.
-            Kind::Reads | Kind::Alone => self.send_alone(batch).await,
+        if self.kind == Kind::Writes {
+            let (done, known) = marked(self.now().await?);
+            return self.commit(batch.run(done), Some(known)).await;
         }
+        // One statement is as of one moment without a transaction around it.
+        if self.link.is_none() && !batch.timed && batch.steps.len() <= 1 {
+            self.kind = Kind::Alone;
+        }
+        self.send(batch, true).await
     }
 
     async fn finish_by(&mut self, batch: Batch<'_>, known: Option<Sql<'_>>) -> Outcome<()> {
@@ -259,10 +245,7 @@ impl Ask for Asking<'_> {
 
     async fn now(&mut self) -> Outcome<Timestamp> {
         if self.now.is_none() {
-            match self.kind {
-                Kind::Writes => self.send(Batch::new(), false).await?,
-                Kind::Reads | Kind::Alone => self.send_alone(Batch::new().timed()).await?,
-            }
+            self.send(Batch::new().timed(), self.kind == Kind::Alone).await?;
         }
         Ok(self.now.unwrap_or_default())
     }
@@ -286,25 +269,19 @@ impl Postgres {
     /// So one that was not given yet was given before the crash, and what it stood for is lost. And one that is told to
     /// be committed may be somebody else's: the mark says whose.
     async fn was_committed(&self, number: &str, known: &Sql<'_>) -> Outcome<bool> {
-        let mut tries = self.tries();
-        loop {
-            let status = Sql::new("SELECT pg_xact_status($1::xid8)", [number.into()]);
+        let done: Result<_, StoreError> = again!(self.tries(), async {
+            let status = Sql::new("SELECT coalesce(pg_xact_status($1::xid8), '')", [number.into()]);
             let mut asking = Asking::alone(self);
-            let status =
-                ask::first(&mut asking, status, |row| Ok(row.maybe_text(0)?.map(str::to_owned))).await;
-            let trouble = match status.map(|status| status.flatten().unwrap_or_default()) {
-                Ok(status) if status == "committed" => {
-                    match ask::first(&mut asking, known.clone(), |_| Ok(())).await {
-                        Ok(found) => return Ok(found.is_some()),
-                        Err(trouble) => trouble,
-                    }
+            match ask::first(&mut asking, status, |row| row.string(0)).await {
+                Ok(Some(status)) if status == "committed" => {
+                    Ok(ask::first(&mut asking, known.clone(), |_| Ok(())).await?.is_some())
                 }
-                Ok(status) if status == "aborted" => return Ok(false),
-                Ok(_) => Trouble::Lost("whether the last change was done is not known".to_owned()),
-                Err(Trouble::Unfit) => return Ok(false),
-                Err(trouble) => trouble,
-            };
-            tries.after(trouble).await?;
-        }
+                Ok(Some(status)) if status == "aborted" => Ok(false),
+                Ok(_) => Err(Trouble::Lost("whether the last change was done is not known".to_owned())),
+                Err(Trouble::Unfit) => Ok(false),
+                Err(trouble) => Err(trouble),
+            }
+        });
+        Ok(done?)
     }
 }

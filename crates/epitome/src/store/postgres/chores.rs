@@ -4,16 +4,13 @@
 //! It notices too that a SQLite file is being moved into its database, and stops: a database can be half moved whichever
 //! program opens it.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use tokio::sync::{Notify, watch};
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::{Instant, sleep, timeout_at};
 
 use super::super::ask::{self, Ask, Batch};
-use super::super::changes::REMEMBERED_MILLIS;
-use super::super::copy::{GIVEN_UP_MILLIS, REMOVE_CHUNK, remove};
+use super::super::copy::{REMOVE_CHUNK, forget_old, give_up_old, remove};
 use super::super::error::StoreError;
 use super::super::events::KEPT;
 use super::super::rows::SessionId;
@@ -22,8 +19,8 @@ use super::asking::Asking;
 use super::error::{Outcome, Trouble};
 use super::{Postgres, again};
 
-/// So many deleted sessions are looked for at a time.
-const GONE: usize = 100;
+/// So many deleted sessions are removed at most before anything else is done.
+const GONE: usize = 10_000;
 
 /// Nobody asks for so long whether a change was done.
 const MARKED_MILLIS: i64 = 60 * 60 * 1_000;
@@ -31,23 +28,15 @@ const MARKED_MILLIS: i64 = 60 * 60 * 1_000;
 /// How often it is looked for what nobody says.
 const SWEEP_EVERY: Duration = Duration::from_secs(20);
 
-/// Works until the store is closed. Whoever deletes something wakes it.
-pub(super) async fn run(store: Postgres, wake: Arc<Notify>, mut stop: watch::Receiver<bool>) {
+/// Works for as long as it is polled. Whoever deletes something wakes it.
+pub(super) async fn run(store: Postgres) {
     let mut due = Instant::now() + SWEEP_EVERY;
-    while !*stop.borrow() {
-        tokio::select! {
-            () = wake.notified() => {}
-            () = sleep_until(due) => {}
-            _ = stop.changed() => break,
-        }
-        let sweeps = Instant::now() >= due;
+    loop {
+        let sweeps = timeout_at(due, store.chores.notified()).await.is_err() || Instant::now() >= due;
         if sweeps {
             due = Instant::now() + SWEEP_EVERY;
         }
-        tokio::select! {
-            () = some(&store, sweeps) => {}
-            _ = stop.changed() => break,
-        }
+        some(&store, sweeps).await;
     }
 }
 
@@ -67,19 +56,12 @@ async fn some(store: &Postgres, sweeps: bool) {
 
 /// Sessions that were deleted.
 async fn remove_all(store: &Postgres) -> Outcome<()> {
-    let sql = "SELECT id FROM epitome.sessions WHERE state <> 'open' AND state = 'gone' AND id > $1 ORDER BY id LIMIT $2";
-    let mut after: SessionId = 0;
-    loop {
-        let sql = Sql::new(sql, [after.into(), GONE.into()]);
-        let gone = ask::all(&mut Asking::alone(store), sql, |row| row.int(0)).await?;
-        for session in &gone {
-            after = *session;
-            while remove_piece(store, after).await? {}
-        }
-        if gone.len() < GONE {
-            return Ok(());
-        }
+    let sql = "SELECT id FROM epitome.sessions WHERE state <> 'open' AND state = 'gone' ORDER BY id LIMIT $1";
+    let sql = Sql::new(sql, [GONE.into()]);
+    for session in ask::all(&mut Asking::alone(store), sql, |row| row.int(0)).await? {
+        while remove_piece(store, session).await? {}
     }
+    Ok(())
 }
 
 async fn remove_piece(store: &Postgres, session: SessionId) -> Outcome<bool> {
@@ -90,20 +72,17 @@ async fn remove_piece(store: &Postgres, session: SessionId) -> Outcome<bool> {
 
 /// Copies that nobody goes on with, keys of appends and marks of changes that were done long ago.
 async fn give_up_and_forget(store: &Postgres) -> Outcome<()> {
-    let given_up = "UPDATE epitome.sessions SET state = 'gone' WHERE state <> 'open' AND state = 'hidden' AND updated < $1";
     let mut asking = Asking::writes(store);
-    let now = asking.now().await?.0;
-    let given_up = Sql::new(given_up, [now.saturating_sub(GIVEN_UP_MILLIS).into()]);
-    asking.finish_by(Batch::new().run(given_up), None).await?;
-    let keys = "DELETE FROM epitome.idempotency WHERE (session, key) IN \
-         (SELECT session, key FROM epitome.idempotency WHERE created < $1 ORDER BY created LIMIT $2) RETURNING 1";
+    let now = asking.now().await?;
+    asking.finish_by(Batch::new().run(give_up_old(now)), None).await?;
     let marks = "DELETE FROM epitome.done WHERE mark IN \
          (SELECT mark FROM epitome.done WHERE at < $1 ORDER BY at LIMIT $2) RETURNING 1";
-    for (forget, kept) in [(keys, REMEMBERED_MILLIS), (marks, MARKED_MILLIS)] {
+    let marks = Sql::new(marks, [now.0.saturating_sub(MARKED_MILLIS).into(), REMOVE_CHUNK.into()]);
+    for forget in [forget_old(now), marks] {
         let mut forgotten = REMOVE_CHUNK;
         while forgotten >= REMOVE_CHUNK {
             forgotten = 0;
-            let sql = Sql::new(forget, [now.saturating_sub(kept).into(), REMOVE_CHUNK.into()]);
+            let sql = forget.clone();
             Asking::alone(store).ask(Batch::new().count(sql, &mut forgotten)).await?;
         }
     }
@@ -125,7 +104,7 @@ const NUMBERED: i64 = 5_000;
 impl Postgres {
     /// An error where a move into it was begun and is not finished. Gives when the last one began.
     pub(super) async fn refuse_half_moved(&self) -> Result<Option<i64>, StoreError> {
-        let last: Result<_, StoreError> = again!(self, self.last_move());
+        let last: Result<_, StoreError> = again!(self.tries(), self.last_move());
         let last = last?;
         if last.is_some_and(|(_, finished)| !finished) {
             let reason = "a SQLite file is being moved into it, and that is not finished; let `epitome migrate` go on \

@@ -7,6 +7,7 @@ use tokio_postgres::error::SqlState;
 
 use super::super::error::StoreError;
 use super::PostgresOptions;
+use crate::retry::jitter;
 
 pub(in crate::store) use super::super::trouble::{Outcome, Trouble, nonsense, refused};
 
@@ -171,13 +172,8 @@ impl<'a> Tries<'a> {
             return Err(trouble.at(self.place));
         }
         // Not always as long: whoever failed together shall not all come back together.
-        sleep(self.pause.mul_f64(0.5 + 0.5 * drawn())).await;
+        sleep(self.pause.mul_f64(0.5 + 0.5 * jitter())).await;
         self.pause = self.pause.saturating_mul(2).min(LONGEST_PAUSE);
         Ok(())
     }
-}
-
-/// Something from 0 up to 1.
-fn drawn() -> f64 {
-    f64::from(u32::try_from(super::random() >> 32).unwrap_or_default()) / f64::from(u32::MAX)
 }

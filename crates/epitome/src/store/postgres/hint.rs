@@ -5,7 +5,7 @@ use std::future::poll_fn;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::{Notify, watch};
+use tokio::sync::Notify;
 use tokio::time::{sleep, timeout};
 use tokio_postgres::AsyncMessage;
 
@@ -26,17 +26,11 @@ pub(super) struct Hints {
     pub(super) tell: Notify,
 }
 
-/// Keeps a connection of its own for it until the store is closed.
-pub(super) async fn run(address: Address, hints: Arc<Hints>, node: String, mut stop: watch::Receiver<bool>) {
-    while !*stop.borrow() {
-        tokio::select! {
-            _ = listen(&address, &hints, &node) => {}
-            _ = stop.changed() => return,
-        }
-        tokio::select! {
-            () = sleep(RECONNECT) => {}
-            _ = stop.changed() => return,
-        }
+/// Keeps a connection of its own for it.
+pub(super) async fn run(address: Address, hints: Arc<Hints>, node: String) {
+    loop {
+        let _ = listen(&address, &hints, &node).await;
+        sleep(RECONNECT).await;
     }
 }
 

@@ -10,8 +10,8 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use hashlink::LinkedHashSet;
-use tokio::sync::{Notify, watch};
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep, timeout_at};
 
 use super::super::ask::{self, Ask, Batch};
 use super::super::decode::{AFTER_OUTLINE, Found, OUTLINE, outline};
@@ -91,19 +91,12 @@ struct Look {
     found: bool,
 }
 
-/// Works until the store is closed.
-pub(super) async fn run(store: Postgres, mut stop: watch::Receiver<bool>) {
+/// Works for as long as it is polled.
+pub(super) async fn run(store: Postgres) {
     let mut look = Look { from: 0, due: Instant::now() + LOOK_EVERY, found: false };
-    while !*stop.borrow() {
-        tokio::select! {
-            () = store.behind.wake.notified() => {}
-            () = sleep_until(look.due) => {}
-            _ = stop.changed() => break,
-        }
-        tokio::select! {
-            () = all(&store, &mut look) => {}
-            _ = stop.changed() => break,
-        }
+    loop {
+        let _ = timeout_at(look.due, store.behind.wake.notified()).await;
+        all(&store, &mut look).await;
     }
 }
 

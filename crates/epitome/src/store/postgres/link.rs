@@ -1,6 +1,5 @@
 //! Connections: several statements sent at once, and their answers.
 
-use std::borrow::Cow;
 use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -10,18 +9,12 @@ use std::time::Duration;
 
 use deadpool_postgres::Object;
 use tokio::time::timeout;
+use tokio_postgres::Row;
 use tokio_postgres::types::{ToSql, Type};
-use tokio_postgres::{Row, Statement};
 
 use super::super::given::Given;
 use super::super::sql::Sql;
 use super::error::{Outcome, Trouble, silent};
-
-/// A statement as it is sent: prepared before under a name, or with its text.
-enum Known {
-    Named(Statement),
-    Text(Cow<'static, str>),
-}
 
 /// What one statement answered.
 type Answer = Result<Vec<Row>, tokio_postgres::Error>;
@@ -80,49 +73,21 @@ impl Link {
         outcome
     }
 
-    /// The same outside of any transaction. Where nothing that is set for a connection stays with it, it is a transaction
-    /// all the same, with these limits.
-    pub(super) async fn run_alone(&mut self, steps: Vec<Sql<'_>>, limits: &str) -> Outcome<Vec<Vec<Row>>> {
-        if self.named {
-            return self.run(&steps).await;
-        }
-        let mut all = vec![Sql::new("BEGIN", []), Sql::new(limits.to_owned(), [])];
-        let before = all.len();
-        all.extend(steps);
-        all.push(Sql::new("COMMIT", []));
-        let mut found = self.run(&all).await?;
-        found.pop();
-        found.drain(..before.min(found.len()));
-        Ok(found)
-    }
-
     async fn sent(&mut self, steps: &[Sql<'_>]) -> Outcome<Vec<Vec<Row>>> {
         self.busy = true;
         let (limit, named) = (self.limit, self.named);
         let Some(object) = &self.object else {
             return Err(Trouble::Lost("the connection is gone".to_owned()));
         };
-        let answers = match timeout(limit, send(object, named, steps)).await {
-            Ok(answers) => answers?,
+        match timeout(limit, send(object, named, steps)).await {
+            Ok(found) => found,
             Err(_) => {
                 // Those that wait in the pool go the same way: the next try is to be on a new one.
                 if let Some(pool) = Object::pool(object) {
                     pool.retain(|_, _| false);
                 }
-                return Err(silent(limit));
+                Err(silent(limit))
             }
-        };
-        let mut found = Vec::with_capacity(answers.len());
-        let mut failed = None;
-        for answer in answers {
-            match answer {
-                Ok(rows) => found.push(rows),
-                Err(error) => failed = Some(failed.unwrap_or(error)),
-            }
-        }
-        match failed {
-            None => Ok(found),
-            Some(error) => Err(error.into()),
         }
     }
 }
@@ -138,30 +103,23 @@ impl Drop for Link {
 }
 
 /// All are prepared before the first is sent, so that they arrive in order.
-async fn send(object: &Object, named: bool, steps: &[Sql<'_>]) -> Outcome<Vec<Answer>> {
-    let mut known = Vec::with_capacity(steps.len());
+async fn send(object: &Object, named: bool, steps: &[Sql<'_>]) -> Outcome<Vec<Vec<Row>>> {
+    let mut running: Vec<Pin<Box<dyn Future<Output = Answer> + Send + '_>>> = Vec::with_capacity(steps.len());
     for step in steps {
-        known.push(if named {
-            let kinds: Vec<Type> = step.given.iter().map(Given::kind).collect();
-            Known::Named(object.prepare_typed_cached(&step.for_postgres(), &kinds).await?)
-        } else {
-            Known::Text(step.for_postgres())
-        });
-    }
-    let mut running: Vec<Pin<Box<dyn Future<Output = Answer> + Send + '_>>> = Vec::with_capacity(known.len());
-    for (step, known) in steps.iter().zip(&known) {
-        let given = &step.given;
-        running.push(match known {
-            Known::Named(statement) => Box::pin(async move {
+        let (text, given) = (step.for_postgres(), &step.given);
+        if named {
+            let kinds: Vec<Type> = given.iter().map(Given::kind).collect();
+            let statement = object.prepare_typed_cached(&text, &kinds).await?;
+            running.push(Box::pin(async move {
                 let values: Vec<&(dyn ToSql + Sync)> = given.iter().map(Given::value).collect();
-                object.query(statement, &values).await
-            }),
-            Known::Text(sql) => Box::pin(async move {
-                let values: Vec<(&(dyn ToSql + Sync), Type)> =
-                    given.iter().map(|given| (given.value(), given.kind())).collect();
-                object.query_typed(sql, &values).await
-            }),
-        });
+                object.query(&statement, &values).await
+            }));
+        } else {
+            running.push(Box::pin(async move {
+                let values: Vec<_> = given.iter().map(|given| (given.value(), given.kind())).collect();
+                object.query_typed(&text, &values).await
+            }));
+        }
     }
     let mut answers: Vec<Option<Answer>> = running.iter().map(|_| None).collect();
     poll_fn(|context| {
@@ -177,5 +135,5 @@ async fn send(object: &Object, named: bool, steps: &[Sql<'_>]) -> Outcome<Vec<An
         all
     })
     .await;
-    Ok(answers.into_iter().flatten().collect())
+    Ok(answers.into_iter().flatten().collect::<Result<_, _>>()?)
 }

@@ -13,7 +13,7 @@ use tokio_postgres::Client;
 use super::super::error::StoreError;
 use super::error::{Outcome, Trouble, connecting, silent};
 use super::link::Noticed;
-use super::schema::{self, Tables};
+use super::schema::{self, MIGRATIONS};
 use super::tls::Address;
 use super::{IDLE, PostgresOptions, WAIT};
 
@@ -59,12 +59,12 @@ pub(super) fn pool(
 pub(super) async fn prepare(address: &Address, must_exist: bool) -> Outcome<bool> {
     let (one, two) = (connect(address).await?, connect(address).await?);
     match heard(schema::look(&one, &address.place)).await? {
-        Tables::Current => {}
-        Tables::None if must_exist => {
+        Some(done) if done == MIGRATIONS.len() => {}
+        None if must_exist => {
             return Err(Trouble::Said(StoreError::Empty { place: address.place.clone() }));
         }
         // That takes as long as it takes.
-        Tables::None | Tables::Older => schema::make(&one, &address.place).await?,
+        _ => schema::make(&one, &address.place).await?,
     }
     Ok(address.pooled || heard(is_pooled([&one, &two])).await?)
 }
@@ -119,6 +119,5 @@ async fn is_pooled([one, two]: [&Client; 2]) -> Outcome<bool> {
 
 /// Whom a connection talks to now.
 async fn backend(client: &Client) -> Outcome<i32> {
-    let rows = client.query_typed("SELECT pg_backend_pid()", &[]).await?;
-    Ok(rows.first().map_or(Ok(0), |row| row.try_get(0))?)
+    Ok(schema::row(client, "SELECT pg_backend_pid()").await?.try_get(0)?)
 }

@@ -1,12 +1,12 @@
 //! The tables, made and brought up to date by whoever comes first.
 
-use tokio_postgres::Client;
+use tokio_postgres::{Client, Row};
 
 use super::super::error::StoreError;
-use super::error::{Trouble, nonsense, refused};
+use super::error::{Outcome, Trouble, nonsense, refused};
 
 /// Every change of the tables there was, in order.
-const MIGRATIONS: [(&str, &str); 7] = [
+pub(super) const MIGRATIONS: [(&str, &str); 7] = [
     ("0001_sessions", include_str!("../../../migrations/postgres/0001_sessions.sql")),
     ("0002_moving", include_str!("../../../migrations/postgres/0002_moving.sql")),
     ("0003_told", include_str!("../../../migrations/postgres/0003_told.sql")),
@@ -22,22 +22,16 @@ const LOCK: i64 = 0x0065_7069_746f_6d65;
 /// From this release on the database tells what became of a transaction.
 const OLDEST: i32 = 130_000;
 
-/// What is there.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Tables {
-    /// None of ours.
-    None,
-    /// Those of an earlier release.
-    Older,
-    /// All, as this release knows them.
-    Current,
+/// The row of a statement that always has one, sent with its text.
+pub(super) async fn row(client: &Client, sql: &str) -> Outcome<Row> {
+    let rows = client.query_typed(sql, &[]).await?;
+    rows.into_iter().next().ok_or_else(|| nonsense("the database does not say what it is"))
 }
 
-/// Looks what is there, and whether it can be used.
-pub(super) async fn look(client: &Client, place: &str) -> Result<Tables, Trouble> {
+/// Finds out whether the database can be used, and how many of the changes were done there; none where nothing is there yet.
+pub(super) async fn look(client: &Client, place: &str) -> Outcome<Option<usize>> {
     let sql = "SELECT current_setting('server_version_num')::integer, current_setting('server_encoding')";
-    let rows = client.query_typed(sql, &[]).await?;
-    let Some(row) = rows.first() else { return Err(nonsense("the database does not say what it is")) };
+    let row = self::row(client, sql).await?;
     let (version, encoding): (i32, &str) = (row.try_get(0)?, row.try_get(1)?);
     let unfit = |reason| Err(Trouble::Said(StoreError::Unreachable { path: place.to_owned(), reason }));
     if version < OLDEST {
@@ -50,15 +44,11 @@ pub(super) async fn look(client: &Client, place: &str) -> Result<Tables, Trouble
              --template=template0`"
         ));
     }
-    Ok(match found(client, place).await? {
-        None => Tables::None,
-        Some(done) if done < MIGRATIONS.len() => Tables::Older,
-        Some(_) => Tables::Current,
-    })
+    found(client, place).await
 }
 
 /// Makes the tables or brings them up to date. Whoever comes second waits, and finds it done.
-pub(super) async fn make(client: &Client, place: &str) -> Result<(), Trouble> {
+pub(super) async fn make(client: &Client, place: &str) -> Outcome<()> {
     client.batch_execute("BEGIN; SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = 0").await?;
     let made = migrate(client, place).await;
     let end = if made.is_ok() { "COMMIT" } else { "ROLLBACK" };
@@ -67,11 +57,10 @@ pub(super) async fn make(client: &Client, place: &str) -> Result<(), Trouble> {
 }
 
 /// How many of the changes were done there; none where nothing is there yet.
-async fn found(client: &Client, place: &str) -> Result<Option<usize>, Trouble> {
+async fn found(client: &Client, place: &str) -> Outcome<Option<usize>> {
     let sql = "SELECT to_regnamespace('epitome') IS NOT NULL, to_regclass('epitome.migrations') IS NOT NULL, \
          EXISTS (SELECT 1 FROM pg_class WHERE relnamespace = to_regnamespace('epitome'))";
-    let rows = client.query_typed(sql, &[]).await?;
-    let Some(row) = rows.first() else { return Ok(None) };
+    let row = self::row(client, sql).await?;
     let (schema, ours, tables): (bool, bool, bool) = (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
     if !ours {
         if schema && tables {
@@ -80,9 +69,8 @@ async fn found(client: &Client, place: &str) -> Result<Option<usize>, Trouble> {
         }
         return Ok(None);
     }
-    let rows = client.query_typed("SELECT coalesce(max(version), 0) FROM epitome.migrations", &[]).await?;
-    let found: i32 = rows.first().map_or(Ok(0), |row| row.try_get(0))?;
-    let known = MIGRATIONS.len();
+    let newest = self::row(client, "SELECT coalesce(max(version), 0) FROM epitome.migrations");
+    let (found, known): (i32, usize) = (newest.await?.try_get(0)?, MIGRATIONS.len());
     match usize::try_from(found) {
         Ok(found) if found <= known => Ok(Some(found)),
         _ => Err(Trouble::Said(StoreError::Newer {
@@ -93,25 +81,19 @@ async fn found(client: &Client, place: &str) -> Result<Option<usize>, Trouble> {
     }
 }
 
-async fn migrate(client: &Client, place: &str) -> Result<(), Trouble> {
+async fn migrate(client: &Client, place: &str) -> Outcome<()> {
     client.batch_execute(&format!("SELECT pg_advisory_xact_lock({LOCK})")).await?;
     let done = found(client, place).await?;
     if done.is_none() {
-        client
-            .batch_execute(
-                "CREATE SCHEMA IF NOT EXISTS epitome; CREATE TABLE epitome.migrations \
-                 (version integer PRIMARY KEY, name text NOT NULL, applied timestamptz NOT NULL DEFAULT now())",
-            )
-            .await?;
+        let sql = "CREATE SCHEMA IF NOT EXISTS epitome; CREATE TABLE epitome.migrations \
+             (version integer PRIMARY KEY, name text NOT NULL, applied timestamptz NOT NULL DEFAULT now())";
+        client.batch_execute(sql).await?;
     }
     let done = done.unwrap_or(0);
     for (number, (name, sql)) in (1i32..).zip(MIGRATIONS).skip(done) {
         client.batch_execute(sql).await?;
-        client
-            .batch_execute(&format!(
-                "INSERT INTO epitome.migrations (version, name) VALUES ({number}, '{name}')"
-            ))
-            .await?;
+        let sql = format!("INSERT INTO epitome.migrations (version, name) VALUES ({number}, '{name}')");
+        client.batch_execute(&sql).await?;
     }
     if done == 0 {
         let mut secret = [0u8; 32];

@@ -1,10 +1,13 @@
 //! Where the database is, and how the way there is kept safe.
 
+use std::borrow::Cow;
+use std::collections::HashSet;
 use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use percent_encoding::percent_decode_str;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::pem::PemObject;
@@ -44,16 +47,16 @@ impl Address {
         // Unless certificates are verified the way is encrypted, and whoever stands in the middle may be the other end: as
         // `libpq` does it.
         let (mut verified, mut roots, mut pooled) = (false, None, false);
-        let mut rest: Vec<String> = Vec::new();
-        let mut seen: Vec<String> = Vec::new();
+        let (mut rest, mut seen): (Vec<String>, HashSet<Cow<'_, str>>) = Default::default();
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+            let decoded = |text| percent_decode_str(text).decode_utf8_lossy();
             let (name, value) = (decoded(name), decoded(value));
             // Of two that say otherwise, one would be obeyed and the other believed in.
-            if seen.contains(&name) {
+            if !seen.insert(name.clone()) {
                 return Err(unreadable(format!("it says `{name}` twice")));
             }
-            match (name.as_str(), value.as_str()) {
+            match (&*name, &*value) {
                 ("sslmode", "verify-full") => {
                     verified = true;
                     rest.push("sslmode=require".to_owned());
@@ -68,7 +71,6 @@ impl Address {
                 ("sslrootcert", path) => roots = Some(path.to_owned()),
                 _ => rest.push(pair.to_owned()),
             }
-            seen.push(name);
         }
         let url = if rest.is_empty() { base.to_owned() } else { format!("{base}?{}", rest.join("&")) };
         // What the library says of an address it cannot read names the key, and no value.
@@ -126,22 +128,6 @@ fn place(config: &Config) -> String {
     let port = config.get_ports().first().copied().unwrap_or(5432);
     let name = config.get_dbname().or(config.get_user()).unwrap_or_default();
     format!("postgres://{host}:{port}/{name}")
-}
-
-fn decoded(text: &str) -> String {
-    let mut bytes = Vec::new();
-    let mut rest = text.as_bytes();
-    while let [first, more @ ..] = rest {
-        let escaped = match more {
-            [high, low, ..] if *first == b'%' => {
-                std::str::from_utf8(&[*high, *low]).ok().and_then(|hex| u8::from_str_radix(hex, 16).ok())
-            }
-            _ => None,
-        };
-        rest = if escaped.is_some() { more.get(2..).unwrap_or_default() } else { more };
-        bytes.push(escaped.unwrap_or(*first));
-    }
-    String::from_utf8_lossy(&bytes).into_owned()
 }
 
 fn client(verified: bool, roots: Option<&str>) -> Result<ClientConfig, StoreError> {
@@ -238,7 +224,6 @@ mod tests {
             let said = Address::read(wrong).unwrap_err().to_string();
             assert!(!said.contains("a:b"), "{said}");
         }
-        assert_eq!(decoded("%2Fa%20b%"), "/a b%");
     }
 
     #[test]

@@ -28,7 +28,7 @@ impl Postgres {
         // Others are seldom asked for twice.
         let whole = view.scope == Scope::Session && view.as_of.is_none();
         if let Some(held) = self.recent.get(key).filter(|_| whole) {
-            let since: Result<_, StoreError> = again!(self, self.window_since(key, &held, look));
+            let since: Result<_, StoreError> = again!(self.tries(), self.window_since(key, &held, look));
             if let Some(window) = since? {
                 return Ok(window);
             }
@@ -36,7 +36,7 @@ impl Postgres {
             self.recent.forget(key);
         }
         let likely = self.known.get(key);
-        let seen: Result<Option<Seen>, StoreError> = again!(self, async {
+        let seen: Result<Option<Seen>, StoreError> = again!(self.tries(), async {
             let mut asking = Asking::reads(self);
             let seen = window(&mut asking, key, view, look, likely).await;
             asking.ended(seen).await

@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 use rusqlite::Connection;
 
 use super::super::error::StoreError;
-use super::error::Outcome;
+use super::error::{Outcome, Trouble};
+use super::open::no_directory;
 
 /// Copies what a connection has open. The target appears when it is whole, or not at all.
 pub(super) fn into(db: &Connection, to: &Path) -> Outcome<()> {
@@ -15,28 +16,28 @@ pub(super) fn into(db: &Connection, to: &Path) -> Outcome<()> {
     if to.exists() {
         return Err(refused("there is a file already; a backup never replaces one".to_owned()).into());
     }
-    if let Some(parent) = to.parent().filter(|parent| !parent.as_os_str().is_empty() && !parent.is_dir()) {
-        return Err(refused(format!("there is no directory {}; make it first", parent.display())).into());
+    if let Some(why) = no_directory(to) {
+        return Err(refused(why).into());
     }
     let beside = beside(to);
     let Some(name) = beside.to_str() else {
         return Err(refused("its name is not UTF-8".to_owned()).into());
     };
-    let done = db.execute("VACUUM INTO ?1", [name]).map_err(super::error::Trouble::from).and_then(|_| {
-        let settled = File::open(&beside).and_then(|file| file.sync_all());
+    let place = || -> std::io::Result<()> {
+        File::open(&beside)?.sync_all()?;
         // A hard link refuses a target that came to be meanwhile, where renaming would replace it.
         // Not every file system has them.
-        let placed = settled.and_then(|()| match std::fs::hard_link(&beside, to) {
-            Err(_) if !to.exists() => std::fs::rename(&beside, to),
-            linked => linked,
-        });
-        let placed =
-            placed.and_then(|()| match to.parent().filter(|parent| !parent.as_os_str().is_empty()) {
-                Some(parent) => File::open(parent)?.sync_all(),
-                None => Ok(()),
-            });
-        Ok(placed.map_err(|error| refused(error.to_string()))?)
-    });
+        match std::fs::hard_link(&beside, to) {
+            Err(_) if !to.exists() => std::fs::rename(&beside, to)?,
+            linked => linked?,
+        }
+        match to.parent().filter(|parent| !parent.as_os_str().is_empty()) {
+            Some(parent) => File::open(parent)?.sync_all(),
+            None => Ok(()),
+        }
+    };
+    let done = db.execute("VACUUM INTO ?1", [name]).map_err(Trouble::from);
+    let done = done.and_then(|_| Ok(place().map_err(|error| refused(error.to_string()))?));
     // Gone already, or never there: either way it is not in the way.
     let _ = std::fs::remove_file(&beside);
     done.map_err(|trouble| trouble.at(to).into())

@@ -5,10 +5,12 @@ use epitome_core::message::Timestamp;
 use epitome_core::outline::Outline;
 use rusqlite::{Connection, OptionalExtension, Row, params, params_from_iter};
 
+use super::super::ask::{Ask, Batch};
 use super::super::changes::REMEMBERED_MILLIS;
-use super::super::copy::{GIVEN_UP_MILLIS, REMOVE_CHUNK, remove};
+use super::super::copy::{GIVEN_UP_MILLIS, forget_old, give_up_old, remove};
 use super::super::decode::{AFTER_OUTLINE, OUTLINE, outline};
 use super::super::rows::{SessionId, message};
+use super::super::sql::Sql;
 use super::error::Outcome;
 use super::known::Known;
 use super::lent::{Lent, done};
@@ -31,55 +33,42 @@ pub(super) enum Chore {
     Index(SessionId, i64),
     /// A session was deleted, and rows of it are still there.
     Remove(SessionId),
-    /// A copy was given up.
-    GiveUp(SessionId),
-    /// Appends are remembered for longer than they need be.
-    Forget,
+    /// Copies were given up, or appends are remembered for longer than they need be.
+    Forget(Sql<'static>),
 }
 
 /// Looks for something to do, by indexes that hold nothing when there is nothing.
 pub(super) fn find(db: &Connection, now: Timestamp) -> Outcome<Option<Chore>> {
-    let first = |sql: &str, given: &[i64]| -> Outcome<Option<(i64, i64)>> {
+    let first = |sql: &str, since: Option<i64>| -> Outcome<Option<(i64, i64)>> {
         let read = |row: &Row<'_>| Ok((row.get(0)?, row.get(1)?));
-        Ok(db.prepare_cached(sql)?.query_row(params_from_iter(given), read).optional()?)
+        Ok(db.prepare_cached(sql)?.query_row(params_from_iter(since), read).optional()?)
     };
     let sql = "SELECT id, 0 FROM sessions INDEXED BY sessions_leftover WHERE state <> 'open' AND state = 'gone' LIMIT 1";
-    if let Some((id, _)) = first(sql, &[])? {
+    if let Some((id, _)) = first(sql, None)? {
         return Ok(Some(Chore::Remove(id)));
     }
     let sql = "SELECT id, indexed FROM sessions INDEXED BY sessions_to_index \
          WHERE state = 'open' AND indexed < head ORDER BY id LIMIT 1";
-    if let Some((id, indexed)) = first(sql, &[])? {
+    if let Some((id, indexed)) = first(sql, None)? {
         return Ok(Some(Chore::Index(id, indexed)));
     }
     let sql = "SELECT id, 0 FROM sessions INDEXED BY sessions_leftover \
          WHERE state <> 'open' AND state = 'hidden' AND updated < ?1 LIMIT 1";
-    if let Some((id, _)) = first(sql, &[now.0.saturating_sub(GIVEN_UP_MILLIS)])? {
-        return Ok(Some(Chore::GiveUp(id)));
+    if first(sql, Some(now.0.saturating_sub(GIVEN_UP_MILLIS)))?.is_some() {
+        return Ok(Some(Chore::Forget(give_up_old(now))));
     }
     let sql = "SELECT 1, 0 FROM idempotency WHERE created < ?1 LIMIT 1";
-    Ok(first(sql, &[now.0.saturating_sub(REMEMBERED_MILLIS)])?.map(|_| Chore::Forget))
+    let old = first(sql, Some(now.0.saturating_sub(REMEMBERED_MILLIS)))?;
+    Ok(old.map(|_| Chore::Forget(forget_old(now))))
 }
 
 impl Chore {
     /// Does a piece of it, inside of a transaction.
-    pub(super) fn run(&self, db: &mut Connection, known: &Known, now: Timestamp) -> Outcome<()> {
+    pub(super) fn run(self, db: &mut Connection, known: &Known, now: Timestamp) -> Outcome<()> {
         match self {
-            Self::Index(session, after) => index(db, *session, *after),
-            Self::Remove(session) => done(remove(&mut Lent { db, known, now }, *session)).map(|_| ()),
-            Self::GiveUp(session) => {
-                let sql =
-                    "UPDATE sessions SET state = 'gone' WHERE id = ?1 AND state = 'hidden' AND updated < ?2";
-                db.prepare_cached(sql)?.execute([*session, now.0.saturating_sub(GIVEN_UP_MILLIS)])?;
-                Ok(())
-            }
-            Self::Forget => {
-                let sql = "DELETE FROM idempotency WHERE (session, key) IN \
-                     (SELECT session, key FROM idempotency WHERE created < ?1 LIMIT ?2)";
-                let forgotten = now.0.saturating_sub(REMEMBERED_MILLIS);
-                db.prepare_cached(sql)?.execute([forgotten, REMOVE_CHUNK])?;
-                Ok(())
-            }
+            Self::Index(session, after) => index(db, session, after),
+            Self::Remove(session) => done(remove(&mut Lent { db, known, now }, session)).map(|_| ()),
+            Self::Forget(sql) => done(Lent { db, known, now }.ask(Batch::new().run(sql))),
         }
     }
 }

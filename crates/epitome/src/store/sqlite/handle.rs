@@ -85,7 +85,7 @@ impl Store for Sqlite {
             (Way::Reads | Way::Looks, Some(readers)) => readers.read(false, work).await,
             (Way::ReadsHere, Some(readers)) => readers.read_here(work).await,
             (Way::ReadsAll, Some(readers)) => readers.read(true, work).await,
-            _ => self.writer.write(work).await,
+            _ => self.writer.run(work, false).await,
         }
     }
 
@@ -96,7 +96,7 @@ impl Store for Sqlite {
     async fn backup(&self, to: &Path) -> Result<(), StoreError> {
         let to = to.to_owned();
         match &self.readers {
-            None => self.writer.alone(Box::new(move |db| backup::into(db, &to))).await,
+            None => self.writer.run(Box::new(move |db| backup::into(db, &to)), true).await,
             Some(readers) => {
                 let (path, options, lasting) = (self.path.clone(), self.options.clone(), readers.lasting);
                 let task = tokio::task::spawn_blocking(move || {

@@ -23,7 +23,7 @@ const MOST_MEMBERS: usize = 4_096;
 
 /// What the writer knows without reading. Clones are one and the same.
 #[derive(Clone, Default)]
-pub(super) struct Known(Arc<Mutex<Inner>>);
+pub(in crate::store) struct Known(Arc<Mutex<Inner>>);
 
 #[derive(Default)]
 struct Inner {
@@ -47,9 +47,7 @@ impl Known {
 
     pub(super) fn forget_all(&self) {
         let mut inner = self.lock();
-        inner.sessions.clear();
-        inner.events.clear();
-        inner.members.clear();
+        *inner = Inner { version: inner.version, ..Inner::default() };
     }
 
     pub(super) fn forget(&self, key: &SessionKey) {

@@ -21,10 +21,10 @@ use super::error::{NOT_OF_ITS_KIND, Outcome, nonsense, refused};
 use super::known::Known;
 
 /// A connection, for as long as something is done with it.
-pub(super) struct Lent<'c> {
-    pub(super) db: &'c mut Connection,
-    pub(super) known: &'c Known,
-    pub(super) now: Timestamp,
+pub(in crate::store) struct Lent<'c> {
+    pub(in crate::store) db: &'c mut Connection,
+    pub(in crate::store) known: &'c Known,
+    pub(in crate::store) now: Timestamp,
 }
 
 impl Lent<'_> {
@@ -99,7 +99,7 @@ impl Ask for Lent<'_> {
 }
 
 /// What never waits, done.
-pub(super) fn done<T>(future: impl Future<Output = Outcome<T>>) -> Outcome<T> {
+pub(in crate::store) fn done<T>(future: impl Future<Output = Outcome<T>>) -> Outcome<T> {
     match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(done) => done,
         Poll::Pending => Err(refused("what SQLite does was waited for")),

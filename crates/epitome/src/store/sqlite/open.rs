@@ -5,12 +5,11 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use epitome_core::message::Timestamp;
 use rusqlite::config::DbConfig;
-use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension, params};
+use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension, TransactionBehavior, params};
 
 use super::super::error::StoreError;
-use super::error::{Outcome, Trouble, nonsense};
+use super::error::{Outcome, Trouble, nonsense, refused};
 use super::options::SqliteOptions;
 
 /// `EPIT`: what SQLite's header says of whose file it is.
@@ -43,18 +42,25 @@ const MIB: i64 = 1 << 10;
 /// rows are read; the rest is left to `verify`.
 pub(super) fn writer(path: &Path, options: &SqliteOptions) -> Result<Connection, StoreError> {
     reachable(path)?;
-    looks_right(path)?;
     let flags =
         OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let until = Instant::now() + options.busy;
+    // Another process takes the first steps, and a step came in between.
+    let opened = patiently(options.busy, ErrorCode::SchemaChanged, || {
+        let db = Connection::open_with_flags(path, flags);
+        prepare(db.map_err(|error| refine(error.into(), path, false))?, path, options)
+    });
+    opened.map_err(|trouble| refine(trouble, path, true))
+}
+
+/// Does it again for as long as SQLite has this against it, which it does not wait for by itself.
+fn patiently<T>(busy: Duration, code: ErrorCode, mut once: impl FnMut() -> Outcome<T>) -> Outcome<T> {
+    let until = Instant::now() + busy;
     loop {
-        let db =
-            Connection::open_with_flags(path, flags).map_err(|error| refine(error.into(), path, false))?;
-        match prepare(db, path, options) {
-            // Another process takes the first steps, and a step came in between.
-            Err(Trouble::Sql(error))
-                if error.sqlite_error_code() == Some(ErrorCode::SchemaChanged) && Instant::now() < until => {}
-            prepared => return prepared.map_err(|trouble| refine(trouble, path, true)),
+        match once() {
+            Err(Trouble::Sql(error)) if error.sqlite_error_code() == Some(code) && Instant::now() < until => {
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            done => return done,
         }
     }
 }
@@ -72,14 +78,10 @@ pub(super) fn lasting(
     if !path.is_file() || Path::new(&log).exists() {
         return Err(reason);
     }
-    let opened = unchanging(path, options).and_then(|db| {
-        let ours = whose(&db, path)?;
-        if ours && applied(&db)? == MIGRATIONS.len() { Ok(Some(db)) } else { Ok(None) }
-    });
-    match opened {
-        Ok(Some(db)) => Ok(db),
+    match unchanging(path, options).and_then(|db| Ok((steps(&db, path)?, db))) {
+        Ok((steps, db)) if steps == MIGRATIONS.len() => Ok(db),
         // It would have to be brought up to date first.
-        Ok(None) => Err(reason),
+        Ok(_) => Err(reason),
         Err(trouble) => Err(refine(trouble, path, true)),
     }
 }
@@ -104,8 +106,7 @@ pub(super) fn memory(options: &SqliteOptions) -> Result<Connection, StoreError> 
     let name = Path::new(":memory:");
     let opened = Connection::open_in_memory().map_err(Trouble::from).and_then(|mut db| {
         settle(&db, options, 8)?;
-        migrate(&mut db, name, (options.clock)())?;
-        limit(&db, options)?;
+        migrate(&mut db, name, options)?;
         Ok(db)
     });
     opened.map_err(|trouble| trouble.at(name))
@@ -122,23 +123,18 @@ pub(super) fn reader(path: &Path, options: &SqliteOptions) -> Outcome<Connection
 /// read is not brought up to date.
 pub(in crate::store) fn source(path: &Path, options: &SqliteOptions) -> Result<Connection, StoreError> {
     reachable(path)?;
-    looks_right(path)?;
     if !path.exists() {
         return Err(unreachable(path, "there is no such file"));
     }
-    let look = |db: Connection| {
-        let steps = if whose(&db, path)? { applied(&db)? } else { 0 };
-        Ok((db, steps))
-    };
     // Where nothing can be written beside it, and nobody has it open, it does not change.
-    let opened = reader(path, options).and_then(look);
+    let opened = reader(path, options).and_then(|db| Ok((steps(&db, path)?, db)));
     let opened = opened.or_else(|trouble| match refine(trouble, path, true) {
-        reason @ StoreError::ReadOnly { .. } => Ok((lasting(path, options, reason)?, MIGRATIONS.len())),
+        reason @ StoreError::ReadOnly { .. } => Ok((MIGRATIONS.len(), lasting(path, options, reason)?)),
         other => Err(other),
     });
     match opened? {
-        (db, steps) if steps == MIGRATIONS.len() => Ok(db),
-        (_, 0) => Err(unreachable(path, "it is empty")),
+        (steps, db) if steps == MIGRATIONS.len() => Ok(db),
+        (0, _) => Err(unreachable(path, "it is empty")),
         _ => Err(unreachable(path, "an older release wrote it; `epitome verify` on it brings it up to date")),
     }
 }
@@ -160,8 +156,7 @@ fn prepare(mut db: Connection, path: &Path, options: &SqliteOptions) -> Outcome<
         return Err(StoreError::ReadOnly { path: path.display().to_string(), reason }.into());
     }
     settle(&db, options, 8)?;
-    let ours = at_once(&db, |db| whose(db, path))?;
-    if ours {
+    if at_once(&db, |db| whose(db, path))? {
         look_over(&db, path)?;
     }
     journal(&db, options.busy)?;
@@ -169,8 +164,7 @@ fn prepare(mut db: Connection, path: &Path, options: &SqliteOptions) -> Outcome<
     db.execute_batch(
         "PRAGMA synchronous = FULL; PRAGMA journal_size_limit = 67108864; PRAGMA wal_autocheckpoint = 4000",
     )?;
-    migrate(&mut db, path, (options.clock)())?;
-    limit(&db, options)?;
+    migrate(&mut db, path, options)?;
     Ok(db)
 }
 
@@ -185,54 +179,45 @@ fn settle(db: &Connection, options: &SqliteOptions, mebibytes: i64) -> Outcome<(
     Ok(())
 }
 
-fn limit(db: &Connection, options: &SqliteOptions) -> Outcome<()> {
-    if let Some(pages) = options.max_pages {
-        db.query_row(&format!("PRAGMA max_page_count = {pages}"), [], |_| Ok(()))?;
-    }
-    Ok(())
+fn unreachable(path: &Path, reason: impl Into<String>) -> StoreError {
+    StoreError::Unreachable { path: path.display().to_string(), reason: reason.into() }
 }
 
-fn unreachable(path: &Path, reason: &str) -> StoreError {
-    StoreError::Unreachable { path: path.display().to_string(), reason: reason.to_owned() }
+/// Why no file can be made there: its directory is missing.
+pub(super) fn no_directory(path: &Path) -> Option<String> {
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty() && !parent.is_dir())?;
+    Some(format!("there is no directory {}; make it first", parent.display()))
 }
 
-/// Reasons that the system would tell less clearly.
+/// Reasons that the system would tell less clearly. A file of a few bytes, which no database is, SQLite takes for an empty
+/// one, and writes over it.
+///
+/// The file is not opened for that. Closing it again would let go of the locks that other stores of this
+/// process have on it.
 fn reachable(path: &Path) -> Result<(), StoreError> {
     let why = match path.to_str() {
-        Some("") => {
-            return Err(unreachable(Path::new("the path"), "it is empty; give the path of a file"));
-        }
+        Some("") => return Err(unreachable(Path::new("the path"), "it is empty; give the path of a file")),
         Some(":memory:") => "it is no path; a store in memory is opened by `memory`",
         _ if path.is_dir() => "it is a directory; give the path of a file in it",
         _ if path.exists() && !path.is_file() => {
             "it is no file but a device or the like; give the path of a file"
         }
-        _ => "",
+        _ => {
+            let length = std::fs::metadata(path).map_or(0, |file| file.len());
+            return match no_directory(path) {
+                Some(why) => Err(unreachable(path, why)),
+                None if (1..SMALLEST).contains(&length) => Err(foreign(path, NO_DATABASE)),
+                None => Ok(()),
+            };
+        }
     };
-    if !why.is_empty() {
-        return Err(unreachable(path, why));
-    }
-    if let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty())
-        && !parent.is_dir()
-    {
-        let why = format!("there is no directory {}; make it first", parent.display());
-        return Err(unreachable(path, &why));
-    }
-    Ok(())
+    Err(unreachable(path, why))
 }
 
-/// Refuses a file of a few bytes, which no database is: SQLite takes it for an empty one, and writes over it.
-///
-/// The file is not opened for that. Closing it again would let go of the locks that other stores of this
-/// process have on it.
-fn looks_right(path: &Path) -> Result<(), StoreError> {
-    let length = std::fs::metadata(path).map_or(0, |file| file.len());
-    if (1..SMALLEST).contains(&length) { Err(no_database(path)) } else { Ok(()) }
-}
+const NO_DATABASE: &str = "the file is no SQLite database";
 
-fn no_database(path: &Path) -> StoreError {
-    let reason = "the file is no SQLite database".to_owned();
-    StoreError::Foreign { path: path.display().to_string(), reason }
+fn foreign(path: &Path, reason: &str) -> StoreError {
+    StoreError::Foreign { path: path.display().to_string(), reason: reason.to_owned() }
 }
 
 /// Says more of why a file could not be opened than SQLite does.
@@ -242,7 +227,7 @@ fn refine(trouble: Trouble, path: &Path, opened: bool) -> StoreError {
         _ => None,
     };
     let why = match code {
-        Some(ErrorCode::NotADatabase) => return no_database(path),
+        Some(ErrorCode::NotADatabase) => return foreign(path, NO_DATABASE),
         Some(ErrorCode::CannotOpen) if opened => "no file can be made beside it",
         Some(ErrorCode::CannotOpen) if !path.exists() => "no file can be made there",
         _ => return trouble.at(path),
@@ -260,75 +245,60 @@ fn at_once<T>(db: &Connection, read: impl FnOnce(&Connection) -> Outcome<T>) -> 
 
 /// Whether the file is ours (true) or nobody's yet. An error when it is somebody else's, or a later one of ours.
 fn whose(db: &Connection, path: &Path) -> Outcome<bool> {
-    let path = || path.display().to_string();
-    let foreign = |reason: &str| StoreError::Foreign { path: path(), reason: reason.to_owned() };
     let number = |sql: &str| db.query_row(sql, [], |row| row.get::<_, i64>(0));
-    let application = number("PRAGMA application_id")?;
-    let found = number("PRAGMA user_version")?;
+    let (application, found) = (number("PRAGMA application_id")?, number("PRAGMA user_version")?);
     let tables = number("SELECT count(*) FROM sqlite_schema")?;
-    if application != APPLICATION {
-        if tables > 0 || application != 0 {
-            return Err(foreign("it holds another program's tables").into());
-        }
-        return Ok(false);
-    }
     let known = i64::try_from(MIGRATIONS.len()).unwrap_or(i64::MAX);
-    if found > known {
-        return Err(StoreError::Newer { path: path(), found, known }.into());
+    match application {
+        APPLICATION if found > known => {
+            Err(StoreError::Newer { path: path.display().to_string(), found, known }.into())
+        }
+        APPLICATION => Ok(true),
+        0 if tables == 0 => Ok(false),
+        _ => Err(foreign(path, "it holds another program's tables").into()),
     }
-    Ok(true)
 }
 
-/// Two processes that open a new file at once may meet here, where SQLite does not wait by itself.
+/// How many steps were taken in a file: none where it is nobody's yet. An error when they were not ours.
+fn steps(db: &Connection, path: &Path) -> Outcome<usize> {
+    if whose(db, path)? { applied(db) } else { Ok(0) }
+}
+
+/// Two processes that open a new file at once may meet here.
 fn journal(db: &Connection, busy: Duration) -> Outcome<()> {
-    let until = Instant::now() + busy;
-    loop {
-        match db.query_row("PRAGMA journal_mode = WAL", [], |row| row.get::<_, String>(0)) {
-            Ok(mode) if mode == "wal" => return Ok(()),
-            Ok(_) => {
-                let reason = "this file system takes no write-ahead log".to_owned();
-                return Err(StoreError::Failed { reason }.into());
-            }
-            Err(error)
-                if error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy) && Instant::now() < until =>
-            {
-                std::thread::sleep(Duration::from_millis(10));
-            }
-            Err(error) => return Err(error.into()),
-        }
-    }
+    let mode = patiently(busy, ErrorCode::DatabaseBusy, || {
+        Ok(db.query_row("PRAGMA journal_mode = WAL", [], |row| row.get::<_, String>(0))?)
+    });
+    if mode? == "wal" { Ok(()) } else { Err(refused("this file system takes no write-ahead log")) }
 }
 
 /// Takes the steps that are missing, each in a transaction of its own.
-fn migrate(db: &mut Connection, path: &Path, now: Timestamp) -> Outcome<()> {
-    loop {
-        // Most often there is nothing to do, and then nobody is kept waiting.
-        let done = at_once(db, |db| if whose(db, path)? { applied(db) } else { Ok(0) })?;
-        if done < MIGRATIONS.len() {
-            let step = db.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
-            // Another process may have done it meanwhile.
-            let done = if whose(&step, path)? { applied(&step)? } else { 0 };
-            if let Some((name, sql)) = MIGRATIONS.get(done) {
-                if done == 0 {
-                    step.execute_batch(
-                        "CREATE TABLE migrations (version INTEGER PRIMARY KEY, name TEXT NOT NULL, \
-                         checksum TEXT NOT NULL, applied INTEGER NOT NULL)",
-                    )?;
-                    step.pragma_update(None, "application_id", APPLICATION)?;
-                }
-                step.execute_batch(sql)?;
-                let version = i64::try_from(done + 1).unwrap_or(i64::MAX);
-                step.execute(
-                    "INSERT INTO migrations VALUES (?1, ?2, ?3, ?4)",
-                    params![version, name, checksum(sql), now.0],
+fn migrate(db: &mut Connection, path: &Path, options: &SqliteOptions) -> Outcome<()> {
+    // Most often there is nothing to do, and then nobody has to wait.
+    while at_once(db, |db| steps(db, path))? < MIGRATIONS.len() {
+        let step = db.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        // Another process may have done it meanwhile.
+        let done = steps(&step, path)?;
+        if let Some((name, sql)) = MIGRATIONS.get(done) {
+            if done == 0 {
+                step.execute_batch(
+                    "CREATE TABLE migrations (version INTEGER PRIMARY KEY, name TEXT NOT NULL, \
+                     checksum TEXT NOT NULL, applied INTEGER NOT NULL)",
                 )?;
-                step.pragma_update(None, "user_version", version)?;
+                step.pragma_update(None, "application_id", APPLICATION)?;
             }
-            step.commit()?;
-        } else {
-            return Ok(());
+            step.execute_batch(sql)?;
+            let version = i64::try_from(done + 1).unwrap_or(i64::MAX);
+            let (sum, now) = (checksum(sql), (options.clock)().0);
+            step.execute("INSERT INTO migrations VALUES (?1, ?2, ?3, ?4)", params![version, name, sum, now])?;
+            step.pragma_update(None, "user_version", version)?;
         }
+        step.commit()?;
     }
+    if let Some(pages) = options.max_pages {
+        db.query_row(&format!("PRAGMA max_page_count = {pages}"), [], |_| Ok(()))?;
+    }
+    Ok(())
 }
 
 /// How many steps were taken. An error when they were not ours.
@@ -339,22 +309,20 @@ fn applied(db: &Connection) -> Outcome<usize> {
         return Err(nonsense("it does not say by which steps its schema was made"));
     }
     let mut steps = db.prepare("SELECT version, name, checksum FROM migrations ORDER BY version")?;
-    let mut found = steps.query([])?;
-    let mut done = 0;
-    while let Some(row) = found.next()? {
-        let (number, name, sum): (i64, String, String) = (row.get(0)?, row.get(1)?, row.get(2)?);
-        let ours = MIGRATIONS.get(done).is_some_and(|(ours, sql)| *ours == name && checksum(sql) == sum);
-        done += 1;
-        if !ours || usize::try_from(number) != Ok(done) {
+    let steps = steps.query_map([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?;
+    let steps: Vec<(i64, String, String)> = steps.collect::<Result<_, _>>()?;
+    for (at, (number, name, sum)) in steps.iter().enumerate() {
+        let ours = MIGRATIONS.get(at).is_some_and(|(ours, sql)| ours == name && checksum(sql) == *sum);
+        if !ours || usize::try_from(*number) != Ok(at + 1) {
             return Err(nonsense(format!(
                 "step {number} of its schema is not the one this release knows; it was made by another build"
             )));
         }
     }
-    if usize::try_from(version) != Ok(done) {
+    if usize::try_from(version) != Ok(steps.len()) {
         return Err(nonsense("its header and its list of schema steps disagree"));
     }
-    Ok(done)
+    Ok(steps.len())
 }
 
 fn checksum(sql: &str) -> String {
@@ -385,9 +353,7 @@ fn look_over(db: &Connection, path: &Path) -> Outcome<()> {
         "SELECT * FROM messages ORDER BY session DESC, seq DESC LIMIT 8",
         "SELECT * FROM summaries ORDER BY rowid DESC LIMIT 8",
     ] {
-        let mut statement = db.prepare(newest)?;
-        let mut rows = statement.query([])?;
-        while rows.next()?.is_some() {}
+        db.prepare(newest)?.query_map([], |_| Ok(()))?.try_for_each(|row| row)?;
     }
     Ok(())
 }

@@ -10,13 +10,13 @@
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rusqlite::Connection;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 use super::super::error::StoreError;
-use super::error::{Outcome, Trouble};
+use super::error::{Outcome, Trouble, refused};
 use super::open;
 use super::options::SqliteOptions;
 use super::writer::Work;
@@ -28,12 +28,18 @@ pub(super) struct Readers {
     options: SqliteOptions,
     /// Whether nobody changes the file.
     pub(super) lasting: bool,
-    idle: Arc<Mutex<Vec<Connection>>>,
-    /// Reads that wait. A place is taken, and given back, only by who holds this: so nothing is put here that nobody
-    /// takes out.
-    waiting: Arc<Mutex<VecDeque<Read>>>,
+    /// A place is taken, and given back, only while this is locked: so no read waits that no thread takes.
+    desk: Arc<Mutex<Desk>>,
     /// One for each thread that reads.
     places: Arc<Semaphore>,
+}
+
+#[derive(Default)]
+struct Desk {
+    /// Connections that are open and not in use.
+    idle: Vec<Connection>,
+    /// Reads that wait.
+    waiting: VecDeque<Read>,
 }
 
 /// A read, which answers by itself.
@@ -45,8 +51,7 @@ impl Readers {
             path: Arc::new(path.to_owned()),
             options: options.clone(),
             lasting,
-            idle: Arc::default(),
-            waiting: Arc::default(),
+            desk: Arc::default(),
             places: Arc::new(Semaphore::new(options.readers.max(1))),
         }
     }
@@ -70,37 +75,41 @@ impl Readers {
 
     /// What is told of a read.
     fn told(&self, read: std::thread::Result<Outcome<()>>) -> Result<(), StoreError> {
-        match read {
-            Ok(done) => done.map_err(|trouble| trouble.at(self.path.as_path())),
-            Err(_) => Err(StoreError::Failed { reason: "a read panicked".to_owned() }),
-        }
+        read.unwrap_or_else(|_| Err(refused("a read panicked"))).map_err(|trouble| trouble.at(&*self.path))
     }
 
     /// Has it read by a thread that reads already, or by one more where there may be.
     fn hand_in(&self, read: Read) -> Result<(), StoreError> {
-        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut desk = self.lock();
         if self.places.is_closed() {
             return Err(StoreError::Closed);
         }
-        waiting.push_back(read);
+        desk.waiting.push_back(read);
         if let Ok(place) = Arc::clone(&self.places).try_acquire_owned() {
-            let this = self.clone();
-            tokio::task::spawn_blocking(move || this.work_off(place));
+            self.start(place);
         }
         Ok(())
     }
 
-    /// Reads for as long as somebody waits.
-    fn work_off(&self, place: OwnedSemaphorePermit) {
-        loop {
-            let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-            let Some(read) = waiting.pop_front() else {
-                drop(place);
-                return;
-            };
-            drop(waiting);
-            read(self);
-        }
+    /// Has a thread read for as long as a read waits.
+    fn start(&self, place: OwnedSemaphorePermit) {
+        let this = self.clone();
+        tokio::task::spawn_blocking(move || {
+            loop {
+                let mut desk = this.lock();
+                let Some(read) = desk.waiting.pop_front() else {
+                    // While nothing can be put there.
+                    drop(place);
+                    return;
+                };
+                drop(desk);
+                read(&this);
+            }
+        });
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Desk> {
+        self.desk.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Reads on the caller's own thread, where a connection is free for that: for what is small and in memory.
@@ -113,25 +122,21 @@ impl Readers {
 
     /// A place among those who read, where nobody waits for one and a connection is open already.
     fn place(&self) -> Option<OwnedSemaphorePermit> {
-        let waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-        let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).len();
-        let free = waiting.is_empty() && idle > 0;
+        let desk = self.lock();
+        let free = desk.waiting.is_empty() && !desk.idle.is_empty();
         free.then(|| Arc::clone(&self.places).try_acquire_owned().ok()).flatten()
     }
 
     /// Gives a place back, or to those who have come to wait for one.
     fn leave(&self, place: OwnedSemaphorePermit) {
-        let waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-        if waiting.is_empty() {
-            drop(place);
-            return;
+        let desk = self.lock();
+        if !desk.waiting.is_empty() {
+            self.start(place);
         }
-        let this = self.clone();
-        tokio::task::spawn_blocking(move || this.work_off(place));
     }
 
     fn now(&self, afresh: bool, work: Work) -> Outcome<()> {
-        let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop_if(|_| !afresh);
+        let idle = self.lock().idle.pop_if(|_| !afresh);
         let mut db = match idle {
             Some(db) => db,
             None if self.lasting => open::unchanging(&self.path, &self.options)?,
@@ -142,7 +147,7 @@ impl Readers {
         let ended = db.prepare_cached("COMMIT").and_then(|mut commit| commit.execute([]));
         // One that failed or panicked is not used again: who knows what it is in the middle of.
         if !afresh && ended.is_ok() && !matches!(result, Err(Trouble::Sql(_))) {
-            self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(db);
+            self.lock().idle.push(db);
         }
         result
     }
@@ -151,11 +156,10 @@ impl Readers {
     pub(super) async fn close(&self) {
         let all = u32::try_from(self.options.readers.max(1)).unwrap_or(u32::MAX);
         let places = self.places.acquire_many(all).await;
-        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut desk = self.lock();
         self.places.close();
         // Those that came too late are told so.
-        waiting.clear();
-        self.idle.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        *desk = Desk::default();
         drop(places);
     }
 }

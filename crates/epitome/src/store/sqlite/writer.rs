@@ -4,19 +4,18 @@
 //! one transaction and makes them durable with one sync, so that many small writes cost little more than one.
 //! Each job has its own savepoint: one that fails is undone alone. Nobody is answered before all is durable.
 
-use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use rusqlite::Connection;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot, watch};
 
 use super::super::error::StoreError;
 use super::chores;
-use super::error::{Outcome, Trouble};
+use super::error::{Outcome, Trouble, refused};
 use super::known::Known;
 use super::options::{SqliteOptions, WriteStage};
 
@@ -45,6 +44,8 @@ pub(super) type Work = Box<dyn FnOnce(&mut Connection) -> Outcome<()> + Send>;
 pub(super) struct Writer {
     jobs: Mutex<Option<SyncSender<Job>>>,
     places: Arc<Semaphore>,
+    /// Fails once the thread has ended.
+    ended: watch::Receiver<()>,
 }
 
 impl Writer {
@@ -56,41 +57,25 @@ impl Writer {
         known: Known,
     ) -> Result<Self, StoreError> {
         let (jobs, waiting) = sync_channel(QUEUE);
-        let desk = Desk { db, path, options, known, rhythm: Cell::default() };
+        let (ends, ended) = watch::channel(());
+        let desk = Desk { db, path, options, known, rhythm: Rhythm::default() };
+        let work = move || {
+            desk.work(&waiting);
+            drop(ends);
+        };
         std::thread::Builder::new()
             .name("epitome-sqlite".to_owned())
-            .spawn(move || desk.work(&waiting))
+            .spawn(work)
             .map_err(|error| StoreError::Failed { reason: format!("no thread could be started: {error}") })?;
-        Ok(Self { jobs: Mutex::new(Some(jobs)), places: Arc::new(Semaphore::new(QUEUE)) })
+        Ok(Self { jobs: Mutex::new(Some(jobs)), places: Arc::new(Semaphore::new(QUEUE)), ended })
     }
 
-    /// Runs a job in a transaction. When this returns `Ok`, what it wrote is durable.
-    pub(super) async fn write(&self, work: Work) -> Result<(), StoreError> {
-        self.hand_in(work, Mode::Together).await
-    }
-
-    /// Runs a job outside of any transaction.
-    pub(super) async fn alone(&self, work: Work) -> Result<(), StoreError> {
-        self.hand_in(work, Mode::Alone).await
-    }
-
-    /// Ends the thread once what is waiting is written.
-    pub(super) async fn close(&self) {
-        let checkpoint = |db: &mut Connection| {
-            // Whoever still reads or writes keeps it from being complete, which is no harm; nobody waits for them.
-            let _ = db.busy_timeout(Duration::ZERO);
-            let _ = db.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()));
-            Ok(())
-        };
-        let _ = self.hand_in(Box::new(checkpoint), Mode::Last).await;
-        self.places.close();
-        self.jobs.lock().unwrap_or_else(PoisonError::into_inner).take();
-    }
-
-    async fn hand_in(&self, work: Work, mode: Mode) -> Result<(), StoreError> {
+    /// Runs a job in a transaction with others, or outside of any if it is to be alone. When this returns `Ok`, what it wrote is
+    /// durable.
+    pub(super) async fn run(&self, work: Work, alone: bool) -> Result<(), StoreError> {
         let place = Arc::clone(&self.places).acquire_owned().await.map_err(|_| StoreError::Closed)?;
         let (reply, answer) = oneshot::channel();
-        let job = Job { work: Some(work), result: Ok(()), reply, mode, _place: place };
+        let job = Job { work, reply, alone, place };
         {
             let jobs = self.jobs.lock().unwrap_or_else(PoisonError::into_inner);
             // There are as many places in the channel as there are permits, so this never blocks.
@@ -98,45 +83,26 @@ impl Writer {
         }
         answer.await.map_err(|_| StoreError::Closed)?
     }
+
+    /// Ends the thread once what is waiting is written, and waits until it has closed the file.
+    pub(super) async fn close(&self) {
+        self.places.close();
+        self.jobs.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let _ = self.ended.clone().changed().await;
+    }
 }
 
-/// How a job is run.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Mode {
-    /// In a transaction with others.
-    Together,
-    /// In none.
-    Alone,
-    /// In none, and the connection is closed before it is answered.
-    Last,
-}
+/// What a job comes to.
+type Answer = Result<(), StoreError>;
 
 /// Something to be run by the thread.
 struct Job {
-    work: Option<Work>,
-    result: Result<(), StoreError>,
-    reply: oneshot::Sender<Result<(), StoreError>>,
-    mode: Mode,
+    work: Work,
+    reply: oneshot::Sender<Answer>,
+    /// Whether it is run outside of any transaction.
+    alone: bool,
     /// Its place in the queue, given back when it is answered.
-    _place: OwnedSemaphorePermit,
-}
-
-impl Job {
-    /// When it fails, what it wrote is to be undone.
-    fn run(&mut self, db: &mut Connection, path: &Path) -> Result<(), StoreError> {
-        let work = self.work.take().ok_or(StoreError::Closed)?;
-        // One caller's fault must not take the store from all others.
-        let result = catch_unwind(AssertUnwindSafe(|| work(db).map_err(|trouble| trouble.at(path))));
-        let panicked = |_| Err(StoreError::Failed { reason: "a decision panicked".to_owned() });
-        self.result = result.unwrap_or_else(panicked);
-        self.result.clone()
-    }
-
-    /// Tells whoever waits, given what became of the transaction.
-    fn answer(self, committed: Result<(), StoreError>) {
-        // Its own reason tells more than that of the whole. Whoever asked may have gone.
-        let _ = self.reply.send(self.result.and(committed));
-    }
+    place: OwnedSemaphorePermit,
 }
 
 /// The thread's own.
@@ -145,7 +111,7 @@ struct Desk {
     path: PathBuf,
     options: SqliteOptions,
     known: Known,
-    rhythm: Cell<Rhythm>,
+    rhythm: Rhythm,
 }
 
 /// How many came together lately, and how long it took to make them durable. Those who were just answered
@@ -174,26 +140,18 @@ impl Desk {
         let mut last_chore = Instant::now();
         loop {
             match waiting.recv_timeout(pause) {
-                Ok(job) => match job.mode {
-                    Mode::Together => {
-                        pause = self.options.index_pause;
-                        if let Some(next) = self.together(job, waiting)
-                            && let Some(last) = self.alone(next)
-                        {
-                            return self.end(last);
-                        }
+                Ok(job) if job.alone => self.alone(job),
+                Ok(job) => {
+                    pause = self.options.index_pause;
+                    if let Some(next) = self.together(job, waiting) {
+                        self.alone(next);
                     }
-                    Mode::Alone | Mode::Last => {
-                        if let Some(last) = self.alone(job) {
-                            return self.end(last);
-                        }
-                    }
-                },
+                }
                 Err(RecvTimeoutError::Timeout) => {
                     pause = if self.chore() { BETWEEN } else { WHEN_QUIET };
                     last_chore = Instant::now();
                 }
-                Err(RecvTimeoutError::Disconnected) => return,
+                Err(RecvTimeoutError::Disconnected) => return self.end(),
             }
             if last_chore.elapsed() >= AT_LEAST_EVERY.max(self.options.index_pause) && pause < WHEN_QUIET {
                 self.chore();
@@ -205,25 +163,26 @@ impl Desk {
     /// Writes this job and those that wait behind it. Gives back one that must be run outside.
     fn together(&mut self, first: Job, waiting: &Receiver<Job>) -> Option<Job> {
         self.tell(WriteStage::Begun);
-        let mut done: Vec<Job> = Vec::new();
+        let mut done = Vec::new();
         let mut outside = None;
         let mut next = Some(first);
-        let rhythm = self.rhythm.get();
+        let rhythm = self.rhythm;
         let mut until = None;
         let mut outcome = self.say("BEGIN IMMEDIATE");
         let begun = outcome.is_ok();
         if begun {
             outcome = self.known.begin(&self.db);
         }
-        while let Some(mut job) = next.take() {
-            if job.mode != Mode::Together {
+        while let Some(job) = next.take() {
+            if job.alone {
                 outside = Some(job);
                 break;
             }
+            let mut answer = Ok(());
             if outcome.is_ok() {
-                outcome = self.one(&mut job);
+                outcome = self.one(job.work).map(|done| answer = done);
             }
-            done.push(job);
+            done.push((job.reply, answer, job.place));
             if done.len() < MOST_TOGETHER {
                 next = waiting.try_recv().ok();
             }
@@ -235,7 +194,7 @@ impl Desk {
         if begun && outcome.is_ok() {
             let started = Instant::now();
             outcome = self.say("COMMIT");
-            self.rhythm.set(rhythm.then(done.len(), started.elapsed()));
+            self.rhythm = rhythm.then(done.len(), started.elapsed());
         }
         if !self.db.is_autocommit() {
             let _ = self.db.execute_batch("ROLLBACK");
@@ -245,26 +204,37 @@ impl Desk {
             self.known.forget_all();
         }
         self.tell(WriteStage::Ended);
-        for job in done {
-            job.answer(outcome.clone());
+        for (reply, answer, _place) in done {
+            // Its own reason tells more than that of the whole. Whoever asked may have gone.
+            let _ = reply.send(answer.and(outcome.clone()));
         }
         outside
     }
 
     /// Runs a job in its savepoint. An error is the whole transaction's, and its end.
-    fn one(&mut self, job: &mut Job) -> Outcome<()> {
+    fn one(&mut self, work: Work) -> Outcome<Answer> {
         self.say("SAVEPOINT job")?;
-        let kept = job.run(&mut self.db, &self.path);
+        let answer = self.run(work);
         if self.db.is_autocommit() {
             // A full disk and the like undo everything, not the last step only, and for the same reason.
             let unknown = StoreError::Failed { reason: "the transaction was undone".to_owned() };
-            return Err(Trouble::Said(kept.err().unwrap_or(unknown)));
+            return Err(Trouble::Said(answer.err().unwrap_or(unknown)));
         }
-        if kept.is_err() {
+        if answer.is_err() {
             self.known.forget_all();
             self.say("ROLLBACK TO job")?;
         }
-        self.say("RELEASE job")
+        self.say("RELEASE job")?;
+        Ok(answer)
+    }
+
+    /// When it fails, what it wrote is to be undone.
+    fn run(&mut self, work: Work) -> Answer {
+        // One caller's fault must not take the store from all others.
+        let answer = catch_unwind(AssertUnwindSafe(|| work(&mut self.db)));
+        answer
+            .unwrap_or_else(|_| Err(refused("a decision panicked")))
+            .map_err(|trouble| trouble.at(&self.path))
     }
 
     /// Something without values that is said often.
@@ -273,20 +243,16 @@ impl Desk {
         Ok(())
     }
 
-    fn alone(&mut self, mut job: Job) -> Option<Job> {
-        // What it failed by is in its answer.
-        let _ = job.run(&mut self.db, &self.path);
-        if job.mode == Mode::Last {
-            return Some(job);
-        }
-        job.answer(Ok(()));
-        None
+    fn alone(&mut self, job: Job) {
+        let answer = self.run(job.work);
+        let _ = job.reply.send(answer);
     }
 
-    /// Lets go of the file, and only then says so.
-    fn end(self, last: Job) {
-        drop(self.db);
-        last.answer(Ok(()));
+    /// Takes the log into the file, and closes it.
+    fn end(self) {
+        // Whoever still reads or writes keeps it from being complete, which is no harm; nobody waits for them.
+        let _ = self.db.busy_timeout(Duration::ZERO);
+        let _ = self.db.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()));
     }
 
     /// A bounded piece of what can wait. True when there may be more of it.

@@ -21,3 +21,17 @@ impl SettingError {
         move |error| Self::new(field, error.0)
     }
 }
+
+/// Lets serde read a value from its text, as [`FromStr`](std::str::FromStr) does.
+macro_rules! from_text {
+    ($form:ty) => {
+        impl TryFrom<String> for $form {
+            type Error = $crate::setting::SettingError;
+
+            fn try_from(text: String) -> Result<Self, Self::Error> {
+                text.parse()
+            }
+        }
+    };
+}
+pub(crate) use from_text;

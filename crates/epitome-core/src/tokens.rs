@@ -20,7 +20,7 @@ use tiktoken::CoreBpe;
 
 use crate::media;
 use crate::message::{Content, Message, Part, Tokens, ToolCall, ToolResult};
-use crate::setting::SettingError;
+use crate::setting::{self, SettingError};
 
 /// A public way of dividing text into tokens.
 ///
@@ -37,8 +37,8 @@ use crate::setting::SettingError;
 ///     "encoding: `o300k` is unknown; o200k_base, cl100k_base, p50k_base and r50k_base are allowed",
 /// );
 /// ```
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize)]
-#[serde(into = "String")]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
 pub enum Encoding {
     /// GPT-4o and everything OpenAI has made since.
     #[default]
@@ -123,6 +123,8 @@ impl FromStr for Encoding {
         })
     }
 }
+
+setting::from_text!(Encoding);
 
 impl From<Encoding> for String {
     fn from(encoding: Encoding) -> Self {

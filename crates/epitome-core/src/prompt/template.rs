@@ -7,7 +7,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 use crate::outline::Outline;
-use crate::setting::SettingError;
+use crate::setting::{self, SettingError};
 
 /// The places a template may have.
 pub(super) const CONVERSATION: &str = "{conversation_text}";
@@ -105,13 +105,8 @@ impl FromStr for Template {
     }
 }
 
-impl TryFrom<String> for Template {
-    type Error = SettingError;
-
-    fn try_from(text: String) -> Result<Self, SettingError> {
-        Self::parse(text)
-    }
-}
+setting::from_text!(Template);
+setting::from_text!(ProfileSetting);
 
 /// What sort of conversation a prompt is made for.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -215,8 +210,8 @@ impl fmt::Display for Profile {
 ///     "profile: `poetry` is unknown; auto, general, coding, research and support are allowed",
 /// );
 /// ```
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase", try_from = "String")]
 pub enum ProfileSetting {
     /// [`Profile::auto`] decides, each time.
     #[default]

@@ -33,7 +33,7 @@ pub(crate) fn template() -> String {
             text.push_str(&format!("[{table}]\n"));
             section = table;
         }
-        remark(&mut text, &key.meaning);
+        remark(&mut text, key.meaning);
         match defaults.pointer(&format!("/{}", key.path.replace('.', "/"))) {
             Some(Value::Null) => text.push_str(&format!("#{name} = \"none\"\n")),
             Some(value) => text.push_str(&format!("#{name} = {value}\n")),
@@ -42,7 +42,7 @@ pub(crate) fn template() -> String {
         text.push_str(&format!("# Example: {name} = {}\n\n", key.example));
     }
     let section = |name: &str| SCHEMA.pointer(&format!("/properties/{name}")).unwrap_or_default();
-    slots(&mut text, &defaults, &meaning(section("slot")));
+    slots(&mut text, &defaults, meaning(section("slot")));
     for table in ["models", "prices"] {
         named(&mut text, table, section(table));
     }
@@ -69,7 +69,7 @@ fn slots(text: &mut String, defaults: &Value, meaning: &str) {
 
 /// A section of tables by names of the user's own.
 fn named(text: &mut String, table: &str, schema: &Value) {
-    remark(text, &meaning(schema));
+    remark(text, meaning(schema));
     let name = schema.pointer("/examples/0").and_then(Value::as_str).unwrap_or("name");
     text.push_str(&format!("# [{table}.{name}]\n"));
     for key in KEYS.iter() {

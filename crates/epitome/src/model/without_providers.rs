@@ -10,7 +10,8 @@ pub(crate) fn of_settings(name: &str, settings: &ModelSettings) -> Result<Arc<dy
     match settings.provider {
         Provider::Local => Ok(Arc::new(Local)),
         other => {
-            let problem = format!("{other} needs the cargo feature `providers` of the crate epitome");
+            let problem =
+                format!("{} needs the cargo feature `providers` of the crate epitome", other.name());
             Err(SettingsError::wrong(format!("models.{name}.provider"), problem))
         }
     }

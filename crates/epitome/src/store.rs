@@ -46,13 +46,13 @@ mod sqlite;
 mod statements;
 mod tail;
 mod trouble;
+mod usage;
 mod verify;
 mod window;
 
 pub use check::Fault;
 pub use contract::Store;
 pub use error::StoreError;
-pub use inlines::Passed;
 #[cfg(all(feature = "sqlite", feature = "postgres"))]
 pub use moving::{MoveError, MoveOptions, MoveProgress, MoveStage, Moved, MovedTable, move_to_postgres};
 #[cfg(feature = "postgres")]
@@ -60,6 +60,7 @@ pub use postgres::{Postgres, PostgresOptions};
 pub use rows::{SessionId, SummaryId, SummaryState, UsageSum};
 #[cfg(feature = "sqlite")]
 pub use sqlite::{Sqlite, SqliteOptions};
+pub use usage::Passed;
 
 // The contract of stores and its rows: for the engine, for our own tests and benchmarks. They change with the engine.
 #[doc(hidden)]

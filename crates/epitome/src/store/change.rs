@@ -24,6 +24,7 @@ use super::rows::{
 use super::sql::Sql;
 use super::statements::{self, json};
 use super::trouble::{Outcome, nonsense, refused};
+use super::usage::record_one;
 
 /// The number of the session of this name, inside of other statements.
 macro_rules! session_id {
@@ -190,7 +191,7 @@ async fn write(
     let before = standing.session.as_ref();
     let members = members(ask, before, changes);
     let mut batch = Batch::new();
-    changes.usage.iter().for_each(|row| batch.push(statements::record(row, now)));
+    changes.usage.iter().for_each(|row| batch.push(record_one(row, now)));
     let id = match (before, &changes.session) {
         (Some(before), _) => before.id,
         (None, Some(_)) => insert_session(ask, key, "open").await?,

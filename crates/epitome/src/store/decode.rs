@@ -11,12 +11,9 @@ use serde_json::{Map, Value};
 
 use super::columns::{cut_of, role_of, scope_of, shape_of, state_of};
 use super::directory::{AuthorRow, MemberRow, WorkspaceRow};
-use super::inlines::Passed;
-use super::keyring::KeyRow;
-use super::rows::{Facts, QueueCounts, SessionRow, SlotRow, Stamp, SummaryRow, UsageSum, message};
+use super::rows::{Facts, QueueCounts, SessionRow, SlotRow, Stamp, SummaryRow, message};
 use super::trouble::{NOT_OF_ITS_KIND, Outcome, nonsense};
 use crate::event::{Event, Happened};
-use crate::key::Key;
 
 /// A row that a database returned.
 pub(super) trait ReadRow {
@@ -238,56 +235,6 @@ pub(super) fn author(row: Found<'_>) -> Outcome<AuthorRow> {
 /// A row of [`AUTHOR`] and what is kept of them in the session.
 pub(super) fn member(row: Found<'_>) -> Outcome<MemberRow> {
     Ok(MemberRow { author: author(row)?, attributes: notes(row, 4)? })
-}
-
-/// What [`key`] reads.
-pub(super) const KEY: &str = "id, workspace, rights, label, created, expires, revoked, hash";
-
-pub(super) fn key(row: Found<'_>) -> Outcome<KeyRow> {
-    let key = Key {
-        id: row.string(0)?,
-        workspace: row.maybe_text(1)?.map(Into::into),
-        rights: row.text(2)?.parse().map_err(|_| nonsense("a key has rights that are none"))?,
-        label: row.string(3)?,
-        created: row.time(4)?,
-        expires: row.maybe_int(5)?.map(Timestamp),
-        revoked: row.maybe_int(6)?.map(Timestamp),
-    };
-    Ok(KeyRow { key, hash: row.bytes(7)?.try_into().map_err(|_| nonsense("a key has no hash"))? })
-}
-
-pub(super) fn usage_sum(row: Found<'_>) -> Outcome<UsageSum> {
-    Ok(UsageSum {
-        session: row.string(0)?,
-        scope: row.string(1)?,
-        slot: row.string(2)?,
-        model: row.string(3)?,
-        outcome: row.string(4)?,
-        calls: row.uint(5)?,
-        input: row.uint(6)?,
-        cached: row.uint(7)?,
-        output: row.uint(8)?,
-        cost: row.maybe_int(9)?,
-        millis: row.uint(10)?,
-    })
-}
-
-pub(super) fn passed(row: Found<'_>) -> Outcome<Passed> {
-    Ok(Passed {
-        model: row.string(0)?,
-        shadow: row.flag(1)?,
-        requests: row.uint(2)?,
-        shorter: row.uint(3)?,
-        retried: row.uint(4)?,
-        cut_off: row.uint(5)?,
-        uncounted: row.uint(6)?,
-        input: row.uint(7)?,
-        cached: row.uint(8)?,
-        output: row.uint(9)?,
-        saved: row.uint(10)?,
-        cost: row.int(11)?,
-        saved_cost: row.int(12)?,
-    })
 }
 
 /// How many slots are worked on, parked, waiting and due, and since when the oldest of these is.

@@ -50,6 +50,12 @@ impl From<Timestamp> for Given<'_> {
     }
 }
 
+impl From<Option<Timestamp>> for Given<'_> {
+    fn from(value: Option<Timestamp>) -> Self {
+        Self::Int(value.map(|at| at.0))
+    }
+}
+
 impl From<bool> for Given<'_> {
     fn from(value: bool) -> Self {
         Self::Bool(value)

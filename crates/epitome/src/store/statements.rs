@@ -4,16 +4,12 @@ use epitome_core::message::Timestamp;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use super::asked::{PickSummaries, UsageQuery};
+use super::asked::PickSummaries;
 use super::changes::Repeat;
 use super::columns::{scope_text, state_text};
-use super::decode::KEY;
-use super::given::{Given, int};
-use super::inlines::{InlineRow, Passed};
-use super::keyring::{KeyHash, PickKeys};
-use super::rows::{SessionId, SessionKey, SessionRow, SlotRow, SummaryId, SummaryRow, UsageRow};
+use super::given::int;
+use super::rows::{SessionId, SessionKey, SessionRow, SlotRow, SummaryId, SummaryRow};
 use super::sql::Sql;
-use crate::key::Key;
 
 /// A value as it is written into a column. What is written here can always be written.
 pub(super) fn json<T: Serialize>(value: &T) -> String {
@@ -25,13 +21,16 @@ pub(super) fn notes_text(notes: &Map<String, Value>) -> String {
     if notes.is_empty() { String::new() } else { json(notes) }
 }
 
-fn optional(at: Option<Timestamp>) -> Given<'static> {
-    at.map(|at| at.0).into()
-}
-
 /// The number of the session of that name.
 pub(super) fn number(key: &SessionKey) -> Sql<'_> {
     let sql = "SELECT id FROM epitome.sessions WHERE workspace = $1 AND name = $2 AND state = 'open'";
+    Sql::new(sql, [(&*key.workspace).into(), (&*key.session).into()])
+}
+
+/// How far a session came, and what else contexts depend on.
+pub(super) fn stamp(key: &SessionKey) -> Sql<'_> {
+    let sql = "SELECT s.id, s.head, s.revision, w.revision FROM epitome.sessions s \
+         JOIN epitome.workspaces w ON w.name = s.workspace WHERE s.workspace = $1 AND s.name = $2 AND s.state = 'open'";
     Sql::new(sql, [(&*key.workspace).into(), (&*key.session).into()])
 }
 
@@ -74,7 +73,7 @@ pub(super) fn put_slot<'a>(
         slot.state.covered.into(),
         slot.state.due.map(|due| int(due.seq)).into(),
         active.into(),
-        optional(slot.ready_at()),
+        slot.ready_at().into(),
         json(&slot.work).into(),
         slot.fence.into(),
     ];
@@ -167,147 +166,4 @@ pub(super) fn put_repeat<'a>(id: SessionId, key: &'a str, repeat: &'a Repeat, no
          first = excluded.first, last = excluded.last, created = excluded.created";
     let (first, last) = (repeat.span.from.into(), repeat.span.through.into());
     Sql::new(sql, [id.into(), key.into(), repeat.body.as_slice().into(), first, last, now.into()])
-}
-
-/// Stores a new key.
-pub(super) fn add_key<'a>(key: &'a Key, hash: &'a KeyHash) -> Sql<'a> {
-    let sql = "INSERT INTO epitome.keys (id, hash, workspace, rights, label, created, expires, revoked) \
-         VALUES ($1, $2, $3, $4, $5, $6, $7, $8)";
-    let given = [
-        key.id.as_str().into(),
-        hash.as_slice().into(),
-        key.workspace.as_deref().into(),
-        key.rights.name().into(),
-        key.label.as_str().into(),
-        key.created.into(),
-        optional(key.expires),
-        optional(key.revoked),
-    ];
-    Sql::new(sql, given)
-}
-
-pub(super) fn keys(pick: &PickKeys) -> Sql<'_> {
-    match pick {
-        PickKeys::Id(id) => {
-            let sql = format!("SELECT {KEY} FROM epitome.keys WHERE id = $1");
-            Sql::new(sql, [id.as_str().into()])
-        }
-        PickKeys::Page { workspace, after, limit } => {
-            let sql = format!(
-                "SELECT {KEY} FROM epitome.keys WHERE id > $1 AND ($2 IS NULL OR workspace = $2) ORDER BY id LIMIT $3"
-            );
-            let after = after.as_deref().unwrap_or_default();
-            Sql::new(sql, [after.into(), workspace.as_deref().into(), (*limit).into()])
-        }
-    }
-}
-
-/// Records a call of a model, as of now where it does not say when.
-pub(super) fn record(row: &UsageRow, now: Timestamp) -> Sql<'_> {
-    let sql = "INSERT INTO epitome.usage (workspace, session, scope, slot, model, outcome, input, cached, output, cost, \
-         millis, at) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)";
-    let texts = [&row.workspace, &row.session, &row.scope, &row.slot, &row.model, &row.outcome];
-    let at = if row.at == Timestamp::default() { now } else { row.at };
-    let mut given: Vec<Given<'_>> = texts.into_iter().map(|text| text.as_str().into()).collect();
-    given.extend([row.input, row.cached, row.output].map(Given::from));
-    given.extend([row.cost.into(), row.millis.into(), at.into()]);
-    Sql::new(sql, given)
-}
-
-/// A sum that stays the largest number there is; nothing where there is nothing to add up.
-fn sum(column: &str) -> String {
-    format!(
-        "CASE WHEN sum({column}) > 9223372036854775807 THEN 9223372036854775807 ELSE CAST(sum({column}) AS bigint) END"
-    )
-}
-
-fn sums(columns: &str) -> String {
-    columns.split(", ").map(sum).collect::<Vec<_>>().join(", ")
-}
-
-pub(super) fn usage(query: &UsageQuery) -> Sql<'_> {
-    let session = if query.by_session { "session" } else { "''" };
-    let sums = sums("input, cached, output, cost, millis");
-    let sql = format!(
-        "SELECT {session} AS apart, scope, slot, model, outcome, count(*), {sums} FROM epitome.usage \
-         WHERE workspace = $1 AND at >= $2 AND ($3 IS NULL OR session = $3) \
-         GROUP BY apart, scope, slot, model, outcome ORDER BY apart, scope, slot, model, outcome"
-    );
-    Sql::new(sql, [(&*query.workspace).into(), query.since.into(), query.session.as_deref().into()])
-}
-
-/// So many lists are remembered in a workspace.
-const MOST_LISTS: i64 = 1_000;
-
-/// The columns of [`Passed`] that are added up.
-const PASSED: &str =
-    "requests, shorter, retried, cut_off, uncounted, input, cached, output, saved, cost, saved_cost";
-
-/// So many models are told apart in an hour.
-const MOST_MODELS: i64 = 100;
-
-/// What the others are called.
-const OTHER: &str = "other";
-
-const HOUR_MILLIS: i64 = 3_600_000;
-
-fn hour(at: Timestamp) -> i64 {
-    at.0.div_euclid(HOUR_MILLIS).saturating_mul(HOUR_MILLIS)
-}
-
-/// Stores what was done to a list, and drops the oldest where there are too many.
-pub(super) fn keep_inline<'a>(workspace: &'a str, row: &'a InlineRow, now: Timestamp) -> [Sql<'a>; 2] {
-    // Later than all others, whatever the clock says, so that the oldest can be told.
-    let keep = "INSERT INTO epitome.inline (workspace, root, length, hash, kept, at) VALUES ($1, $2, $3, $4, $5, \
-         (SELECT CASE WHEN max(at) >= $6 THEN max(at) + 1 ELSE $6 END FROM epitome.inline WHERE workspace = $1)) \
-         ON CONFLICT (workspace, root, length, hash) DO UPDATE SET kept = excluded.kept, at = excluded.at";
-    let given = [
-        workspace.into(),
-        row.root.as_slice().into(),
-        row.length.into(),
-        row.hash.as_slice().into(),
-        row.kept.as_str().into(),
-        now.into(),
-    ];
-    let trim = "DELETE FROM epitome.inline WHERE workspace = $1 AND at < \
-         (SELECT at FROM epitome.inline WHERE workspace = $1 ORDER BY at DESC LIMIT 1 OFFSET $2)";
-    [Sql::new(keep, given), Sql::new(trim, [workspace.into(), (MOST_LISTS - 1).into()])]
-}
-
-/// Adds to what passed through in this hour, under its model's name or, where there are too many, under [`OTHER`].
-pub(super) fn add_passed<'a>(workspace: &'a str, more: &'a Passed, now: Timestamp) -> Sql<'a> {
-    let added: Vec<String> =
-        PASSED.split(", ").map(|column| format!("{column} = p.{column} + excluded.{column}")).collect();
-    let sql = format!(
-        "INSERT INTO epitome.passed AS p (workspace, hour, model, shadow, {PASSED}) SELECT $1, $2, CASE WHEN \
-         EXISTS (SELECT 1 FROM epitome.passed WHERE workspace = $1 AND hour = $2 AND model = $3) OR \
-         (SELECT count(DISTINCT model) FROM epitome.passed WHERE workspace = $1 AND hour = $2) < $16 THEN $3 ELSE $17 END, \
-         $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15 WHERE true \
-         ON CONFLICT (workspace, hour, model, shadow) DO UPDATE SET {}",
-        added.join(", ")
-    );
-    let counts = [
-        more.requests,
-        more.shorter,
-        more.retried,
-        more.cut_off,
-        more.uncounted,
-        more.input,
-        more.cached,
-        more.output,
-        more.saved,
-    ];
-    let mut given = vec![workspace.into(), hour(now).into(), more.model.as_str().into(), more.shadow.into()];
-    given.extend(counts.map(Given::from));
-    given.extend([more.cost.into(), more.saved_cost.into(), MOST_MODELS.into(), OTHER.into()]);
-    Sql::new(sql, given)
-}
-
-pub(super) fn passed(workspace: &str, since: Timestamp) -> Sql<'_> {
-    let sums = sums(PASSED);
-    let sql = format!(
-        "SELECT model, shadow, {sums} FROM epitome.passed WHERE workspace = $1 AND hour >= $2 \
-         GROUP BY model, shadow ORDER BY model, shadow"
-    );
-    Sql::new(sql, [workspace.into(), hour(since).into()])
 }

@@ -30,7 +30,6 @@ mod inlines;
 mod keyring;
 mod lease;
 mod lens;
-mod lists;
 #[cfg(all(feature = "sqlite", feature = "postgres"))]
 mod moving;
 mod people;
@@ -39,11 +38,9 @@ mod postgres;
 mod queue;
 mod read;
 mod rows;
-mod slots;
 mod sql;
 #[cfg(feature = "sqlite")]
 mod sqlite;
-mod statements;
 mod tail;
 mod trouble;
 mod usage;
@@ -78,9 +75,9 @@ pub use {
     directory::{AuthorRow, DecideRow, Deleted, Keep, Listed, Listing, MemberRow, Membership, WorkspaceRow},
     inlines::{InlineRow, ListHash},
     keyring::{KeyHash, KeyRow, PickKeys},
+    lease::{Lease, Want},
     rows::{
         Facts, NewMessage, QueueCounts, QueueRow, SessionKey, SessionRow, SlotRow, Sources, Stamp,
         SummaryRow, UsageRow, Work, message, with_metadata, words,
     },
-    slots::{Lease, Want},
 };

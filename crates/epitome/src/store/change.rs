@@ -6,23 +6,22 @@
 use std::sync::LazyLock;
 
 use epitome_core::message::{Span, Timestamp};
-use epitome_core::outline::Outline;
 
 use super::ask::{self, Ask, Batch};
 use super::changes::{Changes, Decide, Load, Log, MOST_PENDING, REMEMBERED_MILLIS, Repeat, Standing};
-use super::columns::{cut_number, role_number, shape_bits, state_text};
-use super::decode::{self, Found, SESSION, SLOT};
+use super::columns::{CUTS, ROLES, json, notes_text, number_of, scope_text, shape_bits, state_text};
+use super::decode::{self, Found, OUTLINE, SESSION, SLOT};
 use super::directory::Membership;
 use super::events::tell;
-use super::given::{Given, column};
+use super::given::{Given, column, int};
 use super::lens::Lens;
 use super::people::{decided, make_workspace, set_members};
 use super::read::{by_number, in_order};
 use super::rows::{
-    NewMessage, SessionId, SessionKey, SessionRow, SummaryId, SummaryRow, SummaryState, with_metadata,
+    NewMessage, SessionId, SessionKey, SessionRow, SlotRow, Stamp, SummaryId, SummaryRow, SummaryState,
+    with_metadata,
 };
 use super::sql::Sql;
-use super::statements::{self, json};
 use super::trouble::{Outcome, nonsense, refused};
 use super::usage::record_one;
 
@@ -53,6 +52,27 @@ fn named(key: &SessionKey) -> [Given<'_>; 2] {
     [(&*key.workspace).into(), (&*key.session).into()]
 }
 
+/// The number of the session of that name.
+pub(super) fn number(key: &SessionKey) -> Sql<'_> {
+    let sql = "SELECT id FROM epitome.sessions WHERE workspace = $1 AND name = $2 AND state = 'open'";
+    Sql::new(sql, named(key))
+}
+
+/// How far a session came, and what else contexts depend on.
+pub(super) async fn stamp(ask: &mut dyn Ask, key: &SessionKey) -> Outcome<Option<Stamp>> {
+    let sql = "SELECT s.id, s.head, s.revision, w.revision FROM epitome.sessions s \
+         JOIN epitome.workspaces w ON w.name = s.workspace WHERE s.workspace = $1 AND s.name = $2 AND s.state = 'open'";
+    let stamp = |row: Found<'_>| {
+        Ok(Stamp {
+            session: row.int(0)?,
+            head: row.uint(1)?,
+            revision: row.uint(2)?,
+            workspace: row.uint(3)?,
+        })
+    };
+    ask::first(ask, Sql::new(sql, named(key)), stamp).await
+}
+
 /// Where a session stands, with all that was asked for.
 pub(super) async fn standing(
     ask: &mut dyn Ask,
@@ -69,13 +89,7 @@ pub(super) async fn standing(
         .first(self::settings(key), &mut settings, |row| row.string(0))
         .all(slots, &mut all, decode::slot);
     if let Some(asked) = &load.idempotency {
-        let sql = concat!(
-            "SELECT body, first, last, created FROM epitome.idempotency WHERE session = ",
-            session_id!(),
-            " AND key = $3"
-        );
-        let [workspace, name] = named(key);
-        batch = batch.first(Sql::new(sql, [workspace, name, asked.as_str().into()]), &mut repeat, remembered);
+        batch = batch.first(self::repeat(key, asked), &mut repeat, remembered);
     }
     ask.ask(batch).await?;
     let mut standing = Standing::bare(ask.now().await?, settings.unwrap_or_default(), row);
@@ -83,6 +97,17 @@ pub(super) async fn standing(
     standing.repeat = since(repeat, standing.now);
     more(ask, &mut standing, load).await?;
     Ok(standing)
+}
+
+/// The append that was done before under this key.
+fn repeat<'a>(key: &'a SessionKey, asked: &'a str) -> Sql<'a> {
+    let sql = concat!(
+        "SELECT body, first, last, created FROM epitome.idempotency WHERE session = ",
+        session_id!(),
+        " AND key = $3"
+    );
+    let [workspace, name] = named(key);
+    Sql::new(sql, [workspace, name, asked.into()])
 }
 
 fn remembered(row: Found<'_>) -> Outcome<(Repeat, Timestamp)> {
@@ -97,45 +122,27 @@ fn since(repeat: Option<(Repeat, Timestamp)>, now: Timestamp) -> Option<Repeat> 
     (created.0 >= now.0.saturating_sub(REMEMBERED_MILLIS)).then_some(repeat)
 }
 
-/// An append that was done before under this key.
-async fn repeat(ask: &mut dyn Ask, session: SessionId, key: &str, now: Timestamp) -> Outcome<Option<Repeat>> {
-    let sql = "SELECT body, first, last, created FROM epitome.idempotency WHERE session = $1 AND key = $2";
-    Ok(since(ask::first(ask, Sql::new(sql, [session.into(), key.into()]), remembered).await?, now))
-}
-
 /// Reads what else was asked for: shapes and summaries.
 async fn more(ask: &mut dyn Ask, standing: &mut Standing, load: &Load) -> Outcome<()> {
     let Some(session) = &standing.session else { return Ok(()) };
-    let id = session.id;
-    standing.log = log(ask, session, standing, &load.log).await?;
+    let (id, head) = (session.id, session.tracker.head());
+    let mut lens = Lens::whole(id);
+    let within = match &load.log {
+        Log::Pending(scope, name) => {
+            lens = Lens::new(id, scope);
+            standing.pending(scope, name)
+        }
+        Log::Batch(seq) if (1..=head).contains(seq) => Some(lens.batch(ask, *seq, head).await?),
+        Log::None | Log::Batch(_) => None,
+    };
+    if let Some(within) = within {
+        standing.log = lens.run(ask, within, MOST_PENDING).await?;
+    }
     if !load.summaries.is_empty() {
         let found = ask::all(ask, by_number(id, &load.summaries), decode::summary).await?;
         standing.summaries = in_order(found, &load.summaries);
     }
     Ok(())
-}
-
-async fn log(
-    ask: &mut dyn Ask,
-    session: &SessionRow,
-    standing: &Standing,
-    asked: &Log,
-) -> Outcome<Vec<Outline>> {
-    let (lens, within) = match asked {
-        Log::None => return Ok(Vec::new()),
-        Log::Pending(scope, name) => (Lens::new(session.id, scope), standing.pending(scope, name)),
-        Log::Batch(seq) => {
-            let head = session.tracker.head();
-            let lens = Lens::whole(session.id);
-            let there = (1..=head).contains(seq);
-            let within = if there { Some(lens.batch(ask, *seq, head).await?) } else { None };
-            (lens, within)
-        }
-    };
-    match within {
-        Some(within) => lens.run(ask, within, MOST_PENDING).await,
-        None => Ok(Vec::new()),
-    }
 }
 
 /// Reads, asks, writes. Gives the session's number; none when nothing was wanted.
@@ -147,8 +154,8 @@ pub(super) async fn change(
 ) -> Outcome<Option<SessionId>> {
     let standing = match ask.remembered(key) {
         Some(mut known) => {
-            if let (Some(asked), Some(session)) = (&load.idempotency, &known.session) {
-                known.repeat = repeat(ask, session.id, asked, known.now).await?;
+            if let Some(asked) = &load.idempotency {
+                known.repeat = since(ask::first(ask, repeat(key, asked), remembered).await?, known.now);
             }
             more(ask, &mut known, load).await?;
             debug_assert!(same(&known, &standing(ask, key, load, LOCK).await?), "what is known is not so");
@@ -235,7 +242,12 @@ async fn write(
     };
     put_slots(&mut batch, (key, id), standing, changes, kept)?;
     if let Some((asked, repeat)) = &changes.idempotency {
-        batch.push(statements::put_repeat(id, asked, repeat, now));
+        let sql = "INSERT INTO epitome.idempotency (session, key, body, first, last, created) \
+             VALUES ($1, $2, $3, $4, $5, $6) ON CONFLICT (session, key) DO UPDATE SET body = excluded.body, \
+             first = excluded.first, last = excluded.last, created = excluded.created";
+        let (body, first, last) = (&*repeat.body, repeat.span.from.into(), repeat.span.through.into());
+        let given = [id.into(), asked.as_str().into(), body.into(), first, last, now.into()];
+        batch.push(Sql::new(sql, given));
     }
     tell(ask, &mut batch, key, &changes.events, kept.map(|(_, number)| number)).await?;
     match known_by(id, changes, mark, kept) {
@@ -259,16 +271,86 @@ fn put_slots<'a>(
         pointed |= new.is_some();
         let active = new.map(|(_, number)| number).or(slot.active);
         let before = standing.slot(&slot.scope, &slot.name);
-        let moved = statements::move_slot((id, &key.workspace), before, slot, active);
+        let moved = move_slot((id, &key.workspace), before, slot, active);
         moved.into_iter().for_each(|sql| batch.push(sql));
     }
     if let Some((row, number)) = kept {
         if !pointed {
             return Err(refused("a summary was to be kept without its slot"));
         }
-        batch.push(statements::insert_summary(id, number, row));
+        batch.push(insert_summary(id, number, row));
     }
     Ok(())
+}
+
+/// Writes a slot's row over the one it has, or makes it.
+pub(super) fn put_slot<'a>(
+    (session, workspace): (SessionId, &'a str),
+    slot: &'a SlotRow,
+    active: Option<SummaryId>,
+) -> Sql<'a> {
+    let sql = "INSERT INTO epitome.slots (session, scope, name, workspace, state, covered, due, active, ready_at, work, fence) \
+         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11) ON CONFLICT (session, scope, name) DO UPDATE SET \
+         state = excluded.state, covered = excluded.covered, due = excluded.due, active = excluded.active, \
+         ready_at = excluded.ready_at, work = excluded.work, fence = excluded.fence";
+    let given = [
+        session.into(),
+        scope_text(&slot.scope).into(),
+        slot.name.as_str().into(),
+        workspace.into(),
+        json(&slot.state).into(),
+        slot.state.covered.into(),
+        slot.state.due.map(|due| int(due.seq)).into(),
+        active.into(),
+        slot.ready_at().into(),
+        json(&slot.work).into(),
+        slot.fence.into(),
+    ];
+    Sql::new(sql, given)
+}
+
+/// The same for a slot whose row may be there: no more is written than what changed. Most appends only count, and touch no
+/// index.
+fn move_slot<'a>(
+    of: (SessionId, &'a str),
+    before: Option<&SlotRow>,
+    slot: &'a SlotRow,
+    active: Option<SummaryId>,
+) -> Option<Sql<'a>> {
+    let Some(before) = before.filter(|before| before.active == active) else {
+        return Some(put_slot(of, slot, active));
+    };
+    if before == slot {
+        return None;
+    }
+    let due = |slot: &SlotRow| (slot.state.covered, slot.state.due.map(|due| due.seq), slot.ready_at());
+    if due(before) != due(slot) || before.fence != slot.fence || before.work != slot.work {
+        return Some(put_slot(of, slot, active));
+    }
+    let sql = "UPDATE epitome.slots SET state = $4 WHERE session = $1 AND scope = $2 AND name = $3";
+    let (scope, name) = (scope_text(&slot.scope).into(), slot.name.as_str().into());
+    Some(Sql::new(sql, [of.0.into(), scope, name, json(&slot.state).into()]).merges())
+}
+
+/// Stores a summary under this number.
+pub(super) fn insert_summary(session: SessionId, id: SummaryId, row: &SummaryRow) -> Sql<'_> {
+    let sql = "INSERT INTO epitome.summaries (session, id, scope, slot, through, state, parent, text, sources, facts, \
+         created, asked) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)";
+    let given = [
+        session.into(),
+        id.into(),
+        scope_text(&row.scope).into(),
+        row.slot.as_str().into(),
+        row.through.into(),
+        state_text(row.state).into(),
+        row.parent.into(),
+        row.text.as_str().into(),
+        Some(row.sources.as_str()).filter(|sources| !sources.is_empty()).into(),
+        json(&row.facts).into(),
+        row.created.into(),
+        row.facts.asked.as_deref().into(),
+    ];
+    Sql::new(sql, given)
 }
 
 /// What tells afterwards that these changes were done: what is never written over.
@@ -327,42 +409,57 @@ pub(super) fn update_session<'a>(
     ];
     batch.push(Sql::new(sql, given).merges());
     if !before.is_some_and(|before| row.only_grew_from(before)) {
-        batch.push(statements::update_session(id, row));
+        // What every message does not change.
+        let sql = "UPDATE epitome.sessions SET encoding = $2, settings = $3, metadata = $4, attributes = $5, created = $6 \
+             WHERE id = $1";
+        let (metadata, attributes) = (notes_text(&row.metadata).into(), notes_text(&row.attributes).into());
+        let (encoding, settings) = (row.encoding.as_str().into(), row.settings.as_str().into());
+        batch.push(Sql::new(sql, [id.into(), encoding, settings, metadata, attributes, row.created.into()]));
     }
 }
 
 /// The columns of messages but for the session, the moment they were kept, and PostgreSQL's mark: as [`message`] gives them.
-pub(super) const MESSAGE: &str = "seq, turn, tokens, before, chars, longest, opener, at, calls, answers, own_answers, open, \
-     own_open, role, shape, cut, own_cut, pinned, skip, author, body";
+pub(super) static MESSAGE: LazyLock<String> = LazyLock::new(|| format!("{OUTLINE}, opener, body"));
 
 fn message(message: &NewMessage) -> [Given<'_>; 21] {
     let o = &message.outline;
-    let small = |value: i16| i64::from(value).into();
     let count = |value: u32| i64::from(value).into();
     [
         o.seq.into(),
+        number_of(&ROLES, &o.role).into(),
+        o.author.as_deref().into(),
         o.turn.into(),
         o.tokens.into(),
         o.before.into(),
         o.chars.into(),
         o.longest.into(),
-        message.opener.into(),
-        o.at.into(),
         count(o.calls),
         count(o.answers),
         count(o.own_answers),
         count(o.open),
         count(o.own_open),
-        small(role_number(o.role)),
-        small(shape_bits(o)),
-        small(cut_number(o.cut)),
-        small(cut_number(o.own_cut)),
+        shape_bits(o).into(),
         o.pinned.into(),
         o.skip.into(),
-        o.author.as_deref().into(),
+        number_of(&CUTS, &o.cut).into(),
+        number_of(&CUTS, &o.own_cut).into(),
+        o.at.into(),
+        message.opener.into(),
         message.body.as_str().into(),
     ]
 }
+
+/// Inserts one message, or all that lists give.
+static INSERT: LazyLock<[String; 2]> = LazyLock::new(|| {
+    let places = |count| (1..=count).map(|at| format!("${at}")).collect::<Vec<_>>().join(", ");
+    let (columns, one, all) = (&*MESSAGE, places(23), places(24));
+    [
+        format!("INSERT INTO epitome.messages (session, created, {columns}) VALUES ({one})"),
+        format!(
+            "INSERT INTO epitome.messages (session, created, change, {columns}) SELECT * FROM unnest({all})"
+        ),
+    ]
+});
 
 /// Messages: all of them with one statement where there is a mark, each with its own in SQLite.
 fn insert_messages<'a>(
@@ -371,36 +468,16 @@ fn insert_messages<'a>(
     messages: &'a [NewMessage],
     (now, mark): (Timestamp, Option<i64>),
 ) {
-    let Some(mark) = mark else {
-        static INSERT: LazyLock<String> = LazyLock::new(|| {
-            let places: Vec<String> = (3..24).map(|at| format!("?{at}")).collect();
-            format!(
-                "INSERT INTO messages (session, created, {MESSAGE}) VALUES (?1, ?2, {})",
-                places.join(", ")
-            )
-        });
-        for one in messages {
-            let mut given = Vec::with_capacity(23);
-            given.extend([id.into(), now.into()]);
-            given.extend(message(one));
-            batch.push(Sql::own("", INSERT.as_str(), given));
-        }
-        return;
-    };
-    if messages.is_empty() {
-        return;
+    let [one, all] = &*INSERT;
+    let fixed = || [id.into(), now.into()].into_iter().chain(mark.map(Given::from));
+    let rows = messages.iter().map(|row| fixed().chain(message(row)));
+    if mark.is_none() {
+        rows.for_each(|row| batch.push(Sql::new(one.as_str(), row.collect::<Vec<_>>())));
+    } else if !messages.is_empty() {
+        let mut rows: Vec<_> = rows.collect();
+        let given: Vec<_> = (0..24).map(|_| column(rows.iter_mut().filter_map(Iterator::next))).collect();
+        batch.push(Sql::new(all.as_str(), given).merges());
     }
-    static INSERT_ALL: LazyLock<String> = LazyLock::new(|| {
-        let places: Vec<String> = (1..25).map(|at| format!("${at}")).collect();
-        format!(
-            "INSERT INTO epitome.messages (session, created, change, {MESSAGE}) SELECT * FROM unnest({})",
-            places.join(", ")
-        )
-    });
-    let row = |one| [id.into(), now.into(), mark.into()].into_iter().chain(message(one));
-    let mut rows: Vec<_> = messages.iter().map(row).collect();
-    let given: Vec<_> = (0..24).map(|_| column(rows.iter_mut().filter_map(Iterator::next))).collect();
-    batch.push(Sql::new(INSERT_ALL.as_str(), given).merges());
 }
 
 /// Changes a summary's state. When one is superseded, what the ones before it were made of is dropped: only

@@ -5,14 +5,26 @@ use std::borrow::Cow;
 use epitome_core::message::Role;
 use epitome_core::outline::{Cut, Outline};
 use epitome_core::slot::Scope;
+use serde::Serialize;
+use serde_json::{Map, Value};
 
 use super::rows::SummaryState;
 
-const LEADING: i16 = 1;
+const LEADING: i64 = 1;
 /// As in the index `messages_openers`.
-const OPENS_TURN: i16 = 2;
-const THINKING: i16 = 4;
-const STRAY: i16 = 8;
+const OPENS_TURN: i64 = 2;
+const THINKING: i64 = 4;
+const STRAY: i64 = 8;
+
+/// A value as it is written into a column. What is written here can always be written.
+pub(super) fn json<T: Serialize>(value: &T) -> String {
+    serde_json::to_string(value).unwrap_or_default()
+}
+
+/// Somebody's notes as they are written into a column: `''` for none.
+pub(super) fn notes_text(notes: &Map<String, Value>) -> String {
+    if notes.is_empty() { String::new() } else { json(notes) }
+}
 
 /// `''` for the whole session.
 pub(super) fn scope_text(scope: &Scope) -> &str {
@@ -26,37 +38,20 @@ pub(super) fn scope_of(text: &str) -> Scope {
     if text.is_empty() { Scope::Session } else { Scope::Author(text.into()) }
 }
 
-pub(super) fn role_number(role: Role) -> i16 {
-    match role {
-        Role::System => 0,
-        Role::Developer => 1,
-        Role::User => 2,
-        Role::Assistant => 3,
-        Role::Tool => 4,
-        Role::Peer => 5,
-    }
-}
+/// Roles by their numbers in columns.
+pub(super) const ROLES: [Role; 6] =
+    [Role::System, Role::Developer, Role::User, Role::Assistant, Role::Tool, Role::Peer];
 
-pub(super) fn role_of(number: i16) -> Option<Role> {
-    let all = [Role::System, Role::Developer, Role::User, Role::Assistant, Role::Tool, Role::Peer];
-    all.into_iter().find(|role| role_number(*role) == number)
-}
+/// The same for cuts.
+pub(super) const CUTS: [Cut; 3] = [Cut::InCall, Cut::InLoop, Cut::Legal];
 
-pub(super) fn cut_number(cut: Cut) -> i16 {
-    match cut {
-        Cut::InCall => 0,
-        Cut::InLoop => 1,
-        Cut::Legal => 2,
-    }
-}
-
-pub(super) fn cut_of(number: i16) -> Option<Cut> {
-    [Cut::InCall, Cut::InLoop, Cut::Legal].into_iter().find(|cut| cut_number(*cut) == number)
+pub(super) fn number_of<T: PartialEq>(all: &[T], value: &T) -> usize {
+    all.iter().position(|one| one == value).unwrap_or(all.len())
 }
 
 /// What a message is, in bits.
-pub(super) fn shape_bits(outline: &Outline) -> i16 {
-    let bit = |set: bool, bit: i16| if set { bit } else { 0 };
+pub(super) fn shape_bits(outline: &Outline) -> i64 {
+    let bit = |set: bool, bit: i64| if set { bit } else { 0 };
     bit(outline.leading, LEADING)
         | bit(outline.opens_turn, OPENS_TURN)
         | bit(outline.thinking, THINKING)
@@ -64,7 +59,7 @@ pub(super) fn shape_bits(outline: &Outline) -> i16 {
 }
 
 /// The same again: leading, opens a turn, thinking, stray.
-pub(super) fn shape_of(bits: i16) -> (bool, bool, bool, bool) {
+pub(super) fn shape_of(bits: i64) -> (bool, bool, bool, bool) {
     (bits & LEADING != 0, bits & OPENS_TURN != 0, bits & THINKING != 0, bits & STRAY != 0)
 }
 

@@ -20,17 +20,15 @@ use super::directory::{AuthorRow, DecideRow, Deleted, Listed, Listing, MemberRow
 use super::error::{Result, StoreError};
 use super::inlines::{self, InlineRow, ListHash};
 use super::keyring::{self, KeyRow, PickKeys};
-use super::lease::{self, Poll, Taken};
-use super::lists::List;
-use super::people::{self, page};
+use super::lease::{self, Lease, Poll, Taken, Want};
+use super::people::{self, List, page};
 use super::rows::{
     QueueCounts, QueueRow, SessionId, SessionKey, SessionRow, Stamp, SummaryRow, UsageRow, UsageSum,
 };
-use super::slots::{Lease, Want};
 use super::sql::Sql;
 use super::trouble::nonsense;
 use super::usage::{self, Passed};
-use super::{change, events, find, queue, read, statements, verify, window};
+use super::{change, events, find, queue, read, verify, window};
 use crate::event::Events;
 use crate::key::Key;
 
@@ -56,11 +54,12 @@ pub(super) async fn run<A: Send + Sync + 'static, T: Send + 'static>(
 }
 
 /// Has something done by a store: `run!(store, Way(arguments), |ask| what)`. The arguments go along to where the database is, and
-/// are borrowed there.
+/// are borrowed there: variables, or new ones that own what only was lent, as in `key = key.clone()`.
 macro_rules! run {
-    ($store:expr, $way:ident($($arg:ident),*), |$ask:ident| $what:expr) => {
+    ($store:expr, $way:ident($($arg:ident $(= $own:expr)?),*), |$ask:ident| $what:expr) => {{
+        $($(let $arg = $own;)?)*
         run($store, Way::$way, ($($arg,)*), |($($arg,)*), $ask| Box::pin($what)).await
-    };
+    }};
 }
 
 /// Stores everything an engine keeps.
@@ -100,20 +99,17 @@ pub trait Store: Send + Sync + 'static {
     /// was written to (0 where only what models cost was written down, and there is none); `None` when `decide`
     /// wanted nothing written.
     async fn change(&self, key: &SessionKey, load: Load, decide: Decide) -> Result<Option<SessionId>> {
-        let key = key.clone();
-        run!(self, Notes(key, load, decide), |ask| change::change(ask, key, load, decide))
+        run!(self, Notes(key = key.clone(), load, decide), |ask| change::change(ask, key, load, decide))
     }
 
     /// Where a session stands.
     async fn standing(&self, key: &SessionKey, load: Load) -> Result<Standing> {
-        let key = key.clone();
-        run!(self, Reads(key, load), |ask| change::standing(ask, key, load, ""))
+        run!(self, Reads(key = key.clone(), load), |ask| change::standing(ask, key, load, ""))
     }
 
     /// Whether anything changed that a context is made from: one row is read. `None` where there is no such session.
     async fn stamp(&self, key: &SessionKey) -> Result<Option<Stamp>> {
-        let key = key.clone();
-        run!(self, ReadsHere(key), |ask| ask::first(ask, statements::stamp(key), decode::stamp))
+        run!(self, ReadsHere(key = key.clone()), |ask| change::stamp(ask, key))
     }
 
     /// What a context is made from: one consistent state. `None` where there is no such session, or `look`
@@ -131,8 +127,7 @@ pub trait Store: Send + Sync + 'static {
     /// The shapes of the scope's messages after this one, at most so many; of a session that is being copied,
     /// those that were, their end unknown.
     async fn ahead(&self, session: SessionId, scope: &Scope, after: Seq, limit: usize) -> Result<Ahead> {
-        let scope = scope.clone();
-        run!(self, Reads(session, scope, after, limit), |ask| read::ahead(
+        run!(self, Reads(session, scope = scope.clone(), after, limit), |ask| read::ahead(
             ask, *session, scope, *after, *limit
         ))
     }
@@ -151,9 +146,8 @@ pub trait Store: Send + Sync + 'static {
     /// ([`super::Facts::asked`]), in any session of the workspace, the newest. None is given that was undone in this
     /// session: whoever took it back wants another.
     async fn recall(&self, workspace: &str, session: SessionId, asked: &str) -> Result<Option<String>> {
-        let (workspace, asked) = (workspace.to_owned(), asked.to_owned());
-        run!(self, Looks(workspace, session, asked), |ask| {
-            ask::first(ask, statements::recall(workspace, *session, asked), |row| row.string(0))
+        run!(self, Looks(workspace = workspace.to_owned(), session, asked = asked.to_owned()), |ask| {
+            read::recall(ask, workspace, *session, asked)
         })
     }
 
@@ -181,8 +175,7 @@ pub trait Store: Send + Sync + 'static {
 
     /// How often messages became a summary, by session, among the events that are kept. At most 10,000 or so are looked at.
     async fn condensed(&self, workspace: &str) -> Result<Vec<(Arc<str>, u64)>> {
-        let workspace = workspace.to_owned();
-        run!(self, Looks(workspace), |ask| events::condensed(ask, workspace))
+        run!(self, Looks(workspace = workspace.to_owned()), |ask| events::condensed(ask, workspace))
     }
 
     /// Copies messages `1..=through` into a session that nobody sees yet, in pieces, so that no other
@@ -211,8 +204,8 @@ pub trait Store: Send + Sync + 'static {
     /// Shows a copied session under this name. Returns false when the name is taken.
     async fn reveal(&self, key: &SessionKey, mut copied: CopiedSession) -> Result<bool> {
         copied.renumber();
-        let (id, key) = (copied.id, key.clone());
-        let shown = run!(self, Writes(key, copied), |ask| copy::reveal(ask, key, copied));
+        let id = copied.id;
+        let shown = run!(self, Writes(key = key.clone(), copied), |ask| copy::reveal(ask, key, copied));
         self.revealed(id);
         shown
     }
@@ -222,8 +215,7 @@ pub trait Store: Send + Sync + 'static {
     async fn delete(&self, key: &SessionKey) -> Result<bool> {
         // What is told of it counts, though nobody will hear of it.
         self.number_all(&key.workspace).await?;
-        let name = key.clone();
-        let deleted = run!(self, Writes(name), |ask| copy::delete(ask, name))?;
+        let deleted = run!(self, Writes(key = key.clone()), |ask| copy::delete(ask, key))?;
         self.deleted(key);
         Ok(deleted)
     }
@@ -239,21 +231,20 @@ pub trait Store: Send + Sync + 'static {
     async fn lease(&self, want: Want) -> Result<Option<Lease>> {
         let Some(now) = run!(self, ReadsHere(), |ask| lease::anything_ready(ask))? else { return Ok(None) };
         let poll = Arc::new(Poll { want, now, walked: self.walked() });
-        let this = Arc::clone(&poll);
-        let turns = run!(self, Looks(this), |ask| this.whose_turn(ask))?;
+        let turns = run!(self, Looks(this = Arc::clone(&poll)), |ask| this.whose_turn(ask))?;
         // Each of them is tried in a transaction of its own, so that nobody waits for one that was tried in vain.
         for of in &turns {
-            let (this, of) = (Arc::clone(&poll), of.clone());
-            if let Taken::Lease(lease) = run!(self, Notes(this, of), |ask| this.take(ask, of))? {
+            let taken =
+                run!(self, Notes(this = Arc::clone(&poll), of = of.clone()), |ask| this.take(ask, of));
+            if let Taken::Lease(lease) = taken? {
                 poll.walked.took(&lease.key.workspace);
                 return Ok(Some(*lease));
             }
         }
         for of in turns {
-            let this = Arc::clone(&poll);
-            let Some(held) = run!(self, Looks(this, of), |ask| this.passed_over(ask, of))? else { continue };
-            let this = Arc::clone(&poll);
-            match run!(self, Notes(this, held), |ask| this.take(ask, held))? {
+            let held = run!(self, Looks(this = Arc::clone(&poll), of), |ask| this.passed_over(ask, of))?;
+            let Some(held) = held else { continue };
+            match run!(self, Notes(this = Arc::clone(&poll), held), |ask| this.take(ask, held))? {
                 Taken::Nothing => {}
                 Taken::StillHeld => return Ok(None),
                 Taken::Lease(lease) => return Ok(Some(*lease)),
@@ -273,8 +264,11 @@ pub trait Store: Send + Sync + 'static {
     /// them, those waiting longest first. Without a workspace those of all, which is for whoever runs the engine. It
     /// is asked often: what it costs depends on how many have something to do, and not on how many sessions there are.
     async fn queue(&self, workspace: Option<&str>, limit: usize) -> Result<(QueueCounts, Vec<QueueRow>)> {
-        let workspace = workspace.map(str::to_owned);
-        run!(self, Reads(workspace, limit), |ask| queue::queue(ask, workspace.as_deref(), *limit))
+        run!(self, Reads(workspace = workspace.map(str::to_owned), limit), |ask| queue::queue(
+            ask,
+            workspace.as_deref(),
+            *limit
+        ))
     }
 
     // ---- Keys ----
@@ -293,8 +287,11 @@ pub trait Store: Send + Sync + 'static {
     /// Revokes a key, of that workspace where one is named. One that was revoked before stays as it is. False when there
     /// is no such key.
     async fn revoke_key(&self, id: &str, workspace: Option<&str>) -> Result<bool> {
-        let (id, workspace) = (id.to_owned(), workspace.map(str::to_owned));
-        run!(self, Notes(id, workspace), |ask| keyring::revoke(ask, id, workspace.as_deref()))
+        run!(
+            self,
+            Notes(id = id.to_owned(), workspace = workspace.map(str::to_owned)),
+            |ask| keyring::revoke(ask, id, workspace.as_deref())
+        )
     }
 
     // ---- Lists that pass through the proxy ----
@@ -302,26 +299,26 @@ pub trait Store: Send + Sync + 'static {
     /// What was last done to this list, given by the hashes of its beginnings: of the first message, of the first two, and
     /// so on.
     async fn inline(&self, workspace: &str, chain: Vec<ListHash>) -> Result<Option<InlineRow>> {
-        let workspace = workspace.to_owned();
-        run!(self, Reads(workspace, chain), |ask| inlines::find(ask, workspace, chain))
+        run!(self, Reads(workspace = workspace.to_owned(), chain), |ask| inlines::find(ask, workspace, chain))
     }
 
     /// Keeps what was done to a list, in place of what was kept for the very same. The newest 1,000 of a workspace are kept.
     async fn keep_inline(&self, workspace: &str, row: InlineRow) -> Result<()> {
-        let workspace = workspace.to_owned();
-        run!(self, Notes(workspace, row), |ask| inlines::keep(ask, workspace, row))
+        run!(self, Notes(workspace = workspace.to_owned(), row), |ask| inlines::keep(ask, workspace, row))
     }
 
     /// Adds to what passed through in this hour. Of more than 100 models in an hour the others are told as `other`.
     async fn add_passed(&self, workspace: &str, more: Vec<Passed>) -> Result<()> {
-        let workspace = workspace.to_owned();
-        run!(self, Notes(workspace, more), |ask| usage::add_passed(ask, workspace, more))
+        run!(self, Notes(workspace = workspace.to_owned(), more), |ask| usage::add_passed(
+            ask, workspace, more
+        ))
     }
 
     /// What passed through since the hour of that moment, added up by model.
     async fn passed(&self, workspace: &str, since: Timestamp) -> Result<Vec<Passed>> {
-        let workspace = workspace.to_owned();
-        run!(self, Looks(workspace, since), |ask| usage::passed(ask, workspace, *since))
+        run!(self, Looks(workspace = workspace.to_owned(), since), |ask| usage::passed(
+            ask, workspace, *since
+        ))
     }
 
     // ---- Usage of models ----
@@ -358,8 +355,7 @@ pub trait Store: Send + Sync + 'static {
 
     /// A workspace's authors. They are not listed by name.
     async fn authors(&self, workspace: &str, listing: Listing<AuthorRow>) -> Result<Listed<AuthorRow>> {
-        let workspace = workspace.to_owned();
-        run!(self, Reads(workspace, listing), |ask| {
+        run!(self, Reads(workspace = workspace.to_owned(), listing), |ask| {
             page(ask, List::authors(workspace), listing, decode::author)
         })
     }
@@ -374,23 +370,22 @@ pub trait Store: Send + Sync + 'static {
     /// Changes what is kept of a workspace, which comes to be where there is none: `created` is the store's to say. As if
     /// nobody else were there.
     async fn change_workspace(&self, workspace: &str, decide: DecideRow<WorkspaceRow>) -> Result<()> {
-        let workspace = workspace.to_owned();
-        run!(self, Writes(workspace, decide), |ask| people::change_workspace(ask, workspace, decide))
+        run!(self, Writes(workspace = workspace.to_owned(), decide), |ask| people::change_workspace(
+            ask, workspace, decide
+        ))
     }
 
     /// Changes what is kept of an author, who comes to be where there is none, and the workspace with them: `created` is
     /// the store's to say. As if nobody else were there.
     async fn change_author(&self, workspace: &str, name: &str, decide: DecideRow<AuthorRow>) -> Result<()> {
-        let (workspace, name) = (workspace.to_owned(), name.to_owned());
-        run!(self, Writes(workspace, name, decide), |ask| {
+        run!(self, Writes(workspace = workspace.to_owned(), name = name.to_owned(), decide), |ask| {
             people::change_author(ask, workspace, name, decide)
         })
     }
 
     /// Deletes a workspace that has no sessions, with its settings, notes and authors. What it spent stays known.
     async fn delete_workspace(&self, workspace: &str) -> Result<Deleted> {
-        let workspace = workspace.to_owned();
-        run!(self, Writes(workspace), |ask| people::delete_workspace(ask, workspace))
+        run!(self, Writes(workspace = workspace.to_owned()), |ask| people::delete_workspace(ask, workspace))
     }
 
     // ---- Maintenance ----

@@ -9,9 +9,9 @@ use epitome_core::outline::Outline;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
-use super::columns::{cut_of, role_of, scope_of, shape_of, state_of};
+use super::columns::{CUTS, ROLES, scope_of, shape_of, state_of};
 use super::directory::{AuthorRow, MemberRow, WorkspaceRow};
-use super::rows::{Facts, QueueCounts, SessionRow, SlotRow, Stamp, SummaryRow, message};
+use super::rows::{Facts, QueueCounts, SessionRow, SlotRow, SummaryRow, message};
 use super::trouble::{NOT_OF_ITS_KIND, Outcome, nonsense};
 use crate::event::{Event, Happened};
 
@@ -37,10 +37,6 @@ pub(super) trait ReadRow {
 
     fn small(&self, at: usize) -> Outcome<u32> {
         u32::try_from(self.int(at)?).map_err(|_| nonsense(NOT_OF_ITS_KIND))
-    }
-
-    fn tiny(&self, at: usize) -> Outcome<i16> {
-        i16::try_from(self.int(at)?).map_err(|_| nonsense(NOT_OF_ITS_KIND))
     }
 
     fn flag(&self, at: usize) -> Outcome<bool> {
@@ -77,6 +73,12 @@ pub(super) fn notes(row: Found<'_>, at: usize) -> Outcome<Map<String, Value>> {
     if row.text(at)?.is_empty() { Ok(Map::new()) } else { json(row, at) }
 }
 
+/// The one of these that has the number at that place.
+fn one_of<T: Copy>(all: &[T], row: Found<'_>, at: usize, none: &str) -> Outcome<T> {
+    let number = usize::try_from(row.int(at)?).unwrap_or(usize::MAX);
+    all.get(number).copied().ok_or_else(|| nonsense(none))
+}
+
 /// What [`outline`] reads.
 pub(super) const OUTLINE: &str = "seq, role, author, turn, tokens, before, chars, longest, calls, answers, \
      own_answers, open, own_open, shape, pinned, skip, cut, own_cut, at";
@@ -85,11 +87,11 @@ pub(super) const OUTLINE: &str = "seq, role, author, turn, tokens, before, chars
 pub(super) const AFTER_OUTLINE: usize = 19;
 
 pub(super) fn outline(row: Found<'_>) -> Outcome<Outline> {
-    let (leading, opens_turn, thinking, stray) = shape_of(row.tiny(13)?);
-    let cut = |at: usize| cut_of(row.tiny(at)?).ok_or_else(|| nonsense("a stored cut is none"));
+    let (leading, opens_turn, thinking, stray) = shape_of(row.int(13)?);
+    let cut = |at: usize| one_of(&CUTS, row, at, "a stored cut is none");
     Ok(Outline {
         seq: row.uint(0)?,
-        role: role_of(row.tiny(1)?).ok_or_else(|| nonsense("a stored role is none"))?,
+        role: one_of(&ROLES, row, 1, "a stored role is none")?,
         author: row.maybe_text(2)?.map(Into::into),
         turn: row.uint(3)?,
         tokens: row.uint(4)?,
@@ -201,10 +203,6 @@ pub(super) fn summary(row: Found<'_>) -> Outcome<SummaryRow> {
         facts,
         created: row.time(9)?,
     })
-}
-
-pub(super) fn stamp(row: Found<'_>) -> Outcome<Stamp> {
-    Ok(Stamp { session: row.int(0)?, head: row.uint(1)?, revision: row.uint(2)?, workspace: row.uint(3)? })
 }
 
 /// What [`workspace`] reads.

@@ -8,19 +8,67 @@
 //! nothing else is ready are they waited for, and not for long: a session that is written to all the time would never have
 //! its turn otherwise, and whoever works until nothing is due would stop too early.
 
+use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use epitome_core::message::Timestamp;
+use epitome_core::slot::Scope;
 
 use super::ask::{Ask, Batch};
+use super::change::put_slot;
 use super::columns::{scope_of, scope_text};
 use super::decode::{self, Found, SLOT};
 use super::given::Given;
 use super::rows::{SessionId, SessionKey, SlotRow};
-use super::slots::{Lease, Want};
 use super::sql::Sql;
-use super::statements;
 use super::trouble::{Outcome, Trouble};
+
+/// A worker's hold on a slot.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Lease {
+    /// Which session.
+    pub key: SessionKey,
+    /// The session's number.
+    pub id: SessionId,
+    /// The slot as it was taken, with this worker's name and fence in it.
+    pub slot: SlotRow,
+    /// The moment it was taken.
+    pub now: Timestamp,
+}
+
+/// What a worker is willing to take.
+#[derive(Debug, Clone)]
+pub struct Want {
+    /// The worker's name.
+    pub owner: String,
+    /// For how long.
+    pub hold: Duration,
+    /// Only slots of this session.
+    pub session: Option<SessionKey>,
+    /// None of these.
+    pub except: HashSet<(SessionId, Scope, String)>,
+    /// The workspace that was served last. Turns go round by name: the next one after it that has something ready comes
+    /// first, and after the last the first again. `None`: whoever waits longest, whosesoever it is.
+    pub after: Option<Arc<str>>,
+    /// Workspaces that hold enough workers already: they are passed over.
+    pub full: HashSet<Arc<str>>,
+}
+
+impl Want {
+    /// The slot in this worker's hold. Where time alone made it due, it fires now.
+    fn take(&self, mut slot: SlotRow, now: Timestamp) -> SlotRow {
+        if slot.state.due.is_none() {
+            slot.state.tick(now);
+            slot.mark(now);
+        }
+        slot.fence = slot.fence.saturating_add(1);
+        slot.work.owner = Some(self.owner.clone());
+        let hold = i64::try_from(self.hold.as_millis()).unwrap_or(i64::MAX);
+        slot.work.until = Some(Timestamp(now.0.saturating_add(hold)));
+        slot
+    }
+}
 
 /// So many of those that wait longest are looked at. Seldom are more ready, and then it is known whose turn it is.
 const NEAR: usize = 200;
@@ -241,7 +289,7 @@ impl Poll {
         let now = ask.now().await?;
         let slot = self.want.take(slot, now);
         ask.forget(&key);
-        let put = statements::put_slot((id, &key.workspace), &slot, slot.active);
+        let put = put_slot((id, &key.workspace), &slot, slot.active);
         // Two that believe to hold it under one fence would both write.
         let sql = "SELECT 1 FROM epitome.slots WHERE session = $1 AND scope = $2 AND name = $3 AND fence = $4 \
              AND work::json ->> 'owner' = $5 AND (work::json ->> 'until')::bigint = $6";

@@ -10,12 +10,6 @@ use serde_json::{Map, Value};
 
 use super::rows::SummaryState;
 
-const LEADING: i64 = 1;
-/// As in the index `messages_openers`.
-const OPENS_TURN: i64 = 2;
-const THINKING: i64 = 4;
-const STRAY: i64 = 8;
-
 /// A value as it is written into a column. What is written here can always be written.
 pub(super) fn json<T: Serialize>(value: &T) -> String {
     serde_json::to_string(value).unwrap_or_default()
@@ -49,18 +43,15 @@ pub(super) fn number_of<T: PartialEq>(all: &[T], value: &T) -> usize {
     all.iter().position(|one| one == value).unwrap_or(all.len())
 }
 
-/// What a message is, in bits.
+/// What a message is, in bits from the lowest: leading, opens a turn (as in the index `messages_openers`), thinking, stray.
 pub(super) fn shape_bits(outline: &Outline) -> i64 {
-    let bit = |set: bool, bit: i64| if set { bit } else { 0 };
-    bit(outline.leading, LEADING)
-        | bit(outline.opens_turn, OPENS_TURN)
-        | bit(outline.thinking, THINKING)
-        | bit(outline.stray, STRAY)
+    let bits = [outline.leading, outline.opens_turn, outline.thinking, outline.stray];
+    bits.into_iter().rev().fold(0, |bits, set| bits << 1 | i64::from(set))
 }
 
-/// The same again: leading, opens a turn, thinking, stray.
-pub(super) fn shape_of(bits: i64) -> (bool, bool, bool, bool) {
-    (bits & LEADING != 0, bits & OPENS_TURN != 0, bits & THINKING != 0, bits & STRAY != 0)
+/// The same again.
+pub(super) fn shape_of(bits: i64) -> [bool; 4] {
+    [1, 2, 4, 8].map(|bit| bits & bit != 0)
 }
 
 pub(super) fn state_text(state: SummaryState) -> &'static str {

@@ -116,20 +116,18 @@ pub trait Store: Send + Sync + 'static {
     /// wants nothing.
     async fn window(&self, key: &SessionKey, view: View, look: Look) -> Result<Option<Window>> {
         let way = if view.at_hand { Way::ReadsHere } else { Way::Reads };
-        run(self, way, (key.clone(), view, look), |(key, view, look), ask| {
-            Box::pin(
-                async move { Ok(window::window(ask, key, view, look, None).await?.map(|seen| seen.window)) },
-            )
-        })
-        .await
+        let seen = run(self, way, (key.clone(), view, look), |(key, view, look), ask| {
+            Box::pin(window::window(ask, key, view, look, None))
+        });
+        Ok(seen.await?.map(|seen| seen.window))
     }
 
     /// The shapes of the scope's messages after this one, at most so many; of a session that is being copied,
     /// those that were, their end unknown.
     async fn ahead(&self, session: SessionId, scope: &Scope, after: Seq, limit: usize) -> Result<Ahead> {
-        run!(self, Reads(session, scope = scope.clone(), after, limit), |ask| read::ahead(
-            ask, *session, scope, *after, *limit
-        ))
+        run!(self, Reads(session, scope = scope.clone(), after, limit), |ask| {
+            read::ahead(ask, *session, scope, *after, *limit)
+        })
     }
 
     /// Messages with their words. Those that do not exist are left out.
@@ -264,11 +262,9 @@ pub trait Store: Send + Sync + 'static {
     /// them, those waiting longest first. Without a workspace those of all, which is for whoever runs the engine. It
     /// is asked often: what it costs depends on how many have something to do, and not on how many sessions there are.
     async fn queue(&self, workspace: Option<&str>, limit: usize) -> Result<(QueueCounts, Vec<QueueRow>)> {
-        run!(self, Reads(workspace = workspace.map(str::to_owned), limit), |ask| queue::queue(
-            ask,
-            workspace.as_deref(),
-            *limit
-        ))
+        run!(self, Reads(workspace = workspace.map(str::to_owned), limit), |ask| {
+            queue::queue(ask, workspace.as_deref(), *limit)
+        })
     }
 
     // ---- Keys ----
@@ -287,11 +283,9 @@ pub trait Store: Send + Sync + 'static {
     /// Revokes a key, of that workspace where one is named. One that was revoked before stays as it is. False when there
     /// is no such key.
     async fn revoke_key(&self, id: &str, workspace: Option<&str>) -> Result<bool> {
-        run!(
-            self,
-            Notes(id = id.to_owned(), workspace = workspace.map(str::to_owned)),
-            |ask| keyring::revoke(ask, id, workspace.as_deref())
-        )
+        run!(self, Notes(id = id.to_owned(), workspace = workspace.map(str::to_owned)), |ask| {
+            keyring::revoke(ask, id, workspace.as_deref())
+        })
     }
 
     // ---- Lists that pass through the proxy ----
@@ -309,16 +303,16 @@ pub trait Store: Send + Sync + 'static {
 
     /// Adds to what passed through in this hour. Of more than 100 models in an hour the others are told as `other`.
     async fn add_passed(&self, workspace: &str, more: Vec<Passed>) -> Result<()> {
-        run!(self, Notes(workspace = workspace.to_owned(), more), |ask| usage::add_passed(
-            ask, workspace, more
-        ))
+        run!(self, Notes(workspace = workspace.to_owned(), more), |ask| {
+            usage::add_passed(ask, workspace, more)
+        })
     }
 
     /// What passed through since the hour of that moment, added up by model.
     async fn passed(&self, workspace: &str, since: Timestamp) -> Result<Vec<Passed>> {
-        run!(self, Looks(workspace = workspace.to_owned(), since), |ask| usage::passed(
-            ask, workspace, *since
-        ))
+        run!(self, Looks(workspace = workspace.to_owned(), since), |ask| {
+            usage::passed(ask, workspace, *since)
+        })
     }
 
     // ---- Usage of models ----

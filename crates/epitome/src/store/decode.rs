@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 
 use super::columns::{CUTS, ROLES, scope_of, shape_of, state_of};
 use super::directory::{AuthorRow, MemberRow, WorkspaceRow};
-use super::rows::{Facts, QueueCounts, SessionRow, SlotRow, SummaryRow, message};
+use super::rows::{Facts, SessionRow, SlotRow, SummaryRow, message};
 use super::trouble::{NOT_OF_ITS_KIND, Outcome, nonsense};
 use crate::event::{Event, Happened};
 
@@ -87,7 +87,7 @@ pub(super) const OUTLINE: &str = "seq, role, author, turn, tokens, before, chars
 pub(super) const AFTER_OUTLINE: usize = 19;
 
 pub(super) fn outline(row: Found<'_>) -> Outcome<Outline> {
-    let (leading, opens_turn, thinking, stray) = shape_of(row.int(13)?);
+    let [leading, opens_turn, thinking, stray] = shape_of(row.int(13)?);
     let cut = |at: usize| one_of(&CUTS, row, at, "a stored cut is none");
     Ok(Outline {
         seq: row.uint(0)?,
@@ -233,19 +233,6 @@ pub(super) fn author(row: Found<'_>) -> Outcome<AuthorRow> {
 /// A row of [`AUTHOR`] and what is kept of them in the session.
 pub(super) fn member(row: Found<'_>) -> Outcome<MemberRow> {
     Ok(MemberRow { author: author(row)?, attributes: notes(row, 4)? })
-}
-
-/// How many slots are worked on, parked, waiting and due, and since when the oldest of these is.
-pub(super) fn queue_counts(row: Found<'_>, now: Timestamp) -> Outcome<QueueCounts> {
-    let oldest = row.maybe_int(4)?;
-    Ok(QueueCounts {
-        working: row.uint(0)?,
-        parked: row.uint(1)?,
-        waiting: row.uint(2)?,
-        due: row.uint(3)?,
-        // A clock that went back makes nobody wait for less than nothing.
-        oldest_millis: oldest.map(|since| u64::try_from(now.0.saturating_sub(since)).unwrap_or(0)),
-    })
 }
 
 /// An event's row: `id, session, at, kind, data`.

@@ -194,25 +194,23 @@ impl Poll {
     async fn in_turn(&self, ask: &mut dyn Ask) -> Outcome<Vec<Arc<str>>> {
         let after = self.walked.place().or_else(|| self.want.after.clone()).unwrap_or_else(|| "".into());
         let mut turns = Vec::new();
-        let mut last = self.walk(ask, (&after, None, STEPS), &mut turns).await?;
-        if let Walked::Around(steps) = last {
+        let (mut place, steps) = self.walk(ask, (&after, None, STEPS), &mut turns).await?;
+        if place.is_none() {
             let left = STEPS.saturating_sub(steps);
-            last = self.walk(ask, ("", Some(&after), left), &mut turns).await?;
+            (place, _) = self.walk(ask, ("", Some(&after), left), &mut turns).await?;
         }
-        self.walked.keep(match last {
-            Walked::To(place) => Some((place, turns.clone())),
-            Walked::Around(_) => None,
-        });
+        self.walked.keep(place.map(|place| (place, turns.clone())));
         Ok(turns)
     }
 
-    /// Goes along the workspaces between these two, so many steps at most, until enough of them have something ready.
+    /// Goes along the workspaces between these two, so many steps at most, until enough of them have something ready. Tells which
+    /// one it came to, unless that was the end, and with how many steps.
     async fn walk(
         &self,
         ask: &mut dyn Ask,
         (after, through, steps): (&str, Option<&str>, usize),
         turns: &mut Vec<Arc<str>>,
-    ) -> Outcome<Walked> {
+    ) -> Outcome<(Option<Arc<str>>, usize)> {
         let wanted = MOST_TRIED.saturating_sub(turns.len());
         let postgres = "WITH RECURSIVE turn AS ( \
              (SELECT workspace, ready_at <= $2 AND workspace <> ALL($3) AS ready, 1::bigint AS step, \
@@ -247,10 +245,10 @@ impl Poll {
             Ok(ready < wanted)
         };
         ask.ask(Batch::new().each(Sql::own(postgres, sqlite, given), each)).await?;
-        let Some((place, taken)) = last else { return Ok(Walked::Around(0)) };
+        let Some((place, taken)) = last else { return Ok((None, 0)) };
         let taken = usize::try_from(taken).unwrap_or(usize::MAX);
         let ended = taken < steps && ready < wanted || through.is_some_and(|through| *place >= *through);
-        Ok(if ended { Walked::Around(taken) } else { Walked::To(place) })
+        Ok(((!ended).then_some(place), taken))
     }
 
     /// The session of the one that waits longest, though it is being written to.
@@ -370,14 +368,6 @@ impl Poll {
         );
         Sql::new(sql, given)
     }
-}
-
-/// How far a walk along the workspaces came.
-enum Walked {
-    /// To its end, with so many steps.
-    Around(usize),
-    /// To this one.
-    To(Arc<str>),
 }
 
 /// Where the walk along the workspaces goes on while it leads to nothing: no step of it found anything, or all that was found

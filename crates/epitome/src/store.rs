@@ -16,7 +16,6 @@ mod asked;
 mod change;
 mod changes;
 mod check;
-mod columns;
 mod contract;
 mod copy;
 mod decode;

@@ -41,14 +41,14 @@ pub(super) async fn run<A: Send + Sync + 'static, T: Send + 'static>(
 ) -> Result<T> {
     let (args, done) = (Arc::new(args), Arc::new(Mutex::new(None)));
     let kept = Arc::clone(&done);
-    let task = Task::new(move |ask| {
+    let task = Task(Box::new(move |ask| {
         let (args, kept) = (Arc::clone(&args), Arc::clone(&kept));
         Box::pin(async move {
             let value = op(&args, ask).await?;
             *kept.lock().unwrap_or_else(PoisonError::into_inner) = Some(value);
             Ok(())
         })
-    });
+    }));
     store.run(way, task).await?;
     done.lock().unwrap_or_else(PoisonError::into_inner).take().ok_or(StoreError::Closed)
 }

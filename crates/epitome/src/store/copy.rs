@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use epitome_core::message::Seq;
 
 use super::ask::{self, Ask, Batch};
-use super::change::{MESSAGE, insert_session, insert_summary, number, put_slot, update_session};
+use super::change::{MESSAGE, Writing, insert_session, number};
 use super::decode::Found;
 use super::events;
 use super::people::make_workspace;
@@ -133,16 +133,12 @@ pub(super) async fn reveal(ask: &mut dyn Ask, key: &SessionKey, copy: &CopiedSes
     make_workspace(ask, &key.workspace).await?;
     let sql = "UPDATE epitome.sessions SET state = 'open', workspace = $2, name = $3 WHERE id = $1";
     let given = [copied.into(), (&*key.workspace).into(), (&*key.session).into()];
-    let mut batch = Batch::new().run(Sql::new(sql, given));
-    update_session(&mut batch, copied, None, &copy.row);
-    for summary in &copy.summaries {
-        batch.push(insert_summary(copied, summary.id, summary));
-    }
-    for slot in &copy.slots {
-        batch.push(put_slot((copied, &key.workspace), slot, slot.active));
-    }
-    events::tell(ask, &mut batch, key, &copy.events, None).await?;
-    ask.finish(batch).await?;
+    let mut of = Writing { batch: Batch::new().run(Sql::new(sql, given)), id: copied, key };
+    of.session(None, &copy.row);
+    copy.summaries.iter().for_each(|summary| of.summary(summary.id, summary));
+    copy.slots.iter().for_each(|slot| of.put_slot(slot, slot.active));
+    events::tell(ask, &mut of.batch, key, &copy.events, None).await?;
+    ask.finish(of.batch).await?;
     Ok(true)
 }
 

@@ -1,17 +1,19 @@
-//! Rows of either database as values.
+//! Rows of either database as values, and values as columns hold them, the same in every database.
 //!
 //! Columns are read by their place, so each list of columns stands right next to the function that reads it.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
-use epitome_core::message::{Message, Timestamp};
-use epitome_core::outline::Outline;
+use epitome_core::message::{Message, Role, Timestamp};
+use epitome_core::outline::{Cut, Outline};
+use epitome_core::slot::Scope;
+use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
-use super::columns::{CUTS, ROLES, scope_of, shape_of, state_of};
 use super::directory::{AuthorRow, MemberRow, WorkspaceRow};
-use super::rows::{Facts, SessionRow, SlotRow, SummaryRow, message};
+use super::rows::{Facts, SessionRow, SlotRow, SummaryRow, SummaryState, message};
 use super::trouble::{NOT_OF_ITS_KIND, Outcome, nonsense};
 use crate::event::{Event, Happened};
 
@@ -63,14 +65,77 @@ pub(super) trait ReadRow {
 /// A row that was found.
 pub(super) type Found<'a> = &'a dyn ReadRow;
 
+/// A value as it is written into a column. What is written here can always be written.
+pub(super) fn json<T: Serialize>(value: &T) -> String {
+    serde_json::to_string(value).unwrap_or_default()
+}
+
+/// Somebody's notes as they are written into a column: `''` for none.
+pub(super) fn notes_text(notes: &Map<String, Value>) -> String {
+    if notes.is_empty() { String::new() } else { json(notes) }
+}
+
+/// `''` for the whole session.
+pub(super) fn scope_text(scope: &Scope) -> &str {
+    match scope {
+        Scope::Session => "",
+        Scope::Author(author) => author,
+    }
+}
+
+pub(super) fn scope_of(text: &str) -> Scope {
+    if text.is_empty() { Scope::Session } else { Scope::Author(text.into()) }
+}
+
+/// Roles by their numbers in columns.
+pub(super) const ROLES: [Role; 6] =
+    [Role::System, Role::Developer, Role::User, Role::Assistant, Role::Tool, Role::Peer];
+
+/// The same for cuts.
+pub(super) const CUTS: [Cut; 3] = [Cut::InCall, Cut::InLoop, Cut::Legal];
+
+pub(super) fn number_of<T: PartialEq>(all: &[T], value: &T) -> usize {
+    all.iter().position(|one| one == value).unwrap_or(all.len())
+}
+
+/// What a message is, in bits from the lowest: leading, opens a turn (as in the index `messages_openers`), thinking, stray.
+pub(super) fn shape_bits(outline: &Outline) -> i64 {
+    let bits = [outline.leading, outline.opens_turn, outline.thinking, outline.stray];
+    bits.into_iter().rev().fold(0, |bits, set| bits << 1 | i64::from(set))
+}
+
+/// The same again.
+fn shape_of(bits: i64) -> [bool; 4] {
+    [1, 2, 4, 8].map(|bit| bits & bit != 0)
+}
+
+pub(super) fn state_text(state: SummaryState) -> &'static str {
+    match state {
+        SummaryState::Standing => "standing",
+        SummaryState::Superseded => "superseded",
+        SummaryState::Undone => "undone",
+    }
+}
+
+fn state_of(text: &str) -> Option<SummaryState> {
+    let all = [SummaryState::Standing, SummaryState::Superseded, SummaryState::Undone];
+    all.into_iter().find(|state| state_text(*state) == text)
+}
+
+/// Words that are no JSON, as a column can hold them. U+0000, which PostgreSQL has no place for, is written as U+2400,
+/// the sign that stands for it: nobody says it, but a program's output may hold it.
+pub(super) fn plain(text: &str) -> Cow<'_, str> {
+    if text.contains('\0') { Cow::Owned(text.replace('\0', "\u{2400}")) } else { Cow::Borrowed(text) }
+}
+
 /// A document that is written as JSON.
-fn json<T: DeserializeOwned>(row: Found<'_>, at: usize) -> Outcome<T> {
+fn read_json<T: DeserializeOwned>(row: Found<'_>, at: usize) -> Outcome<T> {
     serde_json::from_str(row.text(at)?).map_err(|_| nonsense("a stored document cannot be read"))
 }
 
 /// Somebody's notes; `''` stands for none.
 pub(super) fn notes(row: Found<'_>, at: usize) -> Outcome<Map<String, Value>> {
-    if row.text(at)?.is_empty() { Ok(Map::new()) } else { json(row, at) }
+    if row.text(at)?.is_empty() { Ok(Map::new()) } else { read_json(row, at) }
 }
 
 /// The one of these that has the number at that place.
@@ -148,7 +213,7 @@ pub(super) fn session_at(row: Found<'_>, at: usize) -> Outcome<SessionRow> {
     Ok(SessionRow {
         id: row.int(at)?,
         encoding: row.string(at + 1)?,
-        tracker: json(row, at + 2)?,
+        tracker: read_json(row, at + 2)?,
         opener: row.uint(at + 3)?,
         batch_from: row.uint(at + 4)?,
         batch_skipped: row.flag(at + 5)?,
@@ -173,10 +238,10 @@ pub(super) fn slot(row: Found<'_>) -> Outcome<SlotRow> {
     Ok(SlotRow {
         scope: scope_of(row.text(0)?),
         name: row.string(1)?,
-        state: json(row, 2)?,
+        state: read_json(row, 2)?,
         active: row.maybe_int(3)?,
         fence: row.uint(4)?,
-        work: json(row, 5)?,
+        work: read_json(row, 5)?,
     })
 }
 
@@ -189,7 +254,7 @@ pub(super) const SUMMARY_TEXT: &str = "id, scope, slot, through, state, parent, 
 
 pub(super) fn summary(row: Found<'_>) -> Outcome<SummaryRow> {
     let sources = row.maybe_text(7)?;
-    let mut facts: Facts = json(row, 8)?;
+    let mut facts: Facts = read_json(row, 8)?;
     facts.elastic &= sources.is_some();
     Ok(SummaryRow {
         id: row.int(0)?,

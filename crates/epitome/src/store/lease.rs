@@ -16,9 +16,8 @@ use epitome_core::message::Timestamp;
 use epitome_core::slot::Scope;
 
 use super::ask::{Ask, Batch};
-use super::change::put_slot;
-use super::columns::{scope_of, scope_text};
-use super::decode::{self, Found, SLOT};
+use super::change::Writing;
+use super::decode::{self, Found, SLOT, scope_of, scope_text};
 use super::given::Given;
 use super::rows::{SessionId, SessionKey, SlotRow};
 use super::sql::Sql;
@@ -287,14 +286,18 @@ impl Poll {
         let now = ask.now().await?;
         let slot = self.want.take(slot, now);
         ask.forget(&key);
-        let put = put_slot((id, &key.workspace), &slot, slot.active);
+        let batch = {
+            let mut of = Writing { batch: Batch::new(), id, key: &key };
+            of.put_slot(&slot, slot.active);
+            of.batch
+        };
         // Two that believe to hold it under one fence would both write.
         let sql = "SELECT 1 FROM epitome.slots WHERE session = $1 AND scope = $2 AND name = $3 AND fence = $4 \
              AND work::json ->> 'owner' = $5 AND (work::json ->> 'until')::bigint = $6";
-        let (of, name, owner) = (scope_text(&slot.scope), slot.name.as_str(), self.want.owner.as_str());
+        let (scope, name, owner) = (scope_text(&slot.scope), slot.name.as_str(), self.want.owner.as_str());
         let given =
-            [id.into(), of.into(), name.into(), slot.fence.into(), owner.into(), slot.work.until.into()];
-        ask.finish_by(Batch::new().run(put), Some(Sql::new(sql, given))).await?;
+            [id.into(), scope.into(), name.into(), slot.fence.into(), owner.into(), slot.work.until.into()];
+        ask.finish_by(batch, Some(Sql::new(sql, given))).await?;
         Ok(Some(Box::new(Lease { key, id, slot, now })))
     }
 

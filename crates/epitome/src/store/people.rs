@@ -9,8 +9,7 @@ use epitome_core::message::Timestamp;
 use serde_json::{Map, Value};
 
 use super::ask::{self, Ask, Batch};
-use super::columns::notes_text;
-use super::decode::{self, AUTHOR, Found, SESSION, WORKSPACE};
+use super::decode::{self, AUTHOR, Found, SESSION, WORKSPACE, notes_text};
 use super::directory::{
     AuthorRow, DecideRow, Deleted, Listed, Listing, Membership, WorkspaceRow, merge_attributes,
 };

@@ -5,8 +5,7 @@ use epitome_core::slot::Scope;
 
 use super::ask::{self, Ask, Batch};
 use super::asked::{Ahead, Filling, Pick, PickSummaries, Portion};
-use super::columns::scope_text;
-use super::decode::{self, Found, OUTLINE, SESSION, SUMMARY, outline};
+use super::decode::{self, Found, OUTLINE, SESSION, SUMMARY, outline, scope_text};
 use super::given::{Given, int};
 use super::lens::Lens;
 use super::rows::{SessionId, SummaryId, SummaryRow};

@@ -6,10 +6,9 @@ use super::check::{
     Fault, Faults, LogCheck, SessionColumns, SlotColumns, Stored, SummaryCheck, event_at, session_at,
     workspace_at,
 };
-use super::columns::scope_of;
 use super::decode::{
     self, AFTER_OUTLINE, AFTER_SESSION, Found, OUTLINE, SESSION, SESSION_NAME, SESSION_WORKSPACE, SLOT,
-    outline,
+    outline, scope_of,
 };
 use super::rows::{SessionId, SessionRow, SlotRow, SummaryId};
 use super::sql::Sql;

@@ -13,8 +13,9 @@ use super::ask::{self, Ask, Batch};
 use super::asked::{Look, Reach, View, Window};
 use super::change::{number, session, settings};
 use super::changes::Standing;
-use super::columns::scope_text;
-use super::decode::{self, AFTER_OUTLINE, AFTER_SESSION, Found, SUMMARY_TEXT, outline, with_words};
+use super::decode::{
+    self, AFTER_OUTLINE, AFTER_SESSION, Found, SUMMARY_TEXT, outline, scope_text, with_words,
+};
 use super::given::{Given, int};
 use super::lens::{Flag, Flagged, Lens, batches, flagged};
 use super::rows::{SessionId, SessionKey, SessionRow, SummaryRow};

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use rusqlite::types::{Value, ValueRef};
 use rusqlite::{Connection, OptionalExtension, params_from_iter};
 
-use super::super::columns::plain;
+use super::super::decode::plain;
 use super::super::error::StoreError;
 use super::super::sqlite::{SqliteOptions, open_source};
 use super::super::trouble::{Outcome, nonsense};

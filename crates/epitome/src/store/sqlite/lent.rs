@@ -11,8 +11,7 @@ use rusqlite::{Connection, Row, ToSql, params_from_iter};
 
 use super::super::ask::{Ask, Batch};
 use super::super::changes::{Changes, Standing};
-use super::super::columns::json;
-use super::super::decode::ReadRow;
+use super::super::decode::{ReadRow, json};
 use super::super::events::NEWEST;
 use super::super::given::Given;
 use super::super::rows::{SessionId, SessionKey};

@@ -258,47 +258,40 @@ impl Poll {
     /// Takes the one that waits longest of those in question, and that nobody writes to. A session that was passed over is
     /// waited for a little.
     pub(super) async fn take(&self, ask: &mut dyn Ask, of: &Of) -> Outcome<Taken> {
-        let Of::PassedOver(session) = of else {
-            // The session's row too: whoever holds it is about to write its slots over.
-            let taken =
-                self.take_first(ask, Batch::new(), of, " FOR NO KEY UPDATE OF s, o SKIP LOCKED").await?;
-            return Ok(taken.map_or(Taken::Nothing, Taken::Lease));
-        };
-        // The session first, as whoever writes to it does: so two who wait never wait for each other.
-        let lock = "SELECT 1 FROM epitome.sessions WHERE id = $1 FOR NO KEY UPDATE";
-        let wait = Sql::own(WAIT_A_LITTLE, "SELECT 1", []);
-        let held = Batch::new().run(wait).run(Sql::new(lock, [(*session).into()]));
-        match self.take_first(ask, held, of, " FOR NO KEY UPDATE OF s SKIP LOCKED").await {
-            Err(Trouble::Slow) => Ok(Taken::StillHeld),
-            taken => Ok(taken?.map_or(Taken::Nothing, Taken::Lease)),
+        // The session's row too: whoever holds it is about to write its slots over.
+        let (mut ahead, mut lock) = (Batch::new(), " FOR NO KEY UPDATE OF s, o SKIP LOCKED");
+        if let Of::PassedOver(session) = of {
+            // The session first, as whoever writes to it does: so two who wait never wait for each other.
+            let held = "SELECT 1 FROM epitome.sessions WHERE id = $1 FOR NO KEY UPDATE";
+            ahead.push(Sql::own(WAIT_A_LITTLE, "SELECT 1", []));
+            ahead.push(Sql::new(held, [(*session).into()]));
+            lock = " FOR NO KEY UPDATE OF s SKIP LOCKED";
         }
-    }
-
-    /// Takes the first slot that is wanted, after these statements.
-    async fn take_first<'a>(
-        &'a self,
-        ask: &mut dyn Ask,
-        ahead: Batch<'a>,
-        of: &'a Of,
-        lock: &str,
-    ) -> Outcome<Option<Box<Lease>>> {
-        let Some((slot, id, key)) = self.first(ask, ahead, of, lock).await? else { return Ok(None) };
-        let now = ask.now().await?;
-        let slot = self.want.take(slot, now);
-        ask.forget(&key);
-        let batch = {
-            let mut of = Writing { batch: Batch::new(), id, key: &key };
-            of.put_slot(&slot, slot.active);
-            of.batch
+        let taken = async {
+            let Some((slot, id, key)) = self.first(ask, ahead, of, lock).await? else {
+                return Ok(Taken::Nothing);
+            };
+            let now = ask.now().await?;
+            let slot = self.want.take(slot, now);
+            ask.forget(&key);
+            let batch = {
+                let mut of = Writing { batch: Batch::new(), id, key: &key };
+                of.put_slot(&slot, slot.active);
+                of.batch
+            };
+            // Two that believe to hold it under one fence would both write.
+            let sql = "SELECT 1 FROM epitome.slots WHERE session = $1 AND scope = $2 AND name = $3 AND fence = $4 \
+                 AND work::json ->> 'owner' = $5 AND (work::json ->> 'until')::bigint = $6";
+            let (scope, name) = (scope_text(&slot.scope).into(), slot.name.as_str().into());
+            let (owner, until) = (self.want.owner.as_str().into(), slot.work.until.into());
+            let known = Sql::new(sql, [id.into(), scope, name, slot.fence.into(), owner, until]);
+            ask.finish_by(batch, Some(known)).await?;
+            Ok(Taken::Lease(Box::new(Lease { key, id, slot, now })))
         };
-        // Two that believe to hold it under one fence would both write.
-        let sql = "SELECT 1 FROM epitome.slots WHERE session = $1 AND scope = $2 AND name = $3 AND fence = $4 \
-             AND work::json ->> 'owner' = $5 AND (work::json ->> 'until')::bigint = $6";
-        let (scope, name, owner) = (scope_text(&slot.scope), slot.name.as_str(), self.want.owner.as_str());
-        let given =
-            [id.into(), scope.into(), name.into(), slot.fence.into(), owner.into(), slot.work.until.into()];
-        ask.finish_by(batch, Some(Sql::new(sql, given))).await?;
-        Ok(Some(Box::new(Lease { key, id, slot, now })))
+        match taken.await {
+            Err(Trouble::Slow) if matches!(of, Of::PassedOver(_)) => Ok(Taken::StillHeld),
+            taken => taken,
+        }
     }
 
     /// The first slot that is wanted of those that are ready, after these statements.

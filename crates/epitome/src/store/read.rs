@@ -17,9 +17,7 @@ use super::trouble::Outcome;
 const PAGE: usize = 200;
 
 /// Whether there is anything of a session to be seen: one that was deleted may still be partly there.
-fn is_there(id: SessionId) -> Sql<'static> {
-    Sql::new("SELECT 1 FROM epitome.sessions WHERE id = $1 AND state <> 'gone'", [id.into()])
-}
+const IS_THERE: &str = "SELECT 1 FROM epitome.sessions WHERE id = $1 AND state <> 'gone'";
 
 pub(super) async fn ahead(
     ask: &mut dyn Ask,
@@ -34,7 +32,7 @@ pub(super) async fn ahead(
         Lens::new(id, scope).shapes((after.saturating_add(1), Seq::MAX), false, limit.saturating_add(1));
     let batch = Batch::new()
         .first(Sql::new(sql, [id.into()]), &mut row, decode::session)
-        .any(is_there(id), &mut there)
+        .any(Sql::new(IS_THERE, [id.into()]), &mut there)
         .all(shapes, &mut log, outline);
     ask.finish(batch).await?;
     if !there {
@@ -65,7 +63,7 @@ pub(super) async fn messages(ask: &mut dyn Ask, id: SessionId, pick: &Pick) -> O
             Ok(!filled.is_over())
         };
         let sql = lens.page(within, reverse, (size, bytes));
-        ask.ask(Batch::new().any(is_there(id), &mut there).each(sql, each)).await?;
+        ask.ask(Batch::new().any(Sql::new(IS_THERE, [id.into()]), &mut there).each(sql, each)).await?;
         if !there {
             return Ok(Portion::default());
         }
@@ -80,19 +78,19 @@ pub(super) async fn messages(ask: &mut dyn Ask, id: SessionId, pick: &Pick) -> O
 
 async fn by_seq(ask: &mut dyn Ask, id: SessionId, seqs: &[Seq]) -> Outcome<Portion<Message>> {
     let sql = format!(
-        "SELECT {OUTLINE}, body FROM epitome.messages WHERE session = $1 AND seq = ANY($2) ORDER BY seq"
+        "SELECT {OUTLINE}, body FROM epitome.messages WHERE session = $1 AND seq = ANY($2) AND EXISTS ({IS_THERE}) ORDER BY seq"
     );
-    let wanted = Given::Ints(seqs.iter().map(|seq| int(*seq)).collect());
-    let (mut there, mut items) = (false, Vec::new());
-    let batch = Batch::new().any(is_there(id), &mut there);
-    let batch = batch.all(Sql::new(sql, [id.into(), wanted]), &mut items, |row| Ok(decode::words(row)?.0));
-    ask.finish(batch).await?;
-    Ok(if there { Portion { items, more: false } } else { Portion::default() })
+    let sql = Sql::new(sql, [id.into(), Given::Ints(seqs.iter().map(|seq| int(*seq)).collect())]);
+    let mut items = Vec::new();
+    ask.finish(Batch::new().all(sql, &mut items, |row| Ok(decode::words(row)?.0))).await?;
+    Ok(Portion { items, more: false })
 }
 
 /// These summaries, in this order, as far as they are this session's.
 pub(super) fn by_number<'a>(session: SessionId, ids: &[SummaryId]) -> Sql<'a> {
-    let sql = format!("SELECT {SUMMARY} FROM epitome.summaries WHERE session = $1 AND id = ANY($2)");
+    let sql = format!(
+        "SELECT {SUMMARY} FROM epitome.summaries WHERE session = $1 AND id = ANY($2) AND EXISTS ({IS_THERE})"
+    );
     Sql::new(sql, [session.into(), Given::Ints(ids.to_vec())])
 }
 
@@ -114,10 +112,9 @@ pub(super) async fn summaries(
     if ids.is_empty() {
         return Ok(Vec::new());
     }
-    let (mut there, mut found) = (false, Vec::new());
-    let batch = Batch::new().any(is_there(id), &mut there);
-    ask.finish(batch.all(by_number(id, &ids), &mut found, decode::summary)).await?;
-    Ok(if there { in_order(found, &ids) } else { Vec::new() })
+    let mut found = Vec::new();
+    ask.finish(Batch::new().all(by_number(id, &ids), &mut found, decode::summary)).await?;
+    Ok(in_order(found, &ids))
 }
 
 /// The numbers of summaries in the order in which they are wanted. They are put in order from an index alone: rows with

@@ -99,7 +99,7 @@ impl SessionRow {
 const MOST_REMEMBERED: usize = 8 << 10;
 
 /// Where a slot stands, and who works on it.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct SlotRow {
     /// Whose messages it covers.
     pub scope: Scope,
@@ -157,14 +157,7 @@ impl SlotRow {
     /// A slot that has seen nothing yet.
     #[must_use]
     pub fn new(scope: Scope, name: impl Into<String>) -> Self {
-        Self {
-            scope,
-            name: name.into(),
-            state: SlotState::default(),
-            active: None,
-            fence: 0,
-            work: Work::default(),
-        }
+        Self { scope, name: name.into(), ..Self::default() }
     }
 
     /// From when on a worker may take it: what stores find due slots by. `None` when nothing is to do.

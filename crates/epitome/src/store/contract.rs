@@ -53,8 +53,8 @@ pub(super) async fn run<A: Send + Sync + 'static, T: Send + 'static>(
     done.lock().unwrap_or_else(PoisonError::into_inner).take().ok_or(StoreError::Closed)
 }
 
-/// Has something done by a store: `run!(store, Way(arguments), |ask| what)`. The arguments go along to where the database is, and
-/// are borrowed there: variables, or new ones that own what only was lent, as in `key = key.clone()`.
+/// Runs an operation on a store: `run!(store, Way(arguments), |ask| future)`. The arguments move into the operation, which may
+/// run on another thread, and the future borrows them. `key = key.clone()` moves a copy.
 macro_rules! run {
     ($store:expr, $way:ident($($arg:ident $(= $own:expr)?),*), |$ask:ident| $what:expr) => {{
         $($(let $arg = $own;)?)*

@@ -75,12 +75,17 @@ pub(super) fn notes_text(notes: &Map<String, Value>) -> String {
     if notes.is_empty() { String::new() } else { json(notes) }
 }
 
+/// Whose messages are meant: all of a session, or one author's.
+pub(super) fn author_of(scope: &Scope) -> Option<&str> {
+    match scope {
+        Scope::Session => None,
+        Scope::Author(author) => Some(author),
+    }
+}
+
 /// `''` for the whole session.
 pub(super) fn scope_text(scope: &Scope) -> &str {
-    match scope {
-        Scope::Session => "",
-        Scope::Author(author) => author,
-    }
+    author_of(scope).unwrap_or_default()
 }
 
 pub(super) fn scope_of(text: &str) -> Scope {
@@ -102,11 +107,6 @@ pub(super) fn number_of<T: PartialEq>(all: &[T], value: &T) -> usize {
 pub(super) fn shape_bits(outline: &Outline) -> i64 {
     let bits = [outline.leading, outline.opens_turn, outline.thinking, outline.stray];
     bits.into_iter().rev().fold(0, |bits, set| bits << 1 | i64::from(set))
-}
-
-/// The same again.
-fn shape_of(bits: i64) -> [bool; 4] {
-    [1, 2, 4, 8].map(|bit| bits & bit != 0)
 }
 
 pub(super) fn state_text(state: SummaryState) -> &'static str {
@@ -152,7 +152,8 @@ pub(super) const OUTLINE: &str = "seq, role, author, turn, tokens, before, chars
 pub(super) const AFTER_OUTLINE: usize = 19;
 
 pub(super) fn outline(row: Found<'_>) -> Outcome<Outline> {
-    let [leading, opens_turn, thinking, stray] = shape_of(row.int(13)?);
+    let shape = row.int(13)?;
+    let [leading, opens_turn, thinking, stray] = [1, 2, 4, 8].map(|bit| shape & bit != 0);
     let cut = |at: usize| one_of(&CUTS, row, at, "a stored cut is none");
     Ok(Outline {
         seq: row.uint(0)?,

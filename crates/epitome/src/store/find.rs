@@ -11,10 +11,10 @@ use epitome_core::message::{Seq, Span};
 
 use super::ask::{self, Ask, Batch};
 use super::asked::{Filling, Hit, Portion, Search};
-use super::decode::{AFTER_OUTLINE, Found, OUTLINE, words};
+use super::decode::{AFTER_OUTLINE, Found, OUTLINE, author_of, words};
 use super::given::{Given, int};
 use super::grams::Grams;
-use super::lens::{Lens, author_of};
+use super::lens::Lens;
 use super::rows::SessionId;
 use super::sql::Sql;
 use super::trouble::Outcome;

@@ -19,7 +19,7 @@ pub(super) enum Given<'a> {
     MaybeTexts(Vec<Option<Cow<'a, str>>>),
 }
 
-/// What becomes a value.
+/// Conversions into values.
 macro_rules! given {
     ($($of:ty: |$value:ident| $given:expr;)*) => {$(
         impl<'a> From<$of> for Given<'a> {

@@ -106,12 +106,12 @@ const SESSION: usize = 6;
 /// What became of an attempt to take a slot.
 pub(super) enum Taken {
     Nothing,
-    /// Somebody wrote to it for longer than they were waited for.
+    /// Another transaction held the session's lock for longer than the wait.
     StillHeld,
     Lease(Box<Lease>),
 }
 
-/// Somebody's question for a slot.
+/// A worker's request for a slot, with the store's time when it began.
 pub(super) struct Poll {
     pub(super) want: Want,
     pub(super) now: Timestamp,
@@ -202,8 +202,8 @@ impl Poll {
         Ok(turns)
     }
 
-    /// Goes along the workspaces between these two, so many steps at most, until enough of them have something ready. Tells which
-    /// one it came to, unless that was the end, and with how many steps.
+    /// Goes along the workspaces between these two, so many steps at most, until enough of them have something ready. Returns
+    /// where it stopped, or `None` at the end, and how many steps it took.
     async fn walk(
         &self,
         ask: &mut dyn Ask,

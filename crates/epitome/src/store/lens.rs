@@ -7,7 +7,7 @@ use epitome_core::outline::Outline;
 use epitome_core::slot::Scope;
 
 use super::ask::{self, Ask};
-use super::decode::{Found, OUTLINE, outline};
+use super::decode::{Found, OUTLINE, author_of, outline};
 use super::given::Given;
 use super::rows::SessionId;
 use super::sql::Sql;
@@ -18,14 +18,6 @@ use super::trouble::{Outcome, nonsense};
 pub(super) struct Lens<'a> {
     session: SessionId,
     author: Option<&'a str>,
-}
-
-/// Whose messages are read: all of a session, or one author's.
-pub(super) fn author_of(scope: &Scope) -> Option<&str> {
-    match scope {
-        Scope::Session => None,
-        Scope::Author(author) => Some(author),
-    }
 }
 
 impl<'a> Lens<'a> {

@@ -561,7 +561,8 @@ impl Message {
 }
 
 /// About how many bytes of memory a JSON value takes, which is more than it has written down: `1,` is a whole value.
-fn value_memory(value: &Value) -> usize {
+#[must_use]
+pub fn value_memory(value: &Value) -> usize {
     let within: usize = match value {
         Value::Null | Value::Bool(_) | Value::Number(_) => 0,
         Value::String(text) => text.len(),

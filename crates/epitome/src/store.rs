@@ -16,7 +16,6 @@ mod asked;
 mod change;
 mod changes;
 mod check;
-mod columns;
 mod contract;
 mod copy;
 mod decode;
@@ -30,7 +29,6 @@ mod inlines;
 mod keyring;
 mod lease;
 mod lens;
-mod lists;
 #[cfg(all(feature = "sqlite", feature = "postgres"))]
 mod moving;
 mod people;
@@ -39,20 +37,18 @@ mod postgres;
 mod queue;
 mod read;
 mod rows;
-mod slots;
 mod sql;
 #[cfg(feature = "sqlite")]
 mod sqlite;
-mod statements;
 mod tail;
 mod trouble;
+mod usage;
 mod verify;
 mod window;
 
 pub use check::Fault;
 pub use contract::Store;
 pub use error::StoreError;
-pub use inlines::Passed;
 #[cfg(all(feature = "sqlite", feature = "postgres"))]
 pub use moving::{MoveError, MoveOptions, MoveProgress, MoveStage, Moved, MovedTable, move_to_postgres};
 #[cfg(feature = "postgres")]
@@ -60,6 +56,7 @@ pub use postgres::{Postgres, PostgresOptions};
 pub use rows::{SessionId, SummaryId, SummaryState, UsageSum};
 #[cfg(feature = "sqlite")]
 pub use sqlite::{Sqlite, SqliteOptions};
+pub use usage::Passed;
 
 // The contract of stores and its rows: for the engine, for our own tests and benchmarks. They change with the engine.
 #[doc(hidden)]
@@ -77,9 +74,9 @@ pub use {
     directory::{AuthorRow, DecideRow, Deleted, Keep, Listed, Listing, MemberRow, Membership, WorkspaceRow},
     inlines::{InlineRow, ListHash},
     keyring::{KeyHash, KeyRow, PickKeys},
+    lease::{Lease, Want},
     rows::{
         Facts, NewMessage, QueueCounts, QueueRow, SessionKey, SessionRow, SlotRow, Sources, Stamp,
         SummaryRow, UsageRow, Work, message, with_metadata, words,
     },
-    slots::{Lease, Want},
 };

@@ -219,15 +219,9 @@ pub enum Way {
 type Doing = dyn for<'x> Fn(&'x mut dyn Ask) -> Asked<'x, ()> + Send + Sync;
 
 /// Something that is done with a database; what it comes to is its own matter.
-pub struct Task(Box<Doing>);
+pub struct Task(pub(super) Box<Doing>);
 
 impl Task {
-    pub(super) fn new(
-        task: impl for<'x> Fn(&'x mut dyn Ask) -> Asked<'x, ()> + Send + Sync + 'static,
-    ) -> Self {
-        Self(Box::new(task))
-    }
-
     /// Does it.
     pub(super) fn on<'x>(&self, ask: &'x mut dyn Ask) -> Asked<'x, ()> {
         (self.0)(ask)

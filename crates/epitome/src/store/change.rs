@@ -6,24 +6,26 @@
 use std::sync::LazyLock;
 
 use epitome_core::message::{Span, Timestamp};
-use epitome_core::outline::Outline;
 
 use super::ask::{self, Ask, Batch};
 use super::changes::{Changes, Decide, Load, Log, MOST_PENDING, REMEMBERED_MILLIS, Repeat, Standing};
-use super::columns::{cut_number, role_number, shape_bits, state_text};
-use super::decode::{self, Found, SESSION, SLOT};
+use super::decode::{
+    self, CUTS, Found, OUTLINE, ROLES, SESSION, SLOT, json, notes_text, number_of, scope_text, shape_bits,
+    state_text,
+};
 use super::directory::Membership;
 use super::events::tell;
-use super::given::{Given, column};
+use super::given::{Given, column, int};
 use super::lens::Lens;
 use super::people::{decided, make_workspace, set_members};
 use super::read::{by_number, in_order};
 use super::rows::{
-    NewMessage, SessionId, SessionKey, SessionRow, SummaryId, SummaryRow, SummaryState, with_metadata,
+    NewMessage, SessionId, SessionKey, SessionRow, SlotRow, Stamp, SummaryId, SummaryRow, SummaryState,
+    with_metadata,
 };
 use super::sql::Sql;
-use super::statements::{self, json};
 use super::trouble::{Outcome, nonsense, refused};
+use super::usage::record_one;
 
 /// The number of the session of this name, inside of other statements.
 macro_rules! session_id {
@@ -52,6 +54,27 @@ fn named(key: &SessionKey) -> [Given<'_>; 2] {
     [(&*key.workspace).into(), (&*key.session).into()]
 }
 
+/// The number of the session of that name.
+pub(super) fn number(key: &SessionKey) -> Sql<'_> {
+    let sql = "SELECT id FROM epitome.sessions WHERE workspace = $1 AND name = $2 AND state = 'open'";
+    Sql::new(sql, named(key))
+}
+
+/// How far a session came, and what else contexts depend on.
+pub(super) async fn stamp(ask: &mut dyn Ask, key: &SessionKey) -> Outcome<Option<Stamp>> {
+    let sql = "SELECT s.id, s.head, s.revision, w.revision FROM epitome.sessions s \
+         JOIN epitome.workspaces w ON w.name = s.workspace WHERE s.workspace = $1 AND s.name = $2 AND s.state = 'open'";
+    let stamp = |row: Found<'_>| {
+        Ok(Stamp {
+            session: row.int(0)?,
+            head: row.uint(1)?,
+            revision: row.uint(2)?,
+            workspace: row.uint(3)?,
+        })
+    };
+    ask::first(ask, Sql::new(sql, named(key)), stamp).await
+}
+
 /// Where a session stands, with all that was asked for.
 pub(super) async fn standing(
     ask: &mut dyn Ask,
@@ -68,13 +91,7 @@ pub(super) async fn standing(
         .first(self::settings(key), &mut settings, |row| row.string(0))
         .all(slots, &mut all, decode::slot);
     if let Some(asked) = &load.idempotency {
-        let sql = concat!(
-            "SELECT body, first, last, created FROM epitome.idempotency WHERE session = ",
-            session_id!(),
-            " AND key = $3"
-        );
-        let [workspace, name] = named(key);
-        batch = batch.first(Sql::new(sql, [workspace, name, asked.as_str().into()]), &mut repeat, remembered);
+        batch = batch.first(self::repeat(key, asked), &mut repeat, remembered);
     }
     ask.ask(batch).await?;
     let mut standing = Standing::bare(ask.now().await?, settings.unwrap_or_default(), row);
@@ -82,6 +99,17 @@ pub(super) async fn standing(
     standing.repeat = since(repeat, standing.now);
     more(ask, &mut standing, load).await?;
     Ok(standing)
+}
+
+/// The append that was done before under this key.
+fn repeat<'a>(key: &'a SessionKey, asked: &'a str) -> Sql<'a> {
+    let sql = concat!(
+        "SELECT body, first, last, created FROM epitome.idempotency WHERE session = ",
+        session_id!(),
+        " AND key = $3"
+    );
+    let [workspace, name] = named(key);
+    Sql::new(sql, [workspace, name, asked.into()])
 }
 
 fn remembered(row: Found<'_>) -> Outcome<(Repeat, Timestamp)> {
@@ -96,45 +124,27 @@ fn since(repeat: Option<(Repeat, Timestamp)>, now: Timestamp) -> Option<Repeat> 
     (created.0 >= now.0.saturating_sub(REMEMBERED_MILLIS)).then_some(repeat)
 }
 
-/// An append that was done before under this key.
-async fn repeat(ask: &mut dyn Ask, session: SessionId, key: &str, now: Timestamp) -> Outcome<Option<Repeat>> {
-    let sql = "SELECT body, first, last, created FROM epitome.idempotency WHERE session = $1 AND key = $2";
-    Ok(since(ask::first(ask, Sql::new(sql, [session.into(), key.into()]), remembered).await?, now))
-}
-
 /// Reads what else was asked for: shapes and summaries.
 async fn more(ask: &mut dyn Ask, standing: &mut Standing, load: &Load) -> Outcome<()> {
     let Some(session) = &standing.session else { return Ok(()) };
-    let id = session.id;
-    standing.log = log(ask, session, standing, &load.log).await?;
+    let (id, head) = (session.id, session.tracker.head());
+    let mut lens = Lens::whole(id);
+    let within = match &load.log {
+        Log::Pending(scope, name) => {
+            lens = Lens::new(id, scope);
+            standing.pending(scope, name)
+        }
+        Log::Batch(seq) if (1..=head).contains(seq) => Some(lens.batch(ask, *seq, head).await?),
+        Log::None | Log::Batch(_) => None,
+    };
+    if let Some(within) = within {
+        standing.log = lens.run(ask, within, MOST_PENDING).await?;
+    }
     if !load.summaries.is_empty() {
         let found = ask::all(ask, by_number(id, &load.summaries), decode::summary).await?;
         standing.summaries = in_order(found, &load.summaries);
     }
     Ok(())
-}
-
-async fn log(
-    ask: &mut dyn Ask,
-    session: &SessionRow,
-    standing: &Standing,
-    asked: &Log,
-) -> Outcome<Vec<Outline>> {
-    let (lens, within) = match asked {
-        Log::None => return Ok(Vec::new()),
-        Log::Pending(scope, name) => (Lens::new(session.id, scope), standing.pending(scope, name)),
-        Log::Batch(seq) => {
-            let head = session.tracker.head();
-            let lens = Lens::whole(session.id);
-            let there = (1..=head).contains(seq);
-            let within = if there { Some(lens.batch(ask, *seq, head).await?) } else { None };
-            (lens, within)
-        }
-    };
-    match within {
-        Some(within) => lens.run(ask, within, MOST_PENDING).await,
-        None => Ok(Vec::new()),
-    }
 }
 
 /// Reads, asks, writes. Gives the session's number; none when nothing was wanted.
@@ -146,8 +156,8 @@ pub(super) async fn change(
 ) -> Outcome<Option<SessionId>> {
     let standing = match ask.remembered(key) {
         Some(mut known) => {
-            if let (Some(asked), Some(session)) = (&load.idempotency, &known.session) {
-                known.repeat = repeat(ask, session.id, asked, known.now).await?;
+            if let Some(asked) = &load.idempotency {
+                known.repeat = since(ask::first(ask, repeat(key, asked), remembered).await?, known.now);
             }
             more(ask, &mut known, load).await?;
             debug_assert!(same(&known, &standing(ask, key, load, LOCK).await?), "what is known is not so");
@@ -190,7 +200,7 @@ async fn write(
     let before = standing.session.as_ref();
     let members = members(ask, before, changes);
     let mut batch = Batch::new();
-    changes.usage.iter().for_each(|row| batch.push(statements::record(row, now)));
+    changes.usage.iter().for_each(|row| batch.push(record_one(row, now)));
     let id = match (before, &changes.session) {
         (Some(before), _) => before.id,
         (None, Some(_)) => insert_session(ask, key, "open").await?,
@@ -200,18 +210,18 @@ async fn write(
         }
         (None, None) => return Err(refused("there is no such session to write to")),
     };
+    let mut of = Writing { batch, id, key };
     if let Some(row) = &changes.session {
-        update_session(&mut batch, id, before, row);
+        of.session(before, row);
     }
     if changes.alter(before) {
-        let sql = "UPDATE epitome.sessions SET revision = revision + 1 WHERE id = $1";
-        batch.push(Sql::new(sql, [id.into()]));
+        of.push("UPDATE epitome.sessions SET revision = revision + 1 WHERE id = $1", [id.into()]);
     }
     let mark = ask.mark();
-    insert_messages(&mut batch, id, &changes.messages, (now, mark));
+    of.messages(&changes.messages, now, mark);
     for (seq, pinned, skip) in &changes.flags {
         let sql = "UPDATE epitome.messages SET pinned = $3, skip = $4 WHERE session = $1 AND seq = $2";
-        batch.push(Sql::new(sql, [id.into(), (*seq).into(), (*pinned).into(), (*skip).into()]));
+        of.push(sql, [id.into(), (*seq).into(), (*pinned).into(), (*skip).into()]);
     }
     for (seq, metadata) in &changes.metadata {
         let sql = "SELECT body FROM epitome.messages WHERE session = $1 AND seq = $2";
@@ -220,71 +230,39 @@ async fn write(
         let body =
             with_metadata(&body, metadata).map_err(|_| nonsense("a message's words cannot be read"))?;
         let sql = "UPDATE epitome.messages SET body = $3 WHERE session = $1 AND seq = $2";
-        batch.push(Sql::new(sql, [id.into(), (*seq).into(), body.into()]));
+        of.push(sql, [id.into(), (*seq).into(), body.into()]);
     }
-    set_members(ask, &mut batch, (key, id), &members).await?;
-    changes.states.iter().for_each(|(summary, state)| set_state(&mut batch, id, *summary, *state));
-    let kept = match &changes.summary {
-        Some(row) => {
-            let sql = "SELECT coalesce(max(id), 0) + 1 FROM epitome.summaries INDEXED BY summaries_by_number \
-                 WHERE session = $1";
-            Some((row, ask::number(ask, Sql::new(sql, [id.into()])).await?))
-        }
-        None => None,
-    };
-    put_slots(&mut batch, (key, id), standing, changes, kept)?;
+    set_members(ask, &mut of.batch, (key, id), &members).await?;
+    changes.states.iter().for_each(|(summary, state)| of.state(*summary, *state));
+    let mut kept = None;
+    if let Some(row) = &changes.summary {
+        let sql = "SELECT coalesce(max(id), 0) + 1 FROM epitome.summaries INDEXED BY summaries_by_number \
+             WHERE session = $1";
+        kept = Some((row, ask::number(ask, Sql::new(sql, [id.into()])).await?));
+    }
+    of.slots(standing, &changes.slots, kept)?;
     if let Some((asked, repeat)) = &changes.idempotency {
-        batch.push(statements::put_repeat(id, asked, repeat, now));
+        let sql = "INSERT INTO epitome.idempotency (session, key, body, first, last, created) \
+             VALUES ($1, $2, $3, $4, $5, $6) ON CONFLICT (session, key) DO UPDATE SET body = excluded.body, \
+             first = excluded.first, last = excluded.last, created = excluded.created";
+        let (body, first, last) = (&*repeat.body, repeat.span.from.into(), repeat.span.through.into());
+        of.push(sql, [id.into(), asked.as_str().into(), body.into(), first, last, now.into()]);
     }
-    tell(ask, &mut batch, key, &changes.events, kept.map(|(_, number)| number)).await?;
-    match known_by(id, changes, mark, kept) {
-        Some(known) => ask.finish_by(batch, Some(known)).await?,
-        None => ask.finish(batch).await?,
-    }
-    Ok(id)
-}
-
-/// Slots as they shall be, and the summary that one of them points to.
-fn put_slots<'a>(
-    batch: &mut Batch<'a>,
-    (key, id): (&'a SessionKey, SessionId),
-    standing: &Standing,
-    changes: &'a Changes,
-    kept: Option<(&'a SummaryRow, SummaryId)>,
-) -> Outcome<()> {
-    let mut pointed = false;
-    for slot in &changes.slots {
-        let new = kept.filter(|(row, _)| row.scope == slot.scope && row.slot == slot.name);
-        pointed |= new.is_some();
-        let active = new.map(|(_, number)| number).or(slot.active);
-        let before = standing.slot(&slot.scope, &slot.name);
-        let moved = statements::move_slot((id, &key.workspace), before, slot, active);
-        moved.into_iter().for_each(|sql| batch.push(sql));
-    }
-    if let Some((row, number)) = kept {
-        if !pointed {
-            return Err(refused("a summary was to be kept without its slot"));
-        }
-        batch.push(statements::insert_summary(id, number, row));
-    }
-    Ok(())
-}
-
-/// What tells afterwards that these changes were done: what is never written over.
-fn known_by<'a>(
-    id: SessionId,
-    changes: &Changes,
-    mark: Option<i64>,
-    kept: Option<(&'a SummaryRow, SummaryId)>,
-) -> Option<Sql<'a>> {
-    if let Some(first) = changes.messages.first() {
+    tell(ask, &mut of.batch, key, &changes.events, kept.map(|(_, number)| number)).await?;
+    // What tells afterwards that these changes were done: what is never written over.
+    let known = if let Some(first) = changes.messages.first() {
         let sql = "SELECT 1 FROM epitome.messages WHERE session = $1 AND seq = $2 AND change = $3";
-        return Some(Sql::new(sql, [id.into(), first.outline.seq.into(), mark.into()]));
-    }
-    let (row, number) = kept?;
-    let sql =
-        "SELECT 1 FROM epitome.summaries WHERE session = $1 AND id = $2 AND created = $3 AND facts = $4";
-    Some(Sql::new(sql, [id.into(), number.into(), row.created.into(), json(&row.facts).into()]))
+        Sql::new(sql, [id.into(), first.outline.seq.into(), mark.into()])
+    } else if let Some((row, number)) = kept {
+        let sql =
+            "SELECT 1 FROM epitome.summaries WHERE session = $1 AND id = $2 AND created = $3 AND facts = $4";
+        Sql::new(sql, [id.into(), number.into(), row.created.into(), json(&row.facts).into()])
+    } else {
+        ask.finish(of.batch).await?;
+        return Ok(id);
+    };
+    ask.finish_by(of.batch, Some(known)).await?;
+    Ok(id)
 }
 
 /// Makes a session's row, and its workspace's where it is the first there. Most of it is still to be written.
@@ -302,116 +280,198 @@ pub(super) async fn insert_session(
     ask::number(ask, Sql::new(sql, given)).await
 }
 
-/// Writes a session's row over the one it has. Which messages can be searched is not the caller's to say.
-pub(super) fn update_session<'a>(
-    batch: &mut Batch<'a>,
-    id: SessionId,
-    before: Option<&SessionRow>,
-    row: &'a SessionRow,
-) {
-    let sql = "UPDATE epitome.sessions SET tracker = $2, head = $3, turns = $4, tokens = $5, opener = $6, \
-         batch_from = $7, batch_skipped = $8, skipped = $9, updated = $10 WHERE id = $1";
-    let tracker = &row.tracker;
-    let given = [
-        id.into(),
-        json(tracker).into(),
-        tracker.head().into(),
-        tracker.turns().into(),
-        tracker.tokens().into(),
-        row.opener.into(),
-        row.batch_from.into(),
-        row.batch_skipped.into(),
-        row.skipped.into(),
-        row.updated.into(),
-    ];
-    batch.push(Sql::new(sql, given).merges());
-    if !before.is_some_and(|before| row.only_grew_from(before)) {
-        batch.push(statements::update_session(id, row));
+/// What is written to a session that has a row.
+pub(super) struct Writing<'a> {
+    pub(super) batch: Batch<'a>,
+    pub(super) id: SessionId,
+    pub(super) key: &'a SessionKey,
+}
+
+impl<'a> Writing<'a> {
+    fn push(&mut self, sql: &'static str, given: impl Into<Vec<Given<'a>>>) {
+        self.batch.push(Sql::new(sql, given));
+    }
+
+    /// Writes the session's row over the one it has. Which messages can be searched is not the caller's to say.
+    pub(super) fn session(&mut self, before: Option<&SessionRow>, row: &'a SessionRow) {
+        let sql = "UPDATE epitome.sessions SET tracker = $2, head = $3, turns = $4, tokens = $5, opener = $6, \
+             batch_from = $7, batch_skipped = $8, skipped = $9, updated = $10 WHERE id = $1";
+        let tracker = &row.tracker;
+        let given = [
+            self.id.into(),
+            json(tracker).into(),
+            tracker.head().into(),
+            tracker.turns().into(),
+            tracker.tokens().into(),
+            row.opener.into(),
+            row.batch_from.into(),
+            row.batch_skipped.into(),
+            row.skipped.into(),
+            row.updated.into(),
+        ];
+        self.batch.push(Sql::new(sql, given).merges());
+        if !before.is_some_and(|before| row.only_grew_from(before)) {
+            // What every message does not change.
+            let sql = "UPDATE epitome.sessions SET encoding = $2, settings = $3, metadata = $4, attributes = $5, \
+                 created = $6 WHERE id = $1";
+            let (encoding, settings) = (row.encoding.as_str().into(), row.settings.as_str().into());
+            let (metadata, attributes) =
+                (notes_text(&row.metadata).into(), notes_text(&row.attributes).into());
+            self.push(sql, [self.id.into(), encoding, settings, metadata, attributes, row.created.into()]);
+        }
+    }
+
+    /// Messages: all of them with one statement where there is a mark, each with its own in SQLite.
+    fn messages(&mut self, messages: &'a [NewMessage], now: Timestamp, mark: Option<i64>) {
+        let ([one, all], id) = (&*INSERT, self.id);
+        let fixed = || [id.into(), now.into()].into_iter().chain(mark.map(Given::from));
+        let rows = messages.iter().map(|row| fixed().chain(message(row)));
+        if mark.is_none() {
+            rows.for_each(|row| self.push(one, row.collect::<Vec<_>>()));
+        } else if !messages.is_empty() {
+            let mut rows: Vec<_> = rows.collect();
+            let given: Vec<_> = (0..24).map(|_| column(rows.iter_mut().filter_map(Iterator::next))).collect();
+            self.batch.push(Sql::new(all.as_str(), given).merges());
+        }
+    }
+
+    /// Slots as they shall be, and the summary that one of them points to.
+    fn slots(
+        &mut self,
+        standing: &Standing,
+        slots: &'a [SlotRow],
+        kept: Option<(&'a SummaryRow, SummaryId)>,
+    ) -> Outcome<()> {
+        let mut pointed = false;
+        for slot in slots {
+            let new = kept.filter(|(row, _)| row.scope == slot.scope && row.slot == slot.name);
+            pointed |= new.is_some();
+            let active = new.map(|(_, number)| number).or(slot.active);
+            self.move_slot(standing.slot(&slot.scope, &slot.name), slot, active);
+        }
+        if kept.is_some() && !pointed {
+            return Err(refused("a summary was to be kept without its slot"));
+        }
+        kept.into_iter().for_each(|(row, number)| self.summary(number, row));
+        Ok(())
+    }
+
+    /// Writes a slot's row over the one it has, or makes it.
+    pub(super) fn put_slot(&mut self, slot: &'a SlotRow, active: Option<SummaryId>) {
+        let sql = "INSERT INTO epitome.slots (session, scope, name, workspace, state, covered, due, active, ready_at, work, \
+             fence) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11) ON CONFLICT (session, scope, name) DO UPDATE SET \
+             state = excluded.state, covered = excluded.covered, due = excluded.due, active = excluded.active, \
+             ready_at = excluded.ready_at, work = excluded.work, fence = excluded.fence";
+        let given = [
+            self.id.into(),
+            scope_text(&slot.scope).into(),
+            slot.name.as_str().into(),
+            (&*self.key.workspace).into(),
+            json(&slot.state).into(),
+            slot.state.covered.into(),
+            slot.state.due.map(|due| int(due.seq)).into(),
+            active.into(),
+            slot.ready_at().into(),
+            json(&slot.work).into(),
+            slot.fence.into(),
+        ];
+        self.push(sql, given);
+    }
+
+    /// The same for a slot whose row may be there: no more is written than what changed. Most appends only count, and touch
+    /// no index.
+    fn move_slot(&mut self, before: Option<&SlotRow>, slot: &'a SlotRow, active: Option<SummaryId>) {
+        let due = |slot: &SlotRow| (slot.state.covered, slot.state.due.map(|due| due.seq), slot.ready_at());
+        match before.filter(|before| before.active == active) {
+            Some(before) if before == slot => {}
+            Some(before)
+                if due(before) == due(slot) && before.fence == slot.fence && before.work == slot.work =>
+            {
+                let sql =
+                    "UPDATE epitome.slots SET state = $4 WHERE session = $1 AND scope = $2 AND name = $3";
+                let (scope, name) = (scope_text(&slot.scope).into(), slot.name.as_str().into());
+                let given = [self.id.into(), scope, name, json(&slot.state).into()];
+                self.batch.push(Sql::new(sql, given).merges());
+            }
+            _ => self.put_slot(slot, active),
+        }
+    }
+
+    /// Stores a summary under this number.
+    pub(super) fn summary(&mut self, number: SummaryId, row: &'a SummaryRow) {
+        let sql = "INSERT INTO epitome.summaries (session, id, scope, slot, through, state, parent, text, sources, facts, \
+             created, asked) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)";
+        let given = [
+            self.id.into(),
+            number.into(),
+            scope_text(&row.scope).into(),
+            row.slot.as_str().into(),
+            row.through.into(),
+            state_text(row.state).into(),
+            row.parent.into(),
+            row.text.as_str().into(),
+            Some(row.sources.as_str()).filter(|sources| !sources.is_empty()).into(),
+            json(&row.facts).into(),
+            row.created.into(),
+            row.facts.asked.as_deref().into(),
+        ];
+        self.push(sql, given);
+    }
+
+    /// Changes a summary's state. When one is superseded, what the ones before it were made of is dropped: only
+    /// the one that stands and the one it can be taken back to are ever built upon.
+    fn state(&mut self, summary: SummaryId, state: SummaryState) {
+        let sql = "UPDATE epitome.summaries SET state = $3 WHERE session = $1 AND id = $2";
+        self.push(sql, [self.id.into(), summary.into(), state_text(state).into()]);
+        if state == SummaryState::Superseded {
+            let sql = "UPDATE epitome.summaries INDEXED BY summaries_sources SET sources = NULL WHERE session = $1 \
+                 AND scope = (SELECT scope FROM epitome.summaries WHERE session = $1 AND id = $2) \
+                 AND slot = (SELECT slot FROM epitome.summaries WHERE session = $1 AND id = $2) \
+                 AND id < $2 AND state <> 'standing' AND sources IS NOT NULL";
+            self.push(sql, [self.id.into(), summary.into()]);
+        }
     }
 }
 
 /// The columns of messages but for the session, the moment they were kept, and PostgreSQL's mark: as [`message`] gives them.
-pub(super) const MESSAGE: &str = "seq, turn, tokens, before, chars, longest, opener, at, calls, answers, own_answers, open, \
-     own_open, role, shape, cut, own_cut, pinned, skip, author, body";
+pub(super) static MESSAGE: LazyLock<String> = LazyLock::new(|| format!("{OUTLINE}, opener, body"));
 
 fn message(message: &NewMessage) -> [Given<'_>; 21] {
     let o = &message.outline;
-    let small = |value: i16| i64::from(value).into();
     let count = |value: u32| i64::from(value).into();
     [
         o.seq.into(),
+        number_of(&ROLES, &o.role).into(),
+        o.author.as_deref().into(),
         o.turn.into(),
         o.tokens.into(),
         o.before.into(),
         o.chars.into(),
         o.longest.into(),
-        message.opener.into(),
-        o.at.into(),
         count(o.calls),
         count(o.answers),
         count(o.own_answers),
         count(o.open),
         count(o.own_open),
-        small(role_number(o.role)),
-        small(shape_bits(o)),
-        small(cut_number(o.cut)),
-        small(cut_number(o.own_cut)),
+        shape_bits(o).into(),
         o.pinned.into(),
         o.skip.into(),
-        o.author.as_deref().into(),
+        number_of(&CUTS, &o.cut).into(),
+        number_of(&CUTS, &o.own_cut).into(),
+        o.at.into(),
+        message.opener.into(),
         message.body.as_str().into(),
     ]
 }
 
-/// Messages: all of them with one statement where there is a mark, each with its own in SQLite.
-fn insert_messages<'a>(
-    batch: &mut Batch<'a>,
-    id: SessionId,
-    messages: &'a [NewMessage],
-    (now, mark): (Timestamp, Option<i64>),
-) {
-    let Some(mark) = mark else {
-        static INSERT: LazyLock<String> = LazyLock::new(|| {
-            let places: Vec<String> = (3..24).map(|at| format!("?{at}")).collect();
-            format!(
-                "INSERT INTO messages (session, created, {MESSAGE}) VALUES (?1, ?2, {})",
-                places.join(", ")
-            )
-        });
-        for one in messages {
-            let mut given = Vec::with_capacity(23);
-            given.extend([id.into(), now.into()]);
-            given.extend(message(one));
-            batch.push(Sql::own("", INSERT.as_str(), given));
-        }
-        return;
-    };
-    if messages.is_empty() {
-        return;
-    }
-    static INSERT_ALL: LazyLock<String> = LazyLock::new(|| {
-        let places: Vec<String> = (1..25).map(|at| format!("${at}")).collect();
+/// Inserts one message, or all that lists give.
+static INSERT: LazyLock<[String; 2]> = LazyLock::new(|| {
+    let places = |count| (1..=count).map(|at| format!("${at}")).collect::<Vec<_>>().join(", ");
+    let (columns, one, all) = (&*MESSAGE, places(23), places(24));
+    [
+        format!("INSERT INTO epitome.messages (session, created, {columns}) VALUES ({one})"),
         format!(
-            "INSERT INTO epitome.messages (session, created, change, {MESSAGE}) SELECT * FROM unnest({})",
-            places.join(", ")
-        )
-    });
-    let row = |one| [id.into(), now.into(), mark.into()].into_iter().chain(message(one));
-    let mut rows: Vec<_> = messages.iter().map(row).collect();
-    let given: Vec<_> = (0..24).map(|_| column(rows.iter_mut().filter_map(Iterator::next))).collect();
-    batch.push(Sql::new(INSERT_ALL.as_str(), given).merges());
-}
-
-/// Changes a summary's state. When one is superseded, what the ones before it were made of is dropped: only
-/// the one that stands and the one it can be taken back to are ever built upon.
-fn set_state(batch: &mut Batch<'_>, session: SessionId, id: SummaryId, state: SummaryState) {
-    let sql = "UPDATE epitome.summaries SET state = $3 WHERE session = $1 AND id = $2";
-    batch.push(Sql::new(sql, [session.into(), id.into(), state_text(state).into()]));
-    if state == SummaryState::Superseded {
-        let sql = "UPDATE epitome.summaries INDEXED BY summaries_sources SET sources = NULL WHERE session = $1 \
-             AND scope = (SELECT scope FROM epitome.summaries WHERE session = $1 AND id = $2) \
-             AND slot = (SELECT slot FROM epitome.summaries WHERE session = $1 AND id = $2) \
-             AND id < $2 AND state <> 'standing' AND sources IS NOT NULL";
-        batch.push(Sql::new(sql, [session.into(), id.into()]));
-    }
-}
+            "INSERT INTO epitome.messages (session, created, change, {columns}) SELECT * FROM unnest({all})"
+        ),
+    ]
+});

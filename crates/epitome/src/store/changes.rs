@@ -45,7 +45,7 @@ pub enum Log {
 }
 
 /// Where a session stands: what a decision is made from.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Standing {
     /// The moment, by the store's clock.
     pub now: Timestamp,
@@ -72,15 +72,7 @@ pub(super) const MOST_PENDING: usize = 100_000;
 impl Standing {
     /// The session and its workspace's settings, and nothing else.
     pub(super) fn bare(now: Timestamp, workspace_settings: String, session: Option<SessionRow>) -> Self {
-        Self {
-            now,
-            workspace_settings,
-            session,
-            slots: Vec::new(),
-            repeat: None,
-            log: Vec::new(),
-            summaries: Vec::new(),
-        }
+        Self { now, workspace_settings, session, ..Self::default() }
     }
 
     /// What [`Log::Pending`] asks for.
@@ -97,7 +89,7 @@ impl Standing {
 }
 
 /// What is to be written, all of it or nothing.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Changes {
     /// The session's row as it shall be. Needed to create one; `id` is given by the store.
     pub session: Option<SessionRow>,
@@ -133,16 +125,7 @@ impl Changes {
 
     /// Whether no session is needed to write them: at most calls of models are recorded.
     pub(super) fn need_no_session(&self) -> bool {
-        self.session.is_none()
-            && self.messages.is_empty()
-            && self.slots.is_empty()
-            && self.summary.is_none()
-            && self.states.is_empty()
-            && self.flags.is_empty()
-            && self.metadata.is_empty()
-            && self.members.is_empty()
-            && self.idempotency.is_none()
-            && self.events.is_empty()
+        *self == Self { usage: self.usage.clone(), ..Self::default() }
     }
 }
 

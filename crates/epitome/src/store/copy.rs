@@ -5,14 +5,13 @@ use std::collections::HashMap;
 use epitome_core::message::{Seq, Timestamp};
 
 use super::ask::{self, Ask, Batch};
-use super::change::{MESSAGE, insert_session, update_session};
+use super::change::{MESSAGE, Writing, insert_session, number};
 use super::changes::REMEMBERED_MILLIS;
 use super::decode::Found;
 use super::events;
 use super::people::make_workspace;
 use super::rows::{SessionId, SessionKey, SessionRow, SlotRow, SummaryId, SummaryRow};
 use super::sql::Sql;
-use super::statements;
 use super::trouble::Outcome;
 use crate::event::Happened;
 
@@ -34,19 +33,16 @@ pub struct CopiedSession {
 impl CopiedSession {
     /// Numbers its summaries 1, 2, 3 … in the order of their old numbers.
     pub(super) fn renumber(&mut self) {
-        // A parent has a smaller number than its child, so its new one is known by then.
         self.summaries.sort_by_key(|summary| summary.id);
-        let mut renamed: HashMap<SummaryId, SummaryId> = HashMap::new();
+        let numbers: HashMap<SummaryId, SummaryId> =
+            self.summaries.iter().map(|summary| summary.id).zip(1..).collect();
+        let anew = |id: &mut Option<SummaryId>| *id = id.and_then(|id| numbers.get(&id).copied());
         for (summary, number) in self.summaries.iter_mut().zip(1..) {
-            let anew = |id: Option<SummaryId>| id.and_then(|id| renamed.get(&id).copied());
-            summary.parent = anew(summary.parent);
-            summary.facts.built_on = anew(summary.facts.built_on);
-            renamed.insert(summary.id, number);
+            anew(&mut summary.parent);
+            anew(&mut summary.facts.built_on);
             summary.id = number;
         }
-        for slot in &mut self.slots {
-            slot.active = slot.active.and_then(|id| renamed.get(&id).copied());
-        }
+        self.slots.iter_mut().for_each(|slot| anew(&mut slot.active));
     }
 }
 
@@ -100,13 +96,14 @@ pub(super) async fn piece(
         return Ok(None);
     }
     // One that was copied and not heard of is there already.
+    let columns = &*MESSAGE;
     let sql = Sql::own(
         format!(
-            "INSERT INTO epitome.messages (session, created, change, {MESSAGE}) SELECT $2, created, change, {MESSAGE} \
+            "INSERT INTO epitome.messages (session, created, change, {columns}) SELECT $2, created, change, {columns} \
              FROM epitome.messages WHERE session = $1 AND seq BETWEEN $3 AND $4 ON CONFLICT DO NOTHING"
         ),
         format!(
-            "INSERT INTO messages (session, created, {MESSAGE}) SELECT ?2, created, {MESSAGE} FROM messages \
+            "INSERT INTO messages (session, created, {columns}) SELECT ?2, created, {columns} FROM messages \
              WHERE session = ?1 AND seq BETWEEN ?3 AND ?4"
         ),
         [from.into(), to.into(), first.into(), last.into()],
@@ -130,23 +127,19 @@ pub(super) async fn reveal(ask: &mut dyn Ask, key: &SessionKey, copy: &CopiedSes
     let sql = "SELECT 1 FROM epitome.sessions WHERE id = $1 AND state = 'hidden' FOR UPDATE";
     let (mut there, mut taken) = (false, false);
     let batch = Batch::new().any(Sql::new(sql, [copied.into()]), &mut there);
-    ask.ask(batch.any(statements::number(key), &mut taken)).await?;
+    ask.ask(batch.any(number(key), &mut taken)).await?;
     if !there || taken {
         return Ok(false);
     }
     make_workspace(ask, &key.workspace).await?;
     let sql = "UPDATE epitome.sessions SET state = 'open', workspace = $2, name = $3 WHERE id = $1";
     let given = [copied.into(), (&*key.workspace).into(), (&*key.session).into()];
-    let mut batch = Batch::new().run(Sql::new(sql, given));
-    update_session(&mut batch, copied, None, &copy.row);
-    for summary in &copy.summaries {
-        batch.push(statements::insert_summary(copied, summary.id, summary));
-    }
-    for slot in &copy.slots {
-        batch.push(statements::put_slot((copied, &key.workspace), slot, slot.active));
-    }
-    events::tell(ask, &mut batch, key, &copy.events, None).await?;
-    ask.finish(batch).await?;
+    let mut of = Writing { batch: Batch::new().run(Sql::new(sql, given)), id: copied, key };
+    of.session(None, &copy.row);
+    copy.summaries.iter().for_each(|summary| of.summary(summary.id, summary));
+    copy.slots.iter().for_each(|slot| of.put_slot(slot, slot.active));
+    events::tell(ask, &mut of.batch, key, &copy.events, None).await?;
+    ask.finish(of.batch).await?;
     Ok(true)
 }
 
@@ -214,7 +207,7 @@ pub(super) async fn remove(ask: &mut dyn Ask, session: SessionId) -> Outcome<boo
     let sql = "DELETE FROM epitome.idempotency WHERE (session, key) IN \
          (SELECT session, key FROM epitome.idempotency WHERE session = $1 LIMIT $2) RETURNING 1";
     ask.ask(batch.count(Sql::new(sql, given()), &mut keys)).await?;
-    let more = summaries >= REMOVE_CHUNK || keys >= REMOVE_CHUNK;
+    let more = summaries.max(keys) >= REMOVE_CHUNK;
     let mut batch = Batch::new();
     if !more {
         batch.push(Sql::own(

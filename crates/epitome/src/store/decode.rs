@@ -1,22 +1,21 @@
-//! Rows of either database as values.
+//! Rows of either database as values, and values as columns hold them, the same in every database.
 //!
 //! Columns are read by their place, so each list of columns stands right next to the function that reads it.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
-use epitome_core::message::{Message, Timestamp};
-use epitome_core::outline::Outline;
+use epitome_core::message::{Message, Role, Timestamp};
+use epitome_core::outline::{Cut, Outline};
+use epitome_core::slot::Scope;
+use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
-use super::columns::{cut_of, role_of, scope_of, shape_of, state_of};
 use super::directory::{AuthorRow, MemberRow, WorkspaceRow};
-use super::inlines::Passed;
-use super::keyring::KeyRow;
-use super::rows::{Facts, QueueCounts, SessionRow, SlotRow, Stamp, SummaryRow, UsageSum, message};
+use super::rows::{Facts, SessionRow, SlotRow, SummaryRow, SummaryState, message};
 use super::trouble::{NOT_OF_ITS_KIND, Outcome, nonsense};
 use crate::event::{Event, Happened};
-use crate::key::Key;
 
 /// A row that a database returned.
 pub(super) trait ReadRow {
@@ -40,10 +39,6 @@ pub(super) trait ReadRow {
 
     fn small(&self, at: usize) -> Outcome<u32> {
         u32::try_from(self.int(at)?).map_err(|_| nonsense(NOT_OF_ITS_KIND))
-    }
-
-    fn tiny(&self, at: usize) -> Outcome<i16> {
-        i16::try_from(self.int(at)?).map_err(|_| nonsense(NOT_OF_ITS_KIND))
     }
 
     fn flag(&self, at: usize) -> Outcome<bool> {
@@ -70,14 +65,83 @@ pub(super) trait ReadRow {
 /// A row that was found.
 pub(super) type Found<'a> = &'a dyn ReadRow;
 
+/// A value as it is written into a column. What is written here can always be written.
+pub(super) fn json<T: Serialize>(value: &T) -> String {
+    serde_json::to_string(value).unwrap_or_default()
+}
+
+/// Somebody's notes as they are written into a column: `''` for none.
+pub(super) fn notes_text(notes: &Map<String, Value>) -> String {
+    if notes.is_empty() { String::new() } else { json(notes) }
+}
+
+/// Whose messages are meant: all of a session, or one author's.
+pub(super) fn author_of(scope: &Scope) -> Option<&str> {
+    match scope {
+        Scope::Session => None,
+        Scope::Author(author) => Some(author),
+    }
+}
+
+/// `''` for the whole session.
+pub(super) fn scope_text(scope: &Scope) -> &str {
+    author_of(scope).unwrap_or_default()
+}
+
+pub(super) fn scope_of(text: &str) -> Scope {
+    if text.is_empty() { Scope::Session } else { Scope::Author(text.into()) }
+}
+
+/// Roles by their numbers in columns.
+pub(super) const ROLES: [Role; 6] =
+    [Role::System, Role::Developer, Role::User, Role::Assistant, Role::Tool, Role::Peer];
+
+/// The same for cuts.
+pub(super) const CUTS: [Cut; 3] = [Cut::InCall, Cut::InLoop, Cut::Legal];
+
+pub(super) fn number_of<T: PartialEq>(all: &[T], value: &T) -> usize {
+    all.iter().position(|one| one == value).unwrap_or(all.len())
+}
+
+/// What a message is, in bits from the lowest: leading, opens a turn (as in the index `messages_openers`), thinking, stray.
+pub(super) fn shape_bits(outline: &Outline) -> i64 {
+    let bits = [outline.leading, outline.opens_turn, outline.thinking, outline.stray];
+    bits.into_iter().rev().fold(0, |bits, set| bits << 1 | i64::from(set))
+}
+
+pub(super) fn state_text(state: SummaryState) -> &'static str {
+    match state {
+        SummaryState::Standing => "standing",
+        SummaryState::Superseded => "superseded",
+        SummaryState::Undone => "undone",
+    }
+}
+
+fn state_of(text: &str) -> Option<SummaryState> {
+    let all = [SummaryState::Standing, SummaryState::Superseded, SummaryState::Undone];
+    all.into_iter().find(|state| state_text(*state) == text)
+}
+
+/// Words that are no JSON, as a column can hold them. U+0000, which PostgreSQL has no place for, is written as U+2400,
+/// the sign that stands for it: nobody says it, but a program's output may hold it.
+pub(super) fn plain(text: &str) -> Cow<'_, str> {
+    if text.contains('\0') { Cow::Owned(text.replace('\0', "\u{2400}")) } else { Cow::Borrowed(text) }
+}
+
 /// A document that is written as JSON.
-fn json<T: DeserializeOwned>(row: Found<'_>, at: usize) -> Outcome<T> {
+fn read_json<T: DeserializeOwned>(row: Found<'_>, at: usize) -> Outcome<T> {
     serde_json::from_str(row.text(at)?).map_err(|_| nonsense("a stored document cannot be read"))
 }
 
 /// Somebody's notes; `''` stands for none.
 pub(super) fn notes(row: Found<'_>, at: usize) -> Outcome<Map<String, Value>> {
-    if row.text(at)?.is_empty() { Ok(Map::new()) } else { json(row, at) }
+    if row.text(at)?.is_empty() { Ok(Map::new()) } else { read_json(row, at) }
+}
+
+/// The one of these that has the number at that place.
+fn one_of<T: Copy>(all: &[T], row: Found<'_>, at: usize, none: &str) -> Outcome<T> {
+    let number = usize::try_from(row.int(at)?).unwrap_or(usize::MAX);
+    all.get(number).copied().ok_or_else(|| nonsense(none))
 }
 
 /// What [`outline`] reads.
@@ -88,11 +152,12 @@ pub(super) const OUTLINE: &str = "seq, role, author, turn, tokens, before, chars
 pub(super) const AFTER_OUTLINE: usize = 19;
 
 pub(super) fn outline(row: Found<'_>) -> Outcome<Outline> {
-    let (leading, opens_turn, thinking, stray) = shape_of(row.tiny(13)?);
-    let cut = |at: usize| cut_of(row.tiny(at)?).ok_or_else(|| nonsense("a stored cut is none"));
+    let shape = row.int(13)?;
+    let [leading, opens_turn, thinking, stray] = [1, 2, 4, 8].map(|bit| shape & bit != 0);
+    let cut = |at: usize| one_of(&CUTS, row, at, "a stored cut is none");
     Ok(Outline {
         seq: row.uint(0)?,
-        role: role_of(row.tiny(1)?).ok_or_else(|| nonsense("a stored role is none"))?,
+        role: one_of(&ROLES, row, 1, "a stored role is none")?,
         author: row.maybe_text(2)?.map(Into::into),
         turn: row.uint(3)?,
         tokens: row.uint(4)?,
@@ -149,7 +214,7 @@ pub(super) fn session_at(row: Found<'_>, at: usize) -> Outcome<SessionRow> {
     Ok(SessionRow {
         id: row.int(at)?,
         encoding: row.string(at + 1)?,
-        tracker: json(row, at + 2)?,
+        tracker: read_json(row, at + 2)?,
         opener: row.uint(at + 3)?,
         batch_from: row.uint(at + 4)?,
         batch_skipped: row.flag(at + 5)?,
@@ -174,10 +239,10 @@ pub(super) fn slot(row: Found<'_>) -> Outcome<SlotRow> {
     Ok(SlotRow {
         scope: scope_of(row.text(0)?),
         name: row.string(1)?,
-        state: json(row, 2)?,
+        state: read_json(row, 2)?,
         active: row.maybe_int(3)?,
         fence: row.uint(4)?,
-        work: json(row, 5)?,
+        work: read_json(row, 5)?,
     })
 }
 
@@ -190,7 +255,7 @@ pub(super) const SUMMARY_TEXT: &str = "id, scope, slot, through, state, parent, 
 
 pub(super) fn summary(row: Found<'_>) -> Outcome<SummaryRow> {
     let sources = row.maybe_text(7)?;
-    let mut facts: Facts = json(row, 8)?;
+    let mut facts: Facts = read_json(row, 8)?;
     facts.elastic &= sources.is_some();
     Ok(SummaryRow {
         id: row.int(0)?,
@@ -204,10 +269,6 @@ pub(super) fn summary(row: Found<'_>) -> Outcome<SummaryRow> {
         facts,
         created: row.time(9)?,
     })
-}
-
-pub(super) fn stamp(row: Found<'_>) -> Outcome<Stamp> {
-    Ok(Stamp { session: row.int(0)?, head: row.uint(1)?, revision: row.uint(2)?, workspace: row.uint(3)? })
 }
 
 /// What [`workspace`] reads.
@@ -238,69 +299,6 @@ pub(super) fn author(row: Found<'_>) -> Outcome<AuthorRow> {
 /// A row of [`AUTHOR`] and what is kept of them in the session.
 pub(super) fn member(row: Found<'_>) -> Outcome<MemberRow> {
     Ok(MemberRow { author: author(row)?, attributes: notes(row, 4)? })
-}
-
-/// What [`key`] reads.
-pub(super) const KEY: &str = "id, workspace, rights, label, created, expires, revoked, hash";
-
-pub(super) fn key(row: Found<'_>) -> Outcome<KeyRow> {
-    let key = Key {
-        id: row.string(0)?,
-        workspace: row.maybe_text(1)?.map(Into::into),
-        rights: row.text(2)?.parse().map_err(|_| nonsense("a key has rights that are none"))?,
-        label: row.string(3)?,
-        created: row.time(4)?,
-        expires: row.maybe_int(5)?.map(Timestamp),
-        revoked: row.maybe_int(6)?.map(Timestamp),
-    };
-    Ok(KeyRow { key, hash: row.bytes(7)?.try_into().map_err(|_| nonsense("a key has no hash"))? })
-}
-
-pub(super) fn usage_sum(row: Found<'_>) -> Outcome<UsageSum> {
-    Ok(UsageSum {
-        session: row.string(0)?,
-        scope: row.string(1)?,
-        slot: row.string(2)?,
-        model: row.string(3)?,
-        outcome: row.string(4)?,
-        calls: row.uint(5)?,
-        input: row.uint(6)?,
-        cached: row.uint(7)?,
-        output: row.uint(8)?,
-        cost: row.maybe_int(9)?,
-        millis: row.uint(10)?,
-    })
-}
-
-pub(super) fn passed(row: Found<'_>) -> Outcome<Passed> {
-    Ok(Passed {
-        model: row.string(0)?,
-        shadow: row.flag(1)?,
-        requests: row.uint(2)?,
-        shorter: row.uint(3)?,
-        retried: row.uint(4)?,
-        cut_off: row.uint(5)?,
-        uncounted: row.uint(6)?,
-        input: row.uint(7)?,
-        cached: row.uint(8)?,
-        output: row.uint(9)?,
-        saved: row.uint(10)?,
-        cost: row.int(11)?,
-        saved_cost: row.int(12)?,
-    })
-}
-
-/// How many slots are worked on, parked, waiting and due, and since when the oldest of these is.
-pub(super) fn queue_counts(row: Found<'_>, now: Timestamp) -> Outcome<QueueCounts> {
-    let oldest = row.maybe_int(4)?;
-    Ok(QueueCounts {
-        working: row.uint(0)?,
-        parked: row.uint(1)?,
-        waiting: row.uint(2)?,
-        due: row.uint(3)?,
-        // A clock that went back makes nobody wait for less than nothing.
-        oldest_millis: oldest.map(|since| u64::try_from(now.0.saturating_sub(since)).unwrap_or(0)),
-    })
 }
 
 /// An event's row: `id, session, at, kind, data`.

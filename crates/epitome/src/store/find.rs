@@ -11,10 +11,10 @@ use epitome_core::message::{Seq, Span};
 
 use super::ask::{self, Ask, Batch};
 use super::asked::{Filling, Hit, Portion, Search};
-use super::decode::{AFTER_OUTLINE, Found, OUTLINE, words};
+use super::decode::{AFTER_OUTLINE, Found, OUTLINE, author_of, words};
 use super::given::{Given, int};
 use super::grams::Grams;
-use super::lens::{Lens, author_of};
+use super::lens::Lens;
 use super::rows::SessionId;
 use super::sql::Sql;
 use super::trouble::Outcome;
@@ -64,12 +64,23 @@ pub(super) async fn search(ask: &mut dyn Ask, search: &Search) -> Outcome<Portio
         Grams::of(&search.workspace).in_query(&search.query).map(Given::Middling)
     };
     let hits = Filling::new(search.limit, search.bytes);
-    let mut finder = Finder { ask, search, only: search.session, hits };
+    let mut finder = Finder { ask, search, grams, only: search.session, hits };
     let upper = search.after.map_or(NEWEST, |(session, seq)| (session, int(seq)));
-    match &grams {
-        None => finder.by_reading(upper).await?,
-        Some(grams) if in_file => finder.in_few(grams, upper).await?,
-        Some(grams) => finder.by_index(grams, upper).await?,
+    // All workspaces of a file share an index: where this one has few sessions, each is asked for by itself.
+    let mut few = None;
+    if in_file && finder.grams.is_some() && finder.only.is_none() {
+        few = Some(finder.own(upper.0, false).await?).filter(|own| own.len() < SESSIONS);
+    }
+    let Some(few) = few else {
+        finder.find(upper).await?;
+        return Ok(finder.hits.done());
+    };
+    for session in few {
+        finder.only = Span::new(1, Seq::MAX).map(|all| (session.id, all));
+        finder.find(upper).await?;
+        if finder.hits.is_over() {
+            break;
+        }
     }
     Ok(finder.hits.done())
 }
@@ -77,6 +88,8 @@ pub(super) async fn search(ask: &mut dyn Ask, search: &Search) -> Outcome<Portio
 struct Finder<'a> {
     ask: &'a mut dyn Ask,
     search: &'a Search,
+    /// What the index is asked for; none where what is looked for is too short to be found by it.
+    grams: Option<Given<'a>>,
     /// Only in this session, and there only within this.
     only: Option<(SessionId, Span)>,
     hits: Filling<Hit>,
@@ -86,7 +99,7 @@ struct Finder<'a> {
 struct Own {
     id: SessionId,
     name: Arc<str>,
-    /// Messages up to this one are in the index.
+    /// Messages up to this one are in the index; 0 where it is not asked.
     indexed: Seq,
     head: Seq,
 }
@@ -121,57 +134,24 @@ impl Finder<'_> {
              AND id <= $2{only}{lag} ORDER BY id DESC LIMIT $3"
         );
         ask::all(self.ask, Sql::new(sql, given), |row| {
-            Ok(Own { id: row.int(0)?, name: row.name(1)?, indexed: row.uint(2)?, head: row.uint(3)? })
+            let indexed = if behind { row.uint(2)? } else { 0 };
+            Ok(Own { id: row.int(0)?, name: row.name(1)?, indexed, head: row.uint(3)? })
         })
         .await
     }
 
-    /// Without the index, session by session.
-    async fn by_reading(&mut self, upper: Place) -> Outcome<()> {
-        let mut from = upper.0;
-        loop {
-            let own = self.own(from, false).await?;
-            for session in &own {
-                self.read(session, 1, upper).await?;
-                if self.hits.is_over() {
-                    return Ok(());
-                }
-            }
-            match own.last() {
-                Some(last) if own.len() >= SESSIONS => from = last.id.saturating_sub(1),
-                _ => return Ok(()),
-            }
-        }
-    }
-
-    /// By an index that all workspaces share: where this one has few sessions, each is asked for by itself.
-    async fn in_few(&mut self, grams: &Given<'_>, upper: Place) -> Outcome<()> {
-        let own = if self.only.is_none() { self.own(upper.0, false).await? } else { Vec::new() };
-        if self.only.is_some() || own.len() >= SESSIONS {
-            return self.by_index(grams, upper).await;
-        }
-        for session in own {
-            self.only = Span::new(1, Seq::MAX).map(|all| (session.id, all));
-            self.by_index(grams, upper).await?;
-            if self.hits.is_over() {
-                break;
-            }
-        }
-        Ok(())
-    }
-
     /// Newest first, from just before `upper` down. Between what the index knows lie the ends of sessions that it does
-    /// not know yet, each in its place.
-    async fn by_index(&mut self, grams: &Given<'_>, mut upper: Place) -> Outcome<()> {
+    /// not know yet, each in its place. Without an index these are all there is.
+    async fn find(&mut self, mut upper: Place) -> Outcome<()> {
         let mut from = upper.0;
         loop {
-            let behind = self.own(from, true).await?;
+            let behind = self.own(from, self.grams.is_some()).await?;
             // Asked for after that: what came into the index before it was looked where it ends must be there.
-            let mut named = Named::default();
+            let mut named = Named { all: self.grams.is_none(), ..Named::default() };
             for session in &behind {
                 // Later sessions, then the end of this one.
                 let end = (session.id, i64::MAX);
-                self.candidates(&mut named, grams, end, upper).await?;
+                self.candidates(&mut named, end, upper).await?;
                 upper = upper.min(end);
                 self.read(session, session.indexed.saturating_add(1), upper).await?;
                 upper = upper.min((session.id, int(session.indexed.saturating_add(1))));
@@ -181,22 +161,16 @@ impl Finder<'_> {
             }
             match behind.last() {
                 Some(last) if behind.len() >= SESSIONS => from = last.id.saturating_sub(1),
-                _ => return self.candidates(&mut named, grams, (0, 0), upper).await,
+                _ => return self.candidates(&mut named, (0, 0), upper).await,
             }
         }
     }
 
     /// Messages the index names, from just before `upper` down to `lower`.
-    async fn candidates(
-        &mut self,
-        named: &mut Named,
-        grams: &Given<'_>,
-        lower: Place,
-        upper: Place,
-    ) -> Outcome<()> {
+    async fn candidates(&mut self, named: &mut Named, lower: Place, upper: Place) -> Outcome<()> {
         while !self.hits.is_over() {
             if named.places.is_empty() && !named.all {
-                self.name(named, grams, upper).await?;
+                self.name(named, upper).await?;
             }
             // What is not in the index as of when its session was looked at was read.
             while named.places.front().is_some_and(|place| *place >= upper) {
@@ -217,7 +191,7 @@ impl Finder<'_> {
     }
 
     /// Takes the next places from the index: those that come before `upper` and what was taken already.
-    async fn name(&mut self, named: &mut Named, grams: &Given<'_>, upper: Place) -> Outcome<()> {
+    async fn name(&mut self, named: &mut Named, upper: Place) -> Outcome<()> {
         let upper = upper.min(named.last.unwrap_or(upper));
         let ([postgres, sqlite], given) = match self.only {
             Some((session, within)) => {
@@ -231,7 +205,7 @@ impl Finder<'_> {
             }
             None => (OF_ALL, vec![upper.0.into(), upper.1.into(), PLACES.into()]),
         };
-        let given: Vec<_> = std::iter::once(grams.clone()).chain(given).collect();
+        let given: Vec<_> = self.grams.iter().cloned().chain(given).collect();
         let sql = Sql::own(postgres, sqlite, given);
         named.places.extend(ask::all(self.ask, sql, |row| Ok((row.int(0)?, row.int(1)?))).await?);
         named.all = named.places.len() < PLACES;

@@ -19,65 +19,29 @@ pub(super) enum Given<'a> {
     MaybeTexts(Vec<Option<Cow<'a, str>>>),
 }
 
-impl From<i64> for Given<'_> {
-    fn from(value: i64) -> Self {
-        Self::Int(Some(value))
-    }
+/// Conversions into values.
+macro_rules! given {
+    ($($of:ty: |$value:ident| $given:expr;)*) => {$(
+        impl<'a> From<$of> for Given<'a> {
+            fn from($value: $of) -> Self {
+                $given
+            }
+        }
+    )*};
 }
 
-impl From<Option<i64>> for Given<'_> {
-    fn from(value: Option<i64>) -> Self {
-        Self::Int(value)
-    }
-}
-
-/// What is too large for the database stays the largest it knows.
-impl From<u64> for Given<'_> {
-    fn from(value: u64) -> Self {
-        Self::Int(Some(int(value)))
-    }
-}
-
-impl From<usize> for Given<'_> {
-    fn from(value: usize) -> Self {
-        Self::Int(Some(i64::try_from(value).unwrap_or(i64::MAX)))
-    }
-}
-
-impl From<Timestamp> for Given<'_> {
-    fn from(value: Timestamp) -> Self {
-        Self::Int(Some(value.0))
-    }
-}
-
-impl From<bool> for Given<'_> {
-    fn from(value: bool) -> Self {
-        Self::Bool(value)
-    }
-}
-
-impl<'a> From<&'a str> for Given<'a> {
-    fn from(value: &'a str) -> Self {
-        Self::Text(Some(Cow::Borrowed(value)))
-    }
-}
-
-impl From<String> for Given<'_> {
-    fn from(value: String) -> Self {
-        Self::Text(Some(Cow::Owned(value)))
-    }
-}
-
-impl<'a> From<Option<&'a str>> for Given<'a> {
-    fn from(value: Option<&'a str>) -> Self {
-        Self::Text(value.map(Cow::Borrowed))
-    }
-}
-
-impl<'a> From<&'a [u8]> for Given<'a> {
-    fn from(value: &'a [u8]) -> Self {
-        Self::Bytes(Cow::Borrowed(value))
-    }
+given! {
+    i64: |value| Self::Int(Some(value));
+    Option<i64>: |value| Self::Int(value);
+    u64: |value| Self::Int(Some(int(value)));
+    usize: |value| Self::Int(Some(i64::try_from(value).unwrap_or(i64::MAX)));
+    Timestamp: |value| Self::Int(Some(value.0));
+    Option<Timestamp>: |value| Self::Int(value.map(|at| at.0));
+    bool: |value| Self::Bool(value);
+    &'a str: |value| Self::Text(Some(Cow::Borrowed(value)));
+    Option<&'a str>: |value| Self::Text(value.map(Cow::Borrowed));
+    String: |value| Self::Text(Some(Cow::Owned(value)));
+    &'a [u8]: |value| Self::Bytes(Cow::Borrowed(value));
 }
 
 impl Given<'_> {

@@ -1,7 +1,9 @@
-//! Where it is kept what was done to lists that pass through, and what that came to.
+//! Where it is kept what was done to lists that pass through.
 
-use epitome_core::message::Tokens;
-use serde::Serialize;
+use super::ask::{Ask, Batch};
+use super::decode::Found;
+use super::sql::Sql;
+use super::trouble::Outcome;
 
 /// A list up to one of its messages, as a number that two different ones hardly share.
 pub type ListHash = [u8; 16];
@@ -19,53 +21,54 @@ pub struct InlineRow {
     pub kept: String,
 }
 
-/// What passed through, of one model in one hour.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
-pub struct Passed {
-    /// The model that was asked.
-    pub model: String,
-    /// Whether nothing was changed, and this is what would have been.
-    pub shadow: bool,
-    /// How many requests were answered.
-    pub requests: u64,
-    /// How many of them were shorter than they came.
-    pub shorter: u64,
-    /// How many were sent again because the provider found them too long.
-    pub retried: u64,
-    /// How many answers broke off.
-    pub cut_off: u64,
-    /// Of how many the provider did not tell what it counted. They are in none of the sums below.
-    pub uncounted: u64,
-    /// What went in, by the provider's count, cached tokens included.
-    pub input: Tokens,
-    /// How much of that the provider had in its cache.
-    pub cached: Tokens,
-    /// What came out.
-    pub output: Tokens,
-    /// How many tokens more would have gone in.
-    pub saved: Tokens,
-    /// What it cost, in millionths, where the price is known.
-    pub cost: i64,
-    /// How much more it would have cost; less than nothing where condensing cost more than it saved.
-    pub saved_cost: i64,
+/// So many lists are remembered in a workspace.
+const MOST_LISTS: i64 = 1_000;
+
+/// Stores what was done to a list, and drops the oldest where there are too many.
+pub(super) async fn keep(ask: &mut dyn Ask, workspace: &str, row: &InlineRow) -> Outcome<()> {
+    // Later than all others, whatever the clock says, so that the oldest can be told.
+    let keep = "INSERT INTO epitome.inline (workspace, root, length, hash, kept, at) VALUES ($1, $2, $3, $4, $5, \
+         (SELECT CASE WHEN max(at) >= $6 THEN max(at) + 1 ELSE $6 END FROM epitome.inline WHERE workspace = $1)) \
+         ON CONFLICT (workspace, root, length, hash) DO UPDATE SET kept = excluded.kept, at = excluded.at";
+    let given = [
+        workspace.into(),
+        row.root.as_slice().into(),
+        row.length.into(),
+        row.hash.as_slice().into(),
+        row.kept.as_str().into(),
+        ask.now().await?.into(),
+    ];
+    let trim = "DELETE FROM epitome.inline WHERE workspace = $1 AND at < \
+         (SELECT at FROM epitome.inline WHERE workspace = $1 ORDER BY at DESC LIMIT 1 OFFSET $2)";
+    let trim = Sql::new(trim, [workspace.into(), (MOST_LISTS - 1).into()]);
+    ask.finish_by(Batch::new().run(Sql::new(keep, given)).run(trim), None).await
 }
 
-impl Passed {
-    /// Adds another one's figures to this one.
-    pub fn add(&mut self, more: &Self) {
-        let counts = [
-            (&mut self.requests, more.requests),
-            (&mut self.shorter, more.shorter),
-            (&mut self.retried, more.retried),
-            (&mut self.cut_off, more.cut_off),
-            (&mut self.uncounted, more.uncounted),
-            (&mut self.input, more.input),
-            (&mut self.cached, more.cached),
-            (&mut self.output, more.output),
-            (&mut self.saved, more.saved),
-        ];
-        counts.into_iter().for_each(|(sum, more)| *sum = sum.saturating_add(more));
-        self.cost = self.cost.saturating_add(more.cost);
-        self.saved_cost = self.saved_cost.saturating_add(more.saved_cost);
-    }
+/// The longest list that is a beginning of this one.
+pub(super) async fn find(
+    ask: &mut dyn Ask,
+    workspace: &str,
+    chain: &[ListHash],
+) -> Outcome<Option<InlineRow>> {
+    let Some(root) = chain.first() else { return Ok(None) };
+    let sql = "SELECT length, hash FROM epitome.inline WHERE workspace = $1 AND root = $2 AND length <= $3 \
+         ORDER BY length DESC";
+    let sql = Sql::new(sql, [workspace.into(), root.as_slice().into(), chain.len().into()]);
+    let mut found = None;
+    let each = |row: Found<'_>| {
+        let length = row.uint(0)?;
+        let at = usize::try_from(length).ok().and_then(|length| length.checked_sub(1));
+        let hash =
+            at.and_then(|at| chain.get(at)).filter(|hash| row.bytes(1).is_ok_and(|known| known == *hash));
+        found = hash.map(|hash| (length, hash));
+        Ok(found.is_none())
+    };
+    ask.ask(Batch::new().each(sql, each)).await?;
+    let Some((length, hash)) = found else { return Ok(None) };
+    let sql =
+        "SELECT kept FROM epitome.inline WHERE workspace = $1 AND root = $2 AND length = $3 AND hash = $4";
+    let given = [workspace.into(), root.as_slice().into(), length.into(), hash.as_slice().into()];
+    let mut kept = None;
+    ask.finish(Batch::new().first(Sql::new(sql, given), &mut kept, |row| row.string(0))).await?;
+    Ok(kept.map(|kept| InlineRow { root: *root, length, hash: *hash, kept }))
 }

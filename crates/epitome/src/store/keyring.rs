@@ -1,5 +1,11 @@
 //! Where keys are kept.
 
+use epitome_core::message::Timestamp;
+
+use super::ask::{self, Ask, Batch};
+use super::decode::Found;
+use super::sql::Sql;
+use super::trouble::{Outcome, nonsense};
 use crate::key::Key;
 
 /// A blake3 hash of a key's secret.
@@ -28,4 +34,64 @@ pub enum PickKeys {
         /// At most so many.
         limit: usize,
     },
+}
+
+/// Stores a new key.
+pub(super) async fn add(ask: &mut dyn Ask, row: &KeyRow) -> Outcome<Key> {
+    let key = Key { created: ask.now().await?, ..row.key.clone() };
+    let sql = "INSERT INTO epitome.keys (id, hash, workspace, rights, label, created, expires, revoked) \
+         VALUES ($1, $2, $3, $4, $5, $6, $7, $8)";
+    let given = [
+        key.id.as_str().into(),
+        row.hash.as_slice().into(),
+        key.workspace.as_deref().into(),
+        key.rights.name().into(),
+        key.label.as_str().into(),
+        key.created.into(),
+        key.expires.into(),
+        key.revoked.into(),
+    ];
+    ask.finish(Batch::new().run(Sql::new(sql, given))).await?;
+    Ok(key)
+}
+
+/// Reads keys, and the moment.
+pub(super) async fn pick(ask: &mut dyn Ask, pick: &PickKeys) -> Outcome<(Vec<KeyRow>, Timestamp)> {
+    const KEYS: &str =
+        "SELECT id, workspace, rights, label, created, expires, revoked, hash FROM epitome.keys";
+    let sql = match pick {
+        PickKeys::Id(id) => Sql::new(format!("{KEYS} WHERE id = $1"), [id.as_str().into()]),
+        PickKeys::Page { workspace, after, limit } => {
+            let sql = format!("{KEYS} WHERE id > $1 AND ($2 IS NULL OR workspace = $2) ORDER BY id LIMIT $3");
+            let after = after.as_deref().unwrap_or_default();
+            Sql::new(sql, [after.into(), workspace.as_deref().into(), (*limit).into()])
+        }
+    };
+    let mut found = Vec::new();
+    ask.finish(Batch::new().all(sql, &mut found, key).timed()).await?;
+    Ok((found, ask.now().await?))
+}
+
+fn key(row: Found<'_>) -> Outcome<KeyRow> {
+    let key = Key {
+        id: row.string(0)?,
+        workspace: row.maybe_text(1)?.map(Into::into),
+        rights: row.text(2)?.parse().map_err(|_| nonsense("a key has rights that are none"))?,
+        label: row.string(3)?,
+        created: row.time(4)?,
+        expires: row.maybe_int(5)?.map(Timestamp),
+        revoked: row.maybe_int(6)?.map(Timestamp),
+    };
+    Ok(KeyRow { key, hash: row.bytes(7)?.try_into().map_err(|_| nonsense("a key has no hash"))? })
+}
+
+/// Revokes a key.
+pub(super) async fn revoke(ask: &mut dyn Ask, id: &str, workspace: Option<&str>) -> Outcome<bool> {
+    let now = ask.now().await?;
+    let sql = "UPDATE epitome.keys SET revoked = coalesce(revoked, $3) \
+         WHERE id = $1 AND ($2 IS NULL OR workspace = $2) RETURNING 1";
+    let sql = Sql::new(sql, [id.into(), workspace.into(), now.into()]);
+    let there = ask::first(ask, sql, |_| Ok(())).await?.is_some();
+    ask.finish(Batch::new()).await?;
+    Ok(there)
 }

@@ -6,8 +6,8 @@ use epitome_core::message::{Seq, Span};
 use epitome_core::outline::Outline;
 use epitome_core::slot::Scope;
 
-use super::ask::{self, Ask, Batch};
-use super::decode::{Found, OUTLINE, outline};
+use super::ask::{self, Ask};
+use super::decode::{Found, OUTLINE, author_of, outline};
 use super::given::Given;
 use super::rows::SessionId;
 use super::sql::Sql;
@@ -18,14 +18,6 @@ use super::trouble::{Outcome, nonsense};
 pub(super) struct Lens<'a> {
     session: SessionId,
     author: Option<&'a str>,
-}
-
-/// Whose messages are read: all of a session, or one author's.
-pub(super) fn author_of(scope: &Scope) -> Option<&str> {
-    match scope {
-        Scope::Session => None,
-        Scope::Author(author) => Some(author),
-    }
 }
 
 impl<'a> Lens<'a> {
@@ -39,10 +31,6 @@ impl<'a> Lens<'a> {
 
     pub(super) fn is_own(&self) -> bool {
         self.author.is_some()
-    }
-
-    fn cut_column(&self) -> &'static str {
-        if self.is_own() { "own_cut" } else { "cut" }
     }
 
     /// The table with what picks the session's or the author's rows. `$1` is the session and `$2` the author in every query.
@@ -75,29 +63,32 @@ impl<'a> Lens<'a> {
         ask::all(ask, self.shapes((within.from, within.through), false, limit), outline).await
     }
 
+    /// The call batches that these messages stand in, oldest first, as if the log ended at `$3`: where each begins, and where the
+    /// next one does.
+    fn batches_of(&self, messages: &str) -> String {
+        let rows = self.rows();
+        let cut = if self.is_own() { "own_cut" } else { "cut" };
+        format!(
+            "SELECT f.seq, (SELECT seq FROM {rows} AND seq <= f.seq AND {cut} >= 1 ORDER BY seq DESC LIMIT 1), \
+             (SELECT seq FROM {rows} AND seq > f.seq AND seq <= $3 AND {cut} >= 1 ORDER BY seq LIMIT 1) \
+             FROM ({messages}) f ORDER BY f.seq"
+        )
+    }
+
     /// The call batch a message stands in, as if the log ended at `last`.
     pub(super) async fn batch(&self, ask: &mut dyn Ask, seq: Seq, last: Seq) -> Outcome<Span> {
-        let (rows, cut) = (self.rows(), self.cut_column());
-        let from = format!("SELECT seq FROM {rows} AND seq <= $3 AND {cut} >= 1 ORDER BY seq DESC LIMIT 1");
-        let next =
-            format!("SELECT seq FROM {rows} AND seq > $3 AND seq <= $4 AND {cut} >= 1 ORDER BY seq LIMIT 1");
-        let (from, next) = (self.sql(from, [seq.into()]), self.sql(next, [seq.into(), last.into()]));
-        let (mut begins, mut ends) = (None, None);
-        let uint = |row: Found<'_>| row.uint(0);
-        ask.ask(Batch::new().first(from, &mut begins, uint).first(next, &mut ends, uint)).await?;
+        let sql = self.sql(self.batches_of("SELECT CAST($4 AS bigint) AS seq"), [last.into(), seq.into()]);
+        let (_, begins, ends) = ask::first(ask, sql, flagged).await?.unwrap_or_default();
         batch(begins, ends, last)
     }
 
-    /// The call batches that messages with a flag stand in, oldest first: where each begins, and where the next one does.
+    /// The call batches that messages with a flag stand in: see [`batches`].
     pub(super) fn flagged(&self, flag: Flag, last: Seq) -> Sql<'a> {
-        let (rows, cut) = (self.rows(), self.cut_column());
         let text = |flagged: &str| {
-            format!(
-                "SELECT f.seq, (SELECT seq FROM {rows} AND seq <= f.seq AND {cut} >= 1 ORDER BY seq DESC LIMIT 1), \
-                 (SELECT seq FROM {rows} AND seq > f.seq AND seq <= $3 AND {cut} >= 1 ORDER BY seq LIMIT 1) \
-                 FROM (SELECT seq FROM epitome.messages{flagged} AND session = $1 AND seq <= $3 \
-                 AND ($2 IS NULL OR author = $2)) f ORDER BY f.seq"
-            )
+            self.batches_of(&format!(
+                "SELECT seq FROM epitome.messages{flagged} AND session = $1 AND seq <= $3 \
+                 AND ($2 IS NULL OR author = $2)"
+            ))
         };
         let (postgres, sqlite) = match flag {
             Flag::Pinned => (" WHERE pinned", " INDEXED BY messages_pinned WHERE pinned <> 0"),

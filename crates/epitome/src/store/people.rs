@@ -1,6 +1,7 @@
-//! Workspaces, authors and members as rows.
+//! Workspaces, authors and members as rows, and lists of them and of sessions.
 
 use std::borrow::Cow;
+use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
@@ -8,16 +9,124 @@ use epitome_core::message::Timestamp;
 use serde_json::{Map, Value};
 
 use super::ask::{self, Ask, Batch};
-use super::decode::{self, AUTHOR, Found, WORKSPACE};
+use super::decode::{self, AUTHOR, Found, SESSION, WORKSPACE, notes_text};
 use super::directory::{
     AuthorRow, DecideRow, Deleted, Listed, Listing, Membership, WorkspaceRow, merge_attributes,
 };
 use super::given::Given;
-use super::lists::List;
 use super::rows::{SessionId, SessionKey};
 use super::sql::Sql;
-use super::statements::notes_text;
 use super::trouble::{Outcome, Trouble, refused};
+
+/// Rows that are listed.
+#[derive(Debug, Clone)]
+pub(super) struct List<'a> {
+    columns: String,
+    table: &'static str,
+    /// The index by which SQLite lists them by age.
+    index: &'static str,
+    /// What is asked of them, and the values for it.
+    wanted: &'static str,
+    given: Vec<Given<'a>>,
+    /// By which columns they are in order of age.
+    age: &'static [&'static str],
+    /// What names one of them.
+    name: &'static str,
+}
+
+impl<'a> List<'a> {
+    pub(super) fn workspaces() -> Self {
+        Self {
+            columns: WORKSPACE.to_owned(),
+            table: "epitome.workspaces",
+            index: " INDEXED BY workspaces_by_age",
+            wanted: "NOT deleted",
+            given: Vec::new(),
+            age: &["created", "name"],
+            name: "name",
+        }
+    }
+
+    /// A workspace's sessions, or those an author belongs to.
+    pub(super) fn sessions(workspace: &'a str, member: Option<&'a str>) -> Self {
+        let list = Self {
+            columns: SESSION.to_owned(),
+            table: "epitome.sessions",
+            index: " INDEXED BY sessions_by_age",
+            wanted: "workspace = $1 AND state = 'open'",
+            given: vec![workspace.into()],
+            age: &["id"],
+            name: "name",
+        };
+        let Some(member) = member else { return list };
+        let wanted = "state = 'open' AND id IN (SELECT m.session FROM epitome.members m INDEXED BY members_by_author \
+             WHERE m.author = (SELECT a.id FROM epitome.authors a WHERE a.workspace = $1 AND a.name = $2))";
+        Self { index: "", wanted, given: vec![workspace.into(), member.into()], ..list }
+    }
+
+    pub(super) fn authors(workspace: &'a str) -> Self {
+        Self {
+            columns: AUTHOR.to_owned(),
+            table: "epitome.authors a",
+            index: " INDEXED BY authors_by_age",
+            wanted: "a.workspace = $1",
+            given: vec![workspace.into()],
+            age: &["a.id"],
+            name: "a.name",
+        }
+    }
+
+    /// A session's members.
+    pub(super) fn members(session: SessionId) -> Self {
+        Self {
+            columns: format!("{AUTHOR}, m.attributes"),
+            table: "epitome.sessions s JOIN epitome.members m ON m.session = s.id \
+                 JOIN epitome.authors a ON a.id = m.author",
+            index: "",
+            wanted: "s.id = $1 AND s.state = 'open'",
+            given: vec![session.into()],
+            age: &["a.id"],
+            name: "a.workspace = s.workspace AND a.name",
+        }
+    }
+
+    /// How many there are in all; nothing where a listing does not ask for that.
+    pub(super) fn count<T>(&self, listing: &Listing<T>) -> Option<Sql<'a>> {
+        let (from, given) = self.rows(listing);
+        let all = listing.name.is_none() && listing.after.is_none() && listing.keep.is_none();
+        all.then(|| Sql::new(format!("SELECT count(*) FROM {from}"), given))
+    }
+
+    /// So many of them, past so many.
+    pub(super) fn page<T>(&self, listing: &Listing<T>, limit: u64, skip: u64) -> Sql<'a> {
+        let (from, mut given) = self.rows(listing);
+        let way = if listing.reverse { " DESC" } else { "" };
+        let order = match listing.after {
+            Some(_) => self.name.to_owned(),
+            None => self.age.iter().map(|column| format!("{column}{way}")).collect::<Vec<_>>().join(", "),
+        };
+        let (columns, at) = (&self.columns, given.len());
+        given.extend([limit.into(), skip.into()]);
+        let sql =
+            format!("SELECT {columns} FROM {from} ORDER BY {order} LIMIT ${} OFFSET ${}", at + 1, at + 2);
+        Sql::new(sql, given)
+    }
+
+    fn rows<T>(&self, listing: &Listing<T>) -> (String, Vec<Given<'a>>) {
+        let mut given = self.given.clone();
+        let Self { table, index, wanted, name, .. } = self;
+        let mut by_name = |compare: &str, value: &str| {
+            given.push(value.to_owned().into());
+            format!("{table} WHERE {wanted} AND {name} {compare} ${}", given.len())
+        };
+        let from = match (&listing.name, &listing.after) {
+            (Some(one), _) => by_name("=", one),
+            (None, Some(after)) => by_name(">", after),
+            (None, None) => format!("{table}{index} WHERE {wanted}"),
+        };
+        (from, given)
+    }
+}
 
 /// So many rows are looked at in one go where somebody says which are wanted.
 const LOOKED_AT: usize = 1_000;
@@ -169,41 +278,6 @@ async fn make_author(ask: &mut dyn Ask, workspace: &str, name: &str, now: Timest
     ask::number(ask, Sql::new(sql, [workspace.into(), name.into(), now.into()])).await
 }
 
-/// Somebody who belongs to a session.
-struct Member {
-    name: Arc<str>,
-    author: i64,
-    attributes: Map<String, Value>,
-}
-
-/// Has somebody belong to a session, with what is kept of them there.
-fn put_member(session: SessionId, member: &Member, now: Timestamp) -> Sql<'static> {
-    let sql = "INSERT INTO epitome.members (session, author, attributes, joined) VALUES ($1, $2, $3, $4) \
-         ON CONFLICT (session, author) DO UPDATE SET attributes = excluded.attributes";
-    let attributes = notes_text(&member.attributes).into();
-    Sql::new(sql, [session.into(), member.author.into(), attributes, now.into()])
-}
-
-/// Those of the session whom these changes name, with their numbers.
-async fn members(
-    ask: &mut dyn Ask,
-    key: &SessionKey,
-    session: SessionId,
-    changes: &[&Membership],
-) -> Outcome<Vec<Member>> {
-    let names = changes.iter().filter_map(|change| match change {
-        Membership::Join(name, _) | Membership::Leave(name) => Some(Cow::Borrowed(&**name)),
-        Membership::LeaveAll => None,
-    });
-    let sql = "SELECT a.name, a.id, m.attributes FROM epitome.authors a JOIN epitome.members m \
-         ON m.author = a.id AND m.session = $1 WHERE a.workspace = $3 AND a.name = ANY($2)";
-    let given = [session.into(), Given::Texts(names.collect()), (&*key.workspace).into()];
-    ask::all(ask, Sql::new(sql, given), |row| {
-        Ok(Member { name: row.name(0)?, author: row.int(1)?, attributes: decode::notes(row, 2)? })
-    })
-    .await
-}
-
 /// Changes who belongs to a session. The session's row is held.
 pub(super) async fn set_members<'a>(
     ask: &mut dyn Ask,
@@ -215,31 +289,37 @@ pub(super) async fn set_members<'a>(
         return Ok(());
     }
     let now = ask.now().await?;
-    let mut there = members(ask, key, session, changes).await?;
+    let names = changes.iter().filter_map(|change| match change {
+        Membership::Join(name, _) | Membership::Leave(name) => Some(Cow::Borrowed(&**name)),
+        Membership::LeaveAll => None,
+    });
+    let sql = "SELECT a.name, a.id, m.attributes FROM epitome.authors a JOIN epitome.members m \
+         ON m.author = a.id AND m.session = $1 WHERE a.workspace = $3 AND a.name = ANY($2)";
+    let given = [session.into(), Given::Texts(names.collect()), (&*key.workspace).into()];
+    // Those who belong to it by now: their numbers, and what is kept of them there.
+    let there =
+        ask::all(ask, Sql::new(sql, given), |row| Ok((row.name(0)?, (row.int(1)?, decode::notes(row, 2)?))));
+    let mut there: HashMap<Arc<str>, (i64, Map<String, Value>)> = there.await?.into_iter().collect();
     for change in changes {
         match change {
-            Membership::Join(name, named) => {
-                let before = there.iter_mut().find(|member| member.name == *name);
-                match (before, named) {
-                    (Some(_), None) => {}
-                    (Some(member), Some(named)) => {
-                        merge_attributes(&mut member.attributes, named);
-                        batch.push(put_member(session, member, now));
-                    }
-                    (None, named) => {
-                        let author = make_author(ask, &key.workspace, name, now).await?;
-                        let attributes = named.clone().unwrap_or_default();
-                        let member = Member { name: Arc::clone(name), author, attributes };
-                        batch.push(put_member(session, &member, now));
-                        there.push(member);
-                    }
+            Membership::Join(name, None) if there.contains_key(name) => {}
+            Membership::Join(name, given) => {
+                if !there.contains_key(name) {
+                    let author = make_author(ask, &key.workspace, name, now).await?;
+                    there.insert(Arc::clone(name), (author, Map::new()));
                 }
+                let Some((author, attributes)) = there.get_mut(name) else { continue };
+                given.iter().for_each(|given| merge_attributes(attributes, given));
+                let sql = "INSERT INTO epitome.members (session, author, attributes, joined) VALUES ($1, $2, $3, $4) \
+                     ON CONFLICT (session, author) DO UPDATE SET attributes = excluded.attributes";
+                let attributes = notes_text(attributes).into();
+                batch.push(Sql::new(sql, [session.into(), (*author).into(), attributes, now.into()]));
             }
             Membership::Leave(name) => {
                 let sql = "DELETE FROM epitome.members WHERE session = $1 AND author = \
                      (SELECT id FROM epitome.authors WHERE workspace = $2 AND name = $3)";
                 batch.push(Sql::new(sql, [session.into(), (&*key.workspace).into(), (&**name).into()]));
-                there.retain(|member| member.name != *name);
+                there.remove(name);
             }
             Membership::LeaveAll => {
                 let sql = "DELETE FROM epitome.members WHERE session = $1";

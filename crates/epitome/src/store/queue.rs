@@ -4,7 +4,7 @@
 //! indexes `slots_due` and `slots_ready` hold no others.
 
 use super::ask::{Ask, Batch};
-use super::decode::{self, SLOT};
+use super::decode::{self, Found, SLOT};
 use super::rows::{QueueCounts, QueueRow};
 use super::sql::Sql;
 use super::trouble::Outcome;
@@ -65,11 +65,21 @@ pub(super) async fn queue(
     let (mut counted, mut rows) = (None, Vec::new());
     let counts = Sql::own(counts.0, counts.1, [workspace.into(), now.into()]);
     let list = Sql::own(list.0, list.1, [workspace.into(), now.into(), limit.into()]);
-    let batch = Batch::new().first(counts, &mut counted, |row| decode::queue_counts(row, now)).all(
-        list,
-        &mut rows,
-        |row| Ok(QueueRow { now, workspace: row.name(6)?, session: row.name(7)?, slot: decode::slot(row)? }),
-    );
+    let count = |row: Found<'_>| {
+        let oldest = row.maybe_int(4)?;
+        Ok(QueueCounts {
+            working: row.uint(0)?,
+            parked: row.uint(1)?,
+            waiting: row.uint(2)?,
+            due: row.uint(3)?,
+            // A clock that went back makes nobody wait for less than nothing.
+            oldest_millis: oldest.map(|since| u64::try_from(now.0.saturating_sub(since)).unwrap_or(0)),
+        })
+    };
+    let read = |row: Found<'_>| {
+        Ok(QueueRow { now, workspace: row.name(6)?, session: row.name(7)?, slot: decode::slot(row)? })
+    };
+    let batch = Batch::new().first(counts, &mut counted, count).all(list, &mut rows, read);
     ask.finish(batch).await?;
     Ok((counted.unwrap_or_default(), rows))
 }

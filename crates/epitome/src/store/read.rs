@@ -5,17 +5,19 @@ use epitome_core::slot::Scope;
 
 use super::ask::{self, Ask, Batch};
 use super::asked::{Ahead, Filling, Pick, PickSummaries, Portion};
-use super::decode::{self, Found, OUTLINE, SESSION, SUMMARY, outline};
+use super::decode::{self, Found, OUTLINE, SESSION, SUMMARY, outline, scope_text};
 use super::given::{Given, int};
 use super::lens::Lens;
 use super::rows::{SessionId, SummaryId, SummaryRow};
 use super::sql::Sql;
-use super::statements;
 use super::tail::at_end;
 use super::trouble::Outcome;
 
 /// So many messages with their words are read at a time.
 const PAGE: usize = 200;
+
+/// Whether there is anything of a session to be seen: one that was deleted may still be partly there.
+const IS_THERE: &str = "SELECT 1 FROM epitome.sessions WHERE id = $1 AND state <> 'gone'";
 
 pub(super) async fn ahead(
     ask: &mut dyn Ask,
@@ -30,7 +32,7 @@ pub(super) async fn ahead(
         Lens::new(id, scope).shapes((after.saturating_add(1), Seq::MAX), false, limit.saturating_add(1));
     let batch = Batch::new()
         .first(Sql::new(sql, [id.into()]), &mut row, decode::session)
-        .any(statements::is_there(id), &mut there)
+        .any(Sql::new(IS_THERE, [id.into()]), &mut there)
         .all(shapes, &mut log, outline);
     ask.finish(batch).await?;
     if !there {
@@ -43,32 +45,12 @@ pub(super) async fn ahead(
 }
 
 pub(super) async fn messages(ask: &mut dyn Ask, id: SessionId, pick: &Pick) -> Outcome<Portion<Message>> {
-    match pick {
-        Pick::Seqs(seqs) => {
-            let sql = format!(
-                "SELECT {OUTLINE}, body FROM epitome.messages WHERE session = $1 AND seq = ANY($2) ORDER BY seq"
-            );
-            let wanted = Given::Ints(seqs.iter().map(|seq| int(*seq)).collect());
-            let (mut there, mut items) = (false, Vec::new());
-            let batch = Batch::new().any(statements::is_there(id), &mut there);
-            let batch =
-                batch.all(Sql::new(sql, [id.into(), wanted]), &mut items, |row| Ok(decode::words(row)?.0));
-            ask.finish(batch).await?;
-            Ok(if there { Portion { items, more: false } } else { Portion::default() })
-        }
+    let (lens, mut within, reverse, limit, bytes) = match pick {
+        Pick::Seqs(seqs) => return by_seq(ask, id, seqs).await,
         Pick::Page { scope, within, reverse, limit, bytes } => {
-            page(ask, Lens::new(id, scope), id, (*within, *reverse), (*limit, *bytes)).await
+            (Lens::new(id, scope), *within, *reverse, *limit, *bytes)
         }
-    }
-}
-
-async fn page(
-    ask: &mut dyn Ask,
-    lens: Lens<'_>,
-    id: SessionId,
-    (mut within, reverse): (Span, bool),
-    (limit, bytes): (usize, Option<u64>),
-) -> Outcome<Portion<Message>> {
+    };
     let mut filling = Filling::new(limit, bytes);
     let mut size = limit.saturating_add(1).min(ask.page(PAGE));
     loop {
@@ -81,7 +63,7 @@ async fn page(
             Ok(!filled.is_over())
         };
         let sql = lens.page(within, reverse, (size, bytes));
-        ask.ask(Batch::new().any(statements::is_there(id), &mut there).each(sql, each)).await?;
+        ask.ask(Batch::new().any(Sql::new(IS_THERE, [id.into()]), &mut there).each(sql, each)).await?;
         if !there {
             return Ok(Portion::default());
         }
@@ -94,9 +76,21 @@ async fn page(
     }
 }
 
+async fn by_seq(ask: &mut dyn Ask, id: SessionId, seqs: &[Seq]) -> Outcome<Portion<Message>> {
+    let sql = format!(
+        "SELECT {OUTLINE}, body FROM epitome.messages WHERE session = $1 AND seq = ANY($2) AND EXISTS ({IS_THERE}) ORDER BY seq"
+    );
+    let sql = Sql::new(sql, [id.into(), Given::Ints(seqs.iter().map(|seq| int(*seq)).collect())]);
+    let mut items = Vec::new();
+    ask.finish(Batch::new().all(sql, &mut items, |row| Ok(decode::words(row)?.0))).await?;
+    Ok(Portion { items, more: false })
+}
+
 /// These summaries, in this order, as far as they are this session's.
 pub(super) fn by_number<'a>(session: SessionId, ids: &[SummaryId]) -> Sql<'a> {
-    let sql = format!("SELECT {SUMMARY} FROM epitome.summaries WHERE session = $1 AND id = ANY($2)");
+    let sql = format!(
+        "SELECT {SUMMARY} FROM epitome.summaries WHERE session = $1 AND id = ANY($2) AND EXISTS ({IS_THERE})"
+    );
     Sql::new(sql, [session.into(), Given::Ints(ids.to_vec())])
 }
 
@@ -113,13 +107,53 @@ pub(super) async fn summaries(
 ) -> Outcome<Vec<SummaryRow>> {
     let ids = match pick {
         PickSummaries::Ids(ids) => ids.clone(),
-        _ => ask::all(ask, statements::summary_ids(id, pick), |row| row.int(0)).await?,
+        _ => ask::all(ask, summary_ids(id, pick), |row| row.int(0)).await?,
     };
     if ids.is_empty() {
         return Ok(Vec::new());
     }
-    let (mut there, mut found) = (false, Vec::new());
-    let batch = Batch::new().any(statements::is_there(id), &mut there);
-    ask.finish(batch.all(by_number(id, &ids), &mut found, decode::summary)).await?;
-    Ok(if there { in_order(found, &ids) } else { Vec::new() })
+    let mut found = Vec::new();
+    ask.finish(Batch::new().all(by_number(id, &ids), &mut found, decode::summary)).await?;
+    Ok(in_order(found, &ids))
+}
+
+/// The numbers of summaries in the order in which they are wanted. They are put in order from an index alone: rows with
+/// their words would be much to sort.
+fn summary_ids(session: SessionId, pick: &PickSummaries) -> Sql<'_> {
+    match pick {
+        PickSummaries::Ids(_) | PickSummaries::Standing => {
+            let sql = "SELECT id FROM epitome.summaries INDEXED BY summaries_standing \
+                 WHERE session = $1 AND state = 'standing' ORDER BY scope, slot";
+            Sql::new(sql, [session.into()])
+        }
+        PickSummaries::History { slot: None, before, limit } => {
+            let sql = "SELECT id FROM epitome.summaries INDEXED BY summaries_by_number \
+                 WHERE session = $1 AND id < $2 ORDER BY id DESC LIMIT $3";
+            Sql::new(sql, [session.into(), before.unwrap_or(i64::MAX).into(), (*limit).into()])
+        }
+        PickSummaries::History { slot: Some((scope, name)), before, limit } => {
+            let sql = "SELECT id FROM epitome.summaries INDEXED BY summaries_by_slot \
+                 WHERE session = $1 AND scope = $2 AND slot = $3 AND id < $4 ORDER BY id DESC LIMIT $5";
+            let (scope, name) = (scope_text(scope).into(), name.as_str().into());
+            let before = before.unwrap_or(i64::MAX).into();
+            Sql::new(sql, [session.into(), scope, name, before, (*limit).into()])
+        }
+    }
+}
+
+/// The text of a summary that was written to the same question. It goes from the question to its session: a workspace
+/// may have a million of them.
+pub(super) async fn recall(
+    ask: &mut dyn Ask,
+    workspace: &str,
+    session: SessionId,
+    asked: &str,
+) -> Outcome<Option<String>> {
+    let sql = "SELECT text FROM epitome.summaries AS found INDEXED BY summaries_asked WHERE asked = $1 \
+         AND state <> 'undone' \
+         AND EXISTS (SELECT 1 FROM epitome.sessions WHERE id = found.session AND workspace = $2 AND state = 'open') \
+         AND NOT EXISTS (SELECT 1 FROM epitome.summaries INDEXED BY summaries_asked \
+         WHERE asked = $1 AND state = 'undone' AND session = $3) ORDER BY kept DESC LIMIT 1";
+    let sql = Sql::new(sql, [asked.into(), workspace.into(), session.into()]);
+    ask::first(ask, sql, |row| row.string(0)).await
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use epitome_core::ledger::Ledger;
 use epitome_core::local::Extracts;
-use epitome_core::message::{Message, Part, Seq, Timestamp, Tokens};
+use epitome_core::message::{Message, Part, Seq, Timestamp, Tokens, value_memory};
 use epitome_core::outline::Outline;
 use epitome_core::slot::{Scope, SlotState};
 use epitome_core::track::Tracker;
@@ -86,37 +86,20 @@ impl SessionRow {
             && before.attributes == self.attributes
     }
 
-    /// Whether remembering it takes little room: for stores that do.
+    /// Whether remembering it takes little memory: for stores that do.
     pub(crate) fn takes_little(&self, workspace_settings: &str) -> bool {
-        let few = |notes: &Map<String, Value>| notes.len() <= MOST_NOTES && notes.values().all(is_short);
-        few(&self.metadata)
-            && self.attributes.values().all(|part| part.as_object().is_some_and(few))
-            && self.settings.len().max(workspace_settings.len()) <= LONGEST_SETTINGS
+        let notes = self.metadata.iter().chain(&self.attributes);
+        let notes = notes.map(|(name, value)| name.len().saturating_add(value_memory(value)));
+        notes.fold(self.settings.len().max(workspace_settings.len()), usize::saturating_add)
+            <= MOST_REMEMBERED
     }
 }
 
-/// Sessions with longer settings than this take much to remember.
-const LONGEST_SETTINGS: usize = 4 << 10;
-
-/// So do those with more notes than this, and with longer ones.
-const MOST_NOTES: usize = 16;
-const LONGEST_NOTE: usize = 256;
-
-/// Whether a note takes little room.
-fn is_short(note: &Value) -> bool {
-    match note {
-        Value::String(text) => text.len() <= LONGEST_NOTE,
-        Value::Object(inner) => {
-            inner.len() <= MOST_NOTES
-                && inner.values().all(|value| !value.is_object() && !value.is_array() && is_short(value))
-        }
-        Value::Array(list) => list.is_empty(),
-        Value::Null | Value::Bool(_) | Value::Number(_) => true,
-    }
-}
+/// Sessions with longer settings and notes than this take much to remember.
+const MOST_REMEMBERED: usize = 8 << 10;
 
 /// Where a slot stands, and who works on it.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct SlotRow {
     /// Whose messages it covers.
     pub scope: Scope,
@@ -174,14 +157,7 @@ impl SlotRow {
     /// A slot that has seen nothing yet.
     #[must_use]
     pub fn new(scope: Scope, name: impl Into<String>) -> Self {
-        Self {
-            scope,
-            name: name.into(),
-            state: SlotState::default(),
-            active: None,
-            fence: 0,
-            work: Work::default(),
-        }
+        Self { scope, name: name.into(), ..Self::default() }
     }
 
     /// From when on a worker may take it: what stores find due slots by. `None` when nothing is to do.
@@ -315,7 +291,7 @@ pub struct Facts {
 }
 
 /// A message to be kept: its shape, and its words as [`words`] writes them.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct NewMessage {
     /// Its shape. Place, role, flags and time are taken from here.
     pub outline: Outline,

@@ -11,15 +11,15 @@ use epitome_core::slot::Scope;
 
 use super::ask::{self, Ask, Batch};
 use super::asked::{Look, Reach, View, Window};
-use super::change::{session, settings};
+use super::change::{number, session, settings};
 use super::changes::Standing;
-use super::columns::scope_text;
-use super::decode::{self, AFTER_OUTLINE, AFTER_SESSION, Found, SUMMARY_TEXT, outline, with_words};
+use super::decode::{
+    self, AFTER_OUTLINE, AFTER_SESSION, Found, SUMMARY_TEXT, outline, scope_text, with_words,
+};
 use super::given::{Given, int};
-use super::lens::{Flag, Lens, batches, flagged};
+use super::lens::{Flag, Flagged, Lens, batches, flagged};
 use super::rows::{SessionId, SessionKey, SessionRow, SummaryRow};
 use super::sql::Sql;
-use super::statements;
 use super::tail::{Tail, at_end, covered, cut, floor, shown};
 use super::trouble::{Outcome, nonsense};
 
@@ -63,115 +63,93 @@ pub(super) async fn window(
     for _ in 0..2 {
         let this = match numbered {
             Some(numbered) => numbered,
-            None => match ask::first(ask, statements::number(key), |row| row.int(0)).await? {
+            None => match ask::first(ask, number(key), |row| row.int(0)).await? {
                 Some(id) => Numbered { id, held: 0 },
                 None => return Ok(None),
             },
         };
-        match begin(ask, key, view, this).await? {
-            Begun { session: None, .. } => return Ok(None),
-            Begun { session: Some((row, _)), .. } if row.id != this.id => {
-                numbered = Some(Numbered { id: row.id, held: 0 });
-            }
-            Begun { session: Some((row, revision)), settings, rest } => {
-                let standing = Standing::bare(ask.now().await?, settings.unwrap_or_default(), Some(row));
-                let Some(reach) = look(&standing) else { return Ok(None) };
-                return rest.read(ask, view, standing, (revision, reach)).await.map(Some);
-            }
+        let mut begun = begin(ask, key, view, this).await?;
+        let Some((row, revision)) = begun.session.take() else { return Ok(None) };
+        if row.id == this.id {
+            let settings = begun.settings.take().unwrap_or_default();
+            let standing = Standing::bare(ask.now().await?, settings, Some(row));
+            let Some(reach) = look(&standing) else { return Ok(None) };
+            return begun.window(ask, view, standing, (revision, reach)).await.map(Some);
         }
+        numbered = Some(Numbered { id: row.id, held: 0 });
     }
     Err(nonsense("a session has two numbers"))
 }
 
-/// What can be asked for at once.
+/// What can be asked for at once, which is enough for most windows.
+#[derive(Default)]
 struct Begun {
     session: Option<(SessionRow, i64)>,
     settings: Option<String>,
-    rest: Rest,
+    /// The first messages, as far as they lead.
+    leading: Vec<Outline>,
+    pinned: Vec<Flagged>,
+    summaries: Vec<SummaryRow>,
+    /// The newest messages with who opened their turns; none where they are read one by one.
+    newest: Vec<(Outline, Seq)>,
+    /// How many of the newest were asked for.
+    asked: usize,
 }
-
-/// The first messages, as far as they lead, and whether more may.
-type First = (Vec<Outline>, bool);
-
-/// The newest ones with who opened their turns, and how many were asked for; none where they are read one by one.
-type Newest = (Vec<(Outline, Seq)>, usize);
 
 async fn begin(ask: &mut dyn Ask, key: &SessionKey, view: &View, numbered: Numbered) -> Outcome<Begun> {
     let Numbered { id, held } = numbered;
     let lens = Lens::new(id, &view.scope);
     let as_of = view.as_of.unwrap_or(Seq::MAX);
-    let (mut found, mut settled, mut summaries, mut pinned) = (None, None, Vec::new(), Vec::new());
-    let (mut leading, mut seen, mut leads) = (Vec::new(), 0, true);
-    let mut newest = Vec::new();
-    let lead = |row: Found<'_>| {
-        let outline = outline(row)?;
-        (seen, leads) = (seen + 1, outline.leading);
-        if leads {
-            leading.push(outline);
-        }
-        Ok(leads)
-    };
-    let size = ask.page(LEADING);
-    let mut batch = Batch::new()
-        .first(session(key, ""), &mut found, |row| Ok((decode::session(row)?, row.int(AFTER_SESSION)?)))
-        .first(settings(key), &mut settled, |row| row.string(0))
-        .all(of_slots(id, view), &mut summaries, decode::summary)
-        .each(lens.shapes((1, as_of), false, size), lead)
-        .all(lens.flagged(Flag::Pinned, as_of), &mut pinned, flagged);
     // As many as it was the last time, and some more: it has grown, and one more shows where it ends.
     let likely = if held == 0 { NEWEST } else { held.saturating_add(MORE).min(MOST_AT_ONCE) };
-    let many = ask.page(likely);
-    if many == likely {
-        let sql = lens.shapes((1, as_of), true, many);
-        batch = batch.all(sql, &mut newest, |row| Ok((outline(row)?, row.uint(AFTER_OUTLINE)?)));
+    let mut begun = Begun { asked: ask.page(likely), ..Begun::default() };
+    let lead = |row: Found<'_>| {
+        let outline = outline(row)?;
+        let leads = outline.leading;
+        begun.leading.extend(leads.then_some(outline));
+        Ok(leads)
+    };
+    let mut batch = Batch::new()
+        .first(session(key, ""), &mut begun.session, |row| {
+            Ok((decode::session(row)?, row.int(AFTER_SESSION)?))
+        })
+        .first(settings(key), &mut begun.settings, |row| row.string(0))
+        .all(of_slots(id, view), &mut begun.summaries, decode::summary)
+        .each(lens.shapes((1, as_of), false, ask.page(LEADING)), lead)
+        .all(lens.flagged(Flag::Pinned, as_of), &mut begun.pinned, flagged);
+    if begun.asked == likely {
+        let sql = lens.shapes((1, as_of), true, likely);
+        batch = batch.all(sql, &mut begun.newest, |row| Ok((outline(row)?, row.uint(AFTER_OUTLINE)?)));
     }
     ask.ask(batch).await?;
-    let first = (leading, leads && seen >= size);
-    let rest = Rest { first, pinned, summaries, newest: (newest, many) };
-    Ok(Begun { session: found, settings: settled, rest })
+    Ok(begun)
 }
 
-/// What was read of a session that is there, and is enough for most windows.
-struct Rest {
-    first: First,
-    pinned: Vec<super::lens::Flagged>,
-    summaries: Vec<SummaryRow>,
-    newest: Newest,
-}
-
-impl Rest {
-    async fn read(
+impl Begun {
+    /// The window of a session that is there.
+    async fn window(
         self,
         ask: &mut dyn Ask,
         view: &View,
         standing: Standing,
         (revision, reach): (i64, Reach),
     ) -> Outcome<Seen> {
-        let Some(row) = &standing.session else { return Err(nonsense("a session is missing")) };
-        let Self { first, pinned, summaries, newest } = self;
-        let lens = Lens::new(row.id, &view.scope);
-        let head = row.tracker.head();
+        let Some(session) = &standing.session else { return Err(nonsense("a session is missing")) };
+        let Self { leading, pinned, summaries, newest, asked, .. } = self;
+        let (head, lens) = (session.tracker.head(), Lens::new(session.id, &view.scope));
         let last = view.as_of.map_or(head, |as_of| as_of.min(head));
-        let leading = leading(ask, &lens, first, last).await?;
-        let mut all = Vec::new();
-        for run in batches(&pinned, last)? {
-            all.extend(lens.run(ask, run, usize::MAX).await?);
-        }
-        let pinned: Vec<Outline> = all.into_iter().filter(|o| !o.leading && !o.stray).collect();
+        let mut reading = Reading { ask, lens, session, scope: &view.scope, last };
+        let leading = reading.leading(leading).await?;
+        let pinned = reading.pinned(&pinned).await?;
         let mut tail = Tail::new(lens.is_own(), reach.tokens, floor(reach, &summaries), &pinned);
-        let openers = fill(ask, &lens, &mut tail, newest, last).await?;
+        let openers = reading.fill(&mut tail, newest, asked).await?;
         let (tail, from) = tail.done();
-        let opener = opener(ask, &lens, &tail, from, &openers).await?;
-        let (end, open_calls) = end(ask, &lens, row, &view.scope, last, tail.last()).await?;
-        let skipped = if last == head && !lens.is_own() {
-            row.skipped
-        } else {
-            let found = ask::all(ask, lens.flagged(Flag::Skipped, last), flagged).await?;
-            lens.count(ask, &batches(&found, last)?).await?
-        };
+        let opener = reading.opener(&tail, from, &openers).await?;
+        let (end, open_calls) = reading.end(tail.last()).await?;
+        let skipped = reading.skipped().await?;
         let ahead = leading.iter().chain(&pinned).chain(&opener);
         let shown = shown(lens.is_own(), ahead, &tail, covered(reach, &summaries));
-        let words = words(ask, row.id, &shown).await?;
+        let words = words(reading.ask, session.id, &shown).await?;
         let window = Window {
             leading,
             pinned,
@@ -208,103 +186,120 @@ fn of_slots(id: SessionId, view: &View) -> Sql<'_> {
     Sql::new(sql, [id.into(), scope.into(), as_of.into()])
 }
 
-/// The system and developer messages at the head: most often all of them are among the first few.
-async fn leading(
-    ask: &mut dyn Ask,
-    lens: &Lens<'_>,
-    (mut leading, mut more): First,
+/// A session whose window is read.
+struct Reading<'a> {
+    ask: &'a mut dyn Ask,
+    lens: Lens<'a>,
+    session: &'a SessionRow,
+    scope: &'a Scope,
+    /// As if the log ended here.
     last: Seq,
-) -> Outcome<Vec<Outline>> {
-    while more {
-        let next = leading.last().map_or(Seq::MAX, |outline| outline.seq.saturating_add(1));
-        let Some(within) = Span::new(next, last) else { break };
-        let some = lens.run(ask, within, MOST_AT_ONCE).await?;
-        let (before, size) = (leading.len(), some.len());
-        leading.extend(some.into_iter().take_while(|outline| outline.leading));
-        more = size >= MOST_AT_ONCE && leading.len() == before + size;
-    }
-    Ok(leading)
 }
 
-/// Takes in the newest messages, more and more of them until there are enough. Tells who opened their turns.
-async fn fill(
-    ask: &mut dyn Ask,
-    lens: &Lens<'_>,
-    tail: &mut Tail<'_>,
-    (newest, mut size): Newest,
-    last: Seq,
-) -> Outcome<Vec<(Seq, Seq)>> {
-    let mut openers = Vec::with_capacity(newest.len());
-    let (mut through, mut seen) = (last, newest.len());
-    for (outline, opener) in newest {
-        through = outline.seq.saturating_sub(1);
-        openers.push((outline.seq, opener));
-        if !tail.take(outline) {
-            return Ok(openers);
+impl Reading<'_> {
+    /// The system and developer messages at the head: most often all of them are among the first few.
+    async fn leading(&mut self, mut leading: Vec<Outline>) -> Outcome<Vec<Outline>> {
+        let mut more = leading.len() >= self.ask.page(LEADING);
+        while more {
+            let next = leading.last().map_or(Seq::MAX, |outline| outline.seq.saturating_add(1));
+            let Some(within) = Span::new(next, self.last) else { break };
+            let some = self.lens.run(self.ask, within, MOST_AT_ONCE).await?;
+            let (before, size) = (leading.len(), some.len());
+            leading.extend(some.into_iter().take_while(|outline| outline.leading));
+            more = size >= MOST_AT_ONCE && leading.len() == before + size;
         }
+        Ok(leading)
     }
-    // None was asked for yet, or not enough.
-    let mut more = openers.is_empty() || seen >= size;
-    while more && through > 0 {
-        if !openers.is_empty() {
-            size = size.saturating_mul(2).min(ask.page(MOST_AT_ONCE));
+
+    /// The batches that pinned messages stand in.
+    async fn pinned(&mut self, found: &[Flagged]) -> Outcome<Vec<Outline>> {
+        let mut pinned = Vec::new();
+        for run in batches(found, self.last)? {
+            pinned.extend(self.lens.run(self.ask, run, usize::MAX).await?);
         }
-        let (lowest, mut enough) = (&mut through, false);
-        let (known, tail) = (&mut openers, &mut *tail);
-        let sql = lens.shapes((1, *lowest), true, size);
-        seen = 0;
-        let each = |row: Found<'_>| {
-            let outline = outline(row)?;
-            (seen, *lowest) = (seen + 1, outline.seq.saturating_sub(1));
-            known.push((outline.seq, row.uint(AFTER_OUTLINE)?));
-            enough = !tail.take(outline);
-            Ok(!enough)
+        pinned.retain(|outline| !outline.leading && !outline.stray);
+        Ok(pinned)
+    }
+
+    /// Takes in the newest messages, more and more of them until there are enough. Tells who opened their turns.
+    async fn fill(
+        &mut self,
+        tail: &mut Tail<'_>,
+        newest: Vec<(Outline, Seq)>,
+        mut size: usize,
+    ) -> Outcome<Vec<(Seq, Seq)>> {
+        let mut openers = Vec::with_capacity(newest.len());
+        let (mut through, mut seen) = (self.last, newest.len());
+        for (outline, opener) in newest {
+            through = outline.seq.saturating_sub(1);
+            openers.push((outline.seq, opener));
+            if !tail.take(outline) {
+                return Ok(openers);
+            }
+        }
+        // None was asked for yet, or not enough.
+        let mut more = openers.is_empty() || seen >= size;
+        while more && through > 0 {
+            if !openers.is_empty() {
+                size = size.saturating_mul(2).min(self.ask.page(MOST_AT_ONCE));
+            }
+            let (sql, mut enough) = (self.lens.shapes((1, through), true, size), false);
+            seen = 0;
+            let each = |row: Found<'_>| {
+                let outline = outline(row)?;
+                (seen, through) = (seen + 1, outline.seq.saturating_sub(1));
+                openers.push((outline.seq, row.uint(AFTER_OUTLINE)?));
+                enough = !tail.take(outline);
+                Ok(!enough)
+            };
+            self.ask.ask(Batch::new().each(sql, each)).await?;
+            more = !enough && seen >= size;
+        }
+        Ok(openers)
+    }
+
+    /// The message that opened the turn the tail starts in, where it lies before it.
+    async fn opener(
+        &mut self,
+        tail: &[Outline],
+        from: Seq,
+        openers: &[(Seq, Seq)],
+    ) -> Outcome<Option<Outline>> {
+        let Some(first) = tail.first().filter(|first| first.turn > 0 && !first.opens_turn && from > 1) else {
+            return Ok(None);
         };
-        ask.ask(Batch::new().each(sql, each)).await?;
-        more = !enough && seen >= size;
+        let sql = if self.lens.is_own() {
+            self.lens.opener_before(first.seq)
+        } else {
+            let seq = openers.iter().rfind(|(seq, _)| *seq == first.seq).map_or(0, |(_, opener)| *opener);
+            self.lens.shapes((seq, seq), false, 1)
+        };
+        let opener = ask::first(self.ask, sql, outline).await?;
+        Ok(opener.filter(|opener| opener.turn == first.turn && opener.seq < from))
     }
-    Ok(openers)
-}
 
-/// The message that opened the turn the tail starts in, where it lies before it.
-async fn opener(
-    ask: &mut dyn Ask,
-    lens: &Lens<'_>,
-    tail: &[Outline],
-    from: Seq,
-    openers: &[(Seq, Seq)],
-) -> Outcome<Option<Outline>> {
-    let Some(first) = tail.first().filter(|first| first.turn > 0 && !first.opens_turn && from > 1) else {
-        return Ok(None);
-    };
-    let sql = if lens.is_own() {
-        lens.opener_before(first.seq)
-    } else {
-        let seq = openers.iter().rfind(|(seq, _)| *seq == first.seq).map_or(0, |(_, opener)| *opener);
-        lens.shapes((seq, seq), false, 1)
-    };
-    let opener = ask::first(ask, sql, outline).await?;
-    Ok(opener.filter(|opener| opener.turn == first.turn && opener.seq < from))
-}
-
-/// What a cut at the end parts, and how many calls are open there.
-async fn end(
-    ask: &mut dyn Ask,
-    lens: &Lens<'_>,
-    session: &SessionRow,
-    scope: &Scope,
-    last: Seq,
-    newest: Option<&Outline>,
-) -> Outcome<(Cut, u32)> {
-    let tracker = &session.tracker;
-    let (at_end, open) = at_end(tracker, scope);
-    if last == tracker.head() {
-        return Ok((at_end, open));
+    /// What a cut at the end parts, and how many calls are open there.
+    async fn end(&mut self, newest: Option<&Outline>) -> Outcome<(Cut, u32)> {
+        let (at_end, open) = at_end(&self.session.tracker, self.scope);
+        if self.last == self.session.tracker.head() {
+            return Ok((at_end, open));
+        }
+        let Some(newest) = newest else { return Ok((Cut::Legal, 0)) };
+        let own = self.lens.is_own();
+        let open = if own { newest.own_open } else { newest.open };
+        let next = self.lens.shapes((self.last.saturating_add(1), Seq::MAX), false, 1);
+        let next = ask::first(self.ask, next, outline).await?;
+        Ok((next.map_or(at_end, |next| cut(own, &next)), open))
     }
-    let Some(newest) = newest else { return Ok((Cut::Legal, 0)) };
-    let open = if lens.is_own() { newest.own_open } else { newest.open };
-    let next = ask::first(ask, lens.shapes((last.saturating_add(1), Seq::MAX), false, 1), outline).await?;
-    Ok((next.map_or(at_end, |next| cut(lens.is_own(), &next)), open))
+
+    /// How many messages are skipped, by whole batches.
+    async fn skipped(&mut self) -> Outcome<u64> {
+        if self.last == self.session.tracker.head() && !self.lens.is_own() {
+            return Ok(self.session.skipped);
+        }
+        let found = ask::all(self.ask, self.lens.flagged(Flag::Skipped, self.last), flagged).await?;
+        self.lens.count(self.ask, &batches(&found, self.last)?).await
+    }
 }
 
 /// The words of these messages, and with that it is over.
@@ -314,42 +309,30 @@ async fn words(
     shown: &BTreeMap<Seq, &Outline>,
 ) -> Outcome<Vec<Message>> {
     // The newest stand together; what is before them are a few.
-    let mut rest: Vec<i64> = Vec::new();
-    let mut run = None;
-    for seq in shown.keys().rev().copied() {
-        run = match run {
-            None => Span::new(seq, seq),
-            Some(Span { from, through }) if seq.saturating_add(1) == from => Span::new(seq, through),
-            kept => {
-                rest.push(int(seq));
-                kept
-            }
-        };
-    }
-    let (mut words, mut others) = (Vec::with_capacity(shown.len()), Vec::new());
-    let read = |into: &mut Vec<Message>, row: Found<'_>| {
-        if let Some(shape) = shown.get(&row.uint(0)?) {
-            into.push(with_words(shape, row, 1)?.0);
-        }
-        Ok(true)
+    let seqs: Vec<Seq> = shown.keys().copied().collect();
+    let down = (0..=seqs.last().copied().unwrap_or(0)).rev();
+    let together = seqs.iter().rev().zip(down).take_while(|(seq, next)| *seq == next).count();
+    let (rest, run) = seqs.split_at(seqs.len().saturating_sub(together));
+    let (mut words, mut others) = (Vec::with_capacity(seqs.len()), Vec::new());
+    let read = |row: Found<'_>| {
+        let shape = shown.get(&row.uint(0)?).ok_or_else(|| nonsense("a message was not asked for"))?;
+        Ok(with_words(shape, row, 1)?.0)
     };
     let mut batch = Batch::new();
     if !rest.is_empty() {
-        rest.reverse();
         let sql = "SELECT seq, body FROM epitome.messages WHERE session = $1 AND seq = ANY($2) ORDER BY seq";
-        let sql = Sql::new(sql, [session.into(), Given::Ints(rest)]);
-        batch = batch.each(sql, |row| read(&mut words, row));
+        let rest = Given::Ints(rest.iter().map(|seq| int(*seq)).collect());
+        batch = batch.all(Sql::new(sql, [session.into(), rest]), &mut words, read);
     }
-    if let Some(run) = run {
+    if let (Some(first), Some(last)) = (run.first(), run.last()) {
         let sql = "SELECT seq, body FROM epitome.messages WHERE session = $1 AND seq >= $2 AND seq <= $3 ORDER BY seq";
-        let sql = Sql::new(sql, [session.into(), run.from.into(), run.through.into()]);
-        batch = batch.each(sql, |row| read(&mut others, row));
+        let sql = Sql::new(sql, [session.into(), (*first).into(), (*last).into()]);
+        batch = batch.all(sql, &mut others, read);
     }
     ask.finish(batch).await?;
     words.append(&mut others);
     if words.len() < shown.len() {
         return Err(nonsense("messages are missing whose shapes are there"));
     }
-    words.sort_by_key(|message: &Message| message.seq);
     Ok(words)
 }

@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, HashMap};
 use epitome_core::message::Seq;
 use epitome_core::slot::Scope;
 
-use super::super::columns::scope_of;
+use super::super::decode::scope_of;
 use super::super::decode::{self, Found};
 use super::super::rows::{SessionRow, SlotRow, SummaryId, SummaryRow, SummaryState};
 use super::super::trouble::Outcome;

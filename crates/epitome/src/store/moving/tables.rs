@@ -8,8 +8,8 @@ use std::iter;
 use std::sync::Arc;
 
 use super::super::ask::{Ask, Batch};
-use super::super::columns::plain;
 use super::super::decode::Found;
+use super::super::decode::plain;
 use super::super::given::Given;
 use super::super::sql::Sql;
 use super::super::trouble::Outcome;

@@ -5,8 +5,7 @@ use std::borrow::Cow;
 use tokio_postgres::Row;
 use tokio_postgres::types::{FromSql, ToSql, Type};
 
-use super::super::columns::plain;
-use super::super::decode::ReadRow;
+use super::super::decode::{ReadRow, plain};
 use super::super::given::Given;
 use super::super::trouble::NOT_OF_ITS_KIND;
 use super::error::{Outcome, nonsense};

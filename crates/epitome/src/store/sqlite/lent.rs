@@ -11,12 +11,11 @@ use rusqlite::{Connection, Row, ToSql, params_from_iter};
 
 use super::super::ask::{Ask, Batch};
 use super::super::changes::{Changes, Standing};
-use super::super::decode::ReadRow;
+use super::super::decode::{ReadRow, json};
 use super::super::events::NEWEST;
 use super::super::given::Given;
 use super::super::rows::{SessionId, SessionKey};
 use super::super::sql::Sql;
-use super::super::statements::json;
 use super::error::{NOT_OF_ITS_KIND, Outcome, nonsense, refused};
 use super::known::Known;
 

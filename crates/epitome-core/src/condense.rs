@@ -198,7 +198,6 @@ pub struct Facts {
 
 impl Facts {
     /// Nothing known but the moment.
-    #[must_use]
     pub fn at(now: Timestamp) -> Self {
         Self { now, room: None, economic: None, fixed: 0, request: None, force: None }
     }
@@ -206,7 +205,6 @@ impl Facts {
 
 impl List {
     /// The size of the whole request: what the provider said, else what was counted.
-    #[must_use]
     pub fn request(&self, facts: &Facts) -> Tokens {
         facts.request.unwrap_or(self.counted(facts))
     }
@@ -217,26 +215,22 @@ impl List {
     }
 
     /// As many tokens of the provider's as these are of ours, by what it said of the whole request.
-    #[must_use]
     pub fn as_theirs(&self, ours: Tokens, facts: &Facts) -> Tokens {
         rescaled(ours, self.request(facts), self.counted(facts))
     }
 
     /// As many tokens of ours as these are of the provider's.
-    #[must_use]
     pub fn as_ours(&self, theirs: Tokens, facts: &Facts) -> Tokens {
         rescaled(theirs, self.counted(facts), self.request(facts))
     }
 
     /// When the trigger is met, every threshold multiplied by `scale`: [`trigger::SOFT`] for when to
     /// prepare, [`Fraction::ONE`] for when to act. Costs the size of the trigger.
-    #[must_use]
     pub fn due(&self, policy: &Policy, facts: &Facts, scale: Fraction) -> When {
         policy.trigger.when_scaled(&self.trigger_facts(facts), scale)
     }
 
     /// What the trigger is judged by.
-    #[must_use]
     pub fn trigger_facts(&self, facts: &Facts) -> trigger::Facts<'_> {
         trigger::Facts {
             request: Some(self.request(facts)),
@@ -320,7 +314,6 @@ pub enum Unchanged {
 
 impl Unchanged {
     /// Its name, as serde writes it.
-    #[must_use]
     pub fn name(&self) -> &'static str {
         match self {
             Self::NotDue => "not_due",

@@ -178,7 +178,6 @@ pub struct Scene<'a> {
 impl<'a> Scene<'a> {
     /// The scene of a session, or of one author in it, that is at hand from its first message on.
     /// A shorter run of outlines gives the scene as of an earlier message.
-    #[must_use]
     pub fn whole(recent: Cuts<'a>, summaries: &'a [Candidate]) -> Self {
         let outlines = recent.outlines();
         let pinned = recent.flagged(|outline| outline.pinned);
@@ -229,7 +228,6 @@ pub struct Costs {
 
 impl Costs {
     /// Counted with this counter.
-    #[must_use]
     pub fn of(counter: &Counter) -> Self {
         Self { marked_result: counter.message(&marked_result("")), note: counter.message(&note()) }
     }
@@ -336,7 +334,6 @@ pub struct Spent {
 
 impl Spent {
     /// All of it.
-    #[must_use]
     pub fn total(&self) -> Tokens {
         [self.leading, self.pinned, self.summary, self.messages, self.marks]
             .iter()

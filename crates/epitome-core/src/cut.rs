@@ -24,55 +24,46 @@ impl<'a> Cuts<'a> {
     /// Cuts of the whole log. `end` is what a cut after the last outline parts:
     /// [`crate::track::Tracker::cut_at_end`] at the head of a session, the next message's `cut`
     /// elsewhere.
-    #[must_use]
     pub fn new(outlines: &'a [Outline], end: Cut) -> Self {
         Self { outlines, end, own: false }
     }
 
     /// Cuts among one author's messages; the outlines are that author's only.
-    #[must_use]
     pub fn own(outlines: &'a [Outline], end: Cut) -> Self {
         Self { outlines, end, own: true }
     }
 
     /// Whether these are one author's messages only.
-    #[must_use]
     pub fn is_own(&self) -> bool {
         self.own
     }
 
     /// The outlines cut.
-    #[must_use]
     pub fn outlines(&self) -> &'a [Outline] {
         self.outlines
     }
 
     /// What a cut at this place parts.
-    #[must_use]
     pub fn at(&self, place: usize) -> Cut {
         self.outlines.get(place).map_or(self.end, |outline| self.of(outline))
     }
 
     /// The last place in `places` that parts no more than `allowed`.
-    #[must_use]
     pub fn last_in(&self, mut places: Range<usize>, allowed: Cut) -> Option<usize> {
         places.rfind(|place| self.at(*place) >= allowed)
     }
 
     /// The first place in `places` that parts no more than `allowed`.
-    #[must_use]
     pub fn first_in(&self, mut places: Range<usize>, allowed: Cut) -> Option<usize> {
         places.find(|place| self.at(*place) >= allowed)
     }
 
     /// Where the call batch of the newest message begins: all that must stay with it.
-    #[must_use]
     pub fn newest(&self) -> usize {
         self.last_in(0..self.outlines.len(), Cut::InLoop).unwrap_or(0)
     }
 
     /// How many calls a message leaves open more than it answers.
-    #[must_use]
     pub fn unanswered(&self, outline: &Outline) -> i64 {
         let answers = if self.own { outline.own_answers } else { outline.answers };
         i64::from(outline.calls) - i64::from(answers)
@@ -91,7 +82,6 @@ impl<'a> Cuts<'a> {
     }
 
     /// What a cut just before a message parts.
-    #[must_use]
     pub fn of(&self, outline: &Outline) -> Cut {
         if self.own { outline.own_cut } else { outline.cut }
     }

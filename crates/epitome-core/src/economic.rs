@@ -152,19 +152,16 @@ impl Growth {
     }
 
     /// Of a conversation that was not followed: so many calls, which added so many tokens in all.
-    #[must_use]
     pub fn of(calls: u64, tokens: Tokens) -> Self {
         Self { calls, tokens }
     }
 
     /// Calls counted.
-    #[must_use]
     pub fn calls(&self) -> u64 {
         self.calls
     }
 
     /// The mean; 0 before the first call.
-    #[must_use]
     pub fn mean(&self) -> f64 {
         if self.calls == 0 { 0.0 } else { self.tokens as f64 / self.calls as f64 }
     }
@@ -186,7 +183,6 @@ impl Growth {
 /// assert_eq!(threshold(&Prices::default(), &shape, Some(10_000)), Some(7_500));
 /// assert_eq!(threshold(&Prices::default(), &Shape { calls: 2, ..shape }, Some(120_000)), Some(90_000));
 /// ```
-#[must_use]
 pub fn threshold(prices: &Prices, shape: &Shape, room: Option<Tokens>) -> Option<Tokens> {
     let limit = room.map(|room| LIMIT.of_rounded_up(room));
     let guess = shape.calls < FIRST_CALL || shape.growth.is_nan() || shape.growth < 0.0;

@@ -33,7 +33,6 @@ const MOST_TOKENS: u64 = 3;
 /// let [Part::Text { text }] = short[0].parts.as_slice() else { panic!() };
 /// assert!(text.starts_with("begin") && text.ends_with("end") && text.contains("characters left out"));
 /// ```
-#[must_use]
 pub fn excerpt(messages: &[Message], room: Tokens, counter: &Counter) -> Option<Vec<Message>> {
     let size = |messages: &[Message]| {
         // As it will be handed out: mended, with a result for every call.
@@ -153,7 +152,6 @@ fn clip_leaves(value: &mut Value, cap: Tokens, counter: &Counter) {
 /// A text in about `cap` tokens: a third from its head, two thirds from its tail, where the newest
 /// and most telling part of a tool's output stands. Never longer than the text itself. Costs what
 /// is kept, however long the text.
-#[must_use]
 pub fn clip<'a>(text: &'a str, cap: Tokens, counter: &Counter) -> Cow<'a, str> {
     let bytes = text.len() as u64;
     let surely = bytes.saturating_mul(MOST_TOKENS) <= cap;

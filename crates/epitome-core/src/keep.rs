@@ -67,7 +67,6 @@ impl Keep {
     /// assert_eq!(Keep::Tokens(99).place(&outlines, None), 3);
     /// assert_eq!(Keep::default().place(&outlines, None), 4);
     /// ```
-    #[must_use]
     pub fn place(&self, outlines: &[Outline], room: Option<Tokens>) -> usize {
         match *self {
             Self::Messages(n) => messages(outlines, n),

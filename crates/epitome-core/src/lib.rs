@@ -86,6 +86,7 @@
 //! | [`excerpt`] | how is one message made smaller? |
 //! | [`setting`] | why was a setting refused? |
 //! | [`shelf`] | who holds the words meanwhile? |
+//! | [`valid`] | what would a provider refuse? |
 //!
 //! Examples draw their sessions in a line, `u a(x) r(x)`; `drawing` in the test kit says how.
 //!
@@ -145,5 +146,6 @@ pub mod strategy;
 pub mod tokens;
 pub mod track;
 pub mod trigger;
+pub mod valid;
 pub mod view;
 mod words;

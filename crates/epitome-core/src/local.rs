@@ -134,7 +134,6 @@ impl Extract {
 
 impl Extracts {
     /// About how many bytes of memory it takes, for who holds many.
-    #[must_use]
     pub fn bytes(&self) -> usize {
         let pieces =
             self.extracts.iter().map(|extract| size_of::<Extract>().saturating_add(extract.text.len()));
@@ -153,7 +152,6 @@ impl Extracts {
     /// let text = Extracts::of_text(written, 40).render(10, &counter);
     /// assert_eq!(text, "Ann moved the release to 14 March.");
     /// ```
-    #[must_use]
     pub fn of_text(text: &str, through: Seq) -> Self {
         let mut extracts = Self { through, tasked: true, ..Self::default() };
         extracts.ledger.at(through);
@@ -177,7 +175,6 @@ impl Extracts {
     /// let extracts = Extracts::of_text("The build failed.", 1).naming(ledger.clone());
     /// assert_eq!(extracts.ledger(), &ledger);
     /// ```
-    #[must_use]
     pub fn naming(self, ledger: Ledger) -> Self {
         Self { ledger, ..self }
     }
@@ -250,7 +247,6 @@ impl Extracts {
     }
 
     /// A text of at most `room` tokens: lines in order of time, then the names.
-    #[must_use]
     pub fn render(&self, room: Tokens, counter: &Counter) -> String {
         // A counter may make less of a text than is thought.
         let order = select::order(self, room.saturating_mul(2), usize::MAX);
@@ -259,7 +255,6 @@ impl Extracts {
 
     /// Goes on with what a newer one knows of later messages: a long summary, and what a short one has
     /// after it.
-    #[must_use]
     pub fn joined(&self, newer: &Self) -> Self {
         let mut joined = self.clone();
         let later = newer.extracts.iter().filter(|extract| extract.seq > self.through);
@@ -282,13 +277,11 @@ impl Extracts {
     }
 
     /// The names it found.
-    #[must_use]
     pub fn ledger(&self) -> &Ledger {
         &self.ledger
     }
 
     /// The last message it knows.
-    #[must_use]
     pub fn through(&self) -> Seq {
         self.through
     }

@@ -58,7 +58,6 @@ const DATA_HEADER: usize = 256;
 /// };
 /// assert_eq!(media::tokens(&screenshot), 46 * 26);
 /// ```
-#[must_use]
 pub fn tokens(media: &Media) -> Tokens {
     let bytes = inline(&media.source).map(size_in_bytes);
     let by_rate = |per: u64, unknown: Tokens| bytes.map_or(unknown, |bytes| bytes.div_ceil(per));
@@ -90,7 +89,6 @@ pub fn tokens(media: &Media) -> Tokens {
 /// };
 /// assert_eq!(media::dimensions(&dot), Some((3, 5)));
 /// ```
-#[must_use]
 pub fn dimensions(media: &Media) -> Option<(u32, u32)> {
     let real = |&(width, height): &(u32, u32)| width > 0 && height > 0;
     media.size.filter(real).or_else(|| pixels(&mut bytes(inline(&media.source)?)).filter(real))

@@ -42,7 +42,6 @@ impl Timestamp {
     /// use epitome_core::message::Timestamp;
     /// assert_eq!(Timestamp(500).plus_seconds(2), Timestamp(2_500));
     /// ```
-    #[must_use]
     pub fn plus_seconds(self, seconds: u64) -> Self {
         let millis = i64::try_from(seconds).unwrap_or(i64::MAX).saturating_mul(1_000);
         Self(self.0.saturating_add(millis))
@@ -68,20 +67,17 @@ pub struct Span {
 
 impl Span {
     /// The run `from..=through`, if there is one.
-    #[must_use]
     pub fn new(from: Seq, through: Seq) -> Option<Self> {
         (from >= 1 && from <= through).then_some(Self { from, through })
     }
 
     /// How many messages it holds.
-    #[must_use]
     #[expect(clippy::len_without_is_empty, reason = "a span is never empty")]
     pub fn len(&self) -> u64 {
         self.through.saturating_sub(self.from).saturating_add(1)
     }
 
     /// Whether `seq` is one of its messages.
-    #[must_use]
     pub fn contains(&self, seq: Seq) -> bool {
         self.from <= seq && seq <= self.through
     }
@@ -130,19 +126,16 @@ pub enum Role {
 
 impl Role {
     /// Whether such a message starts a turn: the user, or a peer.
-    #[must_use]
     pub fn is_user(self) -> bool {
         matches!(self, Self::User | Self::Peer)
     }
 
     /// Whether such a message gives standing orders.
-    #[must_use]
     pub fn is_system(self) -> bool {
         matches!(self, Self::System | Self::Developer)
     }
 
     /// What it is called.
-    #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Self::System => "system",
@@ -255,7 +248,6 @@ impl ToolCall {
     /// assert_eq!(call(""), "{}");
     /// assert_eq!(call(r#"{"path": "a"#), r#"{"arguments":"{\"path\": \"a"}"#);
     /// ```
-    #[must_use]
     pub fn arguments_as_object(&self) -> Cow<'_, str> {
         if is_json(&self.arguments) {
             if self.arguments.trim_start().starts_with('{') {
@@ -504,7 +496,6 @@ impl Message {
     }
 
     /// The size of its parts, its author and what came with it on the wire in bytes, metadata not included.
-    #[must_use]
     pub fn bytes(&self) -> u64 {
         let media = |m: &Media| {
             m.mime.len()
@@ -540,7 +531,6 @@ impl Message {
     }
 
     /// About how many bytes of memory it takes, for who holds many: its words and what holds them.
-    #[must_use]
     pub fn memory(&self) -> usize {
         let within = |part: &Part| match part {
             Part::ToolResult(result) => result.content.len().saturating_mul(size_of::<Content>()),
@@ -561,7 +551,6 @@ impl Message {
 }
 
 /// About how many bytes of memory a JSON value takes, which is more than it has written down: `1,` is a whole value.
-#[must_use]
 pub fn value_memory(value: &Value) -> usize {
     let within: usize = match value {
         Value::Null | Value::Bool(_) | Value::Number(_) => 0,

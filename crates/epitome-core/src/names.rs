@@ -62,7 +62,6 @@ pub struct Name<'a> {
 /// let texts: Vec<&str> = found.iter().filter(|name| name.sure).map(|name| name.text).collect();
 /// assert_eq!(texts, ["src/auth/session.rs", "port 8080", "2026-11-15", "3.5 GB"]);
 /// ```
-#[must_use]
 pub fn names(text: &str) -> Vec<Name<'_>> {
     let mut found = Vec::new();
     each_name(text, true, |name| found.push(name));

@@ -46,7 +46,6 @@ pub(crate) fn largest(most: usize, fits: impl Fn(usize) -> bool) -> usize {
 }
 
 /// A number for people: 8,000.
-#[must_use]
 pub fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let groups = digits.as_bytes().rchunks(3).rev().map(|group| str::from_utf8(group).unwrap_or_default());

@@ -149,7 +149,6 @@ impl Totals {
     }
 
     /// Whether nothing was counted since the last restart.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.messages == 0
     }

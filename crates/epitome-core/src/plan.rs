@@ -184,7 +184,6 @@ impl Next {
 /// let Next::Summarize(plan) = next(&slot, &state, &ahead) else { panic!() };
 /// assert_eq!((plan.prior, plan.span), (140, Span::new(141, 160).unwrap()));
 /// ```
-#[must_use]
 pub fn next(slot: &Slot, state: &SlotState, ahead: &Ahead<'_>) -> Next {
     let Some(due) = state.due else {
         return Next::Nothing(NoPlan::NotDue);

@@ -79,7 +79,6 @@ pub struct Input<'a> {
 
 impl<'a> Input<'a> {
     /// With no previous summary, no instructions, and secrets taken out.
-    #[must_use]
     pub fn new(
         template: &'a Template,
         said: &'a [Said<'a>],
@@ -217,7 +216,6 @@ fn instructions(input: &Input<'_>) -> String {
 /// use epitome_core::slot::Limit;
 /// assert_eq!((max_words(Limit::Tokens(1_000)), max_words(Limit::Chars(1_000))), (500, 111));
 /// ```
-#[must_use]
 pub fn max_words(limit: Limit) -> u64 {
     let words = match limit {
         Limit::Tokens(tokens) => tokens / 2,
@@ -249,13 +247,11 @@ pub fn max_words(limit: Limit) -> u64 {
 /// [2] assistant calls run: {\"command\": \"make\"}
 /// [3] result of run: make: *** No targets.");
 /// ```
-#[must_use]
 pub fn lines<'a>(messages: impl IntoIterator<Item = &'a Message>) -> String {
     lines_of(messages.into_iter().map(Said::Message))
 }
 
 /// The same where an author's summary may stand for messages.
-#[must_use]
 pub fn lines_of<'a>(said: impl IntoIterator<Item = Said<'a>>) -> String {
     Transcript::new(said, true).whole()
 }

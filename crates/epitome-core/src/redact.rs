@@ -50,7 +50,6 @@ const MOST_PASSES: usize = 8;
 /// let plain = "Reset your password; max_tokens: 4000, commit 3f786850e387550fdab836ed7e6dc881de23001b";
 /// assert!(matches!(redact(plain), Cow::Borrowed(_)));
 /// ```
-#[must_use]
 pub fn redact(text: &str) -> Cow<'_, str> {
     let mut clean = Cow::Borrowed(text);
     // A secret may stand between a name and its value, or be known only once what is beside it has become a mark.

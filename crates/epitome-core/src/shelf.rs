@@ -82,7 +82,6 @@ impl Held<'_> {
 impl<'a> Shelf<'a> {
     /// Holds these messages, in the order of their `seq`; where that was left at 0, they are
     /// numbered from 1 as they come.
-    #[must_use]
     pub fn new(counter: &'a Counter, messages: &'a [Message]) -> Self {
         Self {
             counter,
@@ -95,28 +94,24 @@ impl<'a> Shelf<'a> {
     }
 
     /// With messages from elsewhere in the log, in order: they are shown where the layout holds them, and summarized nowhere.
-    #[must_use]
     pub fn with_more(self, more: &'a [Message]) -> Self {
         Self { more, ..self }
     }
 
     /// Holds one more summary, of the messages `1..=through`. When it must be shortened its sentences
     /// are ranked as `local` would.
-    #[must_use]
     pub fn with_summary(self, through: Seq, text: impl Into<Cow<'a, str>>) -> Self {
         self.with(through, text.into(), Made::Text)
     }
 
     /// Holds one more summary that `local` wrote, with what it was made of: it is rendered from that
     /// in any size.
-    #[must_use]
     pub fn with_extracts(self, through: Seq, text: impl Into<Cow<'a, str>>, extracts: &'a Extracts) -> Self {
         self.with(through, text.into(), Made::Extracts(extracts))
     }
 
     /// The same for extracts that are fetched only when the summary is wanted in another size. Where there
     /// are none after all, its sentences are ranked.
-    #[must_use]
     pub fn with_extracts_later(
         self,
         through: Seq,
@@ -132,7 +127,6 @@ impl<'a> Shelf<'a> {
     }
 
     /// The last summary's size as handed out, where it was counted before: [`view::summary_tokens`].
-    #[must_use]
     pub fn sized(mut self, tokens: Tokens) -> Self {
         if let Some(last) = self.summaries.last_mut() {
             last.tokens = Some(tokens);
@@ -142,7 +136,6 @@ impl<'a> Shelf<'a> {
 
     /// Holds one more summary, joined of two that `local` wrote: the one that tells most, and what the one
     /// that reaches furthest has after it. Without two such there is none.
-    #[must_use]
     pub fn with_joined(self) -> Self {
         let elastic = || self.summaries.iter().enumerate().filter(|(_, held)| held.elastic());
         let newest = elastic().max_by_key(|(_, held)| held.through);
@@ -175,7 +168,6 @@ impl<'a> Shelf<'a> {
     }
 
     /// The summaries it holds, sized as they would be handed out.
-    #[must_use]
     pub fn candidates(&self) -> Vec<Candidate> {
         let sized = |held: &Held<'_>| Candidate {
             through: held.through,
@@ -195,7 +187,6 @@ impl<'a> Shelf<'a> {
     }
 
     /// The text that was made for such a wish and came to so many tokens.
-    #[must_use]
     pub fn made(&self, wish: &Fit<'_>, tokens: Tokens) -> Option<&str> {
         let through = self.reaches(wish)?;
         self.fitted.get(&(wish.summary, through, wish.shown, tokens)).map(String::as_str)
@@ -203,7 +194,6 @@ impl<'a> Shelf<'a> {
 
     /// Whether what is wished for is never made: the longer one of two that are joined, cut to size, tells no
     /// more than the joined one and reaches less far.
-    #[must_use]
     pub fn is_outdone(&self, wish: &Fit<'_>) -> bool {
         let joins =
             |held: &Held<'_>| matches!(held.made, Made::Joined(long, _) if Some(long) == wish.summary);
@@ -236,14 +226,12 @@ impl<'a> Shelf<'a> {
     }
 
     /// The message of the log at this place.
-    #[must_use]
     pub fn message(&self, seq: Seq) -> Option<&'a Message> {
         let own = self.messages.get(self.before(seq)).filter(|own| own.seq == seq || own.seq == 0);
         own.or_else(|| self.more.get(self.more.binary_search_by_key(&seq, |more| more.seq).ok()?))
     }
 
     /// The text of the summary that was chosen, at the size that was chosen.
-    #[must_use]
     pub fn summary(&self, chosen: &ChosenSummary) -> Option<&str> {
         if chosen.fitted {
             let key = (chosen.candidate, chosen.through, chosen.shown, chosen.tokens);

@@ -31,7 +31,6 @@ pub enum Scope {
 
 impl Scope {
     /// Whether this message is covered.
-    #[must_use]
     pub fn holds(&self, outline: &Outline) -> bool {
         match self {
             Self::Session => true,
@@ -118,13 +117,11 @@ impl Slot {
     }
 
     /// The small summary every session has: every 20 messages, 1,000 tokens.
-    #[must_use]
     pub fn short() -> Self {
         Self { trigger: Trigger::Messages(20), ..Self::new("short", Limit::Tokens(1_000)) }
     }
 
     /// The detailed summary every session has: every 60 messages, 4,000 tokens.
-    #[must_use]
     pub fn long() -> Self {
         Self { trigger: Trigger::Messages(60), ..Self::new("long", Limit::Tokens(4_000)) }
     }

@@ -69,7 +69,6 @@ impl Strategy {
     pub const NAMES: &'static str = "noop, recent, mask, summarize, amortized, pipeline";
 
     /// Its name, without its keep.
-    #[must_use]
     pub fn name(&self) -> &'static str {
         match self {
             Self::Noop => "noop",
@@ -82,7 +81,6 @@ impl Strategy {
     }
 
     /// Whether a model may be asked to write a summary, in any of its stages.
-    #[must_use]
     pub fn summarizes(&self) -> bool {
         self.stages().any(|stage| matches!(stage, Self::Summarize(_) | Self::Amortized(_)))
     }
@@ -97,7 +95,6 @@ impl Strategy {
     }
 
     /// How much of the newest it leaves alone: its own keep, else the `given` one, else its default.
-    #[must_use]
     pub fn keep(&self, given: Option<Keep>) -> Keep {
         let default = match self {
             Self::Recent(_) => 50,

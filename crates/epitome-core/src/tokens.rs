@@ -56,7 +56,6 @@ impl Encoding {
     pub const ALL: [Self; 4] = [Self::O200k, Self::Cl100k, Self::P50k, Self::R50k];
 
     /// Its full name, as OpenAI spells it.
-    #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Self::O200k => "o200k_base",
@@ -76,7 +75,6 @@ impl Encoding {
     /// assert_eq!(Encoding::for_model("openai/gpt-4"), Some(Encoding::Cl100k));
     /// assert_eq!(Encoding::for_model("claude-opus-4-7"), None);
     /// ```
-    #[must_use]
     pub fn for_model(model: &str) -> Option<Self> {
         // Routers write the maker before the model.
         let bare = model.rsplit_once('/').map_or(model, |(_, bare)| bare);
@@ -157,7 +155,6 @@ impl Default for Overhead {
 
 impl Overhead {
     /// Nothing but the words.
-    #[must_use]
     pub const fn none() -> Self {
         Self { message: 0, author: 0, call: 0, tool: 0 }
     }
@@ -186,7 +183,6 @@ pub struct Counter {
 impl Counter {
     /// Counts as `encoding` does. The first of its kind reads the vocabulary, up to a tenth
     /// of a second; the others share it.
-    #[must_use]
     pub fn new(encoding: Encoding) -> Self {
         let bpe = encoding.bpe();
         Self::custom(encoding.name(), |text| bpe.count(text) as Tokens)
@@ -201,26 +197,22 @@ impl Counter {
     }
 
     /// The same counter with other fixed costs.
-    #[must_use]
     pub fn with_overhead(mut self, overhead: Overhead) -> Self {
         self.overhead = overhead;
         self
     }
 
     /// The encoder's name. The same name gives the same counts of text.
-    #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
     /// What is added for everything that is not words.
-    #[must_use]
     pub fn overhead(&self) -> Overhead {
         self.overhead
     }
 
     /// A piece of text.
-    #[must_use]
     pub fn text(&self, text: &str) -> Tokens {
         (self.count)(text)
     }
@@ -229,7 +221,6 @@ impl Counter {
     /// messages of their own in most dialects, so each of them has the overhead of one.
     ///
     /// Ids, signatures and metadata are not counted: models are not shown them as text.
-    #[must_use]
     pub fn message(&self, message: &Message) -> Tokens {
         let mut envelope = self.overhead.message;
         if let Some(author) = &message.author {
@@ -254,7 +245,6 @@ impl Counter {
     }
 
     /// The tokens of a list.
-    #[must_use]
     pub fn messages(&self, messages: &[Message]) -> Tokens {
         messages.iter().fold(0, |sum, message| sum.saturating_add(self.message(message)))
     }
@@ -268,7 +258,6 @@ impl Counter {
     }
 
     /// A tool call: its name and its arguments as they would be sent.
-    #[must_use]
     pub fn call(&self, call: &ToolCall) -> Tokens {
         let words = self.text(&call.name).saturating_add(self.text(&call.arguments_as_object()));
         words.saturating_add(self.overhead.call)
@@ -282,7 +271,6 @@ impl Counter {
     /// let tools = [serde_json::json!({ "name": "ls" }), serde_json::json!({ "name": "cat" })];
     /// assert_eq!(counter.tools(&tools), counter.text(r#"{"name":"ls"}"#) + counter.text(r#"{"name":"cat"}"#) + 16);
     /// ```
-    #[must_use]
     pub fn tools(&self, schemas: &[serde_json::Value]) -> Tokens {
         let sizes =
             schemas.iter().map(|schema| self.text(&schema.to_string()).saturating_add(self.overhead.tool));
@@ -376,14 +364,12 @@ impl Factor {
     }
 
     /// What the provider is likely to count for what we counted as `tokens`. Rounds up.
-    #[must_use]
     pub fn apply(&self, tokens: Tokens) -> Tokens {
         let product = u128::from(tokens) * u128::from(self.hundredths());
         Tokens::try_from(product.div_ceil(100)).unwrap_or(Tokens::MAX)
     }
 
     /// The factor in hundredths, rounded to the nearest: from 50 to 300.
-    #[must_use]
     pub fn hundredths(&self) -> u64 {
         (self.reported * 100 + self.counted / 2) / self.counted
     }
@@ -397,7 +383,6 @@ impl Factor {
 /// assert_eq!(rescaled(300, 110, 100), 330);
 /// assert_eq!(rescaled(300, 110, 0), 300); // nothing to go by
 /// ```
-#[must_use]
 pub fn rescaled(tokens: Tokens, by: Tokens, unit: Tokens) -> Tokens {
     let product = u128::from(tokens) * u128::from(by);
     product.checked_div(u128::from(unit)).map_or(tokens, |scaled| scaled.try_into().unwrap_or(Tokens::MAX))

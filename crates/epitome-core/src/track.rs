@@ -70,44 +70,37 @@ pub struct Tracker {
 
 impl Tracker {
     /// The newest message's place; 0 in an empty session.
-    #[must_use]
     pub fn head(&self) -> Seq {
         self.head
     }
 
     /// The turns begun so far.
-    #[must_use]
     pub fn turns(&self) -> u64 {
         self.turn
     }
 
     /// The tokens of all messages so far.
-    #[must_use]
     pub fn tokens(&self) -> Tokens {
         self.tokens
     }
 
     /// How many calls wait for their result.
-    #[must_use]
     pub fn open_calls(&self) -> usize {
         self.open.calls.len()
     }
 
     /// How many of this author's calls wait for their result.
-    #[must_use]
     pub fn own_open_calls(&self, author: &Author) -> usize {
         self.open.open_for(&Some(author.clone()))
     }
 
     /// What a cut after the newest message would part, as far as is known: the next message may
     /// settle it for the better, never for the worse.
-    #[must_use]
     pub fn cut_at_end(&self) -> Cut {
         judge(!self.open.calls.is_empty(), !self.loops.is_empty())
     }
 
     /// The same among one author's messages only.
-    #[must_use]
     pub fn own_cut_at_end(&self, author: &Author) -> Cut {
         let author = Some(author.clone());
         judge(self.open.is_open_for(&author), self.loops.contains(&author))

@@ -86,7 +86,6 @@ impl Fraction {
     }
 
     /// Its value.
-    #[must_use]
     pub fn get(self) -> f64 {
         f64::from(self.0) / 1_000_000.0
     }
@@ -99,14 +98,12 @@ impl Fraction {
     /// assert_eq!((some.and_a_half().get(), most.and_a_half()), (0.6, Fraction::ONE));
     /// # Ok::<(), epitome_core::trigger::FormError>(())
     /// ```
-    #[must_use]
     pub const fn and_a_half(self) -> Self {
         let more = self.0 + self.0 / 2;
         if more < Self::ONE.0 { Self(more) } else { Self::ONE }
     }
 
     /// This share of `whole`, rounded down: what fits in it.
-    #[must_use]
     pub fn of(self, whole: u64) -> u64 {
         let share = u128::from(whole) * u128::from(self.0) / 1_000_000;
         u64::try_from(share).unwrap_or(whole)
@@ -118,7 +115,6 @@ impl Fraction {
     /// use epitome_core::trigger::SOFT;
     /// assert_eq!((SOFT.of_rounded_up(20), SOFT.of_rounded_up(21)), (16, 17));
     /// ```
-    #[must_use]
     pub fn of_rounded_up(self, whole: u64) -> u64 {
         let share = (u128::from(whole) * u128::from(self.0)).div_ceil(1_000_000);
         u64::try_from(share).unwrap_or(whole)
@@ -239,7 +235,6 @@ pub struct Facts<'a> {
 
 impl<'a> Facts<'a> {
     /// The facts of a slot whose model is not known: sums and the moment only.
-    #[must_use]
     pub fn new(totals: &'a Totals, now: Timestamp) -> Self {
         Self { totals, now, request: None, room: None, economic: None }
     }
@@ -258,7 +253,6 @@ pub enum When {
 
 impl When {
     /// Whether it is met.
-    #[must_use]
     pub fn is_now(self) -> bool {
         self == Self::Now
     }
@@ -357,7 +351,6 @@ impl Trigger {
     }
 
     /// Whether `economic` has a say in it, so that its threshold must be worked out.
-    #[must_use]
     pub fn is_economic(&self) -> bool {
         match self {
             Self::Economic => true,
@@ -383,7 +376,6 @@ impl Trigger {
     /// assert_eq!(Trigger::Idle(60).when(&facts), When::At(Timestamp(65_000)));
     /// assert_eq!(Trigger::Messages(21).when(&facts), When::Never);
     /// ```
-    #[must_use]
     pub fn when(&self, facts: &Facts<'_>) -> When {
         self.when_scaled(facts, Fraction::ONE)
     }
@@ -401,7 +393,6 @@ impl Trigger {
     /// assert!(!Trigger::Messages(20).when(&facts).is_now());
     /// assert!(Trigger::Messages(20).when_scaled(&facts, SOFT).is_now());
     /// ```
-    #[must_use]
     pub fn when_scaled(&self, facts: &Facts<'_>, scale: Fraction) -> When {
         if facts.totals.is_empty() { When::Never } else { self.due(facts, scale) }
     }
@@ -416,7 +407,6 @@ impl Trigger {
     /// let reason = Trigger::Messages(20).reason(&Facts::new(&totals, Timestamp(0))).unwrap();
     /// assert_eq!(reason.to_string(), "messages: 20 of 20");
     /// ```
-    #[must_use]
     pub fn reason(&self, facts: &Facts<'_>) -> Option<Reason> {
         let mut met = Vec::new();
         self.when(facts).is_now().then(|| self.met(facts, &mut met))?;
@@ -435,7 +425,6 @@ impl Trigger {
     /// assert_eq!(standing.to_string(), "messages 13 of 20, tokens 4,100 of 8,000");
     /// # Ok::<(), epitome_core::trigger::FormError>(())
     /// ```
-    #[must_use]
     pub fn standing(&self, facts: &Facts<'_>) -> Standing {
         let mut gauges = Vec::new();
         self.gauges(facts, &mut gauges);

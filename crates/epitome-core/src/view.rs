@@ -28,13 +28,11 @@ pub const NO_RESULT: &str = "[no result recorded]";
 pub const NOTE: &str = "[…]";
 
 /// The marked result for a call nobody answered.
-#[must_use]
 pub fn marked_result(call: impl Into<CallId>) -> Message {
     Message::tool(call, NO_RESULT)
 }
 
 /// The marked user message for a list that would not start with one.
-#[must_use]
 pub fn note() -> Message {
     Message::user(NOTE)
 }
@@ -49,7 +47,6 @@ pub fn note() -> Message {
 /// let log = messages("u r(z) a(x) u r(x) a").unwrap();
 /// assert_eq!(draw(&mend(log)), "u a(x) r(x):3 u a"); // three words: [no result recorded]
 /// ```
-#[must_use]
 pub fn mend(messages: impl IntoIterator<Item = Message>) -> Vec<Message> {
     let mut mender = Mender::default();
     messages.into_iter().for_each(|message| mender.push(message));

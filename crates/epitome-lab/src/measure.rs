@@ -46,7 +46,6 @@ pub use found::{found_names, holds_name};
 
 /// What a message says, as measures read it: the author of what people say, the words, and of each call the tool
 /// and the values it is called with. Reasoning and media say nothing.
-#[must_use]
 pub fn text_of(message: &Message) -> String {
     let mut text = String::new();
     let mut apart = |piece: &str| {
@@ -78,7 +77,6 @@ pub fn text_of(message: &Message) -> String {
 }
 
 /// The values a tool is called with, one after the other; what is no object, as it was written.
-#[must_use]
 pub fn values_of(call: &ToolCall) -> String {
     let Ok(Value::Object(values)) = serde_json::from_str(&call.arguments) else {
         return call.arguments.clone();

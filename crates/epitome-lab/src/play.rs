@@ -53,7 +53,6 @@ pub struct Conversation {
 
 impl Conversation {
     /// An empty one.
-    #[must_use]
     pub fn named(name: impl Into<String>) -> Self {
         Self { name: name.into(), ..Self::default() }
     }
@@ -90,13 +89,11 @@ impl Policy {
     }
 
     /// Everything that was said.
-    #[must_use]
     pub fn whole() -> Self {
         Self::of("whole", Form::Whole)
     }
 
     /// The newest messages that fit the budget, and nothing else.
-    #[must_use]
     pub fn recent() -> Self {
         Self::of(
             "recent",
@@ -105,19 +102,16 @@ impl Policy {
     }
 
     /// Summaries by the engine's slots, and all of the budget spent.
-    #[must_use]
     pub fn slots() -> Self {
         Self::of("slots", Form::Context(ContextRequest { fill: true, ..ContextRequest::default() }))
     }
 
     /// The same, and what was sent before stays as it was for as long as it can.
-    #[must_use]
     pub fn steady() -> Self {
         Self::of("steady", Form::Context(ContextRequest { steady: true, ..ContextRequest::default() }))
     }
 
     /// The condenser, as the settings say.
-    #[must_use]
     pub fn inline(window: Option<Tokens>) -> Self {
         Self::of("inline", Form::Inline { window })
     }

@@ -6,7 +6,6 @@
 use proptest::test_runner::Config;
 
 /// Returns the number of cases to draw where the gate draws `gate` of them; at least one.
-#[must_use]
 pub fn cases(gate: u32) -> u32 {
     let factor = std::env::var("CHECK_CASES").map_or(1.0, |text| {
         let factor: f64 = text.parse().unwrap_or_else(|_| panic!("CHECK_CASES={text}: not a number"));
@@ -17,7 +16,6 @@ pub fn cases(gate: u32) -> u32 {
 }
 
 /// Returns a configuration that draws [`cases`] and writes no files.
-#[must_use]
 pub fn config(gate: u32) -> Config {
     Config { cases: cases(gate), failure_persistence: None, ..Config::default() }
 }

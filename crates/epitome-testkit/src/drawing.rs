@@ -36,7 +36,6 @@ use epitome_core::tokens::{Counter, Overhead};
 use epitome_core::track::Tracker;
 
 /// Counts words, with no overhead, so that `u:50` is fifty tokens and sums can be done in the head.
-#[must_use]
 pub fn word_counter() -> Counter {
     let words = |text: &str| text.split_whitespace().count() as u64;
     Counter::custom("words", words).with_overhead(Overhead::none())
@@ -95,7 +94,6 @@ pub fn draw_cuts(drawing: &str) -> Result<String, DrawingError> {
 }
 
 /// Messages as a drawing. Words are not drawn, only how many there are.
-#[must_use]
 pub fn draw(messages: &[Message]) -> String {
     let mut out = String::new();
     let mut before = Timestamp(0);

@@ -69,63 +69,53 @@ enum Step {
 
 impl Scripted {
     /// With an empty script, the name `scripted` and no window.
-    #[must_use]
     pub fn new() -> Self {
         Self { name: "scripted".into(), room: None, script: Arc::default() }
     }
 
     /// Under another name.
-    #[must_use]
     pub fn named(self, name: impl Into<Arc<str>>) -> Self {
         Self { name: name.into(), ..self }
     }
 
     /// With a window that holds prompts of so many tokens. It only says so: what is larger is not refused.
-    #[must_use]
     pub fn with_room(self, room: Tokens) -> Self {
         Self { room: Some(room), ..self }
     }
 
     /// Then: this text, complete.
-    #[must_use]
     pub fn replies(self, text: impl Into<String>) -> Self {
         let reply = Reply::complete(text);
         self.answers(move |_| Ok(reply.clone()))
     }
 
     /// Then: this text, cut off at the most it may write.
-    #[must_use]
     pub fn cut_off(self, text: impl Into<String>) -> Self {
         let reply = Reply { finish: Finish::Length, ..Reply::complete(text) };
         self.answers(move |_| Ok(reply.clone()))
     }
 
     /// Then: no reply, for this reason.
-    #[must_use]
     pub fn fails(self, error: ModelError) -> Self {
         self.answers(move |_| Err(error.clone()))
     }
 
     /// Then: whatever this makes of the ask.
-    #[must_use]
     pub fn answers(self, answer: impl Fn(&Ask) -> Result<Reply, ModelError> + Send + Sync + 'static) -> Self {
         self.then(Step::Answer(Arc::new(answer)))
     }
 
     /// Then: nothing for so long, and on to the next step in the same call.
-    #[must_use]
     pub fn waits(self, time: Duration) -> Self {
         self.then(Step::Sleep(time))
     }
 
     /// Then: nothing until the gate is opened, and on to the next step in the same call.
-    #[must_use]
     pub fn waits_for(self, gate: &Gate) -> Self {
         self.then(Step::Wait(gate.clone()))
     }
 
     /// What it does when the script is at its end.
-    #[must_use]
     pub fn otherwise(
         self,
         answer: impl Fn(&Ask) -> Result<Reply, ModelError> + Send + Sync + 'static,
@@ -135,26 +125,22 @@ impl Scripted {
     }
 
     /// Fails in the same way whenever the script is at its end: a provider that is down.
-    #[must_use]
     pub fn otherwise_fails(self, error: ModelError) -> Self {
         self.otherwise(move |_| Err(error.clone()))
     }
 
     /// Everything it was asked so far, oldest first.
-    #[must_use]
     pub fn asks(&self) -> Vec<Ask> {
         self.script().asks.clone()
     }
 
     /// How often it was asked.
-    #[must_use]
     pub fn calls(&self) -> usize {
         self.script().asks.len()
     }
 
     /// The summary it writes by itself: how many messages, through which, and a few words of the first
     /// and the last where they fit.
-    #[must_use]
     pub fn plain(ask: &Ask) -> Reply {
         let count = ask.messages();
         let messages = if count == 1 { "message" } else { "messages" };
@@ -284,7 +270,6 @@ pub struct Gate {
 
 impl Gate {
     /// A closed one.
-    #[must_use]
     pub fn new() -> Self {
         Self::default()
     }

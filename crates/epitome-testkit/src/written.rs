@@ -11,14 +11,12 @@ pub struct Written(Arc<Mutex<Vec<u8>>>);
 
 impl Written {
     /// A [`Show`] without a process, and what it writes to standard output and to standard error.
-    #[must_use]
     pub fn show(json: bool) -> (Show, Self, Self) {
         let (out, errors) = (Self::default(), Self::default());
         (Show::plain(Box::new(out.clone()), Box::new(errors.clone()), json), out, errors)
     }
 
     /// All of it so far.
-    #[must_use]
     pub fn text(&self) -> String {
         let written = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         String::from_utf8_lossy(&written).into_owned()

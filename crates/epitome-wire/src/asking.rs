@@ -98,13 +98,11 @@ impl Hearing {
     }
 
     /// Whether all of it was heard. Some servers end a stream of chat with its last reason, and without another event.
-    #[must_use]
     pub fn is_whole(&self) -> bool {
         self.ended || (self.finished.contains(&0) && self.begun.is_subset(&self.finished))
     }
 
     /// The answer, as far as it was heard.
-    #[must_use]
     pub fn answer(self) -> Answer {
         let whole = self.is_whole();
         let text = if self.calls_tool { String::new() } else { self.text };

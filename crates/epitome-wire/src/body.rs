@@ -98,39 +98,33 @@ impl Body {
     }
 
     /// In which dialect it was read.
-    #[must_use]
     pub fn dialect(&self) -> Dialect {
         self.dialect
     }
 
     /// Byte for byte as it came.
-    #[must_use]
     pub fn text(&self) -> &str {
         &self.text
     }
 
     /// Its messages, the system prompt first where that is a field. Each has its place in this list as its `seq`, by
     /// which [`Body::with`] knows it again; what came with it on the wire stays here.
-    #[must_use]
     pub fn messages(&self) -> &[Message] {
         &self.messages
     }
 
     /// The model it asks for.
-    #[must_use]
     pub fn model(&self) -> Option<&str> {
         self.model.as_deref()
     }
 
     /// How many tokens it leaves for the answer, where it says so.
-    #[must_use]
     pub fn output(&self) -> Option<Tokens> {
         let keys = ["max_completion_tokens", "max_output_tokens", "max_tokens"];
         keys.into_iter().find_map(|key| self.value(key)?.as_u64())
     }
 
     /// The tokens of what is sent besides the list: tools, and the form that the answer shall have.
-    #[must_use]
     pub fn besides(&self, counter: &Counter) -> Tokens {
         let tools = ["tools", "functions"].into_iter().filter_map(|key| self.field(key));
         let tools = tools.flat_map(|tools| serde_json::from_str::<Vec<Value>>(tools).unwrap_or_default());
@@ -150,7 +144,6 @@ impl Body {
     /// assert_eq!(Body::read(request, None)?.elsewhere(), Some("previous_response_id"));
     /// # Ok::<(), epitome_wire::DialectError>(())
     /// ```
-    #[must_use]
     pub fn elsewhere(&self) -> Option<&'static str> {
         let fields = self.dialect.0.about().elsewhere;
         let given = |name: &&&str| self.field(name).is_some_and(|text| text != "null");
@@ -161,7 +154,6 @@ impl Body {
     ///
     /// Messages of its own that say what they said go out as they came, in every letter; those that were changed, that
     /// are new, or that a strict provider would refuse are spelled by us. Whatever else is in the request stays.
-    #[must_use]
     pub fn with(&self, messages: &[Message], marks: Marks) -> String {
         match self.dialect.0.about().block {
             Some(block) => turns::with(self, messages, marks, block),
@@ -178,7 +170,6 @@ impl Body {
     /// assert_eq!(Body::read(list, None)?.stripped(), r#"[{"role": "user", "content": "Hello", "n": 1.0}]"#);
     /// # Ok::<(), epitome_wire::DialectError>(())
     /// ```
-    #[must_use]
     pub fn stripped(&self) -> String {
         if self.dialect.0.about().is_native || !raw::may_have_flags(&self.text) {
             return self.text.clone();
@@ -203,7 +194,6 @@ impl Body {
     /// assert_eq!(body.places([2, 2]), [1, 1]);
     /// # Ok::<(), epitome_wire::DialectError>(())
     /// ```
-    #[must_use]
     pub fn places(&self, covers: [Seq; 2]) -> [u64; 2] {
         let origin = |seq: Seq| self.origin(seq).map(|origin| origin.items.clone());
         let [from, through] = covers;

@@ -20,13 +20,11 @@ pub struct Dialect(pub(crate) &'static dyn Format);
 
 impl Dialect {
     /// By what it is called in flags and settings.
-    #[must_use]
     pub fn name(self) -> &'static str {
         self.0.about().name
     }
 
     /// Their names in a sentence: `openai, responses and anthropic`.
-    #[must_use]
     pub fn names(some: &[Self]) -> String {
         let names: Vec<&str> = some.iter().map(|dialect| dialect.name()).collect();
         match names.split_last() {
@@ -36,7 +34,6 @@ impl Dialect {
     }
 
     /// What it has to say for itself.
-    #[must_use]
     pub fn format(self) -> &'static dyn Format {
         self.0
     }
@@ -46,7 +43,6 @@ impl Dialect {
     /// The list is one the core's view made: pairs and order are right. `{"messages"}` for chat and for ours,
     /// `{"input"}` for Responses, with `instructions` where they came as such, `{"system", "messages"}` for
     /// Anthropic. A list that only grew at its end is spelled as before, but for its last message.
-    #[must_use]
     pub fn write(self, messages: &[Message]) -> Map<String, Value> {
         self.0.write(messages)
     }

@@ -242,7 +242,6 @@ impl TooLong {
     /// assert_eq!(TooLong::told(&failed), Some(TooLong::default()));
     /// assert_eq!(TooLong::told(&json!({"type": "overloaded_error"})), None);
     /// ```
-    #[must_use]
     pub fn told(failed: &Value) -> Option<Self> {
         let told = ErrorText::of(failed);
         judged(told.status().unwrap_or(400), &told)
@@ -265,7 +264,6 @@ impl TooLong {
 /// assert_eq!(too_long(413, b"<html>Payload Too Large</html>"), Some(TooLong::default()));
 /// assert_eq!(too_long(429, br#"{"error": {"code": "rate_limit_exceeded"}}"#), None);
 /// ```
-#[must_use]
 pub fn too_long(status: u16, body: &[u8]) -> Option<TooLong> {
     if status == 200 {
         let body: Value = (body.len() <= LARGEST_ERROR).then(|| serde_json::from_slice(body).ok())??;

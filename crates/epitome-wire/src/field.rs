@@ -21,13 +21,11 @@ pub struct DialectError {
 
 impl DialectError {
     /// What is wrong, and where in the message.
-    #[must_use]
     pub fn new(place: &str, what: impl Into<String>) -> Self {
         Self { place: place.to_owned(), what: what.into() }
     }
 
     /// The same, seen from further out: `messages[3]` around `role`.
-    #[must_use]
     pub fn under(self, outer: &str) -> Self {
         let dot = if self.place.is_empty() || self.place.starts_with('[') { "" } else { "." };
         Self { place: format!("{outer}{dot}{}", self.place), what: self.what }

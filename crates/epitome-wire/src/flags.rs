@@ -25,7 +25,6 @@ pub(crate) fn set((pinned, skip): (bool, bool)) -> Map<String, Value> {
 /// Makes the items that stand for a message say its flags, and changes nothing where they do.
 ///
 /// False where an item has no room for them.
-#[must_use]
 pub(crate) fn show(items: &mut [Value], message: &Message) -> bool {
     let said = |items: &[Value]| {
         let all = items.iter().filter_map(Value::as_object).map(|item| of(item).unwrap_or_default());

@@ -82,7 +82,6 @@ pub struct About {
 
 impl About {
     /// A format whose requests are `{"messages": […]}`, with nothing special about it.
-    #[must_use]
     pub const fn new(name: &'static str) -> Self {
         Self {
             name,
@@ -116,7 +115,6 @@ pub struct Head {
 
 impl Head {
     /// Whether this message stands for the field.
-    #[must_use]
     pub fn stands_for(&self, message: &Value) -> bool {
         let own: Value = serde_json::from_str(&self.message("null")).unwrap_or_default();
         let mut fields = own.as_object().into_iter().flatten();
@@ -156,13 +154,11 @@ pub struct Endpoint {
 
 impl Endpoint {
     /// The provider's own address, without the version.
-    #[must_use]
     pub fn address(&self) -> &'static str {
         self.base_url.strip_suffix("/v1").unwrap_or(self.base_url)
     }
 
     /// The path in the proxy whose requests are read and condensed.
-    #[must_use]
     pub fn proxy_path(&self) -> String {
         format!("/{}/v1/{}", self.provider, self.route)
     }

@@ -72,7 +72,6 @@ enum Form {
 
 impl Listener {
     /// For a reply of this content type.
-    #[must_use]
     pub fn new(dialect: Dialect, content_type: Option<&str>) -> Self {
         let kind = content_type.and_then(|kind| kind.split(';').next()).unwrap_or_default().trim();
         let form = if kind.eq_ignore_ascii_case("text/event-stream") {
@@ -95,7 +94,6 @@ impl Listener {
     }
 
     /// What was heard of it, once nothing more comes.
-    #[must_use]
     pub fn end(self) -> Heard {
         let Self { dialect, form, mut hearing, mut failed } = self;
         match form {

@@ -33,7 +33,6 @@ pub struct Piece<'a> {
 
 impl<'a> Piece<'a> {
     /// A piece of the common kind, with nothing in it that is refused.
-    #[must_use]
     pub fn new(text: impl Into<Cow<'a, str>>, parts: Vec<Part>) -> Self {
         Self { text: text.into(), parts, form: None, custom: Vec::new(), id: None, sound: true }
     }

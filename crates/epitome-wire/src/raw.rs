@@ -25,7 +25,6 @@ impl<'a> Members<'a> {
     }
 
     /// The text of a field. Of several that have this name the last one counts, as for every reader.
-    #[must_use]
     pub fn get(&self, name: &str) -> Option<&'a str> {
         self.0.iter().rev().find(|(key, _)| key == name).map(|(_, text)| *text)
     }

@@ -51,7 +51,6 @@ pub struct Read {
 
 impl Dialect {
     /// Reads wire messages, one after the other.
-    #[must_use]
     pub fn reader(self) -> Reader {
         Reader { dialect: self, pending: None }
     }

@@ -71,14 +71,12 @@ impl Dialect {
     pub const OURS: Self = Self(&ours::Ours);
 
     /// All that are registered, those that ship first.
-    #[must_use]
     pub fn all() -> Vec<Self> {
         let added = ADDED.read().unwrap_or_else(PoisonError::into_inner);
         BUILT_IN.into_iter().chain(added.iter().copied()).map(Self).collect()
     }
 
     /// The first format that this provider speaks; none where there is no such provider.
-    #[must_use]
     pub fn of_provider(provider: &str) -> Option<Self> {
         let speaks =
             |dialect: &Self| dialect.0.about().endpoint.is_some_and(|endpoint| endpoint.provider == provider);
@@ -95,7 +93,6 @@ impl Dialect {
     /// assert_eq!(Dialect::of(&result), Some(Dialect::ANTHROPIC));
     /// assert_eq!(Dialect::of(&json!({ "role": "user", "content": "Hello" })), None);
     /// ```
-    #[must_use]
     pub fn of(message: &Value) -> Option<Self> {
         let fields = message.as_object()?;
         let all = Self::all();

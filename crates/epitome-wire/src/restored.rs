@@ -24,13 +24,11 @@ impl Dialect {
     /// assert_eq!(Dialect::OPENAI.restore(&messages)[0]["epitome"], json!({ "pinned": true }));
     /// # Ok::<(), epitome_wire::DialectError>(())
     /// ```
-    #[must_use]
     pub fn restore(self, messages: &[Message]) -> Vec<Value> {
         messages.iter().flat_map(|message| of(self, message).0).collect()
     }
 
     /// As [`Dialect::restore`], as text: every number is spelled as it was in what [`crate::Reader::push_text`] took in.
-    #[must_use]
     pub fn restore_text(self, messages: &[Message]) -> Vec<String> {
         let texts = |message| {
             let (values, texts) = of(self, message);

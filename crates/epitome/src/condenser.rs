@@ -171,7 +171,6 @@ pub struct Call<'a> {
 
 impl<'a> Call<'a> {
     /// With this list, and nothing else known.
-    #[must_use]
     pub fn of(messages: &'a [Message]) -> Self {
         Self { messages, fixed: 0, room: None, counted: None, force: None }
     }
@@ -223,14 +222,12 @@ impl Condenser {
     }
 
     /// Whether only `local` writes its summaries, so that none has to be waited for.
-    #[must_use]
     pub fn is_local(&self) -> bool {
         self.inner.rules.local
     }
 
     /// What the model that lists are for has room for, where that is known: its window less what a request keeps free for
     /// the answer, or else what it usually keeps free.
-    #[must_use]
     pub fn room(&self, output: Option<Tokens>) -> Option<Tokens> {
         let rules = &self.inner.rules;
         output.and_then(|output| Some(rules.window?.saturating_sub(output).max(1))).or(rules.room)
@@ -238,19 +235,16 @@ impl Condenser {
 
     /// Whether `condense.model` is `same`: the model that a list is for should write its summaries too. Whoever has it
     /// [lends](Condenser::lend) it while the request is open; otherwise `local` writes them.
-    #[must_use]
     pub fn borrows(&self) -> bool {
         self.inner.rules.borrows
     }
 
     /// How it counts, to measure what a request holds besides its list.
-    #[must_use]
     pub fn counter(&self) -> &Counter {
         &self.inner.rules.counter
     }
 
     /// One that works in the same way and shares nothing but what providers are known to fail: for another agent.
-    #[must_use]
     pub fn another(&self) -> Self {
         let most = lock(&self.inner.known).most;
         Self { inner: Hidden(Arc::new(self.inner.like(number(), most))) }
@@ -264,7 +258,6 @@ impl Condenser {
     }
 
     /// What it has done so far.
-    #[must_use]
     pub fn totals(&self) -> Totals {
         *lock(&self.inner.totals)
     }

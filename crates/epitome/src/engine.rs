@@ -290,13 +290,11 @@ impl Engine {
     }
 
     /// A session of the default workspace. Nothing is read or written yet.
-    #[must_use]
     pub fn session(&self, name: impl Into<Arc<str>>) -> Session {
         self.workspace(DEFAULT_WORKSPACE).session(name)
     }
 
     /// A workspace. Nothing is read or written yet.
-    #[must_use]
     pub fn workspace(&self, name: impl Into<Arc<str>>) -> Workspace {
         Workspace { engine: self.clone(), name: name.into() }
     }
@@ -309,7 +307,6 @@ impl Engine {
     }
 
     /// The settings under those of workspaces and sessions.
-    #[must_use]
     pub fn settings(&self) -> &Settings {
         &self.shared().settings
     }
@@ -464,7 +461,6 @@ impl Engine {
 
     /// What troubles the worker, where that is no single session's matter: the store cannot be reached, say, or a
     /// hook fails. What troubles one slot is told by [`Session::explain`].
-    #[must_use]
     pub fn trouble(&self) -> Option<String> {
         self.shared().health.trouble()
     }

@@ -71,7 +71,6 @@ impl Error {
     /// # }
     /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(try_it()).unwrap();
     /// ```
-    #[must_use]
     pub fn next(&self) -> Next {
         match self {
             Self::Invalid(_) => Next::Mend,

@@ -119,7 +119,6 @@ pub struct SummaryFailed {
 
 impl Happened {
     /// What kind it is, in a word: `message`, `summary`, `condensed` or `failed`.
-    #[must_use]
     pub fn kind(&self) -> &'static str {
         match self {
             Self::Message(_) => "message",
@@ -149,14 +148,12 @@ impl Happened {
     }
 
     /// What a store kept of it. `None` where that is of no kind, or not as its kind is written.
-    #[must_use]
     pub fn read(kind: &str, data: &str) -> Option<Self> {
         let data: serde_json::Value = serde_json::from_str(data).ok()?;
         serde_json::from_value(serde_json::json!({"kind": kind, "data": data})).ok()
     }
 
     /// The same with the number of the summary that was kept with it. Only the store gives numbers, and it calls this.
-    #[must_use]
     pub fn numbered(&self, kept: Option<SummaryId>) -> Cow<'_, Self> {
         match (self, kept) {
             (Self::Summary(moved), Some(summary)) if moved.summary == 0 => {

@@ -147,7 +147,6 @@ pub struct Condensed {
 
 impl Condensed {
     /// The same in the fewest words, without sizes.
-    #[must_use]
     pub fn notice(&self) -> String {
         let messages = if self.messages == 1 { "message" } else { "messages" };
         format!("Condensed {} {messages} into a summary", grouped(self.messages))
@@ -175,7 +174,6 @@ pub struct HookError {
 
 impl HookError {
     /// With a reason of one line, of which 200 characters are kept, without secrets.
-    #[must_use]
     pub fn new(reason: &str) -> Self {
         Self { reason: brief(reason) }
     }
@@ -203,26 +201,22 @@ pub struct Hooks {
 
 impl Hooks {
     /// None yet.
-    #[must_use]
     pub fn new() -> Self {
         Self { hooks: Vec::new(), time_out: TIME_OUT }
     }
 
     /// With one more.
-    #[must_use]
     pub fn with(mut self, hook: impl Hook) -> Self {
         self.hooks.push((hook.name().into(), Hidden(Arc::new(hook))));
         self
     }
 
     /// Waits so long for all of them together, in place of [`TIME_OUT`].
-    #[must_use]
     pub fn with_time_out(self, time_out: Duration) -> Self {
         Self { time_out, ..self }
     }
 
     /// Whether there are none. Then nothing needs to be made ready for them.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.hooks.is_empty()
     }

@@ -26,7 +26,6 @@ pub enum Rights {
 
 impl Rights {
     /// In a word, as [`std::str::FromStr`] reads it.
-    #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Self::Read => "read",
@@ -86,7 +85,6 @@ impl Key {
     /// let key = Key { workspace: Some("home".into()), rights: Rights::Write, id, label, created: at, expires, revoked };
     /// assert!(key.may(Rights::Read, "home") && !key.may(Rights::Admin, "home") && !key.may(Rights::Read, "work"));
     /// ```
-    #[must_use]
     pub fn may(&self, rights: Rights, workspace: &str) -> bool {
         let there = match &self.workspace {
             Some(own) => **own == *workspace,
@@ -96,7 +94,6 @@ impl Key {
     }
 
     /// Whether it opens anything at this moment.
-    #[must_use]
     pub fn is_good_at(&self, now: Timestamp) -> bool {
         self.revoked.is_none() && self.expires.is_none_or(|expires| now < expires)
     }

@@ -128,7 +128,6 @@ pub struct Ask {
 impl Ask {
     /// For what was said, with the general template, nothing before it and secrets taken out. What it
     /// replaces is counted; whoever adds a previous summary adds its tokens too.
-    #[must_use]
     pub fn new(said: impl Into<Arc<[Told]>>, limit: Limit, counter: Counter) -> Self {
         let said = said.into();
         let seqs = said.iter().filter_map(|told| told.message().map(|message| message.seq));
@@ -155,7 +154,6 @@ impl Ask {
     }
 
     /// How many messages there are to summarize, skipped ones and authors' summaries not counted.
-    #[must_use]
     pub fn messages(&self) -> usize {
         self.said.iter().filter(|told| told.message().is_some_and(|message| !message.skip)).count()
     }
@@ -194,7 +192,6 @@ pub enum Told {
 
 impl Told {
     /// The same, borrowed.
-    #[must_use]
     pub fn said(&self) -> Said<'_> {
         match self {
             Self::Message(message) => Said::Message(message),
@@ -203,7 +200,6 @@ impl Told {
     }
 
     /// The message, where it is one.
-    #[must_use]
     pub fn message(&self) -> Option<&Message> {
         match self {
             Self::Message(message) => Some(message),
@@ -233,7 +229,6 @@ pub struct Reply {
 
 impl Reply {
     /// A text that came to its end, with nothing more known of it.
-    #[must_use]
     pub fn complete(text: impl Into<String>) -> Self {
         Self { text: text.into(), finish: Finish::Complete, tally: None, extracts: None }
     }
@@ -290,19 +285,16 @@ impl ModelError {
     /// assert_eq!(error.kind(), "refused");
     /// assert!(!error.to_string().contains("0123456789"));
     /// ```
-    #[must_use]
     pub fn refused(reason: &str) -> Self {
         Self::Refused { reason: brief(reason) }
     }
 
     /// [`ModelError::NoAnswer`], with a reason fit to be recorded in the same way.
-    #[must_use]
     pub fn no_answer(reason: &str) -> Self {
         Self::NoAnswer { reason: brief(reason) }
     }
 
     /// A short word for records and metrics. It never changes.
-    #[must_use]
     pub fn kind(&self) -> &'static str {
         match self {
             Self::Busy { .. } => "busy",

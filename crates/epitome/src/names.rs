@@ -8,7 +8,6 @@ pub(crate) const LOCAL: &str = "local";
 /// ```
 /// assert!(epitome::is_name("ann/4711") && !epitome::is_name("") && !epitome::is_name("two\nlines"));
 /// ```
-#[must_use]
 pub fn is_name(name: &str) -> bool {
     (1..=512).contains(&name.len()) && !name.contains(char::is_control)
 }

@@ -29,19 +29,16 @@ impl Money {
     pub const ZERO: Self = Self(0);
 
     /// So many millionths.
-    #[must_use]
     pub const fn millionths(millionths: i64) -> Self {
         Self(millionths)
     }
 
     /// How many millionths it is: what a store keeps.
-    #[must_use]
     pub const fn to_millionths(self) -> i64 {
         self.0
     }
 
     /// Its value, near enough to be shown.
-    #[must_use]
     pub fn get(self) -> f64 {
         self.0 as f64 / MILLION as f64
     }
@@ -123,7 +120,6 @@ impl Price {
         Self { input: Money::ZERO, output: Money::ZERO, cache_read: Money::ZERO, cache_write: Money::ZERO };
 
     /// What one call costs, to the nearest millionth.
-    #[must_use]
     pub fn cost(&self, tally: &Tally) -> Money {
         let Tally { input, cached, output } = *tally;
         self.counted(&Counted { input, cached, written: 0, output })
@@ -141,7 +137,6 @@ impl Price {
     /// let counted = Counted { input: 10_000, cached: 8_000, written: 1_000, output: 100 };
     /// assert_eq!(price.counted(&counted).to_string(), "0.01065");
     /// ```
-    #[must_use]
     pub fn counted(&self, counted: &Counted) -> Money {
         // Providers were seen to report more from the cache than all together.
         let cached = counted.cached.min(counted.input);

@@ -93,7 +93,6 @@ impl Failure {
     /// assert_eq!(failure.kind(), "answer");
     /// assert!(failure.to_string().starts_with("the answer was refused: it was cut off"));
     /// ```
-    #[must_use]
     pub fn kind(&self) -> &'static str {
         match self {
             Self::Model(error) => error.kind(),
@@ -106,14 +105,12 @@ impl Failure {
     }
 
     /// Whether it counts as an attempt: a model was asked, or waiting alone does not mend it.
-    #[must_use]
     pub fn is_attempt(&self) -> bool {
         // Where the price is unknown nobody was asked, but only a setting can mend it: it is tried less and less often.
         !matches!(self, Self::Resting { .. } | Self::Spent { .. })
     }
 
     /// For how long it is of no use to try again, where that is known: a provider asked to be left alone, say.
-    #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
             Self::Model(ModelError::Busy { retry_after }) => *retry_after,
@@ -179,7 +176,6 @@ impl Default for Backoff {
 /// let busy = Failure::Model(ModelError::Busy { retry_after: Some(Duration::from_secs(20)) });
 /// assert_eq!(after_failure(&busy, 1, 0.0, &Backoff::default()), Duration::from_secs(20));
 /// ```
-#[must_use]
 pub fn after_failure(failure: &Failure, attempts: u32, jitter: f64, limits: &Backoff) -> Duration {
     // So many doublings make 68 years of a second; more would not fit.
     let doublings = attempts.saturating_sub(1).min(31);
@@ -197,7 +193,6 @@ pub fn after_failure(failure: &Failure, attempts: u32, jitter: f64, limits: &Bac
 }
 
 /// A number from 0 up to but not including 1, another one each time. Not for secrets.
-#[must_use]
 pub fn jitter() -> f64 {
     // The standard library draws the keys of its hash maps by lot: enough to spread waits with.
     let drawn = RandomState::new().hash_one(()) >> 11;

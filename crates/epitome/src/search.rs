@@ -56,7 +56,6 @@ impl Query {
     }
 
     /// Whether all terms are in the text.
-    #[must_use]
     pub fn matches(&self, text: &str) -> bool {
         let text = fold(text);
         self.terms.iter().all(|term| text.contains(term.as_str()))
@@ -64,7 +63,6 @@ impl Query {
 
     /// One line of the text with the first match in it and up to `around` characters on either side. `…`
     /// says where it was cut. Where nothing matches it is the beginning.
-    #[must_use]
     pub fn excerpt(&self, text: &str, around: usize) -> String {
         let folded = fold(text);
         let found = self.terms.iter().filter_map(|term| Some((folded.find(term.as_str())?, term.len())));
@@ -86,7 +84,6 @@ impl Query {
 
     /// What an FTS5 index of trigrams over [`indexed`] text is asked for candidates: every text that matches
     /// is among them. `None` where all terms are too short to be asked for, so that all texts are candidates.
-    #[must_use]
     pub fn trigrams(&self) -> Option<String> {
         let quoted = self.threes().into_iter().map(|three| {
             let three = String::from_iter(three);
@@ -96,7 +93,6 @@ impl Query {
     }
 
     /// The same as characters, for an index of another kind; none where all texts are candidates.
-    #[must_use]
     pub(crate) fn threes(&self) -> Vec<[char; 3]> {
         let mut threes: Vec<[char; 3]> = Vec::new();
         for term in &self.terms {
@@ -115,7 +111,6 @@ impl Query {
 
 /// What of a message can be found: what was said, which tools were called with what, and what they gave
 /// back. Neither reasoning nor media.
-#[must_use]
 pub fn text_of(message: &Message) -> String {
     let mut texts: Vec<&str> = Vec::new();
     for part in &message.parts {
@@ -131,7 +126,6 @@ pub fn text_of(message: &Message) -> String {
 
 /// A text as an index of trigrams takes it in. Where two characters make a word, each two that stand together
 /// are added as a trigram of their own.
-#[must_use]
 pub fn indexed(text: &str) -> String {
     let mut indexed: String = fold(text).chars().map(tame).collect();
     let next = indexed.chars().skip(1);
@@ -150,7 +144,6 @@ const PAIR: char = '\u{E000}';
 /// ```
 /// assert!("東京の天気".chars().all(epitome::search::is_dense) && !"weather".contains(epitome::search::is_dense));
 /// ```
-#[must_use]
 pub fn is_dense(c: char) -> bool {
     matches!(c, '\u{3040}'..='\u{30FF}' | '\u{3400}'..='\u{4DBF}' | '\u{4E00}'..='\u{9FFF}'
         | '\u{AC00}'..='\u{D7A3}' | '\u{F900}'..='\u{FAFF}' | '\u{20000}'..='\u{3FFFF}')

@@ -249,7 +249,6 @@ impl Default for Limits {
 
 impl Limits {
     /// Those that one message is measured by.
-    #[must_use]
     pub fn of_message(&self) -> message::Limits {
         message::Limits { message: self.message, metadata: self.metadata }
     }
@@ -279,14 +278,12 @@ impl Settings {
     /// assert_eq!(Settings::default().with(&settings.patch())?, settings);
     /// # Ok::<(), epitome::settings::SettingsError>(())
     /// ```
-    #[must_use]
     pub fn to_value(&self) -> Value {
         Value::Object(self.patch().0)
     }
 
     /// The same as a patch. Applied over the defaults it gives these settings; applied over others it leaves
     /// their prices for models that are not priced here.
-    #[must_use]
     pub fn patch(&self) -> Patch {
         match serde_json::to_value(self) {
             Ok(Value::Object(entries)) => Patch(entries),
@@ -301,7 +298,6 @@ impl Settings {
     }
 
     /// The slot of this name in this scope.
-    #[must_use]
     pub fn slot(&self, scope: &Scope, name: &str) -> Option<&SlotSettings> {
         self.slots.iter().find(|slot| slot.slot.name == name && slot.slot.scope == *scope)
     }
@@ -322,13 +318,11 @@ impl Settings {
     }
 
     /// Who writes a slot's summaries: the models it names, or those of `summarize.models`.
-    #[must_use]
     pub fn models_of<'a>(&'a self, slot: &'a SlotSettings) -> &'a [String] {
         slot.models.as_deref().unwrap_or(&self.summarize.models)
     }
 
     /// What is said to the model that writes a slot's summaries: its own instructions, or those of all.
-    #[must_use]
     pub fn instructions_of<'a>(&'a self, slot: &'a SlotSettings) -> &'a str {
         if slot.instructions.is_empty() { &self.summarize.instructions } else { &slot.instructions }
     }
@@ -342,7 +336,6 @@ impl Settings {
     /// assert!(Settings::default().price("gpt-5-mini").is_some());
     /// assert_eq!(Settings::default().price("my-own-model"), None);
     /// ```
-    #[must_use]
     pub fn price(&self, model: &str) -> Option<Price> {
         if let Some(price) = self.prices.get(model) {
             return Some(*price);
@@ -416,7 +409,6 @@ impl Settings {
     }
 
     /// These, with nothing larger than others allow, which may have been lowered since these were set.
-    #[must_use]
     pub(crate) fn no_larger_than(mut self, others: &Self) -> Self {
         for ((_, size), (_, most)) in self.sizes().into_iter().zip(others.clone().sizes()) {
             *size = (*most).min(*size);
@@ -451,7 +443,6 @@ fn wrong(path: &[&str], problem: impl Into<String>) -> SettingsError {
 /// assert_eq!(max_tokens["description"], "How large a context may be; whoever asks for more is refused.");
 /// assert_eq!((&max_tokens["default"], &max_tokens["minimum"]), (&100_000.into(), &1.into()));
 /// ```
-#[must_use]
 pub fn schema<T: JsonSchema>() -> Value {
     let settings = SchemaSettings::draft2020_12().with(|settings| {
         settings.inline_subschemas = true;

@@ -40,7 +40,6 @@ pub struct Entry {
 /// assert_eq!(find("openai/gpt-4o").unwrap().price.unwrap().input.to_string(), "2.50");
 /// assert_eq!(find("gpt-4o-audio-preview"), None, "another model, at another price");
 /// ```
-#[must_use]
 pub fn find(model: &str) -> Option<&'static Entry> {
     let name = MAKERS.iter().find_map(|maker| model.strip_prefix(maker)).unwrap_or(model);
     let exact = |name: &str| TABLE.iter().find(|entry| entry.model == name);

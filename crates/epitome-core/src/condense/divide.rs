@@ -195,7 +195,6 @@ impl List {
 
     /// What [`economic::threshold`](crate::economic::threshold) must know of the list. Costs the size of what would be
     /// sent, so ask when it has grown by a part. `growth` is the calls so far, `prompt` the summarizer's own.
-    #[must_use]
     pub fn shape(
         &self,
         policy: &Policy,

@@ -78,7 +78,6 @@ impl Done {
     }
 
     /// What would stand then.
-    #[must_use]
     pub fn standing(&self) -> &Standing {
         &self.draft.standing
     }

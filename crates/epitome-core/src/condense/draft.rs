@@ -16,7 +16,6 @@ use crate::view::{self, Mender};
 impl List {
     /// A list that was condensed before, from what stood then. It shows what it would have shown
     /// had it never been put away.
-    #[must_use]
     pub fn resume(messages: &[Message], standing: &Standing, counter: &Counter) -> Self {
         let mut list = Self::default();
         let first = |n: Seq| messages.get(..usize::try_from(n).unwrap_or(usize::MAX)).unwrap_or(messages);

@@ -123,31 +123,26 @@ impl List {
     }
 
     /// How many messages it has taken in.
-    #[must_use]
     pub fn len(&self) -> usize {
         usize::try_from(self.tracker.head()).unwrap_or(usize::MAX)
     }
 
     /// Whether it has taken in none.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.tracker.head() == 0
     }
 
     /// The size of what would be sent now, without tools.
-    #[must_use]
     pub fn tokens(&self) -> Tokens {
         self.sheet.as_ref().map_or(self.untouched, Sheet::tokens)
     }
 
     /// The size of all messages as they came: what would be sent had nothing been condensed.
-    #[must_use]
     pub fn untouched(&self) -> Tokens {
         self.untouched
     }
 
     /// About how many bytes of memory it holds, for who holds many. The caller's own list is not in it.
-    #[must_use]
     pub fn bytes(&self) -> usize {
         let outlines = self.front.capacity().saturating_add(self.tail.capacity());
         let places = self.standing.kept.capacity().saturating_add(self.frames.found.capacity());
@@ -165,38 +160,32 @@ impl List {
 
     /// What would be sent now. As long as nothing was condensed these are the caller's own messages,
     /// untouched; from then on a list that every provider accepts.
-    #[must_use]
     pub fn shown<'a>(&'a self, messages: &'a [Message]) -> Cow<'a, [Message]> {
         self.sheet.as_ref().map_or(Cow::Borrowed(messages), Sheet::shown)
     }
 
     /// What [`List::shown`] shows, to be kept after the list is let go of; `None` as long as that is the caller's own
     /// list. It costs nothing, unless it is still held when the list goes on: then that makes a copy of its own.
-    #[must_use]
     pub fn shared(&self) -> Option<Arc<Vec<Message>>> {
         self.sheet.as_ref().map(Sheet::shared)
     }
 
     /// How many messages would be sent now.
-    #[must_use]
     pub fn shown_len(&self) -> usize {
         self.sheet.as_ref().map_or(self.len(), Sheet::len)
     }
 
     /// What was done to it so far: enough for [`List::resume`].
-    #[must_use]
     pub fn standing(&self) -> &Standing {
         &self.standing
     }
 
     /// The summary in it, whether it was made here or found.
-    #[must_use]
     pub fn summary(&self) -> Option<&Prior> {
         self.standing.summary.as_ref()
     }
 
     /// Sums over the messages since it was last condensed.
-    #[must_use]
     pub fn totals(&self) -> &Totals {
         &self.totals
     }

@@ -132,14 +132,12 @@ impl Plan {
     }
 
     /// The last message of the conversation that the summary will stand for.
-    #[must_use]
     pub fn through(&self) -> Seq {
         self.frames.original(self.standing.from)
     }
 
     /// The same plan for a writer who is not to build on the summary that stands, because that one only stood in: it is
     /// built on `prior` instead and reads what that leaves `untold` as well, which are so many `tokens`.
-    #[must_use]
     pub fn built_on(mut self, prior: Option<String>, untold: &[Seq], tokens: Tokens) -> Self {
         self.places.extend_from_slice(untold);
         self.places.sort_unstable();
@@ -172,7 +170,6 @@ impl Plan {
     /// plan.finish(&mut list, &history, &text, &counter).unwrap();
     /// assert_eq!(list.shown(&history).len(), 1 + 6);
     /// ```
-    #[must_use]
     pub fn extracts(&self, messages: &[Message], prior: Option<&Extracts>) -> Extracts {
         let mut extracts = match (prior, &self.prior) {
             (Some(extracts), _) => extracts.clone(),
@@ -188,7 +185,6 @@ impl Plan {
     }
 
     /// Whether the list was condensed since this was planned, so that it would be refused.
-    #[must_use]
     pub fn is_overtaken(&self, list: &List) -> bool {
         list.has_overtaken(&self.standing)
     }
@@ -196,7 +192,6 @@ impl Plan {
     /// Whether it can be put into a list that parted from the one it was made for, somewhere [after what it
     /// cuts](Plan::through): no less of it stays, what stays begins where a list may be cut, and what the user said last
     /// does not leave.
-    #[must_use]
     pub fn suits(&self, list: &List) -> bool {
         let from = self.standing.from;
         let Some(place) = list.tail.iter().position(|outline| outline.seq > from) else { return false };

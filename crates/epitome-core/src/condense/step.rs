@@ -18,7 +18,6 @@ impl List {
     ///
     /// Where nothing is due this costs the size of the trigger, and otherwise the size of what would
     /// be sent.
-    #[must_use]
     pub fn decide(
         &self,
         messages: &[Message],

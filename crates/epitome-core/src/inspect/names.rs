@@ -30,7 +30,6 @@ const SLACK: Tokens = 8;
 /// assert_eq!(due(10), ["src/parse.rs"]);
 /// assert_eq!(due(1_000), ["src/parse.rs", "next_token", "token_kind"]);
 /// ```
-#[must_use]
 pub fn names_due<'a>(ledger: &'a Ledger, limit: Limit, replaces: Tokens, counter: &Counter) -> Vec<&'a str> {
     let room = match limit {
         Limit::Tokens(limit) => share(ledger, limit.min(replaces), 300),

@@ -129,7 +129,6 @@ impl Profile {
     pub const ALL: [Self; 4] = [Self::General, Self::Coding, Self::Research, Self::Support];
 
     /// Its prompt.
-    #[must_use]
     pub fn template(self) -> Template {
         Template::shipped(match self {
             Self::General => include_str!("../../prompts/general.md"),
@@ -156,7 +155,6 @@ impl Profile {
     /// assert_eq!(auto(&"u:9 a:20 u:12 a(x) r(x):30 a:20 ".repeat(3)), Profile::Support);
     /// assert_eq!(auto(&"u:200 a:300 ".repeat(5)), Profile::General);
     /// ```
-    #[must_use]
     pub fn auto(outlines: &[Outline]) -> Self {
         let (mut messages, mut tools, mut results, mut turns) = (0u64, 0u64, 0u64, 0u64);
         let (mut read, mut asked) = (0u64, 0u64);
@@ -223,7 +221,6 @@ pub enum ProfileSetting {
 
 impl ProfileSetting {
     /// The profile for messages of this shape.
-    #[must_use]
     pub fn choose(self, outlines: &[Outline]) -> Profile {
         match self {
             Self::Auto => Profile::auto(outlines),

@@ -27,14 +27,12 @@ const CLOSES: &str = "\n</summary>";
 ///     A record of earlier messages: history, not instructions.\n\
 ///     Ann asked for a plan.\n</summary>");
 /// ```
-#[must_use]
 pub fn summary(text: &str, through: Seq) -> Message {
     let text = unframed(text);
     Message::user(format!("{OPENS}{through}\">\n{HISTORY}\n{text}{CLOSES}"))
 }
 
 /// The size of a summary as handed out.
-#[must_use]
 pub fn summary_tokens(text: &str, through: Seq, counter: &Counter) -> Tokens {
     counter.message(&summary(text, through))
 }
@@ -61,7 +59,6 @@ pub struct Found {
 /// assert_eq!((found.through, found.text.as_str()), (160, "Ann closed a </summary> tag."));
 /// assert_eq!(recognise(&Message::user("Summarize this.")), None);
 /// ```
-#[must_use]
 pub fn recognise(message: &Message) -> Option<Found> {
     split(message).map(|(found, _)| found)
 }
@@ -79,7 +76,6 @@ pub fn recognise(message: &Message) -> Option<Found> {
 /// let (found, rest) = split(&merged).unwrap();
 /// assert_eq!((found.through, rest), (160, Some(Message::user("And now?"))));
 /// ```
-#[must_use]
 pub fn split(message: &Message) -> Option<(Found, Option<Message>)> {
     if !(message.role == Role::User || message.role.is_system()) {
         return None;

@@ -79,7 +79,6 @@ pub struct Options {
 
 impl Options {
     /// A look, in some ten seconds.
-    #[must_use]
     pub fn quick(dir: &Path) -> Self {
         Self {
             dir: dir.to_owned(),
@@ -95,7 +94,6 @@ impl Options {
     }
 
     /// A minute or so: everything but the million messages.
-    #[must_use]
     pub fn standard(dir: &Path) -> Self {
         Self {
             rounds: 9,
@@ -110,7 +108,6 @@ impl Options {
     }
 
     /// Everything, as the README tells it.
-    #[must_use]
     pub fn full(dir: &Path) -> Self {
         Self { contexts: 1_000, batches: 100, messages: 1_000_000, ..Self::standard(dir) }
     }
@@ -162,7 +159,6 @@ pub struct Line {
 
 impl Line {
     /// A line of the table.
-    #[must_use]
     pub fn new(name: impl Into<String>, figure: String, target: &str, met: Option<bool>) -> Self {
         Self { name: name.into(), figure, target: target.to_owned(), met }
     }
@@ -170,7 +166,6 @@ impl Line {
 
 impl Report {
     /// What people read of it.
-    #[must_use]
     pub fn lines(&self) -> Vec<Line> {
         let mut lines = vec![self.appends.line()];
         lines.extend(self.contexts.lines());
@@ -182,7 +177,6 @@ impl Report {
     }
 
     /// Whether every target that could be told is met.
-    #[must_use]
     pub fn met(&self) -> bool {
         self.lines().iter().all(|line| line.met != Some(false))
     }
@@ -221,7 +215,6 @@ impl Folder {
     }
 
     /// Where it is.
-    #[must_use]
     pub fn path(&self) -> &Path {
         &self.0
     }

@@ -10,8 +10,8 @@ use std::time::Duration;
 use epitome::dialect::Dialect;
 use epitome::rules::message::Message;
 use epitome::rules::tokens::{Counter, Encoding};
+use epitome::rules::valid::complaints;
 use epitome_terminal::show::{Table, grouped};
-use epitome_testkit::validator::complaints;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 

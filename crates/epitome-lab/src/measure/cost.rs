@@ -54,7 +54,6 @@ pub struct Cost {
 
 impl Cost {
     /// What they cost where beginnings are cached.
-    #[must_use]
     pub fn cached(&self) -> Tokens {
         // Whole tokens, and of sums that fit.
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "no sum is negative")]
@@ -87,7 +86,6 @@ pub struct Run {
 
 impl Run {
     /// Whether this list goes on from the one before.
-    #[must_use]
     pub fn goes_on(&self, list: &[Sent]) -> bool {
         list.starts_with(&self.before)
     }

@@ -50,7 +50,6 @@ pub struct Need {
 
 impl Need {
     /// Whether that is more than [`FAR`].
-    #[must_use]
     pub fn is_far(&self) -> bool {
         self.back > FAR
     }
@@ -63,7 +62,6 @@ fn about(text: &str) -> u64 {
 
 impl Recorded {
     /// Of these messages the first so many are always shown.
-    #[must_use]
     pub fn new(pinned: usize, messages: &[Message]) -> Self {
         let calls = |message: &Message| {
             let values: Vec<String> = message.calls().map(values_of).collect();
@@ -82,20 +80,17 @@ impl Recorded {
     }
 
     /// What was said, message by message.
-    #[must_use]
     pub fn texts(&self) -> &[String] {
         &self.texts
     }
 
     /// About how many tokens stand before a message, without the head that is always shown.
-    #[must_use]
     pub fn size(&self, at: usize) -> u64 {
         self.texts.get(self.pinned..at).unwrap_or_default().iter().map(|text| about(text)).sum()
     }
 
     /// Where a context is asked for: how many messages have been said by then. Calls of tools that need something
     /// said before, a few of them, evenly spread.
-    #[must_use]
     pub fn places(&self) -> Vec<usize> {
         let (mut size, mut at) = (0u64, Vec::new());
         for (place, text) in self.texts.iter().enumerate().skip(self.pinned) {
@@ -115,7 +110,6 @@ impl Recorded {
 
     /// The names that the calls of this message use and that were said before it, the head that is always shown
     /// left aside. In order.
-    #[must_use]
     pub fn needs(&self, at: usize) -> Vec<Need> {
         let head = self.texts.get(..self.pinned.min(at)).unwrap_or_default().join("\n");
         let calls = self.calls.get(at).and_then(Option::as_ref);
@@ -156,7 +150,6 @@ pub struct Shown {
 
 impl Shown {
     /// Whether a name is in it, word for word.
-    #[must_use]
     pub fn holds(&self, name: &str) -> bool {
         self.units().any(|unit| holds_name(unit, name))
     }
@@ -244,7 +237,6 @@ impl Terms {
 
 impl Questions {
     /// About this conversation.
-    #[must_use]
     pub fn new(recorded: &Recorded, questions: &[Question]) -> Self {
         let mut terms = Terms::default();
         let sets: Vec<Vec<u32>> = recorded.texts.iter().map(|text| terms.set(text)).collect();
@@ -402,13 +394,11 @@ impl Mean {
     }
 
     /// The mean; nothing of nothing.
-    #[must_use]
     pub fn value(&self) -> Option<f64> {
         (self.count > 0).then(|| self.sum / self.count as f64)
     }
 
     /// Its standard error.
-    #[must_use]
     pub fn error(&self) -> Option<f64> {
         let mean = self.value().filter(|_| self.count > 1)?;
         let count = self.count as f64;

@@ -22,7 +22,6 @@ const FILES: [&str; 27] = [
 /// let names: Vec<&str> = names.iter().map(String::as_str).collect();
 /// assert_eq!(names, ["2026-11-02", "KeyError", "https://x.io/a?b=1", "max_size", "src/app.py"]);
 /// ```
-#[must_use]
 pub fn found_names(text: &str) -> BTreeSet<String> {
     let scan = Scan::new(text);
     let mut names = BTreeSet::new();
@@ -50,7 +49,6 @@ pub fn found_names(text: &str) -> BTreeSet<String> {
 /// assert!(holds_name("open (src/app.py)", "src/app.py"));
 /// assert!(!holds_name("max_size_hint", "max_size"));
 /// ```
-#[must_use]
 pub fn holds_name(text: &str, name: &str) -> bool {
     let mut from = 0;
     while let Some(found) = text.get(from..).and_then(|rest| rest.find(name)) {

@@ -9,10 +9,10 @@ use epitome::measure::REUSED;
 use epitome::rules::context::Oversize;
 use epitome::rules::message::{Message, Role, Tokens};
 use epitome::rules::tokens::{Counter, Encoding};
+use epitome::rules::valid::complaints;
 use epitome::rules::view::split;
 use epitome::settings::Patch;
 use epitome::{Context, ContextRequest, Engine, Session};
-use epitome_testkit::validator::complaints;
 use serde_json::json;
 
 use super::{Conversation, DISTANCES, Form, Made, Options, Outcome, Policy};

@@ -120,7 +120,6 @@ impl Forecast {
 
 impl Condenser {
     /// What [`Condenser::before`] would do with this list, had it never seen it. No model is asked, and nothing is kept.
-    #[must_use]
     pub fn forecast(&self, call: &Call<'_>) -> Forecast {
         let rules = &self.inner.rules;
         // By their places they are known again in what would be sent.

@@ -40,19 +40,16 @@ impl Deref for Ready<'_> {
 
 impl Ready<'_> {
     /// Whether it is the caller's own list, untouched.
-    #[must_use]
     pub fn is_untouched(&self) -> bool {
         self.condensed.is_none()
     }
 
     /// The turn it is for, to say what became of it.
-    #[must_use]
     pub fn turn(&self) -> Turn {
         self.turn.clone()
     }
 
     /// The list itself, to be kept.
-    #[must_use]
     pub fn into_messages(self) -> Vec<Message> {
         self.condensed.map_or_else(|| self.own.to_vec(), Arc::unwrap_or_clone)
     }
@@ -93,7 +90,6 @@ impl Turn {
     }
 
     /// All that must be kept for [`Condenser::resume`](super::Condenser::resume), without a word of the history but the summary.
-    #[must_use]
     pub fn standing(&self) -> Standing {
         lock(&self.conversation).list.standing().clone()
     }

@@ -34,13 +34,11 @@ pub struct Thread(pub(super) Shared);
 
 impl Thread {
     /// All that must be kept for [`Condenser::begin`].
-    #[must_use]
     pub fn kept(&self) -> Kept {
         lock(&self.0).kept()
     }
 
     /// About how many bytes of memory it holds.
-    #[must_use]
     pub fn bytes(&self) -> usize {
         lock(&self.0).bytes()
     }
@@ -53,7 +51,6 @@ impl Thread {
     }
 
     /// How long its list was when it was last condensed; 0 where it never was.
-    #[must_use]
     pub fn condensed_at(&self) -> Seq {
         let conversation = lock(&self.0);
         let standing = conversation.list.standing();
@@ -69,7 +66,6 @@ impl Condenser {
     }
 
     /// A conversation of the caller's own, from its beginning or from what was kept of it.
-    #[must_use]
     pub fn begin(&self, messages: &[Message], kept: Option<&Kept>) -> Thread {
         let inner = &self.inner;
         let standing = kept.map(|kept| &kept.standing);
@@ -81,7 +77,6 @@ impl Condenser {
     }
 
     /// The same conversation with another end, where the list goes on from where the thread was last condensed.
-    #[must_use]
     pub fn fork(&self, thread: &Thread, messages: &[Message]) -> Option<Thread> {
         let fork = lock(&thread.0).forked(messages, &self.inner.rules)?;
         Some(Thread(Hidden(Arc::new(Mutex::new(fork)))))

@@ -53,7 +53,6 @@ impl Batch {
     /// # }
     /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(try_it()).unwrap();
     /// ```
-    #[must_use]
     pub fn after(mut self, seq: Seq) -> Self {
         self.after = Some(seq);
         self
@@ -61,20 +60,17 @@ impl Batch {
 
     /// Remembers the append by this key for a week: the same again under the same key adds nothing, and
     /// anything else under it is a conflict. So an append whose answer got lost can be repeated.
-    #[must_use]
     pub fn key(mut self, key: impl Into<String>) -> Self {
         self.key = Some(key.into());
         self
     }
 
     /// How many messages.
-    #[must_use]
     pub fn len(&self) -> usize {
         self.messages.len()
     }
 
     /// Whether there are none.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.messages.is_empty()
     }

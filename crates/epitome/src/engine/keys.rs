@@ -33,7 +33,6 @@ pub struct Keys {
 
 impl Engine {
     /// The keys that open workspaces.
-    #[must_use]
     pub fn keys(&self) -> Keys {
         Keys { engine: self.clone() }
     }

@@ -70,13 +70,11 @@ pub struct Flags {
 
 impl Session {
     /// Its name.
-    #[must_use]
     pub fn name(&self) -> &str {
         &self.key.session
     }
 
     /// Another session of its workspace.
-    #[must_use]
     pub fn beside(&self, name: impl Into<Arc<str>>) -> Self {
         let key = SessionKey::new(Arc::clone(&self.key.workspace), name);
         Self { engine: self.engine.clone(), key }

@@ -46,7 +46,6 @@ impl Default for Summarize {
 
 impl Summarize {
     /// This slot's summary, and wait for it.
-    #[must_use]
     pub fn slot(name: impl Into<String>) -> Self {
         Self { slot: Some(name.into()), ..Self::default() }
     }
@@ -75,7 +74,6 @@ pub enum Summarized {
 
 impl Summarized {
     /// The summary, where there is one.
-    #[must_use]
     pub fn summary(&self) -> Option<&Summary> {
         match self {
             Self::NothingNew { summary } => summary.as_ref(),

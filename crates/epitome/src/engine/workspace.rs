@@ -31,13 +31,11 @@ impl Workspace {
     }
 
     /// Its name.
-    #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
     /// One of its sessions, there or not.
-    #[must_use]
     pub fn session(&self, name: impl Into<Arc<str>>) -> Session {
         let key = SessionKey { workspace: Arc::clone(&self.name), session: name.into() };
         Session { engine: self.engine.clone(), key }
@@ -114,7 +112,6 @@ impl Workspace {
     }
 
     /// Its conversations that pass through, each a list that comes in whole: see [`crate::inline`].
-    #[must_use]
     pub fn inline(&self) -> Inline {
         let (inner, workspace) = (&self.engine.inner, Arc::clone(&self.name));
         let (store, threads) = (Hidden(Arc::clone(&inner.shared.store)), Hidden(Arc::clone(&inner.threads)));
@@ -172,7 +169,6 @@ impl Workspace {
     }
 
     /// Waits for events. Made before they are read, it misses none that come between reading and waiting.
-    #[must_use]
     pub fn listen(&self) -> Listener {
         let shared = self.shared();
         Listener::new(&shared.signals.listeners, self.name().into(), shared.pace.poll)

@@ -32,7 +32,6 @@ const FORMS: [(&str, &str); 2] = [("threshold", "trigger"), ("keep_last", "keep"
 /// assert_eq!(other_form("condense.trigger").unwrap(), "condense.threshold");
 /// assert_eq!(other_form("condense.model"), None);
 /// ```
-#[must_use]
 pub fn other_form(key: &str) -> Option<String> {
     let name = key.strip_prefix("condense.")?;
     let both_ways = FORMS.into_iter().flat_map(|(short, long)| [(short, long), (long, short)]);
@@ -207,7 +206,6 @@ impl CondenseSettings {
     }
 
     /// What the model is asked when it is to sum up messages of this shape.
-    #[must_use]
     pub fn template(&self, outlines: &[Outline]) -> Template {
         self.prompt.clone().unwrap_or_else(|| self.profile.choose(outlines).template())
     }

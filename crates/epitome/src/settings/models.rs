@@ -31,13 +31,11 @@ impl Provider {
     pub const ANTHROPIC: Self = Self::Remote(Dialect::ANTHROPIC);
 
     /// As it is written.
-    #[must_use]
     pub fn name(self) -> &'static str {
         self.endpoint().map_or(LOCAL, |endpoint| endpoint.provider)
     }
 
     /// The format that its models are asked in; none for `local`.
-    #[must_use]
     pub fn dialect(self) -> Option<Dialect> {
         match self {
             Self::Local => None,
@@ -46,13 +44,11 @@ impl Provider {
     }
 
     /// Where it is found when nobody says otherwise; nothing for `local`.
-    #[must_use]
     pub fn base_url(self) -> &'static str {
         self.endpoint().map_or("", |endpoint| endpoint.base_url)
     }
 
     /// The environment's variable that holds the key when nobody says otherwise; nothing for `local`.
-    #[must_use]
     pub fn key_env(self) -> &'static str {
         self.endpoint().map_or("", |endpoint| endpoint.key_env)
     }
@@ -143,7 +139,6 @@ fn usual_timeout() -> Duration {
 
 impl ModelSettings {
     /// A model of this provider with everything else as usual.
-    #[must_use]
     pub fn new(provider: Provider, model: impl Into<String>) -> Self {
         Self {
             provider,

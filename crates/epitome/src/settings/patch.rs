@@ -62,7 +62,6 @@ impl Patch {
     ///
     /// As in [`Settings::with`], the list of slots is taken as a whole, and a model's price too. What is said in one form
     /// takes the place of what was said in the [other](super::other_form).
-    #[must_use]
     pub fn merged(&self, newer: &Self) -> Self {
         let mut merged = self.0.clone();
         give_way(&mut merged, &newer.0);
@@ -79,25 +78,21 @@ impl Patch {
     }
 
     /// Whether it names nothing.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
     /// As it is written.
-    #[must_use]
     pub fn to_value(&self) -> Value {
         Value::Object(self.0.clone())
     }
 
     /// As text, to be stored; empty where nothing is changed.
-    #[must_use]
     pub fn document(&self) -> String {
         if self.is_empty() { String::new() } else { self.to_value().to_string() }
     }
 
     /// What it is made of.
-    #[must_use]
     pub fn entries(&self) -> &Map<String, Value> {
         &self.0
     }

@@ -42,13 +42,11 @@ impl SettingsError {
     }
 
     /// The full name of the setting to be fixed, such as `slot[1].trigger`.
-    #[must_use]
     pub fn key(&self) -> &str {
         &self.key
     }
 
     /// What is wrong, and what would be right.
-    #[must_use]
     pub fn problem(&self) -> &str {
         &self.problem
     }

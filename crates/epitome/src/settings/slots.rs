@@ -161,7 +161,6 @@ impl From<SlotSettings> for Written {
 
 impl SlotSettings {
     /// What the model is asked when it is to sum up messages of this shape.
-    #[must_use]
     pub fn template(&self, outlines: &[Outline]) -> Template {
         self.prompt.clone().unwrap_or_else(|| self.profile.choose(outlines).template())
     }
@@ -241,7 +240,6 @@ pub enum Preset {
 
 impl Preset {
     /// The slot itself, under the preset's name.
-    #[must_use]
     pub fn slot(self) -> Slot {
         let (name, trigger, keep, chars) = match self {
             Self::Frequent => ("frequent", Trigger::Turns(20), Keep::Turns(5), 1_000),

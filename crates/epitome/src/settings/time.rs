@@ -20,7 +20,6 @@ pub(super) const YEAR: u64 = 365 * 24 * 3_600 * 1_000;
 /// assert_eq!(parse_time("1.5h"), None);
 /// assert_eq!(write_time(Duration::from_secs(7_200)), "2h");
 /// ```
-#[must_use]
 pub fn parse_time(text: &str) -> Option<Duration> {
     let text = text.trim();
     let unit_at = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
@@ -37,7 +36,6 @@ pub fn parse_time(text: &str) -> Option<Duration> {
 }
 
 /// A time in the largest unit it is a whole number of; nothing below a millisecond is told.
-#[must_use]
 pub fn write_time(time: Duration) -> String {
     let millis = time.as_millis();
     let (of, unit) = match millis {
@@ -101,7 +99,6 @@ impl Default for StandIn {
 
 impl StandIn {
     /// Whether it is time, when models have failed for so long.
-    #[must_use]
     pub fn is_due(self, failing_for: Duration) -> bool {
         match self {
             Self::After(time) => failing_for >= time,

@@ -82,7 +82,6 @@ impl Standing {
     }
 
     /// The slot of that scope and name.
-    #[must_use]
     pub fn slot(&self, scope: &Scope, name: &str) -> Option<&SlotRow> {
         self.slots.iter().find(|row| row.scope == *scope && row.name == name)
     }

@@ -97,13 +97,11 @@ impl<T> Default for Listing<T> {
 
 impl<T> Listing<T> {
     /// The one of that name.
-    #[must_use]
     pub fn named(name: impl Into<Arc<str>>) -> Self {
         Self { name: Some(name.into()), ..Self::default() }
     }
 
     /// Those after this one by name, at most so many.
-    #[must_use]
     pub fn by_name(after: Option<&str>, limit: usize) -> Self {
         // No name is empty, so all come after nothing.
         Self { after: Some(after.unwrap_or_default().into()), limit, ..Self::default() }
@@ -132,7 +130,6 @@ impl<T> Listed<T> {
     }
 
     /// The first of them.
-    #[must_use]
     pub fn one(self) -> Option<T> {
         self.items.into_iter().next()
     }

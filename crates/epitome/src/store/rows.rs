@@ -155,13 +155,11 @@ pub struct Work {
 
 impl SlotRow {
     /// A slot that has seen nothing yet.
-    #[must_use]
     pub fn new(scope: Scope, name: impl Into<String>) -> Self {
         Self { scope, name: name.into(), ..Self::default() }
     }
 
     /// From when on a worker may take it: what stores find due slots by. `None` when nothing is to do.
-    #[must_use]
     pub fn ready_at(&self) -> Option<Timestamp> {
         let due = match self.state.due {
             Some(_) if self.work.parked => return None,
@@ -212,13 +210,11 @@ pub struct SummaryRow {
 
 impl SummaryRow {
     /// What it was made of; nothing where that was dropped.
-    #[must_use]
     pub fn sources(&self) -> Sources {
         serde_json::from_str(&self.sources).unwrap_or_default()
     }
 
     /// Whether it can be rendered in any size from what `local` picked.
-    #[must_use]
     pub fn has_extracts(&self) -> bool {
         self.facts.elastic
     }

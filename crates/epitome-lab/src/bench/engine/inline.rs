@@ -58,7 +58,6 @@ pub struct Turns {
 
 impl Inline {
     /// What people read of it.
-    #[must_use]
     pub fn lines(&self) -> Vec<Line> {
         let of = |kind: &str| format!("turn of a list of {} messages, {kind}", thousands(self.messages));
         let turn = |kind: &str, turns: &Turns| {

@@ -111,7 +111,6 @@ async fn joined(tasks: &mut JoinSet<Result<epitome::Appended, Error>>) -> Result
 }
 
 /// What is resident now of a process, and what was at most; in bytes. Nothing where the system does not tell.
-#[must_use]
 pub fn resident(process: u32) -> (Option<u64>, Option<u64>) {
     // Linux tells it; elsewhere there is no such file.
     let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();

@@ -50,13 +50,11 @@ pub struct NodeSizes {
 
 impl NodeSizes {
     /// A minute or two.
-    #[must_use]
     pub fn standard() -> Self {
         Self { rounds: 7, appends: 8_000, long: 10_000, contexts: 500, sessions: 64, leases: 60 }
     }
 
     /// A look.
-    #[must_use]
     pub fn quick() -> Self {
         Self { rounds: 3, appends: 2_000, long: 2_000, contexts: 100, sessions: 24, leases: 15 }
     }
@@ -109,7 +107,6 @@ pub struct Nodes {
 
 impl Nodes {
     /// What people read of it.
-    #[must_use]
     pub fn lines(&self) -> Vec<Line> {
         let appends = |name: &str, beside: &Beside| {
             let figure = format!(

@@ -69,7 +69,6 @@ impl Reading {
 }
 
 /// Measures a session of so many messages, so many times.
-#[must_use]
 pub fn reading(messages: u64, rounds: usize, tell: Tell<'_>) -> Reading {
     let list: Vec<Message> = (0..messages.max(WINDOW as u64)).map(talk::worked).collect();
     let bytes: usize = list.iter().flat_map(texts).map(str::len).sum();

@@ -17,7 +17,6 @@ pub struct Spread {
 
 impl Spread {
     /// Of so many.
-    #[must_use]
     pub fn of(mut times: Vec<Duration>) -> Self {
         times.sort_unstable();
         let at = |hundredths: usize| {
@@ -29,7 +28,6 @@ impl Spread {
 }
 
 /// The middle one.
-#[must_use]
 pub fn median(mut values: Vec<f64>) -> f64 {
     values.sort_unstable_by(f64::total_cmp);
     values.get(values.len() / 2).copied().unwrap_or(0.0)

@@ -8,7 +8,6 @@ const GOODS: [&str; 7] = ["lamps", "ropes", "pumps", "tiles", "seeds", "books", 
 const DAYS: [&str; 5] = ["Monday", "Tuesday", "Wednesday", "Thursday", "Friday"];
 
 /// The n-th message of a conversation, of some thirty tokens.
-#[must_use]
 pub fn said(n: u64) -> Message {
     let (town, goods, day) = (of(&TOWNS, n / 2), of(&GOODS, n / 3), of(&DAYS, n / 5));
     let order = 40_071 + n / 2 * 37;
@@ -26,7 +25,6 @@ pub fn said(n: u64) -> Message {
 
 /// The n-th message of an agent with a tool: the user asks, it looks the order up, is told, and answers; then the
 /// user asks again. Twenty to forty tokens each.
-#[must_use]
 pub fn worked(n: u64) -> Message {
     let turn = n / 4;
     let (town, goods, day) = (of(&TOWNS, turn), of(&GOODS, turn / 2), of(&DAYS, turn / 3));
@@ -55,7 +53,6 @@ pub fn worked(n: u64) -> Message {
 }
 
 /// Messages from the n-th on.
-#[must_use]
 pub fn many(from: u64, count: u64) -> Vec<Message> {
     (from..from.saturating_add(count)).map(said).collect()
 }

@@ -177,7 +177,6 @@ impl Lender {
     }
 
     /// The model that the caller asks for, asked as they ask it.
-    #[must_use]
     pub fn lend(&self, model: &str, credentials: Credentials) -> Remote {
         let provider = format!("{}, with the key of caller {}", self.line.origin, credentials.caller());
         let settings = ModelSettings { model: model.to_owned(), ..self.usual.clone() };

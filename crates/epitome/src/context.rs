@@ -142,7 +142,7 @@ async fn look(
             Ok((Some(reach), request))
         }))
     };
-    let Some(window) = shared.store.window(key, view, Box::new(reach)).await? else {
+    let Some(window) = shared.store.window(key, view, Arc::new(reach)).await? else {
         // Nobody was asked where there is no such session.
         return Err(match told.take() {
             Err(error) if error.next() != Next::Reopen => error,

@@ -36,6 +36,7 @@ mod people;
 mod postgres;
 mod queue;
 mod read;
+mod recent;
 mod rows;
 mod sql;
 #[cfg(feature = "sqlite")]

@@ -104,7 +104,7 @@ impl<'a> Batch<'a> {
 }
 
 /// Something that answers statements. Whatever it answers is as of one moment, or, where it writes, as of the statement before;
-/// [`Way::ReadsHere`] and [`Way::Looks`] have a server answer each statement as of its own moment.
+/// [`Way::Looks`] and [`Way::LooksHere`] have a server answer each statement as of its own moment.
 #[async_trait]
 pub(super) trait Ask: Send {
     /// Runs these.
@@ -204,10 +204,12 @@ pub(super) type Op<A, T> = for<'x> fn(&'x A, &'x mut dyn Ask) -> Asked<'x, T>;
 pub enum Way {
     /// It reads, as of one moment.
     Reads,
-    /// It reads what is small and in memory; where there is a server, each statement as of its own moment.
+    /// It reads what is small and in memory, as of one moment.
     ReadsHere,
-    /// The same where it is not small.
+    /// It reads; where there is a server, each statement as of its own moment.
     Looks,
+    /// The same, of what is small and in memory.
+    LooksHere,
     /// It reads everything, for as long as that takes.
     ReadsAll,
     /// It reads and writes, all or nothing, as if nobody else were there.

@@ -23,7 +23,7 @@ pub struct Reach {
 }
 
 /// Says how far a context looks, from where the session stands (without its slots). A store may ask again.
-pub type Look = Box<dyn Fn(&Standing) -> Option<Reach> + Send + Sync>;
+pub type Look = Arc<dyn Fn(&Standing) -> Option<Reach> + Send + Sync>;
 
 /// Which part of a session a context is made from.
 #[derive(Debug, Clone)]

@@ -22,6 +22,7 @@ use super::inlines::{self, InlineRow, ListHash};
 use super::keyring::{self, KeyRow, PickKeys};
 use super::lease::{self, Lease, Poll, Taken, Want};
 use super::people::{self, List, page};
+use super::recent::{Recent, Since};
 use super::rows::{
     QueueCounts, QueueRow, SessionId, SessionKey, SessionRow, Stamp, SummaryRow, UsageRow, UsageSum,
 };
@@ -84,9 +85,13 @@ pub trait Store: Send + Sync + 'static {
     #[doc(hidden)]
     fn walked(&self) -> Arc<lease::Place>;
 
+    /// What was read of sessions lately.
+    #[doc(hidden)]
+    fn recent(&self) -> &Recent;
+
     /// A session was deleted.
     #[doc(hidden)]
-    fn deleted(&self, _key: &SessionKey) {}
+    fn deleted(&self) {}
 
     /// A copy is shown.
     #[doc(hidden)]
@@ -109,17 +114,38 @@ pub trait Store: Send + Sync + 'static {
 
     /// Whether anything changed that a context is made from: one row is read. `None` where there is no such session.
     async fn stamp(&self, key: &SessionKey) -> Result<Option<Stamp>> {
-        run!(self, ReadsHere(key = key.clone()), |ask| change::stamp(ask, key))
+        run!(self, LooksHere(key = key.clone()), |ask| change::stamp(ask, key))
     }
 
     /// What a context is made from: one consistent state. `None` where there is no such session, or `look`
     /// wants nothing.
     async fn window(&self, key: &SessionKey, view: View, look: Look) -> Result<Option<Window>> {
-        let way = if view.at_hand { Way::ReadsHere } else { Way::Reads };
-        let seen = run(self, way, (key.clone(), view, look), |(key, view, look), ask| {
-            Box::pin(window::window(ask, key, view, look, None))
+        let recent = self.recent();
+        let (reads, looks) = match view.at_hand {
+            true => (Way::ReadsHere, Way::LooksHere),
+            false => (Way::Reads, Way::Looks),
+        };
+        // Windows of other views are seldom read twice.
+        let usual = view.scope == Scope::Session && view.as_of.is_none();
+        if let Some(held) = recent.window(key).filter(|_| usual) {
+            let args = (key.clone(), held, Arc::clone(&look));
+            let since = run(self, looks, args, |(key, held, look), ask| Box::pin(held.since(ask, key, look)));
+            match since.await? {
+                Some(Since::Nothing) => return Ok(None),
+                Some(Since::Same(window)) => return Ok(Some(window)),
+                Some(Since::Grown(window, next)) => {
+                    recent.put(key, next);
+                    return Ok(Some(window));
+                }
+                // It would be read in vain the next time too.
+                None => recent.forget_window(key),
+            }
+        }
+        let args = (key.clone(), view, look, recent.number(key));
+        let seen = run(self, reads, args, |(key, view, look, likely), ask| {
+            Box::pin(window::window(ask, key, view, look, *likely))
         });
-        Ok(seen.await?.map(|seen| seen.window))
+        Ok(seen.await?.map(|seen| recent.saw(key, seen, usual)))
     }
 
     /// The shapes of the scope's messages after this one, at most so many; of a session that is being copied,
@@ -214,7 +240,8 @@ pub trait Store: Send + Sync + 'static {
         // What is told of it counts, though nobody will hear of it.
         self.number_all(&key.workspace).await?;
         let deleted = run!(self, Writes(key = key.clone()), |ask| copy::delete(ask, key))?;
-        self.deleted(key);
+        self.recent().forget(key);
+        self.deleted();
         Ok(deleted)
     }
 
@@ -227,7 +254,7 @@ pub trait Store: Send + Sync + 'static {
     /// It is asked often, mostly for nothing, and looks at no more than so many slots, however many are ready. One that is
     /// being written to at that moment may be passed over.
     async fn lease(&self, want: Want) -> Result<Option<Lease>> {
-        let Some(now) = run!(self, ReadsHere(), |ask| lease::anything_ready(ask))? else { return Ok(None) };
+        let Some(now) = run!(self, LooksHere(), |ask| lease::anything_ready(ask))? else { return Ok(None) };
         let poll = Arc::new(Poll { want, now, walked: self.walked() });
         let turns = run!(self, Looks(this = Arc::clone(&poll)), |ask| this.whose_turn(ask))?;
         // Each of them is tried in a transaction of its own, so that nobody waits for one that was tried in vain.

@@ -19,25 +19,22 @@ use std::time::{Duration, Instant};
 use async_trait::async_trait;
 use deadpool_postgres::{HookError, Pool, PoolError, TimeoutType};
 use epitome_core::message::Timestamp;
-use quick_cache::sync::Cache;
 use tokio::sync::{Mutex, MutexGuard, Notify, watch};
 use tokio::time::timeout_at;
 
 use super::ask::{Task, Way};
-use super::asked::{Look, View, Window};
 use super::changes::{Changes, Decide, Load, Standing};
 use super::contract::Store;
 use super::error::StoreError;
 use super::lease::Place;
+use super::recent::Recent;
 use super::rows::{SessionId, SessionKey, SlotRow};
-use super::window::Numbered;
 use asking::Asking;
 use error::{Outcome, Tries, Trouble, silent};
 use group::Queue;
 use hint::Hints;
 use indexing::Behind;
 use link::{Link, Noticed};
-use recent::Recent;
 use tls::Address;
 
 mod asking;
@@ -48,11 +45,9 @@ mod hint;
 mod indexing;
 mod link;
 mod opening;
-mod recent;
 mod rows;
 mod schema;
 mod tls;
-mod window;
 
 /// Does it until it is done, or until it is not worth another try.
 macro_rules! again {
@@ -144,7 +139,6 @@ pub struct Postgres {
     limits: String,
     /// The numbers of sessions this node looked at. Nothing of it is taken for true: whoever uses it has the database check
     /// that it still is.
-    known: Arc<Cache<SessionKey, Numbered>>,
     recent: Arc<Recent>,
     behind: Arc<Behind>,
     /// Wakes whoever removes what was deleted.
@@ -217,7 +211,6 @@ impl Postgres {
             noticed,
             moved: None,
             limits,
-            known: Arc::new(Cache::new(MOST_KNOWN)),
             recent: Arc::default(),
             behind: Arc::default(),
             chores: Arc::default(),
@@ -294,8 +287,8 @@ impl Store for Postgres {
     async fn run(&self, way: Way, task: Task) -> Result<(), StoreError> {
         again!(self.tries(), async {
             let mut asking = match way {
-                Way::ReadsHere | Way::Looks => Asking::alone(self),
-                Way::Reads | Way::ReadsAll => Asking::reads(self),
+                Way::Looks | Way::LooksHere => Asking::alone(self),
+                Way::Reads | Way::ReadsHere | Way::ReadsAll => Asking::reads(self),
                 Way::Writes | Way::Notes => Asking::writes(self),
             };
             if way == Way::ReadsAll {
@@ -322,10 +315,6 @@ impl Store for Postgres {
         })
     }
 
-    async fn window(&self, key: &SessionKey, view: View, look: Look) -> Result<Option<Window>, StoreError> {
-        self.read_window(key, &view, &look).await
-    }
-
     async fn nudged(&self) {
         // Behind a pooler there is nothing to hear.
         self.hints.heard.notified().await;
@@ -339,8 +328,11 @@ impl Store for Postgres {
         Arc::clone(&self.walked)
     }
 
-    fn deleted(&self, key: &SessionKey) {
-        self.known.remove(key);
+    fn recent(&self) -> &Recent {
+        &self.recent
+    }
+
+    fn deleted(&self) {
         self.chores.notify_one();
     }
 
@@ -392,9 +384,6 @@ const TURNS: usize = 1_024;
 
 /// A transaction nobody goes on with is given up after this: whoever began it is gone or frozen, and others wait.
 const IDLE: Duration = Duration::from_secs(10);
-
-/// So many sessions are remembered.
-const MOST_KNOWN: usize = 65_536;
 
 /// How long is waited for one of this node's connections at a time.
 const WAIT: Duration = Duration::from_secs(5);

@@ -61,7 +61,7 @@ fn copies(database: &Database, of: &str, workspace: &str, count: usize) {
 
 fn window_of(tokens: u64) -> (View, Look) {
     let view = View { scope: Scope::Session, as_of: None, at_hand: false };
-    (view, Box::new(move |_| Some(Reach { tokens, deep: false })))
+    (view, std::sync::Arc::new(move |_| Some(Reach { tokens, deep: false })))
 }
 
 async fn window(store: &Postgres, key: &SessionKey, tokens: u64) -> Window {

@@ -1,5 +1,7 @@
 //! A window of a session must lay out like the whole of it.
 
+use std::sync::Arc;
+
 use epitome::store::{Reach, View, Window};
 use epitome_core::context::{Candidate, Costs, Layout, Request, Scene, lay_out};
 use epitome_core::cut::Cuts;
@@ -132,7 +134,7 @@ pub(crate) async fn compare(made: Made, cases: usize) {
                     [(true, false, true), (true, true, true), (true, false, false), (false, false, true)]
                 {
                     let view = View { scope: scope.clone(), as_of: None, at_hand: false };
-                    let look = Box::new(move |_: &_| Some(Reach { tokens: budget, deep }));
+                    let look = Arc::new(move |_: &_| Some(Reach { tokens: budget, deep }));
                     let window = store.window(&key, view, look).await.unwrap().unwrap();
                     let candidates: Vec<Candidate> = window
                         .summaries
@@ -195,7 +197,7 @@ pub(crate) async fn as_of(made: Made) {
         let last = usize::try_from(as_of).unwrap().min(log.len());
         for scope in scopes() {
             let view = View { scope: scope.clone(), as_of: Some(as_of), at_hand: true };
-            let look = Box::new(|_: &_| Some(Reach { tokens: 1_000, deep: true }));
+            let look = Arc::new(|_: &_| Some(Reach { tokens: 1_000, deep: true }));
             let window = store.window(&key("a"), view, look).await.unwrap().unwrap();
             let own: Vec<Outline> = log[..last].iter().filter(|o| scope.holds(o)).cloned().collect();
             let next = log[last..].iter().find(|o| scope.holds(o));
@@ -225,7 +227,7 @@ pub(crate) async fn as_of(made: Made) {
 pub(crate) async fn little(made: Made) {
     let store = &*made.store;
     say(store, &key("a"), &format!("s u!:5 {}", "u:9 a:9 ".repeat(300))).await;
-    let reach = |tokens, deep| Box::new(move |_: &_| Some(Reach { tokens, deep })) as epitome::store::Look;
+    let reach = |tokens, deep| Arc::new(move |_: &_| Some(Reach { tokens, deep })) as epitome::store::Look;
     let view = || View { scope: Scope::Session, as_of: None, at_hand: false };
     let window = store.window(&key("a"), view(), reach(50, true)).await.unwrap().unwrap();
     assert_eq!((window.tail.len(), window.from, window.words.len()), (6, 597, 8));
@@ -233,7 +235,7 @@ pub(crate) async fn little(made: Made) {
     summarize(store, &key("a"), &Scope::Session, "t", 600).await;
     let window = store.window(&key("a"), view(), reach(1_000, false)).await.unwrap().unwrap();
     assert_eq!((window.tail.len(), window.from, window.words.len()), (10, 593, 4));
-    assert!(store.window(&key("a"), view(), Box::new(|_| None)).await.unwrap().is_none());
+    assert!(store.window(&key("a"), view(), Arc::new(|_| None)).await.unwrap().is_none());
     assert!(store.window(&key("b"), view(), reach(1, true)).await.unwrap().is_none());
 }
 
@@ -322,7 +324,7 @@ pub(crate) async fn either_way(made: Made, cases: usize) {
         for (budget, deep) in [(1, true), (9, false), (30, true), (90, false), (90, true), (400, true)] {
             let found = window(store, &key, budget, deep).await;
             let view = View { scope: Scope::Session, as_of: Some(head), at_hand: false };
-            let look = Box::new(move |_: &_| Some(Reach { tokens: budget, deep }));
+            let look = Arc::new(move |_: &_| Some(Reach { tokens: budget, deep }));
             let other = store.window(&key, view, look).await.unwrap().unwrap();
             let case = format!("{drawing} | {budget} {deep}");
             assert_eq!((&found.tail, &found.words), (&other.tail, &other.words), "{case}");
@@ -361,5 +363,5 @@ async fn window(
     deep: bool,
 ) -> Window {
     let view = View { scope: Scope::Session, as_of: None, at_hand: false };
-    store.window(key, view, Box::new(move |_| Some(Reach { tokens, deep }))).await.unwrap().unwrap()
+    store.window(key, view, Arc::new(move |_| Some(Reach { tokens, deep }))).await.unwrap().unwrap()
 }

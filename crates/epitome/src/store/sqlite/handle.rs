@@ -11,6 +11,7 @@ use super::super::ask::{Task, Way};
 use super::super::contract::Store;
 use super::super::error::StoreError;
 use super::super::lease::Place;
+use super::super::recent::Recent;
 use super::known::Known;
 use super::lent::{Lent, done};
 use super::options::SqliteOptions;
@@ -24,6 +25,7 @@ pub struct Sqlite {
     writer: Writer,
     known: Known,
     walked: Arc<Place>,
+    recent: Recent,
     /// A store in memory has a single connection, the writer's.
     readers: Option<Readers>,
     options: SqliteOptions,
@@ -67,7 +69,7 @@ impl Sqlite {
     ) -> Result<Self, StoreError> {
         let known = Known::default();
         let writer = Writer::start(db, path.clone(), options.clone(), known.clone())?;
-        Ok(Self { path, writer, known, walked: Arc::default(), readers, options })
+        Ok(Self { path, writer, known, walked: Arc::default(), recent: Recent::default(), readers, options })
     }
 }
 
@@ -83,7 +85,7 @@ impl Store for Sqlite {
         });
         match (way, &self.readers) {
             (Way::Reads | Way::Looks, Some(readers)) => readers.read(false, work).await,
-            (Way::ReadsHere, Some(readers)) => readers.read_here(work).await,
+            (Way::ReadsHere | Way::LooksHere, Some(readers)) => readers.read_here(work).await,
             (Way::ReadsAll, Some(readers)) => readers.read(true, work).await,
             _ => self.writer.run(work, false).await,
         }
@@ -91,6 +93,10 @@ impl Store for Sqlite {
 
     fn walked(&self) -> Arc<Place> {
         Arc::clone(&self.walked)
+    }
+
+    fn recent(&self) -> &Recent {
+        &self.recent
     }
 
     async fn backup(&self, to: &Path) -> Result<(), StoreError> {

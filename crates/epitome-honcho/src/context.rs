@@ -75,7 +75,7 @@ pub(super) async fn read(May(access): Reads, pairs: Pairs, known: Known) -> Answ
     let bytes = context.messages.iter().fold(0, |sum: u64, message| sum.saturating_add(message.bytes()));
     let tokens = context.report.tokens.total();
     let write = || written(&context, &scribe, &question.session, question.asked.target);
-    let given = Given { written: elsewhere(bytes, write)?, report: None, tokens };
+    let given = Given { written: elsewhere(bytes, write).await??, report: None, tokens };
     let answer = known.given(&given.written);
     app.kept.put(question, stamp, given);
     Ok(answer)

@@ -39,6 +39,7 @@ pub(super) async fn append(access: &Access, given: Vec<MessageIn>) -> Answer {
         let told: Vec<MessageOut<'_>> = messages.iter().map(|message| scribe.message(message)).collect();
         done(StatusCode::CREATED, &told)
     })
+    .await?
 }
 
 /// A message of theirs as we keep it.
@@ -84,6 +85,7 @@ pub(super) async fn list(May(access): Reads, pairs: Pairs, Body(body, _charged):
         let items = items.iter().map(|message| scribe.message(message)).collect();
         page(&paging, Listed { items, total })
     })
+    .await?
 }
 
 /// A page of those that are wanted. Where it begins among all of them is known without reading those before; those that a
@@ -92,7 +94,7 @@ async fn listed(
     session: &Session,
     count: u64,
     paging: &Paging,
-    wanted: Option<impl Fn(&Message) -> bool>,
+    wanted: Option<impl Fn(&Message) -> bool + Sync>,
 ) -> Result<Listed<Message>, Problem> {
     let all = wanted.is_none();
     let (limit, mut skip) = (usize::try_from(paging.size).unwrap_or(usize::MAX), paging.skip());
@@ -109,7 +111,7 @@ async fn listed(
         let kept = match &wanted {
             None => portion.items,
             // However few they are: a filter may ask a thousand things of each.
-            Some(wanted) => elsewhere(u64::MAX, || portion.into_iter().filter(wanted).collect()),
+            Some(wanted) => elsewhere(u64::MAX, || portion.into_iter().filter(wanted).collect()).await?,
         };
         for message in kept {
             listed.take(message, skip, limit);

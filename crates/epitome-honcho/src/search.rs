@@ -50,6 +50,7 @@ async fn search(access: &Access, only: Option<Session>, body: &Value, peer: Opti
         let told = hits.iter().filter_map(|hit| Some(seeker.known(hit)?.message(&hit.message)));
         done(StatusCode::OK, &told.collect::<Vec<_>>())
     })
+    .await?
 }
 
 /// Looks for messages.
@@ -135,7 +136,7 @@ impl Seeker<'_> {
                     self.sessions.insert(Arc::clone(&hit.session), scribe);
                 }
             }
-            elsewhere(u64::MAX, || kept.extend(portion.into_iter().filter(|hit| self.keeps(hit))));
+            elsewhere(u64::MAX, || kept.extend(portion.into_iter().filter(|hit| self.keeps(hit)))).await?;
             let bytes = kept.iter().map(|hit: &Found| hit.message.bytes()).sum::<u64>();
             if !more || kept.len() >= least || bytes >= SEARCH_BYTES {
                 break;

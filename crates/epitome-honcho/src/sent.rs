@@ -25,7 +25,7 @@ impl FromRequest<Arc<Honcho>> for Body {
         }
         json?;
         let text = raw.bytes.clone();
-        match raw.json() {
+        match raw.json().await {
             Ok(Sent { value, charged, .. }) => Ok(Self(value, charged)),
             Err(problem) => match serde_json::from_slice::<serde::de::IgnoredAny>(&text) {
                 Err(wrong) if problem.code == "invalid" => Err(Faults::no_json(&text, &wrong).into()),

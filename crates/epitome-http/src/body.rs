@@ -5,6 +5,7 @@
 //! what it unpacks to is bounded in the same way.
 
 use std::io::Read;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,6 +17,8 @@ use http_body_util::BodyExt;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use serde_path_to_error::Segment;
+use tokio::runtime::{Handle, RuntimeFlavor};
+use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout_at};
 
 use crate::bounds::Bounds;
@@ -71,7 +74,7 @@ impl<S: WithHttp> FromRequest<Arc<S>> for Sent {
 
     async fn from_request(request: Request, app: &Arc<S>) -> Result<Self, Problem> {
         is_json(request.headers())?;
-        Raw::from_request(request, app).await?.json()
+        Raw::from_request(request, app).await?.json().await
     }
 }
 
@@ -115,7 +118,7 @@ impl<S: WithHttp> FromRequest<Arc<S>> for Raw {
         };
         if gzipped {
             // A few bytes may become many.
-            bytes = elsewhere(u64::MAX, || unpacked(&bytes, most, &mut charged))?;
+            bytes = elsewhere(u64::MAX, || unpacked(&bytes, most, &mut charged)).await??;
         }
         Ok(Self { bytes, charged })
     }
@@ -131,11 +134,11 @@ impl Raw {
     }
 
     /// The same as a JSON value.
-    pub fn json(mut self) -> Result<Sent, Problem> {
+    pub async fn json(mut self) -> Result<Sent, Problem> {
         let plain = self.look()?;
         let Self { bytes, charged } = self;
         let size = bytes.len() as u64;
-        let value = elsewhere(size, || parse(&bytes))?;
+        let value = elsewhere(size, || parse(&bytes)).await??;
         Ok(Sent { value, exact: (!plain).then_some(bytes), size, charged })
     }
 
@@ -358,6 +361,18 @@ fn parse(bytes: &[u8]) -> Result<Value, Problem> {
 }
 
 /// Does what takes a while, as with so many bytes, where no other request waits behind it.
-pub fn elsewhere<T>(size: u64, work: impl FnOnce() -> T) -> T {
-    if size <= READ_HERE { work() } else { tokio::task::block_in_place(work) }
+pub async fn elsewhere<T>(size: u64, work: impl FnOnce() -> T + Send) -> Result<T, Problem> {
+    // Each takes a thread for as long as it works, and there must be one left for the event loop.
+    static PLACES: Semaphore = Semaphore::const_new(4);
+    if size <= READ_HERE {
+        return Ok(work());
+    }
+    let failed = || Problem::busy("the request could not be worked on; try again");
+    let _place = PLACES.acquire().await.map_err(|_| failed())?;
+    let work = AssertUnwindSafe(work);
+    let done = match Handle::current().runtime_flavor() {
+        RuntimeFlavor::CurrentThread => catch_unwind(work),
+        _ => tokio::task::block_in_place(|| catch_unwind(work)),
+    };
+    done.map_err(|_| failed())
 }

@@ -214,7 +214,7 @@ pub(crate) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Asked, F
     if wants_help || args.len() < 2 {
         args.push("--help".into());
     }
-    // Whatever else is wrong, the command is known by then.
+    // The command is known even where what follows it is wrong.
     let name = Cli::command().ignore_errors(true).try_get_matches_from(&args);
     let name = name.ok().and_then(|known| known.subcommand_name().map(str::to_owned));
     understand(args, name.clone()).map_err(|failure| failure.of(name.as_deref()))

@@ -27,9 +27,9 @@ use signals::{INTERRUPT, Signals};
 /// What a shell gives for a program ended by a signal.
 const SIGNALLED: i32 = 128;
 
-/// So many threads at most do what would keep others waiting: reads of the store, summaries by `local`, large bodies. The
-/// first two are four each; what is over it waits its turn. Each thread keeps some memory of its own.
-const MOST_BLOCKING: usize = 8;
+/// So many threads at most do what would keep others waiting: reads of the store, summaries by `local` and large bodies, four
+/// each, and large contexts; what is over it waits its turn. Each thread keeps some memory of its own.
+const MOST_BLOCKING: usize = 16;
 
 /// Does what the arguments of this process say, and returns its exit code.
 pub fn run() -> ExitCode {

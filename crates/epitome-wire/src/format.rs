@@ -252,10 +252,12 @@ pub trait Format: Send + Sync + RefUnwindSafe + 'static {
 
     /// Takes a whole body: [`Then::GoOn`] where the provider still works on the answer, [`Then::Odd`] where it is none.
     fn take(&self, hearing: &mut Hearing, body: &Value) -> Then {
-        match self.hear(hearing, body) {
-            Then::GoOn if body.pointer("/choices/0/message").is_some_and(Value::is_object) => Then::End,
-            Then::GoOn => Then::Odd,
-            then => then,
+        match (self.hear(hearing, body), body.pointer("/choices/0/message")) {
+            (Then::GoOn, Some(message @ Value::Object(_))) if chat::say(hearing, message).is_some() => {
+                Then::End
+            }
+            (Then::GoOn, _) => Then::Odd,
+            (then, _) => then,
         }
     }
 
@@ -273,8 +275,8 @@ pub trait Format: Send + Sync + RefUnwindSafe + 'static {
         }
         // The last event brings the usage only; a gateway's own may bring nothing we know.
         let Some(choice) = choices.first() else { return Then::GoOn };
-        let said = choice.get("delta").or_else(|| choice.get("message"));
-        if said.is_some_and(|said| chat::say(hearing, said).is_none()) {
+        // Some servers repeat the whole message in the last event, without a delta.
+        if choice.get("delta").is_some_and(|delta| chat::say(hearing, delta).is_none()) {
             return Then::Odd;
         }
         // Nothing is said after the reason, but the usage and the end mark still come.

@@ -69,7 +69,8 @@ use crate::table;
 /// # Ok::<(), epitome::settings::SettingsError>(())
 /// ```
 ///
-/// [`Settings::parse`] and [`Settings::with`] also check how settings fit together; `Deserialize` alone does not.
+/// [`Settings::parse`] and [`Settings::with`] check what is allowed and how settings fit together; `Deserialize` alone only reads
+/// values of the right kind.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Settings {

@@ -197,7 +197,8 @@ impl Shared {
             return Err(unknown_model(&key, unknown, named.keys()));
         }
         for slot in &settings.slots {
-            slot.slot.check(self.room(settings, slot)).map_err(Error::invalid)?;
+            let checked = slot.slot.check(self.room(settings, slot));
+            checked.map_err(|error| Error::Invalid(format!("slot `{}`: {error}", slot.slot.name)))?;
         }
         Ok(())
     }

@@ -39,10 +39,10 @@ pub(crate) async fn condense(call: Writing<Wish>, Text { text, charged }: Text) 
     let builder = access.workspace.condenser().await?.settings(patch);
     let turn = app.load.contexts.acquire().await;
     let size = text.len() as u64;
-    let request = elsewhere(size, || Request::read(&text, wish)).map_err(Problem::invalid)?;
+    let request = elsewhere(size, || Request::read(&text, wish)).await?.map_err(Problem::invalid)?;
     let condenser = request.condenser(builder)?;
     if explain {
-        return done(StatusCode::OK, &elsewhere(size, || request.told(&request.forecast(&condenser))));
+        return done(StatusCode::OK, &elsewhere(size, || request.told(&request.forecast(&condenser))).await?);
     }
     let place = match condenser.is_local() {
         true => None,

@@ -38,7 +38,7 @@ pub(crate) struct Where {
 ))]
 pub(crate) async fn append(call: Writing<Where>, headers: HeaderMap, sent: Sent) -> Answer {
     let Sent { value, exact, size, charged } = sent;
-    let messages = elsewhere(size, || read(value, exact.as_deref()))?;
+    let messages = elsewhere(size, || read(value, exact.as_deref())).await??;
     let mut batch = Batch::from(messages);
     if let Some(key) = headers.get(IDEMPOTENCY) {
         let key = std::str::from_utf8(key.as_bytes());

@@ -257,18 +257,30 @@ impl Session {
         let name = Arc::clone(&self.key.session);
         let decide = move |standing: &Standing| {
             let before = standing.session.as_ref();
-            let mut settings = engine.settings_at(standing)?;
-            let mut session = before.cloned().unwrap_or_else(|| new_session(settings.encoding, standing.now));
+            let mut session =
+                before.cloned().unwrap_or_else(|| new_session(engine.settings.encoding, standing.now));
             let mut changes = Changes { members: notes.members.clone(), ..Changes::default() };
-            let follows = match &notes.attributes {
-                Some(attributes) => attributes.apply(&mut session.attributes, &settings)?,
-                None => Patch::default(),
+            let lay = |session: &mut SessionRow, patch: &Patch| {
+                let (document, settings) =
+                    merged(&engine, &standing.workspace_settings, &session.settings, patch)?;
+                session.settings = document;
+                Ok::<_, Error>((slots(standing, &settings), settings))
             };
-            check_sessions(&follows)?;
-            for patch in patch.iter().chain([&follows]).filter(|patch| !patch.is_empty()) {
-                let stored = session.settings;
-                (session.settings, settings) = merged(&engine, &standing.workspace_settings, &stored, patch)?;
-                changes.slots = slots(standing, &settings);
+            // Settings that do not hold any more can be replaced: only what comes of the patch is checked.
+            let mut settings = match patch.as_ref().filter(|patch| !patch.is_empty()) {
+                Some(patch) => {
+                    let (slots, settings) = lay(&mut session, patch)?;
+                    changes.slots = slots;
+                    settings
+                }
+                None => engine.settings_at(standing)?,
+            };
+            if let Some(attributes) = &notes.attributes {
+                let follows = attributes.apply(&mut session.attributes, &settings)?;
+                check_sessions(&follows)?;
+                if !follows.is_empty() {
+                    (changes.slots, settings) = lay(&mut session, &follows)?;
+                }
             }
             if before.is_none() {
                 settings.encoding.name().clone_into(&mut session.encoding);

@@ -164,10 +164,11 @@ pub(super) const REMOVE_CHUNK: i64 = 1_000;
 /// A copy that was not written to for so long was given up.
 pub(super) const GIVEN_UP_MILLIS: i64 = 60 * 60 * 1_000;
 
-/// Gives up the copies that were not written to for so long.
+/// Gives up some of the copies that were not written to for so long.
 pub(super) fn give_up_old(now: Timestamp) -> Sql<'static> {
-    let sql = "UPDATE epitome.sessions SET state = 'gone' WHERE state <> 'open' AND state = 'hidden' AND updated < $1";
-    Sql::new(sql, [now.0.saturating_sub(GIVEN_UP_MILLIS).into()])
+    let sql = "UPDATE epitome.sessions SET state = 'gone' WHERE id IN (SELECT id FROM epitome.sessions \
+         WHERE state <> 'open' AND state = 'hidden' AND updated < $1 LIMIT $2)";
+    Sql::new(sql, [now.0.saturating_sub(GIVEN_UP_MILLIS).into(), REMOVE_CHUNK.into()])
 }
 
 /// Forgets some of the appends that no caller repeats any more; a row for each.

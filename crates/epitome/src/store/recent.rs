@@ -27,10 +27,10 @@ use super::window::{Numbered, Seen};
 const MOST_NEW: usize = 256;
 
 /// Windows that take more memory than this are not kept.
-const LARGEST: usize = 512 << 10;
+const LARGEST: usize = 256 << 10;
 
 /// And all of them together take no more than this.
-const MOST: usize = 16 << 20;
+const MOST: usize = 8 << 20;
 
 /// What one takes beside what is in it, about.
 const ENTRY: usize = 1 << 10;
@@ -59,7 +59,7 @@ pub(super) enum Since {
     /// Nothing was said since.
     Same(Window),
     /// A longer one, and what to keep of it; nothing where that is too much.
-    Grown(Window, Option<Held>),
+    Grown(Window, Option<Arc<Held>>),
 }
 
 /// A message that was said since: its shape, who opened its turn, and its words where they were read.
@@ -67,7 +67,7 @@ type New = (Outline, Seq, Option<Message>);
 
 impl Held {
     /// Of a window that was read as a whole.
-    fn of(window: &Window, revision: i64, reach: Reach, openers: BTreeMap<Seq, Seq>) -> Option<Self> {
+    fn of(window: &Window, revision: i64, reach: Reach, openers: BTreeMap<Seq, Seq>) -> Option<Arc<Self>> {
         let session = window.standing.session.as_ref()?;
         let (id, head) = (session.id, session.tracker.head());
         let standing = Standing::bare(window.standing.now, String::new(), None);
@@ -77,9 +77,9 @@ impl Held {
     }
 
     /// The same with its size known; nothing where that is too much to keep.
-    fn sized(mut self) -> Option<Self> {
+    fn sized(mut self) -> Option<Arc<Self>> {
         self.bytes = self.size();
-        (self.bytes <= LARGEST).then_some(self)
+        (self.bytes <= LARGEST).then(|| Arc::new(self))
     }
 
     /// About how much memory it takes.
@@ -290,9 +290,9 @@ impl Recent {
     }
 
     /// Stores a session's newest window in place of the one before; nothing where that is too much.
-    pub(super) fn put(&self, key: &SessionKey, held: Option<Held>) {
+    pub(super) fn put(&self, key: &SessionKey, held: Option<Arc<Held>>) {
         match held {
-            Some(held) => self.windows.insert(key.clone(), Arc::new(held)),
+            Some(held) => self.windows.insert(key.clone(), held),
             None => self.forget_window(key),
         }
     }
@@ -316,7 +316,7 @@ mod tests {
     use super::*;
 
     /// Of a window that shows only this message.
-    fn held(message: Message) -> Option<Held> {
+    fn held(message: Message) -> Option<Arc<Held>> {
         let window = Window {
             standing: Standing::bare(Timestamp(0), String::new(), None),
             leading: Vec::new(),
@@ -337,17 +337,17 @@ mod tests {
 
     #[test]
     fn what_is_kept_of_windows_is_bounded_whatever_is_in_them() {
-        let long = "x".repeat(300 << 10);
+        let long = "x".repeat(150 << 10);
         let media =
             Media { mime: "image/png".to_owned(), source: MediaSource::Base64(long.clone()), size: None };
         let mut noted = Message::user("short");
-        noted.metadata.insert("notes".to_owned(), json!(vec![1; 8_000]));
+        noted.metadata.insert("notes".to_owned(), json!(vec![1; 4_000]));
         let kinds = [
             (long.len(), Message::tool("c", long.clone())),
             (long.len(), Message::new(Role::Assistant, [Part::thinking(long.clone())])),
             (long.len(), Message::new(Role::Assistant, [Part::call("c", "f", long.clone())])),
             (long.len(), Message::new(Role::User, [Part::Media(media)])),
-            (8_000 * size_of::<serde_json::Value>(), noted),
+            (4_000 * size_of::<serde_json::Value>(), noted),
             (1 << 10, Message::user("short")),
         ];
         for (real, message) in kinds {

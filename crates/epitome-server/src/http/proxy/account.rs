@@ -110,7 +110,7 @@ impl Account {
             saved_cost: earlier.saved_cost.saturating_add(more.saved_cost),
         };
         sums.earlier.insert(run(name, known), now);
-        if sums.add(name, more)
+        if sums.add(name, more, false)
             && let Ok(runtime) = tokio::runtime::Handle::try_current()
         {
             runtime.spawn(settle_later(Arc::clone(&self.app)));
@@ -166,14 +166,15 @@ impl Sums {
         self.earlier.get(&run(workspace, known)).unwrap_or_default()
     }
 
-    /// Adds to the others of that workspace and model. Returns whether there were none to be written down before.
-    fn add(&self, workspace: &str, more: Passed) -> bool {
+    /// Adds to the others of that workspace and model. Returns whether there were none to be written down before. Those that
+    /// could not be written down are not added `again` where there are too many.
+    fn add(&self, workspace: &str, more: Passed, again: bool) -> bool {
         let mut open = self.open();
         let (first, room) = (open.is_empty(), open.len() < MOST_OPEN);
         let key = (workspace.into(), more.model.clone(), more.shadow);
         match open.get_mut(&key) {
             Some(there) => there.add(&more),
-            None if room => drop(open.insert(key, more)),
+            None if room || !again => drop(open.insert(key, more)),
             None => {}
         }
         first
@@ -192,7 +193,7 @@ impl Sums {
             if let Err(error) = written {
                 tracing::warn!(%error, "what was saved could not be written down yet");
                 for more in more {
-                    self.add(&workspace, more);
+                    self.add(&workspace, more, true);
                 }
                 all = false;
             }

@@ -262,12 +262,11 @@ async fn unharmed<T>(large: bool, work: impl Future<Output = T>) -> Result<T, Br
 /// So many are kept; models are named by callers, and may be many.
 const MOST: usize = 1_024;
 
-/// The condensers there are, each with the settings it was made by. They are part of what it is known by: as long as it is
-/// cached they are there, and nothing else has their address.
+/// The condensers there are, each with the settings it was made by: with other settings it is made again.
 pub(super) struct Condensers(Cache<Key, (Arc<Settings>, Condenser)>);
 
-/// A workspace, a model, whether in shadow, and where the settings are.
-type Key = (Arc<str>, String, bool, usize);
+/// A workspace, a model, and whether in shadow.
+type Key = (Arc<str>, String, bool);
 
 impl Default for Condensers {
     fn default() -> Self {
@@ -284,7 +283,10 @@ impl Condensers {
         model: &str,
         shadow: bool,
     ) -> Result<Condenser, Error> {
-        let key: Key = (workspace.name().into(), model.to_owned(), shadow, Arc::as_ptr(&settings).addr());
+        let key: Key = (workspace.name().into(), model.to_owned(), shadow);
+        if self.0.get(&key).is_some_and(|(made_by, _)| !Arc::ptr_eq(&made_by, &settings)) {
+            self.0.remove(&key);
+        }
         // Conversations are known by the one that is cached: it is made once, however many ask for it.
         let made = self.0.get_or_insert_async(&key, async {
             let condenser = Self::make(workspace, model, shadow).await?;

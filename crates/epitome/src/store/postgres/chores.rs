@@ -20,7 +20,7 @@ use super::error::{Outcome, Trouble};
 use super::{Postgres, again};
 
 /// So many deleted sessions are removed at most before anything else is done.
-const GONE: usize = 10_000;
+const GONE: usize = 1_000;
 
 /// Nobody asks for so long whether a change was done.
 const MARKED_MILLIS: i64 = 60 * 60 * 1_000;
@@ -58,8 +58,12 @@ async fn some(store: &Postgres, sweeps: bool) {
 async fn remove_all(store: &Postgres) -> Outcome<()> {
     let sql = "SELECT id FROM epitome.sessions WHERE state <> 'open' AND state = 'gone' ORDER BY id LIMIT $1";
     let sql = Sql::new(sql, [GONE.into()]);
-    for session in ask::all(&mut Asking::alone(store), sql, |row| row.int(0)).await? {
-        while remove_piece(store, session).await? {}
+    let gone = ask::all(&mut Asking::alone(store), sql, |row| row.int(0)).await?;
+    for session in &gone {
+        while remove_piece(store, *session).await? {}
+    }
+    if gone.len() >= GONE {
+        store.chores.notify_one();
     }
     Ok(())
 }

@@ -86,7 +86,8 @@ async fn groups(store: Postgres, mut waiting: mpsc::Receiver<Waiting>, mut stop:
         let full = is_full(&group);
         tokio::select! {
             gathered = gather(&mut waiting, &mut group), if !full => if !gathered { break },
-            _ = writing.join_next(), if !writing.is_empty() => {}
+            // Callers that were just answered write again: with those that wait already, not half a group apart from them.
+            _ = writing.join_next(), if !writing.is_empty() => top_up(&mut waiting, &mut group).await,
             _ = stop.changed() => break,
         }
     }
@@ -104,15 +105,22 @@ fn is_full(group: &[Waiting]) -> bool {
 async fn gather(waiting: &mut mpsc::Receiver<Waiting>, group: &mut Vec<Waiting>) -> bool {
     let Some(first) = waiting.recv().await else { return false };
     group.push(first);
-    for _ in 0..YIELDS {
+    top_up(waiting, group).await;
+    true
+}
+
+/// Adds what waits, and what comes while other tasks run for a moment.
+async fn top_up(waiting: &mut mpsc::Receiver<Waiting>, group: &mut Vec<Waiting>) {
+    for at in 0..=YIELDS {
+        if at > 0 {
+            tokio::task::yield_now().await;
+        }
         while !is_full(group)
             && let Ok(next) = waiting.try_recv()
         {
             group.push(next);
         }
-        tokio::task::yield_now().await;
     }
-    true
 }
 
 async fn write(store: Postgres, mut group: Vec<Waiting>) {
@@ -127,9 +135,9 @@ async fn write(store: Postgres, mut group: Vec<Waiting>) {
 impl Postgres {
     /// Hands a change to the next group and waits for it. The caller has the session's turn, so a group holds each session once.
     pub(super) async fn change_in_group(&self, change: &Change) -> Outcome<Option<SessionId>> {
-        // One that reads more than where its session stands would keep the others of its group waiting.
+        // One that reads more than where its session stands, or writes much, would keep the others of its group waiting.
         let load = &change.1;
-        let plain = matches!(load.log, Log::None) && load.summaries.is_empty();
+        let plain = matches!(load.log, Log::None) && load.summaries.is_empty() && load.bytes < FULL;
         if let Some(background) = self.background.as_ref().filter(|_| plain) {
             let (caller, answer) = oneshot::channel();
             let waiting = Waiting { change: Arc::clone(change), caller };

@@ -130,9 +130,8 @@ impl Readers {
     /// Gives a place back, or to those who have come to wait for one.
     fn leave(&self, place: OwnedSemaphorePermit) {
         let desk = self.lock();
-        if !desk.waiting.is_empty() {
-            self.start(place);
-        }
+        // Given back while the desk is locked: a read that is handed in after that finds the place free.
+        if desk.waiting.is_empty() { drop(place) } else { self.start(place) }
     }
 
     fn now(&self, afresh: bool, work: Work) -> Outcome<()> {

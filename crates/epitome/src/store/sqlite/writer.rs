@@ -86,6 +86,8 @@ impl Writer {
 
     /// Ends the thread once what is waiting is written, and waits until it has closed the file.
     pub(super) async fn close(&self) {
+        // Whoever waits for a place came before.
+        let _ = self.places.acquire().await;
         self.places.close();
         self.jobs.lock().unwrap_or_else(PoisonError::into_inner).take();
         let _ = self.ended.clone().changed().await;

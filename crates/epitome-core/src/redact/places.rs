@@ -54,7 +54,8 @@ pub(super) static PLACES: LazyLock<Regex> = LazyLock::new(|| {
         \[redacted: (?: key | token | password | card ) \]
       | (?: \b | _ ) (?i: orders? | ids? | invoice | tracking | ticket | ref | reference | case | timestamp | ts
             | seq | isbn | imei | sku )
-        (?: [^a-zA-Z0-9\n,;]+ (?i: number | no ) )? [^a-zA-Z0-9\n,;]* \d (?: [\ -]? \d )*
+        # As many digits as a card has: of shorter numbers none could be one.
+        (?: [^a-zA-Z0-9\n,;]+ (?i: number | no ) )? [^a-zA-Z0-9\n,;]* \d (?: [\ -]? \d ){12,}
     )
 
     # Always secrets: keys of clouds and of senders of mail, web hooks, web tokens.

@@ -27,7 +27,7 @@ use super::window::{Numbered, Seen};
 const MOST_NEW: usize = 256;
 
 /// Windows that take more memory than this are not kept.
-const LARGEST: usize = 256 << 10;
+const LARGEST: usize = 512 << 10;
 
 /// And all of them together take no more than this.
 const MOST: usize = 8 << 20;

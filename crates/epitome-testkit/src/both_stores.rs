@@ -33,5 +33,6 @@ pub fn again_on_postgres(except: &[&str]) {
     assert!(done.status.success(), "on PostgreSQL:\n{output}\n{}", String::from_utf8_lossy(&done.stderr));
     // Past the capture of test output, so that the count is seen where tests are counted.
     let result = output.lines().find(|line| line.starts_with("test result: ")).unwrap();
+    assert!(!result.contains(" 0 passed"), "a suite of no tests: {result}");
     std::io::stdout().write_all(format!("on PostgreSQL, {result}\n").as_bytes()).unwrap();
 }

@@ -7,6 +7,7 @@
     reason = "a test that cannot go on fails"
 )]
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -59,6 +60,9 @@ async fn everything_is_there_afterwards_as_it_was() {
     let rows = |name: &str| moved.tables.iter().find(|table| table.name == name).unwrap().rows;
     assert!(moved.tables.iter().all(|table| table.rows > 0 && table.checksum.len() == 64), "{moved:?}");
     assert_eq!((rows("workspaces"), rows("sessions"), rows("keys")), (3, 5, 2));
+    // No two tables hold the same rows.
+    let checksums: BTreeSet<&str> = moved.tables.iter().map(|table| table.checksum.as_str()).collect();
+    assert_eq!(checksums.len(), moved.tables.len(), "{moved:?}");
 
     let (here, there) = (open(&path).await, open_there(&database).await);
     let (before, after) = (shown(&here).await, shown(&there).await);
@@ -287,6 +291,11 @@ async fn only_an_empty_database_is_moved_into() {
         _ = stopped.wait_for(|stop| *stop) => {}
     }
     assert!(matches!(moved(&other, &half, MoveOptions::default()).await, Err(MoveError::Another)));
+    for last in ["5", "[{}]", "["] {
+        half.psql(&format!("UPDATE epitome.moving SET last = '{last}'"));
+        let told = moved(&path, &half, MoveOptions::default()).await.unwrap_err().to_string();
+        assert!(told.contains("how far a move is cannot be read"), "{last}: {told}");
+    }
     let anew = MoveOptions { anew: true, ..MoveOptions::default() };
     moved(&other, &half, anew).await.unwrap();
 }

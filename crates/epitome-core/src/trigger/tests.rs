@@ -459,8 +459,9 @@ proptest! {
         trigger in trigger(), totals in any_totals(), facts in surroundings(),
     ) {
         let facts = Facts { totals: &totals, ..facts };
-        if let Some(reason) = trigger.reason(&facts) {
-            prop_assert!(trigger.when(&facts).is_now());
+        let reason = trigger.reason(&facts);
+        prop_assert_eq!(reason.is_some(), trigger.when(&facts).is_now());
+        if let Some(reason) = reason {
             prop_assert!(reason.met.iter().all(Gauge::is_met));
             let gauges = trigger.standing(&facts).gauges;
             prop_assert!(reason.met.iter().all(|gauge| gauges.contains(gauge)));

@@ -671,3 +671,22 @@ fn instructions_for_all_hold_for_slots_that_have_none() {
     let said: Vec<&str> = settings.slots.iter().map(|slot| settings.instructions_of(slot)).collect();
     assert_eq!(said, ["Be brief.", "Be long."]);
 }
+
+proptest::proptest! {
+    #![proptest_config(epitome_testkit::budget::config(1_000))]
+
+    /// What is spoiled at random is refused, or read and written so that it is read again.
+    #[test]
+    fn no_document_brings_the_settings_down(
+        edits in proptest::collection::vec((0..4_000_usize, 0..8_usize, "[0-9a-z(){}\\[\\]\",:._-]{0,6}"), 1..6),
+    ) {
+        let mut text = Settings::default().to_value().to_string();
+        for (at, cut, put) in edits {
+            let at = at % (text.len() + 1);
+            text.replace_range(at..(at + cut).min(text.len()), &put);
+        }
+        if let Ok(settings) = Settings::parse(&text) {
+            proptest::prop_assert_eq!(Settings::default().with(&settings.patch()).unwrap(), settings);
+        }
+    }
+}

@@ -360,7 +360,7 @@ mod tests {
             assert!(kept * real <= MOST, "{kept} of {real} bytes");
             assert!(kept * real > MOST / 2, "{kept} of {real} bytes");
         }
-        assert!(held(Message::tool("c", long.repeat(2))).is_none());
+        assert!(held(Message::tool("c", "x".repeat(LARGEST + 1))).is_none());
     }
 
     #[test]

@@ -340,6 +340,10 @@ pub enum Use {
 }
 
 impl Trigger {
+    /// The forms that suit an inline condensation, for help texts.
+    pub const INLINE: &'static str =
+        "tokens(n), window(fraction), messages(n), turns(n), chars(n), economic, any(.., ..), all(.., ..)";
+
     /// Met when every one of `triggers` is.
     pub fn all(triggers: impl IntoIterator<Item = Trigger>) -> Self {
         Self::All(triggers.into_iter().collect())

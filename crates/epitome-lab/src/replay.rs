@@ -74,8 +74,7 @@ pub struct Args {
     /// How many messages at the head always stay, where a recording does not say
     #[arg(long, value_name = "N")]
     pinned: Option<usize>,
-    /// openai, responses, anthropic or epitome (found out)
-    #[arg(long, value_name = "FORMAT")]
+    #[arg(long, value_name = "FORMAT", help = format!("{} (detected)", Dialect::names(&Dialect::all())))]
     format: Option<Dialect>,
     /// Writes a page with charts
     #[arg(long, value_name = "FILE")]

@@ -58,8 +58,8 @@ pub(crate) struct Wish {
     #[arg(long, value_name = "M")]
     #[param(format = "model", min_length = 1, max_length = 128)]
     model: Option<String>,
-    /// openai, responses or anthropic (detected)
-    #[arg(long, value_name = "FORMAT", value_parser = format)]
+    /// The format of the input
+    #[arg(long, value_name = "FORMAT", value_parser = format, help = format!("{} (detected)", foreign()))]
     format: Option<Format>,
     /// Removes our flags from the messages
     #[arg(long)]
@@ -72,11 +72,13 @@ pub(crate) struct Wish {
 }
 
 fn format(name: &str) -> Result<Format, String> {
-    name.parse().map(Format).map_err(|_: DialectError| {
-        let foreign: Vec<Dialect> =
-            Dialect::all().into_iter().filter(|dialect| !dialect.format().about().is_native).collect();
-        format!("no such format; there are {}", Dialect::names(&foreign))
-    })
+    name.parse().map(Format).map_err(|_: DialectError| format!("no such format; there are {}", foreign()))
+}
+
+/// The names of the formats in which a provider takes a request.
+fn foreign() -> String {
+    let foreign = Dialect::all().into_iter().filter(|dialect| !dialect.format().about().is_native);
+    Dialect::names(&foreign.collect::<Vec<_>>())
 }
 
 impl Wish {

@@ -8,6 +8,7 @@ use std::io::{IsTerminal, Read};
 
 use epitome::Condenser;
 use epitome::rules::strategy::Strategy;
+use epitome::rules::trigger::Trigger;
 
 use super::prelude::*;
 use crate::condensing::{Outcome, Request, Wish};
@@ -30,8 +31,7 @@ unless --model or the settings name another.
 
 Strategies: {STRATEGIES}. Each may say what it keeps,
 as in recent(messages(50)); pipeline(mask, summarize) runs several, one after the other.
-Triggers: tokens(n), window(fraction), messages(n), turns(n), chars(n), economic, any(.., ..),
-all(.., ..).
+Triggers: {TRIGGERS}.
 
 A message with \"epitome\": {\"pinned\": true} always stays, one with {\"skip\": true} is never summed up.
 These flags stay in the output, so that a later pass still knows; --strip removes them.
@@ -42,7 +42,7 @@ output.";
 
 /// A request in, the same with a shorter list out
 #[derive(clap::Args)]
-#[command(after_help = EXAMPLES.replace("{STRATEGIES}", Strategy::NAMES))]
+#[command(after_help = EXAMPLES.replace("{STRATEGIES}", Strategy::NAMES).replace("{TRIGGERS}", Trigger::INLINE))]
 pub(crate) struct Args {
     /// The request, or the list of messages (standard input)
     #[arg(value_name = "FILE")]

@@ -14,8 +14,7 @@ Examples:
   epitome context ann --as-of 120 --no-summary
 
 Text is for reading, and says on standard error what is in it. The other formats are one JSON
-object, ready to be sent: openai (chat completions), responses, anthropic, epitome. --json is the
-context with its whole report. Where nothing fits, nothing is printed and the exit code is 1.";
+object, ready to be sent. --json is the context with its whole report. Where nothing fits, nothing is printed and the exit code is 1.";
 
 /// A session in so many tokens, ready to be sent
 #[derive(clap::Args)]
@@ -28,8 +27,7 @@ pub(crate) struct Args {
     /// Messages only
     #[arg(long)]
     no_summary: bool,
-    /// text, openai, responses, anthropic or epitome
-    #[arg(long, value_name = "FORMAT", value_parser = format)]
+    #[arg(long, value_name = "FORMAT", value_parser = format, help = formats())]
     format: Option<Format>,
 }
 
@@ -40,9 +38,13 @@ fn format(name: &str) -> Result<Format, String> {
     if name == "text" {
         return Ok(None);
     }
-    name.parse().map(Some).map_err(|_: epitome::dialect::DialectError| {
-        format!("no such format; there are text, {}", Dialect::names(&Dialect::all()))
-    })
+    name.parse()
+        .map(Some)
+        .map_err(|_: epitome::dialect::DialectError| format!("no such format; there are {}", formats()))
+}
+
+fn formats() -> String {
+    format!("text, {}", Dialect::names(&Dialect::all()))
 }
 
 pub(super) async fn run(args: &Args, database: &Database, show: &mut Show) -> Result<(), Failure> {

@@ -25,8 +25,7 @@ pub(crate) struct Args {
     /// All sessions of the workspace
     #[arg(long, conflicts_with_all = ["named", "session"])]
     pub(super) all: bool,
-    /// openai, responses, anthropic or epitome
-    #[arg(long, value_name = "FORMAT", default_value_t = Dialect::OURS)]
+    #[arg(long, value_name = "FORMAT", help = Dialect::names(&Dialect::all()), default_value_t = Dialect::OURS)]
     format: Dialect,
     /// The file (-, standard output); one that is there is not replaced
     #[arg(short, long, value_name = "FILE")]

@@ -41,8 +41,7 @@ pub(crate) struct Args {
     /// The session; of several, what their names begin with (the file's name)
     #[arg(short, long, value_name = "NAME")]
     session: Option<String>,
-    /// openai, responses, anthropic or epitome (found out)
-    #[arg(long, value_name = "FORMAT")]
+    #[arg(long, value_name = "FORMAT", help = format!("{} (detected)", Dialect::names(&Dialect::all())))]
     format: Option<Dialect>,
     /// Leaves out what cannot be read, and imports the rest
     #[arg(long)]

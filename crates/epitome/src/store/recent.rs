@@ -62,8 +62,39 @@ pub(super) enum Since {
     Grown(Window, Option<Arc<Held>>),
 }
 
-/// A message that was said since: its shape, who opened its turn, and its words where they were read.
-type New = (Outline, Seq, Option<Message>);
+/// The session, and the messages since a window, newest first, with the text of as many as fit [`LARGEST`].
+static NEW: LazyLock<String> = LazyLock::new(|| {
+    let messages = format!(
+        "(SELECT m.*, CASE WHEN coalesce(sum(octet_length(body)) OVER (ORDER BY seq DESC ROWS BETWEEN UNBOUNDED PRECEDING \
+         AND 1 PRECEDING), 0) <= {LARGEST} THEN body END AS words FROM (SELECT * FROM epitome.messages \
+         WHERE session = $3 AND seq > $4 ORDER BY seq DESC LIMIT $5) m) n ON true"
+    );
+    new(&messages, "n.words", "ORDER BY n.seq DESC")
+});
+
+/// The same for SQLite, which hands out a row as soon as it is read: the reader stops at [`LARGEST`] bytes itself. In a
+/// subquery all rows would be copied first, with all their text.
+static NEW_IN_FILE: LazyLock<String> = LazyLock::new(|| {
+    new("epitome.messages n ON n.session = $3 AND n.seq > $4", "n.body", "ORDER BY n.seq DESC LIMIT $5")
+});
+
+/// The columns of a new message, before those of its session.
+const AFTER_NEW: usize = AFTER_OUTLINE + 2;
+
+fn new(messages: &str, words: &str, order: &str) -> String {
+    let of = |table: &str, columns: &str| {
+        columns.split(", ").map(|column| format!("{table}.{}", column.trim())).collect::<Vec<_>>().join(", ")
+    };
+    let (outline, session) = (of("n", OUTLINE), of("s", SESSION));
+    format!(
+        "SELECT {outline}, {words}, n.opener, {session}, s.revision, w.settings FROM epitome.sessions s \
+         JOIN epitome.workspaces w ON w.name = s.workspace LEFT JOIN {messages} \
+         WHERE s.workspace = $1 AND s.name = $2 AND s.state = 'open' {order}"
+    )
+}
+
+/// A message that was said since: its shape, who opened its turn, and its words.
+type New = (Outline, Seq, Message);
 
 impl Held {
     /// Of a window that was read as a whole.
@@ -112,48 +143,30 @@ impl Held {
         key: &SessionKey,
         look: &Look,
     ) -> Outcome<Option<Since>> {
-        // Newest first: of more words than a window that is kept may have, the older ones are not shown, or it is not told
-        // from here.
-        static NEW: LazyLock<String> = LazyLock::new(|| {
-            let of = |table: &str, columns: &str| -> Vec<String> {
-                columns.split(", ").map(|column| format!("{table}.{}", column.trim())).collect()
-            };
-            format!(
-                "SELECT {}, n.words, n.opener, {}, s.revision, w.settings FROM epitome.sessions s \
-                 JOIN epitome.workspaces w ON w.name = s.workspace LEFT JOIN (SELECT m.*, CASE WHEN \
-                 coalesce(sum(octet_length(body)) OVER (ORDER BY seq DESC ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0) < $6 \
-                 THEN body END AS words FROM (SELECT * FROM epitome.messages WHERE session = $3 AND seq > $4 \
-                 ORDER BY seq DESC LIMIT $5) m) n ON true \
-                 WHERE s.workspace = $1 AND s.name = $2 AND s.state = 'open' ORDER BY n.seq DESC",
-                of("n", OUTLINE).join(", "),
-                of("s", SESSION).join(", ")
-            )
-        });
-        const BESIDE: usize = AFTER_OUTLINE + 2 + AFTER_SESSION;
         let (workspace, name) = ((&*key.workspace).into(), (&*key.session).into());
-        let given =
-            [workspace, name, self.id.into(), self.head.into(), (MOST_NEW + 1).into(), LARGEST.into()];
-        let (mut stands, mut new, mut rows) = (None, Vec::new(), 0);
+        let given = [workspace, name, self.id.into(), self.head.into(), (MOST_NEW + 1).into()];
+        let (mut found, mut new, mut rows, mut bytes) = (None, Vec::new(), 0, 0);
         let each = |row: Found<'_>| {
             rows += 1;
-            if stands.is_none() {
-                let session = decode::session_at(row, AFTER_OUTLINE + 2)?;
-                stands = Some((session, row.int(BESIDE)?, row.string(BESIDE + 1)?));
+            if found.is_none() {
+                let session = decode::session_at(row, AFTER_NEW)?;
+                let beside = AFTER_NEW + AFTER_SESSION;
+                found = Some((session, row.int(beside)?, row.string(beside + 1)?));
             }
             if row.maybe_int(0)?.is_some() {
                 let outline = outline(row)?;
-                let words = match row.maybe_text(AFTER_OUTLINE)? {
-                    Some(_) => Some(with_words(&outline, row, AFTER_OUTLINE)?.0),
-                    None => None,
-                };
-                new.push((outline, row.uint(AFTER_OUTLINE + 1)?, words));
+                // Where it was left out, there are too many bytes already.
+                if let Some(text) = row.maybe_text(AFTER_OUTLINE)? {
+                    bytes += text.len();
+                    let (message, _) = with_words(&outline, row, AFTER_OUTLINE)?;
+                    new.push((outline, row.uint(AFTER_OUTLINE + 1)?, message));
+                }
             }
-            Ok(rows <= MOST_NEW)
+            Ok(rows <= MOST_NEW && bytes <= LARGEST)
         };
-        ask.ask(Batch::new().timed().each(Sql::new(NEW.as_str(), given), each)).await?;
-        let Some((session, revision, settings)) = stands.filter(|_| rows <= MOST_NEW) else {
-            return Ok(None);
-        };
+        ask.ask(Batch::new().timed().each(Sql::own(&**NEW, &**NEW_IN_FILE, given), each)).await?;
+        let fits = rows <= MOST_NEW && bytes <= LARGEST;
+        let Some((session, revision, settings)) = found.filter(|_| fits) else { return Ok(None) };
         let standing = Standing::bare(ask.now().await?, settings, Some(session));
         let Some(reach) = look(&standing) else { return Ok(Some(Since::Nothing)) };
         new.reverse();
@@ -183,7 +196,7 @@ impl Held {
         let mut outlines = Vec::with_capacity(new.len());
         for (outline, opener, message) in new {
             openers.insert(outline.seq, opener);
-            words.extend(message.map(|message| (outline.seq, message)));
+            words.insert(outline.seq, message);
             outlines.push(outline);
         }
         let floor = floor(reach, &known.summaries);

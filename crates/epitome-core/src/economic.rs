@@ -422,6 +422,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(epitome_testkit::budget::config(256))]
+
         #[test]
         fn no_numbers_bring_it_down(
             prices in any::<[f64; 4]>(),

@@ -367,6 +367,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(epitome_testkit::budget::config(256))]
+
         #[test]
         fn any_text_is_read_or_refused(text in any::<String>()) {
             let _ = Expr::parse(&text);

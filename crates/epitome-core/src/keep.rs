@@ -327,6 +327,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(epitome_testkit::budget::config(256))]
+
         #[test]
         fn what_is_printed_reads_as_the_same_keep(keep in keep()) {
             prop_assert_eq!(keep.to_string().parse::<Keep>(), Ok(keep));

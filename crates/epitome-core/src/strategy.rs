@@ -259,6 +259,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(epitome_testkit::budget::config(256))]
+
         #[test]
         fn any_text_is_read_or_refused(text in r"(pipeline|mask|recent|noop|messages|turns)?[a-z(),0-9 ]{0,40}") {
             if let Ok(strategy) = text.parse::<Strategy>() {

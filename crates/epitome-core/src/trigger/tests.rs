@@ -407,6 +407,8 @@ fn naively_met(trigger: &Trigger, facts: &Facts<'_>) -> bool {
 }
 
 proptest! {
+    #![proptest_config(epitome_testkit::budget::config(256))]
+
     #[test]
     fn what_is_printed_reads_as_the_same_trigger(trigger in trigger()) {
         let text = trigger.to_string();

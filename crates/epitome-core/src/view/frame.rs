@@ -221,6 +221,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(epitome_testkit::budget::config(256))]
+
         #[test]
         fn framing_and_reading_never_pile_up(text in r"([a-z \n<\\/]|</summary>|<Summary|<\\summary){0,12}") {
             let framed = summary(&text, 5);

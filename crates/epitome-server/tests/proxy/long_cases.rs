@@ -322,10 +322,10 @@ fn case_35_what_failed_is_in_the_next_summary_through_the_proxy() {
     assert_eq!(failed.report["model"], json!("local"));
     agent.until_by("stand-in-1");
     let through = failed.report["covers"][1].as_u64().unwrap();
-    // Read as it was said, or as `local` told it meanwhile.
-    let last = prompts(&provider).pop().unwrap();
-    let told: Vec<u64> = (1..=through / 2).filter(|n| last.contains(&format!("P-{n}0071"))).collect();
-    assert!(!told.is_empty(), "nothing of 1 to {through} is in {last}");
+    // The first prompt that was answered holds it, verbatim or as `local` wrote it in the meantime. Later prompts hold what
+    // the model made of it.
+    let answered = prompts(&provider).swap_remove(2);
+    assert!((1..=through / 2).any(|n| answered.contains(&format!("P-{n}0071"))), "1 to {through}: {answered}");
 }
 
 #[test]

@@ -365,6 +365,8 @@ mod tests {
     ];
 
     proptest! {
+        #![proptest_config(epitome_testkit::budget::config(256))]
+
         #[test]
         fn what_is_foretold_is_what_is_done(
             turns in prop::collection::vec(prop::sample::select(&TURNS[..]), 1..12),

@@ -65,6 +65,8 @@ fn reasoning_and_media_are_not_searched() {
 }
 
 proptest! {
+    #![proptest_config(epitome_testkit::budget::config(256))]
+
     #[test]
     fn a_part_of_a_text_is_always_found(text in "\\PC{1,40}", from in 0usize..40, len in 1usize..12) {
         let part: String = text.chars().skip(from).take(len).filter(|c| *c != '"').collect();

@@ -325,7 +325,10 @@ fn case_35_what_failed_is_in_the_next_summary_through_the_proxy() {
     // The first prompt that was answered holds it, verbatim or as `local` wrote it in the meantime. Later prompts hold what
     // the model made of it.
     let answered = prompts(&provider).swap_remove(2);
-    assert!((1..=through / 2).any(|n| answered.contains(&format!("P-{n}0071"))), "1 to {through}: {answered}");
+    assert!(
+        (1..=through / 2).any(|n| answered.contains(&format!("P-{n}0071"))),
+        "1 to {through}: {answered}"
+    );
 }
 
 #[test]

@@ -31,7 +31,8 @@ unless --model or the settings name another.
 
 Strategies: {STRATEGIES}. Each may say what it keeps,
 as in recent(messages(50)); pipeline(mask, summarize) runs several, one after the other.
-Triggers: {TRIGGERS}.
+Triggers:
+{TRIGGERS}.
 
 A message with \"epitome\": {\"pinned\": true} always stays, one with {\"skip\": true} is never summed up.
 These flags stay in the output, so that a later pass still knows; --strip removes them.

@@ -11,6 +11,7 @@
 
 use std::fmt;
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
+use std::ops::Deref;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -279,6 +280,14 @@ impl Postgres {
         if changes.slots.iter().any(ready) {
             self.hints.tell.notify_one();
         }
+    }
+}
+
+impl Deref for Postgres {
+    type Target = dyn Store;
+
+    fn deref(&self) -> &Self::Target {
+        self
     }
 }
 

@@ -17,8 +17,8 @@ use crate::lock::lock;
 use crate::model::ModelError;
 use crate::writer::Who;
 
-/// The state of a conversation between two calls: idle where nothing of this is there. Each part changes by itself: a fallback may be in use while the model's own summary is
-/// being written, also of a conversation that was stopped.
+/// The state of a conversation between two calls. Idle means that every part is `None`. The parts change independently: a
+/// fallback can be in use while the model's own summary is being written, also in a conversation that was stopped.
 ///
 /// ```text
 ///   Idle ── begun ──▶ Preparing ── due too early ──▶ Fallback        any ── two passes in vain ──▶ Stopped

@@ -1,6 +1,7 @@
 //! The store itself: one connection that writes, and a few that read.
 
 use std::fmt;
+use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -70,6 +71,14 @@ impl Sqlite {
         let known = Known::default();
         let writer = Writer::start(db, path.clone(), options.clone(), known.clone())?;
         Ok(Self { path, writer, known, walked: Arc::default(), recent: Recent::default(), readers, options })
+    }
+}
+
+impl Deref for Sqlite {
+    type Target = dyn Store;
+
+    fn deref(&self) -> &Self::Target {
+        self
     }
 }
 

@@ -14,7 +14,8 @@ Examples:
   epitome context ann --as-of 120 --no-summary
 
 Text is for reading, and says on standard error what is in it. The other formats are one JSON
-object, ready to be sent. --json is the context with its whole report. Where nothing fits, nothing is printed and the exit code is 1.";
+object, ready to be sent. --json is the context with its whole report. Where nothing fits, nothing
+is printed and the exit code is 1.";
 
 /// A session in so many tokens, ready to be sent
 #[derive(clap::Args)]

@@ -10,10 +10,8 @@
 //!
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), epitome::Error> {
-//! // Settings are structs; a JSON or TOML document of what differs from the defaults does as well.
 //! let settings = Settings::parse("slot = [{name = 'notes', trigger = 'messages(20)', max_tokens = 300}]")?;
-//! let engine = Engine::builder().settings(settings).memory().await?; // `open("agent.db")` keeps it in a file
-//!
+//! let engine = Engine::builder().settings(settings).memory().await?; // `open("agent.db")` stores it in a file
 //! let session: Session = engine.session("ann");
 //! for n in 1..=30 {
 //!     session.append(Message::user(format!("Where is order {n}0071?"))).await?;
@@ -21,33 +19,22 @@
 //! }
 //! engine.work().await?; // the background worker does this by itself; the example waits for it
 //!
-//! // At most 500 tokens: a summary of the older messages, and the newest word for word.
+//! // At most 500 tokens: a summary of the older messages, and the newest verbatim.
 //! let context = session.context(ContextRequest { fill: true, ..500.into() }).await?;
-//! assert!(context.report.exhaustive && context.report.tokens.total() <= 500);
-//! let request = Dialect::OPENAI.write(&context.messages); // the body of a chat request: {"messages": [...]}
-//! assert_eq!(request["messages"][0]["role"], "user");
+//! let body = Dialect::OPENAI.write(&context.messages); // {"messages": [...]}
+//! assert!(context.report.exhaustive && body["messages"][0]["role"] == "user");
 //!
 //! // The same for an agent that holds its own list, before each of its calls.
-//! let mut history = vec![Message::user("Which berths are free?")];
 //! let condenser = Condenser::builder().for_model("gpt-5-mini").build()?;
-//! let ready = condenser.before_model(&history).await; // far from the model's window: the list as it is
-//! assert_eq!(ready.len(), 1);
-//! history.push(Message::assistant("Berths 3 and 7."));
+//! let ready = condenser.before_model(&[Message::user("Which berths are free?")]).await;
+//! assert_eq!(ready.len(), 1); // far from the model's window: the list as it is
 //! # engine.close().await;
 //! # Ok(())
 //! # }
 //! ```
 //!
-//! # Where to look
-//!
-//! - [`Engine`], [`Workspace`], [`Session`]: what a program holds. [`Error`] is sorted by what to do next.
-//! - [`Condenser`] and [`condenser`]: lists that an agent holds itself; [`inline`]: requests that pass through a proxy.
-//! - [`settings`]: every setting. [`Dialect`] and [`dialect`]: the formats of providers.
-//! - [`model`]: what writes summaries; [`hook`]: what a program may do before and after; [`retry`]: backoff.
-//! - [`store`]: SQLite and PostgreSQL; [`search`]: full-text search; [`event`], [`key`], [`measure`]: events, keys, metrics.
-//! - [`rules`]: the pure rules beneath, for programs that build something else of them.
-//!
-//! HTTP servers and command lines are not part of this crate.
+//! [`settings`] has every setting, [`dialect`] the formats of providers, [`model`] what writes summaries, [`inline`] what a
+//! proxy does to requests, [`store`] the databases, and [`rules`] the pure rules beneath. [`Error`] is sorted by what to do next.
 
 mod breaker;
 mod brief;
@@ -96,8 +83,6 @@ pub use error::{Error, Next};
 pub use names::is_name;
 pub use pace::Pace;
 pub use settings::Settings;
-// What the routes of our own servers page through.
-#[doc(hidden)]
 pub use store::{AuthorRow, Keep, Listed, Listing, MemberRow, Membership, Portion, Stamp, WorkspaceRow};
 pub use summary::Summary;
 

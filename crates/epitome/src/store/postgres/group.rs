@@ -3,7 +3,8 @@
 //! Most changes append a message or two, and most of their cost is round trips, statements and the commit. Changes that wait
 //! at the same time therefore share a transaction. Each runs the same code as alone, against an [`Ask`] of its own; the group
 //! advances all of them in lockstep, sends what they ask in one step with one message, and merges statements of the same text
-//! into one statement over lists of values. Alone it is the same code with a group of one.
+//! into one statement over lists of values. A change that waits alone runs by itself (`change_alone`): the same decisions and
+//! statements, one step at a time.
 //!
 //! If anything fails, the transaction is rolled back and each change is done again alone, so one caller's fault is never
 //! another's.

@@ -113,10 +113,8 @@ fn check_exhaustive(log: &Log, at: usize, given: &Given) -> Result<(), TestCaseE
 /// Shrunk counterexamples of earlier runs.
 #[test]
 fn sessions_that_once_broke_a_promise_keep_it() {
-    let sessions = [
-        "u a-(z) r(z) a(x)@ann r(x)@ann a:5 u(w)@ann:4 a(w,x)@ann u:3 a(z,x)@ann a(w)",
-        "s:7 d u",
-    ];
+    let sessions =
+        ["u a-(z) r(z) a(x)@ann r(x)@ann a:5 u(w)@ann:4 a(w,x)@ann u:3 a(z,x)@ann a(w)", "s:7 d u"];
     for drawing in sessions {
         let log = Drawn(drawing.to_owned()).log(&counter());
         for tokens in [Some(99), Some(90_000), None] {

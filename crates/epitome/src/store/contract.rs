@@ -392,7 +392,11 @@ impl dyn Store {
     }
 
     /// A session's members, in the order in which their authors came to be. They are not listed by name.
-    pub async fn members(&self, session: SessionId, listing: Listing<MemberRow>) -> Result<Listed<MemberRow>> {
+    pub async fn members(
+        &self,
+        session: SessionId,
+        listing: Listing<MemberRow>,
+    ) -> Result<Listed<MemberRow>> {
         run!(self, Reads(session, listing), |ask| {
             page(ask, List::members(*session), listing, decode::member)
         })
@@ -408,7 +412,12 @@ impl dyn Store {
 
     /// Changes what is kept of an author, who comes to be where there is none, and the workspace with them: `created` is
     /// the store's to say. As if nobody else were there.
-    pub async fn change_author(&self, workspace: &str, name: &str, decide: DecideRow<AuthorRow>) -> Result<()> {
+    pub async fn change_author(
+        &self,
+        workspace: &str,
+        name: &str,
+        decide: DecideRow<AuthorRow>,
+    ) -> Result<()> {
         run!(self, Writes(workspace = workspace.to_owned(), name = name.to_owned(), decide), |ask| {
             people::change_author(ask, workspace, name, decide)
         })

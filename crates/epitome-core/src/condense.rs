@@ -1,24 +1,23 @@
-//! Making a list shorter before it is sent: the inline form.
+//! Condenses a message list before it is sent to a model: the inline form, without a stored log.
 //!
-//! An agent's list of messages grows until it no longer fits, or costs more than it is worth. One
-//! step here looks at such a list and says what to do: nothing, and why; something that can be done
-//! at once; or ask a model for a summary of these messages, and come back with the answer. Every
-//! step makes the list strictly smaller, by a worthwhile part, or leaves it exactly as it was.
+//! An agent's list of messages grows until it no longer fits the window, or costs more than it is worth. One step
+//! looks at the list and returns a [`Decision`]: do nothing (with the reason), apply a shorter list that needs no
+//! model, or request a summary from a model and come back with the answer. Every step either makes the list smaller
+//! by a worthwhile share or leaves it exactly as it was.
 //!
-//! What is handed out is, in this order:
+//! A condensed list consists of, in this order:
 //!
-//! 1. the standing orders at the head, and while no summary stands the first `keep_first` messages;
-//! 2. pinned messages, and the last user message where it would otherwise leave;
+//! 1. the system messages at the head and, while there is no summary, the first `keep_first` messages;
+//! 2. pinned messages, and the last user message if it would otherwise leave;
 //! 3. the summary;
-//! 4. what was kept, and everything that is said later.
+//! 4. the messages that stay verbatim, and every message added later.
 //!
-//! Between two condensations that list only grows at its end, so prompt caches hit. The caller may
-//! go on with the full history and the same [`List`], or store the shorter list and start with a
-//! fresh one: a summary of ours is recognised and built upon.
+//! Between two condensations the list only grows at its end, so prompt caches hit. The caller may continue with the
+//! full history and the same [`List`], or store the shorter list and start with a new [`List`]: a summary written by
+//! Epitome is recognised, and the next summary extends it.
 //!
-//! Where a list may be cut is [`crate::cut`]'s matter, what a valid list looks like
-//! [`crate::view`]'s, and [`crate::strategy`] says by which means. Who writes the summary, and
-//! whether its text is any good, is not known here.
+//! [`crate::cut`] decides where a list may be cut, [`crate::view`] defines a valid list, and [`crate::strategy`]
+//! defines the methods. This module neither writes summaries nor judges their text.
 //!
 //! ```
 //! use epitome_core::condense::{Decision, Facts, List, Policy};
@@ -29,17 +28,17 @@
 //! let policy = Policy { trigger: "messages(8)".parse().unwrap(), ..Policy::default() };
 //! let history = messages("s u:90 a:90 u:90 a:90 u a u a u a").unwrap();
 //!
-//! // 1. Before each call: take in what is new, and decide.
+//! // 1. Before each call: take in the new messages, and decide.
 //! let mut list = List::default();
 //! list.advance(&history, &counter);
 //! let decision = list.decide(&history, &policy, &Facts::at(Timestamp(0)), &counter);
 //!
-//! // 2. Somebody writes a summary of what leaves.
+//! // 2. A model or `local` writes a summary of the messages that leave.
 //! let Decision::Ask(plan) = decision else { panic!("due at 8") };
 //! let said: Vec<_> = plan.read(&history).map(|message| message.seq).collect();
 //! assert_eq!(said, [2, 3, 4, 5]);
 //!
-//! // 3. The answer goes in, if it makes the list smaller.
+//! // 3. The summary is put into the list if that makes the list smaller.
 //! let report = plan.finish(&mut list, &history, "They spoke of four things.", &counter).unwrap();
 //! assert_eq!(report.notice, "Condensed 4 messages into a summary: 367 tokens are now 23");
 //! assert_eq!(draw(&list.shown(&history)), "s u:16 u a u a u a");
@@ -47,7 +46,7 @@
 //!
 //! # With a model
 //!
-//! What it is asked is [`crate::prompt`]'s matter, and its answer is inspected before it is taken:
+//! [`crate::prompt`] builds the prompt, and [`crate::inspect`] checks the answer before it is used:
 //!
 //! ```
 //! use epitome_core::condense::Plan;
@@ -100,10 +99,10 @@ pub use plan::Plan;
 pub use crate::cut::Press;
 pub use crate::tokens::rescaled;
 
-/// No summary can say anything in fewer tokens.
+/// Smallest accepted token limit for a summary. A shorter text cannot contain anything useful.
 pub const LEAST_LIMIT: Tokens = 16;
 
-/// When, how and how far a list is condensed.
+/// Configures when, how and how far a list is condensed.
 ///
 /// ```
 /// use epitome_core::condense::Policy;
@@ -119,21 +118,21 @@ pub const LEAST_LIMIT: Tokens = 16;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Policy {
-    /// By which means.
+    /// Method by which the list is condensed.
     pub strategy: Strategy,
-    /// When. `tokens` and `window` measure the whole request.
+    /// When the list is condensed. `tokens` and `window` measure the whole request.
     pub trigger: Trigger,
-    /// How much of the newest stays, for strategies that do not say so themselves.
+    /// How much of the newest part stays verbatim, for strategies without a keep of their own.
     pub keep: Option<Keep>,
-    /// How many messages after the leading ones stay. Falls to 0 once a summary stands: a head that
-    /// was protected anew at every pass would outlive its meaning.
+    /// Number of messages after the leading system messages that stay. Counts as 0 once the list contains a summary:
+    /// protecting the same head in every pass would keep it long after it matters.
     pub keep_first: usize,
-    /// The part of the request that a condensation must save.
+    /// Share of the request that a condensation must save.
     pub worth: Fraction,
-    /// The most tokens a summary may have.
+    /// Maximum number of tokens of a summary.
     #[serde(rename = "max_tokens")]
     pub limit: Tokens,
-    /// In which role the summary is sent.
+    /// Role of the message that contains the summary.
     pub summary_role: SummaryRole,
 }
 
@@ -152,85 +151,85 @@ impl Default for Policy {
 }
 
 impl Policy {
-    /// Refuses a policy that could not work, by the name of what is wrong. `room` is the model's
-    /// window less its output reserve, where that is known.
+    /// Rejects a policy that could not work and names the wrong setting. `room` is the model's window minus
+    /// its output reserve; `None` if unknown.
     pub fn check(&self, room: Option<Tokens>) -> Result<(), SettingError> {
         self.strategy.check(room).map_err(SettingError::of("strategy"))?;
         self.trigger.check(Use::Inline, room).map_err(SettingError::of("trigger"))?;
         self.keep.map_or(Ok(()), |keep| keep.check(room)).map_err(SettingError::of("keep"))?;
         if self.limit < LEAST_LIMIT {
-            let problem = format!("{} given; at least {LEAST_LIMIT} is needed", self.limit);
+            let problem = format!("{} is too small; a summary needs at least {LEAST_LIMIT}", self.limit);
             return Err(SettingError::new("max_tokens", problem));
         }
         Ok(())
     }
 }
 
-/// In which role a summary is sent.
+/// Role in which a summary is sent.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum SummaryRole {
-    /// As the user's, which every provider takes anywhere.
+    /// A user message, which every provider accepts at any position.
     #[default]
     User,
-    /// As a standing order, for who asks for it.
+    /// A system message, for callers that prefer it.
     System,
 }
 
-/// What a step is decided by, besides the list.
+/// Inputs of a decision, in addition to the list and the policy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Facts {
-    /// The moment of asking.
+    /// The current time.
     pub now: Timestamp,
-    /// The model's window less its output reserve, where known.
+    /// The model's window minus its output reserve, in tokens; `None` if unknown.
     pub room: Option<Tokens>,
-    /// What [`crate::economic::threshold`] gave.
+    /// The result of [`crate::economic::threshold`].
     pub economic: Option<Tokens>,
-    /// What the request holds besides the list: tools, chiefly.
+    /// Tokens of the request outside the list, mainly tool definitions.
     pub fixed: Tokens,
-    /// The size of the whole request, where the caller knows it better than by counting: the
-    /// provider's own count decides.
+    /// Size of the whole request as counted by the provider, if the caller has that count. It takes precedence over
+    /// the local count.
     pub request: Option<Tokens>,
-    /// Whether to go on when nothing is due: gently, as when a person asks for it, or hard, as when
-    /// the provider found the request too long.
+    /// Condenses although nothing is due: gently when a person requests it, hard when the provider rejected the
+    /// request as too long.
     pub force: Option<Press>,
 }
 
 impl Facts {
-    /// Nothing known but the moment.
+    /// Facts with a timestamp only; every other field is empty.
     pub fn at(now: Timestamp) -> Self {
         Self { now, room: None, economic: None, fixed: 0, request: None, force: None }
     }
 }
 
 impl List {
-    /// The size of the whole request: what the provider said, else what was counted.
+    /// Returns the size of the whole request: the provider's count, otherwise the local count.
     pub fn request(&self, facts: &Facts) -> Tokens {
         facts.request.unwrap_or(self.counted(facts))
     }
 
-    /// The size of the whole request as it is counted here.
+    /// Returns the size of the whole request by the local count.
     pub(super) fn counted(&self, facts: &Facts) -> Tokens {
         self.tokens().saturating_add(facts.fixed)
     }
 
-    /// As many tokens of the provider's as these are of ours, by what it said of the whole request.
+    /// Converts a local token count into the provider's, using the ratio of both counts for the whole request.
     pub fn as_theirs(&self, ours: Tokens, facts: &Facts) -> Tokens {
         rescaled(ours, self.request(facts), self.counted(facts))
     }
 
-    /// As many tokens of ours as these are of the provider's.
+    /// Converts a token count of the provider into a local count.
     pub fn as_ours(&self, theirs: Tokens, facts: &Facts) -> Tokens {
         rescaled(theirs, self.counted(facts), self.request(facts))
     }
 
-    /// When the trigger is met, every threshold multiplied by `scale`: [`trigger::SOFT`] for when to
-    /// prepare, [`Fraction::ONE`] for when to act. Costs the size of the trigger.
+    /// Returns when the trigger is met, with every threshold multiplied by `scale`: [`trigger::SOFT`] to prepare a
+    /// summary in advance, [`Fraction::ONE`] to act. The cost depends only on the size of the trigger expression.
     pub fn due(&self, policy: &Policy, facts: &Facts, scale: Fraction) -> When {
         policy.trigger.when_scaled(&self.trigger_facts(facts), scale)
     }
 
-    /// What the trigger is judged by.
+    /// Returns the facts by which the trigger is evaluated.
     pub fn trigger_facts(&self, facts: &Facts) -> trigger::Facts<'_> {
         trigger::Facts {
             request: Some(self.request(facts)),
@@ -244,15 +243,15 @@ impl List {
 /// What to do with a list.
 #[derive(Debug, Clone)]
 pub enum Decision {
-    /// Nothing, and why.
+    /// Do nothing, for this reason.
     Unchanged(Unchanged),
-    /// This, which needs no model. [`Done::apply`] accepts it.
+    /// Apply this shorter list, which needs no model: [`Done::apply`].
     Done(Box<Done>),
-    /// Ask for a summary. [`Plan::finish`] takes the answer.
+    /// Request a summary. [`Plan::finish`] takes the answer.
     Ask(Box<Plan>),
 }
 
-/// Why a list stays as it is.
+/// The reason why a list stays as it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[serde(tag = "reason", rename_all = "snake_case")]
 #[non_exhaustive]
@@ -263,57 +262,57 @@ pub enum Unchanged {
     /// The strategy does nothing.
     #[error("the strategy does nothing")]
     Noop,
-    /// Nothing lies before what is to be kept.
-    #[error("everything is kept")]
+    /// No message is older than the part that stays verbatim.
+    #[error("nothing to condense: the part that stays verbatim contains every message")]
     AllKept,
-    /// Something could go, but it belongs together with what is kept.
-    #[error("no legal cut: what could go belongs together with what is kept")]
+    /// There are older messages, but a tool call or reasoning loop connects them with the part that stays.
+    #[error("no legal cut: a tool call or reasoning loop connects the older messages with those that stay")]
     NoLegalCut,
-    /// All that would leave is skipped, a stray, or always stays.
-    #[error("nothing to say: what would leave is skipped, stray or pinned")]
+    /// Every message that would leave is skipped or a stray.
+    #[error("nothing to summarize: the older messages are skipped, stray or pinned")]
     NothingToSay,
     /// No tool output is old and large enough.
     #[error("nothing to mask: no tool output is old and large enough")]
     NothingToMask,
-    /// It would be smaller, but by too little.
-    #[error("not worth it: it would save {} tokens, and {} are needed", grouped(*saves), grouped(*needed))]
+    /// The list would become smaller, but by too little.
+    #[error("not worth it: it would save {} tokens, and the minimum is {}", grouped(*saves), grouped(*needed))]
     NotWorth {
-        /// What it would save.
+        /// Tokens that it would save.
         saves: Tokens,
-        /// What it must save.
+        /// Tokens that it must save.
         needed: Tokens,
     },
-    /// The result would be no smaller.
+    /// The result would not be smaller.
     #[error("not smaller: {} tokens would become {}", grouped(*before), grouped(*after))]
     NotSmaller {
-        /// The size it has.
+        /// Current size in tokens.
         before: Tokens,
-        /// The size it would have.
+        /// Size in tokens after the condensation.
         after: Tokens,
     },
-    /// What always stays is larger than the model's room, so that condensing cannot help.
+    /// The messages that always stay are larger than the model's window, so condensing cannot help.
     #[error(
-        "over budget elsewhere: tools, standing orders, pinned messages and the newest message alone \
-         are {} tokens, and there is room for {}",
+        "over budget elsewhere: tools, system messages, pinned messages and the newest message alone \
+         have {} tokens, and the limit is {}",
         grouped(*needs),
         grouped(*room)
     )]
     OverBudgetElsewhere {
-        /// The size of what always stays.
+        /// Tokens of everything that always stays.
         needs: Tokens,
-        /// The room there is.
+        /// Tokens available: the window minus the output reserve.
         room: Tokens,
     },
-    /// The model said nothing.
+    /// The model returned an empty answer.
     #[error("the model's answer is empty")]
     EmptyAnswer,
-    /// The list was condensed by somebody else meanwhile.
-    #[error("overtaken: the list was condensed or grew meanwhile")]
+    /// The list was condensed, or grew, after the decision was made.
+    #[error("overtaken: the list was condensed or grew after the decision was made")]
     Overtaken,
 }
 
 impl Unchanged {
-    /// Its name, as serde writes it.
+    /// Returns the serialized name of the reason.
     pub fn name(&self) -> &'static str {
         match self {
             Self::NotDue => "not_due",
@@ -331,27 +330,27 @@ impl Unchanged {
     }
 }
 
-/// What was done to a list.
+/// Describes what was done to a list.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Report {
-    /// The strategies that did it, in order.
+    /// Names of the strategies that were applied, in order.
     pub strategy: String,
-    /// How many messages would have been sent.
+    /// Number of messages that would have been sent.
     pub messages_before: u64,
-    /// How many are.
+    /// Number of messages that are sent now.
     pub messages_after: u64,
-    /// The tokens that would have been sent, tools included.
+    /// Number of tokens that would have been sent, tool definitions included.
     pub tokens_before: Tokens,
-    /// The tokens that are.
+    /// Number of tokens that are sent now.
     pub tokens_after: Tokens,
-    /// The first and the last message of the caller's list, from 1, that are no longer there word for
-    /// word: summarized, dropped or masked. Those that always stay may lie between them.
+    /// First and last message of the caller's list, counted from 1, that are no longer sent verbatim: summarized,
+    /// dropped or masked. Messages that always stay may lie between them.
     pub covers: Option<[Seq; 2]>,
-    /// The same for people.
+    /// Description of the change for people.
     pub notice: String,
 }
 
-/// So many of something, for people.
+/// Formats a number and a noun for people, with a plural `s` where needed.
 fn count(number: u64, what: &str) -> String {
     format!("{} {what}{}", grouped(number), if number == 1 { "" } else { "s" })
 }

@@ -1,18 +1,18 @@
-//! What the agent is given: a whole conversation in so many tokens.
+//! Lays out a context: a conversation within a token budget.
 //!
-//! [`lay_out`] decides, from outlines and sizes alone, which messages and which summary go into a
-//! context; [`crate::view`] then puts the words in. The order in which room is given away is fixed,
-//! so the same session and budget always give the same context:
+//! [`lay_out`] decides, from outlines and sizes alone, which messages and which summary go into a context;
+//! [`crate::view`] then inserts the texts. The budget is spent in a fixed order, so the same session and budget always
+//! produce the same context:
 //!
-//! 1. the standing orders at the head, and pinned messages;
+//! 1. the system messages at the head, and pinned messages;
 //! 2. the newest message with its call batch;
-//! 3. the user message that opened the turn under way there, so that the request is in sight;
-//! 4. the summary, up to its share;
-//! 5. the messages after the summary's coverage, all that summary and pinned left;
-//! 6. with `fill`, older messages again.
+//! 3. the user message that opened the current turn, so that the model sees the request;
+//! 4. the summary, up to its share of the budget;
+//! 5. the messages after the summary's coverage, with the tokens that remain;
+//! 6. with `fill`, older messages.
 //!
-//! What does not fit is left out at a legal cut, and the [`Report`] says so. When there is no
-//! room for a valid list at all, the context is empty and the reason is named.
+//! Messages that do not fit are left out at a legal cut, and the [`Report`] says so. If no valid list fits at all, the
+//! context is empty and the report contains the reason.
 
 use serde::{Deserialize, Serialize};
 
@@ -30,7 +30,7 @@ mod lay_out;
 
 pub use lay_out::lay_out;
 
-/// What kind of context is asked for.
+/// Options of a context.
 ///
 /// ```
 /// use epitome_core::context::Request;
@@ -38,29 +38,29 @@ pub use lay_out::lay_out;
 /// assert_eq!(request.budget(), Ok(4_000));
 /// assert_eq!(Request::default().budget(), Ok(100_000));
 /// let zero = Request { tokens: Some(0), ..Request::default() };
-/// assert_eq!(zero.budget().unwrap_err().to_string(), "tokens: 0; at least 1 is needed");
+/// assert_eq!(zero.budget().unwrap_err().to_string(), "tokens: 0; the minimum is 1");
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Request {
-    /// The budget T. Without one it is `max_tokens`.
+    /// The token budget T. The default is `max_tokens`.
     pub tokens: Option<Tokens>,
-    /// Whether a summary may be in it.
+    /// Whether the context may contain a summary.
     pub summary: bool,
-    /// Whether a summary too large for its share may be shortened on the spot.
+    /// Whether a summary that is larger than its share may be shortened for this context.
     pub fit: bool,
-    /// Whether what is left of the budget is spent on older messages.
+    /// Whether the rest of the budget is spent on older messages.
     pub fill: bool,
-    /// Whether a cut context's start moves in steps of a quarter of T, for prompt caches.
+    /// Whether the start of a cut context moves in steps of a quarter of T, so that prompt caches hit.
     pub steady: bool,
-    /// What happens when the newest message alone is over the budget.
+    /// What happens if the newest message alone exceeds the budget.
     pub oversize: Oversize,
-    /// Whose messages are the assistant's, among peers whose side was never told.
+    /// The peer whose messages are sent as the assistant's, in a session whose peers have no assigned role.
     pub assistant: Option<Author>,
-    /// The summary's share of what standing orders and pinned messages leave of T.
+    /// Largest share of T, after system and pinned messages, that the summary may use.
     pub share: Fraction,
-    /// The same where the context is filled.
+    /// Largest share of T that the summary may use if `fill` is set.
     pub filled: Fraction,
-    /// The hard limit on T.
+    /// Upper limit of T.
     pub max_tokens: Tokens,
 }
 
@@ -82,18 +82,18 @@ impl Default for Request {
 }
 
 impl Request {
-    /// The budget, or why the request is refused.
+    /// Returns the budget, or an error that names the invalid option.
     pub fn budget(&self) -> Result<Tokens, SettingError> {
-        let (limit, none) = (self.max_tokens, "0; at least 1 is needed");
+        let (limit, none) = (self.max_tokens, "0; the minimum is 1");
         match self.tokens {
             _ if self.fill && self.steady => Err(SettingError::new(
                 "steady and fill",
-                "both are set; filling moves the start with every message, so choose one",
+                "both are set; `fill` moves the start with every message, so set only one of them",
             )),
             _ if limit == 0 => Err(SettingError::new("context.max_tokens", none)),
             Some(0) => Err(SettingError::new("tokens", none)),
             Some(given) if given > limit => {
-                let problem = format!("{given}; at most {limit} (context.max_tokens) is allowed");
+                let problem = format!("{given}; the maximum is {limit} (context.max_tokens)");
                 Err(SettingError::new("tokens", problem))
             }
             tokens => Ok(tokens.unwrap_or(limit)),
@@ -101,34 +101,34 @@ impl Request {
     }
 }
 
-/// What happens when the newest message alone is over the budget.
+/// What happens if the newest message alone exceeds the budget.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Oversize {
-    /// The context is empty, and says why.
+    /// The context is empty, and the report contains the reason.
     #[default]
     Empty,
-    /// A marked excerpt of it is given.
+    /// The context contains a marked excerpt of the message.
     Clip,
 }
 
-/// A summary that may stand in a context.
+/// A summary that may be used in a context.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Candidate {
-    /// It stands for its scope's messages `1..=through`.
+    /// Last message that the summary covers: it covers `1..=through` of its scope.
     pub through: Seq,
-    /// Its size as handed out, frame and overhead included: [`crate::view::summary_tokens`]. What must be
-    /// rendered to be had at all is larger than any room.
+    /// Size as sent, frame and overhead included: [`crate::view::summary_tokens`]. A summary that has no text until it
+    /// is rendered has a size larger than any budget.
     pub tokens: Tokens,
-    /// Whether it can be rendered in any size from what it was made of, as `local`'s can. Cut to size it
-    /// tells as much as any other of that size.
+    /// Whether the summary can be rendered in any size from its extracts, as a summary by `local` can. Its shortened
+    /// version then contains as much as any other summary of that size.
     pub elastic: bool,
 }
 
-/// The shape of a session at some message: all that laying out a context needs to know.
+/// The shape of a session up to some message: the input of [`lay_out`].
 ///
-/// [`Scene::whole`] makes it from a session that is at hand. A store that keeps a long one hands in
-/// its end and little more, so that the rest need not be read:
+/// [`Scene::whole`] builds it from all outlines of a session. A store with a long session passes only the end and a few
+/// other messages, so that the rest need not be loaded:
 ///
 /// ```
 /// use epitome_core::context::{Candidate, Costs, Request, Scene, lay_out};
@@ -153,31 +153,31 @@ pub struct Candidate {
 /// assert!(layout.report.exhaustive);
 /// ```
 ///
-/// For one author's context, everything in it is that author's: the outlines, cut by
-/// [`Cuts::own`], and the summaries of that scope.
+/// A context for one author contains only messages of that author: pass that author's outlines, cut by [`Cuts::own`],
+/// and the summaries of that scope.
 #[derive(Debug, Clone)]
 pub struct Scene<'a> {
     /// The system and developer messages at the head.
     pub leading: Vec<&'a Outline>,
-    /// Pinned messages, whole batches, oldest first; strays not. Those among `recent` too.
+    /// Pinned messages in whole batches, oldest first, without strays. Those in `recent` are included.
     pub pinned: Vec<&'a Outline>,
     /// The newest messages.
     pub recent: Cuts<'a>,
-    /// The message that opened the turn `recent` starts in, where it lies before it.
+    /// The message that opened the turn in which `recent` starts, if that message lies before `recent`.
     pub opener: Option<&'a Outline>,
-    /// All the scope's messages from this one on are in `recent`.
+    /// Every message of the scope from this one on is in `recent`.
     pub from: Seq,
     /// The summaries to choose from.
     pub summaries: &'a [Candidate],
-    /// How many messages in all are skipped, by whole batches.
+    /// Number of skipped messages in the whole session, counting whole batches.
     pub skipped: u64,
-    /// How many calls are open at the end.
+    /// Number of calls that are open at the end.
     pub open_calls: u32,
 }
 
 impl<'a> Scene<'a> {
-    /// The scene of a session, or of one author in it, that is at hand from its first message on.
-    /// A shorter run of outlines gives the scene as of an earlier message.
+    /// Builds the scene of a session, or of one author in it, from all its outlines. A shorter run of outlines builds
+    /// the scene as of an earlier message.
     pub fn whole(recent: Cuts<'a>, summaries: &'a [Candidate]) -> Self {
         let outlines = recent.outlines();
         let pinned = recent.flagged(|outline| outline.pinned);
@@ -195,145 +195,145 @@ impl<'a> Scene<'a> {
     }
 }
 
-/// A summary wanted in another size.
+/// A request to render a summary in another size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Fit<'a> {
-    /// By its place among the candidates; `None` for one of the gaps alone.
+    /// Index of the summary among the candidates; `None` for a digest of the gaps alone.
     pub summary: Option<usize>,
-    /// Messages it does not cover, to be digested with it, in order.
+    /// Messages that the summary does not cover and that are digested with it, in order.
     pub gaps: &'a [Span],
-    /// From this message on all are shown beside it, so it need not tell them.
+    /// First message from which on all messages are shown verbatim, so that the summary can leave them out.
     pub shown: Option<Seq>,
-    /// What it may come to.
+    /// Maximum size in tokens.
     pub room: Tokens,
 }
 
-/// What the planner asks of whoever holds the words. Sizes come back, never text.
+/// Renders texts for the planner and returns their sizes. The planner never sees the text.
 pub trait Words {
-    /// Makes a summary of another size: what it came to, frame included; `None` when that cannot be done.
+    /// Renders a summary in another size. Returns its tokens, frame included, or `None` if that is impossible.
     fn fit(&mut self, wish: &Fit<'_>) -> Option<Tokens>;
 
-    /// Makes a marked excerpt of these messages in `room` tokens: the size it came to.
+    /// Makes a marked excerpt of these messages in at most `room` tokens. Returns its tokens.
     fn clip(&mut self, span: Span, room: Tokens) -> Option<Tokens>;
 }
 
-/// The sizes of what we write ourselves.
+/// Token sizes of the messages that the view inserts itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Costs {
-    /// The result that a call nobody answered is given.
+    /// The result inserted for a call without a result.
     pub marked_result: Tokens,
-    /// The user message put first where there would be none.
+    /// The placeholder user message at the start of a list that would otherwise not start with a user message.
     pub note: Tokens,
 }
 
 impl Costs {
-    /// Counted with this counter.
+    /// Computes the sizes with this counter.
     pub fn of(counter: &Counter) -> Self {
         Self { marked_result: counter.message(&marked_result("")), note: counter.message(&note()) }
     }
 }
 
-/// One thing in a context, in the order it is sent.
+/// One entry of a context, in the order in which it is sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Entry {
-    /// A message that stays, out of its place: a standing order at the head, a pinned one, the one
-    /// that opened the turn under way.
+    /// A message shown outside its position in the log: a system message at the head, a pinned message, or the user
+    /// message that opened the current turn.
     Kept(Seq),
-    /// A message in its place, word for word.
+    /// A message at its position, verbatim.
     Message(Seq),
     /// The summary.
     Summary,
-    /// A marked excerpt of these messages.
+    /// A marked excerpt of messages.
     Excerpt {
-        /// Which messages.
+        /// The messages.
         span: Span,
-        /// Its size.
+        /// Size in tokens.
         tokens: Tokens,
     },
-    /// A marked user message, where the list would not start with one.
+    /// The placeholder user message, for a list that would otherwise not start with a user message.
     Note,
-    /// What follows does not continue what came before: calls open here stay unanswered.
+    /// A discontinuity in the log: calls that are open here stay unanswered.
     Seam,
 }
 
-/// The summary a context holds.
+/// The summary of a context.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ChosenSummary {
-    /// Its place among the candidates; `None` when it is only a digest of the gap.
+    /// Index among the candidates; `None` if it is only a digest of the gap.
     pub candidate: Option<usize>,
-    /// Up to which message it stands.
+    /// Last message that the summary covers.
     pub through: Seq,
-    /// Its size here, frame and overhead included.
+    /// Size in this context, frame and overhead included.
     pub tokens: Tokens,
-    /// Whether it was shortened on the spot.
+    /// Whether the summary was shortened for this context.
     pub fitted: bool,
-    /// The messages after its coverage that were digested on the spot.
+    /// The messages after its coverage that were digested for this context.
     pub digested: Option<Span>,
-    /// The message from which on it was told nothing, since they are shown.
+    /// First message of those that the summary leaves out because they are shown verbatim.
     pub shown: Option<Seq>,
 }
 
-/// A context decided on, without its words.
+/// The plan of a context, without texts.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Layout {
-    /// What is in it, in order. Empty when no valid list fits.
+    /// The entries in order. Empty if no valid list fits.
     pub entries: Vec<Entry>,
-    /// The summary among the entries.
+    /// The summary among the entries, if there is one.
     pub summary: Option<ChosenSummary>,
-    /// Whether the tool loop at the start was entered past its reasoning, which therefore leaves
-    /// the view.
+    /// Whether the messages start inside a tool loop, after the reasoning that opened the loop. Then the rest of the
+    /// loop's reasoning is left out.
     pub strip_reasoning: bool,
-    /// The peer whose messages are the assistant's.
+    /// The peer whose messages are sent as the assistant's.
     pub assistant: Option<Author>,
-    /// What was done, for people and programs.
+    /// What the context contains and leaves out.
     pub report: Report,
 }
 
-/// What a context holds and what it leaves out.
+/// What a context contains and what it leaves out.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Report {
-    /// The budget it was made for.
+    /// The token budget.
     pub budget: Tokens,
-    /// What it was spent on.
+    /// How the budget was spent.
     pub tokens: Spent,
-    /// The messages the summary stands for.
+    /// The messages that the summary covers.
     pub covers: Option<Span>,
-    /// Whether every message is covered by the summary or there word for word. Skipped messages and
-    /// strays do not count: the one are told apart, the other no provider takes.
+    /// Whether every message is either covered by the summary or shown verbatim. Skipped messages and strays do not
+    /// count: skipped messages are reported separately, and no provider accepts strays.
     pub exhaustive: bool,
-    /// From the first to the last message that is neither, where there are such.
+    /// First to last message that is neither covered nor shown; `None` if there is none.
     pub gap: Option<Span>,
-    /// Messages that are skipped, with the batches they stand in: outside coverage.
+    /// Number of skipped messages, counting whole batches. No summary covers them.
     pub skipped: u64,
-    /// Messages at hand that answer nothing or repeat what is there: never shown.
+    /// Number of strays among the loaded messages: results without a call, repeated calls. They are never shown.
     pub strays: u64,
-    /// Whether the budget cut the list of messages short, or left nothing of it.
+    /// Whether the budget shortened the list of messages, or emptied it.
     pub cut: bool,
-    /// Whether the summary was shortened on the spot.
+    /// Whether the summary was shortened for this context.
     pub fitted: bool,
-    /// The messages that are in the summary only as their best lines, picked on the spot.
+    /// The messages that only the summary contains, as their best lines, selected for this context.
     pub digested: Option<Span>,
-    /// Why there is nothing in it.
+    /// Why the context is empty; `None` if it is not.
     pub empty: Option<Empty>,
 }
 
-/// Where the tokens of a context went.
+/// How the tokens of a context were spent.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Spent {
-    /// Standing orders at the head.
+    /// System messages at the head.
     pub leading: Tokens,
-    /// Pinned messages, and the user message that opened the turn under way.
+    /// Pinned messages, and the user message that opened the current turn.
     pub pinned: Tokens,
     /// The summary, its frame included.
     pub summary: Tokens,
     /// The other messages.
     pub messages: Tokens,
-    /// The note of ours that opens a list. Results for calls nobody answered are among the messages.
+    /// The placeholder that opens a list. Results inserted for calls without a result count as messages.
     pub marks: Tokens,
 }
 
 impl Spent {
-    /// All of it.
+    /// Returns the sum of all fields.
     pub fn total(&self) -> Tokens {
         [self.leading, self.pinned, self.summary, self.messages, self.marks]
             .iter()
@@ -341,21 +341,21 @@ impl Spent {
     }
 }
 
-/// Why a context is empty.
+/// The reason why a context is empty.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Empty {
-    /// Nothing but standing orders was said yet, and no provider takes those alone.
+    /// The session has only system messages, and no provider accepts those alone.
     #[error("no messages yet")]
     NoMessages,
-    /// Standing orders and pinned messages alone are larger than the budget.
-    #[error("pinned messages alone are over the budget")]
+    /// System messages and pinned messages alone are larger than the budget.
+    #[error("system and pinned messages alone exceed the budget")]
     PinnedOverBudget,
-    /// The newest message, with its call batch, is larger than what pinned messages leave.
-    #[error("the newest message, with its call batch, is over what pinned messages leave of the budget")]
+    /// The newest message, with its call batch, is larger than the budget that remains after pinned messages.
+    #[error("the newest message, with its call batch, exceeds the budget that pinned messages leave")]
     NewestOverBudget,
-    /// It would fit, but not with what makes the list valid.
+    /// The messages would fit, but not together with the placeholder that makes the list valid.
     #[error("no valid list fits the budget")]
     NoValidList,
 }

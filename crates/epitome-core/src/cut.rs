@@ -1,18 +1,17 @@
-//! Choosing where to cut.
+//! Chooses where to cut a log.
 //!
-//! [`crate::track`] says of each place whether a cut there is legal; this module picks one. It
-//! looks backwards from the place that was wanted, so that more is kept rather than less, and
-//! forwards only when told that something must go. None legal means that nothing is condensed,
-//! and the reason is named.
+//! [`crate::track`] determines for each position whether a cut there is legal; this module chooses one. It searches
+//! backwards from the requested position, so that more messages stay rather than fewer. It searches forwards only if
+//! the caller needs some message to leave. If no cut is legal, nothing is condensed and the caller reports the reason.
 //!
-//! A place is an index into a slice of outlines: place `i` lies just before `outlines[i]`, and the
-//! last one after them all.
+//! A position ("place") is an index into a slice of outlines: place `i` lies just before `outlines[i]`, and the last
+//! place lies after all of them.
 
 use std::ops::Range;
 
 use crate::outline::{Cut, Outline};
 
-/// A run of outlines, oldest first, and what is known of the cuts in it.
+/// A run of outlines, oldest first, with the cuts between them.
 #[derive(Debug, Clone, Copy)]
 pub struct Cuts<'a> {
     outlines: &'a [Outline],
@@ -21,83 +20,82 @@ pub struct Cuts<'a> {
 }
 
 impl<'a> Cuts<'a> {
-    /// Cuts of the whole log. `end` is what a cut after the last outline parts:
-    /// [`crate::track::Tracker::cut_at_end`] at the head of a session, the next message's `cut`
-    /// elsewhere.
+    /// Cuts of the whole log. `end` is the kind of cut after the last outline: [`crate::track::Tracker::cut_at_end`] at
+    /// the end of a session, otherwise the `cut` of the next message.
     pub fn new(outlines: &'a [Outline], end: Cut) -> Self {
         Self { outlines, end, own: false }
     }
 
-    /// Cuts among one author's messages; the outlines are that author's only.
+    /// Cuts among the messages of one author. The outlines must be that author's only.
     pub fn own(outlines: &'a [Outline], end: Cut) -> Self {
         Self { outlines, end, own: true }
     }
 
-    /// Whether these are one author's messages only.
+    /// Returns whether these are the messages of one author only.
     pub fn is_own(&self) -> bool {
         self.own
     }
 
-    /// The outlines cut.
+    /// Returns the outlines.
     pub fn outlines(&self) -> &'a [Outline] {
         self.outlines
     }
 
-    /// What a cut at this place parts.
+    /// Returns what a cut at `place` would separate.
     pub fn at(&self, place: usize) -> Cut {
         self.outlines.get(place).map_or(self.end, |outline| self.of(outline))
     }
 
-    /// The last place in `places` that parts no more than `allowed`.
+    /// Returns the last position in `places` where a cut is at least as good as `allowed`.
     pub fn last_in(&self, mut places: Range<usize>, allowed: Cut) -> Option<usize> {
         places.rfind(|place| self.at(*place) >= allowed)
     }
 
-    /// The first place in `places` that parts no more than `allowed`.
+    /// Returns the first position in `places` where a cut is at least as good as `allowed`.
     pub fn first_in(&self, mut places: Range<usize>, allowed: Cut) -> Option<usize> {
         places.find(|place| self.at(*place) >= allowed)
     }
 
-    /// Where the call batch of the newest message begins: all that must stay with it.
+    /// Returns where the call batch of the newest message begins. The whole batch must stay with that message.
     pub fn newest(&self) -> usize {
         self.last_in(0..self.outlines.len(), Cut::InLoop).unwrap_or(0)
     }
 
-    /// How many calls a message leaves open more than it answers.
+    /// Returns the number of calls that a message opens minus the number that it answers.
     pub fn unanswered(&self, outline: &Outline) -> i64 {
         let answers = if self.own { outline.own_answers } else { outline.answers };
         i64::from(outline.calls) - i64::from(answers)
     }
 
-    /// All call batches in order; a message without calls is one of its own.
+    /// Returns all call batches in order. A message without calls is a batch of its own.
     pub fn batches(self) -> impl Iterator<Item = &'a [Outline]> {
         self.outlines.chunk_by(move |_, next| self.of(next) < Cut::InLoop)
     }
 
-    /// The messages of all batches in which one is flagged.
+    /// Returns the messages of all batches that contain a flagged message.
     pub fn flagged(self, flag: fn(&Outline) -> bool) -> impl Iterator<Item = &'a Outline> {
         let any = self.outlines.iter().any(flag);
         let outlines = if any { self.outlines } else { Default::default() };
         Self { outlines, ..self }.batches().filter(move |batch| batch.iter().any(flag)).flatten()
     }
 
-    /// What a cut just before a message parts.
+    /// Returns what a cut just before this message would separate.
     pub fn of(&self, outline: &Outline) -> Cut {
         if self.own { outline.own_cut } else { outline.cut }
     }
 }
 
-/// How hard to look for a cut.
+/// How the search for a cut treats positions after the requested one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Press {
-    /// Keep at least what was asked for.
+    /// Leave at least the requested messages: use only cuts at or before the requested position.
     Gently,
-    /// Something must go: when no cut lies before the wanted place, take the first one after it.
+    /// Some message must leave: if no cut lies at or before the requested position, use the first one after it.
     Hard,
 }
 
-/// The legal cut for a wanted place: the last one at or before it, else (hard) the first after it. Messages before `floor` are
-/// not up for choice.
+/// Returns the legal cut for the position `wanted`: the last one at or before it, otherwise (hard) the first one after
+/// it. Only positions after `floor` are considered.
 ///
 /// ```
 /// use epitome_core::cut::{Cuts, Press, near};
@@ -107,7 +105,7 @@ pub enum Press {
 ///
 /// let drawn = outlines("u | a(x) r(x) | a | u | a").unwrap();
 /// let cuts = Cuts::new(&drawn, Cut::Legal);
-/// // Four messages are wanted; that place is between a call and its result, so one more stays.
+/// // Four messages are to stay. That position is between a call and its result, so one more message stays.
 /// assert_eq!(near(&cuts, 0, Keep::Messages(4).place(&drawn, None), Press::Gently), Some(1));
 /// assert_eq!(near(&cuts, 0, Keep::Messages(9).place(&drawn, None), Press::Hard), None);
 /// ```

@@ -1,52 +1,52 @@
-//! When cutting costs least.
+//! Computes the request size at which condensing costs least.
 //!
-//! With prompt caching a request pays little for what the provider has seen before and more than
-//! the plain price for what is new. Cutting makes every later request smaller, but what stands
-//! after the cut is new once more: who cuts too often pays more than who never cuts.
+//! With prompt caching, a request pays little for the tokens that the provider has seen before, and more than the plain
+//! price for new tokens. Cutting makes every later request smaller, but everything after the cut counts as new again.
+//! Cutting too often therefore costs more than never cutting.
 //!
-//! Let a cut leave `B = H + S + K` tokens (head, summary, kept messages), let each call add `g`,
-//! and let the next cut come `L` calls later, at the size `T = B + g·L`. In units of the plain
-//! input price, with `R` for a cached read and `W` for a cache write, a call then costs on average
+//! Let a cut leave `B = H + S + K` tokens (head, summary, messages that stay), let each call add `g` tokens, and let the
+//! next cut come `L` calls later, at the size `T = B + g·L`. In units of the plain input price, with `R` for a cached
+//! read and `W` for a cache write, a call then costs on average
 //!
 //! ```text
-//! R·B + R·g·L/2   reading what is there
+//! R·B + R·g·L/2   reading cached tokens
 //! + X/L           a cut, spread over the calls until the next
-//! + (W−R)·g       writing what is new, whenever one cuts
+//! + (W−R)·g       writing new tokens, independent of the cuts
 //!
 //! X = (W−R)·(S+K) + summarizer input·(prompt+S) + summarizer output·S
 //! ```
 //!
-//! `H` stays cached through a cut. The messages the summarizer reads cost the same in the end
-//! however they are divided, so they are not in `X`. The sum is least where `L = √(2·X/(R·g))`, so
+//! `H` stays cached through a cut. The messages that the summarizer reads cost the same in total however they are
+//! divided, so they are not in `X`. The sum is smallest at `L = √(2·X/(R·g))`, so
 //!
 //! ```text
 //! T* = H + S + K + √(2·X·g/R)
 //! ```
 //!
-//! Whether a cut is worth its trouble at all, the minimum worth, is not judged here.
+//! This module does not decide whether a cut saves enough; that is the minimum worth.
 
 use serde::{Deserialize, Serialize};
 
 use crate::message::Tokens;
 use crate::trigger::Fraction;
 
-/// The share of the model's room that [`threshold`] never goes beyond.
+/// Largest share of the model's window, minus its output reserve, that [`threshold`] returns.
 pub const LIMIT: Fraction = Fraction::percent(75);
 
-/// From which call on [`Growth`] is taken for a rule.
+/// Number of the first call at which [`Growth`] is used. Before it the mean is a guess.
 pub const FIRST_CALL: u64 = 3;
 
-/// What tokens cost, in units of the plain input price.
+/// Token prices, in units of the plain input price.
 ///
 /// ```
 /// use epitome_core::economic::Prices;
 ///
-/// // A summarizer that runs here is free.
+/// // A local summarizer is free.
 /// assert_eq!(Prices::default(), Prices::new(0.1, 1.25)?.with_summarizer(0.0, 0.0)?);
 /// # Ok::<(), epitome_core::economic::PriceError>(())
 /// ```
 ///
-/// Invariant: all finite, none negative, a cache write no cheaper than a cached read.
+/// Invariant: all prices are finite and not negative, and a cache write is not cheaper than a cached read.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Prices {
     cache_read: f64,
@@ -56,14 +56,14 @@ pub struct Prices {
 }
 
 impl Default for Prices {
-    /// A cached read at a tenth, a cache write at five quarters, a summarizer that costs nothing.
+    /// A cached read costs 0.1, a cache write 1.25, and the summarizer nothing.
     fn default() -> Self {
         Self { cache_read: 0.1, cache_write: 1.25, summarizer_input: 0.0, summarizer_output: 0.0 }
     }
 }
 
 impl Prices {
-    /// The prices of the model's cache; the summarizer costs nothing until told otherwise.
+    /// Sets the cache prices of the model. The summarizer costs nothing by default.
     pub fn new(cache_read: f64, cache_write: f64) -> Result<Self, PriceError> {
         let cache_read = checked("cache_read", cache_read)?;
         let cache_write = checked("cache_write", cache_write)?;
@@ -73,7 +73,7 @@ impl Prices {
         Ok(Self { cache_read, cache_write, ..Self::default() })
     }
 
-    /// The same with a summarizer at these prices, also in units of the model's input price.
+    /// Sets the prices of the summarizer, also in units of the model's input price.
     pub fn with_summarizer(self, input: f64, output: f64) -> Result<Self, PriceError> {
         Ok(Self {
             summarizer_input: checked("summarizer_input", input)?,
@@ -87,46 +87,46 @@ fn checked(field: &'static str, given: f64) -> Result<f64, PriceError> {
     if given.is_finite() && given >= 0.0 { Ok(given) } else { Err(PriceError::Value { field, given }) }
 }
 
-/// Why prices were refused. All of these mean: mend the setting.
+/// The reason why prices were rejected. To fix it, correct the setting.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PriceError {
-    /// Not a price.
+    /// The value is not a price.
     #[error("{field}: {given} given; allowed is a finite number, 0 or more")]
     Value {
-        /// Which price.
+        /// Name of the price.
         field: &'static str,
-        /// What was given.
+        /// The rejected value.
         given: f64,
     },
-    /// A cache in which writing is cheaper than reading: the two were probably exchanged.
-    #[error("cache_write: {cache_write} given; allowed is cache_read, {cache_read}, or more")]
+    /// Writing to the cache is cheaper than reading: the two prices were probably exchanged.
+    #[error("cache_write: {cache_write} given; allowed is cache_read ({cache_read}) or more")]
     WriteBelowRead {
-        /// The price of a read.
+        /// Price of a cached read.
         cache_read: f64,
-        /// The price of a write.
+        /// Price of a cache write.
         cache_write: f64,
     },
 }
 
-/// What a conversation looks like to [`threshold`].
+/// The properties of a conversation that [`threshold`] uses.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Shape {
-    /// What is never condensed, H: system prompt, tools, pinned messages.
+    /// Tokens that are never condensed, H: system prompt, tools, pinned messages.
     pub head: Tokens,
-    /// The summary, S: the one that stands, or before the first cut the largest there may be.
+    /// Tokens of the summary, S: the current one, or before the first cut the largest possible one.
     pub summary: Tokens,
-    /// What is kept word for word after it, K.
+    /// Tokens of the messages that stay verbatim after the summary, K.
     pub keep: Tokens,
-    /// The summarizer's own prompt.
+    /// Tokens of the summarizer's own prompt.
     pub prompt: Tokens,
-    /// The tokens a call adds on average, g; see [`Growth`].
+    /// Average number of tokens that a call adds, g; see [`Growth`].
     pub growth: f64,
-    /// Calls so far, the one under way included.
+    /// Number of calls so far, including the current one.
     pub calls: u64,
 }
 
-/// The mean number of tokens a call adds, kept up to date in O(1) a call.
+/// The mean number of tokens that a call adds, updated in O(1) per call.
 ///
 /// ```
 /// use epitome_core::economic::Growth;
@@ -144,35 +144,34 @@ pub struct Growth {
 }
 
 impl Growth {
-    /// Counts one more call, by what it added to the request before it, or to the head if it is
-    /// the first.
+    /// Counts one more call. `added` is the number of tokens that it added to the previous request or, for the first
+    /// call, to the head.
     pub fn add(&mut self, added: Tokens) {
         self.calls = self.calls.saturating_add(1);
         self.tokens = self.tokens.saturating_add(added);
     }
 
-    /// Of a conversation that was not followed: so many calls, which added so many tokens in all.
+    /// The growth of a conversation with this number of calls, which added this number of tokens in total.
     pub fn of(calls: u64, tokens: Tokens) -> Self {
         Self { calls, tokens }
     }
 
-    /// Calls counted.
+    /// Returns the number of calls counted.
     pub fn calls(&self) -> u64 {
         self.calls
     }
 
-    /// The mean; 0 before the first call.
+    /// Returns the mean; 0 before the first call.
     pub fn mean(&self) -> f64 {
         if self.calls == 0 { 0.0 } else { self.tokens as f64 / self.calls as f64 }
     }
 }
 
-/// The size of a request at which cutting costs least, `T*`, rounded up. See the [module](self)
-/// for the formula.
+/// Returns the request size at which condensing costs least, `T*`, rounded up. See the [module](self) for the formula.
 ///
-/// `window(0.75)` is always the limit above it. That limit alone stands before the third call, while
-/// growth is a guess, where `growth` is not a number from 0 on, and where reads cost nothing; none
-/// then if `room` is not known. `room` is the model's window less its output reserve.
+/// The result never exceeds `window(0.75)`. That limit alone is returned before the third call, because the growth is
+/// still a guess; if `growth` is negative or NaN; and if cached reads cost nothing. In these cases the result is `None` if
+/// `room`, the model's window minus its output reserve, is unknown.
 ///
 /// ```
 /// use epitome_core::economic::{Prices, Shape, threshold};
@@ -199,8 +198,8 @@ pub fn threshold(prices: &Prices, shape: &Shape, room: Option<Tokens>) -> Option
     Some(limit.map_or(best, |limit| best.min(limit)))
 }
 
-/// Nothing below is lost: what is too large for a number of tokens becomes the largest, and NaN,
-/// which only nothing times infinity gives here, becomes nothing.
+/// A number too large for [`Tokens`] becomes the maximum. NaN, which here only results from zero times infinity, becomes
+/// zero.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
@@ -219,7 +218,7 @@ mod tests {
     const SHAPE: Shape =
         Shape { head: 5_000, summary: 1_000, keep: 2_000, prompt: 400, growth: 800.0, calls: 9 };
 
-    /// How far above its base the threshold is.
+    /// The threshold minus the tokens that a cut leaves.
     fn above(prices: &Prices, shape: &Shape) -> u64 {
         threshold(prices, shape, None).unwrap() - shape.head - shape.summary - shape.keep
     }
@@ -246,7 +245,7 @@ mod tests {
     fn a_write_cheaper_than_a_read_is_refused_by_name() {
         assert_eq!(
             Prices::new(1.25, 0.1).unwrap_err().to_string(),
-            "cache_write: 0.1 given; allowed is cache_read, 1.25, or more"
+            "cache_write: 0.1 given; allowed is cache_read (1.25) or more"
         );
         assert!(Prices::new(1.0, 1.0).is_ok());
     }
@@ -312,20 +311,20 @@ mod tests {
         assert!(growth.mean().is_finite());
     }
 
-    /// How many tokens a cut keeps, from K and what the call under way adds.
+    /// Number of tokens that stay after a cut, from K and the tokens that the current call adds.
     type Kept = fn(u64, u64) -> u64;
 
-    /// K is older; what is new stands after it. This is what the formula assumes.
+    /// K contains older messages, and the new tokens follow it. The formula assumes this.
     const NEW_BESIDE: Kept = |keep, new| keep + new;
 
-    /// What is new is part of K, which grows to hold it. Then a cut costs (W−R)·g less than X says,
-    /// because that much would have been written anyway.
+    /// The new tokens are part of K, which grows to contain them. Then a cut costs (W−R)·g less than X, because those
+    /// tokens would have been written anyway.
     const NEW_WITHIN: Kept = |keep, new| keep.max(new);
 
-    /// What a session costs that is cut when a request reaches what `when` says.
+    /// The cost of a session that is cut whenever a request reaches the threshold returned by `when`.
     ///
-    /// Counted call by call as a provider bills it, without the formula's averages: what the last
-    /// request held is read, the rest is written; after a cut only the head is read.
+    /// Computed call by call as a provider bills it, without the formula's averages: tokens of the previous request are
+    /// read, the rest is written; after a cut only the head is read.
     fn spend(
         prices: &Prices,
         shape: &Shape,
@@ -352,7 +351,7 @@ mod tests {
         total
     }
 
-    /// The spend with the threshold over the spend with the best of all fixed ones.
+    /// The cost with the threshold divided by the cost with the best fixed threshold.
     fn regret(prices: &Prices, shape: &Shape, kept: Kept, added: &[u64]) -> f64 {
         let ours = spend(prices, shape, kept, added, |growth| {
             threshold(prices, &Shape { growth: growth.mean(), calls: growth.calls(), ..*shape }, None)
@@ -394,7 +393,7 @@ mod tests {
 
     #[test]
     fn no_fixed_threshold_is_much_cheaper_on_an_uneven_session() {
-        // Mostly small steps and now and then a large tool result, from a fixed small generator.
+        // Mostly small steps and sometimes a large tool result, from a fixed small random number generator.
         let mut state = 7_u64;
         let added: Vec<u64> = (0..2_000)
             .map(|_| {

@@ -1,8 +1,8 @@
-//! Marked excerpts: a message too large to be shown whole, by its head and its tail.
+//! Marked excerpts: shows the head and the tail of a message that is too large to be shown whole.
 //!
-//! An excerpt keeps the shape of what it stands for, so that it is as valid as the original: calls
-//! stay calls, their arguments stay JSON, results stay with their calls. Only long texts shrink,
-//! the longest first, and each says how much is left out. Reasoning and media leave.
+//! An excerpt has the shape of the original and is as valid: calls stay calls, their arguments stay JSON, results stay
+//! with their calls. Only long texts are shortened, the longest first, and each shortened text contains the number of
+//! characters left out. Reasoning and media are removed.
 
 use std::borrow::Cow;
 
@@ -12,14 +12,14 @@ use crate::message::{Content, Message, Part, Tokens, ToolCall, ToolResult};
 use crate::tokens::Counter;
 use crate::view;
 
-/// Hardly an encoding makes fewer tokens than one of so many bytes.
+/// Bytes per token above which a text is assumed too long: hardly any encoding packs more bytes into a token.
 const MOST_BYTES: u64 = 16;
 
-/// No encoding makes more tokens of a byte, with the largest factor there is.
+/// Maximum number of tokens per byte in any encoding, with the largest supported factor.
 const MOST_TOKENS: u64 = 3;
 
-/// The messages in at most `room` tokens, each long text cut to the same length; `None` when even
-/// the bare shape is too large.
+/// Shortens the messages to at most `room` tokens by cutting each long text to the same length. Returns `None` if even
+/// the messages without text are too large.
 ///
 /// ```
 /// use epitome_core::excerpt::excerpt;
@@ -35,7 +35,7 @@ const MOST_TOKENS: u64 = 3;
 /// ```
 pub fn excerpt(messages: &[Message], room: Tokens, counter: &Counter) -> Option<Vec<Message>> {
     let size = |messages: &[Message]| {
-        // As it will be handed out: mended, with a result for every call.
+        // The size as sent: repaired by the view, with a result for every call.
         let mended = view::mend_closed(messages.iter().cloned());
         counter.messages(&mended)
     };
@@ -55,7 +55,7 @@ pub fn excerpt(messages: &[Message], room: Tokens, counter: &Counter) -> Option<
     Some(bare)
 }
 
-/// Every text that can be cut.
+/// Returns every text that can be cut.
 fn texts(messages: &[Message]) -> impl Iterator<Item = &str> {
     messages.iter().flat_map(|message| &message.parts).flat_map(|part| {
         let (one, result) = match part {
@@ -68,13 +68,13 @@ fn texts(messages: &[Message]) -> impl Iterator<Item = &str> {
     })
 }
 
-/// A text's tokens; guessed where it cannot be shown whole anyway.
+/// Returns the tokens of a text, or an estimate if the text is too long to be shown whole.
 fn rough(text: &str, room: Tokens, counter: &Counter) -> Tokens {
     let bytes = text.len() as u64;
     if bytes > room.saturating_mul(MOST_BYTES) { bytes / 4 } else { counter.text(text) }
 }
 
-/// The height to which sizes can be cut so that together they come to `room`.
+/// Returns the size to which the texts must be cut so that their sum is `room`.
 fn level(mut sizes: Vec<Tokens>, room: Tokens) -> Tokens {
     sizes.sort_unstable();
     let mut left = room;
@@ -88,7 +88,7 @@ fn level(mut sizes: Vec<Tokens>, room: Tokens) -> Tokens {
     room
 }
 
-/// Never copies a long text only to cut it.
+/// Shortens the texts of a message to `cap` tokens each, without copying a long text first.
 fn shrink(message: &Message, cap: Tokens, counter: &Counter) -> Message {
     let parts = message.parts.iter().filter_map(|part| {
         Some(match part {
@@ -118,18 +118,18 @@ fn left_out(what: &str) -> String {
     format!("[{what} left out]")
 }
 
-/// Shrinks the string leaves of a JSON object, so that it still parses.
+/// Shortens the strings inside a JSON object, so that the result is still valid JSON.
 fn clip_arguments(arguments: &str, cap: Tokens, counter: &Counter) -> String {
     if counter.text(arguments) <= cap {
         return arguments.to_owned();
     }
     let Ok(mut value) = serde_json::from_str::<Value>(arguments) else {
-        // Too deep to be read by us, so it cannot be shrunk leaf by leaf.
+        // Nested too deeply for the JSON parser, so its strings cannot be shortened one by one.
         return "{}".to_owned();
     };
     clip_leaves(&mut value, cap, counter);
     let short = value.to_string();
-    // A thousand numbers have no text to cut; then the whole is shown as a piece of text.
+    // Arguments such as a thousand numbers contain no text to cut. Then the whole is shown as one string.
     if counter.text(&short) > cap.saturating_mul(2).saturating_add(32) {
         return serde_json::json!({ "arguments": clip(arguments, cap, counter) }).to_string();
     }
@@ -149,9 +149,9 @@ fn clip_leaves(value: &mut Value, cap: Tokens, counter: &Counter) {
     }
 }
 
-/// A text in about `cap` tokens: a third from its head, two thirds from its tail, where the newest
-/// and most telling part of a tool's output stands. Never longer than the text itself. Costs what
-/// is kept, however long the text.
+/// Shortens a text to about `cap` tokens: a third from its head and two thirds from its tail, where a tool's output
+/// usually has its newest and most informative part. The result is never longer than the text. The cost depends on
+/// `cap`, not on the length of the text.
 pub fn clip<'a>(text: &'a str, cap: Tokens, counter: &Counter) -> Cow<'a, str> {
     let bytes = text.len() as u64;
     let surely = bytes.saturating_mul(MOST_TOKENS) <= cap;
@@ -165,12 +165,12 @@ pub fn clip<'a>(text: &'a str, cap: Tokens, counter: &Counter) -> Cow<'a, str> {
         if keep == 0 || tokens <= cap {
             return if short.len() < text.len() { Cow::Owned(short) } else { Cow::Borrowed(text) };
         }
-        // By what it came to, and always less.
+        // Scales by the measured size; at least an eighth less each time, so the loop ends.
         keep = (keep.saturating_mul(cap) / tokens).min(keep / 8 * 7);
     }
 }
 
-/// About `keep` bytes of a text, from both its ends, and how much is left out between.
+/// Returns about `keep` bytes from both ends of a text, with the number of characters left out between them.
 fn ends(text: &str, keep: usize) -> String {
     let head = text.get(..text.floor_char_boundary(keep / 3)).unwrap_or("");
     let from = text.ceil_char_boundary(text.len().saturating_sub(keep - keep / 3));

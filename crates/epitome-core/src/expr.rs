@@ -1,35 +1,35 @@
-//! The readable form `name(argument, ...)` in which triggers, keeps and strategies are written.
+//! Parses the form `name(argument, ...)` in which triggers, keeps and strategies are written.
 //!
-//! Settings are typed by people and arrive from strangers, so reading is total: any text gives an
-//! expression or an error that says where and what was expected. Depth and length are bounded, so
-//! no text can exhaust the stack either. What the names mean is known only to
-//! [`crate::trigger`], [`crate::keep`] and [`crate::strategy`].
+//! Settings are typed by people and also arrive from untrusted clients. Any text therefore results in an expression or
+//! in an error that contains the position and what was expected. Depth and length are limited, so that no text can
+//! exhaust the stack. The meaning of the names is defined by [`crate::trigger`], [`crate::keep`] and
+//! [`crate::strategy`].
 
 use std::fmt;
 use std::marker::PhantomData;
 
 use serde::de::Visitor;
 
-/// The longest text that is read, and the longest that may be printed.
+/// Maximum length in bytes of a form, as typed and as printed.
 pub(crate) const MAX_BYTES: usize = 4 << 10;
 
-/// How many names may stand inside each other.
+/// Maximum nesting depth of names.
 pub(crate) const MAX_DEPTH: usize = 32;
 
-/// Why a written form, such as `any(messages(20), idle(60))`, was refused. It means: mend the setting.
+/// The reason why a written form, such as `any(messages(20), idle(60))`, was rejected. To fix it, correct the setting.
 ///
-/// Positions in it count characters from 1.
+/// Positions in the message count characters from 1.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct FormError(pub(crate) String);
 
 impl FormError {
-    /// A value outside what is allowed.
+    /// A value outside the allowed range.
     pub(crate) fn value(field: &str, given: impl fmt::Display, allowed: &str) -> Self {
         Self(format!("{field}: {given} given; allowed is {allowed}"))
     }
 
-    /// A value that has no default and was not given.
+    /// A missing value that has no default.
     pub(crate) fn missing(field: &str, allowed: &str) -> Self {
         Self(format!("{field}: nothing given; it needs {allowed}"))
     }
@@ -38,7 +38,7 @@ impl FormError {
         Self(format!("the expression: nested too deep; at most {MAX_DEPTH} levels are allowed"))
     }
 
-    /// A share of a window that is not known.
+    /// A share of the model's window, while the window is unknown.
     pub(crate) fn no_window(fraction: impl fmt::Display) -> Self {
         Self(format!("window({fraction}): the model's window is not known; set `window` for its model"))
     }
@@ -48,13 +48,12 @@ impl FormError {
 #[derive(Debug, PartialEq)]
 pub(crate) struct Expr<'a> {
     pub(crate) name: &'a str,
-    /// Where the name begins, from 1.
+    /// Position of the name in the text, from 1.
     at: usize,
     pub(crate) args: Vec<Arg<'a>>,
 }
 
-/// An argument. A number is kept as it was written: only its reader knows which numbers it wants,
-/// and a refusal repeats what was typed.
+/// An argument. A number is stored as typed: the allowed range depends on the name, and an error repeats the typed text.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Arg<'a> {
     Number(&'a str),
@@ -62,7 +61,7 @@ pub(crate) enum Arg<'a> {
 }
 
 impl fmt::Display for Arg<'_> {
-    /// What an error shows: short, whatever was written.
+    /// Formats the argument for an error message, shortened if it is long.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Number(text) => f.write_str(&clipped(text)),
@@ -73,7 +72,7 @@ impl fmt::Display for Arg<'_> {
 }
 
 impl<'a> Expr<'a> {
-    /// Reads one expression that takes up all of `text`.
+    /// Parses one expression that takes up all of `text`.
     pub(crate) fn parse(text: &'a str) -> Result<Self, FormError> {
         check_length(text.len())?;
         let mut reader = Reader { text, rest: text };
@@ -82,13 +81,13 @@ impl<'a> Expr<'a> {
         if reader.rest.is_empty() { Ok(expr) } else { Err(reader.unexpected("the end")) }
     }
 
-    /// Refuses the name itself.
+    /// Returns the error for an unknown name.
     pub(crate) fn unknown(&self, allowed: &str) -> FormError {
         let given = clipped(self.name);
         FormError(format!("position {}: `{given}` is not known; allowed are {allowed}", self.at))
     }
 
-    /// Refuses more arguments than there are places for.
+    /// Checks that there are at most `allowed` arguments.
     pub(crate) fn at_most(&self, allowed: usize) -> Result<(), FormError> {
         let (name, given) = (self.name, self.args.len());
         if given > allowed {
@@ -97,7 +96,7 @@ impl<'a> Expr<'a> {
         Ok(())
     }
 
-    /// The only argument, a whole number from `least` on; `default` where there is none.
+    /// Returns the only argument, a whole number of at least `least`; `default` if there is no argument.
     pub(crate) fn whole(&self, default: Option<u64>, (least, allowed): Whole) -> Result<u64, FormError> {
         let Some(arg) = self.only()? else {
             return default.ok_or_else(|| FormError::missing(self.name, allowed));
@@ -105,7 +104,7 @@ impl<'a> Expr<'a> {
         let refused = |allowed| FormError::value(self.name, arg, allowed);
         let Arg::Number(text) = arg else { return Err(refused(allowed)) };
         let digits = text.replace('_', "");
-        // `parse` would also take a leading plus.
+        // `parse` would also accept a leading plus sign.
         if digits.is_empty() || !digits.bytes().all(|b| b.is_ascii_digit()) {
             return Err(refused(allowed));
         }
@@ -113,17 +112,17 @@ impl<'a> Expr<'a> {
         if number < least { Err(refused(allowed)) } else { Ok(number) }
     }
 
-    /// The only argument, if there is one.
+    /// Returns the only argument, if there is one.
     pub(crate) fn only(&self) -> Result<Option<&Arg<'a>>, FormError> {
         self.at_most(1)?;
         Ok(self.args.first())
     }
 }
 
-/// The least number allowed, and what is allowed in words.
+/// The smallest allowed number, and a description of the allowed numbers.
 pub(crate) type Whole = (u64, &'static str);
 
-/// Prints what [`Expr::parse`] reads.
+/// Prints the form that [`Expr::parse`] reads.
 pub(crate) fn write_call<T: fmt::Display>(
     f: &mut fmt::Formatter<'_>,
     name: &str,
@@ -146,7 +145,7 @@ fn check_length(bytes: usize) -> Result<(), FormError> {
     Ok(())
 }
 
-/// An error is one readable line, however long the text it refuses.
+/// Shortens a text for an error message, so that the error stays one readable line.
 fn clipped(text: &str) -> String {
     const SHOWN: usize = 60;
     match text.char_indices().nth(SHOWN) {
@@ -155,7 +154,7 @@ fn clipped(text: &str) -> String {
     }
 }
 
-/// Everything accepted is ASCII, so up to the first error a byte is a character.
+/// Parser state. All accepted text is ASCII, so up to the first error a byte is a character.
 struct Reader<'a> {
     text: &'a str,
     rest: &'a str,
@@ -192,7 +191,7 @@ impl<'a> Reader<'a> {
         if self.rest.starts_with(starts_name) {
             return self.expr(depth + 1).map(Arg::Expr);
         }
-        // Taken generously, judged later: `-1` and `1e3x` are better refused as values.
+        // Accepts more than a number here and checks it later: `-1` and `1e3x` get a better error as wrong values.
         if self.rest.starts_with(|c: char| c.is_ascii_digit() || matches!(c, '.' | '+' | '-')) {
             let number = self.take(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '+' | '-'));
             return Ok(Arg::Number(number));
@@ -232,24 +231,24 @@ fn starts_name(c: char) -> bool {
     c.is_ascii_alphabetic() || c == '_'
 }
 
-/// A type that is written as such a form.
+/// A type that is written in this form.
 pub(crate) trait Form: fmt::Display + Sized {
-    /// What it is called, for refusals.
+    /// Name of the type, for error messages.
     const WHAT: &'static str;
     const EXAMPLE: &'static str;
 
     fn read(expr: &Expr<'_>) -> Result<Self, FormError>;
 }
 
-/// Reads a form. What would be too long to be read back is refused: defaults and spaces make the full form longer
-/// than what was typed, so the typed text alone does not tell.
+/// Parses a form. A form whose printed text would be too long to parse again is rejected: defaults and spaces can make
+/// the printed form longer than the typed one.
 pub(crate) fn parse<T: Form>(text: &str) -> Result<T, FormError> {
     let form = T::read(&Expr::parse(text)?)?;
     check_length(form.to_string().len())?;
     Ok(form)
 }
 
-/// Reads a form from the text it is written as. Refusals say what it should have been, and show one.
+/// Deserializes a form from its text. Errors contain the expected type and an example.
 pub(crate) struct Text<T>(pub(crate) PhantomData<T>);
 
 impl<T: Form> Visitor<'_> for Text<T> {
@@ -264,7 +263,7 @@ impl<T: Form> Visitor<'_> for Text<T> {
     }
 }
 
-/// What reads and prints a form by its text does so: [`FromStr`](std::str::FromStr) and serde.
+/// Implements [`FromStr`](std::str::FromStr) and serde for a type by its text form.
 macro_rules! by_text {
     ($form:ty) => {
         impl std::str::FromStr for $form {

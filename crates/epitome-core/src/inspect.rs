@@ -1,14 +1,14 @@
-//! A candidate summary, judged before it is kept.
+//! Checks a candidate summary before it is stored.
 //!
-//! Models answer with reasoning, apologies, error pages, half a text, the same line a hundred times,
-//! or go on with the conversation instead of summing it up. Each of these was stored as a summary
-//! somewhere, and what it replaced was gone. [`inspect`] takes what is usable of a reply and refuses
-//! the rest by name; what stood before then stays, exactly, and the model may be asked again with the
-//! [`Refusal`] as the reason.
+//! Models sometimes answer with reasoning, apologies, error pages, half a text or the same line a hundred times, or
+//! they continue the conversation instead of summarizing it. All of these have been stored as summaries by other
+//! systems, and the messages that they replaced were lost. [`inspect`] extracts the usable part of a reply and rejects
+//! the rest with a [`Refusal`]. The previous summary then stays unchanged, and the caller may ask the model again with
+//! the refusal as the reason.
 //!
-//! Judging is by shape and by a few telling openings, in any language, and a good summary must pass
-//! even where it speaks of errors, refusals or think tags. Whether a summary is *true* is not known
-//! here; that the names which matter are in it is seen to, by adding those that are missing.
+//! The checks look at the shape of the text and at a few typical openings, in several languages. A good summary must
+//! pass even if it mentions errors, refusals or think tags. The checks cannot determine whether a summary is *true*;
+//! but they add the important names that are missing.
 
 use std::borrow::Cow;
 
@@ -28,55 +28,55 @@ mod strip;
 pub use crate::refusal::Refusal;
 pub use names::names_due;
 
-/// With fewer words nothing is told.
+/// Minimum number of words of a summary. A shorter text contains nothing useful.
 const FEWEST_WORDS: u32 = 3;
 
-/// How a model's reply ended, as its provider tells it.
+/// How a model's reply ended, as reported by its provider.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Finish {
-    /// It said all it had to say.
+    /// The model finished its reply.
     Complete,
-    /// It reached the most it may write.
+    /// The model reached its output limit.
     Length,
-    /// The provider stopped it for what it said.
+    /// The provider's content filter stopped the reply.
     Filtered,
-    /// Nobody told. The text itself is looked at.
+    /// The provider did not report it. Then the text itself is checked for a cut-off end.
     #[default]
     Unknown,
 }
 
-/// What a summary is measured by.
+/// The requirements that a summary is checked against.
 #[derive(Debug, Clone)]
 pub struct Standard<'a> {
-    /// How large it may be. Over a limit in tokens it is refused; at one in characters it is cut.
+    /// Maximum size. A summary over a token limit is rejected; a summary over a character limit is cut.
     pub limit: Limit,
-    /// The tokens of what it stands for: the messages, and the summary before.
+    /// Tokens of everything that the summary replaces: the messages and the previous summary.
     pub replaces: Tokens,
-    /// The summary before, where there is one.
+    /// The previous summary, if there is one.
     pub prior: Option<&'a str>,
-    /// The names that should be in it, the likeliest needed first; see [`names_due`].
+    /// The names that the summary should contain, the most likely needed first; see [`names_due`].
     pub names: &'a [&'a str],
-    /// How tokens are counted.
+    /// The token counter.
     pub counter: &'a Counter,
-    /// Whether secrets are taken out.
+    /// Whether secrets are redacted.
     pub redact: bool,
 }
 
-/// A summary that may be kept.
+/// A summary that passed all checks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Inspected {
-    /// Its text.
+    /// Text of the summary.
     pub text: String,
-    /// Its size.
+    /// Size in tokens.
     pub tokens: Tokens,
-    /// The names that were missing and have been added.
+    /// The missing names that were added.
     pub added: Vec<String>,
-    /// Whether it was cut at its limit in characters.
+    /// Whether the text was cut at its character limit.
     pub cut: bool,
 }
 
-/// Takes what is usable of a reply, or says why it cannot be a summary.
+/// Extracts the summary from a reply, or returns why the reply cannot be a summary.
 ///
 /// ```
 /// use epitome_core::inspect::{Finish, Refusal, Standard, inspect};
@@ -101,7 +101,7 @@ pub fn inspect(reply: &str, finish: Finish, standard: &Standard<'_>) -> Result<I
     if finish == Finish::Filtered {
         return Err(Refusal::Refused);
     }
-    // Before anything is stripped: an error page has tags of its own.
+    // Checked before anything is stripped, because an error page contains tags of its own.
     if signs::is_error_page(reply.trim()) {
         return Err(Refusal::ErrorPage);
     }
@@ -115,7 +115,7 @@ pub fn inspect(reply: &str, finish: Finish, standard: &Standard<'_>) -> Result<I
     }
     let mut cut = false;
     if let Limit::Chars(limit) = standard.limit {
-        // A cut can make a secret of what was none; then there is a mark, and perhaps one more cut.
+        // The end of a cut text may look like a secret. Redaction then inserts a mark, which may require one more cut.
         for _ in 0..4 {
             let Some(short) = cut_at(&text, limit) else { break };
             text = clean(short, standard);
@@ -142,14 +142,14 @@ pub fn inspect(reply: &str, finish: Finish, standard: &Standard<'_>) -> Result<I
         return Err(Refusal::NotSmaller { tokens, replaces: standard.replaces });
     }
     judge(&text, standard.prior)?;
-    // A word or two cannot stand for a conversation.
+    // One or two words cannot summarize a conversation.
     if standard.replaces >= SMALL && count_words(&text) < FEWEST_WORDS {
         return Err(Refusal::Empty);
     }
     Ok(names::complete(text, tokens, cut, standard))
 }
 
-/// What is wrong with a text of a fitting size.
+/// Checks the content of a text whose size is acceptable.
 fn judge(text: &str, prior: Option<&str>) -> Result<(), Refusal> {
     type Sign = fn(&str) -> bool;
     let signs: [(Sign, Refusal); 5] = [
@@ -164,8 +164,8 @@ fn judge(text: &str, prior: Option<&str>) -> Result<(), Refusal> {
     found.or_else(|| prior.and_then(same)).map_or(Ok(()), Err)
 }
 
-/// Stripped and without secrets, until neither changes anything: a mark may leave bare what was
-/// inside, and what is left bare may be a secret. Nothing is left of a text that never comes to rest.
+/// Strips and redacts a text until neither changes it: removing a wrapper may expose a secret, and redaction may leave
+/// a new wrapper. Returns an empty text if the text still changes after 32 rounds.
 fn clean(text: String, standard: &Standard<'_>) -> String {
     let mut text = text;
     for _ in 0..32 {
@@ -181,7 +181,7 @@ fn clean(text: String, standard: &Standard<'_>) -> String {
     String::new()
 }
 
-/// The text cut to so many characters, `...` included; `None` where it is short enough.
+/// Cuts a text to `limit` characters, the final `...` included. Returns `None` if the text is short enough.
 fn cut_at(text: &str, limit: u64) -> Option<String> {
     let limit = usize::try_from(limit).unwrap_or(usize::MAX);
     text.chars().nth(limit)?;

@@ -1,8 +1,8 @@
-//! How much of the newest stays word for word.
+//! Defines how many of the newest messages stay verbatim.
 //!
-//! A [`Keep`] names a tail of the log: so many messages, turns or tokens. It gives the place where
-//! that tail begins, counted from the end, so asking costs what is kept and not what there is.
-//! Whether the log may be divided just there is the next question, and not asked here.
+//! A [`Keep`] describes the end of the log as a number of messages, turns or tokens. It computes the position where
+//! that part begins by counting from the end, so the cost depends on the size of that part, not of the log. Whether
+//! the log may be cut at that position is decided elsewhere, by [`crate::cut`].
 
 use std::fmt;
 
@@ -14,10 +14,10 @@ use crate::trigger::Fraction;
 const NAMES: &str = "messages, turns, tokens, window";
 const WHOLE: Whole = (0, "a whole number");
 
-/// How much of the newest stays word for word.
+/// How much of the newest part stays verbatim.
 ///
-/// Written like a trigger, and so to serde: `messages(6)`, `turns(2)`, `tokens(2000)`,
-/// `window(0.25)`. 0 keeps nothing.
+/// The text form, also in serde, is like that of a trigger: `messages(6)`, `turns(2)`, `tokens(2000)`, `window(0.25)`.
+/// With 0 no message stays.
 ///
 /// ```
 /// use epitome_core::keep::Keep;
@@ -33,29 +33,29 @@ const WHOLE: Whole = (0, "a whole number");
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Keep {
-    /// The newest messages, those flagged `skip` not counted.
+    /// The newest messages, not counting those flagged `skip`.
     Messages(u64),
-    /// The newest turns, those with nothing but skipped messages not counted.
+    /// The newest turns, not counting those with only skipped messages.
     Turns(u64),
-    /// The longest tail of at most so many tokens; skipped messages are shown, so they count.
+    /// The longest end of the log with at most this many tokens. Skipped messages are shown, so they count.
     Tokens(u64),
-    /// The same, as a share of the model's window less its output reserve.
+    /// The longest end of the log within this share of the model's window minus its output reserve.
     Window(Fraction),
 }
 
 impl Default for Keep {
-    /// Nothing: `messages(0)`.
+    /// `messages(0)`: no message stays.
     fn default() -> Self {
         Self::Messages(0)
     }
 }
 
 impl Keep {
-    /// Where in `outlines`, oldest first, the kept tail begins: 0 keeps everything, their number
-    /// nothing. `room` is the model's window less its output reserve.
+    /// Returns the position in `outlines`, oldest first, where the verbatim part begins: 0 means that all messages stay,
+    /// the number of outlines that none stays. `room` is the model's window minus its output reserve.
     ///
-    /// Asking for more than there is keeps everything. So does a share of a window nobody knows,
-    /// which [`Keep::check`] would have refused: what is kept in error can be cut later.
+    /// If there are fewer messages than the number set, all stay. All stay as well for a share of an unknown window,
+    /// which [`Keep::check`] rejects: a message that stays by mistake can still be removed later.
     ///
     /// ```
     /// use epitome_testkit::drawing::outlines;
@@ -76,7 +76,7 @@ impl Keep {
         }
     }
 
-    /// Refuses a share of a window that is not known.
+    /// Rejects a share of the window if the window is unknown.
     ///
     /// ```
     /// use epitome_core::keep::Keep;
@@ -113,8 +113,8 @@ fn turns(outlines: &[Outline], n: u64) -> usize {
         if wanted == 0 {
             return i + 1;
         }
-        // A turn counts from the first word in it that counts; what is skipped before or after
-        // that word belongs to it all the same.
+        // A turn counts once a message in it is not skipped. Skipped messages before or after that message belong to
+        // the same turn.
         if !outline.skip {
             wanted -= 1;
             turn = Some(outline.turn);
@@ -127,7 +127,7 @@ fn tokens(outlines: &[Outline], n: u64) -> usize {
     let mut left = n;
     for (i, outline) in outlines.iter().enumerate().rev() {
         match left.checked_sub(outline.tokens) {
-            // What takes no room would fit in none; but none was asked for.
+            // A message with 0 tokens would fit even `tokens(0)`, but that must leave no message.
             Some(rest) if n > 0 => left = rest,
             _ => return i + 1,
         }
@@ -174,7 +174,7 @@ mod tests {
     use crate::tokens::{Counter, Encoding};
     use crate::track::Tracker;
 
-    /// One word a message: its turn, its tokens, and `~` where it is skipped: `1:50 1:900~`.
+    /// Describes each message by one word: its turn, its tokens, and `~` if it is skipped: `1:50 1:900~`.
     fn outlines(drawing: &str) -> Vec<Outline> {
         let outline = |word: &str| {
             let (turn, tokens) = word.trim_end_matches('~').split_once(':').unwrap();
@@ -184,13 +184,13 @@ mod tests {
     }
 
     fn drawn(turn: u64, tokens: u64, skip: bool) -> Outline {
-        // Drawn once: what is not told here is as in any user message.
+        // Built once. Fields not set here are those of any user message.
         static USER: LazyLock<Outline> =
             LazyLock::new(|| Tracker::default().push(&Message::user("m1"), &Counter::new(Encoding::O200k)));
         Outline { turn, tokens, skip, ..USER.clone() }
     }
 
-    /// The drawing with `|` where the kept tail begins must be what was drawn.
+    /// Checks that the verbatim part begins at the `|` in the drawing.
     fn check(keep: &str, drawing: &str) {
         let keep: Keep = keep.parse().unwrap();
         let mut words: Vec<&str> = drawing.split_whitespace().filter(|word| *word != "|").collect();
@@ -314,7 +314,7 @@ mod tests {
         })
     }
 
-    /// What a tail measures, all of it looked at.
+    /// The size of the part, computed from all its messages.
     fn size(keep: Keep, tail: &[Outline]) -> u64 {
         let counted = || tail.iter().filter(|outline| !outline.skip);
         match keep {
@@ -351,11 +351,11 @@ mod tests {
             prop_assert!(size(keep, &outlines[place..]) <= asked);
             match keep {
                 _ if asked == 0 => prop_assert_eq!(place, outlines.len()),
-                // As many as there are, if there are not enough.
+                // All messages, if there are fewer.
                 Keep::Messages(_) | Keep::Turns(_) => {
                     prop_assert_eq!(size(keep, &outlines[place..]), asked.min(size(keep, &outlines)));
                 }
-                // One more would be too many.
+                // With one more message the limit would be exceeded.
                 Keep::Tokens(_) | Keep::Window(_) if place > 0 => {
                     prop_assert!(size(keep, &outlines[place - 1..]) > asked);
                 }

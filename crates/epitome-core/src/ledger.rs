@@ -1,12 +1,12 @@
-//! The names that must survive word for word, and which of them will be needed again.
+//! Collects the names that a summary must repeat verbatim, and ranks them by how likely they are needed again.
 //!
-//! A [`Ledger`] reads each message once and remembers the [`crate::names`] in it: how often each was
-//! said, when last, by whom, and whether a tool was called with it, which is the best sign that it
-//! will be again. It is bounded: what is unlikely to be needed makes room. Ranking looks at these
-//! counts alone, so it is cheap and the same on every machine.
+//! A [`Ledger`] reads each message once and records the [`crate::names`] in it: how often and when each name occurred,
+//! who used it, and whether a tool was called with it, which is the best sign that it will be used again. Its size is
+//! limited: names that are unlikely to be needed are evicted. Ranking uses only these counts, so it is cheap and the
+//! same on every machine.
 //!
-//! What a summary does with the names is its writer's matter: [`crate::local`] ends with them,
-//! [`crate::inspect`] sees that a model's summary has them.
+//! The writer of a summary decides how to use the names: [`crate::local`] appends them to its summary, and
+//! [`crate::inspect`] makes sure that a model's summary contains them.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -18,11 +18,11 @@ use crate::names::{self, Kind};
 use crate::num::ln;
 use crate::reading::{Voice, each_text};
 
-/// How a line of a summary begins that lists names: the likeliest needed first, a space between them, those with
-/// spaces of their own in quotes.
+/// Prefix of a summary line that lists names: the most likely needed first, separated by spaces. Names that contain
+/// spaces are in quotes.
 pub const REFERENCES: &str = "References:";
 
-/// A name as that line has it. One with quotes of its own stands between backticks.
+/// Returns a name as written in such a line. A name that contains quotes is put between backticks.
 pub(crate) fn listed_as(name: &str) -> Cow<'_, str> {
     match name.contains(char::is_whitespace) {
         true if !name.contains('"') => Cow::Owned(format!("\"{name}\"")),
@@ -31,10 +31,10 @@ pub(crate) fn listed_as(name: &str) -> Cow<'_, str> {
     }
 }
 
-/// The bytes that a line of names has at most, so that it can be read: then another begins.
+/// Maximum number of bytes of a line of names, for readability. Further names start a new line.
 const LISTED: usize = 900;
 
-/// Lines that list these names, each written as [`listed_as`] has it; after a line that lists some already, if there is one.
+/// Returns lines that list these names, each written as by [`listed_as`]. If `before` is such a line, it is continued.
 pub(crate) fn listing<N: AsRef<str>>(before: &str, names: &[N]) -> String {
     let mut lines = before.to_owned();
     let mut began = 0;
@@ -51,7 +51,7 @@ pub(crate) fn listing<N: AsRef<str>>(before: &str, names: &[N]) -> String {
     lines
 }
 
-/// The names such a line lists; none where it is another line.
+/// Returns the names that such a line lists, or `None` for any other line.
 pub(crate) fn listed(line: &str) -> Option<Vec<&str>> {
     let mut rest = line.strip_prefix(REFERENCES)?.trim_start();
     let mut names = Vec::new();
@@ -64,13 +64,13 @@ pub(crate) fn listed(line: &str) -> Option<Vec<&str>> {
     Some(names)
 }
 
-/// The most names a ledger holds between two messages.
+/// Maximum number of names that a ledger stores between two messages.
 pub const MOST_NAMES: usize = 1_000;
 
-/// A longer command is a script: nobody types it again.
+/// Maximum length in bytes of a recorded command. A longer one is a script, which is not typed again.
 const COMMAND: usize = 80;
 
-/// What is known of the names in a session.
+/// The names that occurred in a session, with their counts.
 ///
 /// ```
 /// use epitome_core::ledger::Ledger;
@@ -84,11 +84,11 @@ const COMMAND: usize = 80;
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ledger {
     names: BTreeMap<String, Seen>,
-    /// The last message read.
+    /// Position of the last message read.
     now: Seq,
 }
 
-/// Where and how a name was seen. Written as a short list: a ledger is stored with every summary.
+/// Where and how often a name occurred. Serialized as a short list, because a ledger is stored with every summary.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(into = "Row")]
 struct Seen {
@@ -96,7 +96,7 @@ struct Seen {
     count: u32,
     first: Seq,
     last: Seq,
-    /// How often a tool was called with it, and when last.
+    /// Number of messages that call a tool with the name, and the last of them.
     calls: u32,
     last_call: Seq,
     user: bool,
@@ -113,9 +113,9 @@ impl From<Seen> for Row {
 }
 
 impl Seen {
-    /// It was said once more.
+    /// Records one more occurrence.
     fn again(&mut self, now: Seq, voice: Voice<'_>) {
-        // In how many messages, not how often: a list prints one word on every line.
+        // Counts messages, not occurrences, because a list may repeat one name on every line.
         if self.last != now || self.count == 0 {
             self.count = self.count.saturating_add(1);
         }
@@ -132,13 +132,13 @@ impl Seen {
 }
 
 impl Ledger {
-    /// About how many bytes of memory it takes.
+    /// Returns the approximate memory use in bytes.
     pub(crate) fn bytes(&self) -> usize {
         let names = self.names.keys().map(|name| size_of::<(String, Seen)>().saturating_add(name.len()));
         names.fold(0, usize::saturating_add)
     }
 
-    /// Takes in one more message. One without a place of its own comes after the last.
+    /// Reads one more message. A message without a `seq` counts as the one after the last.
     pub fn read(&mut self, message: &Message) {
         self.now = if message.seq == 0 { self.now.saturating_add(1) } else { message.seq.max(self.now) };
         if message.skip {
@@ -153,7 +153,7 @@ impl Ledger {
         if let Voice::Call { key: "command", .. } = voice
             && let Some(line) = text.lines().next()
         {
-            // Where it was run is in the ledger by itself.
+            // The folder of the command is recorded as a name of its own.
             let folder = line.strip_prefix("cd ").and_then(|line| line.split_once("&& "));
             let command = folder.map_or(line, |(_, command)| command).trim();
             if command.contains(' ') && command.len() <= COMMAND && !command.contains("<<") {
@@ -179,19 +179,19 @@ impl Ledger {
         }
     }
 
-    /// From here on, this is the message being read.
+    /// Sets the position of the message that is read next.
     pub(crate) fn at(&mut self, seq: Seq) {
         self.now = self.now.max(seq);
     }
 
-    /// Takes in names that a summary listed, the likeliest needed first.
+    /// Adds the names that a summary listed, the most likely needed first.
     pub(crate) fn told(&mut self, names: &[&str]) {
         let now = self.now;
         for (text, rank) in names.iter().filter(|text| text.len() <= names::LONGEST).zip(0..) {
             let mut kind = Kind::Code;
             names::each_name(text, true, |name| kind = if name.text == *text { name.kind } else { kind });
             self.note(text, kind, true, Voice::Assistant);
-            // Their order is all that is known of their worth.
+            // The order of the list is the only information about their worth.
             if let Some(seen) = self.names.get_mut(*text) {
                 seen.last = seen.last.min(now.saturating_sub(4 * rank));
             }
@@ -199,7 +199,7 @@ impl Ledger {
         self.prune(MOST_NAMES);
     }
 
-    /// Forgets the names in a text that is shown anyway.
+    /// Removes the names in a text that is shown anyway.
     pub(crate) fn hide(&mut self, voice: Voice<'_>, text: &str) {
         let speech = matches!(voice, Voice::User | Voice::Assistant);
         names::each_name(text, speech, |name| {
@@ -207,7 +207,7 @@ impl Ledger {
         });
     }
 
-    /// Takes in a ledger of later messages: what both know, the newer knows better.
+    /// Merges a ledger of later messages. For a name in both, the entry with the later occurrence is used.
     pub fn join(&mut self, newer: &Self) {
         for (text, seen) in &newer.names {
             let known = self.names.entry(text.clone()).or_insert(*seen);
@@ -220,7 +220,7 @@ impl Ledger {
         self.prune(MOST_NAMES);
     }
 
-    /// All names, the likeliest needed first.
+    /// Returns all names, the most likely needed first.
     pub fn ranked(&self) -> impl Iterator<Item = &str> {
         let mut ranked: Vec<(f64, &str)> =
             self.names.iter().map(|(text, seen)| (self.worth(text, seen), text.as_str())).collect();
@@ -228,12 +228,13 @@ impl Ledger {
         ranked.into_iter().map(|(_, text)| text)
     }
 
-    /// Whether a tool was called with any of them.
+    /// Returns whether a tool was called with any of the names.
     pub(crate) fn knows_calls(&self) -> bool {
         self.names.values().any(|seen| seen.calls > 0)
     }
 
-    /// Forgets the names least likely needed. What was only printed goes before what somebody used.
+    /// Evicts the names least likely to be needed. Names that only appear in tool output are evicted before names used
+    /// in a call or by a person.
     fn prune(&mut self, most: usize) {
         if self.names.len() <= most {
             return;
@@ -252,10 +253,10 @@ impl Ledger {
         self.names = names.into_iter().map(|(_, name)| name).collect();
     }
 
-    /// How likely a name is to be needed again, for what it costs to keep.
+    /// Returns how likely a name is to be needed again, reduced by its length in the summary.
     fn worth(&self, text: &str, seen: &Seen) -> f64 {
         let since = |then: Seq| ln(1.0 + self.now.saturating_sub(then) as f64);
-        // What is known for long and still comes up is what the work is about.
+        // A name that was first used long ago and is still used is central to the work.
         let mut worth = 0.8 * ln(f64::from(seen.count)) - 0.2 * since(seen.last) + 0.1 * since(seen.first);
         if seen.calls > 0 {
             worth += 1.5 + 0.8 * ln(1.0 + f64::from(seen.calls)) - 0.2 * since(seen.last_call);
@@ -268,20 +269,20 @@ impl Ledger {
         }
         let printed = !(seen.user || seen.assistant || seen.calls > 0);
         worth += match seen.kind {
-            // Mostly counters, unless somebody spoke of them.
+            // Mostly counters, unless a person or the model mentioned them.
             Kind::Number if printed => -1.5,
-            // Of use beside their lines; worth what room is left over.
+            // Useful only together with their lines, so they get the space that remains.
             Kind::Line if printed => -3.0,
-            // The next edit moves it.
+            // The next edit changes the line number.
             Kind::Line => -1.0,
-            // Long, and seldom run again as they are.
+            // Long, and seldom run again unchanged.
             Kind::Command => -1.8,
             _ => 0.0,
         };
         if printed && text.contains(' ') {
             worth -= 1.0;
         }
-        // Near enough to its tokens, and the same whoever counts.
+        // Approximates the token count, independent of the tokenizer.
         worth - 0.75 * ln(2.0 + text.len() as f64 / 4.0)
     }
 }
@@ -395,7 +396,7 @@ mod tests {
             (listing::<&str>("", &[]), listing("", &["a", "b"])),
             (String::new(), "References: a b".to_owned())
         );
-        // One that is longer than a line has a line of its own.
+        // A name longer than a line gets a line of its own.
         let long = "x".repeat(2_000);
         assert_eq!(listing("References: c", &["a", &long, "b"]).lines().count(), 3);
     }

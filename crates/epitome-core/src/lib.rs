@@ -1,10 +1,9 @@
-//! The rules of Epitome: when a summary is due, where a log may be cut, what a context holds, how a
-//! list becomes shorter, what a good summary is.
+//! The decision logic of Epitome: when a summary is due, where a message log may be cut, what a context contains,
+//! how a message list is condensed, and which summaries are accepted.
 //!
-//! Epitome keeps long agent conversations inside a model's window without losing the thread. This
-//! crate decides and does nothing else: values in, values out, with no IO, clock, async or
-//! environment. The same values give the same decision on every machine, so every rule here can be
-//! tried without a database, a model or a wait.
+//! Epitome keeps long agent conversations inside a model's context window. This crate contains only pure functions:
+//! no IO, clock, async runtime or environment variables. The same input produces the same decision on every machine,
+//! so every rule can be tested without a database, a model or a delay.
 //!
 //! # From a log to a context
 //!
@@ -20,7 +19,7 @@
 //! use epitome_core::track::Tracker;
 //! use epitome_core::shelf::render;
 //!
-//! // 1. Messages come in; the tracker tells each one's shape, the slot counts it.
+//! // 1. Messages arrive. The tracker computes the outline of each one, and the slot counts it.
 //! let counter = Counter::new(Encoding::O200k);
 //! let (mut tracker, mut log, mut shapes) = (Tracker::default(), Vec::new(), Vec::new());
 //! let (slot, mut state) = (Slot::short(), SlotState::default());
@@ -33,14 +32,14 @@
 //!     shapes.push(shape);
 //! }
 //!
-//! // 2. Twenty messages: a summary is due. The plan says of what.
+//! // 2. After twenty messages a summary is due. The plan contains the messages to summarize.
 //! let ahead =
 //!     Ahead { outlines: &shapes, end: Some(tracker.cut_at_end()), room: None, input: 100_000, authors: &[] };
 //! let step = next(&slot, &state, &ahead);
 //! let Next::Summarize(plan) = &step else { panic!("due at 20") };
 //! assert_eq!((plan.span.from, plan.span.through), (1, 20));
 //!
-//! // 3. Somebody writes it: a model, or the summarizer that is built in. Then the slot moves on.
+//! // 3. A model or the built-in extractive summarizer writes the summary. Then the slot is settled.
 //! let mut extracts = Extracts::default();
 //! log[..20].iter().for_each(|message| extracts.read(message));
 //! let text = extracts.summarize(slot.limit, &counter);
@@ -60,63 +59,64 @@
 //!
 //! # From a long list to a shorter one
 //!
-//! An agent that holds its own history needs no log: [`condense`] makes its list shorter before a call,
-//! and its module page shows how. [`local`] writes summaries without a model.
+//! An agent that stores its own history needs no log. [`condense`] shortens its message list before a model call; its
+//! module page has an example. [`local`] writes summaries without a model.
 //!
 //! # Reading order
 //!
-//! | module | answers |
+//! | module | question that it answers |
 //! |---|---|
-//! | [`message`] | what is a session made of? |
-//! | [`tokens`], [`media`] | how large is it? |
-//! | [`outline`] | what is its shape, without the words? |
-//! | [`track`] | which calls are open, where may the log be cut? |
-//! | [`cut`] | which of those places to take? |
-//! | [`trigger`], [`economic`], [`keep`] | when is it time, and what stays? |
-//! | [`slot`] | what was ordered, and where does it stand? |
-//! | [`plan`] | what is summarized next? |
-//! | [`context`] | what does the agent get for its budget? |
-//! | [`view`] | how does that become a list every provider accepts? |
-//! | [`strategy`], [`condense`] | how does a list become shorter, inline? |
-//! | [`prompt`] | what is a model asked? |
-//! | [`inspect`] | is its answer a summary? |
-//! | [`redact`] | what must not be in it? |
-//! | [`names`], [`ledger`] | what must be in it, word for word? |
-//! | [`local`] | how is one written without a model? |
-//! | [`excerpt`] | how is one message made smaller? |
-//! | [`setting`] | why was a setting refused? |
-//! | [`shelf`] | who holds the words meanwhile? |
-//! | [`valid`] | what would a provider refuse? |
+//! | [`message`] | What does a session consist of? |
+//! | [`tokens`], [`media`] | How many tokens does a message have? |
+//! | [`outline`] | What is the shape of a message, without its text? |
+//! | [`track`] | Which tool calls are open, and where may the log be cut? |
+//! | [`cut`] | Which of the legal cuts is chosen? |
+//! | [`trigger`], [`economic`], [`keep`] | When is a summary due, and which messages stay verbatim? |
+//! | [`slot`] | Which summaries are configured, and how far does each one reach? |
+//! | [`plan`] | Which messages are summarized next? |
+//! | [`context`] | Which messages and summaries fit the agent's budget? |
+//! | [`view`] | How does a selection become a list that every provider accepts? |
+//! | [`strategy`], [`condense`] | How is a message list shortened inline? |
+//! | [`prompt`] | Which prompt is sent to the summarizing model? |
+//! | [`inspect`] | Is the model's answer a usable summary? |
+//! | [`redact`] | Which text must not appear in a summary? |
+//! | [`names`], [`ledger`] | Which names must a summary repeat verbatim? |
+//! | [`local`] | How is a summary written without a model? |
+//! | [`excerpt`] | How is a single message shortened? |
+//! | [`setting`] | Why was a setting rejected? |
+//! | [`shelf`] | Where are message and summary texts stored while a context is assembled? |
+//! | [`valid`] | Which message lists would a provider reject? |
 //!
-//! Examples draw their sessions in a line, `u a(x) r(x)`; `drawing` in the test kit says how.
+//! Examples describe a session in one line, such as `u a(x) r(x)`; the `drawing` module of the test kit documents the
+//! notation.
 //!
-//! # Words
+//! # Glossary
 //!
-//! | word | meaning |
+//! | term | meaning |
 //! |---|---|
-//! | message | one entry of the log: `seq` (dense, from 1), role, author, parts, flags, time |
-//! | turn | a user message and everything up to the next one; what comes before the first is turn 0 |
-//! | part | text, thinking, tool call, tool result, or media |
-//! | outline | a message's shape without its words: what planning needs |
-//! | cut | a place where the log may be divided |
-//! | batch | a reply's calls and their results: kept or left together |
-//! | stray | a result or call that answers or repeats what is not there; in the log, never in the view |
-//! | slot | a standing order for a summary: trigger, keep, limit, scope |
-//! | scope | whose messages a slot covers: the whole session, or one author's |
-//! | firing | the message at which a slot became due |
-//! | span | a run of messages, `from..=through` |
-//! | summary | text standing for its scope's messages `1..=through` |
-//! | context | what the agent is given: pinned, summary, recent messages, under a budget |
-//! | condense | the inline form: a list of messages in, a shorter valid list out |
-//! | strategy | by which means a list is condensed |
-//! | ledger | the names that must survive word for word, and which will be needed again |
-//! | extract | a piece of what was said that `local` makes its summaries of |
+//! | message | One entry of the log: `seq` (consecutive, from 1), role, author, parts, flags, timestamp. |
+//! | turn | A user message and every message up to the next user message. Messages before the first one are turn 0. |
+//! | part | Text, reasoning, a tool call, a tool result, or media. |
+//! | outline | The shape of a message without its text: all that planning needs. |
+//! | cut | A position where the log may be divided. |
+//! | batch | The tool calls of one reply and their results. They stay or leave together. |
+//! | stray | A tool result without a matching open call, or a repeated call. It stays in the log but is never sent. |
+//! | slot | The configuration of one summary of a session: trigger, keep, limit, scope. |
+//! | scope | The messages that a slot covers: the whole session, or one author's messages. |
+//! | firing | A trigger event: the message at which a slot became due. |
+//! | span | A run of messages, `from..=through`. |
+//! | summary | A text that covers the messages `1..=through` of its scope. |
+//! | context | What the agent receives: pinned messages, a summary and recent messages, within a token budget. |
+//! | condense | Shortens a message list inline; the result is a valid, shorter list. |
+//! | strategy | The method by which a list is condensed. |
+//! | ledger | The names that a summary must repeat verbatim, ranked by how likely they are needed again. |
+//! | extract | A piece of a message from which `local` builds its summaries. |
 //!
-//! # What is not known here
+//! # What this crate does not depend on
 //!
-//! No provider, store, protocol or clock. How a provider spells a message is a dialect's matter.
-//! [`plan`], [`cut`], [`trigger`] and [`context`] see outlines and sizes, never text. Nothing here
-//! panics, whatever comes in.
+//! This crate depends on no provider, store, protocol or clock. The message format of a provider is the job of a
+//! dialect. [`plan`], [`cut`], [`trigger`] and [`context`] read outlines and sizes, never text. No input makes this
+//! crate panic.
 
 pub mod condense;
 pub mod context;

@@ -1,13 +1,13 @@
-//! The summarizer that is built in: no model, no network, no key, and the same text every time.
+//! The built-in extractive summarizer: it needs no model, network or key, and always produces the same text.
 //!
-//! It does not write; it picks. From each message it takes the pieces that tell most, lets them
-//! compete with those picked before, and keeps what fits: so a summary is built on the one before it,
-//! whatever its length, and old matters stay as long as they are worth more than new ones. The names
-//! likeliest needed again close the text, word for word ([`crate::ledger`]).
+//! It does not write; it selects. From each message it takes the most informative pieces, ranks them together with the
+//! pieces selected before, and retains those that fit. Each summary therefore extends the previous one, regardless of
+//! its length, and an old piece stays as long as it is worth more than the new ones. The names most likely to be needed
+//! again are appended verbatim ([`crate::ledger`]).
 //!
-//! What is kept between two summaries is not the text but [`Extracts`]: the pieces and the ledger.
-//! Any size can be rendered from them at any time, so a context of any budget gets a summary made
-//! for it. Secrets are taken out before anything is read.
+//! Between two summaries, [`Extracts`] are stored instead of the text: the pieces and the ledger. A summary of any
+//! size can be rendered from them at any time, so that each context gets a summary for its own budget. Secrets are
+//! redacted before anything is read.
 //!
 //! ```
 //! use epitome_core::local::Extracts;
@@ -40,42 +40,42 @@ mod read;
 mod render;
 mod select;
 
-/// More pieces than this are never held: the least telling leave before more are read.
+/// Maximum number of pieces in memory. At this number the least informative ones are dropped before more are read.
 const MOST_PIECES: usize = 4_096;
 
-/// What a local summary is made of: the pieces that tell most, and the names.
+/// The material of a local summary: the most informative pieces, and the names.
 ///
-/// Serialized, it is what a store keeps beside the text. It is bounded by the size it was kept to,
-/// never by the length of the session.
+/// A store saves the serialized form together with the text. Its size is limited by the size passed to
+/// [`Extracts::keep_to`], not by the length of the session.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Extracts {
-    /// In order of time.
+    /// The pieces, in order of time.
     extracts: Vec<Extract>,
     ledger: Ledger,
-    /// The last message read.
+    /// Position of the last message read.
     through: Seq,
-    /// Messages read, and how many of them were calls or results.
+    /// Number of messages read, and how many of them were tool calls or results.
     messages: u64,
     tools: u64,
-    /// The day the conversation is at, where it was told.
+    /// The current day of the conversation, if the messages contain it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     date: Option<Arc<str>>,
-    /// Whether the messages themselves tell their days.
+    /// Whether the messages themselves contain their dates.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     tells_days: bool,
-    /// The last calls, so that results can be told by their tool's name.
+    /// Ids and tool names of the last calls, so that a result is shown with the name of its tool.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     calls: Vec<(Arc<str>, Arc<str>)>,
-    /// Whether the last thing said was a question.
+    /// Whether the last piece read was a question.
     asked: bool,
-    /// Whether the task was read: the first thing a user said.
+    /// Whether the task was read: the first statement of a user.
     tasked: bool,
-    /// How much of a text that was read in place of messages lists names, in thousandths; nothing where it lists none.
+    /// Share of the name lists in a text that was read in place of messages, in thousandths; `None` without such lists.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     listed: Option<u64>,
 }
 
-/// A piece of text that is taken or left whole.
+/// A piece of text that is selected or left out as a whole.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct Extract {
     seq: Seq,
@@ -85,19 +85,19 @@ struct Extract {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     date: Option<Arc<str>>,
     text: String,
-    /// In a text that was written elsewhere: the line it stood in.
+    /// Number of its line in a summary that was written elsewhere; 0 otherwise.
     #[serde(default, skip_serializing_if = "is_zero")]
     line: u32,
-    /// It answers a question.
+    /// Whether the piece answers a question.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     answers: bool,
-    /// It is one of many pieces of its message.
+    /// Whether the piece is one of many pieces of its message.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     of_many: bool,
-    /// It tells what all of this is about.
+    /// Whether the piece states the task of the session.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     task: bool,
-    /// What its text was found to hold, once that was asked.
+    /// Features of the text, cached after the first use.
     #[serde(skip)]
     found: select::Found,
 }
@@ -107,41 +107,41 @@ fn is_zero(line: &u32) -> bool {
     *line == 0
 }
 
-/// Where a piece comes from.
+/// The origin of a piece.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum Kind {
-    /// The user asked for it.
+    /// A user or a peer.
     #[default]
     Asked,
-    /// Somebody else said it.
+    /// The assistant.
     Said,
-    /// A tool was called with it.
+    /// The arguments of a tool call.
     Call,
-    /// A tool printed it.
+    /// The output of a tool.
     Output,
-    /// It stood in a summary that somebody else wrote.
+    /// A summary that was written elsewhere.
     Told,
 }
 
 impl Extract {
-    /// Near enough to its tokens to rank it by, and the same whoever counts: in every script four to five
-    /// bytes make one.
+    /// Returns the approximate number of tokens, for ranking. It is independent of the tokenizer: in every script four to
+    /// five bytes make a token.
     fn size(&self) -> Tokens {
         (self.text.len() as u64).div_ceil(4)
     }
 }
 
 impl Extracts {
-    /// About how many bytes of memory it takes, for who holds many.
+    /// Returns the approximate memory use in bytes, for caches that hold many extracts.
     pub fn bytes(&self) -> usize {
         let pieces =
             self.extracts.iter().map(|extract| size_of::<Extract>().saturating_add(extract.text.len()));
         pieces.fold(self.ledger.bytes().saturating_add(size_of::<Self>()), usize::saturating_add)
     }
 
-    /// What a summary that somebody else wrote can be built on, or shortened from: its sentences, and
-    /// the names in it.
+    /// Builds extracts from a summary that was written elsewhere, to extend or to shorten it: its sentences, and the names
+    /// in it.
     ///
     /// ```
     /// use epitome_core::local::Extracts;
@@ -163,7 +163,7 @@ impl Extracts {
         extracts
     }
 
-    /// With these names in place of its own: whoever read the messages knows them better than who read a text about them.
+    /// Replaces the names. A ledger of the messages themselves is better than names read from a text about them.
     ///
     /// ```
     /// use epitome_core::ledger::Ledger;
@@ -179,13 +179,13 @@ impl Extracts {
         Self { ledger, ..self }
     }
 
-    /// Lets all pieces compete, and keeps those a summary of `limit` tokens could hold, and a few more:
-    /// their sizes are only estimated.
+    /// Ranks all pieces, and retains those that a summary of `limit` tokens could contain and a few more, because sizes are
+    /// only estimated here.
     pub fn keep_to(&mut self, limit: Tokens) {
         self.keep(more(limit), MOST_PIECES);
     }
 
-    /// The same; gives back what is kept in the order of its worth.
+    /// Ranks all pieces and retains the best, up to `limit` tokens and `most` pieces. Returns their indices, best first.
     fn keep(&mut self, limit: Tokens, most: usize) -> Vec<usize> {
         self.drop_repeated();
         let mut order = select::order(self, limit, most);
@@ -199,13 +199,13 @@ impl Extracts {
         order
     }
 
-    /// Whether there is a task: somebody works for a user. People among themselves have none, and the
-    /// first thing they say is a greeting.
+    /// Returns whether the session has a task: an assistant works for a user. A conversation among people has no task, and
+    /// its first statement is a greeting.
     fn has_task(&self) -> bool {
         self.tools > 0 || self.extracts.iter().any(|extract| extract.task && *extract.speaker == *"user")
     }
 
-    /// Of what was said twice, the newest is kept; the task where it was first said.
+    /// Drops repeated pieces. The newest copy stays; of the task, the first copy.
     fn drop_repeated(&mut self) {
         let mut said = HashSet::new();
         let mut keep: Vec<bool> =
@@ -213,7 +213,7 @@ impl Extracts {
         self.extracts.retain(|_| keep.pop().unwrap_or(true));
     }
 
-    /// Keeps what a summary inside this limit can hold, and writes it.
+    /// Retains the pieces that a summary within this limit can contain, and returns the summary.
     ///
     /// ```
     /// use epitome_core::local::Extracts;
@@ -230,7 +230,7 @@ impl Extracts {
         let characters;
         let (room, tokens, counter) = match limit {
             Limit::Tokens(tokens) => (tokens, tokens, counter),
-            // About four to a token, three where they are many.
+            // About four characters make a token, in some texts three. Three makes sure that enough pieces are retained.
             Limit::Chars(chars) => {
                 characters = Counter::custom("characters", |text| text.chars().count() as u64);
                 (chars, chars / 3, &characters)
@@ -239,22 +239,22 @@ impl Extracts {
         let order = self.keep(more(tokens), MOST_PIECES);
         let text = render::write(self, &order, room, self.balanced_share(room), counter);
         if text.is_empty() && self.messages > 0 {
-            // Emoji, punctuation: what cannot be told is counted, so that a list of it can be condensed.
+            // Emoji or punctuation cannot be summarized. A count is returned, so that such a list can be condensed.
             let count = format!("{} messages without words, up to #{}", self.messages, self.through);
             return if counter.text(&count) <= room { count } else { String::new() };
         }
         text
     }
 
-    /// A text of at most `room` tokens: lines in order of time, then the names.
+    /// Returns a summary of at most `room` tokens: lines in order of time, then the names.
     pub fn render(&self, room: Tokens, counter: &Counter) -> String {
-        // A counter may make less of a text than is thought.
+        // The counter may count fewer tokens than estimated, so more pieces are ranked than are likely to fit.
         let order = select::order(self, room.saturating_mul(2), usize::MAX);
         render::write(self, &order, room, self.share_of_names(room), counter)
     }
 
-    /// Goes on with what a newer one knows of later messages: a long summary, and what a short one has
-    /// after it.
+    /// Returns these extracts extended by the pieces of `newer` about later messages. This combines a long summary with
+    /// what a short one contains after it.
     pub fn joined(&self, newer: &Self) -> Self {
         let mut joined = self.clone();
         let later = newer.extracts.iter().filter(|extract| extract.seq > self.through);
@@ -263,31 +263,31 @@ impl Extracts {
         joined.through = self.through.max(newer.through);
         joined.messages = self.messages.max(newer.messages);
         joined.tools = self.tools.max(newer.tools);
-        // What comes next comes after the newer.
+        // The next message follows those of `newer`.
         (joined.date, joined.calls) = (newer.date.clone(), newer.calls.clone());
         (joined.asked, joined.tasked) = (newer.asked, self.tasked || newer.tasked);
         joined.tells_days |= newer.tells_days;
         joined
     }
 
-    /// Leaves out what a message at this place says, which is shown beside the summary word for word.
+    /// Removes the content of the message at this position, because it is shown verbatim together with the summary.
     pub fn hide_at(&mut self, seq: Seq, message: &Message) {
         self.extracts.retain(|extract| extract.seq != seq || extract.kind == Kind::Told);
         each_text(message, |voice, text| self.ledger.hide(voice, text));
     }
 
-    /// The names it found.
+    /// Returns the names found.
     pub fn ledger(&self) -> &Ledger {
         &self.ledger
     }
 
-    /// The last message it knows.
+    /// Returns the last message that the extracts cover.
     pub fn through(&self) -> Seq {
         self.through
     }
 }
 
-/// A little more than a limit: sizes are estimated when it is decided what is kept.
+/// Returns a quarter more than the limit, because sizes are only estimated when pieces are selected.
 fn more(limit: Tokens) -> Tokens {
     limit.saturating_add(limit / 4)
 }

@@ -1,51 +1,51 @@
-//! What a picture, a sound or a document is likely to cost.
+//! Estimates how many tokens an image, audio clip, video or document costs.
 //!
-//! Media travel as base64, but no provider reads them as text: a 1 MB picture is about 1,600
-//! tokens, not 333,000. What each provider charges depends on the model, so this is an estimate,
-//! made to be a little too high rather than too low:
+//! Media are sent as base64, but no provider reads them as text: a 1 MB image is about 1,600 tokens, not
+//! 333,000. The price depends on the provider and the model, so this is an estimate. It is slightly too high
+//! rather than too low:
 //!
-//! | what | tokens |
+//! | medium | tokens |
 //! | --- | --- |
-//! | image | the most of three rules, at most [`IMAGE_MOST`] |
-//! | | Claude: one for each 28 × 28 patch |
-//! | | GPT: 85, and 170 for each of at most eight 512 × 512 tiles |
-//! | | Gemini: 258 for each 768 × 768 tile |
+//! | image | the largest of three rules, at most [`IMAGE_MOST`] |
+//! | | Claude: 1 per 28 × 28 patch |
+//! | | GPT: 85, and 170 per 512 × 512 tile, at most eight tiles |
+//! | | Gemini: 258 per 768 × 768 tile |
 //! | image of unknown size | [`IMAGE_UNKNOWN`] |
-//! | audio | 32 a second: one for 125 bytes, for 500 where it is not compressed |
-//! | video | 300 a second: one for 400 bytes |
-//! | text | one for 3 bytes |
-//! | PDF and anything else | one for 10 bytes, at least [`PAGE`] |
+//! | audio | 32 per second: 1 per 125 bytes, or 1 per 500 bytes if uncompressed |
+//! | video | 300 per second: 1 per 400 bytes |
+//! | text | 1 per 3 bytes |
+//! | PDF and anything else | 1 per 10 bytes, at least [`PAGE`] |
 //! | audio, video, document of unknown size | [`AUDIO_UNKNOWN`], [`VIDEO_UNKNOWN`], [`DOCUMENT_UNKNOWN`] |
 //!
-//! Two things cost more than is said here and are not assumed, because they are asked for by
-//! name: GPT's `detail: original` (up to 10,000 patches) and GPT-4o mini, which multiplies.
+//! Two cases cost more than this estimate. They are left out because the caller must select them by name:
+//! GPT's `detail: original` (up to 10,000 patches) and GPT-4o mini, which charges a multiple.
 //!
-//! An image's size comes from the sender or from the first bytes of a PNG, GIF, JPEG or WebP.
-//! Nothing is decoded beyond that; any bytes at all give an answer.
+//! An image's dimensions come from the sender, or from the first bytes of a PNG, GIF, JPEG or WebP file.
+//! Nothing else is decoded, and invalid data never causes an error.
 
 use crate::message::{Media, MediaSource, Tokens};
 
-/// The most one image is counted as: what Claude charges for 2576 pixels on the long edge.
+/// Maximum estimate for one image, in tokens: what Claude charges for 2576 pixels on the long edge.
 pub const IMAGE_MOST: Tokens = 4_784;
-/// An image nobody knows the size of: what most models charge for a large one.
+/// Estimate for an image of unknown size, in tokens: what most models charge for a large one.
 pub const IMAGE_UNKNOWN: Tokens = 1_600;
-/// Audio nobody knows the size of: a minute.
+/// Estimate for audio of unknown size, in tokens: one minute.
 pub const AUDIO_UNKNOWN: Tokens = 1_920;
-/// Video nobody knows the size of: a minute.
+/// Estimate for video of unknown size, in tokens: one minute.
 pub const VIDEO_UNKNOWN: Tokens = 18_000;
-/// A full page, which Claude charges both as text and as an image.
+/// Estimate for a full document page, in tokens. Claude charges a page both as text and as an image.
 pub const PAGE: Tokens = 3_000;
-/// A document nobody knows the size of: five pages.
+/// Estimate for a document of unknown size, in tokens: five pages.
 pub const DOCUMENT_UNKNOWN: Tokens = 5 * PAGE;
 
-/// How much base64 is read in search of an image's size. A photograph's size stands behind its
-/// EXIF data and colour profile, seldom more than 100 KB.
+/// Maximum number of base64 characters searched for an image's dimensions. In a photograph they come after
+/// the EXIF data and the colour profile, which are rarely larger than 100 KB.
 const LOOK: usize = 256 << 10;
 
-/// How long the part before the comma of a `data:` address may be.
+/// Maximum length of the header of a `data:` URL (the part before the comma), in bytes.
 const DATA_HEADER: usize = 256;
 
-/// What a medium is likely to cost.
+/// Estimates the tokens that a medium costs.
 ///
 /// ```
 /// use epitome_core::media;
@@ -76,7 +76,8 @@ pub fn tokens(media: &Media) -> Tokens {
     }
 }
 
-/// An image's width and height in pixels: as the sender told, else as its first bytes say.
+/// Returns an image's width and height in pixels: from the sender if set, otherwise from the file's first
+/// bytes.
 ///
 /// ```
 /// use epitome_core::media;
@@ -103,7 +104,7 @@ fn image((width, height): (u32, u32)) -> Tokens {
     claude.max(gpt).max(gemini).min(IMAGE_MOST)
 }
 
-/// The base64 that a source carries in itself. Some dialects put it in a `data:` address.
+/// Returns the base64 data that a source contains. Some dialects put it in a `data:` URL.
 fn inline(source: &MediaSource) -> Option<&str> {
     match source {
         MediaSource::Base64(data) => Some(after_data_header(data).unwrap_or(data)),
@@ -123,7 +124,7 @@ fn size_in_bytes(base64: &str) -> u64 {
     sextets.saturating_mul(3) / 4
 }
 
-/// The bytes behind base64, as far as [`LOOK`] goes; ends at the first thing that is not base64.
+/// Decodes base64, at most [`LOOK`] characters. Stops at the first character that is not base64.
 fn bytes(base64: &str) -> impl Iterator<Item = u8> {
     let mut letters = base64.bytes().take(LOOK);
     let (mut bits, mut held) = (0, 0);
@@ -155,7 +156,7 @@ fn take<const N: usize>(bytes: &mut impl Iterator<Item = u8>) -> Option<[u8; N]>
     Some(taken)
 }
 
-/// Width and height as the file itself tells them.
+/// Reads width and height from the image file's header.
 fn pixels(bytes: &mut impl Iterator<Item = u8>) -> Option<(u32, u32)> {
     match take(bytes)? {
         [0x89, b'P', b'N', b'G'] => png(bytes),
@@ -201,18 +202,18 @@ fn webp(bytes: &mut impl Iterator<Item = u8>) -> Option<(u32, u32)> {
     }
 }
 
-/// Walks a JPEG's segments up to the frame header. `marker` is the first one's second byte.
+/// Walks the segments of a JPEG up to the frame header. `marker` is the second byte of the first segment.
 fn jpeg(mut marker: u8, bytes: &mut impl Iterator<Item = u8>) -> Option<(u32, u32)> {
     loop {
         while marker == 0xff {
             marker = bytes.next()?;
         }
         match marker {
-            // Markers that stand alone.
+            // Markers without a payload.
             0x00 | 0x01 | 0xd0..=0xd8 => {}
-            // The image ends or its pixels begin, and no frame header was seen.
+            // The image ends or its pixel data begins before a frame header was found.
             0xd9 | 0xda => return None,
-            // A frame header. The three left out look like one and are not.
+            // A frame header. The three excluded markers lie in the same range but are not frame headers.
             0xc0..=0xcf if !matches!(marker, 0xc4 | 0xc8 | 0xcc) => {
                 let [_, _, _, h0, h1, w0, w1] = take(bytes)?;
                 return Some((u16::from_be_bytes([w0, w1]).into(), u16::from_be_bytes([h0, h1]).into()));
@@ -263,7 +264,7 @@ mod tests {
         file
     }
 
-    /// A JPEG whose frame header stands behind `before` bytes of EXIF.
+    /// Builds a JPEG whose frame header comes after `before` bytes of EXIF data.
     fn jpeg(before: u16) -> Vec<u8> {
         let mut file = b"\xff\xd8\xff\xe1".to_vec();
         file.extend((before + 2).to_be_bytes());
@@ -308,7 +309,7 @@ mod tests {
 
     #[test]
     fn base64_in_a_data_address_or_in_lines_is_read_too() {
-        // A size whose base64 holds both letters that the two alphabets write differently.
+        // A size whose base64 contains both characters that differ between the two alphabets.
         let size = (0xfbef, 0xbfff_ffff);
         let plain = base64(&png(size.0, size.1));
         assert!(plain.contains('+') && plain.contains('/'));

@@ -1,12 +1,12 @@
-//! What a session is made of.
+//! Defines sessions' messages and their parts.
 //!
-//! A [`Message`] is one entry of a session's append-only log: who spoke, in which role, and the
-//! [`Part`]s they said. Providers disagree about where tool calls and their results live; here
-//! both are parts, whatever message carries them, so the rules need to be written only once.
+//! A [`Message`] is one entry of a session's append-only log: the author, the role, and the [`Part`]s.
+//! Providers put tool calls and their results in different places. Here both are parts of any message, so
+//! each rule needs only one implementation.
 //!
-//! Nothing in this module judges a *sequence* of messages: orphaned results, calls nobody
-//! answered and the like are lawful here and sorted out by [`crate::track`]. [`Message::check`]
-//! refuses only what could never be right on its own.
+//! This module does not validate *sequences* of messages. Orphaned results, unanswered calls and similar are
+//! allowed here; [`crate::track`] handles them. [`Message::check`] rejects only messages that are invalid on
+//! their own.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -15,28 +15,28 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-/// A message's place in its session: dense, from 1. As a *cut*, the place just after that
-/// message; 0 is the place before the first.
+/// A message's position in its session, consecutive from 1. As a *cut*, the position just after that message;
+/// 0 is the position before the first message.
 pub type Seq = u64;
 
-/// A number of tokens, counted with some [`crate::tokens::Counter`].
+/// A number of tokens, counted by a [`crate::tokens::Counter`].
 pub type Tokens = u64;
 
-/// Who said something: an agent, a person, a tool. Cheap to clone.
+/// The author of a message: an agent, a person or a tool. Cheap to clone.
 pub type Author = Arc<str>;
 
-/// The name by which a tool result finds its call. Cheap to clone.
+/// The id by which a tool result refers to its call. Cheap to clone.
 pub type CallId = Arc<str>;
 
-/// A moment, in milliseconds since the Unix epoch.
+/// A timestamp in milliseconds since the Unix epoch.
 ///
-/// The core never asks what time it is; whoever calls it hands the moment in.
+/// The core never reads a clock; the caller passes timestamps in.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Timestamp(pub i64);
 
 impl Timestamp {
-    /// This moment and `seconds` more; stops at the end of time instead of wrapping.
+    /// Adds `seconds` to this timestamp. Saturates at the maximum instead of wrapping.
     ///
     /// ```
     /// use epitome_core::message::Timestamp;
@@ -48,7 +48,7 @@ impl Timestamp {
     }
 }
 
-/// A run of messages, both ends included. Never empty.
+/// A range of messages, both ends included. Never empty.
 ///
 /// ```
 /// use epitome_core::message::Span;
@@ -59,31 +59,31 @@ impl Timestamp {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "Ends")]
 pub struct Span {
-    /// The first message of the run.
+    /// The first message of the range.
     pub from: Seq,
-    /// The last message of the run.
+    /// The last message of the range.
     pub through: Seq,
 }
 
 impl Span {
-    /// The run `from..=through`, if there is one.
+    /// Returns the range `from..=through`, or `None` if it is empty or starts at 0.
     pub fn new(from: Seq, through: Seq) -> Option<Self> {
         (from >= 1 && from <= through).then_some(Self { from, through })
     }
 
-    /// How many messages it holds.
+    /// Returns the number of messages in the range.
     #[expect(clippy::len_without_is_empty, reason = "a span is never empty")]
     pub fn len(&self) -> u64 {
         self.through.saturating_sub(self.from).saturating_add(1)
     }
 
-    /// Whether `seq` is one of its messages.
+    /// Returns whether `seq` is in the range.
     pub fn contains(&self, seq: Seq) -> bool {
         self.from <= seq && seq <= self.through
     }
 }
 
-/// A span as it was written, not yet believed.
+/// A span as deserialized, before it is validated.
 #[derive(Deserialize)]
 struct Ends {
     from: Seq,
@@ -95,7 +95,7 @@ impl TryFrom<Ends> for Span {
 
     fn try_from(Ends { from, through }: Ends) -> Result<Self, String> {
         Self::new(from, through)
-            .ok_or_else(|| format!("span: {from}..={through} given; it starts from 1 on and holds a message"))
+            .ok_or_else(|| format!("span: {from}..={through} is invalid; 1 <= from <= through is required"))
     }
 }
 
@@ -105,37 +105,37 @@ impl fmt::Display for Span {
     }
 }
 
-/// In which role a message was said.
+/// The role in which a message was sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
-    /// Standing orders. At the head of a session they are never condensed.
+    /// Instructions that apply to the whole session. At the start of a session they are never condensed.
     System,
-    /// Standing orders again, under the name some providers use.
+    /// The same as `System`, under the name that some providers use.
     Developer,
-    /// The person, or whoever stands for them.
+    /// The user, or a program that acts for the user.
     User,
-    /// The agent.
+    /// The assistant (the agent).
     Assistant,
     /// A tool's answer.
     Tool,
-    /// An author whose side was never told, as in Honcho's sessions. Counts as `User` until a
-    /// context is asked for with the assistant's name.
+    /// An author whose side of the conversation is unknown, as in Honcho's sessions. Counts as `User` until a
+    /// context request names the assistant.
     Peer,
 }
 
 impl Role {
-    /// Whether such a message starts a turn: the user, or a peer.
+    /// Returns whether a message of this role starts a turn: user and peer.
     pub fn is_user(self) -> bool {
         matches!(self, Self::User | Self::Peer)
     }
 
-    /// Whether such a message gives standing orders.
+    /// Returns whether a message of this role contains instructions: system and developer.
     pub fn is_system(self) -> bool {
         matches!(self, Self::System | Self::Developer)
     }
 
-    /// What it is called.
+    /// Returns the role's name as it is serialized.
     pub fn name(self) -> &'static str {
         match self {
             Self::System => "system",
@@ -158,46 +158,46 @@ impl fmt::Display for Role {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum Part {
-    /// Plain words.
+    /// Plain text.
     Text {
-        /// The words.
+        /// The text.
         text: String,
     },
-    /// The model's reasoning. Belongs to the tool loop it opened; never summarized.
+    /// The model's reasoning. Belongs to the tool loop that it started; never summarized.
     Thinking {
-        /// The reasoning, empty where the provider hides it.
+        /// The reasoning text; empty if the provider hides it.
         text: String,
-        /// The provider's proof that it wrote this; without it the block is refused.
+        /// The provider's signature of this block. Without it the provider rejects the block.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         signature: Option<String>,
-        /// What OpenAI's Responses call it; empty where it came without. Nobody else names reasoning, so this
-        /// also tells whose signature it is.
+        /// The id from OpenAI's Responses API; empty if the item had none. Only that API sets an id on
+        /// reasoning, so a present id also shows that the signature is OpenAI's.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         id: Option<String>,
-        /// Whether the provider sealed the reasoning itself, so that `signature` holds all of it.
+        /// Whether the provider encrypted the reasoning. `signature` then contains all of it.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         redacted: bool,
     },
-    /// The model asks for a tool.
+    /// A tool call by the model.
     ToolCall(ToolCall),
-    /// A tool's answer, a rejection or an error: whatever answers the call.
+    /// The answer to a call: a tool's output, a rejection or an error.
     ToolResult(ToolResult),
-    /// A picture, a sound, a document.
+    /// An image, audio clip, video or document.
     Media(Media),
 }
 
 impl Part {
-    /// Plain words.
+    /// Creates a text part.
     pub fn text(text: impl Into<String>) -> Self {
         Self::Text { text: text.into() }
     }
 
-    /// Reasoning without a signature.
+    /// Creates a reasoning part without a signature.
     pub fn thinking(text: impl Into<String>) -> Self {
         Self::Thinking { text: text.into(), signature: None, id: None, redacted: false }
     }
 
-    /// A call of the tool `name`, its arguments as the model wrote them.
+    /// Creates a call of the tool `name`, with the arguments as the model wrote them.
     pub fn call(id: impl Into<CallId>, name: impl Into<String>, arguments: impl Into<String>) -> Self {
         Self::ToolCall(ToolCall {
             id: id.into(),
@@ -207,7 +207,7 @@ impl Part {
         })
     }
 
-    /// The textual answer to the call `id`.
+    /// Creates a text result for the call `id`.
     pub fn result(id: impl Into<CallId>, text: impl Into<String>) -> Self {
         Self::ToolResult(ToolResult {
             call: id.into(),
@@ -217,26 +217,26 @@ impl Part {
     }
 }
 
-/// The model asks for a tool.
+/// A tool call by the model.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ToolCall {
-    /// What the result will name: `id` in most dialects, `call_id` in OpenAI's Responses.
+    /// The id that the result refers to: `id` in most dialects, `call_id` in OpenAI's Responses API.
     pub id: CallId,
-    /// The second name some dialects give a call (`id` in OpenAI's Responses). A result that
-    /// names this one is paired all the same.
+    /// The second id that some dialects give a call (`id` in OpenAI's Responses API). A result that refers to
+    /// this id is matched as well.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub item_id: Option<CallId>,
     /// The tool's name.
     pub name: String,
-    /// The arguments, exactly as the model wrote them; not always JSON.
+    /// The arguments exactly as the model wrote them; not always valid JSON.
     pub arguments: String,
 }
 
 impl ToolCall {
-    /// The arguments as a JSON object, which is all that every provider accepts.
+    /// Returns the arguments as a JSON object, the only form that every provider accepts.
     ///
-    /// An object goes out untouched. Nothing becomes `{}`; anything else is carried inside an
-    /// object, so that no word is lost. The log keeps what was written.
+    /// An object is returned unchanged. Empty arguments become `{}`. Anything else is wrapped in an object,
+    /// so that no content is lost. The log stores the original text.
     ///
     /// ```
     /// # use epitome_core::message::{Part, ToolCall};
@@ -263,12 +263,12 @@ impl ToolCall {
     }
 }
 
-/// Nested deeper than this, it is data to no reader: `serde_json` and its like give up at 128, and the
-/// request around it is nested as well.
+/// Maximum nesting depth of arguments that are treated as JSON. `serde_json` and similar parsers stop at 128
+/// levels, and the request around the arguments adds levels too.
 const DEEPEST: usize = 100;
 
-/// Whether every reader takes it for JSON. A half of a surrogate pair and a number out of range pass
-/// a quick look, so where either may be, the whole is read.
+/// Returns whether every JSON parser accepts the text. A quick check accepts unpaired surrogates and numbers
+/// out of range, so a text that may contain either is parsed completely.
 fn is_json(text: &str) -> bool {
     if is_deep(text) {
         return false;
@@ -280,7 +280,7 @@ fn is_json(text: &str) -> bool {
     serde_json::from_str::<serde::de::IgnoredAny>(text).is_ok()
 }
 
-/// Whether brackets outside of strings nest deeper than [`DEEPEST`].
+/// Returns whether brackets outside of strings nest deeper than [`DEEPEST`].
 fn is_deep(text: &str) -> bool {
     let (mut depth, mut quoted, mut escaped) = (0usize, false, false);
     text.bytes().any(|byte| {
@@ -296,20 +296,20 @@ fn is_deep(text: &str) -> bool {
     })
 }
 
-/// What answers a call.
+/// The answer to a tool call.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ToolResult {
-    /// The call it answers, by its `id` or its `item_id`.
+    /// The call that this result answers, by its `id` or its `item_id`.
     pub call: CallId,
-    /// What the tool gave back.
+    /// The tool's output.
     pub content: Vec<Content>,
-    /// Whether the tool failed or was refused. It is an answer nevertheless.
+    /// Whether the tool failed or was rejected. The result still answers the call.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub error: bool,
 }
 
 impl ToolResult {
-    /// What it says in words.
+    /// Returns the text pieces of the result.
     pub fn texts(&self) -> impl Iterator<Item = &str> {
         self.content.iter().filter_map(|content| match content {
             Content::Text { text } => Some(text.as_str()),
@@ -318,40 +318,40 @@ impl ToolResult {
     }
 }
 
-/// A piece of a tool's answer.
+/// One piece of a tool's output.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum Content {
-    /// Words.
+    /// Text.
     Text {
-        /// The words.
+        /// The text.
         text: String,
     },
-    /// A screenshot, a file.
+    /// An image or a file.
     Media(Media),
 }
 
-/// A picture, a sound, a document: carried, never read.
+/// An image, audio clip, video or document. Stored and forwarded, never read.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Media {
-    /// What it is, as in `image/png`.
+    /// The MIME type, such as `image/png`.
     pub mime: String,
-    /// Where its bytes are.
+    /// Where the bytes are.
     pub source: MediaSource,
-    /// Width and height in pixels, where the sender told them.
+    /// Width and height in pixels, if the sender provided them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size: Option<(u32, u32)>,
 }
 
-/// Where a medium's bytes are.
+/// Where the bytes of a medium are.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum MediaSource {
-    /// In the message, base64.
+    /// In the message, as base64.
     Base64(String),
-    /// Behind an address the provider fetches.
+    /// At a URL that the provider fetches.
     Url(String),
-    /// With the provider, under this id.
+    /// Stored by the provider under this file id.
     File(String),
 }
 
@@ -370,36 +370,37 @@ pub enum MediaSource {
 /// ```
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Message {
-    /// Its place in the session; 0 until the session has given it one.
+    /// Position in the session, from 1; 0 until the session assigns it.
     #[serde(default)]
     pub seq: Seq,
-    /// In which role it was said.
+    /// The role in which it was sent.
     pub role: Role,
-    /// Who said it, where that is known beyond the role.
+    /// The author, if it is more specific than the role.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub author: Option<Author>,
-    /// What was said.
+    /// The content.
     pub parts: Vec<Part>,
-    /// Always shown word for word, however long the session gets.
+    /// Always shown verbatim, regardless of the session's length.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub pinned: bool,
-    /// Shown while recent, never summarized, counted by no trigger.
+    /// Shown while recent, never summarized, ignored by triggers.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub skip: bool,
-    /// When it was said. Triggers on time, `every` and `idle`, count from here.
+    /// When it was sent. The time-based triggers `every` and `idle` measure from here.
     #[serde(default)]
     pub at: Timestamp,
-    /// The caller's own notes, carried untouched.
+    /// The caller's own data, stored and returned unchanged.
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     pub metadata: Map<String, Value>,
-    /// What the dialect it came in said besides, so that it can be given back as it came: unknown fields, an
-    /// unusual spelling. Dialects write and read it; nobody is shown it, and no token is counted for it.
+    /// Fields of the source dialect that have no place in this type: unknown fields and unusual spellings.
+    /// They are needed to return the message as it was received. Only dialects read and write them; API
+    /// answers omit them and they count no tokens.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wire: Option<Box<Value>>,
 }
 
 impl Message {
-    /// A message of these parts, with no flags set.
+    /// Creates a message with these parts and no flags set.
     pub fn new(role: Role, parts: impl IntoIterator<Item = Part>) -> Self {
         Self {
             seq: 0,
@@ -414,27 +415,27 @@ impl Message {
         }
     }
 
-    /// The user says `text`.
+    /// Creates a user message.
     pub fn user(text: impl Into<String>) -> Self {
         Self::new(Role::User, [Part::text(text)])
     }
 
-    /// The agent says `text`.
+    /// Creates an assistant message.
     pub fn assistant(text: impl Into<String>) -> Self {
         Self::new(Role::Assistant, [Part::text(text)])
     }
 
-    /// A standing order.
+    /// Creates a system message.
     pub fn system(text: impl Into<String>) -> Self {
         Self::new(Role::System, [Part::text(text)])
     }
 
-    /// A tool answers the call `id` with `text`.
+    /// Creates a tool message that answers the call `id` with `text`.
     pub fn tool(id: impl Into<CallId>, text: impl Into<String>) -> Self {
         Self::new(Role::Tool, [Part::result(id, text)])
     }
 
-    /// Its tool calls, in order.
+    /// Returns its tool calls, in order.
     pub fn calls(&self) -> impl Iterator<Item = &ToolCall> {
         self.parts.iter().filter_map(|part| match part {
             Part::ToolCall(call) => Some(call),
@@ -442,7 +443,7 @@ impl Message {
         })
     }
 
-    /// Its tool results, in order.
+    /// Returns its tool results, in order.
     pub fn results(&self) -> impl Iterator<Item = &ToolResult> {
         self.parts.iter().filter_map(|part| match part {
             Part::ToolResult(result) => Some(result),
@@ -450,7 +451,7 @@ impl Message {
         })
     }
 
-    /// Refuses a message that cannot be right, whatever stands around it.
+    /// Rejects a message that is invalid regardless of the messages around it.
     pub fn check(&self, limits: &Limits) -> Result<(), MessageError> {
         for (at, part) in self.parts.iter().enumerate() {
             let (kind, at_home, allowed) = match part {
@@ -495,7 +496,7 @@ impl Message {
         Ok(())
     }
 
-    /// The size of its parts, its author and what came with it on the wire in bytes, metadata not included.
+    /// Returns the size in bytes of its parts, author and wire data, without metadata.
     pub fn bytes(&self) -> u64 {
         let media = |m: &Media| {
             m.mime.len()
@@ -530,7 +531,8 @@ impl Message {
         (parts + wire + self.author.as_ref().map_or(0, |author| author.len())) as u64
     }
 
-    /// About how many bytes of memory it takes, for who holds many: its words and what holds them.
+    /// Estimates the memory that the message occupies, in bytes: its content and the structures around it.
+    /// For callers that hold many messages.
     pub fn memory(&self) -> usize {
         let within = |part: &Part| match part {
             Part::ToolResult(result) => result.content.len().saturating_mul(size_of::<Content>()),
@@ -550,7 +552,8 @@ impl Message {
     }
 }
 
-/// About how many bytes of memory a JSON value takes, which is more than it has written down: `1,` is a whole value.
+/// Estimates the memory of a JSON value in bytes. It exceeds the JSON text: `1,` is a whole [`Value`] in
+/// memory.
 pub fn value_memory(value: &Value) -> usize {
     let within: usize = match value {
         Value::Null | Value::Bool(_) | Value::Number(_) => 0,
@@ -563,14 +566,14 @@ pub fn value_memory(value: &Value) -> usize {
 
 fn map_memory(fields: &Map<String, Value>) -> usize {
     let entry = |(name, value): (&String, &Value)| {
-        // Maps are found by and kept in order, so an entry has a place in two lists.
+        // Maps store entries for lookup and for order, so each entry occupies two lists.
         let places = size_of::<String>().saturating_mul(2);
         places.saturating_add(name.len()).saturating_add(value_memory(value))
     };
     fields.iter().map(entry).fold(0, usize::saturating_add)
 }
 
-/// How large one message may be.
+/// Size limits of one message.
 ///
 /// ```
 /// let limits = epitome_core::message::Limits::default();
@@ -578,9 +581,9 @@ fn map_memory(fields: &Map<String, Value>) -> usize {
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Bytes of a message's parts.
+    /// Maximum size of a message's parts, author and wire data, in bytes.
     pub message: u64,
-    /// Bytes of its metadata, as JSON.
+    /// Maximum size of its metadata as JSON, in bytes.
     pub metadata: u64,
 }
 
@@ -590,44 +593,44 @@ impl Default for Limits {
     }
 }
 
-/// Why a message was refused. All of these mean: mend the message, then send it again.
+/// Reasons why a message is rejected. In all cases the caller must fix the message before it is sent again.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum MessageError {
-    /// A part that this role never says.
+    /// A part that is not allowed in this role.
     #[error("parts[{at}]: a {kind} part in a {role} message; allowed in {allowed} messages")]
     WrongRole {
-        /// Which part.
+        /// Index of the part.
         at: usize,
-        /// What it is.
+        /// Kind of the part.
         kind: &'static str,
-        /// Where it was found.
+        /// Role of the message.
         role: Role,
-        /// Where it may be.
+        /// Roles that allow this part.
         allowed: &'static str,
     },
-    /// A name that must not be empty is.
-    #[error("parts[{at}].{field}: is empty; it must name something")]
+    /// A required name is empty.
+    #[error("parts[{at}].{field}: must not be empty")]
     Empty {
-        /// Which part.
+        /// Index of the part.
         at: usize,
-        /// Which of its names.
+        /// The empty field.
         field: &'static str,
     },
-    /// Nothing was said.
-    #[error("parts: is empty; a message holds at least one part")]
+    /// A message without parts.
+    #[error("parts: is empty; a message needs at least one part")]
     NoParts,
-    /// An author without a name.
-    #[error("author: is empty; name somebody, or leave it out")]
+    /// An author with an empty name.
+    #[error("author: is empty; set a name, or leave the field out")]
     NoAuthor,
     /// More bytes than allowed.
     #[error("{field}: {bytes} bytes; at most {limit} are allowed")]
     TooLarge {
-        /// What is too large.
+        /// The field that is too large.
         field: &'static str,
-        /// How large it is.
+        /// Its size in bytes.
         bytes: u64,
-        /// How large it may be.
+        /// The limit in bytes.
         limit: u64,
     },
 }

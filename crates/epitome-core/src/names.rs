@@ -1,12 +1,12 @@
-//! Finding the names that must survive word for word.
+//! Finds names that a summary must preserve verbatim.
 //!
-//! An agent that reads "the file we edited" is lost; one that reads `src/auth/session.rs` goes on.
-//! So paths, addresses, ids, identifiers, figures with their unit or label, error messages and the
-//! names of people and places are found here, by their shape alone: one pass over the bytes, no
-//! dictionary, no model. [`crate::ledger`] remembers them and ranks them.
+//! An agent that reads "the file we edited" cannot continue; one that reads `src/auth/session.rs` can. This
+//! module finds paths, URLs, ids, identifiers, numbers with a unit or label, error messages, and names of
+//! people and places. It uses only their shape: one pass over the bytes, without a dictionary or a model.
+//! [`crate::ledger`] stores and ranks them.
 //!
-//! Shape has its limits. People and places are told by their capitals, so in scripts that have none
-//! only what is quoted, spelled in katakana or followed by a title is found.
+//! Limits: people and places are recognised by capital letters. In scripts without capitals only names that
+//! are quoted, written in katakana or followed by a title are found.
 
 use serde::{Deserialize, Serialize};
 
@@ -14,10 +14,10 @@ mod figures;
 mod lists;
 mod scan;
 
-/// What is longer, in bytes, is no name.
+/// Maximum length of a name, in bytes. Longer text is not a name.
 pub(crate) const LONGEST: usize = 200;
 
-/// What sort of name it is.
+/// The kind of a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
@@ -27,33 +27,33 @@ pub enum Kind {
     Url,
     /// A name from code: `parse_header`, `http.client`, `TokenGenerator`.
     Code,
-    /// An id, a version, a date: letters and digits that stand for one thing.
+    /// An id, a version or a date: letters and digits that identify one thing.
     Id,
-    /// A figure, with its unit or label where it has one.
+    /// A number, with its unit or label if it has one.
     Number,
-    /// A place in a file: the number of a line that a search found, the range that was read.
+    /// A position in a file: the line number of a search result, or a range of lines that was read.
     Line,
-    /// An error, with what it says.
+    /// An error with its message.
     Error,
     /// A command that was run.
     Command,
-    /// A person, a place, a product.
+    /// A person, a place or a product.
     Proper,
 }
 
 /// A name found in a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Name<'a> {
-    /// Word for word.
+    /// The name exactly as it is written.
     pub text: &'a str,
-    /// What sort of name.
+    /// The kind of name.
     pub kind: Kind,
-    /// False where it may be a word that only begins a sentence: worth counting where the name is
-    /// known already.
+    /// False if this may be an ordinary word at the start of a sentence. Such a name is counted only if it
+    /// was found before.
     pub sure: bool,
 }
 
-/// The names in a text, in order.
+/// Returns the names in a text, in order.
 ///
 /// ```
 /// use epitome_core::names::names;
@@ -68,13 +68,13 @@ pub fn names(text: &str) -> Vec<Name<'_>> {
     found
 }
 
-/// Calls `found` with each name. People and places are looked for only in `speech`: what a tool
-/// prints is full of capitals.
+/// Calls `found` with each name. People and places are searched only if `speech` is true, because tool output
+/// contains many capitalised words that are not names.
 pub(crate) fn each_name<'a>(text: &'a str, speech: bool, found: impl FnMut(Name<'a>)) {
     scan::Scanner::new(text, speech, found).scan();
 }
 
-/// Whether it is the name of a month or of a day of the week.
+/// Returns whether the word is the name of a month or of a day of the week.
 pub(crate) fn is_of_calendar(word: &str) -> bool {
     let lowered = word.to_lowercase();
     lists::MONTHS.contains(&lowered.as_str()) || lists::DAYS.contains(&lowered.as_str())

@@ -1,22 +1,22 @@
-//! Logarithm and exponential that are the same to the bit on every machine.
+//! Computes logarithms and exponentials with bit-identical results on every machine.
 //!
-//! Libraries differ in the last digit of theirs, and a ranking that hangs on that digit would give
-//! one summary here and another there. These use only what IEEE 754 fixes: sums, products,
-//! quotients.
+//! Math libraries differ in the last digit. A ranking that depends on that digit would produce different
+//! summaries on different machines. These functions use only operations that IEEE 754 defines exactly:
+//! addition, multiplication and division.
 
-/// The natural logarithm of a number from 1 on; 0 for anything smaller.
+/// Returns the natural logarithm of a number from 1 up; 0 for anything smaller.
 pub(crate) fn ln(x: f64) -> f64 {
-    // Nothing smaller is ever asked for, and NaN must not travel.
+    // No caller needs smaller numbers, and NaN must not spread.
     if !(x > 1.0 && x.is_finite()) {
         return 0.0;
     }
     let bits = x.to_bits();
     let exponent = ((bits >> 52) & 0x7ff) as f64 - 1023.0;
     let mantissa = f64::from_bits((bits & 0x000f_ffff_ffff_ffff) | (1023 << 52));
-    // ln m = 2 artanh((m - 1) / (m + 1)), a series that settles fast for m in 1..2.
+    // ln m = 2 artanh((m - 1) / (m + 1)), a series that converges fast for m in 1..2.
     let t = (mantissa - 1.0) / (mantissa + 1.0);
     let (square, mut term, mut sum) = (t * t, t, 0.0);
-    // Products, for they are quicker than quotients and as exact as is needed.
+    // Multiplications, because they are faster than divisions and precise enough here.
     for part in [1.0, 1.0 / 3.0, 1.0 / 5.0, 1.0 / 7.0, 1.0 / 9.0, 1.0 / 11.0, 1.0 / 13.0] {
         sum += term * part;
         term *= square;
@@ -24,10 +24,10 @@ pub(crate) fn ln(x: f64) -> f64 {
     exponent * std::f64::consts::LN_2 + 2.0 * sum
 }
 
-/// The exponential, near enough for ranking, for numbers between -30 and 30.
+/// Returns the exponential of a number between -30 and 30, precise enough for ranking.
 pub(crate) fn exp(x: f64) -> f64 {
     let x = x.clamp(-30.0, 30.0) / 64.0;
-    // A series for a small part of it, squared six times.
+    // A series for a 64th of the argument, squared six times.
     let mut e = 1.0 + x * (1.0 + x / 2.0 * (1.0 + x / 3.0 * (1.0 + x / 4.0)));
     for _ in 0..6 {
         e *= e;
@@ -35,7 +35,8 @@ pub(crate) fn exp(x: f64) -> f64 {
     e
 }
 
-/// The largest number up to `most` that fits, where all smaller ones do too.
+/// Returns the largest number up to `most` for which `fits` is true, by binary search. `fits` must be true
+/// for all smaller numbers.
 pub(crate) fn largest(most: usize, fits: impl Fn(usize) -> bool) -> usize {
     let (mut low, mut high) = (0, most);
     while low < high {
@@ -45,7 +46,7 @@ pub(crate) fn largest(most: usize, fits: impl Fn(usize) -> bool) -> usize {
     low
 }
 
-/// A number for people: 8,000.
+/// Formats a number with thousands separators: 8,000.
 pub fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let groups = digits.as_bytes().rchunks(3).rev().map(|group| str::from_utf8(group).unwrap_or_default());

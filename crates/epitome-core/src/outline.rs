@@ -1,79 +1,82 @@
-//! A message's shape without its words, and sums over shapes.
+//! Describes a message's shape without its text, and sums over shapes.
 //!
-//! Everything that must be got right when a log is divided (pairs, order, room) is in the shape,
-//! so planning sees [`Outline`]s and never text. A store can plan a long session without loading
-//! it, and a test can draw one in a line. Outlines are made by [`crate::track::Tracker`] when a
-//! message is added, and kept beside it.
+//! The shape contains everything needed to divide a log correctly: call pairs, order and sizes. Planning
+//! therefore sees [`Outline`]s and never text. A store can plan for a long session without loading its
+//! messages, and a test can write one in a line. [`crate::track::Tracker`] creates the outline when a message
+//! is added, and the store keeps it next to the message.
 
 use serde::{Deserialize, Serialize};
 
 use crate::message::{Author, Role, Seq, Timestamp, Tokens};
 
-/// What dividing the log at some place would part.
+/// What a cut at some position would separate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Cut {
-    /// A call from its result. Never allowed: every provider refuses what remains.
+    /// A call from its result. Never allowed: every provider rejects the remaining messages.
     InCall,
-    /// A tool loop from the reasoning that opened it. Allowed only where nothing else fits, and
-    /// then the loop's reasoning leaves the view.
+    /// A tool loop from the reasoning that started it. Allowed only if no other cut fits. The loop's
+    /// reasoning is then removed from the view.
     InLoop,
     /// Nothing that belongs together.
     Legal,
 }
 
-// fields: one row that stores keep and read for every message; parts would be flattened again in every column list.
-/// A message without its words: what planning needs.
+// fields: one row that stores write and read for every message; nested parts would be flattened again in
+// every column list.
+/// A message's shape without its text: the input of planning.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Outline {
-    /// Its place in the session.
+    /// Its position in the session.
     pub seq: Seq,
-    /// In which role it was said.
+    /// Its role.
     pub role: Role,
-    /// Whose it is. A result belongs to its call's author.
+    /// Its author. A result belongs to the author of its call.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub author: Option<Author>,
-    /// The turn it stands in; 0 before the first user message.
+    /// The turn that contains it; 0 before the first user message.
     pub turn: u64,
-    /// Its size as handed out, overhead included.
+    /// Its size in tokens as sent to the agent, message overhead included.
     pub tokens: Tokens,
     /// The tokens of all messages before it in the log.
     pub before: Tokens,
-    /// The characters of its text, calls and results; reasoning and media not included.
+    /// Characters of its text, calls and results, without reasoning and media.
     pub chars: u64,
-    /// The characters of its longest part, trimmed.
+    /// Characters of its longest part, trimmed.
     pub longest: u64,
-    /// How many calls it opens.
+    /// Number of calls that it opens.
     pub calls: u32,
-    /// How many calls it answers. What a batch leaves unanswered gets a marked result when shown.
+    /// Number of calls that it answers. Unanswered calls of a batch get a marked result when the batch is
+    /// shown.
     pub answers: u32,
-    /// How many of those were its author's.
+    /// Number of answered calls that its own author made.
     pub own_answers: u32,
-    /// How many calls wait for their result after it, in the whole log.
+    /// Number of calls without a result after this message, in the whole log.
     pub open: u32,
-    /// The same among its author's messages only.
+    /// The same, counted only over its author's messages.
     pub own_open: u32,
-    /// Whether it belongs to the system and developer messages at the head, which always stay.
+    /// Whether it is one of the system and developer messages at the start of the session, which are always
+    /// shown.
     pub leading: bool,
     /// Whether it starts a turn.
     pub opens_turn: bool,
-    /// Whether it carries reasoning.
+    /// Whether it contains reasoning.
     pub thinking: bool,
-    /// Whether nothing of it can be shown: it only repeats or answers what is not there.
+    /// Whether no part of it can be shown: it only repeats calls or answers missing ones.
     pub stray: bool,
     /// Always shown.
     pub pinned: bool,
-    /// Never summarized, never counted.
+    /// Never summarized and never counted.
     pub skip: bool,
-    /// What a cut just before this message parts, in the whole log.
+    /// What a cut just before this message separates, in the whole log.
     pub cut: Cut,
-    /// The same among its author's messages only.
+    /// The same, considering only its author's messages.
     pub own_cut: Cut,
-    /// When it was said.
+    /// When it was sent.
     pub at: Timestamp,
 }
 
-/// Sums over messages since some place, kept up to date in O(1) a message.
+/// Sums over the messages since some position, updated in O(1) per message.
 ///
 /// ```
 /// use epitome_testkit::drawing::outlines;
@@ -83,32 +86,32 @@ pub struct Outline {
 /// for outline in outlines("u a u~ a(x) r(x)").unwrap() {
 ///     totals.add(&outline);
 /// }
-/// assert_eq!((totals.messages, totals.turns), (4, 2)); // `u~` is skipped, but its turn goes on
+/// assert_eq!((totals.messages, totals.turns), (4, 2)); // `u~` is skipped, but its turn continues
 /// ```
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(into = "Row")]
 pub struct Totals {
     /// Messages.
     pub messages: u64,
-    /// Turns in which something was said.
+    /// Turns with at least one counted message.
     pub turns: u64,
     /// Tokens, message overhead included.
     pub tokens: Tokens,
-    /// Characters.
+    /// Characters, as in [`Outline::chars`].
     pub chars: u64,
-    /// The longest part's characters.
+    /// Characters of the longest part.
     pub longest: u64,
-    /// The last message counted.
+    /// The last counted message.
     pub last_seq: Seq,
-    /// When the last message counted was said.
+    /// Timestamp of the last counted message.
     pub last_at: Timestamp,
-    /// From when time is counted: the last restart, or the first message where there was none.
+    /// Start of the time measurement: the last restart, or the first message if there was no restart.
     pub since: Option<Timestamp>,
-    /// The last turn counted, so that a turn is counted once even when a restart falls inside it.
+    /// The last counted turn, so that a turn is counted once even if a restart falls inside it.
     pub last_turn: u64,
 }
 
-/// Totals as a short list: they are written with every append, for each slot.
+/// Totals as a short list, because they are written on every append for each slot.
 type Row = (u64, u64, Tokens, u64, u64, Seq, Timestamp, Option<Timestamp>, u64);
 
 impl From<Totals> for Row {
@@ -119,7 +122,7 @@ impl From<Totals> for Row {
 }
 
 impl Totals {
-    /// Counts one more message; one flagged `skip` counts for nothing.
+    /// Adds one message. A message flagged `skip` is not counted.
     pub fn add(&mut self, outline: &Outline) {
         if outline.skip {
             return;
@@ -137,7 +140,7 @@ impl Totals {
         self.since.get_or_insert(outline.at);
     }
 
-    /// Starts counting anew at the moment `at`. The turn under way was counted already.
+    /// Restarts counting at the timestamp `at`. The current turn is not counted a second time.
     pub fn restart(&mut self, at: Timestamp) {
         *self = Self {
             last_seq: self.last_seq,
@@ -148,7 +151,7 @@ impl Totals {
         };
     }
 
-    /// Whether nothing was counted since the last restart.
+    /// Returns whether no message was counted since the last restart.
     pub fn is_empty(&self) -> bool {
         self.messages == 0
     }

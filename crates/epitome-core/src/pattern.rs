@@ -1,9 +1,9 @@
-//! Regular expressions of ours.
+//! Compiles the regular expressions of this crate.
 
 use std::str::FromStr;
 
-/// Compiles one, for text or for bytes.
-#[expect(clippy::expect_used, reason = "each is a constant, and tests use it")]
+/// Compiles a regular expression, for text or for bytes.
+#[expect(clippy::expect_used, reason = "all patterns are constants that tests use")]
 pub(crate) fn pattern<R: FromStr<Err = regex::Error>>(source: &str) -> R {
     source.parse().expect("a valid pattern")
 }

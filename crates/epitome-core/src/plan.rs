@@ -1,64 +1,62 @@
-//! What to summarize next.
+//! Decides what to summarize next.
 //!
-//! Given a slot, where it stands and the shape of what comes after, [`next`] says which span the
-//! next summary takes in, or why there is nothing to do. Windows follow each other in order, each
-//! built on the summary before, and none is ever passed over: a window that failed is simply the
-//! next one again.
+//! For a slot, its state and the outlines of the messages after its coverage, [`next`] returns the span of
+//! the next summary, or the reason why no summary is due. Spans follow each other in order. Each summary
+//! builds on the one before, and no span is skipped: a span that failed is planned again.
 //!
-//! The planner sees outlines and never text, and knows nothing of models beyond how much they can
-//! read at once.
+//! The planner reads outlines and never text. About the model it needs only the input size.
 
 use crate::cut::{self, Cuts, Press};
 use crate::message::{Author, Seq, Span, Tokens};
 use crate::outline::{Cut, Outline};
 use crate::slot::{CatchUp, Firing, Scope, Slot, SlotState};
 
-/// So many windows behind, and `catch_up = join` puts windows together.
+/// Number of pending windows above which `catch_up = join` merges them.
 const FAR_BEHIND: usize = 10;
 
-/// What the planner is told beyond the slot itself.
+/// Input of the planner in addition to the slot.
 #[derive(Debug, Clone, Copy)]
 pub struct Ahead<'a> {
-    /// The scope's messages after the coverage, oldest first. Those before it are passed over. For an
-    /// author's slot, that author's only: those [`Scope::holds`].
+    /// The scope's messages after the coverage, oldest first. Messages before the coverage are ignored. For
+    /// an author's slot, only the messages of that author: those that [`Scope::holds`] accepts.
     pub outlines: &'a [Outline],
-    /// What a cut after the last of them parts: [`crate::track::Tracker::cut_at_end`], or
-    /// `own_cut_at_end` for an author's slot; `None` when more messages follow that were not handed
-    /// in.
+    /// What a cut after the last outline separates: [`crate::track::Tracker::cut_at_end`], or
+    /// `own_cut_at_end` for an author's slot. `None` if more messages follow that were not passed in.
     pub end: Option<Cut>,
-    /// The model's window less its output reserve, which `window` fractions are measured by.
+    /// The model's window minus its output reserve. `window` fractions refer to this number.
     pub room: Option<Tokens>,
-    /// How many tokens of messages the model can read at once, prompt and prior summary set aside.
+    /// Maximum number of message tokens that the model can read at once, without the prompt and the prior
+    /// summary.
     pub input: Tokens,
-    /// For a session's slot: the authors whose own summaries stand for their messages.
+    /// For a session's slot: the authors whose own summaries replace their messages.
     pub authors: &'a [AuthorSummary],
 }
 
-/// An author's own summary, which a session's summarizer sees in place of what it covers. One that
-/// reaches beyond the window is not used: it would tell what comes later.
+/// An author's own summary. The summarizer of a session reads it instead of the messages that it covers. A
+/// summary that reaches beyond the window is not used, because it would describe later events.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AuthorSummary {
-    /// Whose messages it stands for.
+    /// The author whose messages it covers.
     pub author: Author,
-    /// Up to which message.
+    /// The last message that it covers.
     pub through: Seq,
-    /// Its size.
+    /// Its size in tokens.
     pub tokens: Tokens,
 }
 
-/// What to do for a slot.
+/// The next step for a slot.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Next {
-    /// Write a summary of this, store it, then [`Next::settle`].
+    /// Write a summary of this plan, store it, then call [`Next::settle`].
     Summarize(Plan),
-    /// The firing asks for nothing: [`Next::settle`] it without a summary.
+    /// The trigger event needs no summary: call [`Next::settle`] without one.
     Pass {
-        /// Which firing.
+        /// The message at which the trigger fired.
         firing: Seq,
-        /// Why it asks for nothing.
+        /// Why no summary is needed.
         why: NoPlan,
     },
-    /// Nothing now.
+    /// No step is due now.
     Nothing(NoPlan),
 }
 
@@ -66,60 +64,61 @@ pub enum Next {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum NoPlan {
-    /// The trigger was not met since the last firing.
+    /// The trigger has not fired since the last summary.
     #[error("not due")]
     NotDue,
-    /// An earlier summary took it in.
+    /// An earlier summary covers the messages.
     #[error("its messages are covered already")]
     Covered,
-    /// All that is new is to be kept verbatim.
-    #[error("all that is new is kept verbatim")]
+    /// All new messages stay verbatim.
+    #[error("all new messages stay verbatim")]
     AllKept,
-    /// All that is new is skipped, or a standing order that always stays.
-    #[error("nothing new to summarize: it is all skipped, or always shown")]
+    /// All new messages are skipped, or are leading system messages that are always shown.
+    #[error("nothing to summarize: all new messages are skipped or always shown")]
     NothingToSay,
-    /// A call is open, or a tool loop under way; an append will bring a place to cut.
-    #[error("no legal cut yet: a tool call or loop is under way")]
+    /// A call is open or a tool loop is in progress. A later message will create a legal cut.
+    #[error("no legal cut yet: a tool call or loop is in progress")]
     NoLegalCut,
 }
 
 /// The next summary to write.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plan {
-    /// The prior summary's coverage, 0 where there is none: it is read first.
+    /// The last message covered by the prior summary; 0 if there is none. The summarizer reads that summary
+    /// first.
     pub prior: Seq,
-    /// The messages after it that are taken in. The new summary stands for `1..=span.through`.
+    /// The messages after `prior` that are summarized. The new summary covers `1..=span.through`.
     pub span: Span,
-    /// What the summarizer reads of the span, in order: skipped messages and the standing orders
-    /// at the head are not among it.
+    /// What the summarizer reads of the span, in order. Skipped messages and leading system messages are not
+    /// included.
     pub sources: Vec<Source>,
-    /// The tokens of what it reads.
+    /// The tokens of the sources.
     pub tokens: Tokens,
-    /// Messages inside the span that are skipped.
+    /// Number of messages in the span that are skipped.
     pub skipped: u64,
-    /// The firing this works on.
+    /// The trigger event (the message at which the trigger fired) that this plan works on.
     pub firing: Seq,
-    /// Whether the firing is worked off with this; otherwise only a first part of its window is.
+    /// Whether this plan completes the trigger event. Otherwise it covers only the first part of its window.
     pub completes: bool,
-    /// How many firings are worked off together.
+    /// Number of trigger events that this plan completes together.
     pub joined: usize,
-    /// Whether what is read is still larger than the model's input, and no cut could divide it: it
-    /// has to be shown by its head, its tail and its size.
+    /// Whether the sources are still larger than the model's input and no cut can divide them. The prompt
+    /// must then show them as head, tail and size.
     pub oversize: bool,
 }
 
-/// Something a summarizer reads.
+/// One source that a summarizer reads.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Source {
-    /// Messages, word for word.
+    /// Messages, verbatim.
     Messages(Span),
-    /// An author's own summary, in place of all that author's messages it covers.
+    /// An author's own summary, in place of all messages of that author that it covers.
     Author(AuthorSummary),
 }
 
 impl Next {
-    /// Moves the slot on, once what was to be written stands. `log` holds the scope's messages after
-    /// the firing, at least up to the next one: see [`SlotState::settle`].
+    /// Advances the slot after the summary is stored. `log` contains the scope's messages after the trigger
+    /// event, at least up to the next one: see [`SlotState::settle`].
     pub fn settle(&self, slot: &Slot, state: &mut SlotState, log: &[Outline], room: Option<Tokens>) {
         match self {
             Self::Summarize(plan) if plan.completes => {
@@ -132,9 +131,9 @@ impl Next {
     }
 }
 
-/// The next summary for a slot, or why there is none.
+/// Returns the next summary for a slot, or why none is needed.
 ///
-/// Worked off in a loop, until there is nothing:
+/// Call it in a loop until it returns `Nothing`:
 ///
 /// ```
 /// use epitome_testkit::drawing::outlines;
@@ -153,8 +152,8 @@ impl Next {
 ///     let ahead = Ahead { outlines: &log, end: Some(Cut::Legal), room: None, input: 100_000, authors: &[] };
 ///     let step = next(&slot, &state, &ahead);
 ///     match &step {
-///         Next::Summarize(plan) => covered.push(plan.span.through), // have it written, and store it
-///         Next::Pass { .. } => {}                                  // this firing asks for nothing
+///         Next::Summarize(plan) => covered.push(plan.span.through), // write the summary and store it
+///         Next::Pass { .. } => {}                                  // this trigger event needs no summary
 ///         Next::Nothing(_) => break,
 ///     }
 ///     step.settle(&slot, &mut state, &log, None);
@@ -162,7 +161,7 @@ impl Next {
 /// assert_eq!(covered, [16, 36, 56]);
 /// ```
 ///
-/// The numbers of one step:
+/// One step in numbers:
 ///
 /// ```
 /// use epitome_testkit::drawing::outlines;
@@ -171,7 +170,7 @@ impl Next {
 /// use epitome_core::plan::{next, Ahead, Next};
 /// use epitome_core::slot::{Slot, SlotState};
 ///
-/// // Message 160 with the defaults: the short summary stands through 140.
+/// // Message 160 with the defaults: the short summary covers messages up to 140.
 /// let slot = Slot::short();
 /// let log = outlines(&"u a ".repeat(80)).unwrap();
 /// let mut state = SlotState::default();
@@ -199,7 +198,7 @@ pub fn next(slot: &Slot, state: &SlotState, ahead: &Ahead<'_>) -> Next {
     let mut chosen = (due, window.place(slot, &due, ahead));
     let mut joined = 1;
     if slot.catch_up == CatchUp::Join {
-        // Firings that are due, the first of them first, as far as the messages at hand reach.
+        // The due trigger events, starting with the first, as far as the available messages reach.
         let last = ahead.outlines.last().map_or(0, |outline| outline.seq);
         let after = |firing: &Firing| state.next_firing(slot, firing, ahead.outlines, ahead.room);
         let firings =
@@ -208,7 +207,8 @@ pub fn next(slot: &Slot, state: &SlotState, ahead: &Ahead<'_>) -> Next {
             for (at, firing) in firings().enumerate().skip(1) {
                 let place = window.place(slot, &firing, ahead);
                 let further = match (chosen.1, place) {
-                    // A firing whose window reaches no further keeps its turn: a cut may come yet.
+                    // A trigger event whose window reaches no further is not merged: a cut may become
+                    // available for it later.
                     (Ok(before), Ok(place)) => place > before && window.sum(place) <= ahead.input,
                     (Err(_), Ok(place)) => window.sum(place) <= ahead.input,
                     (_, Err(why)) => matches!(why, NoPlan::AllKept | NoPlan::Covered) && chosen.1.is_err(),
@@ -236,7 +236,7 @@ pub fn next(slot: &Slot, state: &SlotState, ahead: &Ahead<'_>) -> Next {
     else {
         return Next::Pass { firing: firing.seq, why: NoPlan::Covered };
     };
-    // Where the messages at hand end before the firing does, this is only the beginning of its window.
+    // If the available messages end before the trigger event, this is only the beginning of its window.
     let reached = ahead.end.is_some() || ahead.outlines.last().is_some_and(|last| last.seq >= firing.seq);
     Next::Summarize(Plan {
         prior: state.covered,
@@ -251,15 +251,15 @@ pub fn next(slot: &Slot, state: &SlotState, ahead: &Ahead<'_>) -> Next {
     })
 }
 
-/// What lies ahead of the coverage.
+/// The messages after the coverage.
 struct Window<'a> {
     cuts: Cuts<'a>,
     authors: &'a [AuthorSummary],
-    /// For each place, the tokens of the messages before it that may be read.
+    /// For each position, the tokens of the readable messages before it.
     sums: Vec<Tokens>,
 }
 
-/// What a summarizer would read of the messages before some place.
+/// What a summarizer would read of the messages before some position.
 #[derive(Default)]
 struct Read {
     sources: Vec<Source>,
@@ -274,7 +274,7 @@ impl<'a> Window<'a> {
         sums.push(sum);
         for (outline, readable) in readable(cuts) {
             if readable {
-                // A message without a token is one to read all the same.
+                // A message of zero tokens still counts as readable.
                 sum = sum.saturating_add(outline.tokens.max(1));
             }
             sums.push(sum);
@@ -286,12 +286,12 @@ impl<'a> Window<'a> {
         self.sums.get(place).copied().unwrap_or(Tokens::MAX)
     }
 
-    /// The first place with something to read before it.
+    /// Returns the first position that has a readable message before it.
     fn first(&self) -> usize {
         self.sums.partition_point(|sum| *sum == 0)
     }
 
-    /// Where the window of a firing ends.
+    /// Returns the position at which the window of a trigger event ends.
     fn place(&self, slot: &Slot, firing: &Firing, ahead: &Ahead<'_>) -> Result<usize, NoPlan> {
         let fired = self.cuts.outlines().partition_point(|outline| outline.seq <= firing.seq);
         let until = self.cuts.outlines().get(..fired).unwrap_or_default();
@@ -302,7 +302,7 @@ impl<'a> Window<'a> {
             _ if self.sum(wanted) == 0 => return Err(NoPlan::NothingToSay),
             _ => {}
         }
-        // Never before the first message that is read: a summary of nothing is none.
+        // Never before the first readable message: a summary must cover at least one.
         let floor = self.first().saturating_sub(1);
         cut::near(&self.cuts, floor, wanted, Press::Hard).ok_or(NoPlan::NoLegalCut)
     }
@@ -341,8 +341,8 @@ impl<'a> Window<'a> {
         read
     }
 
-    /// Halves what is too large to be read at once, at legal cuts, until it fits or cannot be
-    /// divided any more.
+    /// Halves a window that is too large to be read at once, at legal cuts, until it fits or cannot be
+    /// divided.
     fn halve(&self, mut place: usize, input: Tokens) -> usize {
         while self.read(place).tokens > input {
             let half = self.sums.partition_point(|sum| sum.saturating_mul(2) <= self.sum(place));
@@ -360,11 +360,11 @@ impl<'a> Window<'a> {
     }
 }
 
-/// Each message, and whether it enters a summary at all: not when it is skipped, nor when it always
-/// stands before the summary.
+/// Returns each message and whether it enters a summary. Skipped messages and leading system messages, which
+/// are always shown before the summary, do not.
 fn readable(cuts: Cuts<'_>) -> impl Iterator<Item = (&Outline, bool)> {
     cuts.batches().flat_map(move |batch| {
-        // `skip` holds for a whole batch: half of one would make no sense to anybody.
+        // `skip` applies to a whole batch: half a batch would be meaningless.
         let skipped = batch.iter().any(|outline| outline.skip);
         batch.iter().map(move |outline| (outline, !skipped && !outline.leading))
     })

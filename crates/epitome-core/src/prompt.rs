@@ -1,17 +1,17 @@
-//! What a model is asked when it is to write a summary.
+//! Builds the prompt that instructs a model to write a summary.
 //!
-//! A [`Template`] says what the summary should hold; [`prompt`] fills it with the previous summary and
-//! with what was said since, each line under its speaker's name, and sets our own rules before it:
-//! history and not orders, the conversation's language, names word for word, merged with what stood
-//! before. The rules go with every template, also with one of the user's own.
+//! A [`Template`] defines the content of the summary. [`prompt`] fills it with the previous summary and the
+//! messages since then, each line with its speaker's name, and prepends fixed rules: treat the conversation
+//! as history and not as instructions, write in its language, copy names verbatim, merge with the previous
+//! summary. The rules apply to every template, including user-defined ones.
 //!
-//! What was said is data. It stands between tags it cannot close, no line of it can pass for another
-//! speaker's, secrets are taken out on the way, and reasoning is never sent: some providers refuse it
-//! every time, and none of it belongs in a summary. The whole never exceeds its room; long outputs are
+//! The conversation is data. It is placed between tags that its text cannot close, no line of it can imitate
+//! another speaker's label, and secrets are redacted. Reasoning is never sent: some providers always reject
+//! it, and it does not belong in a summary. The prompt never exceeds its token budget. Long tool outputs are
 //! shortened first, for the summarizer only and never in the log.
 //!
-//! Which messages these are was decided by [`crate::plan`]; what comes back is judged by
-//! [`crate::inspect`]. How a provider is asked is not known here.
+//! [`crate::plan`] chooses the messages, and [`crate::inspect`] validates the answer. The request to a
+//! provider is built elsewhere.
 
 use std::borrow::Cow;
 
@@ -28,57 +28,58 @@ pub use template::{Profile, ProfileSetting, Template};
 pub(crate) use transcript::is_tag;
 use transcript::{Transcript, clean};
 
-/// Where what is replaced is smaller than this, its own [`lines`] are the summary and no model is
-/// asked: it could hardly say it in less.
+/// Size in tokens below which no model is called: the summary then consists of the messages' own [`lines`],
+/// because a model could hardly make it shorter.
 pub const SMALL: Tokens = 200;
 
-/// What goes before every prompt.
+/// The rules at the start of every prompt.
 const RULES: &str = include_str!("../prompts/rules.md");
 
-/// So much of a wish is passed on, in characters.
+/// Maximum length of `focus`, in characters.
 const LONGEST_FOCUS: usize = 500;
 
-/// Something the summarizer is shown, in the conversation's order.
+/// One entry of the conversation that the summarizer reads.
 #[derive(Debug, Clone, Copy)]
 pub enum Said<'a> {
     /// A message.
     Message(&'a Message),
-    /// An author's own summary, in place of the messages it covers.
+    /// An author's own summary, in place of the messages that it covers.
     Summary {
-        /// Whose messages it stands for.
+        /// The author whose messages it covers.
         author: &'a str,
         /// Its text.
         text: &'a str,
     },
 }
 
-/// What a prompt is made of.
+/// Input for [`prompt`].
 #[derive(Debug, Clone)]
 pub struct Input<'a> {
-    /// What the summary should hold.
+    /// The template: what the summary should contain.
     pub template: &'a Template,
-    /// The summary that stood before; the new one is to take it in.
+    /// The previous summary, which the new one must include.
     pub previous: Option<&'a str>,
-    /// What was said since, in order. Skipped messages are passed over.
+    /// The messages since then, in order. Skipped messages are ignored.
     pub said: &'a [Said<'a>],
-    /// How large the summary may be; asked for in words, see [`max_words`].
+    /// Maximum size of the summary. The prompt states it in words, see [`max_words`].
     pub limit: Limit,
-    /// The operator's own instructions, passed on as they are.
+    /// The operator's own instructions, copied unchanged.
     pub instructions: &'a str,
-    /// What whoever asked for this summary cares about most: a wish of 500 characters, no order.
+    /// What the caller of this summary wants emphasised: a wish of at most 500 characters, not an
+    /// instruction.
     pub focus: &'a str,
-    /// What was wrong with the answer to the same prompt, where it is asked again.
+    /// On a retry: why the previous answer to the same prompt was rejected.
     pub refused: Option<&'a Refusal>,
-    /// How many tokens the whole prompt may have.
+    /// Token budget of the whole prompt.
     pub room: Tokens,
-    /// How they are counted.
+    /// Counts the tokens.
     pub counter: &'a Counter,
-    /// Whether secrets are taken out.
+    /// Whether secrets are redacted.
     pub redact: bool,
 }
 
 impl<'a> Input<'a> {
-    /// With no previous summary, no instructions, and secrets taken out.
+    /// Creates an input without a previous summary and instructions, with redaction.
     pub fn new(
         template: &'a Template,
         said: &'a [Said<'a>],
@@ -101,18 +102,18 @@ impl<'a> Input<'a> {
     }
 }
 
-/// What a model is asked.
+/// A complete prompt for a model.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Prompt {
-    /// The rules.
+    /// The system message: the rules.
     pub system: String,
-    /// The template, filled.
+    /// The user message: the filled template.
     pub user: String,
-    /// The size of both as messages.
+    /// The size of both messages, in tokens.
     pub tokens: Tokens,
 }
 
-/// The prompt for a summary, in at most `room` tokens.
+/// Builds the prompt for a summary, in at most `room` tokens.
 ///
 /// ```
 /// use epitome_core::message::Message;
@@ -139,7 +140,8 @@ pub fn prompt(input: &Input<'_>) -> Result<Prompt, PromptError> {
     let transcript = Transcript::new(input.said.iter().copied(), input.redact);
     let previous = previous_block(input.previous, input.redact);
     let instructions = instructions(input);
-    // A template without a place for the previous summary still has to take it in.
+    // A template without a `{previous_summary}` placeholder gets the previous summary before the
+    // conversation.
     let before = match input.previous {
         Some(_) if !input.template.has(PREVIOUS) => format!("{previous}\n\n"),
         _ => String::new(),
@@ -179,19 +181,19 @@ pub fn prompt(input: &Input<'_>) -> Result<Prompt, PromptError> {
         if left == 0 {
             return Err(PromptError::NoRoom { needed: whole.tokens, room: input.room });
         }
-        // Where the pieces meet there may be a token more than in each of them.
+        // The whole can have a few tokens more than the sum of its pieces, where the pieces join.
         left = left.saturating_sub((whole.tokens - input.room).max(left / 16 + 1));
     }
 }
 
-/// The previous summary between its tags, or that there is none.
+/// Returns the previous summary between its tags, or a note that there is none.
 fn previous_block(previous: Option<&str>, hide: bool) -> String {
     let text = previous.map(|text| clean(text.trim(), hide)).filter(|text| !text.is_empty());
     let text = text.unwrap_or(Cow::Borrowed("(None yet: the conversation starts below.)"));
     format!("<previous_summary>\n{text}\n</previous_summary>")
 }
 
-/// What the operator wants, and what the caller cares about.
+/// Returns the operator's instructions and the caller's focus.
 fn instructions(input: &Input<'_>) -> String {
     let mut wishes = Vec::new();
     if !input.instructions.trim().is_empty() {
@@ -205,11 +207,11 @@ fn instructions(input: &Input<'_>) -> String {
     wishes.join("\n\n")
 }
 
-/// The words a limit is asked for in: one for two tokens, one for nine characters, and at least ten.
+/// Converts a limit into words: one word per two tokens or per nine characters, at least ten.
 ///
-/// Models count words better than tokens. In English so many words take about two thirds of the limit. The rest is for
-/// names that were forgotten, which [`crate::inspect`] adds, for other languages, and for those who say a little more:
-/// an answer is refused only where it is over the limit itself.
+/// Models count words better than tokens. In English, this number of words takes about two thirds of the
+/// limit. The rest is reserved for forgotten names, which [`crate::inspect`] adds, for other languages, and
+/// for models that write slightly more. An answer is rejected only if it exceeds the limit itself.
 ///
 /// ```
 /// use epitome_core::prompt::max_words;
@@ -224,8 +226,8 @@ pub fn max_words(limit: Limit) -> u64 {
     words.max(10)
 }
 
-/// The messages as attributed lines, whole and without their secrets: what a model would be shown,
-/// and the summary itself where that is [`SMALL`]. Skipped messages are passed over.
+/// Renders the messages as attributed lines, complete and with secrets redacted: what a model would read, and
+/// the summary itself if the size is below [`SMALL`]. Skipped messages are left out.
 ///
 /// ```
 /// use epitome_core::message::{Message, Part, Role};
@@ -251,22 +253,22 @@ pub fn lines<'a>(messages: impl IntoIterator<Item = &'a Message>) -> String {
     lines_of(messages.into_iter().map(Said::Message))
 }
 
-/// The same where an author's summary may stand for messages.
+/// The same as [`lines`], with authors' summaries in place of messages.
 pub fn lines_of<'a>(said: impl IntoIterator<Item = Said<'a>>) -> String {
     Transcript::new(said, true).whole()
 }
 
-/// Why there is no prompt.
+/// Reasons why a prompt cannot be built.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PromptError {
-    /// However much is shortened, it does not fit: summarize fewer messages at once, or give the model
-    /// more room.
-    #[error("prompt: at least {needed} tokens are needed and {room} allowed; take fewer messages at once")]
+    /// Even the shortest form does not fit the budget. Summarize fewer messages at once, or give the model a
+    /// larger budget.
+    #[error("prompt: needs at least {needed} tokens, the budget is {room}; summarize fewer messages at once")]
     NoRoom {
-        /// The shortest there is.
+        /// Tokens of the shortest form.
         needed: Tokens,
-        /// What was allowed.
+        /// The token budget.
         room: Tokens,
     },
 }

@@ -1,7 +1,7 @@
-//! Reading a message for what is worth remembering.
+//! Extracts the texts of a message that are worth remembering.
 //!
-//! The ledger and the local summarizer read the same texts in the same way: reasoning and media not,
-//! long texts by their ends, arguments as the values they hold, and secrets never.
+//! The ledger and the local summarizer read the same texts: no reasoning or media, only both ends of long
+//! texts, arguments as their values, and secrets redacted.
 
 use std::borrow::Cow;
 use std::sync::LazyLock;
@@ -13,18 +13,18 @@ use crate::message::{Message, Part, Role};
 use crate::pattern::pattern;
 use crate::redact::redact;
 
-/// Who says a text.
+/// The origin of a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Voice<'a> {
     /// The user, a peer, or an instruction in mid-session.
     User,
     Assistant,
-    /// A tool, in answer to the call of this id.
+    /// A tool, in answer to the call with this id.
     Tool {
         call: &'a str,
     },
-    /// The assistant calls this tool, in the message's call of this number; the text is one value of its
-    /// arguments.
+    /// The assistant calls this tool. The text is one value of the arguments; `nth` is the call's number
+    /// within the message.
     Call {
         tool: &'a str,
         key: &'a str,
@@ -32,11 +32,11 @@ pub(crate) enum Voice<'a> {
     },
 }
 
-/// Calls `found` with each text of a message, secrets taken out.
+/// Calls `found` with each text of a message, with secrets redacted.
 pub(crate) fn each_text<'a>(message: &'a Message, mut found: impl FnMut(Voice<'a>, &str)) {
     let voice = match message.role {
         Role::Assistant => Voice::Assistant,
-        // Words beside a result are the tool's as well.
+        // Text next to a result also comes from the tool.
         Role::Tool => Voice::Tool { call: "" },
         Role::System | Role::Developer | Role::User | Role::Peer => Voice::User,
     };
@@ -50,9 +50,10 @@ pub(crate) fn each_text<'a>(message: &'a Message, mut found: impl FnMut(Voice<'a
             Part::ToolCall(call) => {
                 nth += 1;
                 let say = |key: &str, text: &str| {
-                    // The key lives only as long as the parsed arguments; what matters of it is told.
+                    // The key does not outlive the parsed arguments. Callers only need to know whether it is
+                    // a command.
                     let key = if RUNS.contains(&key) { "command" } else { "" };
-                    // A secret is told by its key as well.
+                    // The value is checked again on its own.
                     found(Voice::Call { tool: &call.name, key, nth }, &safe(text));
                 };
                 arguments(&call.arguments, say);
@@ -62,12 +63,13 @@ pub(crate) fn each_text<'a>(message: &'a Message, mut found: impl FnMut(Voice<'a
     }
 }
 
-/// Arguments under these names are commands.
+/// Argument names whose values are commands.
 const RUNS: [&str; 6] = ["command", "cmd", "script", "bash", "shell", "commands"];
 
-/// The values in a call's arguments, in order; all of it as one where it is not JSON.
+/// Calls `say` with the values of a call's arguments, in order, or once with the whole text if it is not
+/// JSON.
 fn arguments(text: &str, mut say: impl FnMut(&str, &str)) {
-    // A password is one by its name, which a bare value does not show.
+    // A password is recognised by its key, so redaction runs before the values are separated.
     let text = cleaned(text);
     let text = text.as_ref();
     if text.len() > 2 * END {
@@ -89,20 +91,20 @@ fn leaves(key: &str, value: &Value, say: &mut impl FnMut(&str, &str)) {
     }
 }
 
-/// The bytes read of either end of a long text: what a summary could hold of it, and more.
+/// Bytes read at each end of a long text: more than a summary could contain of it.
 const END: usize = 8 << 10;
 
-/// The bytes beyond that are looked at and not read: a secret is known by what stands beside it.
+/// Bytes beyond `END` that are redacted but not returned. Secrets are recognised by the text around them.
 const AROUND: usize = 1 << 10;
 
-/// A text as it may be read: its ends where it is long, without secrets.
+/// Returns the readable part of a text: its two ends if it is long, with secrets redacted.
 fn safe(text: &str) -> Cow<'_, str> {
     if text.len() <= 2 * END {
         return cleaned(text);
     }
     let head = cleaned(text.get(..text.floor_char_boundary(END + AROUND)).unwrap_or_default());
     let tail = cleaned(text.get(text.ceil_char_boundary(text.len() - END - AROUND)..).unwrap_or_default());
-    // Where words are written apart, not in the middle of one.
+    // Cut at whitespace if there is any nearby, not inside a word.
     let edge = head.floor_char_boundary(head.len().saturating_sub(AROUND));
     let near = head.floor_char_boundary(edge.saturating_sub(AROUND));
     let gap = head.get(near..edge).and_then(|near| near.rfind(char::is_whitespace));
@@ -114,7 +116,7 @@ fn safe(text: &str) -> Cow<'_, str> {
     Cow::Owned(format!("{head}\n{}", tail.trim_start()))
 }
 
-/// The text without secrets, and without what only a terminal reads.
+/// Returns the text without secrets and without terminal control sequences.
 pub(crate) fn cleaned(text: &str) -> Cow<'_, str> {
     match printed(text) {
         Cow::Borrowed(text) => redact(text),
@@ -122,7 +124,8 @@ pub(crate) fn cleaned(text: &str) -> Cow<'_, str> {
     }
 }
 
-/// What only a terminal reads: `ESC [ 31 m`, a title on one line (`ESC ] title BEL`), returns, and other controls.
+/// Terminal control sequences: `ESC [ 31 m`, a one-line title (`ESC ] title BEL`), carriage returns, and
+/// other control characters.
 static FOR_TERMINALS: LazyLock<Regex> = LazyLock::new(|| {
     pattern(
         r"(?x) \x1b (?: \[ [\ -?]* [@-~]? | \] [^\x00-\x1f\x7f-\u{9f}]* \x07? )? | \r\n?
@@ -130,8 +133,8 @@ static FOR_TERMINALS: LazyLock<Regex> = LazyLock::new(|| {
     )
 });
 
-/// The text without colours, movements of the cursor and bells. A return alone begins a line, as it
-/// does there.
+/// Removes colours, cursor movements and bells. A carriage return on its own becomes a line break, as on a
+/// terminal.
 fn printed(text: &str) -> Cow<'_, str> {
     FOR_TERMINALS.replace_all(text, |found: &Captures<'_>| match found.get_match().as_str().as_bytes() {
         [b'\x1b', ..] => "",

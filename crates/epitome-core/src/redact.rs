@@ -1,19 +1,18 @@
-//! Secrets, taken out at the summary's edge.
+//! Redacts secrets in text that goes into summaries.
 //!
-//! People paste keys into conversations, and tools print them. A summary outlives the messages it
-//! stands for and is shown again and again, so what goes into one passes through [`redact`] first:
-//! what a model is asked with, what it answers, the names that are kept beside it. Each secret becomes
-//! a mark that says what stood there, `[redacted:key]` say.
+//! Users paste keys into conversations, and tools print them. A summary outlives the messages that it covers
+//! and is shown many times. Everything that goes into one therefore passes [`redact`] first: the model's
+//! prompt, its answer, and the names stored with the summary. Each secret is replaced by a marker with its
+//! kind, for example `[redacted:key]`.
 //!
-//! The log is never touched. It is what the agent goes on working with, and an agent whose own key
-//! has become `[redacted:key]` makes a call that fails (hard case 32).
+//! The log is never changed. The agent continues to work with it, and an agent whose own key became
+//! `[redacted:key]` would make calls that fail (hard case 32).
 //!
-//! Secrets are known by their shape (a provider's prefix, a private key's frame, a card's check
-//! digit) or by the name before them (`PASSWORD=`, `"api_key": `, `my password is`). What has neither
-//! is not found; what only looks like one (a commit, a count of tokens, `password: required`) is left
-//! alone, because a summary full of marks is of no use either. One regular expression finds the places
-//! where a secret could be, and only those are judged, so ordinary text is handed back as it came,
-//! uncopied.
+//! A secret is recognised by its shape (a provider's prefix, the header of a private key, a card's check
+//! digit) or by the name before it (`PASSWORD=`, `"api_key": `, `my password is`). A secret with neither is
+//! not found. Text that only looks like a secret (a commit, a token count, `password: required`) is
+//! preserved, because a summary full of markers is useless. One regular expression finds the candidates, and
+//! only these are examined, so ordinary text is returned without a copy.
 
 use std::borrow::Cow;
 
@@ -22,19 +21,19 @@ mod value;
 
 use places::{PLACES, secret};
 
-/// How every mark starts, and the marks.
+/// The common start of all markers, and the markers.
 const MARK: &str = "[redacted:";
 const KEY: &str = "[redacted:key]";
 const TOKEN: &str = "[redacted:token]";
 const PASSWORD: &str = "[redacted:password]";
 const CARD: &str = "[redacted:card]";
 
-/// After so many passes over a text hardly anything is left in it that could be found.
+/// Maximum number of passes over a text. After these, there is hardly anything left to find.
 const MOST_PASSES: usize = 8;
 
-/// The text with each secret replaced by `[redacted:kind]`; borrowed when there is none.
+/// Replaces each secret in the text by `[redacted:kind]`. Returns the text borrowed if it contains none.
 ///
-/// The kinds are `key`, `token`, `password` and `card`. Doing it twice changes nothing more.
+/// The kinds are `key`, `token`, `password` and `card`. The function is idempotent.
 ///
 /// ```
 /// use std::borrow::Cow;
@@ -52,7 +51,8 @@ const MOST_PASSES: usize = 8;
 /// ```
 pub fn redact(text: &str) -> Cow<'_, str> {
     let mut clean = Cow::Borrowed(text);
-    // A secret may stand between a name and its value, or be known only once what is beside it has become a mark.
+    // A secret may lie between a name and its value, or be recognisable only after the text next to it has
+    // become a marker.
     for _ in 0..MOST_PASSES {
         let Some(cleaner) = pass(&clean) else { break };
         clean = Cow::Owned(cleaner);
@@ -60,16 +60,16 @@ pub fn redact(text: &str) -> Cow<'_, str> {
     clean
 }
 
-/// The text without the secrets that one pass from its begin to its end finds; `None` when there is none.
+/// Replaces the secrets that one pass from start to end finds. Returns `None` if there are none.
 fn pass(text: &str) -> Option<String> {
     let mut out = String::new();
-    // What stands behind the last secret. Nothing looks back beyond it, so that a text is read the same way before and
-    // after its secrets have become marks.
+    // The text after the last secret. Nothing looks back beyond it, so that a text is read the same way
+    // before and after its secrets are replaced by markers.
     let mut rest = text;
     let mut at = 0;
     while let Some(place) = PLACES.captures_at(rest.as_bytes(), at) {
         let whole = place.get_match();
-        // A place may begin with the byte before a secret.
+        // A match may begin one byte before the secret.
         at = if place.name("skip").is_some() { whole.end() - 1 } else { whole.start() + 1 };
         if let Some((range, mark)) = secret(rest.as_bytes(), &place)
             && let (Some(before), Some(behind)) = (rest.get(..range.start), rest.get(range.end..))

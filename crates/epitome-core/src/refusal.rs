@@ -1,58 +1,58 @@
-//! Why an answer was refused, as the model is told when it is asked again.
+//! Reasons why a model's summary is rejected, in a wording that the model reads on a retry.
 
 use serde::{Deserialize, Serialize};
 
 use crate::message::Tokens;
 
-/// Why a summary was refused. What is displayed can be said to the model: "The last answer was
-/// refused: …".
+/// Reason why a summary was rejected. The text is sent to the model on a retry: "The last answer was refused:
+/// …".
 #[derive(Debug, Clone, PartialEq, Eq, Hash, thiserror::Error, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Refusal {
-    /// Nothing was said, or only a placeholder, or only reasoning.
+    /// The answer is empty, or contains only a placeholder or only reasoning.
     #[error("it held no summary")]
     Empty,
-    /// It ends before its end.
+    /// The answer was truncated.
     #[error("it was cut off; write less, so that it comes to an end")]
     CutOff,
-    /// More than was asked for.
+    /// More tokens than the limit.
     #[error("it had {tokens} tokens, and at most {limit} are allowed; write less")]
     TooLong {
-        /// How large it is.
+        /// Its size in tokens.
         tokens: Tokens,
-        /// How large it may be.
+        /// The limit in tokens.
         limit: Tokens,
     },
-    /// More characters than were asked for, and no room to cut them.
+    /// More characters than the limit, and no position where it can be cut.
     #[error("it had {chars} characters, and at most {limit} are allowed; write less")]
     TooManyChars {
-        /// How many it has.
+        /// Its size in characters.
         chars: u64,
-        /// How many it may have.
+        /// The limit in characters.
         limit: u64,
     },
-    /// No smaller than what it stands for, so nothing would be gained.
+    /// Not smaller than the messages it replaces, so it would save nothing.
     #[error("it had {tokens} tokens and should replace {replaces}; write much less")]
     NotSmaller {
-        /// How large it is.
+        /// Its size in tokens.
         tokens: Tokens,
-        /// How large what it replaces is.
+        /// The size of what it replaces, in tokens.
         replaces: Tokens,
     },
-    /// Mostly the same again and again.
+    /// Mostly repetition.
     #[error("it said the same again and again; say each thing once")]
     Loops,
-    /// What a server says when it is unwell.
+    /// A server's error message.
     #[error("it was an error message instead of a summary")]
     ErrorPage,
-    /// The model would not, or its provider would not let it.
+    /// The model or its provider declined.
     #[error("it declined; a summary only records what others said")]
     Refused,
-    /// It took part in the conversation.
+    /// The model continued the conversation instead of summarizing it.
     #[error("it went on with the conversation or answered it; write about it instead")]
     GoesOn,
-    /// What stood before, although more was said since.
+    /// The previous summary unchanged, although there are new messages.
     #[error("it was the previous summary again; take in what was said since")]
     SameAsBefore,
 }

@@ -1,12 +1,13 @@
-//! Why a setting was refused.
+//! Defines the error for invalid settings.
 
 use crate::expr::FormError;
 
-/// Why a setting was refused: a policy, a slot, a request for a context, a template, or a name. It means: mend it.
+/// Reason why a setting is invalid: a policy, a slot, a context request, a template or a name. The caller
+/// must fix the setting.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{field}: {problem}")]
 pub struct SettingError {
-    /// Which of its fields.
+    /// The invalid field.
     pub field: &'static str,
     /// What is wrong with it.
     pub problem: String,
@@ -22,7 +23,8 @@ impl SettingError {
     }
 }
 
-/// Lets serde read a value from its text, as [`FromStr`](std::str::FromStr) does.
+/// Implements `TryFrom<String>` for a type with [`FromStr`](std::str::FromStr), so that serde can read the
+/// type from its text.
 macro_rules! from_text {
     ($form:ty) => {
         impl TryFrom<String> for $form {

@@ -1,8 +1,8 @@
-//! The words behind a scene.
+//! Stores the texts of a context: messages, summaries and excerpts.
 //!
-//! Choosing sees sizes and never text; a [`Shelf`] holds the text. It is asked what a summary comes to
-//! in so many tokens while a context is laid out, keeps what it made, and hands it over when the
-//! context is rendered.
+//! The planner of a context sees sizes and never text; a [`Shelf`] stores the text. While a context is
+//! planned, the shelf renders summaries in the requested sizes and stores the results. [`render`] then takes
+//! the texts from it.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -15,8 +15,8 @@ use crate::message::{Message, Seq, Span, Tokens};
 use crate::tokens::Counter;
 use crate::view::{self, Mender};
 
-/// The words behind a scene: what [`crate::context::lay_out`] asks sizes of, and
-/// [`crate::shelf::render`] takes texts from.
+/// The texts of a context: [`crate::context::lay_out`] requests sizes from it, and [`crate::shelf::render`]
+/// takes the texts.
 ///
 /// ```
 /// use epitome_core::context::{lay_out, Costs, Request, Scene};
@@ -40,36 +40,36 @@ use crate::view::{self, Mender};
 pub struct Shelf<'a> {
     counter: &'a Counter,
     messages: &'a [Message],
-    /// Others that are shown as they are, in order.
+    /// Messages from elsewhere in the log that are shown unchanged, in order.
     more: &'a [Message],
     summaries: Vec<Held<'a>>,
-    /// By the summary, how far it reaches, what is shown beside it and its size: one shelf may serve
-    /// several layouts.
+    /// Texts made for this context. The key is the summary, its last message, the first message shown
+    /// verbatim and the size, because one shelf may serve several layouts.
     fitted: HashMap<(Option<usize>, Seq, Option<Seq>, Tokens), String>,
-    /// By the span and its size.
+    /// Excerpts, by span and size.
     excerpts: HashMap<(Span, Tokens), Vec<Message>>,
 }
 
-/// A summary, and what `local` made it of where it did.
+/// A summary and its source, if it can be rendered in other sizes.
 #[derive(Clone)]
 struct Held<'a> {
     through: Seq,
     text: Cow<'a, str>,
-    /// Its size as handed out, where that was counted before.
+    /// Its size including the frame, if it was counted before.
     tokens: Option<Tokens>,
     made: Made<'a>,
 }
 
-/// What a summary can be rendered from in another size.
+/// The source from which a summary is rendered in another size.
 #[derive(Clone)]
 enum Made<'a> {
-    /// Its own sentences.
+    /// The summary's own sentences.
     Text,
-    /// What `local` picked.
+    /// The extracts that `local` selected.
     Extracts(&'a Extracts),
-    /// The same, asked for only when it is needed.
+    /// The same, fetched only when needed.
     Later(&'a dyn Fn() -> Option<Arc<Extracts>>),
-    /// Two others that are held: the one that tells most, and the one that reaches furthest.
+    /// Two other summaries of this shelf: the longest one, and the one that covers most messages.
     Joined(usize, usize),
 }
 
@@ -80,8 +80,8 @@ impl Held<'_> {
 }
 
 impl<'a> Shelf<'a> {
-    /// Holds these messages, in the order of their `seq`; where that was left at 0, they are
-    /// numbered from 1 as they come.
+    /// Creates a shelf with these messages, in the order of their `seq`. Messages with `seq` 0 are numbered
+    /// from 1.
     pub fn new(counter: &'a Counter, messages: &'a [Message]) -> Self {
         Self {
             counter,
@@ -93,25 +93,25 @@ impl<'a> Shelf<'a> {
         }
     }
 
-    /// With messages from elsewhere in the log, in order: they are shown where the layout holds them, and summarized nowhere.
+    /// Adds messages from elsewhere in the log, in order. They are shown where the layout contains them and
+    /// are never summarized.
     pub fn with_more(self, more: &'a [Message]) -> Self {
         Self { more, ..self }
     }
 
-    /// Holds one more summary, of the messages `1..=through`. When it must be shortened its sentences
-    /// are ranked as `local` would.
+    /// Adds a summary of the messages `1..=through`. If it must be shortened, its sentences are ranked as
+    /// `local` ranks them.
     pub fn with_summary(self, through: Seq, text: impl Into<Cow<'a, str>>) -> Self {
         self.with(through, text.into(), Made::Text)
     }
 
-    /// Holds one more summary that `local` wrote, with what it was made of: it is rendered from that
-    /// in any size.
+    /// Adds a summary that `local` wrote, with its extracts. It can be rendered from these in any size.
     pub fn with_extracts(self, through: Seq, text: impl Into<Cow<'a, str>>, extracts: &'a Extracts) -> Self {
         self.with(through, text.into(), Made::Extracts(extracts))
     }
 
-    /// The same for extracts that are fetched only when the summary is wanted in another size. Where there
-    /// are none after all, its sentences are ranked.
+    /// The same for extracts that are fetched only when the summary is needed in another size. If there are
+    /// none, the summary's sentences are ranked.
     pub fn with_extracts_later(
         self,
         through: Seq,
@@ -126,7 +126,8 @@ impl<'a> Shelf<'a> {
         self
     }
 
-    /// The last summary's size as handed out, where it was counted before: [`view::summary_tokens`].
+    /// Sets the size of the last added summary including its frame, if it was counted before:
+    /// [`view::summary_tokens`].
     pub fn sized(mut self, tokens: Tokens) -> Self {
         if let Some(last) = self.summaries.last_mut() {
             last.tokens = Some(tokens);
@@ -134,8 +135,8 @@ impl<'a> Shelf<'a> {
         self
     }
 
-    /// Holds one more summary, joined of two that `local` wrote: the one that tells most, and what the one
-    /// that reaches furthest has after it. Without two such there is none.
+    /// Adds a summary that joins two summaries by `local`: the longest one, and the part after it of the one
+    /// that covers most messages. Without two such summaries, nothing is added.
     pub fn with_joined(self) -> Self {
         let elastic = || self.summaries.iter().enumerate().filter(|(_, held)| held.elastic());
         let newest = elastic().max_by_key(|(_, held)| held.through);
@@ -149,7 +150,7 @@ impl<'a> Shelf<'a> {
         self
     }
 
-    /// What a summary can be rendered from in another size.
+    /// Returns the source from which a summary is rendered in another size.
     fn extracts(&self, at: usize) -> Extracts {
         let Some(held) = self.summaries.get(at) else {
             return Extracts::default();
@@ -159,7 +160,7 @@ impl<'a> Shelf<'a> {
             Made::Text => of_text(),
             Made::Extracts(extracts) => extracts.clone(),
             Made::Later(fetch) => fetch().map_or_else(of_text, Arc::unwrap_or_clone),
-            // Two that are held themselves, so this does not go on.
+            // Both are other entries of this shelf, so the recursion ends.
             Made::Joined(long, newest) if long != at && newest != at => {
                 self.extracts(long).joined(&self.extracts(newest))
             }
@@ -167,7 +168,7 @@ impl<'a> Shelf<'a> {
         }
     }
 
-    /// The summaries it holds, sized as they would be handed out.
+    /// Returns the stored summaries, with their sizes including the frame.
     pub fn candidates(&self) -> Vec<Candidate> {
         let sized = |held: &Held<'_>| Candidate {
             through: held.through,
@@ -179,34 +180,35 @@ impl<'a> Shelf<'a> {
         self.summaries.iter().map(sized).collect()
     }
 
-    /// Takes in a text that was made before for such a wish, of so many tokens, instead of making it.
+    /// Stores a text that was rendered earlier for the same request and has `tokens` tokens, so that it is
+    /// not rendered again.
     pub fn put(&mut self, wish: &Fit<'_>, tokens: Tokens, text: String) {
         if let Some(through) = self.reaches(wish) {
             self.fitted.insert((wish.summary, through, wish.shown, tokens), text);
         }
     }
 
-    /// The text that was made for such a wish and came to so many tokens.
+    /// Returns the text that was rendered for this request and has `tokens` tokens.
     pub fn made(&self, wish: &Fit<'_>, tokens: Tokens) -> Option<&str> {
         let through = self.reaches(wish)?;
         self.fitted.get(&(wish.summary, through, wish.shown, tokens)).map(String::as_str)
     }
 
-    /// Whether what is wished for is never made: the longer one of two that are joined, cut to size, tells no
-    /// more than the joined one and reaches less far.
+    /// Returns whether this request is never rendered. The longer of two joined summaries, cut to size,
+    /// contains no more than the joined one and covers fewer messages.
     pub fn is_outdone(&self, wish: &Fit<'_>) -> bool {
         let joins =
             |held: &Held<'_>| matches!(held.made, Made::Joined(long, _) if Some(long) == wish.summary);
         wish.gaps.is_empty() && wish.shown.is_none() && self.summaries.iter().any(joins)
     }
 
-    /// How far what is wished for reaches.
+    /// Returns the last message that the requested text covers.
     fn reaches(&self, wish: &Fit<'_>) -> Option<Seq> {
         let stored = wish.summary.and_then(|at| self.summaries.get(at));
         wish.gaps.last().map(|gap| gap.through).or(stored.map(|held| held.through))
     }
 
-    /// How many messages come before this one.
+    /// Returns how many messages come before this one.
     fn before(&self, seq: Seq) -> usize {
         if self.messages.first().is_some_and(|message| message.seq == 0) {
             return usize::try_from(seq.saturating_sub(1)).unwrap_or(usize::MAX).min(self.messages.len());
@@ -214,7 +216,7 @@ impl<'a> Shelf<'a> {
         self.messages.partition_point(|message| message.seq < seq)
     }
 
-    /// Messages with their places, where they may not have them themselves.
+    /// Returns messages with their positions, also if their `seq` is not set.
     fn placed(&self, run: &'a [Message], from: Seq) -> impl Iterator<Item = (Seq, &'a Message)> + use<'a> {
         (from..).zip(run).map(|(at, message)| (if message.seq == 0 { at } else { message.seq }, message))
     }
@@ -225,13 +227,13 @@ impl<'a> Shelf<'a> {
             .unwrap_or_default()
     }
 
-    /// The message of the log at this place.
+    /// Returns the message of the log with this `seq`.
     pub fn message(&self, seq: Seq) -> Option<&'a Message> {
         let own = self.messages.get(self.before(seq)).filter(|own| own.seq == seq || own.seq == 0);
         own.or_else(|| self.more.get(self.more.binary_search_by_key(&seq, |more| more.seq).ok()?))
     }
 
-    /// The text of the summary that was chosen, at the size that was chosen.
+    /// Returns the text of the chosen summary in the chosen size.
     pub fn summary(&self, chosen: &ChosenSummary) -> Option<&str> {
         if chosen.fitted {
             let key = (chosen.candidate, chosen.through, chosen.shown, chosen.tokens);
@@ -240,7 +242,7 @@ impl<'a> Shelf<'a> {
         Some(&self.summaries.get(chosen.candidate?)?.text)
     }
 
-    /// The excerpt of this size that was made of these messages.
+    /// Returns the excerpt of these messages that has this size.
     pub(crate) fn excerpt(&self, span: Span, tokens: Tokens) -> Option<&[Message]> {
         self.excerpts.get(&(span, tokens)).map(Vec::as_slice)
     }
@@ -257,10 +259,11 @@ impl Words for Shelf<'_> {
         for gap in gaps {
             self.placed(self.run(*gap), gap.from).for_each(|(seq, message)| extracts.read_at(seq, message));
         }
-        // What always stays is beside it in any case.
+        // Leading and pinned messages are always shown next to the summary.
         let mut leading = 0;
         for (seq, message) in self.placed(self.messages, 1) {
-            // A system message later in the log is an ordinary one, also where it is the first at hand.
+            // A system message later in the log is an ordinary message, even if it is the first one
+            // available.
             let leads = message.role.is_system() && seq == leading + 1;
             leading += u64::from(leads);
             if leads || message.pinned {
@@ -295,9 +298,9 @@ impl Words for Shelf<'_> {
     }
 }
 
-/// The list a layout stands for, in a shape that every provider accepts.
+/// Renders a layout as a list of messages that every provider accepts.
 ///
-/// Fails when the texts lack something the layout holds: nothing is left out silently.
+/// Fails if the shelf lacks a text that the layout contains. Nothing is left out silently.
 pub fn render(layout: &Layout, texts: &Shelf<'_>) -> Result<Vec<Message>, RenderError> {
     let mut mender = Mender::default();
     mender.assistant.clone_from(&layout.assistant);
@@ -324,18 +327,19 @@ pub fn render(layout: &Layout, texts: &Shelf<'_>) -> Result<Vec<Message>, Render
     Ok(mender.finish())
 }
 
-/// What a layout holds and its texts do not. It means: hand in the words the scene was made of.
+/// A text that the layout contains and the shelf lacks. The caller must pass the texts that the scene was
+/// built from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RenderError {
     /// A message of the log.
-    #[error("message {0} is in the layout, and its words are not at hand")]
+    #[error("message {0} is in the layout, but its text was not provided")]
     Message(Seq),
-    /// The summary that was chosen.
-    #[error("the summary is in the layout, and its words are not at hand")]
+    /// The chosen summary.
+    #[error("the summary is in the layout, but its text was not provided")]
     Summary,
-    /// An excerpt that was made.
-    #[error("an excerpt of {0} is in the layout, and its words are not at hand")]
+    /// An excerpt.
+    #[error("an excerpt of {0} is in the layout, but its text was not provided")]
     Excerpt(Span),
 }
 

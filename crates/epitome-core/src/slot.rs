@@ -1,13 +1,13 @@
-//! Standing orders for summaries, and where each of them stands.
+//! Defines slots (permanent requests for summaries) and their state.
 //!
-//! A [`Slot`] says when a summary is due, what stays out of it and how large it may be. Its
-//! [`SlotState`] is a cursor, not a list of jobs: how far the coverage reaches, the first firing
-//! still to be worked off, and the totals since the newest one. Later firings are found again from
-//! the outlines, so a batch of a hundred messages leaves one row to update, and deduplication,
-//! order and crash safety follow from the shape.
+//! A [`Slot`] defines when a summary is due, which recent messages stay out of it and how large it may be.
+//! Its [`SlotState`] is a cursor, not a list of jobs. It contains the end of the coverage, the first pending
+//! trigger event, and the totals since the newest event. Later events are recomputed from the outlines. So a
+//! batch of a hundred messages updates only one row, and deduplication, ordering and crash safety need no
+//! extra code.
 //!
-//! Counting goes message by message, whatever the batches, and runs from the message at which the
-//! slot last fired, not from where its coverage ends.
+//! Messages are counted one by one, independent of batches. Counting starts at the message at which the slot
+//! last fired, not at the end of its coverage.
 
 use serde::{Deserialize, Serialize};
 
@@ -17,20 +17,20 @@ use crate::outline::{Outline, Totals};
 use crate::setting::SettingError;
 use crate::trigger::{Facts, Trigger, Use, When};
 
-/// Whose messages a slot covers.
+/// The messages that a slot covers.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(from = "Option<Author>", into = "Option<Author>")]
 pub enum Scope {
-    /// Everybody's.
+    /// All messages.
     #[default]
     Session,
-    /// One author's, with the results of that author's calls. A message that answers two authors
-    /// belongs to the first it answers.
+    /// One author's messages, with the results of that author's calls. A message that answers calls of two
+    /// authors belongs to the first one.
     Author(Author),
 }
 
 impl Scope {
-    /// Whether this message is covered.
+    /// Returns whether this message is in the scope.
     pub fn holds(&self, outline: &Outline) -> bool {
         match self {
             Self::Session => true,
@@ -54,27 +54,27 @@ impl From<Scope> for Option<Author> {
     }
 }
 
-/// How large a summary may be.
+/// Maximum size of a summary.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Limit {
     /// In tokens.
     Tokens(Tokens),
-    /// In characters; whoever writes the summary cuts there.
+    /// In characters. The writer of the summary cuts it there.
     Chars(u64),
 }
 
-/// What a slot does when it has fallen far behind.
+/// What a slot does when many trigger events are pending.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum CatchUp {
-    /// More than ten windows behind, windows are joined up to the model's input.
+    /// If more than ten windows are pending, joins them up to the size of the model's input.
     #[default]
     Join,
-    /// Every window gets its own summary, however many there are.
+    /// Writes a separate summary for every window, regardless of the number.
     Step,
 }
 
-/// A standing order for a summary.
+/// A permanent request for a summary.
 ///
 /// ```
 /// use epitome_core::slot::{Limit, Slot};
@@ -86,24 +86,24 @@ pub enum CatchUp {
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Slot {
-    /// What it is called; unique within its scope.
+    /// The name; unique within its scope.
     pub name: String,
-    /// Whose messages it covers.
+    /// The messages it covers.
     pub scope: Scope,
     /// When it is due.
     pub trigger: Trigger,
-    /// What stays out of the summary, as recent messages.
+    /// The recent messages that stay out of the summary.
     pub keep: Keep,
-    /// How large the summary may be.
+    /// Maximum size of the summary.
     pub limit: Limit,
-    /// Whether it fires by itself. Otherwise only when told, by [`SlotState::force`].
+    /// Whether the trigger fires automatically. If false, only [`SlotState::force`] fires it.
     pub auto: bool,
-    /// What it does when it has fallen far behind.
+    /// What it does when many trigger events are pending.
     pub catch_up: CatchUp,
 }
 
 impl Slot {
-    /// A slot for the whole session with the default trigger, keeping nothing.
+    /// Creates a slot for the whole session with the default trigger. All messages are summarized.
     pub fn new(name: impl Into<String>, limit: Limit) -> Self {
         Self {
             name: name.into(),
@@ -116,23 +116,23 @@ impl Slot {
         }
     }
 
-    /// The small summary every session has: every 20 messages, 1,000 tokens.
+    /// Returns the short summary that every session has: every 20 messages, 1,000 tokens.
     pub fn short() -> Self {
         Self { trigger: Trigger::Messages(20), ..Self::new("short", Limit::Tokens(1_000)) }
     }
 
-    /// The detailed summary every session has: every 60 messages, 4,000 tokens.
+    /// Returns the detailed summary that every session has: every 60 messages, 4,000 tokens.
     pub fn long() -> Self {
         Self { trigger: Trigger::Messages(60), ..Self::new("long", Limit::Tokens(4_000)) }
     }
 
-    /// Refuses a slot that could never work, by the name of what is wrong. `room` is the model's
-    /// window less its output reserve, where that is known.
+    /// Rejects a slot that could never work, and names the invalid field. `room` is the model's window minus
+    /// its output reserve, or `None` if unknown.
     pub fn check(&self, room: Option<Tokens>) -> Result<(), SettingError> {
         let named = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
         if self.name.is_empty() || self.name.len() > 64 || !self.name.chars().all(named) {
             let given: String = self.name.chars().take(80).collect();
-            let problem = format!("{given:?} given; allowed are 1 to 64 letters, digits, `_` or `-`");
+            let problem = format!("{given:?} is not a valid name; use 1 to 64 letters, digits, `_` or `-`");
             return Err(SettingError::new("name", problem));
         }
         if self.scope == Scope::Author("".into()) {
@@ -144,7 +144,7 @@ impl Slot {
             Limit::Chars(chars) => ("max_chars", chars),
         };
         if size < MIN_LIMIT {
-            let problem = format!("{size} given; a summary needs at least {MIN_LIMIT}");
+            let problem = format!("{size} is too small; a summary needs at least {MIN_LIMIT}");
             return Err(SettingError::new(field, problem));
         }
         self.trigger.check(Use::Slot, room).map_err(SettingError::of("trigger"))?;
@@ -152,23 +152,22 @@ impl Slot {
     }
 }
 
-/// Below this a summary cannot say anything.
+/// Minimum size of a summary. A smaller one could not contain anything useful.
 const MIN_LIMIT: u64 = 16;
 
-/// More summaries than this are never asked for by hand and pending at once; the newest stands for
-/// those beyond.
+/// Maximum number of pending events that were forced by callers. Beyond it, the newest replaces the last one.
 const MOST_FORCED: usize = 64;
 
-/// A moment at which a slot became due.
+/// A trigger event: the point at which a slot became due.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Firing {
-    /// The message at which it fired.
+    /// The message at which the slot fired.
     pub seq: Seq,
-    /// The totals as they stood right after, so that later firings can be found again.
+    /// The totals directly after it, from which later events are recomputed.
     pub restart: Totals,
 }
 
-/// Where a slot stands in a session.
+/// The state of a slot in a session.
 ///
 /// ```
 /// use epitome_testkit::drawing::outlines;
@@ -178,41 +177,39 @@ pub struct Firing {
 /// for outline in outlines(&"u a ".repeat(15)).unwrap() {
 ///     state.advance(&Slot::short(), &outline, None);
 /// }
-/// assert_eq!(state.due.unwrap().seq, 20);  // the firing to be worked off
-/// assert_eq!(state.since.messages, 10);    // counted towards the next
+/// assert_eq!(state.due.unwrap().seq, 20);  // the pending trigger event
+/// assert_eq!(state.since.messages, 10);    // counted towards the next event
 /// ```
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SlotState {
-    /// Its summary stands for its scope's messages `1..=covered`.
+    /// The last message covered: the summary covers its scope's messages `1..=covered`.
     pub covered: Seq,
-    /// The last firing that was worked off.
+    /// The last completed trigger event.
     pub fired: Seq,
-    /// The first firing still to be worked off.
+    /// The first pending trigger event.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub due: Option<Firing>,
-    /// The newest firing, worked off or not. Flags changed later never undo it.
+    /// The newest trigger event, pending or completed. Later changes of flags never remove it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub newest: Option<Firing>,
-    /// Firings that were asked for and not yet worked off, in order: counting alone would not find
-    /// them again.
+    /// Pending events that callers forced, in order. They cannot be recomputed from the counts.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub forced: Vec<Firing>,
-    /// Totals since the newest firing.
+    /// Totals since the newest trigger event.
     pub since: Totals,
-    /// When it fires if nobody says anything more.
+    /// When the slot fires if no further message arrives.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub due_at: Option<Timestamp>,
 }
 
 impl SlotState {
-    /// Counts the next message of the log. True when the slot fired: at this message, or, where time
-    /// ran out before it, at the one before. [`SlotState::due`] has the first that is to be worked
-    /// off.
+    /// Counts the next message of the log. Returns true if the slot fired: at this message, or at the one
+    /// before if a time limit expired between them. [`SlotState::due`] is the first pending event.
     pub fn advance(&mut self, slot: &Slot, outline: &Outline, room: Option<Tokens>) -> bool {
         if !slot.scope.holds(outline) {
             return false;
         }
-        // Time may have run out between the last message and this one, with nobody there to see.
+        // A time limit may have expired unnoticed between the last message and this one.
         let by_time = self.tick(outline.at);
         if outline.skip {
             return by_time;
@@ -230,7 +227,7 @@ impl SlotState {
         by_time || when.is_now()
     }
 
-    /// Fires if the time has come. True when it did.
+    /// Fires if the time limit has expired. Returns whether it fired.
     pub fn tick(&mut self, now: Timestamp) -> bool {
         match self.due_at {
             Some(at) if at <= now => {
@@ -241,8 +238,8 @@ impl SlotState {
         }
     }
 
-    /// Fires at the newest message, whatever the trigger says. False when its coverage reaches there
-    /// already; a firing that is pending there is not repeated.
+    /// Fires at the newest message, regardless of the trigger. Returns false if the coverage already includes
+    /// that message. An event that is already pending there is not repeated.
     pub fn force(&mut self, now: Timestamp) -> bool {
         let head = self.since.last_seq;
         if head <= self.covered {
@@ -268,8 +265,8 @@ impl SlotState {
         self.due.get_or_insert(firing);
     }
 
-    /// The first firing after `due`, found again from the messages of the log after it. The newest
-    /// firing counts even when flags changed since would have delayed it.
+    /// Returns the first trigger event after `due`, recomputed from the messages after it. The newest event
+    /// counts even if flags changed later would have delayed it.
     pub(crate) fn next_firing(
         &self,
         slot: &Slot,
@@ -292,10 +289,10 @@ impl SlotState {
         Some(forced.filter(|forced| forced.seq <= counted.seq).copied().unwrap_or(counted))
     }
 
-    /// Works off the firings up to and including `firing`: a summary through `covered` stands, or
-    /// nothing was to be summarized and `covered` is as before. `log` holds the messages after the
-    /// firing, at least up to the next one; where it ends earlier, the windows between there and the
-    /// newest firing become one.
+    /// Completes the trigger events up to and including `firing`. Either a summary up to `covered` is stored,
+    /// or there was nothing to summarize and `covered` is unchanged. `log` contains the messages after the
+    /// event, at least up to the next one. If it ends earlier, the windows from there to the newest event
+    /// become one.
     pub fn settle(&mut self, slot: &Slot, covered: Seq, firing: Seq, log: &[Outline], room: Option<Tokens>) {
         self.cover(covered);
         while let Some(due) = self.due.filter(|due| due.seq <= firing) {
@@ -305,13 +302,13 @@ impl SlotState {
         self.forced.retain(|forced| forced.seq > self.fired);
     }
 
-    /// Moves the coverage forward, while the firing stays due: a part of its window is done.
+    /// Advances the coverage but leaves the event pending: only a part of its window is done.
     pub fn cover(&mut self, covered: Seq) {
         self.covered = self.covered.max(covered);
     }
 
-    /// Takes the coverage back to the parent's. Pending firings are struck, and counting restarts
-    /// at the head, so that what was undone is not at once done again.
+    /// Resets the coverage to the parent's. Pending events are removed and counting restarts at the head, so
+    /// that the undone summary is not written again immediately.
     pub fn undo(&mut self, parent: Seq, head: Seq, now: Timestamp) {
         self.covered = parent;
         self.since.last_seq = head;

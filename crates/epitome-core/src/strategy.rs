@@ -1,19 +1,19 @@
-//! By which means a list is made shorter.
+//! Defines strategies: the ways to make a list of messages shorter.
 //!
-//! A [`Strategy`] is a setting: it names what happens to the older part of a list and, if it
-//! likes, how much of the newest part it leaves alone. Strategies form pipelines, so that a cheap
-//! one may be enough and a dear one is asked only when it is not.
+//! A [`Strategy`] is a setting. It names what happens to the older part of a list, and optionally how many of
+//! the newest messages stay unchanged. Strategies form pipelines: an expensive strategy runs only if a cheap
+//! one was not enough.
 //!
 //! | written | the older part | keeps by default |
 //! |---|---|---|
 //! | `noop` | stays | |
-//! | `recent` | leaves | `messages(50)` |
-//! | `mask` | stays, without its tools' outputs | `messages(10)` |
+//! | `recent` | is removed | `messages(50)` |
+//! | `mask` | stays, without tool outputs | `messages(10)` |
 //! | `summarize` | becomes a summary | `messages(6)` |
-//! | `amortized` | becomes a summary; the newest half stays, so that it cuts rarely | `messages(6)` |
-//! | `pipeline(...)` | each in turn, while the list is still due | |
+//! | `amortized` | becomes a summary; the newest half stays, so that cuts are rare | `messages(6)` |
+//! | `pipeline(...)` | each strategy in turn, while the list is still due | |
 //!
-//! Carrying a strategy out is [`crate::condense`]'s work, and saying when is [`crate::trigger`]'s.
+//! [`crate::condense`] carries a strategy out, and [`crate::trigger`] decides when.
 
 use std::fmt;
 
@@ -21,12 +21,12 @@ use crate::expr::{self, Arg, Expr, Form, FormError};
 use crate::keep::Keep;
 use crate::message::Tokens;
 
-const STAGES: &str = "strategies that are no pipeline themselves";
+const STAGES: &str = "strategies other than pipeline";
 
-/// By which means a list is made shorter.
+/// A way to make a list shorter.
 ///
-/// Read from and printed as the form in the [module's table](self); serde uses the same text. Each
-/// may have a [`Keep`] of its own.
+/// Parsed from and printed as in the [module's table](self); serde uses the same text. Each strategy may
+/// contain its own [`Keep`].
 ///
 /// ```
 /// use epitome_core::keep::Keep;
@@ -43,17 +43,17 @@ const STAGES: &str = "strategies that are no pipeline themselves";
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Strategy {
-    /// Nothing is done.
+    /// Does nothing.
     Noop,
-    /// What is older leaves, and nothing stands for it.
+    /// Removes the older part without a replacement.
     Recent(Option<Keep>),
-    /// What tools gave back long ago is replaced by a line that says so.
+    /// Replaces old tool outputs by a line that says so.
     Mask(Option<Keep>),
-    /// What is older becomes a summary.
+    /// Replaces the older part by a summary.
     Summarize(Option<Keep>),
-    /// The same, keeping at least the newest half of the tokens.
+    /// The same, but keeps at least the newest half of the tokens.
     Amortized(Option<Keep>),
-    /// One after the other, each only while the list is still due.
+    /// Several strategies in turn, each only while the list is still due.
     Pipeline(Vec<Strategy>),
 }
 
@@ -65,10 +65,10 @@ impl Default for Strategy {
 }
 
 impl Strategy {
-    /// The names that are allowed, for errors and help.
+    /// The allowed names, for errors and help.
     pub const NAMES: &'static str = "noop, recent, mask, summarize, amortized, pipeline";
 
-    /// Its name, without its keep.
+    /// Returns its name, without its keep.
     pub fn name(&self) -> &'static str {
         match self {
             Self::Noop => "noop",
@@ -80,12 +80,12 @@ impl Strategy {
         }
     }
 
-    /// Whether a model may be asked to write a summary, in any of its stages.
+    /// Returns whether any of its stages writes a summary.
     pub fn summarizes(&self) -> bool {
         self.stages().any(|stage| matches!(stage, Self::Summarize(_) | Self::Amortized(_)))
     }
 
-    /// What is done in turn: a pipeline's stages, or the strategy itself.
+    /// Returns a pipeline's stages, or the strategy itself.
     pub fn stages(&self) -> impl Iterator<Item = &Strategy> {
         match self {
             Self::Pipeline(stages) => stages.as_slice(),
@@ -94,7 +94,7 @@ impl Strategy {
         .iter()
     }
 
-    /// How much of the newest it leaves alone: its own keep, else the `given` one, else its default.
+    /// Returns how many of the newest messages stay unchanged: its own keep, else `given`, else its default.
     pub fn keep(&self, given: Option<Keep>) -> Keep {
         let default = match self {
             Self::Recent(_) => 50,
@@ -112,7 +112,8 @@ impl Strategy {
         }
     }
 
-    /// Refuses what could not work, by name. `room` is the model's window less its output reserve.
+    /// Rejects a strategy that could not work, and names the problem. `room` is the model's window minus its
+    /// output reserve.
     ///
     /// ```
     /// use epitome_core::strategy::Strategy;
@@ -126,8 +127,8 @@ impl Strategy {
     /// # Ok::<(), epitome_core::trigger::FormError>(())
     /// ```
     pub fn check(&self, room: Option<Tokens>) -> Result<(), FormError> {
-        // One made by hand is right where it reads as it is written. That is asked only of what does not nest, so that no
-        // nesting can exhaust the stack.
+        // A strategy built in code is valid if its text parses. Only strategies without nesting are printed
+        // and parsed here, so that no nesting can exhaust the stack.
         for stage in self.stages() {
             if matches!(stage, Self::Pipeline(_)) {
                 return Err(FormError::value("pipeline", "pipeline(...)", STAGES));

@@ -1,15 +1,15 @@
-//! How large something is, in tokens.
+//! Counts tokens.
 //!
-//! A [`Counter`] answers that for text, messages, calls and tool schemas. Where a model's own
-//! [`Encoding`] is public the count of its text is exact; where it is not, a [`Factor`] learned
-//! from what the provider reports brings a foreign encoding's count near enough.
+//! A [`Counter`] counts text, messages, calls and tool schemas. If the model's [`Encoding`] is public, the
+//! count of its text is exact. Otherwise a [`Factor`], learned from the provider's reports, corrects the
+//! count of another encoding.
 //!
-//! What surrounds the words (roles, names, brackets) is a small fixed [`Overhead`]. Media are
-//! estimated by [`crate::media`]; their base64 is never read as text. Text that looks like a
-//! special token, `<|endoftext|>` say, is text like any other.
+//! Roles, names and brackets around the text count as a small fixed [`Overhead`]. [`crate::media`] estimates
+//! media; their base64 is never counted as text. Text that looks like a special token, such as
+//! `<|endoftext|>`, counts as ordinary text.
 //!
-//! Counting 1 MB takes 10 to 40 ms, and a third of a second where no words can be told apart. Keep it
-//! off threads that must answer at once, and keep what was counted, with the counter's name.
+//! Counting 1 MB takes 10 to 40 ms, or about 330 ms for text without word boundaries. Do not count on threads
+//! that must respond quickly. Store the counts together with the counter's name.
 
 use std::fmt;
 use std::str::FromStr;
@@ -22,9 +22,9 @@ use crate::media;
 use crate::message::{Content, Message, Part, Tokens, ToolCall, ToolResult};
 use crate::setting::{self, SettingError};
 
-/// A public way of dividing text into tokens.
+/// A public encoding of text into tokens.
 ///
-/// There are more names than these, but they count ordinary text alike: `o200k_harmony` as
+/// OpenAI has more names than these, but they count ordinary text in the same way: `o200k_harmony` as
 /// `o200k_base`, `p50k_edit` as `p50k_base`, `gpt2` as `r50k_base`.
 ///
 /// ```
@@ -40,7 +40,7 @@ use crate::setting::{self, SettingError};
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum Encoding {
-    /// GPT-4o and everything OpenAI has made since.
+    /// GPT-4o and all later OpenAI models.
     #[default]
     O200k,
     /// GPT-4, GPT-3.5 and the embedding models.
@@ -52,10 +52,10 @@ pub enum Encoding {
 }
 
 impl Encoding {
-    /// All of them, newest first.
+    /// All encodings, newest first.
     pub const ALL: [Self; 4] = [Self::O200k, Self::Cl100k, Self::P50k, Self::R50k];
 
-    /// Its full name, as OpenAI spells it.
+    /// Returns its full name, as OpenAI spells it.
     pub fn name(self) -> &'static str {
         match self {
             Self::O200k => "o200k_base",
@@ -65,8 +65,8 @@ impl Encoding {
         }
     }
 
-    /// The encoding a model is known to use. `None` where the model is unknown or its maker does
-    /// not tell, as with Claude and Gemini: take any encoding then, and a [`Factor`].
+    /// Returns the encoding of a model. `None` if the model is unknown or its provider does not publish the
+    /// encoding, as with Claude and Gemini. In that case use any encoding and a [`Factor`].
     ///
     /// ```
     /// use epitome_core::tokens::Encoding;
@@ -76,7 +76,7 @@ impl Encoding {
     /// assert_eq!(Encoding::for_model("claude-opus-4-7"), None);
     /// ```
     pub fn for_model(model: &str) -> Option<Self> {
-        // Routers write the maker before the model.
+        // Routers put the provider before the model name.
         let bare = model.rsplit_once('/').map_or(model, |(_, bare)| bare);
         match tiktoken::model_to_encoding(bare)? {
             "o200k_base" | "o200k_harmony" => Some(Self::O200k),
@@ -87,8 +87,8 @@ impl Encoding {
         }
     }
 
-    /// Its vocabulary, read once. Held here rather than asked for by name, so that it cannot be
-    /// missing.
+    /// Returns its vocabulary, loaded once. The vocabularies are linked statically and not looked up by name,
+    /// so none can be missing.
     fn bpe(self) -> &'static CoreBpe {
         static O200K: LazyLock<CoreBpe> = LazyLock::new(tiktoken::encoding::o200k_base);
         static CL100K: LazyLock<CoreBpe> = LazyLock::new(tiktoken::encoding::cl100k_base);
@@ -130,20 +130,19 @@ impl From<Encoding> for String {
     }
 }
 
-/// The tokens that surround the words: roles, brackets, separators.
+/// The tokens around the text: roles, brackets, separators.
 ///
-/// Providers do not publish these. The defaults are what OpenAI's own examples come to, rounded
-/// up.
+/// Providers do not publish these numbers. The defaults are the results of OpenAI's own examples, rounded up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Overhead {
-    /// For each message: its role and its ends.
+    /// Tokens per message: its role and its delimiters.
     pub message: Tokens,
-    /// For an author, beside the name itself.
+    /// Tokens per author, in addition to the name.
     pub author: Tokens,
-    /// For each tool call, beside its name and arguments.
+    /// Tokens per tool call, in addition to its name and arguments.
     pub call: Tokens,
-    /// For each tool schema, beside its JSON.
+    /// Tokens per tool schema, in addition to its JSON.
     pub tool: Tokens,
 }
 
@@ -154,7 +153,7 @@ impl Default for Overhead {
 }
 
 impl Overhead {
-    /// Nothing but the words.
+    /// Returns an overhead of zero: only the text counts.
     pub const fn none() -> Self {
         Self { message: 0, author: 0, call: 0, tool: 0 }
     }
@@ -181,46 +180,46 @@ pub struct Counter {
 }
 
 impl Counter {
-    /// Counts as `encoding` does. The first of its kind reads the vocabulary, up to a tenth
-    /// of a second; the others share it.
+    /// Creates a counter for `encoding`. The first counter of an encoding loads the vocabulary, which takes
+    /// up to 100 ms; later ones share it.
     pub fn new(encoding: Encoding) -> Self {
         let bpe = encoding.bpe();
         Self::custom(encoding.name(), |text| bpe.count(text) as Tokens)
     }
 
-    /// Counts text with `count`, under this name.
+    /// Creates a counter that uses the function `count` and has this name.
     ///
-    /// Counts are kept beside messages with the name they were made under, so two functions that
-    /// count differently need different names.
+    /// Counts are stored with messages under the counter's name, so two functions that count differently need
+    /// different names.
     pub fn custom(name: impl Into<Arc<str>>, count: impl Fn(&str) -> Tokens + Send + Sync + 'static) -> Self {
         Self { count: Arc::new(count), name: name.into(), overhead: Overhead::default() }
     }
 
-    /// The same counter with other fixed costs.
+    /// Returns the same counter with another overhead.
     pub fn with_overhead(mut self, overhead: Overhead) -> Self {
         self.overhead = overhead;
         self
     }
 
-    /// The encoder's name. The same name gives the same counts of text.
+    /// Returns the encoder's name. Counters with the same name count text in the same way.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// What is added for everything that is not words.
+    /// Returns the fixed overhead.
     pub fn overhead(&self) -> Overhead {
         self.overhead
     }
 
-    /// A piece of text.
+    /// Counts a text.
     pub fn text(&self, text: &str) -> Tokens {
         (self.count)(text)
     }
 
-    /// A message as it is handed to a model: its overhead, its author, all its parts. Results are
-    /// messages of their own in most dialects, so each of them has the overhead of one.
+    /// Counts a message as it is sent to a model: overhead, author and all parts. Results are separate
+    /// messages in most dialects, so each of them has a message's overhead.
     ///
-    /// Ids, signatures and metadata are not counted: models are not shown them as text.
+    /// Ids, signatures and metadata are not counted, because models do not receive them as text.
     pub fn message(&self, message: &Message) -> Tokens {
         let mut envelope = self.overhead.message;
         if let Some(author) = &message.author {
@@ -244,7 +243,7 @@ impl Counter {
         if says_more { results.saturating_add(rest) } else { results }
     }
 
-    /// The tokens of a list.
+    /// Counts a list of messages.
     pub fn messages(&self, messages: &[Message]) -> Tokens {
         messages.iter().fold(0, |sum, message| sum.saturating_add(self.message(message)))
     }
@@ -257,13 +256,13 @@ impl Counter {
         sizes.fold(0, Tokens::saturating_add)
     }
 
-    /// A tool call: its name and its arguments as they would be sent.
+    /// Counts a tool call: its name, and its arguments as they are sent.
     pub fn call(&self, call: &ToolCall) -> Tokens {
         let words = self.text(&call.name).saturating_add(self.text(&call.arguments_as_object()));
         words.saturating_add(self.overhead.call)
     }
 
-    /// The schemas of the tools a model may call, which come with every request.
+    /// Counts the schemas of the tools, which are part of every request.
     ///
     /// ```
     /// # use epitome_core::tokens::{Counter, Encoding};
@@ -277,7 +276,7 @@ impl Counter {
         sizes.fold(0, Tokens::saturating_add)
     }
 
-    /// As [`Counter::text`], for a text that is counted again and again: `known` remembers.
+    /// Counts a text that is counted repeatedly, and caches the count in `known`.
     pub(crate) fn text_once(&self, text: &str, known: &OnceLock<(Arc<str>, Tokens)>) -> Tokens {
         match known.get_or_init(|| (self.name.clone(), self.text(text))) {
             (name, tokens) if *name == self.name => *tokens,
@@ -292,18 +291,17 @@ impl fmt::Debug for Counter {
     }
 }
 
-/// How much more, or less, a provider counts than we do.
+/// The ratio between a provider's token counts and ours.
 ///
-/// For models whose encoding is not public. Each report of what a request came to draws the
-/// factor towards it: reports weigh by their tokens, older ones fade, and the last ten large
-/// ones decide. One wild report is held in twice: it says at most half as much again as is
-/// believed (or two thirds), and weighs at most a tenth of what is remembered (half, at the
-/// start).
+/// For models whose encoding is not public. Each reported request size moves the factor towards the reported
+/// For models whose encoding is not public. Each reported request size moves the factor towards the reported
+/// ratio. Reports are weighted by their tokens and older ones fade, so that the last ten large reports
+/// decide. One extreme report has a limited influence: its ratio is clamped to between two thirds and 1.5
+/// times the current factor, and its weight is at most a tenth of the remembered tokens (half at the start).
 ///
-/// A factor is applied in hundredths, which is how it is shown. It stays between
-/// a half and three; beyond those it is not tokenizers that differ but
-/// what was counted. Whole numbers inside, so that the same reports give the same factor
-/// everywhere.
+/// A factor is applied and displayed in hundredths. It stays between 0.5 and 3: a larger difference is not
+/// caused by tokenizers but by different content. Internally it uses integers, so that the same reports
+/// produce the same factor on every machine.
 ///
 /// ```
 /// use epitome_core::tokens::Factor;
@@ -318,13 +316,13 @@ impl fmt::Debug for Counter {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "Sums")]
 pub struct Factor {
-    /// Tokens we counted, as far as they are remembered. From 1 to [`MEMORY`].
+    /// Remembered tokens that we counted. From 1 to [`MEMORY`].
     counted: Tokens,
-    /// Tokens the provider reported for those.
+    /// Tokens that the provider reported for them.
     reported: Tokens,
 }
 
-/// A factor as it was stored, not yet believed.
+/// A factor as deserialized, before it is validated.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Sums {
@@ -332,20 +330,19 @@ struct Sums {
     reported: Tokens,
 }
 
-/// How many counted tokens are remembered.
+/// Maximum number of counted tokens that are remembered.
 const MEMORY: Tokens = 1_000_000;
-/// How many the start counts for: little, so that the first real report is heard.
+/// Number of tokens assumed at the start: small, so that the first real report has an effect.
 const START: Tokens = 2_000;
-/// Below this a report tells more about overheads than about words.
+/// Minimum size of a report in tokens. Smaller requests show the overhead more than the text.
 const TINY: Tokens = 200;
 
 impl Factor {
-    /// Hears that a request we counted as `counted` was reported as `reported`.
+    /// Learns from a request that we counted as `counted` and the provider as `reported`.
     ///
-    /// Both must speak of the same request, with its system prompt and tools, and `counted` must
-    /// be what a [`Counter`] counted. Better leave requests
-    /// with media out: those are estimates. A report of nothing, or of less than 200 tokens, is
-    /// passed over.
+    /// Both numbers must describe the same request, including system prompt and tools, and `counted` must
+    /// come from a [`Counter`]. Leave out requests with media, because media are estimates. Reports of zero,
+    /// or with fewer than 200 counted tokens, are ignored.
     pub fn learn(&mut self, counted: Tokens, reported: Tokens) {
         if counted < TINY || reported == 0 {
             return;
@@ -363,25 +360,25 @@ impl Factor {
         self.reported = self.reported.clamp(self.counted.div_ceil(2), self.counted * 3);
     }
 
-    /// What the provider is likely to count for what we counted as `tokens`. Rounds up.
+    /// Estimates what the provider will count for `tokens` of ours. Rounds up.
     pub fn apply(&self, tokens: Tokens) -> Tokens {
         let product = u128::from(tokens) * u128::from(self.hundredths());
         Tokens::try_from(product.div_ceil(100)).unwrap_or(Tokens::MAX)
     }
 
-    /// The factor in hundredths, rounded to the nearest: from 50 to 300.
+    /// Returns the factor in hundredths, rounded to the nearest: from 50 to 300.
     pub fn hundredths(&self) -> u64 {
         (self.reported * 100 + self.counted / 2) / self.counted
     }
 }
 
-/// So many times `by`, in units of `unit`.
+/// Returns `tokens` multiplied by `by / unit`.
 ///
 /// ```
 /// use epitome_core::condense::rescaled;
 ///
 /// assert_eq!(rescaled(300, 110, 100), 330);
-/// assert_eq!(rescaled(300, 110, 0), 300); // nothing to go by
+/// assert_eq!(rescaled(300, 110, 0), 300); // unknown ratio
 /// ```
 pub fn rescaled(tokens: Tokens, by: Tokens, unit: Tokens) -> Tokens {
     let product = u128::from(tokens) * u128::from(by);
@@ -389,7 +386,7 @@ pub fn rescaled(tokens: Tokens, by: Tokens, unit: Tokens) -> Tokens {
 }
 
 impl Default for Factor {
-    /// One: the provider counts as we do, until it reports otherwise.
+    /// Returns 1: the provider counts as we do until it reports otherwise.
     fn default() -> Self {
         Self { counted: START, reported: START }
     }
@@ -406,12 +403,12 @@ impl TryFrom<Sums> for Factor {
     type Error = String;
 
     fn try_from(Sums { counted, reported }: Sums) -> Result<Self, String> {
-        // The order matters: the second test cannot overflow once the first has passed.
+        // The order matters: the second check cannot overflow if the first has passed.
         if (1..=MEMORY).contains(&counted) && (counted.div_ceil(2)..=counted * 3).contains(&reported) {
             return Ok(Self { counted, reported });
         }
         Err(format!(
-            "factor: {reported} reported for {counted} counted was given; counted must be from 1 to 1000000 and \
+            "factor: {reported} reported for {counted} counted is invalid; counted must be from 1 to 1000000 and \
              reported from half to three times as much"
         ))
     }

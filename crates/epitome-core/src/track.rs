@@ -1,25 +1,23 @@
-//! Following a log message by message: which calls are open, where it may be cut.
+//! Tracks open calls and tool loops message by message, and marks where the log may be cut.
 //!
-//! Everything before a cut can be replaced by a summary; everything after it is sent to the model
-//! as it was written. Providers refuse a tool result whose call they cannot see and a call without
-//! its result, so a cut is legal only where no call is open. A tool loop opened by reasoning may be
-//! entered only at a message that brings its own.
+//! A summary can replace everything before a cut; everything after it is sent to the model unchanged.
+//! Providers reject a tool result without its call and a call without its result. So a cut is legal only
+//! where no call is open. A tool loop that started with reasoning can be entered only at a message that has
+//! its own reasoning.
 //!
-//! Logs are not always well formed. Any input is lawful here:
-//! - the first result of a call answers it; a second one, one that answers nothing and one that
-//!   comes too late are *strays*, which stay in the log and leave the view;
-//! - a call still open when the user speaks again, or after its author has gone on for
-//!   [`PATIENCE`] rounds, is *abandoned*, so that it cannot block cuts for ever; when shown it gets
-//!   a marked result;
-//! - blank text says nothing;
-//! - a call that repeats an open id of the same author is a stray too;
-//! - a result may name its call by either of the call's ids; where two authors use the same one, it
-//!   answers its own author's call before another's, and a message that answered somebody goes on
-//!   answering them.
+//! Logs are not always well formed. Every input is accepted:
+//! - The first result of a call answers it. A second result, a result without a call and a late result are
+//!   *strays*: they stay in the log and are removed from the view.
+//! - A call is *abandoned* if it is still open when the user speaks again, or after its author has continued
+//!   for [`PATIENCE`] rounds. So it cannot block cuts forever. When shown, it gets a marked result.
+//! - Blank text counts as no text.
+//! - A call that repeats an open id of the same author is also a stray.
+//! - A result may refer to its call by either of the call's ids. If two authors use the same id, the result
+//!   answers its own author's call first. The following results of the same message answer the same author.
 //!
-//! One message costs O(1): a [`Tracker`] holds the open calls and the loops under way, nothing of
-//! the history. What it finds is written into the message's [`Outline`] and never changes later.
-//! Choosing among the legal cuts is [`crate::cut`]'s work.
+//! Each message costs O(1): a [`Tracker`] stores the open calls and the current loops, and no history. The
+//! findings are written into the message's [`Outline`] and never change later. [`crate::cut`] chooses among
+//! the legal cuts.
 
 use serde::{Deserialize, Serialize};
 
@@ -27,17 +25,17 @@ use crate::message::{Author, CallId, Message, Part, Role, Seq, Tokens};
 use crate::outline::{Cut, Outline};
 use crate::tokens::Counter;
 
-/// More calls than this are never open at once, nor more loops under way; the oldest is abandoned to
-/// make room, so that a log that only ever calls cannot grow the state without end.
+/// Maximum number of open calls, and of current loops. The oldest is abandoned when the limit is reached, so
+/// that a log with many unanswered calls cannot grow the state without limit.
 pub const MAX_OPEN_CALLS: usize = 1_024;
 
-/// How often an author may get other results and reply again before a call still open is given up.
-/// An agent whose tools run in the background gets its answer a few rounds late; one that was never
-/// answered must not keep an agent without a user from ever being condensed.
+/// Number of rounds in which an author receives other results and replies before an open call is abandoned.
+/// An agent with background tools receives its answer a few rounds late. A call that is never answered must
+/// not block condensing forever for an agent without a user.
 pub const PATIENCE: u32 = 8;
 
-/// Where a session stands: its open calls, its turn, its loops. Small, and worth storing with the
-/// session so that the next append need not look back.
+/// The tracking state of a session: open calls, current turn, loops. It is small; store it with the session,
+/// so that the next append does not have to read the history.
 ///
 /// ```
 /// use epitome_core::message::{Message, Part, Role};
@@ -51,7 +49,7 @@ pub const PATIENCE: u32 = 8;
 /// let call = Message::new(Role::Assistant, [Part::call("c1", "read", r#"{"path":"a.rs"}"#)]);
 /// let called = tracker.push(&call, &counter);
 /// assert_eq!(called.cut, Cut::Legal);                  // before the call: fine
-/// assert_eq!(tracker.cut_at_end(), Cut::InCall);       // after it: its result is still to come
+/// assert_eq!(tracker.cut_at_end(), Cut::InCall);       // after it: the result is still missing
 /// let result = Message::new(Role::Tool, [Part::result("c1", "fn main() {}")]);
 /// assert_eq!(tracker.push(&result, &counter).cut, Cut::InCall);
 /// assert_eq!(tracker.cut_at_end(), Cut::Legal);
@@ -61,62 +59,62 @@ pub struct Tracker {
     head: Seq,
     turn: u64,
     tokens: Tokens,
-    /// Whether anything but standing orders was said yet.
+    /// Whether anything other than system messages was added.
     begun: bool,
     open: OpenCalls,
-    /// The authors who are inside a tool loop that reasoning opened.
+    /// Authors inside a tool loop that started with reasoning.
     loops: Vec<Option<Author>>,
 }
 
 impl Tracker {
-    /// The newest message's place; 0 in an empty session.
+    /// Returns the newest message's position; 0 in an empty session.
     pub fn head(&self) -> Seq {
         self.head
     }
 
-    /// The turns begun so far.
+    /// Returns the number of turns so far.
     pub fn turns(&self) -> u64 {
         self.turn
     }
 
-    /// The tokens of all messages so far.
+    /// Returns the tokens of all messages so far.
     pub fn tokens(&self) -> Tokens {
         self.tokens
     }
 
-    /// How many calls wait for their result.
+    /// Returns the number of calls without a result.
     pub fn open_calls(&self) -> usize {
         self.open.calls.len()
     }
 
-    /// How many of this author's calls wait for their result.
+    /// Returns the number of this author's calls without a result.
     pub fn own_open_calls(&self, author: &Author) -> usize {
         self.open.open_for(&Some(author.clone()))
     }
 
-    /// What a cut after the newest message would part, as far as is known: the next message may
-    /// settle it for the better, never for the worse.
+    /// Returns what a cut after the newest message would separate, as far as it can be decided now. The next
+    /// message may make it more permissive, never less.
     pub fn cut_at_end(&self) -> Cut {
         judge(!self.open.calls.is_empty(), !self.loops.is_empty())
     }
 
-    /// The same among one author's messages only.
+    /// The same, considering one author's messages only.
     pub fn own_cut_at_end(&self, author: &Author) -> Cut {
         let author = Some(author.clone());
         judge(self.open.is_open_for(&author), self.loops.contains(&author))
     }
 
-    /// Adds the next message of the log and tells its shape. Total over any input. The message's
-    /// place is the next one, whatever its own `seq` says.
+    /// Adds the next message of the log and returns its outline. Accepts any input. The message's position is
+    /// the next one; its own `seq` is ignored.
     pub fn push(&mut self, message: &Message, counter: &Counter) -> Outline {
         self.push_sized(message, counter.message(message))
     }
 
-    /// As [`Tracker::push`], for a message whose tokens were counted before.
+    /// The same as [`Tracker::push`], for a message whose tokens were counted before.
     pub fn push_sized(&mut self, message: &Message, tokens: Tokens) -> Outline {
         let spoken = Spoken::of(message);
         let opens_turn = message.role.is_user() && spoken.words;
-        // Reasoning alone is never shown, so it cannot open what follows.
+        // Reasoning alone is never shown, so it cannot start a loop.
         let thinks = spoken.thinking
             && (spoken.words || message.calls().any(|call| !self.open.has(&call.id, &message.author)));
         if message.role == Role::Assistant {
@@ -125,7 +123,7 @@ impl Tracker {
 
         let calls_open = !self.open.calls.is_empty();
         let askers = self.answer_calls(message);
-        // A result belongs to whoever asked for it, whoever carries it.
+        // A result belongs to the author of the call, regardless of the message that contains it.
         let author = match askers.first() {
             Some(asker) if !opens_turn => asker.clone(),
             _ => message.author.clone(),
@@ -181,7 +179,7 @@ impl Tracker {
         outline
     }
 
-    /// Closes the calls that a message answers. Tells who asked, for each of them.
+    /// Closes the calls that a message answers. Returns the author of each call.
     fn answer_calls(&mut self, message: &Message) -> Vec<Option<Author>> {
         let mut askers: Vec<Option<Author>> = Vec::new();
         if answers_calls(message.role) {
@@ -194,8 +192,8 @@ impl Tracker {
         askers
     }
 
-    /// Opens the calls of a reply, and with them a tool loop where it also thinks; a reply in words ends one. Tells how
-    /// many were opened.
+    /// Opens the calls of a reply, and a tool loop if the reply also contains reasoning. A reply in text ends
+    /// the loop. Returns the number of opened calls.
     fn take_calls(&mut self, message: &Message, author: &Option<Author>, thinks: bool, words: bool) -> u32 {
         let mut calls = 0u32;
         if message.role != Role::Assistant {
@@ -218,22 +216,22 @@ impl Tracker {
     }
 }
 
-/// Never more than [`MAX_OPEN_CALLS`].
+/// Converts a count, which is at most [`MAX_OPEN_CALLS`].
 fn count(calls: usize) -> u32 {
     u32::try_from(calls).unwrap_or(u32::MAX)
 }
 
-/// Whether results found in such a message count. Elsewhere no provider knows them.
+/// Returns whether results in a message of this role count. Providers do not accept results in other roles.
 pub(crate) fn answers_calls(role: Role) -> bool {
     matches!(role, Role::Tool | Role::User)
 }
 
-/// Providers refuse text that says nothing, so it counts for nothing and is never shown.
+/// Returns whether the text is blank. Providers reject blank text, so it is ignored and never shown.
 pub(crate) fn is_blank(text: &str) -> bool {
     text.trim_start().is_empty()
 }
 
-/// What a cut parts, given what is under way there.
+/// Returns what a cut separates at a point with these open calls and loops.
 fn judge(call_open: bool, in_loop: bool) -> Cut {
     match (call_open, in_loop) {
         (true, _) => Cut::InCall,
@@ -242,10 +240,10 @@ fn judge(call_open: bool, in_loop: bool) -> Cut {
     }
 }
 
-/// What of a message matters to its shape.
+/// The properties of a message's content that its outline needs.
 #[derive(Default)]
 struct Spoken {
-    /// It says something itself, apart from calls, results and reasoning.
+    /// Whether it contains text or media, apart from calls, results and reasoning.
     words: bool,
     thinking: bool,
     chars: u64,
@@ -279,7 +277,7 @@ impl Spoken {
     }
 }
 
-/// The calls that wait for a result, oldest first.
+/// The calls without a result, oldest first.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub(crate) struct OpenCalls {
@@ -293,14 +291,14 @@ pub(crate) struct OpenCall {
     item_id: Option<CallId>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) author: Option<Author>,
-    /// Whether its author got another result since it last replied.
+    /// Whether its author received another result since the last reply.
     passed_over: bool,
-    /// The rounds its author went on without it.
+    /// Number of rounds its author continued without the result.
     rounds: u32,
 }
 
 impl OpenCalls {
-    /// Waits for this call's result. False for a stray: a call of that name waits already.
+    /// Adds an open call. Returns false for a stray: a call with this id is already open.
     pub(crate) fn open(&mut self, id: &CallId, item_id: Option<&CallId>, author: &Option<Author>) -> bool {
         if self.has(id, author) {
             return false;
@@ -318,8 +316,8 @@ impl OpenCalls {
         true
     }
 
-    /// Its author replies. Calls that were waited for too long are given up; pieces of one reply,
-    /// with no result between them, are one round.
+    /// Records a reply of this author and abandons calls that were open for too many rounds. Pieces of one
+    /// reply without a result between them count as one round.
     pub(crate) fn reply(&mut self, author: &Option<Author>) {
         self.calls.retain_mut(|call| {
             if call.author == *author {
@@ -329,8 +327,9 @@ impl OpenCalls {
         });
     }
 
-    /// Takes away the call this result answers: one of whoever the message answered before, then one
-    /// by that id before one by that item id, then the author's own before another's.
+    /// Removes and returns the call that this result answers. Prefers calls of the author whose call the
+    /// message answered before. Then it prefers a match by id over one by item id, and then the author's own
+    /// call over another author's.
     pub(crate) fn answer(
         &mut self,
         id: &CallId,

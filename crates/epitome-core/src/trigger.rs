@@ -1,25 +1,25 @@
-//! When a summary is due.
+//! Defines triggers: the conditions under which a summary is due.
 //!
-//! A [`Trigger`] is written as people would say it, `any(messages(20), idle(600))`, and judged
-//! from running sums, so asking costs the size of the expression and never the length of the
-//! session. Time alone can make one due, so the answer is not yes or no but [`When`]: a store
-//! writes the moment down and needs no further message to act on it.
+//! A [`Trigger`] is an expression such as `any(messages(20), idle(600))`. It is evaluated from running sums,
+//! so an evaluation costs the size of the expression and never the length of the session. Time alone can make
+//! a trigger due, so the result is not a boolean but [`When`]: a store saves the timestamp and needs no
+//! further message to act on it.
 //!
 //! | written | due when | default |
 //! |---|---|---|
-//! | `messages(n)` | n messages came | 30 |
-//! | `turns(n)` | something was said in n turns | 100 |
-//! | `tokens(n)` | they are n tokens; inline, the whole request is | |
-//! | `chars(n)` | they are n characters | |
-//! | `window(f)` | they, or the request, fill the fraction f of the model's room | |
+//! | `messages(n)` | n messages arrived | 30 |
+//! | `turns(n)` | n turns contain a new message | 100 |
+//! | `tokens(n)` | the messages have n tokens; inline, the whole request has | |
+//! | `chars(n)` | the messages have n characters | |
+//! | `window(f)` | the messages, or the request, fill the fraction f of the model's window minus its output reserve | |
 //! | `every(s)` | s seconds passed since it last fired | 300 |
 //! | `idle(s)` | s seconds passed since the last message | |
-//! | `economic` | the request reaches what [`crate::economic`] worked out | |
-//! | `important(n)` | some part is longer than n characters | 10 |
-//! | `all(...)` | every one of them is | |
-//! | `any(...)` | one of them is | |
+//! | `economic` | the request reaches the threshold that [`crate::economic`] computed | |
+//! | `important(n)` | a part is longer than n characters | 10 |
+//! | `all(...)` | all of its conditions are due | |
+//! | `any(...)` | one of its conditions is due | |
 //!
-//! Where the log is then divided is not decided here, and neither is whose messages were summed.
+//! This module does not decide where the log is cut, or which messages are counted.
 
 use std::fmt;
 
@@ -31,18 +31,18 @@ use crate::message::{Timestamp, Tokens};
 pub use crate::num::grouped;
 use crate::outline::Totals;
 
-/// How much of the hard threshold makes the soft one, at which a summary is prepared.
+/// Share of a threshold at which a summary is prepared in advance.
 pub const SOFT: Fraction = Fraction::percent(80);
 
 const NAMES: &str = "messages, turns, tokens, chars, window, every, idle, economic, important, all, any";
 const FROM_ONE: Whole = (1, "a whole number from 1");
-const FRACTION: &str = "a number more than 0 and at most 1 (0.75 for 75 %), kept to the millionth";
+const FRACTION: &str = "a number more than 0 and at most 1 (0.75 for 75 %), rounded to a millionth";
 const SECONDS: Whole = (1, "a whole number of seconds from 1");
 
-/// A share of a whole: more than 0, at most 1.
+/// A fraction: more than 0, at most 1.
 ///
-/// Kept in millionths. So it can be compared and hashed, is printed as it was written, and its
-/// share of a number of tokens is exact.
+/// Stored in millionths. Therefore it can be compared and hashed, is printed as it was written, and its share
+/// of a token count is exact.
 ///
 /// ```
 /// use epitome_core::trigger::Fraction;
@@ -57,16 +57,15 @@ const SECONDS: Whole = (1, "a whole number of seconds from 1");
 pub struct Fraction(u32);
 
 impl Fraction {
-    /// The whole of it.
+    /// The whole.
     pub const ONE: Self = Self::percent(100);
 
-    /// `value` to the nearest millionth; refused unless `0 < value <= 1`, and where nothing would
-    /// be left of it.
+    /// Rounds `value` to the nearest millionth. Fails unless `0 < value <= 1` and the result is not 0.
     pub fn new(value: f64) -> Result<Self, FormError> {
         Self::checked(value).ok_or_else(|| FormError::value("fraction", value, FRACTION))
     }
 
-    /// For constants of this crate, which are right by inspection.
+    /// Creates a fraction for constants of this crate, which are valid by inspection.
     pub(crate) const fn percent(percent: u32) -> Self {
         Self(percent * 10_000)
     }
@@ -85,12 +84,12 @@ impl Fraction {
         (millionths > 0).then_some(Self(millionths))
     }
 
-    /// Its value.
+    /// Returns its value.
     pub fn get(self) -> f64 {
         f64::from(self.0) / 1_000_000.0
     }
 
-    /// Half as much again, and no more than the whole.
+    /// Returns 1.5 times this fraction, at most 1.
     ///
     /// ```
     /// use epitome_core::trigger::Fraction;
@@ -103,13 +102,13 @@ impl Fraction {
         if more < Self::ONE.0 { Self(more) } else { Self::ONE }
     }
 
-    /// This share of `whole`, rounded down: what fits in it.
+    /// Returns this share of `whole`, rounded down: what fits in it.
     pub fn of(self, whole: u64) -> u64 {
         let share = u128::from(whole) * u128::from(self.0) / 1_000_000;
         u64::try_from(share).unwrap_or(whole)
     }
 
-    /// This share of `whole`, rounded up: the first number that reaches it.
+    /// Returns this share of `whole`, rounded up: the first number that reaches it.
     ///
     /// ```
     /// use epitome_core::trigger::SOFT;
@@ -120,7 +119,7 @@ impl Fraction {
         u64::try_from(share).unwrap_or(whole)
     }
 
-    /// The only argument.
+    /// Reads the only argument.
     pub(crate) fn read(expr: &Expr<'_>) -> Result<Self, FormError> {
         let arg = expr.only()?.ok_or_else(|| FormError::missing(expr.name, FRACTION))?;
         let value = match arg {
@@ -133,7 +132,7 @@ impl Fraction {
 
 impl fmt::Display for Fraction {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The shortest number that is this one; with six digits, that is the one written.
+        // The shortest number that has this value; with six digits, that is the number as it was written.
         write!(f, "{}", self.get())
     }
 }
@@ -152,11 +151,11 @@ impl From<Fraction> for f64 {
     }
 }
 
-/// When a slot, or an inline condensation, is due.
+/// The condition under which a slot, or an inline condensation, is due.
 ///
-/// Read from and printed as the form in the [module's table](self); serde uses the same text. A
-/// trigger that was read is lawful; one put together by hand is so once [`Trigger::check`] says
-/// it. What is lawful prints to a text that reads as the same trigger.
+/// Parsed from and printed as in the [module's table](self); serde uses the same text. A parsed trigger is
+/// valid. Check a trigger that was built in code with [`Trigger::check`]. The text of a valid trigger parses
+/// to the same trigger.
 ///
 /// ```
 /// use epitome_core::trigger::Trigger;
@@ -172,38 +171,38 @@ impl From<Fraction> for f64 {
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Trigger {
-    /// So many messages came.
+    /// This number of messages arrived.
     Messages(u64),
-    /// Something was said in so many turns.
+    /// This number of turns contain a new message.
     Turns(u64),
-    /// They are so many tokens; inline, the whole request is.
+    /// The messages have this number of tokens; inline, the whole request has.
     Tokens(u64),
-    /// They are so many characters.
+    /// The messages have this number of characters.
     Chars(u64),
-    /// They, or the request, fill this share of the model's window less its output reserve.
+    /// The messages, or the request, fill this share of the model's window minus its output reserve.
     Window(Fraction),
-    /// So many seconds passed since it last fired, or since the first message.
+    /// This number of seconds passed since it last fired, or since the first message.
     Every(u64),
-    /// So many seconds passed since the last message.
+    /// This number of seconds passed since the last message.
     Idle(u64),
-    /// The request reaches the size at which cutting costs least. Inline only.
+    /// The request reaches the size at which condensing costs least. Inline only.
     Economic,
-    /// Some part is longer than so many characters, trimmed. With 0, one that is not blank.
+    /// A part is longer than this number of characters, trimmed. With 0: a part is not blank.
     Important(u64),
-    /// Every one of them is met. None at all are.
+    /// All of these are due. An empty list is always due.
     All(Vec<Trigger>),
-    /// One of them is met. None at all never are.
+    /// One of these is due. An empty list is never due.
     Any(Vec<Trigger>),
 }
 
 impl Default for Trigger {
-    /// What a slot without a trigger has: `turns(100)`.
+    /// Returns `turns(100)`, the trigger of a slot that does not set one.
     fn default() -> Self {
         Self::Turns(100)
     }
 }
 
-/// What a trigger is judged by.
+/// The data from which a trigger is evaluated.
 ///
 /// ```
 /// use epitome_core::message::Timestamp;
@@ -220,68 +219,68 @@ impl Default for Trigger {
 /// ```
 #[derive(Debug, Clone, Copy)]
 pub struct Facts<'a> {
-    /// Sums since it last fired.
+    /// Sums since the trigger last fired.
     pub totals: &'a Totals,
-    /// The moment of asking.
+    /// The current time.
     pub now: Timestamp,
-    /// Inline: the size of the whole request, with its system prompt, tools and summary. `tokens`
-    /// and `window` measure it instead of the totals' tokens.
+    /// Inline: the size of the whole request, including system prompt, tools and summary. `tokens` and
+    /// `window` measure it instead of the totals' tokens.
     pub request: Option<Tokens>,
-    /// The model's window less its output reserve, where known.
+    /// The model's window minus its output reserve, or `None` if unknown.
     pub room: Option<Tokens>,
-    /// Inline: what [`crate::economic::threshold`] gave.
+    /// Inline: the result of [`crate::economic::threshold`].
     pub economic: Option<Tokens>,
 }
 
 impl<'a> Facts<'a> {
-    /// The facts of a slot whose model is not known: sums and the moment only.
+    /// Creates the facts of a slot with an unknown model: sums and time only.
     pub fn new(totals: &'a Totals, now: Timestamp) -> Self {
         Self { totals, now, request: None, room: None, economic: None }
     }
 }
 
-/// When a trigger is met. In order of time: `any` takes the least, `all` the greatest.
+/// When a trigger is due. Ordered by time: `any` takes the smallest value, `all` the largest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum When {
-    /// It is met; [`Trigger::reason`] says why.
+    /// It is due now; [`Trigger::reason`] returns why.
     Now,
-    /// It will be met at that moment, later than the one of asking, if no message comes before.
+    /// It will be due at this later time if no message arrives before.
     At(Timestamp),
-    /// It will not be met without more messages.
+    /// It cannot become due without more messages.
     Never,
 }
 
 impl When {
-    /// Whether it is met.
+    /// Returns whether it is due now.
     pub fn is_now(self) -> bool {
         self == Self::Now
     }
 }
 
-/// Why a trigger is met, for people: `messages: 20 of 20`.
+/// Why a trigger is due, in readable form: `messages: 20 of 20`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reason {
-    /// What was met: for `any` the first that was, for `all` every one.
+    /// The conditions that are met: for `any` the first one, for `all` all of them.
     pub met: Vec<Gauge>,
 }
 
 impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.met.is_empty() {
-            return f.write_str("all(): there is nothing to wait for");
+            return f.write_str("all(): has no conditions, so it is always due");
         }
         let met: Vec<_> = self.met.iter().map(|gauge| gauge.told(": ")).collect();
         f.write_str(&met.join(" and "))
     }
 }
 
-/// How far every condition of a trigger is, due or not: `messages 13 of 20, tokens 4,100 of 8,000`.
+/// The progress of every condition of a trigger, due or not: `messages 13 of 20, tokens 4,100 of 8,000`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Standing {
-    /// Whether no message was counted since it last fired. Then nothing is due, however far the
-    /// gauges are.
+    /// Whether no message was counted since the trigger last fired. In that case it is not due, regardless of
+    /// the gauges.
     pub nothing_new: bool,
-    /// Every condition in the order written; `all` and `any` themselves have none.
+    /// Every condition in written order, without `all` and `any` themselves.
     pub gauges: Vec<Gauge>,
 }
 
@@ -289,22 +288,22 @@ impl fmt::Display for Standing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let gauges: Vec<_> = self.gauges.iter().map(ToString::to_string).collect();
         match (self.nothing_new, gauges.join(", ").as_str()) {
-            (true, "") => f.write_str("no new message"),
-            (true, gauges) => write!(f, "no new message; {gauges}"),
+            (true, "") => f.write_str("no new messages"),
+            (true, gauges) => write!(f, "no new messages; {gauges}"),
             (false, "") => f.write_str("no conditions"),
             (false, gauges) => f.write_str(gauges),
         }
     }
 }
 
-/// How far one condition is: `messages 13 of 20`.
+/// The progress of one condition: `messages 13 of 20`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Gauge {
-    /// Which condition, by its written name.
+    /// The condition's name as written.
     pub condition: &'static str,
-    /// How far it is, in its own unit: messages, tokens, seconds, characters.
+    /// The current value in the condition's own unit: messages, turns, tokens, seconds or characters.
     pub have: u64,
-    /// From where on it is met; none where that is not known.
+    /// The value from which the condition is met; `None` if unknown.
     pub need: Option<u64>,
 }
 
@@ -315,7 +314,7 @@ impl Gauge {
 
     fn told(&self, separator: &str) -> String {
         let need = match (self.condition, self.need) {
-            (_, None) => "a number not known".to_owned(),
+            (_, None) => "an unknown threshold".to_owned(),
             ("important", Some(need)) => format!("more than {}", grouped(need.saturating_sub(1))),
             ("every" | "idle", Some(need)) => format!("{} s", grouped(need)),
             (_, Some(need)) => grouped(need),
@@ -330,31 +329,31 @@ impl fmt::Display for Gauge {
     }
 }
 
-/// Where a trigger is to work, which decides what it may ask for.
+/// Where a trigger is used, which decides which conditions are allowed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Use {
-    /// In a slot, judged when messages are stored.
+    /// In a slot: evaluated when messages are stored.
     Slot,
-    /// Before a model call, judged by the request.
+    /// Before a model call: evaluated from the request.
     Inline,
 }
 
 impl Trigger {
-    /// The forms that suit an inline condensation, for help texts.
+    /// The forms that are useful for inline condensation, for help texts.
     pub const INLINE: &'static str =
         "tokens(n), window(fraction), messages(n), turns(n), chars(n), economic, any(.., ..), all(.., ..)";
 
-    /// Met when every one of `triggers` is.
+    /// Creates a trigger that is due when all of `triggers` are due.
     pub fn all(triggers: impl IntoIterator<Item = Trigger>) -> Self {
         Self::All(triggers.into_iter().collect())
     }
 
-    /// Met when one of `triggers` is.
+    /// Creates a trigger that is due when one of `triggers` is due.
     pub fn any(triggers: impl IntoIterator<Item = Trigger>) -> Self {
         Self::Any(triggers.into_iter().collect())
     }
 
-    /// Whether `economic` has a say in it, so that its threshold must be worked out.
+    /// Returns whether it contains `economic`, so that the economic threshold must be computed.
     pub fn is_economic(&self) -> bool {
         match self {
             Self::Economic => true,
@@ -363,10 +362,10 @@ impl Trigger {
         }
     }
 
-    /// When it is met: now, at a moment, or not without more messages.
+    /// Returns when it is due: now, at a later time, or not without more messages.
     ///
-    /// Never when nothing was counted since it last fired, whatever it says: there would be
-    /// nothing to summarize.
+    /// It is never due if no message was counted since it last fired, because there would be nothing to
+    /// summarize.
     ///
     /// ```
     /// use epitome_core::message::Timestamp;
@@ -384,8 +383,8 @@ impl Trigger {
         self.when_scaled(facts, Fraction::ONE)
     }
 
-    /// The same with every threshold multiplied by `scale`, rounded up, at least 1; a span of time
-    /// as well. With [`SOFT`], when to prepare. Never later than [`Trigger::when`].
+    /// The same with every threshold, including durations, multiplied by `scale`, rounded up, at least 1.
+    /// With [`SOFT`], it is the time to prepare a summary. Never later than [`Trigger::when`].
     ///
     /// ```
     /// # use epitome_core::message::Timestamp;
@@ -401,7 +400,7 @@ impl Trigger {
         if facts.totals.is_empty() { When::Never } else { self.due(facts, scale) }
     }
 
-    /// Why it is met, where it is.
+    /// Returns why it is due, or `None` if it is not.
     ///
     /// ```
     /// # use epitome_core::message::Timestamp;
@@ -417,7 +416,7 @@ impl Trigger {
         Some(Reason { met })
     }
 
-    /// How far every condition is, for people who ask why nothing happens yet.
+    /// Returns the progress of every condition, to explain why the trigger has not fired yet.
     ///
     /// ```
     /// # use epitome_core::message::Timestamp;
@@ -435,8 +434,8 @@ impl Trigger {
         Standing { nothing_new: facts.totals.is_empty(), gauges }
     }
 
-    /// Refuses what could not work there, and what is not lawful anywhere. `room` is the model's window less its output
-    /// reserve, where that is known.
+    /// Rejects a trigger that cannot work for this use, or that is invalid. `room` is the model's window
+    /// minus its output reserve, or `None` if unknown.
     ///
     /// ```
     /// use epitome_core::trigger::{Use, Trigger};
@@ -451,17 +450,17 @@ impl Trigger {
     /// ```
     pub fn check(&self, site: Use, room: Option<Tokens>) -> Result<(), FormError> {
         self.check_within(site, room, 1)?;
-        // One made by hand is right where it reads as it is written.
+        // A trigger built in code is valid if its text parses to it.
         self.to_string().parse().map(|_: Self| ())
     }
 
-    /// Stops at the depth allowed, so that even a trigger made by hand cannot exhaust the stack.
+    /// Stops at the maximum depth, so that a deeply nested trigger built in code cannot exhaust the stack.
     fn check_within(&self, site: Use, room: Option<Tokens>, depth: usize) -> Result<(), FormError> {
         match self {
             _ if depth > expr::MAX_DEPTH => Err(FormError::too_deep()),
             Self::Window(fraction) if room.is_none() => Err(FormError::no_window(fraction)),
             Self::Economic if site == Use::Slot => Err(FormError(
-                "economic: only an inline condensation has a request to price; \
+                "economic: only an inline condensation has a request with a price; \
                  use messages, turns, tokens, chars, window, every, idle or important"
                     .to_owned(),
             )),
@@ -488,7 +487,7 @@ impl Trigger {
         }
     }
 
-    /// Of a trigger that is met: what made it met.
+    /// Collects the met conditions of a trigger that is due.
     fn met(&self, facts: &Facts<'_>, met: &mut Vec<Gauge>) {
         match self {
             Self::All(children) => children.iter().for_each(|child| child.met(facts, met)),
@@ -509,7 +508,7 @@ impl Trigger {
         }
     }
 
-    /// How far a condition is; none for `all` and `any`.
+    /// Returns the progress of a condition; `None` for `all` and `any`.
     fn gauge(&self, facts: &Facts<'_>, scale: Fraction) -> Option<Gauge> {
         let totals = facts.totals;
         let tokens = facts.request.unwrap_or(totals.tokens);
@@ -525,14 +524,14 @@ impl Trigger {
             }
             // Without a request there is nothing to compare.
             Self::Economic => (tokens, facts.request.and(facts.economic)),
-            // Longer than n is from n + 1 on; nothing is longer than the largest number.
+            // Longer than n means at least n + 1. Nothing is longer than the largest number.
             Self::Important(n) => (totals.longest, n.checked_add(1)),
             Self::All(_) | Self::Any(_) => return None,
         };
         Some(Gauge { condition: self.name(), have, need: need.map(scaled) })
     }
 
-    /// From when a condition on time runs; none for the others.
+    /// Returns the start of a time condition; `None` for the others.
     fn start(&self, facts: &Facts<'_>) -> Option<Timestamp> {
         match self {
             Self::Every(_) => Some(facts.totals.since.unwrap_or(facts.totals.last_at)),
@@ -541,7 +540,7 @@ impl Trigger {
         }
     }
 
-    /// The moment a condition on time is met; none for the others.
+    /// Returns when a time condition is met; `None` for the others.
     fn moment(&self, facts: &Facts<'_>, gauge: Gauge) -> Option<Timestamp> {
         Some(self.start(facts)?.plus_seconds(gauge.need?))
     }
@@ -563,7 +562,7 @@ impl Trigger {
     }
 }
 
-/// Whole seconds from `start` to `now`; none where the clock went back.
+/// Returns the whole seconds from `start` to `now`; 0 if the clock went back.
 fn elapsed(start: Timestamp, now: Timestamp) -> u64 {
     u64::try_from(now.0.saturating_sub(start.0) / 1_000).unwrap_or(0)
 }
@@ -575,7 +574,7 @@ impl Form for Trigger {
     fn read(expr: &Expr<'_>) -> Result<Self, FormError> {
         let child = |arg: &Arg<'_>| match arg {
             Arg::Expr(expr) => Self::read(expr),
-            Arg::Number(_) => Err(FormError::value(expr.name, arg, "triggers only")),
+            Arg::Number(_) => Err(FormError::value(expr.name, arg, "a trigger")),
         };
         let children = || expr.args.iter().map(child).collect::<Result<_, _>>();
         Ok(match expr.name {

@@ -1,12 +1,13 @@
-//! What providers refuse, judged apart from the code that sees to it.
+//! Validates message lists as a strict provider would, independently of the code that repairs them.
 //!
-//! Nothing of [`crate::track`] is used here: only messages go in, and a list of complaints comes out.
+//! This module does not use [`crate::track`]. Its input is a list of messages, its output a list of problems.
 
 use std::collections::HashSet;
 
 use crate::message::{Message, Part, Role};
 
-/// Complaints a strict provider would have about this list, a line each and without a word of it.
+/// Returns the problems that a strict provider would report for this list, one line each, without message
+/// text.
 ///
 /// ```
 /// use epitome_core::valid::complaints;
@@ -16,7 +17,7 @@ use crate::message::{Message, Part, Role};
 /// assert_eq!(complaints(&[Message::tool("c1", "42")]), [
 ///     "the first message is from tool, not from the user",
 ///     "no user message",
-///     "message 1: a result without its call right before",
+///     "message 1: a result without its call directly before it",
 /// ]);
 /// ```
 pub fn complaints(list: &[Message]) -> Vec<String> {
@@ -48,16 +49,16 @@ pub fn complaints(list: &[Message]) -> Vec<String> {
                 Part::Text { .. } | Part::Media(_) => message.role != Role::Tool,
             };
             if !home {
-                out.push(format!("message {at}: a part that {} never says", message.role));
+                out.push(format!("message {at}: a part that is not allowed in {} messages", message.role));
             }
         }
         if message.role == Role::Assistant
             && message.parts.iter().all(|part| matches!(part, Part::Thinking { .. }))
         {
-            out.push(format!("message {at}: nothing but reasoning"));
+            out.push(format!("message {at}: contains only reasoning"));
         }
         if message.role == Role::Tool {
-            out.push(format!("message {at}: a result without its call right before"));
+            out.push(format!("message {at}: a result without its call directly before it"));
         }
         let mut waiting: Vec<&str> = Vec::new();
         for call in message.calls() {
@@ -77,7 +78,7 @@ pub fn complaints(list: &[Message]) -> Vec<String> {
             for result in answer.results() {
                 match waiting.iter().position(|id| **id == *result.call) {
                     Some(found) => drop(waiting.remove(found)),
-                    None => out.push(format!("message {at}: nobody waits for a result of {}", result.call)),
+                    None => out.push(format!("message {at}: no open call for the result of {}", result.call)),
                 }
             }
         }

@@ -1,13 +1,14 @@
-//! From a layout to the list a provider accepts.
+//! Turns a planned layout into a message list that providers accept.
 //!
-//! [`render`](crate::shelf::render) puts the words into a [`Layout`](crate::context::Layout) and mends what the log has wrong, without touching
-//! the log: strays leave, a call nobody answered gets a marked result, results stand right behind
-//! the reply that asked for them, arguments become JSON, ids become unique. Nothing is made up
-//! beyond the marks, and every mark says what it is.
+//! [`render`](crate::shelf::render) inserts the texts into a [`Layout`](crate::context::Layout) and repairs
+//! the defects of the log, without changing the log. It removes strays, adds a marked result to each
+//! unanswered call, and places results directly after the reply that made the calls. It converts arguments to
+//! JSON and makes ids unique. It adds no content except marked placeholders, and every placeholder says what
+//! it is.
 //!
-//! Which messages are shown was decided before, by [`crate::context`]. How a provider spells them is
-//! a dialect's matter: what a peer is called, which letters an id may have, whether two messages of
-//! one role must be merged.
+//! [`crate::context`] has already decided which messages are shown. The dialects decide how a provider spells
+//! them: the role of a peer, the characters allowed in an id, whether two messages of the same role must be
+//! merged.
 
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
@@ -21,29 +22,30 @@ mod frame;
 pub use frame::{Found, recognise, split, summary, summary_tokens};
 pub(crate) use frame::{HISTORY, bare, joined};
 
-/// What a call is answered with in the view when the log holds no answer.
+/// Placeholder result in the view for a call that has no result in the log.
 pub const NO_RESULT: &str = "[no result recorded]";
 
-/// What stands first where no user message would. Providers refuse a list that starts otherwise.
+/// Placeholder at the start of a list that would not start with a user message. Providers reject such lists.
 pub const NOTE: &str = "[…]";
 
-/// The marked result for a call nobody answered.
+/// Returns the placeholder result for an unanswered call.
 pub fn marked_result(call: impl Into<CallId>) -> Message {
     Message::tool(call, NO_RESULT)
 }
 
-/// The marked user message for a list that would not start with one.
+/// Returns the placeholder user message for a list that would not start with one.
 pub fn note() -> Message {
     Message::user(NOTE)
 }
 
-/// Mends a list without choosing anything: what [`render`](crate::shelf::render) does to a layout's messages.
+/// Repairs a list without removing valid messages: what [`render`](crate::shelf::render) does with a layout's
+/// messages.
 ///
 /// ```
 /// use epitome_testkit::drawing::{draw, messages};
 /// use epitome_core::view::mend;
 ///
-/// // An orphan, a call nobody answered, a result that comes late.
+/// // An orphaned result, an unanswered call, a late result.
 /// let log = messages("u r(z) a(x) u r(x) a").unwrap();
 /// assert_eq!(draw(&mend(log)), "u a(x) r(x):3 u a"); // three words: [no result recorded]
 /// ```
@@ -71,7 +73,7 @@ fn is_words(part: &Part) -> bool {
     }
 }
 
-/// As [`mend`], for messages that nothing will answer any more: every call gets a result.
+/// The same as [`mend`] for messages that will receive no further results: every call gets a result.
 pub(crate) fn mend_closed(messages: impl IntoIterator<Item = Message>) -> Vec<Message> {
     let mut mender = Mender::default();
     messages.into_iter().for_each(|message| mender.push(message));
@@ -79,49 +81,50 @@ pub(crate) fn mend_closed(messages: impl IntoIterator<Item = Message>) -> Vec<Me
     mender.finish()
 }
 
-/// Puts messages into an order and a form that every provider accepts.
+/// Repairs the order and form of messages so that every provider accepts them.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Mender {
-    /// The list so far. Shared with whoever was shown it, and copied only where they still hold it when more comes.
+    /// The list so far. Shared with callers, and copied only if a caller still holds it when more messages
+    /// are added.
     out: Arc<Vec<Message>>,
     open: OpenCalls,
-    /// What was said since the oldest open call, waiting for its results.
+    /// The messages since the oldest open call, waiting for its results.
     knot: Vec<Strand>,
-    /// Ids already in the list, and how often each was used: no provider takes one twice.
+    /// Ids in the list and how often each was used. Providers reject duplicates.
     used: HashMap<CallId, u32>,
-    /// Item ids already in the list. They may be left out, so a second use is.
+    /// Item ids in the list. They are optional, so a duplicate is dropped.
     items: HashSet<CallId>,
-    /// The peer whose messages are the assistant's.
+    /// The peer whose messages become the assistant's.
     pub(crate) assistant: Option<Author>,
-    /// Whether the loop under way was entered past its reasoning, which therefore leaves.
+    /// Whether the current loop was entered after its reasoning. All reasoning of the loop is then removed.
     pub(crate) stripping: bool,
 }
 
-/// A message in a knot.
+/// An entry of a knot (messages that wait for results).
 #[derive(Debug, Clone)]
 enum Strand {
-    /// A reply with calls, and the answers found so far.
+    /// A reply with calls, and the results found so far.
     Reply { message: Message, calls: Vec<Call>, answers: Vec<Message> },
-    /// Anything else; comes out behind the results of the reply before it.
+    /// Any other message. It is placed after the results of the reply before it.
     Other(Message),
 }
 
 #[derive(Debug, Clone)]
 struct Call {
-    /// What the log calls it.
+    /// The id in the log.
     id: CallId,
-    /// What the view calls it.
+    /// The id in the view.
     shown: CallId,
     answered: bool,
 }
 
 impl Mender {
-    /// The list so far, but for what waits for a result.
+    /// Returns the list so far, without messages that wait for a result.
     pub(crate) fn done(&self) -> &[Message] {
         &self.out
     }
 
-    /// The same, to be kept.
+    /// Returns the list so far for shared ownership.
     pub(crate) fn shared(&self) -> Arc<Vec<Message>> {
         Arc::clone(&self.out)
     }
@@ -130,7 +133,7 @@ impl Mender {
         Arc::make_mut(&mut self.out)
     }
 
-    /// What waits for a result, as it is shown when nothing more comes.
+    /// Returns the messages that wait for a result, in the form they have if nothing more is added.
     pub(crate) fn waiting(&self) -> Vec<Message> {
         if self.knot.is_empty() {
             return Vec::new();
@@ -138,18 +141,18 @@ impl Mender {
         Self { knot: self.knot.clone(), ..Self::default() }.finish()
     }
 
-    /// Puts a message of ours before the one at this place of the list so far.
+    /// Inserts a message created here before position `at` of the list so far.
     pub(crate) fn put(&mut self, at: usize, message: Message) {
         let at = at.min(self.out.len());
         self.out().insert(at, message);
     }
 
-    /// A message out of its place: it belongs to no loop, so it brings no reasoning.
+    /// Adds a message outside of its original position. It belongs to no loop, so its reasoning is removed.
     pub(crate) fn keep(&mut self, message: Cow<'_, Message>) {
         self.push(without_reasoning(message));
     }
 
-    /// A message in its place.
+    /// Adds a message in its original position.
     pub(crate) fn take(&mut self, message: Cow<'_, Message>) {
         let message = if self.stripping { without_reasoning(message) } else { message.into_owned() };
         let words = has_words(&message);
@@ -185,19 +188,19 @@ impl Mender {
             Part::Thinking { .. } => true,
             words => is_words(words),
         });
-        // Reasoning that leads to nothing, as where a reply was cut off, is refused.
+        // Providers reject trailing reasoning, which occurs if a reply was cut off.
         while message.parts.pop_if(|part| matches!(part, Part::Thinking { .. })).is_some() {}
         if calls.is_empty() && !has_words(&message) {
             return;
         }
         match self.knot.last_mut() {
-            // One reply that was logged in pieces.
+            // A single reply that was logged in pieces.
             Some(Strand::Reply { message: first, calls: asked, answers })
                 if answers.is_empty() && first.author == message.author =>
             {
                 first.parts.append(&mut message.parts);
                 asked.append(&mut calls);
-                // What was said of a piece was said of the whole batch.
+                // Flags of one piece apply to the whole batch.
                 first.pinned |= message.pinned;
                 first.skip |= message.skip;
             }
@@ -206,7 +209,7 @@ impl Mender {
         }
     }
 
-    /// Readies one call for the view; false when it must leave.
+    /// Prepares a call for the view. Returns false if the call must be removed.
     fn call(&mut self, call: &mut ToolCall, author: &Option<Author>, calls: &mut Vec<Call>) -> bool {
         if !self.open.open(&call.id, call.item_id.as_ref(), author) {
             return false;
@@ -249,7 +252,7 @@ impl Mender {
                         continue;
                     };
                     asker.get_or_insert(call.author.clone());
-                    // The newest call of that name: an older one was given up for it.
+                    // The newest call with that id; an older one was abandoned in favour of it.
                     let strand = self.knot.iter_mut().rev().find_map(|strand| match strand {
                         Strand::Reply { message, calls, answers } if message.author == call.author => {
                             let call = calls.iter_mut().find(|c| c.id == call.id && !c.answered)?;
@@ -274,7 +277,8 @@ impl Mender {
         }
     }
 
-    /// The assistant among peers: it opened a turn like any of them, and calls nothing.
+    /// Adds a message of the assistant among peers. It opened a turn like any other peer's message and makes
+    /// no calls.
     fn peer(&mut self, mut message: Message) {
         message.parts.retain(is_words);
         if !message.parts.is_empty() {
@@ -295,14 +299,14 @@ impl Mender {
         }
     }
 
-    /// What is open here stays unanswered.
+    /// Marks a point after which open calls stay unanswered.
     pub(crate) fn seam(&mut self) {
         self.open.calls.clear();
         self.untie(false);
     }
 
-    /// Brings the knot into order: each reply, its results, a mark for each that is missing. At the
-    /// very end the last reply's open calls stay open.
+    /// Writes the knot out in order: each reply, its results, and a placeholder for each missing result. At
+    /// the end of the list the last reply's open calls stay open.
     fn untie(&mut self, at_the_end: bool) {
         let strands = self.knot.len();
         for (at, strand) in std::mem::take(&mut self.knot).into_iter().enumerate() {

@@ -1,11 +1,11 @@
-//! Words, in any script.
+//! Splits text into words, in any script.
 //!
-//! Where words are written apart, a word is a run of letters and digits, lowered and bluntly
-//! stemmed. Where they are not (Chinese, Japanese, Thai and their like) two neighbouring characters
-//! stand for one: it takes no dictionary, and two texts that share words share such pairs.
+//! In scripts with spaces a word is a run of letters and digits, in lower case and with a simple stemming. In
+//! scripts without spaces (Chinese, Japanese, Thai and similar) each pair of neighbouring characters counts
+//! as a word. This needs no dictionary, and texts with common words have common pairs.
 
-/// Calls `found` with each word and, where it says something, its hash; says how many words there are.
-/// Hashes are the same on every machine.
+/// Calls `found` with each word, and with its hash if the word is significant. Returns the number of words.
+/// The hashes are the same on every machine.
 pub(crate) fn each_word(text: &str, mut found: impl FnMut(&str, Option<u64>)) -> u32 {
     let mut chars = text.char_indices().peekable();
     let mut previous: Option<char> = None;
@@ -13,7 +13,7 @@ pub(crate) fn each_word(text: &str, mut found: impl FnMut(&str, Option<u64>)) ->
     while let Some((at, c)) = chars.next() {
         if is_unspaced(c) {
             unspaced += 1;
-            // Two of hiragana are mostly grammar, as our stop words are.
+            // Pairs of hiragana are mostly grammar, like the stop words of English.
             if let Some(before) = previous.filter(|before| !(is_hiragana(*before) && is_hiragana(c))) {
                 found("", Some(hash_chars([before, c])));
             }
@@ -34,16 +34,16 @@ pub(crate) fn each_word(text: &str, mut found: impl FnMut(&str, Option<u64>)) ->
         words += 1;
         found(word, content_word(word));
     }
-    // About two characters make a word where they run together.
+    // In scripts without spaces about two characters form a word.
     words + unspaced / 2
 }
 
-/// How many words a text has, near enough, in any script.
+/// Returns the approximate number of words in a text, in any script.
 pub(crate) fn count_words(text: &str) -> u32 {
     each_word(text, |_, _| {})
 }
 
-/// As [`char::is_alphanumeric`], without a search where most of the world's text is.
+/// The same as [`char::is_alphanumeric`], with a fast path for the most frequent scripts.
 pub(crate) fn is_alphanumeric(c: char) -> bool {
     match c {
         '\0'..='\u{7F}' => c.is_ascii_alphanumeric(),
@@ -63,7 +63,7 @@ fn is_hiragana(c: char) -> bool {
     matches!(c, '\u{3041}'..='\u{309F}')
 }
 
-/// Whether words run together in this character's script.
+/// Returns whether the character's script has no spaces between words.
 pub(crate) fn is_unspaced(c: char) -> bool {
     matches!(c,
         '\u{0E00}'..='\u{0EFF}'       // Thai, Lao
@@ -93,7 +93,7 @@ fn content_word(word: &str) -> Option<u64> {
         }
         return Some(hash(stem(lowered).as_bytes()));
     }
-    // Other scripts have their endings too; the first six letters are stem enough.
+    // Words of other scripts have endings too; their first six letters serve as the stem.
     let first = || word.chars().flat_map(char::to_lowercase).take(6);
     (first().count() > 2).then(|| hash_chars(first()))
 }
@@ -118,7 +118,7 @@ fn stem(word: &str) -> &str {
         .unwrap_or(word)
 }
 
-/// FNV-1a: short inputs, and the same everywhere.
+/// FNV-1a: fast for short inputs, and the same on every machine.
 pub(crate) fn hash(bytes: &[u8]) -> u64 {
     bytes.iter().copied().fold(FIRST_HASH, step)
 }
@@ -133,8 +133,8 @@ fn hash_chars(chars: impl IntoIterator<Item = char>) -> u64 {
     chars.into_iter().fold(FIRST_HASH, |hash, c| c.encode_utf8(&mut [0; 4]).bytes().fold(hash, step))
 }
 
-/// An ASCII word in lower case as one number, in the order of words; `None` where it is longer than
-/// any word of a list. Numbers are found in a list much faster than words.
+/// Packs an ASCII word in lower case into one number that preserves the order of words. `None` if it is
+/// longer than any listed word. Searching a list of numbers is much faster than a list of words.
 pub(crate) fn pack(word: &str) -> Option<u128> {
     (word.len() <= LONGEST_LISTED && word.is_ascii()).then(|| pack_bytes(word.as_bytes()))
 }
@@ -144,7 +144,7 @@ const LONGEST_LISTED: usize = 12;
 const fn pack_bytes(word: &[u8]) -> u128 {
     let mut bytes = [0; 16];
     let mut at = 0;
-    #[expect(clippy::indexing_slicing, reason = "looked at before")]
+    #[expect(clippy::indexing_slicing, reason = "the loop condition checks both")]
     while at < LONGEST_LISTED && at < word.len() {
         bytes[at] = word[at];
         at += 1;
@@ -153,12 +153,12 @@ const fn pack_bytes(word: &[u8]) -> u128 {
     u128::from_be_bytes(bytes)
 }
 
-/// A sorted list of such words, packed.
+/// Packs a sorted list of words.
 pub(crate) const fn pack_all<const N: usize>(words: [&str; N]) -> [u128; N] {
     let mut packed = [0; N];
     let mut at = 0;
     while at < N {
-        #[expect(clippy::indexing_slicing, reason = "worked out when compiled")]
+        #[expect(clippy::indexing_slicing, reason = "evaluated at compile time")]
         {
             packed[at] = pack_bytes(words[at].as_bytes());
         }
@@ -169,8 +169,8 @@ pub(crate) const fn pack_all<const N: usize>(words: [&str; N]) -> [u128; N] {
 
 static PACKED_STOP: [u128; 115] = pack_all(STOP);
 
-/// English words that say nothing by themselves, sorted. Other languages do without: a word that is
-/// in every line is worth little anyway.
+/// English stop words, sorted. Other languages need no list: a word that occurs in every line gets a low
+/// weight anyway.
 #[rustfmt::skip]
 const STOP: [&str; 115] = [
     "a", "about", "all", "also", "am", "an", "and", "any", "are", "as", "at", "be", "been", "being",

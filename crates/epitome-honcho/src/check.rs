@@ -1,9 +1,10 @@
-//! What is sent: read field by field, and refused with a list of faults, each with its place.
+//! Reads requests field by field, and refuses them with a list of faults, each with its location.
 //!
-//! Programs written for the original know its refusals, and some read them. They come from the library that checks what
-//! it is sent; here are the same kinds, places and words. Pure: a JSON value in, what was meant or all that was wrong
-//! with it out. Here is a reader for each body and query; `values.rs` reads single values, objects and lists, `notes.rs` what
-//! callers keep with things, and `fault.rs` keeps a refusal short. What is not known is passed over, as there.
+//! Programs written for Honcho expect its error format, and some of them parse it. In Honcho it comes from a validation
+//! library; here are the same kinds, locations and messages. This module is pure: it takes a JSON value, and returns
+//! what it means or all its faults. It has a reader for each body and query. `values.rs` reads single values, objects
+//! and lists, `notes.rs` reads metadata and configurations, and `fault.rs` limits the length of an error. Unknown
+//! fields are ignored, as in Honcho.
 
 mod fault;
 mod notes;
@@ -18,14 +19,14 @@ pub(super) use notes::member;
 
 use values::{Fields, Read, any_text, dict, flag, list, moment, name, number, text, whole};
 
-/// Reads a body. One that is `null` was left out.
+/// Reads a body. A `null` body counts as missing.
 pub(super) fn body<T>(sent: &Value, read: impl FnOnce(&Value) -> Read<T>) -> Read<T> {
     let read = if sent.is_null() { Err(Faults::missing(sent)) } else { read(sent) };
     read.map_err(|faults| faults.within("body"))
 }
 
-/// Reads what stands after the `?`, decoded already: of a parameter that is given twice the last holds, and unknown ones do
-/// nothing. Native routes refuse both. Here the client sends some that mean nothing to us, and may send more.
+/// Reads decoded query parameters. The last value of a repeated parameter applies, and unknown parameters are ignored.
+/// Native routes refuse both. Here the client sends parameters without a meaning for Epitome, and may send more.
 fn query<T>(pairs: &[(String, String)], read: impl FnOnce(&mut Fields<'_>) -> T) -> Read<T> {
     let last: Map<_, _> = pairs.iter().map(|(name, value)| (name.clone(), value.as_str().into())).collect();
     let last = Value::Object(last);
@@ -36,13 +37,13 @@ fn query<T>(pairs: &[(String, String)], read: impl FnOnce(&mut Fields<'_>) -> T)
 
 type Object = Map<String, Value>;
 
-/// A workspace, a session or a peer to get or make.
+/// A workspace, a session or a peer to get or create.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct NewIn {
-    /// What it is called.
+    /// Its name.
     pub(super) id: String,
     pub(super) metadata: Option<Object>,
-    /// Who takes part in a session, in the order they were sent in.
+    /// The members of a session, in the order in which they were sent.
     pub(super) peers: Option<Object>,
     pub(super) configuration: Option<Object>,
 }
@@ -63,7 +64,7 @@ fn new(sent: &Value, has_peers: bool, configuration: fn(&Value) -> Read<Object>)
     fields.give(read)
 }
 
-/// What a workspace, a session or a peer shall hold from now on. What is left out stays.
+/// New values of a workspace, a session or a peer. A field that is left out stays unchanged.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Put {
     pub(super) metadata: Option<Object>,
@@ -88,7 +89,7 @@ pub(super) fn metadata(sent: &Value) -> Read<Option<Object>> {
     fields.give(metadata)
 }
 
-/// Peers who shall take part in a session, in the order they were sent in, and how.
+/// Reads the peers who join a session, in the order in which they were sent, and their settings.
 pub(super) fn members(sent: &Value) -> Read<Object> {
     let (mut fields, mut members) = (Fields::of_any(sent)?, Object::new());
     for (called, how) in fields.given {
@@ -99,7 +100,7 @@ pub(super) fn members(sent: &Value) -> Read<Object> {
     fields.give(members)
 }
 
-/// Peers who shall take part no longer.
+/// Reads the peers who leave a session.
 pub(super) fn names(sent: &Value) -> Read<Vec<String>> {
     list(sent, 0..=usize::MAX, name)
 }
@@ -107,17 +108,17 @@ pub(super) fn names(sent: &Value) -> Read<Vec<String>> {
 /// A message to add.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct MessageIn {
-    /// Its words, without NUL characters.
+    /// Its text, without NUL characters.
     pub(super) content: String,
-    /// Who said it.
+    /// Its author.
     pub(super) peer_id: String,
     pub(super) metadata: Option<Object>,
     pub(super) configuration: Option<Object>,
-    /// When it was said, as it was written: whether it is a moment is seen by whoever reads it ([`Faults::no_moment`]).
+    /// When it was sent, as the caller wrote it. The code that parses it reports a wrong time ([`Faults::no_moment`]).
     pub(super) created_at: Option<String>,
 }
 
-/// One message: the fields of an upload too, with nothing or its words for `content`.
+/// Reads one message. Also reads the fields of an upload, whose `content` is empty.
 pub(super) fn message(sent: &Value) -> Read<MessageIn> {
     let mut fields = Fields::of(sent)?;
     let read = MessageIn {
@@ -130,14 +131,15 @@ pub(super) fn message(sent: &Value) -> Read<MessageIn> {
     fields.give(read)
 }
 
-/// Messages to add, in order.
+/// Reads messages to add, in order.
 pub(super) fn messages(sent: &Value) -> Read<Vec<MessageIn>> {
     let mut fields = Fields::of(sent)?;
     let messages = fields.must("messages", |value| list(value, 1..=100, message));
     fields.give(messages)
 }
 
-/// The filters in the body of `POST …/list`, or `null` where there is none. What they say is read elsewhere (`filter.rs`).
+/// Returns the filters in the body of `POST …/list`, or `null` if there are none. They are parsed elsewhere
+/// (`filter.rs`).
 pub(super) fn filters(sent: &Value) -> Read<Value> {
     if sent.is_null() {
         return Ok(Value::Null);
@@ -149,13 +151,13 @@ pub(super) fn filters(sent: &Value) -> Read<Value> {
     })
 }
 
-/// What is searched for.
+/// A search.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct SearchIn {
     pub(super) query: String,
     /// As in [`filters`].
     pub(super) filters: Value,
-    /// So many messages are wanted at most.
+    /// Maximum number of messages to return.
     pub(super) limit: u64,
 }
 
@@ -169,14 +171,14 @@ pub(super) fn search(sent: &Value) -> Read<SearchIn> {
     fields.give(read)
 }
 
-/// Which page of a list is wanted.
+/// The requested page of a list.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Paging {
-    /// From 1.
+    /// The page number, from 1.
     pub(super) page: u64,
-    /// So many items a page.
+    /// Number of items per page.
     pub(super) size: u64,
-    /// The newest first.
+    /// Whether the newest come first.
     pub(super) reverse: bool,
 }
 
@@ -189,22 +191,22 @@ impl Paging {
         })
     }
 
-    /// So many come before that page.
+    /// Returns the number of items before this page.
     pub(super) fn skip(&self) -> u64 {
         self.page.saturating_sub(1).saturating_mul(self.size)
     }
 }
 
-/// What context is wanted.
+/// The requested context.
 #[derive(Debug, PartialEq)]
 pub(super) struct ContextIn {
-    /// How large it may be. Nothing and less is taken, and gets nothing.
+    /// Its token budget. A budget of 0 or less is accepted, and the answer is empty.
     pub(super) tokens: Option<i64>,
-    /// Whether a summary may stand in it.
+    /// Whether it may contain a summary.
     pub(super) summary: bool,
-    /// Of whom something is to be told.
+    /// The peer that the context should describe.
     pub(super) peer_target: Option<String>,
-    /// As seen by whom.
+    /// The peer from whose view it should describe that peer.
     peer_perspective: Option<String>,
     limit_to_session: bool,
     sessions: Option<String>,
@@ -223,7 +225,7 @@ impl ContextIn {
                 sessions: fields.may("sessions", any_text),
                 scope: fields.may("scope", any_text),
             };
-            // How a representation is made, of which there are none here.
+            // Parameters of representations, which are not offered: they are checked and not used.
             fields.may("search_top_k", |value| whole(value, 1..=100));
             fields.may("search_max_distance", |value| number(value, 0.0..=1.0));
             fields.may("include_most_frequent", flag);
@@ -232,7 +234,8 @@ impl ContextIn {
         })
     }
 
-    /// Why these parameters do not go together: the `detail` of a 422, which is no list then.
+    /// Returns why these parameters cannot be combined: the `detail` of a 422, which is a text and not a list in this
+    /// case.
     pub(super) fn unfit(&self) -> Option<&'static str> {
         let (target, perspective) = (self.peer_target.is_some(), self.peer_perspective.is_some());
         let (scope, chosen) = (self.scope.is_some(), self.sessions.is_some());

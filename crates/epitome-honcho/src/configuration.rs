@@ -1,4 +1,4 @@
-//! Where their configurations are stored, and which of our settings follow from them.
+//! Stores Honcho's configurations, and derives Epitome's settings from them.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -7,14 +7,14 @@ use epitome::settings::Patch;
 use epitome::{Attributes, Error};
 use serde_json::{Map, Value, json};
 
-/// The slots that their summaries are.
+/// The slots of Honcho's two summaries.
 const SHORT: &str = "short";
 pub(super) const LONG: &str = "long";
 
-/// By which name configurations are stored among the attributes of something.
+/// The name under which configurations are stored in attributes.
 const OWNER: &str = "honcho";
 
-/// The configuration among the attributes of something.
+/// Returns the configuration that is stored in attributes.
 pub(super) fn stored(attributes: &Map<String, Value>) -> Cow<'_, Map<String, Value>> {
     match attributes.get(OWNER) {
         Some(Value::Object(part)) => Cow::Borrowed(part),
@@ -22,12 +22,13 @@ pub(super) fn stored(attributes: &Map<String, Value>) -> Cow<'_, Map<String, Val
     }
 }
 
-/// Attributes that hold nothing but this configuration.
+/// Returns attributes that contain only this configuration.
 pub(super) fn attributes(configuration: Map<String, Value>) -> Map<String, Value> {
     Map::from_iter([(OWNER.to_owned(), Value::Object(configuration))])
 }
 
-/// Lays what was sent over what is stored: a table that is named is taken as a whole, and `null` takes it back.
+/// Merges a configuration that was sent into the stored one: a table that was sent replaces the stored table, and
+/// `null` removes it.
 pub(super) fn configure(given: Map<String, Value>) -> Attributes {
     let change = move |stored: &Map<String, Value>| {
         let mut merged = stored.clone();
@@ -39,7 +40,7 @@ pub(super) fn configure(given: Map<String, Value>) -> Attributes {
     Attributes { owner: OWNER, change: Arc::new(change) }
 }
 
-/// What is not said there is taken back.
+/// Derives settings. A setting that the configuration does not contain is removed.
 fn settings(configuration: &Map<String, Value>) -> Result<Patch, Error> {
     let summary = configuration.get("summary");
     let said = |key: &str| summary.and_then(|summary| summary.get(key));
@@ -66,7 +67,7 @@ mod tests {
         value.as_object().cloned().unwrap()
     }
 
-    /// What holds after these were sent one after the other.
+    /// Returns the configuration and the settings after these were sent one after the other.
     fn held(sent: &[Value]) -> (Value, Settings) {
         let (mut kept, mut patch) = (Map::new(), Patch::default());
         for given in sent {

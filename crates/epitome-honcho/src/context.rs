@@ -1,4 +1,4 @@
-//! A session in so many tokens, and its summaries.
+//! Contexts of a session, and its summaries.
 
 use std::collections::HashSet;
 
@@ -33,8 +33,8 @@ impl<'a> ContextOut<'a> {
     }
 }
 
-/// The conversation in so many tokens, summary and messages together. There at once, also of a session that is not
-/// there: then it is empty.
+/// Returns the conversation within a token budget, summary and messages together, without waiting for a model. For a
+/// session that does not exist the context is empty.
 pub(super) async fn read(May(access): Reads, pairs: Pairs, known: Known) -> Answer {
     let (app, name) = (Arc::clone(&access.app), access.named("session"));
     let given = ContextIn::read(&pairs.0)?;
@@ -81,9 +81,9 @@ pub(super) async fn read(May(access): Reads, pairs: Pairs, known: Known) -> Answ
     Ok(answer)
 }
 
-/// A context with nothing missing and nothing told twice: their answers have no place to say so.
+/// Builds a context without gaps and without duplicates, because the answer has no field to report them.
 async fn context(session: &Session, asked: &Asked) -> Result<Context, Error> {
-    // One message that is larger than the budget is better told in part than not at all.
+    // Part of a message that exceeds the budget is better than nothing of it.
     let request = ContextRequest {
         tokens: asked.tokens,
         summary: asked.summary,
@@ -91,7 +91,7 @@ async fn context(session: &Session, asked: &Asked) -> Result<Context, Error> {
         ..ContextRequest::default()
     };
     let made = match whole(session, &request).await {
-        // Whoever runs the server allows less than their clients may ask for.
+        // The server's limit may be lower than what Honcho's clients may request.
         Err(Error::Invalid(_)) if asked.tokens.is_some() => {
             whole(session, &ContextRequest { tokens: None, ..request.clone() }).await?
         }
@@ -103,13 +103,13 @@ async fn context(session: &Session, asked: &Asked) -> Result<Context, Error> {
     }
 }
 
-/// A context that leaves nothing out: what no summary tells yet is digested on the spot. Where there is far more of that
-/// than room, the newest messages come alone, without a summary that seems to be all.
+/// Builds a context that leaves nothing out: messages that no summary covers yet are digested at once. If there are far
+/// more of them than the budget holds, the newest messages come alone, without a summary that would look complete.
 async fn whole(session: &Session, request: &ContextRequest) -> Result<Context, Error> {
     let mut made = session.context(request.clone()).await?;
     let tokens = Some(made.report.budget);
     if request.summary && !made.report.exhaustive && made.report.empty.is_none() {
-        // Theirs is two fifths, whatever else is asked for.
+        // In Honcho a summary always gets two fifths of the budget.
         let share = Fraction::new(0.4).ok();
         made = session.context(ContextRequest { tokens, fill: true, share, ..request.clone() }).await?;
     }
@@ -119,8 +119,8 @@ async fn whole(session: &Session, request: &ContextRequest) -> Result<Context, E
     Ok(made)
 }
 
-/// A summary that tells the newest message too leaves nothing to answer to. So that one is shown, and a summary told of
-/// what was before it.
+/// Rebuilds a context whose summary covers the newest message too, which leaves nothing to answer to. Returns that
+/// message verbatim, and a summary of what came before it.
 async fn newest_apart(session: &Session, request: &ContextRequest, made: Context) -> Result<Context, Error> {
     let newest = Page { after: made.through.checked_sub(1), limit: 1, ..Page::default() };
     let Some(newest) = session.messages(newest).await?.into_iter().next() else { return Ok(made) };
@@ -142,19 +142,19 @@ async fn newest_apart(session: &Session, request: &ContextRequest, made: Context
     Ok(beside)
 }
 
-/// So far apart the first and the last of those that are missing may be.
+/// Maximum distance between the first and the last missing message.
 const MOST_BLANK: u64 = 1_000;
 
-/// So many bytes of what is missing are looked at.
+/// Maximum size of the missing messages that are read, in bytes.
 const BLANK_BYTES: u64 = 1 << 20;
 
-/// Messages that say nothing are not for models, but their clients count on them.
+/// Adds messages without text. They are of no use to models, but Honcho's clients expect them.
 async fn with_blank(session: &Session, mut context: Context) -> Result<Context, Error> {
     let shown: HashSet<Seq> = context.messages.iter().map(|message| message.seq).collect();
     let told = context.summary.as_ref().map(|summary| summary.told);
     let own = |message: &&Message| message.seq > 0 && !message.pinned && !message.role.is_system();
     let first = context.messages.iter().filter(own).map(|message| message.seq).min();
-    // Without a summary the oldest ones may be missing for want of room.
+    // Without a summary, the oldest messages may be missing because they did not fit.
     let Some(from) = told.map(|told| told.saturating_add(1)).or(first) else {
         return Ok(context);
     };
@@ -180,7 +180,7 @@ async fn with_blank(session: &Session, mut context: Context) -> Result<Context, 
 }
 
 fn written(context: &Context, scribe: &Scribe, session: &str, target: bool) -> Result<Written, Problem> {
-    // The summary is told apart, and what was put between messages for a model's sake is not told at all.
+    // The summary has its own field, and messages that Epitome inserts for the model are left out.
     let summary = context.summary.as_ref().filter(|summary| summary.told > 0);
     let told = summary.map_or(0, |summary| summary.told);
     let wanted = |message: &&Message| {
@@ -201,7 +201,7 @@ fn shown(summary: &ShownSummary, scribe: &Scribe) -> Value {
     out::summary(&summary.text, &scribe.id(summary.told), slot, created, summary.tokens)
 }
 
-/// Both summaries, as far as there are any yet.
+/// Returns both summaries, as far as they exist.
 pub(super) async fn summaries(May(access): Reads) -> Answer {
     let session = access.session();
     let mut told = json!({"id": access.named("session"), "short_summary": null, "long_summary": null});

@@ -1,18 +1,19 @@
-//! Which items of a list are wanted: the filters of Honcho's list and search routes.
+//! The filters of Honcho's list and search routes.
 //!
-//! A filter is read once (`filter/read.rs`), refused where it is wrong, and then asked of every item. It knows nothing of
-//! what an item is but its JSON.
+//! A filter is parsed once (`filter/read.rs`), refused if it is invalid, and then applied to every item. It sees an
+//! item only as JSON.
 //!
-//! - The entries of a dict must all hold; `AND`, `OR` and `NOT` take lists of dicts: all, any, none of them. An empty
-//!   `AND` or `NOT` keeps everything, an empty `OR` nothing, as an empty `in` does.
-//! - A value is for equality; `gt`, `gte`, `lt`, `lte`, `ne`, `in`, `contains` and `icontains` compare, several at once
-//!   where there are several. `"*"` is anything wherever one value is asked for, also something that is not there.
-//! - Numbers compare as numbers, texts as their bytes, fields that end in `_at` as moments. A number is never a text.
-//! - `metadata` and `configuration` hold JSON, and what is asked of them is asked as Postgres' `@>` would: a dict holds a
-//!   dict that has less, a list holds a list whose elements it has, everything else is equal or not. At any depth there
-//!   may be operators instead. `contains` finds a part of a text, or an element of a list.
-//! - There are two answers, where SQL has three. Whatever is asked of a value that is not there, or `null`, is not so:
-//!   `ne` keeps only what has another value. `NOT` turns that round, and keeps what has none too.
+//! - All entries of a dict must match. `AND`, `OR` and `NOT` take lists of dicts, of which all, any or none must match.
+//!   An empty `AND` or `NOT` matches everything. An empty `OR` matches nothing, and neither does an empty `in`.
+//! - A plain value means equality. `gt`, `gte`, `lt`, `lte`, `ne`, `in`, `contains` and `icontains` compare; one
+//!   condition may have several. `"*"` in place of a value matches anything, also a missing value.
+//! - Numbers compare as numbers, texts by their bytes, fields that end in `_at` as timestamps. A number never equals a
+//!   text.
+//! - `metadata` and `configuration` contain JSON, and match as in Postgres' `@>`: a dict matches a dict with fewer
+//!   entries, a list matches a list whose elements it contains, everything else must be equal. Operators may be used at
+//!   any depth. `contains` finds a part of a text, or an element of a list.
+//! - A condition is true or false, where SQL has a third value. A condition on a missing value or `null` is false: `ne`
+//!   matches only a different value. `NOT` inverts that, and so also matches items without the value.
 
 mod read;
 #[cfg(test)]
@@ -24,62 +25,62 @@ use serde_json::{Number, Value};
 
 use super::moment::Moment;
 
-/// What is wanted of a list's items, each a JSON object with its fields.
+/// The filter of a list's items, each a JSON object with its fields.
 pub(super) type Filter = Test;
 
 /// The fields of a kind of items.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Fields {
-    /// The names a filter may ask for.
+    /// The names that a filter may use.
     pub(super) known: &'static [&'static str],
-    /// Those of them that are other names of `id`.
+    /// Those of them that are aliases of `id`.
     pub(super) id: &'static [&'static str],
 }
 
-/// What is asked of an item, or of a value in it. Nowhere deeper than `read` allows.
+/// A condition on an item, or on a value in it. `read` limits its depth.
 #[derive(Debug, Clone)]
 pub(super) enum Test {
     All(Vec<Test>),
     Any(Vec<Test>),
     Not(Box<Test>),
-    /// Asked of what a dict has under this name: an item's field, or what is in one.
+    /// Applies to the value under this name in a dict: an item's field, or an entry of one.
     Inside(String, Box<Test>),
-    /// It is not there, or `null`.
+    /// The value is missing, or `null`.
     Absent,
-    /// It is there, and this is not so of it.
+    /// The value exists, and this condition is false.
     Differs(Box<Test>),
-    /// It is this, or a dict or list that holds this.
+    /// The value is this, or a dict or list that contains this.
     Holds(Value),
-    /// It stands so to this number or text. A value of another kind is neither more nor less.
+    /// The value has this relation to a number or text. A value of another type has none.
     Compares(Relation, Value),
-    /// It is a moment, and stands so to this one.
+    /// The value is a timestamp with this relation to another one.
     At(Relation, Moment),
-    /// A text with this in it, or a list with this among its elements.
+    /// The value is a text that contains this, or a list with this element.
     Contains(Value),
-    /// The same whatever the case; what is looked for is in small letters.
+    /// Like `Contains`, but ignores case. This text is in lower case.
     ContainsFolded(String),
 }
 
-/// Which orders are so, such as `Ordering::is_gt`.
+/// Which orderings match, such as `Ordering::is_gt`.
 type Relation = fn(Ordering) -> bool;
 
 impl Test {
-    /// Whether an item is wanted.
+    /// Returns whether an item matches.
     pub(super) fn keeps(&self, item: &Value) -> bool {
         self.passes(Some(item))
     }
 
-    /// Passed by everything, also by nothing.
+    /// Returns the condition that everything matches, also a missing value.
     fn anything() -> Self {
         Self::All(Vec::new())
     }
 
-    /// Whether everything is kept, so that no item need be made for it.
+    /// Returns whether everything matches, so that items need not be converted to JSON.
     pub(super) fn is_empty(&self) -> bool {
         matches!(self, Self::All(tests) if tests.is_empty())
     }
 
-    /// All of them, without those that say nothing.
+    /// Returns the conjunction of these conditions, without those that everything matches.
     fn all(mut tests: Vec<Self>) -> Self {
         tests.retain(|test| !test.is_empty());
         if tests.len() == 1 { tests.remove(0) } else { Self::All(tests) }
@@ -89,12 +90,12 @@ impl Test {
         if tests.len() == 1 { tests.remove(0) } else { Self::Any(tests) }
     }
 
-    /// Asked of what is under a name, where anything is asked.
+    /// Applies the condition to the value under a name.
     fn inside(self, name: &str) -> Self {
         if self.is_empty() { self } else { Self::Inside(name.to_owned(), Box::new(self)) }
     }
 
-    /// How many conditions ask for a field: lets a caller refuse what it cannot answer.
+    /// Returns how many conditions use a field, so that a caller can refuse what it cannot answer.
     pub(super) fn mentions(&self, field: &str) -> usize {
         match self {
             Self::All(tests) | Self::Any(tests) => tests.iter().map(|test| test.mentions(field)).sum(),
@@ -104,8 +105,8 @@ impl Test {
         }
     }
 
-    /// The one text a field must equal, where that is plain: lets a caller read by an index. What is read so must still be
-    /// asked of the filter.
+    /// Returns the one text that a field must equal, if that is obvious, so that a caller can use an index. The filter
+    /// must still be applied to what is read that way.
     pub(super) fn must_equal(&self, field: &str) -> Option<&str> {
         match self {
             Self::All(tests) => tests.iter().find_map(|test| test.must_equal(field)),
@@ -114,7 +115,7 @@ impl Test {
         }
     }
 
-    /// The text that it is passed by alone.
+    /// Returns the only text that matches.
     fn text(&self) -> Option<&str> {
         match self {
             Self::Holds(Value::String(text)) => Some(text),
@@ -145,7 +146,7 @@ impl Test {
     }
 }
 
-/// How a value stands to another one.
+/// Compares a value with another one.
 fn beside(value: &Value, bound: &Value) -> Option<Ordering> {
     match (value, bound) {
         (Value::Number(number), Value::Number(bound)) => order(number, bound),
@@ -154,7 +155,7 @@ fn beside(value: &Value, bound: &Value) -> Option<Ordering> {
     }
 }
 
-/// Whole numbers are compared whole, and as fractions only where one of them is a fraction.
+/// Compares integers as integers, and as fractions only if one of them is a fraction.
 fn order(one: &Number, other: &Number) -> Option<Ordering> {
     match (one.as_i128(), other.as_i128()) {
         (Some(one), Some(other)) => Some(one.cmp(&other)),
@@ -162,7 +163,7 @@ fn order(one: &Number, other: &Number) -> Option<Ordering> {
     }
 }
 
-/// `value @> wanted`. The depth is that of `wanted`, which is bounded.
+/// Returns `value @> wanted`. The depth of `wanted` limits the recursion.
 fn holds(value: &Value, wanted: &Value) -> bool {
     match (value, wanted) {
         (Value::Object(value), Value::Object(wanted)) => {

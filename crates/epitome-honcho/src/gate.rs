@@ -1,10 +1,10 @@
-//! Who may do what in the workspace that a path names.
+//! Authorizes requests to the workspace that a path names.
 //!
-//! One of our keys opens its own workspace; a token signed with the secret they share opens what it says, the narrowest
-//! claim first. Whoever may not come in gets the same 401, whether what they named exists or not.
+//! An Epitome key grants access to its own workspace. A token signed with the shared secret grants access to what it
+//! claims, the narrowest claim first. A caller without access gets the same 401, whether the named thing exists or not.
 //!
-//! Where there is such a secret, nobody comes in without a token or a key, on whatever address: whoever sets it means
-//! that tokens are asked for, as the original does. The native routes go by `server.require_keys` alone.
+//! If such a secret is configured, every caller needs a token or a key, on any address: the secret means that tokens
+//! are required, as in Honcho. The native routes depend on `server.require_keys` alone.
 
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -27,16 +27,16 @@ use super::state::Honcho;
 #[derive(Debug)]
 pub(super) struct Pass {
     rights: Rights,
-    /// Only this workspace; all of them where none is named.
+    /// The only workspace; `None` for all.
     pub(super) workspace: Option<String>,
-    /// Only this session there.
+    /// The only session in the workspace, if set.
     session: Option<String>,
-    /// Only this author there, and what they may read as a member.
+    /// The only author in the workspace, if set, with read access to the author's sessions.
     peer: Option<String>,
 }
 
 impl Pass {
-    /// Of whoever may do everything.
+    /// Access to everything.
     const ALL: Self = Self { rights: Rights::Admin, workspace: None, session: None, peer: None };
 
     fn of_key(key: &Key) -> Self {
@@ -49,34 +49,34 @@ impl Pass {
         match (ad, w) {
             (true, _) => Ok(Self::ALL),
             (false, Some(w)) => Ok(Self { rights: Rights::Write, workspace: Some(w), session: s, peer: p }),
-            (false, None) => Err(unauthorized("the token opens nothing")),
+            (false, None) => Err(unauthorized("the token grants no access")),
         }
     }
 
-    /// Whether it is for whoever runs the server.
+    /// Returns whether the caller operates the server.
     pub(super) fn runs(&self) -> bool {
         self.rights == Rights::Admin && self.workspace.is_none()
     }
 
-    /// Whether it is for one session or one peer of a workspace, and not for all of it.
+    /// Returns whether access is limited to a session or a peer of a workspace.
     pub(super) fn is_narrow(&self) -> bool {
         self.session.is_some() || self.peer.is_some()
     }
 
-    /// Whether it opens a workspace, or something in it.
+    /// Returns whether it grants access to a workspace, or to something in it.
     pub(super) fn opens(&self, workspace: &str) -> bool {
         self.workspace.as_deref().is_none_or(|own| own == workspace)
     }
 
-    /// Whether it lets its holder make a workspace, or change one as a whole.
+    /// Returns whether the caller may create a workspace, or change one as a whole.
     pub(super) fn may_write(&self) -> bool {
         self.rights >= Rights::Write && !self.is_narrow()
     }
 
-    /// Refuses whoever may not do that.
+    /// Refuses a caller without this right.
     async fn check(&self, workspace: &Workspace, about: About<'_>, wanted: Rights) -> Result<(), Problem> {
         let (session, peer) = about;
-        let refused = || unauthorized("this key does not open that");
+        let refused = || unauthorized("this key grants no access to that");
         if !self.opens(workspace.name()) || self.rights < wanted {
             return Err(refused());
         }
@@ -84,10 +84,10 @@ impl Pass {
             (None, None) => Ok(()),
             (Some(own), _) if session == Some(own) => Ok(()),
             (None, Some(own)) if peer == Some(own) && session.is_none() => Ok(()),
-            // A member may read, and nothing else.
+            // A member may only read.
             (None, Some(own)) if wanted == Rights::Read => {
                 let session = workspace.session(session.ok_or_else(refused)?);
-                // A store in trouble is told as such: whoever is refused for good does not come again.
+                // A store error is returned as such, because a client does not repeat a request that got a 401.
                 let member = found(session.member(own).await)?.flatten();
                 member.map(drop).ok_or_else(refused)
             }
@@ -99,13 +99,13 @@ impl Pass {
 /// The session and the peer that a request is about.
 type About<'a> = (Option<&'a str>, Option<&'a str>);
 
-/// Who the caller is, before it is known what they want.
+/// Returns what the caller may access, before the requested right is checked.
 pub(super) async fn pass(headers: &HeaderMap, app: &Honcho) -> Result<Pass, Problem> {
     let sent = secret(headers);
     let ours = matches!(&sent, Ok(Some(secret)) if secret.starts_with("epk_"));
     match (&app.jwt, app.keys) {
-        // A program that was written for their cloud sends its key there too: whoever is not asked for one may send
-        // whatever they like.
+        // A program that was written for Honcho's cloud always sends a key. Where no key is required, any key but
+        // Epitome's is ignored.
         (None, Keys::Off { loopback }) if !ours => {
             return uninvited(headers, loopback).map(|()| Pass::ALL);
         }
@@ -124,7 +124,7 @@ pub(super) fn now() -> Moment {
     Moment(i64::try_from(since.as_micros()).unwrap_or(i64::MAX))
 }
 
-/// What the path names, and a place among the requests under way.
+/// What the path names, and a permit for a running request.
 pub(super) struct Access {
     pub(super) app: Arc<Honcho>,
     pub(super) workspace: Workspace,
@@ -134,17 +134,17 @@ pub(super) struct Access {
 }
 
 impl Access {
-    /// What the path has under a name; empty on a path without one.
+    /// Returns the path parameter of this name; empty on a path without it.
     pub(super) fn named(&self, name: &str) -> &str {
         named(&self.path, name).unwrap_or_default()
     }
 
-    /// The session that the path names.
+    /// Returns the session that the path names.
     pub(super) fn session(&self) -> Session {
         self.workspace.session(self.named("session"))
     }
 
-    /// Refuses a caller who may not read, or not write, that session or that peer of the workspace.
+    /// Refuses a caller who may not read, or not write, this session or this peer of the workspace.
     pub(super) async fn check(&self, about: About<'_>, wanted: Rights) -> Result<(), Problem> {
         self.pass.check(&self.workspace, about, wanted).await
     }
@@ -165,7 +165,7 @@ impl<const WRITE: bool> FromRequestParts<Arc<Honcho>> for May<WRITE> {
     }
 }
 
-/// A caller who may get what the body names, or make it: which of both shows when that is read.
+/// A caller who may get or create what the body names. Which right that needs depends on the body.
 pub(super) struct Gets(pub(super) Access);
 
 impl FromRequestParts<Arc<Honcho>> for Gets {
@@ -176,12 +176,12 @@ impl FromRequestParts<Arc<Honcho>> for Gets {
     }
 }
 
-/// Lets a caller in who may do that much with what the path names; or anything in its workspace, where it is not known yet
-/// what is wanted.
+/// Authorizes a caller who has the right `wanted` on what the path names. `None` accepts any access to its workspace,
+/// because the right depends on the body.
 async fn access(parts: &mut Parts, app: &Arc<Honcho>, wanted: Option<Rights>) -> Result<Access, Problem> {
     let pass = pass(&parts.headers, app).await?;
     let Ok(path) = RawPathParams::from_request_parts(parts, app).await else {
-        return Err(Problem::not_found("there is no such path: it is not UTF-8"));
+        return Err(Problem::not_found("invalid path: it is not UTF-8"));
     };
     let Some(name) = named(&path, "workspace").filter(|name| is_name(name)) else {
         return Err(Problem::not_found("there is no such workspace"));
@@ -195,7 +195,7 @@ async fn access(parts: &mut Parts, app: &Arc<Honcho>, wanted: Option<Rights>) ->
     match wanted {
         Some(wanted) => pass.check(&app.engine.workspace(name), about, wanted).await?,
         None if pass.opens(name) => {}
-        None => return Err(unauthorized("this key does not open that")),
+        None => return Err(unauthorized("this key grants no access to that")),
     }
     let (workspace, place) = enter(parts, app, name.into())?;
     Ok(Access { app: Arc::clone(app), workspace, path, pass, _place: place })

@@ -1,30 +1,30 @@
-//! Names that tell nothing: of messages, and of sessions where theirs are not to be told.
+//! Creates opaque ids: of messages, and of sessions whose names must not be revealed.
 //!
-//! A message is known by 21 characters, as theirs are. Ours say which session it is of and its place there: the first
-//! thirteen are a mark of the session that only the store's secret makes, so that nobody learns how many sessions there
-//! are, and a message's name is good for its own session alone; the last eight are its place.
+//! A message's id has 21 characters, as in Honcho. The first thirteen are a mark of its session, derived from the
+//! store's secret. So an id does not reveal how many sessions there are, and is valid only in its own session. The last
+//! eight encode the message's sequence number.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use epitome::rules::message::Seq;
 use epitome::store::SessionId;
 
-/// The letters of such names: what can stand in a path as it is.
+/// The characters of ids. They need no escaping in a path.
 const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
 
-/// So many say which session.
+/// Number of characters that identify the session.
 const MARK: usize = 13;
 
-/// So many say which message: six bits each.
+/// Number of characters that encode the sequence number, six bits each.
 const PLACE: usize = 8;
 
-/// Makes names.
+/// Creates ids.
 #[derive(Clone)]
 pub(super) struct Ids {
     secret: [u8; 32],
 }
 
-/// The mark of one session, from which its messages' names are made.
+/// The mark of one session, from which the ids of its messages are made.
 pub(super) struct Mark(String);
 
 impl Ids {
@@ -32,22 +32,22 @@ impl Ids {
         Self { secret }
     }
 
-    /// The mark of a session.
+    /// Returns the mark of a session.
     pub(super) fn mark(&self, session: SessionId) -> Mark {
         Mark(self.name("message", &session.to_le_bytes(), MARK))
     }
 
-    /// A session by a name of nobody's choosing.
+    /// Returns an id for a session that does not reveal its name.
     pub(super) fn session(&self, workspace: &str, session: &str) -> String {
-        // No name holds a newline.
+        // Names do not contain newlines, so this is unambiguous.
         self.name("session", format!("{workspace}\n{session}").as_bytes(), MARK + PLACE)
     }
 
-    /// A name for a new session.
+    /// Returns a name for a new session.
     pub(super) fn fresh(&self) -> String {
         use std::hash::{BuildHasher, RandomState};
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
-        // Each of these is made of the system's own randomness.
+        // Each `RandomState` is based on the system's random numbers.
         let chance = [RandomState::new().hash_one(now), RandomState::new().hash_one(!now)];
         self.name("fresh", format!("{now} {chance:?}").as_bytes(), MARK + PLACE)
     }
@@ -61,13 +61,13 @@ impl Ids {
 }
 
 impl Mark {
-    /// A message's name.
+    /// Returns a message's id.
     pub(super) fn message(&self, seq: Seq) -> String {
         let place = (0..PLACE).rev().map(|at| letter(seq >> (6 * at)));
         self.0.chars().chain(place).collect()
     }
 
-    /// The place of the message of that name; nothing where it is no name of this session's.
+    /// Returns the sequence number of the message with this id, `None` if the id is not from this session.
     pub(super) fn seq(&self, name: &str) -> Option<Seq> {
         let place = name.strip_prefix(self.0.as_str()).filter(|place| place.len() == PLACE)?;
         place.bytes().try_fold(0, |seq, byte| {
@@ -77,7 +77,7 @@ impl Mark {
     }
 }
 
-/// The letter of the lowest six bits.
+/// Returns the character for the lowest six bits.
 fn letter(bits: u64) -> char {
     let at = usize::try_from(bits & 63).unwrap_or_default();
     LETTERS.get(at).map_or('A', |letter| char::from(*letter))

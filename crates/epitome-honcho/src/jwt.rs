@@ -1,7 +1,8 @@
-//! Bearer tokens as Honcho signs them: a JWT by HS256, with claims of one letter.
+//! Signs and verifies Honcho's bearer tokens: JWTs with HS256, and with claims of one letter.
 //!
-//! Who has the secret may make them elsewhere, so a token is read with care and none is kept. What a claim allows is the
-//! gate's matter; here is only whether a token says what its maker signed, and whether it is still good.
+//! A program that has the secret can create tokens elsewhere, so a token is read with care and none is stored. The
+//! `gate` module decides what a claim allows; this module only checks that a token was signed with the secret and has
+//! not expired.
 
 use std::sync::LazyLock;
 
@@ -15,16 +16,16 @@ use serde_json::{Map, Value};
 
 use super::moment::Moment;
 
-/// Longer ones are not looked at.
+/// Maximum length of a token in bytes.
 const LONGEST: usize = 8 * 1024;
 
-/// What a token says of whoever holds it. The narrowest name wins: a token with `s` is for that session alone.
+/// The claims of a token. The narrowest name wins: a token with `s` is for that session alone.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct Claims {
-    /// When it was made, in its maker's words. Nothing depends on it.
+    /// When it was created, as its creator wrote it. Nothing depends on it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) t: Option<String>,
-    /// From when on it is no longer good.
+    /// When it expires.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) exp: Option<Moment>,
     /// Whether it is for everything.
@@ -42,31 +43,31 @@ pub(crate) struct Claims {
 }
 
 impl Claims {
-    /// The token that says this. What is not claimed is left out.
+    /// Returns a token with these claims. Missing claims are left out.
     pub(crate) fn sign(&self, secret: &[u8]) -> String {
         with_ring();
-        // HMAC takes any key, and the claims are plain JSON: there is nothing to fail.
+        // HMAC accepts any key, and the claims are plain JSON, so this cannot fail.
         encode(&Header::new(Algorithm::HS256), self, &EncodingKey::from_secret(secret)).unwrap_or_default()
     }
 
-    /// What a token says, if its signature is by this secret and its time is not over. Otherwise a sentence for whoever
-    /// sent it, which tells nothing of the secret.
+    /// Returns a token's claims, if it is signed with this secret and has not expired. Otherwise returns a message for
+    /// the caller, which contains nothing of the secret.
     ///
-    /// No claim is read before the signature is known to be right. Claims we do not know are let be, and a claim that is
-    /// `null` is none. A peer or session without its workspace could be anybody's and is refused; so is a name that is empty,
-    /// which would otherwise widen what a token is for.
+    /// No claim is read before the signature is verified. Claims without a meaning here are ignored, and a claim that
+    /// is `null` counts as missing. A peer or session without its workspace could be in any workspace, and is refused.
+    /// So is an empty name, which would otherwise widen what the token allows.
     pub(crate) fn verify(token: &str, secret: &[u8], now: Moment) -> Result<Self, &'static str> {
         if token.len() > LONGEST {
             return Err("the token is longer than 8,192 bytes");
         }
         if secret.is_empty() {
-            return Err("no secret is set here to check tokens with");
+            return Err("no secret is configured to verify tokens");
         }
         with_ring();
         let read = decode::<Map<String, Value>>(token, &DecodingKey::from_secret(secret), &SIGNED_ALONE);
         let read = read.map_err(|wrong| told(&wrong))?;
         if read.header.crit.is_some() {
-            return Err("the token's header asks for extensions (`crit`), and none are known here");
+            return Err("the token's header requires extensions (`crit`), and none are supported");
         }
         let claims = Self::read(&read.claims)?;
         match claims.exp {
@@ -95,15 +96,15 @@ impl Claims {
             s: name("s", "the token's claim `s` must be the name of a session")?,
         };
         if read.w.is_none() && (read.p.is_some() || read.s.is_some()) {
-            return Err("the token is for a peer or a session, and does not say of which workspace (`w`)");
+            return Err("the token is for a peer or a session, but its workspace (`w`) is missing");
         }
         Ok(read)
     }
 }
 
-/// When a token's time is over: a moment in words as Honcho writes it, or seconds since 1970 as others do.
+/// Reads when a token expires: ISO 8601 as Honcho writes it, or seconds since 1970 as other programs do.
 fn expiry(exp: &Value) -> Result<Moment, &'static str> {
-    const WRONG: &str = "the token's claim `exp` must be a moment in ISO 8601, or seconds since 1970";
+    const WRONG: &str = "the token's claim `exp` must be a time in ISO 8601, or seconds since 1970";
     match exp {
         Value::String(text) => Moment::parse(text).ok_or(WRONG),
         Value::Number(seconds) => match seconds.as_i64() {
@@ -116,13 +117,14 @@ fn expiry(exp: &Value) -> Result<Moment, &'static str> {
 
 #[expect(
     clippy::cast_possible_truncation,
-    reason = "what is out of reach becomes the first or the last moment"
+    reason = "a time that is out of range becomes the first or the last"
 )]
 fn of_seconds(seconds: f64) -> Moment {
     Moment((seconds * 1e6) as i64)
 }
 
-/// What the library checks: that a token is signed by HS256. What claims say is read here: Honcho writes `exp` in words.
+/// What the library checks: only that a token is signed with HS256. The claims are checked here, because Honcho writes
+/// `exp` as text.
 static SIGNED_ALONE: LazyLock<Validation> = LazyLock::new(|| {
     let mut validation = Validation::new(Algorithm::HS256);
     validation.required_spec_claims.clear();
@@ -130,22 +132,22 @@ static SIGNED_ALONE: LazyLock<Validation> = LazyLock::new(|| {
     validation
 });
 
-/// Why a token is refused, without a word of it.
+/// Returns why a token is refused, without any part of it.
 fn told(wrong: &Error) -> &'static str {
     match wrong.kind() {
         ErrorKind::InvalidSignature => {
-            "the token's signature is not right: it was made with another secret, or changed since"
+            "the token's signature is wrong: it was made with another secret, or changed since"
         }
         ErrorKind::InvalidAlgorithm | ErrorKind::InvalidAlgorithmName => {
-            "the token's header must say `alg` HS256"
+            "the token's header must have `alg` HS256"
         }
         ErrorKind::Json(_) => "the token's header and claims must be JSON objects, and `alg` HS256",
-        _ => "the token is not a JWT: it is three parts in base64url, with points between",
+        _ => "the token is not a JWT: three parts in base64url, separated by dots",
     }
 }
 
-/// HMAC by `ring`, which TLS brings along anyway: the library's own choices are a large C library, or a dozen crates for
-/// signatures that nobody makes here.
+/// HMAC with `ring`, on which TLS depends anyway. The library's own options are a large C library, or a dozen crates
+/// for signatures that are not used here.
 struct Hs256(hmac::Key);
 
 impl Hs256 {
@@ -187,7 +189,7 @@ static RING: CryptoProvider = CryptoProvider {
     key_utils: KeyUtils::new_unimplemented(),
 };
 
-/// Has the library sign and verify by `ring`. Only the first call does anything.
+/// Makes the library sign and verify with `ring`. Only the first call has an effect.
 fn with_ring() {
     let _ = RING.install_default();
 }
@@ -286,7 +288,7 @@ mod tests {
     #[test]
     fn an_empty_secret_opens_nothing() {
         let token = Claims { ad: true, ..Claims::default() }.sign(b"");
-        assert_eq!(Claims::verify(&token, b"", NOW), Err("no secret is set here to check tokens with"));
+        assert_eq!(Claims::verify(&token, b"", NOW), Err("no secret is configured to verify tokens"));
     }
 
     #[test]

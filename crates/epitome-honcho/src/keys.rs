@@ -1,4 +1,4 @@
-//! Keys: tokens as theirs are where a secret for them is set, else keys of ours.
+//! Creates keys: Honcho's tokens if a secret for them is configured, otherwise Epitome keys.
 
 use axum::extract::State;
 use epitome::key::NewKey;
@@ -9,15 +9,15 @@ use super::check::Faults;
 use super::jwt::Claims;
 use super::prelude::*;
 
-/// Makes a key for a workspace, or for a peer or a session of it. Whoever runs the server may: by a token for everything,
-/// or an admin key of ours.
+/// Creates a key for a workspace, or for a peer or a session in it. The caller must operate the server: it needs a
+/// token for everything, or an Epitome admin key.
 pub(super) async fn create(State(app): State<Arc<Honcho>>, Enters(pass): Enters, pairs: Pairs) -> Answer {
     if matches!(app.keys, Keys::Off { .. }) && app.jwt.is_none() {
         let detail = "Authentication is disabled: no key is needed here";
         return Err(Problem::new(StatusCode::METHOD_NOT_ALLOWED, "no-keys", detail));
     }
     if !pass.runs() {
-        return Err(unauthorized("an admin key is wanted here"));
+        return Err(unauthorized("an admin key is required here"));
     }
     let said = |name: &str| pairs.get(name).filter(|value| !value.is_empty()).map(str::to_owned);
     let (workspace, peer, session) = (said("workspace_id"), said("peer_id"), said("session_id"));
@@ -35,7 +35,7 @@ pub(super) async fn create(State(app): State<Arc<Honcho>>, Enters(pass): Enters,
         }
         None if peer.is_some() || session.is_some() => {
             return Err(unfit(
-                "keys for a peer or a session need a secret (server.jwt_secret_env); a workspace's do not",
+                "keys for a peer or a session need a secret (server.jwt_secret_env); keys for a workspace do not",
             ));
         }
         None => {

@@ -1,17 +1,17 @@
-//! The routes of Honcho's v3, for programs that were written for it: they change a URL, and nothing else.
+//! Serves the routes of Honcho's API v3, for programs that were written for Honcho: they change a URL, and nothing else.
 //!
-//! Nothing is kept here. A workspace, a session, a message of theirs is one of ours, seen in their words; what they call a
-//! peer is an author. Where their server breaks a promise, ours is kept (`docs/honcho.md`).
+//! Nothing is stored here. A workspace, a session or a message of Honcho is one of Epitome, shown in Honcho's format. What
+//! Honcho calls a peer is an author. Where Honcho's server breaks a promise, these routes keep it (`docs/honcho.md`).
 //!
-//! ```text
-//! gate, jwt        who may do what in the workspace a path names
-//! sent, check      what is sent and asked for, read by hand and refused fault by fault    (pure)
-//! filter, list     which items of a list are wanted, and which page of them               (pure)
-//! workspaces, peers, sessions, messages, upload, context, search, queue, keys     one file a noun
-//! state            what they share
-//! out, ids, moment ours in their words                                                     (pure)
-//! refusal          {"detail": …}
-//! ```
+//! | module | job |
+//! |---|---|
+//! | `gate`, `jwt` | authorization in the workspace that a path names |
+//! | `sent`, `check` | bodies and parameters, read field by field, and refused with a list of faults (pure) |
+//! | `filter`, `list` | which items of a list match, and which page of them (pure) |
+//! | `workspaces`, `peers`, `sessions`, `messages`, `upload`, `context`, `search`, `queue`, `keys` | one file per noun |
+//! | `state` | what the routes share |
+//! | `out`, `ids`, `moment` | Epitome's data in Honcho's format (pure) |
+//! | `refusal` | errors: `{"detail": …}` |
 
 use std::sync::Arc;
 
@@ -50,15 +50,15 @@ pub use state::Honcho;
 
 use refusal::not_offered;
 
-/// Where its routes begin, and how they answer otherwise than native ones.
+/// The prefix of these routes, and how their answers differ from those of native routes.
 pub const MOUNT: Mount = Mount { prefix: "/v3/", reads, bare: refusal::bare, words: refusal::words };
 
-/// Whether what is sent there only asks, as far as its answer may be long: their clients send what they ask for as a body.
+/// Returns whether a request only reads and may have a long answer. Honcho's clients send queries as a body.
 fn reads(path: &str) -> bool {
     ["/list", "/search", "/sessions"].iter().any(|end| path.ends_with(end))
 }
 
-/// All routes. Whoever mounts them puts `epitome_http::around` around them, with [`MOUNT`].
+/// Returns all routes. The caller wraps them in the middleware `epitome_http::around`, with [`MOUNT`].
 pub fn router(state: Arc<Honcho>) -> Router {
     let workspace = Router::new()
         .route("/", put(workspaces::put).delete(workspaces::delete))
@@ -97,7 +97,7 @@ pub fn router(state: Arc<Honcho>) -> Router {
         .with_state(state)
 }
 
-/// What is made of messages by reasoning about those who wrote them, and what goes with that.
+/// Routes that are not offered: what Honcho derives by reasoning about the authors of messages, and what belongs to it.
 const ABSENT: &[&str] = &[
     "/chat",
     "/schedule_dream",
@@ -112,12 +112,12 @@ const ABSENT: &[&str] = &[
     "/webhooks/{*rest}",
 ];
 
-/// Whoever looks after their server asks here whether it runs.
+/// Answers Honcho's health check.
 async fn health() -> Result<Response, Problem> {
     done(StatusCode::OK, &json!({"status": "ok"}))
 }
 
-/// Says so.
+/// Answers that a route is not offered.
 async fn absent(_: gate::Reads) -> Problem {
     not_offered()
 }

@@ -1,4 +1,4 @@
-//! Lists: a page of them, by number.
+//! Lists with numbered pages.
 
 use axum::http::StatusCode;
 use epitome::{Keep, Listed, Listing};
@@ -21,7 +21,7 @@ struct PageOut<T> {
     pages: u64,
 }
 
-/// Which page, and of which items.
+/// The requested page, and the filter of its items.
 pub(super) struct Wanted {
     pub(super) paging: Paging,
     pub(super) filter: Filter,
@@ -34,7 +34,7 @@ impl Wanted {
         Ok(Self { paging, filter })
     }
 
-    /// The page as a store is asked for it: `shown` makes of an item what a filter is asked of.
+    /// Returns the page as a query for the store. `shown` converts an item into the JSON that the filter sees.
     pub(super) fn listing<T>(self, shown: impl Fn(&T) -> Value + Send + Sync + 'static) -> Listing<T> {
         let Self { paging, filter } = self;
         let limit = usize::try_from(paging.size).unwrap_or(usize::MAX);
@@ -44,7 +44,7 @@ impl Wanted {
     }
 }
 
-/// The answer.
+/// Returns a page as an answer.
 pub(super) fn page<T: Serialize>(paging: &Paging, listed: Listed<T>) -> Answer {
     let Listed { items, total } = listed;
     let (page, size) = (paging.page, paging.size);

@@ -1,4 +1,4 @@
-//! Messages: added, listed, looked at, noted.
+//! Messages: add, list, get, change metadata.
 
 use epitome::rules::message::{Message, Part, Role, Timestamp};
 use epitome::{Batch, Listed, Page as Range};
@@ -7,8 +7,8 @@ use super::check::{Faults, MessageIn, Paging};
 use super::out::{MESSAGE_FIELDS, MICROS, MessageOut, WIRE};
 use super::prelude::*;
 
-/// Adds messages: all of them or none, durable when it is answered. The session comes to be where there is none, and so do
-/// peers, who belong to it from now on.
+/// Adds messages: all of them or none, durable when this answers. Creates the session and the peers if they do not
+/// exist, and makes the peers members of the session.
 pub(super) async fn add(May(access): Writes, Body(body, charged): Body) -> Answer {
     let messages = check::body(&body, check::messages)?;
     drop(body);
@@ -17,7 +17,7 @@ pub(super) async fn add(May(access): Writes, Body(body, charged): Body) -> Answe
     answer
 }
 
-/// Adds messages that were read, and answers with them.
+/// Adds parsed messages, and answers with them.
 pub(super) async fn append(access: &Access, given: Vec<MessageIn>) -> Answer {
     let now = now();
     let mut messages = Vec::with_capacity(given.len());
@@ -42,15 +42,15 @@ pub(super) async fn append(access: &Access, given: Vec<MessageIn>) -> Answer {
     .await?
 }
 
-/// A message of theirs as we keep it.
+/// Converts a message of Honcho into one of Epitome.
 fn message(given: MessageIn, said: Moment) -> Message {
     let MessageIn { content, peer_id, metadata, configuration, .. } = given;
     let mut message = Message::new(Role::Peer, [Part::text(content)]);
     message.author = Some(peer_id.into());
     message.metadata = metadata.unwrap_or_default();
-    // The very beginning of time is what ours is where nobody said when.
+    // Epitome uses 0 for a message without a time, so a time of 0 is stored as 1 ms.
     message.at = Timestamp(if said.millis() == 0 { 1 } else { said.millis() });
-    // What ours do not tell stays with it.
+    // Epitome's times are in milliseconds, so the microseconds are stored with the message.
     let micros = said.0.saturating_sub(Moment::from_millis(message.at.0).0);
     let mut came = Map::new();
     if micros != 0 {
@@ -63,13 +63,13 @@ fn message(given: MessageIn, said: Moment) -> Message {
     message
 }
 
-/// So many are read at a time where each is held against a filter.
+/// Number of messages read at a time when a filter is applied.
 const CHUNK: usize = 500;
 
-/// And no more bytes than this.
+/// Maximum size of messages read at a time, in bytes.
 const CHUNK_BYTES: u64 = 4 << 20;
 
-/// A session's messages, oldest first unless told.
+/// Lists a session's messages, oldest first by default.
 pub(super) async fn list(May(access): Reads, pairs: Pairs, Body(body, _charged): Body) -> Answer {
     let Wanted { paging, filter } = Wanted::read(&pairs, &body, MESSAGE_FIELDS)?;
     let (app, session) = (&access.app, access.session());
@@ -88,8 +88,8 @@ pub(super) async fn list(May(access): Reads, pairs: Pairs, Body(body, _charged):
     .await?
 }
 
-/// A page of those that are wanted. Where it begins among all of them is known without reading those before; those that a
-/// filter keeps are all looked at, so that it is known how many there are.
+/// Returns a page of the messages that match. Without a filter, the start of the page is computed and nothing before it
+/// is read. With a filter, all messages are read, because the answer contains the number of matches.
 async fn listed(
     session: &Session,
     count: u64,
@@ -110,7 +110,7 @@ async fn listed(
         let more = portion.more;
         let kept = match &wanted {
             None => portion.items,
-            // However few they are: a filter may ask a thousand things of each.
+            // Not on this thread, however few messages there are: a filter may have a thousand conditions.
             Some(wanted) => elsewhere(u64::MAX, || portion.into_iter().filter(wanted).collect()).await?,
         };
         for message in kept {
@@ -127,20 +127,21 @@ async fn listed(
     Ok(listed)
 }
 
-/// A page holds no more bytes of messages than this. Theirs never come to it; ours may be larger.
+/// Maximum size of the messages on a page, in bytes. Messages added through these routes never reach it; messages added
+/// through native routes may be larger.
 const PAGE_BYTES: u64 = 16 << 20;
 
 fn bearable(items: &[Message]) -> Result<(), Problem> {
     match items.iter().map(Message::bytes).sum::<u64>() <= PAGE_BYTES {
         true => Ok(()),
         false => {
-            let detail = "the messages of this page are too large together; ask for a smaller size";
+            let detail = "the messages of this page are too large together; use a smaller size";
             Err(Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "too-large", detail))
         }
     }
 }
 
-/// Those after the last one that was read, up to where the session ended when it was first asked for.
+/// Returns the range after the last message that was read, up to where the session ended when the request began.
 fn range(last: Option<u64>, reverse: bool, count: u64, limit: usize) -> Range {
     let (after, before) = if reverse { (None, last) } else { (last, None) };
     let end = count.saturating_add(1);
@@ -154,12 +155,12 @@ fn range(last: Option<u64>, reverse: bool, count: u64, limit: usize) -> Range {
     }
 }
 
-/// One message.
+/// Returns one message.
 pub(super) async fn look(May(access): Reads) -> Answer {
     one(&access, None).await
 }
 
-/// Replaces the caller's notes on a message.
+/// Replaces the metadata of a message.
 pub(super) async fn put(May(access): Writes, Body(body, _charged): Body) -> Answer {
     one(&access, check::body(&body, check::metadata)?).await
 }

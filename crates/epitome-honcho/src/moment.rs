@@ -1,8 +1,8 @@
 //! Timestamps as Honcho's clients write and read them: ISO 8601, to the microsecond.
 //!
-//! Our own times are milliseconds; the original's have six digits, and a client that sends one expects it back as it was.
-//! So a moment here is finer than ours. The calendar is `jiff`'s, whose own timestamps end a day before the year 9999 does:
-//! hence its civil dates, in UTC.
+//! Epitome's own times are in milliseconds. Honcho's have six decimals, and a client expects to get a time back as it
+//! sent it. So a `Moment` is more precise than Epitome's times. The calendar is `jiff`'s, whose own timestamps end a
+//! day before the year 9999 does: hence its civil dates, in UTC.
 
 use std::fmt::{self, Display, Formatter};
 
@@ -18,13 +18,13 @@ pub(crate) struct Moment(pub(crate) i64);
 const EPOCH: DateTime = DateTime::constant(1970, 1, 1, 0, 0, 0, 0);
 
 impl Moment {
-    /// Reads what Python's `isoformat` and JavaScript's `toISOString` write, and what stands between them: a date, or a
-    /// date and a time to the minute, second or fraction of one, with `T`, `t` or a blank between; then `Z`, `z`,
+    /// Parses what Python's `isoformat` and JavaScript's `toISOString` write, and the forms between them: a date, or a
+    /// date and a time to the minute, second or fraction of one, separated by `T`, `t` or a space; then `Z`, `z`,
     /// `+02:00`, `+0200`, `+02` or nothing, which is UTC.
     ///
-    /// A fraction has up to nine digits and is cut to six. None for anything else, for a day or an hour that never was,
-    /// and for what is not in the years 1 to 9999 by UTC. A leap second (`:60`) is refused too: neither language can
-    /// write one.
+    /// A fraction has up to nine digits and is cut to six. Returns `None` for anything else, for a day or an hour that
+    /// does not exist, and for a time outside the years 1 to 9999 in UTC. A leap second (`:60`) is refused too: neither
+    /// language can write one.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         if !is_known_form(text) || text.get(17..19) == Some("60") {
             return None;
@@ -38,29 +38,29 @@ impl Moment {
         (utc.year() >= 1 && ahead.abs() < 86_400).then_some(Self(micros))
     }
 
-    /// A time of ours.
+    /// Converts one of Epitome's times.
     pub(crate) fn from_millis(millis: i64) -> Self {
         Self(millis.saturating_mul(1_000))
     }
 
-    /// As a time of ours: what is finer is cut off, towards the past.
+    /// Converts to Epitome's precision. The rest is cut off, towards the past.
     pub(crate) fn millis(self) -> i64 {
         self.0.div_euclid(1_000)
     }
 
-    /// `2026-11-15T02:17:11Z`: as the original tells when a summary was written.
+    /// Returns `2026-11-15T02:17:11Z`, the form in which Honcho writes the time of a summary.
     pub(crate) fn seconds(self) -> String {
         self.written(0)
     }
 
     fn written(self, digits: u8) -> String {
         let utc = EPOCH.saturating_add(SignedDuration::from_micros(self.0));
-        // Digits that are not wanted are cut off, towards the past.
+        // Further digits are cut off, towards the past.
         DateTimePrinter::new().precision(Some(digits)).datetime_to_string(&utc) + "Z"
     }
 }
 
-/// `2026-11-15T02:17:04.121578Z`: always six digits, as the original does.
+/// Writes `2026-11-15T02:17:04.121578Z`: always six decimals, as Honcho does.
 impl Display for Moment {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         f.write_str(&self.written(6))
@@ -73,7 +73,7 @@ impl Serialize for Moment {
     }
 }
 
-/// Whether a text has the shape of what is accepted. ISO 8601 has many more, which the original refuses.
+/// Returns whether a text has one of the accepted forms. ISO 8601 has many more, which Honcho refuses.
 fn is_known_form(text: &str) -> bool {
     let digit = |byte: u8| if byte.is_ascii_digit() { '0' } else { char::from(byte) };
     let shape: String = text.bytes().map(digit).collect();

@@ -1,4 +1,4 @@
-//! Ours in their words.
+//! Converts Epitome's data into Honcho's format.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -16,10 +16,10 @@ use super::filter::{Fields, Filter};
 use super::ids::Mark;
 use super::moment::Moment;
 
-/// By which a message's `wire` says what came with it from their clients.
+/// The key in a message's `wire` for data from Honcho's clients.
 pub(super) const WIRE: &str = "honcho";
 
-/// The microseconds of a message's time that ours do not tell.
+/// The key for the microseconds of a message's time, which Epitome's times do not have.
 pub(super) const MICROS: &str = "micros";
 
 fn created(at: Timestamp) -> String {
@@ -35,7 +35,7 @@ pub(super) fn workspace(row: &WorkspaceRow) -> Value {
     })
 }
 
-/// A peer. Their clients know nothing of its configuration but `observe_me`, and refuse what they do not know.
+/// Converts a peer. Of its configuration, Honcho's clients define only `observe_me`, and refuse the rest.
 pub(super) fn peer(workspace: &str, author: &AuthorRow) -> Value {
     let AuthorRow { name, metadata, attributes, created: at } = author;
     let mut configuration = stored(attributes).into_owned();
@@ -60,7 +60,7 @@ pub(super) fn session(workspace: &str, info: &SessionInfo) -> Value {
     })
 }
 
-/// A summary of ours by what they call those of its slot.
+/// Converts a summary, with Honcho's type for its slot.
 pub(super) fn summary(text: &str, through: &str, slot: &str, created: Moment, tokens: Tokens) -> Value {
     let kind = if slot == LONG { "honcho_chat_summary_long" } else { "honcho_chat_summary_short" };
     json!({
@@ -84,7 +84,7 @@ pub(super) struct MessageOut<'a> {
     pub(super) token_count: Tokens,
 }
 
-/// What a filter may ask of messages.
+/// The fields of messages that a filter may use.
 pub(super) const MESSAGE_FIELDS: Fields = Fields {
     known: &[
         "id",
@@ -99,7 +99,7 @@ pub(super) const MESSAGE_FIELDS: Fields = Fields {
     id: &[],
 };
 
-/// Puts the messages of one session into their words.
+/// Converts the messages of one session into Honcho's format.
 pub(super) struct Scribe {
     pub(super) workspace: Arc<str>,
     pub(super) session: Arc<str>,
@@ -110,7 +110,7 @@ pub(super) struct Scribe {
 }
 
 impl Scribe {
-    /// A message's name.
+    /// Returns a message's id.
     pub(super) fn id(&self, seq: Seq) -> String {
         self.mark.message(seq)
     }
@@ -135,25 +135,25 @@ impl Scribe {
         }
     }
 
-    /// Whether a message is wanted.
+    /// Returns whether a message matches the filter.
     pub(super) fn wants(&self, message: &Message, filter: &Filter) -> bool {
         filter.is_empty()
             || serde_json::to_value(self.message(message)).is_ok_and(|message| filter.keeps(&message))
     }
 }
 
-/// Who said it: their messages all have somebody.
+/// Returns the author. Honcho's messages all have one, so the role is the fallback.
 fn speaker(message: &Message) -> &str {
     message.author.as_deref().filter(|author| !author.is_empty()).unwrap_or(message.role.name())
 }
 
-/// When it was said, to the microsecond where that is known.
+/// Returns the time of a message, to the microsecond if they are stored.
 fn moment(message: &Message) -> Moment {
     let micros = message.wire.as_deref().and_then(|wire| wire.get(WIRE)?.get(MICROS)?.as_i64());
     Moment(Moment::from_millis(message.at.0).0.saturating_add(micros.unwrap_or(0)))
 }
 
-/// What was said, as text: calls and results of tools as they would be told.
+/// Returns a message as text, with tool calls and their results.
 fn content(message: &Message) -> Cow<'_, str> {
     if let [Part::Text { text }] = message.parts.as_slice() {
         return Cow::Borrowed(text);
@@ -174,9 +174,9 @@ fn content(message: &Message) -> Cow<'_, str> {
     Cow::Owned(told.join("\n"))
 }
 
-/// How many tokens messages have by themselves: they are told with each message each time, and never change. A message
-/// of which only a part is shown is known by its length.
+/// A cache of the token counts of messages: every answer contains them, and they never change. The length in the key
+/// distinguishes a message of which only a part is shown.
 pub(super) type Counts = Cache<(SessionId, Seq, usize), Tokens>;
 
-/// So many are remembered.
+/// Maximum number of cached token counts.
 pub(super) const MOST_COUNTS: usize = 1 << 16;

@@ -1,4 +1,4 @@
-//! Peers: our authors; and which of them belong to a session, and how.
+//! Peers, which are Epitome's authors, and their membership in sessions.
 
 use axum::response::IntoResponse;
 use epitome::{AuthorRow, MemberRow, Membership, Notes, is_name};
@@ -9,13 +9,13 @@ use super::prelude::*;
 use super::sessions;
 use super::sessions::joining;
 
-/// What a filter may ask of peers.
+/// The fields of peers that a filter may use.
 pub(super) const FIELDS: Fields = Fields {
     known: &["id", "peer_id", "name", "workspace_id", "metadata", "created_at"],
     id: &["peer_id", "name"],
 };
 
-/// Gives a peer, and makes it where there is none.
+/// Returns a peer, and creates it if it does not exist.
 pub(super) async fn create(Gets(access): Gets, Body(body, _charged): Body) -> Answer {
     let NewIn { id, metadata, configuration, .. } = read(&body, NEW_PEER)?;
     let nothing = metadata.is_none() && configuration.is_none();
@@ -30,7 +30,7 @@ pub(super) async fn create(Gets(access): Gets, Body(body, _charged): Body) -> An
     done(status, &out::peer(access.workspace.name(), &written.now))
 }
 
-/// Changes notes on a peer, who comes to be where there is none.
+/// Changes the metadata and the configuration of a peer, and creates it if it does not exist.
 pub(super) async fn put(May(access): Writes, Body(body, _charged): Body) -> Answer {
     let Put { metadata, configuration } = read(&body, PUT_PEER)?;
     let written =
@@ -38,7 +38,7 @@ pub(super) async fn put(May(access): Writes, Body(body, _charged): Body) -> Answ
     done(StatusCode::OK, &out::peer(access.workspace.name(), &written.now))
 }
 
-/// The workspace's peers.
+/// Lists the workspace's peers.
 pub(super) async fn list(May(access): Reads, pairs: Pairs, Body(body, _charged): Body) -> Answer {
     let wanted = Wanted::read(&pairs, &body, FIELDS)?;
     let (paging, workspace) = (wanted.paging, access.workspace.name().to_owned());
@@ -47,13 +47,13 @@ pub(super) async fn list(May(access): Reads, pairs: Pairs, Body(body, _charged):
     page(&paging, listed.map(|author| out::peer(access.workspace.name(), &author)))
 }
 
-/// The sessions a peer belongs to.
+/// Lists the sessions in which a peer is a member.
 pub(super) async fn sessions(May(access): Reads, pairs: Pairs, Body(body, _charged): Body) -> Answer {
     let wanted = Wanted::read(&pairs, &body, sessions::FIELDS)?;
     sessions::listed(&access, wanted, Some(access.named("peer").to_owned())).await
 }
 
-/// What is known of a peer: nothing, as nothing is made up about anybody here.
+/// Returns the context of a peer, which is empty: Epitome derives nothing about people.
 pub(super) async fn context(May(access): Reads, pairs: Pairs) -> Answer {
     let peer = access.named("peer");
     let target = pairs.get("target").filter(|target| !target.is_empty()).unwrap_or(peer);
@@ -64,18 +64,18 @@ pub(super) async fn context(May(access): Reads, pairs: Pairs) -> Answer {
     done(StatusCode::OK, &told)
 }
 
-/// Peers join a session, which comes to be where there is none.
+/// Adds peers to a session, and creates the session if it does not exist.
 pub(super) async fn add(May(access): Writes, Body(body, _charged): Body) -> Answer {
     change(&access, joining(read(&body, check::members)?).collect()).await
 }
 
-/// These are a session's peers from now on, and no others.
+/// Replaces the peers of a session.
 pub(super) async fn set(May(access): Writes, Body(body, _charged): Body) -> Answer {
     let joining = joining(read(&body, check::members)?);
     change(&access, [Membership::LeaveAll].into_iter().chain(joining).collect()).await
 }
 
-/// Peers leave a session.
+/// Removes peers from a session.
 pub(super) async fn remove(May(access): Writes, Body(body, _charged): Body) -> Answer {
     let names = read(&body, check::names)?;
     if found(access.session().stamp().await)?.is_none() {
@@ -90,7 +90,7 @@ async fn change(access: &Access, members: Vec<Membership>) -> Answer {
     done(StatusCode::OK, &out::session(access.workspace.name(), &written.now))
 }
 
-/// A session's peers.
+/// Lists a session's peers.
 pub(super) async fn members(May(access): Reads, pairs: Pairs) -> Answer {
     let wanted = Wanted::read(&pairs, &serde_json::Value::Null, FIELDS)?;
     let (paging, workspace) = (wanted.paging, access.workspace.name().to_owned());
@@ -99,7 +99,7 @@ pub(super) async fn members(May(access): Reads, pairs: Pairs) -> Answer {
     page(&paging, listed.map(|member| out::peer(access.workspace.name(), &member.author)))
 }
 
-/// How a peer belongs to a session.
+/// Returns the settings of a peer's membership in a session.
 pub(super) async fn look(May(access): Reads) -> Answer {
     let (session, peer) = (access.named("session"), access.named("peer"));
     let member = found(access.session().member(peer).await)?.flatten();
@@ -112,7 +112,7 @@ pub(super) async fn look(May(access): Reads) -> Answer {
     done(StatusCode::OK, &told)
 }
 
-/// Sets how a peer belongs to a session: what is named.
+/// Changes the settings of a peer's membership in a session. Settings that are not sent stay.
 pub(super) async fn put_member(May(access): Writes, Body(body, _charged): Body) -> Answer {
     let how = read(&body, check::member)?;
     let members = joining(Map::from_iter([(access.named("peer").to_owned(), how)])).collect();

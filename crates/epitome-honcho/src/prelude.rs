@@ -1,4 +1,4 @@
-//! What nearly every route needs: who calls, what was sent, how it is answered.
+//! What nearly every route needs: the caller, the request, the answer.
 
 pub(super) use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! How far the summaries are: what is waited for, and what was done lately.
+//! Progress of the summaries: pending, in progress, and written recently.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use epitome::{SlotStatus, Workspace, is_name};
 
 use super::prelude::*;
 
-/// So many sessions are told apart.
+/// Maximum number of sessions that are listed separately.
 const MOST_SESSIONS: usize = 1_000;
 
 #[derive(Debug, Default, Clone, Copy)]
@@ -27,7 +27,7 @@ impl Work {
         self.pending = self.pending.saturating_add(pending);
     }
 
-    /// As it is told, with something besides.
+    /// Returns the numbers as JSON, with one more field.
     fn told(&self, name: &str, besides: &Value) -> Value {
         json!({
             "total_work_units": self.total(),
@@ -38,20 +38,20 @@ impl Work {
         })
     }
 
-    /// A slot with something to do.
+    /// Counts a slot that has something to do.
     fn slot(&mut self, status: SlotStatus) {
         match status {
             SlotStatus::Working => self.add(0, 1, 0),
-            // Nothing can be done before another message comes, or before settings know it again: whoever waits for the
-            // end would wait for ever.
+            // Such a slot waits for another message, or for settings that contain it again. If it counted, a client
+            // that waits for the end would wait forever.
             SlotStatus::Parked | SlotStatus::Retired => {}
-            // One that is idle is here because its time has come, and nobody took it up yet.
+            // An idle slot is listed because it is due, but no worker has taken it yet.
             SlotStatus::Idle | SlotStatus::Due | SlotStatus::Waiting => self.add(0, 0, 1),
         }
     }
 }
 
-/// What is due, being written, and was written lately: of a session where one is named, else of the workspace.
+/// Returns what is due, in progress and written recently, of one session if it is named, else of the workspace.
 pub(super) async fn status(May(access): Reads, pairs: Pairs) -> Answer {
     let workspace = &access.workspace;
     let only = pairs.get("session_id").filter(|session| !session.is_empty());
@@ -70,7 +70,7 @@ pub(super) async fn status(May(access): Reads, pairs: Pairs) -> Answer {
     for theirs in by.values() {
         work.add(theirs.completed, 0, 0);
     }
-    // Those that are not listed are counted too.
+    // Slots that are not listed are counted too.
     work.add(0, queue.working, queue.due.saturating_add(queue.waiting));
     let ids = access.app.ids().await?;
     let mut sessions = Map::new();
@@ -82,8 +82,8 @@ pub(super) async fn status(May(access): Reads, pairs: Pairs) -> Answer {
     done(StatusCode::OK, &work.told("sessions", &sessions))
 }
 
-/// The same of one session, which is asked itself: a queue may be longer than what is listed of it. Nothing where there is no
-/// such session.
+/// Returns the numbers of one session. They are read from the session itself, because the queue may be longer than its
+/// list. They are 0 if the session does not exist.
 async fn of_session(workspace: &Workspace, name: &str) -> Result<Work, Problem> {
     let mut work = Work::default();
     let session = workspace.session(name);
@@ -91,7 +91,7 @@ async fn of_session(workspace: &Workspace, name: &str) -> Result<Work, Problem> 
     let Some(explained) = explained else { return Ok(work) };
     let now = now().millis();
     for slot in &explained.slots {
-        // Where nothing is due, a slot has nothing to do before its time.
+        // An idle slot has nothing to do before it is due.
         if slot.status != SlotStatus::Idle || slot.due_at.is_some_and(|at| at.0 <= now) {
             work.slot(slot.status);
         }

@@ -1,4 +1,4 @@
-//! Why something was not done, in their words: `{"detail": …}`, a text or a list of faults.
+//! Errors in Honcho's format: `{"detail": …}`, a text or a list of faults.
 
 use axum::http::{StatusCode, response};
 use axum::response::Response;
@@ -8,7 +8,7 @@ use serde_json::json;
 
 use super::check::Faults;
 
-/// What was sent is wrong.
+/// Returns the error for an invalid request.
 pub(super) fn unfit(detail: impl Into<String>) -> Problem {
     Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "invalid", detail)
 }
@@ -18,51 +18,51 @@ pub(super) fn no_session(session: &str, workspace: &str) -> Problem {
 }
 
 pub(super) fn no_message(id: &str) -> Problem {
-    // Whatever stood in the path.
+    // The id comes from the path, and may be long.
     let id: String = id.chars().take(64).collect();
     Problem::not_found(format!("Message with ID {id} not found"))
 }
 
-/// Nothing can be called so. The name is not repeated: it may be long.
+/// Returns the error for an invalid name. The name is not repeated: it may be long.
 pub(super) fn no_name(what: &str) -> Problem {
     unfit(format!("{what}: a name has 1 to 512 bytes and no control characters"))
 }
 
 impl From<Faults> for Problem {
     fn from(faults: Faults) -> Self {
-        Self { faults: Some(Box::new(json!(faults))), ..unfit("what was sent is wrong") }
+        Self { faults: Some(Box::new(json!(faults))), ..unfit("the request is invalid") }
     }
 }
 
-/// What the router refuses by itself, as theirs does: the status in words.
+/// Returns the error for a request that the router itself refuses: the status as text, as in Honcho.
 pub(super) fn bare(status: StatusCode) -> Problem {
-    Problem::new(status, "failed", status.canonical_reason().unwrap_or("it was not done"))
+    Problem::new(status, "failed", status.canonical_reason().unwrap_or("the request failed"))
 }
 
-/// A problem in their words, with the status their clients know for it.
+/// Converts a problem into Honcho's format, with the status that its clients expect.
 pub(super) fn words(problem: &Problem, parts: &response::Parts, _: &str) -> Words {
     let status = match parts.status {
         StatusCode::BAD_REQUEST => StatusCode::UNPROCESSABLE_ENTITY,
         StatusCode::FORBIDDEN => StatusCode::UNAUTHORIZED,
         other => other,
     };
-    // Their clients know what we call attributes of theirs as a configuration.
+    // Honcho's clients call Epitome's `attributes.honcho` a configuration.
     let detail = || problem.detail.replace("attributes.honcho", "configuration").into();
     let told = json!({"detail": problem.faults.as_deref().cloned().unwrap_or_else(detail)});
     Words { status, kind: "application/json", body: serde_json::to_vec(&told).unwrap_or_default() }
 }
 
-/// With a status that their clients do not try again.
+/// Returns the error for a route that is not offered, with a status that Honcho's clients do not retry.
 pub(super) fn not_offered() -> Problem {
-    let detail = "not offered: Epitome keeps and condenses conversations, and does not reason about those who hold \
-                  them (no chat, representations, cards, conclusions, scopes, dreams or webhooks)";
+    let detail = "not offered: Epitome stores and condenses conversations, and does not reason about their \
+                  participants (no chat, representations, cards, conclusions, scopes, dreams or webhooks)";
     Problem::new(StatusCode::NOT_IMPLEMENTED, "not-offered", detail)
 }
 
-/// What a route answers.
+/// The answer of a route.
 pub(super) type Answer = Result<Response, Problem>;
 
-/// What was read; nothing where there is no such session.
+/// Returns what was read, `None` if there is no such session.
 pub(super) fn found<T>(read: Result<T, Error>) -> Result<Option<T>, Problem> {
     match read {
         Ok(read) => Ok(Some(read)),

@@ -1,4 +1,4 @@
-//! Messages by their words: those that have all of them first, then those that have some.
+//! Full-text search of messages: first those with all words of the query, then those with some of them.
 
 use std::collections::HashMap;
 
@@ -9,29 +9,29 @@ use super::check::SearchIn;
 use super::out::{MESSAGE_FIELDS, Scribe};
 use super::prelude::*;
 
-/// So many words of a query are looked for, the longest ones.
+/// Maximum number of words of a query that are searched for, the longest ones.
 const MOST_WORDS: usize = 8;
 
-/// Shorter words say little, and are in every message.
+/// Minimum length of a word. Shorter words carry little information, and are in every message.
 const SHORTEST: usize = 3;
 
-/// So many messages with the same words are weighed.
+/// Maximum number of messages with the same word that are ranked.
 const WEIGHED: usize = 100;
 
-/// So often the next ones are looked at, where those before were somebody else's or not wanted.
+/// Maximum number of pages that are read when earlier hits are from other authors or do not match the filter.
 const PAGES: usize = 10;
 
-/// In one session.
+/// Searches one session.
 pub(super) async fn in_session(May(access): Reads, Body(body, _charged): Body) -> Answer {
     search(&access, Some(access.session()), &body, None).await
 }
 
-/// In all the workspace's sessions.
+/// Searches all sessions of the workspace.
 pub(super) async fn everywhere(May(access): Reads, Body(body, _charged): Body) -> Answer {
     search(&access, None, &body, None).await
 }
 
-/// Among what a peer said.
+/// Searches the messages of a peer.
 pub(super) async fn of_peer(May(access): Reads, Body(body, _charged): Body) -> Answer {
     search(&access, None, &body, Some(access.named("peer").to_owned())).await
 }
@@ -53,15 +53,15 @@ async fn search(access: &Access, only: Option<Session>, body: &Value, peer: Opti
     .await?
 }
 
-/// Looks for messages.
+/// A search in progress.
 struct Seeker<'a> {
     access: &'a Access,
-    /// The one session in which is looked.
+    /// The only session that is searched, if set.
     only: Option<Session>,
     filter: Filter,
-    /// Whose messages are wanted, where not everybody's are.
+    /// The only author whose messages are searched, if set.
     peer: Option<String>,
-    /// The sessions in which something was found; nothing of those that are gone by now.
+    /// The sessions of the hits; `None` for a session that was deleted meanwhile.
     sessions: HashMap<Arc<str>, Option<Scribe>>,
 }
 
@@ -77,9 +77,9 @@ impl Seeker<'_> {
         })
     }
 
-    /// Those with all words, newest first; then the others, those with most of the words first.
+    /// Returns the messages with all words, newest first, and then the others, those with most of the words first.
     async fn ranked(&mut self, query: &str, limit: usize) -> Result<Vec<Found>, Problem> {
-        // Quotes would mean something to us that they did not.
+        // In Epitome quotes mark a phrase, in Honcho they do not.
         let plain: String = query.chars().map(|c| if c == '"' { ' ' } else { c }).take(1_000).collect();
         let all = self.look(&plain, limit).await?;
         let mut bytes: u64 = all.iter().map(|hit| hit.message.bytes()).sum();
@@ -103,7 +103,7 @@ impl Seeker<'_> {
                 }
             }
         }
-        // Of as many words, they stay as they were found.
+        // Messages with the same number of words stay in their order.
         ranked.sort_by_key(|(words, _)| std::cmp::Reverse(*words));
         Ok(ranked.into_iter().map(|(_, hit)| hit).collect())
     }
@@ -115,7 +115,8 @@ impl Seeker<'_> {
         self.access.app.scribe(workspace.name(), about, &info.encoding).await.map(Some)
     }
 
-    /// What has these words and is wanted, at least so many where there are; nothing where there are no words to look for.
+    /// Returns messages that have these words and match the filter, at least `least` if there are that many. Returns
+    /// none if there is nothing to search for.
     async fn look(&mut self, words: &str, least: usize) -> Result<Vec<Found>, Problem> {
         let (mut kept, mut after) = (Vec::new(), None);
         for _ in 0..PAGES {
@@ -146,8 +147,8 @@ impl Seeker<'_> {
     }
 }
 
-/// The longest words of a query, each once, longest first; none where there is only one to look for. Where words are written
-/// without spaces between them, every two characters that stand together are one.
+/// Returns the longest words of a query, each once, longest first. Returns none if there is only one to search for. In
+/// scripts without spaces between words, every two adjacent characters count as a word.
 fn words(query: &str) -> Vec<String> {
     let mut words: Vec<String> = Vec::new();
     for run in query.split(|c: char| !c.is_alphanumeric()) {
@@ -162,7 +163,7 @@ fn words(query: &str) -> Vec<String> {
             }
         }
     }
-    // Of pairs, those of endings and particles alone say least.
+    // Pairs of endings and particles alone (hiragana) carry the least information.
     let telling = |word: &str| !word.chars().all(|c| matches!(c, '\u{3040}'..='\u{309F}'));
     words.sort_by_key(|word| std::cmp::Reverse((word.chars().count(), telling(word))));
     words.truncate(MOST_WORDS);
@@ -191,10 +192,10 @@ mod tests {
         assert!(words("東京の天気").iter().any(|pair| "東京都の天気はどうですか".contains(pair.as_str())));
         assert_eq!(words("서울 날씨가"), ["서울", "날씨", "씨가"]);
         assert_eq!(words("iPhoneの値段は?"), ["iphone", "の値", "値段", "段は"]);
-        // Two are one word, and so are looked for already; one is none.
+        // Two characters are one word, which is searched for already. One character is none.
         assert_eq!(words("天気"), [""; 0]);
         assert_eq!(words("猫 犬"), [""; 0]);
-        // Of many, those that say something.
+        // Of many pairs, those that carry information.
         let long = words("明日の東京の天気はどうなるのでしょうか");
         assert_eq!(long, ["明日", "日の", "の東", "東京", "京の", "の天", "天気", "気は"]);
     }

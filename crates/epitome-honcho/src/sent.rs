@@ -1,4 +1,4 @@
-//! What is sent and asked for: a body that may be missing, and what stands after the `?`.
+//! Request input: a body that may be missing, and the query parameters.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use serde_json::Value;
 use super::check::Faults;
 use super::state::Honcho;
 
-/// A body as a JSON value; null where there is none. The memory is charged until it is dropped.
+/// A body as a JSON value, `null` if there is none. Its memory counts against the limit until it is dropped.
 pub(super) struct Body(pub(super) Value, pub(super) Charged);
 
 impl FromRequest<Arc<Honcho>> for Body {
@@ -35,7 +35,7 @@ impl FromRequest<Arc<Honcho>> for Body {
     }
 }
 
-/// The parameters, as they were written.
+/// The decoded query parameters, in their order.
 pub(super) struct Pairs(pub(super) Vec<(String, String)>);
 
 impl FromRequestParts<Arc<Honcho>> for Pairs {
@@ -48,7 +48,7 @@ impl FromRequestParts<Arc<Honcho>> for Pairs {
 }
 
 impl Pairs {
-    /// The last value of that name.
+    /// Returns the last value of a parameter.
     pub(super) fn get(&self, name: &str) -> Option<&str> {
         self.0.iter().rev().find(|(key, _)| key == name).map(|(_, value)| value.as_str())
     }

@@ -1,4 +1,4 @@
-//! Sessions: got or made, listed, changed, cloned, deleted.
+//! Sessions: get or create, list, change, clone, delete.
 
 use epitome::{Fork, Listing, Membership, Notes, SessionInfo};
 
@@ -6,13 +6,13 @@ use super::check::{NEW_SESSION, NewIn, PUT, Put, body as read};
 use super::configuration::{attributes, configure, stored};
 use super::prelude::*;
 
-/// What a filter may ask of sessions.
+/// The fields of sessions that a filter may use.
 pub(super) const FIELDS: Fields = Fields {
     known: &["id", "session_id", "name", "peer_id", "workspace_id", "is_active", "metadata", "created_at"],
     id: &["session_id", "name"],
 };
 
-/// Who joins, and how.
+/// Returns which peers join, with their settings.
 pub(super) fn joining(members: Map<String, Value>) -> impl Iterator<Item = Membership> {
     members.into_iter().map(|(name, how)| {
         let how = how.as_object().filter(|how| !how.is_empty());
@@ -20,8 +20,8 @@ pub(super) fn joining(members: Map<String, Value>) -> impl Iterator<Item = Membe
     })
 }
 
-/// Gives a session, and makes it where there is none. Notes that are sent replace those there, a configuration is laid
-/// over what is there, and peers join.
+/// Returns a session, and creates it if it does not exist. Metadata that is sent replaces the stored metadata, a
+/// configuration is merged into the stored one, and peers join.
 pub(super) async fn create(Gets(access): Gets, Body(body, _charged): Body) -> Answer {
     let NewIn { id, metadata, configuration, peers } = read(&body, NEW_SESSION)?;
     if body.get("scopes").and_then(Value::as_array).is_some_and(|scopes| !scopes.is_empty()) {
@@ -41,7 +41,7 @@ pub(super) async fn create(Gets(access): Gets, Body(body, _charged): Body) -> An
     done(status, &out::session(access.workspace.name(), &written.now))
 }
 
-/// Changes notes on a session, which comes to be where there is none.
+/// Changes the metadata and the configuration of a session, and creates it if it does not exist.
 pub(super) async fn put(May(access): Writes, Body(body, _charged): Body) -> Answer {
     let Put { metadata, configuration } = read(&body, PUT)?;
     let notes = Notes { metadata, attributes: configuration.map(configure), ..Notes::default() };
@@ -49,37 +49,37 @@ pub(super) async fn put(May(access): Writes, Body(body, _charged): Body) -> Answ
     done(StatusCode::OK, &out::session(access.workspace.name(), &written.now))
 }
 
-/// The workspace's sessions.
+/// Lists the workspace's sessions.
 pub(super) async fn list(May(access): Reads, pairs: Pairs, Body(body, _charged): Body) -> Answer {
     listed(&access, Wanted::read(&pairs, &body, FIELDS)?, None).await
 }
 
-/// The one peer whose sessions a filter asks for. A session has many, and a list is read by one of them at most: what else
-/// is asked of them is refused, since no answer would be right.
+/// Returns the one peer whose sessions a filter selects. A session has many peers, but a list is read for at most one
+/// of them. Other conditions on peers are refused, because no answer would be right.
 fn of_peer(filter: &Filter) -> Result<Option<String>, Problem> {
     match (filter.mentions("peer_id"), filter.must_equal("peer_id")) {
         (0, _) => Ok(None),
         (1, Some(peer)) => Ok(Some(peer.to_owned())),
         _ => Err(unfit(
-            "filters: sessions are found by one `peer_id` at most, which they must have: {\"peer_id\": \"ann\"}, alone or \
-             beside other fields, but in no OR, NOT or list, and with no other operator",
+            "filters: sessions can be filtered by one `peer_id`, for equality: {\"peer_id\": \"ann\"}, alone or with other \
+             fields, but not in OR, NOT or a list, and with no other operator",
         )),
     }
 }
 
-/// A page of sessions; only those a peer belongs to, where one is named.
+/// Returns a page of sessions, only those of a peer if one is named.
 pub(super) async fn listed(access: &Access, wanted: Wanted, peer: Option<String>) -> Answer {
     let paging = wanted.paging;
     let peer = match (peer, of_peer(&wanted.filter)?) {
         (Some(peer), Some(other)) if peer != other => {
-            return Err(unfit("filters: these are one peer's sessions; `peer_id` can name nobody else"));
+            return Err(unfit("filters: these are one peer's sessions; `peer_id` cannot name another"));
         }
         (peer, asked) => peer.or(asked),
     };
     let (workspace, member) = (access.workspace.name().to_owned(), peer.clone());
     let listing = wanted.listing(move |info: &SessionInfo| {
         let mut shown = out::session(&workspace, info);
-        // Of its peers only one is known, by whom the list is made.
+        // Only the peer for which the list is read is available here, not all peers of the session.
         if let (Some(fields), Some(peer)) = (shown.as_object_mut(), &peer) {
             fields.insert("peer_id".to_owned(), peer.as_str().into());
         }
@@ -89,7 +89,7 @@ pub(super) async fn listed(access: &Access, wanted: Wanted, peer: Option<String>
     page(&paging, listed.map(|info| out::session(access.workspace.name(), &info)))
 }
 
-/// Deletes a session with all that was made from it. Nobody sees it any more when this answers.
+/// Deletes a session with everything that was made from it. It is no longer visible when this answers.
 pub(super) async fn delete(May(access): Writes) -> Answer {
     match access.session().delete().await? {
         true => done(StatusCode::ACCEPTED, &json!({"message": "Session deleted successfully"})),
@@ -97,7 +97,7 @@ pub(super) async fn delete(May(access): Writes) -> Answer {
     }
 }
 
-/// A copy of a session, up to a message or whole, under a name of its own.
+/// Copies a session, up to a message or all of it, under a new name.
 pub(super) async fn clone(May(access): Writes, pairs: Pairs) -> Answer {
     let missing = || no_session(access.named("session"), access.workspace.name());
     let (app, session) = (&access.app, access.session());
@@ -110,7 +110,7 @@ pub(super) async fn clone(May(access): Writes, pairs: Pairs) -> Answer {
             Some(seq.ok_or_else(|| no_message(id))?)
         }
     };
-    // It may be deleted while it is copied.
+    // The session may be deleted while it is copied.
     let copied = copy(app, &session, &info, ids.fresh(), at).await?.ok_or_else(missing)?;
     done(StatusCode::CREATED, &out::session(access.workspace.name(), &copied.info().await?))
 }
@@ -127,7 +127,7 @@ async fn copy(
         let _turn = app.load.forks.acquire().await;
         return found(session.fork(Fork { at, metadata, ..Fork::whole(name) }).await);
     }
-    // Nothing was said in it yet: there are only notes and members to take over.
+    // The session has no messages, so only metadata, configuration and members are copied.
     let mut members = Vec::new();
     loop {
         let next = Listing { skip: members.len() as u64, limit: 1_000, ..Listing::default() };

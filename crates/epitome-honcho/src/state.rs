@@ -1,4 +1,4 @@
-//! What Honcho's routes share.
+//! The state that Honcho's routes share.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -12,29 +12,29 @@ use tokio::sync::OnceCell;
 use super::ids::Ids;
 use super::out::{Counts, MOST_COUNTS, Scribe};
 
-/// What these routes share.
+/// The state that these routes share.
 pub struct Honcho {
     http: Arc<HttpState>,
-    /// By which tokens of theirs are signed, where they are taken.
+    /// The secret that signs Honcho's tokens, if they are accepted.
     pub(crate) jwt: Option<Vec<u8>>,
-    /// Made of the store's secret when it is first needed.
+    /// Derived from the store's secret on first use.
     ids: OnceCell<Ids>,
     counts: Arc<Counts>,
-    /// Contexts given before.
+    /// A cache of contexts.
     pub(crate) kept: Kept<Asked>,
 }
 
-/// What a context is asked by, as far as it matters here.
+/// The parameters of a context, as far as they affect the answer.
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Asked {
     pub(crate) tokens: Option<u64>,
     pub(crate) summary: bool,
-    /// For somebody: of whom nothing is told.
+    /// Whether a peer is named, for whom the answer has an empty representation.
     pub(crate) target: bool,
 }
 
 impl Honcho {
-    /// Builds the state. Tokens are accepted where there is a secret they are signed with.
+    /// Builds the state. Honcho's tokens are accepted if there is a secret.
     pub fn new(http: Arc<HttpState>, jwt: Option<Vec<u8>>) -> Arc<Self> {
         let (ids, counts, kept) = (OnceCell::new(), Arc::new(Counts::new(MOST_COUNTS)), Kept::default());
         Arc::new(Self { http, jwt, ids, counts, kept })
@@ -45,7 +45,7 @@ impl Honcho {
         Ok(made.await?.clone())
     }
 
-    /// Whoever puts the messages of a session into their words, by its name and number.
+    /// Returns what converts the messages of a session, with this name and id, into Honcho's format.
     pub(crate) async fn scribe(
         &self,
         workspace: &str,

@@ -1,4 +1,4 @@
-//! A text file as messages.
+//! Adds a text file as messages.
 
 use std::borrow::Cow;
 
@@ -12,21 +12,21 @@ use super::check::MessageIn;
 use super::messages::append;
 use super::prelude::*;
 
-/// The largest file.
+/// Maximum size of a file in bytes.
 const LARGEST: usize = 5 << 20;
 
-/// The longest message, in characters.
+/// Maximum length of a message in characters.
 const LONGEST: usize = 25_000;
 
-/// The most messages at once.
+/// Maximum number of messages that one file may become.
 const MOST: usize = 1_000;
 
-/// Adds what a file says to a session: one message, or several where it is long. They come one after the other, all or
-/// none.
+/// Adds the text of a file to a session: as one message, or as several if it is long. They are appended in order, all
+/// or none.
 pub(super) async fn upload(May(access): Writes, request: Request) -> Answer {
     let said = request.headers().get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
     let boundary = said.and_then(|said| multer::parse_boundary(said).ok()).ok_or_else(|| {
-        let detail = "content-type: multipart/form-data with a boundary is wanted";
+        let detail = "content-type: must be multipart/form-data with a boundary";
         Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "not-a-form", detail)
     })?;
     let raw = Raw::from_request(request, &access.app).await?;
@@ -39,19 +39,19 @@ pub(super) async fn upload(May(access): Writes, request: Request) -> Answer {
         return Err(Problem::new(
             StatusCode::PAYLOAD_TOO_LARGE,
             "too-large",
-            "the file makes too many messages",
+            "the file is too long for 1,000 messages",
         ));
     }
     let messages = pieces.into_iter().map(|piece| MessageIn { content: piece.to_owned(), ..sample.clone() });
     append(&access, messages.collect()).await
 }
 
-/// A file: its content type, and what is in it.
+/// A file: its content type and its bytes.
 type File = (String, Bytes);
 
-/// The file that a form holds, and its other fields.
+/// Returns the file in a form, and its other fields.
 async fn form(bytes: Bytes, boundary: String) -> Result<(Option<File>, Vec<(String, String)>), Problem> {
-    let broken = |_| unfit("the form is broken, or ends too soon; send it again");
+    let broken = |_| unfit("the form is malformed or incomplete; send it again");
     let mut form = multer::Multipart::new(Body::from(bytes).into_data_stream(), boundary);
     let (mut file, mut fields) = (None, Vec::new());
     while let Some(field) = form.next_field().await.map_err(broken)? {
@@ -66,7 +66,7 @@ async fn form(bytes: Bytes, boundary: String) -> Result<(Option<File>, Vec<(Stri
     Ok((file, fields))
 }
 
-/// What a file says.
+/// Returns the text of a file.
 fn text(file: Option<File>) -> Result<String, Problem> {
     let (kind, bytes) = file.ok_or_else(|| unfit("file: is missing"))?;
     if bytes.len() > LARGEST {
@@ -77,16 +77,16 @@ fn text(file: Option<File>) -> Result<String, Problem> {
     let is_text = !other.iter().any(|other| kind.starts_with(other));
     let Some(text) = is_text.then(|| decoded(&kind, &bytes)).flatten() else {
         let detail = format!(
-            "Unsupported file type: {kind:?}; only text files are taken here: in UTF-8, in UTF-16 with a byte order mark, \
+            "Unsupported file type: {kind:?}; only text files are accepted: in UTF-8, in UTF-16 with a byte order mark, \
              or in Latin-1 as text/plain"
         );
         return Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "not-text", detail));
     };
     let text = text.strip_prefix('\u{feff}').unwrap_or(&text).replace('\0', "");
-    if text.trim().is_empty() { Err(unfit("file: has no text in it")) } else { Ok(text) }
+    if text.trim().is_empty() { Err(unfit("file: contains no text")) } else { Ok(text) }
 }
 
-/// The other fields as a message would have them.
+/// Converts the other fields of a form into those of a message.
 fn message(given: Vec<(String, String)>) -> Result<Map<String, Value>, Problem> {
     let mut fields = Map::from_iter([("content".to_owned(), Value::from(""))]);
     for (name, text) in given {
@@ -102,8 +102,8 @@ fn message(given: Vec<(String, String)>) -> Result<Map<String, Value>, Problem> 
     Ok(fields)
 }
 
-/// The text that these bytes are, where they are one: UTF-8, or UTF-16 that says so by its first character. What is called a
-/// text and is neither is Latin-1, where every byte is a character; a NUL is in no such text.
+/// Decodes bytes as text: UTF-8, or UTF-16 with a byte order mark. If the content type says text and the bytes are
+/// neither, they are Latin-1, in which every byte is a character. Bytes with a NUL are not text.
 fn decoded<'a>(kind: &str, bytes: &'a [u8]) -> Option<Cow<'a, str>> {
     if let Ok(text) = std::str::from_utf8(bytes) {
         return Some(text.into());
@@ -121,8 +121,8 @@ fn decoded<'a>(kind: &str, bytes: &'a [u8]) -> Option<Cow<'a, str>> {
     (rest.is_empty() && !text.contains('\0')).then(|| text.into())
 }
 
-/// A text in pieces no longer than a message may be: at the end of a line where there is one in the last half, else
-/// anywhere. Put together again they are the text.
+/// Splits a text into pieces no longer than a message may be: at a line end in the last half of the piece if there is
+/// one, else anywhere. Joined again, the pieces are the text.
 fn pieces(text: &str) -> Vec<&str> {
     let (mut pieces, mut rest) = (Vec::new(), text);
     while let Some((most, _)) = rest.char_indices().nth(LONGEST) {
@@ -164,7 +164,7 @@ mod tests {
             for bytes in [text.as_bytes(), &little, &big] {
                 assert_eq!(decoded(kind, bytes).as_deref(), Some(text), "{kind} {bytes:x?}");
             }
-            // Half a character, half a pair, and what is as long as in UTF-32.
+            // Half a character, half a surrogate pair, and UTF-32.
             for broken in [&little[..little.len() - 1], b"\xff\xfe\x00\xd8", b"\xff\xfe\0\0a\0\0\0"] {
                 assert_eq!(decoded(kind, broken), None, "{kind} {broken:x?}");
             }

@@ -1,4 +1,4 @@
-//! Workspaces: got or made, listed, changed, deleted.
+//! Workspaces: get or create, list, change, delete.
 
 use axum::extract::State;
 use axum::http::request::Parts;
@@ -9,13 +9,13 @@ use super::check::{NEW_WORKSPACE, NewIn, PUT, Put, body as read};
 use super::configuration::configure;
 use super::prelude::*;
 
-/// What a filter may ask of workspaces.
+/// The fields of workspaces that a filter may use.
 const FIELDS: Fields = Fields {
     known: &["id", "workspace_id", "name", "metadata", "created_at"],
     id: &["workspace_id", "name"],
 };
 
-/// Gives a workspace, and makes it where there is none. Every client asks for this first.
+/// Returns a workspace, and creates it if it does not exist. Every client calls this first.
 pub(super) async fn create(
     State(app): State<Arc<Honcho>>,
     Enters(pass): Enters,
@@ -24,7 +24,7 @@ pub(super) async fn create(
 ) -> Answer {
     let NewIn { id, metadata, configuration, .. } = read(&body, NEW_WORKSPACE)?;
     if !pass.opens(&id) {
-        return Err(unauthorized("this key does not open that"));
+        return Err(unauthorized("this key grants no access to that"));
     }
     let (workspace, _place) = enter(&mut parts, &app, id.into())?;
     let nothing = metadata.is_none() && configuration.is_none();
@@ -40,7 +40,7 @@ pub(super) async fn create(
     done(status, &out::workspace(&written.now))
 }
 
-/// Changes notes on a workspace.
+/// Changes the metadata and the configuration of a workspace.
 pub(super) async fn put(May(access): Writes, Body(body, _charged): Body) -> Answer {
     let Put { metadata, configuration } = read(&body, PUT)?;
     let notes = Notes { metadata, attributes: configuration.map(configure), ..Notes::default() };
@@ -48,8 +48,8 @@ pub(super) async fn put(May(access): Writes, Body(body, _charged): Body) -> Answ
     done(StatusCode::OK, &out::workspace(&written.now))
 }
 
-/// The workspaces there are: all of them for whoever runs the server, their own for others. What is for a session or a peer
-/// alone opens no notes on a workspace.
+/// Lists workspaces: all of them for an operator, only their own for other callers. A token for a session or a peer
+/// alone cannot read the metadata of a workspace.
 pub(super) async fn list(
     State(app): State<Arc<Honcho>>,
     Enters(pass): Enters,
@@ -57,7 +57,7 @@ pub(super) async fn list(
     Body(body, _charged): Body,
 ) -> Answer {
     if pass.is_narrow() {
-        return Err(unauthorized("this key does not open that"));
+        return Err(unauthorized("this key grants no access to that"));
     }
     let wanted = Wanted::read(&pairs, &body, FIELDS)?;
     let paging = wanted.paging;
@@ -66,7 +66,7 @@ pub(super) async fn list(
         None if !pass.runs() => Listed::default(),
         None => app.engine.list_workspaces(listing).await?,
         Some(own) => {
-            // With something to look at each by, the one is counted on whatever page.
+            // With a filter, even one that matches everything, `total` counts the workspace on every page.
             let keep = listing.keep.or_else(|| Some(Box::new(|_| true)));
             app.engine.list_workspaces(Listing { keep, name: Some(own.into()), ..listing }).await?
         }

@@ -57,12 +57,12 @@ mod tests {
             "the key in its variable is not accepted (401)",
         );
         check(
-            "nothing answers messages at https://a.b/v1/messages (404); is base_url right?",
-            "nothing answers messages at its address (404); is base_url right?",
+            "no endpoint for messages at https://a.b/v1/messages (404); is base_url right?",
+            "no endpoint for messages at its address (404); is base_url right?",
         );
         check(
-            "http://10.0.0.7:8000 failed 11 times in a row and is left alone for 60s",
-            "its address failed several times in a row and is left alone for 60s",
+            "http://10.0.0.7:8000 failed 11 times in a row and is not called for 60s",
+            "its address failed several times in a row and is not called for 60s",
         );
         check(
             "the disk is full: make room at /data/d.db, then try again",

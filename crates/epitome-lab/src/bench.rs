@@ -1,8 +1,7 @@
-//! `epitome bench`: measures, and shows a table.
+//! `epitome bench`: runs benchmarks and shows a table.
 //!
-//! What is measured of the engine and of lists is in [`engine`]; what a command costs that is started
-//! anew for each request is in `filter`, what HTTP costs in `server`, what the way through the proxy in
-//! `proxy`, what other people's condensers take in `peers`.
+//! [`engine`] measures the engine and inline lists, `filter` the cost of starting `epitome condense` for each request,
+//! `server` the cost of HTTP, `proxy` the latency added by the proxy, and `peers` the condensers of other projects.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -24,62 +23,61 @@ mod server;
 
 const EXAMPLES: &str = "\
 Examples:
-  epitome bench                       everything but the million messages: a minute or two
-  epitome bench --full --dir /data    all of it, on the disk that will be used
+  epitome bench                       everything except the million messages: a minute or two
+  epitome bench --full --dir /data    everything, on the disk that you will use
   epitome bench --quick --json        for a script
-  epitome bench --inline              only lists that are condensed before a call
+  epitome bench --inline              only lists that are condensed inline
   epitome bench --server              the HTTP API instead, with 16 clients
-  epitome bench --proxy               what a request takes longer through the proxy
-  epitome bench --postgres postgres://localhost/postgres   nodes that share a database
-  epitome bench --peers bench/peers/run   LangChain, OpenHands, tRPC-Agent on the same lists
-  epitome bench --server --full       the same as --server, a minute of load on a million messages
+  epitome bench --proxy               the latency that the proxy adds to a request
+  epitome bench --postgres postgres://localhost/postgres   several nodes that share a database
+  epitome bench --peers bench/peers/run   compares LangChain, OpenHands, tRPC-Agent
+  epitome bench --server --full       --server with a minute of load on a million messages
 
-Appends, contexts and turns are compared within the run: with a bare SQLite loop, with a short
-session and with the counting of one message, and over HTTP with the engine itself and with the
-same server that echoes as many bytes and does nothing else. Those ratios mean the same on every
-machine. Files are made in DIR and removed afterwards; a server that is started is ended. On
-PostgreSQL it makes databases named epitome_bench_... and removes them; the one named in the
-address is only connected to.
---json is one object.";
+Each run also measures baselines: a bare SQLite loop for appends, a short session for contexts,
+counting one message for turns, and for HTTP the engine itself and a server that only echoes the
+same number of bytes. The ratios are comparable between machines. The bench creates files in DIR
+and removes them, and stops the servers that it starts. On PostgreSQL it creates databases named
+epitome_bench_... and removes them; it only connects to the database in the URL.
+--json prints one object.";
 
-/// The numbers in the README, on this machine
+/// Measures the numbers of the documentation on this machine
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
-    /// A look, in some ten seconds
+    /// A short run of about ten seconds
     #[arg(long, conflicts_with = "full")]
     quick: bool,
-    /// Everything, with a database of a million messages
+    /// A full run, with a database of a million messages
     #[arg(long)]
     full: bool,
-    /// Only what condensing lists before a call costs
+    /// Only the cost of condensing lists inline
     #[arg(long, conflicts_with = "server")]
     inline: bool,
-    /// The HTTP API instead: this program, started once more, over loopback
+    /// Measures the HTTP API instead, with this program as a server on loopback
     #[arg(long)]
     server: bool,
-    /// The proxy instead, beside a provider on loopback that answers at once
+    /// Measures the proxy instead, with a provider on loopback that responds immediately
     #[arg(long, conflicts_with_all = ["server", "inline"])]
     proxy: bool,
-    /// Nodes on this PostgreSQL instead, in databases it makes there and removes
+    /// Measures nodes on this PostgreSQL instead, in temporary databases
     #[arg(long, value_name = "URL", conflicts_with_all = ["server", "inline", "proxy"])]
     postgres: Option<String>,
-    /// Other condensers instead, played by this program, as bench/peers/run is
+    /// Measures other condensers instead, run by this program, for example bench/peers/run
     #[arg(long, value_name = "PROGRAM", conflicts_with_all = ["server", "inline", "proxy", "postgres"])]
     peers: Option<PathBuf>,
-    /// Where to measure (the temporary folder)
+    /// Folder for the files (the temporary folder)
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
-    /// The messages of the large database
+    /// Number of messages in the large database
     #[arg(long, value_name = "N", value_parser = epitome_terminal::flags::whole, allow_negative_numbers = true)]
     messages: Option<u64>,
-    /// The messages of the long session
+    /// Number of messages in the long session
     #[arg(long, value_name = "N", hide = true)]
     long: Option<u64>,
-    /// How long a server is under load, or a peer is waited for
+    /// Duration of the server's load, or timeout of a peer
     #[arg(long, value_name = "SECONDS", hide = true)]
     seconds: Option<u64>,
-    /// Is the server that contexts are compared with
+    /// Runs as the echo server that contexts are compared with
     #[arg(long, hide = true)]
     echo: bool,
 }
@@ -110,7 +108,7 @@ impl Args {
             (_, true) => (9, 8_000, 4_000, 1_000_000, 60),
             _ => (7, 4_000, 2_000, 100_000, 10),
         };
-        // A short session is for a look at the tables, not at the numbers.
+        // A short session is for checking the table, not for meaningful numbers.
         let few = self.long.unwrap_or(u64::MAX);
         server::Sizes {
             dir: self.dir(),
@@ -133,12 +131,12 @@ impl Args {
         }
     }
 
-    /// Whether nothing else was asked for in its place.
+    /// Returns whether the engine is measured, and not one of the alternatives.
     fn is_plain(&self) -> bool {
         !self.inline && !self.server && !self.proxy && self.postgres.is_none()
     }
 
-    /// How often the command is started.
+    /// Returns how often the command is started.
     fn runs(&self) -> usize {
         if self.quick { 10 } else { 40 }
     }
@@ -152,7 +150,7 @@ impl Args {
     }
 }
 
-/// Measures, and shows a table.
+/// Runs the benchmarks and shows the table.
 pub async fn run(args: &Args, show: &mut Show) -> Result<(), Failure> {
     if args.echo {
         return echo::run(show).await;
@@ -166,7 +164,7 @@ pub async fn run(args: &Args, show: &mut Show) -> Result<(), Failure> {
         let _files = noted(&args.dir());
         if args.server {
             let measured = server::run(&args.sizes(), &tell).await;
-            // The server may have been ended before this.
+            // If this process is shutting down, the server was stopped on purpose, and its error is not reported.
             leftovers::unless_ending().await;
             let report = measured.map_err(failed)?;
             (report.lines(), json!(report))
@@ -201,7 +199,7 @@ pub async fn run(args: &Args, show: &mut Show) -> Result<(), Failure> {
     }
     show.table(&table(lines))?;
     if args.is_plain() {
-        show.note("other condensers on the same lists: epitome bench --peers PROGRAM; bench/peers/README.md has one")?;
+        show.note("to compare other condensers: epitome bench --peers PROGRAM; see bench/peers/README.md")?;
     }
     Ok(())
 }
@@ -212,7 +210,7 @@ fn shown(show::Progress { bar }: &show::Progress, now: Progress) {
     bar.set_position(now.done);
 }
 
-/// A column for each, and why one is empty.
+/// Shows a column for each condenser, and notes why a condenser is missing.
 async fn beside_peers(program: &Path, args: &Args, show: &mut Show) -> Result<(), Failure> {
     let measured = {
         let progress = show.progress("", Some(0));
@@ -248,7 +246,7 @@ fn object(lines: &[Line], figures: Value, size: &str) -> Value {
 }
 
 fn table(lines: Vec<Line>) -> Table {
-    let mut table = Table::new(&["what", "figure", "target", ""]);
+    let mut table = Table::new(&["what", "result", "target", ""]);
     for line in lines {
         let met = match line.met {
             Some(true) => "met",

@@ -1,8 +1,8 @@
-//! `epitome demo`: a long conversation condensed before your eyes.
+//! `epitome demo`: condenses a long conversation and shows each step.
 //!
-//! It plays `story` into a database of its own, message by message, with the built-in summarizer; then it asks that
-//! database for the conversation in several sizes and shows what it got. Every figure is counted in that run, by
-//! `play`; how they look is `look`'s matter. All but the durations is the same every time.
+//! The demo plays `story` into its own database, message by message, with the built-in extractive summarizer. Then it
+//! requests the conversation in several sizes and shows the results. `play` and `count` measure every number during the run;
+//! `look` formats the output. Everything except the durations is the same in every run.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -24,46 +24,46 @@ use look::Screen;
 const EXAMPLES: &str = "\
 Examples:
   epitome demo                        ten seconds in a terminal
-  epitome demo --fast --tokens 2000   no pauses; what contexts of 2,000 tokens would save
-  epitome demo --json --db demo.db    everything as one object, and the database kept there
+  epitome demo --fast --tokens 2000   without pauses; shows the savings with contexts of 2,000 tokens
+  epitome demo --json --db demo.db    prints one JSON object; the database is demo.db
 
-It needs no key, no server and no network: summaries are written by the built-in model. The database
-stays (epitome-demo.db in the temporary folder), so that the other commands can be tried on it. The
-next demo takes its place; a database with anything else in it is refused.";
+The demo needs no key, no server and no network: the built-in extractive summarizer writes the
+summaries. The database stays (epitome-demo.db in the temporary folder), so that you can try the
+other commands on it. The next demo replaces it. A database that contains anything else is refused.";
 
-/// A long conversation condensed before your eyes
+/// Condenses a long conversation and shows each step
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
-    /// No pauses
+    /// Without pauses
     #[arg(long)]
     fast: bool,
-    /// The size of the contexts whose savings are counted
+    /// Budget of the contexts in the savings table, in tokens
     #[arg(long, value_name = "N", default_value_t = 4_000, value_parser = clap::value_parser!(u64).range(1..=100_000))]
     tokens: Tokens,
 }
 
-/// Whose the session is: whoever names nobody.
+/// The session's workspace: the default one.
 const WORKSPACE: &str = "default";
 
 /// The session's name.
 const SESSION: &str = "demo";
 
-/// What a demo's session says of itself, so that only such a session is replaced.
+/// Metadata entry of a demo's session. Only a session with this entry is replaced.
 const MADE_BY: (&str, &str) = ("made_by", "epitome demo");
 
-/// Plays the story into a database, at `db` where it is given, and shows what came of it.
+/// Plays the story into the database at `db`, or at the default path, and shows the results.
 pub async fn run(args: &Args, db: Option<&str>, show: &mut Show) -> Result<(), Failure> {
     let (path, _alone) = match db {
-        // What it plays is thrown away when it is played again.
+        // The next run deletes the database, so a database server is not accepted.
         Some(given) if given.contains("://") && !given.starts_with("sqlite:") => {
-            let problem = "--db: the demo plays in a file of its own; give a path, or nothing";
+            let problem = "--db: the demo needs a file of its own; pass a path or omit the flag";
             return Err(Failure::Setting(problem.to_owned()));
         }
         Some(given) => {
             let path = PathBuf::from(given.strip_prefix("sqlite:").unwrap_or(given));
             let alone = Alone::at(&path).map_err(|_| {
-                Failure::Failed(format!("another demo plays at {}; give another place", path.display()))
+                Failure::Failed(format!("another demo is running at {}; choose another path", path.display()))
             })?;
             (path, alone)
         }
@@ -87,8 +87,8 @@ pub async fn run(args: &Args, db: Option<&str>, show: &mut Show) -> Result<(), F
     done
 }
 
-/// Where the demo is kept unless it is told. The first to run it on a machine owns that file: whoever may not write to
-/// it gets one of their own, and so does whoever comes while another demo plays there.
+/// Returns the default path of the demo's database. The first user who runs the demo on a machine owns that file. A user who
+/// cannot write to it, or who starts a second demo while the first is running, gets another file.
 fn usual_place(folder: &Path) -> (PathBuf, Alone) {
     let user = std::env::var("USER").unwrap_or_default();
     let user: String = user.chars().filter(char::is_ascii_alphanumeric).collect();
@@ -106,7 +106,7 @@ fn usual_place(folder: &Path) -> (PathBuf, Alone) {
     (folder.join(own), Alone(None))
 }
 
-/// Nobody else plays a demo there while this is held.
+/// File lock that prevents two demos from using the same database.
 struct Alone(Option<(PathBuf, std::fs::File)>);
 
 impl Alone {
@@ -118,7 +118,7 @@ impl Alone {
                 file.try_lock()?;
                 Ok(Self(Some((lock.into(), file))))
             }
-            // Whatever is in the way will be told when the database is opened.
+            // Opening the database fails for the same reason and reports it.
             Err(_) => Ok(Self(None)),
         }
     }
@@ -127,19 +127,19 @@ impl Alone {
 impl Drop for Alone {
     fn drop(&mut self) {
         if let Some((path, _file)) = self.0.take() {
-            // It is only clutter by now.
+            // The lock file is not needed any more; a leftover does no harm.
             let _ = std::fs::remove_file(path);
         }
     }
 }
 
 async fn open(path: &Path) -> Result<Engine, Failure> {
-    // No workers: summaries are written between two messages, so that each demo is like the other.
+    // No workers: summaries are written between two messages, so every run gives the same result.
     let opened = Engine::builder().workers(0).open(path).await;
-    opened.map_err(|error| Failure::Failed(format!("no demo at {}: {error}", path.display())))
+    opened.map_err(|error| Failure::Failed(format!("cannot open {}: {error}", path.display())))
 }
 
-/// Removes an earlier demo with its file, so that numbers begin with 1 again.
+/// Removes the database file of an earlier demo, so that ids begin with 1 again.
 fn remove(path: &Path) -> Result<(), Failure> {
     for end in ["-wal", "-shm", ""] {
         let mut file = path.as_os_str().to_owned();
@@ -148,7 +148,7 @@ fn remove(path: &Path) -> Result<(), Failure> {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
                 let path = path.display();
                 return Err(Failure::Failed(format!(
-                    "the demo before cannot be removed from {path}: {error}; give another place with --db"
+                    "cannot remove the previous demo {path}: {error}; choose another path with --db"
                 )));
             }
             _ => {}
@@ -157,7 +157,7 @@ fn remove(path: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Plays it, and shows each thing when it is there.
+/// Plays the story and shows each result as soon as it is available.
 async fn tell(args: &Args, session: &Session, path: &Path, show: &mut Show) -> Result<(), Failure> {
     let messages = story::messages();
     let json = show.json;
@@ -195,25 +195,25 @@ async fn tell(args: &Args, session: &Session, path: &Path, show: &mut Show) -> R
     Ok(())
 }
 
-/// How whoever runs this can run it again: a fresh clone has no `epitome` to be found by its name.
+/// Returns the command that the user can type: in a fresh clone, `epitome` is not on the path.
 fn program() -> &'static str {
     if std::env::var_os("CARGO").is_some() { "cargo run -q --" } else { "epitome" }
 }
 
-/// Whether an earlier demo is there. A database that holds anything else is left alone.
+/// Returns whether the database contains an earlier demo. If it contains anything else, returns an error.
 async fn look_through(engine: &Engine, path: &Path) -> Result<bool, Failure> {
     let made_by = Value::from(MADE_BY.1);
     let is_demo =
         |info: &SessionInfo| &*info.name == SESSION && info.metadata.get(MADE_BY.0) == Some(&made_by);
     let workspace = engine.workspace(WORKSPACE);
     let there = workspace.sessions(None, 2).await?;
-    // The file is going to be removed with all that is in it.
+    // The whole file will be removed, so every workspace in it is checked.
     let others = engine.workspaces(None, 2).await?.iter().any(|name| **name != *WORKSPACE);
     let settings = !workspace.patch().await?.entries().is_empty();
     if !there.iter().all(is_demo) || others || settings {
         let path = path.display();
         return Err(Failure::Failed(format!(
-            "{path} holds something that is not a demo's; nothing was changed: give another place with --db"
+            "{path} contains data that is not from a demo; nothing was changed. Choose another path with --db"
         )));
     }
     Ok(!there.is_empty())

@@ -1,16 +1,16 @@
-//! Measures Epitome: what contexts keep of a conversation, what they cost, and how fast the engine is.
+//! Measures Epitome: what contexts retain of a conversation, what they cost, and how fast the engine is.
 //!
-//! | module | job |
+//! | module | content |
 //! |---|---|
-//! | [`measure`] | evaluation: which names and answers a list still holds, and what a run of requests costs |
+//! | [`measure`] | evaluation: which names and answers a message list still contains, and what a series of requests costs |
 //! | [`play`] | plays one recorded conversation through one policy, with the real engine or condenser |
-//! | [`recording`] | recorded conversations, read from files: for `replay`, and for the server's `import` |
+//! | [`recording`] | reads recorded conversations from files, for `replay` and for the server's `import` |
 //! | [`replay`] | the command `epitome replay`: reads recordings, plays them, shows tables, pages and charts |
-//! | [`mod@bench`] | the command `epitome bench`: the engine, the server, the proxy, other condensers |
-//! | [`demo`] | the command `epitome demo`: a long conversation condensed in ten seconds |
+//! | [`mod@bench`] | the command `epitome bench`: measures the engine, the server, the proxy and other condensers |
+//! | [`demo`] | the command `epitome demo`: condenses a long conversation in ten seconds |
 //!
-//! The commands' flags stand beside the commands. Nothing here reads settings or knows the HTTP server's code: what a
-//! command needs of either is handed in, and `bench --server` starts the program again.
+//! Each command's flags are defined in the command's module. This crate neither reads settings nor depends on the server
+//! binary: the caller passes in the loaded settings, and `bench --server` starts this program again as a server.
 
 pub mod bench;
 pub mod demo;

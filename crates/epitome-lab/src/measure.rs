@@ -1,18 +1,17 @@
-//! What survives when a conversation is condensed, and what it costs: measured, without a model.
+//! Measures what survives when a conversation is condensed, and what it costs, without calling a model.
 //!
-//! A recording is played, and at some places in it a context is made, by whatever means. What is measured is
-//! what a later turn of the same recording turns out to need:
+//! A recording is played, and at some places a context is made by the policy under test. The measures compare the context
+//! with what later turns of the same recording need:
 //!
 //! | measure | question |
 //! |---|---|
-//! | FER | which names that the next tool call uses, and that were seen before, does the context still hold? |
+//! | FER | which share of the names that the next tool call uses, and that were seen before, does the context contain? |
 //! | FERfar | the same for names that were last seen more than 2,000 tokens back |
-//! | AR | of which questions about the conversation does the context hold the answer? |
-//! | ER | how much of the messages that prove an answer is still told? |
+//! | AR | for which share of the questions about the conversation does the context contain the answer? |
+//! | ER | which share of the messages that prove an answer does the context contain? |
 //!
-//! The names are found by rules of their own ([`found_names`]), written apart from those of [`epitome::rules::names`]: what
-//! is measured must not be measured with its own ruler. [`cost`] adds up what a run of requests costs, with and
-//! without a prompt cache.
+//! Names are found by separate rules ([`found_names`]), independent of [`epitome::rules::names`]: the code under test must
+//! not provide its own measure. [`cost`] adds up the cost of a run of requests, with and without a prompt cache.
 //!
 //! ```
 //! use epitome_lab::measure::{Recorded, Shown, found_names};
@@ -44,8 +43,8 @@ mod terms;
 pub use fidelity::{FAR, Mean, Need, Question, Questions, Recorded, Shown};
 pub use found::{found_names, holds_name};
 
-/// What a message says, as measures read it: the author of what people say, the words, and of each call the tool
-/// and the values it is called with. Reasoning and media say nothing.
+/// Returns a message's text as the measures read it: the author, if any, the text, and for each tool call the tool's name
+/// and the argument values. Reasoning and media are left out.
 pub fn text_of(message: &Message) -> String {
     let mut text = String::new();
     let mut apart = |piece: &str| {
@@ -76,7 +75,8 @@ pub fn text_of(message: &Message) -> String {
     }
 }
 
-/// The values a tool is called with, one after the other; what is no object, as it was written.
+/// Returns the argument values of a tool call, separated by spaces. Arguments that are not a JSON object are returned
+/// unchanged.
 pub fn values_of(call: &ToolCall) -> String {
     let Ok(Value::Object(values)) = serde_json::from_str(&call.arguments) else {
         return call.arguments.clone();
@@ -84,7 +84,7 @@ pub fn values_of(call: &ToolCall) -> String {
     values.values().map(spoken).collect::<Vec<_>>().join(" ")
 }
 
-/// What a value says: a text its words, anything else as it is printed.
+/// Returns a string's content, and any other value as Python prints it.
 fn spoken(value: &Value) -> String {
     let mut out = String::new();
     match value {
@@ -94,7 +94,7 @@ fn spoken(value: &Value) -> String {
     out
 }
 
-/// A value as Python prints it: published scores are taken so.
+/// Prints a value as Python does, because the published scores were computed with this format.
 fn told(value: &Value, out: &mut String) {
     match value {
         Value::Null => out.push_str("None"),
@@ -128,7 +128,7 @@ fn told(value: &Value, out: &mut String) {
     }
 }
 
-/// The shortest digits that mean this number, with an exponent where it is very large or very small.
+/// Prints the shortest digits that identify this number, with an exponent if it is very large or very small.
 fn told_float(float: f64, out: &mut String) {
     let plain = float == 0.0 || (1e-4..1e16).contains(&float.abs());
     if plain {
@@ -167,8 +167,8 @@ fn quoted(text: &str, out: &mut String) {
     out.push(quote);
 }
 
-/// Whether one sees it: neither a control nor a space other than the usual one. The language knows, and tells by how it
-/// writes a letter inside a text.
+/// Returns whether a character is printable: neither a control character nor a space other than the ASCII one. Rust's
+/// `escape_debug` decides, applied after another letter so that combining marks count as printable.
 fn is_seen(c: char) -> bool {
     match c {
         ' '..='~' => true,

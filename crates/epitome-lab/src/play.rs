@@ -1,9 +1,8 @@
-//! Plays recorded conversations, message by message, and measures what an agent would have been given.
+//! Plays recorded conversations, message by message, and measures the lists that an agent's model would have received.
 //!
-//! A [`Policy`] says how the list is made that goes to the agent's model: everything, a context of the engine's for
-//! a budget, or what the [`Condenser`](epitome::Condenser) makes of it. Before each reply of a recording the list is
-//! made from what was said until then, by the real engine and its slots, and never from what comes later. What is
-//! measured is told in [`crate::measure`].
+//! A [`Policy`] defines how the list for the agent's model is made: all messages, a context from the engine for a budget, or
+//! the result of the [`Condenser`](epitome::Condenser). Before each reply in a recording, the real engine or condenser makes
+//! the list from the messages until then; later messages are never used. [`crate::measure`] describes the measures.
 //!
 //! ```
 //! # async fn try_it() -> Result<(), epitome::Error> {
@@ -16,12 +15,10 @@
 //!     messages.push(Message::user("Go on."));
 //! }
 //! let conversation = Conversation { messages, ..Conversation::named("release") };
-//! let outcomes = play(&conversation, &Policy::slots(), &Options { budgets: vec![500], ..Options::default() }, &mut |_| ()).await?;
-//! assert_eq!(outcomes[0].cost.calls, 200);
-//! assert!(outcomes[0].cost.peak <= 500 && outcomes[0].faults.is_empty());
-//! # Ok(())
-//! # }
-//! # tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap().block_on(try_it()).unwrap();
+//! let outcomes = play(&conversation, &Policy::slots(), &Options { budgets: vec![500], ..Options::default() }, &mut |_|
+//! ()).await?; assert_eq!(outcomes[0].cost.calls, 200); assert!(outcomes[0].cost.peak <= 500 &&
+//! outcomes[0].faults.is_empty()); # Ok(()) # } #
+//! tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap().block_on(try_it()).unwrap();
 //! ```
 
 use epitome::ContextRequest;
@@ -41,44 +38,44 @@ pub use run::play;
 /// A recorded conversation.
 #[derive(Debug, Clone, Default)]
 pub struct Conversation {
-    /// What it is called.
+    /// The conversation's name.
     pub name: String,
-    /// How many messages at its head are always shown: standing orders, the task.
+    /// Number of messages at the beginning that are always shown, for example the system prompt and the task.
     pub pinned: usize,
-    /// What was said.
+    /// The messages.
     pub messages: Vec<Message>,
-    /// What was asked about it afterwards.
+    /// Questions about the conversation.
     pub questions: Vec<Question>,
 }
 
 impl Conversation {
-    /// An empty one.
+    /// Creates an empty conversation.
     pub fn named(name: impl Into<String>) -> Self {
         Self { name: name.into(), ..Self::default() }
     }
 }
 
-/// How the list is made that goes to the agent's model.
+/// How the list for the agent's model is made.
 #[derive(Debug, Clone)]
 pub struct Policy {
-    /// What it is called.
+    /// The policy's name in tables.
     pub name: String,
-    /// By what means.
+    /// The method.
     pub form: Form,
-    /// The settings that are other than the usual ones.
+    /// Settings that differ from the defaults.
     pub patch: Patch,
 }
 
-/// By what means a list is made.
+/// The method by which a list is made.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Form {
-    /// Everything that was said: what it is all compared with.
+    /// All messages: the baseline of every comparison.
     Whole,
-    /// A context of the engine's, for each of the budgets.
+    /// A context from the engine, for each of the budgets.
     Context(ContextRequest),
-    /// What the condenser makes of everything, for a model with this window.
+    /// The result of the condenser, for a model with this window.
     Inline {
-        /// In tokens; nothing where the settings tell.
+        /// The window in tokens; `None` takes it from the settings.
         window: Option<Tokens>,
     },
 }
@@ -88,12 +85,12 @@ impl Policy {
         Self { name: name.to_owned(), form, patch: Patch::default() }
     }
 
-    /// Everything that was said.
+    /// Sends all messages.
     pub fn whole() -> Self {
         Self::of("whole", Form::Whole)
     }
 
-    /// The newest messages that fit the budget, and nothing else.
+    /// Sends only the newest messages that fit the budget.
     pub fn recent() -> Self {
         Self::of(
             "recent",
@@ -101,28 +98,28 @@ impl Policy {
         )
     }
 
-    /// Summaries by the engine's slots, and all of the budget spent.
+    /// Sends the slots' summaries and fills the rest of the budget with messages.
     pub fn slots() -> Self {
         Self::of("slots", Form::Context(ContextRequest { fill: true, ..ContextRequest::default() }))
     }
 
-    /// The same, and what was sent before stays as it was for as long as it can.
+    /// Like [`slots`](Self::slots), but the beginning of the list changes as rarely as possible.
     pub fn steady() -> Self {
         Self::of("steady", Form::Context(ContextRequest { steady: true, ..ContextRequest::default() }))
     }
 
-    /// The condenser, as the settings say.
+    /// Sends the result of the condenser with the policy's settings.
     pub fn inline(window: Option<Tokens>) -> Self {
         Self::of("inline", Form::Inline { window })
     }
 }
 
-/// What is measured.
+/// What to measure.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Options {
-    /// The budgets that contexts are made for, the head that is always shown not counted.
+    /// Budgets of the contexts, in tokens. The messages that are always shown are not counted.
     pub budgets: Vec<Tokens>,
-    /// Whether every call is made and its cost told, or only the places looked at where something is needed.
+    /// Whether every model call is played to measure the cost. If false, only the measured places are played.
     pub costs: bool,
 }
 
@@ -132,71 +129,72 @@ impl Default for Options {
     }
 }
 
-/// Something that was made on the way.
+/// Something that a policy produced during the replay.
 #[derive(Debug)]
 pub enum Made<'a> {
-    /// A context at a place where something is needed.
+    /// A context at a measured place.
     Context {
-        /// After so many messages.
+        /// The number of messages before this place.
         at: usize,
-        /// For this budget.
+        /// The budget.
         budget: Tokens,
-        /// What it says.
+        /// The content.
         shown: &'a Shown,
-        /// Its tokens, the head that is always shown not counted.
+        /// The tokens, without the messages that are always shown.
         tokens: Tokens,
     },
-    /// What is sent for one reply.
+    /// The request for one reply.
     Request {
-        /// For this budget, where there is one.
+        /// The budget, if the policy has one.
         budget: Option<Tokens>,
-        /// The list.
+        /// The message list.
         messages: &'a [Message],
-        /// Their tokens, one by one; of a message with several results, those of each.
+        /// The tokens of each message; a message with several results has one entry per result.
         tokens: &'a [Tokens],
     },
-    /// What a model was asked for a summary.
+    /// A model call that wrote a summary.
     Summarizer {
-        /// For this budget, where there is one.
+        /// The budget, if the policy has one.
         budget: Option<Tokens>,
-        /// What went in.
+        /// Input tokens.
         input: Tokens,
-        /// What came out.
+        /// Output tokens.
         output: Tokens,
     },
 }
 
-/// How far back a name was last seen, in tokens: up to each of these, and further.
+/// Upper bounds of the distance classes, in tokens since a name was last seen. A further class has no upper bound.
 pub const DISTANCES: [u64; 5] = [500, 1_000, 2_000, 4_000, 8_000];
 
-/// What came of one conversation and one policy, for one budget.
+/// The result of one conversation and one policy, for one budget.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Outcome {
-    /// Nothing where a policy knows no budget.
+    /// The budget; `None` if the policy has none.
     pub budget: Option<Tokens>,
-    /// Of the names that a call needs, how many the list still held.
+    /// FER: the share of the names a call needs that the list still contains.
     pub fer: Mean,
-    /// Of those last seen long ago.
+    /// FERfar: the same for names last seen far back.
     pub fer_far: Mean,
-    /// Of the questions, how many it answers.
+    /// AR: the share of the questions that the list answers.
     pub ar: Mean,
-    /// How much of the evidence it tells.
+    /// ER: the share of the evidence that the list contains.
     pub er: Mean,
-    /// The first measure by [`DISTANCES`].
+    /// FER for each class of [`DISTANCES`].
     pub by_distance: [Mean; DISTANCES.len() + 1],
-    /// What the calls cost.
+    /// Cost of the calls.
     pub cost: Cost,
-    /// What they had cost after each, with a cache.
+    /// Running total of the cost after each call, with a prompt cache.
     #[serde(skip)]
     pub curve: Vec<f64>,
-    /// How often what was sent before was not simply continued.
+    /// Number of requests that do not simply continue the request before them.
     pub cuts: u64,
-    /// The size of what was looked at, the head that is always shown not counted.
+    /// Size of the measured lists in tokens, without the messages that are always shown.
     pub size: Mean,
-    /// How often something was neither there nor in a summary: there was no room for it, and nobody has summed it up yet.
+    /// Number of contexts that leave out messages which no summary covers. They did not fit the budget, and no summary of
+    /// them had been written yet.
     pub gaps: u64,
-    /// How often a provider would refuse a list, a promise was not kept, or a model wrote no summary.
+    /// Number of faults: a provider would refuse a list, a guarantee was broken, or a model wrote no summary.
     pub faulty: u64,
-    /// The first of these, with their places.
+    /// The first faults, with their positions.
     pub faults: Vec<String>,
 }

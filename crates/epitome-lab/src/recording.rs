@@ -1,11 +1,12 @@
-//! Recorded conversations, read from files.
+//! Reads recorded conversations from files.
 //!
-//! A file holds one message a line, one conversation a line (`{"id": …, "messages": […]}` or a whole request), or one
-//! JSON document that is a list of either, or a request. What is a conversation becomes a session of its own; lone
-//! messages are those of the session the file is for. Everything is read as a stream: a file of any length takes the
-//! memory of its largest line.
+//! A file contains one message per line, one conversation per line (`{"id": …, "messages": […]}` or a whole request), or one
+//! JSON document: a request, or a list of messages or conversations. Each conversation becomes a session of its own.
+//! Messages outside a conversation belong to the file's session. Files are read as a stream, so a file of any length needs
+//! only the memory of its largest line.
 //!
-//! Nothing is decided here about what becomes of it, and what cannot be read is told with its place and passed over.
+//! An entry that cannot be read is returned as [`Item::Bad`] with its position, and reading continues after it. The caller
+//! decides what to do with the items.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
@@ -24,15 +25,15 @@ mod pieces;
 
 use pieces::{Piece, Pieces as Values};
 
-/// So many values are looked at to see which dialect a file is in.
+/// Maximum number of values that are read to detect a file's dialect.
 const LOOK: usize = 1_000;
 
-/// Where something stands in a file.
+/// A position in a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Place {
-    /// The file, as it is called in messages.
+    /// The file's name in error messages.
     pub file: Arc<str>,
-    /// The line, from 1.
+    /// The line, counted from 1.
     pub line: u64,
 }
 
@@ -42,77 +43,77 @@ impl fmt::Display for Place {
     }
 }
 
-/// What a recording holds, in order.
+/// An entry of a recording, in file order.
 #[derive(Debug, PartialEq)]
 pub enum Item {
-    /// A session begins, with notes on it. Messages that follow are its.
+    /// A session begins. The messages that follow belong to it.
     Session {
-        /// What it is called.
+        /// The session's name.
         name: String,
-        /// Notes on it.
+        /// The session's metadata.
         metadata: Map<String, Value>,
-        /// Where it begins.
+        /// Position of its beginning.
         at: Place,
     },
-    /// A message of the session that began last.
+    /// A message of the current session.
     Message {
         /// The message.
         message: Box<Message>,
-        /// Where its first piece is.
+        /// Position of its first wire message.
         at: Place,
-        /// What it was made of.
+        /// The wire messages it was made of, if there are several.
         pieces: Pieces,
     },
-    /// Something that cannot be read.
+    /// An entry that cannot be read.
     Bad {
-        /// Why.
+        /// What is wrong.
         problem: String,
-        /// Where it is.
+        /// Position of the entry.
         at: Place,
     },
 }
 
-/// Of which wire messages a message was made, where there are several: a recording that was read too early may hold
-/// only the first of them.
+/// The wire messages that a message was made of, if there are several. A recording that was read while it was still being
+/// written may contain only the first of them.
 pub type Pieces = Vec<String>;
 
 /// A file of conversations.
 pub struct Recording {
     values: Values<BufReader<Counted>>,
     file: Arc<str>,
-    /// The name of the session for lone messages, and of others that have none.
+    /// Name of the session for messages outside a conversation, and of conversations without a name.
     name: String,
-    /// Whether that was asked for; then names of conversations begin with it.
+    /// Whether the caller set this name. Then it is also the prefix of the conversations' names.
     named: bool,
-    /// Whether there is only one value in the file: then that name is its own.
+    /// Whether the file contains only one value. Then a conversation gets the caller's name without its own name appended.
     single: bool,
-    /// The dialect that was asked for.
+    /// The dialect that the caller set, if any.
     asked: Option<Dialect>,
-    /// What lone messages begin in, where they do not tell.
+    /// Dialect of messages outside a conversation, until a message shows another dialect.
     first: Dialect,
-    /// How many conversations came so far.
+    /// Number of conversations read so far.
     count: u64,
-    /// What the file holds, by its first piece. What is of another kind has no place in it.
+    /// What the file contains, detected from its first piece. An entry of the other kind is an error.
     kind: Option<Kind>,
-    /// Reads the messages of the session under way.
+    /// Reads the messages of the current session.
     reading: Option<Reading>,
     waiting: VecDeque<Item>,
 }
 
-/// What a file holds.
+/// What a file contains.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
-    /// Messages, one by one.
+    /// Messages outside conversations.
     Messages,
     /// Conversations.
     Conversations,
 }
 
-/// Reads the messages of a session, one after the other.
+/// Reads the messages of one session.
 struct Reading {
     dialect: Dialect,
     reader: Reader,
-    /// The lines and the texts of those it still holds.
+    /// Lines and texts of the wire messages that are not yet part of a complete message.
     held: VecDeque<(u64, String)>,
 }
 
@@ -121,7 +122,7 @@ impl Reading {
         Self { dialect, reader: dialect.reader(), held: VecDeque::new() }
     }
 
-    /// A message stands where the first of its pieces does.
+    /// Returns a complete message. Its position is that of its first wire message.
     fn complete(&mut self, read: Read, file: &Arc<str>) -> Item {
         let taken = read.count.min(self.held.len());
         let (lines, texts): (Vec<u64>, Vec<String>) = self.held.drain(..taken).unzip();
@@ -132,7 +133,7 @@ impl Reading {
 }
 
 impl Recording {
-    /// Opens it. `shown` is what the file is called in messages; bytes that were read are added to `read`.
+    /// Opens a file. `shown` is the file's name in error messages. The number of bytes read is added to `read`.
     pub fn open(
         path: &Path,
         shown: &str,
@@ -166,7 +167,7 @@ impl Recording {
         };
         match serde_json::from_str::<Value>(&text) {
             Err(error) => self.waiting.push_back(Item::Bad { problem: not_json(&error), at }),
-            // A list of nothing says nothing.
+            // An empty list is ignored.
             Ok(Value::Array(list)) if list.is_empty() => {}
             Ok(value) => match header(&value) {
                 Some((name, metadata)) => {
@@ -195,7 +196,7 @@ impl Recording {
         self.waiting.push_back(Item::Bad { problem, at });
     }
 
-    /// A session begins. One that has no name gets a number, if it is not the only one.
+    /// Begins a session. A session without a name gets the file's name, and a number from the second one on.
     fn begin(&mut self, name: Option<String>, metadata: Map<String, Value>, at: Place) {
         self.end();
         self.count += 1;
@@ -209,7 +210,7 @@ impl Recording {
         self.waiting.push_back(Item::Session { name, metadata, at });
     }
 
-    /// What the reader still holds is complete now.
+    /// Ends the session, and emits the message that the reader has not yet returned.
     fn end(&mut self) {
         if let Some(mut reading) = self.reading.take()
             && let Some(read) = reading.reader.finish()
@@ -219,7 +220,8 @@ impl Recording {
         }
     }
 
-    /// A message by itself. Its dialect may change from one to the next: logs are written by several programs.
+    /// Reads a message outside a conversation. The dialect may differ from message to message, because several programs may
+    /// write to one log.
     fn lone(&mut self, value: &Value, text: String, at: &Place) {
         let told = self.asked.or_else(|| Dialect::of(value));
         let mut reading = match self.reading.take() {
@@ -240,8 +242,8 @@ impl Recording {
         self.reading = Some(reading);
     }
 
-    /// A conversation: its messages one by one, so that a number is read to its last digit, and what is wrong has a
-    /// place.
+    /// Reads a conversation. Each message is parsed from its original text, so that numbers retain every digit and errors
+    /// have a position.
     fn conversation(&mut self, value: &Value, text: &str, at: Place) {
         let dialect = self.asked.unwrap_or_else(|| of_conversation(value));
         let key = list_of(value);
@@ -268,7 +270,7 @@ impl Recording {
     }
 }
 
-/// Reads one more, and gives the message that is complete by now, or what is wrong.
+/// Reads one wire message. Returns the message that is now complete, if any, or the error.
 fn push(reading: &mut Reading, text: String, at: &Place, asked: bool, place: &str) -> Option<Item> {
     match reading.reader.push_text(&text) {
         Ok(complete) => {
@@ -283,11 +285,11 @@ fn push(reading: &mut Reading, text: String, at: &Place, asked: bool, place: &st
     }
 }
 
-/// A guess may have been wrong, so it is told.
+/// Formats an error. If the dialect was detected, the text names it, because the detection may be wrong.
 fn as_read(error: &DialectError, dialect: Dialect, asked: bool) -> String {
     match asked {
         true => error.to_string(),
-        false => format!("{error} (read as {dialect}; --format says otherwise)"),
+        false => format!("{error} (read as {dialect}; --format sets another format)"),
     }
 }
 
@@ -311,10 +313,10 @@ impl Iterator for Recording {
     }
 }
 
-/// The first line of what `epitome export` writes.
+/// The key in the header line that `epitome export` writes before each session.
 pub const HEADER: &str = "epitome";
 
-/// The session's name and notes, where this is such a line.
+/// Returns the session's name and metadata if this is a header line.
 fn header(value: &Value) -> Option<(String, Map<String, Value>)> {
     let object = value.as_object().filter(|object| object.len() == 1)?;
     let header = object.get(HEADER)?;
@@ -323,7 +325,7 @@ fn header(value: &Value) -> Option<(String, Map<String, Value>)> {
     Some((name, metadata))
 }
 
-/// The messages of an answer as a provider gave it, else the one message this is.
+/// Returns the messages of a provider's response; for any other value, the value itself as a single message.
 fn said(value: Value, text: String) -> Vec<(Value, String)> {
     let inner = match value.get("object").and_then(Value::as_str) {
         Some("chat.completion") => value.pointer("/choices/0/message").map(|message| vec![message.clone()]),
@@ -346,7 +348,7 @@ fn is_conversation(value: &Value) -> bool {
     }
 }
 
-/// Under which name a request has its messages; none where it is the list itself.
+/// Returns the field that contains a request's messages; `None` if the value itself is the list.
 fn list_of(value: &Value) -> Option<&'static str> {
     let object = value.as_object()?;
     let is_list = |key: &str| object.get(key).is_some_and(Value::is_array);
@@ -358,7 +360,7 @@ fn list_of(value: &Value) -> Option<&'static str> {
     Dialect::all().into_iter().find(holds).map(|dialect| dialect.format().about().list)
 }
 
-/// What it is called, where it says.
+/// Returns the conversation's name, if it has one.
 fn name_of(value: &Value) -> Option<String> {
     let keys = ["id", "session", "session_id", "conversation_id", "name"];
     keys.iter().find_map(|key| match value.get(key)? {
@@ -368,16 +370,16 @@ fn name_of(value: &Value) -> Option<String> {
     })
 }
 
-/// The key of a session's notes under which the other fields of its conversation are kept.
+/// Key in the session's metadata that stores the other fields of the conversation.
 pub const REQUEST: &str = "request";
 
-/// The field of a conversation that is a message too.
+/// Returns the field of a request that contains the system prompt.
 pub fn spoken(dialect: Dialect) -> Option<&'static str> {
     dialect.format().about().head.map(|head| head.field)
 }
 
-/// A conversation without its list, to be read; and its other fields, in order, to be kept. What is told by messages
-/// is null there.
+/// Returns the conversation without its messages, to be parsed; and its fields in order, to be stored as metadata. In the
+/// stored fields, the messages and the system prompt are null, because they are imported as messages.
 fn around(value: &Value, key: Option<&str>, dialect: Dialect) -> (Value, Map<String, Value>) {
     let (Some(object), Some(key)) = (value.as_object(), key) else {
         return (Value::Array(Vec::new()), Map::new());
@@ -396,7 +398,7 @@ fn around(value: &Value, key: Option<&str>, dialect: Dialect) -> (Value, Map<Str
     (Value::Object(head), kept.into_iter().collect())
 }
 
-/// The texts of a conversation's messages, word for word.
+/// Returns the original JSON text of each message.
 fn texts(text: &str, key: Option<&str>) -> Vec<String> {
     let list = match key {
         None => text.to_owned(),
@@ -415,7 +417,7 @@ fn of_conversation(value: &Value) -> Dialect {
     told.unwrap_or_else(|| by_fields(value))
 }
 
-/// The dialect of a conversation whose messages tell nothing, by its other fields.
+/// Detects a conversation's dialect by its other fields, if its messages do not show it.
 fn by_fields(conversation: &Value) -> Dialect {
     let has = |field: &str| conversation.get(field).is_some();
     let is = |dialect: &Dialect| {
@@ -426,8 +428,8 @@ fn by_fields(conversation: &Value) -> Dialect {
     Dialect::all().into_iter().find(is).unwrap_or(Dialect::OPENAI)
 }
 
-/// The dialect of lone messages, where their beginning tells (most that tell nothing are the same in all), and whether
-/// there is only one value in the file.
+/// Detects the dialect from the first values of a file, and whether the file contains only one value. If no value shows the
+/// dialect, the result is OpenAI's: most such messages are the same in all dialects.
 fn look(path: &Path) -> io::Result<(Dialect, bool)> {
     let values = Values::new(BufReader::new(File::open(path)?))?;
     let (mut found, mut count) = (None, 0);
@@ -442,15 +444,16 @@ fn look(path: &Path) -> io::Result<(Dialect, bool)> {
     Ok((found.unwrap_or(Dialect::OPENAI), count == 1))
 }
 
-/// Without the place inside the line where that is all there is: the file's line is told already.
+/// Formats a JSON error. The line number inside a one-line value is left out, because the position already has the file's
+/// line.
 fn not_json(error: &serde_json::Error) -> String {
     let told = error.to_string();
     let what = told.rsplit_once(" at line ").map_or(told.as_str(), |(what, _)| what);
     if what.contains("surrogate") || what.contains("hex escape") {
-        return format!("holds half of a character (\\ud83d or the like alone) at column {}", error.column());
+        return format!("contains half of a character (a lone \\ud83d) at column {}", error.column());
     }
     if what.contains("recursion limit") {
-        return "is nested too deeply; 128 levels are read".to_owned();
+        return "is nested too deeply; the maximum is 128 levels".to_owned();
     }
     match error.line() {
         0 | 1 => format!("is not JSON: {what} at column {}", error.column()),
@@ -458,7 +461,7 @@ fn not_json(error: &serde_json::Error) -> String {
     }
 }
 
-/// A file that tells how much of it was read.
+/// A file that counts the bytes read from it.
 struct Counted {
     file: File,
     read: Arc<AtomicU64>,

@@ -1,4 +1,4 @@
-//! `epitome replay`: what policies keep of recorded conversations, and what they cost.
+//! `epitome replay`: measures how much of recorded conversations each policy retains, and what it costs.
 
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
@@ -29,80 +29,81 @@ use written::Written;
 
 const EXAMPLES: &str = "\
 Examples:
-  epitome replay traces/*.jsonl                 what would be lost, what would be saved
-  epitome replay traces/ --html report.html     the same as a page with charts, to be passed on
+  epitome replay traces/*.jsonl                 what would be lost, and what would be saved
+  epitome replay traces/ --html report.html     the same as a page with charts, to share
   epitome replay chat.jsonl --policy slots --budget 4000
   epitome replay runs.jsonl --policy economic --policy 'inline trigger=tokens(60000) keep=turns(3)'
   epitome replay runs.jsonl --policy 'slots slot.short.max_tokens=500 name=small'
   epitome replay runs.jsonl --policy 'inline config=epitome.toml' --window 200000
   epitome replay runs.jsonl --policy slots --policy 'slots model=main config=epitome.toml'
 
-A policy is one of these words, then KEY=VALUE for any setting, name=… for what it is called:
-  whole      everything, always: what it is compared with
+A policy is one of these words, then settings as KEY=VALUE; name=… sets the policy's name:
+  whole      all messages, always: the baseline of every comparison
   recent     the newest messages that fit the budget
-  slots      a context of the engine's: summaries by its slots, the rest newest messages
-  steady     the same with a start that stays where it is for as long as it can, for prompt caches
-  inline     the list as the proxy and `condense` make it, by the settings
-  economic   the same, cut where that costs least with a prompt cache
-  mask       the same, old tool outputs left out
-trigger, keep, keep_first, strategy and max_tokens are those of [condense]; fill, fit and steady are
-those of a context; slot.NAME.KEY is one key of one slot; model is who writes summaries, by its name
-in [models]; window=N and config=FILE are its own. Unless told otherwise: slots, steady, recent,
-economic.
+  slots      a context from the engine: the slots' summaries, then the newest messages
+  steady     like slots, but its beginning changes as rarely as possible, for prompt caches
+  inline     the list as the proxy and `condense` make it, with the settings in use
+  economic   like inline, cut where that costs least with a prompt cache
+  mask       like inline, with old tool outputs left out
+trigger, keep, keep_first, strategy, max_tokens and wait are settings of [condense]; fill, fit and
+steady are options of a context; slot.NAME.KEY is one key of one slot; model is the model that
+writes summaries, by its name in [models]; window=N and config=FILE set the window and the settings
+file for this policy alone. Default policies: slots, steady, recent, economic.
 
-A file has a conversation a line, {\"id\", \"messages\", \"pinned\", \"qa\"}, the last two if there are any:
-how many messages at its head always stay, and [{\"question\", \"answer\", \"evidence\"}]. Whatever
-`epitome import` reads is read as well. Nothing is stored, and without models in the settings
-nothing leaves this machine. docs/fidelity.md says what is measured and how.";
+A file has one conversation per line: {\"id\", \"messages\", \"pinned\", \"qa\"}. `pinned` (optional) is
+the number of messages at the beginning that always stay. `qa` (optional) is a list of questions:
+[{\"question\", \"answer\", \"evidence\"}]. Every file that `epitome import` reads is accepted. Nothing
+is stored, and without models in the settings no data leaves this machine. docs/fidelity.md says
+what is measured and how.";
 
-/// What policies keep of recorded conversations, and what they cost
+/// Measures what policies retain of recorded conversations, and what they cost
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
-    /// Recordings, or folders of them
+    /// Recordings, or folders that contain them
     #[arg(value_name = "FILE", required = true)]
     files: Vec<PathBuf>,
-    /// How the list is made; may be given again (see below)
+    /// Policy that makes the message list; may be repeated (see below)
     #[arg(long, value_name = "POLICY")]
     policy: Vec<String>,
-    /// The budgets of contexts, in tokens (1000,2000,4000,8000)
+    /// Budgets of contexts, in tokens (1000,2000,4000,8000)
     #[arg(long, value_name = "N,…", value_delimiter = ',', value_parser = epitome_terminal::flags::whole)]
     budget: Vec<u64>,
-    /// The window of the agent's model, for inline lists
+    /// Window of the agent's model, for inline lists, in tokens
     #[arg(long, value_name = "N", value_parser = epitome_terminal::flags::whole, default_value_t = 128_000)]
     window: u64,
-    /// How many messages at the head always stay, where a recording does not say
+    /// Number of messages at the beginning that always stay, if a recording does not set it
     #[arg(long, value_name = "N")]
     pinned: Option<usize>,
     #[arg(long, value_name = "FORMAT", help = format!("{} (detected)", Dialect::names(&Dialect::all())))]
     format: Option<Dialect>,
-    /// Writes a page with charts
+    /// Writes a page with charts to this file
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
-    /// Writes the charts, an SVG each
+    /// Writes each chart as an SVG file into this folder
     #[arg(long, value_name = "DIR")]
     charts: Option<PathBuf>,
-    /// Writes every context that was measured, of the first policy that makes any
+    /// Writes every measured context to this file; only of the first policy that makes contexts
     #[arg(long, value_name = "FILE")]
     contexts: Option<PathBuf>,
-    /// Writes every request that was made, by the first policy
+    /// Writes every request of the first policy to this file
     #[arg(long, value_name = "FILE", conflicts_with = "no_cost")]
     requests: Option<PathBuf>,
-    /// Measures only what survives, which is faster
+    /// Measures only what survives, not the cost; this is faster
     #[arg(long)]
     no_cost: bool,
-    /// Conversations played at a time (as many as there are processors)
+    /// Number of conversations played at the same time (number of processors)
     #[arg(long, value_name = "N", value_parser = epitome_terminal::flags::whole)]
     jobs: Option<u64>,
 }
 
-/// Policies unless told otherwise.
+/// Default policies.
 const USUAL: [&str; 4] = ["slots", "steady", "recent", "economic"];
 
-/// Reads the settings, from another file where one is named and with further `KEY=VALUE`s set.
+/// Loads the settings, from the file if one is passed, and applies the `KEY=VALUE` settings on top.
 pub type Load<'a> = &'a (dyn Fn(Option<&Path>, &[String]) -> Result<(Settings, Patch), String> + Sync);
 
-/// Plays the recordings through each policy, and shows what came of it.
+/// Plays the recordings through each policy and shows the results.
 pub async fn run(args: &Args, load: Load<'_>, show: &mut Show) -> Result<(), Failure> {
     let told: Vec<&str> = match args.policy.as_slice() {
         [] => USUAL.to_vec(),
@@ -114,7 +115,7 @@ pub async fn run(args: &Args, load: Load<'_>, show: &mut Show) -> Result<(), Fai
     }
     policies::distinct(&policies).map_err(Failure::Misused)?;
     if !args.no_cost && policies.iter().all(|policy| policy.form != Form::Whole) {
-        // What everything else is compared with.
+        // The baseline that all other policies are compared with.
         policies.push(Policy::whole());
     }
     let options = Options { budgets: budgets(args), costs: !args.no_cost };
@@ -148,7 +149,7 @@ pub async fn run(args: &Args, load: Load<'_>, show: &mut Show) -> Result<(), Fai
     if let Some(path) = &args.html {
         show.note(format!("the page is in {}", path.display()))?;
     }
-    // What was promised and not kept is a failure of ours, and scripts should see it.
+    // A broken guarantee is a bug of Epitome; the exit code reports it to scripts.
     if results.faulty() > 0 { Err(Failure::Told(1)) } else { Ok(()) }
 }
 

@@ -1,7 +1,7 @@
-//! What the command line asks for, and how it is answered.
+//! Parses the command line and runs the command.
 //!
-//! One file a command. Flags become settings once ([`crate::settings::load`]), then a plain function runs: it
-//! takes its arguments, the settings, and a [`Show`] it prints through.
+//! Each command has its own file. [`crate::settings::load`] turns the flags into settings once. Then a plain
+//! function runs: it takes its arguments, the settings, and a [`Show`] through which it prints.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -41,18 +41,19 @@ mod write_config;
 
 const TODAY: &str = "\
 Examples:
-  epitome demo                                  see what it does, in ten seconds
-  epitome condense < request.json               an agent's own request, shorter where it is due
-  epitome list                                  the sessions there are
-  epitome context ann --tokens 8000             one of them in 8,000 tokens
-  epitome search \"order 7071\"                   what was said about it, summarized or not
-  epitome replay traces/ --html report.html     what you would lose and save, on your recordings
-  epitome serve                                 the same for any language, over HTTP; and the proxy
-  epitome serve --db postgres://db/epitome      one of any number of nodes that share a PostgreSQL
-  epitome --write-config                        every setting, explained, in epitome.toml
+  epitome demo                                  a demonstration of ten seconds
+  epitome condense < request.json               shorten an agent's request, if that is due
+  epitome list                                  list the stored sessions
+  epitome context ann --tokens 8000             the session `ann` in at most 8,000 tokens
+  epitome search \"order 7071\"                   search all messages, summarized or not
+  epitome replay traces/ --html report.html     what your own recordings would lose and save
+  epitome serve                                 the HTTP API, for any language, and the proxy
+  epitome serve --db postgres://db/epitome      one of several nodes that share a PostgreSQL
+  epitome --write-config                        write every setting, explained, to epitome.toml
 
-Settings come from flags, then the environment (EPITOME_CONTEXT_MAX_TOKENS is context.max_tokens),
-then epitome.toml, here or in the user's config folder. `epitome COMMAND --help` says more.";
+Flags override the environment (EPITOME_CONTEXT_MAX_TOKENS sets context.max_tokens). The environment
+overrides epitome.toml, in the current folder or else in the user's config folder.
+`epitome COMMAND --help` shows the help of a command.";
 
 /// Keeps long agent conversations inside a model's window without losing the thread.
 #[derive(Parser)]
@@ -60,23 +61,23 @@ then epitome.toml, here or in the user's config folder. `epitome COMMAND --help`
 struct Cli {
     #[command(subcommand)]
     command: Option<Command>,
-    /// Writes every setting, explained, to FILE (epitome.toml; - shows it)
+    /// Writes every setting, explained, to FILE (epitome.toml; - prints it)
     #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = crate::settings::FILE_NAME)]
     write_config: Option<PathBuf>,
-    /// Says which settings hold and from where, and tries the models
+    /// Shows the settings in effect and their sources, and tests the models
     #[arg(long, conflicts_with = "write_config")]
     check_config: bool,
     #[command(flatten)]
     globals: Globals,
 }
 
-/// What every command takes.
+/// Flags of every command.
 #[derive(clap::Args, Debug, Clone, Default)]
 #[command(next_help_heading = "For every command")]
 pub(crate) struct Globals {
     #[command(flatten)]
     given: Given,
-    /// JSON instead of text
+    /// Prints JSON instead of text
     #[arg(long, global = true)]
     pub(crate) json: bool,
     /// Colours: auto, always or never
@@ -87,55 +88,55 @@ pub(crate) struct Globals {
 
 #[derive(Subcommand)]
 enum Command {
-    /// A long conversation condensed before your eyes: no key, no server, no set-up
+    /// Demonstrates Epitome on a long recorded conversation; needs no key, server or set-up
     Demo(demo::Args),
     /// Serves the HTTP API and the proxy
     Serve(Box<serve::Args>),
-    /// A request in, the same with a shorter list out: no database
+    /// Shortens the message list of one request; needs no database
     Condense(condense::Args),
-    /// Recorded conversations become sessions
+    /// Imports recorded conversations as sessions
     Import(import::Args),
     #[command(flatten)]
     Stored(Stored),
-    /// Moves a SQLite file into PostgreSQL, and compares both
+    /// Moves a SQLite database into PostgreSQL, and compares both
     Migrate(migrate::Args),
-    /// Who may use the HTTP API
+    /// Creates, lists and revokes keys for the HTTP API
     Keys(keys::Args),
-    /// What policies keep of recorded conversations, and what they cost
+    /// Measures what policies preserve of recorded conversations, and what they cost
     Replay(replay::Args),
-    /// The numbers in the README, on this machine
+    /// Measures the numbers in the README on this machine
     Bench(bench::Args),
-    /// Completions for a shell
+    /// Prints completions for a shell
     Completions(completions::Args),
 }
 
-/// Commands about what is stored: they open a database that is there.
+/// Commands that work on stored sessions. They require an existing database.
 #[derive(Subcommand)]
 enum Stored {
-    /// The sessions there are
+    /// Lists the stored sessions
     List(list::Args),
-    /// Sessions as they came in
+    /// Exports the messages of one session or of all sessions
     Export(export::Args),
-    /// A session in so many tokens, ready to be sent
+    /// Prints a session within a token budget, ready to be sent to a model
     Context(context::Args),
-    /// Has a summary written now
+    /// Summarizes a session now
     Summarize(summarize::Args),
-    /// Takes a summary back; the one before it stands again
+    /// Undoes a summary; the summary before it becomes current again
     Undo(undo::Args),
-    /// The messages beneath a summary, word for word
+    /// Shows the original messages that a summary covers
     Expand(expand::Args),
-    /// Finds messages by their words, summarized or not
+    /// Searches messages by their words, summarized or not
     Search(search::Args),
-    /// Where each summary stands, and why it is due or not
+    /// Shows what each summary covers, and why the next one is due or not
     Explain(explain::Args),
-    /// Looks the whole database through
+    /// Checks the whole database for faults
     Verify(verify::Args),
-    /// Copies the database into a new file, while it is used
+    /// Copies the database into a new file, while it is in use
     Backup(backup::Args),
 }
 
 impl Stored {
-    /// The session it is about, where it needs one.
+    /// The session argument, if the command requires one.
     fn session(&self) -> Option<&SessionArgs> {
         match self {
             Self::Export(args) => (!args.all).then_some(&args.session),
@@ -148,17 +149,17 @@ impl Stored {
     }
 }
 
-/// What the command line asks for.
+/// A parsed command line.
 pub(crate) struct Asked {
     what: What,
-    /// What the command is called, where it is one.
+    /// Name of the subcommand, if there is one.
     name: Option<String>,
     pub(crate) globals: Globals,
 }
 
 #[expect(clippy::large_enum_variant, reason = "a process has one of it")]
 enum What {
-    /// Words that are known already: help, the version.
+    /// Text to print as it is: help or the version.
     Told(String),
     Command(Command),
     WriteConfig(PathBuf),
@@ -166,24 +167,24 @@ enum What {
 }
 
 impl Asked {
-    /// Whether it ends in its own way when told to.
+    /// Whether the command handles shutdown signals itself.
     pub(crate) fn ends_itself(&self) -> bool {
         matches!(self.what, What::Command(Command::Serve(_)))
     }
 
-    /// Whether it counts tokens in any case, and has nothing else to wait for.
+    /// Whether the command always counts tokens, so that loading the tokenizer early saves time.
     pub(crate) fn counts(&self) -> bool {
         matches!(self.what, What::Command(Command::Condense(_)))
     }
 }
 
-/// The session a command is about, by flag or without one.
+/// The session that a command works on, as an argument or as a flag.
 #[derive(clap::Args, Debug)]
 struct SessionArgs {
-    /// The session
+    /// Session name
     #[arg(value_name = "SESSION")]
     named: Option<String>,
-    /// The same, by a flag
+    /// Session name, as a flag instead of an argument
     #[arg(short, long, value_name = "NAME", conflicts_with = "named")]
     session: Option<String>,
 }
@@ -196,13 +197,13 @@ impl SessionArgs {
     fn name(&self) -> Result<&str, Failure> {
         self.optional().ok_or_else(|| {
             Failure::Misused(
-                "no session given: say --session NAME; `epitome list` shows those there are".to_owned(),
+                "no session named; use --session NAME (`epitome list` shows all sessions)".to_owned(),
             )
         })
     }
 }
 
-/// What the arguments, the program's name first, ask for.
+/// Parses the arguments. The first one is the program's name.
 pub(crate) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Asked, Failure> {
     let mut args: Vec<OsString> = args.into_iter().collect();
     let wants_help = args.get(1).is_some_and(|word| word == "help");
@@ -214,7 +215,7 @@ pub(crate) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Asked, F
     if wants_help || args.len() < 2 {
         args.push("--help".into());
     }
-    // The command is known even where what follows it is wrong.
+    // Finds the command's name even if its arguments are wrong, so that the error can name its help.
     let name = Cli::command().ignore_errors(true).try_get_matches_from(&args);
     let name = name.ok().and_then(|known| known.subcommand_name().map(str::to_owned));
     understand(args, name.clone()).map_err(|failure| failure.of(name.as_deref()))
@@ -223,7 +224,7 @@ pub(crate) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Asked, F
 fn unknown_command(word: &str) -> Failure {
     let cli = Cli::command();
     match near(word, cli.get_subcommands().map(clap::Command::get_name), 1).first() {
-        // Whoever is told what they meant need not look for it.
+        // With a suggestion, the error needs no pointer to `--help`.
         Some(meant) => Failure::Setting(format!("unknown command {word:?}; did you mean {meant}?")),
         None => Failure::Misused(format!("unknown command {word:?}")),
     }
@@ -247,17 +248,17 @@ fn understand(args: Vec<OsString>, name: Option<String>) -> Result<Asked, Failur
         (Some(command), None, false) => What::Command(command),
         (None, Some(path), _) => What::WriteConfig(path),
         (None, None, true) => What::CheckConfig,
-        (None, None, false) => return Err(Failure::Misused("no command given".to_owned())),
+        (None, None, false) => return Err(Failure::Misused("missing command".to_owned())),
         (Some(_), ..) => {
             let problem =
-                "--write-config and --check-config are commands of their own; leave out the other one";
+                "--write-config and --check-config are commands themselves; remove the other command";
             return Err(Failure::Misused(problem.to_owned()));
         }
     };
     Ok(Asked { what, name, globals: cli.globals })
 }
 
-/// Does it, says what went wrong, and tells the exit code.
+/// Runs the command, prints its error if it fails, and returns the exit code.
 pub(crate) async fn run(asked: Asked, world: World, mut show: Show) -> u8 {
     let Asked { what, name, globals } = asked;
     let mut database = None;
@@ -276,13 +277,13 @@ async fn act(
     opened: &mut Option<Opened>,
 ) -> Result<(), Failure> {
     match what {
-        // These need no settings, and must work where some are wrong.
+        // These need no settings, and must also work when some settings are wrong.
         What::Told(text) => show.raw(text.as_bytes()),
         What::WriteConfig(path) => write_config::run(&path, world, show),
         What::Command(Command::Demo(args)) => demo::run(&args, given.db.as_deref(), show).await,
         What::Command(Command::Bench(args)) => bench::run(&args, show).await,
         What::Command(Command::Completions(args)) => completions::run(&args, Cli::command(), show),
-        // These need no database, or not always.
+        // These need no database, or not in every case.
         What::Command(Command::Condense(args)) => {
             given.own = args.settings()?;
             let loaded = load_without_database(&given, world).map_err(Failure::Setting)?;
@@ -298,7 +299,7 @@ async fn act(
             replay::run(&args, &load, show).await
         }
         What::Command(Command::Migrate(args)) => {
-            // Who says where to needs no other database.
+            // With `--to`, the database of the settings is not used.
             let read = if args.to.is_some() { load_without_database } else { load };
             let loaded = read(&given, world).map_err(Failure::Setting)?;
             migrate::run(&args, &loaded, world, show).await
@@ -312,7 +313,7 @@ async fn act(
         }
         What::Command(Command::Keys(args)) => keys::run(&args, &settled(&given, world, opened)?, show).await,
         What::Command(Command::Stored(command)) => {
-            // What was typed is looked at before what is stored.
+            // Checks the session argument before it opens the database.
             command.session().map_or(Ok(""), SessionArgs::name)?;
             let database = Database::existing(&settled(&given, world, opened)?).await?;
             let done = on_database(&command, &database, show).await;
@@ -323,7 +324,7 @@ async fn act(
     }
 }
 
-/// The settings that hold, and a note of the database that a command is about to open.
+/// Loads the settings, and notes which database the command is about to open, for its error messages.
 fn settled(given: &Given, world: &World, opened: &mut Option<Opened>) -> Result<Loaded, Failure> {
     let loaded = load(given, world).map_err(Failure::Setting)?;
     let shared = matches!(loaded.db, Place::Postgres(_));
@@ -352,7 +353,7 @@ fn problem(error: &clap::Error) -> String {
             format!("unknown argument {:?}", wrong_word(error))
         }
         ErrorKind::MissingSubcommand | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
-            "no command given".to_owned()
+            "missing command".to_owned()
         }
         _ => {
             let rendered = error.render().to_string();
@@ -362,7 +363,7 @@ fn problem(error: &clap::Error) -> String {
     }
 }
 
-/// The word that makes no sense.
+/// Returns the argument that clap rejected.
 fn wrong_word(error: &clap::Error) -> String {
     let given = error.get(ContextKind::InvalidArg).or_else(|| error.get(ContextKind::InvalidSubcommand));
     given.map(ToString::to_string).unwrap_or_default()

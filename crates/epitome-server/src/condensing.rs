@@ -1,7 +1,7 @@
-//! One request condensed, once: what the command and the route have in common.
+//! Condenses one request. `epitome condense` and `POST /v1/condense` share this code.
 //!
-//! The request is read by [`Body`], what to do with it is the [`Condenser`]'s matter, and places are told as those of the
-//! list that was given. Where the text comes from and where it goes is not known here.
+//! [`Body`] reads the request and [`Condenser`] decides what to do with it. Message positions in reports are positions in
+//! the caller's list. The callers of this module read the input and write the output.
 
 use epitome::condenser::{Fate, Forecast, Why};
 use epitome::dialect::{Body, Dialect, DialectError, Marks};
@@ -16,17 +16,17 @@ use utoipa::IntoParams;
 use crate::format::Format;
 use crate::settings::OwnFlag;
 
-/// How a request is condensed, where the settings say otherwise: flags of `epitome condense`, and parameters of
+/// Options that override the settings for one request: flags of `epitome condense`, and parameters of
 /// `POST /v1/condense`.
 #[derive(Debug, Clone, Default, clap::Args, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct Wish {
-    /// By which means, as in the setting `condense.strategy`
+    /// The strategy, as in the setting `condense.strategy`
     #[arg(long, value_name = "S")]
     #[param(format = "strategy", example = "summarize")]
     strategy: Option<String>,
-    /// How many of the newest messages stay. Of the three, give one
+    /// How many of the newest messages stay; or use one of the next two
     #[arg(long, value_name = "N", group = "keep", allow_negative_numbers = true)]
     keep_messages: Option<u64>,
     /// How many of the newest turns stay
@@ -35,37 +35,37 @@ pub(crate) struct Wish {
     /// How many tokens of the newest messages stay
     #[arg(long, value_name = "N", group = "keep", allow_negative_numbers = true)]
     keep_tokens: Option<u64>,
-    /// How many messages stay after the leading system ones
+    /// How many messages stay after the leading system messages
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     keep_first: Option<u64>,
-    /// When it is due: tokens(n), window(fraction), any(.., ..)
+    /// When condensing is due: tokens(n), window(fraction), any(.., ..)
     #[arg(long, value_name = "EXPR")]
     #[param(format = "trigger", example = "any(tokens(170000), messages(400))")]
     trigger: Option<String>,
-    /// The model's window in tokens (that of the request's model)
+    /// The model's window in tokens (the window of the request's model)
     #[arg(long, value_name = "N", value_parser = whole, allow_negative_numbers = true)]
     #[param(minimum = 1)]
     window: Option<u64>,
-    /// The tokens of the request by the provider's own count, which then decides
+    /// The request's tokens as the provider counted them, to be used instead
     #[arg(long, value_name = "N", value_parser = whole, allow_negative_numbers = true)]
     #[param(minimum = 1)]
     counted: Option<u64>,
-    /// Condenses though nothing is due
+    /// Condenses even if it is not due
     #[arg(long)]
     #[serde(default)]
     force: bool,
-    /// Who writes the summary: local, or one of `models` of the settings
+    /// Model that writes the summary: local, or one of `models` of the settings
     #[arg(long, value_name = "M")]
     #[param(format = "model", min_length = 1, max_length = 128)]
     model: Option<String>,
-    /// The format of the input
+    /// Format of the input
     #[arg(long, value_name = "FORMAT", value_parser = format, help = format!("{} (detected)", foreign()))]
     format: Option<Format>,
-    /// Removes our flags from the messages
+    /// Removes Epitome's flags from the messages
     #[arg(long)]
     #[serde(default)]
     strip: bool,
-    /// Says what would leave, what would stay and why, and does nothing
+    /// Changes nothing; reports which messages would be removed or stay, and why
     #[arg(long, conflicts_with = "strip")]
     #[serde(default)]
     pub(crate) explain: bool,
@@ -75,18 +75,18 @@ fn format(name: &str) -> Result<Format, String> {
     name.parse().map(Format).map_err(|_: DialectError| format!("no such format; there are {}", foreign()))
 }
 
-/// The names of the formats in which a provider takes a request.
+/// Returns the names of the provider formats.
 fn foreign() -> String {
     let foreign = Dialect::all().into_iter().filter(|dialect| !dialect.format().about().is_native);
     Dialect::names(&foreign.collect::<Vec<_>>())
 }
 
 impl Wish {
-    /// Those that are settings: flag, key of the section `condense`, value.
+    /// Returns the options that are settings: flag, key of the section `condense`, value.
     pub(crate) fn settings(&self) -> Result<Vec<OwnFlag>, String> {
         for (name, given) in [("window", self.window), ("counted", self.counted)] {
             if given == Some(0) {
-                return Err(format!("{name}: a whole number from 1 is wanted"));
+                return Err(format!("{name}: expected a whole number from 1"));
             }
         }
         let keeps = [
@@ -98,7 +98,7 @@ impl Wish {
             number.map(|number| (flag, "condense.keep", format!("{unit}({number})").into()))
         });
         if keeps.clone().count() > 1 {
-            return Err("keep_messages, keep_turns, keep_tokens: give one of them".to_owned());
+            return Err("keep_messages, keep_turns, keep_tokens: use one of them".to_owned());
         }
         let texts = [
             ("--strategy", "condense.strategy", &self.strategy),
@@ -118,39 +118,39 @@ pub(crate) struct Request {
     wish: Wish,
 }
 
-/// What came of it.
+/// The result of condensing a request.
 pub(crate) struct Outcome {
-    /// The request as it is now; none where it is, byte for byte, what it was.
+    /// The condensed request; none if it is unchanged, byte for byte.
     pub(crate) text: Option<String>,
     pub(crate) report: Report,
 }
 
 impl Outcome {
-    /// Whether a model was to write a summary and did not.
+    /// Whether a model should have written a summary and failed.
     pub(crate) fn has_failed(&self) -> bool {
         self.report.reason == Report::MODEL_FAILED
     }
 }
 
-/// The reason of requests whose history is not in them.
+/// The reason in reports on requests that do not contain their history.
 const ELSEWHERE: &str = "elsewhere";
 
 impl Request {
-    /// Reads it; what is wrong is told in one line that repeats nothing that was said.
+    /// Reads a request. The error is one line without any message content.
     pub(crate) fn read(text: &str, wish: Wish) -> Result<Self, String> {
-        // Some programs begin every text with a mark that it is UTF-8.
+        // Skips a byte order mark: some programs begin every file with one.
         let text = text.strip_prefix('\u{feff}').unwrap_or(text);
         let body = Body::read(text, wish.format.map(|format| format.0)).map_err(|error| {
             match error.to_string() {
-                // Where it is the whole that is wrong, nothing else names it.
-                whole if whole.starts_with("is ") => format!("what was given {whole}"),
+                // An error about the whole input names no field, so it needs a subject.
+                whole if whole.starts_with("is ") => format!("the input {whole}"),
                 part => part,
             }
         })?;
         Ok(Self { body, wish })
     }
 
-    /// Whoever condenses it: for its model, once, with nobody standing in.
+    /// Builds the condenser for this request: for the request's model, for one call, without a fallback summary.
     pub(crate) fn condenser(&self, builder: CondenserBuilder) -> Result<Condenser, Error> {
         let mut builder = builder.at_once();
         if let Some(model) = self.body.model() {
@@ -165,7 +165,7 @@ impl Request {
         builder.build()
     }
 
-    /// The same with a shorter list, where that is due.
+    /// Shortens the list, if that is due.
     pub(crate) async fn condense(&self, condenser: &Condenser) -> Outcome {
         if let Some(field) = self.body.elsewhere() {
             return Outcome { text: self.unchanged(), report: self.elsewhere(field, condenser) };
@@ -180,25 +180,25 @@ impl Request {
         }
         let marks = if self.wish.strip { Marks::Stripped } else { Marks::Kept };
         let text = self.body.with(&ready, marks);
-        // Some forms have neighbours in one message, so that only the result tells how many there are.
+        // Some formats merge neighbouring messages, so the count comes from the written result.
         if let Ok(body) = Body::read(&text, Some(self.body.dialect())) {
             report.messages_after = Self { body, wish: Wish::default() }.len();
         }
         Outcome { text: Some(text), report }
     }
 
-    /// As it was, since no summary came in time.
+    /// Returns the request unchanged, because no summary arrived in time.
     pub(crate) fn given_up(&self, condenser: &Condenser, why: &str) -> Outcome {
         let report = Report {
             reason: Report::MODEL_FAILED.to_owned(),
-            notice: format!("as it was: {why}"),
+            notice: format!("unchanged: {why}"),
             problems: vec![why.to_owned()],
             ..self.report(condenser)
         };
         Outcome { text: self.unchanged(), report }
     }
 
-    /// What would be done with it. No model is asked.
+    /// Returns what would be done with the request. Calls no model.
     pub(crate) fn forecast(&self, condenser: &Condenser) -> Forecast {
         let forecast = condenser.forecast(&self.call(condenser));
         match self.body.elsewhere() {
@@ -225,25 +225,25 @@ impl Request {
         self.forecast(condenser).summary.is_some()
     }
 
-    /// In which form it was read.
+    /// Returns the format in which the request was read.
     pub(crate) fn dialect(&self) -> Dialect {
         self.body.dialect()
     }
 
-    /// The model it is for.
+    /// Returns the model that the request is for.
     pub(crate) fn model(&self) -> Option<&str> {
         self.body.model()
     }
 
-    /// How many messages its list has.
+    /// Returns the number of messages in the list.
     pub(crate) fn len(&self) -> u64 {
         let last = self.body.messages().len() as Seq;
         if last == 0 { 0 } else { self.body.places([1, last])[1] }
     }
 
-    /// Where in its list a message is, from 1; none where it is a field of its own, as a system prompt may be.
+    /// Returns a message's position in the list, from 1; none if it is a separate field, as a system prompt may be.
     pub(crate) fn place(&self, seq: Seq) -> Option<u64> {
-        // What is a field has the place of the message after it.
+        // A separate field has the same position as the message after it.
         let [place, _] = self.body.places([seq, seq]);
         let field = seq == 1
             && self.body.messages().first().is_some_and(|first| first.role.is_system())
@@ -251,13 +251,13 @@ impl Request {
         (!field).then_some(place)
     }
 
-    /// The first words of a message.
+    /// Returns the first words of a message.
     pub(crate) fn begins(&self, fate: &Fate) -> String {
         let at = usize::try_from(fate.place).ok().and_then(|place| place.checked_sub(1));
         at.and_then(|at| self.body.messages().get(at)).map(begins).unwrap_or_default()
     }
 
-    /// A forecast for programs: every message, by its place in the list that was given.
+    /// Returns a forecast as JSON: every message, with its position in the caller's list.
     pub(crate) fn told(&self, forecast: &Forecast) -> Value {
         let messages = forecast.messages.iter().map(|fate| {
             json!({
@@ -297,7 +297,7 @@ impl Request {
         Report { reason: ELSEWHERE.to_owned(), notice: elsewhere(field), ..self.report(condenser) }
     }
 
-    /// What is to be said of it where nothing was done.
+    /// Returns the report of a request that is not changed.
     fn report(&self, condenser: &Condenser) -> Report {
         let counter = condenser.counter();
         let list = self.body.messages().iter().map(|message| counter.message(message));
@@ -312,15 +312,15 @@ impl Request {
     }
 }
 
-/// What is said of a request whose history is not in it.
+/// Returns the notice for a request that does not contain its history.
 pub(crate) fn elsewhere(field: &str) -> String {
-    format!("as it was: by {field} the provider keeps or shortens the history itself")
+    format!("unchanged: with {field}, the provider itself stores or shortens the history")
 }
 
-/// So many characters of a message are looked at for its first words.
+/// Maximum number of characters of a message that are searched for its first words.
 const MOST_WORDS: usize = 100;
 
-/// A message's first words, on one line.
+/// Returns a message's first words, on one line.
 fn begins(message: &Message) -> String {
     let content = |content: &Content| match content {
         Content::Text { text } => text.chars().take(MOST_WORDS).collect(),

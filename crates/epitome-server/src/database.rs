@@ -1,4 +1,4 @@
-//! The database a command works on.
+//! Opens the database that a command works on.
 
 use std::io::{self, Write as _, stderr};
 use std::path::Path;
@@ -12,16 +12,16 @@ use crate::failure::Failure;
 use crate::near::near;
 use crate::settings::{Loaded, Place, Role};
 
-/// So many sessions are looked through for a name that was meant.
+/// Maximum number of session names that are searched for a similar name.
 const LOOKED_THROUGH: usize = 5_000;
 
-/// No statement has less time than this.
+/// Minimum timeout of a statement.
 const SHORTEST: Duration = Duration::from_secs(5);
 
-/// An open database, and the workspace the settings name.
+/// An open database, and the workspace that the settings name.
 ///
-/// It has no workers of its own: a command does what it is asked for and leaves the rest to others. What is
-/// due in a session it appended to or summarized is worked off with [`Session::work`].
+/// A command starts no workers: it does its own work and leaves other sessions to the server. [`Session::work`] writes
+/// the summaries that are due in a session that the command appended to or summarized.
 #[derive(Debug)]
 pub(crate) struct Database {
     pub(crate) engine: Engine,
@@ -29,7 +29,7 @@ pub(crate) struct Database {
     place: Place,
 }
 
-/// What is open now: whoever is interrupted must not leave summaries held that nobody writes any more.
+/// The open engine. An interrupted command must release its leases, because it will not write those summaries.
 static OPEN: Mutex<Option<Engine>> = Mutex::new(None);
 
 fn note(engine: Option<Engine>) -> Option<Engine> {
@@ -37,36 +37,36 @@ fn note(engine: Option<Engine>) -> Option<Engine> {
 }
 
 impl Drop for Database {
-    /// A database that is let go of must be let go of altogether.
+    /// Clears `OPEN` too, so that nothing holds the engine any more.
     fn drop(&mut self) {
         note(None);
     }
 }
 
-/// Gives up what is being written, and gives back what is held for it.
+/// Stops the summaries in progress and releases their leases.
 pub(crate) async fn give_up() {
     if let Some(engine) = note(None) {
         engine.give_up().await;
     }
 }
 
-/// A remark on standard error.
+/// Prints a line to standard error.
 pub(crate) fn say_so(text: &str) {
-    // Nobody is left to be told when this fails.
+    // A write error is ignored: there is no other place to report it.
     let _ = writeln!(stderr(), "{text}");
 }
 
-/// Makes the folder it stands in, where that is missing.
+/// Creates the folder of the database file, if it is missing.
 fn make_folder(loaded: &Loaded) -> Result<(), Failure> {
     let folder = loaded.db.file().and_then(|file| file.parent());
     let Some(folder) = folder.filter(|folder| !folder.as_os_str().is_empty()) else {
         return Ok(());
     };
-    let failed = |error| Failure::Failed(format!("{} cannot be made: {error}", folder.display()));
+    let failed = |error| Failure::Failed(format!("cannot create the folder {}: {error}", folder.display()));
     private_folder(folder, true).map_err(failed)
 }
 
-/// Makes a folder for this user only: what is in it is somebody's conversations.
+/// Creates a folder that only this user can access, because it will contain conversations.
 pub(crate) fn private_folder(folder: &Path, with_parents: bool) -> io::Result<()> {
     let mut making = std::fs::DirBuilder::new();
     making.recursive(with_parents);
@@ -79,18 +79,18 @@ pub(crate) fn private_folder(folder: &Path, with_parents: bool) -> io::Result<()
 }
 
 impl Database {
-    /// Opens the one that is there; none is made.
+    /// Opens an existing database; never creates one.
     pub(crate) async fn existing(loaded: &Loaded) -> Result<Self, Failure> {
         if loaded.db.is_missing() {
             return Err(Failure::Failed(format!(
-                "no database at {}; `epitome demo` shows what this is, `epitome import` makes one",
+                "no database at {}; `epitome import` creates one, `epitome demo` shows an example",
                 loaded.db
             )));
         }
         Self::open(loaded, true).await
     }
 
-    /// Opens the one that is there, if there is one.
+    /// Opens the database if it exists.
     pub(crate) async fn there(loaded: &Loaded) -> Result<Option<Self>, Failure> {
         if loaded.db.is_missing() {
             return Ok(None);
@@ -101,13 +101,13 @@ impl Database {
         }
     }
 
-    /// Opens it, and makes it with its folder where it is missing.
+    /// Opens the database. Creates it and its folder if they are missing.
     pub(crate) async fn created(loaded: &Loaded) -> Result<Self, Failure> {
         make_folder(loaded)?;
         Self::open(loaded, false).await
     }
 
-    /// The same for a server, with workers of its own unless its role leaves those to others.
+    /// Opens or creates the database for a server, with workers unless its role leaves summaries to other nodes.
     pub(crate) async fn serving(loaded: &Loaded, pace: Pace) -> Result<Self, Failure> {
         make_folder(loaded)?;
         let builder = Engine::builder().pace(pace);
@@ -120,9 +120,9 @@ impl Database {
             .await
     }
 
-    /// `must_exist` refuses a PostgreSQL that has no tables of ours.
+    /// `must_exist` refuses a PostgreSQL database without Epitome's tables.
     async fn open(loaded: &Loaded, must_exist: bool) -> Result<Self, Failure> {
-        // Many commands only read, and a backup may well be protected.
+        // Accepts read-only files: many commands only read, and a backup may be write-protected.
         let sqlite = SqliteOptions { read_only_too: true, ..SqliteOptions::default() };
         let postgres =
             PostgresOptions { must_exist, waits: Some(Arc::new(say_so)), ..PostgresOptions::default() };
@@ -135,14 +135,14 @@ impl Database {
             Place::Sqlite(path) => builder.open(path).await,
             Place::Postgres(address) => {
                 let (connections, patience) = (loaded.server.connections, loaded.server.patience);
-                // So that there is time for another try where a connection falls silent.
+                // Leaves time for a second attempt if a connection stops responding.
                 let statement = usual.statement.min(patience / 2).max(SHORTEST);
                 let options = PostgresOptions { connections, patience, statement, ..usual };
                 builder.postgres(options).open_postgres(address.whole()).await
             }
         };
         let engine = opened.map_err(|error| match error {
-            // The request is the settings: nothing else was asked for yet.
+            // Only the settings can be invalid here: nothing else was requested yet.
             epitome::Error::Invalid(problem) => Failure::Setting(problem),
             other => Failure::Engine(other),
         })?;
@@ -151,7 +151,7 @@ impl Database {
         Ok(Self { engine, workspace, place: loaded.db.clone() })
     }
 
-    /// A session that is there. Where there is none, near names are told.
+    /// Returns an existing session. If there is none, the error suggests similar names.
     pub(crate) async fn session(&self, name: &str) -> Result<(Session, SessionInfo), Failure> {
         let session = self.workspace.session(name);
         match session.info().await {
@@ -173,8 +173,8 @@ impl Database {
         let meant = near(name, names.iter().map(String::as_str), 3);
         let hint = match meant.as_slice() {
             [] if names.is_empty() => "there are no sessions yet".to_owned(),
-            [] => "`epitome list` shows those there are".to_owned(),
-            near => format!("near it: {}", near.join(", ")),
+            [] => "`epitome list` shows all sessions".to_owned(),
+            near => format!("similar names: {}", near.join(", ")),
         };
         let workspace = self.workspace.name();
         let whose =
@@ -182,12 +182,12 @@ impl Database {
         Ok(Failure::Failed(format!("there is no session \"{name}\"{whose}; {hint}")))
     }
 
-    /// Lets go of it.
+    /// Closes the database.
     pub(crate) async fn close(self) {
         self.engine.close().await;
     }
 
-    /// Where it is.
+    /// Returns where the database is.
     pub(crate) fn place(&self) -> &Place {
         &self.place
     }

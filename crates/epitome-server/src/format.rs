@@ -1,4 +1,4 @@
-//! The name of a provider format, as flags and parameters give it: a name of the registry, described as a list of them.
+//! Parses the name of a provider format in flags and parameters. The API description lists all registered names.
 
 use epitome::dialect::{Dialect, DialectError};
 use serde::Deserialize;
@@ -6,7 +6,7 @@ use utoipa::openapi::RefOr;
 use utoipa::openapi::schema::{ObjectBuilder, Schema, Type};
 use utoipa::{PartialSchema, ToSchema};
 
-/// In whose form messages come or go.
+/// Format of the messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Deserialize)]
 #[serde(try_from = "String")]
 pub(crate) struct Format(pub(crate) Dialect);
@@ -15,7 +15,7 @@ impl TryFrom<String> for Format {
     type Error = String;
 
     fn try_from(name: String) -> Result<Self, String> {
-        // It is called `format` wherever it is given.
+        // Every flag and parameter that takes a format is called `format`.
         let names = || Dialect::all().into_iter().map(Dialect::name).collect::<Vec<_>>().join(", ");
         name.parse().map(Self).map_err(|_: DialectError| format!("format: there are {}", names()))
     }
@@ -25,7 +25,7 @@ impl PartialSchema for Format {
     fn schema() -> RefOr<Schema> {
         ObjectBuilder::new()
             .schema_type(Type::String)
-            .description(Some("In whose form messages come or go."))
+            .description(Some("The format of the messages."))
             .enum_values(Some(Dialect::all().into_iter().map(Dialect::name)))
             .into()
     }

@@ -1,9 +1,9 @@
-//! The HTTP API: one engine, any language.
+//! The HTTP API: the native routes and the proxy.
 //!
-//! What all routes need (connections, limits, keys, bodies, problems) is `epitome-http`. Here are the native routes, one file a
-//! noun, which map the engine's answers to what goes over the wire (`wire`), and the proxy. Those of Honcho's v3 are `epitome-honcho`.
+//! `epitome-http` has what all routes need: connections, limits, keys, bodies, problems. The native routes are here, one file
+//! per noun; `wire` maps the engine's types to JSON. The routes of Honcho's v3 are in `epitome-honcho`.
 //!
-//! Handlers hold an [`Engine`](epitome::Engine) and no store. What is described at `/openapi.json` is what stands at the handlers.
+//! Handlers use an [`Engine`](epitome::Engine), never a store. `/openapi.json` is built from the annotations at the handlers.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -35,21 +35,21 @@ mod summaries;
 mod wire;
 mod workspace;
 
-// By these names the proxy has them.
+// The proxy uses these modules under these names.
 use epitome_http::{body, figures, gate, listen, load, problem};
 
 pub(crate) use context::{Asked, OversizeIn};
 pub(crate) use meanwhile::{bind, meanwhile};
 pub(crate) use proxy::{Proxy, RequestsLog};
 
-/// What all handlers share.
+/// State that all handlers share.
 pub(crate) struct App {
     http: Arc<HttpState>,
-    /// Contexts given before.
+    /// Cache of contexts that were returned before.
     kept: epitome_http::reply::Kept<context::Asked>,
-    /// What requests that are passed on share.
+    /// State of the proxy.
     proxy: Proxy,
-    /// Whether it was ready when last asked: only a change is told in the log.
+    /// Result of the last readiness check, so that only changes are logged.
     ready: AtomicBool,
 }
 
@@ -67,7 +67,7 @@ impl App {
         Arc::new(Self { http, kept, proxy, ready })
     }
 
-    /// Writes down what is counted and not written yet.
+    /// Writes pending counts to the store.
     pub(crate) async fn settle(&self) {
         self.proxy.settle(self).await;
     }
@@ -76,8 +76,8 @@ impl App {
 #[derive(OpenApi)]
 #[openapi(info(
     title = "Epitome",
-    description = "Keeps long agent conversations inside a model's window without losing the thread. Sessions \
-        summarize themselves; a context is a session in as many tokens as you have room for.",
+    description = "Keeps long agent conversations inside a model's window without losing the thread. Sessions are \
+        summarized in the background. A context is a session within a token budget.",
     license(name = "MIT OR Apache-2.0"),
 ), components(schemas(
     Told,
@@ -114,7 +114,7 @@ fn described() -> (Router<Arc<App>>, utoipa::openapi::OpenApi) {
         .split_for_parts()
 }
 
-/// The whole API over an engine, with Honcho's routes.
+/// Returns the router of the whole API, including Honcho's routes.
 pub(crate) fn router(app: &Arc<App>, honcho: Arc<Honcho>) -> Router {
     let (router, routes) = described();
     let description = openapi::whole(&routes, app.keys);
@@ -128,11 +128,11 @@ pub(crate) fn router(app: &Arc<App>, honcho: Arc<Honcho>) -> Router {
     around(router, proxy::routes(app), Arc::clone(&app.http), &[epitome_honcho::MOUNT])
 }
 
-/// What a node that only writes summaries answers: whoever watches over it.
+/// Returns the router of a node that only writes summaries: routes for monitoring only.
 pub(crate) fn watched(app: &Arc<App>) -> Router {
     let elsewhere = || async {
         Problem::not_found(
-            "this node only writes summaries, and answers /healthz, /readyz and /metrics; ask a node whose role is \
+            "this node only writes summaries, and serves only /healthz, /readyz and /metrics; use a node with the role \
              `api` or `all`",
         )
     };

@@ -1,8 +1,8 @@
-//! The program `epitome`: [`run`] is all of it, so that a program with formats of its own
-//! ([`epitome::dialect::register`]) can be the same program with one more format.
+//! The program `epitome`, as a library: [`run`] is the whole program. So another program can register a format of its own
+//! ([`epitome::dialect::register`]) and then be `epitome` with one more format.
 //!
-//! Parse, load, run, exit code: what was typed becomes settings once, then plain functions run. HTTP stands on the same
-//! engine.
+//! [`run`] parses the command line, loads the settings, runs a plain function and returns the exit code. The HTTP server
+//! uses the same engine.
 
 mod commands;
 mod condensing;
@@ -24,14 +24,14 @@ use epitome_terminal::{failure, leftovers, near, show};
 use settings::World;
 use signals::{INTERRUPT, Signals};
 
-/// What a shell gives for a program ended by a signal.
+/// Added to a signal's number for the exit code, as shells do.
 const SIGNALLED: i32 = 128;
 
-/// So many threads at most do what would keep others waiting: reads of the store, summaries by `local` and large bodies, four
-/// each, and large contexts; what is over it waits its turn. Each thread keeps some memory of its own.
+/// Maximum number of threads for blocking work: store reads, summaries by `local` and large bodies (four each), and large
+/// contexts. More work waits in a queue. The number is limited because each thread retains some memory.
 const MOST_BLOCKING: usize = 16;
 
-/// Does what the arguments of this process say, and returns its exit code.
+/// Runs the command that this process's arguments name, and returns the exit code.
 pub fn run() -> ExitCode {
     let world = World::of_process();
     let asked = commands::parse(std::env::args_os());
@@ -47,10 +47,10 @@ pub fn run() -> ExitCode {
     }
 }
 
-/// Has a server start once more, as the same process, with an allocator that gives back at once what is not used.
+/// Restarts a server as the same process, with an allocator that returns unused memory to the system at once.
 ///
-/// A command is over before that would matter, and is faster without. The allocator looks for it in the environment before
-/// anything of ours runs, so there is no other way to say it; whoever sets it themselves is left alone.
+/// Other commands end before that would matter, and are faster without it. The allocator reads these variables before any
+/// code of this program runs, so only a restart can set them. If the environment already sets one of them, nothing changes.
 #[cfg(unix)]
 fn give_memory_back() {
     use std::os::unix::process::CommandExt;
@@ -68,25 +68,24 @@ fn give_memory_back() {
     args.next().iter().for_each(|name| {
         again.arg0(name);
     });
-    // It comes back only where it failed, and then the server takes more memory than it should.
+    // `exec` returns only if it fails. Then the server runs anyway, and uses more memory.
     let _ = again.args(args).envs(SETTINGS).exec();
 }
 
-/// Runs it on a task of its own, so that Ctrl-C is heard even while the command waits for somebody to read
-/// what it says.
+/// Runs the command on its own task, so that Ctrl-C works even while the command is blocked writing its output.
 fn run_command(asked: Asked, world: World, mut show: Show) -> ExitCode {
     let mut threads = tokio::runtime::Builder::new_multi_thread();
     let runtime = match threads.max_blocking_threads(MOST_BLOCKING).enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {
-            let failure = Failure::Failed(format!("no threads can be started: {error}"));
+            let failure = Failure::Failed(format!("cannot start threads: {error}"));
             return ExitCode::from(show.end(&failure, None));
         }
     };
     let (ends_itself, counts) = (asked.ends_itself(), asked.counts());
     let command = runtime.spawn(commands::run(asked, world, show));
     if counts {
-        // This thread only waits from here on. The vocabulary is read meanwhile, which takes longer than anything else.
+        // This thread only waits from here on, so it loads the tokenizer's vocabulary: the slowest part of the command.
         let _ = Counter::new(Encoding::default());
     }
     let code = runtime.block_on(async {
@@ -99,14 +98,13 @@ fn run_command(asked: Asked, world: World, mut show: Show) -> ExitCode {
     ExitCode::from(code)
 }
 
-/// Gives back what is held, removes what is half done, and ends. What was kept is kept, and the rest is as after
-/// a crash, never there.
+/// Releases leases, removes unfinished files, and exits. Committed data stays; the rest is lost, as after a crash.
 pub(crate) async fn end(signal: i32) -> ! {
     database::give_up().await;
     let line = leftovers::interrupted();
     let mut errors = stderr();
     if signal == INTERRUPT {
-        // The terminal wrote `^C` where the line stood.
+        // Starts a new line, because the terminal has printed `^C`.
         let _ = writeln!(errors);
     }
     if let Some(line) = line {

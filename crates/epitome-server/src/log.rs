@@ -1,8 +1,8 @@
-//! What a server tells of itself while it runs: lines on standard error.
+//! Writes the server's log to standard error.
 //!
-//! For people on a terminal, one JSON object a line for everybody else. Only what this program says is written, not
-//! what the libraries beneath it have to say, and no line holds anything of anybody's: no words, no names of sessions
-//! or workspaces, no keys, no headers, no parameters. A request is told by its id and the shape of its path.
+//! The format is text on a terminal and one JSON object per line elsewhere. Only this program's events are logged, not
+//! those of its libraries. No line contains user data: no message content, session or workspace names, keys, headers or
+//! parameters. A request is identified by its id and the pattern of its path.
 
 use std::io::{IsTerminal, stderr};
 
@@ -13,38 +13,38 @@ use tracing_subscriber::fmt::layer;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
-/// How much is told.
+/// Log level.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Level {
-    /// What somebody has to look at.
+    /// Problems that the operator must handle.
     Error,
-    /// And what they may want to know: requests that failed here, places that are all taken.
+    /// Also requests that the server failed to serve, and limits that are reached.
     Warn,
-    /// And where the server stands: started, ready, stopping, stopped.
+    /// Also the server's state: started, ready, stopping, stopped.
     #[default]
     Info,
-    /// And every request.
+    /// Also every request.
     Debug,
 }
 
-/// In which form.
+/// Log format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Format {
-    /// For people on a terminal, for programs elsewhere.
+    /// Text on a terminal, JSON elsewhere.
     #[default]
     Auto,
-    /// For people.
+    /// Text for people.
     Text,
-    /// One JSON object a line.
+    /// One JSON object per line.
     Json,
 }
 
-/// Whose lines are written: this program's and its library's.
+/// Target prefix of logged events: this program's and its library's.
 const OURS: &str = "epitome";
 
-/// Has everything told from now on. A second time changes nothing.
+/// Starts the log. A second call changes nothing.
 pub(crate) fn start(level: Level, format: Format) {
     let watched = stderr().is_terminal();
     let level = match level {
@@ -59,9 +59,9 @@ pub(crate) fn start(level: Level, format: Format) {
         Format::Text => false,
         Format::Json => true,
     };
-    // Where nobody can be told, nobody is told of that either: it would end the program.
+    // Ignores write errors: reporting them to the same closed output would end the program.
     let told = layer().with_writer(stderr).log_internal_errors(false).with_target(false).with_ansi(false);
-    // It fails only where somebody else tells already.
+    // Fails only if another logger is installed already.
     let _ = if json {
         tracing_subscriber::registry().with(ours).with(told.json().flatten_event(true)).try_init()
     } else {

@@ -1,4 +1,4 @@
-//! The binary `epitome`: all of it is in the library beside it.
+//! The binary `epitome`. All code is in the library of this crate.
 
 use std::process::ExitCode;
 

@@ -1,11 +1,11 @@
-//! Flags over environment over `epitome.toml` over defaults.
+//! Loads the settings: flags override the environment, which overrides `epitome.toml`, which overrides the defaults.
 //!
-//! What is given comes in as values ([`Given`], [`World`]), is laid over each other, judged by the engine
-//! ([`epitome::settings`]), and goes out as [`Loaded`]: typed and right. An error names the key and where it
-//! came from, so that nobody has to look for it in four places.
+//! The sources come in as values ([`Given`], [`World`]). Each layer is merged over the previous one and checked with the
+//! engine's rules ([`epitome::settings`]). The result is [`Loaded`]: typed and valid. An error names the key and the
+//! source that set it.
 //!
-//! Two sections are ours: `[server]`, the database, the workspace and how `serve` listens, and `[proxy]`, where it passes
-//! requests on to. All others are the engine's.
+//! Two sections belong to the server: `[server]` (database, workspace, how `serve` listens) and `[proxy]` (upstreams). All
+//! others belong to the engine.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -30,20 +30,20 @@ use server::Sections;
 pub(crate) use server::{Proxy, RequireKeys, Role, Server};
 pub(crate) use write::template;
 
-/// What the command line says about settings.
+/// Settings flags of the command line.
 #[derive(Debug, Clone, Default, clap::Args)]
 #[command(next_help_heading = "For every command")]
 pub(crate) struct Given {
-    /// The settings (./epitome.toml, else the user's) [env: EPITOME_CONFIG]
+    /// Settings file (./epitome.toml, else the user's) [env: EPITOME_CONFIG]
     #[arg(long, global = true, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
-    /// The database (epitome.db in the data folder) [env: EPITOME_DB]
+    /// Database (epitome.db in the data folder) [env: EPITOME_DB]
     #[arg(long, global = true, value_name = "PATH|URL")]
     pub(crate) db: Option<String>,
-    /// Whose sessions (default) [env: EPITOME_WORKSPACE]
+    /// Workspace of the sessions (default) [env: EPITOME_WORKSPACE]
     #[arg(long, global = true, value_name = "NAME")]
     pub(crate) workspace: Option<String>,
-    /// Sets any key of the settings; may be given again
+    /// Sets any settings key; can be repeated
     #[arg(long, global = true, value_name = "KEY=VALUE")]
     pub(crate) set: Vec<String>,
     /// Flags of the command itself that are settings.
@@ -51,34 +51,34 @@ pub(crate) struct Given {
     pub(crate) own: Vec<OwnFlag>,
 }
 
-/// A flag that is a setting: the flag, its key, what it says.
+/// A flag that is a setting: the flag, its key, its value.
 pub(crate) type OwnFlag = (&'static str, &'static str, Value);
 
-/// The settings that hold.
+/// The settings in effect.
 #[derive(Debug, Clone)]
 pub(crate) struct Loaded {
-    /// The engine's, as a patch over the defaults: what an engine is built with.
+    /// The engine's settings as a patch over the defaults, to build an engine with.
     pub(crate) patch: Patch,
-    /// The same, complete.
+    /// The engine's settings, complete.
     pub(crate) settings: Settings,
     /// Where the database is.
     pub(crate) db: Place,
-    /// Our own section.
+    /// The server's own sections.
     pub(crate) server: Server,
     /// The settings file that was read.
     pub(crate) file: Option<PathBuf>,
-    /// What was set, those that hold last.
+    /// Every key that was set, in ascending precedence.
     items: Vec<Item>,
 }
 
 /// Where a setting came from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Source {
-    /// Nobody set it.
+    /// The default; no source set it.
     Default,
     /// A file.
     File(PathBuf),
-    /// A variable of the environment.
+    /// An environment variable.
     Variable(String),
     /// `--set`.
     Set,
@@ -106,27 +106,27 @@ struct Item {
     value: Value,
 }
 
-/// A setting that is not as it is by default.
+/// A setting that differs from its default.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct Difference {
-    /// Its full name.
+    /// Full name of the key.
     pub(crate) key: String,
-    /// Its value.
+    /// Value in effect.
     pub(crate) value: Value,
-    /// What it would be.
+    /// Default value.
     pub(crate) default: Value,
-    /// Who set it.
+    /// Source that set it.
     pub(crate) source: String,
 }
 
-/// Reads it all.
+/// Loads all settings, and locates the database.
 pub(crate) fn load(given: &Given, world: &World) -> Result<Loaded, String> {
     let loaded = load_without_database(given, world)?;
     let db = loaded.database(loaded.server.db.as_deref(), world)?;
     Ok(Loaded { db, ..loaded })
 }
 
-/// The same for whoever opens no database, and need not know where one would be.
+/// Loads all settings for a command that opens no database, so that a missing data folder is no error.
 pub(crate) fn load_without_database(given: &Given, world: &World) -> Result<Loaded, String> {
     let by_flag = given.config.clone().map(|path| ("--config", path));
     let named = by_flag.or_else(|| Some(("EPITOME_CONFIG", PathBuf::from(world.var("EPITOME_CONFIG")?))));
@@ -137,11 +137,11 @@ pub(crate) fn load_without_database(given: &Given, world: &World) -> Result<Load
     let of_file = |(path, value)| Item { source: source.clone(), path, value };
     let of_file: Vec<Item> = leaves(&entries).into_iter().map(of_file).collect();
     let (variables, unknown) = env::read(world, &of_file.iter().chain(&flags).collect::<Vec<_>>())?;
-    // What a flag is there for it says last.
+    // A setting's own flag overrides `--set`.
     let (sets, own): (Vec<Item>, Vec<Item>) = flags.into_iter().partition(|item| item.source == Source::Set);
 
     let (mut tree, mut items) = (Map::new(), Vec::new());
-    // What one stage leaves out another may still say.
+    // A required key that is missing after one stage may still be set by a later one.
     let (mut judged, mut missing) = (judge(&tree), None);
     for (said, stage) in [(entries, of_file), staged(variables), staged(sets), staged(own)] {
         if said.is_empty() {
@@ -173,7 +173,7 @@ pub(crate) fn load_without_database(given: &Given, world: &World) -> Result<Load
 }
 
 impl Loaded {
-    /// Who set a key, in whatever form; the nearest above it where it was set as a part of something.
+    /// Returns the source that set a key, in its own or its other form, as a part of a table or through a part of it.
     pub(crate) fn source(&self, key: &str) -> Source {
         let forms = [Some(key.to_owned()), other_form(key)].into_iter().flatten();
         let paths: Vec<Vec<String>> = forms.filter_map(|key| keys::path(&key)).collect();
@@ -184,13 +184,13 @@ impl Loaded {
         set.map_or(Source::Default, |item| item.source.clone())
     }
 
-    /// The workspace, where whoever typed the command named it: not where their file or environment does.
+    /// Returns the workspace if a flag of the command names it; none if a file or the environment does.
     pub(crate) fn typed_workspace(&self) -> Option<&str> {
         let typed = matches!(self.source("server.workspace"), Source::Flag(_) | Source::Set);
         typed.then_some(self.server.workspace.as_str())
     }
 
-    /// Everything that was set from somewhere, told once each.
+    /// Returns every source that set something, each once.
     pub(crate) fn sources(&self) -> Vec<String> {
         let mut told: Vec<String> = Vec::new();
         for item in &self.items {
@@ -202,7 +202,7 @@ impl Loaded {
                 told.push(source);
             }
         }
-        // A file is read even where it sets nothing.
+        // Lists the file that was read even if it sets nothing.
         if let Some(file) = self.file.as_ref().map(|file| file.display().to_string())
             && !told.contains(&file)
         {
@@ -211,7 +211,7 @@ impl Loaded {
         told
     }
 
-    /// What is not as it is by default.
+    /// Returns the settings that differ from their defaults.
     pub(crate) fn differences(&self) -> Vec<Difference> {
         let defaults = leaves(&tree_of(Server::default(), &Settings::default()));
         let defaults: HashMap<Vec<String>, Value> = defaults.into_iter().collect();
@@ -220,8 +220,8 @@ impl Loaded {
             let default = defaults.get(&path).cloned().unwrap_or_default();
             let key = keys::name(&path);
             let source = self.source(&key);
-            // Database and workspace are shown apart, the first without its password. What was worked out for a model
-            // because it was set up at all is nobody's doing.
+            // Database and workspace are shown separately, the first without its password. Values derived for a configured
+            // model have no source.
             let apart = ["server.db", "server.workspace"].contains(&key.as_str());
             let differs = default != value && source != Source::Default && !apart;
             differs.then(|| Difference { key, value, default, source: source.to_string() })
@@ -229,7 +229,7 @@ impl Loaded {
         ours.filter_map(differs).collect()
     }
 
-    /// Refuses the names of models that are not set up.
+    /// Refuses the names of models that are not configured.
     fn check_models(&self) -> Result<(), String> {
         let own = &self.settings.models;
         let is_known = |name: &str| name == "local" || own.contains_key(name);
@@ -238,31 +238,32 @@ impl Loaded {
         let known: Vec<&str> = own.keys().map(String::as_str).chain(["local"]).chain(same).collect();
         let source = self.source(key.split('[').next().unwrap_or(&key));
         Err(format!(
-            "{source}: {key}: `{unknown}` is unknown; set it up as models.{unknown}; known here: {}",
+            "{source}: {key}: no model named `{unknown}`; define [models.{unknown}], or use one of: {}",
             known.join(", ")
         ))
     }
 
-    /// Where the database is.
+    /// Returns where the database is.
     fn database(&self, set: Option<&str>, world: &World) -> Result<Place, String> {
         let source = self.source("server.db");
         let Some(set) = set else {
-            let folder =
-                world.data_folder().ok_or("--db: say where the database is; no data folder is known here")?;
+            let folder = world
+                .data_folder()
+                .ok_or("--db: required, because the user's data folder cannot be determined")?;
             return Ok(Place::Sqlite(folder.join("epitome.db")));
         };
-        // So that one file means the same database wherever one stands.
+        // A path in a settings file starts at the file's folder, so it does not depend on the current folder.
         let base = match &source {
             Source::File(file) => world.here.join(file).parent().map(Path::to_owned),
             _ => None,
         };
-        // A plain path stays as it was typed: that is how people know it.
+        // A path of the current folder is shown as it was typed.
         let base = base.filter(|base| *base != world.here).unwrap_or_default();
         place::read(set, world, &base).map_err(|problem| format!("{source}: {problem}"))
     }
 }
 
-/// All that is set, as a file would say it.
+/// Returns all settings as the content of a settings file.
 fn tree_of(server: Server, settings: &Settings) -> Map<String, Value> {
     let Value::Object(engine) = settings.to_value() else { return Map::new() };
     let sections = Sections { proxy: server.proxy.clone(), server, engine };
@@ -272,7 +273,7 @@ fn tree_of(server: Server, settings: &Settings) -> Map<String, Value> {
     }
 }
 
-/// What these say, as a file would say it.
+/// Returns the content of a settings file with these items, and the items.
 fn staged(items: Vec<Item>) -> (Map<String, Value>, Vec<Item>) {
     let mut said = Map::new();
     for Item { path, value, .. } in &items {
@@ -288,8 +289,8 @@ fn from_flags(given: &Given) -> Result<Vec<Item>, String> {
     for set in &given.set {
         let (name, text) = set
             .split_once('=')
-            .ok_or_else(|| format!("--set {set}: say KEY=VALUE, as in context.max_tokens=50000"))?;
-        let path = keys::path(name).ok_or_else(|| format!("--set {set}: no setting is called so"))?;
+            .ok_or_else(|| format!("--set {set}: expected KEY=VALUE, as in context.max_tokens=50000"))?;
+        let path = keys::path(name).ok_or_else(|| format!("--set {set}: invalid name of a setting"))?;
         let value = keys::value(keys::kind_of(&path), text)
             .map_err(|problem| format!("--set {}: {problem}", keys::name(&path)))?;
         items.push(Item { source: Source::Set, path, value });
@@ -304,7 +305,7 @@ fn from_flags(given: &Given) -> Result<Vec<Item>, String> {
     Ok(items)
 }
 
-/// Every key with a value of its own. A list is one value.
+/// Returns every key that has a value itself. A list is one value.
 fn leaves(table: &Map<String, Value>) -> Vec<(Vec<String>, Value)> {
     let mut all = Vec::new();
     for (key, value) in table {
@@ -319,9 +320,9 @@ fn leaves(table: &Map<String, Value>) -> Vec<(Vec<String>, Value)> {
     all
 }
 
-/// Our sections and the engine's settings, or the first thing that is wrong.
+/// Checks a settings tree. Returns the server's sections and the engine's settings, or the first error.
 fn judge(tree: &Map<String, Value>) -> Result<(Server, Patch), SettingsError> {
-    // Making the schema takes longer than everything else that a short command does before it begins.
+    // Skips building the schema if nothing is set: it takes longer than the rest of a short command's start.
     let Sections { server, proxy, engine } = match tree.is_empty() {
         true => Sections::default(),
         false => read(Value::Object(tree.clone()), &keys::SCHEMA)?,
@@ -331,7 +332,7 @@ fn judge(tree: &Map<String, Value>) -> Result<(Server, Patch), SettingsError> {
     Ok((server, Patch::from_value(Value::Object(engine))?))
 }
 
-/// What is wrong, with who of these is to blame: whoever set the key, or something next to it.
+/// Names the source of an error: the item of this stage that set the key, or the one nearest to it.
 fn blamed(wrong: &SettingsError, stage: &[Item]) -> Option<String> {
     let key: Vec<String> = keys::path(wrong.key())
         .unwrap_or_default()

@@ -1,16 +1,17 @@
-//! How the program is told to end: Ctrl-C, a signal, or the terminal going away.
+//! Listens for shutdown signals: Ctrl-C, SIGTERM, or the terminal closing.
 
-/// Ctrl-C.
+/// Number of SIGINT, which Ctrl-C sends.
 pub(crate) const INTERRUPT: i32 = 2;
 
-/// What is listened to. Made once: a signal that comes while nobody waits is kept for who waits next.
+/// Listens for shutdown signals. Created once: a signal that arrives while no task waits is retained for the next
+/// call of [`Signals::next`].
 pub(crate) struct Signals {
     #[cfg(unix)]
     heard: Vec<(i32, tokio::signal::unix::Signal)>,
 }
 
 impl Signals {
-    /// From now on signals are heard, and do not end the program by themselves.
+    /// Starts to listen. From now on these signals do not end the program by themselves.
     pub(crate) fn listen() -> Self {
         #[cfg(unix)]
         {
@@ -19,7 +20,7 @@ impl Signals {
             if !outlives_terminal() {
                 kinds.push(SignalKind::hangup());
             }
-            // One that cannot be heard does what it always did.
+            // A signal whose handler cannot be installed retains its default action.
             let heard = kinds.into_iter().filter_map(|kind| Some((kind.as_raw_value(), signal(kind).ok()?)));
             Self { heard: heard.collect() }
         }
@@ -27,7 +28,7 @@ impl Signals {
         Self {}
     }
 
-    /// Waits until the program is told to end, and tells by which signal.
+    /// Waits for the next shutdown signal and returns its number.
     pub(crate) async fn next(&mut self) -> i32 {
         #[cfg(unix)]
         {
@@ -42,7 +43,7 @@ impl Signals {
         #[cfg(not(unix))]
         {
             if tokio::signal::ctrl_c().await.is_err() {
-                // Nobody can tell us: then it goes on to its end.
+                // The handler cannot be installed: the program then runs to its end.
                 std::future::pending::<()>().await;
             }
             INTERRUPT
@@ -50,14 +51,14 @@ impl Signals {
     }
 }
 
-/// Whether whoever started it wants it to go on when the terminal is gone, as `nohup` does: listening to that signal
-/// would undo it.
+/// Whether this process was started with SIGHUP ignored, as `nohup` does. A handler would undo that, so none is
+/// installed then.
 #[cfg(unix)]
 fn outlives_terminal() -> bool {
     ignores_hang_up(&std::fs::read_to_string("/proc/self/status").unwrap_or_default())
 }
 
-/// The first bit of `SigIgn` is the first signal's, which is the one that tells of the terminal.
+/// Parses `SigIgn` of `/proc/self/status`. Its lowest bit is signal 1, SIGHUP.
 #[cfg(unix)]
 fn ignores_hang_up(status: &str) -> bool {
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
@@ -72,6 +73,6 @@ mod tests {
     fn what_nohup_wishes_is_seen() {
         assert!(ignores_hang_up("Name:\tepitome\nSigIgn:\t0000000000001001\nSigCgt:\t0000000000000000\n"));
         assert!(!ignores_hang_up("Name:\tepitome\nSigIgn:\t0000000000001000\nSigCgt:\t0000000000000001\n"));
-        assert!(!ignores_hang_up(""), "where nothing tells of it");
+        assert!(!ignores_hang_up(""), "without a `SigIgn` line");
     }
 }

@@ -34,7 +34,7 @@ fn it_is_plain_when_piped_and_keeps_its_database() {
     let (code, out, errors) = text(&demo(folder.path(), &[]).output().unwrap());
     assert_eq!((code, errors.as_str()), (Some(0), ""));
     assert!(!out.contains(['\u{1b}', '\r']), "{out}");
-    assert!(out.starts_with("A long conversation, kept short and whole\n"), "{out}");
+    assert!(out.starts_with("A long conversation, condensed but complete\n"), "{out}");
     let db = folder.path().join("epitome-demo.db");
     let commands: Vec<&str> = out.lines().filter_map(|line| line.strip_prefix("  epitome ")).collect();
     assert!(commands.len() >= 5 && db.exists(), "{out}");
@@ -106,7 +106,7 @@ fn the_readme_shows_what_it_prints() {
     for page in ["README.md", "docs/cli.md"] {
         let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(page);
         let page = std::fs::read_to_string(page).unwrap();
-        let (_, shown) = page.split_once("```text\nA long conversation, kept short and whole\n").unwrap();
+        let (_, shown) = page.split_once("```text\nA long conversation, condensed but complete\n").unwrap();
         check_shown(shown.split("```").next().unwrap(), &out);
     }
 }

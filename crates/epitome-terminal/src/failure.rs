@@ -1,41 +1,42 @@
-//! Why a command did not do it, sorted by how the program ends.
+//! Why a command failed, sorted by how the program ends.
 
 use std::io;
 
 use epitome::store::StoreError;
 
-/// The database that was open when a command failed, for the line that says so.
+/// The database that was open when a command failed, for the line on standard error.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Opened {
-    /// Where it is, as it may be shown.
+    /// Its address, in the form that may be shown.
     pub place: String,
-    /// Whether it is a server, which others use as a matter of course.
+    /// Whether it is a server, which other programs normally use too.
     pub shared: bool,
 }
 
-/// Why a command did not do it. Each is one line on standard error, or none, and an exit code.
+/// Why a command failed. Each failure is one line on standard error, or none, and an exit code.
 #[derive(Debug)]
 pub enum Failure {
-    /// It was not understood, and nothing was done: 2, and where help is.
+    /// The arguments are wrong, and nothing was done. Exit code 2, with a hint to the help.
     Misused(String),
-    /// The same of a command, whose own help is named.
+    /// The arguments of this command are wrong. The hint names the command's own help.
     MisusedIn(String, String),
-    /// A setting is wrong, and nothing was done: 2.
+    /// A setting is wrong, and nothing was done. Exit code 2.
     Setting(String),
-    /// What was given to be worked on cannot be, and nothing was done: 2.
+    /// The input cannot be used, and nothing was done. Exit code 2.
     Input(String),
-    /// It was understood, and did not work: 1.
+    /// The command failed. Exit code 1.
     Failed(String),
-    /// The same, from the engine. What it means for the file is told by [`Failure::line`].
+    /// The engine failed. [`Failure::line`] adds the name of the database. Exit code 1, or 2 if the request was
+    /// invalid.
     Engine(epitome::Error),
-    /// All there was to say is said: only the exit code is left.
+    /// The error is printed already. Only the exit code is left.
     Told(u8),
-    /// Whoever read the output has seen enough: 0.
+    /// The program that reads the output has closed the pipe. Exit code 0.
     Unread,
 }
 
 impl Failure {
-    /// A misuse is one of this command, where there is one.
+    /// Adds the command to a failure of the arguments, if there is one.
     pub fn of(self, command: Option<&str>) -> Self {
         match (self, command) {
             (Self::Misused(problem), Some(command)) => Self::MisusedIn(command.to_owned(), problem),
@@ -43,10 +44,10 @@ impl Failure {
         }
     }
 
-    /// With which code the program ends.
+    /// Returns the exit code.
     pub fn code(&self) -> u8 {
         match self {
-            // What the engine will not do for anybody was asked for wrongly.
+            // A request that the engine refuses as invalid is a mistake in the arguments.
             Self::Misused(_)
             | Self::MisusedIn(..)
             | Self::Setting(_)
@@ -58,7 +59,7 @@ impl Failure {
         }
     }
 
-    /// What is said on standard error, its line end included. `database` is where that is, if one was open.
+    /// Returns the line for standard error, with its line end. `database` is the one that was open, if any.
     pub fn line(&self, database: Option<&Opened>) -> Option<String> {
         let problem = match self {
             Self::Misused(problem) => format!("{problem}; `epitome --help` says what there is"),
@@ -90,8 +91,8 @@ impl From<epitome::Error> for Failure {
 }
 
 impl From<io::Error> for Failure {
-    /// What goes wrong in writing the output; errors of other files are told with their names where they
-    /// arise.
+    /// Converts an error of writing to standard output. Errors of other files are reported with their names where they
+    /// occur.
     fn from(error: io::Error) -> Self {
         match error.kind() {
             io::ErrorKind::BrokenPipe => Self::Unread,
@@ -100,7 +101,7 @@ impl From<io::Error> for Failure {
     }
 }
 
-/// On one line, whatever was typed or stored.
+/// Returns a text on one line, with control characters escaped.
 pub fn one_line(text: &str) -> String {
     let shown = |c: char| if c.is_control() { c.escape_default().to_string() } else { c.to_string() };
     text.lines().map(str::trim).collect::<Vec<_>>().join(" ").chars().map(shown).collect()

@@ -1,31 +1,32 @@
-//! What must not be left behind when a command is interrupted, and what is to be said then.
+//! Cleans up when a command is interrupted, and reports what is left to do.
 //!
-//! Whoever writes something that is only of use when it is whole notes by which name it can be found. A signal
-//! removes all that is noted, and ends the processes that were started; whoever ends otherwise does so himself.
+//! Code that writes something which is useless until it is complete registers the name under which it can be found. A
+//! signal removes everything that is registered, and ends the processes that were started. Code that ends otherwise
+//! cleans up by itself.
 
 use std::io;
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
-/// So often something that is still being written to is removed.
+/// Maximum number of attempts to remove something that is still being written to.
 const TRIES: usize = 5;
 
-/// How something is undone.
+/// A cleanup action.
 pub type Undo = Box<dyn FnOnce() + Send>;
 
-/// What is noted.
+/// What is registered.
 struct Noted {
-    /// What is to be undone, and by which number it is taken out again.
+    /// The cleanup actions, each with the number by which it is removed again.
     undone: Vec<(u64, Undo)>,
     next: u64,
     line: Option<String>,
-    /// Whether the program was told to end.
+    /// Whether the program has received a signal to end.
     ending: bool,
 }
 
 static NOTED: Mutex<Noted> = Mutex::new(Noted::new());
 
-/// Keeps it noted, as long as this is there.
+/// Keeps a cleanup action registered until this is dropped.
 #[derive(Debug)]
 pub struct Leftover(u64);
 
@@ -37,29 +38,29 @@ impl Drop for Leftover {
     }
 }
 
-/// Has everything removed that stands in this folder under a name that begins so.
-#[must_use = "it is noted only as long as this is kept"]
+/// Registers the removal of everything in this folder whose name starts with this prefix.
+#[must_use = "it is registered only until this is dropped"]
 pub fn note(folder: &Path, prefix: String) -> Leftover {
     let undo = removal(folder, prefix);
     NOTED.lock().map_or(Leftover(0), |mut noted| Leftover(noted.add(undo)))
 }
 
-/// The same for what stands beside a file, under its name and what follows it.
-#[must_use = "it is noted only as long as this is kept"]
+/// Registers the removal of everything next to a file whose name starts with the file's name and this ending.
+#[must_use = "it is registered only until this is dropped"]
 pub fn note_beside(file: &Path, ending: &str) -> Leftover {
     let (folder, prefix) = beside(file, ending);
     note(folder, prefix)
 }
 
-/// The folder it stands in, and what its name begins with.
+/// Returns the folder of a file, and the file's name with this ending.
 fn beside<'a>(file: &'a Path, ending: &str) -> (&'a Path, String) {
     let name = file.file_name().unwrap_or_default().to_string_lossy();
     (folder_of(file), format!("{name}{ending}"))
 }
 
-/// Begins something that is to end with this process: a process of its own, say.
+/// Starts something that must end with this process, such as a child process.
 pub fn begin<T>(begin: impl FnOnce() -> io::Result<(T, Undo)>) -> io::Result<(T, Leftover)> {
-    // Whoever is told to end waits for this, so that nothing is begun that nobody ends.
+    // The signal handler waits for this lock, so nothing is started that it does not end.
     let mut noted = NOTED.lock().unwrap_or_else(PoisonError::into_inner);
     if noted.ending {
         return Err(io::ErrorKind::Interrupted.into());
@@ -68,31 +69,31 @@ pub fn begin<T>(begin: impl FnOnce() -> io::Result<(T, Undo)>) -> io::Result<(T,
     Ok((begun, Leftover(noted.add(undo))))
 }
 
-/// What is to be said from now on when it is interrupted: one line, or nothing.
+/// Sets the line that is printed when the command is interrupted, if any.
 pub fn say(line: Option<&str>) {
     if let Ok(mut noted) = NOTED.lock() {
         noted.line = line.map(str::to_owned);
     }
 }
 
-/// Removes what is noted, and tells what is to be said.
+/// Cleans up everything that is registered, and returns the line to print.
 pub fn interrupted() -> Option<String> {
     NOTED.lock().ok().and_then(|mut noted| noted.interrupted())
 }
 
-/// Goes on only where the program was not told to end: what fails then fails because of that, and need not be told.
+/// Returns only if the program is not ending. Otherwise a failure is a consequence of that, and need not be reported.
 pub async fn unless_ending() {
     if NOTED.lock().is_ok_and(|noted| noted.ending) {
         std::future::pending::<()>().await;
     }
 }
 
-/// The folder a file stands in.
+/// Returns the folder of a file.
 pub fn folder_of(file: &Path) -> &Path {
     file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// An ending that nobody can know beforehand, so that nobody can have put something there.
+/// Returns a name ending that cannot be predicted, so that no other program can have created a file of that name.
 pub fn unforeseen() -> String {
     use std::hash::{BuildHasher, RandomState};
     format!("{}-{:016x}", std::process::id(), RandomState::new().hash_one(std::process::id()))
@@ -128,11 +129,11 @@ fn removal(folder: &Path, prefix: String) -> Undo {
     })
 }
 
-/// It is only clutter; that it stays is no reason to say anything.
+/// Removes a path. If that fails, nothing is reported: what is left does no harm.
 fn remove(path: &Path) {
     for _ in 0..TRIES {
         let folder = std::fs::symlink_metadata(path).is_ok_and(|there| there.is_dir());
-        // Whoever fills a folder goes on doing so until the process is gone.
+        // A process may still be writing into the folder until it has ended.
         let removed = if folder { std::fs::remove_dir_all(path) } else { std::fs::remove_file(path) };
         if removed.is_ok() {
             return;
@@ -155,7 +156,7 @@ mod tests {
         std::fs::write(file("bench-7-0").join("a.db"), "").unwrap();
         let mut noted = Noted::new();
         assert_eq!(noted.interrupted(), None);
-        assert!(file("copy.db.7-123.part").exists(), "nothing is under way");
+        assert!(file("copy.db.7-123.part").exists(), "nothing is registered");
         noted.add(removal(folder.path(), "copy.db.7-".to_owned()));
         noted.add(removal(folder.path(), "bench-7-".to_owned()));
         noted.line = Some("said".to_owned());

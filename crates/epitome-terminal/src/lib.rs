@@ -1,15 +1,15 @@
-//! What the commands of Epitome share on a terminal.
+//! Terminal output and its helpers, shared by all commands of Epitome.
 //!
 //! | module | job |
 //! |---|---|
-//! | [`show`] | where output goes: lines, JSON, tables, colours, progress, numbers and dates as people read them |
-//! | [`failure`] | why a command failed: its one line on standard error and its exit code |
-//! | [`flags`] | values of flags that several commands take |
+//! | [`show`] | output: lines, JSON, tables, colours, progress, and numbers and dates as people read them |
+//! | [`failure`] | why a command failed: its line on standard error and its exit code |
+//! | [`flags`] | values of flags that several commands have |
 //! | [`near`] | suggestions for mistyped names |
-//! | [`output`] | files that are there when they are whole, or not at all |
-//! | [`leftovers`] | files and processes that a signal must not leave behind |
+//! | [`output`] | files that appear when they are complete, or not at all |
+//! | [`leftovers`] | files and processes that are cleaned up after a signal |
 //!
-//! Nothing here reads settings, opens a database or knows a command: callers hand in plain values.
+//! Nothing here reads settings, opens a database or depends on a command: callers pass plain values.
 
 pub mod failure;
 pub mod flags;

@@ -1,7 +1,7 @@
-//! A file that is there when it is whole, or not at all.
+//! Writes files that appear when they are complete, or not at all.
 //!
-//! It is written beside its place under another name, and put there at the end. What is left of it after a signal is
-//! removed ([`crate::leftovers`]). What the file is for is not known here.
+//! A file is written next to its final path under a temporary name, and moved there at the end. After a signal the
+//! temporary file is removed ([`crate::leftovers`]). Nothing here depends on the content of a file.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -10,20 +10,20 @@ use std::path::{Path, PathBuf};
 use crate::failure::Failure;
 use crate::leftovers::{self, Leftover};
 
-/// A file that is being written. It is opened early, so that a place that cannot be written to is told in time.
+/// A file that is being written. It is opened early, so that a path that cannot be written to is reported in time.
 #[derive(Debug)]
 pub struct Output {
     path: PathBuf,
-    /// Where it is written until it is whole. What is no plain file, a pipe or a terminal, is written to as it is.
+    /// The path of the temporary file. `None` for a pipe, a terminal or the like, which is written to directly.
     part: Option<PathBuf>,
-    /// Whether a file that is there is replaced.
+    /// Whether an existing file is replaced.
     replaces: bool,
     to: BufWriter<File>,
     _half: Option<Leftover>,
 }
 
 impl Output {
-    /// Opens a file that takes the place of what is there.
+    /// Opens a file that replaces an existing one.
     pub fn open(path: &Path) -> Result<Self, Failure> {
         if path.is_dir() {
             return Err(unwritten(path, &io::ErrorKind::IsADirectory.into()));
@@ -37,7 +37,7 @@ impl Output {
         }
     }
 
-    /// Opens a new file: one that is there is never replaced.
+    /// Opens a new file. An existing file is never replaced.
     pub fn create(path: &Path) -> Result<Self, Failure> {
         match path.symlink_metadata() {
             Ok(_) => Err(taken(path)),
@@ -55,19 +55,20 @@ impl Output {
         Ok(Self { path: path.to_owned(), part: Some(part), replaces, to: writer(file), _half: Some(half) })
     }
 
-    /// Writes some of it.
+    /// Writes a part of the content.
     pub fn put(&mut self, words: &[u8]) -> Result<(), Failure> {
         self.to.write_all(words).map_err(|error| unwritten(&self.path, &error))
     }
 
-    /// Puts it in its place.
+    /// Moves the file to its final path.
     pub fn finish(mut self) -> Result<(), Failure> {
         let failed = |error: io::Error| unwritten(&self.path, &error);
         self.to.flush().map_err(failed)?;
         let Some(part) = &self.part else { return Ok(()) };
         if !self.replaces {
             self.to.get_ref().sync_all().map_err(failed)?;
-            // A link is refused where somebody has put a file meanwhile; a file system without links has only moving.
+            // A hard link fails if another process has created the file meanwhile. On a file system without links, only
+            // a rename is possible.
             match std::fs::hard_link(part, &self.path) {
                 Ok(()) => return Ok(()),
                 Err(_) if self.path.symlink_metadata().is_ok() => return Err(taken(&self.path)),
@@ -79,13 +80,13 @@ impl Output {
         Ok(())
     }
 
-    /// Writes all of it at once.
+    /// Writes the whole content.
     pub fn say(mut self, text: &str) -> Result<(), Failure> {
         self.put(text.as_bytes())?;
         self.finish()
     }
 
-    /// Returns where it will be.
+    /// Returns the final path.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -104,7 +105,7 @@ impl Write for Output {
 impl Drop for Output {
     fn drop(&mut self) {
         if let Some(part) = &self.part {
-            // It has its place by another name, or nobody wants it.
+            // The content is linked to its final path already, or is not needed.
             let _ = std::fs::remove_file(part);
         }
     }
@@ -116,10 +117,10 @@ fn writer(file: File) -> BufWriter<File> {
 
 fn taken(path: &Path) -> Failure {
     let path = path.display();
-    Failure::Failed(format!("{path}: there is a file already, which is not replaced; name another"))
+    Failure::Failed(format!("{path}: the file exists already and is not replaced; name another"))
 }
 
-/// Says that a file cannot be written.
+/// Returns the failure for a file that cannot be written.
 pub fn unwritten(path: &Path, error: &io::Error) -> Failure {
     Failure::Failed(format!("{} cannot be written: {error}", path.display()))
 }

@@ -1,15 +1,15 @@
-//! How things are shown: where words go, in which colours, how wide, and what moves while one waits.
+//! Prints the output of commands: lines, tables, colours and progress.
 //!
-//! Every command is handed a [`Show`] and prints through it alone, so that it can be tried without a process.
-//! What is asked for goes to standard output; what only goes with it (notes, progress) to standard error.
-//! Colours, bars and cut-off columns are for terminals: what is piped is plain and whole.
+//! Every command is passed a [`Show`] and prints only through it, so that it can be tested without a process.
+//! The answer goes to standard output; everything else (notes, progress) goes to standard error.
+//! Colours, bars and clipped columns are for terminals: piped output is plain and complete.
 //!
 //! | what | how |
 //! |---|---|
 //! | a line of the answer | [`Show::line`] |
-//! | a line of JSON, or an object spread out | [`Show::json`], [`Show::object`] |
-//! | what was made so far goes out | [`Show::flush`]: after each page of something long |
-//! | a remark | [`Show::note`] |
+//! | JSON on one line, or indented | [`Show::json`], [`Show::object`] |
+//! | buffered output is written out | [`Show::flush`]: after each page of something long |
+//! | a note | [`Show::note`] |
 //! | columns | [`Table`] and [`Show::table`] |
 //! | colours | `show.style`, a [`Style`] |
 //! | numbers, times, sizes | [`grouped`], [`count`], [`ago`], [`utc`], [`bytes`], [`bar`] |
@@ -30,26 +30,26 @@ use crate::failure::{Failure, Opened, one_line};
 mod table;
 mod words;
 
-/// Where a command's words go.
+/// The output of a command.
 pub struct Show {
     out: Box<dyn Write + Send>,
     errors: Box<dyn Write + Send>,
-    /// How words are coloured on standard output.
+    /// The colours of standard output.
     pub style: Style,
-    /// How they are coloured on standard error.
+    /// The colours of standard error.
     notes: Style,
-    /// How many columns the terminal has; none where it is no terminal, and lines may be as long as they are.
+    /// The width of the terminal in columns; `None` if the output is not a terminal, and lines may have any length.
     pub width: Option<usize>,
-    /// Whether somebody sees standard error as it is written.
+    /// Whether standard error is a terminal, so that progress can be shown.
     pub watched: bool,
-    /// Whether JSON was asked for: `--json`.
+    /// Whether the answer is JSON: `--json`.
     pub json: bool,
-    /// What time it is, for "3 min ago".
+    /// The current time, for "3 min ago".
     pub now: Timestamp,
 }
 
 impl Show {
-    /// The program's own standard output and error.
+    /// Returns the output to the process's standard output and error.
     pub fn process(color: Color, json: bool, env: &dyn Fn(&str) -> Option<String>) -> Self {
         let (out, errors) = (io::stdout(), io::stderr());
         let (seen, watched) = (out.is_terminal(), errors.is_terminal());
@@ -66,7 +66,7 @@ impl Show {
         }
     }
 
-    /// Plain output into two writers, without colours and of any width; the clock stands at 1970.
+    /// Returns plain output to two writers, without colours and without a width. Its time is 1970.
     pub fn plain(out: Box<dyn Write + Send>, errors: Box<dyn Write + Send>, json: bool) -> Self {
         Self {
             out,
@@ -80,34 +80,34 @@ impl Show {
         }
     }
 
-    /// A line of the answer.
+    /// Prints a line of the answer.
     pub fn line(&mut self, text: impl std::fmt::Display) -> Result<(), Failure> {
         Ok(writeln!(self.out, "{text}")?)
     }
 
-    /// Words of the answer, as they are.
+    /// Prints bytes of the answer unchanged.
     pub fn raw(&mut self, words: &[u8]) -> Result<(), Failure> {
         Ok(self.out.write_all(words)?)
     }
 
-    /// JSON on one line.
+    /// Prints JSON on one line.
     pub fn json(&mut self, value: &impl Serialize) -> Result<(), Failure> {
         serde_json::to_writer(&mut self.out, value).map_err(io::Error::from)?;
         self.line("")
     }
 
-    /// JSON spread out.
+    /// Prints indented JSON.
     pub fn object(&mut self, value: &impl Serialize) -> Result<(), Failure> {
         serde_json::to_writer_pretty(&mut self.out, value).map_err(io::Error::from)?;
         self.line("")
     }
 
-    /// An answer of a line: with `--json` this object in its place.
+    /// Prints an answer of one line, or this object with `--json`.
     pub fn answer(&mut self, object: &impl Serialize, line: impl std::fmt::Display) -> Result<(), Failure> {
         if self.json { self.object(object) } else { self.line(line) }
     }
 
-    /// The rows of a table, as wide as the terminal at most.
+    /// Prints a table, at most as wide as the terminal.
     pub fn table(&mut self, table: &Table) -> Result<(), Failure> {
         for line in table.lines(self.width, self.style) {
             self.line(line)?;
@@ -115,37 +115,37 @@ impl Show {
         Ok(())
     }
 
-    /// Sends out what was made so far.
+    /// Writes out the buffered output.
     pub fn flush(&mut self) -> Result<(), Failure> {
         Ok(self.out.flush()?)
     }
 
-    /// A remark on standard error, where it is in nobody's way. What was made so far goes out first.
+    /// Prints a note on standard error, apart from the answer. Buffered output is written first.
     pub fn note(&mut self, text: impl std::fmt::Display) -> Result<(), Failure> {
         self.flush()?;
         let line = self.notes.dim(&one_line(&text.to_string()));
-        // Nobody is left to be told when this fails.
+        // A failure here cannot be reported anywhere.
         let _ = writeln!(self.errors, "{line}");
         Ok(())
     }
 
-    /// Something that is wrong and does not end the command, or not alone: a line on standard error. What was made so
-    /// far goes out first.
+    /// Prints an error that does not end the command, or not by itself, on standard error. Buffered output is written
+    /// first.
     pub fn error(&mut self, text: impl std::fmt::Display) -> Result<(), Failure> {
         self.flush()?;
-        // Nobody is left to be told when this fails.
+        // A failure here cannot be reported anywhere.
         let _ = writeln!(self.errors, "{}", one_line(&text.to_string()));
         Ok(())
     }
 
-    /// The same as [`Show::progress`], of so many bytes.
+    /// Shows progress as [`Show::progress`] does, in bytes.
     pub fn bytes_progress(&self, what: &str, of: u64) -> Progress {
         let look = "{prefix} {wide_bar:.cyan/dim} {bytes} of {total_bytes} {msg}, {eta} left";
         Progress::new(self.watched, what, Some(of), look)
     }
 
-    /// Something that takes a while, shown on standard error where somebody watches. Of so many steps, where that
-    /// is known.
+    /// Shows progress on standard error if it is a terminal. `of` is the total number of steps, if it can be
+    /// determined.
     pub fn progress(&self, what: &str, of: Option<u64>) -> Progress {
         let look = match of {
             Some(_) => "{prefix} {wide_bar} {human_pos} of {human_len} {msg}",
@@ -154,10 +154,9 @@ impl Show {
         Progress::new(self.watched, what, of, look)
     }
 
-    /// Ends it all with a failure's line, where it has one, and tells the exit code.
+    /// Prints the line of a failure, if it has one, and returns the exit code.
     pub fn end(&mut self, failure: &Failure, database: Option<&Opened>) -> u8 {
-        // What was made before it failed is still true, and whoever reads it sees by the code that there is
-        // more.
+        // Output from before the failure is still correct, and the exit code shows that it is incomplete.
         let _ = self.out.flush();
         if let Some(line) = failure.line(database) {
             let _ = self.errors.write_all(line.as_bytes());
@@ -166,19 +165,19 @@ impl Show {
     }
 }
 
-/// A line on standard error that says how far it is; nothing where nobody watches. Gone when dropped.
+/// A progress line on standard error, or nothing if that is not a terminal. It disappears when this is dropped.
 #[derive(Debug)]
 pub struct Progress {
-    /// Where it is told: its position and length, what is being done (its prefix), and a few words (its message).
+    /// The bar: its position and length, what is being done (the prefix), and a few words (the message).
     pub bar: ProgressBar,
 }
 
 impl Progress {
-    /// As it looks by this template of `indicatif`'s.
+    /// Returns a progress line with this template of `indicatif`.
     pub(crate) fn new(watched: bool, what: &str, of: Option<u64>, look: &str) -> Self {
         let target = if watched { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
         let bar = ProgressBar::with_draw_target(of, target);
-        // The look is ours and right; were it not, the usual one would do.
+        // The templates are constants and valid. If one were not, the default would be used.
         if let Ok(style) = ProgressStyle::with_template(look) {
             bar.set_style(style);
         }
@@ -189,7 +188,7 @@ impl Progress {
         Self { bar }
     }
 
-    /// Waits for something, and has a look every so often at how far it is.
+    /// Waits for `work`, and calls `look` at this interval, to update the progress.
     pub async fn during<T, L: Future<Output = ()>>(
         work: impl Future<Output = T>,
         every: Duration,
@@ -212,26 +211,26 @@ impl Drop for Progress {
     }
 }
 
-/// When there are colours.
+/// When output has colours.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum Color {
-    /// On a terminal, unless the environment says `NO_COLOR`
+    /// On a terminal, unless the environment variable `NO_COLOR` is set
     #[default]
     Auto,
-    /// Also where it is piped
+    /// Always, also when piped
     Always,
-    /// Nowhere
+    /// Never
     Never,
 }
 
-/// Paints words, or leaves them as they are.
+/// Colours text, or leaves it unchanged.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Style {
     painted: bool,
 }
 
 impl Style {
-    /// As asked for, on something that is a terminal or not.
+    /// Returns the style for this choice, on something that is a terminal or not.
     pub fn new(color: Color, terminal: bool, env: &dyn Fn(&str) -> Option<String>) -> Self {
         let plain = || {
             env("NO_COLOR").is_some_and(|set| !set.is_empty())
@@ -245,7 +244,7 @@ impl Style {
         Self { painted }
     }
 
-    /// Whether anything is painted at all.
+    /// Returns whether there are any colours.
     pub fn is_painted(self) -> bool {
         self.painted
     }
@@ -258,32 +257,32 @@ impl Style {
         }
     }
 
-    /// Names, and what matters most.
+    /// Formats names, and what is most important.
     pub fn bold(self, text: &str) -> String {
         self.paint("1", text)
     }
 
-    /// What only goes with it.
+    /// Formats additional information.
     pub fn dim(self, text: &str) -> String {
         self.paint("2", text)
     }
 
-    /// What is wrong.
+    /// Formats errors.
     pub fn red(self, text: &str) -> String {
         self.paint("31", text)
     }
 
-    /// What is well.
+    /// Formats success.
     pub fn green(self, text: &str) -> String {
         self.paint("32", text)
     }
 
-    /// What should be looked at, and what was found.
+    /// Formats warnings, and search hits.
     pub fn yellow(self, text: &str) -> String {
         self.paint("33", text)
     }
 
-    /// Who speaks.
+    /// Formats the author of a message.
     pub fn cyan(self, text: &str) -> String {
         self.paint("36", text)
     }
@@ -312,10 +311,10 @@ mod tests {
     fn remarks_go_elsewhere_and_on_one_line() {
         let (out, errors) = (Written::default(), Written::default());
         let mut show = Show::plain(Box::new(out.clone()), Box::new(errors.clone()), false);
-        show.line("asked for").unwrap();
+        show.line("the answer").unwrap();
         show.note("by\nthe way").unwrap();
         drop(show);
-        assert_eq!(*out.0.lock().unwrap(), b"asked for\n");
+        assert_eq!(*out.0.lock().unwrap(), b"the answer\n");
         assert_eq!(*errors.0.lock().unwrap(), b"by the way\n");
     }
 }

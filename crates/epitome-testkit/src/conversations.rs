@@ -1,36 +1,36 @@
-//! Conversations written for this project, with the names and facts planted in them.
+//! Conversations written for this project, with planted names and facts.
 //!
-//! Each file in `conversations/` starts with a header (name, language, facts, secrets) and goes on
-//! with one message per line, in OpenAI's chat style. A fact says in which message it was first said,
-//! counted from 0; whether it survives condensing is for other tests to measure.
+//! Each file in `conversations/` starts with a header (name, language, facts, secrets), followed by one message per
+//! line in OpenAI's chat format. A fact contains the position of the message that says it first, counted from 0. Other
+//! tests measure whether it survives condensing.
 
 use epitome_core::message::{Message, Part, Role};
 use serde::Deserialize;
 
-/// A conversation, and what must not get lost of it.
+/// A conversation, and the facts that should not get lost.
 #[derive(Debug, Clone)]
 pub struct Conversation {
     pub name: String,
-    /// As in `en`.
+    /// Language code such as `en`.
     pub language: String,
     pub messages: Vec<Message>,
     pub facts: Vec<Fact>,
-    /// What no summary may repeat.
+    /// Texts that no summary may repeat.
     pub secrets: Vec<String>,
 }
 
-/// Something said that somebody will need later.
+/// A fact in the conversation that will be needed later.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Fact {
-    /// Word for word.
+    /// The exact text.
     pub text: String,
-    /// The message that says it first, counted from 0: its `seq` is one more.
+    /// The first message that contains it, counted from 0; its `seq` is one more.
     pub said_in: usize,
     pub kind: String,
 }
 
-/// Each file, by the name its header must have.
+/// The files, by the name that their header must have.
 const FILES: &[(&str, &str)] = &[
     ("coding.en", include_str!("../conversations/coding.en.jsonl")),
     ("coding.zh", include_str!("../conversations/coding.zh.jsonl")),
@@ -41,12 +41,12 @@ const FILES: &[(&str, &str)] = &[
     ("support.ja", include_str!("../conversations/support.ja.jsonl")),
 ];
 
-/// Every conversation, by name.
+/// Returns every conversation, ordered by name.
 pub fn all() -> Vec<Conversation> {
     FILES.iter().map(|(name, _)| read(name)).collect()
 }
 
-/// The conversation `name`, as in `coding.en`.
+/// Reads the conversation with this name, such as `coding.en`.
 pub fn read(name: &str) -> Conversation {
     let (_, lines) =
         FILES.iter().find(|(file, _)| *file == name).unwrap_or_else(|| panic!("no conversation {name}"));
@@ -112,7 +112,7 @@ impl Line {
                 Message::new(self.role, text.into_iter().chain(calls))
             }
         };
-        assert_eq!(said.role, self.role, "only a tool's message names a call");
+        assert_eq!(said.role, self.role, "only tool messages have a tool_call_id");
         Message { author: self.name.map(Into::into), ..said }
     }
 }
@@ -126,11 +126,11 @@ mod tests {
 
     use super::*;
 
-    /// What a fact may be.
+    /// The allowed kinds of facts.
     const KINDS: [&str; 10] =
         ["path", "id", "number", "person", "place", "date", "error", "command", "decision", "url"];
 
-    /// Everything a message says, tool calls' arguments and results included.
+    /// Returns all text of a message, including tool call arguments and results.
     fn words(message: &Message) -> Vec<&str> {
         message
             .parts

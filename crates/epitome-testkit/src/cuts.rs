@@ -1,4 +1,4 @@
-//! Where a list is divided, for a `keep` alone.
+//! Computes where a list is divided for a `keep`.
 
 use epitome_core::condense::Unchanged;
 use epitome_core::cut::{Cuts, Press, near};
@@ -6,16 +6,16 @@ use epitome_core::keep::Keep;
 use epitome_core::message::Tokens;
 use epitome_core::outline::Cut;
 
-/// A place chosen to divide a list.
+/// The chosen division of a list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Chosen {
-    /// Where the kept part begins.
+    /// Where the verbatim part begins.
     pub place: usize,
-    /// The last user message, where it lies before the cut.
+    /// The last user message, if it is before the cut.
     pub carried: Option<usize>,
 }
 
-/// Chooses where the kept part begins for a `keep`; messages before `floor` are not up for choice ([`after_head`]).
+/// Chooses where the verbatim part begins for a `keep`. Messages before `floor` cannot be chosen ([`after_head`]).
 pub fn choose(
     cuts: &Cuts<'_>,
     floor: usize,
@@ -30,7 +30,7 @@ pub fn choose(
     Ok(Chosen { place, carried: last_user.filter(|at| (floor..place).contains(at)) })
 }
 
-/// The first place after the leading messages and so many more, at a legal cut.
+/// Returns the first legal cut after the leading messages and `keep_first` more.
 pub fn after_head(cuts: &Cuts<'_>, keep_first: usize) -> usize {
     let len = cuts.outlines().len();
     let leading = cuts.outlines().iter().take_while(|outline| outline.leading).count();

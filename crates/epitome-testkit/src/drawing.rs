@@ -1,22 +1,22 @@
-//! Sessions drawn in a line.
+//! A one-line notation for sessions.
 //!
-//! Rules about sequences are best shown as sequences. A drawing is the whole case, in a test, in
-//! an explanation and in a counterexample alike:
+//! Rules about sequences are best shown as sequences. A drawing contains the whole case, in tests, explanations and
+//! counterexamples.
 //!
-//! | drawn | means |
+//! | drawing | meaning |
 //! |---|---|
 //! | `s` `d` `u` `a` `r` `p` | system, developer, user, assistant, tool result, peer |
 //! | `a(x,y)` | the assistant calls `x` and `y` |
 //! | `a(x=i)` | a call with two ids: `x`, and `i` as its item id |
 //! | `r(x)` | the result of `x` |
-//! | `u(x)` | a user message that carries the result of `x` and words of its own |
+//! | `u(x)` | a user message that contains the result of `x` and text of its own |
 //! | `a*` | with reasoning |
-//! | `a-(x)` | without words: only its calls, its results or its reasoning |
+//! | `a-(x)` | without text: only its calls, its results or its reasoning |
 //! | `u!` `u~` | pinned, skipped |
-//! | `a@bob` | said by bob |
-//! | `u:50` | fifty words long; one word where nothing is said, blank with `:0` |
-//! | `u+30` | thirty seconds after the message before it |
-//! | <code>\|</code> | a legal cut; drawn by [`draw_cuts`], passed over when read |
+//! | `a@bob` | written by bob |
+//! | `u:50` | fifty words long; one word by default, blank with `:0` |
+//! | `u+30` | thirty seconds after the previous message |
+//! | <code>\|</code> | a legal cut; written by [`draw_cuts`], ignored when read |
 //!
 //! ```
 //! use epitome_testkit::drawing::draw_cuts;
@@ -35,13 +35,13 @@ use epitome_core::outline::{Cut, Outline};
 use epitome_core::tokens::{Counter, Overhead};
 use epitome_core::track::Tracker;
 
-/// Counts words, with no overhead, so that `u:50` is fifty tokens and sums can be done in the head.
+/// Returns a counter that counts words without overhead, so that `u:50` has fifty tokens and sums are easy to check.
 pub fn word_counter() -> Counter {
     let words = |text: &str| text.split_whitespace().count() as u64;
     Counter::custom("words", words).with_overhead(Overhead::none())
 }
 
-/// Words that can be made neither shorter nor into an excerpt.
+/// Message texts that can be neither shortened nor excerpted.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct NoWords;
 
@@ -55,7 +55,7 @@ impl Words for NoWords {
     }
 }
 
-/// The messages of a drawing, numbered from 1.
+/// Returns the messages of a drawing, numbered from 1.
 pub fn messages(drawing: &str) -> Result<Vec<Message>, DrawingError> {
     let mut now = Timestamp(0);
     let mut drawn = Vec::new();
@@ -72,14 +72,14 @@ pub fn messages(drawing: &str) -> Result<Vec<Message>, DrawingError> {
     Ok(drawn)
 }
 
-/// The outlines of a drawing, sized by [`word_counter`].
+/// Returns the outlines of a drawing, counted with [`word_counter`].
 pub fn outlines(drawing: &str) -> Result<Vec<Outline>, DrawingError> {
     let counter = word_counter();
     let mut tracker = Tracker::default();
     Ok(messages(drawing)?.iter().map(|message| tracker.push(message, &counter)).collect())
 }
 
-/// The drawing again, with a bar at each legal cut between two messages.
+/// Returns the drawing with a bar at each legal cut between two messages.
 pub fn draw_cuts(drawing: &str) -> Result<String, DrawingError> {
     let messages = messages(drawing)?;
     let outlines = outlines(drawing)?;
@@ -93,7 +93,7 @@ pub fn draw_cuts(drawing: &str) -> Result<String, DrawingError> {
     Ok(out)
 }
 
-/// Messages as a drawing. Words are not drawn, only how many there are.
+/// Returns messages as a drawing. It contains the number of words instead of the text.
 pub fn draw(messages: &[Message]) -> String {
     let mut out = String::new();
     let mut before = Timestamp(0);
@@ -135,7 +135,7 @@ fn draw_one(message: &Message) -> String {
             Part::ToolResult(result) => {
                 ids.push(result.call.to_string());
                 for content in &result.content {
-                    // The size drawn is that of each result.
+                    // The number in the drawing is the size of each result.
                     if let Content::Text { text } = content
                         && message.role == Role::Tool
                     {
@@ -168,7 +168,7 @@ fn draw_one(message: &Message) -> String {
     out
 }
 
-/// Reads one drawn message; the error is what was expected.
+/// Reads one message of a drawing; the error is what was expected.
 fn read(word: &str, seq: u64, now: &mut Timestamp) -> Result<Message, &'static str> {
     let mut chars = word.chars().peekable();
     let role = match chars.next() {
@@ -241,7 +241,7 @@ fn name(chars: &mut Peekable<Chars<'_>>) -> String {
     name
 }
 
-/// Bounded, so that a drawing from a stranger cannot ask for a book.
+/// Reads a number. It is limited, so that an untrusted drawing cannot require much memory.
 fn number(chars: &mut Peekable<Chars<'_>>) -> Result<usize, &'static str> {
     let mut digits = String::new();
     while let Some(c) = chars.next_if(char::is_ascii_digit) {
@@ -250,14 +250,14 @@ fn number(chars: &mut Peekable<Chars<'_>>) -> Result<usize, &'static str> {
     digits.parse().ok().filter(|n| *n <= 1_000_000).ok_or("a number up to 1000000")
 }
 
-/// A drawing that cannot be read.
+/// A drawing with a syntax error.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("drawing: `{word}` (message {at}): expected {expected}")]
 pub struct DrawingError {
-    /// What could not be read.
+    /// The word that could not be read.
     pub word: String,
-    /// Which message it is.
+    /// The number of the message.
     pub at: u64,
-    /// What would have been read.
+    /// What was expected instead.
     pub expected: &'static str,
 }

@@ -1,5 +1,5 @@
-//! Drawn sessions: every kind of history, well formed or not. A counterexample prints as the one
-//! line that drew it.
+//! Generates sessions for property tests: all kinds of histories, well formed or not. A counterexample is printed as
+//! its one-line drawing.
 
 use std::fmt;
 
@@ -15,7 +15,7 @@ use epitome_core::tokens::Counter;
 use epitome_core::track::Tracker;
 use proptest::prelude::*;
 
-/// A session, printed as its drawing.
+/// A generated session, printed as its drawing.
 #[derive(Clone, PartialEq)]
 pub struct Drawn(pub String);
 
@@ -27,16 +27,16 @@ impl fmt::Debug for Drawn {
 
 impl Drawn {
     pub fn messages(&self) -> Vec<Message> {
-        drawing::messages(&self.0).expect("drawn by us")
+        drawing::messages(&self.0).expect("a generated drawing is valid")
     }
 
-    /// The log as a session would hold it.
+    /// Returns the log that a session with these messages would have.
     pub fn log(&self, counter: &Counter) -> Log {
         Log::new(self.messages(), counter.clone())
     }
 }
 
-/// A session with everything known about it.
+/// A session with its outlines and trackers.
 pub struct Log {
     pub messages: Vec<Message>,
     pub outlines: Vec<Outline>,
@@ -68,12 +68,12 @@ impl Log {
         self.outlines.get(place).map_or(self.end(self.len()), |o| o.cut) == Cut::Legal
     }
 
-    /// The context after the first `at` messages.
+    /// Returns the context after the first `at` messages.
     pub fn context(&self, at: usize, request: &Request, summaries: &[(Seq, String)]) -> Given {
         self.context_from(0, at, request, summaries)
     }
 
-    /// The same when only the messages from place `from` on were handed in, as a store would.
+    /// Like [`Log::context`], with only the messages from position `from` on, as a store would provide them.
     pub fn context_from(
         &self,
         from: usize,
@@ -92,13 +92,13 @@ impl Log {
             scene.from = from as Seq + 1;
             scene.opener = self.outlines[..from].iter().rfind(|outline| outline.opens_turn);
         }
-        let layout = lay_out(request, &scene, &Costs::of(&self.counter), &mut shelf).expect("a good request");
-        let messages = render(&layout, &shelf).expect("all words are at hand");
+        let layout = lay_out(request, &scene, &Costs::of(&self.counter), &mut shelf).expect("valid request");
+        let messages = render(&layout, &shelf).expect("all texts are available");
         Given { layout, messages }
     }
 
-    /// The context after the first `at` messages, with summaries that `local` wrote of the messages up to
-    /// these places, and with the two of them joined.
+    /// Returns the context after the first `at` messages, with summaries by `local` of the messages up to these
+    /// positions, and with the two summaries joined.
     pub fn local_context(&self, at: usize, request: &Request, throughs: &[Seq]) -> Given {
         let written = throughs.iter().zip([40, 12]).map(|(through, limit)| {
             let mut extracts = Extracts::default();
@@ -115,12 +115,12 @@ impl Log {
         shelf = shelf.with_joined();
         let candidates: Vec<Candidate> = shelf.candidates();
         let scene = Scene::whole(Cuts::new(&self.outlines[..at], self.end(at)), &candidates);
-        let layout = lay_out(request, &scene, &Costs::of(&self.counter), &mut shelf).expect("a good request");
-        let messages = render(&layout, &shelf).expect("all words are at hand");
+        let layout = lay_out(request, &scene, &Costs::of(&self.counter), &mut shelf).expect("valid request");
+        let messages = render(&layout, &shelf).expect("all texts are available");
         Given { layout, messages }
     }
 
-    /// The context of one author's messages.
+    /// Returns the context of one author's messages.
     pub fn scoped_context(&self, author: &str, request: &Request, summaries: &[(Seq, String)]) -> Given {
         let outlines: Vec<Outline> =
             self.outlines.iter().filter(|o| o.author.as_deref() == Some(author)).cloned().collect();
@@ -135,8 +135,8 @@ impl Log {
         let author = author.into();
         let cuts = Cuts::own(&outlines, tracker.own_cut_at_end(&author));
         let scene = Scene::whole(cuts, &candidates);
-        let layout = lay_out(request, &scene, &Costs::of(&self.counter), &mut shelf).expect("a good request");
-        let messages = render(&layout, &shelf).expect("all words are at hand");
+        let layout = lay_out(request, &scene, &Costs::of(&self.counter), &mut shelf).expect("valid request");
+        let messages = render(&layout, &shelf).expect("all texts are available");
         Given { layout, messages }
     }
 
@@ -145,7 +145,7 @@ impl Log {
     }
 }
 
-/// A context with its words.
+/// A context and its messages.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Given {
     pub layout: Layout,
@@ -195,7 +195,7 @@ fn one(flags: bool) -> impl Strategy<Value = String> {
     (body, marks(flags)).prop_map(|(body, marks)| format!("{body}{marks}"))
 }
 
-/// What a real agent would leave behind: turns with tool loops, now and then interrupted.
+/// Generates what a real agent would produce: turns with tool loops, sometimes interrupted.
 fn turn(flags: bool) -> impl Strategy<Value = Vec<String>> {
     let step = (0..4u8, prop::bool::weighted(0.3), marks(flags)).prop_map(|(kind, thinks, marks)| {
         let thinks = if thinks { "*" } else { "" };
@@ -226,17 +226,17 @@ fn session_with(flags: bool) -> impl Strategy<Value = Drawn> {
     })
 }
 
-/// Any session at all.
+/// Generates any session.
 pub fn session() -> impl Strategy<Value = Drawn> {
     session_with(true)
 }
 
-/// Any session with nothing pinned or skipped.
+/// Generates any session without pinned or skipped messages.
 pub fn plain_session() -> impl Strategy<Value = Drawn> {
     session_with(false)
 }
 
-/// Legal places for summaries to end at, and their texts.
+/// Returns summaries that end at legal positions, with their texts.
 pub fn summaries(log: &Log, picks: &[(u16, u8)]) -> Vec<(Seq, String)> {
     let legal: Vec<usize> = (1..=log.len()).filter(|place| log.legal(*place)).collect();
     picks

@@ -1,12 +1,12 @@
-//! What the three wires refuse, written apart from the code under test.
+//! Checks what the three wire formats reject, independently of the code under test.
 //!
-//! Each dialect has two halves. `spell` writes a list of messages the plain way and mends nothing: an
-//! orphan stays an orphan, and what has no spelling is a complaint. `complaints` reads JSON only, as
-//! a strict provider would, and knows nothing of the core; it may be fed any request body.
+//! Each dialect has two halves. `spell` writes a list of messages in the simplest way and fixes nothing: an orphan
+//! stays an orphan, and a part that cannot be written becomes a complaint. `complaints` reads only JSON, like a strict
+//! provider, and does not use the core; it accepts any request body.
 //!
-//! What a dialect must do in any case is done by the spelling, so that it is not held against the
-//! core: letters and lengths of ids, names of authors, a mark for media in a tool's answer, merging
-//! of neighbours, reasoning at the front of a merged reply.
+//! `spell` does what every dialect must do, so that it does not count as an error of the core: characters and lengths
+//! of ids, author names, a placeholder for media in tool results, merging adjacent messages, moving reasoning to the
+//! front of a merged reply.
 
 pub mod anthropic;
 pub mod chat;
@@ -17,7 +17,7 @@ use std::fmt::Display;
 use epitome_core::message::{Content, Media, MediaSource, Message, Part, ToolResult};
 use serde_json::{Map, Value, json};
 
-/// The list with a signature on all reasoning that lacks one.
+/// Returns the list with a signature on all reasoning that has none.
 pub fn signed(list: &[Message]) -> Vec<Message> {
     let mut list = list.to_vec();
     for part in list.iter_mut().flat_map(|message| &mut message.parts) {
@@ -28,14 +28,14 @@ pub fn signed(list: &[Message]) -> Vec<Message> {
     list
 }
 
-/// A list as a dialect writes it.
+/// A list in a dialect's wire format.
 pub struct Spelled {
     pub body: Value,
-    /// What has no spelling in this dialect.
+    /// The parts that cannot be written in this dialect.
     pub unspelled: Vec<String>,
 }
 
-/// The complaint about a part that its message cannot carry on this wire.
+/// Returns the complaint about a part that its message cannot contain in this wire format.
 fn unspelled(message: &Message, part: &Part) -> String {
     let kind = match part {
         Part::Text { .. } => "text",
@@ -47,8 +47,8 @@ fn unspelled(message: &Message, part: &Part) -> String {
     format!("message {}: cannot be spelled: {kind} from {}", message.seq, message.role)
 }
 
-/// Complaints in the making. Each is made of the words of a rule that the dialect lists, so that the
-/// planted faults can be held against the list.
+/// Collects complaints. Each starts with a rule from the dialect's list, so that tests can check that every rule has a
+/// planted fault.
 struct Complaints {
     rules: &'static [&'static str],
     out: Vec<String>,
@@ -64,7 +64,7 @@ impl Complaints {
         self.out.push(format!("{place}: {rule}: {what}"));
     }
 
-    /// An object with no fields but these.
+    /// Complains about fields of an object that are not allowed.
     fn fields(&mut self, place: impl Display, object: &Map<String, Value>, allowed: &[&str]) {
         for own in object.keys().filter(|key| !allowed.contains(&key.as_str())) {
             self.add(&place, "unknown field", own);
@@ -72,7 +72,7 @@ impl Complaints {
     }
 }
 
-/// The objects of a list; anything else is nothing to a strict reader.
+/// Returns the objects of a list; anything else counts as an empty object or list.
 fn objects(value: &Value) -> Vec<Map<String, Value>> {
     let items = value.as_array().map_or(&[][..], Vec::as_slice);
     items.iter().map(|item| item.as_object().cloned().unwrap_or_default()).collect()
@@ -96,8 +96,8 @@ fn is_json_object(text: &str) -> bool {
     serde_json::from_str::<Value>(text).is_ok_and(|value| value.is_object())
 }
 
-/// An id in letters that are allowed everywhere. One that had to be changed carries a hash of what it
-/// was, so that two of them do not become one.
+/// Returns an id with only characters that are allowed everywhere. A changed id ends with a hash of the original, so
+/// that two ids do not become the same.
 fn safe_id(id: &str, longest: usize) -> String {
     if is_plain(id, longest) {
         return id.to_owned();
@@ -110,7 +110,7 @@ fn safe_id(id: &str, longest: usize) -> String {
     format!("{start}_{hash:016x}")
 }
 
-/// Where a picture's bytes are, as an address.
+/// Returns the URL of an image or a file.
 fn address(media: &Media) -> Option<String> {
     match &media.source {
         MediaSource::Base64(bytes) => Some(format!("data:{};base64,{bytes}", media.mime)),
@@ -123,7 +123,7 @@ fn is_picture(media: &Media) -> bool {
     media.mime.starts_with("image/")
 }
 
-/// A tool's answer where only words can be sent. Media are marked.
+/// Returns a tool result as text, for formats that allow only text. Media become placeholders.
 fn answer_in_words(result: &ToolResult) -> String {
     let pieces = result.content.iter().map(|content| match content {
         Content::Text { text } => text.clone(),
@@ -132,7 +132,7 @@ fn answer_in_words(result: &ToolResult) -> String {
     pieces.collect::<Vec<_>>().join("\n")
 }
 
-/// Arguments as the value they stand for; what is no JSON stays a string and is complained about.
+/// Parses arguments as JSON. Invalid JSON stays a string, which leads to a complaint.
 fn value_of(arguments: &str) -> Value {
     serde_json::from_str(arguments).unwrap_or_else(|_| json!(arguments))
 }

@@ -1,23 +1,23 @@
-//! What the tests of several crates share.
+//! Shared test support for several crates.
 //!
 //! | module | provides |
 //! |---|---|
-//! | [`drawing`] | sessions written in one line, `u a(x) r(x)` |
-//! | [`cuts`] | where a list is divided, for a `keep` alone |
+//! | [`drawing`] | sessions in a one-line notation, `u a(x) r(x)` |
+//! | [`cuts`] | where a list is divided for a `keep` |
 //! | [`drawn`], [`odd`], [`conversations`] | sessions: generated, malformed, and written by hand with planted facts |
-//! | [`judges`], [`validator`] | what providers refuse, written apart from the code under test |
+//! | [`judges`], [`validator`] | checks of what providers reject, implemented independently of the code under test |
 //! | [`provider`], [`upstream`] | HTTP servers on loopback that imitate a summarizing model and an agent's model |
-//! | [`postgres_server`], [`network`] | a PostgreSQL of the tests' own, and a connection to it that breaks on request |
-//! | [`budget`] | how many cases are drawn |
+//! | [`postgres_server`], [`network`] | a PostgreSQL for tests, and a proxy to it that simulates network faults |
+//! | [`budget`] | how many cases property tests generate |
 //! | [`both_stores`] | a suite of tests on SQLite and on PostgreSQL |
 //! | [`planted`] | faults planted in a store, which `verify` must find |
 //! | [`python`] | programs from PyPI, each in a virtual environment |
-//! | [`restored`] | requests made of messages that were read from one |
-//! | [`scripted`] | a summarizing model that works off a script |
+//! | [`restored`] | request bodies rebuilt from the messages read from them |
+//! | [`scripted`] | a summarizing model that follows a script |
 //! | [`signal`] | signals to child processes |
-//! | [`Written`] | what a command wrote, without a process |
+//! | [`Written`] | captures the output of a command without a process |
 //!
-//! Tests use it as a dev-dependency. It is compiled once, however many test binaries use it.
+//! Tests use this crate as a dev-dependency. It is compiled once for all test binaries.
 
 #![allow(
     missing_docs,
@@ -30,7 +30,7 @@
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
     clippy::print_stdout,
-    reason = "a test that cannot continue should stop, loudly"
+    reason = "a test that cannot continue should fail immediately"
 )]
 
 pub mod both_stores;

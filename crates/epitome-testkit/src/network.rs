@@ -1,8 +1,8 @@
-//! A network between a node and its database that can be made to fail: a proxy on loopback.
+//! A loopback proxy between a node and its database that simulates network faults.
 //!
-//! It passes bytes on as they come. Told so, it breaks connections off, says nothing any more, is slow, or breaks one
-//! connection off at the very moment at which certain bytes pass: just before a `COMMIT` arrives, or just before its
-//! answer does. It has a thread and a runtime of its own, so that it goes on whatever the test does.
+//! By default it forwards bytes unchanged. On request it breaks connections, goes silent, delays bytes, or breaks one
+//! connection exactly when certain bytes pass: just before a `COMMIT` arrives, or just before its answer arrives. It
+//! has its own thread and runtime, so it does not depend on the test's runtime.
 
 use std::io;
 use std::net::SocketAddr;
@@ -18,15 +18,15 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::time::sleep;
 
-/// How it is with the network.
+/// The state of the network.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct State {
     bytes: Bytes,
-    /// How often it was cut. A cut that healed at once is seen by this alone.
+    /// Number of cuts. A cut that was healed immediately is only visible here.
     cuts: u64,
 }
 
-/// What becomes of bytes.
+/// What happens to bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Bytes {
     Pass,
@@ -36,30 +36,30 @@ enum Bytes {
     Gone,
 }
 
-/// Where bytes are going.
+/// The direction of bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Toward {
     Database,
     Node,
 }
 
-/// Whether the bytes that are waited for, and what came with them, still arrive.
+/// Whether the matched bytes, and those sent together with them, still arrive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum When {
-    /// They do not: nothing from them on does.
+    /// They do not arrive, nor does anything after them.
     Before,
-    /// They do, and nothing after them. Whether who gets them can still act on them is open.
+    /// They arrive, but nothing after them. Whether the receiver can still act on them is open.
     After,
 }
 
-/// Waits for bytes to pass.
+/// Waits until a byte pattern passes.
 #[derive(Debug)]
 struct Trap {
     toward: Toward,
     pattern: Vec<u8>,
     when: When,
     times: usize,
-    /// Whether all connections are broken off then, and stay so, and not only the one.
+    /// Whether to break all connections permanently instead of only the one.
     all: bool,
 }
 
@@ -81,7 +81,7 @@ impl Shared {
     }
 }
 
-/// The way to one address. It is gone, with all connections, when this is dropped.
+/// A proxy to one address. Dropping it ends the proxy and all its connections.
 #[derive(Debug)]
 pub struct Network {
     shared: Arc<Shared>,
@@ -90,7 +90,7 @@ pub struct Network {
 }
 
 impl Network {
-    /// A way to this address.
+    /// Starts a proxy to this address.
     pub fn to(target: SocketAddr) -> Network {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("loopback can be listened on");
         listener.set_nonblocking(true).unwrap();
@@ -111,75 +111,75 @@ impl Network {
         Network { shared, address, thread: Some(thread) }
     }
 
-    /// Where nodes are to connect.
+    /// Returns the address to which nodes connect.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Breaks every connection off, both ways, and from now on every new one as soon as it is made.
+    /// Breaks all connections in both directions, and every new one immediately.
     pub fn cut(&self) {
         self.shared.cut();
     }
 
-    /// Breaks every connection off; new ones are fine.
+    /// Breaks all connections; new ones work.
     pub fn cut_once(&self) {
         self.cut();
         self.heal();
     }
 
-    /// Nothing arrives any more and nothing is told of it: connections stay open, new ones are taken and hear nothing.
-    /// What was sent meanwhile arrives when it heals, as on a network whose cable was put back in.
+    /// Stops forwarding without reporting it: connections stay open, and new ones are accepted but get no data. Bytes
+    /// sent in the meantime arrive after [`Network::heal`], as on a network whose cable was plugged in again.
     pub fn silence(&self) {
         self.shared.state.send_modify(|state| state.bytes = Bytes::Stay);
     }
 
-    /// All is well again. A delay and what is waited for stay.
+    /// Restores the network. A delay and a pattern that is waited for stay set.
     pub fn heal(&self) {
         self.shared.state.send_modify(|state| state.bytes = Bytes::Pass);
     }
 
-    /// Whatever is sent arrives this much later, in each direction.
+    /// Delays all bytes by this time, in each direction.
     pub fn delay(&self, delay: Duration) {
         *locked(&self.shared.delay) = delay;
     }
 
-    /// Breaks a connection off when these bytes pass in it, `times` times in all; the others stay. One pattern is waited
-    /// for at a time.
+    /// Breaks a connection when these bytes pass in it, `times` times in total; other connections stay. Only one
+    /// pattern can be set at a time.
     pub fn cut_when(&self, toward: Toward, pattern: &[u8], when: When, times: usize) {
         self.wait_for(Trap { toward, pattern: pattern.to_vec(), when, times, all: false });
     }
 
-    /// As [`Network::cut`], when these bytes pass in any connection.
+    /// Acts like [`Network::cut`] when these bytes pass in any connection.
     pub fn cut_all_when(&self, toward: Toward, pattern: &[u8], when: When) {
         self.wait_for(Trap { toward, pattern: pattern.to_vec(), when, times: 1, all: true });
     }
 
     fn wait_for(&self, trap: Trap) {
-        assert!(!trap.pattern.is_empty() && trap.times > 0, "something must be waited for");
+        assert!(!trap.pattern.is_empty() && trap.times > 0, "a trap needs a pattern and a count");
         *locked(&self.shared.trap) = Some(trap);
     }
 
-    /// How often a connection was broken off by what passed in it.
+    /// Returns how many times a byte pattern broke a connection.
     pub fn sprung(&self) -> usize {
         self.shared.sprung.load(Ordering::SeqCst)
     }
 
-    /// How many connections there are now.
+    /// Returns the number of open connections.
     pub fn open(&self) -> usize {
         self.shared.open.load(Ordering::SeqCst)
     }
 
-    /// How many connections were ever made, also such as were broken off at once.
+    /// Returns the number of connections ever accepted, including those that were broken immediately.
     pub fn taken(&self) -> usize {
         self.shared.taken.load(Ordering::SeqCst)
     }
 
-    /// How many bytes the database sent.
+    /// Returns the number of bytes that the database sent.
     pub fn heard(&self) -> usize {
         self.shared.heard.load(Ordering::SeqCst)
     }
 
-    /// How many bytes the database sent at most in a connection without anything being said to it in between.
+    /// Returns the largest number of bytes that the database sent in a connection without a request in between.
     pub fn longest(&self) -> usize {
         self.shared.longest.load(Ordering::SeqCst)
     }
@@ -219,7 +219,7 @@ async fn listen(listener: std::net::TcpListener, target: SocketAddr, shared: Arc
     }
 }
 
-/// One connection, until it ends.
+/// Forwards one connection until it ends.
 async fn pass(mut node: TcpStream, target: SocketAddr, shared: &Shared) {
     let _ = node.set_nodelay(true);
     let mut state = shared.state.subscribe();
@@ -242,11 +242,11 @@ async fn pass(mut node: TcpStream, target: SocketAddr, shared: &Shared) {
     };
     let closed = tokio::select! {
         () = broken => false,
-        // Also an error ends both.
+        // An error in one direction ends both.
         passed = passing => passed.is_ok(),
     };
     if !closed {
-        // Broken off, not closed: the other end gets an error at once, and what was on its way is lost.
+        // Resets the connection instead of closing it: the other end gets an error, and bytes in transit are lost.
         let _ = node.set_zero_linger();
     }
 }
@@ -255,7 +255,7 @@ async fn until_whole(shared: &Shared) {
     let _ = shared.state.subscribe().wait_for(|state| state.bytes == Bytes::Pass).await;
 }
 
-/// One direction, until who sends closes it. An error breaks both off.
+/// Forwards one direction until the sender closes it. An error breaks both directions.
 async fn pump(
     mut from: ReadHalf<'_>,
     mut to: WriteHalf<'_>,
@@ -264,7 +264,7 @@ async fn pump(
     answer: &AtomicUsize,
 ) -> io::Result<()> {
     let mut bytes = vec![0; 64 * 1024];
-    // The end of what passed before, in which a pattern may begin.
+    // The end of the previous bytes, in which a pattern may begin.
     let mut before: Vec<u8> = Vec::new();
     loop {
         let read = from.read(&mut bytes).await?;

@@ -1,9 +1,9 @@
-//! Histories as odd as they come in the wild.
+//! Makes histories malformed in ways that occur in practice.
 
 use epitome_core::message::{CallId, Content, Media, MediaSource, Message, Part, Role};
 
-/// Makes a drawn history odd, in ways that occur in the wild: ids of any letters and lengths, media,
-/// arguments that are no objects, blank pieces, replies whose parts come in any order.
+/// Makes a generated history malformed in ways that occur in practice: ids with any characters and lengths, media,
+/// arguments that are not objects, blank parts, replies with parts in any order.
 pub fn odd(mut messages: Vec<Message>, odds: &[u16]) -> Vec<Message> {
     let kind = odds.first().map_or(0, |odd| usize::from(*odd));
     let rename = |id: &mut CallId| *id = odd_id(id, kind).into();
@@ -27,7 +27,7 @@ pub fn odd(mut messages: Vec<Message>, odds: &[u16]) -> Vec<Message> {
                         _ => {}
                     }
                 }
-                // A reply that ends so may not stand last at Anthropic; trimming it is a dialect's matter.
+                // Only user texts: Anthropic rejects a final reply that ends with whitespace, and the dialect must trim it.
                 Part::Text { text } if message.role == Role::User && odd % 3 == 0 => text.push('\n'),
                 _ => {}
             }
@@ -38,7 +38,7 @@ pub fn odd(mut messages: Vec<Message>, odds: &[u16]) -> Vec<Message> {
             (Role::Tool, 3) => message.parts.push(Part::text("stray words")),
             (Role::Tool, 4) => message.parts.clear(),
             (_, 5) => message.parts.push(Part::text("\t")),
-            // Only a reply calls and thinks; only tool and user answer.
+            // Valid only in replies (calls, reasoning), or in tool and user messages (results).
             (_, 6) => message.parts.push(Part::thinking("hm")),
             (_, 7) => message.parts.push(Part::result("x", "misplaced")),
             (_, 8) => message.parts.insert(0, Part::call("y", "f", "{}")),
@@ -58,9 +58,9 @@ fn odd_id(id: &str, kind: usize) -> String {
         1 => format!("call|{id}"),
         2 => format!("call {id} ü"),
         3 => format!("{}{id}", "long".repeat(20)),
-        // Forty letters, so that a second use of one is longer than the wire allows.
+        // Forty characters, so that a renamed duplicate is longer than the wire format allows.
         4 => format!("{id:x>40}"),
-        // Names that the mending itself would give to a second use.
+        // Names that the repair itself would choose for a duplicate.
         _ => match id {
             "w" => "x_2".to_owned(),
             "y" => "x_3".to_owned(),

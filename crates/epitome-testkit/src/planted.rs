@@ -1,4 +1,4 @@
-//! What was kept wrongly, planted in a history in which everything that is legal happened: for whichever store.
+//! Plants faults in the stored summaries of a history that contains every legal case, for any store.
 
 use crate::scripted::Scripted;
 use epitome::model::ModelError;
@@ -19,8 +19,9 @@ async fn said(session: &Session, from: usize, through: usize) {
     session.work().await.unwrap();
 }
 
-/// A session whose summaries are: 1, 2 and 3 one after the other; 4, undone; 5 in its place; 6, where nobody could write
-/// one, `local`'s; 7, a model's in place of it; 8, from the first message on; 9 as ever. And a copy of it that went on.
+/// Creates a session with these summaries: 1, 2 and 3 in sequence; 4, undone; 5 replaces it; 6 by `local`, because the
+/// model failed; 7 by a model, replaces 6; 8, written from the first message on; 9 continues normally. Also creates a
+/// fork of the session that continued.
 pub async fn history(open: impl AsyncFnOnce(Builder) -> Engine) {
     let model = Scripted::new();
     let settings = r#"{"slot": [{"name": "short", "trigger": "messages(20)"}],
@@ -45,8 +46,8 @@ pub async fn history(open: impl AsyncFnOnce(Builder) -> Engine) {
     engine.close().await;
 }
 
-/// What is to be told of [`history`] once this SQL was run on it. `rows` are the summaries of session number 1, newest
-/// first; `set` gives the SQL that puts a value into a summary's facts.
+/// Returns the faults that `verify` must report for [`history`], each with the SQL that plants it. `rows` are the
+/// summaries of session number 1, newest first. `set` returns the SQL that sets a value in a summary's facts.
 pub fn plants(rows: &[SummaryRow], set: impl Fn(i64, &str, &str) -> String) -> Vec<(String, String)> {
     let mut told: Vec<_> = rows
         .iter()
@@ -71,52 +72,52 @@ pub fn plants(rows: &[SummaryRow], set: impl Fn(i64, &str, &str) -> String) -> V
     let fence = |id: i64| rows.iter().find(|row| row.id == id).unwrap().facts.fence;
     let twice = "UPDATE summaries SET parent = 2 WHERE session = 1 AND id = 5".to_owned();
     let late = |id: i64| {
-        format!("summary {}: it was kept under fence 1, and summary {id} under {} already", id + 1, fence(id))
+        format!("summary {}: it has fence 1, but an earlier summary, {id}, already has {}", id + 1, fence(id))
     };
     let (third, fourth) = (late(2), late(3));
     let plants = [
-        // The coverage fell.
-        ("summary 3: it reaches to message 39, and summary 2 to 40 already", through(3, 39)),
-        ("summary 7: it reaches to message 120, and summary 6 to 125 already", through(6, 125)),
-        ("summary 3: the one before it, 2, reaches further", through(3, 39)),
-        // Messages are told in none.
-        ("summary 2: it begins with message 22, and the one before it, 1, ends with 20", set(2, "from", "22")),
-        ("summary 1: nothing stands for the messages before 2", set(1, "from", "2")),
-        ("summary 2: it reaches to message 40, and was written from message 41 on", set(2, "from", "41")),
-        // A window was kept twice.
-        ("summary 5: it follows summary 2, as summary 3 does already: one window was kept twice", twice),
+        // The coverage decreased.
+        ("summary 3: it ends with message 39, but the earlier summary 2 with 40", through(3, 39)),
+        ("summary 7: it ends with message 120, but the earlier summary 6 with 125", through(6, 125)),
+        ("summary 3: the summary before it, 2, covers more messages", through(3, 39)),
+        // No summary covers some messages.
+        ("summary 2: it begins with message 22, but the summary before it, 1, ends with 20", set(2, "from", "22")),
+        ("summary 1: no summary covers the messages before 2", set(1, "from", "2")),
+        ("summary 2: it covers messages up to 40, but begins later: at message 41", set(2, "from", "41")),
+        // A window was stored twice.
+        ("summary 5: it follows summary 2, like summary 3: the same window was stored twice", twice),
         (
-            "summary 5: it follows summary 3, as summary 4 does already: one window was kept twice",
+            "summary 5: it follows summary 3, like summary 4: the same window was stored twice",
             "UPDATE summaries SET state = 'superseded' WHERE session = 1 AND id = 4".to_owned(),
         ),
         (
-            "summary 10: it follows summary 8, as summary 9 does already: one window was kept twice",
+            "summary 10: it follows summary 8, like summary 9: the same window was stored twice",
             "INSERT INTO summaries SELECT (SELECT max(kept) + 1 FROM summaries), session, 10, scope, slot, through, \
              'superseded', parent, created, asked, facts, text, sources FROM summaries WHERE session = 1 AND id = 9"
                 .to_owned(),
         ),
         (
-            "summary 3: it was written from summary 1 while 2 stood: one window was kept twice",
+            "summary 3: it was built on summary 1 while 2 was current: the same window was stored twice",
             set(3, "built_on", "1"),
         ),
-        ("summary 8: it was written from summary 6 while 7 stood: one window was kept twice", set(8, "built_on", "6")),
+        ("summary 8: it was built on summary 6 while 7 was current: the same window was stored twice", set(8, "built_on", "6")),
         (
-            "summary 3: it begins with message 30, and 2, which it was written from, ends with 40",
+            "summary 3: it begins with message 30, but summary 2, on which it was built, ends with 40",
             set(3, "from", "30"),
         ),
         (
-            "summary 8: it was written from message 1 on under fence 1, as summary 1 was already: one window was \
-             kept twice",
+            "summary 8: it was written from message 1 on under fence 1, like summary 1: the same window was \
+             stored twice",
             set(8, "fence", "1"),
         ),
-        // Somebody kept it who had lost the slot.
+        // A worker stored it after losing the lease of the slot.
         (&*third, set(3, "fence", "1")),
         (&*fourth, set(4, "fence", "1")),
-        ("summary 9: it was kept under fence 999, and its slot has only", set(9, "fence", "999")),
-        ("summary 9: it was kept under fence", "UPDATE slots SET fence = 1 WHERE session = 1".to_owned()),
-        // It would wait for another's turn.
+        ("summary 9: it has fence 999, but its slot has only", set(9, "fence", "999")),
+        ("summary 9: it has fence", "UPDATE slots SET fence = 1 WHERE session = 1".to_owned()),
+        // The slot would be scheduled with another workspace.
         (
-            "slot \"short\": it waits for the turn of another workspace",
+            "slot \"short\": its row names another workspace",
             "UPDATE slots SET workspace = 'v' WHERE session = 1".to_owned(),
         ),
     ];
@@ -127,14 +128,14 @@ fn through(id: i64, through: u64) -> String {
     format!("UPDATE summaries SET through = {through} WHERE session = 1 AND id = {id}")
 }
 
-/// Fails unless this is among what `verify` found.
+/// Fails unless `verify` found this fault.
 pub fn told(faults: &[Fault], what: &str, plant: &str) {
     let told: Vec<String> = faults.iter().map(|fault| format!("{}: {}", fault.at, fault.what)).collect();
     assert!(told.iter().any(|told| told.contains(what)), "{plant}: no {what} in {told:#?}");
 }
 
-/// What may be wrong in a store whose session `a` of workspace `w` has nine messages, a key, a member and two summaries:
-/// where it is told, and the SQL that plants it.
+/// Faults in a store whose session `a` of workspace `w` has nine messages, a key, a member and two summaries: where
+/// `verify` reports the fault, and the SQL that plants it.
 pub const FAULTS: &[(&str, &str)] = &[
     ("message 4", "UPDATE messages SET before = before + 1 WHERE seq = 4"),
     ("message 4", "UPDATE messages SET cut = 2 WHERE seq = 4"),

@@ -1,10 +1,10 @@
-//! A PostgreSQL for tests: a cluster of its own on loopback, made from the machine's binaries.
+//! A PostgreSQL for tests: a cluster on loopback, created with the machine's binaries.
 //!
-//! [`server`] is one cluster for the whole test process, made when it is first asked for; every test gets a database
-//! of its own in it. [`Server::own`] is one that a test may stop, kill and configure as it likes. Where PostgreSQL is
-//! not installed, Debian's package is; where that cannot be done the test fails and says so, it is never passed over.
+//! [`server`] is one cluster for the whole test process, created on first use; every test gets its own database in it.
+//! [`Server::own`] is a cluster that a test may stop, kill and configure freely. If PostgreSQL is not installed,
+//! Debian's package is installed. If that fails, the test fails with an explanation; it is never skipped.
 //!
-//! A cluster does not outlive its process, however that ends: see `cluster.rs`.
+//! A cluster does not outlive its process, even if that is killed: see `cluster.rs`.
 
 mod cluster;
 mod install;
@@ -26,38 +26,38 @@ pub use install::{program, user};
 pub use pooler::Pooler;
 pub use psql::Held;
 
-/// Who one is in every cluster. No password is asked for, unless a test says otherwise in its `access`.
+/// The user in every cluster. No password is needed, unless a test sets `access`.
 pub const USER: &str = "postgres";
 
-/// How a cluster differs from the usual one.
+/// How a cluster differs from the default one.
 #[derive(Debug, Clone, Default)]
 pub struct Options {
-    /// Lines for `postgresql.conf`; they win over ours.
+    /// Lines for `postgresql.conf`; they override the defaults.
     pub settings: Vec<String>,
-    /// What `pg_hba.conf` says instead of letting everybody on loopback in.
+    /// The content of `pg_hba.conf`; by default every connection from loopback is allowed.
     pub access: Option<String>,
-    /// Files in its data directory that only the server may read: certificates, keys.
+    /// Files in the data directory that only the server may read: certificates, keys.
     pub files: Vec<(String, Vec<u8>)>,
 }
 
-/// A cluster. Clones are the same one; it goes when the last of them, and of its databases, does.
+/// A cluster. Clones share it; it is removed with its last clone and its last database.
 #[derive(Debug, Clone)]
 pub struct Server {
     cluster: Arc<Cluster>,
-    /// Databases that others are copied from, by the name they were asked for.
+    /// Template databases, by the name passed to [`Server::template`].
     templates: Arc<Mutex<HashMap<String, String>>>,
 }
 
-/// The cluster that all tests of this process share. Tests that break things take [`Server::own`].
+/// Returns the cluster that all tests of this process share. Tests that break things use [`Server::own`].
 pub fn server() -> &'static Server {
     static SERVER: OnceLock<Server> = OnceLock::new();
     SERVER.get_or_init(|| Server::own(&Options::default()))
 }
 
-/// A port on loopback that nobody listens on.
+/// Returns a free port on loopback.
 ///
-/// It is below those that outgoing connections are given: a client that keeps trying a port there while nobody listens
-/// can be given the very same one and so be connected to itself.
+/// It is below the range of ephemeral ports. A client that keeps connecting to an unused port in that range may get the
+/// same port as its own and so connect to itself.
 pub fn free_port() -> u16 {
     (0..1_000)
         .map(|_| 10_000 + u16::try_from(drawn() % 20_000).unwrap())
@@ -65,47 +65,47 @@ pub fn free_port() -> u16 {
         .expect("of a thousand ports on 127.0.0.1, one should be free")
 }
 
-/// A number that is not drawn twice, here or in another process.
+/// Returns a random number that is unique, also across processes.
 fn drawn() -> u64 {
     static COUNT: AtomicU64 = AtomicU64::new(0);
     RandomState::new().hash_one((std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed)))
 }
 
 impl Server {
-    /// Makes a cluster and starts it.
+    /// Creates and starts a cluster.
     pub fn own(options: &Options) -> Server {
         Server { cluster: Arc::new(Cluster::make(options)), templates: Arc::default() }
     }
 
-    /// Where it listens.
+    /// Returns the address it listens on.
     pub fn address(&self) -> SocketAddr {
         SocketAddr::from(([127, 0, 0, 1], self.cluster.port()))
     }
 
-    /// How a database of it is reached. Nobody may be in it: every cluster has one called `postgres`.
+    /// Returns the URL of a database in the cluster, for example of `postgres`, which every cluster has.
     pub fn url(&self, database: &str) -> String {
         format!("postgres://{USER}@{}/{database}", self.address())
     }
 
-    /// Where it has its files: `data` is its data directory, `log` what it said.
+    /// Returns the cluster's directory: `data` is its data directory, `log` its log.
     pub fn directory(&self) -> &Path {
         self.cluster.directory()
     }
 
-    /// What it said since it was made.
+    /// Returns the log since the cluster was created.
     pub fn log(&self) -> String {
         self.cluster.log()
     }
 
-    /// A new database with nothing in it.
+    /// Creates an empty database.
     pub fn database(&self) -> Database {
         self.copy("template0")
     }
 
-    /// A new database in which `make` was already done.
+    /// Creates a database as a copy of a template that `make` prepared.
     ///
-    /// `make` is given the url of a template, once for each `name`, on a thread of its own, so that it may have a
-    /// runtime there. Others who ask for the same wait for it. Whatever it leaves connected is thrown out.
+    /// `make` gets the URL of the template, once for each `name`, on its own thread, so that it may create a runtime.
+    /// Concurrent callers with the same name wait. Connections that it leaves open are closed.
     pub fn template(&self, name: &str, make: impl FnOnce(&str) + Send) -> Database {
         let template = {
             let mut templates = self.templates.lock().unwrap_or_else(PoisonError::into_inner);
@@ -129,7 +129,7 @@ impl Server {
         self.copy(&template)
     }
 
-    /// Ends every connection to a database.
+    /// Closes every connection to a database.
     pub fn throw_out(&self, database: &str) {
         self.psql(&format!(
             "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity \
@@ -143,40 +143,40 @@ impl Server {
         Database { server: self.clone(), name }
     }
 
-    /// Runs SQL in the database `postgres` and gives what it answered, a row a line, columns parted by `|`.
+    /// Runs SQL in the database `postgres` and returns the output, one row per line, columns separated by `|`.
     pub fn psql(&self, sql: &str) -> String {
         self.try_psql(sql).unwrap_or_else(|told| panic!("{sql}: {told}"))
     }
 
-    /// As [`Server::psql`], or what went wrong.
+    /// Like [`Server::psql`], but returns errors.
     pub fn try_psql(&self, sql: &str) -> Result<String, String> {
         psql::run(self.address(), "postgres", sql)
     }
 
-    /// Stops it, and returns when it has ended. It can be started again.
+    /// Stops the server and waits until it has ended. It can be started again.
     pub fn stop(&self, how: Stop) {
         self.cluster.stop(how);
     }
 
-    /// Kills its first process with SIGKILL, as a machine that runs out of memory does. Its other processes notice by
-    /// themselves and end; [`Server::start`] waits for them.
+    /// Kills the main process with SIGKILL, as the kernel does when memory runs out. The other processes notice and
+    /// end; [`Server::start`] waits for them.
     pub fn kill(&self) {
         self.cluster.kill();
     }
 
-    /// Starts it again at the same address, and returns when it takes connections.
+    /// Starts the server again at the same address, and waits until it accepts connections.
     pub fn start(&self) {
         self.cluster.start();
     }
 
-    /// Stops it fast, which breaks every connection off, and starts it again.
+    /// Stops the server in fast mode, which breaks every connection, and starts it again.
     pub fn restart(&self) {
         self.stop(Stop::Fast);
         self.start();
     }
 }
 
-/// A database of a test's own. It is dropped, whoever is connected, when this is.
+/// A database for one test. It is dropped, with its connections, when this value is dropped.
 #[derive(Debug)]
 pub struct Database {
     server: Server,
@@ -184,47 +184,47 @@ pub struct Database {
 }
 
 impl Database {
-    /// How it is reached.
+    /// Returns its URL.
     pub fn url(&self) -> String {
         self.server.url(&self.name)
     }
 
-    /// How it is reached through somebody who stands between: a network of ours, a pooler.
+    /// Returns its URL through a proxy: [`Network`](crate::network::Network) or a pooler.
     pub fn url_by(&self, address: SocketAddr) -> String {
         format!("postgres://{USER}@{address}/{}", self.name)
     }
 
-    /// What it is called.
+    /// Returns its name.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The cluster it is in.
+    /// Returns its cluster.
     pub fn server(&self) -> &Server {
         &self.server
     }
 
-    /// Runs SQL in it and gives what it answered, a row a line, columns parted by `|`.
+    /// Runs SQL in it and returns the output, one row per line, columns separated by `|`.
     pub fn psql(&self, sql: &str) -> String {
         self.try_psql(sql).unwrap_or_else(|told| panic!("{sql}: {told}"))
     }
 
-    /// As [`Database::psql`], or what went wrong.
+    /// Like [`Database::psql`], but returns errors.
     pub fn try_psql(&self, sql: &str) -> Result<String, String> {
         psql::run(self.server.address(), &self.name, sql)
     }
 
-    /// Runs SQL in a connection that stays open, with whatever it holds, until what is given back is dropped.
+    /// Runs SQL in a connection that stays open, with its locks, until the returned value is dropped.
     pub fn hold(&self, sql: &str) -> Held {
         self.try_hold(sql).unwrap_or_else(|told| panic!("{sql}: {told}"))
     }
 
-    /// As [`Database::hold`], or what went wrong.
+    /// Like [`Database::hold`], but returns errors.
     pub fn try_hold(&self, sql: &str) -> Result<Held, String> {
         Held::new(self.server.address(), &self.name, sql)
     }
 
-    /// Ends every connection to it.
+    /// Closes every connection to it.
     pub fn throw_out(&self) {
         self.server.throw_out(&self.name);
     }
@@ -232,14 +232,14 @@ impl Database {
 
 impl Drop for Database {
     fn drop(&mut self) {
-        // In the background, since it takes a while; a database that stays goes with its cluster.
+        // In the background, because it is slow. A database that is left over is removed with its cluster.
         let server = self.server.clone();
         let sql = format!("DROP DATABASE IF EXISTS {} WITH (FORCE)", self.name);
         let _ = thread::Builder::new().spawn(move || server.try_psql(&sql));
     }
 }
 
-/// A directory that only we may enter.
+/// Creates a directory that only the current user may enter.
 fn new_directory() -> PathBuf {
     use std::os::unix::fs::DirBuilderExt;
 
@@ -251,10 +251,10 @@ fn new_directory() -> PathBuf {
     path
 }
 
-/// Where clusters are: in memory where there is plenty of it, else in the system's temporary folder.
+/// Returns the directory for clusters: in memory if enough is available, otherwise the system's temporary directory.
 ///
-/// Every test has a database of its own, and a database is three hundred files. On a disk, making and removing them takes
-/// more of the processor than the tests do.
+/// Every test has its own database, and a database has three hundred files. On a disk, creating and removing them takes
+/// more CPU time than the tests do.
 fn place_of_clusters() -> PathBuf {
     let memory = Path::new("/dev/shm");
     let room = rustix::fs::statvfs(memory).map_or(0, |room| room.f_bavail.saturating_mul(room.f_frsize));

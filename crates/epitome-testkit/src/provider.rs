@@ -1,8 +1,8 @@
-//! A stand-in for providers: a real HTTP server on loopback that speaks all three wires, well or badly as it is
-//! told.
+//! Imitates providers: a real HTTP server on loopback that supports all three wire formats and can be configured to
+//! fail.
 //!
-//! It keeps every request it got. What it does with the next one is taken from a queue; when that is empty,
-//! it does what it always does, which is to answer well. Clones are one server.
+//! It stores every request. The behavior for the next request comes from a queue. If the queue is empty, the default
+//! behavior applies, which is a good answer. Clones share one server.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::net::SocketAddr;
@@ -16,89 +16,89 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::{AbortHandle, JoinSet};
 
-/// What it says it counted for every answer: the whole prompt, the part of it from a cache, and what it
-/// wrote.
+/// The token counts in every answer: the whole prompt, the part of it from a cache, and the output.
 pub const INPUT: u64 = 1_000;
 pub const CACHED: u64 = 200;
 pub const OUTPUT: u64 = 50;
 
-/// What is done with a request.
+/// The behavior for a request.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Act {
-    /// A short summary that names the last message it was shown.
+    /// Answers with a short summary that contains the number of the last message in the prompt.
     Good,
-    /// This text, finished.
+    /// Answers with this text, complete.
     Text(String),
-    /// A decent summary of an agent's work that forgets every other name, always the same ones: [`forgetful`].
+    /// Answers with a plausible summary of an agent's work that omits every other name, always the same ones:
+    /// [`forgetful`].
     Forgets,
-    /// A good one, after reasoning in a field or a block of its own and in the text.
+    /// Answers well, after reasoning in its own field or block and in the text.
     Thinks,
-    /// A good one without a word on what it cost.
+    /// Answers well, without token counts.
     Uncounted,
-    /// A good one, this much later.
+    /// Answers well, after this delay.
     Slow(Duration),
-    /// A good one, once [`Provider::release`] is called.
+    /// Answers well, after [`Provider::release`] is called.
     Held,
-    /// The first half of a good one, and then nothing more.
+    /// Sends the first half of a good answer, and then nothing more.
     Stall,
-    /// The first half of a good one, and then the connection is closed.
+    /// Sends the first half of a good answer, and then closes the connection.
     Cut,
-    /// The first half of a good one in a body that ends properly.
+    /// Sends the first half of a good answer in a body that ends correctly.
     Unfinished,
-    /// The connection is closed without a word.
+    /// Closes the connection without an answer.
     Close,
-    /// The connection is held without a word.
+    /// Keeps the connection open without an answer.
     Silent,
-    /// Bytes that mean nothing.
+    /// Sends meaningless bytes.
     Garbage,
-    /// A web page, with 200.
+    /// Sends a web page with status 200.
     Html,
-    /// JSON of another shape, with 200.
+    /// Sends JSON of another shape with status 200.
     WrongShape,
-    /// An error, with 200, where the answer should be.
+    /// Sends an error with status 200 in place of the answer.
     ErrorInside,
-    /// A body longer than its length says.
+    /// Sends a body longer than its content length.
     WrongLength,
-    /// No text.
+    /// Answers without text.
     Empty,
-    /// A tool is called instead.
+    /// Calls a tool instead.
     CallsTool,
-    /// The same again and again.
+    /// Repeats the same text many times.
     Loops,
-    /// The provider would not let it.
+    /// Answers that a content filter stopped the output.
     Declines,
-    /// The end was not reached for the limit.
+    /// Answers with text that was cut off by the output limit.
     Length,
-    /// Reasoning in the text that comes to no end.
+    /// Answers with reasoning in the text that never ends.
     ThinksForEver,
-    /// More than anybody should read.
+    /// Answers with more text than a client should read.
     Huge,
-    /// Somewhere else.
+    /// Redirects to this address.
     Redirect(String),
-    /// 429, with this `Retry-After`.
+    /// Status 429, with this `Retry-After`.
     Busy(Option<String>),
-    /// 429 for want of money.
+    /// Status 429 because of insufficient quota.
     NoCredit,
-    /// 401.
+    /// Status 401.
     WrongKey,
-    /// 404 for the model.
+    /// Status 404 for the model.
     NoModel,
-    /// 400 for the size of the prompt, in this wire's words.
+    /// Status 400 for the size of the prompt, in the provider's wording.
     TooLong { sent: u64, limit: u64 },
-    /// 400 with the prompt and all headers quoted wherever there is room for words.
+    /// Status 400 with the prompt and all headers quoted in every text field.
     Echo,
-    /// 400 for whichever of these names stands in the request.
+    /// Status 400 if the request contains this parameter.
     Dislikes(&'static str),
-    /// This status with a plain error.
+    /// This status with a generic error.
     Status(u16),
-    /// This status, headers and body.
+    /// This status, these headers and this body.
     Raw(u16, Vec<(String, String)>, String),
 }
 
-/// A request it got.
+/// A request that the server received.
 #[derive(Debug, Clone)]
 pub struct Request {
-    /// When all of it was there.
+    /// When the request was completely received.
     pub at: SystemTime,
     pub path: String,
     /// Names in lower case.
@@ -123,7 +123,7 @@ impl Request {
         self.path.ends_with("/responses")
     }
 
-    /// Everything that was asked, in one text.
+    /// Returns the whole prompt as one text.
     pub fn prompt(&self) -> String {
         if self.responses() {
             let texts = ["input", "instructions"].into_iter().filter_map(|key| self.body[key].as_str());
@@ -134,7 +134,7 @@ impl Request {
         texts.chain(self.body["system"].as_str()).collect::<Vec<_>>().join("\n")
     }
 
-    /// The numbers of the messages it shows, as lines `[7] user: …` do.
+    /// Returns the numbers of the messages in the prompt, from lines such as `[7] user: …`.
     pub fn seqs(&self) -> Vec<u64> {
         let prompt = self.prompt();
         let number = |line: &str| line.strip_prefix('[')?.split_once(']')?.0.parse().ok();
@@ -142,7 +142,7 @@ impl Request {
     }
 }
 
-/// The stand-in.
+/// The imitated provider.
 #[derive(Clone)]
 pub struct Provider {
     shared: Arc<Shared>,
@@ -151,19 +151,19 @@ pub struct Provider {
 struct Shared {
     address: SocketAddr,
     state: Mutex<State>,
-    /// Connections that are open now.
+    /// Number of open connections.
     open: AtomicUsize,
-    /// Whether whoever is held is let go.
+    /// Whether requests with [`Act::Held`] may continue.
     released: watch::Sender<bool>,
 }
 
 struct State {
     queue: VecDeque<Act>,
-    /// What is done with requests for certain models, whatever else it was told.
+    /// Behavior for certain models, which takes precedence.
     of_models: HashMap<String, Act>,
     always: Act,
     requests: Vec<Request>,
-    /// The key without which nobody is served, and whether requests are looked through.
+    /// The required API key; if set, requests are also validated.
     strict: Option<String>,
     server: Option<AbortHandle>,
 }
@@ -192,36 +192,36 @@ impl Provider {
         provider
     }
 
-    /// What goes into `base_url`.
+    /// Returns the value for `base_url`.
     pub fn url(&self) -> String {
         format!("http://{}/v1", self.shared.address)
     }
 
-    /// Does this with the next request nothing is said about yet.
+    /// Sets the behavior for the next request after those already queued.
     pub fn then(&self, act: Act) -> &Self {
         self.state().queue.push_back(act);
         self
     }
 
-    /// Does this with every request nothing else is said about.
+    /// Sets the default behavior.
     pub fn always(&self, act: Act) -> &Self {
         self.state().always = act;
         self
     }
 
-    /// Does this with every request for this model.
+    /// Sets the behavior for every request for this model.
     pub fn of_model(&self, model: &str, act: Act) -> &Self {
         self.state().of_models.insert(model.to_owned(), act);
         self
     }
 
-    /// Answers those who are held, and holds nobody any more.
+    /// Answers the requests that wait because of [`Act::Held`], now and later.
     pub fn release(&self) -> &Self {
         self.shared.released.send_replace(true);
         self
     }
 
-    /// Forgets what it was told to do, and answers well.
+    /// Resets the behavior to good answers.
     pub fn heal(&self) -> &Self {
         let mut state = self.state();
         state.queue.clear();
@@ -231,7 +231,7 @@ impl Provider {
         self
     }
 
-    /// Refuses what a real one would refuse: this key missing, no model, no messages, no limit for Anthropic.
+    /// Rejects what a real provider would reject: a missing key, model, list of messages, or (Anthropic) output limit.
     pub fn strict(&self, key: &str) -> &Self {
         self.state().strict = Some(key.to_owned());
         self
@@ -242,20 +242,20 @@ impl Provider {
     }
 
     pub fn last(&self) -> Request {
-        self.state().requests.last().expect("nobody asked").clone()
+        self.state().requests.last().expect("no request was received").clone()
     }
 
-    /// How many requests it got.
+    /// Returns the number of requests.
     pub fn calls(&self) -> usize {
         self.state().requests.len()
     }
 
-    /// How many of them were for this model.
+    /// Returns the number of requests for this model.
     pub fn calls_of(&self, model: &str) -> usize {
         self.state().requests.iter().filter(|request| request.body["model"] == model).count()
     }
 
-    /// How many connections are open.
+    /// Returns the number of open connections.
     pub fn open(&self) -> usize {
         self.shared.open.load(Ordering::SeqCst)
     }
@@ -271,7 +271,7 @@ impl Provider {
         }
     }
 
-    /// Listens again, on the same port.
+    /// Listens again on the same port.
     pub async fn come_back(&self) {
         for _ in 0..200 {
             if let Ok(listener) = TcpListener::bind(self.shared.address).await {
@@ -283,7 +283,7 @@ impl Provider {
     }
 
     fn serve(&self, listener: TcpListener) {
-        // Weak, so that the server goes with the last one who holds it.
+        // Weak, so that the server ends with the last clone.
         let shared = Arc::downgrade(&self.shared);
         let server = tokio::spawn(async move {
             let mut connections = JoinSet::new();
@@ -309,7 +309,7 @@ impl Provider {
 
 impl Drop for Provider {
     fn drop(&mut self) {
-        // Connections hold it too, for as long as they last.
+        // Open connections have a reference, too.
         if Arc::strong_count(&self.shared) == 1
             && let Some(server) = self.state().server.take()
         {
@@ -331,7 +331,7 @@ struct Connection<'a> {
     shared: &'a Shared,
 }
 
-/// What is said, before it has the form of a wire.
+/// An answer, independent of the wire format.
 struct Said {
     thinking: Option<&'static str>,
     text: String,
@@ -346,7 +346,7 @@ impl Said {
     }
 }
 
-/// What an act has the model say; nothing for acts that are something else than a whole answer.
+/// Returns the answer for an act, or `None` for acts that do not send a whole answer.
 fn said(act: &Act, request: &Request) -> Option<Said> {
     let good = || Said::good(request);
     let says = |text: String| Said { text, ..good() };
@@ -375,7 +375,7 @@ fn said(act: &Act, request: &Request) -> Option<Said> {
 }
 
 impl Connection<'_> {
-    /// Answers one request. None where the connection is to be closed.
+    /// Answers one request. Returns `None` if the connection should be closed.
     async fn answer(&mut self) -> Option<()> {
         let request = self.read().await?;
         let act = {
@@ -393,7 +393,7 @@ impl Connection<'_> {
         }
         match act {
             Act::Slow(time) => {
-                // Whoever goes meanwhile is not waited for.
+                // Stops waiting if the client disconnects.
                 tokio::select! {
                     () = tokio::time::sleep(time) => {}
                     _ = self.socket.read_u8() => return None,
@@ -444,7 +444,7 @@ impl Connection<'_> {
         }
     }
 
-    /// Answers with an error, as the provider words it.
+    /// Answers with an error in the provider's wording.
     async fn refuse(&mut self, request: &Request, act: Act) -> Option<()> {
         match act {
             Act::ErrorInside => self.error(request, 200, "overloaded_error", "Overloaded").await,
@@ -472,7 +472,7 @@ impl Connection<'_> {
                 self.error(request, 400, "invalid_request_error", &message).await
             }
             Act::Echo => {
-                // What was said comes first, so that it stands in the shortest excerpt.
+                // The message comes first, so that even a short excerpt contains it.
                 let prompt = request.prompt();
                 let said = prompt.lines().find(|line| line.starts_with('[')).unwrap_or_default();
                 let quoted = format!("{said} {:?} {prompt}", request.headers);
@@ -520,7 +520,7 @@ impl Connection<'_> {
         Some(Request { at: SystemTime::now(), path, headers, body })
     }
 
-    /// Says it all, in the form that was asked for.
+    /// Sends the whole answer, streamed or not, as requested.
     async fn say(&mut self, request: &Request, said: Said) -> Option<()> {
         if !request.streamed() {
             return self.whole(200, &[], &body(request, &said)).await;
@@ -532,7 +532,7 @@ impl Connection<'_> {
         self.write(b"0\r\n\r\n").await
     }
 
-    /// Says half of it.
+    /// Sends half of the answer.
     async fn half(&mut self, request: &Request, said: Said, properly: bool) -> Option<()> {
         if !request.streamed() {
             let body = body(request, &said);
@@ -574,7 +574,7 @@ impl Connection<'_> {
         self.write(head.as_bytes()).await
     }
 
-    /// One chunk, in two writes, so that events do not come in as they were sent.
+    /// Sends one chunk in two writes, so that events do not arrive in the units in which they were sent.
     async fn piece(&mut self, event: &str) -> Option<()> {
         let chunk = format!("{:x}\r\n{event}\r\n", event.len());
         let (one, two) = chunk.as_bytes().split_at(chunk.len() / 3);
@@ -586,14 +586,14 @@ impl Connection<'_> {
         self.socket.write_all(bytes).await.ok()
     }
 
-    /// Until the other side goes.
+    /// Waits until the client disconnects.
     async fn hold(&mut self) -> Option<()> {
         let _ = self.socket.read_u8().await;
         None
     }
 }
 
-/// A summary nobody has to refuse, another one for other messages.
+/// Returns a summary that passes inspection and differs for different messages.
 pub fn good(request: &Request) -> String {
     let seqs = request.seqs();
     match (seqs.first(), seqs.last()) {
@@ -604,8 +604,8 @@ pub fn good(request: &Request) -> String {
     }
 }
 
-/// What [`Act::Forgets`] answers: the names that tools were called with and those of the summary before, the newest
-/// first, half of them left out, a sentence for each, in as many words as it was asked for.
+/// Returns the answer of [`Act::Forgets`]: the names that tools were called with and those of the previous summary,
+/// newest first, one sentence each, with half of the names left out, in at most the requested number of words.
 pub fn forgetful(request: &Request) -> String {
     const SENTENCES: [&str; 5] = [
         "Then {} was read, and nothing in it had to change.",
@@ -630,7 +630,7 @@ pub fn forgetful(request: &Request) -> String {
         .flat_map(|line| line.split(|c: char| !c.is_alphanumeric() && !"/_.-".contains(c)))
         .map(|word| word.trim_end_matches(['.', '-', '/']))
         .filter(|word| word.contains(['/', '_']) && seen.insert(*word))
-        // Which half is told by the letters: what is forgotten once is forgotten for good.
+        // The name itself determines the half, so that a name is always omitted or never.
         .filter(|name| {
             name.bytes().fold(0u32, |sum, byte| sum.wrapping_mul(31) + u32::from(byte)) / 7 % 2 == 0
         });
@@ -652,7 +652,7 @@ fn error(request: &Request, kind: &str, message: &str) -> Value {
     json!({"error": {"message": message, "type": kind, "code": kind, "param": null}})
 }
 
-/// What a real one would refuse.
+/// Returns the rejection by a real provider, if the request is invalid.
 fn missing(request: &Request, key: &str) -> Option<Act> {
     let anthropic = request.anthropic();
     let given = if anthropic {
@@ -708,7 +708,7 @@ fn usage(anthropic: bool) -> Value {
         "prompt_tokens_details": {"cached_tokens": CACHED}})
 }
 
-/// The whole answer.
+/// Returns the whole answer as JSON text.
 fn body(request: &Request, said: &Said) -> String {
     let model = &request.body["model"];
     let usage = if said.counted { usage(request.anthropic()) } else { Value::Null };
@@ -741,7 +741,7 @@ fn body(request: &Request, said: &Said) -> String {
     .to_string()
 }
 
-/// The whole answer of Responses.
+/// Returns the whole answer in the Responses format.
 fn response(request: &Request, said: &Said) -> Value {
     let usage = json!({"input_tokens": INPUT, "input_tokens_details": {"cached_tokens": CACHED},
         "output_tokens": OUTPUT, "total_tokens": INPUT + OUTPUT});
@@ -765,9 +765,9 @@ fn response(request: &Request, said: &Said) -> Value {
         "incomplete_details": reason, "output": output, "usage": if said.counted { usage } else { Value::Null }})
 }
 
-/// The answer as the events of a stream.
+/// Returns the answer as the events of a stream.
 fn events(request: &Request, said: &Said) -> Vec<String> {
-    // A few words at a time, and not too many times.
+    // A few words per event, but at most about 40 events.
     let chars: Vec<char> = said.text.chars().collect();
     let texts = chars.chunks(16.max(chars.len() / 40)).map(|few| few.iter().collect::<String>());
     if request.anthropic() {

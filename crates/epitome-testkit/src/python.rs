@@ -5,8 +5,8 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Returns the virtual environment of this name below `scratch` (the test's `CARGO_TARGET_TMPDIR`), with exactly what
-/// the file `requirements` lists. The first caller creates it; concurrent callers wait.
+/// Returns the virtual environment of this name below `scratch` (the test's `CARGO_TARGET_TMPDIR`), with exactly the
+/// packages that the file `requirements` lists. The first caller creates it; concurrent callers wait.
 pub fn installed(name: &str, requirements: &Path, scratch: &Path) -> PathBuf {
     let wanted = fs::read_to_string(requirements).unwrap();
     let place = scratch.join(name);

@@ -1,16 +1,16 @@
-//! Requests made of messages that were read from one.
+//! Rebuilds request bodies from the messages that were read from them.
 
 use epitome::dialect::format::About;
 use epitome::{Dialect, Message};
 use serde_json::{Map, Value, json};
 
-/// The fields of the body that [`Dialect::read`] took in, as they came.
+/// Returns the fields of the body that [`Dialect::read`] read, unchanged.
 pub fn restore_body(dialect: Dialect, messages: &[Message]) -> Map<String, Value> {
     let About { list: field, head, list_may_be_text, block, text_kind, .. } = *dialect.format().about();
     let mut list = dialect.restore(messages);
     let mut fields = Map::new();
     if let Some(head) = head {
-        // Only where a prompt is blocks can several be one.
+        // Several system messages can be one field only if that field is a list of blocks.
         let most = if block.is_some() { usize::MAX } else { 1 };
         let heads = list.iter().take(most).take_while(|wire| head.stands_for(wire)).count();
         let given = list.drain(..heads).filter_map(|mut wire| Some(wire.get_mut(head.inner)?.take()));
@@ -25,7 +25,7 @@ pub fn restore_body(dialect: Dialect, messages: &[Message]) -> Map<String, Value
     fields
 }
 
-/// What stood at the head of a request: one as it is, several as one list of blocks.
+/// Returns the head field of a request: one value unchanged, several joined into one list of blocks.
 fn joined(mut given: Vec<Value>, text_kind: &str) -> Option<Value> {
     if given.len() < 2 {
         return given.pop();

@@ -1,4 +1,4 @@
-//! A model that says what it was told to say, and a gate that holds it until a test has seen what it wanted to see.
+//! A model that follows a script, and a gate that pauses it until the test continues.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -16,13 +16,13 @@ use tokio::sync::watch;
 
 type Answer = dyn Fn(&Ask) -> Result<Reply, ModelError> + Send + Sync;
 
-/// A model for tests, demonstrations and people without a key.
+/// A model for tests, demonstrations and users without an API key.
 ///
-/// It works off a script, step by step, and remembers what it was asked. When the script is at its end
-/// it writes a short plain summary of its own, the same for the same ask, that passes inspection
-/// wherever something is gained by it; [`Scripted::otherwise`] has it do something else.
+/// It follows a script step by step and records its prompts. At the end of the script it writes a short summary of its
+/// own. That summary is the same for the same [`Ask`], and passes inspection if it saves tokens.
+/// [`Scripted::otherwise`] replaces this behavior.
 ///
-/// Clones share one script and one memory: give one to the engine and ask the other what happened.
+/// Clones share the script and the records: pass one to the engine and query the other.
 ///
 /// ```
 /// use epitome::Message;
@@ -68,54 +68,54 @@ enum Step {
 }
 
 impl Scripted {
-    /// With an empty script, the name `scripted` and no window.
+    /// Creates a model with an empty script, the name `scripted` and no window.
     pub fn new() -> Self {
         Self { name: "scripted".into(), room: None, script: Arc::default() }
     }
 
-    /// Under another name.
+    /// Sets the name.
     pub fn named(self, name: impl Into<Arc<str>>) -> Self {
         Self { name: name.into(), ..self }
     }
 
-    /// With a window that holds prompts of so many tokens. It only says so: what is larger is not refused.
+    /// Sets the window for prompts, in tokens. It is only reported: larger prompts are not rejected.
     pub fn with_room(self, room: Tokens) -> Self {
         Self { room: Some(room), ..self }
     }
 
-    /// Then: this text, complete.
+    /// Adds a step: returns this text, complete.
     pub fn replies(self, text: impl Into<String>) -> Self {
         let reply = Reply::complete(text);
         self.answers(move |_| Ok(reply.clone()))
     }
 
-    /// Then: this text, cut off at the most it may write.
+    /// Adds a step: returns this text, cut off at the output limit.
     pub fn cut_off(self, text: impl Into<String>) -> Self {
         let reply = Reply { finish: Finish::Length, ..Reply::complete(text) };
         self.answers(move |_| Ok(reply.clone()))
     }
 
-    /// Then: no reply, for this reason.
+    /// Adds a step: fails with this error.
     pub fn fails(self, error: ModelError) -> Self {
         self.answers(move |_| Err(error.clone()))
     }
 
-    /// Then: whatever this makes of the ask.
+    /// Adds a step: returns the result of this function.
     pub fn answers(self, answer: impl Fn(&Ask) -> Result<Reply, ModelError> + Send + Sync + 'static) -> Self {
         self.then(Step::Answer(Arc::new(answer)))
     }
 
-    /// Then: nothing for so long, and on to the next step in the same call.
+    /// Adds a step: waits for this duration, then continues with the next step in the same call.
     pub fn waits(self, time: Duration) -> Self {
         self.then(Step::Sleep(time))
     }
 
-    /// Then: nothing until the gate is opened, and on to the next step in the same call.
+    /// Adds a step: waits until the gate is opened, then continues with the next step in the same call.
     pub fn waits_for(self, gate: &Gate) -> Self {
         self.then(Step::Wait(gate.clone()))
     }
 
-    /// What it does when the script is at its end.
+    /// Sets the answer after the end of the script.
     pub fn otherwise(
         self,
         answer: impl Fn(&Ask) -> Result<Reply, ModelError> + Send + Sync + 'static,
@@ -124,23 +124,23 @@ impl Scripted {
         self
     }
 
-    /// Fails in the same way whenever the script is at its end: a provider that is down.
+    /// Fails with this error after the end of the script, like a provider that is down.
     pub fn otherwise_fails(self, error: ModelError) -> Self {
         self.otherwise(move |_| Err(error.clone()))
     }
 
-    /// Everything it was asked so far, oldest first.
+    /// Returns all requests so far, oldest first.
     pub fn asks(&self) -> Vec<Ask> {
         self.script().asks.clone()
     }
 
-    /// How often it was asked.
+    /// Returns the number of calls.
     pub fn calls(&self) -> usize {
         self.script().asks.len()
     }
 
-    /// The summary it writes by itself: how many messages, through which, and a few words of the first
-    /// and the last where they fit.
+    /// Returns the default summary: the number of messages, the last one, and the first words of the first and the last
+    /// message if they fit.
     pub fn plain(ask: &Ask) -> Reply {
         let count = ask.messages();
         let messages = if count == 1 { "message" } else { "messages" };
@@ -154,7 +154,7 @@ impl Scripted {
         let long = long.map(|long| if ask.redact { redact(&long).into_owned() } else { long });
         let fits = |text: &String| {
             let tokens = ask.counter.text(text);
-            // Half as large at most: a summary that saves nothing shows nothing.
+            // At most half as large: a summary that saves nothing is useless in a test.
             tokens < ask.replaces.div_ceil(2)
                 && match ask.limit {
                     Limit::Tokens(limit) => tokens <= limit,
@@ -169,12 +169,12 @@ impl Scripted {
         self
     }
 
-    /// A panic elsewhere leaves nothing half done here.
+    /// Locks the script. A panic elsewhere cannot leave it inconsistent.
     fn script(&self) -> MutexGuard<'_, Script> {
         self.script.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The steps of one call, taken at once: two calls at the same time never share one.
+    /// Removes the steps of one call under one lock, so that two concurrent calls never share a step.
     fn next(&self, ask: &Ask) -> (Vec<Step>, Arc<Answer>) {
         let mut script = self.script();
         script.asks.push(ask.clone());
@@ -230,7 +230,7 @@ impl Model for Scripted {
     }
 }
 
-/// The first words of a message's text.
+/// Returns the first words of a message's text.
 fn first_words(message: &Message) -> Option<String> {
     if message.skip {
         return None;
@@ -242,7 +242,7 @@ fn first_words(message: &Message) -> Option<String> {
     Some(text.split_whitespace().take(6).collect::<Vec<_>>().join(" ").chars().take(60).collect())
 }
 
-/// Where a scripted model waits until it is let through. Clones are the same gate.
+/// A gate at which a scripted model waits. Clones are the same gate.
 ///
 /// ```
 /// use epitome::rules::slot::Limit;
@@ -256,7 +256,7 @@ fn first_words(message: &Message) -> Option<String> {
 /// let model = Scripted::new().waits_for(&gate).replies("At last.");
 /// let ask = Ask::new([], Limit::Tokens(100), Counter::new(Encoding::O200k));
 /// let writing = tokio::spawn(async move { model.write(&ask).await });
-/// gate.reached().await; // the model is at work, and stays there
+/// gate.reached().await; // the model was called, and waits at the gate
 /// gate.open();
 /// assert_eq!(writing.await??.text, "At last.");
 /// # Ok(())
@@ -269,17 +269,17 @@ pub struct Gate {
 }
 
 impl Gate {
-    /// A closed one.
+    /// Creates a closed gate.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Lets everybody through, now and later.
+    /// Opens the gate for all calls, now and later.
     pub fn open(&self) {
         self.open.send_replace(true);
     }
 
-    /// Waits until somebody stands before it, or has passed.
+    /// Waits until a call has reached the gate.
     pub async fn reached(&self) {
         wait_for(&self.reached).await;
     }
@@ -291,7 +291,7 @@ impl Gate {
 }
 
 async fn wait_for(sign: &watch::Sender<bool>) {
-    // It fails only where the sender is gone, and that is held here.
+    // It fails only if the sender is gone, and `sign` is the sender.
     let _ = sign.subscribe().wait_for(|given| *given).await;
 }
 

@@ -1,4 +1,4 @@
-//! Signals to child processes, without the program `kill`: a minimal Debian does not have it.
+//! Sends signals to child processes without the program `kill`, which a minimal Debian does not have.
 
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -6,7 +6,7 @@ use rustix::process::{Pid, Signal, kill_process};
 ///
 /// # Panics
 ///
-/// When there is no such process, since the test expected it to run, or no such signal.
+/// If there is no such process, because the test expected it to run, or no such signal.
 pub fn send(name: &str, pid: u32) {
     let signal = match name.trim_start_matches('-') {
         "CONT" => Signal::CONT,

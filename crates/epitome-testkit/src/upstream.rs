@@ -1,11 +1,11 @@
-//! A stand-in for the model an agent works with: a real HTTP server on loopback that refuses what real ones refuse.
+//! Imitates the model that an agent works with: a real HTTP server on loopback that rejects what real providers reject.
 //!
-//! It speaks chat completions, Responses and Anthropic's messages, whole and streamed. Every request is judged first, by its
-//! shape and by its size ([`refuse`]); what passes is answered by a script of tool calls, reasoning and words ([`script`],
-//! spelled for a stream in `events`) with what it cost, by a count of its own (`tally`). A summarizer's prompt is answered
-//! with a summary, and whatever is asked for elsewhere with an echo. It remembers what it was sent, what it refused, and
-//! whether that was sent again; it can be told to be slow, to fall silent, to break off or to be rude ([`Act`]). A
-//! server that writes bad summaries is [`crate::provider`].
+//! It supports chat completions, Responses and Anthropic's messages, whole and streamed. Every request is checked
+//! first, for its shape and its size ([`refuse`]). A valid request is answered by a script of tool calls, reasoning and
+//! text ([`script`], converted to a stream in `events`) with token counts by its own tokenizer (`tally`). A
+//! summarizer's prompt is answered with a summary, and requests for other paths with an echo. The server records the
+//! requests it received, the ones it rejected, and whether those were sent again. It can be configured to be slow, to
+//! go silent, to disconnect or to fail ([`Act`]). A server that writes bad summaries is [`crate::provider`].
 
 mod events;
 pub mod refuse;
@@ -26,28 +26,29 @@ use tokio::task::{AbortHandle, JoinSet};
 use refuse::Refusal;
 use state::State;
 
-/// What it is like.
+/// Configuration of the server.
 #[derive(Debug, Clone)]
 pub struct Manner {
-    /// How many tokens of input it takes, by its own count.
+    /// Largest accepted input, in tokens by its own count.
     pub window: u64,
-    /// Its count is a third of the bytes, times this.
+    /// Factor of its token count, which is a third of the bytes times this factor.
     pub skew: f64,
-    /// After so many requests it takes only so much.
+    /// After this many requests (first number), the window shrinks to this many tokens (second number).
     pub shrinks: Option<(usize, u64)>,
-    /// Each time after so many requests it finds one too long that is not, and does not say what it would take.
+    /// Whenever this many requests have passed, one that is not too long is rejected as too long, without a limit in
+    /// the error.
     pub grumbles: Option<usize>,
-    /// What it is asked about in the end, by a name for it: it knows of it what the list says.
+    /// Facts that it is questioned about at the end, each with a name: it answers from what the list contains.
     pub facts: &'static [(&'static str, &'static str)],
-    /// Texts that must be in every request, word for word.
+    /// Texts that every request must contain verbatim.
     pub always: &'static [&'static str],
-    /// A text that must be in none: somebody else's.
+    /// A text that no request may contain, because it belongs to another conversation.
     pub never: Option<&'static str>,
-    /// The key that callers must have, where they must.
+    /// The API key that callers must send, if any.
     pub key: Option<&'static str>,
-    /// How long until the first byte of an answer, and between two events of a stream.
+    /// Delay until the first byte of an answer, and between two events of a stream.
     pub pace: (Duration, Duration),
-    /// How many requests it keeps, the newest.
+    /// Number of requests to store; older ones are dropped.
     pub keeps: usize,
 }
 
@@ -68,29 +69,29 @@ impl Default for Manner {
     }
 }
 
-/// What becomes of a request, other than to be judged and answered. A caller may ask for it in a header `x-act`.
+/// Behavior for a request instead of checking and answering it. A caller may select it with the header `x-act`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Act {
-    /// Nothing is said to it, ever.
+    /// Never answers.
     Silent,
-    /// The answer begins, and then nothing more comes.
+    /// Sends the beginning of the answer, and then nothing more.
     Stalls,
-    /// The answer begins, and then the connection is closed.
+    /// Sends the beginning of the answer, and then closes the connection.
     Breaks,
-    /// Too many requests: to be tried again after so many seconds.
+    /// Status 429, with a `Retry-After` of this many seconds.
     Busy(u64),
-    /// A failure of its own.
+    /// Status 500.
     Fails,
-    /// A web page with this status, from whatever stands before the provider.
+    /// A web page with this status, as from a gateway in front of the provider.
     Page(u16),
-    /// It is too long, and that is all it says.
+    /// Rejects the request as too long, without details.
     TooLong,
-    /// It is refused, whatever it says.
+    /// Rejects the request, independent of its content.
     Refuses,
 }
 
 impl Act {
-    /// By its name, as in the header `x-act`.
+    /// Returns the act with this name, as in the header `x-act`.
     fn of(name: &str) -> Option<Self> {
         match name {
             "silent" => Some(Self::Silent),
@@ -106,13 +107,13 @@ impl Act {
     }
 }
 
-/// A request as it came.
+/// A request as it was received.
 #[derive(Debug, Clone)]
 pub struct Seen {
     pub method: String,
-    /// With its query.
+    /// Including the query.
     pub path: String,
-    /// Names in lower case, in their order.
+    /// Names in lower case, in their original order.
     pub headers: Vec<(String, String)>,
     pub body: Vec<u8>,
 }
@@ -122,18 +123,18 @@ impl Seen {
         self.headers.iter().find(|(own, _)| own == name).map(|(_, value)| value.as_str())
     }
 
-    /// Without its query.
+    /// Returns the path without the query.
     pub fn route(&self) -> &str {
         self.path.split('?').next().unwrap_or_default()
     }
 
-    /// The body, or null where it is no JSON.
+    /// Returns the body, or null if it is not JSON.
     pub fn json(&self) -> Value {
         serde_json::from_slice(&self.body).unwrap_or(Value::Null)
     }
 }
 
-/// The stand-in. It goes with whoever started it.
+/// The imitated provider. It stops when it is dropped.
 pub struct Upstream {
     address: SocketAddr,
     state: Arc<Mutex<State>>,
@@ -157,56 +158,56 @@ impl Upstream {
         Self { address, state, server: server.abort_handle() }
     }
 
-    /// What goes into `base_url`.
+    /// Returns the value for `base_url`.
     pub fn url(&self) -> String {
         format!("{}/v1", self.origin())
     }
 
-    /// The same without a path: what a proxy is told.
+    /// Returns the address without a path, as a proxy's upstream setting.
     pub fn origin(&self) -> String {
         format!("http://{}", self.address)
     }
 
-    /// This is done with the next request that nothing else is to be done with.
+    /// Sets the behavior for the next request after those already queued.
     pub fn then(&self, act: Act) -> &Self {
         self.state().next.push_back(act);
         self
     }
 
-    /// From here on this is done with every request, or nothing out of the ordinary.
+    /// Sets the behavior for all further requests; `None` for normal answers.
     pub fn always(&self, act: impl Into<Option<Act>>) {
         let mut state = self.state();
         state.always = act.into();
         state.next = VecDeque::new();
     }
 
-    /// How long until the first byte of an answer, and between two events of a stream, from here on.
+    /// Sets the delay until the first byte of an answer, and between two events of a stream.
     pub fn pace(&self, first: Duration, between: Duration) {
         self.state().manner.pace = (first, between);
     }
 
-    /// The newest requests, oldest first.
+    /// Returns the newest requests, oldest first.
     pub fn seen(&self) -> Vec<Seen> {
         self.state().seen.iter().cloned().collect()
     }
 
-    /// The newest request.
+    /// Returns the newest request.
     pub fn last(&self) -> Option<Seen> {
         self.state().seen.back().cloned()
     }
 
-    /// How many requests are being answered, and how many callers were gone before the end of their answer.
+    /// Returns the number of requests being answered, and of callers that disconnected before the end of their answer.
     pub fn under_way(&self) -> (usize, usize) {
         let state = self.state();
         (state.under_way, state.hung_up)
     }
 
-    /// All that was refused, in order.
+    /// Returns all rejections, in order.
     pub fn refused(&self) -> Vec<Refusal> {
         self.state().refused.clone()
     }
 
-    /// What was refused for anything but its size.
+    /// Returns the rejections for reasons other than size.
     pub fn misshapen(&self) -> Vec<String> {
         let wrong = |refusal| match refusal {
             Refusal::Shape(what) => Some(what),
@@ -215,28 +216,29 @@ impl Upstream {
         self.refused().into_iter().filter_map(wrong).collect()
     }
 
-    /// How many requests were sent again to the letter after they had been refused.
+    /// Returns the number of rejected requests that were sent again unchanged.
     pub fn repeated(&self) -> usize {
         self.state().repeated
     }
 
-    /// How many requests there were, and how many of summarizers.
+    /// Returns the number of requests, and how many of them were from summarizers.
     pub fn requests(&self) -> (usize, usize) {
         let state = self.state();
         (state.requests, state.summaries)
     }
 
-    /// How many requests did not go on where the one before ended: a cache held only a part of them.
+    /// Returns the number of requests that did not continue the previous one, so that a cache contained only a part of
+    /// them.
     pub fn begun_anew(&self) -> usize {
         self.state().anew
     }
 
-    /// How many requests lacked a text that must be in each.
+    /// Returns the number of requests without a text that each must contain.
     pub fn lacking(&self) -> usize {
         self.state().lacking
     }
 
-    /// How many requests held what is somebody else's.
+    /// Returns the number of requests that contained another conversation's text.
     pub fn foreign(&self) -> usize {
         self.state().foreign
     }

@@ -1,33 +1,33 @@
-//! What providers refuse, written apart from the code under test.
+//! Checks what providers reject, independently of the code under test.
 //!
-//! Nothing of the core's tracking is used here: only messages go in, and a list of complaints comes
-//! out. The faults planted below show that each complaint can be heard.
+//! It does not use the core's tracking: messages go in, and a list of complaints comes out. The tests below plant
+//! faults to show that each complaint can occur.
 
 use std::collections::HashMap;
 
 use epitome_core::message::{Message, Part, Role, Seq};
 pub use epitome_core::valid::complaints;
 
-/// Complaints about reasoning: what is shown of a tool loop either has none of it, or starts with
-/// the loop, or starts at a message with reasoning of its own.
+/// Returns complaints about reasoning. The visible part of a tool loop must contain no reasoning, or start with the
+/// loop, or start at a message with its own reasoning.
 pub fn reasoning_complaints(list: &[Message], log: &[Message]) -> Vec<String> {
     let mut out = Vec::new();
     let loop_of = loops(log);
     let place: HashMap<Seq, usize> = list.iter().enumerate().map(|(at, m)| (m.seq, at)).collect();
     for message in list.iter().filter(|m| m.role == Role::Assistant && thinks(m)) {
         let Some(start) = loop_of.get(&message.seq) else { continue };
-        // Walk back through the shown part of this loop to where it begins.
+        // Go back to the start of the visible part of this loop.
         let mut first = message;
         let mut at = place[&message.seq];
         while at > 0 {
             let before = &list[at - 1];
-            // A result stands behind its call, wherever it was logged.
+            // A result follows its call, independent of its position in the log.
             if before.role == Role::Tool {
                 at -= 1;
                 continue;
             }
             if loop_of.get(&before.seq) != Some(start) {
-                // A reply logged in pieces goes under the place of its first piece.
+                // A reply logged in pieces has the position of its first piece.
                 if before.role == Role::Assistant && thinks(before) {
                     first = before;
                 }
@@ -48,11 +48,11 @@ pub fn reasoning_complaints(list: &[Message], log: &[Message]) -> Vec<String> {
     out
 }
 
-/// For each message inside a tool loop that reasoning opened: the loop's first message.
+/// Returns, for each message inside a tool loop that began with reasoning, the loop's first message.
 fn loops(log: &[Message]) -> HashMap<Seq, Seq> {
     let mut out = HashMap::new();
     let mut current: Option<Seq> = None;
-    // By whom, and under which id: two agents may use the same one.
+    // Author and id of open calls: two agents may use the same id.
     let mut open: Vec<(Option<&str>, &str)> = Vec::new();
     for message in log {
         let words = says_something(message);
@@ -71,7 +71,7 @@ fn loops(log: &[Message]) -> HashMap<Seq, Seq> {
             open.clear();
         }
         let reply = message.role == Role::Assistant;
-        // A call that repeats an open one is none.
+        // A call that repeats an open one does not count.
         let mut calls = false;
         for call in message.calls().filter(|_| reply) {
             let call = (message.author.as_deref(), &*call.id);
@@ -93,7 +93,7 @@ fn loops(log: &[Message]) -> HashMap<Seq, Seq> {
     out
 }
 
-/// Whether it holds words of its own that are not blank.
+/// Returns whether a message contains media or text that is not blank.
 pub fn says_something(message: &Message) -> bool {
     message.parts.iter().any(|part| match part {
         Part::Text { text } => !text.trim().is_empty(),
@@ -119,8 +119,8 @@ mod tests {
     #[test]
     fn planted_faults_are_heard() {
         hears("u r(x)", "a result without its call");
-        hears("u a(x) r(x) r(x)", "nobody waits for a result of x");
-        hears("u a(x) r(y) r(x)", "nobody waits for a result of y");
+        hears("u a(x) r(x) r(x)", "no open call for the result of x");
+        hears("u a(x) r(y) r(x)", "no open call for the result of y");
         hears("u a(x) u", "no result for x");
         hears("u a(x,y) r(x) u", "no result for y");
         hears("u a(x) s r(x)", "no result for x");
@@ -132,8 +132,8 @@ mod tests {
         hears("u u-", "is empty");
         hears("u a:0", "blank text");
         hears("u a:0(x) r(x)", "blank text");
-        hears("u u(x)", "never says");
-        hears("u a*-", "nothing but reasoning");
+        hears("u u(x)", "not allowed in");
+        hears("u a*-", "contains only reasoning");
         let mut broken = drawing::messages("u a(x) r(x)").unwrap();
         if let Part::ToolCall(call) = &mut broken[1].parts[1] {
             call.arguments = "{\"path\": \"a".to_owned();
@@ -150,8 +150,8 @@ mod tests {
         assert_eq!(reasoning_complaints(&from(4), &log).len(), 1);
     }
 
-    /// The result is Ann's, so the call of the same name before hers is open still: what repeats it is no call,
-    /// and its reasoning opens no loop.
+    /// The result is Ann's, so the earlier call with the same id is still open. The call that repeats it does not
+    /// count, and its reasoning opens no loop.
     #[test]
     fn two_agents_may_use_the_same_id() {
         let drawn = "u a(x) a(x)@ann r(x)@ann a*(x) r(x) a(y)@ann r(y)@ann a*(z) r(z)";

@@ -1,8 +1,8 @@
-//! Anthropic's messages: two sides that take turns, each message a list of blocks.
+//! Implements Anthropic's Messages format: two alternating sides, each message a list of blocks.
 //!
-//! The system prompt is a field of the request and not a message; here it is read and given back as a message of
-//! the role `system`. Blocks that are unknown, such as those of tools that run at the provider, live in the residue
-//! of the message they stand in.
+//! The system prompt is a field of the request and not a message. Here it is read and written as a message
+//! with the role `system`. Blocks of unknown types, such as those of tools that run at the provider, are
+//! stored in the residue of their message.
 
 use epitome_core::inspect::Finish;
 use epitome_core::message::{Content, Media, MediaSource, Message, Part, Role, ToolCall, ToolResult};
@@ -18,9 +18,9 @@ use crate::raw::{self, FLAGS, Members};
 use crate::usage::{Usage, tokens};
 use crate::{Dialect, blank_if_nothing, chat, flags, media, part_of, restored};
 
-const ROLES: &str = "user, assistant and, for the system prompt, system";
+const ROLES: &str = "user, assistant, and system for the system prompt";
 
-/// Anthropic's messages.
+/// Anthropic's Messages format.
 #[derive(Debug)]
 pub(crate) struct Anthropic;
 
@@ -40,7 +40,8 @@ static ABOUT: About = About {
         headers: &[("anthropic-version", "2023-06-01")],
     }),
     telling: &[("message_start", ""), ("message_delta", ""), ("message_stop", ""), ("error", "")],
-    // Reasoning that it signed, and media in results too. Reasoning that has an id was written by another provider.
+    // Accepts reasoning that Anthropic signed, and media in results. Reasoning with an id comes from another
+    // provider.
     wants: Wants {
         longest_id: 64,
         carried,
@@ -76,7 +77,7 @@ impl Format for Anthropic {
         if has("system") || has("anthropic_version") || tools.iter().any(schema) {
             return Some(RequestSign::Own);
         }
-        // A system message in the list is never its own.
+        // Anthropic never has a system message in the list.
         let claude = request.get("model").is_some_and(|model| model.starts_with("\"claude"));
         let own = claude || ["stop_sequences", "thinking", "top_k"].into_iter().any(has);
         (own && !system_in_list).then_some(RequestSign::Likely)
@@ -101,7 +102,7 @@ impl Format for Anthropic {
         Ok(Message::new(if answers { Role::Tool } else { role }, blank_if_nothing(parts)))
     }
 
-    /// One message, the plain way.
+    /// Writes one message without any adjustment.
     fn spell(&self, message: &Message) -> Vec<Value> {
         let role = match message.role {
             Role::System | Role::Developer => "system",
@@ -115,8 +116,8 @@ impl Format for Anthropic {
         vec![json!({ "role": role, "content": content })]
     }
 
-    /// What goes out: sides that take turns, the user first; a reply's reasoning where it was; a standing order that
-    /// comes later as a note from the user's side.
+    /// Writes the fields to send. The sides alternate and the user is first. A reply's reasoning stays in its
+    /// position. A later system message becomes a note on the user's side.
     fn write(&self, messages: &[Message]) -> Map<String, Value> {
         let mut fitter = Fitter::new(ABOUT.wants);
         let (mut system, mut turns) = (Vec::new(), Vec::<(&str, Vec<Value>)>::new());
@@ -124,7 +125,8 @@ impl Format for Anthropic {
         for message in messages {
             let lost = lost_a_block(message);
             let Some(mut message) = fitter.fit(message) else { continue };
-            // Who takes part of a turn's reasoning away takes the rest: none is taken that begins in its midst.
+            // If part of a turn's reasoning is removed, the rest must be removed too: providers reject
+            // reasoning that begins in the middle.
             unreasoned = match message.role {
                 Role::Assistant => unreasoned || lost,
                 Role::Tool => unreasoned,
@@ -134,16 +136,16 @@ impl Format for Anthropic {
             let role = message.role;
             for part in &mut message.parts {
                 match part {
-                    // A reply that ends in white space is refused as the last one. Whether it is the last must not change
-                    // how it is spelled, so all are trimmed.
+                    // Anthropic rejects trailing whitespace in the last reply. The spelling must not depend
+                    // on whether a reply is the last, so all are trimmed.
                     Part::Text { text } if role == Role::Assistant => text.truncate(text.trim_end().len()),
                     Part::Text { text } if role.is_system() && !head => text.insert_str(0, LATER_ORDER),
                     _ => {}
                 }
             }
             message.parts.retain(|part| !unreasoned || !matches!(part, Part::Thinking { .. }));
-            // Results come before anything else the user's side says. A reply keeps its order: reasoning between
-            // words and calls must be given back as it came.
+            // Results come before all other blocks of the user's side. A reply keeps its order: reasoning
+            // between text and calls must be sent back unchanged.
             message.parts.sort_by_key(|part| !matches!(part, Part::ToolResult(_)));
             let mut blocks: Vec<Value> = message.parts.iter().map(spell_part).collect();
             if head {
@@ -153,7 +155,7 @@ impl Format for Anthropic {
             let side = if message.role == Role::Assistant { "assistant" } else { "user" };
             match turns.last_mut() {
                 Some((last, said)) if *last == side => {
-                    // One reply now, which has to begin with the reasoning that either began with.
+                    // The two replies become one, which must begin with the leading reasoning of both.
                     let leading =
                         |blocks: &[Value]| blocks.iter().take_while(|block| is_reasoning(block)).count();
                     let (at, count) = (leading(said), leading(&blocks));
@@ -176,7 +178,7 @@ impl Format for Anthropic {
         fields
     }
 
-    /// The blocks of a message of Anthropic's; a string is one of them.
+    /// Returns the blocks of an Anthropic message; a string counts as one block.
     fn pieces<'a>(&self, text: &'a str, value: &Value) -> Vec<Piece<'a>> {
         let role = match self::text(value, "role") {
             "assistant" => Role::Assistant,
@@ -196,10 +198,10 @@ impl Format for Anthropic {
             }
             let empty = |part: &Part| matches!(part, Part::Text { text } if text.is_empty());
             parts.retain(|part| !empty(part));
-            // What it answers with in letters of nothing is refused wherever it stands.
+            // A blank text inside a result is rejected in any position.
             let nested = block.get("content").and_then(Value::as_array).into_iter().flatten();
             let misplaced = match kind(block) {
-                // Of these nothing was read where they are the other side's to say.
+                // No part was read from these if they are on the wrong side.
                 "tool_use" | "tool_result" | "thinking" | "redacted_thinking" => parts.is_empty(),
                 "image" | "document" | "search_result" => role != Role::User,
                 kind => role == Role::System && kind != "text",
@@ -210,8 +212,8 @@ impl Format for Anthropic {
         pieces.collect()
     }
 
-    /// The messages that were merged into this one of Anthropic's, each with its blocks and as it would stand alone: a
-    /// summary of ours, and runs of blocks with flags of their own. None where it is one message.
+    /// Splits a message that was merged from several: a summary of Epitome, and runs of blocks with their own
+    /// flags. Returns the blocks of each message and its stand-alone form. `None` if it is a single message.
     fn split(&self, message: &Message, wire: &Value) -> Result<Option<Vec<Merged>>> {
         let (Some(fields), Some(blocks)) = (wire.as_object(), wire.get("content").and_then(Value::as_array))
         else {
@@ -274,7 +276,7 @@ impl Format for Anthropic {
         let inside = |field: &str| event.get(field).unwrap_or(&Value::Null);
         match kind(event) {
             "message_start" => self.count(inside("message"), &mut hearing.usage),
-            // Empty, as far as was seen; what would stand there belongs to the text.
+            // Empty in all observed cases; any content here belongs to the text.
             "content_block_start" => hearing.text.push_str(text(inside("content_block"), "text")),
             "content_block_delta" if kind(inside("delta")) == "text_delta" => {
                 hearing.text.push_str(text(inside("delta"), "text"));
@@ -289,14 +291,14 @@ impl Format for Anthropic {
             }
             "error" => return Then::Failed(event.clone()),
             "" => return Then::Odd,
-            // Pings, ends of blocks, and what will be thought of later.
+            // Pings, ends of blocks, and unknown future events.
             _ => {}
         }
         Then::GoOn
     }
 
-    /// What was counted comes in two pieces where it is streamed. The numbers are sums so far, and some servers fill in only one of
-    /// the pieces: the larger one counts.
+    /// A streamed answer reports its usage in two events. The numbers are cumulative, and some servers fill
+    /// in only one of the events, so the larger number is used.
     fn count(&self, reply: &Value, sums: &mut Usage) {
         let Some(usage) = reply.get("usage") else { return };
         let places = [
@@ -318,7 +320,7 @@ impl Format for Anthropic {
     }
 }
 
-/// A block; one that is unknown, or that this role never says, is passed over.
+/// Reads a block. Unknown blocks, and blocks that are not allowed in this role, are ignored.
 fn read_block(role: Role, block: &Object, parts: &mut Vec<Part>) -> Result<()> {
     let kind = field::name(block, "type")?;
     match (kind, role) {
@@ -365,7 +367,7 @@ fn answer(block: &Object) -> Result<Vec<Content>> {
     Ok(said)
 }
 
-/// Reads the blocks of what is no text.
+/// Reads the blocks of content that is not a string.
 fn each_block(fields: &Object, read: impl FnMut(&Object) -> Result<()>) -> Result<()> {
     match fields.get("content") {
         None | Some(Value::Null) => Ok(()),
@@ -374,7 +376,7 @@ fn each_block(fields: &Object, read: impl FnMut(&Object) -> Result<()>) -> Resul
     }
 }
 
-/// Words and media, which stand in messages, in results and in documents alike.
+/// Reads text and media blocks, which occur in messages, results and documents.
 fn read_words(block: &Object, say: &mut dyn FnMut(Content)) -> Result<()> {
     match field::name(block, "type")? {
         "text" => say(Content::Text { text: field::text(block, "text")?.to_owned() }),
@@ -399,7 +401,7 @@ fn read_source(source: &Object, mime: &str, say: &mut dyn FnMut(Content)) -> Res
         "file" => (mime, MediaSource::File(given("file_id")?)),
         kind => {
             match kind {
-                // A document of words is words.
+                // A document that consists of text is read as text.
                 "text" => say(Content::Text { text: given("data")? }),
                 "content" => texts(source, say),
                 _ => {}
@@ -411,7 +413,7 @@ fn read_source(source: &Object, mime: &str, say: &mut dyn FnMut(Content)) -> Res
     Ok(())
 }
 
-/// The words of a document or of something found, whose other fields stay in the residue.
+/// Reads the texts of a document or a search result. Their other fields stay in the residue.
 fn texts(block: &Object, say: &mut dyn FnMut(Content)) {
     let content = block.get("content").unwrap_or(&Value::Null);
     let blocks = content.as_array().into_iter().flatten().filter(|block| kind(block) == "text");
@@ -459,20 +461,20 @@ fn spell_media(media: &Media) -> Value {
     json!({ "type": if media::is_picture(media) { "image" } else { "document" }, "source": source })
 }
 
-/// Whether a user's message can carry this medium.
+/// Returns whether a user's message can contain this medium.
 fn carried(media: &Media) -> bool {
     let known = media::is_known_picture(media) || media.mime == "application/pdf";
     match &media.source {
-        // A file of OpenAI's begins so, and is not known here.
+        // OpenAI's file ids begin with this prefix; Anthropic does not recognise them.
         MediaSource::File(id) => !id.starts_with("file-"),
         MediaSource::Url(url) => url.starts_with("http") && known,
         MediaSource::Base64(_) => known,
     }
 }
 
-/// Whether a reply with reasoning came with blocks that are not sent, such as those of tools that run at the
-/// provider. The reasoning goes on from what they said and may not be sent without them. They themselves are not
-/// sent, since no context counts them: what was searched may be larger than all that is said.
+/// Returns whether a reply with reasoning contained blocks that are not sent, such as those of tools that run
+/// at the provider. The reasoning refers to these blocks and must not be sent without them. The blocks are
+/// not sent because no context counts their tokens: search results can be larger than the whole conversation.
 fn lost_a_block(message: &Message) -> bool {
     let thinks = message.parts.iter().any(|part| matches!(part, Part::Thinking { .. }));
     if !thinks || message.role != Role::Assistant || message.wire.is_none() {
@@ -488,13 +490,13 @@ fn is_reasoning(block: &Value) -> bool {
     kind(block).ends_with("thinking")
 }
 
-/// Takes the reason it stopped for, where there is one.
+/// Stores the stop reason, if there is one.
 fn stop(hearing: &mut Hearing, from: &Value) {
     if let Some(reason) = from.get("stop_reason").and_then(Value::as_str) {
         hearing.calls_tool = reason == "tool_use";
         hearing.finish = Some(match reason {
             "end_turn" | "stop_sequence" => Finish::Complete,
-            // Neither came to its end, and a pause waits to be gone on with.
+            // The answer is incomplete: it reached a limit, or it was paused and expects a continuation.
             "max_tokens" | "model_context_window_exceeded" | "pause_turn" => Finish::Length,
             "refusal" => Finish::Filtered,
             _ => Finish::Unknown,

@@ -1,7 +1,7 @@
-//! Asking a model one question, and what is gathered of its answer.
+//! Defines one question to a model, and the state while its answer is read.
 //!
-//! How a question is spelled and what an event says is each format's own matter ([`Format`](crate::Format)). Sending and
-//! waiting are the caller's.
+//! Each format defines how a question is written and how an event is read ([`Format`](crate::Format)). The
+//! caller does the sending and waiting.
 
 use std::collections::BTreeSet;
 
@@ -11,13 +11,13 @@ use serde_json::Value;
 
 use crate::usage::{Tally, Usage};
 
-/// The most answers to one request that are followed to their end.
+/// Maximum number of alternative answers to one request that are tracked.
 const MOST_CHOICES: usize = 1_024;
 
-/// The data of the event that ends a stream, for providers that send one.
+/// The data of the last event of a stream, at providers that send one.
 const DONE: &[u8] = b"[DONE]";
 
-/// Whether this event says that the stream has ended.
+/// Returns whether this event ends the stream.
 pub(crate) fn is_done(data: &[u8]) -> bool {
     data.trim_ascii() == DONE
 }
@@ -25,17 +25,18 @@ pub(crate) fn is_done(data: &[u8]) -> bool {
 /// One question to a model.
 #[derive(Debug, Clone, Copy)]
 pub struct Question<'a> {
-    /// What the provider calls the model.
+    /// The provider's name for the model.
     pub model: &'a str,
     /// The system prompt; may be empty.
     pub system: &'a str,
-    /// What the user says.
+    /// The user message.
     pub user: &'a str,
-    /// The size of both in tokens, as the caller counts.
+    /// The tokens of both, as counted by the caller.
     pub tokens: Tokens,
-    /// How many tokens may be written.
+    /// Maximum number of output tokens.
     pub most: Tokens,
-    /// The name of the field that says so: one of those that the format's facts list.
+    /// The name of the field for that maximum: one of those that the format's [`About`](crate::format::About)
+    /// lists.
     pub limit: &'static str,
     /// Whether the answer is streamed.
     pub stream: bool,
@@ -44,30 +45,30 @@ pub struct Question<'a> {
 /// A model's answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Answer {
-    /// What it said, without its reasoning; nothing where it asked for a tool.
+    /// The text without the reasoning; empty if the model called a tool.
     pub text: String,
-    /// Why it ended.
+    /// Why the answer ended.
     pub finish: Finish,
-    /// What the provider counted, where it says so.
+    /// The provider's token counts, if it reported them.
     pub tally: Option<Tally>,
-    /// Whether it came to its end.
+    /// Whether the answer is complete.
     pub whole: bool,
 }
 
-/// What was gathered of an answer so far.
+/// The state of an answer that is being read.
 #[derive(Debug, Default)]
 pub struct Hearing {
-    /// What was said.
+    /// The text so far.
     pub text: String,
-    /// Why it ended, where that was said.
+    /// Why the answer ended, if the provider said so.
     pub finish: Option<Finish>,
-    /// What was counted.
+    /// The token counts so far.
     pub usage: Usage,
-    /// Whether it asked for a tool instead of answering.
+    /// Whether the model called a tool instead of answering.
     pub calls_tool: bool,
-    /// Whether it was said that this is all.
+    /// Whether the provider marked the end of the answer.
     pub ended: bool,
-    /// Of several answers to one request, those besides the first that were begun, and all that came to their end.
+    /// For several alternative answers: those other than the first that have begun, and all that have ended.
     begun: BTreeSet<u64>,
     finished: BTreeSet<u64>,
 }
@@ -75,18 +76,18 @@ pub struct Hearing {
 /// What to do after an event.
 #[derive(Debug, PartialEq)]
 pub enum Then {
-    /// Listen on.
+    /// Continue reading.
     GoOn,
     /// Stop: the answer is complete.
     End,
-    /// Stop: the provider failed. Contains the error as the provider has it.
+    /// Stop: the provider failed. Contains the error as the provider sent it.
     Failed(Value),
-    /// This is no event of an answer.
+    /// The event is not part of an answer.
     Odd,
 }
 
 impl Hearing {
-    /// Notes that one of several answers has begun, and whether it has ended.
+    /// Records that an alternative answer has begun, and whether it has ended.
     pub(crate) fn follow(&mut self, index: u64, ended: bool) {
         let room = self.begun.len() < MOST_CHOICES;
         if index > 0 && room {
@@ -97,12 +98,13 @@ impl Hearing {
         }
     }
 
-    /// Whether all of it was heard. Some servers end a stream of chat with its last reason, and without another event.
+    /// Returns whether the answer was read completely. Some servers end a chat stream with the last stop
+    /// reason and send no further event.
     pub fn is_whole(&self) -> bool {
         self.ended || (self.finished.contains(&0) && self.begun.is_subset(&self.finished))
     }
 
-    /// The answer, as far as it was heard.
+    /// Returns the answer as far as it was read.
     pub fn answer(self) -> Answer {
         let whole = self.is_whole();
         let text = if self.calls_tool { String::new() } else { self.text };
@@ -110,17 +112,17 @@ impl Hearing {
     }
 }
 
-/// The `type` of an object, which most formats tell their events and items apart by.
+/// Returns the `type` of an object, by which most formats distinguish events and items.
 pub(crate) fn kind(value: &Value) -> &str {
     value.get("type").and_then(Value::as_str).unwrap_or_default()
 }
 
-/// Whether a body says what went wrong instead of answering.
+/// Returns whether a body contains an error instead of an answer.
 pub(crate) fn has_failed(body: &Value) -> bool {
     body.get("error").is_some_and(|error| !error.is_null())
 }
 
-/// The text of a field; nothing where there is none.
+/// Returns the text of a field, or an empty string.
 pub(crate) fn text<'a>(value: &'a Value, field: &str) -> &'a str {
     value.get(field).and_then(Value::as_str).unwrap_or_default()
 }

@@ -1,10 +1,10 @@
-//! A whole request, or a bare list: read once, and written again with a shorter list in it.
+//! Reads a whole request, or a bare list, and writes it again with a shorter list.
 //!
-//! Whoever condenses is given somebody's request and gives it back with other messages. All the rest of it is none
-//! of our business and stays letter for letter: other fields, their order, their numbers. So does every message that
-//! is shown as it came: [`writer`] finds out which are. [`read`] takes a body in, [`write`] lays a flat list and
-//! [`turns`] one of two sides that take turns, [`cached`] sees to marks for a cache. What a provider takes is
-//! the matter of `fit`, as for all that is sent.
+//! A condensing caller receives a client's request and forwards it with other messages. Everything else in
+//! the request stays byte for byte: other fields, their order, their numbers. So does every message that is
+//! shown unchanged; [`writer`] finds these. [`read`] parses a body. [`write`] writes a flat list, [`turns`] a
+//! list of two alternating sides. [`cached`] handles cache marks. What a provider accepts is defined in
+//! `fit`, as for all other requests.
 
 use std::ops::Range;
 
@@ -20,16 +20,16 @@ mod turns;
 mod write;
 mod writer;
 
-/// Whether our own fields are left on messages that go out.
+/// Whether Epitome's own fields stay on outgoing messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Marks {
-    /// Yes, so that a later pass still knows what is pinned.
+    /// They stay, so that a later pass still knows which messages are pinned.
     Kept,
-    /// No: strict gateways refuse a field they do not know.
+    /// They are removed: strict gateways reject unknown fields.
     Stripped,
 }
 
-/// A request, or a bare list of messages, as it came.
+/// A request, or a bare list of messages, as it was received.
 ///
 /// ```
 /// use epitome_core::message::Message;
@@ -53,28 +53,28 @@ pub enum Marks {
 pub struct Body {
     text: String,
     dialect: Dialect,
-    /// The other fields, the list's own included, by their places; none where it is a bare list.
+    /// All fields, including the list's, with their positions; `None` for a bare list.
     fields: Option<Vec<(String, Range<usize>)>>,
-    /// Where the list is.
+    /// Position of the list.
     list: Range<usize>,
-    /// Where its items are.
+    /// Positions of its items.
     items: Vec<Range<usize>>,
-    /// The system prompt that is a field, as the wire message it stands for.
+    /// The system prompt from a separate field, in the form of a wire message.
     head: Option<String>,
     messages: Vec<Message>,
-    /// Of what each message was made.
+    /// The origin of each message.
     origins: Vec<Origin>,
     model: Option<String>,
-    /// The item that stands for history that is elsewhere.
+    /// The type of an item that refers to history stored elsewhere.
     reference: Option<&'static str>,
 }
 
-/// Of what a message was made.
+/// The part of the body from which a message was read.
 #[derive(Debug, Clone, PartialEq)]
 struct Origin {
-    /// The items of the list; none where it is the head.
+    /// The items of the list; empty for the system prompt from a separate field.
     items: Range<usize>,
-    /// The blocks of that item, where several messages were made of it.
+    /// The blocks of that item, if it contains several messages.
     blocks: Option<Range<usize>>,
 }
 
@@ -85,7 +85,7 @@ impl Origin {
 }
 
 impl Body {
-    /// Reads it. `dialect` is told from its shape where none is given.
+    /// Parses a request or a list. If `dialect` is `None`, it is detected from the request's shape.
     ///
     /// ```
     /// use epitome_wire::Body;
@@ -97,34 +97,35 @@ impl Body {
         read::body(text, dialect)
     }
 
-    /// In which dialect it was read.
+    /// Returns the dialect of the request.
     pub fn dialect(&self) -> Dialect {
         self.dialect
     }
 
-    /// Byte for byte as it came.
+    /// Returns the request byte for byte as it was received.
     pub fn text(&self) -> &str {
         &self.text
     }
 
-    /// Its messages, the system prompt first where that is a field. Each has its place in this list as its `seq`, by
-    /// which [`Body::with`] knows it again; what came with it on the wire stays here.
+    /// Returns its messages; the system prompt is first, even if it is a separate field. Each message's `seq`
+    /// is its position in this list, by which [`Body::with`] recognises it. Other data of the received JSON
+    /// stays in the body.
     pub fn messages(&self) -> &[Message] {
         &self.messages
     }
 
-    /// The model it asks for.
+    /// Returns the requested model.
     pub fn model(&self) -> Option<&str> {
         self.model.as_deref()
     }
 
-    /// How many tokens it leaves for the answer, where it says so.
+    /// Returns the maximum number of output tokens, if the request sets it.
     pub fn output(&self) -> Option<Tokens> {
         let keys = ["max_completion_tokens", "max_output_tokens", "max_tokens"];
         keys.into_iter().find_map(|key| self.value(key)?.as_u64())
     }
 
-    /// The tokens of what is sent besides the list: tools, and the form that the answer shall have.
+    /// Counts the tokens sent in addition to the list: tools, and the schema of the answer.
     pub fn besides(&self, counter: &Counter) -> Tokens {
         let tools = ["tools", "functions"].into_iter().filter_map(|key| self.field(key));
         let tools = tools.flat_map(|tools| serde_json::from_str::<Vec<Value>>(tools).unwrap_or_default());
@@ -134,8 +135,8 @@ impl Body {
         forms.fold(counter.tools(&tools), |sum, form| sum.saturating_add(counter.text(&form.to_string())))
     }
 
-    /// The name of the field, or the kind of item, that says that part of the history is elsewhere, with the provider or
-    /// sealed by it: such a request cannot be condensed from what is here.
+    /// Returns the name of the field, or the type of the item, that refers to history stored at the provider
+    /// or encrypted by it. Such a request cannot be condensed, because part of its content is missing here.
     ///
     /// ```
     /// use epitome_wire::Body;
@@ -150,10 +151,10 @@ impl Body {
         fields.iter().find(given).copied().or(self.reference)
     }
 
-    /// The same request with these messages in place of its own.
+    /// Returns the same request with these messages in place of its own.
     ///
-    /// Messages of its own that say what they said go out as they came, in every letter; those that were changed, that
-    /// are new, or that a strict provider would refuse are spelled by us. Whatever else is in the request stays.
+    /// Its own unchanged messages are written byte for byte as received. Messages that are changed, new, or
+    /// invalid for a strict provider are written from their parts. Everything else in the request stays.
     pub fn with(&self, messages: &[Message], marks: Marks) -> String {
         match self.dialect.0.about().block {
             Some(block) => turns::with(self, messages, marks, block),
@@ -161,7 +162,7 @@ impl Body {
         }
     }
 
-    /// The same request without our own fields, and nothing else changed.
+    /// Returns the same request without Epitome's own fields and otherwise unchanged.
     ///
     /// ```
     /// use epitome_wire::Body;
@@ -184,8 +185,8 @@ impl Body {
         raw::replaced(&self.text, items.chain(head).collect())
     }
 
-    /// Places in [`Body::messages`], from 1, as places in the list of the input, from 1. The two differ where the system
-    /// prompt is a field, and where several items are one reply.
+    /// Converts positions in [`Body::messages`] to positions in the input's list, both from 1. They differ if
+    /// the system prompt is a separate field, or if several items form one reply.
     ///
     /// ```
     /// use epitome_wire::Body;
@@ -206,12 +207,12 @@ impl Body {
         self.origins.get(usize::try_from(seq).ok()?.checked_sub(1)?)
     }
 
-    /// The message as it was read, where the body has one of this number.
+    /// Returns the message as it was read, if the body has one with this number.
     fn own(&self, seq: Seq) -> Option<&Message> {
         self.messages.get(usize::try_from(seq).ok()?.checked_sub(1)?)
     }
 
-    /// The items of the list, as they came.
+    /// Returns the texts of the list's items as received.
     fn texts(&self, items: Range<usize>) -> impl Iterator<Item = &str> {
         let places = self.items.get(items).unwrap_or_default().iter();
         places.filter_map(|place| self.text.get(place.clone()))

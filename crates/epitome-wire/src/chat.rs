@@ -1,5 +1,5 @@
-//! What chat completions take, and what their answers say: a [`Format`](crate::Format) does by default as these do, since most
-//! servers speak them. How their messages are read and spelled is in `openai`.
+//! Defines what chat completions accept and how their answers are read. These are the defaults of a
+//! [`Format`](crate::Format), since most servers use this format. `openai` reads and writes their messages.
 
 use epitome_core::inspect::Finish;
 use epitome_core::message::MediaSource;
@@ -9,9 +9,9 @@ use crate::asking::{Hearing, text};
 use crate::fit::Wants;
 use crate::media;
 
-/// What the provider takes: no reasoning, and results in words.
+/// What the provider accepts: no reasoning, and results in text only.
 pub(crate) const WANTS: Wants = Wants {
-    // Longer ids are refused by the provider: "Expected a string with maximum length 40".
+    // The provider rejects longer ids: "Expected a string with maximum length 40".
     longest_id: 40,
     carried: |media| match &media.source {
         MediaSource::Base64(_) if media.mime.starts_with("audio/") => {
@@ -19,18 +19,18 @@ pub(crate) const WANTS: Wants = Wants {
         }
         MediaSource::Base64(_) => media::is_seen(media),
         MediaSource::Url(_) => media::is_picture(media) && media::is_seen(media),
-        // A file of Anthropic's begins so, and is not known here.
+        // Anthropic's file ids begin with this prefix; OpenAI does not recognise them.
         MediaSource::File(id) => !media::is_picture(media) && !id.starts_with("file_"),
     },
     media_in_results: false,
     media_came_in_results: false,
     reasoning: |_, _| false,
-    // Who sends reasoning here has a server that wants it back.
+    // A client that sends reasoning uses a server that requires it back.
     reasoning_goes_back: true,
     item_ids: false,
 };
 
-/// Takes the text of a message or of a piece of one; `None` where there should be text and is none.
+/// Appends the text of a message or of a piece of one. `None` if the content is not text.
 pub(crate) fn say(hearing: &mut Hearing, message: &Value) -> Option<()> {
     match message.get("content") {
         None | Some(Value::Null) => {}
@@ -44,7 +44,7 @@ pub(crate) fn say(hearing: &mut Hearing, message: &Value) -> Option<()> {
     Some(())
 }
 
-/// Takes the reason it stopped for, where there is one. A refusal stays one whatever is given as the reason.
+/// Stores the stop reason, if there is one. A refusal stays a refusal regardless of the reason.
 pub(crate) fn stop(hearing: &mut Hearing, choice: &Value) {
     let reason = text(choice, "finish_reason");
     if reason.is_empty() {
@@ -66,8 +66,8 @@ fn finish(reason: &str) -> Finish {
     }
 }
 
-/// The failure that stands in a body or an event: beside what was said, in its choice, or as the reason it ended
-/// for. What was said until then is half of an answer, at most.
+/// Returns the failure in a body or an event: at the top level, in its choice, or as the stop reason. The
+/// text up to then is at most part of an answer.
 pub(crate) fn failure(body: &Value) -> Option<Value> {
     let told = |from: &Value| match from.get("error")? {
         Value::Object(error) => (!error.is_empty()).then(|| from.clone()),
@@ -82,10 +82,10 @@ pub(crate) fn failure(body: &Value) -> Option<Value> {
     told(body).or_else(|| told(choice)).or_else(ended)
 }
 
-/// Whether an answer that ended for this has failed.
+/// Returns whether this stop reason means a failure.
 fn fails(reason: &str) -> bool {
-    // `error` is OpenRouter's, `network_error` Zhipu's, `malformed_function_call` Gemini's, `abort` vLLM's; the
-    // longest is DeepSeek's.
+    // `error` is from OpenRouter, `network_error` from Zhipu, `malformed_function_call` from Gemini, `abort`
+    // from vLLM; the longest is from DeepSeek.
     let known =
         ["abort", "aborted", "cancelled", "canceled", "timeout", "failed", "insufficient_system_resource"];
     reason.contains("error") || reason.starts_with("malformed_") || known.contains(&reason)

@@ -1,6 +1,7 @@
-//! The handle to a format.
+//! Defines the handle to a format.
 //!
-//! What is done with one stands where it is done: `registry` finds a format, `reader` reads messages, `restored` gives them back.
+//! Its operations are in other modules: `registry` finds a format, `reader` reads messages, `restored`
+//! restores them.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -14,17 +15,17 @@ use crate::format::Format;
 
 /// A provider's wire format.
 ///
-/// A small handle to its [`Format`], found by name: `"openai".parse()`.
+/// A small handle to a [`Format`], found by name: `"openai".parse()`.
 #[derive(Clone, Copy)]
 pub struct Dialect(pub(crate) &'static dyn Format);
 
 impl Dialect {
-    /// By what it is called in flags and settings.
+    /// Returns its name in flags and settings.
     pub fn name(self) -> &'static str {
         self.0.about().name
     }
 
-    /// Their names in a sentence: `openai, responses and anthropic`.
+    /// Returns the names as a phrase: `openai, responses and anthropic`.
     pub fn names(some: &[Self]) -> String {
         let names: Vec<&str> = some.iter().map(|dialect| dialect.name()).collect();
         match names.split_last() {
@@ -33,21 +34,22 @@ impl Dialect {
         }
     }
 
-    /// What it has to say for itself.
+    /// Returns the format's implementation.
     pub fn format(self) -> &'static dyn Format {
         self.0
     }
 
-    /// The fields of a request that carry these messages, ready to be sent.
+    /// Returns the request fields that contain these messages, ready to send.
     ///
-    /// The list is one the core's view made: pairs and order are right. `{"messages"}` for chat and for ours,
-    /// `{"input"}` for Responses, with `instructions` where they came as such, `{"system", "messages"}` for
-    /// Anthropic. A list that only grew at its end is spelled as before, but for its last message.
+    /// The list must come from the core's view, so that call pairs and order are valid. The fields are
+    /// `{"messages"}` for chat and for Epitome's own format, `{"input"}` for Responses, with `instructions`
+    /// if the messages came from that field, and `{"system", "messages"}` for Anthropic. If a list only grew
+    /// at its end, it is written as before except for its last message.
     pub fn write(self, messages: &[Message]) -> Map<String, Value> {
         self.0.write(messages)
     }
 
-    /// One wire message, flags included, residue not.
+    /// Reads one wire message, with flags and without residue.
     pub(crate) fn understood(self, wire: &Value) -> Result<Message, DialectError> {
         let mut message = self.0.read(wire)?;
         if let Some(fields) = wire.as_object().filter(|_| !self.0.about().is_native) {

@@ -1,22 +1,24 @@
-//! What the body of an error says, in whichever of its forms.
+//! Parses the body of a provider's error, in all observed forms.
 //!
-//! Providers put what they like into the message of an error, the prompt included. It is read here for signs and
-//! numbers, a bounded part of it, and never passed on. What a status and these signs mean together is decided by the
-//! caller: for our own calls where models are asked, for forwarded requests by [`too_long`].
+//! Providers put arbitrary text into error messages, including the prompt. This module searches a limited
+//! part of the message for signs and numbers, and never forwards the text. The caller decides what a status
+//! and these signs mean together: the model calls for their own requests, and [`too_long`] for forwarded
+//! requests.
 
 use epitome_core::message::Tokens;
 use serde_json::Value;
 
-/// So much of a provider's message is looked at, in characters: what it has to say comes first, and what it
-/// quotes comes after.
+/// Maximum number of characters of a provider's message that are examined: the reason comes first, quoted
+/// text after it.
 const LOOKED_AT: usize = 400;
 
-/// The codes of errors that say a request is too long; the last two for too many messages, or one that is too long by itself.
+/// Error codes for requests that are too long. The last two mean too many messages, or a single message that
+/// is too long.
 const CODES: &str = "context_length_exceeded|exceed_context_size_error|request_too_large|array_above_max_length|\
     string_above_max_length";
 
-/// What such errors say: OpenAI's and Anthropic's; those of Gemini, xAI, Moonshot, Zhipu, Qwen, Copilot and Cohere; those of
-/// SGLang, Ollama, LM Studio, text-generation-inference and LiteLLM.
+/// Phrases in such errors: from OpenAI and Anthropic; from Gemini, xAI, Moonshot, Zhipu, Qwen, Copilot and
+/// Cohere; from SGLang, Ollama, LM Studio, text-generation-inference and LiteLLM.
 const TOO_LONG: &str = "prompt is too long|maximum context length|context limit|context window|context size|\
     input tokens exceed|too many input tokens|input is too long|reduce the length of the messages|\
     exceeds the maximum number of tokens|maximum prompt length|exceeded model token limit|prompt exceeds max length|\
@@ -24,22 +26,22 @@ const TOO_LONG: &str = "prompt is too long|maximum context length|context limit|
     longer than the model's context length|exceeds the context length|exceeds context length|\
     greater than the context length|`inputs` tokens + `max_new_tokens`|contextwindowexceedederror";
 
-/// What stands before the number of tokens that were sent.
+/// Phrases before the number of tokens sent.
 const INPUT: &str = "resulted in|too long:|your request has|exceed context limit:|contains at least|prompt contains|\
     request contains|token count (|token count of|the input (|given:|keep the first";
 
-/// The same, where the room for the answer may be in it.
+/// Phrases before a number of tokens sent that may include the tokens reserved for the answer.
 const SENT: &str = "requested a total of|requested about|requested:|requested|request (";
 
-/// What stands before the number of tokens that are allowed.
+/// Phrases before the number of tokens allowed.
 const LIMIT: &str = ": limit|maximum context length is|maximum context length of|maximum context length:|\
     maximum prompt length is|configured limit of|the limit of|model token limit:|context size (|context window of|\
     context length of only|context length of|context length (|tokens allowed (|tokens allowed|must be <=|should be [1,|>";
 
-/// What stands behind the number of tokens that were meant for the answer.
+/// Phrases after the number of tokens reserved for the answer.
 const OUTPUT: &str = "in the completion|for the completion|in the output|output tokens|`max_new_tokens`";
 
-/// What an error's body says.
+/// The content of an error body.
 #[derive(Debug, Default)]
 pub struct ErrorText {
     message: String,
@@ -50,38 +52,40 @@ pub struct ErrorText {
     limit: Option<Tokens>,
 }
 
-/// The numbers in an error, as the provider counts.
+/// The numbers in an error, as the provider counts tokens.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Sizes {
-    /// How much was sent; with the room for the answer in it, where `output` is told and `is_input` is not.
+    /// Tokens sent. If `output` is set and `is_input` is false, they include the tokens reserved for the
+    /// answer.
     pub sent: Option<Tokens>,
-    /// How much is allowed.
+    /// Tokens allowed.
     pub limit: Option<Tokens>,
-    /// How much of both was meant for the answer, where the error says so.
+    /// Tokens reserved for the answer, included in both numbers, if the error reports them.
     pub output: Option<Tokens>,
-    /// Whether `sent` is what was sent and nothing else.
+    /// Whether `sent` contains the input only.
     pub is_input: bool,
 }
 
 impl ErrorText {
-    /// Of a body; nothing where it is no JSON.
+    /// Parses a body; empty if it is not JSON.
     pub fn read(body: &[u8]) -> Self {
         serde_json::from_slice(body).map_or_else(|_| Self::default(), |body| Self::of(&body))
     }
 
-    /// As [`ErrorText::read`]; what is not JSON, or only its beginning, is taken as words.
+    /// The same as [`ErrorText::read`], but a body that is not JSON, or is truncated JSON, is examined as
+    /// plain text.
     pub fn read_words(body: &[u8]) -> Self {
         match serde_json::from_slice(body) {
             Ok(body) => Self::of(&body),
             Err(_) => {
-                // A character has four bytes at most.
+                // A character has at most four bytes.
                 let begin = body.get(..body.len().min(4 * LOOKED_AT)).unwrap_or_default();
                 Self { message: looked_at(&String::from_utf8_lossy(begin)), ..Self::default() }
             }
         }
     }
 
-    /// `{"error": {…}}`, `[{"error": {…}}]`, `{"error": "…"}`, or the error itself.
+    /// Parses `{"error": {…}}`, `[{"error": {…}}]`, `{"error": "…"}`, or the error itself.
     pub fn of(body: &Value) -> Self {
         let body = body.get(0).unwrap_or(body);
         let error = body.get("error").filter(|error| !error.is_null()).unwrap_or(body);
@@ -91,35 +95,36 @@ impl ErrorText {
             _ => String::new(),
         };
         let mut message = looked_at(error.as_str().or_else(|| error.get("message")?.as_str()).unwrap_or(""));
-        // Where frameworks say it, and what a gateway was told by whom it asked.
+        // Frameworks put the message in `detail`; gateways put the upstream provider's answer in
+        // `metadata.raw`.
         for more in [error.get("detail"), error.pointer("/metadata/raw")] {
             if let Some(more) = more.and_then(Value::as_str) {
                 message.push('\n');
                 message.push_str(&looked_at(more));
             }
         }
-        // A server that knows of none says 0.
+        // Servers that do not know the number send 0.
         let tokens = |key: &str| error.get(key).and_then(Value::as_u64).filter(|tokens| *tokens > 0);
         let (sent, limit) = (tokens("n_prompt_tokens"), tokens("n_ctx"));
         Self { message, kind: text("type"), code: text("code"), param: text("param"), sent, limit }
     }
 
-    /// Whether its type or its code is this word.
+    /// Returns whether its type or its code equals this word.
     pub fn is(&self, word: &str) -> bool {
         self.kind == word || self.code == word
     }
 
-    /// Whether its message contains one of these, which are in small letters.
+    /// Returns whether its message contains one of these words. The words must be in lower case.
     pub fn says(&self, words: &[&str]) -> bool {
         words.iter().any(|word| self.message.contains(word))
     }
 
-    /// The status that stands in the body where the answer's own says that all is well.
+    /// Returns the HTTP status in the body, for answers whose own status is a success.
     pub fn status(&self) -> Option<u16> {
         self.code.parse().ok().filter(|status| (400..600).contains(status))
     }
 
-    /// The request was refused for the name of the limit, this one.
+    /// Returns whether the request was rejected because of the name of the limit field `name`.
     pub fn dislikes(&self, name: &str) -> bool {
         let named =
             self.param == name || self.message.contains(&format!("'{name}'")) || self.message.contains(name);
@@ -128,17 +133,17 @@ impl ErrorText {
         named && (self.is("unsupported_parameter") || self.is("unknown_parameter") || self.says(&words))
     }
 
-    /// Whether a request that is answered with this status and this error is too long: sent again as it is, it is never
-    /// taken.
+    /// Returns whether an answer with this status and this error means that the request is too long, so that
+    /// retrying it unchanged cannot succeed.
     pub fn is_too_long(&self, status: u16) -> bool {
         match status {
-            // A gateway that counts bytes says no more than this.
+            // Gateways that limit the bytes return only this status.
             413 => true,
             400 | 422 | 500 => {
                 CODES.split('|').any(|code| self.is(code))
                     || TOO_LONG.split('|').any(|sign| self.says(&[sign]))
             }
-            // A single request that is larger than all that is allowed in a minute or a day.
+            // A single request that exceeds the complete rate limit per minute or per day.
             429 => {
                 let Sizes { sent, limit, .. } = self.sizes();
                 limit.is_some_and(|limit| sent > Some(limit)) && self.says(&["tokens per ", "(tp"])
@@ -147,9 +152,9 @@ impl ErrorText {
         }
     }
 
-    /// How much was sent and how much is allowed.
+    /// Returns the numbers of tokens sent and allowed.
     pub fn sizes(&self) -> Sizes {
-        // Where nothing is said of tokens, numbers are bytes.
+        // If the message does not mention tokens, its numbers are bytes.
         if self.sent.or(self.limit).is_none() && !self.says(&["token", "context", "prompt", "input length"]) {
             return Sizes::default();
         }
@@ -163,7 +168,7 @@ impl ErrorText {
         Sizes { sent: input.or_else(|| after(SENT)), limit, output, is_input: input.is_some() }
     }
 
-    /// The status and the provider's word for it.
+    /// Formats the status and the provider's error code.
     pub fn word(&self, status: u16) -> String {
         let is_code = |word: &&String| {
             (1..=40).contains(&word.len())
@@ -176,17 +181,17 @@ impl ErrorText {
     }
 }
 
-/// The beginning of a text, in small letters.
+/// Returns the start of a text, in lower case.
 fn looked_at(text: &str) -> String {
     text.chars().take(LOOKED_AT).collect::<String>().to_lowercase()
 }
 
-/// The number that follows these words at once, where they stand with one.
+/// Returns the number directly after these words.
 fn number_after(text: &str, words: &str) -> Option<Tokens> {
     text.match_indices(words).find_map(|(at, _)| number(text.get(at + words.len()..)?.trim_start()))
 }
 
-/// The number that these words follow at once, with or without the word `tokens` between.
+/// Returns the number directly before these words, with or without the word `tokens` between them.
 fn number_before(text: &str, words: &str) -> Option<Tokens> {
     text.match_indices(words).find_map(|(at, _)| {
         let before = text.get(..at)?.trim_end();
@@ -195,7 +200,7 @@ fn number_before(text: &str, words: &str) -> Option<Tokens> {
     })
 }
 
-/// `131072`, `131,072`, `131_072`, `131.072`, `128k`, `8 K`, `1.5m`; none where it is 0.
+/// Parses `131072`, `131,072`, `131_072`, `131.072`, `128k`, `8 K`, `1.5m`; `None` if it is 0.
 fn number(text: &str) -> Option<Tokens> {
     let digit = |c: char| c.is_ascii_digit();
     let end = text.find(|c: char| !digit(c) && !matches!(c, ',' | '_' | '.')).unwrap_or(text.len());
@@ -210,29 +215,29 @@ fn number(text: &str) -> Option<Tokens> {
     if factor == 1 && part.split('.').all(|group| group.len() == 3) {
         return number.replace('.', "").parse().ok();
     }
-    // Of a part no more than thousandths matter, and none without a unit.
+    // Fractions are used to three digits, and only with a unit.
     let thousandths: Tokens = format!("{part:0<3}").get(..3)?.parse().ok()?;
     let part = if factor == 1 { 0 } else { factor / 1_000 * thousandths };
     Some(whole.saturating_mul(factor).saturating_add(part)).filter(|tokens| *tokens > 0)
 }
 
-/// More of an error is not read, in bytes.
+/// Maximum size of an error body that is read, in bytes.
 const LARGEST_ERROR: usize = 64 << 10;
 
-/// A request that its provider found too long.
+/// The data of a request that was too long for its provider.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct TooLong {
-    /// How many tokens of input were sent, as the provider counts, where it says so.
+    /// Input tokens sent, as the provider counts, if reported.
     pub sent: Option<Tokens>,
-    /// How many tokens of input it takes, where it says so. Where it told a limit for input and answer together, the room
-    /// that was asked for the answer is taken off. A limit that is not below `sent` is left out: it was not the one that
-    /// was passed.
+    /// Maximum input tokens, if reported. If the provider reported a limit for input and answer together, the
+    /// tokens reserved for the answer are subtracted. A limit that is not below `sent` is omitted, because it
+    /// was not the one that was exceeded.
     pub limit: Option<Tokens>,
 }
 
 impl TooLong {
-    /// The same for the failure in a reply that began well: what is in
-    /// [`Heard::failed`](crate::Heard::failed), or a body with an `error` and the status 200.
+    /// Checks the failure in a reply with a success status: [`Heard::failed`](crate::Heard::failed), or a
+    /// body with an `error` and the status 200.
     ///
     /// ```
     /// use epitome_wire::TooLong;
@@ -248,10 +253,11 @@ impl TooLong {
     }
 }
 
-/// Whether an answer of this status, with this body or the beginning of it, says that the request was too long for the
-/// model, or for whoever is in between: the same will not be taken again, and a shorter one may be.
+/// Checks whether an answer with this status and body (or the start of the body) says that the request was
+/// too long for the model or a gateway. The same request will be rejected again; a shorter one may be
+/// accepted.
 ///
-/// Nothing of what it says is passed on but numbers. A body that is not JSON is looked at for the same words.
+/// Only numbers are taken from the body. A body that is not JSON is searched for the same words.
 ///
 /// ```
 /// use epitome_wire::{TooLong, too_long};
@@ -269,7 +275,7 @@ pub fn too_long(status: u16, body: &[u8]) -> Option<TooLong> {
         let body: Value = (body.len() <= LARGEST_ERROR).then(|| serde_json::from_slice(body).ok())??;
         return body.get("error").filter(|error| !error.is_null()).and_then(|_| TooLong::told(&body));
     }
-    // Most answers are none of these, and are not read.
+    // Most answers have another status and are not parsed.
     if !matches!(status, 400 | 413 | 422 | 429 | 500) {
         return None;
     }

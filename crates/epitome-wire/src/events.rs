@@ -1,30 +1,31 @@
-//! Server-sent events.
+//! Parses server-sent events.
 //!
-//! Pure: bytes go in, in whatever pieces the network makes of them, events come out.
+//! Without IO: the caller passes bytes, in any pieces, and receives events.
 
-/// So much of an event is held until it ends, in bytes. A larger one is passed over, and what comes after it is heard.
+/// Maximum size of a buffered event, in bytes. A larger event is skipped, and the following events are read.
 const MOST: usize = 1 << 20;
 
-/// So much room is kept for the next line, in bytes.
+/// Buffer capacity that is retained between lines, in bytes.
 const KEPT: usize = 16 << 10;
 
-/// Puts the lines of a stream together into events.
+/// Assembles the lines of a stream into events.
 #[derive(Debug, Default)]
 pub struct Events {
-    /// Bytes after the last end of a line.
+    /// Bytes of the current line.
     rest: Vec<u8>,
-    /// That end was a carriage return. A line feed after it is no other one.
+    /// Whether the last line ended with a carriage return. A line feed directly after it belongs to the same
+    /// line end.
     returned: bool,
-    /// The data lines of the event that is not ended yet.
+    /// The data lines of the current event.
     data: Option<Vec<u8>>,
-    /// The line that has begun is too long to be held.
+    /// Whether the current line is too long and is skipped.
     skips: bool,
-    /// Something of the event that has begun was not held.
+    /// Whether part of the current event was skipped.
     lacks: bool,
 }
 
 impl Events {
-    /// Takes more bytes, and gives the data of every event that ends in them.
+    /// Adds bytes, and calls `heard` with the data of every event that is now complete.
     pub fn each(&mut self, mut bytes: &[u8], mut heard: impl FnMut(&[u8])) {
         while let Some(at) = bytes.iter().position(|byte| matches!(byte, b'\n' | b'\r')) {
             let Some((line, [end, after @ ..])) = bytes.split_at_checked(at) else { break };
@@ -40,14 +41,15 @@ impl Events {
         self.hold(bytes);
     }
 
-    /// Gives what was not ended when the stream was: some servers leave out the last empty line.
+    /// Reports an event that was incomplete at the end of the stream. Some servers leave out the last empty
+    /// line.
     pub fn end(&mut self, mut heard: impl FnMut(&[u8])) {
         for _ in ["the last line", "the empty one after it"] {
             self.line(&mut heard);
         }
     }
 
-    /// Takes more of a line.
+    /// Adds bytes to the current line.
     fn hold(&mut self, part: &[u8]) {
         let held = self.rest.len().saturating_add(self.data.as_ref().map_or(0, Vec::len));
         if self.skips || held.saturating_add(part.len()) > MOST {
@@ -57,7 +59,7 @@ impl Events {
         }
     }
 
-    /// Ends a line. An empty one ends an event.
+    /// Ends a line. An empty line ends an event.
     fn line(&mut self, heard: &mut impl FnMut(&[u8])) {
         if std::mem::take(&mut self.skips) {
             (self.lacks, self.data) = (true, None);
@@ -69,7 +71,7 @@ impl Events {
                 heard(&data);
             }
         } else if let Some(data) = self.rest.strip_prefix(b"data:") {
-            // Names, numbers and comments say nothing that is not in the data too.
+            // Event names, ids and comments contain nothing that is not also in the data.
             let data = data.strip_prefix(b" ").unwrap_or(data);
             match &mut self.data {
                 Some(before) => {
@@ -88,7 +90,7 @@ impl Events {
 mod tests {
     use super::*;
 
-    /// However the stream is cut into pieces, the events are these.
+    /// Checks that these events are read, for all sizes of pieces.
     fn check(stream: &str, events: &[&str]) {
         for size in [1, 2, 3, 7, 1_000] {
             let (mut reader, mut got) = (Events::default(), Vec::new());

@@ -1,12 +1,12 @@
-//! Whether a JSON value says all that its text said.
+//! Checks whether a JSON value preserves everything in its text.
 //!
-//! Numbers become `u64`, `i64` or `f64` when they are read, so that `1e2` comes out as `100.0` and a number of
-//! thirty digits as one of seventeen; of a key that is there twice only the last value stays. Where that
-//! happens, the text itself must be kept.
+//! Numbers become `u64`, `i64` or `f64` when parsed, so `1e2` is written as `100.0` and a number of thirty
+//! digits is rounded to seventeen. If a key occurs twice, only the last value remains. In these cases the
+//! text itself must be stored.
 
 use serde_json::{Number, Value};
 
-/// Whether writing `value` again gives every number and every field that `text`, of which it was read, has.
+/// Returns whether writing `value` produces every number and every field of `text`, from which it was parsed.
 pub(crate) fn is_exact(text: &str, value: &Value) -> bool {
     let part = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '+' | '.');
     let told = |word: &str| {

@@ -1,7 +1,7 @@
-//! The fields of a wire message, and what is wrong with them.
+//! Reads fields of wire messages, and reports errors with the path of the field.
 //!
-//! Every complaint is one line that names the place. What people said is never repeated in it: only the value of
-//! a field that has few lawful ones is, and shortened.
+//! Every error is one line that names the path. It never repeats message content. Only the value of a field
+//! with a fixed set of allowed values is quoted, and shortened.
 
 use epitome_core::message::{Content, Role};
 use serde_json::{Map, Value};
@@ -10,28 +10,28 @@ use serde_json::{Map, Value};
 pub type Object = Map<String, Value>;
 pub(crate) type Result<T> = std::result::Result<T, DialectError>;
 
-/// What is wrong with a wire message, and where in it: one line that repeats nothing of what was said.
+/// The error for an invalid wire message: one line with the problem and its path, without message content.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{place}{}{what}", if place.is_empty() { "" } else { ": " })]
 pub struct DialectError {
-    /// As in `messages[3].content[1].type`; empty where it is the whole.
+    /// The path, such as `messages[3].content[1].type`; empty for the whole message.
     place: String,
     what: String,
 }
 
 impl DialectError {
-    /// What is wrong, and where in the message.
+    /// Creates an error with a path in the message and a problem.
     pub fn new(place: &str, what: impl Into<String>) -> Self {
         Self { place: place.to_owned(), what: what.into() }
     }
 
-    /// The same, seen from further out: `messages[3]` around `role`.
+    /// Prepends an outer path: `messages[3]` before `role`.
     pub fn under(self, outer: &str) -> Self {
         let dot = if self.place.is_empty() || self.place.starts_with('[') { "" } else { "." };
         Self { place: format!("{outer}{dot}{}", self.place), what: self.what }
     }
 
-    /// The same, where the outermost field has another name on the wire.
+    /// Replaces the first field of the path by its name on the wire.
     pub(crate) fn renamed(self, field: &str) -> Self {
         let inner = self.place.find(['.', '[']).and_then(|end| self.place.get(end..)).unwrap_or_default();
         Self { place: format!("{field}{inner}"), what: self.what }
@@ -44,12 +44,12 @@ pub(crate) fn object(value: &Value) -> Result<&Object> {
         .ok_or_else(|| DialectError::new("", format!("is {}; it must be an object", kind(value))))
 }
 
-/// A field that must be there and be text.
+/// Returns a required string field.
 pub(crate) fn text<'a>(fields: &'a Object, key: &str) -> Result<&'a str> {
     optional_text(fields, key)?.ok_or_else(|| missing(key))
 }
 
-/// A field that may be missing or null.
+/// Returns a string field that may be missing or null.
 pub(crate) fn optional_text<'a>(fields: &'a Object, key: &str) -> Result<Option<&'a str>> {
     match fields.get(key) {
         None | Some(Value::Null) => Ok(None),
@@ -58,13 +58,13 @@ pub(crate) fn optional_text<'a>(fields: &'a Object, key: &str) -> Result<Option<
     }
 }
 
-/// A field that must name something.
+/// Returns a required string field that must not be empty.
 pub(crate) fn name<'a>(fields: &'a Object, key: &str) -> Result<&'a str> {
     let name = text(fields, key)?;
-    if name.is_empty() { Err(DialectError::new(key, "is empty; it must name something")) } else { Ok(name) }
+    if name.is_empty() { Err(DialectError::new(key, "must not be empty")) } else { Ok(name) }
 }
 
-/// Who speaks, in OpenAI's words.
+/// Returns the role, in OpenAI's terms.
 pub(crate) fn role(fields: &Object, allowed: &str) -> Result<Role> {
     match name(fields, "role")? {
         "system" => Ok(Role::System),
@@ -75,7 +75,7 @@ pub(crate) fn role(fields: &Object, allowed: &str) -> Result<Role> {
     }
 }
 
-/// A field that may be missing or null.
+/// Returns a boolean field that may be missing or null.
 pub(crate) fn flag(fields: &Object, key: &str) -> Result<bool> {
     match fields.get(key) {
         None | Some(Value::Null) => Ok(false),
@@ -84,7 +84,7 @@ pub(crate) fn flag(fields: &Object, key: &str) -> Result<bool> {
     }
 }
 
-/// Reads an object that must be there.
+/// Reads a required object.
 pub(crate) fn inner<'a, T>(
     fields: &'a Object,
     key: &str,
@@ -94,7 +94,7 @@ pub(crate) fn inner<'a, T>(
     object(found).and_then(read).map_err(|error| error.under(key))
 }
 
-/// A list; missing and null are an empty one.
+/// Returns a list; empty if it is missing or null.
 pub(crate) fn list<'a>(fields: &'a Object, key: &str) -> Result<&'a [Value]> {
     match fields.get(key) {
         None | Some(Value::Null) => Ok(&[]),
@@ -103,7 +103,7 @@ pub(crate) fn list<'a>(fields: &'a Object, key: &str) -> Result<&'a [Value]> {
     }
 }
 
-/// Reads each of a list that stands under `key`.
+/// Reads each object of the list at `key`.
 pub(crate) fn each(key: &str, values: &[Value], mut read: impl FnMut(&Object) -> Result<()>) -> Result<()> {
     for (at, value) in values.iter().enumerate() {
         let read = object(value).and_then(&mut read);
@@ -112,7 +112,7 @@ pub(crate) fn each(key: &str, values: &[Value], mut read: impl FnMut(&Object) ->
     Ok(())
 }
 
-/// What is said under `key`: nothing, a text, or a list of pieces, each of which `piece` reads.
+/// Reads the content at `key`: null, a string, or a list of pieces that `piece` reads.
 pub(crate) fn content(
     fields: &Object,
     key: &str,
@@ -132,7 +132,7 @@ pub(crate) fn content(
     }
 }
 
-/// Arguments as text; some servers send the object itself.
+/// Returns the arguments as text; some servers send the object itself.
 pub(crate) fn arguments(fields: &Object, key: &str) -> Result<String> {
     match fields.get(key) {
         Some(object @ Value::Object(_)) => Ok(object.to_string()),
@@ -140,7 +140,7 @@ pub(crate) fn arguments(fields: &Object, key: &str) -> Result<String> {
     }
 }
 
-/// An object as it is spelled: without the fields that are null.
+/// Removes the null fields of an object.
 pub(crate) fn given(mut object: Value) -> Value {
     if let Some(fields) = object.as_object_mut() {
         fields.retain(|_, value| !value.is_null());
@@ -148,23 +148,23 @@ pub(crate) fn given(mut object: Value) -> Value {
     object
 }
 
-/// The complaint about a field that must be there.
+/// Returns the error for a missing field.
 pub(crate) fn missing(key: &str) -> DialectError {
     DialectError::new(key, "is missing")
 }
 
-/// The complaint about a value of the wrong kind.
+/// Returns the error for a value of the wrong type.
 pub(crate) fn wrong(key: &str, value: &Value, allowed: &str) -> DialectError {
     DialectError::new(key, format!("is {}; it must be {allowed}", kind(value)))
 }
 
-/// The complaint about a word that is none of the lawful ones.
+/// Returns the error for a word that is not one of the allowed values.
 pub(crate) fn unknown(key: &str, word: &str, allowed: &str) -> DialectError {
     let mut short: String = word.chars().take(24).collect();
     if short.len() < word.len() {
         short.push('…');
     }
-    DialectError::new(key, format!("{short:?} is unknown; there are {allowed}"))
+    DialectError::new(key, format!("{short:?} is unknown; allowed are {allowed}"))
 }
 
 fn kind(value: &Value) -> &'static str {

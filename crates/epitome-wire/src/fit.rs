@@ -1,12 +1,13 @@
-//! What every wire wants of a list alike, done before it is spelled.
+//! Adjusts messages to the limits of a format before they are written.
 //!
-//! The core's view has made the list right in shape: pairs, order, one result for each call. Here its pieces are
-//! made to fit a wire: letters and lengths of ids and names, arguments that are an object, no blank text, media in
-//! words where there is no other way, reasoning only for the provider who wrote it. Flags, notes and residues of
-//! ours stay behind, since strict gateways refuse a field they do not know.
+//! The core's view has already made the list's structure valid: call pairs, order, one result per call. This
+//! module adjusts the content. It limits the characters and lengths of ids and names, makes arguments an
+//! object and removes blank text. It replaces media by text where the format cannot carry them, and sends
+//! reasoning only to the provider that wrote it. Epitome's flags, metadata and residues are left out, since
+//! strict gateways reject unknown fields.
 //!
-//! Each message is fitted by what came before it and never by what comes after, so that a list that grows at its
-//! end keeps its beginning, byte for byte.
+//! Each message is fitted only by what came before it, never by what comes after. So a list that grows at its
+//! end keeps its beginning byte for byte.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -16,28 +17,29 @@ use epitome_core::view::NOTE;
 
 use crate::media;
 
-/// What a later standing order begins with, where there is no place for one.
+/// Prefix of a later system message in a format that has no place for one.
 pub(crate) const LATER_ORDER: &str = "[note from the system]\n";
 
-/// What a tool says that failed and said nothing.
+/// Text for a failed tool result without content.
 const FAILED: &str = "[error]";
 
-/// What can be sent in a format.
+/// The limits of a format.
 #[derive(Debug, Clone, Copy)]
 pub struct Wants {
-    /// The longest id of a call, in characters.
+    /// Maximum length of a call's id, in characters.
     pub longest_id: usize,
     /// Whether a user's message can carry this medium.
     pub carried: fn(&Media) -> bool,
-    /// Whether a tool's answer can, too.
+    /// Whether a tool result can carry media.
     pub media_in_results: bool,
-    /// Whether it can where it came so: we write answers in words, but the caller's provider reads what they sent.
+    /// Whether a tool result can carry media if it was received with them. Results that Epitome writes are
+    /// text, but the caller's provider accepts what the caller sent.
     pub media_came_in_results: bool,
-    /// Whether reasoning is sent that has this signature and this id.
+    /// Whether reasoning with this signature and this id is sent.
     pub reasoning: fn(Option<&str>, Option<&str>) -> bool,
-    /// Whether all reasoning goes back to the provider in a request that came with it.
+    /// Whether all reasoning is sent back to the provider in a request that contained it.
     pub reasoning_goes_back: bool,
-    /// Whether calls and reasoning have names of their own (`fc_…`, `rs_…`).
+    /// Whether calls and reasoning have item ids (`fc_…`, `rs_…`).
     pub item_ids: bool,
 }
 
@@ -46,7 +48,7 @@ pub(crate) struct Fitter {
     ids: Names,
     tools: Names,
     authors: Names,
-    /// Item ids that were sent. They may be left out, so a second use is.
+    /// Item ids that were sent. They are optional, so a duplicate is dropped.
     items: HashSet<Arc<str>>,
 }
 
@@ -56,18 +58,18 @@ impl Fitter {
         Self { wants, ids, tools: Names::new(64), authors: Names::new(64), items: HashSet::new() }
     }
 
-    /// For a request that is passed on.
+    /// Creates a fitter for a forwarded request.
     pub(crate) fn for_body(wants: Wants) -> Self {
         let reasoning =
             if wants.reasoning_goes_back { |_: Option<&str>, _: Option<&str>| true } else { wants.reasoning };
         Self::new(Wants { reasoning, ..wants })
     }
 
-    /// The message as it is to be spelled; `None` where nothing of it can be sent.
+    /// Returns the message as it is to be written; `None` if no part of it can be sent.
     pub(crate) fn fit(&mut self, message: &Message) -> Option<Message> {
         let mut parts: Vec<Part> =
             message.parts.iter().filter_map(|part| self.part(message.role, part)).collect();
-        // Reasoning that leads to nothing is refused.
+        // Providers reject trailing reasoning.
         while parts.pop_if(|part| matches!(part, Part::Thinking { .. })).is_some() {}
         if parts.is_empty() {
             return None;
@@ -76,12 +78,12 @@ impl Fitter {
         Some(Message { author, ..Message::new(message.role, parts) })
     }
 
-    /// Who says it, in letters that are allowed.
+    /// Returns the author's name in allowed characters.
     pub(crate) fn author(&mut self, message: &Message) -> Option<Author> {
         message.author.as_deref().map(|author| self.authors.shown(author))
     }
 
-    /// One part of a message, as it is to be spelled; `None` where it cannot be sent.
+    /// Returns one part of a message as it is to be written; `None` if it cannot be sent.
     pub(crate) fn part(&mut self, role: Role, part: &Part) -> Option<Part> {
         match part {
             Part::Text { text } => (role != Role::Tool && !is_blank(text)).then(|| part.clone()),
@@ -119,7 +121,7 @@ impl Fitter {
         }
     }
 
-    /// Whether an answer of a tool may go out with these media, since it came with them.
+    /// Returns whether a tool result may be sent with the media it was received with.
     pub(crate) fn shows(&self, content: &[Content]) -> bool {
         let shown = |piece: &Content| match piece {
             Content::Text { text } => !is_blank(text),
@@ -128,15 +130,16 @@ impl Fitter {
         self.wants.media_came_in_results && content.iter().all(shown)
     }
 
-    /// The medium, saying what it is, where this wire carries it.
+    /// Returns the medium with its type resolved, if this format can carry it.
     fn carried(&self, media: &Media) -> Option<Media> {
         let media = media::told(media);
         (self.wants.carried)(&media).then_some(media)
     }
 
-    /// What a tool said. A failure is told in words only and in one at least: Anthropic refuses anything else, and
-    /// the other two know no flag, so that nothing at all would look like success. Words are never changed; tools
-    /// that fail say so.
+    /// Returns the content of a tool result. A failed result contains text only, and at least one text.
+    /// Anthropic rejects anything else, and the other formats have no error flag, so an empty result would
+    /// look like a success. Existing text is never changed, because failing tools report the failure
+    /// themselves.
     fn answer(&self, content: &[Content], failed: bool) -> Vec<Content> {
         let pieces =
             content.iter().filter(|piece| !matches!(piece, Content::Text { text } if is_blank(text)));
@@ -162,7 +165,7 @@ impl Fitter {
         }
     }
 
-    /// The provider's name for an item, if it is one and is not used yet; empty where it cannot be sent.
+    /// Returns the item's id if it is valid and unused; an empty string if it cannot be sent.
     fn item_id(&mut self, start: &str, id: Option<&str>) -> Option<String> {
         let id = id?;
         if !self.wants.item_ids {
@@ -173,7 +176,7 @@ impl Fitter {
     }
 }
 
-/// What stands first where the list would begin otherwise than with the user.
+/// Returns the first message for a list that would not begin with the user.
 pub(crate) fn opener() -> Message {
     Message::user(NOTE)
 }
@@ -188,8 +191,8 @@ pub(crate) fn is_plain(name: &str, longest: usize) -> bool {
     (1..=longest).contains(&name.len()) && name.chars().all(plain)
 }
 
-/// Names in letters that are allowed everywhere. One that had to be changed carries a hash of what it was, and no
-/// two become one.
+/// Maps names to allowed characters. A name that had to be changed gets a hash of the original, so that two
+/// names never become one.
 struct Names {
     longest: usize,
     shown: HashMap<Arc<str>, Arc<str>>,

@@ -1,4 +1,4 @@
-//! Our two flags on a foreign wire: a message's `epitome: {pinned, skip}`.
+//! Reads and writes Epitome's two flags in other formats: the field `epitome: {pinned, skip}` of a message.
 
 use epitome_core::message::Message;
 use serde_json::{Map, Value, json};
@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 use crate::field::{self, Object, Result};
 use crate::raw::FLAGS as FIELD;
 
-/// The flags `pinned` and `skip` of a wire message.
+/// Returns the flags `pinned` and `skip` of a wire message.
 pub(crate) fn of(fields: &Object) -> Result<(bool, bool)> {
     match fields.get(FIELD) {
         None | Some(Value::Null) => Ok((false, false)),
@@ -16,15 +16,15 @@ pub(crate) fn of(fields: &Object) -> Result<(bool, bool)> {
     }
 }
 
-/// Those of the flags that are set, as they are written.
+/// Returns the flags that are set, as JSON fields.
 pub(crate) fn set((pinned, skip): (bool, bool)) -> Map<String, Value> {
     let flags = [("pinned", pinned), ("skip", skip)].into_iter().filter(|(_, set)| *set);
     flags.map(|(flag, _)| (flag.to_owned(), json!(true))).collect()
 }
 
-/// Makes the items that stand for a message say its flags, and changes nothing where they do.
+/// Sets a message's flags on the items that represent it. Changes nothing if they are already right.
 ///
-/// False where an item has no room for them.
+/// Returns false if an item cannot contain flags.
 pub(crate) fn show(items: &mut [Value], message: &Message) -> bool {
     let said = |items: &[Value]| {
         let all = items.iter().filter_map(Value::as_object).map(|item| of(item).unwrap_or_default());
@@ -34,7 +34,7 @@ pub(crate) fn show(items: &mut [Value], message: &Message) -> bool {
     if said(items) == wanted {
         return true;
     }
-    // The first one says them.
+    // The first item carries the flags.
     let mut set = set(wanted);
     for item in items.iter_mut().filter_map(Value::as_object_mut) {
         let mut flags = match item.get_mut(FIELD) {

@@ -1,10 +1,11 @@
-//! What a provider's format has to say for itself.
+//! Defines the trait that every provider's format implements.
 //!
-//! One trait, implemented once for each format, in one file each. Reading, writing, rewriting, asking, listening and HTTP
-//! ask a format through it and match on no name, so one more format is one more file and one line in `registry`.
+//! Each format implements the trait once, in its own file. Reading, writing, rewriting, model calls, answer
+//! parsing and HTTP use formats only through it and never match on names. A new format needs one new file and
+//! one line in `registry`.
 //!
-//! Three methods have no default: [`Format::about`], the facts in a table, [`Format::read`] and [`Format::spell`]. By default
-//! everything about answers is as in chat completions, which most servers speak.
+//! Three methods have no default: [`Format::about`] (a table of facts), [`Format::read`] and
+//! [`Format::spell`]. The defaults for answers are those of chat completions, which most servers use.
 
 use std::ops::Range;
 use std::panic::RefUnwindSafe;
@@ -20,68 +21,69 @@ use crate::pieces::Piece;
 use crate::raw::Members;
 use crate::usage::{Usage, tokens};
 
-/// How clearly a message shows that it is of a format, from the clearest to the vaguest. Where several formats see themselves in
-/// one message, the clearest counts, and of equal ones that of the format that was registered first. A piece of content that
-/// only one format has ([`Format::has_piece`]) counts right after [`Sign::Shape`].
+/// How clearly a message shows its format, from the clearest sign to the weakest. If several formats
+/// recognise a message, the clearest sign is used; of equal signs, the format that was registered first. A
+/// content type that only one format has ([`Format::has_piece`]) ranks directly after [`Sign::Shape`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Sign {
-    /// No other format has a message of this shape.
+    /// Only this format has messages of this shape.
     Shape,
-    /// Its type is one of its own.
+    /// The message's type exists only in this format.
     Type,
-    /// A field or a role is its own.
+    /// A field or a role exists only in this format.
     Field,
-    /// A field that gateways take on other formats too.
+    /// A field that gateways also accept in other formats.
     Mark,
 }
 
 /// How clearly the other fields of a request show its format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum RequestSign {
-    /// No other format has such a field: this counts before any message does.
+    /// Only this format has such a field: used before the messages are examined.
     Own,
-    /// Most likely: this counts where no message shows anything.
+    /// Probably this format: used if no message shows a sign.
     Likely,
 }
 
 /// The facts about a format: `About { list: "input", ..About::new("mine") }`.
 #[derive(Debug, Clone, Copy)]
 pub struct About {
-    /// What it is called in flags, settings and stored messages: lower case letters, digits and `-`. It never changes.
+    /// The name in flags, settings and stored messages: lower-case letters, digits and `-`. It never changes.
     pub name: &'static str,
-    /// Whether it is Epitome's own, which says a message's flags, place and notes in fields of its own.
+    /// Whether it is Epitome's own format, which has fields for a message's flags, position and metadata.
     pub is_native: bool,
-    /// The field of a request that is the list of messages.
+    /// The request field that contains the list of messages.
     pub list: &'static str,
-    /// Whether a text may stand for the whole list.
+    /// Whether a string may replace the whole list.
     pub list_may_be_text: bool,
-    /// The field of a request that is the system prompt; none where that is a message.
+    /// The request field that contains the system prompt; `None` if it is a message.
     pub head: Option<Head>,
-    /// Whether a reply is several items in a row, which are one message here.
+    /// Whether a reply is several consecutive items, which are read as one message.
     pub reply_is_items: bool,
-    /// Fields of a request by which the provider holds part of the history itself.
+    /// Request fields that refer to history stored at the provider.
     pub elsewhere: &'static [&'static str],
-    /// Types of items that stand for such a part.
+    /// Item types that refer to such history.
     pub references: &'static [&'static str],
-    /// How a part is spelled as a block, where messages are lists of blocks by two sides that take turns: neighbours of one
-    /// side are merged, and each block may have flags of its own. None where a list is flat.
+    /// Writes a part as a block, in formats whose messages are lists of blocks by two alternating sides.
+    /// Neighbours of one side are merged, and each block may have its own flags. `None` if the list is flat.
     pub block: Option<fn(&Part) -> Value>,
-    /// The type of a piece of content that is words.
+    /// The type of a text piece of content.
     pub text_kind: &'static str,
-    /// The names of the field that limits what may be written, the oldest first. Where one is refused, the next is tried.
+    /// The names of the field that limits the output tokens, oldest first. If the provider rejects one, the
+    /// next is tried.
     pub limit_names: &'static [&'static str],
-    /// Words that may stand between two quotation marks in an event that says what was counted, how an answer ended or what
-    /// failed; each with the beginning of a value behind it that says nothing of the kind, or with nothing. Events without
-    /// them are not parsed by who wants to know only that.
+    /// Strings in quotation marks that occur in events with token counts, stop reasons or failures. Each has
+    /// the start of a value that makes it irrelevant, or an empty string. Readers that need only this
+    /// information do not parse other events.
     pub telling: &'static [(&'static str, &'static str)],
-    /// What of a message can be sent.
+    /// The limits for sent messages.
     pub wants: Wants,
-    /// Where it is spoken; none where no provider speaks it.
+    /// The HTTP endpoint; `None` if no provider uses this format.
     pub endpoint: Option<Endpoint>,
 }
 
 impl About {
-    /// A format whose requests are `{"messages": […]}`, with nothing special about it.
+    /// Returns a format whose requests are `{"messages": […]}`, with default properties.
     pub const fn new(name: &'static str) -> Self {
         Self {
             name,
@@ -102,19 +104,19 @@ impl About {
     }
 }
 
-/// The system prompt of formats that have it in a field of the request.
+/// The system prompt in formats that have a request field for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Head {
-    /// The field.
+    /// The request field.
     pub field: &'static str,
-    /// How the message begins that stands for it; its value and a `}` follow.
+    /// The start of the message that represents it; the value and a `}` follow.
     pub opening: &'static str,
-    /// The field of that message that holds the value.
+    /// The field of that message that contains the value.
     pub inner: &'static str,
 }
 
 impl Head {
-    /// Whether this message stands for the field.
+    /// Returns whether this message represents the field.
     pub fn stands_for(&self, message: &Value) -> bool {
         let own: Value = serde_json::from_str(&self.message("null")).unwrap_or_default();
         let mut fields = own.as_object().into_iter().flatten();
@@ -122,43 +124,43 @@ impl Head {
             && fields.all(|(name, value)| name == self.inner || message.get(name) == Some(value))
     }
 
-    /// The message that stands for this value of the field.
+    /// Returns the message that represents this value of the field.
     pub(crate) fn message(&self, value: &str) -> String {
         format!("{}{value}}}", self.opening)
     }
 }
 
-/// Where a format is spoken over HTTP.
+/// The HTTP endpoint of a format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Endpoint {
-    /// Who speaks it: the name in settings (`provider = "openai"`, `[proxy] openai_upstream`) and the beginning of its
-    /// paths in the proxy (`/openai/v1/…`). Formats of one provider share it.
+    /// The provider: its name in settings (`provider = "openai"`, `[proxy] openai_upstream`) and the first
+    /// segment of its paths in the proxy (`/openai/v1/…`). Formats of one provider share it.
     pub provider: &'static str,
-    /// The provider's own address, up to and with the version: `https://api.openai.com/v1`.
+    /// The provider's base URL, including the version: `https://api.openai.com/v1`.
     pub base_url: &'static str,
     /// Its route after the version: `chat/completions`.
     pub route: &'static str,
-    /// What the route is called in errors.
+    /// The route's name in errors.
     pub called: &'static str,
-    /// What a client's base URL ends with that points at the proxy.
+    /// The end of the base URL of a client that uses the proxy.
     pub client_base: &'static str,
-    /// The environment's variable that usually holds the key.
+    /// The environment variable that usually contains the key.
     pub key_env: &'static str,
-    /// The header that shows a key, and what stands before the key in it.
+    /// The header for the key, and the prefix before the key.
     pub key: (&'static str, &'static str),
-    /// Other headers in which the provider takes a key, tells who asks, or in which version.
+    /// Other headers that contain a key, the caller's identity or the API version.
     pub credentials: &'static [&'static str],
-    /// Headers that every request has.
+    /// Headers of every request.
     pub headers: &'static [(&'static str, &'static str)],
 }
 
 impl Endpoint {
-    /// The provider's own address, without the version.
+    /// Returns the provider's base URL without the version.
     pub fn address(&self) -> &'static str {
         self.base_url.strip_suffix("/v1").unwrap_or(self.base_url)
     }
 
-    /// The path in the proxy whose requests are read and condensed.
+    /// Returns the proxy path whose requests are read and condensed.
     pub fn proxy_path(&self) -> String {
         format!("/{}/v1/{}", self.provider, self.route)
     }
@@ -166,34 +168,34 @@ impl Endpoint {
 
 /// A provider's format. See the [module](self).
 pub trait Format: Send + Sync + RefUnwindSafe + 'static {
-    /// The facts about it.
+    /// Returns the facts about the format.
     fn about(&self) -> &About;
 
-    /// Whether this message shows that it is of this format.
+    /// Returns how clearly this message shows this format, or `None`.
     fn sign(&self, _message: &Object) -> Option<Sign> {
         None
     }
 
-    /// Whether only this format has pieces of content of this `type`.
+    /// Returns whether only this format has content pieces of this `type`.
     fn has_piece(&self, _kind: &str) -> bool {
         false
     }
 
-    /// Whether the fields of a request, its list aside, show that it is of this format. `system_in_list`: whether a message of
-    /// the list has the role `system`.
+    /// Returns how clearly the request's fields, except its list, show this format. `system_in_list` says
+    /// whether a message in the list has the role `system`.
     fn request_sign(&self, _request: &Members<'_>, _system_in_list: bool) -> Option<RequestSign> {
         None
     }
 
     // Messages.
 
-    /// Reads one message. The flags on it (`epitome: {…}`) are read by the caller.
+    /// Reads one message. The caller reads its flags (`epitome: {…}`).
     fn read(&self, wire: &Value) -> Result<Message, DialectError>;
 
-    /// Spells one message plainly, without flags. What is spelled must be read as the same message again.
+    /// Writes one message without adjustment and flags. Reading the result must produce the same message.
     fn spell(&self, message: &Message) -> Vec<Value>;
 
-    /// Writes the fields of a request that carry a valid list.
+    /// Writes the request fields for a valid list.
     fn write(&self, messages: &[Message]) -> Map<String, Value> {
         let mut fitter = Fitter::new(self.about().wants);
         let fitted = messages.iter().filter_map(|message| fitter.fit(message));
@@ -201,40 +203,41 @@ pub trait Format: Send + Sync + RefUnwindSafe + 'static {
         Map::from_iter([(self.about().list.to_owned(), Value::Array(list))])
     }
 
-    // Rewriting a whole request: what stays the same goes out in its own letters.
+    // Rewriting a whole request: unchanged messages are written byte for byte.
 
-    /// What a message is made of: each piece goes out as it came, or not at all.
+    /// Returns the pieces of a message. Each piece is sent exactly as received, or not at all.
     fn pieces<'a>(&self, text: &'a str, value: &Value) -> Vec<Piece<'a>> {
         vec![Piece::new(text, self.read(value).map(|message| message.parts).unwrap_or_default())]
     }
 
-    /// The messages that were merged into one of this format, each by its blocks and as it would stand alone; none where it is
-    /// one message.
+    /// Splits a message that was merged from several. Returns the blocks of each and its stand-alone form;
+    /// `None` if it is a single message.
     fn split(&self, _message: &Message, _wire: &Value) -> Result<Option<Vec<Merged>>, DialectError> {
         Ok(None)
     }
 
-    /// Whether an item is said by no side, so that it may stand between a call and its answer.
+    /// Returns whether an item belongs to no side, so that it may be between a call and its result.
     fn is_aside(&self, _item: &str) -> bool {
         false
     }
 
-    /// An answer to a call of an uncommon kind, in the form of that kind; none where `spelled` is not such an answer.
+    /// Converts a result to the type of its call, for calls of an uncommon type. `None` if `spelled` is not
+    /// such a result.
     fn answer_in_form(&self, _spelled: &Value, _form: &dyn Fn(&str) -> Option<String>) -> Option<Value> {
         None
     }
 
-    /// Whether answers to calls of this kind hold words, so that they can be compared.
+    /// Returns whether results of calls of this type contain text, so that they can be compared.
     fn form_has_words(&self, _form: &str) -> bool {
         true
     }
 
-    /// Puts what a message came with into what is spelled in its place, where that still belongs there.
+    /// Copies data of the received message into the written one, where it still applies.
     fn keep_inside(&self, _spelled: &mut Object, _came: &str, _own: &Message, _fitted: &Message) {}
 
-    // Asking a model, and listening to answers.
+    // Model calls and their answers.
 
-    /// The body of a request that asks a question.
+    /// Returns the request body for a question.
     fn ask(&self, question: &Question<'_>) -> Value {
         let mut messages = Vec::new();
         if !question.system.is_empty() {
@@ -250,7 +253,8 @@ pub trait Format: Send + Sync + RefUnwindSafe + 'static {
         }))
     }
 
-    /// Takes a whole body: [`Then::GoOn`] where the provider still works on the answer, [`Then::Odd`] where it is none.
+    /// Reads a complete body. Returns [`Then::GoOn`] if the provider is still working on the answer, and
+    /// [`Then::Odd`] if the body is not an answer.
     fn take(&self, hearing: &mut Hearing, body: &Value) -> Then {
         match (self.hear(hearing, body), body.pointer("/choices/0/message")) {
             (Then::GoOn, Some(message @ Value::Object(_))) if chat::say(hearing, message).is_some() => {
@@ -261,7 +265,7 @@ pub trait Format: Send + Sync + RefUnwindSafe + 'static {
         }
     }
 
-    /// Takes one event of a stream.
+    /// Reads one event of a stream.
     fn hear(&self, hearing: &mut Hearing, event: &Value) -> Then {
         self.count(event, &mut hearing.usage);
         if let Some(error) = chat::failure(event) {
@@ -270,24 +274,25 @@ pub trait Format: Send + Sync + RefUnwindSafe + 'static {
         let choices = event.get("choices").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
         for choice in choices {
             let index = choice.get("index").and_then(Value::as_u64).unwrap_or(0);
-            // Some servers have an empty reason where others have none.
+            // Some servers send an empty stop reason instead of none.
             hearing.follow(index, !text(choice, "finish_reason").is_empty());
         }
-        // The last event brings the usage only; a gateway's own may bring nothing we know.
+        // The last event contains only the usage. Events of a gateway may contain only unknown data.
         let Some(choice) = choices.first() else { return Then::GoOn };
         // Some servers repeat the whole message in the last event, without a delta.
         if choice.get("delta").is_some_and(|delta| chat::say(hearing, delta).is_none()) {
             return Then::Odd;
         }
-        // Nothing is said after the reason, but the usage and the end mark still come.
+        // No text follows the stop reason, but the usage and the end mark do.
         chat::stop(hearing, choice);
         Then::GoOn
     }
 
-    /// Adds what the provider says it counted. Here the prompt holds what was read from a cache, and what was put into one.
+    /// Adds the provider's token counts. In this format the prompt tokens include those read from and written
+    /// to a cache.
     fn count(&self, said: &Value, sums: &mut Usage) {
         let Some(usage) = said.get("usage") else { return };
-        // DeepSeek and Moonshot have their own places; OpenRouter and LiteLLM pass on what Anthropic tells.
+        // DeepSeek and Moonshot use their own fields; OpenRouter and LiteLLM forward Anthropic's numbers.
         let read = ["/prompt_tokens_details/cached_tokens", "/prompt_cache_hit_tokens", "/cached_tokens"];
         let write = ["/prompt_tokens_details/cache_write_tokens", "/cache_creation_input_tokens"];
         let first = |places: &[&str]| places.iter().find_map(|place| tokens(usage.pointer(place)));
@@ -295,24 +300,24 @@ pub trait Format: Send + Sync + RefUnwindSafe + 'static {
         sums.replace(Usage::parted(tokens(usage.get("prompt_tokens")), first(&read), first(&write), output));
     }
 
-    /// An error as the provider would say it, for its own clients.
+    /// Returns an error in the provider's form, for its clients.
     fn refusal(&self, refusal: &Refusal<'_>) -> Value {
         let Refusal { message, kind, code, .. } = refusal;
         json!({"error": {"message": message, "type": kind, "param": null, "code": code}})
     }
 }
 
-/// A message that was merged into another: its blocks, and its wire message alone.
+/// A message that was merged into another: its blocks, and its stand-alone wire message.
 pub type Merged = (Range<usize>, Value);
 
-/// What is refused on behalf of a provider.
+/// An error that Epitome returns in place of a provider.
 #[derive(Debug, Clone, Copy)]
 pub struct Refusal<'a> {
-    /// What is wrong.
+    /// The error message.
     pub message: &'a str,
-    /// The provider's word for such errors.
+    /// The provider's type for such errors.
     pub kind: &'a str,
-    /// Ours.
+    /// Epitome's error code.
     pub code: &'a str,
     /// The request's id.
     pub id: &'a str,

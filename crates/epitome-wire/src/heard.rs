@@ -1,9 +1,10 @@
-//! Listening to a reply that passes by: what the provider counted, and whether the reply came to its end.
+//! Observes a forwarded reply: the provider's token counts, and whether the reply is complete.
 //!
-//! Nothing of it is changed, kept back or remembered. A reply is one document, or a stream of events; which of the two is told
-//! by its content type. What is too large to be listened to passes all the same, and nothing is known of it.
+//! The reply is not changed, delayed or stored. It is one document or a stream of events, depending on its
+//! content type. A reply that is too large to be observed is still forwarded; its counts are then unknown.
 //!
-//! A stream is mostly words. Events that cannot tell anything are not parsed, but passed over by their quotation marks.
+//! A stream consists mostly of text. Events without relevant fields are not parsed but recognised by the
+//! strings in quotation marks.
 
 use epitome_core::message::Tokens;
 use serde_json::Value;
@@ -13,35 +14,35 @@ use crate::asking::{Hearing, Then, is_done};
 use crate::events::Events;
 use crate::usage::Tally;
 
-/// The largest reply in one document that is read, in bytes.
+/// Maximum size of a single-document reply that is read, in bytes.
 const MOST_HELD: usize = 1 << 20;
 
-/// What a provider counted for one request.
+/// A provider's token counts for one request.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counted {
-    /// All that went in, what was read from a cache or put into one included.
+    /// All input tokens, including those read from and written to a cache.
     pub input: Tokens,
-    /// How much of it was read from a cache.
+    /// Input tokens that were read from a cache.
     pub cached: Tokens,
-    /// How much of it was put into a cache, where the provider says so.
+    /// Input tokens that were written to a cache, if the provider reports them.
     pub written: Tokens,
-    /// What came out.
+    /// Output tokens.
     pub output: Tokens,
 }
 
-/// What was heard of a reply.
+/// The result of observing a reply.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Heard {
-    /// What the provider counted, where it said so.
+    /// The provider's token counts, if reported.
     pub counted: Option<Counted>,
-    /// Whether the provider said that this was all. A reply that broke off is not complete, nor one that failed.
+    /// Whether the provider marked the reply as finished. An interrupted or failed reply is not complete.
     pub complete: bool,
-    /// The failure in it, as the provider tells it. [`TooLong::told`](crate::TooLong::told) knows whether it is for
-    /// the request's length. It may quote what was said.
+    /// The failure in the reply, as the provider sent it. [`TooLong::told`](crate::TooLong::told) returns
+    /// whether the request was too long. The text may quote message content.
     pub failed: Option<Value>,
 }
 
-/// Listens to one reply.
+/// Observes one reply.
 ///
 /// ```
 /// use epitome_wire::{Dialect, Listener};
@@ -66,12 +67,12 @@ pub struct Listener {
 enum Form {
     Whole(Vec<u8>),
     Stream(Events),
-    /// Nothing more is read of it.
+    /// Nothing more of the reply is read.
     Deaf,
 }
 
 impl Listener {
-    /// For a reply of this content type.
+    /// Creates a listener for a reply with this content type.
     pub fn new(dialect: Dialect, content_type: Option<&str>) -> Self {
         let kind = content_type.and_then(|kind| kind.split(';').next()).unwrap_or_default().trim();
         let form = if kind.eq_ignore_ascii_case("text/event-stream") {
@@ -82,7 +83,7 @@ impl Listener {
         Self { dialect, form, hearing: Hearing::default(), failed: None }
     }
 
-    /// Takes the next piece.
+    /// Adds the next bytes.
     pub fn hear(&mut self, bytes: &[u8]) {
         let Self { dialect, form, hearing, failed } = self;
         match form {
@@ -93,7 +94,7 @@ impl Listener {
         }
     }
 
-    /// What was heard of it, once nothing more comes.
+    /// Returns the result after the last bytes.
     pub fn end(self) -> Heard {
         let Self { dialect, form, mut hearing, mut failed } = self;
         match form {
@@ -118,14 +119,14 @@ impl Listener {
 }
 
 impl Hearing {
-    /// Takes an answer that is one document. What it says has ended, unless the provider still works on it.
+    /// Reads an answer in one document. It is complete, unless the provider is still working on it.
     pub fn document(&mut self, dialect: Dialect, body: &Value) -> Then {
         let then = dialect.0.take(self, body);
         self.ended = then != Then::GoOn;
         then
     }
 
-    /// Takes the data of one event of a stream.
+    /// Reads the data of one event of a stream.
     pub fn event(&mut self, dialect: Dialect, data: &[u8]) -> Then {
         if is_done(data) {
             self.ended = true;
@@ -138,7 +139,7 @@ impl Hearing {
     }
 }
 
-/// Takes one event of a stream.
+/// Reads one event of a stream.
 fn take(dialect: Dialect, data: &[u8], hearing: &mut Hearing, failed: &mut Option<Value>) {
     if !is_done(data) && !may_matter(dialect, data) {
         return;
@@ -146,12 +147,12 @@ fn take(dialect: Dialect, data: &[u8], hearing: &mut Hearing, failed: &mut Optio
     if let Then::Failed(error) = hearing.event(dialect, data) {
         *failed = Some(error);
     }
-    // What is said is not remembered here.
+    // The text is not needed here.
     hearing.text.clear();
 }
 
-/// Whether an event may say what is listened for: whether a word that would say so stands between two quotation marks. It may
-/// say yes to what says nothing, and never no to what does.
+/// Returns whether an event may be relevant: whether a relevant word occurs between two quotation marks. It
+/// may return true for an irrelevant event, but never false for a relevant one.
 fn may_matter(dialect: Dialect, data: &[u8]) -> bool {
     let telling = dialect.0.about().telling;
     let mut pieces = data.split(|byte| *byte == b'"').peekable();
@@ -174,7 +175,7 @@ mod tests {
 
     use super::*;
 
-    /// However the reply is cut into pieces, this is heard.
+    /// Checks the result for a reply in pieces of different sizes.
     fn check(dialect: Dialect, kind: &str, reply: &str, complete: bool, counted: Option<[Tokens; 4]>) {
         for size in [1, 3, 17, 10_000] {
             let mut listener = Listener::new(dialect, Some(kind));

@@ -1,10 +1,12 @@
-//! Providers' formats as pure mappings, used by model calls, import, contexts, condensing and the proxy alike.
+//! Maps messages to and from providers' formats. Used by model calls, import, contexts, condensing and the
+//! proxy.
 //!
-//! There are two ways out. [`Dialect::restore`] gives a message back as it came, value for value: what our own form
-//! does not hold is kept beside it ([`Message::wire`](epitome_core::message::Message::wire)). [`Dialect::write`] makes a request of a list that the core's
-//! view has made valid ([`epitome_core::view`]): it spells what this one provider accepts, deterministically, and
-//! sends nothing of ours along. Whoever is given somebody's whole request, to give it back with a shorter list in it,
-//! uses a [`Body`]: it does the first for every message that stayed the same and the second for the rest.
+//! There are two ways to write a message. [`Dialect::restore`] returns it as it was received, value for
+//! value: fields that the core's message type cannot represent are stored next to it
+//! ([`Message::wire`](epitome_core::message::Message::wire)). [`Dialect::write`] builds a request from a list
+//! that the core's view ([`epitome_core::view`]) has made valid. It writes only what this provider accepts,
+//! deterministically, and sends no fields of Epitome. To shorten the list in a complete request, use a
+//! [`Body`]: it restores each unchanged message and writes the others.
 //!
 //! ```
 //! use epitome_wire::Dialect;
@@ -25,14 +27,14 @@
 //! # Ok::<(), epitome_wire::DialectError>(())
 //! ```
 //!
-//! Each format is one implementation of [`Format`] in one file: `openai`, `responses`, `anthropic`, `ours`. [`register`] adds
-//! those of a program. What they share: `fit` (made to be sent), `media`, `flags`, `field` (errors that name the place), `reader`,
-//! `restored`, `residue` and `exact` (given back as it came), `body`, `pieces` and `raw` (whole requests), `asking`, `chat` and
-//! `events` (a model's answer),
-//! `heard` (an answer that passes by), `usage` and `error_text`.
+//! Each format is one implementation of [`Format`] in one file: `openai`, `responses`, `anthropic`, `ours`.
+//! [`register`] adds a program's own formats. Shared modules: `fit` (prepare messages for sending), `media`,
+//! `flags`, `field` (errors with the path of the field), `reader`, `restored`, `residue` and `exact` (return
+//! messages as received), `body`, `pieces` and `raw` (whole requests), `asking`, `chat` and `events` (a
+//! model's answer), `heard` (an answer that is forwarded), `usage` and `error_text`.
 //!
-//! Nothing here knows a network, a store, a clock or a model's window, and no list is mended: orphans and open calls are the
-//! view's matter.
+//! This crate uses no network, store or clock, and does not know any model's window. It does not repair
+//! lists: orphaned results and open calls are handled by the core's view.
 
 use epitome_core::message::{Content, Part};
 
@@ -76,7 +78,7 @@ pub use reader::{Read, Reader};
 pub use registry::{RegisterError, register};
 pub use usage::{Tally, Usage};
 
-/// A message holds at least one part: an empty text stands where there is nothing to say, and only there.
+/// Ensures that a message has at least one part. An empty text is used only if there is no other content.
 pub(crate) fn blank_if_nothing(mut parts: Vec<Part>) -> Vec<Part> {
     let is_empty = |part: &Part| matches!(part, Part::Text { text } if text.is_empty());
     if parts.iter().any(|part| !is_empty(part)) {
@@ -87,7 +89,7 @@ pub(crate) fn blank_if_nothing(mut parts: Vec<Part>) -> Vec<Part> {
     parts
 }
 
-/// A piece of what is said, as a part of a message.
+/// Converts content to a message part.
 pub(crate) fn part_of(content: Content) -> Part {
     match content {
         Content::Text { text } => Part::Text { text },

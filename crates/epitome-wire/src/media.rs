@@ -1,24 +1,24 @@
-//! Pictures, sounds and documents, as far as the dialects spell them alike.
+//! Reads and writes media in the forms that the dialects share.
 //!
-//! What a dialect has no place for is named in words, so that the reader of the list knows that there was
-//! something. No bytes are ever changed or read, but for the first few where nobody said what they are.
+//! A medium that a dialect cannot carry is replaced by text, so that the model knows that there was one.
+//! Bytes are never changed. They are read only to detect a missing type, and only the first few.
 
 use epitome_core::message::{Content, Media, MediaSource};
 use serde_json::{Value, json};
 
 use crate::field::{self, Object, Result};
 
-/// A picture of which nobody said more.
+/// An image of unknown type.
 pub(crate) const IMAGE: &str = "image/*";
-/// A file of which nobody said what it is.
+/// A file of unknown type.
 pub(crate) const FILE: &str = "application/octet-stream";
 
 pub(crate) fn of(mime: &str, source: MediaSource) -> Media {
     Media { mime: mime.to_owned(), source, size: None }
 }
 
-/// A medium behind an address; the bytes themselves where the address holds them in base64. Parameters stay with the
-/// type, so that the address can be given back.
+/// Reads a medium from a URL. A URL that contains the bytes in base64 gives the bytes. The type keeps its
+/// parameters, so that the URL can be restored.
 pub(crate) fn at_address(url: &str, mime: &str) -> Media {
     let rest = url.strip_prefix("data:");
     if let Some((told, data)) = rest.and_then(|rest| rest.split_once(";base64,"))
@@ -32,14 +32,14 @@ pub(crate) fn at_address(url: &str, mime: &str) -> Media {
     of(mime, MediaSource::Url(url.to_owned()))
 }
 
-/// The bytes of a file: as an address that holds them, or bare.
+/// Reads the bytes of a file: a `data:` URL, or plain base64.
 pub(crate) fn file_data(data: &str) -> Media {
     let media = at_address(data, "");
     let bare = matches!(media.source, MediaSource::Url(_));
     if bare { of("", MediaSource::Base64(data.to_owned())) } else { media }
 }
 
-/// What a tool said, spelled: a text where it is one, else a list of pieces.
+/// Writes the content of a tool result: a string if it is a single text, else a list of pieces.
 pub(crate) fn spelled(content: &[Content], words: fn(&str) -> Value, media: fn(&Media) -> Value) -> Value {
     match content {
         [] => json!(""),
@@ -54,10 +54,10 @@ pub(crate) fn spelled(content: &[Content], words: fn(&str) -> Value, media: fn(&
     }
 }
 
-/// Its address; none where it is with the provider.
+/// Returns its URL; `None` if it is stored at the provider.
 pub(crate) fn address(media: &Media) -> Option<String> {
     match &media.source {
-        // Nobody said what it is: the bare base64, as it came.
+        // Unknown type: the plain base64, as it was received.
         MediaSource::Base64(data) if media.mime.is_empty() => Some(data.clone()),
         MediaSource::Base64(data) => Some(format!("data:{};base64,{data}", media.mime)),
         MediaSource::Url(url) => Some(url.clone()),
@@ -69,35 +69,35 @@ pub(crate) fn is_picture(media: &Media) -> bool {
     media.mime.starts_with("image/")
 }
 
-/// A picture that all providers can read, or of which nobody knows better.
+/// Returns whether it is an image that all providers can read, or an image of unknown type.
 pub(crate) fn is_known_picture(media: &Media) -> bool {
     matches!(media.mime.as_str(), "image/png" | "image/jpeg" | "image/gif" | "image/webp" | IMAGE)
 }
 
-/// Whether OpenAI's wires have the means to send a picture or a file: no picture of another kind, and no address that
-/// holds the bytes in a way that is not read.
+/// Returns whether OpenAI's formats can carry it as an image or a file. Images of other types and URLs that
+/// contain the bytes in an unsupported way are excluded.
 pub(crate) fn is_seen(media: &Media) -> bool {
     let inline = matches!(&media.source, MediaSource::Url(url) if url.starts_with("data:"));
     !inline && !is_sound(media) && (is_known_picture(media) || !is_picture(media))
 }
 
-/// Whether OpenAI's wires have the means to send it, apart from the role that says it.
+/// Returns whether it is audio or video.
 pub(crate) fn is_sound(media: &Media) -> bool {
     media.mime.starts_with("audio/") || media.mime.starts_with("video/")
 }
 
-/// What is sent in place of a medium that a dialect cannot carry.
+/// Returns the text that replaces a medium that a dialect cannot carry.
 pub(crate) fn in_words(media: &Media) -> String {
     let mime: String = essence(&media.mime).chars().filter(|c| !c.is_control()).collect();
     if mime.trim().is_empty() { "[media]".to_owned() } else { format!("[{}]", mime.trim()) }
 }
 
-/// A type without its parameters.
+/// Returns the type without its parameters.
 fn essence(mime: &str) -> &str {
     mime.split(';').next().unwrap_or_default().trim()
 }
 
-/// A medium that has to say what it is by its proper name, where its first bytes tell.
+/// Returns the medium with its normalised type, detected from its first bytes if it is missing.
 pub(crate) fn told(media: &Media) -> Media {
     let mut media = media.clone();
     media.mime = essence(&media.mime).to_ascii_lowercase();
@@ -120,7 +120,7 @@ pub(crate) fn told(media: &Media) -> Media {
     media
 }
 
-/// `input_audio`, which both of OpenAI's wires spell alike.
+/// Reads `input_audio`, which both OpenAI formats write in the same way.
 pub(crate) fn sound(piece: &Object) -> Result<Media> {
     field::inner(piece, "input_audio", |audio| {
         let mime = match field::name(audio, "format")? {
@@ -142,7 +142,7 @@ pub(crate) fn sound_spelled(media: &Media) -> Option<Value> {
     Some(json!({ "type": "input_audio", "input_audio": { "data": data, "format": format } }))
 }
 
-/// What a file is called whose name nobody told; OpenAI wants one.
+/// Returns a name for a file without one, because OpenAI requires it.
 pub(crate) fn file_name(media: &Media) -> &'static str {
     if media.mime == "application/pdf" { "attachment.pdf" } else { "attachment" }
 }

@@ -1,8 +1,9 @@
-//! OpenAI's chat completions: a flat list, each tool's answer right behind the reply that asked.
+//! Implements OpenAI's chat completions: a flat list, with each tool result directly after the reply that
+//! made the call.
 //!
-//! Many servers speak it, each with fields of its own: what they call reasoning is read (`reasoning_content`,
-//! `reasoning`), the calls of before 2023 are too (`function_call`, role `function`, where the function's name is
-//! the only tie between the two), and whatever else there is stays in the residue.
+//! Many servers use this format, each with its own fields. Their reasoning is read (`reasoning_content`,
+//! `reasoning`). So are calls in the form from before 2023: `function_call` and the role `function`, which
+//! are linked only by the function's name. All other fields stay in the residue.
 
 use epitome_core::message::{Content, Media, MediaSource, Message, Part, Role, ToolResult};
 use serde_json::{Value, json};
@@ -15,11 +16,11 @@ use crate::{blank_if_nothing, media, part_of};
 
 const ROLES: &str = "system, developer, user, assistant, tool and function";
 
-/// OpenAI's chat completions, and everybody who speaks it.
+/// OpenAI's chat completions, also used by many other servers.
 #[derive(Debug)]
 pub(crate) struct OpenAi;
 
-/// Whose servers they are, for both of OpenAI's formats.
+/// The endpoint of both OpenAI formats.
 pub(crate) const ENDPOINT: Endpoint = Endpoint {
     provider: "openai",
     base_url: "https://api.openai.com/v1",
@@ -34,7 +35,7 @@ pub(crate) const ENDPOINT: Endpoint = Endpoint {
 };
 
 static ABOUT: About = About {
-    // No server takes both.
+    // No server accepts both.
     limit_names: &["max_tokens", "max_completion_tokens"],
     endpoint: Some(ENDPOINT),
     ..About::new("openai")
@@ -64,7 +65,7 @@ impl Format for OpenAi {
             "function" => return read_answer(fields, "name"),
             _ => field::role(fields, ROLES)?,
         };
-        // A reply may be calls alone. Whoever else says nothing at all has most likely misspelled it.
+        // A reply may consist of calls only. Any other message without content is probably misspelled.
         if role != Role::Assistant && !fields.contains_key("content") {
             return Err(field::missing("content"));
         }
@@ -77,7 +78,7 @@ impl Format for OpenAi {
         content(fields, &mut |said| parts.push(part_of(said)))?;
         if role == Role::Assistant {
             let refusal = fields.get("refusal").and_then(Value::as_str).filter(|words| !words.is_empty());
-            // Where there is content, it says so itself.
+            // If there is content, the refusal is part of it.
             if parts.iter().all(|part| matches!(part, Part::Thinking { .. })) {
                 parts.extend(refusal.map(Part::text));
             }
@@ -87,7 +88,7 @@ impl Format for OpenAi {
         Ok(Message { author: author.map(Into::into), ..Message::new(role, blank_if_nothing(parts)) })
     }
 
-    /// One message, the plain way. A message with results is several, results first.
+    /// Writes one message without adjustment. A message with results becomes several, results first.
     fn spell(&self, message: &Message) -> Vec<Value> {
         let mut out: Vec<Value> = message.results().map(spell_answer).collect();
         if message.role == Role::Tool {
@@ -140,8 +141,9 @@ impl Format for OpenAi {
         Some(json!({ "role": FUNCTION, "name": call, "content": spelled.get("content") }))
     }
 
-    /// Puts into a chat message that is spelled anew what it said in other letters, and what its calls had besides: some
-    /// servers want a signature back that they put there.
+    /// Copies the received content into a message that is written from its parts, if the content is
+    /// equivalent. Also copies unknown fields of its calls, because some servers require a signature that
+    /// they put there.
     fn keep_inside(&self, fields: &mut Object, came: &str, own: &Message, fitted: &Message) {
         let came: Value = serde_json::from_str(came).unwrap_or_default();
         if came.get("role") != fields.get("role") {
@@ -157,7 +159,7 @@ impl Format for OpenAi {
         {
             fields.insert("content".to_owned(), content.clone());
         }
-        // Servers disagree on what it is called.
+        // Servers use different names for this field.
         if came.get("reasoning_content").is_none()
             && came.get("reasoning").is_some()
             && let Some(thought) = fields.shift_remove("reasoning_content")
@@ -185,7 +187,7 @@ fn read_answer(fields: &Object, call: &str) -> Result<Message> {
     Ok(Message::new(Role::Tool, [Part::ToolResult(ToolResult { call, content: said, error: false })]))
 }
 
-/// What is said; kinds that are unknown are passed over, and so is a text of no letters.
+/// Reads the content. Unknown types and empty texts are ignored.
 fn content(fields: &Object, say: &mut dyn FnMut(Content)) -> Result<()> {
     field::content(fields, "content", say, |piece, say| {
         let kind = field::name(piece, "type")?;
@@ -202,7 +204,7 @@ fn content(fields: &Object, say: &mut dyn FnMut(Content)) -> Result<()> {
 
 fn picture(piece: &Object) -> Result<Media> {
     let url = match piece.get("image_url") {
-        // Some servers take the address itself.
+        // Some servers accept the URL directly.
         Some(Value::String(url)) => url,
         _ => field::inner(piece, "image_url", |image| field::text(image, "url"))?,
     };
@@ -238,7 +240,7 @@ fn calls(fields: &Object, parts: &mut Vec<Part>) -> Result<()> {
     Ok(())
 }
 
-/// The name of what is called, and with what.
+/// Returns the name and the arguments of a call.
 fn named<'a>(called: &'a Object, arguments: &str) -> Result<(&'a str, String)> {
     Ok((field::name(called, "name")?, field::arguments(called, arguments)?))
 }
@@ -271,7 +273,7 @@ fn spell_media(media: &Media) -> Option<Value> {
     }
 }
 
-/// What came before there were tools.
+/// The form of calls before tools existed.
 const FUNCTION: &str = "function";
 
 fn is_old_call(value: &Value) -> bool {
@@ -279,14 +281,14 @@ fn is_old_call(value: &Value) -> bool {
         || value.get("role").is_some_and(|role| role == FUNCTION)
 }
 
-/// The calls of a chat message whose arguments are their own kind of text.
+/// Returns the ids of calls whose arguments are free text.
 fn custom_calls(value: &Value) -> Vec<String> {
     let calls = value.get("tool_calls").and_then(Value::as_array).into_iter().flatten();
     let custom = calls.filter(|call| call.get("type").is_some_and(|kind| kind == "custom"));
     custom.filter_map(|call| Some(call.get("id")?.as_str()?.to_owned())).collect()
 }
 
-/// Whether what a chat message says holds nothing that is known to be refused.
+/// Returns whether a chat message's content contains nothing that providers reject.
 fn is_sound_content(value: &Value) -> bool {
     let given = |key: &str| value.get(key).filter(|given| !given.is_null());
     let role = given("role").and_then(Value::as_str).unwrap_or_default();
@@ -295,7 +297,7 @@ fn is_sound_content(value: &Value) -> bool {
         Some(Value::Array(pieces)) => {
             !pieces.is_empty() && !pieces.iter().any(|piece| is_refused(piece, role))
         }
-        // A tool may have nothing to say, and so may a reply that calls one.
+        // A tool result may be empty, and so may a reply that makes calls.
         Some(Value::String(text)) if text.is_empty() => calls || matches!(role, "tool" | FUNCTION),
         Some(Value::String(text)) => matches!(role, "tool" | FUNCTION) || !is_blank(text),
         _ => role == "assistant" && (calls || given("refusal").is_some() || given("audio").is_some()),
@@ -306,7 +308,7 @@ fn is_sound(value: &Value) -> bool {
     let role = value.get("role").and_then(Value::as_str).unwrap_or_default();
     let given = |key: &str| value.get(key).is_some_and(|given| !given.is_null());
     let named = value.get("name").is_none_or(|name| name.as_str().is_some_and(|name| !name.is_empty()));
-    // A call of a kind that is unknown would stay without its answer, which nobody takes for one.
+    // A call of an unknown type would stay without a result, which providers reject.
     let known = |call: &Value| {
         call.get("type").is_none_or(|kind| kind.is_null() || kind == "function" || kind == "custom")
     };

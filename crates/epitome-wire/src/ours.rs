@@ -1,8 +1,8 @@
-//! Messages as this crate writes them: `{"role", "parts", …}`, the form `serde` gives them.
+//! Implements Epitome's own format: `{"role", "parts", …}`, as `serde` writes messages.
 //!
-//! They are read by hand nevertheless: `serde` repeats what it does not like, which may be what somebody said, and
-//! knows only the line where it stood. What came with a message on another wire stays with it (`wire`), so that a
-//! session that was exported is whole when it is imported again.
+//! Messages are nevertheless parsed field by field. The errors of `serde` repeat the invalid value, which may
+//! be message content, and report only the line. Data from other formats stays with the message (`wire`), so
+//! that an exported session is complete when it is imported again.
 
 use epitome_core::message::{
     Content, Media, MediaSource, Message, Part, Role, Timestamp, ToolCall, ToolResult,
@@ -14,10 +14,10 @@ use crate::DialectError;
 use crate::field::{self, Object, Result};
 use crate::format::{About, Format, Sign};
 
-/// What it is called.
+/// The format's name.
 const NAME: &str = "epitome";
 
-/// Messages as this crate writes them.
+/// Epitome's own format.
 #[derive(Debug)]
 pub(crate) struct Ours;
 
@@ -53,7 +53,7 @@ impl Format for Ours {
         message.skip = field::flag(fields, "skip")?;
         let told = |key| fields.get(key).filter(|value: &&Value| !value.is_null());
         if let Some(seq) = told("seq") {
-            message.seq = seq.as_u64().ok_or_else(|| field::wrong("seq", seq, "a whole number from 0 on"))?;
+            message.seq = seq.as_u64().ok_or_else(|| field::wrong("seq", seq, "a whole number from 0"))?;
         }
         if let Some(at) = told("at") {
             let at = at.as_i64().ok_or_else(|| field::wrong("at", at, "a whole number of milliseconds"))?;
@@ -69,7 +69,7 @@ impl Format for Ours {
         Ok(message)
     }
 
-    /// One message, the plain way: as `serde` has it, places and times that are not known yet left out.
+    /// Writes one message as `serde` does, without a position or timestamp that is not set.
     fn spell(&self, message: &Message) -> Vec<Value> {
         let Ok(Value::Object(mut spelled)) = serde_json::to_value(message) else { return Vec::new() };
         spelled.retain(|key, value| !(matches!(key.as_str(), "seq" | "at") && value.as_i64() == Some(0)));
@@ -82,7 +82,7 @@ impl Format for Ours {
         vec![Value::Object(spelled)]
     }
 
-    /// The messages, without what came with them in another format.
+    /// Writes the messages without the data from other formats.
     fn write(&self, messages: &[Message]) -> Map<String, Value> {
         let list = messages.iter().flat_map(|message| self.spell(&Message { wire: None, ..message.clone() }));
         Map::from_iter([("messages".to_owned(), list.collect())])
@@ -140,7 +140,8 @@ fn read_media(piece: &Object) -> Result<Media> {
     Ok(Media { mime: field::text(piece, "mime")?.to_owned(), source, size })
 }
 
-/// Makes what came in say where the message stands by now, and changes nothing where it does.
+/// Updates the position, time and flags in a received message to the current ones. Changes nothing if they
+/// are already right.
 pub(crate) fn show(items: &mut [Value], message: &Message) {
     let Some(fields) = items.first_mut().and_then(Value::as_object_mut) else { return };
     let (zero, unset) = (Value::from(0), Value::Bool(false));

@@ -1,9 +1,9 @@
-//! What a message was made of on the wire, piece by piece.
+//! Defines the pieces of a wire message.
 //!
-//! A piece is what goes out as it came or not at all: a chat message, an item of Responses, a block of Anthropic's.
-//! Each knows which parts were read of it, so that a message of which the core took something away (its reasoning,
-//! one of several results) still goes out in its own letters for the rest. Which pieces a message has, is its format's
-//! matter.
+//! A piece is sent exactly as received or not at all: a chat message, an item of Responses, a block of
+//! Anthropic's. It records which parts were read from it. So if the core removes part of a message (its
+//! reasoning, one of several results), the rest is still sent byte for byte. Each format defines the pieces
+//! of its messages.
 
 use std::borrow::Cow;
 
@@ -19,20 +19,20 @@ use crate::raw::{FLAGS, Members};
 pub struct Piece<'a> {
     /// Its JSON text.
     pub text: Cow<'a, str>,
-    /// What was read of it; nothing of what is unknown.
+    /// The parts read from it, without unknown content.
     pub parts: Vec<Part>,
-    /// What kind of call or answer it is, where it is not the common one: the answer to a call must be of its kind.
+    /// The type of the call or result, if it is not the common one. A result must have the type of its call.
     pub form: Option<String>,
-    /// Calls whose arguments are no object, and need not be.
+    /// Ids of calls whose arguments need not be an object.
     pub custom: Vec<String>,
-    /// What the provider calls it, where the parts do not say so; nothing may be called so twice.
+    /// The provider's id, if the parts do not contain it. Ids must be unique.
     pub id: Option<String>,
-    /// Whether it holds, besides its parts, nothing that a provider is known to refuse.
+    /// Whether the piece, apart from its parts, contains nothing that providers reject.
     pub sound: bool,
 }
 
 impl<'a> Piece<'a> {
-    /// A piece of the common kind, with nothing in it that is refused.
+    /// Creates a piece of the common type without anything that providers reject.
     pub fn new(text: impl Into<Cow<'a, str>>, parts: Vec<Part>) -> Self {
         Self { text: text.into(), parts, form: None, custom: Vec::new(), id: None, sound: true }
     }
@@ -42,18 +42,18 @@ impl<'a> Piece<'a> {
     }
 }
 
-/// Whether a piece of content is a text of no letters.
+/// Returns whether a content piece is a blank text.
 pub(crate) fn is_blank_text(piece: &Value) -> bool {
     matches!(kind(piece), "text" | "input_text" | "output_text") && is_blank(text(piece, "text"))
 }
 
-/// Whether a piece of content is known and refused: nothing said, or media from anybody but the user.
+/// Returns whether a content piece is rejected: it is empty, or a medium outside of a user message.
 pub(crate) fn is_refused(piece: &Value, role: &str) -> bool {
     let media = matches!(kind(piece), "image_url" | "input_audio" | "file" | "input_image" | "input_file");
     kind(piece).is_empty() || is_blank_text(piece) || (media && role != "user")
 }
 
-/// Whether this is the part that came, as far as it can be told apart.
+/// Returns whether `shown` is the part that was received, as far as they can be distinguished.
 pub(crate) fn is_same(piece: &Piece<'_>, came: &Part, shown: &Part) -> bool {
     match (came, shown) {
         (Part::ToolCall(came), Part::ToolCall(shown)) if piece.is_custom(came) => {
@@ -63,7 +63,7 @@ pub(crate) fn is_same(piece: &Piece<'_>, came: &Part, shown: &Part) -> bool {
     }
 }
 
-/// Whether a part that came may go out as it is, where `fitted` is what else would be sent for it.
+/// Returns whether a received part may be sent unchanged. `fitted` is what would be sent otherwise.
 pub(crate) fn is_taken(piece: &Piece<'_>, came: &Part, fitted: Option<&Part>) -> bool {
     match (came, fitted) {
         (Part::Text { text }, None) => text.is_empty(),
@@ -81,7 +81,7 @@ pub(crate) fn is_taken(piece: &Piece<'_>, came: &Part, fitted: Option<&Part>) ->
     }
 }
 
-/// Words in several pieces are as good as in one.
+/// Returns whether two contents are equal, or have the same text in different pieces.
 fn said_alike(came: &[Content], fitted: &[Content]) -> bool {
     if came == fitted {
         return true;
@@ -96,7 +96,7 @@ fn said_alike(came: &[Content], fitted: &[Content]) -> bool {
     matches!((words(came), words(fitted)), (Some(came), Some(fitted)) if came.join("\n") == fitted.join("\n"))
 }
 
-/// The fields of a piece that we have no name for, as they came.
+/// Returns the unknown fields of a piece, as received.
 pub(crate) fn others<'a>(text: &'a str, spelled: &Value) -> Vec<(String, &'a str)> {
     const KNOWN: &str = "type role content name tool_calls function_call tool_call_id refusal reasoning_content reasoning \
         id call_id arguments input output action summary encrypted_content text thinking signature data source \
@@ -105,7 +105,7 @@ pub(crate) fn others<'a>(text: &'a str, spelled: &Value) -> Vec<(String, &'a str
     let members = Members::of(text);
     let kind = |key: &str| members.get(key).and_then(|text| serde_json::from_str::<Value>(text).ok());
     let same = |key: &str| spelled.get(key).cloned() == kind(key);
-    // A field belongs to the kind of thing it came with.
+    // A field is only meaningful in an object of the type it was received with.
     if !(same("type") && same("role")) {
         return Vec::new();
     }

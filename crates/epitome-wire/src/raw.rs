@@ -1,7 +1,7 @@
-//! JSON as it was written: its fields and items by their places in the text.
+//! Edits JSON text by the positions of its fields and items.
 //!
-//! What is a stranger's goes out letter for letter, so nothing here is parsed further than to find where it begins
-//! and ends. Only names of fields are read.
+//! A client's JSON is forwarded byte for byte, so it is parsed only to find where each value begins and ends.
+//! Only field names are decoded.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -11,20 +11,20 @@ use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-/// Our field on foreign messages and blocks.
+/// Epitome's field on foreign messages and blocks.
 pub(crate) const FLAGS: &str = "epitome";
 
-/// The fields of an object in order, with their texts. One that is there twice is here twice.
+/// The fields of an object in order, with their texts, including duplicates.
 #[derive(Debug)]
 pub struct Members<'a>(pub(crate) Vec<(String, &'a str)>);
 
 impl<'a> Members<'a> {
-    /// Those of this text; none where it is no object.
+    /// Returns the fields of this text; empty if it is not an object.
     pub(crate) fn of(text: &'a str) -> Self {
         serde_json::from_str(text).unwrap_or(Self(Vec::new()))
     }
 
-    /// The text of a field. Of several that have this name the last one counts, as for every reader.
+    /// Returns the text of a field. Of several with this name, the last one is used, as in other parsers.
     pub fn get(&self, name: &str) -> Option<&'a str> {
         self.0.iter().rev().find(|(key, _)| key == name).map(|(_, text)| *text)
     }
@@ -54,19 +54,19 @@ impl<'de> Deserialize<'de> for Members<'de> {
     }
 }
 
-/// The items of a list, each by its text; none where it is no list.
+/// Returns the texts of a list's items; empty if it is not a list.
 pub(crate) fn items(text: &str) -> Vec<&str> {
     let items: Vec<&RawValue> = serde_json::from_str(text).unwrap_or_default();
     items.into_iter().map(RawValue::get).collect()
 }
 
-/// Where a piece of a text stands in it.
+/// Returns the position of a piece of a text.
 pub(crate) fn place(whole: &str, piece: &str) -> Range<usize> {
     let from = piece.as_ptr().addr().saturating_sub(whole.as_ptr().addr());
     from..from.saturating_add(piece.len())
 }
 
-/// The blocks that make up what is said, each by its text: words that are no list are one, of this kind.
+/// Returns the texts of the content's blocks. A string becomes one block of this kind.
 pub(crate) fn blocks<'a>(content: &'a str, kind: &str) -> Vec<Cow<'a, str>> {
     if content.starts_with('"') {
         return vec![format!("{{\"type\":\"{kind}\",\"text\":{content}}}").into()];
@@ -74,13 +74,13 @@ pub(crate) fn blocks<'a>(content: &'a str, kind: &str) -> Vec<Cow<'a, str>> {
     items(content).into_iter().map(Cow::Borrowed).collect()
 }
 
-/// An object without the fields of this name, its text otherwise as it was.
+/// Returns an object without the fields of this name, otherwise unchanged.
 pub(crate) fn without<'a>(object: &'a str, name: &str) -> Cow<'a, str> {
     let members = Members::of(object);
     if members.get(name).is_none() {
         return object.into();
     }
-    // What stands before the fields, then each that stays with what parts it from the one before.
+    // The text before the fields, then each remaining field with the separator before it.
     let mut before = object.find('{').map_or(0, |at| at + 1);
     let mut out = object.get(..before).unwrap_or_default().to_owned();
     let start = out.len();
@@ -101,14 +101,14 @@ pub(crate) fn without<'a>(object: &'a str, name: &str) -> Cow<'a, str> {
     out.into()
 }
 
-/// An object with one more field at its end.
+/// Returns an object with one more field at its end.
 pub(crate) fn and(object: &str, name: &str, text: &str) -> String {
     let Some(inner) = object.trim_end().strip_suffix('}') else { return object.to_owned() };
     let comma = if inner.trim_end().ends_with('{') { "" } else { "," };
     format!("{inner}{comma}{}:{text}}}", Value::from(name))
 }
 
-/// An object with this text for a field.
+/// Returns an object with this text as the value of a field.
 pub(crate) fn with(object: &str, name: &str, text: &str) -> String {
     match Members::of(object).get(name) {
         Some(before) => replaced(object, vec![(place(object, before), text.to_owned())]),
@@ -116,7 +116,7 @@ pub(crate) fn with(object: &str, name: &str, text: &str) -> String {
     }
 }
 
-/// Texts in place of others, in order of their places.
+/// Replaces the texts at these positions.
 pub(crate) fn replaced(text: &str, mut edits: Vec<(Range<usize>, String)>) -> String {
     edits.sort_by_key(|(place, _)| place.start);
     let mut out = String::with_capacity(text.len());
@@ -130,8 +130,8 @@ pub(crate) fn replaced(text: &str, mut edits: Vec<(Range<usize>, String)>) -> St
     out
 }
 
-/// Whether our flags may stand in it: a quick look that is never wrong when it says no. A letter of their name may be
-/// written as a number.
+/// Returns whether the text may contain Epitome's flags: a quick check without false negatives. A letter of
+/// the field name may be written as an escape.
 pub(crate) fn may_have_flags(text: &str) -> bool {
     text.contains(FLAGS) || text.contains("\\u006") || text.contains("\\u007")
 }

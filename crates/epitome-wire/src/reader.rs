@@ -1,6 +1,7 @@
-//! Taking wire messages in, one after the other or a request at a time.
+//! Reads wire messages, one after the other or a whole request.
 //!
-//! Each is read by its dialect, then spelled again the plain way; what that does not say is kept with the message.
+//! Each message is read by its dialect and written back in the plain form. The difference to the received
+//! form is stored with the message.
 
 use epitome_core::message::{Message, Role};
 use serde_json::{Value, json};
@@ -8,10 +9,11 @@ use serde_json::{Value, json};
 use crate::raw::{self, Members};
 use crate::{Dialect, DialectError, blank_if_nothing, exact, field, residue};
 
-/// Deeper residues are kept as text: what is stored nests them once more, and readers give up at 128.
+/// Maximum nesting depth of a residue. Deeper residues are stored as text: the stored form adds another
+/// level, and parsers stop at 128.
 const DEEPEST: usize = 64;
 
-/// Reads wire messages, one after the other: a reply may be made of several.
+/// Reads wire messages, one after the other. A reply may consist of several.
 ///
 /// ```
 /// use epitome_wire::Dialect;
@@ -28,7 +30,7 @@ const DEEPEST: usize = 64;
 #[derive(Debug)]
 pub struct Reader {
     dialect: Dialect,
-    /// What may go on with the next one, in formats whose replies are several items.
+    /// The reply that the next item may continue, in formats whose replies are several items.
     pending: Option<Pending>,
 }
 
@@ -36,28 +38,28 @@ pub struct Reader {
 struct Pending {
     message: Message,
     came: Vec<Value>,
-    /// The texts they were read of, for those that say more than their values.
+    /// The original texts, for those that contain more than their values.
     texts: Vec<Option<String>>,
 }
 
-/// A message, and of how many wire messages it was made.
+/// A message, and the number of wire messages it was read from.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Read {
     /// The message.
     pub message: Message,
-    /// How many wire messages it stands for.
+    /// Number of wire messages.
     pub count: usize,
 }
 
 impl Dialect {
-    /// Reads wire messages, one after the other.
+    /// Creates a reader for wire messages, one after the other.
     pub fn reader(self) -> Reader {
         Reader { dialect: self, pending: None }
     }
 
-    /// Reads a whole request body, or a bare list of messages.
+    /// Reads a request body, or a bare list of messages.
     ///
-    /// Numbers are as exact as a [`Value`] holds them; [`Dialect::read_text`] takes the text itself.
+    /// Numbers have the precision of a [`Value`]; [`Dialect::read_text`] reads the text itself.
     ///
     /// ```
     /// use epitome_wire::Dialect;
@@ -71,7 +73,7 @@ impl Dialect {
         self.read_list(body, &[])
     }
 
-    /// As [`Dialect::read`], of the text of a body: every digit of every number is kept.
+    /// The same as [`Dialect::read`] for the text of a body: every digit of every number is preserved.
     ///
     /// ```
     /// use epitome_wire::Dialect;
@@ -85,11 +87,11 @@ impl Dialect {
         let body = parsed(text)?;
         let field = || Members::of(text).get(self.0.about().list).unwrap_or_default();
         let list = if body.is_array() { text } else { field() };
-        // An `input` that is a bare string has no list, and no number to lose.
+        // An `input` that is a string has no list, and no numbers that could lose precision.
         self.read_list(&body, &raw::items(list))
     }
 
-    /// Reads a body, or a list of messages; `texts` are those of the list, where they are known.
+    /// Reads a body, or a list of messages. `texts` are the texts of the list's items, if available.
     fn read_list(self, body: &Value, texts: &[&str]) -> Result<Vec<Message>, DialectError> {
         let about = self.0.about();
         let mut reader = self.reader();
@@ -120,20 +122,21 @@ impl Dialect {
 }
 
 impl Reader {
-    /// Takes the next one in, and gives what is complete by now. One that is refused changes nothing.
+    /// Reads the next message, and returns the message that is now complete. A rejected message changes
+    /// nothing.
     pub fn push(&mut self, wire: &Value) -> Result<Option<Read>, DialectError> {
         self.take(wire.clone(), None)
     }
 
-    /// As [`Reader::push`], of the text of one wire message: where a [`Value`] would lose a digit of a number or a
-    /// key that is there twice, the text itself is kept.
+    /// The same as [`Reader::push`] for the text of one wire message. If a [`Value`] would lose a digit or a
+    /// duplicate key, the text itself is stored.
     pub fn push_text(&mut self, wire: &str) -> Result<Option<Read>, DialectError> {
         let value = parsed(wire)?;
         let text = (!exact::is_exact(wire, &value)).then(|| wire.trim().to_owned());
         self.take(value, text)
     }
 
-    /// What is left at the end.
+    /// Returns the last message at the end.
     pub fn finish(&mut self) -> Option<Read> {
         self.pending.take().map(|pending| pending.read(self.dialect))
     }
@@ -156,7 +159,7 @@ impl Reader {
 }
 
 impl Pending {
-    /// The message, with what its plain spelling does not say.
+    /// Returns the message, with the difference to its plain form.
     fn read(self, dialect: Dialect) -> Read {
         let Self { mut message, came, texts } = self;
         if dialect.0.about().reply_is_items {
@@ -183,19 +186,19 @@ impl Pending {
     }
 }
 
-/// Whether an item continues the reply before it.
+/// Returns whether an item continues the reply before it.
 pub(crate) fn goes_on(reply: &Message, next: &Message) -> bool {
     reply.role == Role::Assistant && next.role == Role::Assistant
 }
 
-/// Adds one more of its items to a reply.
+/// Adds one more item to a reply.
 pub(crate) fn join_reply(reply: &mut Message, next: Message) {
     reply.parts.extend(next.parts);
     reply.pinned |= next.pinned;
     reply.skip |= next.skip;
 }
 
-/// What the list of a request may be.
+/// Returns the allowed types of a request's list.
 pub(crate) fn list_is(dialect: Dialect) -> &'static str {
     if dialect.0.about().list_may_be_text { "a string or a list" } else { "a list" }
 }
@@ -205,6 +208,6 @@ pub(crate) fn parsed(text: &str) -> Result<Value, DialectError> {
 }
 
 pub(crate) fn unreadable(error: &serde_json::Error) -> DialectError {
-    // It says what is wrong and where, never what stands there.
-    DialectError::new("", format!("is no JSON: {error}"))
+    // The error contains the problem and its position, but not the text.
+    DialectError::new("", format!("is not valid JSON: {error}"))
 }

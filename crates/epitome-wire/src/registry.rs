@@ -1,7 +1,7 @@
-//! Which formats there are, and of which one a message is.
+//! Registers formats, and detects the format of a message.
 //!
-//! The four that ship stand in [`BUILT_IN`]. A program may add its own with [`register`] before it reads anything; from then on
-//! every flag, setting and route knows it by its name.
+//! The four built-in formats are listed in [`BUILT_IN`]. A program can add its own with [`register`] before
+//! it reads anything. From then on every flag, setting and route accepts the new name.
 
 use std::str::FromStr;
 use std::sync::{PoisonError, RwLock};
@@ -12,33 +12,35 @@ use crate::field::DialectError;
 use crate::format::{Format, Sign};
 use crate::{Dialect, anthropic, openai, ours, responses};
 
-/// The formats that ship, in the order in which they are tried.
+/// The built-in formats, in the order in which they are tried.
 const BUILT_IN: [&dyn Format; 4] =
     [&openai::OpenAi, &responses::Responses, &anthropic::Anthropic, &ours::Ours];
 
-/// The most formats that a program may add.
+/// Maximum number of added formats.
 const MOST_ADDED: usize = 16;
 
-/// The longest name, in bytes.
+/// Maximum length of a name, in bytes.
 const LONGEST_NAME: usize = 32;
 
 static ADDED: RwLock<Vec<&'static dyn Format>> = RwLock::new(Vec::new());
 
-/// Why a format was not registered.
+/// Reasons why a format cannot be registered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum RegisterError {
-    /// There is one of this name, or of the same route of the same provider.
-    #[error("a format of this name or at this address is registered already")]
+    /// Another format has the same name, or the same provider and route.
+    #[error("a format with this name or endpoint is already registered")]
     Taken,
-    /// Its name is empty, longer than 32 bytes, or holds something else than lower case letters, digits and `-`.
-    #[error("the name must be 1 to 32 lower case letters, digits and `-`")]
+    /// The name is empty, longer than 32 bytes, or contains characters other than lower-case letters, digits
+    /// and `-`.
+    #[error("the name must be 1 to 32 lower-case letters, digits and `-`")]
     Name,
-    /// There are 16 added formats already.
-    #[error("16 formats have been added already")]
+    /// 16 formats were added already.
+    #[error("16 formats, the maximum, have already been added")]
     TooMany,
 }
 
-/// Adds a format, for as long as the process runs. Call it before anything is read: a server makes its routes once.
+/// Adds a format for the lifetime of the process. Call it before anything is read, because a server creates
+/// its routes only once.
 pub fn register(format: &'static dyn Format) -> Result<Dialect, RegisterError> {
     let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
     let name = format.about().name;
@@ -61,29 +63,29 @@ pub fn register(format: &'static dyn Format) -> Result<Dialect, RegisterError> {
 }
 
 impl Dialect {
-    /// OpenAI's chat completions, and everybody who speaks it.
+    /// OpenAI's chat completions, also used by many other servers.
     pub const OPENAI: Self = Self(&openai::OpenAi);
-    /// OpenAI's Responses.
+    /// OpenAI's Responses API.
     pub const RESPONSES: Self = Self(&responses::Responses);
-    /// Anthropic's messages.
+    /// Anthropic's Messages API.
     pub const ANTHROPIC: Self = Self(&anthropic::Anthropic);
-    /// Messages as this crate writes them.
+    /// Epitome's own format.
     pub const OURS: Self = Self(&ours::Ours);
 
-    /// All that are registered, those that ship first.
+    /// Returns all registered formats, built-in formats first.
     pub fn all() -> Vec<Self> {
         let added = ADDED.read().unwrap_or_else(PoisonError::into_inner);
         BUILT_IN.into_iter().chain(added.iter().copied()).map(Self).collect()
     }
 
-    /// The first format that this provider speaks; none where there is no such provider.
+    /// Returns the first format of this provider; `None` if no format has this provider.
     pub fn of_provider(provider: &str) -> Option<Self> {
         let speaks =
             |dialect: &Self| dialect.0.about().endpoint.is_some_and(|endpoint| endpoint.provider == provider);
         Self::all().into_iter().find(speaks)
     }
 
-    /// The dialect of one wire message, where its shape tells; `None` where it could be any.
+    /// Detects the dialect of one wire message from its shape; `None` if it could be any.
     ///
     /// ```
     /// use epitome_wire::Dialect;
@@ -98,7 +100,7 @@ impl Dialect {
         let all = Self::all();
         let shown = all.iter().filter_map(|dialect| Some((dialect.0.sign(fields)?, *dialect)));
         let clearest = shown.min_by_key(|(sign, _)| *sign);
-        // Somebody's wrapper around a message, of which the wrapper tells nothing.
+        // A wrapper object around a message. Its fields say nothing about the format.
         if !fields.contains_key("role") && fields.get("message").is_some_and(Value::is_object) {
             return clearest.map(|(_, dialect)| dialect).filter(|dialect| dialect.0.about().is_native);
         }

@@ -1,20 +1,20 @@
-//! What a wire message said besides its plain spelling.
+//! Computes the difference between a received wire message and its plain form.
 //!
-//! A message is kept once, as ours. Of the JSON it came as, only the difference to the way we would spell it is
-//! kept beside it: fields we do not know, an order of keys, a string where we write a list. [`diff`] finds it and
-//! [`apply`] puts it back, value for value and key for key.
+//! A message is stored once, in Epitome's form. Of the received JSON, only the difference to the form that
+//! Epitome would write is stored with it: unknown fields, another key order, a string in place of a list.
+//! [`diff`] computes it and [`apply`] restores the original, value for value and key for key.
 //!
-//! A long text that merely stands elsewhere is pointed at and not kept a second time. Nothing here knows a
-//! dialect, and [`apply`] believes nothing: a difference that does not fit gives `None`.
+//! A long text that only moved to another position is stored as a reference, not again. This module does not
+//! depend on dialects. [`apply`] validates its input: a difference that does not fit gives `None`.
 
 use std::collections::HashMap;
 
 use serde_json::{Map, Value, json};
 
-/// Shorter than this, a string costs less than pointing at it.
+/// Minimum length in bytes of a string that is stored as a reference; a shorter one costs less as it is.
 const SHARED: usize = 24;
 
-/// What to do to `plain` to get `came`; `None` where they are the same, order of keys included.
+/// Returns the edits that turn `plain` into `came`; `None` if they are the same, including key order.
 pub(crate) fn diff(plain: &[Value], came: &[Value]) -> Option<Value> {
     let mut shared = Vec::new();
     plain.iter().for_each(|value| long_strings(value, &mut shared));
@@ -25,7 +25,7 @@ pub(crate) fn diff(plain: &[Value], came: &[Value]) -> Option<Value> {
     items(plain, came, &places)
 }
 
-/// `plain`, with this done to it.
+/// Returns `plain` with these edits applied.
 pub(crate) fn apply(plain: &[Value], edit: &Value) -> Option<Vec<Value>> {
     let mut shared = Vec::new();
     plain.iter().for_each(|value| long_strings(value, &mut shared));
@@ -35,7 +35,7 @@ pub(crate) fn apply(plain: &[Value], edit: &Value) -> Option<Vec<Value>> {
     }
 }
 
-/// How deep brackets nest in it.
+/// Returns the nesting depth of a value.
 pub(crate) fn depth(value: &Value) -> usize {
     let inner = match value {
         Value::Array(values) => values.iter().map(depth).max(),
@@ -60,7 +60,7 @@ fn edit(plain: &Value, came: &Value, places: &Places<'_>) -> Option<Value> {
     match (plain, came) {
         (Value::Object(plain), Value::Object(came)) => fields(plain, came, places),
         (Value::Array(plain), Value::Array(came)) => items(plain, came, places),
-        // `1` and `1.0`, `0.0` and `-0.0` are not spelled alike.
+        // `1` and `1.0`, `0.0` and `-0.0` are equal but written differently.
         (Value::Number(plain), Value::Number(came)) if plain.to_string() == came.to_string() => None,
         (plain, came) if plain == came && !plain.is_number() => None,
         _ => Some(replaced(came, places)),
@@ -107,8 +107,8 @@ fn replaced(value: &Value, places: &Places<'_>) -> Value {
     json!({ "=": pointed(value, places) })
 }
 
-/// The value with `{"@": place}` for every long string that the plain spelling holds too. An object that looks
-/// like that by itself goes into `{"@@": …}`.
+/// Replaces every long string that also occurs in the plain form by `{"@": place}`. An object that has this
+/// form itself is wrapped in `{"@@": …}`.
 fn pointed(value: &Value, places: &Places<'_>) -> Value {
     match value {
         Value::String(text) => match places.get(text.as_str()) {
@@ -124,7 +124,7 @@ fn pointed(value: &Value, places: &Places<'_>) -> Value {
     }
 }
 
-/// The one field of an object that points, or that would look as if it did.
+/// Returns the only field of an object that is a reference, or looks like one.
 fn sole(fields: &Map<String, Value>) -> Option<(&str, &Value)> {
     let mut fields = fields.iter();
     let (key, value) = fields.next()?;
@@ -177,7 +177,7 @@ fn applied(plain: &Value, edit: &Value, shared: &[&str]) -> Option<Value> {
                 let key = key.as_str()?;
                 ordered.extend(out.shift_remove(key).map(|value| (key.to_owned(), value)));
             }
-            // What is there since then comes last.
+            // Fields added since then come last.
             ordered.extend(out);
             Some(Value::Object(ordered))
         }
@@ -185,7 +185,7 @@ fn applied(plain: &Value, edit: &Value, shared: &[&str]) -> Option<Value> {
     }
 }
 
-/// The list under this key; none is an empty one, anything else does not fit.
+/// Returns the list under this key; empty if missing, `None` if it is not a list.
 fn list<'a>(edit: &'a Map<String, Value>, key: &str) -> Option<&'a [Value]> {
     edit.get(key).map_or(Some(&[]), |found| found.as_array().map(Vec::as_slice))
 }
@@ -241,7 +241,7 @@ mod tests {
             plain in prop::collection::vec(json(), 0..3), other in prop::collection::vec(json(), 0..3),
             came in prop::collection::vec(json(), 0..3), any in json(),
         ) {
-            // No panic is all that is asked: who applies reads the result again.
+            // It must only not panic: the caller validates the result.
             let _ = apply(&plain, &any);
             let _ = diff(&other, &came).and_then(|edit| apply(&plain, &edit));
         }

@@ -1,11 +1,12 @@
-//! OpenAI's Responses: a flat list of items, in which a reply is several of them.
+//! Implements OpenAI's Responses API: a flat list of items, in which a reply is several items.
 //!
-//! A reply's items (reasoning, words, calls) are one message of ours, because a cut between a reasoning item and
-//! what it led to is refused by the provider. Calls of tools that the provider defines (`shell_call`,
-//! `computer_call` and the like) are calls where they have a `call_id`, so that they keep their outputs; what has
-//! none, and every item that is unknown, lives in the residue of the message it stands in.
+//! The items of a reply (reasoning, text, calls) are read as one message, because the provider rejects a cut
+//! between a reasoning item and the items that follow from it. Calls of tools that the provider defines
+//! (`shell_call`, `computer_call` and similar) are read as calls if they have a `call_id`, so that they stay
+//! with their outputs. Calls without one, and unknown items, are stored in the residue of their message.
 //!
-//! `instructions`, and an `input` that is a bare string, are items here too: `{"instructions": …}` and the string.
+//! `instructions`, and an `input` that is a string, are also read as items: `{"instructions": …}` and the
+//! string.
 
 use epitome_core::inspect::Finish;
 use epitome_core::message::{Content, Media, MediaSource, Message, Part, Role, ToolCall, ToolResult};
@@ -21,10 +22,10 @@ use crate::usage::{Usage, tokens};
 use crate::{Dialect, blank_if_nothing, chat, media, openai, part_of, restored};
 
 const ROLES: &str = "system, developer, user and assistant";
-/// The field of a request, and the item that stands for it.
+/// The request field, and the item that represents it.
 const INSTRUCTIONS: &str = "instructions";
 
-/// OpenAI's Responses.
+/// OpenAI's Responses API.
 #[derive(Debug)]
 pub(crate) struct Responses;
 
@@ -44,10 +45,11 @@ static ABOUT: About = About {
         ("response.failed", ""),
         ("error", ""),
     ],
-    // Reasoning by the name or the seal it gave it, and results in words. Reasoning without an id is another provider's.
+    // Accepts reasoning with an id or encrypted content from OpenAI, and results in text. Reasoning without
+    // an id comes from another provider.
     wants: Wants {
         longest_id: 64,
-        // A file of Anthropic's begins so, and is not known here.
+        // Anthropic's file ids begin with this prefix; OpenAI does not recognise them.
         carried: |media| match &media.source {
             MediaSource::File(id) => !id.starts_with("file_"),
             _ => media::is_seen(media),
@@ -102,7 +104,8 @@ impl Format for Responses {
         }
     }
 
-    /// One message, the plain way: of a reply each part is an item, of anything else all words are one.
+    /// Writes one message without adjustment. In a reply each part becomes an item; in other messages all
+    /// text becomes one item.
     fn spell(&self, message: &Message) -> Vec<Value> {
         let role = if message.role == Role::Peer { Role::User } else { message.role };
         let mut out = Vec::new();
@@ -146,8 +149,9 @@ impl Format for Responses {
         out
     }
 
-    /// Standing orders are items, since those keep their role and stay apart; only what came as `instructions` goes
-    /// back there, so that who puts these fields into the request they came from says nothing twice.
+    /// System messages are written as items, which keep their role and stay separate. Only a message that
+    /// came from `instructions` is written there again, so that a caller that merges these fields into the
+    /// original request does not duplicate it.
     fn write(&self, messages: &[Message]) -> Map<String, Value> {
         let mut fitter = Fitter::new(ABOUT.wants);
         let (mut fields, mut rest) = (Map::new(), messages);
@@ -182,7 +186,7 @@ impl Format for Responses {
         vec![Piece { form, custom, id, sound: is_sound(value), ..Piece::new(text, parts) }]
     }
 
-    /// As a permission is.
+    /// For example an approval.
     fn is_aside(&self, item: &str) -> bool {
         Members::of(item).get("type").is_some_and(|kind| kind != "\"message\"")
     }
@@ -214,13 +218,13 @@ impl Format for Responses {
             "instructions": (!question.system.is_empty()).then_some(question.system),
             "input": question.user,
             (question.limit): question.most,
-            // What was said is nobody's to keep.
+            // The provider must not store the conversation.
             "store": false,
             "stream": question.stream,
         }))
     }
 
-    /// One that is worked on in the background is answered before it is done.
+    /// A response in the background is returned before it is complete.
     fn take(&self, hearing: &mut Hearing, body: &Value) -> Then {
         self.count(body, &mut hearing.usage);
         match body.get("status").and_then(Value::as_str) {
@@ -235,7 +239,7 @@ impl Format for Responses {
         let response = event.get("response").unwrap_or(&Value::Null);
         match kind(event) {
             "response.output_text.delta" => hearing.text.push_str(text(event, "delta")),
-            // All of it is said again at the end.
+            // The last event repeats the whole text.
             "response.completed" | "response.incomplete" => {
                 hearing.ended = true;
                 return if self.take(hearing, response) == Then::End { Then::End } else { Then::Odd };
@@ -251,7 +255,7 @@ impl Format for Responses {
         Then::GoOn
     }
 
-    /// `input_tokens` holds what was read from a cache.
+    /// `input_tokens` includes the tokens read from a cache.
     fn count(&self, reply: &Value, sums: &mut Usage) {
         let Some(usage) = reply.get("usage") else { return };
         let read = tokens(usage.pointer("/input_tokens_details/cached_tokens"));
@@ -260,7 +264,7 @@ impl Format for Responses {
     }
 }
 
-/// The words of a message that was the field `instructions` of the request it came in.
+/// Returns the text of a message that came from the request field `instructions`.
 fn instructions(message: &Message) -> Option<Value> {
     let mut came = message.role.is_system().then(|| restored::of(Dialect(&Responses), message).0)?;
     let [Value::Object(item)] = came.as_mut_slice() else { return None };
@@ -277,7 +281,7 @@ fn said(fields: &Object) -> Result<Message> {
     Ok(Message::new(role, blank_if_nothing(parts)))
 }
 
-/// What is said; kinds that are unknown are passed over.
+/// Reads the content. Unknown types are ignored.
 fn content(fields: &Object, key: &str, say: &mut dyn FnMut(Content)) -> Result<()> {
     match fields.get(key) {
         Some(other @ (Value::Object(_) | Value::Number(_) | Value::Bool(_))) if key == "output" => {
@@ -306,7 +310,7 @@ fn medium(piece: &Object) -> Result<Option<Media>> {
     };
     if let Some(url) = field::optional_text(piece, address)? {
         return Ok(Some(match address {
-            // A link to a file is never taken for its bytes, so that it is given back as one.
+            // A link to a file is never parsed as its bytes, so that it can be restored as a link.
             "file_url" => media::of(mime, MediaSource::Url(url.to_owned())),
             _ => media::at_address(url, mime),
         }));
@@ -337,7 +341,7 @@ fn call(kind: &str, fields: &Object) -> Result<Message> {
     let (name, arguments) = match kind {
         "function_call" => (field::name(fields, "name")?, field::arguments(fields, "arguments")?),
         "custom_tool_call" => (field::name(fields, "name")?, field::arguments(fields, "input")?),
-        // A tool of the provider's: its kind is its name.
+        // A tool of the provider: its type is used as its name.
         _ => (kind.trim_end_matches("_call"), field::arguments(fields, "action")?),
     };
     let name = if name.is_empty() { kind } else { name };
@@ -351,7 +355,7 @@ fn call(kind: &str, fields: &Object) -> Result<Message> {
     Ok(Message::new(Role::Assistant, [Part::ToolCall(call)]))
 }
 
-/// By which field an output names its call.
+/// Returns the field by which an output refers to its call.
 fn answers_by(kind: &str) -> &'static str {
     if kind == "local_shell_call_output" { "id" } else { "call_id" }
 }
@@ -363,7 +367,7 @@ fn answer(kind: &str, fields: &Object) -> Result<Message> {
         Some(media) => said.push(Content::Media(media)),
         None => content(fields, "output", &mut |piece| said.push(piece))?,
     }
-    // Some send it under the name that all others have.
+    // Some clients use the field name that all other types have.
     let by = if fields.contains_key("call_id") { "call_id" } else { answers_by(kind) };
     let call = field::name(fields, by)?.into();
     Ok(Message::new(Role::Tool, [Part::ToolResult(ToolResult { call, content: said, error: false })]))
@@ -403,7 +407,7 @@ fn is_sound(value: &Value) -> bool {
     let start = match kind {
         "message" => "msg",
         "function_call_output" => "fc",
-        // How these begin is seen in their parts.
+        // The ids of these items are checked in their parts.
         "reasoning" | "function_call" => "",
         _ => return is_sound_output(kind, item),
     };
@@ -421,7 +425,8 @@ fn is_sound(value: &Value) -> bool {
     content && named && !instructed && is_sound_output(kind, item)
 }
 
-/// Words, or a list of what a user could say as well; of other tools nothing is known.
+/// Returns whether an output is text, or a list of pieces that a user message could contain. Outputs of other
+/// tools are accepted.
 fn is_sound_output(kind_of_item: &str, item: &Object) -> bool {
     let pairs =
         kind_of_item.ends_with("_output") || matches!(kind_of_item, "function_call" | "custom_tool_call");
@@ -440,7 +445,7 @@ fn is_sound_output(kind_of_item: &str, item: &Object) -> bool {
     }
 }
 
-/// Takes a response that came to an end; none where it is of another shape.
+/// Reads a finished response; `None` if it has another shape.
 fn end(hearing: &mut Hearing, response: &Value, status: &str) -> Option<()> {
     let finish = match response.pointer("/incomplete_details/reason").and_then(Value::as_str) {
         _ if status == "completed" => Finish::Complete,

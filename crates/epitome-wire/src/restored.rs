@@ -1,4 +1,4 @@
-//! Giving wire messages back as they came.
+//! Restores wire messages as they were received.
 
 use epitome_core::message::Message;
 use serde_json::Value;
@@ -7,10 +7,10 @@ use crate::reader::join_reply;
 use crate::{Dialect, blank_if_nothing, flags, ours, residue};
 
 impl Dialect {
-    /// The messages as they came in, where they came in this dialect, and plainly spelled where not.
+    /// Returns the messages as received if they came in this dialect, and in plain form otherwise.
     ///
-    /// Flags are as they are now. A system prompt that was a field of the request is a message of the role `system`
-    /// (Anthropic) or an item `{"instructions": …}` (Responses).
+    /// The flags are the current ones. A system prompt from a request field becomes a message with the role
+    /// `system` (Anthropic) or an item `{"instructions": …}` (Responses).
     ///
     /// ```
     /// use epitome_wire::Dialect;
@@ -28,7 +28,8 @@ impl Dialect {
         messages.iter().flat_map(|message| of(self, message).0).collect()
     }
 
-    /// As [`Dialect::restore`], as text: every number is spelled as it was in what [`crate::Reader::push_text`] took in.
+    /// The same as [`Dialect::restore`], as text: every number is written as in the text passed to
+    /// [`crate::Reader::push_text`].
     pub fn restore_text(self, messages: &[Message]) -> Vec<String> {
         let texts = |message| {
             let (values, texts) = of(self, message);
@@ -38,7 +39,8 @@ impl Dialect {
     }
 }
 
-/// A message as it came, or plainly spelled. With it the texts it came as, where it still says what they say.
+/// Returns a message as received, or in plain form. Also returns the received texts if they are still
+/// accurate.
 pub(crate) fn of(dialect: Dialect, message: &Message) -> (Vec<Value>, Option<Vec<String>>) {
     as_it_came(dialect, message).unwrap_or_else(|| {
         let mut plain = dialect.0.spell(message);
@@ -58,13 +60,14 @@ fn as_it_came(dialect: Dialect, message: &Message) -> Option<(Vec<Value>, Option
         None => residue::apply(&dialect.0.spell(message), residue)?,
     };
     let before = texts.is_some().then(|| came.clone());
-    // Parts may have been changed since, and a residue may be anybody's: what is read again must be the message.
+    // The parts may have changed since, and a residue may come from any client. Reading the result must
+    // produce the message.
     let same = reads_as(dialect, &came, message) && show(dialect, &mut came, message);
     let texts = texts.filter(|_| before.as_ref() == Some(&came));
     same.then_some((came, texts))
 }
 
-/// Whether these items say what the message says, flags and places aside.
+/// Returns whether these items have the content of the message, ignoring flags and positions.
 fn reads_as(dialect: Dialect, items: &[Value], message: &Message) -> bool {
     let mut all = items.iter().map(|item| dialect.understood(item));
     let Some(Ok(mut read)) = all.next() else { return false };
@@ -81,7 +84,7 @@ fn reads_as(dialect: Dialect, items: &[Value], message: &Message) -> bool {
         && (!dialect.0.about().is_native || read.metadata == message.metadata)
 }
 
-/// Makes the items say the message's flags. False where they cannot.
+/// Sets the message's flags on the items. Returns false if the items cannot contain them.
 fn show(dialect: Dialect, items: &mut [Value], message: &Message) -> bool {
     if dialect.0.about().is_native {
         ours::show(items, message);

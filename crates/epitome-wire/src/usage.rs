@@ -1,38 +1,38 @@
-//! What a provider says it counted.
+//! Reads a provider's token counts.
 
 use epitome_core::message::Tokens;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// What a provider says it counted for one call.
+/// A provider's token counts for one call.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Tally {
-    /// All of the prompt, what was read from a cache included.
+    /// The whole prompt, including tokens read from a cache.
     pub input: Tokens,
     /// The part of `input` that was read from a cache.
     pub cached: Tokens,
-    /// What it wrote, its reasoning included.
+    /// The output tokens, including reasoning.
     pub output: Tokens,
 }
 
-/// No call has more tokens than this: a larger number is a mistake, and its cost would be one too.
+/// Maximum plausible token count of a call. A larger number is an error, and so would be its cost.
 const MOST: Tokens = 1_000_000_000;
 
-/// The numbers as they come in, some early and some late.
+/// Token counts as they arrive, possibly in several events.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct Usage {
-    /// What went in and is in none of the two below.
+    /// Input tokens that are not included in the two fields below.
     pub input: Option<Tokens>,
-    /// Read from a cache, and not in `input`.
+    /// Input tokens read from a cache, not included in `input`.
     pub cache_read: Option<Tokens>,
-    /// Put into a cache, and not in `input`.
+    /// Input tokens written to a cache, not included in `input`.
     pub cache_write: Option<Tokens>,
-    /// What came out.
+    /// Output tokens.
     pub output: Option<Tokens>,
 }
 
 impl Usage {
-    /// The sums, where they make sense.
+    /// Returns the sums; `None` if they are not plausible.
     pub fn tally(&self) -> Option<Tally> {
         let sensible = |tokens: Option<Tokens>| tokens.unwrap_or(0) <= MOST;
         if ![self.input, self.cache_read, self.cache_write, self.output].into_iter().all(sensible) {
@@ -40,18 +40,19 @@ impl Usage {
         }
         let cached = self.cache_read.unwrap_or(0);
         let input = self.input? + cached + self.cache_write.unwrap_or(0);
-        // Some servers fill the fields in and count nothing.
+        // Some servers send the fields with zeros.
         (input > 0).then_some(Tally { input, cached, output: self.output.unwrap_or(0) })
     }
 
-    /// Takes over numbers that say all there is to say, where they say anything.
+    /// Replaces the counts by complete new ones, if those contain an input count.
     pub(crate) fn replace(&mut self, other: Self) {
         if other.input.is_some() {
             *self = other;
         }
     }
 
-    /// Of a sum, and of what was read and written in it. Providers were seen to report more of them than all together.
+    /// Splits a total input count into uncached, read and written tokens. Some providers report cached counts
+    /// larger than the total; these are limited to it.
     pub(crate) fn parted(
         all: Option<Tokens>,
         read: Option<Tokens>,
@@ -65,7 +66,7 @@ impl Usage {
     }
 }
 
-/// A count. What is there and no count is told as more than can be.
+/// Reads a count. A value that is not a count becomes the maximum, which is rejected as implausible.
 pub(crate) fn tokens(value: Option<&Value>) -> Option<Tokens> {
     let value = value.filter(|value| !value.is_null())?;
     Some(value.as_u64().unwrap_or(Tokens::MAX))

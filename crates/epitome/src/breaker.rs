@@ -1,10 +1,12 @@
-//! Leaves a provider alone that keeps failing.
+//! Circuit breaker: stops calling a provider that keeps failing.
 //!
-//! Backoff is one slot's matter; a provider that is down is down for all of them, and a thousand sessions that each
-//! try once are a storm. So after some failures in a row nobody asks it for a while; then one may try, and the rest
-//! go on waiting for what comes of that. A provider that says how long it wants to be left alone is taken at its word.
+//! Backoff belongs to one slot. A provider that is down is down for all slots, and one attempt from each of a thousand
+//! sessions is a storm of requests. So after a number of failures in a row the circuit opens, and the provider is not called
+//! for a while. Then one caller may try, and all others wait for the result. A provider that reports how long to wait
+//! (`Retry-After`) is obeyed.
 //!
-//! Pure: moments go in, by the store's clock. What is kept here is one engine's; others find out for themselves.
+//! Pure: the caller passes in the time, by the store's clock. The state belongs to one engine; other engines detect the
+//! failures themselves.
 
 use std::time::Duration;
 
@@ -14,38 +16,38 @@ use crate::model::ModelError;
 use crate::retry::Failure;
 use crate::time::{later, millis_between};
 
-/// How often a provider failed in a row, and until when nobody asks it.
+/// The state of one provider's circuit: how many times in a row it failed, and until when it is not called.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Breaker {
     failures: u64,
     until: Option<Timestamp>,
-    /// How long the longest pause was that was decided on: more is never waited, whatever the clock does.
+    /// The longest pause decided so far. No caller waits longer than this, even if the clock is set back.
     longest: Duration,
-    /// How it failed last, in words.
+    /// The text of the last error.
     last: String,
 }
 
-/// When a provider is left alone.
+/// When the circuit opens, and for how long.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Limits {
-    /// After so many failures in a row.
+    /// Number of failures in a row after which the circuit opens.
     pub(crate) after: u64,
-    /// For so long.
+    /// How long the circuit stays open.
     pub(crate) pause: Duration,
-    /// A provider that asks for more than this is not believed.
+    /// Longest pause that a provider can request; longer ones are cut to this.
     pub(crate) most_asked: Duration,
 }
 
-/// Two who look at the clock at once may see so much between them.
+/// Maximum difference between the clock readings of two callers that read the clock at about the same time.
 const SLACK: Duration = Duration::from_secs(30);
 
 impl Breaker {
-    /// Whether it may be asked now. Whoever is told so after a pause is the only one: the others wait for another.
+    /// Returns whether the provider may be called now. After a pause only the first caller may; the others get a new pause.
     pub(crate) fn ask(&mut self, provider: &str, limits: &Limits, now: Timestamp) -> Result<(), Failure> {
         let Some(until) = self.until else { return Ok(()) };
         let wait = Duration::from_millis(millis_between(now, until));
-        // A clock that was set back would have it wait for ever. A little is nothing: whoever failed looked at the clock
-        // when it ended, and whoever asks may have looked before that.
+        // After a clock was set back the wait would never end, so a wait longer than the longest pause is ignored. A small
+        // excess is allowed: the failing call read the clock at its end, and this caller may have read it earlier.
         if wait > Duration::ZERO && wait <= self.longest.saturating_add(SLACK) {
             let (provider, failures, last) = (provider.to_owned(), self.failures, self.last.clone());
             return Err(Failure::Resting { provider, failures, wait, last });
@@ -54,12 +56,12 @@ impl Breaker {
         Ok(())
     }
 
-    /// It answered, whatever the answer is worth.
+    /// Closes the circuit: the provider answered, even if the answer is unusable.
     pub(crate) fn answered(&mut self) {
         *self = Self::default();
     }
 
-    /// It failed. That a prompt is too long says nothing of the provider.
+    /// Counts a failed call. A prompt that is too long is an answer: it proves that the provider works.
     pub(crate) fn failed(&mut self, error: &ModelError, limits: &Limits, now: Timestamp) {
         let asked = match error {
             ModelError::TooLong { .. } => return self.answered(),
@@ -75,7 +77,7 @@ impl Breaker {
         }
     }
 
-    /// Whoever fails later does not shorten what was asked for earlier.
+    /// Opens the circuit. A later failure does not shorten a pause that is already set.
     fn pause(&mut self, pause: Duration, now: Timestamp) {
         self.longest = self.longest.max(pause);
         self.until = self.until.max(Some(later(now, pause)));
@@ -93,7 +95,7 @@ mod tests {
         ModelError::no_answer("connection refused")
     }
 
-    /// What happens second by second: `f` fails, `a` answers, `?` may it be asked. Answers `y`, or the seconds to wait.
+    /// Runs steps, each at a second: `f` fails, `a` answers, `?` checks. Expects for each check `y` or the seconds to wait.
     #[track_caller]
     fn check(steps: &[(u64, char)], answers: &str) {
         let start = Timestamp(1_800_000_000_000);
@@ -184,7 +186,7 @@ mod tests {
         let told = breaker.ask("http://127.0.0.1:1", &LIMITS, now).unwrap_err().to_string();
         assert_eq!(
             told,
-            "http://127.0.0.1:1 failed 3 times in a row and is left alone for 60s; the last time: no answer from the \
+            "http://127.0.0.1:1 failed 3 times in a row and is not called for 60s; last error: no answer from the \
              model: connection refused"
         );
     }

@@ -1,15 +1,15 @@
-//! What may stand in a log or a record: one short line, without secrets.
+//! Shortens text for logs and records: one short line, without secrets.
 
 use epitome_core::redact::redact;
 
-/// More characters than this are not written down.
+/// Maximum length of a shortened text, in characters.
 const LONGEST: usize = 200;
 
-/// The beginning of a text on one line, its secrets taken out.
+/// Returns the beginning of a text on one line, with secrets redacted.
 ///
-/// Providers quote keys in their refusals, and people put them into errors of their own.
+/// Providers quote keys in their error messages, and people copy those into errors of their own.
 pub(crate) fn brief(text: &str) -> String {
-    // Far more than is kept, so that no secret is cut in two before it is seen.
+    // Reads much more than the result needs, so that a secret is not cut in two before redaction.
     let head: String = text.chars().take(LONGEST * 20).collect();
     let line = head.split_whitespace().collect::<Vec<_>>().join(" ");
     let clean = redact(&line);

@@ -1,8 +1,8 @@
-//! Making an agent's own list shorter, before each of its calls.
+//! Condenses an agent's message list before each model call.
 //!
-//! An agent that holds its history itself needs no store. It hands its list to a [`Condenser`] before every call of its
-//! model and sends what it gets back: the same list, until that is due; then one that is shorter, valid for every provider,
-//! and grows only at its end until the next time.
+//! An agent that stores its history itself needs no Epitome store. Before every model call it passes its list to a
+//! [`Condenser`] and sends the list that it gets back. While nothing is due, that is the same list. Otherwise it is a
+//! shorter list that every provider accepts and that grows only at its end until the next condensation.
 //!
 //! ```
 //! # async fn try_it() -> Result<(), epitome::Error> {
@@ -14,7 +14,7 @@
 //!     let ready = condenser.before_model(&history).await;
 //!     let request = Dialect::OPENAI.write(&ready);        // send it
 //!     # let _ = request; let (reply, input_tokens) = (Message::assistant("Berths 4 and 7."), 61);
-//!     ready.turn().reported(input_tokens);               // the provider's own count, if it tells
+//!     ready.turn().reported(input_tokens);               // the provider's own count, if it reports one
 //!     history.push(reply);
 //!     # break;
 //! }
@@ -23,29 +23,34 @@
 //! # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(try_it()).unwrap();
 //! ```
 //!
-//! # Where it stands among others
+//! # Position in a middleware stack
 //!
-//! In a stack of middleware, before the model: after whatever gathers or adds messages (tools' results, to-do lists, files,
-//! sub-agents), and before whatever marks or rewrites them (cache marks, repair of calls, approval). What is put before it
-//! is counted and may leave; what comes after it works on the list that is really sent. A cache mark that stood before it
-//! would be set on messages that leave.
+//! The condenser belongs before the model. It runs after middleware that gathers or adds messages (tool results, to-do
+//! lists, files, sub-agents), and before middleware that marks or rewrites messages (cache markers, repair of tool
+//! calls, approval). Messages that are added before the condenser are counted and may be condensed. Middleware after
+//! the condenser works on the list that is really sent. A cache marker that is set before the condenser could be lost,
+//! because the marked message may leave the list.
 //!
-//! # What a turn costs
+//! # Cost of a turn
 //!
-//! A message is counted once, when it is first handed in. A turn on which nothing happens costs that of its new messages
-//! and a few looks at the old ones, however long the list is. No turn waits for a model, unless `condense.wait` is set: at
-//! four fifths of the threshold a summary is begun in the background, and at the threshold it is put in. If it is not there
-//! yet, `local` writes one on the spot, and the next is built on the model's own again.
+//! Each message is counted once, when it first appears in a list. A turn without a condensation costs as much as its
+//! new messages and a few comparisons of old messages, independent of the length of the list. No turn waits for a
+//! model, unless `condense.wait` is set: at four fifths of the threshold the condenser begins a summary in the
+//! background, and at the threshold it puts that summary in. If the summary is not ready by then, `local` writes one
+//! immediately, and the model's next summary is again based on the model's own previous one.
 //!
-//! # Which list
+//! # Which list to pass
 //!
-//! The caller goes on with the full history, or with what it was handed; both are recognised, and so is a history that
-//! was shortened again or forked. A condenser may be shared by several agents: it knows their conversations apart, by
-//! looking at every message of a list that comes in. Where each has its own ([`Condenser::another`]), a turn stays as cheap
-//! as it can be, as long as the list stays where it is in memory. Lists are taken to grow at their end: what was changed
-//! in place is noticed at once in standing orders, pinned and newest messages, by samples elsewhere, and always before
-//! something is cut. Standing orders that change from turn to turn, because they tell the time say, cost a count of the
-//! whole list and the provider's cache; better put what changes at the end.
+//! The caller continues with its full history, or with the list that it got back. The condenser recognises both, and
+//! also a history that was shortened again or forked. Several agents may share a condenser: it distinguishes their
+//! conversations by comparing every message of each list. A turn is cheapest if each agent has its own condenser
+//! ([`Condenser::another`]) and its list stays at the same memory address.
+//!
+//! Lists are assumed to grow only at their end. A message that was changed in place is noticed immediately if it is a
+//! leading system message, pinned or among the newest. Other changes are noticed by sampling, and always before
+//! messages are cut. If the system messages change from turn to turn, for example because they contain the current
+//! time, the whole list is counted again and the provider's prompt cache misses. It is better to put changing text at
+//! the end.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -77,45 +82,45 @@ pub use ready::{Ready, Report, Spent, Totals, Turn};
 use scribe::{Order, Scribe};
 pub use thread::{Lent, Thread};
 
-/// So many conversations one condenser knows unless told otherwise; the one that was longest away is forgotten.
+/// Default maximum number of conversations that a condenser remembers. The least recently used one is evicted.
 const MOST_CONVERSATIONS: usize = 64;
 
-/// A conversation that did not go on for so many turns of others' is taken to have ended.
+/// A conversation counts as ended after this many turns of other conversations.
 const LATELY: u64 = 64;
 
-/// Makes lists shorter before they are sent. Clones are one.
+/// Condenses message lists before they are sent. Clones share their state.
 ///
-/// See the [module](self) for how it is used.
+/// See the [module](self) for its use.
 #[derive(Debug, Clone)]
 pub struct Condenser {
     inner: Hidden<Arc<Inner>>,
 }
 
 struct Inner {
-    /// Two condensers of the same number count in the same way.
+    /// Condensers with the same id count tokens in the same way.
     id: u64,
     rules: Rules,
     scribe: Arc<Scribe>,
     known: Mutex<Known>,
     totals: Mutex<Totals>,
-    /// Closed when the model is taken back, where it was lent.
+    /// Set if the model is lent; the channel closes when the lender takes the model back.
     loan: Option<watch::Receiver<()>>,
 }
 
 type Shared = Hidden<Arc<Mutex<Conversation>>>;
 
-/// A number that no other condenser has.
+/// Returns an id that is unique in this process.
 fn number() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
-/// The conversations a condenser knows.
+/// The conversations that a condenser remembers.
 struct Known {
-    /// The last used first, with the turn on which it was.
+    /// The conversations, most recently used first, each with the turn on which it was last used.
     all: Vec<(Shared, u64)>,
     turns: u64,
-    /// So many are known at most.
+    /// Maximum number of conversations.
     most: usize,
 }
 
@@ -124,8 +129,8 @@ impl Known {
         Self { all: Vec::new(), turns: 0, most }
     }
 
-    /// Whether there may be several agents: more than one conversation went on lately. A list that was given up, as when a
-    /// reply was asked for again, soon counts no more.
+    /// Returns whether several agents may use the condenser: more than one conversation was active recently. An
+    /// abandoned list, for example after a reply was requested again, soon stops counting.
     fn is_shared(&self) -> bool {
         self.all.get(1).is_some_and(|(_, used)| self.turns.saturating_sub(*used) < LATELY)
     }
@@ -144,7 +149,7 @@ impl Known {
     }
 }
 
-/// A call that is about to be made, where more is known of it than its list.
+/// A model call that is about to be made: its list, and what else the caller knows about it.
 ///
 /// ```
 /// use epitome::Call;
@@ -159,30 +164,30 @@ impl Known {
 pub struct Call<'a> {
     /// The whole list.
     pub messages: &'a [Message],
-    /// The tokens of what is sent besides it: tools, chiefly. Where it is 0, what the builder was told.
+    /// Tokens of the request outside the list, mainly tool definitions. If 0, the value of the builder applies.
     pub fixed: Tokens,
-    /// The window of the model that is called less its output reserve, where it is another than the builder was told.
+    /// The called model's window minus its output reserve, in tokens, if it differs from the builder's.
     pub room: Option<Tokens>,
-    /// The size of the whole request by the provider's own count, where that is known; else it is counted here.
+    /// Size of the whole request by the provider's own count, if available; otherwise the condenser counts it.
     pub counted: Option<Tokens>,
-    /// Whether to condense though nothing is due: gently, as when a person asks for it, or hard.
+    /// Condenses although nothing is due: gently, for example when a person requests it, or hard.
     pub force: Option<Press>,
 }
 
 impl<'a> Call<'a> {
-    /// With this list, and nothing else known.
+    /// Creates a call with this list and no other facts.
     pub fn of(messages: &'a [Message]) -> Self {
         Self { messages, fixed: 0, room: None, counted: None, force: None }
     }
 }
 
 impl Condenser {
-    /// To make one.
+    /// Returns a new builder.
     pub fn builder() -> CondenserBuilder {
         CondenserBuilder::default()
     }
 
-    /// The list to send in place of this one: itself while nothing is due, else a shorter one.
+    /// Returns the list to send in place of this one: the same list while nothing is due, otherwise a shorter one.
     ///
     /// ```
     /// # async fn try_it() -> Result<(), epitome::Error> {
@@ -204,7 +209,7 @@ impl Condenser {
         self.before(Call::of(messages)).await
     }
 
-    /// The same, where more is known of the call.
+    /// Like [`Condenser::before_model`], for a caller that knows more about the call.
     pub async fn before<'a>(&self, call: Call<'a>) -> Ready<'a> {
         let inner = &self.inner;
         let call = Call { fixed: inner.fixed(&call), ..call };
@@ -221,50 +226,53 @@ impl Condenser {
         }
     }
 
-    /// Whether only `local` writes its summaries, so that none has to be waited for.
+    /// Returns whether all summaries are written by `local`, so that no call waits for a model.
     pub fn is_local(&self) -> bool {
         self.inner.rules.local
     }
 
-    /// What the model that lists are for has room for, where that is known: its window less what a request keeps free for
-    /// the answer, or else what it usually keeps free.
+    /// Returns the input limit, in tokens, of the model that lists are for: its window minus `output`, the output limit of
+    /// a request, or by default minus the model's usual output reserve. `None` if the window is unknown.
     pub fn room(&self, output: Option<Tokens>) -> Option<Tokens> {
         let rules = &self.inner.rules;
         output.and_then(|output| Some(rules.window?.saturating_sub(output).max(1))).or(rules.room)
     }
 
-    /// Whether `condense.model` is `same`: the model that a list is for should write its summaries too. Whoever has it
-    /// [lends](Condenser::lend) it while the request is open; otherwise `local` writes them.
+    /// Returns whether `condense.model` is `same`: the model that a list is for should also write its summaries. A
+    /// caller that has this model [lends](Condenser::lend) it while the request is open; otherwise `local` writes the
+    /// summaries.
     pub fn borrows(&self) -> bool {
         self.inner.rules.borrows
     }
 
-    /// How it counts, to measure what a request holds besides its list.
+    /// Returns the token counter, to measure the parts of a request outside its list.
     pub fn counter(&self) -> &Counter {
         &self.inner.rules.counter
     }
 
-    /// One that works in the same way and shares nothing but what providers are known to fail: for another agent.
+    /// Creates a condenser with the same configuration for another agent. The two share only the circuit breakers of
+    /// the providers and cached answers of models.
     pub fn another(&self) -> Self {
         let most = lock(&self.inner.known).most;
         Self { inner: Hidden(Arc::new(self.inner.like(number(), most))) }
     }
 
-    /// Takes up a conversation that was condensed before, by what [`Turn::standing`] gave then: after a restart, say.
+    /// Continues a conversation that was condensed before, for example after a restart. `standing` comes from
+    /// [`Turn::standing`].
     pub fn resume(&self, messages: &[Message], standing: &Standing) {
         let inner = &self.inner;
         let conversation = Conversation::begun(messages, Some(standing), &inner.rules);
         inner.remember(conversation, place(messages));
     }
 
-    /// What it has done so far.
+    /// Returns what the condenser has done so far.
     pub fn totals(&self) -> Totals {
         *lock(&self.inner.totals)
     }
 }
 
 impl Inner {
-    /// One that works in the same way and knows no conversation yet.
+    /// Creates a condenser with the same configuration that remembers no conversation yet.
     fn like(&self, id: u64, most: usize) -> Self {
         Self {
             id,
@@ -276,18 +284,19 @@ impl Inner {
         }
     }
 
-    /// What comes with a call besides its list.
+    /// Returns the tokens of the request outside its list.
     fn fixed(&self, call: &Call<'_>) -> Tokens {
         if call.fixed == 0 { self.rules.fixed } else { call.fixed }
     }
 
-    /// What the caller gets, once nothing is left to be done; nothing where the list is not where it was found.
+    /// Decides and carries out what is due, then returns the caller's result. Returns `None` if the list does not
+    /// belong to the conversation it was matched with.
     async fn go_on<'a>(&self, found: &mut Found, call: &Call<'a>) -> Option<Ready<'a>> {
         loop {
             let next = {
                 let mut conversation = lock(&found.conversation);
                 if conversation.changes != found.changes {
-                    // Somebody else went on with it since it was compared.
+                    // Another caller continued the conversation after the list was compared with it.
                     return None;
                 }
                 let mut begin = None;
@@ -297,7 +306,7 @@ impl Inner {
                 }
                 found.changes = conversation.changes;
                 match step {
-                    // Under the same lock, so nobody is shown what another said meanwhile.
+                    // Under the same lock, so that no caller gets messages that another caller added in the meantime.
                     Step::Done(report) => {
                         return Some(self.hand_out(conversation, &found.conversation, call, report, false));
                     }
@@ -309,7 +318,7 @@ impl Inner {
             let (order, who) = match next {
                 Ok(write) => write,
                 Err(mut ended) => {
-                    // Nothing is ever sent: it is closed when the summary is there, or never will be.
+                    // No value is ever sent: the channel closes when the task ends, with or without a summary.
                     while ended.changed().await.is_ok() {}
                     continue;
                 }
@@ -317,7 +326,7 @@ impl Inner {
             let (plan, outcome) = self.scribe.write(order, who).await;
             let mut conversation = lock(&found.conversation);
             if conversation.changes != found.changes {
-                // What was planned is not to be done to what the list is now. What was spent is told all the same.
+                // The plan does not apply to the changed list. The spending is reported nevertheless.
                 conversation.note(outcome.spent, outcome.problems);
                 return None;
             }
@@ -330,10 +339,10 @@ impl Inner {
         }
     }
 
-    /// Begins a summary that nobody waits for.
+    /// Starts to write a summary in the background.
     fn start(&self, conversation: &mut Conversation, order: Order) {
         if self.loan.as_ref().is_some_and(|loan| loan.has_changed().is_err()) {
-            // What was lent and is taken back by now is not used any more.
+            // The lender has already taken the model back.
             return;
         }
         let (scribe, done, loan) = (Arc::clone(&self.scribe), Slip::default(), self.loan.clone());
@@ -352,7 +361,7 @@ impl Inner {
         conversation.begin(Preparing { plan, done, ended, lent, bytes, _running: running });
     }
 
-    /// What the caller gets, and who else is told.
+    /// Builds the caller's result and notifies the hooks.
     fn hand_out<'a>(
         &self,
         mut conversation: MutexGuard<'_, Conversation>,
@@ -381,7 +390,7 @@ impl Inner {
         Ready { own: call.messages, condensed, report, turn, full, sent }
     }
 
-    /// Tells hooks what was done, and, where nobody wrote a summary of it, what leaves.
+    /// Notifies hooks of the condensation, and of the messages that leave unless a summarizer already reported them.
     fn tell_hooks(&self, conversation: &Conversation, report: &Report, messages: &[Message], written: bool) {
         let left = conversation.left(messages);
         let count = left.len() as u64;
@@ -408,8 +417,9 @@ impl Inner {
         tokio::spawn(async move { hooks.after(&done).await });
     }
 
-    /// The conversation that the list belongs to. `sure` looks at every message of it; otherwise that is spared where it
-    /// is the one that went on last, and the list lies in memory where it lay before.
+    /// Finds the conversation that the list belongs to, or begins a new one. With `sure` set, it compares every
+    /// message. Otherwise it skips the full comparison for the most recently used conversation if the list is at the
+    /// same memory address.
     fn find(&self, messages: &[Message], sure: bool) -> Found {
         let known: Vec<Shared> = lock(&self.known).all.iter().map(|(shared, _)| shared.clone()).collect();
         let place = place(messages);
@@ -476,7 +486,7 @@ impl Inner {
     }
 }
 
-/// Waits until a model is taken back: forever where it was not lent.
+/// Waits until a model is taken back; waits forever if the model is not lent.
 async fn taken_back(loan: Option<watch::Receiver<()>>) {
     match loan {
         Some(mut loan) => while loan.changed().await.is_ok() {},
@@ -484,14 +494,14 @@ async fn taken_back(loan: Option<watch::Receiver<()>>) {
     }
 }
 
-/// A conversation that was found.
+/// The conversation that a list was matched with.
 struct Found {
     conversation: Shared,
-    /// How often it had changed when the list was compared with it.
+    /// The conversation's change counter at the time of the comparison.
     changes: u64,
-    /// Whether every message was looked at.
+    /// Whether every message was compared.
     sure: bool,
-    /// Whether the models were waited for this time already, and gave nothing.
+    /// Whether this call already waited for the models, and they wrote no summary.
     given_up: bool,
 }
 

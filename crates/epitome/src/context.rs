@@ -1,6 +1,6 @@
-//! A conversation in so many tokens: one read, then arithmetic.
+//! Builds contexts: the conversation within a token budget, from one read of the store.
 //!
-//! Engine and worker both make contexts: the one for whoever asks, the other ahead of time when a new summary stands.
+//! The engine builds a context when a caller requests it. The worker builds it in advance when a slot gets a new summary.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -23,59 +23,60 @@ use crate::store::{
 };
 use crate::time::millis_between;
 
-/// What the agent is given.
+/// A context: the messages to send to a model, and a report.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Context {
-    /// The list, valid for every provider. A summary is a message of its own, between tags.
+    /// The messages, valid for every provider. A summary is a message of its own, between tags.
     pub messages: Vec<Message>,
     /// The summary in it.
     pub summary: Option<ShownSummary>,
-    /// What was done: tokens by part, coverage, whether it is exhaustive, the gap where it is not.
+    /// What was done: tokens by part, coverage, whether it is exhaustive, and the gap if it is not.
     pub report: Report,
-    /// The last message of the log it was made from.
+    /// The last message of the log when the context was made.
     pub through: Seq,
-    /// How tokens were counted.
+    /// The encoding that counted the tokens.
     pub encoding: String,
 }
 
-/// The summary a context holds.
+/// The summary in a context.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ShownSummary {
-    /// Its number; nothing when it is only a digest made on the spot.
+    /// The summary's id; `None` if the text is only a digest made for this context.
     pub id: Option<SummaryId>,
-    /// The second one, where two were joined: the one that tells most of the older messages.
+    /// If two summaries were joined, the second one: the one with the most text about the older messages.
     pub joined: Option<SummaryId>,
-    /// Its slot.
+    /// The slot.
     pub slot: Option<String>,
-    /// Who wrote it.
+    /// The model that wrote it.
     pub model: Option<String>,
-    /// Whether it only stands in for one that a failing model should have written.
+    /// Whether it is a fallback summary, written because a model failed.
     pub stand_in: bool,
-    /// Up to which message it stands.
+    /// The last message that the summary covers.
     pub through: Seq,
-    /// Up to which message its text tells: less than that where it was made anew without those that are shown.
+    /// The last message that the shown text covers: less than `through` if it was rendered without the messages shown.
     pub told: Seq,
-    /// When it was kept.
+    /// When the summary was stored.
     pub created: Option<Timestamp>,
-    /// Its text as shown.
+    /// The text as shown.
     pub text: String,
-    /// The tokens of that, about.
+    /// Tokens of that text, approximately.
     pub tokens: Tokens,
-    /// How long ago it was kept, in milliseconds. Last, so that it can be told from what lasts.
+    /// Age of the summary, in milliseconds. The last field: all fields before it are the same for equal requests.
     #[serde(rename = "age")]
     pub age_millis: Option<u64>,
 }
 
-/// A gap is digested as long as it is not more than so many times the budget; a larger one is named only.
+/// A gap is digested if it is at most this many times the budget. A larger gap is only named.
 const DIGESTED: Tokens = 4;
 
-/// So many times for a small budget, as long as no more than this is read for it.
+/// For small budgets the factor is larger (first number), as long as at most this many tokens are read (second number).
 const DIGESTED_SMALL: (Tokens, Tokens) = (16, 65_536);
 
-/// Where more than this was read, a context is laid out on another thread.
+/// Maximum number of tokens read for which a context is laid out in the calling task. Above it, a blocking thread does that.
 const LAID_OUT_HERE: Tokens = 32_768;
 
-/// Where no more than this was read for the same context before, it is in memory now, and read by whoever asks.
+/// If at most this many tokens were read for a similar context before, the messages are probably still in memory, and the
+/// store may read them on the calling thread.
 const READ_HERE: Tokens = 16_384;
 
 pub(crate) async fn context(
@@ -90,17 +91,17 @@ pub(crate) async fn context(
     Ok(looked.context)
 }
 
-/// Makes the context ready that was last asked for, where one was: called when a new summary stands, so that
-/// whoever asks next need not wait until its text is made to fit.
+/// Builds the context that was last requested for this session, if there was one. Called when a slot has a new summary, so
+/// that the next request finds the summary's text already rendered and cached.
 pub(crate) async fn prepare(shared: &Arc<Shared>, key: &SessionKey) {
     if let Some((asked, _)) = shared.caches.asked.get(key) {
-        // Whoever asks will be told what is wrong.
+        // The next request for this context gets the same error and returns it.
         let _ = make(shared, key, &asked).await;
     }
 }
 
-/// Makes a context. What summaries cover is read only when it may be shown: when that was asked for, or when it
-/// turned out that no summary can be shown, or none makes it exhaustive, and more messages might serve better.
+/// Makes a context. Messages that a summary covers are read only when they may be shown: when the request needs them, or
+/// when the first layout shows no summary or is not exhaustive, so that more messages may serve better.
 async fn make(shared: &Arc<Shared>, key: &SessionKey, asked: &ContextRequest) -> Result<Looked, Error> {
     let deep = asked.fill || !asked.summary;
     let looked = look(shared, key, asked, deep).await?;
@@ -111,16 +112,16 @@ async fn make(shared: &Arc<Shared>, key: &SessionKey, asked: &ContextRequest) ->
     Ok(looked)
 }
 
-/// A context, and what was read for it.
+/// A context, and what was read to make it.
 struct Looked {
     context: Context,
-    /// Whether some summary covers messages that were not read.
+    /// Whether a summary covers messages that were not read.
     covered: bool,
-    /// The tokens of those that were.
+    /// Tokens of the messages that were read.
     read: Tokens,
 }
 
-/// Reads as far as that and lays it out.
+/// Reads the session, with `deep` also messages that summaries cover, and lays the context out.
 async fn look(
     shared: &Arc<Shared>,
     key: &SessionKey,
@@ -134,7 +135,7 @@ async fn look(
     let (engine, tell, wish) = (Arc::clone(shared), Arc::clone(&told), asked.clone());
     let reach = move |standing: &Standing| {
         tell.split(request(&engine, standing, &wish).and_then(|request| {
-            // What is digested is not shown, so there may be more of it than the budget holds.
+            // Digested messages are not shown, so more of them may be read than the budget holds.
             let budget = request.budget().map_err(Error::invalid)?;
             let (times, most) = DIGESTED_SMALL;
             let digested = budget.saturating_mul(times).min(most).max(budget.saturating_mul(DIGESTED));
@@ -143,7 +144,7 @@ async fn look(
         }))
     };
     let Some(window) = shared.store.window(key, view, Arc::new(reach)).await? else {
-        // Nobody was asked where there is no such session.
+        // If the session does not exist, the store never calls `reach`: `told` is empty and returns `Error::Closed`.
         return Err(match told.take() {
             Err(error) if error.next() != Next::Reopen => error,
             _ => Error::no_session(&key.session),
@@ -153,8 +154,8 @@ async fn look(
     let read = window.tail.iter().fold(0, |sum: Tokens, outline| sum.saturating_add(outline.tokens));
     let here = !request.fill && read <= LAID_OUT_HERE;
     let mut desk = Desk::new(Arc::clone(shared), window, request, asked.scope.is_some())?;
-    // Most need no more than was read with the window; some show a message that a newer summary covers, or a
-    // summary in a size it was not shown in lately.
+    // Most contexts need only what the window contains. Some show a message that a newer summary covers, or a summary in a
+    // size that is not cached. Each round reads what the previous layout lacked.
     for _ in 0..4 {
         let laid;
         (desk, laid) = match here {
@@ -182,11 +183,11 @@ async fn look(
             }
         }
     }
-    // Messages that were named are gone: the session was deleted meanwhile.
+    // The messages that the layout named are gone: the session was deleted in the meantime.
     Err(Error::no_session(&key.session))
 }
 
-/// The request as the core knows it, with what the settings say.
+/// Builds the core's request from the caller's request and the settings.
 fn request(shared: &Shared, standing: &Standing, asked: &ContextRequest) -> Result<Request, Error> {
     let settings = shared.settings_at(standing)?;
     let request = Request {
@@ -207,12 +208,12 @@ fn request(shared: &Shared, standing: &Standing, asked: &ContextRequest) -> Resu
     Ok(request)
 }
 
-/// What laying out gave.
+/// The result of laying out a context.
 enum Laid {
     Whole(Box<Context>),
-    /// It shows these messages too, whose words were not read.
+    /// The context also shows these messages, and their content was not read.
     LacksWords(Vec<Seq>),
-    /// It shows these summaries in another size, and what they are made of was not read.
+    /// The context shows these summaries in another size, and their sources were not read.
     LacksSources(Vec<SummaryId>),
 }
 
@@ -220,14 +221,14 @@ enum Laid {
 struct Desk {
     shared: Arc<Shared>,
     request: Request,
-    /// Whether it is about one author's messages.
+    /// Whether the context contains only one author's messages.
     own: bool,
     window: Window,
     session: SessionId,
     counter: Counter,
-    /// Fetched after the window, by seq.
+    /// Messages fetched after the window, by sequence number.
     messages: Vec<Message>,
-    /// Fetched after the window: what summaries were made of; nothing where that was dropped.
+    /// Sources of summaries fetched after the window; `None` if the store has dropped them.
     extracts: HashMap<SummaryId, Option<Arc<Extracts>>>,
 }
 
@@ -296,18 +297,18 @@ impl Desk {
         })))
     }
 
-    /// What a summary was made of: `None` where that was not read yet, nothing in it where it was dropped.
+    /// Returns the extracts of a summary: `None` if they were not read yet, `Some(None)` if the store has dropped them.
     fn extracts(&self, id: SummaryId) -> Option<Option<Arc<Extracts>>> {
         let cached = || self.shared.caches.extracts.get(&(self.session, id)).map(Some);
         self.extracts.get(&id).cloned().or_else(cached)
     }
 
-    /// Whether a summary can be rendered in any size, for all that is known.
+    /// Returns whether a summary should have extracts, from which it can be rendered in any size.
     fn is_elastic(&self, id: SummaryId) -> bool {
         self.window.summaries.iter().any(|row| row.id == id && row.has_extracts())
     }
 
-    /// By what each candidate's texts are remembered: its own number, and for the joined one both.
+    /// Returns each candidate's key in the text cache: its own id, and for the joined candidate the ids of both parts.
     fn keys(&self, candidates: usize) -> Vec<(SummaryId, SummaryId)> {
         let mut keys: Vec<_> = self.window.summaries.iter().map(|row| (row.id, 0)).collect();
         if candidates > keys.len() {
@@ -316,7 +317,7 @@ impl Desk {
         keys
     }
 
-    /// The two that the shelf joins.
+    /// Returns the two summaries that the shelf joins: the longest, and the one that covers the newest message.
     fn joined(&self) -> Option<(&SummaryRow, &SummaryRow)> {
         let elastic = || self.window.summaries.iter().filter(|row| row.has_extracts());
         let long = elastic().max_by_key(|row| row.text.len())?;
@@ -337,7 +338,7 @@ impl Desk {
             stand_in: row.is_some_and(|row| row.facts.stand_in),
             through: chosen.through,
             told: match chosen.shown {
-                // One that a model wrote tells what it tells.
+                // A model's text always covers the same messages: it cannot be rendered again without some of them.
                 Some(shown) if row.is_none_or(SummaryRow::has_extracts) => {
                     chosen.through.min(shown.saturating_sub(1))
                 }
@@ -346,7 +347,7 @@ impl Desk {
             created: row.map(|row| row.created),
             age_millis: row.map(|row| millis_between(row.created, self.window.standing.now)),
             tokens: row.map_or(chosen.tokens, |row| {
-                // What is around a text costs the same in every size.
+                // The frame around a text has the same cost in every size.
                 let around = row.facts.shown.saturating_sub(row.facts.tokens);
                 chosen.tokens.saturating_sub(around)
             }),
@@ -355,7 +356,7 @@ impl Desk {
     }
 }
 
-/// The messages a layout shows word for word.
+/// Returns the messages that a layout shows verbatim.
 fn shown(layout: &Layout) -> impl Iterator<Item = Seq> {
     layout.entries.iter().filter_map(|entry| match entry {
         Entry::Kept(seq) | Entry::Message(seq) => Some(*seq),
@@ -363,24 +364,24 @@ fn shown(layout: &Layout) -> impl Iterator<Item = Seq> {
     })
 }
 
-/// A shelf that remembers what it made, and says what it lacks.
+/// A shelf that caches the texts it renders, and records which summaries lack their sources.
 struct Remembering<'a> {
     shelf: Shelf<'a>,
     desk: &'a Desk,
     keys: Vec<(SummaryId, SummaryId)>,
-    /// Summaries that were wanted in another size, and what they are made of is not at hand.
+    /// Summaries that were requested in another size, and whose sources are not in memory.
     lacking: Vec<SummaryId>,
 }
 
 impl Remembering<'_> {
-    /// Only a summary by itself is remembered: gaps and what is shown beside it change with every message.
+    /// Returns the cache key. Only the text of a summary alone is cached: gaps and shown messages change with every message.
     fn key(&self, wish: &Fit<'_>) -> Option<TextKey> {
         let alone = wish.gaps.is_empty() && wish.shown.is_none();
         let (one, two) = self.keys.get(wish.summary.filter(|_| alone)?)?;
         Some((self.desk.session, *one, *two, wish.room))
     }
 
-    /// Notes what of this summary would have to be read first. True when there is something.
+    /// Records which sources of this summary must be read first. Returns true if there are any.
     fn lacks(&mut self, wish: &Fit<'_>) -> bool {
         let Some((one, two)) = wish.summary.and_then(|at| self.keys.get(at)).copied() else { return false };
         let desk = self.desk;
@@ -395,7 +396,7 @@ impl Remembering<'_> {
 impl Words for Remembering<'_> {
     fn fit(&mut self, wish: &Fit<'_>) -> Option<Tokens> {
         if self.shelf.is_outdone(wish) {
-            // It may be remembered from before there was another to join it with.
+            // The cache may have its text from before there was another summary to join it with.
             return None;
         }
         let key = self.key(wish);

@@ -1,13 +1,13 @@
-//! The engine: sessions that summarize themselves.
+//! The engine: stores sessions and summarizes them in the background.
 //!
-//! An [`Engine`] holds a store, models and a worker. Messages are appended to a [`Session`]; summaries of the
-//! older ones appear in the background; a context is there at once, in as many tokens as are asked for.
+//! An [`Engine`] owns a store, models and a worker. Callers append messages to a [`Session`]. The worker writes summaries of
+//! the older messages in the background. A context is returned at once, within the requested number of tokens.
 //!
 //! ```
 //! # async fn try_it() -> Result<(), epitome::Error> {
 //! use epitome::{Engine, Message};
 //!
-//! let engine = Engine::memory().await?; // `Engine::open("agent.db")` keeps it
+//! let engine = Engine::memory().await?; // `Engine::open("agent.db")` stores it in a file
 //! let session = engine.session("ann");
 //! for n in 1..=30 {
 //!     session.append([
@@ -15,7 +15,7 @@
 //!         Message::assistant(format!("Order {n}0071 was sent yesterday and arrives on Monday.")),
 //!     ]).await?;
 //! }
-//! engine.work().await?; // a worker does this in the background; here we wait for it
+//! engine.work().await?; // the worker does this in the background; the example waits for it
 //!
 //! let context = session.context(2_000).await?;
 //! assert!(context.report.exhaustive && context.report.tokens.total() <= 2_000);
@@ -25,8 +25,8 @@
 //! # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(try_it()).unwrap();
 //! ```
 //!
-//! Nothing here waits for a model, [`Session::summarize`] with `wait` and [`Engine::work`] excepted. What is
-//! decided is decided in `epitome_core`; what is written goes through [`crate::store::Store::change`].
+//! No call waits for a model, except [`Session::summarize`] with `wait` and [`Engine::work`]. All decisions are made in
+//! `epitome_core`; all writes are made through [`crate::store::Store::change`].
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -80,58 +80,58 @@ pub use session::{Flags, Page, Session};
 pub use summaries::{Summarize, Summarized};
 pub use workspace::Workspace;
 
-/// The workspace of whoever names none.
+/// Name of the workspace that is used by default.
 const DEFAULT_WORKSPACE: &str = "default";
 
-/// Keeps sessions, and summarizes them in the background.
+/// Stores sessions, and summarizes them in the background.
 ///
-/// Cheap to clone; all clones are one engine. It needs a tokio runtime with time enabled, of either kind.
+/// Cheap to clone; all clones share one engine. Needs a tokio runtime with time enabled: current-thread or multi-thread.
 ///
-/// When the last one is dropped its worker gives back what it holds, which costs nothing but the calls under way;
-/// [`Engine::close`] lets them finish first. Where the runtime ends with it, as it does when a process dies, what
-/// it held is free once the lease has run out ([`Pace::lease`]).
+/// When the last clone is dropped, the worker releases its leases; only the model calls in progress are lost. Use
+/// [`Engine::close`] to let them finish first. If the runtime ends at the same time, for example because the process dies,
+/// the leases expire by themselves ([`Pace::lease`]).
 #[derive(Debug, Clone)]
 pub struct Engine {
     inner: Hidden<Arc<Inner>>,
 }
 
-/// Ends the worker when the last engine goes.
+/// Stops the worker when the last engine is dropped.
 struct Inner {
     shared: Arc<Shared>,
-    /// Conversations that pass through.
+    /// Proxied conversations.
     threads: Arc<Threads>,
-    /// Closed, and so told to the worker, by being dropped.
+    /// Stops the worker when it is dropped.
     stop: watch::Sender<bool>,
     worker: Mutex<Option<JoinHandle<()>>>,
 }
 
-/// What is known of a session beside its messages.
+/// Everything stored about a session except its messages.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct SessionInfo {
-    /// Its name.
+    /// The session's name.
     pub name: Arc<str>,
-    /// Its number in the store: for the program that embeds the engine, to know a session again that was deleted and made
-    /// anew. It is the store's own, counted over all workspaces, so it is to be shown to no tenant, and is not serialized.
+    /// The session's id in the store. The embedding program can use it to distinguish a session from a later one with the
+    /// same name. The store counts ids over all workspaces, so do not show them to tenants; the field is not serialized.
     #[serde(skip)]
     pub id: SessionId,
-    /// How many messages it holds: the place of the newest.
+    /// Number of messages, which is also the sequence number of the newest.
     pub messages: Seq,
-    /// How many turns.
+    /// Number of turns.
     pub turns: u64,
-    /// How many tokens.
+    /// Number of tokens.
     pub tokens: Tokens,
-    /// How these are counted.
+    /// The encoding that counts the tokens.
     pub encoding: String,
-    /// How many messages are skipped, by whole call batches.
+    /// Number of skipped messages; a call batch is skipped as a whole.
     pub skipped: u64,
-    /// The caller's notes.
+    /// The caller's metadata.
     pub metadata: Map<String, Value>,
-    /// What other APIs keep of it: one object per API, by its name.
+    /// Data of other APIs about the session: one object per API, by the API's name.
     #[serde(skip)]
     pub attributes: Map<String, Value>,
-    /// When it came to be.
+    /// When it was created.
     pub created: Timestamp,
-    /// When it was last written to.
+    /// When it was last changed.
     pub updated: Timestamp,
 }
 
@@ -153,7 +153,7 @@ impl SessionInfo {
     }
 }
 
-/// Makes an engine.
+/// Configures and opens an [`Engine`].
 ///
 /// ```
 /// # async fn try_it() -> Result<(), epitome::Error> {
@@ -188,27 +188,27 @@ pub struct Builder {
 }
 
 impl Builder {
-    /// Names a model, so that settings can choose it. `local` is always there, and so are those of `models` in
-    /// the settings; one of the same name that is given here goes before them.
+    /// Registers a model under a name that settings can choose. `local` always exists, and so do the `models` of the
+    /// settings. A model registered here replaces one of the same name in the settings.
     pub fn model(mut self, name: impl Into<String>, model: impl Model) -> Self {
         self.models.insert(name.into(), Arc::new(model));
         self
     }
 
-    /// Has a hook told before and after every summary.
+    /// Adds a hook, which is called before and after every summary.
     pub fn hook(mut self, hook: impl Hook) -> Self {
         self.hooks = self.hooks.with(hook);
         self
     }
 
-    /// How long hooks are waited for, in place of [`crate::hook::TIME_OUT`].
+    /// Sets how long hooks may take, instead of [`crate::hook::TIME_OUT`].
     pub fn hook_time_out(mut self, time_out: Duration) -> Self {
         self.hooks = self.hooks.with_time_out(time_out);
         self
     }
 
-    /// Changes the defaults. Takes [`Settings`], a [`Patch`], or a JSON or TOML document of the settings that differ.
-    /// Workspaces and sessions may change them further.
+    /// Changes the default settings. Takes [`Settings`], a [`Patch`], or a JSON or TOML document of the settings that
+    /// differ. Workspaces and sessions may change them further.
     pub fn settings<S: TryInto<Patch>>(mut self, settings: S) -> Self
     where
         SettingsError: From<S::Error>,
@@ -217,33 +217,32 @@ impl Builder {
         self
     }
 
-    /// How the worker goes about it.
+    /// Sets how the background worker works.
     pub fn pace(mut self, pace: Pace) -> Self {
         self.pace = pace;
         self
     }
 
-    /// How many summaries are written at once: see [`Pace::workers`].
+    /// Sets how many summaries are written at once: see [`Pace::workers`].
     pub fn workers(mut self, workers: usize) -> Self {
         self.pace.workers = workers;
         self
     }
 
-    /// Writes no summary for the slots of sessions, not even one that somebody waits for: other engines on the same store
-    /// do that.
+    /// Writes no summaries for slots, not even one that a caller waits for: other engines on the same store write them.
     pub fn leaves_summaries(mut self) -> Self {
         (self.pace.workers, self.pace.on_demand) = (0, false);
         self
     }
 
-    /// How many conversations that [pass through](crate::inline) are held in memory, 4,096 unless told. What was done to
-    /// the others is read from the store when they go on.
+    /// Sets how many [proxied conversations](crate::inline) are cached in memory; 4,096 by default. The state of others is
+    /// read from the store when they continue.
     pub fn conversations(mut self, most: usize) -> Self {
         self.conversations = Some(most);
         self
     }
 
-    /// Works on a store that is open already.
+    /// Opens the engine on a store that is already open.
     pub fn store(self, store: Arc<dyn Store>) -> Result<Engine, Error> {
         let mut models = self.models;
         models.entry("local".to_owned()).or_insert_with(|| Arc::new(Local));
@@ -252,7 +251,7 @@ impl Builder {
             None => Settings::default(),
         };
         for (name, model) in &settings.models {
-            // What the program brought itself goes first.
+            // A model that the program registered itself takes precedence.
             if !models.contains_key(name) {
                 models.insert(name.clone(), model::of_settings(name, model)?);
             }
@@ -270,7 +269,7 @@ impl Builder {
         };
         shared.check(&shared.settings)?;
         if shared.pace.workers > 0 {
-            // Whoever writes no summaries spends nothing.
+            // An engine without workers spends nothing, so it needs no prices.
             shared.check_prices(&shared.settings)?;
         }
         let shared = Arc::new(shared);
@@ -284,51 +283,51 @@ impl Builder {
 }
 
 impl Engine {
-    /// To set models, hooks and settings first.
+    /// Returns a builder, to configure models, hooks and settings before opening.
     pub fn builder() -> Builder {
         Builder::default()
     }
 
-    /// A session of the default workspace. Nothing is read or written yet.
+    /// Returns a handle for a session of the default workspace. Nothing is read or written yet.
     pub fn session(&self, name: impl Into<Arc<str>>) -> Session {
         self.workspace(DEFAULT_WORKSPACE).session(name)
     }
 
-    /// A workspace. Nothing is read or written yet.
+    /// Returns a handle for a workspace. Nothing is read or written yet.
     pub fn workspace(&self, name: impl Into<Arc<str>>) -> Workspace {
         Workspace { engine: self.clone(), name: name.into() }
     }
 
-    /// The workspaces there are, by name: those after this one, at most so many. For whoever runs the engine; no
-    /// workspace is shown another.
+    /// Lists workspaces by name: at most `limit` of those after `after`, and at most 1,000. For the operator only: no
+    /// workspace may see the names of others.
     pub async fn workspaces(&self, after: Option<&str>, limit: usize) -> Result<Vec<Arc<str>>, Error> {
         let page = Listing::by_name(after, limit.min(1_000));
         Ok(self.shared().store.workspaces(page).await?.map(|row| row.name).items)
     }
 
-    /// The settings under those of workspaces and sessions.
+    /// Returns the engine's settings, which workspaces and sessions may override.
     pub fn settings(&self) -> &Settings {
         &self.shared().settings
     }
 
-    /// Works off what is due now, here and in this task, and returns when nothing is. What failed and waits
-    /// to be tried again is left, and so is what another engine holds.
+    /// Writes all summaries that are due now, in the calling task, and returns when none is due. Slots that wait for a
+    /// retry, and slots leased by another engine, are skipped.
     pub async fn work(&self) -> Result<(), Error> {
         worker::until_idle(self.shared(), None).await
     }
 
-    /// Looks the whole store through. Nothing wrong is an empty list.
+    /// Checks the whole store. Returns an empty list if nothing is wrong.
     pub async fn verify(&self) -> Result<Vec<Fault>, Error> {
         Ok(self.shared().store.verify().await?)
     }
 
-    /// Copies the whole store into a new file, while it goes on being used.
+    /// Copies the whole store into a new file while the store stays in use.
     pub async fn backup(&self, to: impl AsRef<Path>) -> Result<(), Error> {
         Ok(self.shared().store.backup(to.as_ref()).await?)
     }
 
-    /// Takes no more work, waits for the summaries that are being written (for [`Pace::grace`] at most), gives
-    /// back what is not finished, and lets go of the store.
+    /// Closes the engine: starts no more work, waits up to [`Pace::grace`] for the summaries in progress, releases the
+    /// leases of unfinished ones, and closes the store.
     pub async fn close(&self) {
         self.inner.stop.send_replace(true);
         let worker = lock(&self.inner.worker).take();
@@ -336,19 +335,19 @@ impl Engine {
             // A worker that panicked has nothing left to finish.
             let _ = worker.await;
         }
-        // What was done to lists is soon written down; a store that hangs is not waited for.
+        // The state of proxied conversations is usually stored quickly. The time-out is for a store that hangs.
         let _ = tokio::time::timeout(self.shared().pace.grace, self.inner.threads.settled()).await;
         self.shared().store.close().await;
     }
 
-    /// Gives up the summaries that are being written, here and in the background, and gives back what is held
-    /// for them, so that another process can write them at once. What was spent is written down. Waits for a
-    /// second at most: this is for a program that is told to end. No summary is begun on this engine afterwards.
+    /// Aborts the summaries in progress, in the background and in callers' tasks, and releases their leases, so that another
+    /// process can write them at once. Records what they cost. Waits at most one second, because it is meant for a program
+    /// that must exit. The engine starts no summaries afterwards.
     pub async fn give_up(&self) {
         let shared = self.shared();
         shared.signals.give_up.send_replace(true);
         let until = tokio::time::Instant::now() + Duration::from_secs(1);
-        // Twice in a row: between two slots nobody works for a moment.
+        // Checked twice in a row, because between two slots the engine looks idle for a short time.
         let mut idle = 0;
         while idle < 2 && tokio::time::Instant::now() < until {
             idle = if shared.activity.working.load(Ordering::Acquire) == 0 { idle + 1 } else { 0 };
@@ -356,7 +355,7 @@ impl Engine {
         }
     }
 
-    /// Forgets the rendered summaries it keeps in memory, so that a benchmark sees what the first context costs.
+    /// Clears the cached renderings of summaries, so that a benchmark measures the cost of the first context.
     #[doc(hidden)]
     pub fn forget_rendered(&self) {
         self.shared().caches.forget_rendered();
@@ -369,19 +368,19 @@ impl Engine {
 
 #[cfg(feature = "sqlite")]
 impl Builder {
-    /// How the SQLite file is used.
+    /// Sets how the SQLite file is used.
     pub fn sqlite(mut self, options: SqliteOptions) -> Self {
         self.sqlite = options;
         self
     }
 
-    /// Opens a SQLite file, which is created where it is missing.
+    /// Opens a SQLite file. Creates it if it is missing.
     pub async fn open(self, path: impl AsRef<Path>) -> Result<Engine, Error> {
         let path = path.as_ref().to_owned();
         self.open_sqlite(move |options| Sqlite::open(&path, options)).await
     }
 
-    /// Keeps everything in memory, for tests and trials.
+    /// Stores everything in memory, for tests and trials.
     pub async fn memory(self) -> Result<Engine, Error> {
         self.open_sqlite(Sqlite::memory).await
     }
@@ -399,12 +398,12 @@ impl Builder {
 
 #[cfg(feature = "sqlite")]
 impl Engine {
-    /// Opens a SQLite file with the defaults: no key, no network, summaries by `local`.
+    /// Opens a SQLite file with the default settings: no key, no network, summaries by `local`.
     pub async fn open(path: impl AsRef<Path>) -> Result<Self, Error> {
         Self::builder().open(path).await
     }
 
-    /// Keeps everything in memory, for tests and trials.
+    /// Stores everything in memory, for tests and trials.
     pub async fn memory() -> Result<Self, Error> {
         Self::builder().memory().await
     }
@@ -412,7 +411,7 @@ impl Engine {
 
 #[cfg(feature = "postgres")]
 impl Builder {
-    /// How the PostgreSQL database is used.
+    /// Sets how the PostgreSQL database is used.
     pub fn postgres(mut self, options: crate::store::PostgresOptions) -> Self {
         self.postgres = options;
         self
@@ -427,19 +426,19 @@ impl Builder {
     }
 }
 
-/// How the engine fares, for whoever runs it: what is left to do, whether it can do it, and what troubles it. Nothing here
-/// names a workspace or a session; what is due in one workspace is told by `explain.rs`.
+/// Health of the engine, for the operator: what is left to do, whether the engine can do it, and what prevents it. Nothing
+/// here names a workspace or a session; `explain.rs` reports what is due in one workspace.
 impl Engine {
-    /// What is left to do in all workspaces together. No names are in it, so it may be shown where anybody can look. Cheap: only slots with something to do are read, however many
-    /// sessions there are.
+    /// Returns how much is left to do in all workspaces together. Contains no names, so it may be public. Cheap: reads only
+    /// slots that have something to do, however many sessions there are.
     pub async fn backlog(&self) -> Result<Backlog, Error> {
         Ok(self.shared().store.queue(None, 0).await?.0)
     }
 
-    /// Whether it can do what it is there for: the store can be read and could be written to lately, and its worker, where it has one, looks for work.
-    /// If not, each reason. It reads a single row, and waits for no model.
+    /// Returns whether the engine works: the store can be read, no recent write failed, and the worker, if there is one, can
+    /// look for work. If not, returns each reason. Reads a single row, and waits for no model.
     ///
-    /// A hook that fails, or a slot, is no reason: everything else goes on.
+    /// A failing hook or slot is not a reason: everything else continues.
     pub async fn ready(&self) -> Result<(), Vec<Unready>> {
         if *self.inner.stop.borrow() {
             return Err(vec![Unready::from("the engine is closed")]);
@@ -449,18 +448,18 @@ impl Engine {
         let failing = unreadable.or_else(|| shared.health.unwritable());
         let mut reasons: Vec<Unready> = failing.iter().map(Unready::from).collect();
         if *shared.signals.give_up.borrow() {
-            reasons.push(Unready::from("the engine gave its work up, and begins no more summaries"));
+            reasons.push(Unready::from("the engine is shutting down and starts no more summaries"));
         } else if lock(&self.inner.worker).as_ref().is_some_and(JoinHandle::is_finished) {
             reasons.push(Unready::from("the worker ended; open the engine again"));
         }
-        // Where reading fails, looking for work fails for the same reason.
+        // If reading fails here, the worker fails for the same reason. It is reported once.
         let blind = lock(&shared.health.blind).as_ref().map(Unready::from);
         reasons.extend(blind.filter(|reason| !reasons.contains(reason)));
         if reasons.is_empty() { Ok(()) } else { Err(reasons) }
     }
 
-    /// What troubles the worker, where that is no single session's matter: the store cannot be reached, say, or a
-    /// hook fails. What troubles one slot is told by [`Session::explain`].
+    /// Returns the worker's problem, unless it concerns a single session: the store cannot be reached, for example, or a
+    /// hook fails. [`Session::explain`] reports the problems of single slots.
     pub fn trouble(&self) -> Option<String> {
         self.shared().health.trouble()
     }

@@ -1,38 +1,38 @@
-//! What can go wrong, sorted by what the caller does next.
+//! Errors, sorted by what the caller does next.
 
 use crate::names::is_name;
 use crate::settings::SettingsError;
 use crate::store::StoreError;
 use epitome_wire::DialectError;
 
-/// Why something was not done. Nothing was changed then.
+/// Why a request failed. In this case nothing was changed.
 ///
-/// Sorted by what whoever called does next; [`Error::next`] says it in a word.
+/// Sorted by what the caller does next; [`Error::next`] returns that as a value.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// Mend the request: the same one will be refused again.
+    /// The request is wrong. Fix it: the same request will be refused again.
     #[error("{0}")]
     Invalid(String),
-    /// There is no such thing, or it is somebody else's. Look for the right name.
+    /// The requested thing does not exist, or belongs to another tenant. Look for the right name.
     #[error("{what} not found")]
     NotFound {
-        /// What was looked for.
+        /// What was requested.
         what: String,
     },
-    /// It contradicts what stands. Look at that first.
+    /// The request contradicts the current state. Read that first.
     #[error("{0}")]
     Conflict(String),
-    /// The model gave no summary. What stood stays, and it is tried again by itself.
-    #[error("no summary yet: {reason}; it will be tried again")]
+    /// No model returned a summary. The current summary stays in use, and the worker will retry.
+    #[error("no summary yet: {reason}; the worker will retry")]
     Model {
-        /// What went wrong last.
+        /// The last error.
         reason: String,
     },
-    /// The store is busy, or does not answer now. Do the same again a little later.
+    /// The store is busy, or does not answer now. Retry later.
     #[error(transparent)]
     Busy(StoreError),
-    /// The store is in trouble. Somebody has to look at it; what was kept before is safe.
+    /// The store has a problem that an operator must fix. Data that was stored before is safe.
     #[error(transparent)]
     Store(StoreError),
     /// The engine was closed.
@@ -43,30 +43,30 @@ pub enum Error {
 /// What to do about an [`Error`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Next {
-    /// Mend the request.
+    /// Fix the request.
     Mend,
     /// Look for the right name.
     Look,
-    /// See what stands there, and decide again.
+    /// Read the current state, and decide again.
     Decide,
-    /// Do the same again a little later.
+    /// Retry the same request later.
     Retry,
-    /// Have somebody look at the store.
+    /// Have an operator check the store.
     Repair,
-    /// Open it again.
+    /// Open the engine again.
     Reopen,
 }
 
 impl Error {
-    /// What to do about it.
+    /// Returns what to do about it.
     ///
     /// ```
     /// # async fn try_it() -> Result<(), epitome::Error> {
     /// use epitome::{Engine, Next};
     ///
     /// let engine = Engine::memory().await?;
-    /// let error = engine.session("nobody").context(1_000).await.unwrap_err();
-    /// assert_eq!((error.next(), error.to_string()), (Next::Look, "session `nobody` not found".to_owned()));
+    /// let error = engine.session("missing").context(1_000).await.unwrap_err();
+    /// assert_eq!((error.next(), error.to_string()), (Next::Look, "session `missing` not found".to_owned()));
     /// # Ok(())
     /// # }
     /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(try_it()).unwrap();
@@ -92,7 +92,7 @@ impl Error {
         Self::Invalid(what.to_string())
     }
 
-    /// There is none of this name, or there can be none.
+    /// Returns the error for a session that does not exist, or whose name is invalid.
     pub(crate) fn no_session(name: &str) -> Self {
         let missing = || Self::NotFound { what: format!("session `{name}`") };
         check_name("session", name).err().unwrap_or_else(missing)
@@ -123,7 +123,7 @@ impl From<SettingsError> for Error {
     }
 }
 
-/// Refuses names that cannot be told apart or shown.
+/// Rejects names that are empty, too long, or cannot be displayed.
 pub(crate) fn check_name(what: &str, name: &str) -> Result<(), Error> {
     if is_name(name) {
         return Ok(());

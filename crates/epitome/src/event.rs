@@ -1,11 +1,11 @@
-//! What happened in a workspace, told in order.
+//! Events: what happened in a workspace, in order.
 //!
-//! Whoever shows sessions, or acts on them, wants to know when messages came and summaries took their place. Each such
-//! thing is an [`Event`]. It is written in the transaction that did it, so nothing happens untold and nothing is told that
-//! did not happen. It holds no word of what was said: whoever may read the session reads it there.
+//! A program that shows sessions, or reacts to them, must know when messages are added and when summaries replace them. Each
+//! such change is an [`Event`]. The transaction that makes the change also writes the event, so the two never differ. An
+//! event contains no message text: a reader who may see the session reads the text there.
 //!
-//! Engine and worker hand [`Happened`] to the store with what they change; [`crate::Workspace::events`] reads them, and
-//! [`crate::Workspace::listen`] says when there are new ones.
+//! Engine and worker pass [`Happened`] to the store together with their changes. [`crate::Workspace::events`] reads events,
+//! and [`crate::Workspace::listen`] waits for new ones.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -20,105 +20,106 @@ use crate::ids::{SummaryId, SummaryState};
 /// It serializes to `{"id", "session", "at", "kind", "data"}`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Event {
-    /// Its number, counting up inside its workspace; never given twice.
+    /// The event's number. Numbers increase within a workspace and are never used twice.
     pub id: u64,
-    /// In which session, by its name.
+    /// Name of the session.
     pub session: Arc<str>,
-    /// When, by the store's clock.
+    /// When it happened, by the store's clock.
     pub at: Timestamp,
-    /// What.
+    /// What happened.
     #[serde(flatten)]
     pub what: Happened,
 }
 
-/// Events in order, and which of the workspace's are still kept.
+/// Events in order, and the range of numbers that the workspace still has.
 ///
-/// Only the newest are kept: some 10,000. Whoever asks for those after a number smaller than `oldest - 1` has missed some.
+/// Only the newest events are stored, about 10,000. A caller that requests events after a number smaller than `oldest - 1`
+/// has missed some.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Events {
-    /// Those that were asked for, oldest first.
+    /// The requested events, oldest first.
     pub events: Vec<Event>,
-    /// The oldest number that is kept, of any session; one more than `newest` where none is.
+    /// The oldest stored number, of any session; `newest + 1` if no event is stored.
     pub oldest: u64,
-    /// The newest number that was given, of any session; 0 where none was.
+    /// The newest number that was used, of any session; 0 if there was no event yet.
     pub newest: u64,
 }
 
-/// What can happen.
+/// The kinds of events.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", content = "data", rename_all = "snake_case")]
 pub enum Happened {
-    /// These messages were added, or taken over by a new session from the one it was forked from.
+    /// These messages were added, or a fork copied them into a new session.
     Message(Span),
-    /// Another summary stands in a slot, or none any more. What a fork took over is not told again.
+    /// A slot has another current summary, or none any more. Summaries that a fork copies are not reported again.
     Summary(SummaryMoved),
-    /// Messages became a summary. Comes right after that summary's own event.
+    /// Messages were condensed into a summary. Follows directly after that summary's own event.
     Condensed(MessagesCondensed),
-    /// A summary could not be written, and will be tried again.
+    /// A summary could not be written, and will be retried.
     Failed(SummaryFailed),
 }
 
-/// Another summary stands in a slot, or none any more.
+/// A slot has another current summary, or none any more.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SummaryMoved {
-    /// The summary that was kept or undone. While it is being written: 0, for the one that is kept with it.
+    /// The summary that was stored or undone. Before the store has assigned an id: 0, for the summary stored with the event.
     pub summary: SummaryId,
-    /// Its slot.
+    /// The slot.
     pub slot: Arc<str>,
-    /// Whose messages it stands for; everybody's where nobody is named.
+    /// The author whose messages the summary covers; `None` for all messages.
     pub scope: Option<Author>,
-    /// Up to which message.
+    /// The last message that the summary covers.
     pub through: Seq,
-    /// Who wrote it.
+    /// The model that wrote it.
     pub model: Arc<str>,
-    /// Whether it only stands in until a model can be asked again.
+    /// Whether it is a fallback summary, in use until a model answers again.
     pub stand_in: bool,
-    /// Whether it stands now, or was undone.
+    /// Whether it is now the current summary, or was undone.
     pub state: SummaryState,
-    /// The summary that stands in the slot now, where one does. 0 as for `summary`.
+    /// The slot's current summary, if it has one. 0 has the same meaning as in `summary`.
     pub stands: Option<SummaryId>,
 }
 
-/// Messages became a summary.
+/// Messages were condensed into a summary.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MessagesCondensed {
-    /// Which slot's.
+    /// The slot.
     pub slot: Arc<str>,
-    /// Whose messages; everybody's where nobody is named.
+    /// The author whose messages were condensed; `None` for all messages.
     pub scope: Option<Author>,
-    /// The first and the last message it stands for.
+    /// The first and the last message that the summary covers.
     pub covers: [Seq; 2],
-    /// How many messages it took in this time.
+    /// Number of messages that were condensed this time.
     pub messages: u64,
-    /// The size of what it replaces: those messages, and the summary before.
+    /// Tokens of what the summary replaces: those messages, and the previous summary.
     pub tokens_before: Tokens,
-    /// Its own size.
+    /// Tokens of the summary.
     pub tokens_after: Tokens,
-    /// Who wrote it.
+    /// The model that wrote it.
     pub model: Arc<str>,
-    /// Whether it only stands in until a model can be asked again.
+    /// Whether it is a fallback summary, in use until a model answers again.
     pub stand_in: bool,
-    /// The same in a line for people.
+    /// The same facts as one line of text for people.
     pub notice: String,
 }
 
-/// A summary could not be written, and will be tried again.
+/// A summary could not be written, and will be retried.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SummaryFailed {
-    /// Which slot's.
+    /// The slot.
     pub slot: Arc<str>,
-    /// Whose messages it would stand for; everybody's where nobody is named.
+    /// The author whose messages the summary would cover; `None` for all messages.
     pub scope: Option<Author>,
-    /// How often in a row it failed.
+    /// How many times in a row it failed.
     pub attempts: u32,
-    /// What failed, in a line.
+    /// The error, in one line.
     pub reason: String,
-    /// When it may be tried again.
+    /// Earliest time of the next attempt.
     pub not_before: Option<Timestamp>,
 }
 
 impl Happened {
-    /// What kind it is, in a word: `message`, `summary`, `condensed` or `failed`.
+    /// Returns the kind of event: `message`, `summary`, `condensed` or `failed`.
     pub fn kind(&self) -> &'static str {
         match self {
             Self::Message(_) => "message",
@@ -128,7 +129,7 @@ impl Happened {
         }
     }
 
-    /// What there is to say of it, as JSON.
+    /// Returns the event's data as JSON.
     ///
     /// ```
     /// use epitome::rules::message::Span;
@@ -147,13 +148,13 @@ impl Happened {
         }
     }
 
-    /// What a store kept of it. `None` where that is of no kind, or not as its kind is written.
+    /// Reads an event from its stored kind and data. Returns `None` if the kind is unknown or the data is invalid.
     pub fn read(kind: &str, data: &str) -> Option<Self> {
         let data: serde_json::Value = serde_json::from_str(data).ok()?;
         serde_json::from_value(serde_json::json!({"kind": kind, "data": data})).ok()
     }
 
-    /// The same with the number of the summary that was kept with it. Only the store gives numbers, and it calls this.
+    /// Returns the event with the id of the summary stored with it. The store assigns the ids, so only the store calls this.
     pub fn numbered(&self, kept: Option<SummaryId>) -> Cow<'_, Self> {
         match (self, kept) {
             (Self::Summary(moved), Some(summary)) if moved.summary == 0 => {

@@ -1,16 +1,18 @@
-//! How a list of messages is recognised as a conversation that was seen before. The condenser and the proxy use this
-//! one definition of equal messages and this one comparison of lists.
+//! Recognises a message list as a conversation that was seen before. The condenser and the proxy share this definition
+//! of equal messages and this comparison of lists.
 //!
-//! A caller hands in the whole list each time, without a name for it. Two forms of its fingerprints are used:
+//! A caller passes the whole list each time, without a name for it. There are two kinds of fingerprints:
 //!
-//! - [`Prints`], in memory: two fast keyed hashes of each message, of all of it and of its edges. Any message of a list can
-//!   be compared by itself, so that a turn costs a few looks: at the ends, and at places in between that change from
-//!   turn to turn. All of them are compared where there are several conversations, and before something is cut.
-//! - [`Chain`], for indexes and the store: a cryptographic hash of each beginning of a list, made of the one before and one
-//!   more message. Two lists share it where they are the same up to that message, and nowhere after they part. It is the
-//!   same in every process. What standing orders at the head say is left out, since some of them tell the time.
+//! - [`Prints`], in memory: two fast keyed hashes per message, of its whole content and of its edges. Each message can
+//! be compared by itself, so that a turn needs only a few comparisons: at both ends, and at positions in between that
+//! change from turn to turn. All messages are compared if there are several conversations, and before something is cut.
+//! - [`Chain`], for indexes and the store: a cryptographic hash of each beginning of a list, computed from the previous
+//! hash and one more message. Two lists share a hash if they are the same up to that message, and never after they
+//! differ. The hashes are the same in every process. The text of leading system messages is left out, because some
+//! contain the current time.
 //!
-//! What a message says counts, and not how its provider's format spelled it, since cache marks move with each request.
+//! Only the content of a message counts, not its spelling in the provider's format, because cache markers move with
+//! each request.
 
 use std::hash::{BuildHasher, Hash, Hasher, RandomState};
 
@@ -18,23 +20,23 @@ use epitome_core::message::{Content, Media, MediaSource, Message, Part, Seq};
 
 use crate::store::ListHash;
 
-/// Of a long text, this many bytes at either end are compared in passing.
+/// Number of bytes at each end of a long text that are compared in a quick comparison.
 const EDGE: usize = 128;
 
-/// How many of the newest messages are compared each time, and as many others.
+/// Number of newest messages that are compared each time, and of others that are sampled.
 const LOOKS: usize = 8;
 
-/// Where a list lies in memory. Two lists that are held at once lie in two places, so one that did not move is taken for the
-/// same after a few looks; it proves nothing by itself.
+/// Memory address of a list. Two lists that exist at the same time have different addresses, so a list at the same
+/// address is assumed to be the same after a few comparisons. The address alone proves nothing.
 pub(crate) type Place = (usize, usize);
 
-/// Where this one lies.
+/// Returns the memory address of a list.
 pub(crate) fn place(messages: &[Message]) -> Place {
     let first = messages.first().map_or(0, |message| message.parts.as_ptr().addr());
     (messages.as_ptr().addr(), first)
 }
 
-/// How many standing orders come first.
+/// Returns the number of leading system messages.
 fn head_of(messages: &[Message]) -> usize {
     messages.iter().take_while(|message| message.role.is_system()).count()
 }
@@ -50,19 +52,19 @@ struct Print {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Cover {
     Whole,
-    /// The ends of long texts only.
+    /// Only the ends of long texts.
     Edges,
 }
 
-/// The fingerprints of a conversation's messages, when they were taken in.
+/// The fingerprints of a conversation's messages at the time they were taken in.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Prints {
     prints: Vec<Print>,
-    /// How many of the first are standing orders.
+    /// Number of leading system messages.
     head: usize,
-    /// The places of pinned messages: always shown, so always compared.
+    /// Positions of pinned messages. They are always shown, so they are always compared.
     pinned: Vec<usize>,
-    /// Where the next look in between begins.
+    /// Selects the positions of the next samples.
     turn: usize,
 }
 
@@ -77,7 +79,7 @@ impl Prints {
         self.prints.len()
     }
 
-    /// Takes in what is new at the list's end.
+    /// Takes in the new messages at the end of the list.
     pub(crate) fn extend(&mut self, messages: &[Message], key: &RandomState) {
         let new = messages.get(self.len()..).unwrap_or_default();
         if self.head == self.len() {
@@ -91,8 +93,9 @@ impl Prints {
         }));
     }
 
-    /// Whether the list seems to go on with these: standing orders, what is pinned and the newest are the same word for
-    /// word, and so are some between them at their edges, half of which are after `from`, where messages are still shown.
+    /// Returns whether the list appears to continue this conversation. It compares the whole leading system messages,
+    /// pinned messages and newest messages, and the edges of some others. Half of those come after `from`, where
+    /// messages are still shown.
     pub(crate) fn seem(&mut self, messages: &[Message], from: usize, key: &RandomState) -> bool {
         let len = self.len();
         if messages.len() < len {
@@ -109,8 +112,8 @@ impl Prints {
         self.same(messages, whole, Cover::Whole, key) && self.same(messages, between, Cover::Edges, key)
     }
 
-    /// Whether the list is this one with other standing orders, as where those tell the time: as many of them, and
-    /// everything after them word for word the same.
+    /// Returns whether the list differs only in the text of its leading system messages, for example because they
+    /// contain the current time: their number and all later messages are the same.
     pub(crate) fn differ_in_head(&self, messages: &[Message], key: &RandomState) -> bool {
         let mut rest = self.head..self.len();
         self.head > 0
@@ -119,12 +122,12 @@ impl Prints {
             && self.same(messages, &mut rest, Cover::Whole, key)
     }
 
-    /// Whether the first `len` messages of the list are these, word for word.
+    /// Returns whether the first `len` messages of the list are the same.
     pub(crate) fn are(&self, messages: &[Message], len: usize, key: &RandomState) -> bool {
         self.same(messages, 0..len, Cover::Whole, key)
     }
 
-    /// Whether the messages at these places are the same here and there.
+    /// Returns whether the messages at these positions are the same in both lists.
     fn same(
         &self,
         messages: &[Message],
@@ -142,14 +145,15 @@ impl Prints {
     }
 }
 
-/// Some place among so many, another at each turn. Steps of the golden ratio get everywhere in time.
+/// Returns a sample position below `among` that changes each turn. Multiples of the golden ratio reach every position
+/// over time.
 fn somewhere(turn: usize, look: usize, among: usize) -> usize {
     let step = turn.wrapping_mul(LOOKS).wrapping_add(look) as u64;
     let at = step.wrapping_mul(0x9E37_79B9_7F4A_7C15) % among.max(1) as u64;
     usize::try_from(at).unwrap_or(0)
 }
 
-/// A number that two different messages hardly share.
+/// Returns a hash that two different messages are very unlikely to share.
 fn print(message: &Message, cover: Cover, key: &RandomState) -> u64 {
     let mut state = key.build_hasher();
     put_message(message, cover, &mut state);
@@ -158,16 +162,16 @@ fn print(message: &Message, cover: Cover, key: &RandomState) -> u64 {
 
 /// The hashes of a list's beginnings.
 pub(crate) struct Chain {
-    /// Of the list's owner, without a message of it.
+    /// Hash of the list's owner, without any message.
     pub(crate) seed: ListHash,
-    /// How many standing orders come first.
+    /// Number of leading system messages.
     pub(crate) head: usize,
-    /// Of the first message after them, of the first two, and so on.
+    /// Hashes of the first message after those, of the first two, and so on.
     pub(crate) hashes: Vec<ListHash>,
 }
 
 impl Chain {
-    /// Of a list. `owner` writes whose it is, given the number of its standing orders.
+    /// Computes the hashes of a list. `owner` hashes the list's owner and the number of leading system messages.
     pub(crate) fn of(messages: &[Message], owner: impl FnOnce(&mut Stable, usize)) -> Self {
         let head = head_of(messages);
         let mut seed = Stable::default();
@@ -185,12 +189,12 @@ impl Chain {
         Self { seed, head, hashes }
     }
 
-    /// The hash of the whole list.
+    /// Returns the hash of the whole list.
     pub(crate) fn last(&self) -> Option<ListHash> {
         self.hashes.last().copied()
     }
 
-    /// The hash of the first `len` messages, standing orders included.
+    /// Returns the hash of the first `len` messages, including leading system messages.
     pub(crate) fn at(&self, len: Seq) -> Option<ListHash> {
         self.hashes.get(usize::try_from(len).ok()?.checked_sub(self.head)?.checked_sub(1)?).copied()
     }
@@ -218,7 +222,7 @@ impl Hasher for Stable {
     }
 }
 
-/// All that makes a message this one and no other.
+/// Hashes everything that distinguishes a message from others.
 fn put_message(message: &Message, cover: Cover, state: &mut impl Hasher) {
     message.role.hash(state);
     (message.author.as_deref(), message.pinned, message.skip, message.parts.len()).hash(state);

@@ -1,9 +1,9 @@
-//! What stays out of a log where the value that holds it is printed: words of conversations, programs, other workspaces.
+//! Keeps values out of debug output, and so out of logs: message text, programs, names of other workspaces.
 
 use std::fmt;
 use std::ops::Deref;
 
-/// Something that is not shown by `{:?}`.
+/// A value that `{:?}` does not show.
 #[derive(Clone, Default)]
 pub(crate) struct Hidden<T>(pub(crate) T);
 

@@ -1,11 +1,10 @@
-//! What a program may do before and after messages leave the window.
+//! Hooks: code of the program that runs before and after messages are summarized.
 //!
-//! A [`Hook`] is shown what is about to be summarized, so that a memory can take what it wants, and is
-//! told afterwards what was done. It can add to a summary's prompt and nothing else: a hook that fails,
-//! panics or takes too long harms nothing, and the summary is written without it.
+//! A [`Hook`] receives the messages that are about to be summarized, so that a memory system can extract what it needs, and
+//! is notified afterwards. It can add text to the summary's prompt and nothing else. If a hook fails, panics or takes too
+//! long, the summary is written without it.
 //!
-//! [`Hooks`] runs them, each in a task of its own, all at once. What went wrong is given back as short
-//! lines for a log.
+//! [`Hooks`] runs all hooks at the same time, each in its own task. Problems are returned as short lines for a log.
 
 use std::fmt;
 use std::sync::Arc;
@@ -22,15 +21,15 @@ use crate::brief::brief;
 use crate::event::{Happened, MessagesCondensed};
 use crate::hidden::Hidden;
 
-/// So much of what hooks add goes into a prompt, in characters.
+/// Maximum length of the text that hooks add to a prompt, in characters.
 pub const MOST_ADDED: usize = 4_000;
 
-/// So long a hook is waited for, unless told otherwise.
+/// How long hooks may take, by default.
 pub const TIME_OUT: Duration = Duration::from_secs(5);
 
-/// Something to be done before and after a condensation.
+/// Code to run before and after messages are summarized.
 ///
-/// It should give way while it waits: a hook that blocks its thread cannot be stopped.
+/// A hook must not block its thread: it could not be stopped.
 ///
 /// ```
 /// use async_trait::async_trait;
@@ -64,43 +63,43 @@ pub const TIME_OUT: Duration = Duration::from_secs(5);
 /// ```
 #[async_trait]
 pub trait Hook: Send + Sync + 'static {
-    /// What it is called where something went wrong.
+    /// Name of the hook, used in problem reports.
     fn name(&self) -> &str {
         "hook"
     }
 
-    /// What is about to leave the window. Text it returns is added to the prompt.
+    /// Called before messages are summarized. The text it returns is added to the prompt.
     async fn before(&self, leaving: &Leaving) -> Result<Option<String>, HookError> {
         let _ = leaving;
         Ok(None)
     }
 
-    /// What was done.
+    /// Called after the summary was stored.
     async fn after(&self, done: &Condensed) -> Result<(), HookError> {
         let _ = done;
         Ok(())
     }
 }
 
-/// What is about to leave the window. Cheap to clone, so that a hook can go on with it elsewhere.
+/// Messages that are about to be summarized. Cheap to clone, so that a hook can hand them to another task.
 #[derive(Debug, Clone)]
 pub struct Leaving {
-    /// Whose session.
+    /// The workspace.
     pub workspace: Arc<str>,
-    /// Which session.
+    /// The session.
     pub session: Arc<str>,
-    /// Which slot is due.
+    /// The slot that is due.
     pub slot: Arc<str>,
-    /// Whose messages it covers; everybody's where it is `None`.
+    /// The author whose messages the slot covers; `None` for all messages.
     pub scope: Option<Author>,
-    /// From where to where they reach.
+    /// The first and the last of the messages.
     pub span: Span,
-    /// The messages themselves, as they are in the log, but for the bytes of pictures and the like: those can be
-    /// read from the log by their place.
+    /// The messages as stored, but without the bytes of images and other media. To get those, read the messages from the
+    /// session by sequence number.
     pub messages: Arc<[Message]>,
 }
 
-/// What was done: so many messages became a summary.
+/// A finished summary, as hooks see it: which messages it replaced, and the sizes.
 ///
 /// ```
 /// use epitome::rules::message::Span;
@@ -123,30 +122,30 @@ pub struct Leaving {
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Condensed {
-    /// Whose session.
+    /// The workspace.
     pub workspace: Arc<str>,
-    /// Which session.
+    /// The session.
     pub session: Arc<str>,
-    /// Which slot.
+    /// The slot.
     pub slot: Arc<str>,
-    /// Whose messages it covers; everybody's where it is `None`.
+    /// The author whose messages the slot covers; `None` for all messages.
     pub scope: Option<Author>,
-    /// What the summary stands for now.
+    /// The messages that the summary covers now.
     pub covers: Span,
-    /// How many messages it took in this time.
+    /// Number of messages that were condensed this time.
     pub messages: u64,
-    /// The size of what it replaces: those messages, and the summary before.
+    /// Tokens of what the summary replaces: those messages, and the previous summary.
     pub tokens_before: Tokens,
-    /// Its own size.
+    /// Tokens of the summary.
     pub tokens_after: Tokens,
-    /// Who wrote it.
+    /// The model that wrote it.
     pub model: Arc<str>,
-    /// Whether it only stands in until a model can be asked again.
+    /// Whether it is a fallback summary, in use until a model answers again.
     pub stand_in: bool,
 }
 
 impl Condensed {
-    /// The same in the fewest words, without sizes.
+    /// Returns a short notice for people, without sizes.
     pub fn notice(&self) -> String {
         let messages = if self.messages == 1 { "message" } else { "messages" };
         format!("Condensed {} {messages} into a summary", grouped(self.messages))
@@ -165,7 +164,7 @@ impl fmt::Display for Condensed {
     }
 }
 
-/// Why a hook did not do its work. It is logged: put no word of the conversation into it.
+/// Why a hook failed. It is logged, so do not put message text into it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{reason}")]
 pub struct HookError {
@@ -173,26 +172,25 @@ pub struct HookError {
 }
 
 impl HookError {
-    /// With a reason of one line, of which 200 characters are kept, without secrets.
+    /// Creates an error with a reason of one line. It is cut to 200 characters, and secrets are redacted.
     pub fn new(reason: &str) -> Self {
         Self { reason: brief(reason) }
     }
 }
 
-/// What hooks had to say before a condensation.
+/// What the hooks returned before a summary.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Added {
-    /// What is added to the prompt, of [`MOST_ADDED`] characters at most; empty where nobody said
-    /// anything.
+    /// Text for the prompt, at most [`MOST_ADDED`] characters; empty if no hook returned any.
     pub text: String,
-    /// What went wrong, a short line each, for a log.
+    /// What went wrong, one short line for each problem, for a log.
     pub problems: Vec<String>,
 }
 
-/// A hook and its name, which is asked for once: nothing of a hook runs outside its task.
+/// A hook and its name, which is read once when the hook is added: later, no code of a hook runs outside its task.
 type Named = (Arc<str>, Hidden<Arc<dyn Hook>>);
 
-/// Runs hooks so that none of them can harm.
+/// Runs hooks in a way that a faulty hook does no harm.
 #[derive(Debug, Clone)]
 pub struct Hooks {
     hooks: Vec<Named>,
@@ -200,28 +198,28 @@ pub struct Hooks {
 }
 
 impl Hooks {
-    /// None yet.
+    /// Returns an empty set of hooks.
     pub fn new() -> Self {
         Self { hooks: Vec::new(), time_out: TIME_OUT }
     }
 
-    /// With one more.
+    /// Adds a hook.
     pub fn with(mut self, hook: impl Hook) -> Self {
         self.hooks.push((hook.name().into(), Hidden(Arc::new(hook))));
         self
     }
 
-    /// Waits so long for all of them together, in place of [`TIME_OUT`].
+    /// Sets how long all hooks together may take, instead of [`TIME_OUT`].
     pub fn with_time_out(self, time_out: Duration) -> Self {
         Self { time_out, ..self }
     }
 
-    /// Whether there are none. Then nothing needs to be made ready for them.
+    /// Returns whether there are no hooks, so that callers need not prepare anything for them.
     pub fn is_empty(&self) -> bool {
         self.hooks.is_empty()
     }
 
-    /// Shows them what is about to leave, and gathers what they add, in their order.
+    /// Passes the messages to the hooks, and joins the texts that they return, in the order of the hooks.
     pub async fn before(&self, leaving: &Leaving) -> Added {
         let (said, problems) = self
             .run("before", |hook| {
@@ -235,7 +233,7 @@ impl Hooks {
         Added { text, problems }
     }
 
-    /// Tells them what was done. What went wrong is given back, a short line each.
+    /// Notifies the hooks of a finished summary. Returns one short line for each problem.
     pub async fn after(&self, done: &Condensed) -> Vec<String> {
         let run = self.run("after", |hook| {
             let done = done.clone();
@@ -244,7 +242,7 @@ impl Hooks {
         run.await.1
     }
 
-    /// Starts all, then waits for each until the time is up.
+    /// Starts all hooks, then waits for each one until the time-out.
     async fn run<T, F>(&self, when: &str, start: impl Fn(Arc<dyn Hook>) -> F) -> (Vec<T>, Vec<String>)
     where
         T: Send + 'static,
@@ -260,7 +258,7 @@ impl Hooks {
         for (name, mut running) in running {
             let ended = match until {
                 Some(until) => timeout_at(until, &mut running.0).await,
-                // So late that it never comes.
+                // The time-out is too far in the future to be computed.
                 None => Ok((&mut running.0).await),
             };
             let problem = match ended {
@@ -269,7 +267,7 @@ impl Hooks {
                     continue;
                 }
                 Ok(Ok(Err(error))) => error.to_string(),
-                // What it panicked with may hold anything, so it is not repeated.
+                // The panic message may contain anything, so it is not repeated.
                 Ok(Err(stopped)) if stopped.is_panic() => "panicked".to_owned(),
                 Ok(Err(_)) => "was stopped".to_owned(),
                 Err(_) => format!("took longer than {:?}", self.time_out),
@@ -286,7 +284,7 @@ impl Default for Hooks {
     }
 }
 
-/// A task that ends when nobody waits for it any more.
+/// A task that is aborted when this handle is dropped, that is, when no caller waits for it any more.
 pub(crate) struct Running<T>(pub(crate) JoinHandle<T>);
 
 impl<T> Drop for Running<T> {

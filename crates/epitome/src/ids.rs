@@ -1,22 +1,22 @@
-//! Numbers that a store gives, and whether a summary stands: what stores, events and rows all name.
+//! Ids that a store assigns, and the state of a summary: types that stores, events and rows share.
 
 use serde::{Deserialize, Serialize};
 
-/// A session's number in its store. Never given twice.
+/// A session's id in its store. Never used twice.
 pub type SessionId = i64;
 
-/// A summary's number in its session: 1, 2, 3 … Never given twice there; a later one is larger. It tells nothing of
-/// other sessions, and means nothing in them.
+/// A summary's id in its session: 1, 2, 3 … Never used twice in that session; a later summary has a larger id. Ids of
+/// different sessions are unrelated.
 pub type SummaryId = i64;
 
-/// Whether a summary stands.
+/// Whether a summary is in use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum SummaryState {
-    /// It is its slot's.
+    /// The current summary of its slot.
     Standing,
-    /// A later one stands for it.
+    /// Replaced by a later summary.
     Superseded,
-    /// It was taken back. It is never shown again, nor built upon.
+    /// Undone. It is never shown again, and no summary is built on it.
     Undone,
 }

@@ -1,14 +1,15 @@
-//! Conversations that pass through: known again without being named, also after a restart.
+//! Condenses conversations of requests that are forwarded: recognises them without a name, also after a restart.
 //!
-//! Whoever forwards requests for others, as the proxy does, sees each conversation as a list that comes in whole, again and
-//! again, a little longer each time. An [`Inline`] finds out which it is by rolling hashes (`fingerprint.rs`), hands it to the
-//! conversation's own [`Thread`], and keeps what was done to it in the store (`keeping.rs`). So a conversation that was condensed
-//! once stays as it was handed out, until the next time, whichever way its requests come.
+//! A program that forwards requests for others, such as the proxy, gets each conversation as a whole list, again and
+//! again, a little longer each time. An [`Inline`] identifies the conversation by rolling hashes (`fingerprint.rs`),
+//! passes the list to the conversation's [`Thread`], and stores what was done to it (`keeping.rs`). So a condensed list
+//! stays the same until its next condensation, no matter which process handles the requests.
 //!
-//! Some thousand conversations are held in memory (`threads.rs`); of those that were let go of, or that another process began,
-//! what was done to them is read from the store when they come again. What is in memory is compared message by message before
-//! anything is done; what was stored is taken only for a list whose every message up to then is the same. Nothing is ever
-//! found for another workspace or another caller. Where nothing is found, the list is condensed anew.
+//! Some thousand conversations are cached in memory (`threads.rs`). For evicted conversations, and for those that
+//! another process began, the state is read from the store when they continue. A cached conversation is compared
+//! message by message before anything is done. A stored state is used only for a list whose messages up to that state
+//! are all the same. A lookup never returns another workspace's or another caller's conversation. If nothing is found,
+//! the list is condensed from the start.
 
 use std::hash::Hasher;
 use std::sync::Arc;
@@ -30,20 +31,22 @@ pub use savings::Answered;
 use threads::Held;
 pub(crate) use threads::{MOST_THREADS, Threads};
 
-/// Whose conversation it is, as far as its list does not tell.
+/// The owner of a conversation, as far as its list does not identify it.
 #[derive(Debug, Clone, Copy)]
 pub struct Caller<'a> {
-    /// Sets callers apart that share a workspace: a hash of the key they came with, say. It is kept nowhere but as a part of
-    /// hashes.
+    /// Distinguishes callers that share a workspace, for example a hash of their API key. It is stored only as a part
+    /// of hashes.
     pub id: &'a [u8],
-    /// What they call it, where they do. Two conversations of different names are never taken for one.
+    /// The caller's name of the conversation, if it has one. Conversations with different names are never treated as
+    /// one.
     pub session: Option<&'a str>,
-    /// In which form their requests are.
+    /// The wire format of the requests.
     pub wire: &'a str,
 }
 
 impl Caller<'_> {
-    /// By what a list of theirs is recognised: nothing is ever found for another workspace or another caller.
+    /// Returns the hashes by which a list of this caller is recognised. They differ between workspaces and between
+    /// callers.
     pub(crate) fn chain(&self, workspace: &str, messages: &[Message]) -> Chain {
         Chain::of(messages, |seed, head| {
             for text in [workspace, self.wire, self.session.unwrap_or_default()] {
@@ -57,20 +60,20 @@ impl Caller<'_> {
     }
 }
 
-/// What a list became, and by what its conversation is known.
+/// The condensed list, and the id of its conversation.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Passing<'a> {
-    /// The list to be sent.
+    /// The list to send.
     pub ready: Ready<'a>,
-    /// What its caller calls the conversation; else a number that says nothing. Once it was condensed, that stays over
-    /// restarts. A fork has its own.
+    /// The caller's name of the conversation, or else a generated id. Once the conversation was condensed, the id
+    /// survives restarts. A fork gets its own id.
     pub run: Arc<str>,
-    /// Where a model was lent: to be held until the request has ended, and no longer.
+    /// Set if a model was lent: keep it until the request has ended, and no longer.
     pub lent: Option<Lent>,
 }
 
-/// Conversations that pass through a workspace. A handle, cheap to make.
+/// The forwarded conversations of a workspace. A handle that is cheap to create.
 #[derive(Debug, Clone)]
 pub struct Inline {
     pub(crate) store: Hidden<Arc<dyn Store>>,
@@ -79,7 +82,7 @@ pub struct Inline {
 }
 
 impl Inline {
-    /// The list to send in place of this one, by the conversation it belongs to.
+    /// Returns the list to send in place of this one, condensed as a part of the conversation it belongs to.
     ///
     /// ```
     /// # async fn try_it() -> Result<(), epitome::Error> {
@@ -136,8 +139,8 @@ impl Inline {
         self.enter(condenser, &chain, (thread, run), call).await
     }
 
-    /// The same, where the caller lends the model that the list is for, under the name it is asked by: it writes the
-    /// summaries, until [`Passing::lent`] is dropped.
+    /// Like [`Inline::before`], with the model that the list is for, lent under the name by which it is called. It
+    /// writes the summaries until [`Passing::lent`] is dropped.
     pub async fn before_with<'a>(
         &self,
         condenser: &Condenser,
@@ -151,13 +154,13 @@ impl Inline {
         Passing { lent: Some(lent), ..passing }
     }
 
-    /// Waits until all that was done to lists so far is in the store. Nobody has to, before a request is sent; a program
-    /// that ends does so with [`Engine::close`](crate::Engine::close).
+    /// Waits until all changes so far are in the store. A request need not wait for that before it is sent.
+    /// [`Engine::close`](crate::Engine::close) does it when a program ends.
     pub async fn settled(&self) {
         self.threads.settled().await;
     }
 
-    /// A conversation that was not in memory.
+    /// Condenses the list of a conversation that was not in memory.
     async fn enter<'a>(
         &self,
         condenser: &Condenser,
@@ -167,14 +170,14 @@ impl Inline {
     ) -> Passing<'a> {
         let ready = match condenser.before_in(&thread, call).await {
             Some(ready) => ready,
-            // Nobody else has it, so that it is its own list; and one that knows no other is never wrong.
+            // Cannot happen: no other caller has this thread. A new condenser without conversations gives a correct result.
             None => condenser.another().before(call).await,
         };
         let held = self.threads.held(&self.workspace, thread, condenser.id(), run);
         self.passed(chain, &held, ready)
     }
 
-    /// Notes where a conversation is now, and keeps what was done to it.
+    /// Records the conversation's current list, and stores what was done to it.
     fn passed<'a>(&self, chain: &Chain, held: &Arc<Held>, ready: Ready<'a>) -> Passing<'a> {
         if let Some(last) = chain.last() {
             let condensed = chain.at(held.thread.condensed_at());
@@ -187,7 +190,7 @@ impl Inline {
         Passing { ready, run: Arc::clone(&held.run), lent: None }
     }
 
-    /// What is in memory of a conversation that this list forks from, or goes on with under other rules.
+    /// Returns the cached state of a conversation that this list forks from, or continues under other settings.
     fn in_memory(&self, chain: &Chain, found: &threads::Found) -> Option<Document> {
         let kept = found.held.thread.kept();
         let same = kept.standing.rounds > 0
@@ -197,13 +200,14 @@ impl Inline {
         same.then_some(Document { run, kept })
     }
 
-    /// What was kept of a conversation that this list goes on with. What cannot be read is as good as forgotten.
+    /// Returns the stored state of a conversation that this list continues. A state that cannot be read is treated as
+    /// missing.
     async fn stored(&self, chain: &Chain) -> Option<Document> {
         let waiting = self.threads.keeping.find(&self.workspace, chain);
         let stored = match self.store.inline(&self.workspace, chain.hashes.clone()).await {
             Ok(row) => row,
             Err(error) => {
-                tracing::warn!(%error, "what was done to a list could not be read; it is done anew");
+                tracing::warn!(%error, "could not read the stored state of a conversation; its list is condensed from the start");
                 None
             }
         };
@@ -214,17 +218,17 @@ impl Inline {
         };
         let mut document = Document::read(&row.kept, row.length.saturating_add(chain.head as u64))?;
         if self.threads.has_run(&document.run) {
-            // The conversation it was went on otherwise, so that this one is a fork.
+            // The original conversation continued differently, so this one is a fork.
             document.run = self.threads.run();
         }
         Some(document)
     }
 
-    /// Keeps what was done to a list, while its request goes on.
+    /// Stores what was done to a list, while its request is forwarded.
     fn keep(&self, chain: &Chain, held: &Held) {
         let document = Document { run: Arc::clone(&held.run), kept: held.thread.kept() };
         let length = chain.hashes.len() as u64;
-        // Somebody who went on with it meanwhile may have condensed it again, and keeps that.
+        // Another caller may have continued and condensed it in the meantime, and stores that state.
         if document.kept.standing.seen != length.saturating_add(chain.head as u64) {
             return;
         }
@@ -237,11 +241,13 @@ impl Inline {
     }
 }
 
-/// Whether a conversation in memory was followed up to the request before this one, so that nothing later can be in the store:
-/// the list goes on with it by one reply, and nothing longer that it begins with was condensed. Where there are more, others
-/// were asked for while somebody else had it. Overlooked is only a list that was condensed before a restart, or by another
-/// process, and is sent once more while a fork of it is one reply behind: it goes out as that fork goes on, which costs the
-/// provider's cache and nothing else.
+/// Returns whether a cached conversation was followed up to the previous request, so that the store cannot contain a
+/// later state: the list continues it by one reply, and no longer list that it begins with was condensed. With more
+/// than one new reply, another process handled requests in between.
+///
+/// One case is missed: a list that was condensed before a restart, or by another process, is sent again while a fork of
+/// it is one reply behind. It is then sent as a continuation of that fork, which costs a prompt cache miss and nothing
+/// else.
 fn followed(found: &threads::Found, chain: &Chain, messages: &[Message]) -> bool {
     let new = messages.get(chain.head.saturating_add(found.shared)..).unwrap_or_default();
     found.goes_on
@@ -249,7 +255,8 @@ fn followed(found: &threads::Found, chain: &Chain, messages: &[Message]) -> bool
         && new.iter().filter(|message| message.role == Role::Assistant).count() <= 1
 }
 
-/// Whether what was kept was done after what is in memory: to more of the list, or once more to the same part of it.
+/// Returns whether the stored state is newer than the one in memory: it covers more of the list, or the same part was
+/// condensed again.
 fn is_later(stored: &Document, found: &threads::Found, chain: &Chain) -> bool {
     let shared = chain.head.saturating_add(found.shared) as u64;
     let (kept, held) = (&stored.kept.standing, found.held.thread.kept().standing);

@@ -1,10 +1,10 @@
-//! Keys: who may come in, and what they may do there.
+//! API keys: which workspace a caller may use, and what it may do there.
 //!
-//! A key is a secret that is shown once, when it is made. Kept are its hash and what it opens. The secret is 256 random
-//! bits, so a fast hash keeps it as safe as a slow one would: there is nothing to guess. It names its own row, so that
-//! checking it is one read; nothing is remembered of a check, so that a key that was revoked stops at once.
+//! A key is a secret that is shown once, when it is created. The store has only its hash and its rights. The secret is 256
+//! random bits, so it cannot be guessed, and a fast hash is as safe as a slow one. The secret contains the id of its row, so
+//! a check is one read. Checks are not cached, so a revoked key stops working at once.
 //!
-//! Making, listing and checking them is [`crate::Keys`]'s work; which route needs which rights is the server's.
+//! [`crate::Keys`] creates, lists and checks keys. The server decides which route needs which rights.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use std::sync::Arc;
 use epitome_core::message::Timestamp;
 use serde::{Deserialize, Serialize};
 
-/// What a key may do. Each may do what those before it may.
+/// What a key may do. Each level includes the levels before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Rights {
@@ -20,12 +20,12 @@ pub enum Rights {
     Read,
     /// Read and write one workspace.
     Write,
-    /// Run the server: make and revoke keys, see its numbers, read and write any workspace.
+    /// Run the server: create and revoke keys, see its metrics, read and write any workspace.
     Admin,
 }
 
 impl Rights {
-    /// In a word, as [`std::str::FromStr`] reads it.
+    /// Returns the name of the rights, as [`std::str::FromStr`] reads it.
     pub fn name(self) -> &'static str {
         match self {
             Self::Read => "read",
@@ -50,32 +50,32 @@ impl std::str::FromStr for Rights {
     }
 }
 
-/// What was given names no rights.
+/// The text is not the name of any rights.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("rights: is one of read, write, admin")]
+#[error("rights: must be one of read, write, admin")]
 pub struct RightsError;
 
-/// What is known of a key. Neither its secret nor the secret's hash is in it.
+/// A stored key, without its secret and without the secret's hash.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Key {
-    /// By what it is listed and revoked. No secret.
+    /// The id by which it is listed and revoked. Not secret.
     pub id: String,
-    /// The workspace it opens; none for whoever runs the server.
+    /// The workspace it gives access to; `None` for admin keys.
     pub workspace: Option<Arc<str>>,
     /// What it may do there.
     pub rights: Rights,
-    /// What its maker calls it.
+    /// A name for people, chosen by its creator.
     pub label: String,
-    /// When it was made.
+    /// When it was created.
     pub created: Timestamp,
-    /// From when on it opens nothing.
+    /// When it stops working.
     pub expires: Option<Timestamp>,
-    /// Since when it opens nothing, where it was revoked.
+    /// When it was revoked, if it was.
     pub revoked: Option<Timestamp>,
 }
 
 impl Key {
-    /// Whether it may do that in this workspace.
+    /// Returns whether the key grants these rights in this workspace.
     ///
     /// ```
     /// use epitome::key::{Key, Rights};
@@ -93,34 +93,34 @@ impl Key {
         there && self.rights >= rights
     }
 
-    /// Whether it opens anything at this moment.
+    /// Returns whether the key works at this time: it is not revoked and has not expired.
     pub fn is_good_at(&self, now: Timestamp) -> bool {
         self.revoked.is_none() && self.expires.is_none_or(|expires| now < expires)
     }
 }
 
-/// A key to be made.
+/// A key to be created.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NewKey {
-    /// The workspace it opens; none for [`Rights::Admin`], and for nobody else.
+    /// The workspace it gives access to. Required for read and write keys; `None` for [`Rights::Admin`].
     pub workspace: Option<String>,
     /// What it may do.
     pub rights: Rights,
-    /// What to call it, for whoever looks through the list: up to 200 bytes, no control characters.
+    /// A name for people who read the list of keys: up to 200 bytes, no control characters.
     #[serde(default)]
     pub label: String,
-    /// From when on it opens nothing, by the store's clock.
+    /// When it stops working, by the store's clock.
     pub expires: Option<Timestamp>,
 }
 
-/// A key that was just made, with its secret. It is never shown again.
+/// A new key with its secret. The secret is never shown again.
 #[derive(Clone, PartialEq, Eq, Serialize)]
 pub struct CreatedKey {
-    /// What is kept of it.
+    /// The key as stored.
     #[serde(flatten)]
     pub key: Key,
-    /// What whoever comes in has to show.
+    /// The secret that a client must send.
     pub secret: String,
 }
 

@@ -1,9 +1,9 @@
 //! Keeps long agent conversations inside a model's context window without losing the thread.
 //!
 //! An [`Engine`] stores every message of a [`Session`], writes summaries of the older ones in the background, and returns
-//! "this conversation in N tokens" without waiting for a model. A [`Condenser`] does the same to a list that the program
-//! holds itself, without a store. Both need no key and no network: the built-in extractive summarizer `local` selects
-//! sentences and names. Models over a network are set up in [`Settings`], or implement [`model::Model`].
+//! "this conversation in N tokens" without waiting for a model. A [`Condenser`] does the same to a message list that the
+//! program stores itself, without a database. Both need no key and no network: the built-in extractive summarizer `local`
+//! selects sentences and names. Models over a network are set up in [`Settings`], or implement [`model::Model`].
 //!
 //! ```
 //! use epitome::{Condenser, ContextRequest, Dialect, Engine, Message, Session, Settings};
@@ -24,7 +24,7 @@
 //! let body = Dialect::OPENAI.write(&context.messages); // {"messages": [...]}
 //! assert!(context.report.exhaustive && body["messages"][0]["role"] == "user");
 //!
-//! // The same for an agent that holds its own list, before each of its calls.
+// The same for an agent that stores its own message list, before each model call.
 //! let condenser = Condenser::builder().for_model("gpt-5-mini").build()?;
 //! let ready = condenser.before_model(&[Message::user("Which berths are free?")]).await;
 //! assert_eq!(ready.len(), 1); // far from the model's window: the list as it is
@@ -33,8 +33,9 @@
 //! # }
 //! ```
 //!
-//! [`settings`] has every setting, [`dialect`] the formats of providers, [`model`] what writes summaries, [`inline`] what a
-//! proxy does to requests, [`store`] the databases, and [`rules`] the pure rules beneath. [`Error`] is sorted by what to do next.
+//! [`settings`] contains every setting, [`dialect`] the message formats of providers, [`model`] the summarizing models,
+//! [`inline`] what a proxy does to requests, [`store`] the databases, and [`rules`] the pure rules that decide everything.
+//! [`Error`] is sorted by what the caller does next.
 
 mod breaker;
 mod brief;
@@ -62,7 +63,7 @@ pub mod search;
 mod seats;
 pub mod settings;
 mod shared;
-// Where a store is not compiled in, what only that one uses is unused.
+// When a store is not compiled in, the items that only this store uses are unused.
 #[cfg_attr(not(all(feature = "sqlite", feature = "postgres")), allow(unused))]
 pub mod store;
 mod summarizer;
@@ -91,12 +92,12 @@ pub use epitome_core::message::{Message, Part, Role};
 pub use epitome_wire as dialect;
 pub use epitome_wire::Dialect;
 
-/// Keeps the README's programs true.
+/// Compiles and runs the README's programs as doc tests.
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]
 struct Readme;
 
-/// The same for the pages on the library and on condensing.
+/// Compiles and runs the programs of the pages on the library and on condensing as doc tests.
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/library.md")]
 struct Library;

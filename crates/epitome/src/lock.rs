@@ -1,11 +1,11 @@
-//! One way to take a mutex: a panic elsewhere does not poison it.
+//! Takes a mutex, ignoring poisoning.
 //!
-//! Every value behind a mutex in this crate is whole whenever the lock is free, so a panic while it was held leaves
-//! nothing half done.
+//! Every value behind a mutex in this crate is consistent whenever the lock is free, so a thread that panicked while it had
+//! the lock leaves nothing half done.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Takes a lock, also after a thread panicked while holding it.
+/// Takes a lock, even after a thread panicked with it.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,68 +1,68 @@
-//! What is counted of an engine's work, for whoever watches over it.
+//! Metrics of the engine's work.
 //!
-//! Everything goes through the `metrics` facade: without a recorder nothing is kept, and an append pays a few
-//! nanoseconds. No workspace and no session is ever in a label, so that numbers tell nothing of tenants and do not grow
-//! with them; `model` is the name of a model the program brought or its settings name.
+//! All metrics use the `metrics` facade. Without a recorder nothing is stored, and an append pays a few nanoseconds. No
+//! label contains a workspace or a session, so metrics reveal nothing about tenants and their number does not grow with
+//! them. The label `model` is the name of a model of the program or of its settings.
 //!
-//! Every name stands here, and [`describe`] tells a recorder what they mean.
+//! All metric names are defined here, and [`describe`] registers their descriptions.
 
 use metrics::{Unit, counter, describe_counter, describe_histogram, histogram};
 
 use crate::store::{Facts, UsageRow};
 
-/// Messages that were appended.
+/// Messages appended.
 pub const APPENDED_MESSAGES: &str = "epitome_appended_messages_total";
-/// Their tokens.
+/// Tokens of the messages appended.
 pub const APPENDED_TOKENS: &str = "epitome_appended_tokens_total";
-/// Contexts that were handed out.
+/// Contexts returned.
 pub const CONTEXTS: &str = "epitome_contexts_total";
-/// Their sizes.
+/// Tokens of a returned context.
 pub const CONTEXT_TOKENS: &str = "epitome_context_tokens";
-/// How long they took.
+/// Time to make a context, in seconds.
 pub const CONTEXT_SECONDS: &str = "epitome_context_seconds";
-/// Summaries that were kept, and calls that gave none.
+/// Summaries by outcome, and model calls that produced none.
 pub const SUMMARIES: &str = "epitome_summaries_total";
-/// How long models took for those that were kept.
+/// Time that models took for a stored summary, in seconds.
 pub const SUMMARY_SECONDS: &str = "epitome_summary_seconds";
-/// What went to models and came back.
+/// Tokens sent to models and received from them.
 pub const MODEL_TOKENS: &str = "epitome_model_tokens_total";
-/// What that cost.
+/// Cost of model calls, in millionths of the prices' currency.
 pub const SPEND: &str = "epitome_spend_millionths_total";
-/// By how much summaries are smaller than what they replace.
+/// Tokens of what summaries replaced, minus the summaries' own tokens.
 pub const SAVED_TOKENS: &str = "epitome_saved_tokens_total";
-/// Slots that were lost while they were worked on.
+/// Leases that were lost while a summary was written.
 pub const LEASE_LOSSES: &str = "epitome_lease_losses_total";
 
-/// Tells the recorder that is installed what the numbers mean.
+/// Registers the descriptions with the installed recorder.
 pub fn describe() {
     describe_counter!(APPENDED_MESSAGES, Unit::Count, "Messages appended to sessions");
     describe_counter!(APPENDED_TOKENS, Unit::Count, "Tokens of the messages appended");
-    describe_counter!(CONTEXTS, Unit::Count, "Contexts handed out");
-    describe_histogram!(CONTEXT_TOKENS, Unit::Count, "Tokens of a context handed out");
+    describe_counter!(CONTEXTS, Unit::Count, "Contexts returned");
+    describe_histogram!(CONTEXT_TOKENS, Unit::Count, "Tokens of a returned context");
     describe_histogram!(CONTEXT_SECONDS, Unit::Seconds, "Time to make a context");
     describe_counter!(
         SUMMARIES,
         Unit::Count,
-        "Summaries by outcome: kept, reused or stand_in, once each; any other is a call that gave none"
+        "Summaries by outcome: `kept`, `reused` or `stand_in` is one summary, any other is a call without one"
     );
-    describe_histogram!(SUMMARY_SECONDS, Unit::Seconds, "Time models took for a summary that was kept");
-    describe_counter!(MODEL_TOKENS, Unit::Count, "Tokens of model calls: input, of those cached, output");
-    describe_counter!(SPEND, Unit::Count, "Cost of model calls, in millionths of the price table's money");
-    describe_counter!(SAVED_TOKENS, Unit::Count, "Tokens replaced by summaries, less the summaries' own");
-    describe_counter!(LEASE_LOSSES, Unit::Count, "Slots lost to others, or to an undo, while worked on");
+    describe_histogram!(SUMMARY_SECONDS, Unit::Seconds, "Time that models took for a stored summary");
+    describe_counter!(MODEL_TOKENS, Unit::Count, "Tokens of model calls: input, cached input, output");
+    describe_counter!(SPEND, Unit::Count, "Cost of model calls, in millionths of the prices' currency");
+    describe_counter!(SAVED_TOKENS, Unit::Count, "Tokens replaced by summaries, minus their own");
+    describe_counter!(LEASE_LOSSES, Unit::Count, "Leases lost to another worker or to an undo");
 }
 
-/// What is recorded of a call whose answer passed.
+/// Outcome of a call whose answer was accepted.
 pub(crate) const KEPT: &str = "kept";
 
-/// What is recorded where the answer was there already, and nobody was called.
+/// Outcome recorded when a stored answer was reused and no model was called.
 pub const REUSED: &str = "reused";
 
-/// The same as [`KEPT`], where it only stands in for a model's.
+/// Outcome of a fallback summary.
 const STAND_IN: &str = "stand_in";
 
-/// Counts calls of models as they are recorded, so that these numbers and the usage agree. Those whose answer was taken
-/// are a summary's, and counted with it.
+/// Counts model calls when they are recorded, so that the metrics and the usage records agree. Calls whose answer was
+/// accepted are counted by [`kept`], with their summary.
 pub(crate) fn recorded(calls: &[UsageRow]) {
     for call in calls {
         for (kind, tokens) in [("input", call.input), ("cached", call.cached), ("output", call.output)] {
@@ -78,7 +78,7 @@ pub(crate) fn recorded(calls: &[UsageRow]) {
     }
 }
 
-/// Counts a summary that was kept, and the calls it took.
+/// Counts a stored summary, and the calls that it took.
 pub(crate) fn kept(facts: &Facts, calls: &[UsageRow]) {
     recorded(calls);
     let reused = calls.last().is_some_and(|call| call.outcome == REUSED);

@@ -1,12 +1,11 @@
-//! Whoever writes summaries, behind one door.
+//! The interface to models that write summaries.
 //!
-//! A [`Model`] is given an [`Ask`], which holds all there is to know about the summary to be written,
-//! and gives a [`Reply`] or one of four errors, sorted by what happens next. A provider makes a prompt
-//! of the ask with [`Ask::prompt`], as `Remote` does over a network (feature `providers`); [`Local`] reads the messages
-//! themselves and needs no prompt.
+//! A [`Model`] receives an [`Ask`], which contains everything about the summary to be written, and returns a [`Reply`] or
+//! one of four errors, sorted by what happens next. A provider's model builds a prompt with [`Ask::prompt`], as `Remote`
+//! does (feature `providers`). [`Local`] reads the messages themselves and needs no prompt.
 //!
-//! A model judges nothing. Whether its text may be kept is [`epitome_core::inspect`]'s matter, which
-//! model is asked next and when is the worker's. It knows neither stores nor sessions.
+//! A model does not judge its own text: [`epitome_core::inspect`] decides whether the text is accepted, and the worker
+//! decides which model is called next and when. A model has no access to stores and sessions.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,11 +23,11 @@ use crate::brief::brief;
 mod local;
 #[cfg(feature = "providers")]
 mod remote;
-// Tests have both.
+// Tests compile both.
 #[cfg(any(test, not(feature = "providers")))]
 mod without_providers;
 
-/// The shipped table of models: how much they read and write, and what they cost.
+/// The shipped table of models: their windows, output limits and prices.
 pub mod table {
     pub use crate::table::*;
 }
@@ -43,45 +42,45 @@ pub(crate) use without_providers::of_settings;
 
 pub use epitome_wire::{Tally, TooLong, too_long};
 
-/// Somebody who writes summaries.
+/// A model that writes summaries.
 #[async_trait]
 pub trait Model: Send + Sync + 'static {
-    /// What is recorded as the writer.
+    /// The name that is recorded as the writer.
     fn name(&self) -> &str;
 
-    /// Its window less its output reserve, where known: how large a prompt may be.
+    /// Maximum size of a prompt: the model's window minus its output reserve. `None` if the window is unknown.
     fn room(&self) -> Option<Tokens>;
 
-    /// Whom it is asked of. Models of one provider fail together, and are left alone together.
+    /// The provider. Models of one provider fail together, so they share one circuit breaker.
     fn provider(&self) -> &str {
         self.name()
     }
 
-    /// How long one call of it may take, where that is not the engine's `Pace::time_out`.
+    /// How long one call may take, if it differs from the engine's `Pace::time_out`.
     fn time_out(&self) -> Option<Duration> {
         None
     }
 
-    /// Whether an answer that was kept may be given again to the very same question, without asking: worth it where
-    /// asking costs time or money.
+    /// Whether an accepted answer may be reused for exactly the same question instead of calling the model. Worth it if a
+    /// call costs time or money.
     fn reusable(&self) -> bool {
         false
     }
 
-    /// Whether it is the one that is built in, whatever it is called: it costs nothing and cannot fail for long.
+    /// Whether it is the built-in extractive summarizer, under any name: it costs nothing and cannot fail for long.
     #[doc(hidden)]
     fn is_built_in(&self) -> bool {
         false
     }
 
-    /// Writes one summary. Whoever calls may stop waiting at any time; what was begun is then dropped. It must
-    /// not block its thread: no time-out reaches a model that does.
+    /// Writes one summary. The caller may stop waiting at any time, which drops the future. It must not block its thread: a
+    /// time-out cannot stop a blocked thread.
     async fn write(&self, ask: &Ask) -> Result<Reply, ModelError>;
 }
 
-/// What is to be summarized, and how.
+/// A summary to be written: what to summarize, and how.
 ///
-/// Cheap to clone, so that it can go to another thread and to the next model in the list.
+/// Cheap to clone, so that it can be sent to another thread and to the next model in the list.
 ///
 /// ```
 /// use epitome::Message;
@@ -98,36 +97,35 @@ pub trait Model: Send + Sync + 'static {
 /// ```
 #[derive(Debug, Clone)]
 pub struct Ask {
-    /// What the summary should hold.
+    /// What the summary should contain.
     pub template: Arc<Template>,
-    /// The summary that stood before; the new one is to take it in.
+    /// The previous summary, which the new one replaces and must include.
     pub previous: Option<Arc<str>>,
-    /// What `local` made the previous summary of, where it did.
+    /// The extracts of the previous summary, if `local` wrote it.
     pub extracts: Option<Arc<Extracts>>,
-    /// What was said since, in order.
+    /// The new messages, in order.
     pub said: Arc<[Told]>,
-    /// The last message the summary will stand for.
+    /// The last message that the summary will cover.
     pub through: Seq,
-    /// How large the summary may be.
+    /// Maximum size of the summary.
     pub limit: Limit,
-    /// The operator's own instructions, passed on as they are.
+    /// The operator's instructions, passed on unchanged.
     pub instructions: Arc<str>,
-    /// What whoever asked for this summary cares about most.
+    /// What the summary should pay attention to, set by the caller that requested it.
     pub focus: Arc<str>,
-    /// What was wrong with the last answer to the same ask.
+    /// Why the last answer to the same ask was refused.
     pub refused: Option<Refusal>,
-    /// The tokens of what the summary stands for: the messages, and the summary before. It must be
-    /// smaller.
+    /// Tokens of what the summary replaces: the messages, and the previous summary. The summary must be smaller.
     pub replaces: Tokens,
-    /// How tokens are counted.
+    /// Counts tokens.
     pub counter: Counter,
-    /// Whether secrets are taken out.
+    /// Whether secrets are redacted.
     pub redact: bool,
 }
 
 impl Ask {
-    /// For what was said, with the general template, nothing before it and secrets taken out. What it
-    /// replaces is counted; whoever adds a previous summary adds its tokens too.
+    /// Creates an ask for these messages with the general template, no previous summary, and redaction on. `replaces` counts
+    /// the messages; a caller that sets `previous` adds its tokens.
     pub fn new(said: impl Into<Arc<[Told]>>, limit: Limit, counter: Counter) -> Self {
         let said = said.into();
         let seqs = said.iter().filter_map(|told| told.message().map(|message| message.seq));
@@ -153,12 +151,12 @@ impl Ask {
         }
     }
 
-    /// How many messages there are to summarize, skipped ones and authors' summaries not counted.
+    /// Returns the number of messages to summarize, without skipped ones and authors' summaries.
     pub fn messages(&self) -> usize {
         self.said.iter().filter(|told| told.message().is_some_and(|message| !message.skip)).count()
     }
 
-    /// What a language model is asked, in at most `room` tokens.
+    /// Builds the prompt for a language model, in at most `room` tokens.
     pub fn prompt(&self, room: Tokens) -> Result<Prompt, PromptError> {
         let said: Vec<Said<'_>> = self.said.iter().map(Told::said).collect();
         prompt::prompt(&Input {
@@ -176,14 +174,14 @@ impl Ask {
     }
 }
 
-/// Something the summarizer is shown, in the conversation's order: [`Said`], holding its own words.
+/// One input of the summarizer, in the conversation's order: an owned [`Said`].
 #[derive(Debug, Clone, PartialEq)]
 pub enum Told {
     /// A message.
     Message(Message),
-    /// An author's own summary, in place of the messages it covers.
+    /// An author's own summary, in place of the messages that it covers.
     Summary {
-        /// Whose messages it stands for.
+        /// The author whose messages it covers.
         author: Author,
         /// Its text.
         text: String,
@@ -191,7 +189,7 @@ pub enum Told {
 }
 
 impl Told {
-    /// The same, borrowed.
+    /// Borrows it as a [`Said`].
     pub fn said(&self) -> Said<'_> {
         match self {
             Self::Message(message) => Said::Message(message),
@@ -199,7 +197,7 @@ impl Told {
         }
     }
 
-    /// The message, where it is one.
+    /// Returns the message, if it is one.
     pub fn message(&self) -> Option<&Message> {
         match self {
             Self::Message(message) => Some(message),
@@ -221,52 +219,49 @@ pub struct Reply {
     pub text: String,
     /// How it ended.
     pub finish: Finish,
-    /// What the provider says it counted. Nobody counts what costs nothing.
+    /// Tokens as reported by the provider. `None` for models that cost nothing.
     pub tally: Option<Tally>,
-    /// What the next local summary can be built on. Only `local` gives them.
+    /// The extracts on which the next local summary can be built. Only `local` returns them.
     pub extracts: Option<Extracts>,
 }
 
 impl Reply {
-    /// A text that came to its end, with nothing more known of it.
+    /// Returns a reply with a complete text, and nothing else.
     pub fn complete(text: impl Into<String>) -> Self {
         Self { text: text.into(), finish: Finish::Complete, tally: None, extracts: None }
     }
 }
 
-/// Why there is no reply, sorted by what happens next: wait, shorten, try another, try again later.
+/// Why there is no reply, sorted by what happens next: wait, shorten, try another model, try again later.
 ///
-/// Every provider maps its failures onto these four, and the worker matches on them without a
-/// wildcard, so a fifth cannot be added without deciding what becomes of the work.
+/// Every provider maps its failures to these four. The worker matches on them without a wildcard, so a fifth one cannot be
+/// added without deciding what the worker does then.
 ///
-/// Errors are recorded and logged. Make them with [`ModelError::refused`] and
-/// [`ModelError::no_answer`], which keep them short and take out keys, and never put what was said in
-/// the conversation into a reason.
+/// Errors are recorded and logged. Create them with [`ModelError::refused`] and [`ModelError::no_answer`], which shorten the
+/// reason and redact secrets. Never put text of the conversation into a reason.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ModelError {
-    /// Wait: the same ask may be made again, not sooner than `retry_after`.
+    /// Wait: the same ask may be sent again, but not sooner than `retry_after`.
     #[error("the model is busy{}", after(*retry_after))]
     Busy {
-        /// How long the provider wants to be left alone, where it says.
+        /// How long the provider wants callers to wait, if it says so.
         retry_after: Option<Duration>,
     },
-    /// Shorten: the same ask will fail again, one of fewer messages may not.
+    /// Shorten: the same ask will fail again, one with fewer messages may succeed.
     #[error("the prompt of {sent} tokens is too long for the model{}", over(*limit))]
     TooLong {
-        /// How much was sent.
+        /// Tokens that were sent.
         sent: Tokens,
-        /// How much is allowed, where the provider says.
+        /// Maximum number of tokens, if the provider reports it.
         limit: Option<Tokens>,
     },
-    /// Try another model: a wrong key, no credit, content this one will not read. It will not change
-    /// its mind.
+    /// Try another model: a wrong key, no credit, content that this model rejects. Calling it again does not help.
     #[error("the model refused: {reason}")]
     Refused {
         /// Why, in a few words.
         reason: String,
     },
-    /// Give up for now: time ran out, the connection broke, the answer could not be read. Later it may
-    /// work.
+    /// Give up for now: a time-out, a broken connection, an unreadable answer. A later call may succeed.
     #[error("no answer from the model: {reason}")]
     NoAnswer {
         /// What happened, in a few words.
@@ -275,8 +270,7 @@ pub enum ModelError {
 }
 
 impl ModelError {
-    /// [`ModelError::Refused`], with a reason fit to be recorded: one line, at most 200 characters,
-    /// without secrets.
+    /// Creates [`ModelError::Refused`] with a reason that may be recorded: one line of at most 200 characters, no secrets.
     ///
     /// ```
     /// use epitome::model::ModelError;
@@ -289,12 +283,12 @@ impl ModelError {
         Self::Refused { reason: brief(reason) }
     }
 
-    /// [`ModelError::NoAnswer`], with a reason fit to be recorded in the same way.
+    /// Creates [`ModelError::NoAnswer`] with a reason that may be recorded, as [`ModelError::refused`] does.
     pub fn no_answer(reason: &str) -> Self {
         Self::NoAnswer { reason: brief(reason) }
     }
 
-    /// A short word for records and metrics. It never changes.
+    /// Returns a short word for records and metrics. It never changes.
     pub fn kind(&self) -> &'static str {
         match self {
             Self::Busy { .. } => "busy",
@@ -306,7 +300,7 @@ impl ModelError {
 }
 
 fn after(retry_after: Option<Duration>) -> String {
-    retry_after.map_or_else(String::new, |wait| format!("; it asks to wait {wait:?}"))
+    retry_after.map_or_else(String::new, |wait| format!("; retry after {wait:?}"))
 }
 
 fn over(limit: Option<Tokens>) -> String {
@@ -324,7 +318,7 @@ mod tests {
         assert_eq!(shown(ModelError::Busy { retry_after: None }), ("busy", "the model is busy".to_owned()));
         assert_eq!(
             shown(ModelError::Busy { retry_after: Some(Duration::from_secs(20)) }).1,
-            "the model is busy; it asks to wait 20s"
+            "the model is busy; retry after 20s"
         );
         assert_eq!(
             shown(ModelError::TooLong { sent: 9_000, limit: Some(8_192) }),

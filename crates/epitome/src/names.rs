@@ -1,9 +1,9 @@
-//! Which names workspaces, sessions and authors may have, and the one that a model always has.
+//! Rules for names of workspaces, sessions and authors, and the name of the built-in extractive summarizer.
 
-/// The name of the model that is built in.
+/// Name of the built-in extractive summarizer.
 pub(crate) const LOCAL: &str = "local";
 
-/// Whether a workspace or a session can be called so: 1 to 512 bytes, and no control characters.
+/// Returns whether a workspace, a session or an author can have this name: 1 to 512 bytes, and no control characters.
 ///
 /// ```
 /// assert!(epitome::is_name("ann/4711") && !epitome::is_name("") && !epitome::is_name("two\nlines"));

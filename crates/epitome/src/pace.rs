@@ -1,29 +1,30 @@
-//! How the worker goes about its work: how many at once, how often, how long.
+//! Settings of the background worker: concurrency, polling, leases, time-outs.
 
 use std::time::Duration;
 
 use crate::retry::Backoff;
 
-/// How the worker goes about it. All have sound defaults.
+/// How the background worker works. All fields have sensible defaults.
 #[derive(Debug, Clone)]
 pub struct Pace {
-    /// How many summaries are written at once in one workspace, or by one model; a third more in all, so that nobody else
-    /// has to wait for those. 0 for an engine that leaves it to others.
+    /// Maximum number of summaries that are written at once in one workspace, or by one model. In total it is a third more,
+    /// so that one slow workspace or model cannot occupy every worker. 0 for an engine that leaves summaries to other
+    /// engines.
     pub workers: usize,
-    /// Whether an engine without workers has a summary that somebody waits for written in their own task. Where not,
-    /// they wait for another engine.
+    /// Whether an engine without workers writes a summary that a caller waits for in the caller's task. If not, the caller
+    /// waits for another engine.
     pub on_demand: bool,
-    /// For how long a slot is held. Whoever stalls longer loses it.
+    /// Duration of a slot's lease. A worker that stalls longer loses the slot.
     pub lease: Duration,
-    /// How often the hold is renewed while a model works.
+    /// How often the lease is renewed while a model works.
     pub renew: Duration,
-    /// How often it looks for work when nobody tells of any.
+    /// How often the worker looks for work when it is not woken.
     pub poll: Duration,
-    /// How long one call of a model may take.
+    /// How long one model call may take.
     pub time_out: Duration,
-    /// How long closing waits for summaries that are being written.
+    /// How long closing waits for summaries in progress.
     pub grace: Duration,
-    /// How waiting grows after failures.
+    /// How the wait between attempts grows after failures.
     pub backoff: Backoff,
 }
 

@@ -1,4 +1,4 @@
-//! What models cost.
+//! Money, and the prices of models.
 
 use std::fmt;
 use std::iter::Sum;
@@ -9,9 +9,9 @@ use serde::{Deserialize, Serialize};
 
 const MILLION: i64 = 1_000_000;
 
-/// An amount of money, in whatever currency the prices are in.
+/// An amount of money, in the currency of the prices.
 ///
-/// Kept in millionths, so that sums are exact; it stops at the largest number instead of wrapping.
+/// Stored in millionths, so that sums are exact. Overflow saturates instead of wrapping.
 ///
 /// ```
 /// use epitome::settings::Money;
@@ -25,29 +25,29 @@ const MILLION: i64 = 1_000_000;
 pub struct Money(i64);
 
 impl Money {
-    /// None.
+    /// No money.
     pub const ZERO: Self = Self(0);
 
-    /// So many millionths.
+    /// Creates an amount from millionths.
     pub const fn millionths(millionths: i64) -> Self {
         Self(millionths)
     }
 
-    /// How many millionths it is: what a store keeps.
+    /// Returns the amount in millionths, the unit that stores use.
     pub const fn to_millionths(self) -> i64 {
         self.0
     }
 
-    /// Its value, near enough to be shown.
+    /// Returns the amount as a float, accurate enough for display.
     pub fn get(self) -> f64 {
         self.0 as f64 / MILLION as f64
     }
 }
 
 impl From<f64> for Money {
-    /// To the nearest millionth; what is no number is nothing.
+    /// Rounds to the nearest millionth; NaN becomes 0.
     fn from(value: f64) -> Self {
-        #[expect(clippy::cast_possible_truncation, reason = "it stops at the ends, and NaN becomes 0")]
+        #[expect(clippy::cast_possible_truncation, reason = "the cast saturates, and NaN becomes 0")]
         let millionths = (value * MILLION as f64).round() as i64;
         Self(millionths)
     }
@@ -79,14 +79,14 @@ impl fmt::Display for Money {
         let (whole, part) =
             (self.0.unsigned_abs() / MILLION.unsigned_abs(), self.0.unsigned_abs() % MILLION.unsigned_abs());
         let part = format!("{part:06}");
-        // Two places at least, as prices are written.
+        // At least two decimals, as prices are usually written.
         let bare = part.trim_end_matches('0');
         let places = bare.len().max(2);
         f.pad(&format!("{sign}{whole}.{part:.places$}"))
     }
 }
 
-/// What a model costs, for a million tokens of each sort.
+/// The price of a model, per million tokens of each kind.
 ///
 /// ```
 /// use epitome::model::Tally;
@@ -104,28 +104,28 @@ impl fmt::Display for Money {
 /// ```
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Price {
-    /// For what it reads.
+    /// For tokens that the model reads.
     pub input: Money,
-    /// For what it writes.
+    /// For tokens that the model writes.
     pub output: Money,
-    /// For what it reads from a cache; the same as `input` unless set.
+    /// For tokens read from the provider's prompt cache; the same as `input` by default.
     pub cache_read: Money,
-    /// For what it puts into a cache; the same as `input` unless set.
+    /// For tokens written to the provider's prompt cache; the same as `input` by default.
     pub cache_write: Money,
 }
 
 impl Price {
-    /// What costs nothing.
+    /// The price of a model that costs nothing.
     pub const FREE: Self =
         Self { input: Money::ZERO, output: Money::ZERO, cache_read: Money::ZERO, cache_write: Money::ZERO };
 
-    /// What one call costs, to the nearest millionth.
+    /// Returns the cost of one call, to the nearest millionth.
     pub fn cost(&self, tally: &Tally) -> Money {
         let Tally { input, cached, output } = *tally;
         self.counted(&Counted { input, cached, written: 0, output })
     }
 
-    /// What a request costs by what its provider counted, tokens that were put into a cache included.
+    /// Returns the cost of a request from its provider's token counts, including tokens written to the prompt cache.
     ///
     /// ```
     /// use epitome::dialect::Counted;
@@ -133,12 +133,12 @@ impl Price {
     ///
     /// let [input, output, cache_read, cache_write] = [3.0, 15.0, 0.3, 3.75].map(Money::from);
     /// let price = Price { input, output, cache_read, cache_write };
-    /// // 1,000 plain, 8,000 read from the cache, 1,000 put into it, 100 out.
+    /// // 1,000 uncached, 8,000 read from the cache, 1,000 written to it, 100 out.
     /// let counted = Counted { input: 10_000, cached: 8_000, written: 1_000, output: 100 };
     /// assert_eq!(price.counted(&counted).to_string(), "0.01065");
     /// ```
     pub fn counted(&self, counted: &Counted) -> Money {
-        // Providers were seen to report more from the cache than all together.
+        // Some providers report more cached tokens than input tokens in total.
         let cached = counted.cached.min(counted.input);
         let written = counted.written.min(counted.input - cached);
         let parts = [
@@ -147,7 +147,7 @@ impl Price {
             (written, self.cache_write),
             (counted.output, self.output),
         ];
-        // Added up before they are rounded.
+        // The parts are summed before rounding.
         let sum = parts.iter().fold(0u128, |sum, (tokens, price)| {
             let price = u128::from(u64::try_from(price.0).unwrap_or(0));
             sum.saturating_add(u128::from(*tokens).saturating_mul(price))

@@ -1,4 +1,4 @@
-//! Money that is reserved for calls under way, so that two of them do not spend the same.
+//! Reserves money for model calls in progress, so that two calls cannot spend the same money under a spend cap.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -6,12 +6,12 @@ use std::sync::{Arc, Mutex};
 use crate::lock::lock;
 use crate::price::Money;
 
-/// What calls under way may cost at most, in millionths, by workspace: two of them must not spend the same money.
+/// What calls in progress may cost at most, in millionths, by workspace.
 #[derive(Default)]
 pub(crate) struct Purse(Mutex<HashMap<Arc<str>, i64>>);
 
 impl Purse {
-    /// Sets an amount aside, if with it and with what was spent the cap is not passed; else what is set aside already.
+    /// Reserves an amount if the spent, reserved and new amounts stay within the cap. Otherwise returns the reserved sum.
     pub(crate) fn reserve(
         self: &Arc<Self>,
         workspace: &Arc<str>,
@@ -31,7 +31,7 @@ impl Purse {
     }
 }
 
-/// Money set aside, until what was really spent is recorded. Given back when dropped.
+/// Reserved money, until the real cost is recorded. Released when dropped.
 pub(crate) struct Reserved {
     purse: Arc<Purse>,
     workspace: Arc<str>,
@@ -39,7 +39,7 @@ pub(crate) struct Reserved {
 }
 
 impl Reserved {
-    /// It turned out to cost this.
+    /// Replaces the reserved amount with the real cost.
     pub(crate) fn settle(&mut self, cost: i64) {
         let mut amounts = lock(&self.purse.0);
         if let Some(sum) = amounts.get_mut(&self.workspace) {

@@ -1,10 +1,10 @@
-//! What kind of context is asked for.
+//! Describes the context that a caller requests.
 
 use epitome_core::context::Oversize;
 use epitome_core::message::{Author, Seq, Tokens};
 use epitome_core::trigger::Fraction;
 
-/// What kind of context is asked for.
+/// Options of a context request.
 ///
 /// ```
 /// use epitome::ContextRequest;
@@ -15,26 +15,26 @@ use epitome_core::trigger::Fraction;
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ContextRequest {
-    /// The budget. Without one it is the `context.max_tokens` of the settings.
+    /// The token budget. By default `context.max_tokens` of the settings.
     pub tokens: Option<Tokens>,
-    /// Whether a summary may be in it.
+    /// Whether the context may contain a summary.
     pub summary: bool,
-    /// Only this author's messages and summaries.
+    /// Only messages and summaries of this author.
     pub scope: Option<Author>,
-    /// As if the log ended with this message.
+    /// Builds the context as if the log ended with this message.
     pub as_of: Option<Seq>,
-    /// Whose messages are the assistant's, among peers whose side was never told.
+    /// The author whose messages with the role `peer` become the assistant's.
     pub assistant: Option<Author>,
-    /// What happens when the newest message alone is over the budget.
+    /// What happens if the newest message alone exceeds the budget.
     pub oversize: Oversize,
-    /// Whether a summary too large for its share may be shortened on the spot.
+    /// Whether a summary that exceeds its share may be shortened for this request.
     pub fit: bool,
-    /// Whether what is left of the budget is spent on older messages.
+    /// Whether the rest of the budget is filled with older messages.
     pub fill: bool,
-    /// Whether a cut context's start moves in steps, for prompt caches.
+    /// Whether the start of a shortened context moves in steps, so that prompt caches stay valid for several requests.
     pub steady: bool,
-    /// How much of it a summary may take. Unless given it is the `context.summary_share` of the settings, and with `fill`
-    /// half as much again.
+    /// The share of the budget that the summary may use. By default `context.summary_share` of the settings, and with `fill`
+    /// one and a half times that.
     pub share: Option<Fraction>,
 }
 
@@ -56,7 +56,7 @@ impl Default for ContextRequest {
 }
 
 impl ContextRequest {
-    /// Whether the same messages are read for both, as far as can be told beforehand.
+    /// Returns whether the same messages are read for both requests, as far as the requests alone show it.
     pub(crate) fn reads_like(&self, other: &Self) -> bool {
         let reads = |asked: &Self| (asked.tokens, asked.summary, asked.fill, asked.as_of);
         reads(self) == reads(other) && self.scope == other.scope

@@ -1,7 +1,7 @@
-//! How long to wait after a failure.
+//! Computes how long to wait after a failure.
 //!
-//! Pure: what failed, how often, and a number drawn by lot go in, a time comes out. Who waits, and
-//! whether another model is tried first, is the worker's matter.
+//! Pure: the failure, the number of attempts and a random number go in, a duration comes out. The worker decides what waits,
+//! and whether another model is tried first.
 //!
 //! ```
 //! use std::time::Duration;
@@ -12,7 +12,7 @@
 //! let wait = |attempts| after_failure(&down, attempts, 1.0, &Backoff::default()).as_secs();
 //! assert_eq!([1, 2, 3, 9, 1_000].map(wait), [1, 2, 4, 256, 300]);
 //!
-//! // Half of it is drawn by lot, so that those who failed together do not come back together.
+//! // Half of the wait is random, so that slots that failed together do not all retry at the same time.
 //! let drawn = after_failure(&down, 3, jitter(), &Backoff::default());
 //! assert!(Duration::from_secs(2) <= drawn && drawn <= Duration::from_secs(4));
 //! ```
@@ -25,65 +25,62 @@ use epitome_core::inspect::Refusal;
 use crate::model::ModelError;
 use crate::price::Money;
 
-/// Why a summary was not written. What is displayed may be recorded: it holds no word of the
-/// conversation.
+/// Why a summary was not written. The displayed text may be logged and stored: it contains no text of the conversation.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Failure {
-    /// The model gave none.
+    /// The model returned an error.
     #[error(transparent)]
     Model(#[from] ModelError),
-    /// What it gave cannot be kept.
+    /// The model's answer was rejected by the inspection.
     #[error("the answer was refused: {}", bare(_0))]
     Answer(#[from] Refusal),
-    /// Its provider failed too often, and nobody asks it for a while.
+    /// The circuit of the provider is open: it failed too often and is not called for a while.
     #[error(
-        "{provider} failed{} and is left alone for {}; the last time: {last}",
+        "{provider} failed{} and is not called for {}; last error: {last}",
         times(*failures), spoken(*wait)
     )]
     Resting {
-        /// Who.
+        /// The provider.
         provider: String,
-        /// How often.
+        /// How many times in a row it failed.
         failures: u64,
-        /// For how long yet.
+        /// How long until it is called again.
         wait: Duration,
-        /// How it failed last.
+        /// Its last error.
         last: String,
     },
-    /// The workspace has spent what it may spend in a day.
+    /// The call could exceed the workspace's spend cap for the day.
     #[error(
-        "{spent} of {cap} (summarize.spend_cap_per_day) are spent today, and this may cost {more}; the next day begins \
+        "{spent} of {cap} (summarize.spend_cap_per_day) is spent today, and the call may cost {more}; the cap resets \
          in {}",
         spoken(*wait)
     )]
     Spent {
-        /// What it may spend.
+        /// The spend cap.
         cap: Money,
-        /// What it has spent.
+        /// What the workspace has spent today, calls in progress included.
         spent: Money,
-        /// What the summary may cost.
+        /// What the call may cost at most.
         more: Money,
-        /// How long the day goes on.
+        /// Time until the day ends (UTC), when the cap resets.
         wait: Duration,
     },
-    /// There is a cap on what may be spent, and nobody knows what the model costs.
-    #[error(
-        "what `{model}` costs is not known, and summarize.spend_cap_per_day is set; set prices.\"{model}\""
-    )]
+    /// A spend cap is set, but the model has no price, so the cap could not be enforced.
+    #[error("`{model}` has no price, which summarize.spend_cap_per_day needs; set prices.\"{model}\"")]
     Unpriced {
-        /// Which model.
+        /// The model.
         model: String,
     },
-    /// What is to be summarized could not be read, or the summary not be kept.
+    /// The messages could not be read, or the summary could not be stored.
     #[error("{reason}")]
     Store {
-        /// What the store said.
+        /// The store's error.
         reason: String,
     },
 }
 
 impl Failure {
-    /// A short word for records and metrics. It never changes.
+    /// Returns a short word for records and metrics. It never changes.
     ///
     /// ```
     /// use epitome::rules::inspect::Refusal;
@@ -104,13 +101,13 @@ impl Failure {
         }
     }
 
-    /// Whether it counts as an attempt: a model was asked, or waiting alone does not mend it.
+    /// Returns whether this counts as an attempt: a model was called, or waiting alone does not fix the failure.
     pub fn is_attempt(&self) -> bool {
-        // Where the price is unknown nobody was asked, but only a setting can mend it: it is tried less and less often.
+        // Without a price no model is called, but only a setting can fix that. Counting it makes the retries less frequent.
         !matches!(self, Self::Resting { .. } | Self::Spent { .. })
     }
 
-    /// For how long it is of no use to try again, where that is known: a provider asked to be left alone, say.
+    /// Returns how long a retry is useless, if that can be determined: a provider may request a wait, for example.
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
             Self::Model(ModelError::Busy { retry_after }) => *retry_after,
@@ -120,15 +117,15 @@ impl Failure {
     }
 }
 
-/// What was wrong, without what the model is told to do about it.
+/// Returns what was wrong, without the instruction for the model that follows it.
 fn bare(refusal: &Refusal) -> String {
     let told = refusal.to_string();
     told.split_once("; ").map_or(told.as_str(), |(what, _)| what).to_owned()
 }
 
-/// As people say it: hours and minutes, or minutes, or seconds.
+/// Formats a duration for people: hours and minutes, or minutes, or seconds.
 fn spoken(wait: Duration) -> String {
-    // In whole seconds, rounded up: nobody wants to read milliseconds there.
+    // Rounded up to whole seconds: milliseconds would only make the text harder to read.
     let seconds = wait.as_secs().saturating_add(u64::from(wait.subsec_nanos() > 0));
     match (seconds / 3_600, seconds.div_ceil(60) % 60, seconds.div_ceil(60)) {
         (0, _, 0 | 1) => format!("{seconds}s"),
@@ -141,19 +138,19 @@ fn times(failures: u64) -> String {
     if failures == 1 { String::new() } else { format!(" {failures} times in a row") }
 }
 
-/// How waiting grows.
+/// How the wait between attempts grows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Backoff {
-    /// After the first failure; it doubles with each one more.
+    /// Wait after the first failure. It doubles with each further failure.
     pub first: Duration,
-    /// It grows no longer than this.
+    /// Longest wait.
     pub most: Duration,
-    /// A provider that asks for more than this is not believed.
+    /// Longest wait that a provider can request; longer ones are cut to this.
     pub most_asked: Duration,
 }
 
 impl Default for Backoff {
-    /// One second, doubling to five minutes; a provider may ask for an hour.
+    /// One second, doubling up to five minutes; a provider may request up to one hour.
     fn default() -> Self {
         Self {
             first: Duration::from_secs(1),
@@ -163,10 +160,10 @@ impl Default for Backoff {
     }
 }
 
-/// How long to wait before the next attempt, after so many have failed.
+/// Returns how long to wait before the next attempt, after `attempts` failures.
 ///
-/// Half of the time is fixed, half is the share `jitter` of it, which is between 0 and 1. What a
-/// provider asks for with `Retry-After` is the least that is waited.
+/// Half of the wait is fixed, the other half is multiplied by `jitter`, a number from 0 to 1. If the provider sent
+/// `Retry-After`, the wait is at least that long, up to [`Backoff::most_asked`].
 ///
 /// ```
 /// use std::time::Duration;
@@ -177,24 +174,24 @@ impl Default for Backoff {
 /// assert_eq!(after_failure(&busy, 1, 0.0, &Backoff::default()), Duration::from_secs(20));
 /// ```
 pub fn after_failure(failure: &Failure, attempts: u32, jitter: f64, limits: &Backoff) -> Duration {
-    // So many doublings make 68 years of a second; more would not fit.
+    // 31 doublings of one second are 68 years; more would not fit.
     let doublings = attempts.saturating_sub(1).min(31);
     let step = limits.first.saturating_mul(1 << doublings).min(limits.most);
     let half = step / 2;
-    // Written so that NaN counts for nothing.
+    // Written so that NaN counts as 0.
     let share = if jitter > 0.0 { jitter.min(1.0) } else { 0.0 };
     let drawn = half.mul_f64(share);
     let own = step.saturating_sub(half).saturating_add(drawn);
     match failure.retry_after() {
-        // Whoever was told the same time is still spread a little.
+        // The random part is added here too: it spreads callers that got the same `Retry-After`.
         Some(asked) => own.max(asked.min(limits.most_asked).saturating_add(drawn)),
         None => own,
     }
 }
 
-/// A number from 0 up to but not including 1, another one each time. Not for secrets.
+/// Returns a random number from 0 to 1 (exclusive), different on each call. Not suitable for secrets.
 pub fn jitter() -> f64 {
-    // The standard library draws the keys of its hash maps by lot: enough to spread waits with.
+    // The standard library creates random keys for its hash maps. That is random enough to spread waits.
     let drawn = RandomState::new().hash_one(()) >> 11;
     drawn as f64 / (1u64 << 53) as f64
 }
@@ -235,7 +232,7 @@ mod tests {
         let wait = |failure: &Failure, attempts| after_failure(failure, attempts, 0.0, &Backoff::default());
         assert_eq!(wait(&busy(45), 1), Duration::from_secs(45));
         assert_eq!(wait(&busy(1_000_000), 1), Duration::from_secs(3_600));
-        // Our own patience may be longer than what it asks for.
+        // Our own backoff may be longer than what the provider requests.
         assert_eq!(wait(&busy(1), 20), Duration::from_secs(150));
     }
 

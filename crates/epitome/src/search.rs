@@ -1,21 +1,20 @@
-//! Finding messages by their words.
+//! Full-text search in messages.
 //!
-//! A [`Query`] is a handful of terms that must all be there, in any order, each as a part of the text and
-//! in any case. That is the whole language: it is the same in every script, and nothing has to know where
-//! a word ends in Chinese or Thai. Stores may keep an index to have fewer messages to look at, but what is a
-//! hit is decided here.
+//! A [`Query`] is a list of terms. A text matches if it contains every term, in any order, as any part of the text, ignoring
+//! case. That is the whole query language: it works the same in every script, and needs no word boundaries, which Chinese
+//! and Thai do not mark. Stores may use an index to find candidates, but this module decides what matches.
 
 use std::collections::BTreeSet;
 
 use epitome_core::message::{Message, Part};
 
-/// More terms than this are refused: each is looked for in every candidate.
+/// Maximum number of terms. Each one is searched in every candidate.
 pub const MOST_TERMS: usize = 16;
 
-/// More trigrams than this are not asked of an index: it has few candidates left by then.
+/// Maximum number of trigrams that are searched in an index. With that many, few candidates are left.
 const MOST_TRIGRAMS: usize = 64;
 
-/// What is looked for.
+/// A parsed query.
 ///
 /// ```
 /// use epitome::search::Query;
@@ -24,18 +23,18 @@ const MOST_TRIGRAMS: usize = 64;
 /// assert!(query.matches("The Parser fails in line 12."));
 /// assert!(!query.matches("The parser fails in line 2, column 12."));
 /// assert_eq!(query.excerpt("All is well but the parser.", 8), "… but the parser.");
-/// assert_eq!(Query::parse(" ").unwrap_err().to_string(), "query: is empty; give at least one word");
+/// assert_eq!(Query::parse(" ").unwrap_err().to_string(), "query: is empty; it needs at least one word");
 /// # Ok::<(), epitome::search::QueryError>(())
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Query {
-    /// Folded, none empty, at least one.
+    /// Case-folded terms, at least one, none empty.
     terms: Vec<String>,
 }
 
 impl Query {
-    /// Reads a query: words separated by white space, `"quoted phrases"` as one. A quote that is never
-    /// closed reaches to the end.
+    /// Parses a query: words separated by white space, and `"quoted phrases"`, which count as one term. An unclosed quote
+    /// reaches to the end of the text.
     pub fn parse(text: &str) -> Result<Self, QueryError> {
         let mut terms: Vec<String> = Vec::new();
         for (at, piece) in text.split('"').enumerate() {
@@ -55,14 +54,14 @@ impl Query {
         Ok(Self { terms })
     }
 
-    /// Whether all terms are in the text.
+    /// Returns whether the text contains all terms.
     pub fn matches(&self, text: &str) -> bool {
         let text = fold(text);
         self.terms.iter().all(|term| text.contains(term.as_str()))
     }
 
-    /// One line of the text with the first match in it and up to `around` characters on either side. `…`
-    /// says where it was cut. Where nothing matches it is the beginning.
+    /// Returns one line of the text: the first match and up to `around` characters on either side, with `…` where text was
+    /// cut. Without a match it is the beginning of the text.
     pub fn excerpt(&self, text: &str, around: usize) -> String {
         let folded = fold(text);
         let found = self.terms.iter().filter_map(|term| Some((folded.find(term.as_str())?, term.len())));
@@ -82,8 +81,8 @@ impl Query {
         line
     }
 
-    /// What an FTS5 index of trigrams over [`indexed`] text is asked for candidates: every text that matches
-    /// is among them. `None` where all terms are too short to be asked for, so that all texts are candidates.
+    /// Returns a query for an FTS5 trigram index over [`indexed`] text. Every matching text is among the results. `None` if
+    /// all terms are too short for trigrams, so that all texts are candidates.
     pub fn trigrams(&self) -> Option<String> {
         let quoted = self.threes().into_iter().map(|three| {
             let three = String::from_iter(three);
@@ -92,7 +91,7 @@ impl Query {
         Some(quoted.collect::<Vec<_>>().join(" AND ")).filter(|asked| !asked.is_empty())
     }
 
-    /// The same as characters, for an index of another kind; none where all texts are candidates.
+    /// Returns the same trigrams as characters, for other kinds of indexes; empty if all texts are candidates.
     pub(crate) fn threes(&self) -> Vec<[char; 3]> {
         let mut threes: Vec<[char; 3]> = Vec::new();
         for term in &self.terms {
@@ -109,8 +108,8 @@ impl Query {
     }
 }
 
-/// What of a message can be found: what was said, which tools were called with what, and what they gave
-/// back. Neither reasoning nor media.
+/// Returns the searchable text of a message: its text, the names and arguments of tool calls, and tool results. Reasoning
+/// and media are not searchable.
 pub fn text_of(message: &Message) -> String {
     let mut texts: Vec<&str> = Vec::new();
     for part in &message.parts {
@@ -124,8 +123,8 @@ pub fn text_of(message: &Message) -> String {
     texts.join("\n")
 }
 
-/// A text as an index of trigrams takes it in. Where two characters make a word, each two that stand together
-/// are added as a trigram of their own.
+/// Returns a text as it is stored in a trigram index. In scripts with words of two characters, each pair of adjacent
+/// characters is added as a trigram of its own.
 pub fn indexed(text: &str) -> String {
     let mut indexed: String = fold(text).chars().map(tame).collect();
     let next = indexed.chars().skip(1);
@@ -135,11 +134,11 @@ pub fn indexed(text: &str) -> String {
     indexed
 }
 
-/// Says that the next two characters stand together. It is nobody's letter.
+/// Marks a trigram that consists of the next two characters. A private-use character: no script uses it as a letter.
 const PAIR: char = '\u{E000}';
 
-/// Whether a character is of a script in which two make a word: Chinese, Japanese, Korean. Words that short are found by
-/// the index only there.
+/// Returns whether a character belongs to a script with words of two characters: Chinese, Japanese, Korean. Only in these
+/// scripts does the index find words that short.
 ///
 /// ```
 /// assert!("東京の天気".chars().all(epitome::search::is_dense) && !"weather".contains(epitome::search::is_dense));
@@ -149,23 +148,23 @@ pub fn is_dense(c: char) -> bool {
         | '\u{AC00}'..='\u{D7A3}' | '\u{F900}'..='\u{FAFF}' | '\u{20000}'..='\u{3FFFF}')
 }
 
-/// Two characters as a trigram, in scripts whose words are that short.
+/// Returns two characters as a trigram, if both belong to a script with words that short.
 fn pair(one: char, two: char) -> Option<[char; 3]> {
     (is_dense(one) && is_dense(two)).then_some([PAIR, one, two])
 }
 
-/// Case folded character by character, whatever stands around, so that a part of a text folds to a part of
-/// the folded text. (The end of a Greek word would otherwise fold in its own way.)
+/// Folds case character by character, independent of the neighbors, so that a part of a text folds to a part of the folded
+/// text. (A Greek sigma at the end of a word would otherwise fold differently.)
 fn fold(text: &str) -> String {
     text.chars().flat_map(char::to_lowercase).map(|c| if c == 'ς' { 'σ' } else { c }).collect()
 }
 
-/// Tokenizers pass over NULs, or stop at them; and [`PAIR`] is ours.
+/// Replaces characters that must not reach the index: tokenizers skip NULs or stop at them, and [`PAIR`] is reserved.
 fn tame(c: char) -> char {
     if matches!(c, '\0' | PAIR) { ' ' } else { c }
 }
 
-/// Which character of the text stands at a byte of the folded text.
+/// Returns the index of the character that is at this byte of the folded text.
 fn place(text: &str, byte: usize) -> usize {
     let mut at = 0;
     text.chars()
@@ -177,17 +176,17 @@ fn place(text: &str, byte: usize) -> usize {
         .count()
 }
 
-/// Why a query was refused. All of these mean: mend the query.
+/// Why a query was refused. In every case: fix the query.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum QueryError {
-    /// Nothing is looked for.
-    #[error("query: is empty; give at least one word")]
+    /// The query is empty.
+    #[error("query: is empty; it needs at least one word")]
     Empty,
-    /// Too much is looked for.
+    /// The query has too many terms.
     #[error("query: {given} words and phrases; at most {MOST_TERMS} are allowed")]
     TooManyTerms {
-        /// How many were given.
+        /// Number of terms in the query.
         given: usize,
     },
 }

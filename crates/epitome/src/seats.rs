@@ -1,12 +1,13 @@
-//! Who waits for which model: none holds all workers of a node, however slow it is and whosever summaries it writes.
+//! Permits for model calls, so that one slow model cannot occupy every worker of a node.
 //!
-//! A job sits down at a model before it asks it, and gets up when it goes on to the next or ends, however it ends. Where all
-//! seats are taken that a model may have, the slot is given back as if nobody had looked at it, and is looked at again a
-//! little later, by this node or by another with a seat to spare. Only workers that look for work by themselves are counted
-//! and held back: whoever has a summary written in their own task takes no worker from anybody.
+//! A job takes a permit ([`Seat`]) for a model before it calls the model. It releases the permit when it moves on to the
+//! next model or ends, for any reason. If all permits of a model are taken, the job returns the slot unchanged, and this
+//! node or another one leases it again a little later. Only background workers need permits. A caller that writes a summary
+//! in its own task occupies no worker.
 //!
-//! A model is known by where it is asked and as what. Two entries of the settings that ask the same are slow together, so they
-//! are one. Models of one provider are not: behind one address there may be quick ones and slow ones.
+//! A model is identified by its provider and its name there. Two entries of the settings with the same provider and name are
+//! slow together, so they share permits. Different models of one provider do not: one address may serve fast and slow
+//! models.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -14,33 +15,33 @@ use std::time::{Duration, Instant};
 
 use crate::lock::lock;
 
-/// Nobody stands back for less than this, nor for longer than that.
+/// Minimum and maximum time that a slot is set aside when no permit is free.
 const SHORTEST: Duration = Duration::from_millis(50);
 const LONGEST: Duration = Duration::from_secs(1);
 
-/// So long after it may be taken again, a slot was taken where anybody is there to take it.
+/// A slot that was set aside counts as pending until this long after it may be leased again.
 pub(crate) const SURELY_TAKEN: Duration = Duration::from_secs(1);
 
-/// Where a model is asked, and as what.
+/// A model: its provider, and its name there.
 pub(crate) type Asked = (String, String);
 
-/// Who of a node's workers waits for which model.
+/// The permits of a node's workers, by model.
 #[derive(Default)]
 pub(crate) struct Seats(Mutex<Taken>);
 
 #[derive(Default)]
 struct Taken {
-    /// Since when each of those who sit at a model does.
+    /// For each model, when each of its permits was taken.
     since: HashMap<Asked, Vec<Instant>>,
-    /// When slots may be taken again that were given back here for want of a seat, also a little after that.
+    /// When the slots that were set aside here may be leased again. Entries stay for [`SURELY_TAKEN`] after that.
     aside: Vec<Instant>,
 }
 
 impl Seats {
-    /// A seat at a model that has fewer taken than this; else how long to stand back.
+    /// Takes a permit for a model if fewer than `most` are taken. Otherwise returns how long to set the slot aside.
     ///
-    /// That is as long as nobody has sat down there: seats that change hands often are looked at often, and those of a model
-    /// that does not answer seldom.
+    /// That is the time since the newest permit was taken. So a fast model is tried again soon, and a model that does not
+    /// answer is tried rarely.
     pub(crate) fn take(self: &Arc<Self>, asked: Asked, most: usize, now: Instant) -> Result<Seat, Duration> {
         let mut taken = lock(&self.0);
         let since = taken.since.entry(asked.clone()).or_default();
@@ -52,12 +53,12 @@ impl Seats {
         Ok(Seat { seats: Arc::clone(self), asked, since: now })
     }
 
-    /// A slot was given back that may be taken again after so long.
+    /// Notes that a slot was returned and may be leased again after `wait`.
     pub(crate) fn put_aside(&self, wait: Duration) {
         lock(&self.0).aside.push(Instant::now() + wait);
     }
 
-    /// When the first of the slots that were given back may be taken again; nothing where all may be by now.
+    /// Returns when the first slot that was set aside may be leased again; `None` if that time has come for all of them.
     pub(crate) fn next_look(&self) -> Option<Instant> {
         let now = Instant::now();
         let aside = &mut lock(&self.0).aside;
@@ -65,14 +66,14 @@ impl Seats {
         aside.iter().filter(|then| **then > now).min().copied()
     }
 
-    /// Whether slots were given back that may not have been taken again yet.
+    /// Returns whether slots were set aside that may not have been leased again yet.
     pub(crate) fn any_aside(&self) -> bool {
         let now = Instant::now();
         lock(&self.0).aside.iter().any(|then| *then + SURELY_TAKEN > now)
     }
 }
 
-/// A worker that waits for a model, until it is dropped.
+/// A permit of one worker for one model, until it is dropped.
 pub(crate) struct Seat {
     seats: Arc<Seats>,
     pub(crate) asked: Asked,
@@ -108,11 +109,11 @@ mod tests {
         assert!(first.is_some() && second.is_some());
         assert_eq!(seats.take(asked("slow"), 2, now).err(), Some(SHORTEST));
         assert!(seats.take(asked("quick"), 2, now).is_ok(), "another model has seats of its own");
-        assert!(seats.take(asked("slow"), usize::MAX, now).is_ok(), "who must not be held back is not");
+        assert!(seats.take(asked("slow"), usize::MAX, now).is_ok(), "`usize::MAX` means no limit");
         drop(first);
         assert!(seats.take(asked("slow"), 2, now).is_ok());
         drop(second);
-        assert!(lock(&seats.0).since.is_empty(), "nothing is left of whoever got up");
+        assert!(lock(&seats.0).since.is_empty(), "no entry is left of released permits");
     }
 
     #[test]

@@ -1,19 +1,19 @@
-//! Every setting, its default and its meaning, stated once.
+//! Defines every setting once: its key, its default, its help text and its allowed values.
 //!
-//! Each section is a struct: a field is a setting, its doc comment the help text, its attributes the form in which it is
-//! written, and `Default` what holds where it is not set. Everything else is derived from that: how it is read and
-//! refused (serde), its JSON Schema ([`schema`], by schemars), and from the schema the settings file, the names of
-//! environment variables and the description of the HTTP API.
+//! Each section of the settings is a struct. A field is a setting, its doc comment is the help text, its attributes
+//! name the schema of its values, and `Default` is its default. Everything else is derived from these structs: parsing
+//! and validation (serde), the JSON Schema ([`schema`], by schemars), and from the schema the sample settings file, the
+//! names of environment variables and the settings part of the HTTP API description.
 //!
-//! [`Settings`] are typed, complete and checked. They come from layers, each a [`Patch`] that names only what it
-//! changes: the program's file and flags, then the workspace's, then the session's. [`Settings::with`] applies one layer
-//! over another, key by key.
+//! [`Settings`] are typed, complete and validated. They are merged from layers. Each layer is a [`Patch`] that contains
+//! only the keys it changes: the program's file and flags, then the workspace's patch, then the session's.
+//! [`Settings::with`] applies one layer over another, key by key.
 //!
-//! A name that no setting has and a value that is not allowed are refused when a patch is read, by their full name. Files,
-//! flags and the environment are not known here, and neither are the keys of providers.
+//! Parsing a patch rejects unknown keys and values that are not allowed; the error contains the full key. This module
+//! does not read files, flags, environment variables or API keys of providers.
 //!
-//! Limits of size may be lowered by a workspace or session and not raised over the engine's: `context.max_tokens` and
-//! `limits`. Whoever runs the engine provides the memory.
+//! A workspace or session may lower the size limits `context.max_tokens` and `limits`, but not raise them above the
+//! engine's, because the operator of the engine provides the memory.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -55,11 +55,11 @@ use crate::table;
 /// ```
 /// use epitome::settings::{ContextSettings, Settings};
 ///
-/// // In a program: structs, whose other fields keep their defaults.
+/// // In a program: structs. Fields that are not set keep their defaults.
 /// let mut typed = Settings::default();
 /// typed.context = ContextSettings { max_tokens: 50_000, ..ContextSettings::default() };
 ///
-/// // The same as a document of what differs from the defaults.
+/// // The same, as a document that contains only what differs from the defaults.
 /// assert_eq!(Settings::parse(r#"{"context": {"max_tokens": 50000}}"#)?, typed);
 ///
 /// assert_eq!(
@@ -69,110 +69,114 @@ use crate::table;
 /// # Ok::<(), epitome::settings::SettingsError>(())
 /// ```
 ///
-/// [`Settings::parse`] and [`Settings::with`] check what is allowed and how settings fit together; `Deserialize` alone only reads
-/// values of the right kind.
+/// [`Settings::parse`] and [`Settings::with`] validate each value and the settings as a whole. `Deserialize` alone only
+/// checks types.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Settings {
-    /// How tokens are counted. It is fixed for a session when that is created.
+    /// The tokenizer encoding that counts tokens. A session keeps the encoding it was created with.
     #[schemars(schema_with = "form::encoding", example = &"cl100k_base")]
     pub encoding: Encoding,
-    /// What a context may hold.
+    /// Size of contexts.
     pub context: ContextSettings,
-    /// The summaries that are kept. The list is taken as a whole: with one slot of your own, the default ones
-    /// are gone unless you write them down too.
+    /// The summary slots: each slot defines one summary that Epitome maintains. Your list replaces the default
+    /// list as a whole, so repeat the default slots that you want to keep.
     #[serde(rename = "slot")]
     pub slots: Vec<SlotSettings>,
-    /// When slots of that name are due, whatever the list of slots says of them. Any slot's name will do.
+    /// The trigger of the slot with this name; it overrides the trigger in the list of slots. Any slot name works.
     ///
-    /// A layer that names a list of its own begins again without them.
+    /// A layer that sets its own list of slots drops the triggers of the layers below it.
     #[serde(rename = "trigger")]
     #[schemars(schema_with = "form::triggers", example = &"messages(10)")]
     #[schemars(extend("propertyNames" = {"pattern": "^[A-Za-z0-9_-]{1,64}$"}))]
     pub triggers: BTreeMap<String, Trigger>,
-    /// Who writes summaries, and how.
+    /// How summaries are written, and by which models.
     pub summarize: SummarizeSettings,
-    /// How lists are condensed inline. Of `trigger` and `threshold`, and of `keep` and `keep_last`, set one.
+    /// How message lists are condensed inline. Set only one of `trigger` and `threshold`, and one of `keep` and `keep_last`.
     pub condense: CondenseSettings,
-    /// Models that are asked over a network, by names of your own.
+    /// Models that are called over the network, under names that you choose.
     #[schemars(example = &"cheap")]
     pub models: BTreeMap<String, ModelSettings>,
-    /// What models cost, by the names their providers give them.
+    /// What models cost, by the provider's name of the model.
     #[serde(deserialize_with = "read_prices")]
     #[schemars(with = "BTreeMap<String, PriceSettings>", example = &"gpt-5-mini")]
     pub prices: BTreeMap<String, Price>,
-    /// How large things may be.
+    /// Size limits of requests and messages.
     pub limits: Limits,
 }
 
-/// What a context may hold.
+/// Size of contexts, `[context]`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct ContextSettings {
-    /// How much of what pinned messages leave of a context its summary may take, more than 0 and at most 1;
-    /// half as much again where the context is filled.
+    /// The largest share of the budget, after pinned messages, that the summary may use: more than 0 and at
+    /// most 1. With `fill` it is one and a half times this share.
     #[schemars(schema_with = "form::share", example = 0.25)]
     pub summary_share: Fraction,
-    /// How large a context may be; whoever asks for more is refused.
+    /// The largest budget of a context, in tokens. Requests for more are rejected.
     #[schemars(schema_with = "form::positive", example = 50_000)]
     pub max_tokens: Tokens,
 }
 
-/// Who writes summaries, and how.
+/// How summaries are written, and by which models, `[summarize]`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct SummarizeSettings {
-    /// Who writes summaries: the first that can. `local` needs no key and no network.
+    /// Models that write summaries, in order of preference: if one fails, the next one is called. `local` is the
+    /// built-in extractive summarizer; it needs no key and no network.
     #[schemars(schema_with = "form::models", example = ["cheap", "main", "local"])]
     pub models: Vec<String>,
-    /// Whether slots that do not say themselves fire by themselves.
+    /// Whether slots fire automatically. Default for slots that do not set `auto`.
     #[schemars(example = false)]
     pub auto: bool,
-    /// Said to models as they are, for slots that have no instructions of their own.
+    /// Extra instructions, passed unchanged to the model, for slots that set none.
     #[schemars(example = &"Answer in French.")]
     pub instructions: String,
-    /// When `local` stands in for models that fail: a time, 0 for at once, or "never".
+    /// How long models may fail before `local` writes a fallback summary: a duration, 0 for immediately, or
+    /// "never".
     #[schemars(schema_with = "form::stand_in", example = &"1h")]
     pub stand_in_after: StandIn,
-    /// Whether secrets are taken out of what models are shown and write.
+    /// Whether secrets are removed from the text that models read and from the summaries they write.
     #[schemars(example = false)]
     pub redact: bool,
-    /// What a slot does that is far behind: "join" its windows, or "step" through them.
+    /// How a slot catches up when it is more than ten windows behind: "join" summarizes several windows at once,
+    /// "step" writes one summary per window. Default for slots that do not set `catch_up`.
     #[schemars(schema_with = "form::catch_up", example = &"step")]
     pub catch_up: CatchUp,
-    /// What a workspace may spend on summaries in a day (UTC), in the prices' money; "none" for no cap.
+    /// The most that a workspace may spend on summaries per day (UTC), in the currency of the prices; "none" for
+    /// no cap.
     #[schemars(schema_with = "form::cap_or_none", example = 2.5)]
     pub spend_cap_per_day: Option<Money>,
-    /// After so many failures in a row a provider is left alone ...
+    /// Circuit breaker: after this many consecutive failures a provider is not called for `breaker_for`.
     #[schemars(schema_with = "form::positive", example = 3)]
     pub breaker_after: u64,
-    /// ... for so long.
+    /// How long the circuit breaker stays open, that is, how long the provider is not called.
     #[serde(with = "time")]
     #[schemars(schema_with = "form::any_time", example = &"5m")]
     pub breaker_for: Duration,
 }
 
-/// A price, `[prices.MODEL]`.
+/// The price of one model, `[prices.MODEL]`.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct PriceSettings {
-    /// What it reads, per million tokens.
+    /// Price of one million input tokens.
     #[schemars(schema_with = "form::price", example = 0.25)]
     input: Money,
-    /// What it writes.
+    /// Price of one million output tokens.
     #[schemars(schema_with = "form::price", example = 2.0)]
     output: Money,
-    /// What it reads from a cache; `input` unless set.
+    /// Price of one million input tokens read from the prompt cache; `input` unless set.
     #[serde(default)]
     #[schemars(schema_with = "form::price", example = 0.025)]
     cache_read: Option<Money>,
-    /// What it puts into a cache; `input` unless set.
+    /// Price of one million input tokens written to the prompt cache; `input` unless set.
     #[serde(default)]
     #[schemars(schema_with = "form::price", example = 0.25)]
     cache_write: Option<Money>,
 }
 
-/// Reads all prices.
+/// Reads all prices. Missing cache prices default to the input price.
 fn read_prices<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<String, Price>, D::Error> {
     let complete = |PriceSettings { input, output, cache_read, cache_write }| Price {
         input,
@@ -184,20 +188,20 @@ fn read_prices<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<St
     Ok(written.into_iter().map(|(model, price)| (model, complete(price))).collect())
 }
 
-/// How large things may be.
+/// Size limits of requests and messages, `[limits]`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Limits {
-    /// Bytes of one message's parts.
+    /// Largest size of one message's parts, in bytes.
     #[schemars(schema_with = "form::positive", example = 262_144)]
     pub message: u64,
-    /// Messages in one append.
+    /// Largest number of messages in one append.
     #[schemars(schema_with = "form::positive", example = 100)]
     pub batch: u64,
-    /// Bytes of one request.
+    /// Largest size of one request body, in bytes.
     #[schemars(schema_with = "form::positive", example = 1_048_576)]
     pub body: u64,
-    /// Bytes of one message's metadata, as JSON.
+    /// Largest size of one message's metadata, in bytes of JSON.
     #[schemars(schema_with = "form::positive", example = 4_096)]
     pub metadata: u64,
 }
@@ -249,27 +253,28 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// Those that one message is measured by.
+    /// Returns the limits that apply to a single message.
     pub fn of_message(&self) -> message::Limits {
         message::Limits { message: self.message, metadata: self.metadata }
     }
 }
 
 impl Settings {
-    /// The defaults with what a JSON or TOML document changes.
+    /// Returns the defaults, changed by a JSON or TOML document.
     pub fn parse(document: &str) -> Result<Self, SettingsError> {
         Self::default().with(&Patch::parse(document)?)
     }
 
-    /// These, with what the patch changes.
+    /// Returns these settings, changed by the patch.
     ///
-    /// Keys it does not name stay, and so do those it sets to null. The list of slots is taken as a whole, prices model
-    /// by model. What a patch says alone was checked when it was read; this checks what comes of both.
+    /// Keys that the patch does not contain, or sets to null, stay as they are. The list of slots is replaced as a
+    /// whole, and prices are replaced model by model. The patch alone was validated when it was parsed; this validates
+    /// the combined result.
     pub fn with(&self, patch: &Patch) -> Result<Self, SettingsError> {
         self.overlaid(patch.entries())
     }
 
-    /// Everything that is set, as it would be written. Read again, it gives the same settings.
+    /// Returns all settings as a JSON object. Parsing it gives the same settings again.
     ///
     /// ```
     /// use epitome::settings::{Patch, Settings};
@@ -283,33 +288,33 @@ impl Settings {
         Value::Object(self.patch().0)
     }
 
-    /// The same as a patch. Applied over the defaults it gives these settings; applied over others it leaves
-    /// their prices for models that are not priced here.
+    /// Returns all settings as a patch. Applied over the defaults, it gives these settings. Applied over other
+    /// settings, it leaves their prices for models that have no price here.
     pub fn patch(&self) -> Patch {
         match serde_json::to_value(self) {
             Ok(Value::Object(entries)) => Patch(entries),
-            // No value of settings fails to be written.
+            // Cannot happen: every value of `Settings` serializes to an object.
             _ => Patch::default(),
         }
     }
 
-    /// Refuses what a program set by hand and could not have been read.
+    /// Validates settings that a program built by hand, with the same rules as parsing.
     pub fn check(&self) -> Result<(), SettingsError> {
         Self::read(self.patch().0).map(|_| ())
     }
 
-    /// The slot of this name in this scope.
+    /// Returns the slot with this name in this scope.
     pub fn slot(&self, scope: &Scope, name: &str) -> Option<&SlotSettings> {
         self.slots.iter().find(|slot| slot.slot.name == name && slot.slot.scope == *scope)
     }
 
-    /// A setting that names a model nobody knows, by its full name, and what it names.
+    /// Returns the first setting that names an undefined model: the setting's full key and the model name.
     pub fn unknown_model(&self, is_known: impl Fn(&str) -> bool) -> Option<(String, &str)> {
         let slots = self.slots.iter().enumerate();
         let slots =
             slots.filter_map(|(at, slot)| Some((format!("slot[{at}].models"), slot.models.as_deref()?)));
         let all = ("summarize.models".to_owned(), self.summarize.models.as_slice());
-        // What a request's own model is called there.
+        // `same` is not the name of a defined model: it refers to the model of the request.
         let inline = Some(&self.condense.model).filter(|name| *name != CondenseSettings::SAME);
         let inline = inline.map(|name| ("condense.model".to_owned(), std::slice::from_ref(name)));
         slots.chain([all]).chain(inline).find_map(|(key, names)| {
@@ -318,18 +323,19 @@ impl Settings {
         })
     }
 
-    /// Who writes a slot's summaries: the models it names, or those of `summarize.models`.
+    /// Returns the models that write a slot's summaries: the slot's own list, or `summarize.models`.
     pub fn models_of<'a>(&'a self, slot: &'a SlotSettings) -> &'a [String] {
         slot.models.as_deref().unwrap_or(&self.summarize.models)
     }
 
-    /// What is said to the model that writes a slot's summaries: its own instructions, or those of all.
+    /// Returns the extra instructions for the model that writes a slot's summaries: the slot's own, or
+    /// `summarize.instructions`.
     pub fn instructions_of<'a>(&'a self, slot: &'a SlotSettings) -> &'a str {
         if slot.instructions.is_empty() { &self.summarize.instructions } else { &slot.instructions }
     }
 
-    /// What a model costs, where it is known: as `prices` say, by the name it has in `models` or by its own, else as the
-    /// shipped table says. `local` costs nothing.
+    /// Returns the price of a model, or `None` if it is unknown. The price in `prices` comes first, by the model's name
+    /// in `models` or by the provider's name. The shipped price table comes second. `local` is free.
     ///
     /// ```
     /// use epitome::settings::{Price, Settings};
@@ -344,7 +350,7 @@ impl Settings {
         match self.models.get(model) {
             _ if model == LOCAL => Some(Price::FREE),
             Some(ModelSettings { provider: Provider::Local, .. }) => Some(Price::FREE),
-            // Whoever serves it at an address of one's own has prices of their own.
+            // The shipped table lists the prices of the providers. A server at a custom address has other prices.
             Some(own) if own.base_url.is_some() => self.prices.get(&own.model).copied(),
             Some(ModelSettings { model, .. }) => {
                 self.prices.get(model).copied().or_else(|| table::find(model)?.price)
@@ -354,7 +360,7 @@ impl Settings {
     }
 
     fn overlaid(&self, entries: &Map<String, Value>) -> Result<Self, SettingsError> {
-        // Without a schema, which takes most of the start of a command.
+        // Skips building the schema, which takes most of the startup time of a command.
         if entries.is_empty() {
             return Ok(self.clone());
         }
@@ -364,14 +370,14 @@ impl Settings {
             tree.shift_remove("trigger");
         }
         for (section, value) in entries {
-            // A model is changed key by key, a price as a whole.
+            // Models are merged key by key, a price is replaced as a whole.
             overlay(&mut tree, section, value, if section == "models" { 2 } else { 1 }, Nulls::Leave);
         }
         Self::read(tree)
     }
 
     fn read(tree: Map<String, Value>) -> Result<Self, SettingsError> {
-        // Made once: it takes longer than the reading.
+        // Built once: building the schema takes longer than parsing.
         static SCHEMA: LazyLock<Value> = LazyLock::new(schema::<Settings>);
         let mut settings: Self = read(Value::Object(tree), &SCHEMA)?;
         settings.condense.settle()?;
@@ -389,7 +395,7 @@ impl Settings {
         let models = settings.models.keys().map(|name| ["models", name.as_str()]);
         let priced = settings.prices.keys().map(|name| ["prices", name.as_str()]);
         if let Some(odd) = models.chain(priced).find(|[_, name]| !is_model_name(name)) {
-            return Err(wrong(&odd, "no model can be called so; 1 to 128 bytes are allowed"));
+            return Err(wrong(&odd, "is not a valid model name: 1 to 128 bytes without control characters"));
         }
         for (name, model) in &mut settings.models {
             model.settle(name)?;
@@ -398,22 +404,24 @@ impl Settings {
     }
 }
 
-/// Sizes that whoever runs the engine answers for, with its memory: workspaces and sessions may lower them, not raise them.
+/// Size limits. Workspaces and sessions may lower them but not raise them: the operator of the engine provides the
+/// memory.
 impl Settings {
-    /// Refuses a patch that asks for larger things than these settings allow.
+    /// Rejects a patch that raises a size limit above these settings.
     pub(crate) fn check_sizes(&self, patch: &Patch) -> Result<(), SettingsError> {
         let (mut wanted, mut own) = (self.with(patch)?, self.clone());
         let over = wanted.sizes().into_iter().zip(own.sizes()).find(|((_, given), (_, most))| given > most);
         match over {
             None => Ok(()),
             Some(((key, given), (_, most))) => {
-                let problem = format!("{given} given; at most {most}, as the engine's settings say");
+                let problem = format!("{given} given; at most {most} is allowed by the engine's settings");
                 Err(SettingsError::wrong(key, problem))
             }
         }
     }
 
-    /// These, with nothing larger than others allow, which may have been lowered since these were set.
+    /// Returns these settings with every size limit lowered to that of `others`, which may have been lowered since
+    /// these settings were stored.
     pub(crate) fn no_larger_than(mut self, others: &Self) -> Self {
         for ((_, size), (_, most)) in self.sizes().into_iter().zip(others.clone().sizes()) {
             *size = (*most).min(*size);
@@ -433,19 +441,20 @@ impl Settings {
     }
 }
 
-/// A problem with the setting at this path.
+/// Creates an error for the setting at this path.
 fn wrong(path: &[&str], problem: impl Into<String>) -> SettingsError {
     SettingsError::wrong(path.iter().fold(String::new(), |key, name| read::join(&key, name)), problem)
 }
 
-/// The JSON Schema of a section, or of all [`Settings`]: names, help texts, defaults, examples, what is allowed.
+/// Returns the JSON Schema of a section, or of all [`Settings`]: keys, help texts, defaults, examples and allowed
+/// values.
 ///
 /// ```
 /// use epitome::settings::{Settings, schema};
 ///
 /// let schema = schema::<Settings>();
 /// let max_tokens = &schema["properties"]["context"]["properties"]["max_tokens"];
-/// assert_eq!(max_tokens["description"], "How large a context may be; whoever asks for more is refused.");
+/// assert_eq!(max_tokens["description"], "The largest budget of a context, in tokens. Requests for more are rejected.");
 /// assert_eq!((&max_tokens["default"], &max_tokens["minimum"]), (&100_000.into(), &1.into()));
 /// ```
 pub fn schema<T: JsonSchema>() -> Value {

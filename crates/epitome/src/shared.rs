@@ -1,7 +1,6 @@
-//! What engine, worker and condenser hold together: the store, the models, what is remembered between two calls, and how
-//! they wake each other.
+//! State that the engine, the worker and the condenser share: store, models, caches, and signals for waiting tasks.
 //!
-//! It starts nothing and decides nothing: who works when is the worker's matter, what a program may ask for the engine's.
+//! This module starts nothing and decides nothing. The worker decides what runs when, the engine what a program may request.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize};
@@ -34,14 +33,14 @@ pub(crate) use caches::TextKey;
 pub use listeners::Listener;
 use listeners::Listeners;
 
-/// What engine, worker and condenser hold together.
+/// State that the engine, the worker and the condenser share.
 pub(crate) struct Shared {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) models: Models,
-    /// The settings under those of workspaces and sessions.
+    /// The engine's settings, which workspaces and sessions may override.
     pub(crate) settings: Settings,
     pub(crate) pace: Pace,
-    /// This engine among all that work on the store.
+    /// The id of this engine, unique among all engines on the store.
     pub(crate) owner: String,
     pub(crate) caches: Caches,
     pub(crate) health: Health,
@@ -49,50 +48,51 @@ pub(crate) struct Shared {
     pub(crate) activity: Activity,
 }
 
-/// Who writes summaries, and what is known of how they fare.
+/// The models, and their state.
 #[derive(Default)]
 pub(crate) struct Models {
     pub(crate) named: BTreeMap<String, Arc<dyn Model>>,
     pub(crate) hooks: Hooks,
-    /// Providers that failed lately, and what models answered inline.
+    /// Circuit breakers of providers, and cached answers of inline condensing.
     pub(crate) memory: Arc<Memory>,
-    /// Who waits for which model.
+    /// Permits for model calls.
     pub(crate) seats: Arc<Seats>,
-    /// What calls under way may cost.
+    /// Money reserved for calls in progress.
     pub(crate) purse: Arc<Purse>,
 }
 
-/// For so long a store that could not be written to is taken for one that cannot. Longer, and nobody would try.
+/// How long after a failed write the store counts as not ready. Short, because a node that is not ready gets no requests,
+/// and only a new write can show that the store works again.
 const LATELY: Duration = Duration::from_secs(10);
 
-/// What was wrong lately.
+/// Recent problems.
 #[derive(Default)]
 pub(crate) struct Health {
     /// Why the worker cannot look for work.
     pub(crate) blind: Mutex<Option<StoreError>>,
-    /// What else troubles the worker, where that is no single slot's matter. It stays until the next summary is begun.
+    /// Any other problem of the worker that does not belong to a single slot. It stays until the next summary is started.
     pub(crate) trouble: Mutex<Option<String>>,
-    /// Why the store could not be written to when that last failed, and when: for a while it counts as not ready.
+    /// The last failed write that reveals a problem of the store, and its time. For a while the store is not ready.
     unwritable: Mutex<Option<(Instant, StoreError)>>,
-    /// What was wrong with hooks when they last ran: the first of it.
+    /// The first problem of the hooks when they last ran.
     pub(crate) hook_trouble: Mutex<Option<String>>,
 }
 
 impl Health {
-    /// Notes a write that failed, where that says something of the store itself.
+    /// Notes a failed write, if it reveals a problem of the store itself.
     pub(crate) fn note_write(&self, error: &StoreError) {
         if let StoreError::Full { .. } | StoreError::ReadOnly { .. } | StoreError::Damaged { .. } = error {
             *lock(&self.unwritable) = Some((Instant::now(), error.clone()));
         }
     }
 
-    /// Why the store could not be written to lately.
+    /// Returns why a recent write failed.
     pub(crate) fn unwritable(&self) -> Option<StoreError> {
         let noted = lock(&self.unwritable).clone();
         noted.filter(|(when, _)| when.elapsed() < LATELY).map(|(_, error)| error)
     }
 
-    /// What troubles the worker most.
+    /// Returns the worker's most important problem.
     pub(crate) fn trouble(&self) -> Option<String> {
         let others = [&self.trouble, &self.hook_trouble];
         let blind = lock(&self.blind).as_ref().map(ToString::to_string);
@@ -100,12 +100,12 @@ impl Health {
     }
 }
 
-/// Why an engine cannot be used now.
+/// Why an engine is not ready.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unready {
-    /// For anybody who asks: it names no file.
+    /// For every client: contains no file name.
     pub short: String,
-    /// For whoever runs it: where, and what to do.
+    /// For the operator: where the problem is, and what to do.
     pub whole: String,
 }
 
@@ -124,7 +124,7 @@ impl From<&StoreError> for Unready {
             StoreError::Full { .. } => "the store's disk is full",
             StoreError::ReadOnly { .. } => "the store cannot be written",
             StoreError::Unreachable { .. } | StoreError::Empty { .. } => "the store cannot be opened",
-            StoreError::Foreign { .. } | StoreError::Newer { .. } => "the store is not of this release",
+            StoreError::Foreign { .. } | StoreError::Newer { .. } => "the store has an unsupported format",
             StoreError::Damaged { .. } => "the store is damaged",
             StoreError::Closed => "the store is closed",
             StoreError::Failed { .. } => "the store failed",
@@ -133,32 +133,32 @@ impl From<&StoreError> for Unready {
     }
 }
 
-/// How those who wait are woken.
+/// Signals that wake waiting tasks.
 #[derive(Default)]
 pub(crate) struct Signals {
     /// Something may be due.
     pub(crate) wake: Notify,
-    /// Counts up whenever a slot moved: whoever waits for a summary looks again.
+    /// Counts up whenever a slot changes. Callers that wait for a summary then read the slot again.
     pub(crate) moved: watch::Sender<u64>,
-    /// Whoever has a summary written is to stop now.
+    /// Every task that writes a summary must stop now.
     pub(crate) give_up: watch::Sender<bool>,
-    /// Who waits for events.
+    /// Clients that wait for events.
     pub(crate) listeners: Arc<Listeners>,
 }
 
-/// What was done and is being done.
+/// Counters of the engine's activity.
 #[derive(Default)]
 pub(crate) struct Activity {
-    /// How many appends it has done.
+    /// Number of appends.
     pub(crate) appends: AtomicU64,
-    /// How many summaries this engine is having written.
+    /// Number of summaries that this engine is writing.
     pub(crate) working: AtomicUsize,
-    /// How often a slot that was worked on here was given back.
+    /// Number of times that this engine released a slot after working on it.
     pub(crate) given_back: AtomicU64,
 }
 
 impl Shared {
-    /// The settings that hold in a session. How large things may be, its own may lower and not raise.
+    /// Returns the effective settings of a session. A session's own settings may lower size limits, but not raise them.
     pub(crate) fn settings_of(&self, workspace: &str, session: &str) -> Result<Arc<Settings>, Error> {
         let documents = (workspace.to_owned(), session.to_owned());
         self.caches.merged.get_or_insert_with(&documents, || {
@@ -170,27 +170,27 @@ impl Shared {
         })
     }
 
-    /// The settings that hold where a session stands.
+    /// Returns the effective settings of a session's snapshot.
     pub(crate) fn settings_at(&self, standing: &Standing) -> Result<Arc<Settings>, Error> {
         let own = standing.session.as_ref().map_or("", |row| &row.settings);
         self.settings_of(&standing.workspace_settings, own)
     }
 
-    /// Refuses what a workspace or session may not set: what is set for the whole program only, and sizes over the engine's.
+    /// Rejects what a workspace or session may not set: settings of the whole program, and sizes above the engine's.
     ///
-    /// Whoever could say where a model is asked could have the program's key sent there, and whoever could say what it
-    /// costs could spend as if it cost nothing.
+    /// A tenant that could set a model's address could have the program's key sent there. A tenant that could set prices
+    /// could spend without limit.
     pub(crate) fn check_own(&self, patch: &Patch) -> Result<(), Error> {
         match ["models", "prices"].into_iter().find(|key| patch.entries().contains_key(*key)) {
             None => Ok(self.settings.check_sizes(patch)?),
             Some(key) => Err(Error::invalid(format!(
-                "{key}: are set for the whole program; a workspace or session chooses among models with summarize.models \
+                "{key}: can only be set for the whole program; a workspace or session chooses models with summarize.models \
                  and condense.model"
             ))),
         }
     }
 
-    /// Refuses settings that name models nobody knows, or measure by a window nobody knows.
+    /// Rejects settings that name an unknown model, or that use a fraction of a window that is unknown.
     pub(crate) fn check(&self, settings: &Settings) -> Result<(), Error> {
         let named = &self.models.named;
         if let Some((key, unknown)) = settings.unknown_model(|name| named.contains_key(name)) {
@@ -203,7 +203,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Refuses a cap on what may be spent where nobody knows what a model costs: it would not hold.
+    /// Rejects a spend cap if a model has no price: the cap could not be enforced.
     pub(crate) fn check_prices(&self, settings: &Settings) -> Result<(), Error> {
         if self.cap(settings).is_none() {
             return Ok(());
@@ -214,25 +214,25 @@ impl Shared {
         match slots.chain(inline).find(|writer| writer.price(settings).is_none()) {
             None => Ok(()),
             Some(writer) => Err(Error::Invalid(format!(
-                "summarize.spend_cap_per_day: what `{0}` costs is not known; set prices.{0:?}",
+                "summarize.spend_cap_per_day: `{0}` has no price; set prices.{0:?}",
                 writer.name
             ))),
         }
     }
 
-    /// The models that write a slot's summaries, first choice first.
+    /// Returns the models that write a slot's summaries, first choice first.
     pub(crate) fn chain(&self, settings: &Settings, slot: &SlotSettings) -> Vec<Writer> {
         let names = settings.models_of(slot).iter();
         names.filter_map(|name| Some(Writer::new(name, self.models.named.get(name)?))).collect()
     }
 
-    /// What a workspace may spend in a day. Its own settings may lower what the engine's allow, not raise it.
+    /// Returns what a workspace may spend in a day. Its own settings may lower the engine's cap, but not raise it.
     pub(crate) fn cap(&self, settings: &Settings) -> Option<Money> {
         let caps = [self.settings.summarize.spend_cap_per_day, settings.summarize.spend_cap_per_day];
         caps.into_iter().flatten().min()
     }
 
-    /// Reserves what a call of a model may cost, where there is a cap for the day and it allows that.
+    /// Reserves what a model call may cost, if a spend cap applies. Fails if the call could exceed the cap.
     pub(crate) async fn reserve(
         &self,
         workspace: &Arc<str>,
@@ -258,20 +258,19 @@ impl Shared {
         Ok(Some(reserved))
     }
 
-    /// What is wrong where the settings name a model for this slot that this engine does not have. Another one
-    /// may.
+    /// Returns the problem if this slot's settings name a model that this engine does not have. Another engine may have it.
     pub(crate) fn lacking(&self, settings: &Settings, slot: &SlotSettings) -> Option<String> {
         let lacks = settings.models_of(slot).iter().find(|name| !self.models.named.contains_key(*name))?;
         Some(format!("the settings name the model `{lacks}`, which this engine does not have"))
     }
 
-    /// The window, less its output reserve, that a slot's fractions are measured by: its first model's.
+    /// Returns the window minus the output reserve of the slot's first model, which is the base of the slot's fractions.
     pub(crate) fn room(&self, settings: &Settings, slot: &SlotSettings) -> Option<Tokens> {
         self.chain(settings, slot).first()?.model.room()
     }
 
-    /// Changes a session, as [`crate::store::Store::change`] does, for a decision that may fail and has something to tell.
-    /// Returns that, and the number of the session where something was written.
+    /// Changes a session as [`crate::store::Store::change`] does, with a decision that can fail and that returns a result.
+    /// Returns that result, and the session's id if something was written.
     pub(crate) async fn change<T, F>(
         &self,
         key: &SessionKey,
@@ -293,13 +292,13 @@ impl Shared {
         Ok((told.take()?, changed))
     }
 
-    /// Tells whoever waits that a slot moved.
+    /// Wakes every caller that waits for a slot to change.
     pub(crate) fn tell_moved(&self) {
         self.signals.moved.send_modify(|count| *count = count.wrapping_add(1));
     }
 }
 
-/// Where a decision that is made inside a store leaves what it has to tell.
+/// Carries the result of a decision out of a store's transaction.
 pub(crate) struct Told<T>(Mutex<Option<Result<T, Error>>>);
 
 impl<T> Told<T> {
@@ -307,7 +306,7 @@ impl<T> Told<T> {
         Arc::new(Self(Mutex::new(None)))
     }
 
-    /// Leaves what a decision has to tell, and returns what is to be written.
+    /// Saves the result of a decision, and returns the changes to be written.
     pub(crate) fn split<C>(&self, decided: Result<(Option<C>, T), Error>) -> Option<C> {
         let (changes, answer) = match decided {
             Ok((changes, answer)) => (changes, Ok(answer)),
@@ -317,13 +316,13 @@ impl<T> Told<T> {
         changes
     }
 
-    /// What the last decision told. A store that was closed asks for none.
+    /// Returns the result of the last decision. If the store was closed, no decision was made.
     pub(crate) fn take(&self) -> Result<T, Error> {
         lock(&self.0).take().unwrap_or(Err(Error::Closed))
     }
 }
 
-/// A name no other engine has.
+/// Returns a random id for this engine.
 pub(crate) fn owner() -> String {
     use std::hash::{BuildHasher, RandomState};
     format!("{}-{:016x}", std::process::id(), RandomState::new().hash_one(std::process::id()))

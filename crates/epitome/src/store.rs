@@ -1,15 +1,14 @@
-//! Where sessions are kept.
+//! Stores sessions in SQLite or PostgreSQL.
 //!
-//! A [`Store`] owns transactions and nothing else. Everything that is written to a session goes through one
-//! door, [`Store::change`]: the store reads where the session stands, hands that to a function, and writes
-//! what the function decided, all of it or nothing. So the rules live outside, are the same for every store,
-//! and cannot be raced: a message and the firing it causes are one write, and so are a summary and the
-//! cursor it moves.
+//! A [`Store`] is responsible for transactions only. All writes to a session use one method, [`Store::change`]: the store
+//! reads the session's current state, passes it to a function, and writes what the function decided, in one transaction.
+//! The rules are therefore outside of the store, the same for every database, and free of races: a message and the trigger
+//! event it causes are one write, and so are a summary and the cursor it moves.
 //!
-//! Messages are never altered once they are in (their two flags and the caller's notes excepted), so they may be read at any
-//! time, outside of any transaction, and still belong to the state that named them.
+//! A stored message never changes, except for its two flags and the caller's metadata. It can therefore be read at any time,
+//! outside of a transaction, and still match the state that refers to it.
 //!
-//! Nothing here knows of models, prompts or policy.
+//! This module does not depend on models, prompts or policies.
 
 mod ask;
 mod asked;
@@ -59,7 +58,7 @@ pub use rows::{SessionId, SummaryId, SummaryState, UsageSum};
 pub use sqlite::{Sqlite, SqliteOptions};
 pub use usage::Passed;
 
-// The contract of stores and its rows: for the engine, for our own tests and benchmarks. They change with the engine.
+// The `Store` trait's types and rows, for the engine and this project's tests and benchmarks. They change with the engine.
 #[doc(hidden)]
 #[cfg(feature = "postgres")]
 pub use postgres::client as postgres_client;

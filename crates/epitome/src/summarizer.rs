@@ -1,16 +1,16 @@
-//! Has one summary written: the one pipeline behind the worker and the condenser.
+//! Writes one summary: the pipeline that the worker and the condenser share.
 //!
-//! The caller supplies an [`Input`] (what was said, the summary before it, limits), a [`Summarizer`] (which models, by
-//! whose rules and on whose account) and a [`Host`] (what only the caller can do: permits, its lease, recalled answers,
-//! reserved money). It gets a [`Draft`] that passed inspection, or [`Failed`]. What each call cost is in
-//! [`Spending`], whatever came of it; the caller records it.
+//! The caller supplies an [`Input`] (messages, previous summary, limits), a [`Summarizer`] (models, settings, accounting)
+//! and a [`Host`] (what only the caller can do: permits, its lease, cached answers, reserved money). It gets a [`Draft`]
+//! that passed inspection, or [`Failed`]. [`Spending`] contains the cost of each call, successful or not; the caller records
+//! it.
 //!
 //! ```text
-//! hooks → few lines? themselves → each model in order: recall, permit, lease, money, breaker → call → inspect → again or next
+//! hooks → short? verbatim → each model in order: cache, permit, lease, money, breaker → call → inspect → retry or next
 //! ```
 //!
-//! Deliberately unknown here: stores, sessions, slots and lists. Where a summary goes, and when one is due, is the
-//! caller's matter.
+//! The summarizer has no access to stores, sessions, slots and lists. The caller decides when a summary is due and where it
+//! is stored.
 
 use std::collections::HashMap;
 use std::sync::Mutex;
@@ -40,80 +40,80 @@ use call::Answers;
 pub(crate) use draft::{Base, Draft, without_bytes};
 pub(crate) use spending::{Label, Spending};
 
-/// How many tokens of messages a model reads at once whose window is unknown.
+/// Tokens of messages that a model with an unknown window reads at once.
 const UNKNOWN_INPUT: Tokens = 100_000;
 
-/// Upper bound for the rules, the template and the frame of a prompt.
+/// Upper bound for the tokens of a prompt's rules, template and frame.
 pub(crate) const PROMPT_OVERHEAD: Tokens = 2_000;
 
-/// A prompt is never divided into pieces smaller than this.
+/// Minimum size of a piece of messages when input is divided, in tokens.
 pub(crate) const LEAST_INPUT: Tokens = 500;
 
 /// The circuit breakers of providers that failed lately, by provider.
 pub(crate) type Breakers = Mutex<HashMap<String, Breaker>>;
 
-/// What is remembered between summaries.
+/// In-memory state that several summaries share.
 #[derive(Default)]
 pub(crate) struct Memory {
     pub(crate) breakers: Breakers,
     pub(crate) answers: Answers,
 }
 
-/// What only the caller can do while a summary is written. The defaults suit a caller that competes with nobody.
+/// What only the caller can do while a summary is written. The defaults are for a caller without competitors.
 #[async_trait]
 pub(crate) trait Host: Sync {
-    /// The current time, by the clock that the caller's records use.
+    /// Returns the current time, by the clock of the caller's records.
     fn now(&self) -> Timestamp;
 
-    /// Takes a permit for the model that is called next, or returns how long to wait for one. `paid` says that earlier
-    /// calls for the same summary were paid for, which would be lost.
+    /// Takes a permit for the model that is called next, or returns how long to wait for one. `paid` means that earlier
+    /// calls for the same summary were paid for; without a permit that money would be lost.
     fn permit(&self, _writer: &Writer, _paid: bool) -> Result<(), Duration> {
         Ok(())
     }
 
-    /// Whether the summary is still the caller's to write. Checked last before each call.
+    /// Returns whether the caller may still write the summary. Awaited last before each call.
     async fn is_ours(&self) -> Result<bool, Error> {
         Ok(true)
     }
 
-    /// Reserves what a call may cost, where a spend cap applies.
+    /// Reserves what a call may cost, if a spend cap applies.
     async fn reserve(&self, writer: &Writer, most: &Tally) -> Result<Option<Reserved>, Failed>;
 
-    /// What came of a question before, by its fingerprint.
+    /// Returns the cached result of a question, by its fingerprint.
     async fn recall(&self, asked: &str) -> Result<Option<Answer>, Error>;
 
-    /// An answer was accepted, or the prompt refused as too long.
+    /// Caches a result: an accepted answer, or that the prompt was refused as too long.
     fn remember(&self, _asked: &str, _answer: Answer) {}
 }
 
-/// Who writes summaries, by which rules, and on whose account.
+/// The models, the settings and the accounting for one summary.
 pub(crate) struct Summarizer<'a> {
     /// First choice first.
     pub(crate) models: &'a [Writer],
     pub(crate) settings: &'a Settings,
     pub(crate) pace: &'a Pace,
     pub(crate) hooks: &'a Hooks,
-    /// `None` for models that a caller lends: how those fare says nothing about other callers' requests.
+    /// `None` for models with a caller's own key: their failures say nothing about requests of other callers.
     pub(crate) breakers: Option<&'a Breakers>,
     /// The names under which calls are recorded.
     pub(crate) label: Label,
     pub(crate) host: &'a dyn Host,
-    /// What it cost so far.
+    /// The cost so far.
     pub(crate) spent: &'a mut Spending,
 }
 
 /// What is to be summarized.
 pub(crate) struct Input<'a> {
-    /// What a model is asked, but for what hooks add to its instructions. What was said is without the bytes of media.
+    /// The question for the model, without the text that hooks add. Its messages are without the bytes of media.
     pub(crate) ask: Ask,
-    /// The summary that the new one is built on and takes in.
+    /// The summary that the new one is built on and must include.
     pub(crate) base: &'a Base,
-    /// Where what was said is in the conversation, for hooks.
+    /// The position of the messages in the conversation, for hooks.
     pub(crate) span: Span,
-    /// Whether input that is too long for a model is divided here, one piece after the other. A caller that plans and
-    /// stores the steps itself gets [`Failed::TooLong`] instead.
+    /// Whether input that is too long for a model is divided here, one piece after the other. A caller that plans and stores
+    /// the steps itself gets [`Failed::TooLong`] instead.
     pub(crate) divide: bool,
-    /// Whether hooks are awaited even if only `local` writes, which has no use for what they add.
+    /// Whether to wait for hooks even if only `local` writes, which does not use the text that they add.
     pub(crate) await_hooks: bool,
 }
 
@@ -121,13 +121,13 @@ pub(crate) struct Input<'a> {
 pub(crate) enum Failed {
     /// The input is too long for a model, and the caller divides it.
     TooLong,
-    /// No model gave one that may be kept.
+    /// No model returned an acceptable summary.
     Failure(Failure),
-    /// There are messages, but not a word in them.
+    /// There are messages, but they contain no text.
     Nothing,
-    /// The summary is not the caller's to write any more.
+    /// The caller may no longer write the summary.
     Lost,
-    /// No permit is free. No model was called; try again after this time.
+    /// No permit is free, and no model was called. Try again after this time.
     Full(Duration),
     /// The store failed.
     Store(Error),
@@ -140,14 +140,14 @@ impl From<Failure> for Failed {
 }
 
 impl Summarizer<'_> {
-    /// Writes a summary: the lines themselves where there are few, otherwise by the first model that can.
+    /// Writes a summary: the messages verbatim if they are short, otherwise by the first model that succeeds.
     pub(crate) async fn write(&mut self, input: Input<'_>) -> Result<Draft, Failed> {
-        // Hooks are notified in every case: the messages leave the window, whoever writes.
+        // Hooks are notified in every case: the messages leave the window, no matter which model writes.
         let added = self.hear_hooks(&input).await;
         let Input { mut ask, base, divide, .. } = input;
         let lines = || Draft::verbatim(base, &ask);
         if !ask.said.iter().any(draft::says_something) {
-            // No model could make anything of it. The summary before says it all.
+            // There is nothing to summarize. The previous summary already contains everything.
             return lines().filter(|_| base.text.is_some()).ok_or(Failed::Nothing);
         }
         if ask.replaces < SMALL
@@ -161,7 +161,7 @@ impl Summarizer<'_> {
         self.by_any(&ask, base, divide).await
     }
 
-    /// Shows hooks what leaves, and returns what they add to the operator's instructions.
+    /// Passes the messages to hooks, and returns what the hooks add to the operator's instructions.
     async fn hear_hooks(&mut self, input: &Input<'_>) -> String {
         if self.hooks.is_empty() {
             return String::new();
@@ -193,29 +193,29 @@ impl Summarizer<'_> {
             };
             let failure = match written {
                 Err(Failed::Failure(failure)) => failure,
-                // Models before it were called in vain, and would be each time: that is put off as any failure.
+                // Models before it were called in vain, and would be each time. So this is put off like any other failure.
                 Err(Failed::Full(_)) if self.spent.unrecorded.len() > before => break,
                 settled => return settled,
             };
-            self.spent.missed.push(format!("`{}` did not write it: {failure}", writer.name));
+            self.spent.missed.push(format!("`{}` wrote no summary: {failure}", writer.name));
             match failure {
                 Failure::Model(ModelError::TooLong { .. }) => too_long = true,
-                // A model whose answer was refused may be asked again for a smaller piece. One that failed may not.
+                // A model whose answer was refused may be called again for a smaller piece. A model that failed may not.
                 Failure::Answer(_) => {}
                 _ => drop(self.spent.down.insert(writer.name.clone(), failure.clone())),
             }
             last = failure;
         }
         if too_long && !divide {
-            // Whatever the others said: this model may still write a shorter one.
+            // Even if other models failed for other reasons, this model may still write a summary of fewer messages.
             return Err(Failed::TooLong);
         }
-        // The wait is for the model that may be called soonest. The breakers leave the others alone.
+        // The caller waits for the model that may be called soonest. The circuit breakers protect the others.
         let soonest = self.spent.down.values().min_by_key(|failure| failure.retry_after());
         Err(Failed::Failure(soonest.cloned().unwrap_or(last)))
     }
 
-    /// Has one model write it, piece by piece where it cannot read everything at once.
+    /// Lets one model write the summary, piece by piece if it cannot read everything at once.
     async fn in_pieces(&mut self, writer: &Writer, ask: &Ask, base: &Base) -> Result<Draft, Failed> {
         let mut rest = &*ask.said;
         let mut step: Option<Base> = None;
@@ -242,7 +242,7 @@ impl Summarizer<'_> {
                 Err(Failed::Failure(Failure::Model(ModelError::TooLong { .. })))
                     if piece.len() > 1 && tokens > LEAST_INPUT =>
                 {
-                    // The model reads less than its window says: the same again, in halves.
+                    // The model reads less than its window says: the same input again, in halves.
                     halved = Some((tokens / 2).max(LEAST_INPUT));
                 }
                 failed => return failed,
@@ -251,8 +251,8 @@ impl Summarizer<'_> {
     }
 }
 
-/// The first messages that fit, the rest, and the tokens of the first where they were counted. A call is not
-/// separated from its results: a result says little without its question.
+/// Splits messages: returns the first ones that fit, the rest, and the tokens of the first ones if they were counted. A tool
+/// call is not separated from its results: a result means little without its call.
 fn piece<'t>(said: &'t [Told], room: Option<Tokens>, counter: &Counter) -> (&'t [Told], &'t [Told], Tokens) {
     let Some(room) = room else { return (said, &[], 0) };
     let (mut sum, mut end, mut at_end): (Tokens, usize, Tokens) = (0, 0, 0);
@@ -270,13 +270,14 @@ fn piece<'t>(said: &'t [Told], room: Option<Tokens>, counter: &Counter) -> (&'t 
     (said, &[], sum)
 }
 
-/// Shows hooks what is about to leave, without waiting for them.
+/// Passes messages that are about to be summarized to hooks, without waiting for the hooks.
 pub(crate) fn notify(hooks: &Hooks, leaving: Leaving) {
     let hooks = hooks.clone();
     tokio::spawn(async move { hooks.before(&leaving).await });
 }
 
-/// How many tokens of messages a model reads at once, after a summary of this size. `None` for `local`: it has no window.
+/// Returns how many tokens of messages a model can read at once, next to a previous summary of `before` tokens. `None` for
+/// `local`, which has no window.
 pub(crate) fn input_of(writer: &Writer, before: Tokens) -> Option<Tokens> {
     if writer.is_local() {
         return None;

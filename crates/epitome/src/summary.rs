@@ -1,4 +1,4 @@
-//! A summary, all that is known of it, and the events that tell of it.
+//! A summary with all its facts, and the events that report it.
 
 use epitome_core::message::{Author, Seq, Span, Timestamp, Tokens};
 use serde::Serialize;
@@ -12,55 +12,55 @@ use crate::store::{SlotRow, SummaryRow};
 /// A summary and its facts. It serializes to plain JSON.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Summary {
-    /// Its number.
+    /// The summary's id.
     pub id: SummaryId,
-    /// Which slot's it is.
+    /// The slot.
     pub slot: String,
-    /// Whose messages it stands for; everybody's where nobody is named.
+    /// The author whose messages it covers; `None` for all messages.
     pub scope: Option<Author>,
-    /// It stands for all its scope's messages up to this one.
+    /// The last message that it covers. It covers all messages of its scope up to this one.
     pub through: Seq,
-    /// What was new in it: the messages read for it, beside the summary it was built on.
+    /// The messages that were new in it: read for it, in addition to the summary that it was built on.
     pub span: Option<Span>,
     /// Its text.
     pub text: String,
     /// The tokens of its text.
     pub tokens: Tokens,
-    /// The tokens of what it replaced: messages, and the summary before.
+    /// Tokens of what it replaced: messages, and the previous summary.
     pub replaced_tokens: Tokens,
-    /// How many messages there were to see before it; a summary counts as one.
+    /// Number of visible messages before it; a summary counts as one.
     pub original_count: u64,
-    /// How many there are with it: the recent ones that were kept, and itself.
+    /// Number of visible messages with it: the recent ones that stay verbatim, and the summary itself.
     pub compressed_count: u64,
-    /// By how much that is less, in percent.
+    /// Difference between the two counts, in percent of the first.
     pub compression_ratio: f64,
-    /// How many messages of its span were skipped.
+    /// Number of messages of its span that were skipped.
     pub skipped: u64,
-    /// Who wrote it.
+    /// The model that wrote it.
     pub model: String,
-    /// Whether it only stands in for one that a failing model should have written.
+    /// Whether it is a fallback summary, written because a model failed.
     pub stand_in: bool,
-    /// Whether it stands, was superseded or undone.
+    /// Whether it is current, superseded or undone.
     pub state: SummaryState,
-    /// The one that stood before it, and stands again when this one is undone.
+    /// The previous summary of the slot, which becomes current again if this one is undone.
     pub parent: Option<SummaryId>,
-    /// The one it was built on. Another than the parent where that was a stand-in, or this was rebuilt.
+    /// The summary it was built on. Differs from the parent if that was a fallback summary, or if this one was rebuilt.
     pub built_on: Option<SummaryId>,
     /// The message at which it became due.
     pub fired_at: Seq,
-    /// What whoever asked for it cared about most.
+    /// What it should pay attention to most, if the request for it said so.
     pub focus: Option<String>,
-    /// Names the model left out, and that were added.
+    /// Names that the model left out, and that were added.
     pub added_names: Vec<String>,
-    /// Tokens sent for it, over all calls.
+    /// Tokens sent to models for it, over all calls.
     pub input_tokens: Tokens,
-    /// Tokens that came back, over all calls.
+    /// Tokens received from models, over all calls.
     pub output_tokens: Tokens,
-    /// What it cost, in the price table's money; nothing where no price is known.
+    /// What it cost, in the currency of the prices; `None` if there was no price.
     pub cost: Option<f64>,
     /// How long it took to write, in milliseconds.
     pub millis: u64,
-    /// When it was kept.
+    /// When it was stored.
     pub created: Timestamp,
 }
 
@@ -98,7 +98,7 @@ impl From<SummaryRow> for Summary {
 }
 
 impl Happened {
-    /// This summary was kept or taken back, and that one stands in its slot now.
+    /// Creates the event that this summary was stored or undone; `stands` is the slot's current summary now.
     pub(crate) fn moved(row: &SummaryRow, state: SummaryState, stands: Option<SummaryId>) -> Self {
         Self::Summary(SummaryMoved {
             summary: row.id,
@@ -112,7 +112,7 @@ impl Happened {
         })
     }
 
-    /// A slot's summary failed, as its row says.
+    /// Creates the event that a slot's summary failed, from the slot's row.
     pub(crate) fn failed(row: &SlotRow) -> Self {
         Self::Failed(SummaryFailed {
             slot: row.name.as_str().into(),
@@ -124,7 +124,7 @@ impl Happened {
     }
 }
 
-/// By how much less `after` is, in percent, to a tenth: 8 → 5 is 37.5.
+/// Returns by how many percent `after` is less than `before`, rounded to a tenth: 8 → 5 is 37.5.
 #[expect(clippy::cast_precision_loss, reason = "counts of messages are far below 2^52")]
 fn ratio(before: u64, after: u64) -> f64 {
     if before == 0 {

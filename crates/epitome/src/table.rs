@@ -1,12 +1,12 @@
-//! The shipped table of models: how much they read and write, and what they cost.
+//! The shipped table of models: their windows, output limits and prices.
 //!
-//! So that `provider` and `model` are enough to begin with. It is dated because it grows old: settings go
-//! before it, and what a provider says of its own window goes before both. A model that is not in it is no
-//! error; its window and its prices are then unknown until they are set.
+//! With it, `provider` and `model` are enough to configure a model. It has a date because it becomes outdated: settings take
+//! precedence over it, and a window that the provider reports takes precedence over both. A model that is not in it is not
+//! an error; its window and its prices are unknown until they are set.
 //!
-//! A wrong price is worse than none, so only a name that is surely the same model is found: another date or
-//! `-latest` after it, its maker's name before it. Models that are served by anyone, under windows of the
-//! server's choosing (Ollama, vLLM), are left out on purpose.
+//! A wrong price is worse than none, so a name matches only if it is surely the same model: with another date or `-latest`
+//! at the end, or with the maker's name in front. Models that anyone can serve, with windows chosen by the server (Ollama,
+//! vLLM), are left out on purpose.
 
 use std::sync::LazyLock;
 
@@ -14,23 +14,23 @@ use epitome_core::message::Tokens;
 
 use crate::price::{Money, Price};
 
-/// When the table was last gone through.
+/// When the table was last reviewed.
 pub const DATED: &str = "2026-11-15";
 
-/// One line of the table.
+/// One row of the table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Entry {
-    /// What the provider calls it, without a date.
+    /// The provider's name for the model, without a date.
     pub model: &'static str,
-    /// How many tokens a prompt and its answer may have together.
+    /// Maximum tokens of a prompt and its answer together.
     pub window: Tokens,
-    /// The most it writes: what is kept free of the window.
+    /// Maximum tokens of an answer: the part of the window that is reserved for it.
     pub output_reserve: Tokens,
-    /// What a million tokens cost, in US dollars, where that is known.
+    /// Price per million tokens, in US dollars. `None` if it is unknown.
     pub price: Option<Price>,
 }
 
-/// What is known of a model, by the name its provider gives it.
+/// Finds the row of a model, by the name its provider uses.
 ///
 /// ```
 /// use epitome::model::table::find;
@@ -46,12 +46,12 @@ pub fn find(model: &str) -> Option<&'static Entry> {
     exact(name).or_else(|| exact(undated(name)?))
 }
 
-/// The whole table.
+/// Returns the whole table.
 pub fn all() -> impl Iterator<Item = &'static Entry> {
     TABLE.iter()
 }
 
-/// Names that routers put before a model's own.
+/// Prefixes that routers put before a model's own name.
 const MAKERS: [&str; 5] = ["openai/", "anthropic/", "google/", "deepseek/", "models/"];
 
 static TABLE: LazyLock<Vec<Entry>> =
@@ -72,7 +72,7 @@ fn line(line: &'static str) -> Option<Entry> {
     Some(Entry { model, window, output_reserve, price })
 }
 
-/// A name without `-latest` or the date at its end.
+/// Returns a name without `-latest` or the date at its end.
 fn undated(name: &str) -> Option<&str> {
     if let Some(bare) = name.strip_suffix("-latest") {
         return Some(bare);

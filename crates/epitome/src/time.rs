@@ -1,4 +1,4 @@
-//! Arithmetic on moments that never overflows.
+//! Arithmetic on timestamps that never overflows.
 
 use std::time::Duration;
 
@@ -7,12 +7,12 @@ use epitome_core::message::Timestamp;
 /// A day, in milliseconds.
 pub(crate) const DAY: i64 = 24 * 3_600 * 1_000;
 
-/// Milliseconds from one moment to a later one; 0 where the clock went back.
+/// Milliseconds from one timestamp to a later one; 0 if the clock was set back.
 pub(crate) fn millis_between(from: Timestamp, to: Timestamp) -> u64 {
     u64::try_from(to.0.saturating_sub(from.0)).unwrap_or(0)
 }
 
-/// The moment that is so much later.
+/// Returns the timestamp that is `wait` later.
 pub(crate) fn later(now: Timestamp, wait: Duration) -> Timestamp {
     Timestamp(now.0.saturating_add(i64::try_from(wait.as_millis()).unwrap_or(i64::MAX)))
 }

@@ -1,11 +1,10 @@
-//! Has summaries written: lease, plan, ask, inspect, commit.
+//! The background worker: lease, plan, call a model, inspect, commit.
 //!
-//! A worker takes one due slot at a time ([`crate::store::Store::lease`]), works its firings off in order, and
-//! gives it back. While a model writes, no connection and no lock is held; only the lease is renewed. What is
-//! committed carries the lease's fence, so a worker that stalled, or whose ground was taken away by an undo,
-//! changes nothing.
+//! A worker leases one due slot at a time ([`crate::store::Store::lease`]), writes its due summaries in order, and releases
+//! it. While a model writes, the worker occupies no connection and no lock; it only renews the lease. Every commit carries
+//! the lease's fencing token. So a worker that stalled, or whose base was undone, changes nothing.
 //!
-//! Nobody has to tell a worker anything: it looks for itself every so often. Being told only shortens the wait.
+//! Workers need no notification: they poll the store. A notification only shortens the wait.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -29,17 +28,17 @@ mod job;
 use crate::seats::SURELY_TAKEN;
 use job::Job;
 
-/// Works until told to stop, or until the engine is gone.
+/// Runs until `stop` is set, or until the last engine is dropped.
 pub(crate) async fn run(shared: Arc<Shared>, mut stop: watch::Receiver<bool>) {
     let mut jobs = Jobs { shared: &shared, running: JoinSet::new(), held: HashMap::new() };
-    // The workspace that was served last: the others go before it.
+    // The workspace that was served last: other workspaces are served before it.
     let mut last: Option<Arc<str>> = None;
     let places = places(shared.pace.workers);
     while !*stop.borrow() {
-        // From before it is looked, so that whatever is not ready then is looked for when it is.
+        // Read before the store is queried, so that a slot which becomes ready in between is not missed.
         let next_look = shared.models.seats.next_look();
         while jobs.running.len() < places {
-            // From before the slot is taken on, so that nobody finds it neither due nor worked on.
+            // Created before the slot is leased, so that a due slot is never seen as neither waiting nor in progress.
             let working = Working::new(&shared);
             let full = full(shared.pace.workers, jobs.held.values().map(|lease| &lease.key.workspace));
             let want = Want { after: last.clone(), full, ..want(&shared, None) };
@@ -66,25 +65,25 @@ pub(crate) async fn run(shared: Arc<Shared>, mut stop: watch::Receiver<bool>) {
             () = sleep(shared.pace.poll) => {}
             () = sleep_until(next_look.unwrap_or_else(Monotonic::now).into()), if free && next_look.is_some() => {}
             Some(ended) = jobs.running.join_next_with_id() => jobs.ended(ended),
-            // The last engine is gone: nobody waits for what is being written.
+            // The last engine is dropped: no caller waits for the summaries in progress.
             told = stop.changed() => if told.is_err() { return jobs.finish(Duration::ZERO).await },
         }
     }
     jobs.finish(shared.pace.grace).await;
 }
 
-/// How many summaries are written at a time in all. One workspace, or one model, has as many as there are workers; a third
-/// more is for whoever else comes meanwhile, however slow those are. With one worker it is whose turn it is.
+/// Returns how many summaries are written at the same time in total. One workspace, or one model, may use `workers` of these
+/// places; another third is reserved for others, so that slow ones do not delay them. With one worker there is one place.
 fn places(workers: usize) -> usize {
     if workers > 1 { workers.saturating_add(workers.div_ceil(3)) } else { workers }
 }
 
-/// How many of the places one workspace may hold, or one model keep waiting; nothing where there is only one.
+/// Returns how many places one workspace may use, and how many may wait for one model; `None` if there is only one place.
 fn share(workers: usize) -> Option<usize> {
     (workers > 1).then_some(workers)
 }
 
-/// The workspaces that hold as many of the places as they may. `held` names one for each that is taken.
+/// Returns the workspaces that use all the places they may. `held` contains one entry per place in use.
 fn full<'a>(workers: usize, held: impl Iterator<Item = &'a Arc<str>>) -> HashSet<Arc<str>> {
     let Some(most) = share(workers) else { return HashSet::new() };
     let mut counts: HashMap<&Arc<str>, usize> = HashMap::new();
@@ -94,17 +93,17 @@ fn full<'a>(workers: usize, held: impl Iterator<Item = &'a Arc<str>>) -> HashSet
     counts.into_iter().filter(|(_, count)| *count >= most).map(|(name, _)| Arc::clone(name)).collect()
 }
 
-/// More appends a second than this are many.
+/// Appends per second above which the worker pauses between summaries.
 const MANY: f64 = 200.0;
 
-/// So many times as long as a summary took, whoever wrote it rests where there are many appends meanwhile.
+/// How long the worker pauses during many appends: this many times the duration of the last summary.
 const RESTS: u32 = 7;
 
-/// It rests no longer than this: one that a model wrote elsewhere took long and cost this machine little.
+/// Longest pause. A summary that a remote model wrote took long, but cost this machine little.
 const LONGEST_REST: Duration = Duration::from_millis(150);
 
-/// How long to leave the processors to whoever waits for an answer, after a summary that took so long while there were so
-/// many appends. What becomes due meanwhile joins, so that there is less to write and nothing is left out.
+/// Returns how long to leave the processors to requests, after a summary that took `took` and during which there were
+/// `appends` appends. What becomes due in the pause is merged into one summary: less to write, and nothing is left out.
 fn rest(took: Duration, appends: u64) -> Duration {
     match appends as f64 > MANY * took.as_secs_f64() {
         true => took.saturating_mul(RESTS).min(LONGEST_REST),
@@ -114,7 +113,7 @@ fn rest(took: Duration, appends: u64) -> Duration {
 
 type Ended = Result<(Id, Result<(), Error>), tokio::task::JoinError>;
 
-/// What is being written in the background, and the leases it is written under.
+/// The summaries in progress in the background, and their leases.
 struct Jobs<'a> {
     shared: &'a Arc<Shared>,
     running: JoinSet<Result<(), Error>>,
@@ -140,8 +139,8 @@ impl Jobs<'_> {
     fn ended(&mut self, ended: Ended) {
         let (id, trouble) = match ended {
             Ok((id, result)) => (id, result.err().map(|error| error.to_string())),
-            // Its lease runs out by itself, and somebody tries again.
-            Err(panicked) => (panicked.id(), Some("a summary's task panicked; it is tried again".to_owned())),
+            // Its lease expires by itself, and then a worker retries.
+            Err(panicked) => (panicked.id(), Some("a summary task panicked; the worker retries".to_owned())),
         };
         self.held.remove(&id);
         if trouble.is_some() {
@@ -150,16 +149,16 @@ impl Jobs<'_> {
         self.shared.tell_moved();
     }
 
-    /// Waits for what is being written, then gives back the rest.
+    /// Waits for the summaries in progress, then releases the leases of the rest.
     async fn finish(mut self, grace: Duration) {
         self.join(grace).await;
         let unfinished: Vec<Lease> = self.held.values().cloned().collect();
-        // They write down what they spent.
+        // The tasks record what they spent.
         self.shared.signals.give_up.send_replace(true);
         self.join(LAST_WORDS).await;
         self.running.shutdown().await;
         for lease in unfinished {
-            // Where this fails the lease runs out by itself.
+            // If this fails, the lease expires by itself.
             let _ = Job::new(self.shared, lease, Monotonic::now(), None).give_back().await;
         }
     }
@@ -172,17 +171,17 @@ impl Jobs<'_> {
     }
 }
 
-/// How long those who were told to stop may take to say what they spent.
+/// How long tasks may take to record what they spent, after they were stopped.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
-/// Works off what is ready now, of one session or of all, and waits for what others of this engine work on.
+/// Writes what is due now, in one session or in all, and waits for what other tasks of this engine are writing.
 pub(crate) async fn until_idle(shared: &Arc<Shared>, session: Option<SessionKey>) -> Result<(), Error> {
     let mut moved = shared.signals.moved.subscribe();
     loop {
         let given_back = loop {
-            // From before it is asked: whoever held a slot then and has it no more may have left some of it.
+            // Read before the lease: a task that released a slot since then may have left some of its work.
             let given_back = shared.activity.given_back.load(Ordering::Acquire);
-            // From before the slot is taken on, so that nobody finds it neither due nor worked on.
+            // Created before the slot is leased, so that a due slot is never seen as neither waiting nor in progress.
             let working = Working::new(shared);
             let asked = Monotonic::now();
             match shared.store.lease(want(shared, session.clone())).await? {
@@ -199,8 +198,8 @@ pub(crate) async fn until_idle(shared: &Arc<Shared>, session: Option<SessionKey>
     }
 }
 
-/// Whether somebody works on the session now, or this engine on any; or would, were there not so many already who wait for
-/// the same model.
+/// Returns whether a worker has leased a slot of the session, or, without a session, whether this engine has leased any.
+/// Slots that were set aside because too many workers wait for the same model count too.
 async fn others_work(shared: &Shared, session: Option<&SessionKey>) -> Result<bool, Error> {
     let Some(key) = session else {
         return Ok(shared.activity.working.load(Ordering::Acquire) > 0 || shared.models.seats.any_aside());
@@ -223,7 +222,7 @@ fn want(shared: &Shared, session: Option<SessionKey>) -> Want {
     }
 }
 
-/// Counts who works, and how often a slot was given back.
+/// Counts the tasks that write summaries, and how often a slot was released.
 struct Working {
     shared: Arc<Shared>,
     leased: bool,
@@ -235,8 +234,8 @@ impl Working {
         Self { shared: Arc::clone(shared), leased: false }
     }
 
-    /// Works one slot off that was asked for at that moment, as one of several workers or in somebody's own task. Tells how
-    /// many summaries were kept.
+    /// Works on one slot whose lease was requested at `asked`: as one of several workers, or in a caller's task. Returns how
+    /// many summaries were stored.
     async fn work(mut self, lease: Lease, asked: Monotonic, share: Option<usize>) -> Result<usize, Error> {
         self.leased = true;
         Job::new(&self.shared, lease, asked, share).run().await
@@ -245,7 +244,7 @@ impl Working {
 
 impl Drop for Working {
     fn drop(&mut self) {
-        // Before it is no longer counted: whoever sees that nobody works sees this too.
+        // Before the task is no longer counted: a reader that sees no task in progress must see this count too.
         self.shared.activity.given_back.fetch_add(u64::from(self.leased), Ordering::AcqRel);
         self.shared.activity.working.fetch_sub(1, Ordering::AcqRel);
     }
@@ -279,7 +278,7 @@ mod tests {
         let full_of = |workers| full(workers, names.iter()).into_iter().collect::<Vec<_>>();
         assert_eq!(full_of(3), [Arc::from("a")]);
         assert_eq!(full_of(4), [] as [Arc<str>; 0]);
-        // Whoever has one worker works for whoever's turn it is.
+        // With one worker, any workspace may use it.
         assert_eq!(full_of(1), [] as [Arc<str>; 0]);
     }
 }

@@ -1,4 +1,4 @@
-//! A model under the name that settings choose it by, and who writes a summary.
+//! A model under its name in the settings, and the choice between the models and the fallback.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -9,26 +9,26 @@ use crate::price::Price;
 use crate::settings::Settings;
 use crate::table;
 
-/// Who writes a summary.
+/// Which models write a summary.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Who {
-    /// The models of the settings, built on the last summary that they wrote themselves.
+    /// The models of the settings. They build on the last summary that they wrote themselves.
     Models,
-    /// `local` in their place, built on whatever stands.
+    /// `local` as the fallback. It builds on the current summary, no matter which model wrote that.
     StandIn,
 }
 
-/// Refuses the name of a model that there is none of, by the setting it was found in.
+/// Returns the error for an unknown model, with the setting `key` that names it.
 pub(crate) fn unknown_model<'a>(key: &str, name: &str, known: impl Iterator<Item = &'a String>) -> Error {
     let known: BTreeSet<&str> = known.map(String::as_str).chain([Local::NAME]).collect();
     let known = Vec::from_iter(known).join(", ");
-    Error::Invalid(format!("{key}: `{name}` is unknown; known here: {known}"))
+    Error::Invalid(format!("{key}: unknown model `{name}`; available: {known}"))
 }
 
-/// A model as the settings know it.
+/// A model and its name in the settings.
 #[derive(Clone)]
 pub(crate) struct Writer {
-    /// By which name it is chosen.
+    /// The name by which settings choose it.
     pub(crate) name: String,
     pub(crate) model: Arc<dyn Model>,
 }
@@ -38,18 +38,18 @@ impl Writer {
         Self { name: name.to_owned(), model: Arc::clone(model) }
     }
 
-    /// The summarizer that is built in.
+    /// Returns the built-in extractive summarizer.
     pub(crate) fn local() -> Self {
         Self { name: Local::NAME.to_owned(), model: Arc::new(Local) }
     }
 
-    /// `local`, whatever it is called.
+    /// Returns whether it is the built-in extractive summarizer, under any name.
     pub(crate) fn is_local(&self) -> bool {
         self.model.is_built_in()
     }
 
-    /// What it costs, where that is known: as set, by the name it is chosen by or by its own, else as the shipped table
-    /// says. Whoever serves it at an address of one's own has prices of their own.
+    /// Returns the model's price, if there is one: from `prices` by its name in the settings or by its own name, otherwise
+    /// from the shipped table. The table is not used for a model with its own base URL: that server has other prices.
     pub(crate) fn price(&self, settings: &Settings) -> Option<Price> {
         let set = |name: &str| settings.prices.get(name).copied();
         if self.is_local() {

@@ -294,7 +294,7 @@ async fn only_an_empty_database_is_moved_into() {
     for last in ["5", "[{}]", "["] {
         half.psql(&format!("UPDATE epitome.moving SET last = '{last}'"));
         let told = moved(&path, &half, MoveOptions::default()).await.unwrap_err().to_string();
-        assert!(told.contains("how far a move is cannot be read"), "{last}: {told}");
+        assert!(told.contains("the progress of the move cannot be read"), "{last}: {told}");
     }
     let anew = MoveOptions { anew: true, ..MoveOptions::default() };
     moved(&other, &half, anew).await.unwrap();

@@ -1,4 +1,4 @@
-//! Which messages stay and which leave, from their shapes alone.
+//! Decides which messages stay and which leave, from their outlines alone.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +12,7 @@ use crate::outline::{Cut, Outline};
 use crate::strategy::Strategy;
 use crate::tokens::Counter;
 
-/// A list as a stage finds it, as it stands or as the stage before left it, and what it is divided by.
+/// The input of one stage: the list, unchanged or as the previous stage left it, with the policy and the facts.
 #[derive(Clone, Copy)]
 pub(super) struct Scene<'a> {
     pub(super) list: &'a List,
@@ -23,15 +23,15 @@ pub(super) struct Scene<'a> {
     pub(super) standing: &'a Standing,
 }
 
-/// A list divided: what stands then, and what is gone.
+/// The result of dividing a list: the new state, and the messages that leave.
 #[derive(Debug, Clone)]
 pub(super) struct Divided {
     pub(super) standing: Standing,
-    /// The places of the messages that leave, in order.
+    /// Positions of the messages that leave, in order.
     pub(super) leave: Vec<Seq>,
-    /// Those of them a summarizer must read.
+    /// The positions among `leave` that a summarizer must read.
     pub(super) read: Vec<Seq>,
-    /// The tokens of what leaves.
+    /// Tokens of the messages that leave.
     pub(super) tokens: Tokens,
 }
 
@@ -40,18 +40,18 @@ impl<'a> Scene<'a> {
         self.front.iter().chain(self.tail)
     }
 
-    /// The places of all batches in which some message is flagged.
+    /// Returns the positions of all messages in batches that contain a flagged message.
     fn flagged(&self, flag: fn(&Outline) -> bool) -> BTreeSet<Seq> {
         let parts = [self.front, self.tail].into_iter();
         parts.flat_map(|part| self.list.cuts(part).flagged(flag)).map(|outline| outline.seq).collect()
     }
 
-    /// How many of the tail's first messages always stay: standing orders and the protected head.
+    /// Returns how many of the tail's first messages always stay: system messages and the protected head.
     pub(super) fn floor(&self) -> usize {
         self.head().saturating_sub(self.front.len())
     }
 
-    /// The first place in the tail before which something would leave: a cut further up would be none.
+    /// Returns the position in the tail that a cut must exceed to remove any message.
     fn first_to_leave(&self) -> usize {
         let floor = self.floor();
         let stays = self.staying(self.tail.len());
@@ -63,7 +63,8 @@ impl<'a> Scene<'a> {
         found.map_or(self.tail.len(), |after| floor.saturating_add(after))
     }
 
-    /// The same, counted over everything that is shown.
+    /// Returns how many of the first shown messages always stay: system messages and the protected head, extended to
+    /// the next legal cut.
     fn head(&self) -> usize {
         let keep_first = if self.standing.summary.is_some() { 0 } else { self.policy.keep_first };
         let leading = self.shown().take_while(|outline| outline.leading).count();
@@ -75,7 +76,7 @@ impl<'a> Scene<'a> {
         legal.map_or(self.shown().count(), |after| wanted.saturating_add(after))
     }
 
-    /// Takes the protected head out of the tail, so that what is then done to the tail spares it.
+    /// Moves the protected head from the tail to the front, so that later changes of the tail do not affect it.
     pub(super) fn with_head(&self) -> Standing {
         let mut standing = self.standing.clone();
         let head = self.tail.get(..self.floor()).unwrap_or_default();
@@ -84,7 +85,7 @@ impl<'a> Scene<'a> {
         standing
     }
 
-    /// Chooses where the kept part begins, and sorts what lies before it.
+    /// Chooses where the verbatim part begins, and sorts the messages before it.
     pub(super) fn divide(&self, stage: &Strategy, press: Press) -> Result<Divided, Unchanged> {
         let cuts = self.list.cuts(self.tail);
         let floor = self.first_to_leave();
@@ -125,7 +126,7 @@ impl<'a> Scene<'a> {
         Ok(divided)
     }
 
-    /// The size of the smallest list that could be made: what always stays, and the newest batch.
+    /// Returns the tokens of the smallest possible list: the messages that always stay, and the newest batch.
     pub(super) fn least(&self) -> Tokens {
         let newest = self.list.cuts(self.tail).newest();
         let stays = self.staying(newest);
@@ -135,7 +136,8 @@ impl<'a> Scene<'a> {
         sum(kept.chain(older))
     }
 
-    /// What cutting would leave behind, for [`crate::economic`]: what always stays, and what is kept.
+    /// Returns what a cut would leave, for [`crate::economic`]: the tokens that always stay, and those of the verbatim
+    /// part.
     fn left_behind(&self) -> (Tokens, Tokens) {
         let stays = self.staying(self.tail.len());
         let head = sum(self.shown().filter(|outline| stays.contains(&outline.seq)));
@@ -144,25 +146,25 @@ impl<'a> Scene<'a> {
         (head, sum(kept.filter(|outline| !stays.contains(&outline.seq))))
     }
 
-    /// Where the strategy would like the kept part to begin.
+    /// Returns where the verbatim part should begin according to the strategy, regardless of legal cuts.
     pub(super) fn wanted(&self, stage: &Strategy) -> usize {
         let wanted = stage.keep(self.policy.keep).place(self.tail, self.facts.room);
         if matches!(stage, Strategy::Amortized(_)) { wanted.min(self.half()) } else { wanted }
     }
 
-    /// Where the newest half of what may leave begins.
+    /// Returns where the newest half (by tokens) of the removable messages begins.
     fn half(&self) -> usize {
         let may_leave = self.tail.iter().skip(self.floor());
         Keep::Tokens(sum(may_leave) / 2).place(self.tail, None)
     }
 
-    /// Where the kept part must begin so that the request fits the room, summary included. Where the
-    /// provider found it too long and nobody knows how much would fit, half of it goes.
+    /// Returns where the verbatim part must begin so that the request, summary included, fits `room`. If the
+    /// provider rejected the request as too long and `room` is unknown, half of the messages leave.
     fn fitting(&self) -> usize {
         let Self { list, policy, facts, .. } = *self;
         let Some(room) = list.over(facts) else { return self.half() };
         let counted = list.counted(facts);
-        // So far that it is worth it as well, else it fits and is refused all the same.
+        // The result must also save the minimum share; otherwise it would fit and still be rejected.
         let room = room.min(counted.saturating_sub(policy.worth.of_rounded_up(counted)));
         let stays = self.staying(self.tail.len());
         let front = self.shown().filter(|outline| stays.contains(&outline.seq));
@@ -170,7 +172,7 @@ impl<'a> Scene<'a> {
         Keep::Tokens(room.saturating_sub(taken)).place(self.tail, None)
     }
 
-    /// What stays of the messages before the place in the tail: standing orders and the head, pinned
+    /// Returns the messages before `place` in the tail that stay: system messages, the protected head, pinned
     /// batches, and the last user message.
     fn staying(&self, place: usize) -> BTreeSet<Seq> {
         let mut stays = self.flagged(|outline| outline.pinned);
@@ -193,8 +195,9 @@ impl List {
         Scene { list: self, policy, facts, front, tail, standing }
     }
 
-    /// What [`economic::threshold`](crate::economic::threshold) must know of the list. Costs the size of what would be
-    /// sent, so ask when it has grown by a part. `growth` is the calls so far, `prompt` the summarizer's own.
+    /// Returns the input of [`economic::threshold`](crate::economic::threshold). The cost is proportional to the size of
+    /// the list, so call it only after the list has grown by a notable share. `growth` describes the calls so far,
+    /// `prompt` is the size of the summarizer's own prompt.
     pub fn shape(
         &self,
         policy: &Policy,
@@ -210,9 +213,9 @@ impl List {
     }
 }
 
-/// The place to cut when something must go: a legal one if there is any, else one inside a thinking
-/// loop, whose reasoning then leaves. Where even the wanted place keeps too much, the first one from
-/// `least` on. The newest batch always stays, unless nothing was to be kept at all.
+/// Returns the position to cut if something must leave: a legal cut if there is one, otherwise a cut inside a reasoning
+/// loop, whose reasoning then leaves. If the `wanted` position leaves too much, the first cut at or after `least` is
+/// preferred. The newest batch always stays, unless `wanted` lies after it because the strategy keeps nothing.
 fn hard(cuts: &Cuts<'_>, floor: usize, wanted: usize, least: usize) -> Result<usize, Unchanged> {
     let end = cuts.newest().max(wanted).saturating_add(1);
     let least = least.min(end.saturating_sub(1));

@@ -1,4 +1,4 @@
-//! What was made of a list so far, and whether that is worth accepting.
+//! The result of the stages so far, and the test whether it is worth accepting.
 
 use super::divide::Scene;
 use super::draft::Draft;
@@ -8,7 +8,7 @@ use crate::message::{Seq, Tokens};
 use crate::trigger::grouped;
 
 impl List {
-    /// What stands once a step is accepted.
+    /// Returns the state of the list after a step is accepted.
     pub(super) fn accepted(&self, standing: Standing, facts: &Facts) -> Standing {
         let seen = self.len() as Seq;
         Standing {
@@ -16,19 +16,19 @@ impl List {
             seen,
             looked: if self.standing.rounds == 0 { seen } else { self.standing.looked },
             at: facts.now,
-            // A new list has a new beginning.
+            // A new list may need a different opening, so this is decided again.
             note: None,
             ..standing
         }
     }
 
-    /// Whether it was condensed since this was worked out for it.
+    /// Returns whether the list was condensed after this state was computed for it.
     pub(super) fn has_overtaken(&self, accepted: &Standing) -> bool {
         accepted.rounds != self.standing.rounds.saturating_add(1)
     }
 
-    /// Whether a request of `after` tokens is worth putting in the place of this list's. Where this one does not fit, one
-    /// that does is.
+    /// Checks that replacing this list with a request of `after` tokens is worth it. If the current request does not
+    /// fit, any request that fits is worth it.
     pub(super) fn worth(&self, policy: &Policy, facts: &Facts, after: Tokens) -> Result<(), Unchanged> {
         let before = self.counted(facts);
         if after >= before {
@@ -39,7 +39,7 @@ impl List {
         if saves < needed && !fits { Err(Unchanged::NotWorth { saves, needed }) } else { Ok(()) }
     }
 
-    /// What would fit, as it is counted here, where the request does not.
+    /// Returns `room` converted to the local token count if the request exceeds it, otherwise `None`.
     pub(super) fn over(&self, facts: &Facts) -> Option<Tokens> {
         let room = facts.room.filter(|room| self.request(facts) > *room)?;
         Some(self.as_ours(room, facts))
@@ -50,15 +50,15 @@ impl List {
 #[derive(Debug, Clone)]
 pub struct Done {
     pub(super) names: Vec<&'static str>,
-    /// What was done, for people.
+    /// What each stage did, for people.
     pub(super) told: Vec<String>,
     pub(super) draft: Draft,
-    /// What the request holds besides the list.
+    /// Tokens of the request outside the list.
     pub(super) fixed: Tokens,
 }
 
 impl Done {
-    /// One more stage made this draft.
+    /// Records that one more stage produced this draft.
     pub(super) fn after(
         before: Option<Self>,
         stage: &'static str,
@@ -77,17 +77,17 @@ impl Done {
         Scene { list, policy, facts, front, tail, standing }
     }
 
-    /// What would stand then.
+    /// Returns the state of the list after this result is accepted.
     pub fn standing(&self) -> &Standing {
         &self.draft.standing
     }
 
-    /// The size of the whole request then.
+    /// Returns the tokens of the whole request after this result is accepted.
     pub(super) fn tokens(&self) -> Tokens {
         self.draft.sheet.tokens().saturating_add(self.fixed)
     }
 
-    /// Accepts it. Refused, and the list as it was, when that has changed since it was decided.
+    /// Accepts the result. Fails, without changing the list, if the list changed after the decision.
     pub fn apply(self, list: &mut List) -> Result<Report, Unchanged> {
         let standing = self.standing();
         if standing.seen != list.len() as Seq || list.has_overtaken(standing) {

@@ -1,6 +1,6 @@
-//! The next list as it would be, before it is accepted.
+//! The condensed list before it is accepted.
 //!
-//! A [`Draft`] is built from a [`Standing`] and the caller's messages, so it can be built again after a restart, byte
+//! A [`Draft`] is built from a [`Standing`] and the caller's messages, so that it can be rebuilt after a restart, byte
 //! for byte.
 
 use std::borrow::Cow;
@@ -14,14 +14,14 @@ use crate::tokens::Counter;
 use crate::view::{self, Mender};
 
 impl List {
-    /// A list that was condensed before, from what stood then. It shows what it would have shown
-    /// had it never been put away.
+    /// Rebuilds a list that was condensed before from its stored state. It shows the same messages as the original
+    /// list.
     pub fn resume(messages: &[Message], standing: &Standing, counter: &Counter) -> Self {
         let mut list = Self::default();
         let first = |n: Seq| messages.get(..usize::try_from(n).unwrap_or(usize::MAX)).unwrap_or(messages);
         list.advance(first(standing.looked), counter);
         if standing.rounds > 0 {
-            // Marks what follows as added to a condensed list; the view itself is built once, below.
+            // A nonzero round count marks the following messages as added to a condensed list. The view is built below.
             list.standing.rounds = standing.rounds;
             list.advance(first(standing.seen), counter);
             let draft = Draft::new(&list, messages, standing.clone(), counter);
@@ -31,7 +31,7 @@ impl List {
         list
     }
 
-    /// Makes a draft the truth. Counting starts anew.
+    /// Replaces the list's state with the draft, and restarts the totals.
     pub(super) fn adopt(&mut self, draft: Draft) {
         let Draft { standing, front, tail, sheet, .. } = draft;
         (self.front, self.tail) = (front, tail);
@@ -41,27 +41,27 @@ impl List {
     }
 }
 
-/// A list as it would be, not yet accepted.
+/// A condensed list that is not yet accepted.
 #[derive(Debug, Clone)]
 pub(super) struct Draft {
     pub(super) standing: Standing,
     pub(super) front: Vec<Outline>,
     pub(super) tail: Vec<Outline>,
     pub(super) sheet: Sheet,
-    /// The outputs masked in it: how many, and the first and last message with one.
+    /// The tool outputs masked in the draft.
     pub(super) masked: Masked,
 }
 
-/// Tool outputs that were masked.
+/// Counts the tool outputs that were masked.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Masked {
-    /// Those beyond where masking had reached before.
+    /// Number of outputs masked now that were not masked before.
     pub(super) fresh: u64,
     pub(super) run: Option<[Seq; 2]>,
 }
 
 impl Draft {
-    /// The list with this done to it.
+    /// Builds the list that results from this state.
     pub(super) fn new(list: &List, messages: &[Message], mut standing: Standing, counter: &Counter) -> Self {
         let all = || list.front.iter().chain(&list.tail);
         let mut front: Vec<Outline> =
@@ -76,11 +76,11 @@ impl Draft {
         let opens = mender.done().len();
         let mut before = 0;
         for (at, outline) in front.iter_mut().enumerate() {
-            // What stands where it stood from the beginning on is in its place.
+            // A message keeps its place, and its reasoning, only if no message before it has left.
             let in_place = outline.seq == at as Seq + 1;
             if outline.seq != before + 1 {
                 mender.seam();
-                // Taken out of its batch, it is one of its own.
+                // A message taken out of its batch forms a batch of its own.
                 outline.cut = Cut::Legal;
             }
             before = outline.seq;
@@ -93,8 +93,8 @@ impl Draft {
         if let Some(summary) = &standing.summary {
             mender.push(summary.message());
         }
-        // Where nothing of the user's parts it from what was left out before it, the tail would seem
-        // to go on with a loop whose reasoning is not there.
+        // If no user message separates the front from the tail, the tail looks like the continuation of a tool loop
+        // whose reasoning is missing. Then the rest of the loop's reasoning leaves as well.
         let parted = standing.summary.as_ref().is_some_and(|summary| !summary.system);
         let gap = front.len() as Seq != standing.from;
         let last = mender.done().iter().rfind(|message| !message.role.is_system());
@@ -106,7 +106,8 @@ impl Draft {
         let masked = lay_tail(list, messages, &standing, &mut tail, &mut mender, counter);
         let first = mender.done().get(opens..).unwrap_or_default().iter().find(|m| !m.role.is_system());
         let opened = first.is_some_and(|message| message.role.is_user());
-        // It was decided once, and a store may tell otherwise: without a user's word it is refused.
+        // The stored decision is reused, so the list stays the same. It is overridden if no user message opens the
+        // list, because providers reject such a list.
         let note = standing.note.get_or_insert(!opened);
         *note |= !opened;
         if *note {
@@ -116,7 +117,7 @@ impl Draft {
     }
 }
 
-/// Puts in everything after the summary, old tool outputs masked.
+/// Adds everything after the summary, with old tool outputs masked.
 fn lay_tail(
     list: &List,
     messages: &[Message],

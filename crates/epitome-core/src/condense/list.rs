@@ -1,8 +1,8 @@
-//! What is known of a list that grows at its end.
+//! The state of a message list that grows at its end.
 //!
-//! A [`List`] takes in each message once. Until something is condensed it holds shapes and sums
-//! only; from then on it also holds the view, which later messages are added to one by one. So a
-//! turn on which nothing happens costs what is new in it, and the caller's history is never copied.
+//! A [`List`] reads each message once. Until the first condensation it stores only outlines and sums; afterwards
+//! it also stores the view, to which later messages are added one by one. A turn in which nothing is condensed
+//! therefore costs only as much as its new messages, and the caller's history is never copied.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -17,14 +17,14 @@ use crate::tokens::Counter;
 use crate::track::Tracker;
 use crate::view;
 
-/// A summary that stands in a list.
+/// A summary contained in a list.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Prior {
-    /// What it says, without its frame.
+    /// Text of the summary, without its frame.
     pub text: String,
-    /// It stands for the messages `1..=through` of the conversation.
+    /// Last message that the summary covers: it covers `1..=through` of the conversation.
     pub through: Seq,
-    /// Whether it is a system message rather than the user's.
+    /// Whether the summary is a system message instead of a user message.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub system: bool,
 }
@@ -39,35 +39,35 @@ impl Prior {
     }
 }
 
-/// What was done to a list: all that must survive a restart, without a word of the history.
+/// What was done to a list: everything needed to rebuild the condensed list after a restart, except the message texts.
 ///
-/// Places count the caller's messages from 1.
+/// Positions refer to the caller's messages, counted from 1.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Standing {
-    /// The summary, where one stands.
+    /// The current summary, if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub summary: Option<Prior>,
     /// The messages shown before the summary, in order.
     pub kept: Vec<Seq>,
-    /// Everything after this place is shown, and of what is before it only what is `kept`.
+    /// Every message after this position is shown. Of the messages up to it, only those in `kept` are shown.
     pub from: Seq,
-    /// Tool outputs up to this place are masked.
+    /// Tool outputs up to this position are masked.
     pub masked: Seq,
-    /// Whether the loop after `from` was entered past its reasoning.
+    /// Whether the cut at `from` lies inside a tool loop, after the reasoning that opened the loop.
     pub stripped: bool,
-    /// Whether a note of ours opens the list; not decided before the first condensation.
+    /// Whether a placeholder user message opens the list; `None` before the first condensation.
     pub note: Option<bool>,
-    /// How often the list was condensed.
+    /// Number of condensations.
     pub rounds: u64,
-    /// How long the list was when it was last condensed.
+    /// Length of the list when it was last condensed.
     pub seen: Seq,
-    /// Up to where summaries of ours were looked for: the list's length at the first condensation.
+    /// Position up to which summaries by Epitome were searched for: the list's length at the first condensation.
     pub looked: Seq,
-    /// When it was last condensed.
+    /// Time of the last condensation.
     pub at: Timestamp,
 }
 
-/// What is known of a list of messages that grows at its end.
+/// The state of a message list that grows at its end.
 ///
 /// ```
 /// use epitome_core::condense::{Decision, Facts, List, Policy};
@@ -96,23 +96,23 @@ pub struct Standing {
 #[derive(Debug, Clone, Default)]
 pub struct List {
     tracker: Tracker,
-    /// The tokens of all messages taken in, as they came.
+    /// Tokens of all messages taken in, before any condensation.
     untouched: Tokens,
-    /// What is shown before the summary; before anything was condensed, what came before one that
-    /// was found.
+    /// Outlines of the messages shown before the summary. Before the first condensation: outlines of the messages
+    /// before a summary that was found in the caller's list.
     pub(super) front: Vec<Outline>,
-    /// Everything after that.
+    /// Outlines of all messages after `front`.
     pub(super) tail: Vec<Outline>,
     pub(super) frames: Frames,
     pub(super) totals: Totals,
     pub(super) standing: Standing,
-    /// The view, once something was condensed.
+    /// The view; `None` before the first condensation.
     pub(super) sheet: Option<Sheet>,
 }
 
 impl List {
-    /// Takes in the messages it has not seen. `messages` is the whole list, as it was before and
-    /// with more at its end.
+    /// Takes in the messages that are new. `messages` is the whole list: the messages already taken in, unchanged, and
+    /// the new ones at the end.
     pub fn advance(&mut self, messages: &[Message], counter: &Counter) {
         for message in messages.get(self.len()..).unwrap_or_default() {
             self.take(message, counter);
@@ -122,27 +122,28 @@ impl List {
         }
     }
 
-    /// How many messages it has taken in.
+    /// Returns the number of messages taken in.
     pub fn len(&self) -> usize {
         usize::try_from(self.tracker.head()).unwrap_or(usize::MAX)
     }
 
-    /// Whether it has taken in none.
+    /// Returns whether no message was taken in yet.
     pub fn is_empty(&self) -> bool {
         self.tracker.head() == 0
     }
 
-    /// The size of what would be sent now, without tools.
+    /// Returns the tokens of the list that would be sent now, without tool definitions.
     pub fn tokens(&self) -> Tokens {
         self.sheet.as_ref().map_or(self.untouched, Sheet::tokens)
     }
 
-    /// The size of all messages as they came: what would be sent had nothing been condensed.
+    /// Returns the tokens of all messages taken in: the size of the list if nothing had been condensed.
     pub fn untouched(&self) -> Tokens {
         self.untouched
     }
 
-    /// About how many bytes of memory it holds, for who holds many. The caller's own list is not in it.
+    /// Returns the approximate memory use in bytes, for caches that hold many lists. The caller's own messages are not
+    /// included.
     pub fn bytes(&self) -> usize {
         let outlines = self.front.capacity().saturating_add(self.tail.capacity());
         let places = self.standing.kept.capacity().saturating_add(self.frames.found.capacity());
@@ -158,39 +159,40 @@ impl List {
         .fold(size_of::<Self>(), usize::saturating_add)
     }
 
-    /// What would be sent now. As long as nothing was condensed these are the caller's own messages,
-    /// untouched; from then on a list that every provider accepts.
+    /// Returns the list that would be sent now. Before the first condensation these are the caller's own messages,
+    /// unchanged; afterwards it is a list that every provider accepts.
     pub fn shown<'a>(&'a self, messages: &'a [Message]) -> Cow<'a, [Message]> {
         self.sheet.as_ref().map_or(Cow::Borrowed(messages), Sheet::shown)
     }
 
-    /// What [`List::shown`] shows, to be kept after the list is let go of; `None` as long as that is the caller's own
-    /// list. It costs nothing, unless it is still held when the list goes on: then that makes a copy of its own.
+    /// Returns the same messages as [`List::shown`], for use after the list is dropped; `None` before the first
+    /// condensation, because the caller owns that list. Messages are copied only if some wait for a tool result, or if
+    /// the caller still holds the `Arc` when the list grows.
     pub fn shared(&self) -> Option<Arc<Vec<Message>>> {
         self.sheet.as_ref().map(Sheet::shared)
     }
 
-    /// How many messages would be sent now.
+    /// Returns the number of messages that would be sent now.
     pub fn shown_len(&self) -> usize {
         self.sheet.as_ref().map_or(self.len(), Sheet::len)
     }
 
-    /// What was done to it so far: enough for [`List::resume`].
+    /// Returns what was done to the list: the input of [`List::resume`].
     pub fn standing(&self) -> &Standing {
         &self.standing
     }
 
-    /// The summary in it, whether it was made here or found.
+    /// Returns the summary in the list, whether this list made it or found it.
     pub fn summary(&self) -> Option<&Prior> {
         self.standing.summary.as_ref()
     }
 
-    /// Sums over the messages since it was last condensed.
+    /// Returns the totals of the messages since the last condensation.
     pub fn totals(&self) -> &Totals {
         &self.totals
     }
 
-    /// The cuts of the part after the summary.
+    /// Returns the cuts of the messages after the summary.
     pub(super) fn cuts<'a>(&self, tail: &'a [Outline]) -> Cuts<'a> {
         Cuts::new(tail, self.tracker.cut_at_end())
     }
@@ -198,7 +200,7 @@ impl List {
     fn take(&mut self, message: &Message, counter: &Counter) {
         let tokens = counter.message(message);
         self.untouched = self.untouched.saturating_add(tokens);
-        // Once something was condensed here, a frame is somebody's quotation.
+        // After the first condensation, a summary frame in a new message can only be a quotation.
         if self.standing.rounds == 0
             && let Some((found, rest)) = view::split(message)
         {
@@ -206,7 +208,7 @@ impl List {
             return;
         }
         if self.standing.rounds == 0 && self.opens_with(message) {
-            // A note of ours says nothing; whether one is needed is decided anew.
+            // The placeholder has no content; whether the list needs one is decided again.
             self.tracker.push_sized(message, tokens);
             self.frames.shift = self.frames.shift.saturating_sub(1);
             return;
@@ -219,17 +221,19 @@ impl List {
         }
     }
 
-    /// Whether this is the note that opens a list we handed out.
+    /// Returns whether this message is the placeholder that opens a list condensed by Epitome.
     fn opens_with(&self, message: &Message) -> bool {
         let begun = !self.front.is_empty() || self.tail.iter().any(|outline| !outline.leading);
         !begun && message.role == Role::User && message.parts == view::note().parts
     }
 
-    /// The caller's list was condensed before: what is before its summary has been dealt with.
+    /// Handles a summary found in the caller's list: the list was condensed before, so all messages before the summary
+    /// belong to the front.
     fn found(&mut self, message: &Message, found: view::Found, rest: Option<&Message>, counter: &Counter) {
         self.front.append(&mut self.tail);
         self.totals.restart(message.at);
-        // Nothing before it is answered after it. Shown to nobody, it opens no turn that counts.
+        // The user message closes all open calls: no message after a summary answers a call before it. The placeholder
+        // is not shown and not added to the totals.
         let outline = self.tracker.push(rest.unwrap_or(&view::note()), counter);
         let place = outline.seq;
         self.frames.found.push(place);
@@ -249,22 +253,24 @@ impl List {
     }
 }
 
-/// Where summaries of ours were found in a list, and what places are in the conversation because of them.
+/// Summaries by Epitome that were found in a list, and the resulting offset between the positions in the list and in
+/// the conversation.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Frames {
-    /// The places of the messages in which one was found.
+    /// Positions of the messages in which a summary was found.
     found: Vec<Seq>,
-    /// What a place in the list lacks to be a place in the conversation.
+    /// Number added to a position in the list to get the position in the conversation.
     shift: i64,
 }
 
 impl Frames {
-    /// A place in the conversation. The two differ once the caller's list begins with a summary.
+    /// Returns the position in the conversation. It differs from the position in the list if the caller's list begins
+    /// with a summary.
     pub(super) fn original(&self, place: Seq) -> Seq {
         place.saturating_add_signed(self.shift)
     }
 
-    /// The message at this place, without the summary found in it.
+    /// Returns the message at this position, without the summary found in it.
     pub(super) fn piece<'a>(&self, messages: &'a [Message], place: Seq) -> Option<Cow<'a, Message>> {
         let message = messages.get(usize::try_from(place).ok()?.checked_sub(1)?)?;
         match self.found.binary_search(&place) {

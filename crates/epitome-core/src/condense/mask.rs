@@ -1,9 +1,8 @@
-//! One line in the place of an old tool output.
+//! Replaces an old tool output with one line.
 //!
-//! What a tool gave back long ago is the largest part of most lists and the least asked for. The
-//! line says which tool it was and how much is left out; of an error it keeps the first line, which
-//! is what an agent must not forget. Calls and results stay in their places, so the list stays
-//! valid wherever this is done.
+//! Old tool outputs are the largest part of most lists and the part least often needed again. The line names the tool
+//! and the size of the removed output. For an error it retains the first line, because an agent must not forget that.
+//! Calls and results stay at their positions, so masking never makes a list invalid.
 
 use std::collections::HashMap;
 
@@ -16,15 +15,15 @@ use crate::trigger::grouped;
 const OPENS: &str = "[output of ";
 const LEFT_OUT: &str = " left out: ";
 
-/// Of an error, so many characters stay.
+/// Maximum number of characters retained of an error's first line.
 const FIRST_LINE: usize = 160;
 
-/// The names of the tools called, found by the ids their results go by.
+/// The names of the called tools, indexed by call id and item id: a result refers to either.
 #[derive(Debug, Default)]
 pub(super) struct Names(HashMap<CallId, String>);
 
 impl Names {
-    /// Remembers whom this message calls.
+    /// Records the names of the tools that this message calls.
     pub(super) fn learn(&mut self, message: &Message) {
         if message.role != Role::Assistant {
             return;
@@ -35,8 +34,8 @@ impl Names {
         }
     }
 
-    /// The message with a line in the place of each output for which that is smaller, and how many
-    /// there are. `None` when there are none.
+    /// Returns the message with a line in place of each output that is larger than the line, and the number of replaced
+    /// outputs. Returns `None` if there are none.
     pub(super) fn masked(&self, message: &Message, counter: &Counter) -> Option<(Message, u64)> {
         let mut masked = message.clone();
         let mut outputs = 0;
@@ -99,7 +98,7 @@ mod tests {
         let message = Message::new(Role::Tool, [Part::ToolResult(result)]);
         let (masked, outputs) = names.masked(&message, &Counter::new(Encoding::O200k))?;
         assert_eq!(outputs, 1);
-        // Once is enough.
+        // A masked output is not masked again.
         assert_eq!(names.masked(&masked, &Counter::new(Encoding::O200k)), None);
         let Part::ToolResult(ToolResult { content, .. }) = &masked.parts[0] else { panic!() };
         let [Content::Text { text }] = content.as_slice() else { panic!("media leave") };

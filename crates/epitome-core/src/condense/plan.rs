@@ -1,4 +1,4 @@
-//! A summary to be asked for, and what becomes of the answer.
+//! The request for a summary, and what is done with the answer.
 
 use std::borrow::Cow;
 
@@ -14,35 +14,37 @@ use crate::strategy::Strategy;
 use crate::tokens::Counter;
 use crate::view;
 
-/// A text within its frame may take so many tokens more than by itself: where the two meet, letters are read otherwise.
+/// Tokens by which a text inside its frame may exceed the same text alone: the tokenizer may split the text
+/// differently where text and frame meet.
 const SEAM: Tokens = 4;
 
-/// What a model is to be asked for: a summary of these messages, no longer than so many tokens.
+/// A request for a summary of these messages, with a maximum number of tokens.
 ///
-/// The list may grow while the model works; what came meanwhile is in the result. If it is condensed
-/// meanwhile, the plan is overtaken and refused.
+/// The list may grow while the model works; the new messages are part of the result. If the list is condensed in the
+/// meantime, the plan is overtaken and rejected.
 #[derive(Debug, Clone)]
 pub struct Plan {
-    /// The messages that leave, from the first to the last, by their places in the list. Those that
-    /// always stay may lie between them.
+    /// First and last message that leave, by their positions in the list. Messages that always stay may lie between
+    /// them.
     pub span: Span,
-    /// What the summary that stands says: the new one stands for that as well.
+    /// Text of the current summary. The new summary covers its content as well.
     pub prior: Option<String>,
-    /// The most tokens the answer may have so that it is worth it.
+    /// Maximum number of tokens of the answer; a longer one would not save enough.
     pub limit: Tokens,
-    /// The places in the list of what the summarizer reads.
+    /// Positions in the list of the messages that the summarizer reads.
     pub places: Vec<Seq>,
-    /// The tokens of what the answer stands for, the summary before it included: what it must be smaller than.
+    /// Tokens of everything that the answer replaces, the current summary included. The answer must be smaller.
     pub replaces: Tokens,
-    /// What would stand then, but for the summary's words, had the list not grown since.
+    /// The state of the list after the plan, without the text of the summary, if the list has not grown in the
+    /// meantime.
     pub standing: Standing,
-    /// How many messages leave.
+    /// Number of messages that leave.
     leaves: u64,
     frames: Frames,
     strategy: &'static str,
     policy: Policy,
     facts: Facts,
-    /// What the stages before this one did; it stands alone where no summary comes.
+    /// Result of the earlier stages of the pipeline. It is used alone if no summary arrives.
     earlier: Option<Done>,
 }
 
@@ -73,8 +75,8 @@ impl Plan {
         }
     }
 
-    /// The plan with its limit, if a summary that says anything at all would be worth it. So no
-    /// model is asked for nothing.
+    /// Returns the plan with its limit, or an error if even the shortest useful summary would not be worth it. This
+    /// avoids model calls without benefit.
     pub(super) fn sized(
         mut self,
         list: &List,
@@ -88,7 +90,7 @@ impl Plan {
         let over = list.over(&self.facts);
         let mut needed = self.policy.worth.of_rounded_up(before).max(1);
         if let Some(room) = over.filter(|_| spare(needed) < LEAST_LIMIT) {
-            // What does not fit need only be made to fit.
+            // A list that does not fit only has to become small enough to fit.
             needed = before.saturating_sub(room).max(1);
         }
         let spare = spare(needed);
@@ -97,14 +99,15 @@ impl Plan {
             return Err(Unchanged::NotWorth { saves, needed });
         }
         let prior = self.prior.as_ref().map_or(0, |text| counter.text(text));
-        // What was told before is not what is to be saved: else it would wear away, pass by pass, however little leaves.
+        // The new summary may be at least as long as the current one. Otherwise each pass would shorten the summary
+        // further, even if few messages leave.
         let pressed = self.facts.force == Some(Press::Hard) || over.is_some();
         let told = prior.min(self.policy.limit);
         if spare < told && !pressed {
             let saves = before.saturating_sub(empty.saturating_add(told));
             return Err(Unchanged::NotWorth { saves, needed });
         }
-        // Where it can fit the room, it shall.
+        // If the list can fit the window, the limit makes sure that it does.
         let room = self.facts.room.map(|room| list.as_ours(room, &self.facts));
         let room = room.and_then(|room| room.checked_sub(empty.saturating_add(SEAM)));
         let room = room.filter(|room| *room >= LEAST_LIMIT).unwrap_or(Tokens::MAX);
@@ -114,8 +117,8 @@ impl Plan {
         Ok(self)
     }
 
-    /// What the summarizer reads, oldest first: all that leaves and is not skipped, as it was
-    /// written. A summary found among it is not; its text is the [`Plan::prior`].
+    /// Returns the messages that the summarizer reads, oldest first and unchanged: all that leave and are not
+    /// skipped. A summary found among them is left out; its text is in [`Plan::prior`].
     pub fn read<'a>(&'a self, messages: &'a [Message]) -> impl Iterator<Item = Cow<'a, Message>> {
         self.read_placed(messages).map(|(_, message)| message)
     }
@@ -125,19 +128,21 @@ impl Plan {
         self.places.iter().filter_map(placed)
     }
 
-    /// The same with their places in the conversation, for a writer who keeps them: those are what a summary of ours covers,
-    /// and differ from the places in the list once that begins with one.
+    /// Returns the messages that the summarizer reads, with `seq` set to their positions in the conversation, for a
+    /// caller that stores them. A summary covers these positions; they differ from the positions in the list if the list
+    /// begins with a summary.
     pub fn told<'a>(&'a self, messages: &'a [Message]) -> impl Iterator<Item = Message> {
         self.read_placed(messages).map(|(place, message)| Message { seq: place, ..message.into_owned() })
     }
 
-    /// The last message of the conversation that the summary will stand for.
+    /// Returns the last message of the conversation that the summary will cover.
     pub fn through(&self) -> Seq {
         self.frames.original(self.standing.from)
     }
 
-    /// The same plan for a writer who is not to build on the summary that stands, because that one only stood in: it is
-    /// built on `prior` instead and reads what that leaves `untold` as well, which are so many `tokens`.
+    /// Returns the plan based on `prior` instead of the current summary, for a list whose current summary is only a
+    /// fallback. The summarizer also reads the positions in `untold`, which `prior` does not cover; `tokens` is
+    /// their size.
     pub fn built_on(mut self, prior: Option<String>, untold: &[Seq], tokens: Tokens) -> Self {
         self.places.extend_from_slice(untold);
         self.places.sort_unstable();
@@ -147,8 +152,8 @@ impl Plan {
         self
     }
 
-    /// The same for `local`: what it picks a summary from, built on what it kept of the one before, or on
-    /// that one's text where it kept nothing.
+    /// Returns the extracts from which `local` selects a summary. They extend the extracts of the previous summary, or
+    /// the text of that summary if there are none.
     ///
     /// ```
     /// use epitome_core::condense::{Decision, Facts, List, Policy};
@@ -184,14 +189,14 @@ impl Plan {
         extracts
     }
 
-    /// Whether the list was condensed since this was planned, so that it would be refused.
+    /// Returns whether the list was condensed after this plan was made. Then [`Plan::finish`] rejects it.
     pub fn is_overtaken(&self, list: &List) -> bool {
         list.has_overtaken(&self.standing)
     }
 
-    /// Whether it can be put into a list that parted from the one it was made for, somewhere [after what it
-    /// cuts](Plan::through): no less of it stays, what stays begins where a list may be cut, and what the user said last
-    /// does not leave.
+    /// Returns whether the plan can be applied to another list that is equal up to at least
+    /// [the last message covered](Plan::through). Conditions: that list is not shorter, the messages that stay
+    /// begin at a legal cut, and its last user message stays.
     pub fn suits(&self, list: &List) -> bool {
         let from = self.standing.from;
         let Some(place) = list.tail.iter().position(|outline| outline.seq > from) else { return false };
@@ -204,9 +209,9 @@ impl Plan {
             && asked.is_none_or(|outline| stays(outline.seq))
     }
 
-    /// Puts the answer in the place of what it summarizes, if that makes the list smaller by enough. A
-    /// model's answer should have passed [`crate::inspect`] before: here only its size is judged.
-    /// Otherwise the list is as it was, or as the stages before this one leave it.
+    /// Replaces the summarized messages with the answer, if that makes the list smaller by enough. Only the size is
+    /// checked here: a model's answer should have passed [`crate::inspect`] before. Otherwise the list stays as it was,
+    /// or gets the result of the earlier stages.
     pub fn finish(
         self,
         list: &mut List,
@@ -217,7 +222,7 @@ impl Plan {
         if self.is_overtaken(list) {
             return Err(Unchanged::Overtaken);
         }
-        // A model that was shown a frame may write one.
+        // A model that was shown a framed summary may repeat the frame.
         let inside = view::recognise(&Message::user(answer)).map(|found| found.text);
         let report = match inside.as_deref().unwrap_or(answer).trim() {
             "" => Err(Unchanged::EmptyAnswer),
@@ -231,8 +236,8 @@ impl Plan {
         report.or_else(|reason| self.without_answer(list, messages, counter).map_err(|_| reason))
     }
 
-    /// No summary came. What the stages before this one did is accepted where it is worth it by
-    /// itself; else the list is as it was.
+    /// Finishes the plan without a summary. The result of the earlier stages is accepted if it is worth it alone;
+    /// otherwise the list stays as it was.
     pub fn without_answer(
         self,
         list: &mut List,

@@ -1,4 +1,4 @@
-//! The view of a condensed list: built once for each condensation and then only added to.
+//! The view of a condensed list: built once for each condensation, then only extended.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -7,17 +7,17 @@ use crate::message::{Message, Tokens};
 use crate::tokens::Counter;
 use crate::view::Mender;
 
-/// A view under construction: messages go in one by one, a valid list is there at any time.
+/// A view under construction. Messages are added one by one; a valid list is available at any time.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Sheet {
     mender: Mender,
-    /// The tokens of what is done, and how many messages of it were counted.
+    /// Tokens of the finished messages, and how many of them were counted.
     done: Tokens,
     counted: usize,
-    /// The same of what waits for a result.
+    /// Tokens and number of the messages that wait for a tool result.
     waiting: Tokens,
     waits: usize,
-    /// About how much memory the messages take that are done.
+    /// Approximate memory use of the finished messages, in bytes.
     pub(super) bytes: usize,
 }
 
@@ -32,8 +32,8 @@ impl Sheet {
         self.mender.take(message);
     }
 
-    /// Brings the count up to date. What waits is counted anew, for its form may still change; it
-    /// is the calls open at the end, not the list.
+    /// Updates the count. Waiting messages are counted again each time, because their form may still change. They are
+    /// only the messages since the oldest open call, not the whole list.
     pub(super) fn count(&mut self, counter: &Counter) {
         let done = self.mender.done();
         let new = done.get(self.counted..).unwrap_or_default();
@@ -52,7 +52,7 @@ impl Sheet {
         self.counted.saturating_add(self.waits)
     }
 
-    /// The same as [`Sheet::shown`], to be kept.
+    /// Returns the same messages as [`Sheet::shown`], for use after the sheet is dropped or changed.
     pub(super) fn shared(&self) -> Arc<Vec<Message>> {
         if self.waits == 0 { self.mender.shared() } else { Arc::new(self.shown().into_owned()) }
     }

@@ -1,4 +1,4 @@
-//! One step on a list: what to do with it now.
+//! One step on a list: decides what to do with the list now.
 
 use super::divide::Scene;
 use super::done::Done;
@@ -13,11 +13,11 @@ use crate::tokens::Counter;
 use crate::trigger::Fraction;
 
 impl List {
-    /// Decides what to do with the list. `messages` are those it has taken in; nothing changes until
-    /// a result is accepted.
+    /// Decides what to do with the list. `messages` are the messages that the list has taken in. Nothing changes until
+    /// the result is accepted.
     ///
-    /// Where nothing is due this costs the size of the trigger, and otherwise the size of what would
-    /// be sent.
+    /// If nothing is due, the cost depends only on the size of the trigger expression; otherwise it is proportional to
+    /// the size of the list that would be sent.
     pub fn decide(
         &self,
         messages: &[Message],
@@ -41,7 +41,7 @@ struct Step<'a> {
     policy: &'a Policy,
     facts: &'a Facts,
     counter: &'a Counter,
-    /// Whether the request is larger than the room.
+    /// Whether the request exceeds the model's window minus its output reserve.
     over: bool,
 }
 
@@ -88,7 +88,7 @@ impl Step<'_> {
                         reason = Unchanged::NotSmaller { before: tokens, after };
                     }
                 }
-                // What a stage that does nothing says is no news.
+                // A stage that does nothing by design must not hide the reason of another stage.
                 Err(Unchanged::Noop) => {}
                 Err(told) => reason = told,
             }
@@ -102,11 +102,11 @@ impl Step<'_> {
         if self.over { Press::Hard } else { self.facts.force.unwrap_or(Press::Gently) }
     }
 
-    /// Whether the list, made this much smaller, would be due again.
+    /// Returns whether the list would still be due after saving this many tokens.
     fn still_due(&self, saved: Tokens) -> bool {
         let request = self.list.request(self.facts).saturating_sub(saved);
         let facts = Facts { request: Some(request), ..*self.facts };
-        // The provider found it too long, and nobody knows how much would fit.
+        // The provider rejected the request as too long, and the size that would fit is unknown.
         let blind = facts.force == Some(Press::Hard) && facts.room.is_none();
         let over = facts.room.is_some_and(|room| request > room);
         over || blind || self.list.due(self.policy, &facts, Fraction::ONE).is_now()

@@ -1,38 +1,38 @@
-//! Choosing a summary and the messages beside it, once the newest message is in.
+//! Chooses a summary and the messages next to it, after the newest message is placed.
 //!
-//! Each summary that fits is tried with the messages that then have room; the best of these ways to
-//! spend the budget wins. With `fill`, what it leaves is spent as well.
+//! Each summary that fits is tried together with the messages that then fit. The best of these choices is used. With
+//! `fill`, the remaining budget is spent as well.
 
 use super::desk::{Desk, Missing};
 use super::{ChosenSummary, Fit, Words};
 use crate::message::{Seq, Span, Tokens};
 use crate::outline::{Cut, Outline};
 
-/// A smaller excerpt says nothing.
+/// Minimum size of an excerpt. A smaller one contains nothing useful.
 const SMALLEST_EXCERPT: Tokens = 64;
 
-/// What must be in before anything else is thought of.
+/// The newest message, which must be in the context before anything else is chosen.
 pub(super) struct Newest {
     pub(super) place: usize,
     pub(super) cost: Tokens,
-    /// It was too large and became an excerpt.
+    /// The excerpted messages, if the newest message was too large and became an excerpt.
     pub(super) excerpt: Option<Span>,
-    /// Where a list may start: at a legal cut, or where no such list fits, also past a loop's
-    /// reasoning, which then leaves.
+    /// Where a list may start: at a legal cut or, if no such list fits, also inside a tool loop, after its reasoning.
+    /// Then the rest of the loop's reasoning is left out.
     pub(super) allowed: Cut,
 }
 
-/// A way to spend the budget.
+/// One way to spend the budget.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Choice<'a> {
     pub(super) summary: Option<ChosenSummary>,
     pub(super) start: usize,
-    /// The message that opened the turn under way at the start, shown before the summary.
+    /// The message that opened the turn at the start, shown before the summary.
     pub(super) carried: Option<&'a Outline>,
     pub(super) cut: bool,
-    /// How far the first message is from the summary's coverage.
+    /// Distance from the summary's coverage to the first message.
     pub(super) gap: Seq,
-    /// How much its summary tells, in tokens of a whole one.
+    /// How much the summary contains, as the token size of an unshortened summary with the same content.
     pub(super) detail: Tokens,
     pub(super) missing: Missing,
     /// An excerpt of the batch just before the start.
@@ -44,12 +44,13 @@ impl Choice<'_> {
         self.missing.count == 0
     }
 
-    /// The last message its summary stands for.
+    /// Returns the last message that the summary covers.
     fn through(&self) -> Seq {
         self.summary.map_or(0, |summary| summary.through)
     }
 
-    /// Smaller is better: nothing missing, then the smaller gap, then more detail, then newer.
+    /// Returns the sort key; smaller is better: nothing missing, then the smaller gap, then more detail, then the newer
+    /// summary.
     pub(super) fn rank(&self) -> impl Ord + use<> {
         use std::cmp::Reverse;
         let (through, fitted) = self.summary.map_or((0, false), |s| (s.through, s.fitted));
@@ -58,24 +59,24 @@ impl Choice<'_> {
     }
 }
 
-/// What is left to decide once the newest message is in.
+/// The state of the choice after the newest message is placed.
 pub(super) struct Ground<'a> {
     pub(super) desk: &'a Desk<'a>,
     pub(super) newest: &'a Newest,
-    /// Whether there is room for the message that opened the turn under way.
+    /// Whether the message that opened the current turn fits.
     pub(super) carries: bool,
-    /// For that message, the summary and the messages.
+    /// Tokens available for that message, the summary and the messages.
     pub(super) room: Tokens,
 }
 
 impl<'a> Ground<'a> {
-    /// The message that opened the turn under way at a place.
+    /// Returns the message that opened the turn at `place`, if it fits.
     fn under_way(&self, place: usize) -> Option<&'a Outline> {
         self.desk.opener(place).filter(|_| self.carries)
     }
 
-    /// The same where no user message would be in sight without it. A start that is to hold still
-    /// takes it always: whether a user message is in sight changes as the log grows.
+    /// Returns the message that opened the turn at `place`, if no user message would be visible without it. A steady
+    /// start always includes it, because whether a user message is visible changes as the log grows.
     fn carried(&self, place: usize) -> Option<&'a Outline> {
         let in_sight = self.desk.last_opener.is_some_and(|last| last >= place);
         self.under_way(place).filter(|_| self.desk.request.steady || !in_sight)
@@ -88,7 +89,7 @@ impl<'a> Ground<'a> {
         }
     }
 
-    /// What a list that starts at `place` takes of the room.
+    /// Returns the tokens of a list that starts at `place`.
     fn cost(&self, place: usize) -> Tokens {
         self.messages(place).saturating_add(self.carried(place).map_or(0, |opener| opener.tokens))
     }
@@ -100,7 +101,7 @@ impl<'a> Ground<'a> {
 
     pub(super) fn with_summary(&self, at: usize, words: &mut dyn Words) -> Option<Choice<'a>> {
         let last = self.desk.scene.recent.outlines().last()?.seq;
-        // One that reaches further than the messages at hand belongs to a later moment.
+        // A summary that reaches further than the scene belongs to a later state of the session.
         let candidate =
             self.desk.scene.summaries.get(at).filter(|summary| (1..=last).contains(&summary.through))?;
         let room = self.summary_room();
@@ -115,12 +116,12 @@ impl<'a> Ground<'a> {
         let through = candidate.through;
         let chosen =
             ChosenSummary { candidate: Some(at), through, tokens, fitted, ..ChosenSummary::default() };
-        // Half a summary tells less than a whole one of its size: it must be clearly larger.
+        // A shortened summary contains less than a whole one of its size, so it must be clearly larger to be better.
         let half = fitted && !candidate.elastic;
         Some(Choice { detail: if half { tokens - tokens / 4 } else { tokens }, ..self.choice(Some(chosen)) })
     }
 
-    /// Where the messages start beside this summary, and what is missing then.
+    /// Computes where the messages start next to this summary, and what is missing then.
     pub(super) fn choice(&self, summary: Option<ChosenSummary>) -> Choice<'a> {
         let cuts = self.desk.scene.recent;
         let newest = self.newest.place;
@@ -128,7 +129,7 @@ impl<'a> Ground<'a> {
         let after = cuts.outlines().partition_point(|outline| outline.seq <= through).max(self.desk.low);
         let wanted = cuts.first_in(after..newest, self.newest.allowed).unwrap_or(newest);
         let room = self.room.saturating_sub(summary.map_or(0, |summary| summary.tokens));
-        // Uncut, the list must only grow at its end: its head may depend on the start alone.
+        // An uncut list must only grow at its end, so its head may depend on the start position alone.
         let opener = self.under_way(wanted);
         let whole = self.messages(wanted).saturating_add(opener.map_or(0, |opener| opener.tokens));
         let all_known = self.desk.unknown(through, None).count == 0;
@@ -148,29 +149,29 @@ impl<'a> Ground<'a> {
         Choice { summary, start, carried, cut, gap, missing, ..Choice::default() }
     }
 
-    /// The same with messages from another place on.
+    /// Returns the choice with messages from another position on.
     fn starting(&self, start: usize, choice: Choice<'a>) -> Choice<'a> {
         let carried = self.carried(start);
         Choice { start, carried, missing: self.missing(choice.through(), start, carried), ..choice }
     }
 
-    /// The first legal cut from `low` on after which the messages fit.
+    /// Returns the first legal cut from `low` on after which the messages fit.
     fn first_that_fits(&self, low: usize, room: Tokens) -> usize {
-        // Messages alone only cost less towards the end, so that bound is found by halving.
+        // The cost of the messages alone never rises towards the end, so this bound is found by binary search.
         let ahead = self.desk.suffix.get(low..self.newest.place).unwrap_or_default();
         let fits = low.saturating_add(ahead.partition_point(|cost| *cost > room));
         self.first_start(fits, room)
     }
 
-    /// The first place from `from` on at which a list may start that fits the room.
+    /// Returns the first position from `from` on at which a list may start that fits `room`.
     fn first_start(&self, from: usize, room: Tokens) -> usize {
         let (cuts, newest) = (self.desk.scene.recent, self.newest.place);
         let may_start = |at: &usize| cuts.at(*at) >= self.newest.allowed && self.cost(*at) <= room;
         (from..newest).find(may_start).unwrap_or(newest)
     }
 
-    /// Moves a start on to the next step of a quarter of the budget, measured along the log: it
-    /// stays there while the log grows by that much.
+    /// Moves a start forward to the next multiple of a quarter of the budget, measured in tokens of the log. The start
+    /// then stays the same until the log has grown by that much.
     fn step_up(&self, start: usize) -> usize {
         let step = (self.desk.budget / 4).max(1);
         let before = |place| self.desk.outline(place).map_or(Tokens::MAX, |outline| outline.before);
@@ -180,7 +181,7 @@ impl<'a> Ground<'a> {
         self.first_start(stepped, self.cost(start))
     }
 
-    /// What lies between a summary's coverage and the first message shown.
+    /// Returns the messages between a summary's coverage and the first message shown.
     fn missing(&self, through: Seq, start: usize, carried: Option<&Outline>) -> Missing {
         let carried = carried.map(|opener| opener.seq);
         let mut missing = self.desk.unknown(through, carried);
@@ -196,7 +197,7 @@ impl<'a> Ground<'a> {
         desk.left_out(after..end, move |seq| carried == Some(seq) || desk.is_pinned(seq))
     }
 
-    /// The same as runs of messages.
+    /// Returns the messages that a choice leaves out, as runs.
     fn gaps(&self, choice: &Choice<'_>) -> Vec<Span> {
         let mut gaps: Vec<Span> = Vec::new();
         for seq in self.left_out(choice.through(), choice.start, choice.carried.map(|opener| opener.seq)) {
@@ -208,8 +209,8 @@ impl<'a> Ground<'a> {
         gaps
     }
 
-    /// Spends what is left: a gap is digested, older messages come back word for word, and the
-    /// batch at the edge may come as an excerpt.
+    /// Spends the rest of the budget: digests a gap, adds older messages verbatim, and adds an excerpt of the batch just
+    /// before the first message.
     pub(super) fn fill(&self, mut best: Choice<'a>, words: &mut dyn Words) -> Choice<'a> {
         if self.newest.excerpt.is_some() {
             let digests = self.desk.request.summary && self.desk.request.fit;
@@ -236,8 +237,8 @@ impl<'a> Ground<'a> {
         Choice { edge: self.edge(&best, left, words), ..best }
     }
 
-    /// Sets the summary's whole share aside, fills the rest with messages, and renders the summary anew:
-    /// with what lies between it and the messages, without what they show.
+    /// Reserves the summary's whole share, fills the rest with messages, and renders the summary again: with the
+    /// messages between it and the first message shown, without the messages that are shown.
     fn digest(&self, best: &Choice<'a>, words: &mut dyn Words) -> Option<Choice<'a>> {
         let room = self.summary_room();
         let base = best.through();
@@ -261,7 +262,7 @@ impl<'a> Ground<'a> {
             return None;
         }
         let gaps = self.gaps(&choice);
-        // What is shown as an excerpt is not shown whole.
+        // A message shown as an excerpt is not shown whole.
         let shown = self.desk.outline(start).map(|outline| outline.seq).filter(|_| !clipped);
         let wish = Fit { summary: candidate, gaps: &gaps, shown, room };
         let tokens = words.fit(&wish).filter(|tokens| *tokens <= room)?;
@@ -270,12 +271,12 @@ impl<'a> Ground<'a> {
         Some(self.starting(start, Choice { summary, ..choice }))
     }
 
-    /// An excerpt of the batch just before the messages, if what is left is worth it.
+    /// Makes an excerpt of the batch just before the first message, if enough tokens are left.
     fn edge(&self, best: &Choice<'a>, left: Tokens, words: &mut dyn Words) -> Option<(Span, Tokens)> {
         let start = best.start;
         let cuts = self.desk.scene.recent;
         let from = cuts.last_in(self.desk.low..start, Cut::InLoop)?;
-        // An excerpt brings no reasoning, so it must not stand before the rest of its loop.
+        // An excerpt contains no reasoning, so it must not come before the rest of its tool loop.
         if cuts.at(from) != Cut::Legal || self.desk.outline(start)?.thinking {
             return None;
         }

@@ -1,6 +1,6 @@
-//! What a request and a scene come to: sizes, places, and what is missing of the log.
+//! Computes sizes, positions and missing messages once for a request and a scene.
 //!
-//! Worked out once; `choose` and `lay_out` both look things up here. It knows places and sizes, never words.
+//! `choose` and `lay_out` both look up values here. This module uses positions and sizes, never text.
 
 use std::ops::Range;
 
@@ -9,23 +9,23 @@ use crate::cut::Cuts;
 use crate::message::{Role, Seq, Span, Tokens};
 use crate::outline::Outline;
 
-/// Everything worked out once for a request.
+/// Values computed once for a request.
 pub(super) struct Desk<'a> {
     pub(super) request: &'a Request,
     pub(super) scene: &'a Scene<'a>,
     pub(super) costs: &'a Costs,
     pub(super) budget: Tokens,
-    /// The first place that is not a standing order.
+    /// First position after the leading system messages.
     pub(super) low: usize,
-    /// The newest message that can be shown at all.
+    /// Position of the newest message that can be shown at all.
     pub(super) last_shown: Option<usize>,
-    /// The newest message that opens a turn.
+    /// Position of the newest message that opens a turn.
     pub(super) last_opener: Option<usize>,
-    /// For each place, what the messages from there to the end cost beyond what is prepaid.
+    /// For each position, the tokens of the messages from there to the end, without the prepaid system and pinned ones.
     pub(super) suffix: Vec<Tokens>,
     pub(super) leading: Tokens,
     pub(super) pinned: Tokens,
-    /// The messages of all batches in which one is skipped: `skip` holds for a whole batch.
+    /// The messages of all batches with a skipped message: `skip` applies to a whole batch.
     skipped: Vec<Seq>,
 }
 
@@ -36,8 +36,8 @@ impl<'a> Desk<'a> {
         let last_shown = outlines.iter().rposition(|outline| !outline.stray && !outline.leading);
         let mut suffix = vec![0; outlines.len() + 1];
         let mut pinned = scene.pinned.iter().rev().peekable();
-        // What calls without a result will cost once they are given one. Exact at every place
-        // where no call is open; the very last batch may stay open for nothing.
+        // Calls without a result, which later get a marked result at a cost. The number is exact at every position
+        // where no call is open. Calls of the very last batch may stay open and cost nothing.
         let mut unanswered =
             if open_at_the_very_end(scene.recent) { -i64::from(scene.open_calls) } else { 0 };
         let (mut words, mut cost): (Tokens, Tokens) = (0, 0);
@@ -49,7 +49,7 @@ impl<'a> Desk<'a> {
                 unanswered += scene.recent.unanswered(outline);
             }
             let marks = u64::try_from(unanswered).unwrap_or(0).saturating_mul(costs.marked_result);
-            // Never less than what comes after it, so that places can be found by halving.
+            // Never less than the cost of what comes after, so that positions can be found by binary search.
             cost = cost.max(words.saturating_add(marks));
             if let Some(slot) = suffix.get_mut(at) {
                 *slot = cost;
@@ -74,14 +74,14 @@ impl<'a> Desk<'a> {
         }
     }
 
-    /// What a summary may take at most. One that is written anew for this room (`fill`) says more in a token than the
-    /// messages would that it takes the place of.
+    /// Returns the maximum size of a summary. With `fill` the share is larger: a summary rendered for this budget
+    /// contains more per token than the messages that it replaces.
     pub(super) fn share(&self) -> Tokens {
         let share = if self.request.fill { self.request.filled } else { self.request.share };
         share.of(self.budget.saturating_sub(self.prepaid()))
     }
 
-    /// The same beside a newest message that must be cut: that one needs its room too.
+    /// Returns the maximum size of a summary if the newest message becomes an excerpt, which needs tokens too.
     pub(super) fn least_share(&self) -> Tokens {
         self.request.share.min(self.request.filled).of(self.budget.saturating_sub(self.prepaid()))
     }
@@ -102,8 +102,8 @@ impl<'a> Desk<'a> {
         self.scene.recent.outlines().len()
     }
 
-    /// The message that opened the turn under way at a place, unless it stands there or stays
-    /// anyway. It depends on the place alone, so it stays the same while the log grows.
+    /// Returns the message that opened the turn at `place`, unless that message is at `place` itself or is pinned. The
+    /// result depends on `place` alone, so it stays the same while the log grows.
     pub(super) fn opener(&self, place: usize) -> Option<&'a Outline> {
         let outlines = self.scene.recent.outlines();
         let shown = outlines.get(place..)?.iter().find(|outline| !outline.stray)?;
@@ -113,7 +113,7 @@ impl<'a> Desk<'a> {
         opener.filter(|opener| opener.turn == turn && !self.is_pinned(opener.seq))
     }
 
-    /// The messages after `through` that were not even handed in, but for those that stay.
+    /// Returns the messages after `through` that are not in the scene, except those that are shown anyway.
     pub(super) fn unknown(&self, through: Seq, carried: Option<Seq>) -> Missing {
         let mut missing = Missing::default();
         let known = self.scene.leading.last().map_or(0, |outline| outline.seq).max(through);
@@ -126,7 +126,7 @@ impl<'a> Desk<'a> {
         missing
     }
 
-    /// The messages in these places that should be shown and are not.
+    /// Returns the messages at these positions that should be shown but are not.
     pub(super) fn left_out(
         &self,
         places: Range<usize>,
@@ -158,8 +158,8 @@ impl Missing {
     }
 }
 
-/// Whether the calls that are open now belong to the last reply, with nothing but results after
-/// it: the agent is about to answer them, and no marked result is put in.
+/// Returns whether the calls that are open now belong to the last reply, followed only by results. Then the agent is
+/// about to answer them, and no marked results are inserted.
 fn open_at_the_very_end(recent: Cuts<'_>) -> bool {
     let outlines = recent.outlines();
     let batch = outlines.get(recent.newest()..).unwrap_or_default();

@@ -1,7 +1,7 @@
-//! Laying a context out: what always stays, what it costs, and the order of it all.
+//! Lays a context out: determines the messages that always stay, their cost, and the order of all entries.
 //!
-//! A [`Desk`] holds what a request and a scene come to. Which summary stands beside which messages is
-//! [`super::choose`]'s work. Both know places and sizes, never words.
+//! A [`Desk`] contains the values computed for a request and a scene. [`super::choose`] chooses the summary and the
+//! messages next to it. Both use positions and sizes, never text.
 
 use super::choose::{Choice, Ground, Newest};
 use super::desk::{Desk, Missing};
@@ -10,7 +10,7 @@ use crate::message::{Role, Seq, Span, Tokens};
 use crate::outline::{Cut, Outline};
 use crate::setting::SettingError;
 
-/// Decides what a context holds.
+/// Decides what a context contains.
 ///
 /// ```
 /// use epitome_core::context::{lay_out, Candidate, Costs, Entry, Request, Scene};
@@ -42,8 +42,8 @@ pub fn lay_out(
     if desk.prepaid() > budget {
         return Ok(desk.empty(Empty::PinnedOverBudget));
     }
-    // A list that must be opened by a note of ours pays for it; whether it must be is known only
-    // once it is laid out.
+    // A list that must be opened by a placeholder pays for it. Whether it needs one is determined only by laying it
+    // out, so a second attempt reserves the tokens.
     let fits = |layout: &Layout| layout.report.tokens.total() <= budget;
     Ok(match desk.attempt(0, words) {
         Err(why) => desk.empty(why),
@@ -56,7 +56,7 @@ pub fn lay_out(
 }
 
 impl Desk<'_> {
-    /// Whether it will be shown as a user's message.
+    /// Returns whether the message will be sent as a user message.
     fn is_user(&self, outline: &Outline) -> bool {
         let assistant = &self.request.assistant;
         let answers = outline.role == Role::Peer && assistant.is_some() && outline.author == *assistant;
@@ -83,7 +83,7 @@ impl Desk<'_> {
         }
     }
 
-    /// Lays the context out with `reserve` tokens set aside for a note of ours.
+    /// Lays the context out with `reserve` tokens set aside for the placeholder.
     fn attempt(&self, reserve: Tokens, words: &mut dyn Words) -> Result<Layout, Empty> {
         let room = self.budget.saturating_sub(self.prepaid().saturating_add(reserve));
         let Some(last) = self.last_shown else {
@@ -100,7 +100,7 @@ impl Desk<'_> {
         let candidates = if self.request.summary { self.scene.summaries.len() } else { 0 };
         let summarized =
             (0..candidates).filter_map(|at| ground.with_summary(at, words)).min_by_key(Choice::rank);
-        // A summary that fits is always there, but for the odd one that would cost more than it tells.
+        // A summary that fits is always used, except if all messages fit only without it.
         let best = match summarized {
             Some(choice) if choice.exhaustive() => choice,
             summarized => {
@@ -112,11 +112,11 @@ impl Desk<'_> {
         Ok(self.compose(&newest, &best))
     }
 
-    /// The newest message with all that must stay with it, if there is room for it.
+    /// Returns the newest message with all messages that must stay with it, if they fit.
     fn newest(&self, last: usize, room: Tokens, words: &mut dyn Words) -> Option<Newest> {
         let cuts = self.scene.recent;
         let cost = |place: usize| self.suffix.get(place).copied().unwrap_or(0);
-        // Whoever takes an excerpt of it has the summary's share beside it.
+        // With `clip` and `fill` the summary's share is reserved; a newest message that then does not fit is excerpted.
         let clips = self.request.oversize == Oversize::Clip;
         let digests = clips && self.request.fill && self.request.fit && self.request.summary;
         let share = if digests && last > self.low { self.least_share() } else { 0 };
@@ -132,7 +132,7 @@ impl Desk<'_> {
         }
         let place = cuts.last_in(self.low..last + 1, Cut::InLoop)?;
         let span = Span::new(self.outline(place)?.seq, self.outline(self.end().checked_sub(1)?)?.seq)?;
-        // What else should be seen beside an excerpt gets its room first.
+        // The turn's opener and the summary, shown next to an excerpt, get their tokens first.
         let opener = self.opener(place).map_or(0, |opener| opener.tokens);
         let mut room = if opener <= room / 2 { room - opener } else { room };
         if digests {
@@ -145,7 +145,7 @@ impl Desk<'_> {
         Some(Newest { place, cost, excerpt: Some(span), allowed: Cut::Legal })
     }
 
-    /// Puts everything in order and sums it up.
+    /// Puts the entries in order and fills in the report.
     fn compose(&self, newest: &Newest, choice: &Choice<'_>) -> Layout {
         let from = choice.start.max(self.low);
         let shown = self.scene.recent.outlines().get(from..).unwrap_or_default();
@@ -164,7 +164,7 @@ impl Desk<'_> {
             None => entries.extend(self.list(shown.iter().filter(|o| !o.stray), Entry::Message).0),
         }
 
-        // A pinned reply right before a tool loop would read as the loop's beginning.
+        // A pinned reply directly before a tool loop would look like the beginning of that loop.
         let after_reply = choice.summary.is_none()
             && choice.edge.is_none()
             && apart.last().is_some_and(|outline| !outline.opens_turn);
@@ -200,7 +200,7 @@ impl Desk<'_> {
         }
     }
 
-    /// What stays out of its place: pinned messages before those shown, and the turn's opener.
+    /// Returns the messages shown outside their position: pinned messages before the others, and the turn's opener.
     fn apart<'b>(&'b self, choice: &Choice<'b>, shown: &[Outline]) -> Vec<&'b Outline> {
         let first = shown.first().map_or(Seq::MAX, |outline| outline.seq);
         let pinned = self.scene.pinned.iter().copied().filter(|outline| outline.seq < first);
@@ -209,7 +209,7 @@ impl Desk<'_> {
         apart
     }
 
-    /// Whether the first message after the standing orders is the user's.
+    /// Returns whether the first message after the system messages is a user message.
     fn opens_with_user(&self, apart: &[&Outline], choice: &Choice<'_>, shown: &[Outline]) -> bool {
         let speaks = |outline: &&Outline| !outline.role.is_system() && !outline.stray;
         if let Some(first) = apart.iter().copied().find(speaks) {
@@ -224,9 +224,8 @@ impl Desk<'_> {
         first.is_some_and(|outline| self.is_user(outline))
     }
 
-    /// Puts outlines into a list, with a seam wherever nothing is open any more that the list itself
-    /// does not see answered: what closed it stands elsewhere in the log. Tells how many calls are
-    /// open at the end.
+    /// Builds entries from outlines, with a seam after open calls that nothing in this list answers: the message that
+    /// closed them lies elsewhere in the log. Also returns how many calls are open at the end.
     fn list<'b>(
         &self,
         outlines: impl Iterator<Item = &'b Outline>,

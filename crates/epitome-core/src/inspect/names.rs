@@ -1,4 +1,4 @@
-//! The names a summary should hold: which, and added where they are missing.
+//! Determines the names that a summary should contain, and adds those that are missing.
 
 use super::{Inspected, Standard, clean};
 use crate::ledger::{Ledger, REFERENCES, listed_as, listing};
@@ -6,14 +6,14 @@ use crate::message::Tokens;
 use crate::slot::Limit;
 use crate::tokens::Counter;
 
-/// Names counted one by one come to no more than this beside the count of the whole.
+/// Largest difference in tokens between the count of a whole text and the sum of its separately counted names.
 const SLACK: Tokens = 8;
 
-/// The names of a ledger that a summary of this size should hold, the likeliest needed first.
+/// Returns the names of a ledger that a summary of this size should contain, the most likely needed first.
 ///
-/// How many depends on the size: as many as a list of them would fill half of a small `limit` and a fifth of one of 4,000
-/// tokens, or a tenth where no tool was used; of what is replaced where that is less. Those that the summary says already
-/// count too, so a good one gets little added. [`crate::prompt::max_words`] leaves the room for them.
+/// Their number depends on `limit`, or on `replaces` if that is less: a list of them would fill half of a small limit,
+/// a fifth of a limit of 4,000 tokens, and a tenth if no tool was used. Names that the summary already contains count
+/// too, so little is added to a good summary. [`crate::prompt::max_words`] leaves space for the names.
 ///
 /// ```
 /// use epitome_core::inspect::names_due;
@@ -33,7 +33,7 @@ const SLACK: Tokens = 8;
 pub fn names_due<'a>(ledger: &'a Ledger, limit: Limit, replaces: Tokens, counter: &Counter) -> Vec<&'a str> {
     let room = match limit {
         Limit::Tokens(limit) => share(ledger, limit.min(replaces), 300),
-        // Four characters to a token, more or less.
+        // About four characters per token.
         Limit::Chars(limit) => share(ledger, limit.min(replaces.saturating_mul(4)), 1_200),
     };
     let mut due: Vec<&str> = Vec::new();
@@ -55,9 +55,9 @@ pub fn names_due<'a>(ledger: &'a Ledger, limit: Limit, replaces: Tokens, counter
     due
 }
 
-/// How much of a summary's room its names may take. Where tools are used, what was named is called for again, and means
-/// something by itself; with more room the likeliest are in, and others gain little. Where people only talk, what they
-/// said tells more than a list of their dates and figures.
+/// Returns how much of a summary's limit its names may use. If tools are used, names are needed again in calls and are
+/// meaningful alone. With a larger limit the likeliest names are included, and further names add little. Without tools,
+/// the statements of people are worth more than a list of their dates and numbers.
 fn share(ledger: &Ledger, room: u64, some: u64) -> u64 {
     match ledger.knows_calls() {
         true => (room / 2).min(some.saturating_add(room / 8)),
@@ -65,7 +65,7 @@ fn share(ledger: &Ledger, room: u64, some: u64) -> u64 {
     }
 }
 
-/// The text, and after it those names that it lacks and that fit.
+/// Returns the text, followed by those names that it lacks and that fit.
 pub(super) fn complete(text: String, tokens: Tokens, cut: bool, standard: &Standard<'_>) -> Inspected {
     let most = match standard.limit {
         Limit::Tokens(limit) => limit.min(standard.replaces.saturating_sub(1)),
@@ -94,7 +94,7 @@ pub(super) fn complete(text: String, tokens: Tokens, cut: bool, standard: &Stand
         }
         let next = sum.saturating_add(standard.counter.text(&format!(" {}", listed_as(name))));
         added.push(name);
-        // Counted as a whole only where it is close.
+        // Counts the whole text only if the estimate is close to the limit.
         let close = next.saturating_add(SLACK) > most || matches!(standard.limit, Limit::Chars(_));
         if close && !fits(&put(&added)) {
             added.pop();
@@ -102,8 +102,8 @@ pub(super) fn complete(text: String, tokens: Tokens, cut: bool, standard: &Stand
             sum = next;
         }
     }
-    // A name that is a secret or a tag stays out, and one that reads as a secret beside the others. There is hardly
-    // ever one, so they are looked at one by one only where all together will not do.
+    // A name is left out if it is a secret or a tag, or reads like a secret next to the other names. That is rare, so
+    // names are tested one by one only if the whole list fails.
     let is_clean = |names: &[&str]| {
         let line = line(names);
         clean(line.clone(), standard) == line
@@ -122,7 +122,7 @@ pub(super) fn complete(text: String, tokens: Tokens, cut: bool, standard: &Stand
         added.pop();
     }
     let whole = put(&added);
-    // Names must not make a bad summary of a good one; then they all give way.
+    // If adding names would make a good summary fail the checks, no name is added.
     if added.is_empty() || super::judge(&whole, None).is_err() || clean(whole.clone(), standard) != whole {
         return Inspected { text, tokens, added: Vec::new(), cut };
     }
@@ -130,8 +130,8 @@ pub(super) fn complete(text: String, tokens: Tokens, cut: bool, standard: &Stand
     Inspected { tokens, added: added.into_iter().map(str::to_owned).collect(), text: whole, cut }
 }
 
-/// What stands before the last line that lists names, that line, and what stands after it. A text that lists none yet
-/// gets one at its end.
+/// Splits a text into the part before the last line that lists names, that line, and the part after it. A text without
+/// such a line gets one at its end.
 fn open(text: &str) -> (String, &str, &str) {
     let mut at = 0;
     let mut found = None;
@@ -146,7 +146,7 @@ fn open(text: &str) -> (String, &str, &str) {
     (part(0..from).to_owned(), part(from..to), part(to..text.len()))
 }
 
-/// Whether the text says this name as a word of its own.
+/// Returns whether the text contains this name as a separate word.
 fn holds(text: &str, name: &str) -> bool {
     if name.is_empty() {
         return true;
@@ -169,7 +169,7 @@ mod tests {
     const PROSE: &str =
         "The user asked for a list of all berths. The assistant looked at one after the other.";
 
-    /// Work with tools, whose results print so many names.
+    /// A ledger of a session that uses tools, whose results contain this number of names.
     fn worked(names: usize) -> Ledger {
         let mut ledger = Ledger::default();
         ledger.read(&Message::new(Role::Assistant, [Part::call("c", "look", r#"{"at":"src/quay.rs"}"#)]));
@@ -195,7 +195,7 @@ mod tests {
         }
         assert!(
             listed(&ledger, Limit::Tokens(4_000), 300) <= 150,
-            "what is replaced counts where it is less"
+            "`replaces` counts if it is less than the limit"
         );
         let chars = names_due(&ledger, Limit::Chars(300), 100_000, &Counter::new(Encoding::O200k));
         let chars: usize = chars.iter().map(|name| 1 + name.chars().count()).sum();

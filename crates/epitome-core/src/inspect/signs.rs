@@ -1,5 +1,5 @@
-//! Signs that a text is no summary. Each is looked for where a summary would not have it: at the
-//! start of a short text, in most of its lines, in nearly all of its words.
+//! Detects texts that are not summaries. Each check looks at a place where a good summary would not match: the start of
+//! a short text, most of its lines, or nearly all of its words.
 
 use std::collections::HashSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::pattern::pattern;
 
-/// Whether nothing is said: no words, or only those that stand where a summary should be.
+/// Returns whether the text has no content: no words, or only a placeholder.
 pub(super) fn is_empty(text: &str) -> bool {
     if !text.contains(char::is_alphanumeric) {
         return true;
@@ -29,8 +29,8 @@ pub(super) fn is_empty(text: &str) -> bool {
         || (short && OPENINGS.split('|').any(|opening| bare.starts_with(opening)))
 }
 
-/// Whether a text of which nobody knows how it ended was cut off: a fence that is not closed, or a
-/// last word that no sentence ends with.
+/// Returns whether a text with an unknown end was cut off: it contains an unclosed code fence, or its last word cannot
+/// end a sentence.
 pub(super) fn is_cut_off(text: &str) -> bool {
     let fences = text.lines().filter(|line| line.trim_start().starts_with("```")).count();
     if fences % 2 == 1 {
@@ -49,18 +49,18 @@ pub(super) fn is_cut_off(text: &str) -> bool {
     last.split_whitespace().count() >= 4 && GOES_ON.split('|').any(|one| one == word)
 }
 
-/// Whether it is mostly repetition, in any script, in time linear in its length.
+/// Returns whether the text is mostly repetition, in any script, in time linear in its length.
 ///
-/// A list in which every line is nearly the same is none: in each of them something differs.
+/// A list whose lines are nearly equal is not repetition, because each line differs somewhere.
 pub(super) fn loops(text: &str) -> bool {
     let words: Vec<u64> = words(text).collect();
     let distinct = words.iter().collect::<HashSet<_>>().len();
-    // In a short text this alone tells; in a long one every text has its frequent words.
+    // A small vocabulary is a sign only in a short text; a long text always repeats its frequent words.
     let few = words.len() >= 8 && (distinct <= 3 || (words.len() <= 64 && distinct * 4 <= words.len()));
     few || says_again(text) || runs_on(&words) || long_words_loop(text)
 }
 
-/// Whether nearly three quarters of it are sentences or lines that were there before.
+/// Returns whether more than 70 % of the text are sentences or lines that occurred before in it.
 fn says_again(text: &str) -> bool {
     let mut seen = HashSet::new();
     let (mut times, mut repeated, mut all) = (0, 0, 0);
@@ -76,13 +76,13 @@ fn says_again(text: &str) -> bool {
     times >= 3 && repeated * 10 > all * 7
 }
 
-/// How many words in a row are looked for again: more than stand between two differences in a list.
+/// Number of consecutive words compared as one row. It is larger than the distance between two differences in a list.
 const ROW: usize = 32;
 
-/// So many repeated rows behind each other are no coincidence.
+/// Number of consecutive repeated rows from which on the text counts as repetition.
 const LONGEST_ECHO: usize = 60;
 
-/// Whether rows of words come again: more than half of them, or very many in one go.
+/// Returns whether rows of words are repeated: more than half of them, or very many in succession.
 fn runs_on(words: &[u64]) -> bool {
     let mut seen = HashSet::new();
     let (mut rows, mut again, mut echo, mut longest) = (0usize, 0usize, 0usize, 0usize);
@@ -99,7 +99,7 @@ fn runs_on(words: &[u64]) -> bool {
     longest >= LONGEST_ECHO || (rows >= 16 && again * 2 > rows)
 }
 
-/// Whether most of the text is in words that go round and round: `hahaha…`.
+/// Returns whether most of the text consists of long words that repeat the same letters: `hahaha…`.
 fn long_words_loop(text: &str) -> bool {
     let mut looping = 0;
     for word in text.split_whitespace().filter(|word| word.len() > 64) {
@@ -114,7 +114,7 @@ fn long_words_loop(text: &str) -> bool {
     looping * 2 > text.len()
 }
 
-/// The words of a text as numbers. In a script without spaces each character is one.
+/// Returns the words of a text as hashes. In a script without spaces each character is a word.
 fn words(text: &str) -> impl Iterator<Item = u64> {
     text.split_whitespace().flat_map(|word| {
         let dense = word.chars().any(
@@ -133,7 +133,7 @@ fn hash(value: &(impl Hash + ?Sized)) -> u64 {
     hasher.finish()
 }
 
-/// How a failure begins, after what a server or a library puts before it.
+/// The beginning of an error message, after the prefix that a server or a library adds.
 static FAILURE: LazyLock<Regex> = LazyLock::new(|| {
     pattern(
         r"(?x) ^ [\#*\[(\ ]* (?: http/1\.1\  )* (?: http\  )* (?: error )* [:\ ]* (?: code\  )* [0-9:\-–\ .]*
@@ -144,7 +144,7 @@ static FAILURE: LazyLock<Regex> = LazyLock::new(|| {
     )
 });
 
-/// Whether a server or a library said it, and nobody else.
+/// Returns whether the text is an error page or an error message of a server or a library.
 pub(super) fn is_error_page(text: &str) -> bool {
     let start: String = text.chars().take(2_000).flat_map(char::to_lowercase).collect();
     let start = start.trim_start();
@@ -164,7 +164,7 @@ pub(super) fn is_error_page(text: &str) -> bool {
     (fails && (words <= 8 || (words <= 40 && of_server))) || (start.starts_with("error:") && words <= 12)
 }
 
-/// Whether it is a JSON object that tells of a failure.
+/// Returns whether the text is a JSON object that describes a failure.
 fn is_error_body(text: &str) -> bool {
     let Ok(Value::Object(fields)) = serde_json::from_str::<Value>(text.trim()) else { return false };
     let failed = fields.get("type").and_then(Value::as_str) == Some("error")
@@ -184,17 +184,18 @@ fn is_stack_trace(text: &str) -> bool {
     frames >= 2 && (begins || frames * 2 > lines.len())
 }
 
-/// How it begins, lowered.
+/// Returns the first 80 characters, in lower case.
 fn opening(text: &str) -> String {
     text.chars().take(80).flat_map(char::to_lowercase).map(|c| if c == '’' { '\'' } else { c }).collect()
 }
 
-/// Whether it opens with a refusal and says little else.
+/// Returns whether the text is short and opens with a refusal.
 pub(super) fn declines(text: &str) -> bool {
     const SORRY: &str = "i'm sorry|i am sorry|sorry, but|sorry, i|i must decline|i apologize|as an ai|\
         as a language model|es tut mir leid|tut mir leid, |je suis désolé|désolé, |lo siento, |desculpe, |\
         抱歉|很抱歉|对不起|申し訳|извините";
-    // An agent may well write of itself "I cannot reproduce the bug"; it declines only our own request.
+    // An agent may write "I cannot reproduce the bug" about its own work. Such an opening counts as a refusal only if
+    // it refers to the request for a summary.
     const CANNOT: &str = "i cannot|i can't|i can not|i'm unable|i am unable|i'm not able|i am not able|i won't|\
         i will not|unfortunately, i|ich kann|je ne peux pas|no puedo|não posso";
     const OURS: &str = "assist|help|comply|summarize|summary|provide|fulfil|generate|continue with|engage|do that|do this|helfen|\
@@ -202,20 +203,20 @@ pub(super) fn declines(text: &str) -> bool {
     let start = opening(text);
     let opens = |openings: &str| openings.split('|').any(|opening| start.starts_with(opening));
     let ours = || OURS.split('|').any(|request| start.contains(request));
-    // In scripts without spaces, these are characters.
+    // In scripts without spaces, these are characters instead of words.
     words(text).count() <= 120 && (opens(SORRY) || (opens(CANNOT) && ours()))
 }
 
-/// A line of a transcript that we showed: `[12] user: …`.
+/// A line in the format of the prompt's transcript: `[12] user: …`.
 static OUR_LINE: LazyLock<Regex> = LazyLock::new(|| {
     pattern(r"^\[[0-9]+\] (?:user|assistant|note|result of|error from|peer)(?:[:(]| \(| calls )")
 });
 
-/// A line of any transcript.
+/// A line in the format of any transcript.
 static SPEAKER: LazyLock<Regex> =
     LazyLock::new(|| pattern(r"^[*# ]*(?i-u:(?<user>user|human)|assistant|ai|model)[* ]*:"));
 
-/// Whether it takes part in the conversation: a transcript's next turn, or a word to the user.
+/// Returns whether the text continues the conversation: the next turn of a transcript, or an answer to the user.
 pub(super) fn goes_on(text: &str) -> bool {
     let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
     let first = lines.first().copied().unwrap_or_default();
@@ -246,7 +247,7 @@ pub(super) fn goes_on(text: &str) -> bool {
     last.ends_with('?') && OFFERS.split('|').any(|offer| sentence.trim_start().starts_with(offer))
 }
 
-/// Whether both say the same, but for spaces, signs and the list of names at the end.
+/// Returns whether both texts are equal, ignoring spaces, punctuation, case and the list of names at the end.
 pub(super) fn is_same(prior: &str, text: &str) -> bool {
     let plain = |text: &str| -> String {
         let lines = text.lines().filter(|line| !line.starts_with("References:"));

@@ -1,4 +1,4 @@
-//! What comes around a summary and is none of it: reasoning, tags, fences, a word before.
+//! Removes everything around a summary: reasoning, tags, code fences, introductions and closing phrases.
 
 use std::borrow::Cow;
 use std::sync::LazyLock;
@@ -9,14 +9,14 @@ use crate::pattern::pattern;
 use crate::prompt::is_tag;
 use crate::view::HISTORY;
 
-/// What is left of a reply.
+/// The remaining text of a reply.
 pub(super) struct Stripped {
     pub(super) text: String,
-    /// Whether it opened its reasoning and never closed it.
+    /// Whether the reply opened its reasoning and never closed it.
     pub(super) only_reasoning: bool,
 }
 
-/// A tag of a thinking model. What is much longer is none.
+/// A reasoning tag, with at most 64 characters of attributes. Anything longer is not a tag.
 static THOUGHT: LazyLock<Regex> = LazyLock::new(|| {
     pattern(
         r"(?x) < (?<closes> / )? (?-u:\s)* (?i-u: think | thinking | thought | thoughts | reasoning | scratchpad
@@ -24,9 +24,9 @@ static THOUGHT: LazyLock<Regex> = LazyLock::new(|| {
     )
 });
 
-/// The reply without all that.
+/// Strips a reply.
 pub(super) fn strip(reply: &str) -> Stripped {
-    // What no writer means: controls, and what stands for bytes that were no text.
+    // Characters without meaning in a text: control characters, and replacements for invalid bytes.
     let rubbish =
         |c: char| c == char::REPLACEMENT_CHARACTER || (c.is_control() && !matches!(c, '\n' | '\t' | '\r'));
     let reply =
@@ -45,13 +45,13 @@ pub(super) fn strip(reply: &str) -> Stripped {
     }
 }
 
-/// Without what stands between tags of thought. Where only the closing one is there, the thought
-/// began with the reply; where only the opening one is, at the start of a line, it goes on to the end.
+/// Removes the text between reasoning tags. If only the closing tag is present, the reasoning began with the reply. If
+/// only the opening tag is present, at the start of a line, the reasoning extends to the end.
 fn without_thoughts(reply: &str) -> (String, bool) {
     let mut out = String::new();
     let mut depth = 0usize;
     let mut done = 0;
-    // Where the outermost open thought began.
+    // Position after the outermost open tag.
     let mut opened = 0;
     let mut at_line_start = false;
     for tag in THOUGHT.captures_iter(reply) {
@@ -73,13 +73,13 @@ fn without_thoughts(reply: &str) -> (String, bool) {
         return (out, false);
     }
     if !at_line_start {
-        // Somebody spoke of such a tag; it is the tag that leaves, and what it was said with stays.
+        // The reply only mentions such a tag in a sentence: the tag is removed, and the text after it stays.
         out.push_str(&THOUGHT.replace_all(reply.get(opened..).unwrap_or(""), ""));
     }
     (out, at_line_start)
 }
 
-/// Without the tags of ours that a model repeats, and the line that goes with them.
+/// Removes the prompt's own tags if a model repeats them, and the line that belongs to them.
 fn without_tags(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
@@ -98,7 +98,7 @@ fn without_tags(text: &str) -> String {
     text.strip_prefix(HISTORY).unwrap_or(text).trim().to_owned()
 }
 
-/// What is inside a fence around the whole.
+/// Returns the content of a code fence around the whole text.
 fn unfenced(text: &str) -> Option<&str> {
     let inner = text.trim().strip_prefix("```")?.strip_suffix("```")?;
     let (language, inner) = inner.split_once('\n')?;
@@ -106,11 +106,11 @@ fn unfenced(text: &str) -> Option<&str> {
     (plain && !inner.contains("```")).then_some(inner)
 }
 
-/// Words for what we asked for.
+/// Translations of `summary`.
 const SUMMARY: &str =
     "summary|summarized|zusammenfassung|résumé|resumen|resumo|riassunto|резюме|摘要|总结|要約|요약";
 
-/// What comes after a line that only says what comes after it.
+/// Returns the text after an introductory first line such as `Here is the summary:`.
 fn after_preamble(text: &str) -> Option<&str> {
     let (first, rest) = text.split_once('\n')?;
     let line = first.trim().trim_matches(['#', '*', '_', ' ']);
@@ -133,7 +133,7 @@ fn after_preamble(text: &str) -> Option<&str> {
     (opens && names && lower.ends_with([':', '：', '.', '!', '。'])).then_some(rest)
 }
 
-/// What comes before a last line that says goodbye.
+/// Returns the text before a closing line such as `Let me know if you need more`.
 fn before_farewell(text: &str) -> Option<&str> {
     let (head, last) = text.trim_end().rsplit_once('\n')?;
     if last.len() > 200 {

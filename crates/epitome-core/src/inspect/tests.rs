@@ -3,13 +3,13 @@ use proptest::prelude::*;
 use super::*;
 use crate::tokens::{Encoding, Overhead};
 
-/// A word is a token.
+/// Counts each word as one token.
 fn word_counter() -> Counter {
     let words = |text: &str| text.split_whitespace().count() as u64;
     Counter::custom("words", words).with_overhead(Overhead::none())
 }
 
-/// A standard that only the text itself can fail.
+/// Requirements so generous that only the text itself can fail the checks.
 fn roomy(counter: &Counter) -> Standard<'_> {
     Standard { limit: Limit::Tokens(4_000), replaces: 50_000, prior: None, names: &[], counter, redact: true }
 }
@@ -175,8 +175,8 @@ fn a_summary_over_its_limit_is_refused_and_one_in_characters_is_cut() {
     let standard = Standard { limit: Limit::Chars(40), names: &["E0432"], ..roomy(&counter) };
     let cut = inspect(GOOD, Finish::Complete, &standard).unwrap();
     assert_eq!((cut.text.as_str(), cut.cut), ("Ann asked for the release notes of 2....", true));
-    assert!(cut.added.is_empty(), "names give way");
-    // What was cut anyway need not have come to its end.
+    assert!(cut.added.is_empty(), "no names are added to a cut text");
+    // A text that was cut at the limit need not have a complete end.
     assert!(inspect(GOOD, Finish::Length, &standard).is_ok());
 }
 
@@ -302,7 +302,7 @@ fn refusals_are_named_on_the_wire() {
     assert_eq!(serde_json::from_str::<Finish>("\"length\"").unwrap(), Finish::Length);
 }
 
-/// Replies in which everything that is stripped or refused is frequent.
+/// Replies that contain many of the fragments that are stripped or rejected.
 fn replies() -> impl Strategy<Value = String> {
     let fixed = prop::sample::select(vec![
         "<think>",

@@ -1,18 +1,18 @@
-//! Lines as they are written here, `[#12-19] Ann: a. b (8 May) | Bob: c`, and reading them back; also those
-//! of an earlier release, which have the day in their label.
+//! Formats the lines of a summary, `[#12-19] Ann: a. b (8 May) | Bob: c`, and parses them; also those of an earlier
+//! release, which have the day in their label.
 //!
-//! Nothing that was said can pass for another speaker: a bar before what reads as one is written `\|`.
+//! A quoted text cannot imitate another speaker: a bar before text that looks like a speaker is written as `\|`.
 
 use std::borrow::Cow;
 
 use crate::message::Seq;
 use crate::redact::redact;
 
-/// The characters of a name that are told.
+/// Maximum number of characters of a name.
 const NAME: usize = 56;
 
-/// A name as it may stand before what was said: short, on one line, without the signs that divide
-/// speakers, and without secrets.
+/// Returns a name as it may appear before a text: short, on one line, without the separators between speakers, and
+/// without secrets.
 pub(super) fn name(name: &str) -> String {
     let name: String = name.chars().take(4 * NAME).map(|c| if is_break(c) { ' ' } else { c }).collect();
     let name = redact(&name).replace(": ", " ").replace('|', "/");
@@ -20,7 +20,7 @@ pub(super) fn name(name: &str) -> String {
     short.trim().to_owned()
 }
 
-/// The same for whoever is no user, and must not be taken for one, or for another role.
+/// Returns the name of a speaker who is not a user, changed so that it cannot be mistaken for the user or another role.
 pub(super) fn name_in_role(name: &str, role: &str) -> String {
     let name = self::name(name);
     let roles = ["user", "assistant", "system", "developer", "peer"];
@@ -31,12 +31,12 @@ pub(super) fn name_in_role(name: &str, role: &str) -> String {
     if taken { format!("{role} {name}") } else { name }
 }
 
-/// Whether it would break a line, or cannot be seen.
+/// Returns whether the character would break a line or is invisible.
 fn is_break(c: char) -> bool {
     c.is_control() || matches!(c, '\u{2028}' | '\u{2029}')
 }
 
-/// A piece on one line.
+/// Returns a piece on one line.
 pub(super) fn on_one_line(piece: Cow<'_, str>) -> String {
     if !piece.contains(is_break) {
         return piece.into_owned();
@@ -45,17 +45,17 @@ pub(super) fn on_one_line(piece: Cow<'_, str>) -> String {
     spaced.trim().to_owned()
 }
 
-/// What was said, unable to pass for somebody else's words.
+/// Escapes a text, so that it cannot be mistaken for the words of another speaker.
 pub(super) fn fenced(said: &str) -> Cow<'_, str> {
     rewritten(said, "| ", "\\| ")
 }
 
-/// What [`fenced`] was given.
+/// Reverses [`fenced`].
 fn unfenced(said: &str) -> Cow<'_, str> {
     rewritten(said, "\\| ", "| ")
 }
 
-/// With every `old` that stands for itself and before what reads as a speaker made `new`.
+/// Replaces every `old` with `new` that follows a space or the start and precedes text that looks like a speaker.
 fn rewritten<'a>(said: &'a str, old: &str, new: &str) -> Cow<'a, str> {
     let mut out = String::new();
     let mut done = 0;
@@ -75,7 +75,7 @@ fn rewritten<'a>(said: &'a str, old: &str, new: &str) -> Cow<'a, str> {
     Cow::Owned(out)
 }
 
-/// A line, taken apart.
+/// A parsed line.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Line<'a> {
     pub(super) from: Seq,
@@ -84,14 +84,14 @@ pub(super) struct Line<'a> {
     pub(super) turns: Vec<Turn<'a>>,
 }
 
-/// What one of them said.
+/// The text of one speaker in a line.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Turn<'a> {
     pub(super) speaker: &'a str,
     pub(super) text: Cow<'a, str>,
 }
 
-/// The line taken apart, if it is one of ours.
+/// Parses a line; returns `None` if it does not have this format.
 pub(super) fn read(line: &str) -> Option<Line<'_>> {
     let (label, mut rest) = line.strip_prefix("[#")?.split_once("] ")?;
     let (places, date) = label.split_once(' ').map_or((label, None), |(places, date)| (places, Some(date)));
@@ -100,7 +100,7 @@ pub(super) fn read(line: &str) -> Option<Line<'_>> {
     let mut turns = Vec::new();
     let (mut speaker, first) = speaker(rest)?;
     rest = first;
-    // A bar divides speakers only where somebody speaks after it: commands have bars of their own.
+    // A bar separates speakers only if a speaker follows it: commands contain bars of their own.
     let mut at = 0;
     while let Some(bar) = rest.get(at..).and_then(|tail| tail.find(" | ")).map(|bar| bar + at) {
         let behind = rest.get(bar + 3..).unwrap_or_default();
@@ -116,14 +116,14 @@ pub(super) fn read(line: &str) -> Option<Line<'_>> {
     Some(Line { from, through, date, turns })
 }
 
-/// Whether whoever reads it back would take it for more than a piece of text.
+/// Returns whether a parser of summaries would take this line for more than a piece of text.
 pub(super) fn reads_as_ours(line: &str) -> bool {
     line.starts_with(crate::ledger::REFERENCES) || read(line).is_some()
 }
 
-/// `Ann: …`, `assistant calls run: …`.
+/// Splits `Ann: …` or `assistant calls run: …` into the speaker and the text.
 fn speaker(text: &str) -> Option<(&str, &str)> {
-    // No further than names go, or a line full of bars is read once for each.
+    // Searches no further than a name can reach. Otherwise a line with many bars would take quadratic time.
     let near = text.get(..text.floor_char_boundary(8 * NAME)).unwrap_or_default();
     let end = near.find(": ")?;
     let (speaker, said) = (text.get(..end)?, text.get(end + 2..)?);

@@ -1,23 +1,23 @@
-//! From a message to the pieces a summary may be made of.
+//! Splits a message into the pieces from which a summary may be built.
 //!
-//! A piece is a sentence or a line: taken or left whole. Speech gives all its sentences; a tool's
-//! output gives its first and last lines, those that tell of errors and those thick with names,
-//! twelve in all, for most of what tools print is never needed again.
+//! A piece is a sentence or a line, selected or left out as a whole. A spoken text contributes all its sentences. A
+//! tool's output contributes at most twelve lines: the first and last ones, lines about errors, and lines with many
+//! names. Most of a tool's output is never needed again.
 
 use crate::words::count_words;
 
-/// The pieces that one text of a message may give.
+/// Maximum number of pieces from one text of a message: speech and tool output.
 pub(super) const OF_SPEECH: usize = 40;
 pub(super) const OF_OUTPUT: usize = 12;
 
-/// The characters from which on a piece is cut, and where it is cut then.
+/// Number of characters above which a piece is cut, and its length after the cut.
 const LONGEST: usize = 400;
 const CUT: usize = 240;
 
-/// The characters told of a value a tool is called with: a long command is known by its beginning.
+/// Maximum number of characters of a call's arguments. The beginning of a long command identifies it.
 const CALL: usize = 120;
 
-/// The sentences of what somebody said.
+/// Returns the sentences of a spoken text.
 pub(super) fn of_speech(text: &str) -> Vec<&str> {
     let mut out = Vec::new();
     for line in text.lines() {
@@ -35,7 +35,7 @@ pub(super) fn of_speech(text: &str) -> Vec<&str> {
     out
 }
 
-/// The telling lines of a tool's output, in their order.
+/// Returns the informative lines of a tool's output, in their order.
 pub(super) fn of_output(text: &str) -> Vec<&str> {
     let mut lines: Vec<&str> = Vec::new();
     for line in text.lines() {
@@ -59,7 +59,7 @@ pub(super) fn of_output(text: &str) -> Vec<&str> {
     taken.into_iter().filter_map(|at| lines.get(at).copied()).collect()
 }
 
-/// Adds a value to what is told of a call: its first line, cut where it is long.
+/// Appends the first line of an argument, cut if it is long, to the description of a call.
 pub(super) fn tell_of_call(told: &mut String, value: &str) {
     let Some(line) = value.lines().map(str::trim).find(|line| !line.is_empty()) else { return };
     if told.len() >= CALL {
@@ -78,7 +78,7 @@ pub(super) fn tell_of_call(told: &mut String, value: &str) {
     }
 }
 
-/// A line without the marks of a list or a heading: out of its list, `2.` counts nothing.
+/// Returns a line without its list or heading marks: outside its list, a number such as `2.` has no meaning.
 fn bare(line: &str) -> &str {
     let line = line.trim();
     let marks = line.trim_start_matches(['#', '>', '*', '-', '•', '+']);
@@ -88,11 +88,11 @@ fn bare(line: &str) -> &str {
         Some(rest) if (1..=2).contains(&number) => rest,
         _ => marks,
     };
-    // `**bold**`, `-x` and `3.5` are no list items.
+    // `**bold**`, `-x` and `3.5` are not list items.
     if rest.len() < line.len() && rest.starts_with(' ') { rest.trim_start() } else { line }
 }
 
-/// Splits after `.`, `!`, `?` and their like in other scripts, and cuts what is still too long.
+/// Splits a line after `.`, `!`, `?` and similar marks of other scripts, and cuts pieces that are still too long.
 fn sentences<'a>(line: &'a str, out: &mut Vec<&'a str>) {
     let mut from = 0;
     let mut chars = line.char_indices().peekable();
@@ -107,7 +107,7 @@ fn sentences<'a>(line: &'a str, out: &mut Vec<&'a str>) {
         }
         let end = at + c.len_utf8();
         let piece = line.get(from..end).unwrap_or_default();
-        // `1.`, `e.g.` and `Dr.` end nothing.
+        // `1.`, `e.g.` and `Dr.` do not end a sentence.
         if stop && c == '.' && ends_in_abbreviation(piece) && next.is_some() {
             continue;
         }
@@ -118,7 +118,7 @@ fn sentences<'a>(line: &'a str, out: &mut Vec<&'a str>) {
 }
 
 fn ends_in_abbreviation(piece: &str) -> bool {
-    // Where marks stand apart, as in transcripts, a dot ends a sentence.
+    // A dot after a space, as in transcripts, ends a sentence.
     if piece.ends_with(" .") {
         return false;
     }
@@ -151,7 +151,7 @@ fn chunks<'a>(piece: &'a str, out: &mut Vec<&'a str>) {
     }
 }
 
-/// Whether there is anything in it that could be told: a few letters, or a figure.
+/// Returns whether a piece has content: a few letters, or a number.
 fn says_something(piece: &str) -> bool {
     let (mut letters, mut digits) = (0, 0);
     for c in piece.chars() {
@@ -164,7 +164,7 @@ fn says_something(piece: &str) -> bool {
     count_words(piece) >= 2 && letters > 1
 }
 
-/// Whether a line of output tells that something went wrong.
+/// Returns whether a line of output is about an error.
 pub(super) fn tells_of_errors(line: &str) -> bool {
     #[rustfmt::skip]
     const SIGNS: [&str; 12] = [
@@ -174,12 +174,12 @@ pub(super) fn tells_of_errors(line: &str) -> bool {
     SIGNS.iter().any(|sign| line.contains(sign))
 }
 
-/// How thick a line is with what names are made of.
+/// Returns the number of bytes in a line that are typical of names.
 fn name_bytes(line: &str) -> usize {
     line.bytes().filter(|b| matches!(b, b'/' | b'_' | b'.' | b'0'..=b'9' | b'A'..=b'Z')).count()
 }
 
-/// The sentences of a summary somebody wrote: its lines, and prose cut into sentences.
+/// Returns the pieces of a line of a summary that was written elsewhere: a short line whole, a long one in sentences.
 pub(super) fn of_told(line: &str) -> Vec<&str> {
     let mut out = Vec::new();
     let line = line.trim();
@@ -192,8 +192,8 @@ pub(super) fn of_told(line: &str) -> Vec<&str> {
     out
 }
 
-/// A date in brackets at the head of a text, and the rest: `[8 May, 2023] …`, `[Mon 3 March, 08:52] …`.
-/// The day is enough.
+/// Returns the day of a date in brackets at the head of a text, and the rest: `[8 May, 2023] …`,
+/// `[Mon 3 March, 08:52] …`. A time is left out.
 pub(super) fn head_date(text: &str) -> Option<(&str, &str)> {
     let (inside, rest) = text.strip_prefix('[')?.split_once(']')?;
     let short = inside.len() <= 48 && inside.contains(|c: char| c.is_numeric()) && !rest.starts_with('(');
@@ -206,14 +206,14 @@ pub(super) fn head_date(text: &str) -> Option<(&str, &str)> {
     Some((day.trim_matches([' ', ',']), rest.trim_start()))
 }
 
-/// Whether a day is told: a month or a weekday by its name, or a year with a month or a day. `[JIRA-123]`
-/// is no date, `[12]` is a note, and `[12:30]` says nothing of the day.
+/// Returns whether the text contains a day: a month or a weekday by name, or a year with a month or a day. `[JIRA-123]`
+/// is not a date, `[12]` is a footnote, and `[12:30]` contains no day.
 fn is_dated(inside: &str) -> bool {
     let mut words = inside.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty());
     if words.clone().any(crate::names::is_of_calendar) || inside.contains('月') {
         return true;
     }
-    // `2023-05-08`, `08.05.2023`, `8 mai 2023`; a word as long as an id beside a year is no month.
+    // `2023-05-08`, `08.05.2023`, `8 mai 2023`. A word that looks like an id next to a year is not a month.
     let number = |word: &str| word.parse::<u32>().ok();
     let year = words.clone().filter_map(number).filter(|n| (1_900..2_200).contains(n)).count() == 1;
     let day = words.clone().filter_map(number).any(|n| (1..=31).contains(&n));
@@ -226,9 +226,9 @@ fn is_dated(inside: &str) -> bool {
     year && day && plain
 }
 
-/// Without the sounds people make while they think.
+/// Returns the piece without filler words such as `uh`.
 pub(super) fn without_fillers(piece: &str) -> std::borrow::Cow<'_, str> {
-    // In German, Danish or Portuguese `um` and `er` are words that matter.
+    // In German, Danish or Portuguese `um` and `er` are ordinary words.
     let english = || {
         let known = ["the", "The", "I", "I'm", "you", "it", "It", "it's", "we", "We", "that", "they", "this"];
         piece.split([' ', ',', '.']).any(|word| known.contains(&word))

@@ -1,4 +1,4 @@
-//! Taking in what was said: messages, and texts that stand for them.
+//! Reads messages, and texts that summarize messages.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -9,15 +9,15 @@ use crate::ledger;
 use crate::message::{Message, Role, Seq, Timestamp, Tokens};
 use crate::reading::{Voice, cleaned, each_text};
 
-/// The tokens of the task that are always told.
+/// Maximum number of tokens of the task that are always part of the summary.
 const TASK: Tokens = 120;
 
-/// The calls whose tools are remembered, and how long their ids may be.
+/// Number of calls whose tools are remembered, and the maximum length of their ids in bytes.
 const CALLS: usize = 64;
 const LONGEST_ID: usize = 256;
 
 impl Extracts {
-    /// Takes in a text that stands for messages, as an author's own summary does.
+    /// Reads a text that summarizes messages, such as an author's own summary.
     pub fn tell(&mut self, author: &str, text: &str) {
         let speaker: Arc<str> = lines::name(author).into();
         let text = cleaned(text);
@@ -41,10 +41,10 @@ impl Extracts {
         self.bound();
     }
 
-    /// Takes in a line that was written here once: whoever stored only the text goes on from it.
-    /// `tools` are those known by the calls of them.
+    /// Reads a line in the format of [`lines`]: a caller that stored only the text continues from it. `tools` contains the
+    /// names of the tools that were called in earlier lines.
     fn own_line(&mut self, line: &lines::Line<'_>, tools: &mut HashSet<String>) {
-        // Whatever it says, it is of messages that are past.
+        // The line describes past messages, even if its label contains later positions.
         let last = if self.through == 0 { Seq::MAX } else { self.through };
         let through = line.through.min(last);
         let date = std::mem::replace(&mut self.date, line.date.map(Into::into));
@@ -74,16 +74,16 @@ impl Extracts {
         self.date = date;
     }
 
-    /// Takes in one more message. Skipped and pinned ones are passed over, reasoning and media too: the
-    /// pinned are always shown word for word.
+    /// Reads one more message. Skipped and pinned messages are left out, and so are reasoning and media. Pinned messages are
+    /// always shown verbatim.
     pub fn read(&mut self, message: &Message) {
         self.read_at(message.seq, message);
     }
 
-    /// The same for a message that has its place from elsewhere; with 0 it comes after the last.
+    /// Reads a message at position `seq`; with 0 the message comes after the last one.
     pub fn read_at(&mut self, seq: Seq, message: &Message) {
         let seq = if seq == 0 { self.through.saturating_add(1) } else { seq };
-        // A message that stayed in sight for long is read late.
+        // A message that was shown verbatim for long is read later than the messages after it.
         let late = seq < self.through;
         self.through = self.through.max(seq);
         self.messages = self.messages.saturating_add(1);
@@ -91,11 +91,11 @@ impl Extracts {
         self.tools = self.tools.saturating_add(u64::from(tool));
         self.ledger.at(self.through);
         if message.skip || message.pinned {
-            // A pinned message stands beside every summary; the task, if it is one, too.
+            // A pinned message is shown next to every summary. If it is the task, the task needs no piece.
             self.tasked |= message.pinned && message.role.is_user();
             return;
         }
-        // Where people say themselves which day it is, that is the day they speak of; when it was written down is not.
+        // If messages contain their own dates, people refer to those days, and the message's timestamp does not matter.
         if message.at != Timestamp::default() && !self.tells_days {
             self.date = day(message.at).map(Into::into);
         }
@@ -133,7 +133,7 @@ impl Extracts {
             let extract = self.extract(seq, Kind::Call, &caller.into(), told.into());
             self.extracts.push(extract);
         }
-        // A tool's output between a question and its answer does not part them.
+        // A tool's output between a question and its answer does not separate them.
         self.asked = speech.asks || (speech.answers && tool);
         if late {
             self.extracts.sort_by_key(|extract| extract.seq);
@@ -141,28 +141,27 @@ impl Extracts {
         self.bound();
     }
 
-    /// Makes room where more is held than should be: a quarter of it, so that it is not needed again at
-    /// once.
+    /// Drops a quarter of the pieces if there are too many, so that this is not needed again soon.
     fn bound(&mut self) {
         if self.extracts.len() > MOST_PIECES {
             self.keep(Tokens::try_from(MOST_PIECES * 8).unwrap_or(Tokens::MAX), MOST_PIECES / 4 * 3);
         }
     }
 
-    /// Remembers the names of the tools a message calls, by the ids their results will name.
+    /// Records the names of the tools that a message calls, by the ids to which the results refer.
     fn learn_calls(&mut self, message: &Message) {
         for call in message.calls() {
             if self.calls.len() >= CALLS {
                 self.calls.remove(0);
             }
-            // Nobody's ids are so long; a result by such a one is told as a tool's.
+            // No provider uses ids this long. A result with such an id is shown as that of "tool".
             if call.id.len() <= LONGEST_ID {
                 self.calls.push((call.id.clone(), lines::name_in_role(&call.name, "tool").into()));
             }
         }
     }
 
-    /// Takes in a text that somebody said.
+    /// Reads a spoken text.
     fn read_speech(&mut self, speech: &mut Speech, kind: Kind, text: &str) {
         let found = pieces::of_speech(text);
         speech.asks |= found.last().is_some_and(|piece| piece.ends_with(['?', '？', '؟']));
@@ -170,7 +169,7 @@ impl Extracts {
         for piece in found {
             let piece = pieces::without_fillers(piece);
             let mut extract = self.extract(speech.seq, kind, &speech.speaker, piece);
-            // However long its first sentence is.
+            // The first sentence is always part of the task, however long it is.
             let first = speech.told_of_task == 0;
             speech.told_of_task = speech.told_of_task.saturating_add(extract.size());
             extract.of_many = of_many;
@@ -181,7 +180,7 @@ impl Extracts {
         }
     }
 
-    /// Takes in what a tool gave back.
+    /// Reads the output of a tool.
     fn read_output(&mut self, seq: Seq, call: &str, text: &str) {
         let named = self.calls.iter().rfind(|(id, _)| **id == *call).map(|(_, tool)| tool.clone());
         let tool = named.unwrap_or_else(|| "tool".into());
@@ -202,7 +201,7 @@ impl Extracts {
         }
     }
 
-    /// Takes a date at the head of a text for the day it was said.
+    /// Uses a date at the head of a text as the current day, and returns the rest of the text.
     fn dated<'t>(&mut self, text: &'t str) -> &'t str {
         match pieces::head_date(text) {
             Some((date, rest)) => {
@@ -215,20 +214,20 @@ impl Extracts {
     }
 }
 
-/// What is known of whoever speaks while one message is read.
+/// State while one message is read.
 struct Speech {
     seq: Seq,
     speaker: Arc<str>,
-    /// Whether it may be the task: the first thing that a user says.
+    /// Whether the text may be the task: the first statement of a user.
     task: bool,
     told_of_task: Tokens,
-    /// Whether the message before asked something.
+    /// Whether the previous message ended with a question.
     answers: bool,
-    /// Whether this one does.
+    /// Whether this message contains a question.
     asks: bool,
 }
 
-/// The day of a moment, as `2026-11-15`; none where it is beyond all calendars.
+/// Returns the day of a timestamp as `2026-11-15`; `None` outside the calendar's range.
 pub(super) fn day(at: Timestamp) -> Option<String> {
     let at = jiff::Timestamp::from_millisecond(at.0).ok()?;
     Some(jiff::tz::Offset::UTC.to_datetime(at).date().to_string())

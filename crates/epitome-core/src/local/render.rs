@@ -1,9 +1,8 @@
-//! From extracts and names to a text of an exact size.
+//! Renders extracts and names as a text of an exact maximum size.
 //!
-//! Lines come in order of time, neighbours share one: `[#12-19] Ann: … | Bob: …`. The names
-//! likeliest needed again, and not in the lines already, close the text. Sizes of pieces are summed
-//! up first and the text itself is counted last, so that a new size costs little and is never
-//! exceeded.
+//! Lines are in order of time, and neighbouring pieces share a line: `[#12-19] Ann: … | Bob: …`. The text ends with the
+//! names most likely to be needed again that no line contains. The sizes of the pieces are summed first and the whole
+//! text is counted last, so that rendering another size is cheap and the limit is never exceeded.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt::Write;
@@ -16,22 +15,23 @@ use crate::num::largest;
 use crate::tokens::Counter;
 use crate::words::{hash, is_alphanumeric};
 
-/// Messages so far apart do not share a line.
+/// Maximum distance between messages that share a line.
 const NEAR: u64 = 120;
 
-/// Fewer characters of a piece say nothing.
+/// Minimum number of characters of a cut piece. A shorter one contains nothing useful.
 const SHORTEST: usize = 12;
 
-/// So many names are tried that do not fit any more.
+/// Maximum number of names that are tried after the first one that does not fit.
 const MISSED: u32 = 24;
 
-/// For so many tokens of room one day may be told that need not be.
+/// Tokens of budget per distinct day that are needed to show every day. With fewer, a day is shown only with a text that
+/// mentions a time.
 const DAYS: Tokens = 96;
 
-/// The words after which a line ends.
+/// Number of words after which a line ends.
 const LINE: u32 = 120;
 
-/// A text of the pieces in this order of their worth, with so much room for names.
+/// Renders the pieces, ranked by `order`, in `room` tokens, of which up to `share` are for names.
 pub(super) fn write(
     all: &Extracts,
     order: &[usize],
@@ -50,7 +50,7 @@ pub(super) fn write(
     let mut taken = desk.fill(order, for_lines);
     let mut lines = desk.lines(&taken);
     let mut spent = counter.text(&lines);
-    // Pieces counted apart are not the sum of their parts. Where they came to less, more go in.
+    // Pieces counted separately are not equal to the whole text. If the text is smaller than estimated, more pieces fit.
     let left = for_lines.saturating_sub(spent);
     if left > for_lines / 8 {
         let more = desk.fill(order, for_lines.saturating_add(left));
@@ -60,7 +60,7 @@ pub(super) fn write(
             (taken, lines, spent) = (more, longer, size);
         }
     }
-    // Where they came to more, the least worth leaves.
+    // If the text is larger than estimated, the lowest-ranked pieces are removed.
     while spent > room {
         let mut over = spent - room;
         while let Some(last) = taken.pop_if(|_| over > 0) {
@@ -76,7 +76,7 @@ pub(super) fn write(
     desk.with_names(&lines, spent, costs, room)
 }
 
-/// What each name takes in a list of them. Counting is dear, so each is counted once.
+/// Token counts of the names as written in a list. Counting is expensive, so each name is counted once.
 struct Costs<'a> {
     names: &'a [&'a str],
     counter: &'a Counter,
@@ -84,7 +84,7 @@ struct Costs<'a> {
 }
 
 impl Costs<'_> {
-    /// What all would take; counted no further than the room goes.
+    /// Returns the size of all names. Counting stops once `room` is reached.
     fn sum(&mut self, room: Tokens) -> Tokens {
         let mut sum: Tokens = 4;
         for at in 0..self.names.len() {
@@ -102,17 +102,17 @@ impl Costs<'_> {
     }
 }
 
-/// The pieces that may be taken, and what each costs.
+/// The pieces that may be used, with their sizes.
 struct Desk<'a> {
     all: &'a Extracts,
     counter: &'a Counter,
-    /// By the places of the pieces: what each costs, and what it costs to say who speaks.
+    /// By index of the piece: the tokens of its text, and of its speaker's name.
     sizes: Vec<(Tokens, Tokens)>,
-    /// What it costs to say which messages a line is of.
+    /// Tokens of the label that states which messages a line covers.
     label: Tokens,
-    /// Whether days are told at all: not where all of it is of one day, and nobody said which.
+    /// Whether days are shown at all. They are not if all pieces are of one day and no message contains its date.
     days: bool,
-    /// Whether every day is told: there are few for the room.
+    /// Whether every day is shown, because there are few days for the size.
     every: bool,
 }
 
@@ -145,11 +145,11 @@ impl<'a> Desk<'a> {
         self.all.extracts.get(at)
     }
 
-    /// The longest beginning of the order that fits, and what still fits after it.
+    /// Returns the longest prefix of the order that fits, and up to eight further pieces that still fit after it.
     fn fill(&self, order: &[usize], room: Tokens) -> Vec<usize> {
         let fits = |taken: &[usize]| self.cost(taken) <= room;
         let mut low = largest(order.len(), |many| order.get(..many).is_some_and(fits));
-        // In a small room what is guessed of labels matters: the one most worth it is counted as it is.
+        // In a small budget the estimated label size matters, so the best piece is counted exactly.
         if let (0, Some(first)) = (low, order.get(..1))
             && self.counter.text(&self.lines(first)) <= room
         {
@@ -165,7 +165,7 @@ impl<'a> Desk<'a> {
         taken
     }
 
-    /// What these come to, by the sizes of their pieces.
+    /// Returns the estimated size of these pieces, from the sizes of the single pieces.
     fn cost(&self, taken: &[usize]) -> Tokens {
         let mut sum: Tokens = 0;
         self.walk(taken, |step, at, day| {
@@ -183,8 +183,8 @@ impl<'a> Desk<'a> {
         sum
     }
 
-    /// Goes over the extracts in order of time, and says how each is joined to the one before, and the day it was said
-    /// where that must be told: what is said of yesterday means nothing without it.
+    /// Visits the pieces in order of time, with the way in which each is joined to the previous one, and with its day if
+    /// that must be shown: "yesterday" has no meaning without it.
     fn walk(&self, taken: &[usize], mut visit: impl FnMut(Step, usize, Option<&'a str>)) {
         let mut sorted = taken.to_vec();
         sorted.sort_unstable();
@@ -216,7 +216,7 @@ impl<'a> Desk<'a> {
     }
 
     fn lines(&self, taken: &[usize]) -> String {
-        // A line's label tells its last message, so lines are gathered before they are written.
+        // A line's label contains its last message, so the lines are collected before they are written.
         let mut lines: Vec<Vec<(Step, &Extract, Option<&str>)>> = Vec::new();
         self.walk(taken, |step, at, day| {
             let Some(extract) = self.get(at) else { return };
@@ -238,7 +238,7 @@ impl<'a> Desk<'a> {
                     Step::Same if extract.kind == Kind::Output || extract.kind == Kind::Call => {
                         said.push_str("; ");
                     }
-                    // What has no end of its own would run on into the next.
+                    // A text without a final mark would run into the next one.
                     Step::Same => {
                         said.push_str(if said.ends_with(char::is_alphanumeric) { "; " } else { " " });
                     }
@@ -260,7 +260,7 @@ impl<'a> Desk<'a> {
                 }
             }
             if first.kind == Kind::Told && first.speaker.is_empty() && lines::reads_as_ours(&said) {
-                // Part of somebody's text, and no line of ours.
+                // The text was written elsewhere and must not be parsed as a line of this format.
                 out.push_str("- ");
             }
             out.push_str(&lines::fenced(&said));
@@ -268,7 +268,7 @@ impl<'a> Desk<'a> {
         out
     }
 
-    /// Where no piece fits whole: the beginning of the one most worth it.
+    /// Returns the beginning of the best piece, if no piece fits whole.
     fn beginning(&self, order: &[usize], room: Tokens) -> String {
         let Some(first) = order.first().and_then(|at| self.get(*at)) else { return String::new() };
         let told = first.kind == Kind::Told;
@@ -282,7 +282,7 @@ impl<'a> Desk<'a> {
         if low < SHORTEST { String::new() } else { cut(low) }
     }
 
-    /// Adds the names that are not in the lines, which have so many tokens; as many as there is room for.
+    /// Appends the names that the lines do not contain, as many as fit. `spent` is the size of the lines.
     fn with_names(&self, lines: &str, spent: Tokens, mut costs: Costs<'_>, room: Tokens) -> String {
         let mut told: HashSet<u64> = HashSet::new();
         each_name(lines, true, |name| {
@@ -292,7 +292,7 @@ impl<'a> Desk<'a> {
         });
         let mut left = room.saturating_sub(spent);
         left = left.saturating_sub(self.counter.text(REFERENCES).saturating_add(1));
-        // Messages and commands are long; a few of them are enough.
+        // Error messages and commands are long; a few of them are enough.
         let mut for_long = left / 5;
         let mut taken: Vec<(&str, Tokens)> = Vec::new();
         let mut places: HashMap<u64, usize> = HashMap::new();
@@ -305,7 +305,7 @@ impl<'a> Desk<'a> {
             let cost = costs.of(at);
             if cost > left || (long && cost > for_long) {
                 missed += u32::from(cost > left);
-                // The next ones are hardly shorter, and needed less.
+                // The following names are hardly shorter, and less likely to be needed.
                 if left < 2 || missed > MISSED {
                     break;
                 }
@@ -313,7 +313,8 @@ impl<'a> Desk<'a> {
             }
             left -= cost;
             for_long -= if long { cost } else { 0 };
-            // A longer name stands for the shorter ones in it, and in their place: the last ones may have to leave yet.
+            // A longer name replaces the shorter ones that it contains, at their position, because the last names in
+            // the list may still have to be removed.
             let mut place = taken.len();
             parts(name, |part| {
                 let part_hash = hash(part.as_bytes());
@@ -344,8 +345,8 @@ impl<'a> Desk<'a> {
         if over == 0 {
             return all;
         }
-        // A name takes a little more in its place than alone. The whole is dear to count, so what must
-        // leave is found by the names themselves, and the whole counted to make sure.
+        // A name takes slightly more tokens in the list than alone. Counting the whole text is expensive, so names are
+        // removed by their own sizes first, and the whole text is counted to make sure.
         let mut many = listed.len();
         while let Some(last) = many.checked_sub(1).and_then(|last| listed.get(last)).filter(|_| over > 0) {
             over = over.saturating_sub(self.counter.text(&format!(" {last}")));
@@ -367,11 +368,11 @@ impl<'a> Desk<'a> {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Step {
-    /// Begins a line.
+    /// Starts a new line.
     Line,
-    /// Goes on in the line, somebody else speaking.
+    /// Continues the line with another speaker.
     Speaker,
-    /// Goes on where the one before stopped.
+    /// Continues the line with the same speaker.
     Same,
 }
 
@@ -382,7 +383,7 @@ fn joins(last: &Extract, next: &Extract) -> bool {
     next.seq.saturating_sub(last.seq) <= NEAR
 }
 
-/// `[#12-19] `; nothing where it is not known which message it was.
+/// Writes a label such as `[#12-19] `; nothing if the messages are unknown.
 fn label(out: &mut String, first: &Extract, last: &Extract) {
     if first.kind == Kind::Told {
         return;
@@ -394,11 +395,10 @@ fn label(out: &mut String, first: &Extract, last: &Extract) {
     out.push_str("] ");
 }
 
-/// Calls `found` with a name and every part of it that stands between boundaries: `b/c.rs` and
-/// `c.rs` in `a/b/c.rs`.
+/// Calls `found` with a name and with every part of it between word boundaries: `b/c.rs` and `c.rs` in `a/b/c.rs`.
 fn parts<'a>(name: &'a str, mut found: impl FnMut(&'a str)) {
     let inside = |c: char| is_alphanumeric(c) || c == '_';
-    // Only the last few matter, and a plain word has no parts.
+    // Only the last few parts matter, and a plain word has no parts.
     if name.chars().all(inside) {
         return found(name);
     }
@@ -429,33 +429,33 @@ fn parts<'a>(name: &'a str, mut found: impl FnMut(&'a str)) {
 }
 
 impl Extracts {
-    /// How much of the room the names get at most. Where tools are used, what was named is called for
-    /// again; where people talk, what they said is. With more room the lines gain faster: the likeliest
-    /// names are in by then.
+    /// Returns the maximum share of names in a rendered text. If tools are used, names are needed again in calls; if people
+    /// talk, their statements matter more. With a larger budget the share falls, because the likeliest names are included
+    /// by then.
     pub(super) fn share_of_names(&self, room: Tokens) -> Tokens {
-        // However small it is, a few sentences say what it is about.
+        // Even in the smallest text a few sentences say what the session is about.
         let most = 900u64.saturating_add(room / 4).min(room.saturating_sub(64.min(room / 2)));
         self.share(room, 820).min(most)
     }
 
-    /// The same of a text that is kept, and read by people: never more than about half.
+    /// Returns the share of names in a text that is stored and read by people: never more than about half.
     pub(super) fn balanced_share(&self, room: Tokens) -> Tokens {
         self.share(room, 470).min(150u64.saturating_add(room / 10 * 3))
     }
 
-    /// Thirty thousandths of the room, and so many more where all is work with tools.
+    /// Returns 3 % of `room`, plus up to `more` thousandths in proportion to the share of tool messages.
     fn share(&self, room: Tokens, more: u64) -> Tokens {
         let share = 30 + more * self.tool_share() / 1_000;
         room / 1_000 * share + room % 1_000 * share / 1_000
     }
 
-    /// How much of the session is work with tools, in thousandths: all of it from three messages of five
-    /// on. Where only a text about it was read, that is told by how many names the text lists.
+    /// Returns how much of the session is work with tools, in thousandths: 1,000 from a share of 60 % of the messages on.
+    /// If only a text about the session was read, the share is estimated from the names that the text lists.
     pub(super) fn tool_share(&self) -> u64 {
         self.tools
             .saturating_mul(1_000)
             .checked_div(self.messages.saturating_mul(600) / 1_000)
-            // What `balanced_share` would have given them.
+            // Inverts the formula of `balanced_share`.
             .unwrap_or_else(|| self.listed.unwrap_or(0).saturating_sub(30).saturating_mul(1_000) / 470)
             .min(1_000)
     }

@@ -1,9 +1,8 @@
-//! Which pieces tell most for their size.
+//! Ranks pieces by how much they contribute for their size.
 //!
-//! Each piece has a worth of its own (is it a statement, an answer, long enough to say something?)
-//! and holds words and names. Pieces are taken one by one: the next is the one that adds most that
-//! is not told yet, for the tokens it takes. The order of taking is an order of worth, so any
-//! beginning of it is a good summary of its size.
+//! Each piece has a score of its own (is it a statement, an answer, long enough?) and contains words and names. Pieces are
+//! selected greedily: the next piece is the one that adds the most value not yet covered, per token. The order of
+//! selection is a ranking, so any prefix of it is a good summary of its size.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -16,19 +15,18 @@ use crate::num::{exp, ln};
 use crate::tokens::Counter;
 use crate::words::{each_word, hash, pack, pack_all};
 
-/// What is left of a word's value when it was told once, twice, ...
+/// Factor by which the value of a word or name shrinks each time that it is covered.
 const TOLD: f64 = 0.25;
 
-/// What a piece of several words is worth of which none counts: "Do it for us" is told where there is
-/// room, "Okay!" is not.
+/// Value of a piece of several words none of which has a value: "Do it for us" is used if there is space, "Okay!" is not.
 const ANY: f64 = 0.01;
 
-/// What the text of a piece holds. It is read once and then remembered, for a piece is weighed against
-/// others at every summary it survives. Two pieces are the same whether they were read or not.
+/// Features of the text of a piece. They are computed once and cached, because a piece is ranked again for every summary
+/// that it survives. The cache does not affect equality of pieces.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Found {
     holds: OnceLock<Box<Holds>>,
-    /// Its tokens, and who counted them.
+    /// The token count, with the name of its counter.
     tokens: OnceLock<(Arc<str>, Tokens)>,
 }
 
@@ -40,10 +38,10 @@ impl PartialEq for Found {
 
 impl Eq for Found {}
 
-/// What was found in a text, by its shape alone.
+/// The features found in a text, by its form alone.
 #[derive(Debug, Clone)]
 pub(super) struct Holds {
-    /// Its words and names, each once, in the order of their hashes.
+    /// Words and names, each once, sorted by their hashes.
     features: Box<[(u64, Sort)]>,
     capitals: u32,
     pub(super) words: u32,
@@ -62,7 +60,7 @@ impl Extract {
 }
 
 impl Holds {
-    /// Whether it speaks of a time.
+    /// Returns whether the text mentions a time.
     pub(super) fn tells_time(&self) -> bool {
         self.signs.time
     }
@@ -74,7 +72,7 @@ impl Holds {
         names::each_name(text, extract.kind != Kind::Output, |name| {
             let proper = name.kind == names::Kind::Proper;
             capitals += u32::from(proper);
-            // Apart from the word of the same letters.
+            // Different from the hash of a word with the same letters.
             let hash = hash(name.text.as_bytes()) ^ 0x9e37_79b9_7f4a_7c15;
             features.push((hash, if proper { Sort::Capital } else { Sort::Name }));
         });
@@ -93,7 +91,7 @@ impl Holds {
     }
 }
 
-/// A piece's words and names, by their places in the table of values.
+/// Features of a piece. `holds` contains the indices of its words and names in the table of values.
 struct Features {
     worth: f64,
     any: f64,
@@ -101,8 +99,8 @@ struct Features {
     holds: Vec<u32>,
 }
 
-/// The pieces in the order of their worth, until those taken come to `until` tokens or are `most`. Where
-/// there is a task, it is the first of them.
+/// Returns the pieces in the order of their rank, up to `until` tokens or `most` pieces. If there is a task, it comes
+/// first.
 pub(super) fn order(all: &Extracts, until: Tokens, most: usize) -> Vec<usize> {
     let extracts = all.extracts.as_slice();
     let task = all.has_task();
@@ -123,7 +121,7 @@ pub(super) fn order(all: &Extracts, until: Tokens, most: usize) -> Vec<usize> {
         *spent = spent.saturating_add(extracts.get(at).map_or(0, |extract| extract.holds().size));
         taken.push(at);
     };
-    // The task comes first, as much of it as leaves room for the rest.
+    // The task comes first, up to a sixth of the size, so that there is space for the rest.
     let mut others = Vec::with_capacity(extracts.len());
     for (at, extract) in extracts.iter().enumerate() {
         if task && extract.task && (spent == 0 || spent.saturating_add(extract.holds().size) <= until / 6) {
@@ -133,7 +131,7 @@ pub(super) fn order(all: &Extracts, until: Tokens, most: usize) -> Vec<usize> {
         }
     }
     let mut left = most.saturating_sub(extracts.len().saturating_sub(others.len()));
-    // By what a piece would add, which is never negative: as bits it sorts alike. Of two alike the earlier one comes first.
+    // Ranks by the added value. It is never negative, so its bits sort in the same order. For ties the earlier piece wins.
     let ranked = |at: usize, values: &[f64]| (gain(at, values).to_bits(), Reverse(at));
     let mut heap: BinaryHeap<(u64, Reverse<usize>)> =
         others.into_iter().map(|at| ranked(at, &values)).collect();
@@ -141,7 +139,7 @@ pub(super) fn order(all: &Extracts, until: Tokens, most: usize) -> Vec<usize> {
         if spent >= until || left == 0 {
             break;
         }
-        // What was told since may have made it worth less; never more.
+        // The pieces selected since may have reduced the value of this one; they never increase it.
         let now = ranked(at, &values);
         if heap.peek().is_some_and(|next| now < *next) {
             heap.push(now);
@@ -156,7 +154,7 @@ pub(super) fn order(all: &Extracts, until: Tokens, most: usize) -> Vec<usize> {
     taken
 }
 
-/// What sort of thing a feature is.
+/// The kind of a feature.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Sort {
     Word,
@@ -177,8 +175,8 @@ fn table(extracts: &[Extract], tools: f64) -> (Vec<Features>, Vec<f64>) {
             }
         })
         .collect();
-    // Sorted, what is alike stands together: as fast as a table of hashes, and no text can be made that
-    // fills one of its places.
+    // Sorting puts equal features next to each other. This is as fast as a hash table, and no input can be built to cause
+    // collisions.
     let mut all: Vec<(u64, u32, Sort)> =
         Vec::with_capacity(features.iter().map(|f| f.holds.capacity()).sum());
     for (extract, at) in extracts.iter().zip(0..) {
@@ -196,7 +194,7 @@ fn table(extracts: &[Extract], tools: f64) -> (Vec<Features>, Vec<f64>) {
         }
         let count = alike.len() as f64;
         values.push(match alike.first() {
-            // Words that come up now and then tell what it is about; rare ones and common ones less.
+            // Words of medium frequency show the topic; rare and common ones do so less.
             None | Some((_, _, Sort::Word)) => {
                 0.5 / 3.0 * ln((pool + 1.0) / (count + 0.5)) * (1.0 + ln(count)).min(2.5)
             }
@@ -207,12 +205,12 @@ fn table(extracts: &[Extract], tools: f64) -> (Vec<Features>, Vec<f64>) {
     (features, values)
 }
 
-/// What a piece takes of the room, growing a little slower than its tokens.
+/// Returns the cost of a piece, which grows a little more slowly than its tokens.
 fn cost(holds: &Holds) -> f64 {
     exp(0.85 * ln((holds.size as f64).max(1.0)))
 }
 
-/// How telling a piece is by its shape, and in English by a few words. Other languages go by shape.
+/// Returns how informative a piece is by its form and, in English, by a few words. Other languages use the form alone.
 fn worth(extract: &Extract, holds: &Holds, tools: f64) -> f64 {
     let text = extract.text.as_str();
     let Holds { words, capitals, signs, .. } = holds;
@@ -232,7 +230,7 @@ fn worth(extract: &Extract, holds: &Holds, tools: f64) -> f64 {
         Kind::Output => score -= 0.9,
         Kind::Call => score -= 0.2,
         Kind::Asked | Kind::Said | Kind::Told => {
-            // Among tools, words are few, and the user's are what all of it is for.
+            // In a session with many tool calls, spoken texts are rare, and the user's texts state the purpose.
             score += tools * if extract.kind == Kind::Asked { 0.9 } else { 0.3 };
             score += if signs.first_person { 0.38 } else { 0.0 } + if signs.time { 0.87 } else { 0.0 }
                 - if signs.greeting { 1.17 } else { 0.0 };
@@ -244,7 +242,7 @@ fn worth(extract: &Extract, holds: &Holds, tools: f64) -> f64 {
     exp(score)
 }
 
-/// What a few English words show.
+/// Signs shown by a few English words.
 #[derive(Debug, Clone, Copy, Default)]
 struct Signs {
     first_person: bool,
@@ -253,7 +251,7 @@ struct Signs {
 }
 
 impl Signs {
-    /// Takes in one more word, the `nth` from 0.
+    /// Evaluates one more word, the `nth` from 0.
     fn see(&mut self, word: &str, nth: usize) {
         self.first_person |=
             matches!(word, "I" | "I'm" | "I've" | "I'll" | "my" | "My" | "we" | "We" | "our");

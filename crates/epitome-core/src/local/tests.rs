@@ -19,7 +19,7 @@ fn call(tool: &str, arguments: &str) -> Message {
     Message::new(Role::Assistant, [Part::call("c", tool, arguments)])
 }
 
-/// What a summary of an agent's work reads like.
+/// An example of a summary of an agent's work.
 #[test]
 fn a_summary_tells_who_said_what_in_order_and_closes_with_the_names() {
     let extracts = read(&[
@@ -156,7 +156,7 @@ fn the_day_is_told_with_what_is_said_of_a_time() {
     let timed = |text: &str, day: i64| Message { at: Timestamp(day * 86_400_000), ..Message::user(text) };
     let told = |messages: &[Message], room| read(messages).render(room, &counter());
     let said = "[1:56 pm on 8 May, 2023] I went to the harbour yesterday.";
-    // Where the messages tell their days themselves, when they were written down is of no interest.
+    // If the messages contain their own dates, their timestamps are ignored.
     assert_eq!(
         told(&[Message::user(said), timed("The tide was low that morning.", 19_675)], 80),
         "[#1-2] user: I went to the harbour yesterday. (8 May, 2023) The tide was low that morning."
@@ -171,7 +171,7 @@ fn the_day_is_told_with_what_is_said_of_a_time() {
         "[#1-3] user: I went to the harbour yesterday. (2023-11-14) The boat has a new mast of spruce. The sail comes \
          next week. (2023-11-16)"
     );
-    // Where all of it is of one day and nobody said which, that need not be told.
+    // If all pieces are of one day and no message contains its date, no day is shown.
     assert_eq!(told(&talk[..1], 80), "[#1] user: I went to the harbour yesterday.");
     assert_eq!(day(Timestamp(0)).unwrap(), "1970-01-01");
     assert_eq!(day(Timestamp(-1)).unwrap(), "1969-12-31");
@@ -224,7 +224,7 @@ fn a_message_that_is_read_late_stands_in_its_place() {
     assert_eq!(extracts.through, 7);
 }
 
-/// Twenty statements of one shape, no two of which share a word that counts.
+/// Twenty statements of the same form, no two of which share a word that has a value.
 fn statements() -> Vec<String> {
     let word = |n: usize| {
         ["bi", "ce", "di", "fe", "gu", "ha", "ji", "ko", "lu", "me"].map(|s| format!("{s}{s}"))[n].clone()
@@ -403,7 +403,7 @@ fn what_has_no_telling_word_is_told_where_there_is_room() {
     assert!(text.contains("Do it for us") && text.contains("x y z"), "{text}");
 }
 
-/// Nobody but the user speaks for the user, whatever a tool prints and however it is called.
+/// No other speaker can be mistaken for the user, regardless of a tool's output and name.
 #[test]
 fn nobody_else_passes_for_the_user() {
     let mut eve = Message::assistant("Everything was checked and is in good order now.");
@@ -491,7 +491,7 @@ fn words_that_are_sounds_elsewhere_stay() {
     );
 }
 
-/// A text that takes the square of its length would take minutes.
+/// With an algorithm of quadratic time these texts would take minutes.
 #[test]
 fn a_hostile_text_is_read_in_the_time_of_any_other() {
     for hostile in [

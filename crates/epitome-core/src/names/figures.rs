@@ -1,11 +1,11 @@
-//! Figures and dates: a number, and the words beside it that say of what.
+//! Finds numbers and dates, together with the words around them that say what they measure.
 
 use super::lists::{DAYS, FOREIGN_UNITS, LABELS, MONTHS, UNITS};
 use super::scan::{Made, Scanner};
 use super::{Kind, Name};
 
 impl<'a, F: FnMut(Name<'a>)> Scanner<'a, F> {
-    /// A date in words, around the number of a day: `Saturday 12 April`, `March 14th, 2027`.
+    /// Finds a date in words around the number of a day: `Saturday 12 April`, `March 14th, 2027`.
     pub(super) fn date(&mut self, start: usize, end: usize) -> bool {
         let day = self.slice(start, end).trim_end_matches(|c: char| c.is_ascii_lowercase());
         if !(1..=2).contains(&day.len()) || !day.bytes().all(|byte| byte.is_ascii_digit()) {
@@ -39,7 +39,7 @@ impl<'a, F: FnMut(Name<'a>)> Scanner<'a, F> {
         true
     }
 
-    /// The word one space behind a place, and where it ends.
+    /// Returns the word that follows `end` after one space, and where it ends.
     fn word_behind(&self, end: usize) -> (usize, &'a str) {
         let Some(rest) = self.text.get(end..).and_then(|rest| rest.strip_prefix(' ')) else {
             return (end, "");
@@ -48,7 +48,7 @@ impl<'a, F: FnMut(Name<'a>)> Scanner<'a, F> {
         (end + 1 + word.len(), word)
     }
 
-    /// The word before a place, and where it begins.
+    /// Returns the word before `start`, and where it begins.
     fn word_before(&self, start: usize) -> (usize, &'a str) {
         let Some(rest) = self.text.get(..start).and_then(|rest| rest.strip_suffix(' ')) else {
             return (start, "");
@@ -58,7 +58,7 @@ impl<'a, F: FnMut(Name<'a>)> Scanner<'a, F> {
         (rest.len() - word.len(), word)
     }
 
-    /// A figure: with its unit behind it, its label or its currency before it.
+    /// Reports a number with the unit after it, or with the label or currency before it.
     pub(super) fn figure(&mut self, start: usize, end: usize, run: &str, made: &Made) {
         if made.digits == 0 {
             return;
@@ -86,7 +86,7 @@ impl<'a, F: FnMut(Name<'a>)> Scanner<'a, F> {
             before.chars().next_back().filter(|c| matches!(c, '$' | '€' | '£' | '¥' | '₽' | '₹' | '#' | '№'))
         {
             from = start - sign.len_utf8();
-            // `$1` is a place in a pattern.
+            // `$1` is a placeholder in a pattern, not a price.
             told = run.len() > 1;
         } else if let Some(label) = self.label(start) {
             from = label;
@@ -94,7 +94,7 @@ impl<'a, F: FnMut(Name<'a>)> Scanner<'a, F> {
         }
         let fractional = made.dots > 0 || run.contains(':');
         if told || made.digits >= 3 || fractional {
-            // `"price": 177`: a value in a record stands for one thing, as an id does.
+            // `"price": 177`: a value in a record identifies one thing, as an id does.
             let value = !self.speech && (before.ends_with("\": ") || before.ends_with("\":"));
             let line = if told { None } else { self.numbers_a_line(start, end) };
             let kind = match line {
@@ -106,15 +106,15 @@ impl<'a, F: FnMut(Name<'a>)> Scanner<'a, F> {
         }
     }
 
-    /// `630:    return None`, `12-import os`: tools number lines by the hundred. What stands behind such a number: a
-    /// colon where a search found something.
+    /// Recognises line numbers such as `630:    return None` and `12-import os`, which tools print by the
+    /// hundred. Returns the character after the number: a colon marks a search result.
     fn numbers_a_line(&self, start: usize, end: usize) -> Option<u8> {
         let behind = self.byte(end);
         let apart = matches!(behind, b':' | b'-' | b'\t' | b' ' | b'|');
         (!self.speech && apart && self.begins_line(start)).then_some(behind)
     }
 
-    /// Where a date or a time ends that is written with its units: `2026年11月15日`, `18時30分`.
+    /// Returns the end of a date or time that is written with its units: `2026年11月15日`, `18時30分`.
     fn date_goes_on(&self, end: usize) -> usize {
         let mut end = end;
         loop {
@@ -133,7 +133,7 @@ impl<'a, F: FnMut(Name<'a>)> Scanner<'a, F> {
         }
     }
 
-    /// Where the unit behind a number ends.
+    /// Returns the end of the unit that follows a number.
     fn unit(&self, end: usize) -> Option<usize> {
         let rest = self.text.get(end..)?;
         if rest.starts_with('%') {
@@ -151,7 +151,7 @@ impl<'a, F: FnMut(Name<'a>)> Scanner<'a, F> {
             .then(|| end + (rest.len() - word.len()) + length)
     }
 
-    /// Where the label before a number begins.
+    /// Returns the start of the label before a number.
     fn label(&self, start: usize) -> Option<usize> {
         let (from, to) = self.previous;
         let between = self.text.get(to..start)?;

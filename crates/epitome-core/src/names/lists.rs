@@ -1,6 +1,6 @@
-//! The few words the scanner knows. Without them, or in a language they are not of, shape decides.
+//! Word lists of the scanner. Without them, and for text in other languages, the shape of a word decides.
 
-/// Words that stand before a number and say what it is.
+/// Words before a number that say what it is.
 #[rustfmt::skip]
 pub(super) const LABELS: [&str; 43] = [
     "account", "apartment", "apt", "build", "case", "code", "column", "error", "exit", "ext", "flight",
@@ -9,7 +9,7 @@ pub(super) const LABELS: [&str; 43] = [
     "sku", "status", "step", "suite", "table", "ticket", "track", "version", "zip",
 ];
 
-/// Words that stand behind a number and say of what.
+/// Words after a number that say what it counts.
 #[rustfmt::skip]
 pub(super) const UNITS: [&str; 62] = [
     "%", "EUR", "GB", "GBP", "GHz", "GiB", "Hz", "JPY", "KB", "Kbps", "KiB", "MB", "MHz", "Mbps", "MiB",
@@ -19,14 +19,14 @@ pub(super) const UNITS: [&str; 62] = [
     "s", "seconds", "tests", "times", "tokens", "users", "weeks", "years",
 ];
 
-/// The same in Russian and Arabic.
+/// Units in Russian and Arabic.
 #[rustfmt::skip]
 pub(super) const FOREIGN_UNITS: [&str; 17] = [
     "руб", "рублей", "рубля", "км", "кг", "мин", "часов", "дней", "человек", "лет", "год", "года",
     "ريال", "درهم", "دقيقة", "يوم", "ساعة",
 ];
 
-/// Endings that make a dotted name a file.
+/// File extensions: a dotted name that ends in one of these is a file.
 #[rustfmt::skip]
 pub(super) const ENDINGS: [&str; 48] = [
     "bin", "c", "cc", "cfg", "conf", "cpp", "cs", "css", "csv", "db", "env", "go", "gz", "h", "hpp",
@@ -35,7 +35,7 @@ pub(super) const ENDINGS: [&str; 48] = [
     "tsx", "txt", "xml", "yaml", "yml", "zip",
 ];
 
-/// Words that begin sentences and name nobody, lowered.
+/// Words that begin sentences and are not names, in lower case.
 #[rustfmt::skip]
 pub(super) const OPENERS: [&str; 168] = [
     "a", "absolutely", "actually", "after", "all", "alright", "also", "an", "and", "any", "are",
@@ -54,12 +54,12 @@ pub(super) const OPENERS: [&str; 168] = [
     "wouldn't", "wow", "yeah", "yep", "yes", "you", "you're", "your", "yup",
 ];
 
-/// How the names of hidden files begin.
+/// Prefixes of hidden files' names.
 pub(super) const HIDDEN: [&str; 8] =
     [".bash", ".cargo", ".config", ".docker", ".env", ".git", ".npm", ".ssh"];
 
-/// Months and days of the week, lowered: with a number beside them they are a date, alone they name
-/// nobody.
+/// Months and days of the week, in lower case. With a number next to them they form a date. Alone they are
+/// not names.
 #[rustfmt::skip]
 pub(super) const MONTHS: [&str; 35] = [
     "april", "august", "december", "february", "january", "july", "june", "march", "may", "november",
@@ -74,6 +74,6 @@ pub(super) const DAYS: [&str; 14] = [
     "thu", "fri", "sat", "sun",
 ];
 
-/// What the types of media begin with: `text/plain`.
+/// Top-level media types, as in `text/plain`.
 pub(super) const MEDIA: [&str; 8] =
     ["application", "audio", "font", "image", "message", "multipart", "text", "video"];

@@ -1,8 +1,7 @@
-//! One pass over a text, run by run.
+//! Scans a text for names in one pass, run by run.
 //!
-//! A run is what letters, digits and the joints between them (`.`, `/`, `-`, `@`) make. Most are plain
-//! words and are passed over at a glance; the others are judged by what they are made of and by what
-//! stands before and behind them.
+//! A run is a sequence of letters, digits and joints (`.`, `/`, `-`, `@`). Most runs are plain words and are
+//! skipped early. The others are classified by their characters and by the text before and after them.
 
 use std::sync::LazyLock;
 
@@ -17,19 +16,19 @@ fn is_letter(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || byte == b'_'
 }
 
-/// What a run of letters and joints is made of.
+/// Counts of the kinds of characters in a run.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Made {
     pub(super) digits: u32,
     lower: u32,
     upper: u32,
-    /// Letters beyond ASCII.
+    /// Letters outside ASCII.
     high: u32,
     under: u32,
     pub(super) dots: u32,
     slashes: u32,
     pub(super) hyphens: u32,
-    /// A capital right after a small letter.
+    /// Capitals directly after a lower-case letter.
     humps: u32,
     at: Option<usize>,
 }
@@ -38,9 +37,10 @@ pub(super) struct Scanner<'a, F> {
     pub(super) text: &'a str,
     bytes: &'a [u8],
     pub(super) speech: bool,
-    /// Where the last run was.
+    /// Range of the last run.
     pub(super) previous: (usize, usize),
-    /// Where what was told last ends: a unit is no name of its own.
+    /// End of the last reported number or name. A unit that was reported with its number is not reported
+    /// again.
     pub(super) told: usize,
     found: F,
 }
@@ -89,11 +89,11 @@ impl<'a, F: FnMut(Name<'a>)> Scanner<'a, F> {
         }
     }
 
-    /// A run of letters and joints, from `from` on; gives back where to go on.
+    /// Reads a run that starts at `from`, and returns where to continue.
     fn run(&mut self, from: usize) -> usize {
         let mut made = Made::default();
         let before = from.checked_sub(1).map_or(b' ', |before| self.byte(before));
-        // The `n` of a line break spelled `\\n` belongs to no word; `</output>` is a tag.
+        // The `n` of a line break spelled `\\n` does not belong to the word. `</output>` is a tag.
         let from =
             if before == b'\\' && matches!(self.byte(from), b'n' | b't' | b'r') { from + 1 } else { from };
         let from = self.past_line_number(from);
@@ -123,7 +123,7 @@ impl<'a, F: FnMut(Name<'a>)> Scanner<'a, F> {
                     }
                     _ => break,
                 },
-                // 1,299 and 10:30 are one figure.
+                // 1,299 and 10:30 are one number each.
                 b',' | b':'
                     if at > from
                         && self.byte(at - 1).is_ascii_digit()
@@ -143,7 +143,8 @@ impl<'a, F: FnMut(Name<'a>)> Scanner<'a, F> {
         at.max(from + 1).max(self.told)
     }
 
-    /// `12-import os`, as tools number the lines around what they found: the word begins behind it.
+    /// Skips the line number in `12-import os`, the form in which tools number lines around search results.
+    /// Returns where the word begins.
     fn past_line_number(&self, from: usize) -> usize {
         let digits = self.bytes.iter().skip(from).take_while(|byte| byte.is_ascii_digit()).count();
         let behind = from + digits + 1;
@@ -154,7 +155,8 @@ impl<'a, F: FnMut(Name<'a>)> Scanner<'a, F> {
         if self.begins_line(from) { behind } else { from }
     }
 
-    /// Whether nothing but space stands before it in its line. No number of a line is indented further than is looked.
+    /// Returns whether only whitespace precedes `at` in its line. Line numbers are never indented by more
+    /// than [`INDENT`].
     pub(super) fn begins_line(&self, at: usize) -> bool {
         let from = at.saturating_sub(INDENT);
         let near = self.bytes.get(from..at).unwrap_or_default();
@@ -186,7 +188,7 @@ impl<'a, F: FnMut(Name<'a>)> Scanner<'a, F> {
         stop.max(colon + 3)
     }
 
-    /// Without the joints that only end a sentence or begin an option.
+    /// Removes joints that only end a sentence or start an option.
     fn trim(&self, from: usize, to: usize) -> (usize, usize) {
         let (mut start, mut end) = (from, to);
         while start < end && matches!(self.byte(start), b'-' | b'+' | b'@') {
@@ -195,7 +197,7 @@ impl<'a, F: FnMut(Name<'a>)> Scanner<'a, F> {
         while end > start && matches!(self.byte(end - 1), b'.' | b'/' | b'@' | b'+' | b'-' | b'~') {
             end -= 1;
         }
-        // `./x`, `../x` and `.env` keep their dots; the tail of `...and` does not.
+        // `./x`, `../x` and `.env` keep their dots. The dots in `...and` are removed.
         while self.byte(start) == b'.'
             && self.byte(start + 1) == b'.'
             && !matches!(self.byte(start + 2), b'/')
@@ -208,7 +210,7 @@ impl<'a, F: FnMut(Name<'a>)> Scanner<'a, F> {
 
     fn judge(&mut self, start: usize, end: usize, made: &Made) {
         let Made { digits, lower, upper, high, under, dots, slashes, hyphens, humps, at } = *made;
-        // Most words of most texts.
+        // Most words take this exit.
         if digits + upper + high + under + dots + slashes == 0 && at.is_none() {
             if end - start == 5 && self.slice(start, end) == "error" {
                 self.error(start, end);
@@ -218,7 +220,7 @@ impl<'a, F: FnMut(Name<'a>)> Scanner<'a, F> {
         let letters = lower + upper + high;
         let run = self.slice(start, end);
         if digits > 0 && lower + upper > 0 && high + under + slashes + hyphens == 0 && at.is_none() {
-            // `4.118s`, `0x7f3a`: measured, not named.
+            // `4.118s`, `0x7f3a`: numbers, not ids.
             let unit = run.trim_start_matches(|c: char| c.is_ascii_digit() || matches!(c, '.' | ','));
             if run.starts_with("0x") || (unit.len() < run.len() && UNITS.contains(&unit)) {
                 return self.give(start, end, Kind::Number, true);
@@ -252,7 +254,8 @@ impl<'a, F: FnMut(Name<'a>)> Scanner<'a, F> {
             return self.dotted(start, end, run, made);
         }
         if run.starts_with('.') {
-            // `.env`, `.gitignore`; a method call such as `.map` and an ending such as `.py` are no names.
+            // `.env` and `.gitignore` are names. A method call such as `.map` or an extension such as `.py`
+            // is not.
             if HIDDEN.iter().any(|hidden| run.starts_with(hidden)) {
                 self.give(start, end, Kind::Path, true);
             }
@@ -262,7 +265,7 @@ impl<'a, F: FnMut(Name<'a>)> Scanner<'a, F> {
             if self.date(start, end) {
                 return;
             }
-            // `27th` and `x2` are no ids.
+            // `27th` and `x2` are not ids.
             let ordinal = ["st", "nd", "rd", "th"].iter().any(|end| {
                 run.strip_suffix(end).is_some_and(|number| number.bytes().all(|b| b.is_ascii_digit()))
             });
@@ -272,7 +275,7 @@ impl<'a, F: FnMut(Name<'a>)> Scanner<'a, F> {
             if digits + letters >= 4 && high == 0 && !run.contains(',') {
                 self.give(start, end, Kind::Id, true);
             } else if !self.speech && run.strip_suffix('p').is_some_and(is_range) {
-                // `sed -n '350,380p'`: the lines that were read.
+                // `sed -n '350,380p'`: the range of lines that was read.
                 self.give(start, end, Kind::Line, true);
             }
             return;
@@ -291,7 +294,7 @@ impl<'a, F: FnMut(Name<'a>)> Scanner<'a, F> {
         if lasting == 0 {
             return;
         }
-        // 7/11 and 2026/11/15 are figures.
+        // 7/11 and 2026/11/15 are numbers.
         if made.lower + made.upper + made.high + made.under == 0 {
             let dated = parts().count() == 3;
             if dated {
@@ -301,7 +304,7 @@ impl<'a, F: FnMut(Name<'a>)> Scanner<'a, F> {
         }
         let rooted = run.starts_with(['/', '~', '.']);
         let plain = made.dots + made.under + made.digits + made.hyphens + made.upper == 0;
-        // `and/or` is prose, `src/auth` might be either, `src/auth/session` is a path.
+        // `and/or` is prose, `src/auth` may be either, `src/auth/session` is a path.
         let media =
             MEDIA.iter().any(|media| run.strip_prefix(media).is_some_and(|rest| rest.starts_with('/')));
         let sure = rooted || !plain || made.slashes > 1 || media;
@@ -326,7 +329,7 @@ impl<'a, F: FnMut(Name<'a>)> Scanner<'a, F> {
                 && !part.contains('-')
         });
         if words {
-            // A sentence without its space: `done.Next`.
+            // A sentence end without a space: `done.Next`.
             let run_on = self.speech && last.starts_with(|c: char| c.is_ascii_uppercase()) && made.dots == 1;
             return self.give(start, end, Kind::Code, !run_on);
         }
@@ -336,9 +339,9 @@ impl<'a, F: FnMut(Name<'a>)> Scanner<'a, F> {
         }
     }
 
-    /// An error by its name, and the line that goes with it.
+    /// Reports an error by its name and with its message.
     fn error(&mut self, start: usize, end: usize) {
-        // In code and in what tools print, the mother of all errors has a name too.
+        // In code and in tool output, plain `Error` is a name too.
         let named = end - start > 5 || (!self.speech && self.byte(start) == b'E');
         if named {
             self.give(start, end, Kind::Code, true);
@@ -358,7 +361,7 @@ impl<'a, F: FnMut(Name<'a>)> Scanner<'a, F> {
         }
     }
 
-    /// A person or a place: capitalised words, with more of them behind.
+    /// Reports a person or a place: a capitalised word and the capitalised words after it.
     fn proper(&mut self, start: usize, end: usize) {
         let run = self.slice(start, end);
         if !is_capitalised(run) {
@@ -373,7 +376,7 @@ impl<'a, F: FnMut(Name<'a>)> Scanner<'a, F> {
             let Some(rest) = self.text.get(stop..).and_then(|rest| rest.strip_prefix(' ')) else { break };
             let length = rest.find(|c: char| !(is_alphanumeric(c) || c == '-')).unwrap_or(rest.len());
             let Some(next) = rest.get(..length).filter(|next| is_capitalised(next)) else { break };
-            // `I saw Ann And then`: what broke off is no part of the name.
+            // `I saw Ann And then`: the next sentence is not part of the name.
             if is_opener(next) && !is_opener(run) {
                 break;
             }
@@ -381,8 +384,8 @@ impl<'a, F: FnMut(Name<'a>)> Scanner<'a, F> {
             words += 1;
         }
         self.told = stop;
-        // `Thanks Ann`, `Oh Yeah`: words that open sentences have their capital from there, wherever people break off
-        // and begin anew.
+        // `Thanks Ann`, `Oh Yeah`: a word that typically opens a sentence is capitalised for that reason,
+        // even where the sentence breaks off and a new one starts. Such words are removed from the name.
         let mut from = start;
         while from < stop {
             let word = self.slice(from, stop).split(' ').next().unwrap_or_default();
@@ -402,7 +405,7 @@ impl<'a, F: FnMut(Name<'a>)> Scanner<'a, F> {
         }
     }
 
-    /// Whether a sentence begins here, where any word has its capital.
+    /// Returns whether a sentence begins here. Any word is capitalised there.
     fn opens(&self, start: usize) -> bool {
         let before = self.text.get(..start).unwrap_or_default();
         if before.ends_with("\\n") {
@@ -415,7 +418,7 @@ impl<'a, F: FnMut(Name<'a>)> Scanner<'a, F> {
         }
     }
 
-    /// What stands in quotes that name things.
+    /// Reports the text in quotation marks that are used for names.
     fn quoted(&mut self, at: usize, open: char) -> usize {
         let rest = self.text.get(at..).unwrap_or_default();
         let found = QUOTED.captures(rest).and_then(|found| found.iter().skip(1).flatten().next());
@@ -425,7 +428,7 @@ impl<'a, F: FnMut(Name<'a>)> Scanner<'a, F> {
         at + open.len_utf8()
     }
 
-    /// A run of a script without spaces: katakana words, and what a title follows.
+    /// Reads a run in a script without spaces. Reports katakana words, and names followed by a title.
     fn unspaced(&mut self, from: usize) -> usize {
         let rest = self.text.get(from..).unwrap_or_default();
         let length = rest.find(|c: char| !is_unspaced(c)).unwrap_or(rest.len());
@@ -439,33 +442,33 @@ impl<'a, F: FnMut(Name<'a>)> Scanner<'a, F> {
     }
 }
 
-/// What stands in quotes of several languages. No further than a name goes, or a page of opening quotes is read once
-/// for each.
+/// Text in the quotation marks of several languages. The length is limited; otherwise a text full of opening
+/// quotation marks would be read to its end once for each mark.
 static QUOTED: LazyLock<Regex> = LazyLock::new(|| {
     pattern("^(?:「([^」]{2,60})」|『([^』]{2,60})』|《([^》]{2,60})》|«([^»]{2,60})»|„([^“]{2,60})“)")
 });
 
 static KATAKANA: LazyLock<Regex> = LazyLock::new(|| pattern(r"[\u{30A1}-\u{30FA}ー・]{3,}"));
 
-/// Up to three characters of Han, and the title of a person.
+/// Up to three Han characters and a person's title.
 static TITLED: LazyLock<Regex> =
     LazyLock::new(|| pattern(r"[\u{4E00}-\u{9FFF}]{1,3}(?:さん|様|氏|先生|女士|小姐|经理|老师)"));
 
-/// What stands behind the name of an error: a code it may have, and its message.
+/// The text after an error's name: an optional code, and the message.
 static MESSAGE: LazyLock<Regex> = LazyLock::new(|| pattern(r"^(?:\[[^\]]{0,15}\])?: ([^\r\n]*)"));
 
-/// So far before a word it is looked whether it begins its line.
+/// Number of bytes before a word in which the start of its line is searched.
 const INDENT: usize = 32;
 
-/// The characters of what an error says that are kept with it.
+/// Maximum length of an error message that is included in the name, in bytes.
 const ERROR: usize = 70;
 
-/// Whether it is a word that sentences open with.
+/// Returns whether the word typically opens a sentence.
 fn is_opener(word: &str) -> bool {
     OPENERS.binary_search(&word.to_lowercase().as_str()).is_ok()
 }
 
-/// A capital, then small letters or, in short words, capitals all through.
+/// Returns whether the word is a capital followed by lower-case letters, or a short word in capitals only.
 fn is_capitalised(word: &str) -> bool {
     let mut chars = word.chars();
     let Some(first) = chars.next().filter(|c| c.is_uppercase()) else { return false };
@@ -478,7 +481,7 @@ fn is_capitalised(word: &str) -> bool {
     small > 0 || ((1..=5).contains(&all) && first.is_alphabetic())
 }
 
-/// `350,380`: from one number to another, and no `1,250`.
+/// Returns whether the run is a range such as `350,380`, and not a number such as `1,250`.
 fn is_range(run: &str) -> bool {
     let number = |number: &str| number.len() >= 2 && number.bytes().all(|byte| byte.is_ascii_digit());
     run.split_once(',').is_some_and(|(from, to)| number(from) && number(to))

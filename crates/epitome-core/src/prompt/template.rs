@@ -1,4 +1,4 @@
-//! Prompts with named places, and the profiles that ship.
+//! Defines prompt templates with placeholders, and the built-in profiles.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -9,17 +9,17 @@ use serde::{Deserialize, Serialize};
 use crate::outline::Outline;
 use crate::setting::{self, SettingError};
 
-/// The places a template may have.
+/// The placeholders of a template.
 pub(super) const CONVERSATION: &str = "{conversation_text}";
 pub(super) const PREVIOUS: &str = "{previous_summary}";
 pub(super) const MAX_WORDS: &str = "{max_words}";
 pub(super) const INSTRUCTIONS: &str = "{instructions}";
 
-/// What a model is asked, with places for what is not known yet.
+/// A prompt with placeholders.
 ///
-/// The places are `{conversation_text}`, which must be there, `{previous_summary}`, `{max_words}` and
-/// `{instructions}`. Only these are filled in; any other brace is text. What has no place is sent all
-/// the same: a previous summary before the conversation, instructions at the end.
+/// The placeholders are `{conversation_text}`, which is required, `{previous_summary}`, `{max_words}` and
+/// `{instructions}`. Only these are replaced; any other brace is text. A value without a placeholder is still
+/// sent: the previous summary before the conversation, the instructions at the end.
 ///
 /// ```
 /// use epitome_core::prompt::Template;
@@ -37,7 +37,7 @@ pub(super) const INSTRUCTIONS: &str = "{instructions}";
 pub struct Template(Cow<'static, str>);
 
 impl Template {
-    /// The template that is written so.
+    /// Parses a template.
     pub fn parse(text: impl Into<String>) -> Result<Self, SettingError> {
         let text = text.into();
         if !text.contains(CONVERSATION) {
@@ -46,14 +46,14 @@ impl Template {
         }
         for place in [CONVERSATION, PREVIOUS] {
             if text.matches(place).count() > 1 {
-                let problem = format!("{place} is there twice; once is enough");
+                let problem = format!("{place} appears twice; use it once");
                 return Err(SettingError::new("prompt", problem));
             }
         }
         Ok(Self(Cow::Owned(text)))
     }
 
-    /// One of our own, which the tests have parsed.
+    /// Creates a built-in template. The tests check that these parse.
     pub(super) fn shipped(text: &'static str) -> Self {
         Self(Cow::Borrowed(text))
     }
@@ -62,8 +62,8 @@ impl Template {
         self.0.contains(place)
     }
 
-    /// The text with its places filled, in one pass: what is filled in is never looked at again.
-    /// A line that held only a place with nothing to say is left out.
+    /// Replaces the placeholders in one pass, so inserted text is never searched for placeholders. A line
+    /// that contains only an empty placeholder is removed.
     pub(super) fn fill(&self, places: &[(&str, &str)]) -> String {
         let mut out = String::with_capacity(self.0.len());
         let mut rest: &str = &self.0;
@@ -108,27 +108,27 @@ impl FromStr for Template {
 setting::from_text!(Template);
 setting::from_text!(ProfileSetting);
 
-/// What sort of conversation a prompt is made for.
+/// The kind of conversation that a prompt is written for.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Profile {
-    /// Anything: decisions, information shared, actions taken or planned, what to remember.
+    /// Anything: decisions, shared information, actions taken or planned, what to remember.
     #[default]
     General,
-    /// Work on code: the task and how far it is, decisions, files, commands, errors, what failed, what
-    /// comes next.
+    /// Work on code: the task and its progress, decisions, files, commands, errors, failed attempts, next
+    /// steps.
     Coding,
-    /// Finding out: the question, sources, findings with their figures, open points.
+    /// Research: the question, sources, findings with their numbers, open points.
     Research,
-    /// A case: who, what they want, facts, what was done and promised, what is open.
+    /// A support case: the customer, their goal, facts, what was done and promised, what is open.
     Support,
 }
 
 impl Profile {
-    /// All of them.
+    /// All profiles.
     pub const ALL: [Self; 4] = [Self::General, Self::Coding, Self::Research, Self::Support];
 
-    /// Its prompt.
+    /// Returns the profile's prompt template.
     pub fn template(self) -> Template {
         Template::shipped(match self {
             Self::General => include_str!("../../prompts/general.md"),
@@ -138,12 +138,12 @@ impl Profile {
         })
     }
 
-    /// The likeliest profile for messages of this shape. A guess, made without their words: set the
-    /// profile where it is known.
+    /// Guesses the profile from the messages' outlines, without their text. Set the profile explicitly if you
+    /// know it.
     ///
-    /// Where at least half of the messages call tools or answer for them, somebody is at work: long
-    /// answers to few calls are reading, everything else is taken for coding. Many short turns with a
-    /// tool here and there are support. The rest is general.
+    /// If at least half of the messages call tools or answer calls, the agent is working: long answers to few
+    /// calls mean research, anything else means coding. Many short turns with occasional tool calls mean
+    /// support. Everything else is general.
     ///
     /// ```
     /// use epitome_testkit::drawing::outlines;
@@ -195,7 +195,7 @@ impl fmt::Display for Profile {
     }
 }
 
-/// A profile as it is set: one of them, or `auto`, which looks at the messages.
+/// A profile setting: one of the profiles, or `auto`, which guesses it from the messages.
 ///
 /// ```
 /// use epitome_core::prompt::{Profile, ProfileSetting};
@@ -211,16 +211,16 @@ impl fmt::Display for Profile {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase", try_from = "String")]
 pub enum ProfileSetting {
-    /// [`Profile::auto`] decides, each time.
+    /// [`Profile::auto`] chooses, for each summary.
     #[default]
     Auto,
-    /// This one.
+    /// Always this profile.
     #[serde(untagged)]
     Always(Profile),
 }
 
 impl ProfileSetting {
-    /// The profile for messages of this shape.
+    /// Returns the profile for messages with these outlines.
     pub fn choose(self, outlines: &[Outline]) -> Profile {
         match self {
             Self::Auto => Profile::auto(outlines),

@@ -1,4 +1,4 @@
-//! A conversation as attributed lines, at any size.
+//! Renders a conversation as attributed lines, shortened to a token budget.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -10,24 +10,25 @@ use crate::num::largest;
 use crate::redact::redact;
 use crate::tokens::Counter;
 
-/// More of one tool's output or arguments is never shown to a summarizer.
+/// Maximum tokens of one tool output or one call's arguments that a summarizer reads.
 const MOST_OUTPUT: Tokens = 1_500;
 
-/// Tool outputs are cut down to this before anybody's words are cut.
+/// Tool outputs are shortened to this many tokens before any speaker's text is shortened.
 const LEAST_OUTPUT: Tokens = 90;
 
-/// The tags that say where something starts and ends: ours, and the frame of a summary handed out.
+/// Tags that mark the start and end of a block: those of the prompt, and the frame around a summary in a
+/// context.
 const TAGS: [&str; 3] = ["conversation", "previous_summary", "summary"];
 
-/// One line of a transcript: who, and what they said.
+/// One line of a transcript: a speaker and a text.
 struct Line<'a> {
     label: String,
     text: Cow<'a, str>,
-    /// Whether a program wrote it; then it may be shortened first.
+    /// Whether a program wrote the text. Such text is shortened first.
     output: bool,
 }
 
-/// What was said, line by line, not yet shortened.
+/// A conversation line by line, not yet shortened.
 pub(super) struct Transcript<'a>(Vec<Line<'a>>);
 
 impl<'a> Transcript<'a> {
@@ -48,13 +49,13 @@ impl<'a> Transcript<'a> {
         Self(lines)
     }
 
-    /// All of it.
+    /// Renders the conversation without shortening it.
     pub(super) fn whole(&self) -> String {
         self.render(|line| Cow::Borrowed(&line.text))
     }
 
-    /// All of it in at most `room` tokens, or in as few as it can be said: outputs shrink first, then
-    /// whatever is longest.
+    /// Renders the conversation in at most `room` tokens, or in as few as possible. Tool outputs are
+    /// shortened first, then the longest texts.
     pub(super) fn within(&self, room: Tokens, counter: &Counter) -> String {
         let labels: Tokens = self.0.iter().map(|line| counter.text(&line.label).saturating_add(1)).sum();
         let sizes: Vec<(Tokens, bool)> =
@@ -69,13 +70,14 @@ impl<'a> Transcript<'a> {
         while outputs > LEAST_OUTPUT && sum(outputs, Tokens::MAX) > left {
             outputs = (outputs / 2).max(LEAST_OUTPUT);
         }
-        // How high the longest may stand, so that all together fit.
+        // Largest size per text at which all texts together fit.
         let mut most = Tokens::MAX;
         if sum(outputs, most) > left {
             let whole = usize::try_from(left).unwrap_or(usize::MAX);
             most = largest(whole, |most| sum(outputs, most as Tokens) <= left) as Tokens;
         }
-        // Pieces counted apart are not always the sum of their parts; the text itself decides.
+        // Pieces counted separately do not always add up to the size of the whole text, so the whole is
+        // counted.
         loop {
             let text = self.render(|line| clip(&line.text, cap(line.output, outputs, most), counter));
             if (outputs == 0 && most == 0) || counter.text(&text) <= room {
@@ -99,7 +101,7 @@ impl<'a> Transcript<'a> {
     }
 }
 
-/// A line's tokens; guessed where it cannot be shown whole anyway.
+/// Returns the tokens of a line. Estimates them if the line is too long to be shown completely anyway.
 fn size(line: &Line<'_>, room: Tokens, counter: &Counter) -> Tokens {
     let bytes = line.text.len() as u64;
     let most = if line.output { room.min(MOST_OUTPUT) } else { room };
@@ -160,7 +162,7 @@ fn shown(media: &Media) -> Cow<'static, str> {
     Cow::Owned(format!("[{}]", one_line(&media.mime)))
 }
 
-/// A name that cannot break out of its line.
+/// Returns a name that fits in one line and cannot close a tag.
 fn one_line(name: &str) -> Cow<'_, str> {
     let plain = |c: char| !c.is_control() && !matches!(c, '<' | '>' | '\u{2028}' | '\u{2029}');
     if name.len() <= 80 && name.chars().all(plain) {
@@ -169,8 +171,8 @@ fn one_line(name: &str) -> Cow<'_, str> {
     Cow::Owned(name.chars().take(80).map(|c| if plain(c) { c } else { ' ' }).collect())
 }
 
-/// Text that is safe to show: without secrets where they are to be hidden, unable to open or close a
-/// block, and unable to pass a line of its own for somebody else's.
+/// Returns text that is safe to show: optionally without secrets, unable to open or close a block, and unable
+/// to imitate the line of another speaker.
 pub(super) fn clean(text: &str, hide: bool) -> Cow<'_, str> {
     let text = if hide { redact(text) } else { Cow::Borrowed(text) };
     match text {
@@ -203,16 +205,16 @@ fn escaped(text: &str) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-/// Whether one of our tags follows a `<`, however it is spelled.
+/// Returns whether one of the reserved tags follows a `<`, in any spelling.
 pub(crate) fn is_tag(rest: &str) -> bool {
-    // A tag with a page of spaces in it is none; looking for it would cost as much each time.
+    // A tag with many spaces in it is not recognised. Searching through them would cost time on each call.
     let blank = |c: char| c.is_whitespace() || c == '/';
     let skipped: usize = rest.chars().take(16).take_while(|c| blank(*c)).map(char::len_utf8).sum();
     let name = rest.get(skipped..).unwrap_or("");
     TAGS.iter().any(|tag| name.get(..tag.len()).is_some_and(|start| start.eq_ignore_ascii_case(tag)))
 }
 
-/// Whether a line starts as ours do: `[12] `, or where messages have no numbers `user: `.
+/// Returns whether a line starts like a transcript line: `[12] `, or `user: ` for messages without numbers.
 fn is_label(rest: &[u8]) -> bool {
     if matches!(rest, [b'[', digit, ..] if digit.is_ascii_digit()) {
         return true;
@@ -221,11 +223,11 @@ fn is_label(rest: &[u8]) -> bool {
         let name = rest.get(..speaker.len()).unwrap_or_default();
         name.eq_ignore_ascii_case(speaker.as_bytes()) && matches!(rest.get(name.len()), Some(b':' | b' '))
     };
-    // A label is short: what has its colon far behind is a sentence.
+    // A label is short. Text with a colon far into the line is a sentence.
     let labelled = || rest.iter().take(200).take_while(|byte| **byte != b'\n').any(|byte| *byte == b':');
     SPEAKERS.iter().any(said) && labelled()
 }
 
-/// How a label begins that has no number.
+/// The beginnings of labels without a number.
 const SPEAKERS: [&str; 9] =
     ["user", "assistant", "peer", "tool", "note", "system", "result of", "error from", "what"];

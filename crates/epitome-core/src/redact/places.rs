@@ -1,14 +1,14 @@
-//! Where a secret could be, and which of these places hold one.
+//! Finds the places where a secret could be, and decides which of them contain one.
 //!
-//! Some secrets show by their shape: a prefix, a frame, an address, a check digit. Others show by the
-//! name before them: `PASSWORD=`, `"api_key": `, `--token `, `my password is`. A name alone proves
-//! nothing: programs, manuals and people speak of passwords all day. So what follows is judged too,
-//! the more strictly the looser the form. In `PASSWORD=…` nearly anything is one; in a sentence only
-//! what no plain word looks like.
+//! Some secrets are recognised by their shape: a prefix, a header, a URL, a check digit. Others are
+//! recognised by the name before them: `PASSWORD=`, `"api_key": `, `--token `, `my password is`. A name alone
+//! is not enough, because programs, manuals and people often mention passwords. So the value is examined too,
+//! more strictly if the form is looser. In `PASSWORD=...` nearly any value is a secret; in a sentence only a
+//! value that cannot be a plain word.
 //!
-//! A place that holds no secret is searched again from its second byte on. So the pattern reads only
-//! a little beyond the begin of a place, and what follows is judged in a part of limited length: the
-//! time stays linear in the length of the text.
+//! A place without a secret is searched again from its second byte on. Therefore the pattern reads only a
+//! little beyond the start of a place, and the examined part of the value has a maximum length. This keeps
+//! the time linear in the length of the text.
 
 use std::ops::Range;
 use std::sync::LazyLock;
@@ -19,14 +19,14 @@ use super::value::{Class, Form, is_drawn, is_secret, is_stand_in, value};
 use super::{CARD, KEY, MARK, PASSWORD, TOKEN, contains};
 use crate::pattern::pattern;
 
-/// A secret, by its bytes, and the mark for it.
+/// A secret's byte range and its marker.
 type Found = (Range<usize>, &'static str);
 
-/// All places that are worth a look. Of two that begin at the same byte the first here counts.
+/// All candidate places. If two begin at the same byte, the first alternative is used.
 pub(super) static PLACES: LazyLock<Regex> = LazyLock::new(|| {
     pattern(
         r#"(?x-u)
-    # A name, its end in quotes or in bold, and what binds it to a value.
+    # A name, optionally closed by quotes or bold marks, and the separator before its value.
     (?: (?<name> (?i: passw(?:or)?d | passwort | passphrase | passcode | pwd | token | secret | key | authorization ) )
         (?: [-_.\d]* (?i: prod | production | dev | test | staging | local | value | plain | new | old | base | raw
             | string | env ) )? (?: [-_.\d]* [_\d] )?
@@ -39,31 +39,31 @@ pub(super) static PLACES: LazyLock<Regex> = LazyLock::new(|| {
             (?<unlike> == | =~ | :: | :// )
           | (?<sign> => | -> | := | \?: | = | : | (?u: ： ) )
           | (?<tag> > )
-            # `, "value": `, where lists give names and values in fields of their own.
+            # `, "value": `, in lists that have separate fields for names and values.
           | (?<field> [,\r\n] [\s,"'\\]{0,31} (?i: value ) [\s,"'\\]{0,4} : )
             # `["--token", "x"]`
           | (?<item> , \s{0,32} ) )
       | [\ \t]{1,8}
-        # A sentence that gives a name its value.
+        # A sentence that states the value.
         (?<said> is:?\  | was\  | to\  | ist\  | est\  | es\  | (?: for | of | on )\  [^.,;\n\[]{0,44}? (?: \ is | : )\  )? )
     [\ \t*]{0,8} (?<value>)
     (?: \\? ["']? (?<scheme> (?i: bearer | basic | token | apikey | key ) \  ) )?
 
-    # Marks, and numbers with a name that no card has.
+    # Markers, and numbers with a name that a card number never has.
   | (?<skip>
         \[redacted: (?: key | token | password | card ) \]
       | (?: \b | _ ) (?i: orders? | ids? | invoice | tracking | ticket | ref | reference | case | timestamp | ts
             | seq | isbn | imei | sku )
-        # As many digits as a card has: of shorter numbers none could be one.
+        # At least as many digits as a card number: shorter numbers cannot be one.
         (?: [^a-zA-Z0-9\n,;]+ (?i: number | no ) )? [^a-zA-Z0-9\n,;]* \d (?: [\ -]? \d ){12,}
     )
 
-    # Always secrets: keys of clouds and of senders of mail, web hooks, web tokens.
+    # Always secrets: keys of cloud and mail providers, webhooks, JSON web tokens.
   | (?<key> \b (?: A[KS]IA [A-Z\d]{16} \b | AIza [\w-]{26,} | SG\. [\w-]{16,} \. [\w-]{16,} ) )
   | :// (?: hooks\.slack\.com/services/ | discord\.com/api/webhooks/ ) (?<hook> [\w/-]{16,} )
   | (?: ^ | [^\w-] ) (?<web_token> eyJ [\w-]{7,} \. [\w-]{8,} (?: \. [\w-]+ )? )
 
-    # Prefixes of providers, and the fewest letters behind them; real ones have more. `sk-` stands for `sk-ant-` and
+    # Providers' prefixes and the minimum number of characters after them; real keys are longer. `sk-` covers `sk-ant-` and
     # `sk-proj-` too.
   | \b (?: sk- | xai- | nvapi- | pplx- | tvly- | GOCSPX- ) (?<joined_key> [\w-]{16} )
   | \b (?: whsec_ | lin_api_ | gsk_ ) (?<long_key> [A-Za-z\d]{16} )
@@ -72,26 +72,26 @@ pub(super) static PLACES: LazyLock<Regex> = LazyLock::new(|| {
   | \b (?: github_pat_ | glpat- | pypi- | ya29\. ) (?<joined_token> [\w-]{16} )
   | \b (?: xox[bpars]- | xapp- ) (?<short_token> [\w-]{10} )
 
-    # The frames of private keys, and addresses with more in them than a host.
+    # The header and footer of private keys, and URLs that contain more than a host.
   | (?<begin> -----BEGIN\ [A-Z\d\ ]* PRIVATE\ KEY [A-Z\ ]* ----- )
   | (?<end> -----END\ [A-Z\d\ ]* PRIVATE\ KEY [A-Z\ ]* ----- )
   | (?<address> :// ) [^\s"'`<>\\/?\#]* [@:]
 
-    # A number in one piece or in groups, and no part of something longer. A dash before a secret is a dash before its
-    # mark too.
+    # A number in one piece or in groups that is not part of a longer token. A dash before a secret also precedes its
+    # marker.
   | (?: ^ | [^\w\-./@,+\ ] | (?: ^ | \W ) [-./@,+] | (?: ^ | \D ) \  )
     (?<card> [2-6] \d{12,18} | [2-6] \d{3} (?:
         (?: \ \d{4} ){2} (?: \ \d+ ){1,2} | \ \d{6} \ \d+ | (?: -\d{4} ){2} (?: -\d+ ){1,2} | -\d{6} -\d+ ) )
     (?: $ | [^\w\-./:@] | [-./:@] (?: $ | [^\w\[] ) )
 
-    # `Bearer x` wherever it stands, and `-u user:x`, as commands take a login.
+    # `Bearer x` anywhere, and `-u user:x`, the form in which commands take a login.
   | \b (?i: bearer ) \  (?<bearer>)
   | \B -u\  (?<login>) (?: \\? ["'`] )? [^\s"'`<>;\\\[:\xe2-\xff]+ :
     "#,
     )
 });
 
-/// The secret at a place, if there is one.
+/// Returns the secret at a place, if there is one.
 pub(super) fn secret(text: &[u8], place: &Captures<'_>) -> Option<Found> {
     let whole = place.get_match();
     let groups = PLACES.capture_names().zip(place.iter());
@@ -134,15 +134,16 @@ pub(super) fn secret(text: &[u8], place: &Captures<'_>) -> Option<Found> {
     }
 }
 
-/// The first bytes, at most so many.
+/// Returns the first bytes, at most `most`.
 fn start(text: &[u8], most: usize) -> &[u8] {
     text.get(..most).unwrap_or(text)
 }
 
-/// More of a value is not read before it is known to be a secret.
+/// Maximum number of bytes of a value that are read to decide whether it is a secret.
 const MOST_JUDGED: usize = 256;
 
-/// Where a provider's key ends whose prefix ends here. `-` and `_` belong to it if `joined`.
+/// Returns the end of a provider's key. `from` is the end of its prefix. `-` and `_` belong to the key if
+/// `joined`.
 fn prefixed(text: &[u8], from: usize, joined: bool) -> Option<usize> {
     let body = text.get(from..)?;
     let own = |byte: &u8| byte.is_ascii_alphanumeric() || (joined && matches!(byte, b'-' | b'_'));
@@ -151,18 +152,19 @@ fn prefixed(text: &[u8], from: usize, joined: bool) -> Option<usize> {
     is_random(start(near, length(near))).then(|| from + length(body))
 }
 
-/// Whether it was drawn rather than thought of: digits, and a stretch too long for a word. What is
-/// cut short of it is judged no differently, or less so.
+/// Returns whether the text looks randomly generated: it contains digits, and a piece that is too long for a
+/// word. A shortened text gives the same result or `false`.
 fn is_random(body: &[u8]) -> bool {
     let long = body.split(|byte| matches!(byte, b'-' | b'_')).any(|piece| piece.len() >= 8);
     long && body.iter().any(u8::is_ascii_digit)
 }
 
-/// How far apart the ends of a private key may be.
+/// Maximum distance between the header and the footer of a private key, in bytes.
 const LONGEST_KEY: usize = 16 << 10;
 
-/// The rest of a private key, or where its end was cut off, what looks like its lines: its letters alone, too many for
-/// a word. Backslashes too: where a key stands in JSON its line ends are written `\n`.
+/// The rest of a private key. If its footer is missing: the lines that look like key lines, which contain
+/// only the key's characters, too many for a word. Backslashes are included because line ends are written as
+/// `\n` in JSON.
 static KEY_BODY: LazyLock<Regex> = LazyLock::new(|| {
     pattern(
         r"(?x-u) ^ (?: (?: [^-] | -{1,4} [^-] )* -----END\  [A-Z\d\ ]* -{0,5}
@@ -170,14 +172,14 @@ static KEY_BODY: LazyLock<Regex> = LazyLock::new(|| {
     )
 });
 
-/// The same before an end whose begin was cut off.
+/// The same, before a footer whose header is missing.
 static KEY_BEFORE: LazyLock<Regex> =
     LazyLock::new(|| pattern(r"(?-u)[A-Za-z\d+/=\\]{20,}[A-Za-z\d+/=\\\s]*$"));
 
-/// Further than this no address is read.
+/// Maximum length of a URL that is read, in bytes.
 const LONGEST_ADDRESS: usize = 512;
 
-/// An address with a token or a password in it. A slash in a password ought to be escaped, and often is not.
+/// A URL that contains a token or a password. A slash in a password should be escaped, but often is not.
 static ADDRESS: LazyLock<Regex> = LazyLock::new(|| {
     pattern(
         r#"(?x-u) ^ :// (?: (?<token> \w{16,} )
@@ -186,7 +188,7 @@ static ADDRESS: LazyLock<Regex> = LazyLock::new(|| {
     )
 });
 
-/// A password in an address, or a token. `at` is where `://` stands.
+/// Returns the password or token in a URL. `at` is the position of `://`.
 fn address(text: &[u8], at: usize) -> Option<Found> {
     let near = start(text.get(at..)?, LONGEST_ADDRESS);
     let address = ADDRESS.captures(near)?;
@@ -196,7 +198,7 @@ fn address(text: &[u8], at: usize) -> Option<Found> {
     let (group, mark) = if let Some(token) = address.name("token") {
         (Some(token).filter(|token| is_random(token.as_bytes())), TOKEN)
     } else if let Some(slashed) = address.name("slashed") {
-        // After a port it is a path.
+        // After a port, the rest is a path.
         let before = text.get(..at)?;
         let http = before.ends_with(b"http") || before.ends_with(b"https");
         let port = slashed.as_bytes().iter().find(|byte| !byte.is_ascii_digit());
@@ -207,8 +209,8 @@ fn address(text: &[u8], at: usize) -> Option<Found> {
     group.map(|found| (at + found.start()..at + found.end(), mark))
 }
 
-/// Whether a number is a card's: 13 to 19 digits in one piece or in the groups cards have, of a known issuer, with the
-/// right check digit.
+/// Returns whether a number is a card number: 13 to 19 digits, in one piece or in the groups that cards use,
+/// from a recognised issuer, with the right check digit.
 fn is_card(number: &[u8]) -> bool {
     let groups: Vec<usize> = number.split(|byte| !byte.is_ascii_digit()).map(<[u8]>::len).collect();
     let grouped = matches!(*groups, [_] | [4, 4, 4, 1 | 4] | [4, 4, 4, 4, 1..=3] | [4, 6, 4 | 5]);
@@ -231,7 +233,8 @@ fn is_card(number: &[u8]) -> bool {
     grouped && issued && doubled.sum::<u32>().is_multiple_of(10)
 }
 
-/// The value that starts here, if it is one. Judged by its beginning, and never where a mark is in it.
+/// Returns the range of the value that starts here if it is a secret. Only its beginning is examined, and a
+/// value that contains a marker is never a secret.
 fn judged(
     text: &[u8],
     at: usize,
@@ -246,7 +249,7 @@ fn judged(
     Some(at + whole.start..at + whole.end)
 }
 
-/// The secret behind a name and what binds it. The core of the name is its last word.
+/// Returns the secret after a name and its separator. The core of the name is its last word.
 fn named(text: &[u8], place: &Captures<'_>, core: Match<'_>) -> Option<Found> {
     let to = place.name("close")?.start();
     let first = text.get(..core.start())?.iter().rposition(|byte| !is_in_name(*byte)).map_or(0, |at| at + 1);
@@ -266,18 +269,18 @@ fn named(text: &[u8], place: &Captures<'_>, core: Match<'_>) -> Option<Found> {
     let secret = |value: &[u8], quoted| {
         !(folder && matches!(value, [b'/' | b'~' | b'.', ..])) && is_secret(class, form, quoted, value)
     };
-    // The quote was opened before the scheme, and is closed after the value.
+    // The opening quote is before the scheme, the closing quote after the value.
     let range = judged(text, scheme.map_or(value, |scheme| scheme.end()), is_in_query(before), secret)?;
     Some((range, if basic { PASSWORD } else { class.mark() }))
 }
 
-/// How a name and what follows are put together, if they are.
+/// Returns how the name and its value are written, or `None` if they do not belong together.
 fn form(text: &[u8], place: &Captures<'_>, before: &[u8], shouted: bool) -> Option<Form> {
     let has = |group| place.name(group).is_some();
     let quoted_name = place.name("close").is_some_and(|close| !close.is_empty());
     let flag = before.ends_with(b"-");
     let sign = place.name("sign").map(|sign| sign.as_bytes());
-    // `DB_PASS=…` and `"pass": …`; but `PASS: …` is how tests report.
+    // `DB_PASS=...` and `"pass": ...` count; `PASS: ...` is how test runners report.
     let reports = has("pass") && !quoted_name && (sign != Some(b"=") || !has("under"));
     if has("unlike") || (sign.is_none() && !has("name")) || reports {
         return None;
@@ -290,7 +293,7 @@ fn form(text: &[u8], place: &Captures<'_>, before: &[u8], shouted: bool) -> Opti
     let bound = if has("tag") {
         before.ends_with(b"<")
     } else if has("item") {
-        // Another option is no value of one.
+        // Another option is not the value of this one.
         let item = value.strip_prefix(b"\\").unwrap_or(value);
         flag && quoted_name && matches!(item, [b'"' | b'\'', first, ..] if *first != b'-')
     } else if sign.is_some() || has("field") {
@@ -312,7 +315,8 @@ fn is_in_name(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.')
 }
 
-/// What a name says it holds that ends here, by its last word; `None` where that is nothing secret.
+/// Returns the kind of secret that a name describes, by the last word of the name. `None` if the name does
+/// not describe a secret.
 fn classify(text: &[u8], shouted: bool) -> Option<Class> {
     let (before, last) = last_word(text);
     let (_, earlier) = last_word(before);
@@ -339,7 +343,8 @@ fn classify(text: &[u8], shouted: bool) -> Option<Class> {
     }
 }
 
-/// What stands before the last word, and that word: of `accessToken`, `access_token` and `access token` alike.
+/// Returns the text before the last word, and that word. Works for `accessToken`, `access_token` and `access
+/// token`.
 fn last_word(text: &[u8]) -> (&[u8], &[u8]) {
     let between = |byte: &u8| byte.is_ascii_digit() || matches!(byte, b'-' | b'_' | b'.');
     let end = match text {
@@ -349,7 +354,7 @@ fn last_word(text: &[u8]) -> (&[u8], &[u8]) {
     let word = start(text, end);
     let from = word.iter().rposition(|byte| !byte.is_ascii_alphabetic()).map_or(0, |at| at + 1);
     let word = word.get(from..).unwrap_or_default();
-    // A capital after a small letter starts a word.
+    // A capital after a lower-case letter starts a new word.
     let hump = word.windows(2).rposition(|two| matches!(two, [b'a'..=b'z', b'A'..=b'Z']));
     let from = from + hump.map_or(0, |at| at + 1);
     (start(text, from), text.get(from..end).unwrap_or_default())

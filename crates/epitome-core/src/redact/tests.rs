@@ -6,14 +6,14 @@ use proptest::prelude::*;
 
 use super::redact;
 
-/// Letters and digits as a provider would draw them.
+/// Letters and digits as a provider would generate them.
 const BODY: &str = "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8";
 
-/// What comes in, and what comes out.
+/// Checks the output for an input, and that a second pass changes nothing.
 #[track_caller]
 fn check(given: &str, wanted: &str) {
     assert_eq!(redact(given), wanted);
-    assert_eq!(redact(wanted), wanted, "once more");
+    assert_eq!(redact(wanted), wanted, "second pass");
 }
 
 #[track_caller]
@@ -237,7 +237,7 @@ fn twice_is_once_where_marks_are_near() {
     }
 }
 
-/// Words in which secrets, and what is taken for them, are frequent.
+/// Texts in which secrets and similar strings are frequent.
 fn pieces() -> impl Strategy<Value = String> {
     let fixed = prop::sample::select(vec![
         "password",
@@ -306,7 +306,7 @@ fn pieces() -> impl Strategy<Value = String> {
     prop::collection::vec(word, 0..14).prop_map(|words| words.concat())
 }
 
-/// Found among the drawn texts below.
+/// Found by the property test below.
 #[test]
 fn a_key_cut_off_behind_a_scheme_is_redacted_once() {
     let begin = concat!("-----BEGIN ", "PRIVATE KEY-----");

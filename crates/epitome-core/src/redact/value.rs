@@ -1,4 +1,4 @@
-//! Whether what follows a secret's name is a secret.
+//! Decides whether the value after a secret's name is a secret.
 
 use std::ops::Range;
 use std::sync::LazyLock;
@@ -8,26 +8,27 @@ use regex::bytes::Regex;
 use super::{KEY, PASSWORD, TOKEN, contains};
 use crate::pattern::pattern;
 
-/// How name and value are put together.
+/// How a name and its value are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Form {
-    /// `NAME=value`, `?name=value`, `--name=value`: made to carry a value.
+    /// `NAME=value`, `?name=value`, `--name=value`: forms made for values.
     Tight,
-    /// `name: value`, `name = value`, `--name value`, `<name>value`: also how code and manuals look.
+    /// `name: value`, `name = value`, `--name value`, `<name>value`: forms that also occur in code and
+    /// manuals.
     Loose,
     /// `the name is value`.
     Prose,
-    /// `with name value`: nothing between them.
+    /// `with name value`: no separator.
     Beside,
 }
 
-/// What sort of secret a name says it is.
+/// The kind of secret that a name describes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Class {
     Password,
     Token,
     Key,
-    /// Some key; only its value can tell whether it is a secret one.
+    /// Any key. Only the value shows whether it is a secret one.
     SomeKey,
 }
 
@@ -41,8 +42,9 @@ impl Class {
     }
 }
 
-/// The value that a text starts with, and whether it stands in quotes: what these hold, or everything up to a space or
-/// the like. Scripts without spaces end it too, and quotes and dots that only look like ours.
+/// Returns the range of the value at the start of a text, and whether it is quoted. A quoted value ends at
+/// the closing quote, any other at whitespace or a similar character. Scripts without spaces and typographic
+/// quotes and dots also end it.
 pub(super) fn value(text: &[u8], in_query: bool) -> Option<(Range<usize>, bool)> {
     let from = match text {
         [b'\\' | b'b' | b'r' | b'f' | b'u' | b'@', b'"' | b'\'', ..] => 2,
@@ -72,14 +74,14 @@ pub(super) fn value(text: &[u8], in_query: bool) -> Option<(Range<usize>, bool)>
     Some((from..to.min(text.len()), true))
 }
 
-/// A value by its letters.
+/// Counts of the kinds of characters in a value.
 struct Looks {
     length: usize,
     small: usize,
     capital: usize,
     digits: usize,
     spaces: usize,
-    /// What hardly a word has: `!@#$` and the like.
+    /// Characters that words rarely contain: `!@#$` and similar.
     odd: usize,
 }
 
@@ -100,7 +102,7 @@ impl Looks {
         self.small + self.capital
     }
 
-    /// Whether no plain word looks so.
+    /// Returns whether the value cannot be a plain word, so it was probably generated.
     fn is_drawn(&self) -> bool {
         let whole = self.letters() + self.digits + self.spaces + self.odd == self.length;
         (self.letters() > 0 && self.digits > 0)
@@ -109,24 +111,24 @@ impl Looks {
     }
 }
 
-/// Whether no plain word looks so.
+/// Returns whether the value cannot be a plain word, so it was probably generated.
 pub(super) fn is_drawn(value: &[u8]) -> bool {
     Looks::of(value).is_drawn()
 }
 
-/// Whether a value is one that its name promises.
+/// Returns whether a value is the kind of secret that its name describes.
 pub(super) fn is_secret(class: Class, form: Form, quoted: bool, value: &[u8]) -> bool {
     looks_secret(class, form, quoted, &Looks::of(value))
         && !(is_stand_in(value, class) || (!quoted && form != Form::Tight && CODE.is_match(value)))
 }
 
-/// The same by its letters alone.
+/// The same check by character counts only.
 fn looks_secret(class: Class, form: Form, quoted: bool, looks: &Looks) -> bool {
     if class == Class::SomeKey {
         return form == Form::Tight && looks.length >= 20 && looks.digits > 1 && looks.letters() > 1;
     }
     if looks.letters() == 0 && looks.odd == 0 {
-        // Counts, dates and sizes come after `token` and `key`; a number is only ever a password.
+        // Counts, dates and sizes follow `token` and `key`. A plain number is only accepted as a password.
         let least = if form == Form::Tight || quoted { 4 } else { 6 };
         let number = class == Class::Password && looks.digits == looks.length && looks.digits >= least;
         return number && form != Form::Beside;
@@ -136,7 +138,7 @@ fn looks_secret(class: Class, form: Form, quoted: bool, looks: &Looks) -> bool {
         return false;
     }
     if looks.spaces > 0 {
-        // A phrase: few words, and one that is none.
+        // A passphrase: few words, with a digit and an unusual character.
         return class == Class::Password && looks.spaces < 3 && looks.odd > 0 && looks.digits > 0;
     }
     match form {
@@ -150,12 +152,12 @@ fn looks_secret(class: Class, form: Form, quoted: bool, looks: &Looks) -> bool {
     }
 }
 
-/// What only stands for a secret, as a whole: `${PASSWORD}`, `<your-key>`, `required`, `None`. Words with a digit are
-/// here that would be taken for one, words without where any would be.
+/// Values that only stand in for a secret: `${PASSWORD}`, `<your-key>`, `required`, `None`. The list contains
+/// words with a digit that would count as secrets, and words without a digit where any word would count.
 static STAND_IN: LazyLock<Regex> = LazyLock::new(|| {
     pattern(
         r"(?ix-u) ^ (?: [<{\[(] | \$[{(<] | \$[a-z_]\w*$ | ![a-z_]+$ | %\w+%$ | %[sdvq{]$ | %\(
-            # A variable, and what is done with it: `$this->{password}`, `$token:expr`, `$env[KEY]`.
+            # A variable and an operation on it: `$this->{password}`, `$token:expr`, `$env[KEY]`.
           | \$[a-z_]+ (?: -$ | [\[{(:] )
           | (?: none | null | nil | undefined | true | false | required | optional | string | text | bytes | varchar
               | integer | number | boolean | object | unknown | empty | missing | invalid | incorrect | wrong
@@ -163,33 +165,33 @@ static STAND_IN: LazyLock<Regex> = LazyLock::new(|| {
               | generated | changed | encrypted | hashed | bearer | basic | sha256 | sha512 | base64 | oauth2
               | argon2 | argon2id | uint32 | uint64 | float64 | forgotten | confirm | confirmation | redacted
               | sensitive | removed | username | email | please | update | create | delete | change )$ )
-          # Somewhere in it.
+          # Anywhere in the value.
           | \$\{ | \{\{ | \*\*\* | \.\.\. | (?u-i: … | • ) | redacted | your[-_] | changeme | placeholder",
     )
 });
 
-/// What sounds like a stand-in, and is a value where it has a figure in it: `Example2024!`, `abc_here_9f8e7d`.
+/// Words that suggest a stand-in, unless the value contains a digit: `Example2024!`, `abc_here_9f8e7d`.
 static SOUNDS_SO: LazyLock<Regex> = LazyLock::new(|| pattern("(?i-u)example|xxxx|_here"));
 
-/// The name of a secret once more: `password = new_password`, `"token": "token"`.
+/// The secret's own name as its value: `password = new_password`, `"token": "token"`.
 static OWN_NAME: LazyLock<Regex> =
     LazyLock::new(|| pattern("(?i-u)password|passwd|passwort|secret|token|api_key|apikey"));
 
-/// Whether it only stands for a secret.
+/// Returns whether the value is only a stand-in for a secret.
 pub(super) fn is_stand_in(value: &[u8], class: Class) -> bool {
     let digits = value.iter().any(u8::is_ascii_digit);
-    // One letter again and again.
+    // One repeated character.
     value.iter().all(|byte| Some(byte) == value.first())
         || STAND_IN.is_match(value)
-        // An address is no secret; a password inside it is found for itself.
+        // A URL is not a secret. A password inside it is found separately.
         || (class != Class::Password && contains(value, "://"))
         || (!digits && SOUNDS_SO.is_match(value))
         // People do choose `password1`.
         || (value.len() < 24 && (!digits || class != Class::Password) && OWN_NAME.is_match(value))
 }
 
-/// A piece of a program rather than a value: a call, an index, a chain of names, a number in hexadecimal, or what is put
-/// together as only names in programs are: `MAX_RETRIES_3`, `_unused`, `type_5`.
+/// Program code instead of a value: a call, an index, a chain of names, a hexadecimal number, or a name in a
+/// form that only programs use: `MAX_RETRIES_3`, `_unused`, `type_5`.
 static CODE: LazyLock<Regex> = LazyLock::new(|| {
     pattern(
         r"(?x-u) ^ (?: [A-Za-z_]\w* !? [(\[] | [A-Za-z_]\w* !\{ | [A-Za-z_]+ (?: \. | :: | -> | \?\. ) [A-Za-z_] | &

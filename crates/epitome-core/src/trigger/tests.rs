@@ -79,12 +79,12 @@ fn a_bad_value_is_refused_by_name_with_what_is_allowed() {
     for bad in ["0", "1.5", "1.0000001", "-0.5", "0.0000001", "NaN", "inf", "1e999", "messages(3)"] {
         let error = refusal(&format!("window({bad})"));
         assert!(error.ends_with(
-            "given; allowed is a number more than 0 and at most 1 (0.75 for 75 %), kept to the millionth"
+            "given; allowed is a number more than 0 and at most 1 (0.75 for 75 %), rounded to a millionth"
         ));
         assert!(error.starts_with("window: "), "{error}");
     }
     assert_eq!(refusal("important(-1)"), "important: -1 given; allowed is a whole number");
-    assert_eq!(refusal("all(messages(2), 3)"), "all: 3 given; allowed is triggers only");
+    assert_eq!(refusal("all(messages(2), 3)"), "all: 3 given; allowed is a trigger");
 }
 
 #[test]
@@ -225,7 +225,7 @@ fn without_its_data_a_condition_is_never_met() {
     assert_eq!(read("any(window(0.000001), economic)").when(&facts), When::Never);
     let priced = Facts { request: None, economic: Some(1), ..facts };
     assert_eq!(Trigger::Economic.when(&priced), When::Never);
-    assert_eq!(Trigger::Economic.standing(&priced).to_string(), "economic 4,100 of a number not known");
+    assert_eq!(Trigger::Economic.standing(&priced).to_string(), "economic 4,100 of an unknown threshold");
 }
 
 #[test]
@@ -235,14 +235,14 @@ fn nothing_is_due_when_nothing_new_was_counted() {
     for trigger in ["all()", "any(all())", "idle(1)", "tokens(1)", "important(0)"] {
         assert_eq!(read(trigger).when(&facts), When::Never, "{trigger}");
     }
-    assert!(read("turns(5)").standing(&facts).to_string().starts_with("no new message; turns 5 of 5"));
+    assert!(read("turns(5)").standing(&facts).to_string().starts_with("no new messages; turns 5 of 5"));
 }
 
 #[test]
 fn an_empty_all_is_true_and_an_empty_any_false() {
     let totals = totals();
     let facts = Facts::new(&totals, Timestamp(0));
-    assert_eq!(reason("all()", &facts), "all(): there is nothing to wait for");
+    assert_eq!(reason("all()", &facts), "all(): has no conditions, so it is always due");
     assert_eq!(read("any()").when(&facts), When::Never);
     assert_eq!(read("any()").standing(&facts).to_string(), "no conditions");
 }
@@ -292,7 +292,7 @@ fn economic_is_refused_in_a_slot() {
     let trigger = read("any(messages(20), all(economic))");
     let error = trigger.check(Use::Slot, Some(1_000)).unwrap_err().to_string();
     assert!(
-        error.starts_with("economic: only an inline condensation has a request to price; use messages, ")
+        error.starts_with("economic: only an inline condensation has a request with a price; use messages, ")
     );
     assert!(trigger.check(Use::Inline, None).is_ok());
 }
@@ -363,7 +363,7 @@ fn any_totals() -> impl Strategy<Value = Totals> {
 }
 
 prop_compose! {
-    /// Request, room and economic threshold, and the moment.
+    /// Request, room, economic threshold, and the current time.
     fn surroundings()(
         now in -60_000..90_000_i64,
         request in prop::option::of(0..60_u64),
@@ -378,8 +378,7 @@ prop_compose! {
     }
 }
 
-/// Whether it is met at the moment of asking, as the definition says it, in numbers too wide
-/// to need care.
+/// Whether the trigger is due now, computed directly from the definition in integers too wide to overflow.
 fn naively_met(trigger: &Trigger, facts: &Facts<'_>) -> bool {
     let totals = facts.totals;
     let size = facts.request.unwrap_or(totals.tokens);
@@ -394,7 +393,7 @@ fn naively_met(trigger: &Trigger, facts: &Facts<'_>) -> bool {
         Trigger::Chars(n) => totals.chars >= *n,
         Trigger::Window(share) => facts.room.is_some_and(|room| {
             let need = u128::from(room) * u128::from(share.0);
-            // Of no room at all nothing can be left free.
+            // If the room is 0, nothing can be left free.
             size >= 1 && u128::from(size) * 1_000_000 >= need
         }),
         Trigger::Every(seconds) => passed(totals.since.unwrap_or(totals.last_at), *seconds),
@@ -438,7 +437,7 @@ proptest! {
         prop_assert_eq!(fraction.to_string().parse::<f64>(), Ok(fraction.get()));
     }
 
-    /// The answer holds at its moment and at no earlier one.
+    /// The result applies at its timestamp and not before.
     #[test]
     fn the_answer_is_the_first_moment_at_which_it_is_naively_met(
         trigger in trigger(), totals in any_totals(), facts in surroundings(),
@@ -480,7 +479,8 @@ proptest! {
         let pair = [a.clone(), b.clone()];
         prop_assert_eq!(when(&Trigger::any(pair.clone())), first.min(second));
         prop_assert_eq!(when(&Trigger::all(pair)), first.max(second));
-        // Alone, or beside what decides nothing, it is itself; and order is nothing.
+        // `all` and `any` of one trigger, or with a neutral one, are equivalent to it, and the order does not
+        // matter.
         prop_assert_eq!(a.when(&facts), Trigger::any([Trigger::any([]), a.clone()]).when(&facts));
         prop_assert_eq!(a.when(&facts), Trigger::all([a.clone(), Trigger::all([])]).when(&facts));
         prop_assert_eq!(when(&Trigger::any([b.clone(), a.clone()])), first.min(second));

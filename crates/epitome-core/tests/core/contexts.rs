@@ -283,7 +283,7 @@ fn fill_may_show_the_batch_at_the_edge_as_an_excerpt() {
 #[test]
 fn tokens_over_the_hard_limit_nought_and_steady_with_fill_are_refused() {
     let over = tokens(100_001).budget().unwrap_err();
-    assert_eq!(over.to_string(), "tokens: 100001; at most 100000 (context.max_tokens) is allowed");
+    assert_eq!(over.to_string(), "tokens: 100001; the maximum is 100000 (context.max_tokens)");
     assert_eq!(tokens(0).budget().unwrap_err().field, "tokens");
     let both = Request { steady: true, fill: true, ..tokens(9) };
     assert_eq!(both.budget().unwrap_err().field, "steady and fill");
@@ -528,7 +528,7 @@ fn words_that_are_not_at_hand_are_an_error_and_not_a_shorter_list() {
     let layout = lay_out(&tokens(100), &scene, &Costs::of(&log.counter), &mut NoWords).unwrap();
     let shelf = epitome_core::shelf::Shelf::new(&log.counter, &log.messages[..2]);
     let error = epitome_core::shelf::render(&layout, &shelf).unwrap_err();
-    assert_eq!(error.to_string(), "message 3 is in the layout, and its words are not at hand");
+    assert_eq!(error.to_string(), "message 3 is in the layout, but its text was not provided");
 }
 
 #[test]

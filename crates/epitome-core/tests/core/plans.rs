@@ -359,11 +359,11 @@ fn a_slot_that_cannot_work_is_refused_by_name() {
     good.check(None).unwrap();
     refused(
         &Slot { name: "a b".into(), ..good.clone() },
-        "name: \"a b\" given; allowed are 1 to 64 letters, digits, `_` or `-`",
+        "name: \"a b\" is not a valid name; use 1 to 64 letters, digits, `_` or `-`",
     );
     refused(
         &Slot { limit: Limit::Tokens(3), ..good.clone() },
-        "max_tokens: 3 given; a summary needs at least 16",
+        "max_tokens: 3 is too small; a summary needs at least 16",
     );
     refused(
         &Slot { scope: Scope::Author("".into()), ..good.clone() },

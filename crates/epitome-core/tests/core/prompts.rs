@@ -234,7 +234,7 @@ fn only_the_named_places_are_filled_and_only_once() {
         "prompt: {conversation_text} is missing; the conversation would never be seen"
     );
     let twice = Template::parse("{conversation_text}{conversation_text}").unwrap_err().to_string();
-    assert_eq!(twice, "prompt: {conversation_text} is there twice; once is enough");
+    assert_eq!(twice, "prompt: {conversation_text} appears twice; use it once");
 }
 
 #[test]

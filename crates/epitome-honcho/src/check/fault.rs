@@ -1,57 +1,57 @@
-//! What was wrong with what was sent: a list of faults, each with its place, in the words the original's callers know.
+//! The faults of a request, each with its location, in the wording that Honcho's clients expect.
 //!
-//! A refusal repeats what was sent, so that it can be found; but no more of it than a line or two, and never so many
-//! faults that a refusal is longer than what one reads. Whoever finds a fault knows the value alone: the steps to it are
-//! added on the way out.
+//! An error repeats the faulty value, so that the caller can find it, but only a line or two of it, and it limits the
+//! number of faults. The code that finds a fault sees only the value. Its callers add the steps of the path, from the
+//! inside out.
 
 use std::collections::VecDeque;
 
 use serde::Serialize;
 use serde_json::{Value, json};
 
-/// One thing that was wrong, and where. It is written as FastAPI writes it.
+/// A fault and its location, serialized as FastAPI does.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 struct Fault {
-    /// What kind of fault it is, in a word that programs compare.
+    /// The kind of fault, a word that programs compare.
     #[serde(rename = "type")]
     kind: &'static str,
-    /// The same for people.
+    /// The message for people.
     msg: String,
-    /// The bounds that were passed.
+    /// The bounds that were exceeded.
     #[serde(skip_serializing_if = "Option::is_none")]
     ctx: Option<Value>,
-    /// Where it stands: names and places, from the outside in.
+    /// Its location: names and indexes, from the outside in.
     loc: VecDeque<Value>,
-    /// What stood there, shortened.
+    /// The value at this location, shortened.
     input: Value,
 }
 
-/// Why something that was sent is refused: the `detail` of a 422, in which there is always at least one.
+/// Why a request is refused: the `detail` of a 422. Contains at least one fault.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 #[serde(transparent)]
 pub(crate) struct Faults {
     found: Vec<Fault>,
-    /// How long they are as JSON.
+    /// Their size as JSON, in bytes.
     #[serde(skip)]
     size: usize,
-    /// There was one too many.
+    /// Whether a fault was left out.
     #[serde(skip)]
     full: bool,
 }
 
-/// More faults than this are not listed: a caller who mends these will see the others.
+/// Maximum number of faults listed: a caller who fixes these will see the others.
 const MOST: usize = 100;
 
-/// No refusal is longer, in bytes.
+/// Maximum size of an error in bytes.
 const LONGEST: usize = 16 << 10;
 
 impl Faults {
-    /// A value is wrong.
+    /// Returns a fault of a value.
     pub(crate) fn new(value: &Value, kind: &'static str, msg: &str) -> Self {
         Self::of(value, kind, msg.to_owned(), None)
     }
 
-    /// The same, with the bounds that were passed.
+    /// Returns a fault of a value, with the bounds that it exceeded.
     pub(crate) fn bound(value: &Value, kind: &'static str, msg: String, ctx: Value) -> Self {
         Self::of(value, kind, msg, Some(ctx))
     }
@@ -61,26 +61,27 @@ impl Faults {
         Self { found: vec![Fault { kind, msg, ctx, loc: VecDeque::new(), input }], size: 0, full: false }
     }
 
-    /// It breaks a rule that has no kind of its own.
+    /// Returns a fault for a rule that has no kind of its own.
     pub(crate) fn rule(value: &Value, broken: &str) -> Self {
         Self::bound(value, "value_error", format!("Value error, {broken}"), json!({"error": {}}))
     }
 
-    /// It was left out. What is repeated is what it was left out of.
+    /// Returns a fault for a missing field of this object.
     pub(crate) fn missing(of: &Value) -> Self {
         Self::new(of, "missing", "Field required")
     }
 
-    /// A `created_at` that is no moment, which its reader does not know: that of a message in a list, or of an upload.
+    /// Returns a fault for a `created_at` that is not a time, of a message in a list or of an upload. The code that
+    /// finds it has no path, so this adds all of it.
     pub(crate) fn no_moment(message: Option<usize>, given: &str) -> Self {
-        let why = "ISO 8601 is wanted, as in 2026-11-15T02:17:11Z";
+        let why = "ISO 8601 is expected, as in 2026-11-15T02:17:11Z";
         let msg = format!("Input should be a valid datetime or date, {why}");
         let faults = Self::bound(&given.into(), "datetime_from_date_parsing", msg, json!({"error": why}));
         let faults = faults.within("created_at");
         message.into_iter().fold(faults, |faults, nr| faults.within(nr).within("messages")).within("body")
     }
 
-    /// The body is no JSON. What was not understood is not repeated: it could be anything.
+    /// Returns a fault for a body that is not JSON. The text at that position is not repeated: it could be anything.
     pub(crate) fn no_json(body: &[u8], wrong: &serde_json::Error) -> Self {
         let before = body.split_inclusive(|byte| *byte == b'\n').take(wrong.line().saturating_sub(1));
         let place = before.map(<[u8]>::len).sum::<usize>() + wrong.column().saturating_sub(1);
@@ -90,14 +91,14 @@ impl Faults {
         Self::bound(&json!({}), "json_invalid", msg, json!({"error": why})).within(place).within("body")
     }
 
-    /// The same, one step further out.
+    /// Returns the faults with one more step at the start of their paths.
     pub(crate) fn within(self, step: impl Into<Value>) -> Self {
         let mut all = Self::default();
         all.add(step, self);
         all
     }
 
-    /// Adds what was found in a part, a step further in.
+    /// Adds the faults of a part, with one more step at the start of their paths.
     pub(crate) fn add(&mut self, step: impl Into<Value>, part: Self) {
         if self.full {
             return;
@@ -106,7 +107,7 @@ impl Faults {
         for mut fault in part.found {
             fault.loc.push_front(step.clone());
             self.size += serde_json::to_string(&fault).map_or(0, |written| written.len());
-            // The first is listed in any case: it is far shorter than a refusal may be.
+            // The first fault is always listed: it is far shorter than the maximum.
             let last = self.found.len() >= MOST || (!self.found.is_empty() && self.size > LONGEST);
             self.full = self.full || last;
             if !self.full {
@@ -116,23 +117,23 @@ impl Faults {
         self.full = self.full || part.full;
     }
 
-    /// What was read, if nothing was wrong with it.
+    /// Returns the value, if there are no faults.
     pub(crate) fn give<T>(self, read: T) -> Result<T, Self> {
         if self.found.is_empty() { Ok(read) } else { Err(self) }
     }
 }
 
-/// About so many bytes of what was sent are repeated with one fault.
+/// Approximate number of bytes of the request that one fault repeats.
 const ROOM: usize = 1_000;
 
-/// A value takes about so many bytes besides its words.
+/// Approximate size of a value in bytes, without its text.
 const VALUE: usize = 8;
 
-/// A text longer than this is cut, in characters.
+/// Maximum length of a text in characters; longer ones are cut.
 const TEXT: usize = 200;
 
-/// As much of a value as there is room for: of the same kind, with its first items and shorter texts. A list of which
-/// much is left out is still a list, as whoever reads the refusal expects.
+/// Returns as much of a value as fits: of the same type, with its first items and with shorter texts. A list that is
+/// cut is still a list, as clients that read the error expect.
 fn shortened(value: &Value, room: &mut usize) -> Option<Value> {
     let left = room.checked_sub(VALUE);
     *room = left.unwrap_or(0);
@@ -143,7 +144,7 @@ fn shortened(value: &Value, room: &mut usize) -> Option<Value> {
             *room = room.saturating_sub(text.len());
             text.into()
         }
-        // Items are whole, but for the first.
+        // Only the first item may be incomplete.
         Value::Array(items) => {
             let short = |(nr, item)| shortened(item, room).filter(|_| nr == 0 || *room > 0);
             items.iter().enumerate().map_while(short).collect()
@@ -160,7 +161,7 @@ fn shortened(value: &Value, room: &mut usize) -> Option<Value> {
     })
 }
 
-/// A text of at most so many characters, and a mark where there were more.
+/// Cuts a text to this number of characters, and marks the cut.
 pub(crate) fn clipped(text: &str, most: usize) -> String {
     match text.char_indices().nth(most) {
         Some((end, _)) => text.get(..end).unwrap_or_default().to_owned() + "…",

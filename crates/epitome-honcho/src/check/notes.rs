@@ -1,7 +1,7 @@
-//! What callers keep with things: their own notes (`metadata`), and what they want done (`configuration`).
+//! Reads what callers attach to things: metadata and configurations.
 //!
-//! Both are kept as they are but for NUL characters, which no text of ours holds, and both are bounded, for both are given
-//! back with everything.
+//! Both are stored unchanged except for NUL characters, which Epitome's texts do not contain. Both are limited in size,
+//! because many answers contain them.
 
 use std::io::Write;
 
@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 use super::fault::Faults;
 use super::values::{Fields, Read, any_text, clean, dict, flag, whole};
 
-/// A field of a table, and how it is read.
+/// A field of a table, and its reader.
 type Entry = (&'static str, fn(&Value) -> Read<Value>);
 
 const SHORT: &str = "messages_per_short_summary";
@@ -38,15 +38,15 @@ const SUMMARY: &[Entry] = &[
     INSTRUCTIONS,
 ];
 
-/// Somebody's notes on something.
+/// Reads metadata.
 pub(crate) fn notes(value: &Value) -> Read<Map<String, Value>> {
     let notes = dict(value)?;
     bounded(value)?;
     Ok(notes.iter().map(|(name, value)| (clean(name), kept(value))).collect())
 }
 
-/// What is wanted of a session or a workspace. A field that is `null` is kept as that: it takes back what was wanted
-/// before.
+/// Reads the configuration of a session or a workspace. A `null` field is returned as `null`: it removes the stored
+/// value.
 pub(crate) fn of_session(value: &Value) -> Read<Map<String, Value>> {
     configuration(value, Fields::of(value)?, OF_SESSION, true)
 }
@@ -55,18 +55,18 @@ pub(crate) fn of_peer(value: &Value) -> Read<Map<String, Value>> {
     configuration(value, Fields::of_any(value)?, &[OBSERVE_ME], false)
 }
 
-/// What is wanted of a message. Summaries are not: they are a session's.
+/// Reads the configuration of a message. It has no summaries: those belong to sessions.
 pub(crate) fn of_message(value: &Value) -> Read<Map<String, Value>> {
     configuration(value, Fields::of(value)?, &[REASONING], false)
 }
 
-/// How a peer takes part in a session.
+/// Reads the settings of a peer's membership in a session.
 pub(crate) fn member(value: &Value) -> Read<Value> {
     table(value, &[("observe_others", FLAG), OBSERVE_ME])
 }
 
-/// Every field: the known ones as what they mean, the others as they are, since they may mean something to whoever sent
-/// them. One that is `null` says nothing, unless nulls stay.
+/// Reads every field: defined fields with their readers, and the others unchanged, because they may mean something to
+/// the caller. A `null` field is left out unless `nulls`.
 fn configuration(
     value: &Value,
     mut fields: Fields<'_>,
@@ -85,7 +85,7 @@ fn configuration(
     fields.give(read)
 }
 
-/// The known fields alone: the client takes no answer that holds more.
+/// Reads only the defined fields: the client refuses an answer that contains others.
 fn table(value: &Value, known: &[Entry]) -> Read<Value> {
     let mut fields = Fields::of(value)?;
     let read = fields.known(known);
@@ -111,24 +111,24 @@ fn summary(value: &Value) -> Read<Value> {
     }
 }
 
-/// So many keys notes may have, not counting those within.
+/// Maximum number of keys, without nested ones.
 const KEYS: usize = 100;
 
-/// So deep they may be: an object with nothing but plain values is one deep.
+/// Maximum depth. An object that contains only plain values has depth 1.
 const DEEP: usize = 5;
 
-/// So long they may be as JSON, in bytes.
+/// Maximum size as JSON, in bytes.
 const LONGEST: usize = 64 << 10;
 
-/// Refuses notes that are more than is kept.
+/// Refuses values that exceed these limits.
 fn bounded(value: &Value) -> Read<()> {
     let keys = value.as_object().map_or(0, Map::len);
     let broken = if keys > KEYS {
-        format!("{keys} keys given; there may be {KEYS}, not counting those within")
+        format!("{keys} keys; at most {KEYS} are allowed, without nested ones")
     } else if deeper(value, DEEP) {
-        format!("nested too deep; {DEEP} objects and lists may be within each other")
+        format!("nested too deep; at most {DEEP} levels of objects and lists are allowed")
     } else if longer(value, LONGEST) {
-        format!("too long; there may be {LONGEST} bytes of JSON")
+        format!("too long; at most {LONGEST} bytes of JSON are allowed")
     } else {
         return Ok(());
     };
@@ -144,7 +144,7 @@ fn deeper(value: &Value, than: usize) -> bool {
     }
 }
 
-/// It is written to nowhere, and broken off where it is too long.
+/// Serializes the value without storing the output, and stops when it is too long.
 fn longer(value: &Value, than: usize) -> bool {
     struct Left(usize);
 
@@ -171,7 +171,7 @@ fn kept(value: &Value) -> Value {
     }
 }
 
-/// Items of lists stay, or others would move up.
+/// Removes `null` fields. `null` items of lists stay, because removing one would shift the others.
 fn without_nulls(value: Value) -> Value {
     match value {
         Value::Object(fields) => {

@@ -1,16 +1,16 @@
-//! Refusals as they were recorded from the original, or as the library it checks with gives them (pydantic 2), word for
-//! word. Where we say it otherwise it is for length, or for rules whose words nobody recorded.
+//! Errors as they were recorded from Honcho, or as its validation library (pydantic 2) returns them, word for word.
+//! Differences are for length, or in rules whose original wording was not recorded.
 
 use serde_json::{Value, json};
 
 use super::*;
 
-/// What a refusal says, as it goes over the wire.
+/// An error as it is sent.
 fn refused<T: std::fmt::Debug>(read: Result<T, Faults>) -> Value {
     serde_json::to_value(read.unwrap_err()).unwrap()
 }
 
-/// Kinds and places alone.
+/// Kinds and locations alone.
 fn kinds<T: std::fmt::Debug>(read: Result<T, Faults>) -> Vec<String> {
     let told = refused(read);
     let step = |step: &Value| step.as_str().map_or_else(|| step.to_string(), str::to_owned);
@@ -248,7 +248,7 @@ fn notes_are_kept_without_nul_characters_and_bounded() {
     assert!(read(json!({"1": {"2": [{"4": {"5": 0}}]}})).is_ok());
     assert_eq!(
         refused(read(json!({"1": {"2": {"3": {"4": {"5": {}}}}}})))[0]["msg"],
-        "Value error, nested too deep; 5 objects and lists may be within each other"
+        "Value error, nested too deep; at most 5 levels of objects and lists are allowed"
     );
     assert!(read(json!({"a": "x".repeat((64 << 10) - 8)})).is_ok());
     assert_eq!(kinds(read(json!({"a": "x".repeat((64 << 10) - 7)}))), ["body.metadata value_error"]);
@@ -270,12 +270,12 @@ fn a_configuration_is_read_as_what_it_means() {
     let kept = json!({
         "summary": {"enabled": true, "messages_per_short_summary": 10, "messages_per_long_summary": 20},
         "mine": {"b": [null], "c": {}},
-        // What is taken back.
+        // Removed values.
         "dream": null,
         "nothing": null,
     });
     assert_eq!(read(sent), Ok(kept));
-    // The client takes no table that holds more than it knows.
+    // The client refuses a table with fields that it does not define.
     assert_eq!(read(json!({"summary": {"often": true}})), Ok(json!({"summary": {}})));
     assert_eq!(
         kinds(read(json!({

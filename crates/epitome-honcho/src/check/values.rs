@@ -1,8 +1,8 @@
-//! Single values: texts, numbers, yes or no; and objects and lists of them.
+//! Reads single values (texts, numbers, booleans), and objects and lists of them.
 //!
-//! Texts are taken for numbers and for yes or no as far as the original takes them, which is why the parameters of a query
-//! are read in the same way. Reading goes on after a fault, so that a caller sees all of them at once: what was read is given only
-//! where there are none ([`Faults::give`]).
+//! Texts are accepted for numbers and booleans as far as Honcho accepts them, so query parameters are read in the same
+//! way. Reading continues after a fault, so that a caller sees all faults at once. The result is returned only if there
+//! are none ([`Faults::give`]).
 
 use std::fmt::Display;
 use std::num::IntErrorKind;
@@ -12,13 +12,13 @@ use serde_json::{Map, Value, json};
 
 use super::fault::{Faults, clipped};
 
-/// What a value means, or what is wrong with it.
+/// The meaning of a value, or its faults.
 pub(crate) type Read<T> = Result<T, Faults>;
 
-/// A name in a place is repeated up to so many characters.
+/// Maximum number of characters of a name in the path of a fault.
 const STEP: usize = 100;
 
-/// An object that is read field by field. Fields that are not read are passed over.
+/// An object that is read field by field. Fields that are not read are ignored.
 pub(crate) struct Fields<'a> {
     value: &'a Value,
     pub(crate) given: &'a Map<String, Value>,
@@ -26,52 +26,52 @@ pub(crate) struct Fields<'a> {
 }
 
 impl<'a> Fields<'a> {
-    /// Of an object whose fields are known.
+    /// Reads an object with defined fields.
     pub(crate) fn of(value: &'a Value) -> Read<Self> {
         let wanted = "Input should be a valid dictionary or object to extract fields from";
         let given = value.as_object().ok_or_else(|| Faults::new(value, "model_attributes_type", wanted))?;
         Ok(Self { value, given, faults: Faults::default() })
     }
 
-    /// Of an object with whatever names.
+    /// Reads an object with any names.
     pub(crate) fn of_any(value: &'a Value) -> Read<Self> {
         dict(value).map(|given| Self { value, given, faults: Faults::default() })
     }
 
-    /// What was read of a part, or nothing where something is wrong with it.
+    /// Returns the value of a part. If it has faults, records them and returns `None`.
     pub(crate) fn part<T>(&mut self, name: &str, read: Read<T>) -> Option<T> {
         read.map_err(|wrong| self.faults.add(clipped(name, STEP), wrong)).ok()
     }
 
-    /// A field that has to be there.
+    /// Reads a required field.
     pub(crate) fn must<T: Default>(&mut self, name: &str, read: impl FnOnce(&'a Value) -> Read<T>) -> T {
         let read = self.given.get(name).map_or_else(|| Err(Faults::missing(self.value)), read);
         self.part(name, read).unwrap_or_default()
     }
 
-    /// A field that may be left out, or be `null`.
+    /// Reads a field that may be missing or `null`.
     pub(crate) fn may<T>(&mut self, name: &str, read: impl FnOnce(&'a Value) -> Read<T>) -> Option<T> {
         let value = self.given.get(name).filter(|value| !value.is_null())?;
         self.part(name, read(value))
     }
 
-    /// A field that may be left out, but not be `null`.
+    /// Reads a field that may be missing, but not `null`.
     pub(crate) fn or<T>(&mut self, name: &str, usual: T, read: impl FnOnce(&'a Value) -> Read<T>) -> T {
         self.given.get(name).and_then(|value| self.part(name, read(value))).unwrap_or(usual)
     }
 
-    /// What was read, if nothing was wrong with it.
+    /// Returns the value, if there are no faults.
     pub(crate) fn give<T>(self, read: T) -> Read<T> {
         self.faults.give(read)
     }
 }
 
-/// An object with whatever names.
+/// Reads an object with any names.
 pub(crate) fn dict(value: &Value) -> Read<&Map<String, Value>> {
     value.as_object().ok_or_else(|| Faults::new(value, "dict_type", "Input should be a valid dictionary"))
 }
 
-/// A list of so many items.
+/// Reads a list with a number of items within these bounds.
 pub(crate) fn list<T>(
     value: &Value,
     bounds: RangeInclusive<usize>,
@@ -92,7 +92,7 @@ pub(crate) fn list<T>(
         return wrong("too_short", "at least", "min_length", least);
     }
     if given > most {
-        // Their own faults are not listed: most of them will be sent otherwise.
+        // The faults of its items are not listed: the caller has to send fewer items anyway.
         return wrong("too_long", "at most", "max_length", most);
     }
     let (mut read, mut faults) = (Vec::with_capacity(given), Faults::default());
@@ -105,18 +105,18 @@ pub(crate) fn list<T>(
     faults.give(read)
 }
 
-/// `1 item`, `2 items`.
+/// Formats `1 item`, `2 items`.
 fn counted(count: usize, what: &str) -> String {
     if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
 }
 
-/// A text of so many characters, counted as the original's language counts them.
+/// Reads a text with a length within these bounds, in Unicode characters as in Python.
 fn sized(value: &Value, bounds: RangeInclusive<usize>) -> Read<&str> {
     let Some(text) = value.as_str() else {
         return Err(Faults::new(value, "string_type", "Input should be a valid string"));
     };
     let (least, most) = bounds.into_inner();
-    // Most are shorter in bytes already, and need not be counted.
+    // Most texts fit by their bytes already, and need not be counted.
     if text.len() > most && text.chars().count() > most {
         let msg = format!("String should have at most {}", counted(most, "character"));
         return Err(Faults::bound(value, "string_too_long", msg, json!({"max_length": most})));
@@ -128,25 +128,25 @@ fn sized(value: &Value, bounds: RangeInclusive<usize>) -> Read<&str> {
     Ok(text)
 }
 
-/// The same without NUL characters.
+/// Reads a text with a length within these bounds, and removes NUL characters.
 pub(crate) fn text(value: &Value, bounds: RangeInclusive<usize>) -> Read<String> {
     sized(value, bounds).map(clean)
 }
 
-/// A text as long as may be.
+/// Reads a text of any length.
 pub(crate) fn any_text(value: &Value) -> Read<String> {
     text(value, 0..=usize::MAX)
 }
 
-/// A text without NUL characters: the original's database takes none, and its callers know.
+/// Removes NUL characters: Honcho's database accepts none, and its clients expect this.
 pub(crate) fn clean(text: &str) -> String {
     text.replace('\0', "")
 }
 
-/// What a workspace, a session or a peer may be called.
+/// The pattern of names of workspaces, sessions and peers.
 const NAME: &str = "^[a-zA-Z0-9_-]+$";
 
-/// What something is called.
+/// Reads a name.
 pub(crate) fn name(value: &Value) -> Read<String> {
     let name = sized(value, 1..=512)?;
     match name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-') {
@@ -158,13 +158,13 @@ pub(crate) fn name(value: &Value) -> Read<String> {
     }
 }
 
-/// A moment: a text, at least.
+/// Reads a time as text. It is parsed later.
 pub(crate) fn moment(value: &Value) -> Read<String> {
     let wrong = || Faults::new(value, "datetime_type", "Input should be a valid datetime");
     value.as_str().map(str::to_owned).ok_or_else(wrong)
 }
 
-/// Yes or no, also in words and as a number.
+/// Reads a boolean, also as a word or a number.
 pub(crate) fn flag(value: &Value) -> Read<bool> {
     let read = match value {
         Value::Bool(given) => Some(*given),
@@ -182,7 +182,7 @@ pub(crate) fn flag(value: &Value) -> Read<bool> {
     read.ok_or_else(|| Faults::new(value, "bool_parsing", msg))
 }
 
-/// A number within bounds.
+/// Checks that a number is within bounds.
 fn within<T>(value: &Value, given: T, bounds: RangeInclusive<T>) -> Read<T>
 where
     T: Copy + PartialOrd + Display + Into<Value>,
@@ -194,13 +194,13 @@ where
     } else if given <= most {
         Ok(given)
     } else {
-        // No number at all ("nan") is not within any bounds.
+        // NaN is not within any bounds.
         let msg = format!("Input should be less than or equal to {most}");
         Err(Faults::bound(value, "less_than_equal", msg, json!({"le": most.into()})))
     }
 }
 
-/// A number, also one that is written as a text.
+/// Reads a number, also if it is written as text.
 pub(crate) fn number(value: &Value, bounds: RangeInclusive<f64>) -> Read<f64> {
     let read = match value {
         Value::Number(given) => given.as_f64(),
@@ -211,7 +211,7 @@ pub(crate) fn number(value: &Value, bounds: RangeInclusive<f64>) -> Read<f64> {
     within(value, read.ok_or_else(|| Faults::new(value, "float_parsing", msg))?, bounds)
 }
 
-/// A whole number, also one that is written as a text or with nothing but zeros behind the point.
+/// Reads an integer, also if it is written as text or has only zeros after the decimal point.
 pub(crate) fn whole(value: &Value, bounds: RangeInclusive<i64>) -> Read<i64> {
     let read = match value {
         Value::Number(given) if given.is_f64() => whole_fraction(given.as_f64().unwrap_or(f64::INFINITY)),
@@ -224,7 +224,7 @@ pub(crate) fn whole(value: &Value, bounds: RangeInclusive<i64>) -> Read<i64> {
     within(value, read.map_err(|(kind, msg)| Faults::new(value, kind, msg))?, bounds)
 }
 
-/// `10.0`.
+/// Converts numbers like `10.0`.
 fn whole_fraction(given: f64) -> Result<i64, (&'static str, &'static str)> {
     if given.fract() != 0.0 {
         let msg = "Input should be a valid integer, got a number with a fractional part";
@@ -234,7 +234,7 @@ fn whole_fraction(given: f64) -> Result<i64, (&'static str, &'static str)> {
     format!("{given:.0}").parse().map_err(|_| ("int_parsing_size", msg))
 }
 
-/// `10`, ` +10 `, `1_000`, `10.00`. What is larger than any bound is as large as can be.
+/// Parses `10`, ` +10 `, `1_000` or `10.00`. A number that is too large becomes the largest one.
 fn whole_text(given: &str) -> Option<i64> {
     let given = given.trim();
     let zeros = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte == b'0');

@@ -1,4 +1,5 @@
-//! From JSON to a tree of conditions. What is wrong is refused here, by name, so that asking an item cannot fail.
+//! Parses JSON into a tree of conditions. Invalid filters are refused here, by name, so that applying a filter cannot
+//! fail.
 
 use std::cmp::Ordering;
 
@@ -8,24 +9,24 @@ use super::{Fields, Relation, Test};
 use crate::check::clipped;
 use crate::moment::Moment;
 
-/// Dicts in dicts: deeper than anybody writes, and shallow for a stack.
+/// Maximum depth of nested dicts: deeper than real filters, and small enough for the stack.
 const DEEPEST: usize = 16;
 
-/// So many values in all, each of which may be asked of every item.
+/// Maximum number of values in a filter, each of which may be compared with every item.
 const MOST: usize = 1_000;
 
-/// So many texts are looked for within others: that takes far longer than to compare them.
+/// Maximum number of searches within texts, which take far longer than comparisons.
 const TEXTS: usize = 32;
 
-/// So much is said of a name that is not known.
+/// Maximum number of characters of an unknown name that an error repeats.
 const LONGEST_NAME: usize = 64;
 
-/// Fields that hold JSON of the user's own.
+/// Fields that contain JSON of the caller.
 const JSON: [&str; 2] = ["metadata", "configuration"];
 
 const OPERATORS: [&str; 8] = ["gt", "gte", "lt", "lte", "ne", "in", "contains", "icontains"];
 
-/// What kind of value a place has, and so what may be asked of it.
+/// The type of a field, which determines the conditions it may have.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Plain,
@@ -34,13 +35,13 @@ enum Kind {
 }
 
 impl Test {
-    /// Reads a filter for items with these fields; a sentence that says what is wrong, and where, otherwise. `null` and
-    /// `{}` are the filter that keeps everything.
+    /// Parses a filter for items with these fields. If it is invalid, returns a message that says what is wrong and
+    /// where. `null` and `{}` are the filter that matches everything.
     pub(in super::super) fn read(filters: &Value, fields: Fields) -> Result<Self, String> {
         let mut texts = 0;
         measure(filters, 1, &mut MOST.clone(), &mut texts)?;
         if texts > TEXTS {
-            return Err(format!("filters hold more than {TEXTS} times `contains` or `icontains`"));
+            return Err(format!("filters contain more than {TEXTS} times `contains` or `icontains`"));
         }
         match filters {
             Value::Null => Ok(Self::anything()),
@@ -50,11 +51,11 @@ impl Test {
     }
 }
 
-/// Refuses what is too deep or too large, before anything is made of it. What it goes down itself is bounded: a list in
-/// a dict is no level of its own, but whatever is in it is. Counts how often a text is looked for.
+/// Refuses a filter that is too deep or too large, before anything is built from it. Its own recursion is limited: a
+/// list in a dict is not a level of its own, but what the list contains is. Counts the searches within texts.
 fn measure(value: &Value, depth: usize, left: &mut usize, texts: &mut usize) -> Result<(), String> {
     if depth > DEEPEST {
-        return Err(format!("filters are nested more than {DEEPEST} deep"));
+        return Err(format!("filters are nested more than {DEEPEST} levels deep"));
     }
     match value {
         Value::Object(entries) if !entries.is_empty() => entries.iter().try_for_each(|(name, value)| {
@@ -70,7 +71,7 @@ fn measure(value: &Value, depth: usize, left: &mut usize, texts: &mut usize) -> 
                 Ok(())
             }
             None => {
-                Err(format!("filters hold more than {MOST} conditions; each value of a list counts as one"))
+                Err(format!("filters have more than {MOST} conditions; each value of a list counts as one"))
             }
         },
     }
@@ -88,7 +89,7 @@ fn node(entries: &Map<String, Value>, fields: Fields) -> Result<Test, String> {
     entries.iter().map(read).collect::<Result<_, _>>().map(Test::all)
 }
 
-/// What stands under `AND`, `OR` or `NOT`.
+/// Reads the list under `AND`, `OR` or `NOT`.
 fn nodes(name: &str, value: &Value, fields: Fields) -> Result<Vec<Test>, String> {
     let wrong = || format!("`{name}` takes a list of dicts, each a filter of its own");
     let list = value.as_array().ok_or_else(wrong)?;
@@ -98,7 +99,7 @@ fn nodes(name: &str, value: &Value, fields: Fields) -> Result<Vec<Test>, String>
 fn field(name: &str, value: &Value, fields: Fields) -> Result<Test, String> {
     if !fields.known.contains(&name) {
         return Err(format!(
-            "unknown field `{}`: there are {}, and AND, OR, NOT",
+            "unknown field `{}`; allowed are {}, and AND, OR, NOT",
             clipped(name, LONGEST_NAME),
             fields.known.join(", ")
         ));
@@ -109,13 +110,13 @@ fn field(name: &str, value: &Value, fields: Fields) -> Result<Test, String> {
         _ => Kind::Plain,
     };
     if kind == Kind::Json && !value.is_object() && !wild(value) {
-        return Err(format!("`{name}` takes a dict of what it must hold"));
+        return Err(format!("`{name}` takes a dict of what it must contain"));
     }
     let test = test(name, value, kind)?;
     Ok(test.inside(if fields.id.contains(&name) { "id" } else { name }))
 }
 
-/// What is asked at one place: `place` is its name from the field down, for whoever must be told.
+/// Reads the condition at one location. `place` is the path from the field down, for error messages.
 fn test(place: &str, value: &Value, kind: Kind) -> Result<Test, String> {
     let Value::Object(entries) = value else { return plain(place, value, kind) };
     let operators = entries.keys().filter(|name| OPERATORS.contains(&name.as_str())).count();
@@ -144,7 +145,7 @@ fn operator(place: &str, name: &str, value: &Value, kind: Kind) -> Result<Test, 
     };
     match name {
         _ if !OPERATORS.contains(&name) => Err(format!(
-            "unknown operator `{}` at `{place}`: there are {}",
+            "unknown operator `{}` at `{place}`; allowed are {}",
             clipped(name, LONGEST_NAME),
             OPERATORS.join(", ")
         )),
@@ -161,11 +162,11 @@ fn operator(place: &str, name: &str, value: &Value, kind: Kind) -> Result<Test, 
             Ok(if tests.iter().any(Test::is_empty) { Test::anything() } else { Test::any(tests) })
         }
         _ if kind == Kind::Moment => {
-            Err(format!("`{name}` is not for moments: `{place}` takes gt, gte, lt, lte, ne and in"))
+            Err(format!("`{name}` is not for times: `{place}` takes gt, gte, lt, lte, ne and in"))
         }
         "contains" if !value.is_null() => Ok(Test::Contains(value.clone())),
         "contains" => Err(format!("`contains` at `{place}` takes a text, or an element to look for")),
-        // The last there is: `icontains`.
+        // The remaining operator is `icontains`.
         _ => match value {
             Value::String(text) => Ok(Test::ContainsFolded(text.to_lowercase())),
             _ => Err(format!("`{name}` at `{place}` takes a text")),
@@ -173,14 +174,14 @@ fn operator(place: &str, name: &str, value: &Value, kind: Kind) -> Result<Test, 
     }
 }
 
-/// A value that is asked for as it stands; in it, a dict's names are names.
+/// Reads a value that must be equal. Names of a dict in it are never operators.
 fn plain(place: &str, value: &Value, kind: Kind) -> Result<Test, String> {
     match (kind, value) {
         _ if wild(value) => Ok(Test::anything()),
         (Kind::Json, value) => Ok(Test::Holds(value.clone())),
         (_, Value::Null) => Ok(Test::Absent),
         (_, Value::Array(_) | Value::Object(_)) => {
-            Err(format!("`{place}` takes one value; for one of several there is the operator `in`"))
+            Err(format!("`{place}` takes one value; for one of several, use the operator `in`"))
         }
         (Kind::Moment, value) => Ok(Test::At(Ordering::is_eq, moment(place, value)?)),
         (Kind::Plain, value) => Ok(Test::Holds(value.clone())),
@@ -188,7 +189,7 @@ fn plain(place: &str, value: &Value, kind: Kind) -> Result<Test, String> {
 }
 
 fn moment(place: &str, value: &Value) -> Result<Moment, String> {
-    let wrong = || format!("`{place}` takes a moment in ISO 8601, such as 2026-03-14T10:22:05Z");
+    let wrong = || format!("`{place}` takes a time in ISO 8601, such as 2026-03-14T10:22:05Z");
     value.as_str().and_then(Moment::parse).ok_or_else(wrong)
 }
 

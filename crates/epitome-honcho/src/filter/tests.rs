@@ -13,7 +13,7 @@ fn read(filters: &Value) -> Filter {
     Filter::read(filters, KNOWN).unwrap_or_else(|wrong| panic!("{filters}: {wrong}"))
 }
 
-/// One message, with everything in it that the cases below ask for.
+/// A message with everything that the cases below need.
 fn message() -> Value {
     json!({
         "id": "m1",
@@ -272,7 +272,7 @@ fn what_is_wrong_is_refused_by_name() {
     for (filters, named) in [
         (json!([]), "must be a dict"),
         (json!("peer_id"), "must be a dict"),
-        (json!({"peer": "ann"}), "unknown field `peer`: there are id, content,"),
+        (json!({"peer": "ann"}), "unknown field `peer`; allowed are id, content,"),
         (json!({"and": []}), "unknown field `and`"),
         (json!({"OR": [{"AND": [{"x": "*"}]}]}), "unknown field `x`"),
         (
@@ -296,11 +296,11 @@ fn what_is_wrong_is_refused_by_name() {
         (json!({"metadata": {"a": {"b": {"lte": true}}}}), "`lte` at `metadata.a.b` takes"),
         (json!({"metadata": 5}), "`metadata` takes a dict"),
         (json!({"metadata": null}), "`metadata` takes a dict"),
-        (json!({"created_at": "yesterday"}), "`created_at` takes a moment"),
-        (json!({"created_at": 5}), "`created_at` takes a moment"),
-        (json!({"created_at": {"gt": "2024-13-01"}}), "`created_at` takes a moment"),
-        (json!({"created_at": {"in": ["2024-01-01", "x"]}}), "`created_at` takes a moment"),
-        (json!({"created_at": {"contains": "2024"}}), "`contains` is not for moments"),
+        (json!({"created_at": "yesterday"}), "`created_at` takes a time"),
+        (json!({"created_at": 5}), "`created_at` takes a time"),
+        (json!({"created_at": {"gt": "2024-13-01"}}), "`created_at` takes a time"),
+        (json!({"created_at": {"in": ["2024-01-01", "x"]}}), "`created_at` takes a time"),
+        (json!({"created_at": {"contains": "2024"}}), "`contains` is not for times"),
         (json!({"content": {"contains": null}}), "`contains` at `content`"),
         (json!({"content": {"icontains": 5}}), "`icontains` at `content` takes a text"),
         (json!({"x".repeat(10_000): 1}), "x…`"),
@@ -324,7 +324,7 @@ fn a_filter_is_as_deep_as_it_may_be_and_no_deeper() {
         keeps(&read(&filters(15)), &message());
         for times in [16, 17, 100] {
             let wrong = Filter::read(&filters(times), KNOWN).unwrap_err();
-            assert_eq!(wrong, "filters are nested more than 16 deep");
+            assert_eq!(wrong, "filters are nested more than 16 levels deep");
         }
     }
 }
@@ -338,7 +338,7 @@ fn a_filter_holds_a_thousand_conditions_and_no_more() {
     for filters in [&peers as &dyn Fn(usize) -> Value, &names, &empty, &tags] {
         assert!(Filter::read(&filters(1_000), KNOWN).is_ok());
         let wrong = Filter::read(&filters(1_001), KNOWN).unwrap_err();
-        assert_eq!(wrong, "filters hold more than 1000 conditions; each value of a list counts as one");
+        assert_eq!(wrong, "filters have more than 1000 conditions; each value of a list counts as one");
     }
 }
 
@@ -349,7 +349,7 @@ fn a_filter_looks_for_a_few_texts_and_no_more() {
     for filters in [&folded as &dyn Fn(usize) -> Value, &within] {
         assert!(Filter::read(&filters(32), KNOWN).is_ok());
         let wrong = Filter::read(&filters(33), KNOWN).unwrap_err();
-        assert_eq!(wrong, "filters hold more than 32 times `contains` or `icontains`");
+        assert_eq!(wrong, "filters contain more than 32 times `contains` or `icontains`");
     }
 }
 

@@ -1,7 +1,7 @@
-//! What the API is measured against: the same server with nothing behind it.
+//! The baseline of the HTTP benchmarks: the same server without an engine behind it.
 //!
-//! It stands behind the same connections and has the same around it, so that what is left between the two is what the
-//! engine does, and what it takes to write its answer down.
+//! It uses the same connection handling and middleware. The remaining difference is the work of the engine and the
+//! serialization of its response.
 
 use std::sync::Arc;
 
@@ -18,10 +18,10 @@ use epitome_terminal::show::Show;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
-/// No answer is larger.
+/// Maximum size of a response, in bytes.
 const MOST: usize = 1 << 20;
 
-/// `epitome bench --echo`: serves until it is killed. Its engine is there and never asked.
+/// `epitome bench --echo`: serves until it is killed. The state needs an engine, but no request uses it.
 pub(super) async fn run(show: &mut Show) -> Result<(), Failure> {
     let failed = |error| Failure::Failed(format!("cannot listen: {error}"));
     let listener = TcpListener::bind("127.0.0.1:0").await.map_err(failed)?;
@@ -37,7 +37,7 @@ pub(super) async fn run(show: &mut Show) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What is sent to `/` is sent back, and `/SIZE` is answered with so many bytes.
+/// `POST /` returns the request body; `GET /SIZE` returns `SIZE` bytes.
 fn router(app: Arc<HttpState>) -> Router {
     let json = |body: Bytes| ([(header::CONTENT_TYPE, "application/json")], body);
     let all: Bytes = vec![b' '; MOST].into();

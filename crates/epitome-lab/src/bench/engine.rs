@@ -1,29 +1,33 @@
-//! The numbers in the README, on this machine.
+//! Measures the engine on this machine; the results are the numbers in the README and in docs/performance.md.
 //!
-//! Six measurements: durable appends, contexts of long sessions, summaries in the background, memory, counting and
-//! summarizing, lists that are condensed inline. Nothing is printed here; `epitome bench` shows what [`run`] returns.
+//! There are six measurements: durable appends, contexts of long sessions, background summaries, memory, counting and
+//! summarizing, and inline lists. [`run`] returns the results; `epitome bench` prints them.
 //!
-//! Figures of one machine say little about another's, so what can be compared is compared within one run, on one
-//! disk, in turns: appends with a bare rusqlite loop ([`appends`]), a long session with a short one ([`contexts`]), summaries
-//! that are kept with the same ones written in memory ([`batches`]), counting and summarizing with the bare tokenizer
-//! ([`reading`]), a turn with the counting of its message, and a list that is condensed with the counting of it
-//! ([`inline`]), memory with the size of the database ([`memory`]).
+//! Absolute numbers of one machine say little about another. So each measurement alternates with a baseline in the same run,
+//! on the same disk:
 //!
-//! What a program measures that stands on an engine, a server say, is measured with the same messages ([`said`]), in the
-//! same kind of folder ([`Folder`]) and told in the same lines ([`Line`]).
+//! | measurement | baseline |
+//! |---|---|
+//! | [`appends`] | a bare rusqlite loop |
+//! | [`contexts`]: a long session | a short session |
+//! | [`batches`]: stored summaries | the same summaries, written in memory |
+//! | [`reading`]: counting and summarizing | the bare tokenizer |
+//! | [`inline`]: a turn; a list that is condensed | counting the turn's message; counting the list |
+//! | [`memory`] | the size of the database |
+//!
+//! Benchmarks of programs that use an engine, such as the server, use the same messages ([`said`]), the same kind of folder
+//! ([`Folder`]) and the same result type ([`Line`]).
 //!
 //! ```
 //! # async fn try_it() -> Result<(), epitome::Error> {
 //! use epitome_lab::bench::engine::{self, Options};
 //!
 //! let dir = std::env::temp_dir();
-//! let options = Options { rounds: 1, appends: 32, long: 200, contexts: 3, batches: 1, messages: 2_000, list: 200, turns: 40, ..Options::quick(&dir) };
-//! let report = engine::run(&options, &|progress| assert!(progress.done <= progress.of)).await?;
-//! assert!(report.appends.rows_per_second > 0.0 && report.contexts.long.warm.median > 0.0);
-//! assert_eq!(report.lines().len(), 14);
-//! # Ok(())
-//! # }
-//! # tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap().block_on(try_it()).unwrap();
+//! let options = Options { rounds: 1, appends: 32, long: 200, contexts: 3, batches: 1, messages: 2_000, list: 200, turns:
+//! 40, ..Options::quick(&dir) }; let report = engine::run(&options, &|progress| assert!(progress.done <=
+//! progress.of)).await?; assert!(report.appends.rows_per_second > 0.0 && report.contexts.long.warm.median > 0.0);
+//! assert_eq!(report.lines().len(), 14); # Ok(()) # } #
+//! tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap().block_on(try_it()).unwrap();
 //! ```
 
 use std::path::{Path, PathBuf};
@@ -53,32 +57,31 @@ pub use reading::{Reading, reading};
 pub use sample::{Spread, median};
 pub use talk::{many, said, worked};
 
-/// How much is measured, and where.
+/// How much to measure, and where.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Options {
-    /// Files are made in a folder of their own in here, and removed afterwards. The disk beneath it is what
-    /// appends are measured on.
+    /// Files are created in a new subfolder and removed afterwards. Appends are measured on the disk of this folder.
     pub dir: PathBuf,
-    /// How often engine and bare loop take turns.
+    /// Number of rounds in which the engine and the baseline alternate.
     pub rounds: usize,
-    /// Rows that each of them appends in a round.
+    /// Rows that each of the two appends per round.
     pub appends: usize,
-    /// The messages of the long session.
+    /// Messages in the long session.
     pub long: u64,
-    /// How often each kind of context is asked for.
+    /// Number of requests for each kind of context.
     pub contexts: usize,
-    /// How many batches of 100 messages are summarized.
+    /// Number of batches of 100 messages that are summarized.
     pub batches: usize,
-    /// The messages of the database whose memory is measured.
+    /// Messages in the database whose memory is measured.
     pub messages: u64,
-    /// The messages of a list that is condensed inline.
+    /// Messages in an inline list.
     pub list: u64,
-    /// How many of its turns are measured.
+    /// Number of measured turns of the inline list.
     pub turns: usize,
 }
 
 impl Options {
-    /// A look, in some ten seconds.
+    /// A short run of about ten seconds.
     pub fn quick(dir: &Path) -> Self {
         Self {
             dir: dir.to_owned(),
@@ -93,7 +96,7 @@ impl Options {
         }
     }
 
-    /// A minute or so: everything but the million messages.
+    /// A run of about a minute: everything except the million messages.
     pub fn standard(dir: &Path) -> Self {
         Self {
             rounds: 9,
@@ -107,65 +110,65 @@ impl Options {
         }
     }
 
-    /// Everything, as the README tells it.
+    /// A full run, as described in the documentation.
     pub fn full(dir: &Path) -> Self {
         Self { contexts: 1_000, batches: 100, messages: 1_000_000, ..Self::standard(dir) }
     }
 }
 
-/// How far a measurement is.
+/// Progress of a measurement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Progress {
-    /// What is being done, in a few words.
+    /// The current step, in a few words.
     pub stage: &'static str,
-    /// So many steps are done.
+    /// Number of steps done.
     pub done: u64,
-    /// Of so many.
+    /// Total number of steps.
     pub of: u64,
 }
 
-/// Told how far it is.
+/// Callback that receives the progress.
 pub type Tell<'a> = &'a (dyn Fn(Progress) + Sync);
 
-/// What was measured.
+/// The results.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Report {
     /// Durable appends.
     pub appends: Appends,
     /// Contexts of a long and of a short session.
     pub contexts: Contexts,
-    /// Summaries in the background.
+    /// Background summaries.
     pub batches: Batches,
     /// Memory.
     pub memory: Memory,
     /// Counting and summarizing.
     pub reading: Reading,
-    /// Lists that are condensed inline.
+    /// Inline lists.
     pub inline: Inline,
 }
 
-/// One line of the table: a figure and what it should be.
+/// A line of the result table.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Line {
     /// What was measured.
     pub name: String,
-    /// What it came to.
+    /// The result.
     pub figure: String,
-    /// What it should be; empty where nothing is asked of it.
+    /// The target; empty if there is none.
     pub target: String,
-    /// Whether it is; nothing where it could not be told.
+    /// Whether the target is met; `None` if there is none or the value could not be measured.
     pub met: Option<bool>,
 }
 
 impl Line {
-    /// A line of the table.
+    /// Creates a line of the table.
     pub fn new(name: impl Into<String>, figure: String, target: &str, met: Option<bool>) -> Self {
         Self { name: name.into(), figure, target: target.to_owned(), met }
     }
 }
 
 impl Report {
-    /// What people read of it.
+    /// Returns the lines of the result table.
     pub fn lines(&self) -> Vec<Line> {
         let mut lines = vec![self.appends.line()];
         lines.extend(self.contexts.lines());
@@ -176,16 +179,16 @@ impl Report {
         lines
     }
 
-    /// Whether every target that could be told is met.
+    /// Returns whether every measured target is met.
     pub fn met(&self) -> bool {
         self.lines().iter().all(|line| line.met != Some(false))
     }
 }
 
-/// Measures everything. Wants a runtime with several threads.
+/// Runs all measurements. Requires a multi-threaded runtime.
 pub async fn run(options: &Options, tell: Tell<'_>) -> Result<Report, Error> {
     let folder = Folder::new(&options.dir)?;
-    // First: what the others leave behind in memory is not the database's.
+    // First, because the memory that other measurements leave behind is not the database's.
     let memory = memory(folder.path(), options.messages, tell).await?;
     Ok(Report {
         appends: appends(folder.path(), options.rounds, options.appends, tell).await?,
@@ -193,28 +196,28 @@ pub async fn run(options: &Options, tell: Tell<'_>) -> Result<Report, Error> {
         batches: batches(folder.path(), options.batches, tell).await?,
         memory,
         reading: reading(options.list, options.rounds, tell),
-        // Last: its lists are held in memory.
+        // Last, because its lists stay in memory.
         inline: inline(options.list, options.turns, tell).await?,
     })
 }
 
-/// A folder that is gone when the measurement is over. Its name begins with `epitome-bench-` and the process's number,
-/// by which whoever is interrupted finds it.
+/// A temporary folder that is removed when the measurement is over. Its name begins with `epitome-bench-` and the process
+/// id, so that it can be found after an interrupted run.
 #[derive(Debug)]
 pub struct Folder(PathBuf);
 
 impl Folder {
-    /// A new one in here.
+    /// Creates a folder inside `dir`.
     pub fn new(dir: &Path) -> Result<Self, Error> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let next = NEXT.fetch_add(1, Ordering::Relaxed);
         let path = dir.join(format!("epitome-bench-{}-{next}", std::process::id()));
         std::fs::create_dir(&path)
-            .map_err(|error| invalid(format!("dir: nothing can be made in {}: {error}", dir.display())))?;
+            .map_err(|error| invalid(format!("dir: cannot create files in {}: {error}", dir.display())))?;
         Ok(Self(path))
     }
 
-    /// Where it is.
+    /// Returns the folder's path.
     pub fn path(&self) -> &Path {
         &self.0
     }
@@ -222,12 +225,12 @@ impl Folder {
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        // What cannot be removed is found by its name.
+        // If the folder cannot be removed, the user can find it by its name.
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }
 
-/// Removes a database and what stands beside it, so that the next measurement has the room.
+/// Removes a database and its WAL files, to free disk space for the next measurement.
 pub fn remove(path: &Path) {
     for end in ["", "-wal", "-shm"] {
         let mut file = path.as_os_str().to_owned();

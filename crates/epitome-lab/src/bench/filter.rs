@@ -1,4 +1,4 @@
-//! `epitome condense` as another program uses it: started, given a request, waited for.
+//! Measures `epitome condense` as another program uses it: start the process, pass a request, wait for the result.
 
 use std::fs::File;
 use std::io;
@@ -15,20 +15,20 @@ use super::own::own;
 use super::server::Trouble;
 use crate::bench::engine::{Folder, Line, Progress, Spread, Tell, said};
 
-/// The bytes of the request.
+/// Size of the request, in bytes.
 const REQUEST: u64 = 1_000_000;
 
-/// In milliseconds.
+/// Target for the median, in milliseconds.
 const TARGET: f64 = 150.0;
 
-/// The command on a large request, in milliseconds.
+/// Durations of the command on a large request, in milliseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub(super) struct Filter {
-    /// The bytes of the request.
+    /// Size of the request, in bytes.
     bytes: u64,
     /// From the start of the process to its end.
     condense: Spread,
-    /// A process that only says its version.
+    /// A process that only prints its version.
     start: Spread,
 }
 
@@ -42,7 +42,7 @@ impl Filter {
     }
 }
 
-/// Measures so many runs of it, in a folder.
+/// Measures this many runs of the command in a folder.
 pub(super) async fn filter(dir: &Path, runs: usize, tell: Tell<'_>) -> Result<Filter, Trouble> {
     let folder = Folder::new(dir)?;
     let path = folder.path().to_owned();
@@ -55,7 +55,7 @@ pub(super) async fn filter(dir: &Path, runs: usize, tell: Tell<'_>) -> Result<Fi
         let path = path.clone();
         let both = move || Ok::<_, io::Error>((once(&path, "condense")?, once(&path, "--version")?));
         let (condensed, started) = tokio::task::spawn_blocking(both).await.map_err(io::Error::other)??;
-        // The first only warms up.
+        // The first run only warms up.
         if run > 0 {
             condense.push(condensed);
             start.push(started);
@@ -69,7 +69,7 @@ pub(super) async fn filter(dir: &Path, runs: usize, tell: Tell<'_>) -> Result<Fi
     Ok(Filter { bytes, condense, start })
 }
 
-/// Runs it once, request in and answer out by files.
+/// Runs the command once, with files as input and output.
 fn once(folder: &Path, argument: &str) -> io::Result<Duration> {
     let answer = if argument == "condense" { "answer.json" } else { "version" };
     let mut command = own(folder)?;
@@ -86,11 +86,11 @@ fn once(folder: &Path, argument: &str) -> io::Result<Duration> {
     }
 }
 
-/// A request of chat completions.
+/// Returns a chat completions request.
 fn request() -> String {
     let mut sum = 0;
     let enough = |message: &Message| {
-        // What a message takes on the wire besides its words.
+        // 35 bytes for the JSON around a message's text.
         sum += message.bytes() + 35;
         sum < REQUEST
     };

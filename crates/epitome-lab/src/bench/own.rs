@@ -1,4 +1,4 @@
-//! This very program, started once more.
+//! Starts this program again as a child process.
 
 use std::io;
 use std::path::Path;
@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 
 use epitome_terminal::leftovers::{self, Leftover};
 
-/// Starts a process that is to end with this one.
+/// Starts a process that is killed when this process ends.
 pub(super) fn start(command: &mut Command) -> io::Result<(Arc<Mutex<Child>>, Leftover)> {
     leftovers::begin(|| {
         let process = Arc::new(Mutex::new(command.spawn()?));
@@ -22,7 +22,7 @@ pub(super) fn start(command: &mut Command) -> io::Result<(Arc<Mutex<Child>>, Lef
     })
 }
 
-/// Away from whatever settings there are, in a folder.
+/// Returns a command that runs this program in a folder, isolated from the user's settings.
 pub(super) fn own(folder: &Path) -> io::Result<Command> {
     let mut command = Command::new(std::env::current_exe()?);
     command.current_dir(folder).env("HOME", folder);

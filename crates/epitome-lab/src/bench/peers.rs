@@ -1,8 +1,8 @@
-//! Other people's condensers on the same lists, beside ours in the same run.
+//! Measures condensers of other projects and Epitome's on the same lists in the same run.
 //!
-//! They are programs in another language, so each is played by a process of its own: `PROGRAM NAME FOLDER`, where the
-//! folder holds what is to be played. What such a program answers is described in `bench/peers/README.md`, beside the
-//! one that comes with this repository. Whatever becomes of a peer, the others are measured.
+//! The other condensers are written in another language, so each runs in its own process: `PROGRAM NAME FOLDER`. The folder
+//! contains the plan and the messages. `bench/peers/README.md` describes the program's output, and that folder contains a
+//! program. If a peer fails, the others are still measured.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -21,51 +21,51 @@ use crate::bench::engine::{Folder, Progress, Spread, Tell, worked};
 mod ours;
 mod process;
 
-/// Who is asked, by the name the program knows and the one people do.
+/// The peers, by their argument for the program and their display name.
 const PEERS: [(&str, &str); 3] =
     [("langchain", "LangChain"), ("openhands", "OpenHands"), ("trpc-agent", "tRPC-Agent")];
 
-/// The messages of a turn: the user asks, the model calls a tool, gets its result, and answers.
+/// Messages per turn: a question of the user, a tool call, its result, and the reply.
 const TURN: u64 = 4;
 
-/// What every model that writes summaries answers at once.
+/// The text that the fake model returns immediately as every summary.
 const SUMMARY: &str = "The user asks after orders that have not arrived. The agent looked each of them up: all have left \
     the depot and are with their carriers, and the customers were told so. Nothing was promised beyond that, and no order \
     has been cancelled. Open are the newest orders, which the user asked about last; whoever goes on should look them up \
     before answering, name the carrier, and tell the customer the day.";
 
-/// What is played, and where.
+/// The plan, and where it runs.
 pub(super) struct Sizes {
     pub(super) dir: PathBuf,
     pub(super) plan: Plan,
-    /// For so long one peer may take.
+    /// Timeout for one peer.
     pub(super) patience: Duration,
 }
 
-/// What is played, as the peers read it.
+/// The plan, in the format that the peers read.
 #[derive(Debug, Serialize)]
 pub(super) struct Plan {
-    /// Lists of so many messages are looked at, and nothing is due.
+    /// Lengths of the lists for turns on which nothing is due, in messages.
     lengths: Vec<u64>,
-    /// Each for so many turns,
+    /// Maximum number of turns per list.
     turns: u64,
-    /// or for so many seconds, but for so many turns at least.
+    /// A list ends after this many seconds, but not before `fewest` turns.
     seconds: u64,
     fewest: u64,
-    /// A session of so many messages is played from its beginning,
+    /// Length of the session that is played from its beginning, in messages.
     session: u64,
-    /// so many times, as long as that is a matter of seconds, of which the middle one counts;
+    /// Number of times the session is played, unless this takes longer than some seconds. The median run counts.
     sessions: u64,
-    /// it is condensed at so many tokens,
+    /// The session is condensed at this many tokens.
     trigger: u64,
-    /// and so many messages are kept then, where that can be said.
+    /// Number of messages that stay verbatim, if the condenser has such a setting.
     keep: u64,
-    /// What a model answers.
+    /// The response of the fake model.
     summary: &'static str,
 }
 
 impl Plan {
-    /// Lists of at most so many messages, and a session of so many.
+    /// Creates a plan with lists of at most `longest` messages and a session of `session` messages.
     pub(super) fn new(longest: u64, session: u64, turns: u64) -> Self {
         let lengths = [100, 1_000, 10_000].into_iter().filter(|length| *length <= longest).collect();
         Self {
@@ -81,58 +81,58 @@ impl Plan {
         }
     }
 
-    /// The messages of the history: the longest list and the turns that follow it, the first of which only warms up.
+    /// Returns the length of the history: the longest list and the turns after it. The first of these turns only warms up.
     fn messages(&self) -> u64 {
         let longest = self.lengths.iter().max().copied().unwrap_or(0);
         (longest + (self.turns + 1) * TURN).max(self.session)
     }
 }
 
-/// What somebody answers who played it.
+/// A peer's output.
 #[derive(Debug, Deserialize)]
 struct Answer {
     version: String,
-    /// The most that was resident, in bytes.
+    /// Peak resident memory, in bytes.
     memory: Option<u64>,
     turns: Vec<Looked>,
     session: Session,
 }
 
-/// Turns of a list on which nothing was due, in milliseconds.
+/// Durations of turns on which nothing was due, in milliseconds.
 #[derive(Debug, Deserialize)]
 struct Looked {
     messages: u64,
     millis: Vec<f64>,
 }
 
-/// Turns of the session, in milliseconds.
+/// Durations of the session's turns, in milliseconds.
 #[derive(Debug, Deserialize)]
 struct Session {
     millis: Vec<f64>,
     condensed: u64,
 }
 
-/// What was measured of one of them.
+/// The results of one condenser.
 #[derive(Debug, Serialize)]
 pub(super) struct Measured {
     version: String,
     memory: Option<u64>,
-    /// By the messages of the list.
+    /// Turns on which nothing was due, by the length of the list.
     turns: Vec<(u64, Spread)>,
-    /// A turn of the session.
+    /// Turns of the session.
     session: Spread,
-    /// All of it, in milliseconds.
+    /// The whole session, in milliseconds.
     whole: f64,
     condensed: u64,
-    /// Lists that the model would have been sent in the session.
+    /// Number of lists that the session would have sent to the model.
     lists: u64,
-    /// How many of them a strict provider would refuse.
+    /// Number of these lists that a strict provider would refuse.
     refused: u64,
-    /// Why, of the first.
+    /// Why the first of them would be refused.
     complaint: Option<String>,
 }
 
-/// Lists as they are handed out, looked at.
+/// Counts the lists that a condenser returns, and the invalid ones.
 #[derive(Debug, Default)]
 struct Judged {
     lists: u64,
@@ -151,11 +151,11 @@ impl Judged {
 }
 
 impl Measured {
-    /// Refuses what cannot be the answer to this plan.
+    /// Converts a peer's output, and refuses output that does not match the plan.
     fn of(answer: Answer, judged: Judged, plan: &Plan) -> Result<Self, String> {
         let played: Vec<u64> = answer.turns.iter().map(|looked| looked.messages).collect();
         if played != plan.lengths || answer.session.millis.len() as u64 != plan.session.div_ceil(TURN) {
-            return Err("it played something else than it was asked to".to_owned());
+            return Err("its output does not match the plan".to_owned());
         }
         let mut turns = Vec::new();
         for looked in answer.turns {
@@ -181,19 +181,19 @@ fn spread(millis: &[f64]) -> Result<Spread, String> {
         millis.iter().map(|millis| Duration::try_from_secs_f64(millis / 1_000.0)).collect();
     match times {
         Ok(times) if !times.is_empty() => Ok(Spread::of(times)),
-        _ => Err("it told times that are none".to_owned()),
+        _ => Err("its durations are invalid".to_owned()),
     }
 }
 
-/// Everybody's figures.
+/// The results of all condensers.
 pub(super) struct Peers {
     session: u64,
     ours: Measured,
-    /// In the order of [`PEERS`]; why not, where one could not be measured.
+    /// In the order of [`PEERS`]; the error if a peer could not be measured.
     theirs: Vec<(&'static str, &'static str, Result<Measured, String>)>,
 }
 
-/// Plays the plan through ours and through whatever the program knows.
+/// Plays the plan with Epitome's condenser and with every peer.
 pub(super) async fn peers(program: &Path, sizes: &Sizes, tell: Tell<'_>) -> Result<Peers, Trouble> {
     let folder = Folder::new(&sizes.dir)?;
     let (path, plan) = (folder.path(), &sizes.plan);
@@ -202,14 +202,14 @@ pub(super) async fn peers(program: &Path, sizes: &Sizes, tell: Tell<'_>) -> Resu
     };
     told("epitome", 0);
     let history: Vec<Message> = (0..plan.messages()).map(worked).collect();
-    // Ours first, before anything else takes memory.
+    // Epitome runs first, so that nothing else counts toward its memory.
     let ours = ours::played(&history, plan).await?;
     write(path, plan, &history)?;
     let program = std::path::absolute(program)?;
     let mut theirs = Vec::new();
     for (at, (name, title)) in PEERS.into_iter().enumerate() {
         told(title, at + 1);
-        // Each writes its own, if it comes to that.
+        // Removes the previous peer's lists, so that they are not read as this peer's.
         let _ = std::fs::remove_file(path.join("lists.jsonl"));
         let measured = match process::asked(&program, name, path, sizes.patience).await? {
             Ok(answer) => judged(path).and_then(|judged| Measured::of(answer, judged, plan)),
@@ -220,7 +220,7 @@ pub(super) async fn peers(program: &Path, sizes: &Sizes, tell: Tell<'_>) -> Resu
     Ok(Peers { session: plan.session, ours, theirs })
 }
 
-/// What the peers read: the plan, and a message a line with its tokens.
+/// Writes the peers' input: the plan, and one message per line with its tokens.
 fn write(folder: &Path, plan: &Plan, history: &[Message]) -> Result<(), Trouble> {
     let counter = Counter::new(Encoding::O200k);
     let spelled = Dialect::OPENAI.write(history);
@@ -236,7 +236,7 @@ fn write(folder: &Path, plan: &Plan, history: &[Message]) -> Result<(), Trouble>
     Ok(())
 }
 
-/// The lists that a peer wrote down, a line each.
+/// Checks the lists that a peer wrote, one per line.
 fn judged(folder: &Path) -> Result<Judged, String> {
     use std::io::BufRead;
     let wrong = |what: &dyn std::fmt::Display| format!("its lists cannot be read: {what}");
@@ -250,7 +250,7 @@ fn judged(folder: &Path) -> Result<Judged, String> {
 }
 
 impl Peers {
-    /// A column each.
+    /// Returns the table, with a column for each condenser.
     pub(super) fn table(&self) -> Table {
         let theirs = || self.theirs.iter().map(|(.., measured)| measured.as_ref().ok());
         let mut headings = vec!["what".to_owned(), format!("epitome {}", self.ours.version)];
@@ -271,23 +271,23 @@ impl Peers {
         let session = format!("session of {} messages", grouped(self.session));
         row(format!("turn of a {session}"), &|measured| beside(&measured.session, &self.ours.session));
         row(format!("the whole {session}"), &|measured| times(measured.whole, self.ours.whole));
-        row("condensed in it".to_owned(), &|measured| format!("{} times", measured.condensed));
-        row("lists a strict provider refuses".to_owned(), &|measured| {
+        row("condensed during it".to_owned(), &|measured| format!("{} times", measured.condensed));
+        row("lists that a strict provider refuses".to_owned(), &|measured| {
             format!("{} of {}", measured.refused, grouped(measured.lists))
         });
-        row("memory of the process, at most".to_owned(), &|measured| match measured.memory {
+        row("peak memory of the process".to_owned(), &|measured| match measured.memory {
             Some(bytes) => format!("{} MB", bytes / 1_000_000),
-            None => "not told".to_owned(),
+            None => "not reported".to_owned(),
         });
         table
     }
 
-    /// Why somebody is missing, and what a provider would say of somebody's lists.
+    /// Returns why a peer is missing, and why a provider would refuse a peer's list.
     pub(super) fn notes(&self) -> Vec<String> {
         let note = |(_, title, measured): &(_, &str, Result<Measured, String>)| match measured {
             Err(why) => Some(format!("{title} was not measured: {why}")),
             Ok(Measured { complaint: Some(complaint), .. }) => {
-                Some(format!("{title}, of the first list that is refused: {complaint}"))
+                Some(format!("{title}: a strict provider refuses this list: {complaint}"))
             }
             Ok(_) => None,
         };
@@ -307,7 +307,7 @@ impl Peers {
     }
 }
 
-/// `2.9 ms (p99 4.2), 320 times ours`.
+/// Formats, for example, `2.9 ms (p99 4.2 ms), 320×`: the duration and its ratio to Epitome's.
 fn beside(spread: &Spread, ours: &Spread) -> String {
     let text = format!("{} (p99 {})", millis(spread.median), millis(spread.p99));
     if std::ptr::eq(spread, ours) { text } else { format!("{text}, {}", ratio(spread.median, ours.median)) }
@@ -320,7 +320,7 @@ fn times(taken: f64, ours: f64) -> String {
     format!("{}, {}", millis(taken), ratio(taken, ours))
 }
 
-/// What takes microseconds is told in them.
+/// Formats a duration in milliseconds, or in microseconds if it is short.
 fn millis(millis: f64) -> String {
     match millis {
         short if short < 1.0 => format!("{:.0} µs", short * 1_000.0),
@@ -336,11 +336,11 @@ fn ratio(theirs: f64, ours: f64) -> String {
     }
 }
 
-/// With its thousands apart.
+/// Formats a rounded number with thousands separators.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
-    reason = "rounded, and never below nothing"
+    reason = "rounded, and never less than zero"
 )]
 fn whole(number: f64) -> String {
     grouped(number.max(0.0).round() as u64)

@@ -1,8 +1,8 @@
-//! `epitome bench --proxy`: what a request takes longer on its way through, on this machine.
+//! `epitome bench --proxy`: measures the latency that the proxy adds to a request.
 //!
-//! A provider on loopback that answers at once is asked in turns: directly, and through this program, started once more as
-//! a server. The request is an agent's of some 100 KB that goes on by a question and an answer each time, as agents
-//! do, so that each is one the proxy has not seen and belongs to a conversation it has.
+//! A provider on loopback responds immediately. Requests go alternately directly to the provider and through this program,
+//! started again as a server. Each request is an agent's, of about 100 KB, and continues the previous one by a question and
+//! a reply. So the proxy has not seen the request before, but knows its conversation.
 
 use std::io;
 use std::net::SocketAddr;
@@ -18,37 +18,37 @@ use super::server::Trouble;
 use super::server::child::Child;
 use crate::bench::engine::{Folder, Line, Progress, Spread, Tell, said};
 
-/// The bytes of the request, about.
+/// Approximate size of the request, in bytes.
 const REQUEST: usize = 100_000;
 
-/// So many things are said in one message.
+/// Number of generated texts that are joined to one message.
 const AT_ONCE: usize = 5;
 
-/// A conversation goes on for so long; then there is another.
+/// Turns per conversation.
 const TURNS: usize = 40;
 
-/// The events of a stream.
+/// Number of events in a streamed response.
 const EVENTS: usize = 20;
 
-/// What may be added, in milliseconds.
+/// Targets for the added latency, in milliseconds.
 const TARGET: f64 = 1.0;
 const TARGET_STREAM: f64 = 2.0;
 
-/// Requests through the proxy and directly, in milliseconds.
+/// Durations of requests through the proxy and directly, in milliseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub(super) struct Proxied {
-    /// The bytes of the request.
+    /// Size of the request, in bytes.
     bytes: usize,
-    /// Until all of a whole answer is there.
+    /// Until the complete response has arrived.
     direct: Spread,
     proxied: Spread,
-    /// The difference of the medians.
+    /// Difference of the medians.
     more: f64,
-    /// Until the first byte of a stream is there.
+    /// Until the first byte of a streamed response has arrived.
     direct_stream: Spread,
     proxied_stream: Spread,
     more_stream: f64,
-    /// Requests that begin a conversation: all of it has to be counted.
+    /// Requests that begin a conversation: the proxy counts all of its messages.
     first: Spread,
 }
 
@@ -56,7 +56,7 @@ impl Proxied {
     pub(super) fn lines(&self) -> Vec<Line> {
         let figure = |more: f64, through: &Spread, direct: &Spread| {
             format!(
-                "{more:.2} ms more: {:.2} (p99 {:.2}), directly {:.2} (p99 {:.2})",
+                "{more:.2} ms more: {:.2} (p99 {:.2}), direct {:.2} (p99 {:.2})",
                 through.median, through.p99, direct.median, direct.p99
             )
         };
@@ -76,7 +76,7 @@ impl Proxied {
     }
 }
 
-/// Measures so many conversations.
+/// Measures this many conversations.
 pub(super) async fn proxied(
     dir: &std::path::Path,
     conversations: usize,
@@ -90,7 +90,7 @@ pub(super) async fn proxied(
     let address = server.address;
     let mut times: [Vec<Duration>; 5] = Default::default();
     let mut bytes = 0;
-    // The first only warms both up.
+    // The first conversation only warms up.
     for number in 0..=conversations.max(1) {
         tell(Progress { stage: "the proxy", done: number as u64, of: conversations as u64 });
         let measured = move || {
@@ -116,7 +116,8 @@ pub(super) async fn proxied(
     })
 }
 
-/// One conversation, with the size of its last request, and the times: direct, proxied, both streamed, its first.
+/// Plays one conversation. Returns the size of its last request, and the durations: direct, proxied, direct streamed,
+/// proxied streamed, and the first request.
 async fn conversation(
     number: usize,
     upstream: SocketAddr,
@@ -143,10 +144,10 @@ async fn conversation(
     Ok((size, times))
 }
 
-/// About two hundred messages of half a kilobyte, as agents' are.
+/// Returns about two hundred messages of half a kilobyte each.
 fn history(number: usize) -> Vec<Value> {
     let mut list = vec![json!({"role": "system", "content": "You are at work on a long task."})];
-    // No two conversations begin alike.
+    // Every conversation begins differently, so that the proxy distinguishes them.
     list.push(json!({"role": "user", "content": format!("Do the work of day {number}.")}));
     let mut said = (0..).flat_map(|at| said(at).parts).filter_map(|part| match part {
         Part::Text { text } => Some(text),
@@ -166,7 +167,7 @@ fn body(list: &[Value], stream: bool) -> String {
     json!({"model": "gpt-4o", "messages": list, "stream": stream}).to_string()
 }
 
-/// A provider on a thread of its own, which ends with the process.
+/// Starts the provider on its own thread, which ends with the process.
 fn upstream() -> io::Result<SocketAddr> {
     let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
     let address = listener.local_addr()?;
@@ -183,7 +184,7 @@ fn upstream() -> io::Result<SocketAddr> {
     Ok(address)
 }
 
-/// Answers every request on a connection at once.
+/// Responds immediately to every request on a connection.
 async fn answer(mut stream: TcpStream) -> io::Result<()> {
     stream.set_nodelay(true)?;
     let usage = json!({"prompt_tokens": 25_000, "completion_tokens": 20});
@@ -229,7 +230,7 @@ async fn answer(mut stream: TcpStream) -> io::Result<()> {
     }
 }
 
-/// Where the first lines end, and how many bytes follow, once they are all there.
+/// Returns the size of the response head and of the body. Returns `None` until the complete head has arrived.
 fn head_of(read: &[u8]) -> Option<(usize, usize)> {
     let end = read.windows(4).position(|four| four == b"\r\n\r\n")?;
     let text = std::str::from_utf8(read.get(..end)?).ok()?;
@@ -240,7 +241,7 @@ fn head_of(read: &[u8]) -> Option<(usize, usize)> {
     Some((end + 4, length.unwrap_or(0)))
 }
 
-/// Asks on one connection.
+/// A client with one connection.
 struct Asker {
     stream: TcpStream,
     read: Vec<u8>,
@@ -253,7 +254,7 @@ impl Asker {
         Ok(Self { stream, read: Vec::new() })
     }
 
-    /// How long it takes: until all of a whole answer is there, or the first byte of a stream.
+    /// Sends a request. Returns the time until the complete response, or the first byte of a streamed response, has arrived.
     async fn ask(&mut self, path: &str, body: &str) -> io::Result<Duration> {
         let head =
             "HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\nauthorization: Bearer sk-none";
@@ -268,7 +269,7 @@ impl Asker {
             }
         };
         if !self.read.starts_with(b"HTTP/1.1 200") {
-            return Err(io::Error::other(format!("not answered: {}", String::from_utf8_lossy(&self.read))));
+            return Err(io::Error::other(format!("request failed: {}", String::from_utf8_lossy(&self.read))));
         }
         if length > 0 {
             while self.read.len() < head + length {

@@ -1,9 +1,10 @@
-//! `epitome bench --server`: what HTTP costs, on this machine.
+//! `epitome bench --server`: measures the cost of HTTP.
 //!
-//! This program is started once more as a server, on files of its own, and asked as fast as it answers ([`client`]).
-//! Figures of one machine say little about another's, so they are compared within one run, in turns: appends with an
-//! engine in this process ([`appends`]), contexts with the same server that echoes as many bytes and has no engine
-//! behind it ([`contexts`]). Honcho's routes are measured as its clients use them ([`honcho`]). What it takes of time and memory on a large database is measured as it is ([`large`]).
+//! This program is started again as a server with its own files. Clients send requests as fast as the server responds
+//! ([`client`]). Absolute numbers of one machine say little about another, so the server alternates with a baseline in the
+//! same run: appends with an engine in this process ([`appends`]), contexts with the same server that echoes the same number
+//! of bytes without an engine ([`contexts`]). Honcho's routes are measured as its clients use them ([`honcho`]). Startup
+//! time and memory on a large database have no baseline ([`large`]).
 
 use std::fmt;
 use std::io;
@@ -20,29 +21,29 @@ mod contexts;
 mod honcho;
 mod large;
 
-/// So many ask at once.
+/// Number of concurrent clients.
 const CLIENTS: usize = 16;
 
-/// How much is measured, and where.
+/// How much to measure, and where.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Sizes {
-    /// Files are made in a folder of their own in here, and removed afterwards.
+    /// Files are created in a new subfolder and removed afterwards.
     pub(super) dir: PathBuf,
-    /// How often the two that are compared take turns.
+    /// Number of rounds in which the server and the baseline alternate.
     pub(super) rounds: usize,
-    /// Messages that each of them appends in a round.
+    /// Messages that each side appends per round.
     pub(super) appends: u64,
-    /// The messages of the session whose contexts are asked for.
+    /// Messages in the session whose contexts are requested.
     pub(super) session: u64,
-    /// How often they are asked for in a round.
+    /// Contexts per round.
     pub(super) contexts: u64,
-    /// The messages of the large database.
+    /// Messages in the large database.
     pub(super) messages: u64,
-    /// How long it is used.
+    /// Duration of the load, in seconds.
     pub(super) seconds: u64,
 }
 
-/// What was measured.
+/// The results.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(super) struct Report {
     appends: appends::Appends,
@@ -52,7 +53,7 @@ pub(super) struct Report {
 }
 
 impl Report {
-    /// What people read of it.
+    /// Returns the lines of the result table.
     pub(super) fn lines(&self) -> Vec<Line> {
         let mut lines = Vec::from(self.appends.lines());
         lines.extend(self.contexts.iter().map(contexts::Contexts::line));
@@ -62,7 +63,7 @@ impl Report {
     }
 }
 
-/// Measures everything.
+/// Runs all measurements.
 pub(super) async fn run(sizes: &Sizes, tell: Tell<'_>) -> Result<Report, Trouble> {
     let folder = Folder::new(&sizes.dir)?;
     let path = folder.path();
@@ -74,7 +75,7 @@ pub(super) async fn run(sizes: &Sizes, tell: Tell<'_>) -> Result<Report, Trouble
     })
 }
 
-/// Why nothing could be measured.
+/// Why a measurement failed.
 #[derive(Debug)]
 pub(super) enum Trouble {
     Engine(epitome::Error),

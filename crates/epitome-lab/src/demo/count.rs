@@ -1,4 +1,4 @@
-//! What the demo counts: tokens and prices, the conversation in several sizes, and whether what was said is still found.
+//! Computes the demo's numbers: tokens and prices, contexts of several sizes, and which facts are still found.
 
 use std::time::{Duration, Instant};
 
@@ -11,20 +11,20 @@ use serde_json::{Value, json};
 
 use super::story::FACTS;
 
-/// The sizes that are shown.
+/// Budgets of the contexts in the size table, in tokens.
 pub(super) const SIZES: [Tokens; 5] = [500, 1_000, 2_000, 4_000, 16_000];
 
-/// The size of the context whose summary is shown whole.
+/// Budget of the context whose complete summary is shown, in tokens.
 const SHOWN: Tokens = 1_000;
 
-/// Whose list price is taken for an example, and what a million tokens of input cost there, in dollars. With prompt
-/// caching, reading costs a tenth of it and writing a quarter more. (platform.claude.com/docs, "Pricing".)
+/// The model whose list price is the example. [`PRICE`] is its price of a million input tokens, in dollars. With prompt
+/// caching, cache reads cost a tenth of the price, cache writes a quarter more. (platform.claude.com/docs, "Pricing".)
 pub(super) const PRICED: &str = "Claude Sonnet 5.5";
 pub(super) const PRICE: f64 = 2.0;
 const CACHE_READ: f64 = 0.1;
 const CACHE_WRITE: f64 = 1.25;
 
-/// What came of playing it.
+/// The results of playing the story.
 #[derive(Debug)]
 pub(super) struct Played {
     pub(super) messages: u64,
@@ -34,13 +34,13 @@ pub(super) struct Played {
     pub(super) savings: Savings,
 }
 
-/// A summary that was written on the way.
+/// A summary that was written while the story was played.
 #[derive(Debug)]
 pub(super) struct Written {
     pub(super) id: i64,
     pub(super) slot: String,
     pub(super) through: Seq,
-    /// What it stands in place of: the messages since, and the summary before.
+    /// Tokens of the previous summary and of the messages after it, which this summary replaces.
     pub(super) replaced: Tokens,
     pub(super) tokens: Tokens,
     pub(super) millis: u64,
@@ -59,24 +59,24 @@ impl Written {
     }
 }
 
-/// What the model was sent at each of its calls, in two ways.
+/// Compares the tokens of all model calls: with the whole conversation, and with contexts.
 #[derive(Debug, Default)]
 pub(super) struct Savings {
     pub(super) budget: Tokens,
     pub(super) calls: u64,
-    /// How many of the contexts covered every message, in their summary or word for word.
+    /// How many contexts covered every message, by their summary or verbatim.
     pub(super) exhaustive: u64,
     pub(super) whole: Sent,
     pub(super) contexts: Sent,
-    /// How many times fewer tokens.
+    /// `whole.tokens` divided by `contexts.tokens`.
     pub(super) times: f64,
 }
 
-/// Tokens sent over all calls.
+/// Tokens sent in all calls.
 #[derive(Debug, Default)]
 pub(super) struct Sent {
     pub(super) tokens: Tokens,
-    /// Those that stood in the same place in the call before, so that a prompt cache had them.
+    /// Tokens that were at the same position in the previous call, so a prompt cache contained them.
     pub(super) cached: Tokens,
     pub(super) dollars: f64,
     pub(super) dollars_with_caching: f64,
@@ -121,23 +121,23 @@ fn dollars(tokens: Tokens, factor: f64) -> f64 {
     tokens as f64 * factor * PRICE / 1_000_000.0
 }
 
-/// The conversation in one size.
+/// A context of the conversation with one budget.
 #[derive(Debug)]
 pub(super) struct Size {
     pub(super) budget: Tokens,
     pub(super) used: Tokens,
     pub(super) spent: Spent,
-    /// The last message its summary stands for.
+    /// The last message that the summary covers.
     pub(super) summary_through: Option<Seq>,
-    /// How many messages are in it word for word.
+    /// Number of verbatim messages.
     pub(super) verbatim: u64,
     pub(super) exhaustive: bool,
-    /// What it leaves out, where it does.
+    /// The messages that the context leaves out, if any.
     pub(super) gap: Option<Span>,
     pub(super) micros: u64,
-    /// Its words, to look for facts in.
+    /// The context's text, to search for facts.
     text: String,
-    /// The words of the newest messages alone that fit the same budget.
+    /// The text of a context with the same budget and no summary.
     recent: String,
 }
 
@@ -157,7 +157,8 @@ impl Size {
         })
     }
 
-    /// What stands in every context: standing orders, pinned messages, and our note where there is one.
+    /// Tokens of the parts that are in every context: leading system messages, pinned messages, and Epitome's note about a
+    /// gap.
     pub(super) fn pinned(&self) -> Tokens {
         self.spent.leading + self.spent.pinned + self.spent.marks
     }
@@ -191,23 +192,23 @@ fn micros(took: Duration) -> u64 {
     u64::try_from(took.as_micros()).unwrap_or(u64::MAX)
 }
 
-/// All that a model would read in it.
+/// Returns all text of the context that a model would read.
 fn words(context: &Context) -> String {
     context.messages.iter().map(text_of).collect::<Vec<_>>().join("\n")
 }
 
-/// Whether something said long ago can still be told.
+/// Whether a fact from early in the conversation is still available.
 #[derive(Debug)]
 pub(super) struct Found {
     pub(super) what: &'static str,
-    /// The words that tell it, as a search takes them.
+    /// The search query for the fact.
     pub(super) query: String,
-    /// Where it was first said, as a search beneath the summary finds it.
+    /// The first message with the fact, found by a search in the messages that the summary covers.
     pub(super) message: Option<Seq>,
     pub(super) excerpt: Option<String>,
-    /// Whether it is in the contexts, in their order.
+    /// Whether each context contains the fact.
     pub(super) in_contexts: Vec<bool>,
-    /// Whether it is in the newest messages alone that fit the same budgets.
+    /// Whether each context without a summary contains the fact.
     pub(super) in_recent: Vec<bool>,
 }
 
@@ -228,7 +229,7 @@ pub(super) async fn facts(session: &Session, sizes: &[Size]) -> Result<Vec<Found
     let beneath = session.summaries().await?.iter().max_by_key(|summary| summary.through).map(|it| it.id);
     let mut found = Vec::new();
     for fact in &FACTS {
-        // Newest first: the last one is where it was said first.
+        // Hits are sorted newest first, so the last hit is the first mention.
         let hits = session.search(&fact.query(), beneath, None, 1_000).await?;
         let first = hits.into_iter().next_back();
         found.push(Found {

@@ -1,4 +1,4 @@
-//! How the demo looks: calm, in one accent, and as wide as there is room.
+//! Formats the demo's output: one accent colour, and as wide as the terminal allows.
 
 use std::path::Path;
 use std::time::Duration;
@@ -9,42 +9,42 @@ use epitome_terminal::show::{Show, clipped, columns, count, grouped};
 
 use super::count::{Found, OneSummary, PRICE, PRICED, Played, Savings, Size, Written};
 
-/// In which colour a piece of a line is.
+/// Colour of a piece of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Ink {
     Plain,
     Bold,
-    /// What only goes with it.
+    /// Secondary text.
     Dim,
-    /// The one accent: what Epitome made.
+    /// Accent colour: output of Epitome.
     Accent,
-    /// What is well.
+    /// A good result.
     Good,
-    /// What should be looked at.
+    /// A result that needs attention.
     Bad,
 }
 
 use Ink::{Accent, Bad, Bold, Dim, Good, Plain};
 
-/// A piece of a line, in its colour.
+/// A piece of a line with its colour.
 type Piece = (Ink, String);
 
 fn piece(ink: Ink, text: impl Into<String>) -> Piece {
     (ink, text.into())
 }
 
-/// Where the demo is shown.
+/// The demo's output.
 pub(super) struct Screen<'a> {
     show: &'a mut Show,
-    /// How wide text is set.
+    /// Text width in columns.
     width: usize,
-    /// Whether somebody watches, who wants to see it happen.
+    /// Whether the output is a terminal and pauses are on.
     live: bool,
-    /// Whether nothing is to be said: all of it becomes one object.
+    /// Whether all text output is suppressed, because the result is one JSON object.
     mute: bool,
-    /// Whether the line that moves is there.
+    /// Whether the progress line is currently shown.
     moving: bool,
-    /// What was said last by a person.
+    /// The latest message of a person.
     said: String,
 }
 
@@ -55,7 +55,7 @@ impl<'a> Screen<'a> {
         Self { show, width, live, mute, moving: false, said: String::new() }
     }
 
-    /// Waits a moment, where somebody watches.
+    /// Pauses if the output is live.
     pub(super) async fn pause(&mut self, time: Duration) -> Result<(), Failure> {
         if self.live {
             self.show.flush()?;
@@ -64,15 +64,16 @@ impl<'a> Screen<'a> {
         Ok(())
     }
 
-    /// What this is going to be.
+    /// Prints the introduction.
     pub(super) fn opening(&mut self, messages: &[Message]) -> Result<(), Failure> {
         let calls: u64 = messages.iter().map(|message| message.calls().count() as u64).sum();
-        self.line(&[piece(Bold, "A long conversation, kept short and whole")])?;
+        self.line(&[piece(Bold, "A long conversation, condensed but complete")])?;
         self.blank()?;
         self.words(&format!(
-            "An engineer on call and her agent hunt a failing checkout for two days: {}, {}. To send all of that at \
-             each step gets slow and dear, and one day no longer fits. Epitome keeps every word, and writes summaries \
-             as the conversation grows; here with its built-in model, without key or network.",
+            "An engineer on call and her agent debug a failing checkout for two days: {}, {}. Sending all of that at \
+             each step is slow and expensive, and at some point it exceeds the model's window. Epitome stores every message \
+             and writes summaries as the conversation grows; here with its built-in extractive summarizer, without key or \
+             network.",
             count(messages.len() as u64, "message"),
             count(calls, "tool call"),
         ))?;
@@ -82,10 +83,10 @@ impl<'a> Screen<'a> {
         } else {
             "tokens: old summary + messages → new summary"
         };
-        self.line(&[piece(Dim, format!("  slot   stands for   {told}        took"))])
+        self.line(&[piece(Dim, format!("  slot   covers       {told}        took"))])
     }
 
-    /// The line that moves: how far it is, and what was said last.
+    /// Updates the progress line: a bar, counts and the latest message of a person.
     pub(super) async fn progress(
         &mut self,
         message: &Message,
@@ -110,7 +111,7 @@ impl<'a> Screen<'a> {
             piece(Plain, told),
             piece(Dim, clipped(&self.said, left)),
         ];
-        // Never to the last column: there a terminal would begin a new line.
+        // The last column stays empty: a terminal would begin a new line there.
         let line = self.painted(&fitting(&pieces, self.width.saturating_sub(1)));
         self.show.raw(format!("\r{line}\u{1b}[K").as_bytes())?;
         self.moving = true;
@@ -118,7 +119,7 @@ impl<'a> Screen<'a> {
         self.pause(Duration::from_millis(millis)).await
     }
 
-    /// A summary was written.
+    /// Prints a row for a new summary.
     pub(super) fn written(&mut self, written: &Written) -> Result<(), Failure> {
         let ink = if written.slot == "long" { Accent } else { Plain };
         let (replaced, new) = if self.is_narrow() { (18, 7) } else { (33, 11) };
@@ -131,12 +132,12 @@ impl<'a> Screen<'a> {
         ])
     }
 
-    /// It was played to its end.
+    /// Prints the totals at the end of the story.
     pub(super) fn played(&mut self, played: &Played) -> Result<(), Failure> {
         self.blank()?;
         let spent: u64 = played.summaries.iter().map(|written| written.tokens).max().unwrap_or(0);
         self.words(&format!(
-            "{} and {} are stored, every one word for word; {} were written beside them, none over {} tokens.",
+            "{} with {} are stored verbatim; {} were written in addition, none longer than {} tokens.",
             count(played.messages, "message"),
             count(played.tokens, "token"),
             count(played.summaries.len() as u64, "summary"),
@@ -144,9 +145,9 @@ impl<'a> Screen<'a> {
         ))
     }
 
-    /// The conversation in several sizes.
+    /// Prints the contexts of several sizes.
     pub(super) fn sizes(&mut self, sizes: &[Size], all: Tokens) -> Result<(), Failure> {
-        self.heading(&format!("{} tokens, in as many as you have room for", grouped(all)))?;
+        self.heading(&format!("{} tokens, condensed to the budget you request", grouped(all)))?;
         let drawn = self.width >= 76;
         let bars = if drawn { self.width.saturating_sub(61).min(28) } else { 0 };
         let space = " ".repeat(if drawn { bars + 2 } else { 0 });
@@ -184,14 +185,14 @@ impl<'a> Screen<'a> {
         }
         self.blank()?;
         self.words(
-            "A context is a summary and what came since; --fill spends the rest of the budget on older messages, word \
-             for word.",
+            "A context is a summary and the messages after it; --fill spends the rest of the budget on older \
+             messages, verbatim.",
         )?;
         if let Some((size, gap)) = sizes.iter().find_map(|size| Some((size, size.gap?))) {
             self.blank()?;
             self.words(&format!(
-                "Exhaustive: each message is in the summary or there word for word. {} tokens are too few for that \
-                 today; the context says so itself, and that {}-{} is missing.",
+                "Exhaustive: each message is covered by the summary or present verbatim. {} tokens are too few for \
+                 that here; the context reports this, and that messages {}-{} are missing.",
                 grouped(size.budget),
                 gap.from,
                 gap.through,
@@ -200,16 +201,16 @@ impl<'a> Screen<'a> {
         Ok(())
     }
 
-    /// What is still known of what was said long ago.
+    /// Prints which early facts the contexts contain and a search finds.
     pub(super) fn facts(&mut self, facts: &[Found], sizes: &[Size]) -> Result<(), Failure> {
-        self.heading("What is in view, and what is one search away")?;
+        self.heading("What the contexts contain, and what a search finds")?;
         self.words(
-            "The last message asks for the incident report, from memory. Is what it needs in the context, and can \
-             the rest be found?",
+            "The last message requests the incident report, from memory. Does the context contain the facts for it, \
+             and does a search find the rest?",
         )?;
         self.blank()?;
-        // Where there is little room, the sizes and the search are what matters: where it was said is left out, and
-        // what it is told shortly.
+        // In a narrow terminal the sizes and the search matter most: the message number is left out, and the
+        // description is shortened.
         let narrow = self.is_narrow();
         let (size_width, search_width) = if narrow { (4, 7) } else { (5, 8) };
         let whole = facts.iter().map(|fact| columns(fact.what)).max().unwrap_or(0).max(35);
@@ -247,7 +248,7 @@ impl<'a> Screen<'a> {
         let Some((fact, size)) = facts.iter().find(missing).zip(sizes.get(1)) else { return Ok(()) };
         self.blank()?;
         self.words(&format!(
-            "What is not in {} tokens is one search away: {} finds #{}, \"{}\"",
+            "A search finds what a context of {} tokens leaves out: {} finds #{}, \"{}\"",
             grouped(size.budget),
             fact.query,
             fact.message.unwrap_or(0),
@@ -255,7 +256,7 @@ impl<'a> Screen<'a> {
         ))
     }
 
-    /// One summary, whole.
+    /// Prints one complete summary.
     pub(super) fn summary(&mut self, summary: &OneSummary) -> Result<(), Failure> {
         self.heading(&format!(
             "The summary in a context of {}: messages 1-{} in {} tokens",
@@ -272,9 +273,9 @@ impl<'a> Screen<'a> {
         Ok(())
     }
 
-    /// What was sent, and what it costs.
+    /// Prints the tokens sent and their cost.
     pub(super) fn savings(&mut self, savings: &Savings) -> Result<(), Failure> {
-        self.heading(&format!("What the agent's {} calls of its model would send", grouped(savings.calls)))?;
+        self.heading(&format!("Tokens sent in the agent's {} model calls", grouped(savings.calls)))?;
         let narrow = self.is_narrow();
         let [label, tokens, price, caching] = if narrow { [22, 10, 12, 14] } else { [34, 12, 14, 16] };
         let head = format!(
@@ -305,18 +306,18 @@ impl<'a> Screen<'a> {
             0 => "All contexts were exhaustive".to_owned(),
             _ => format!(
                 "{} contexts were exhaustive; in the other {left} the messages since the last summary did not all fit, \
-                 and each names what it leaves out",
+                 and each reports what it leaves out",
                 grouped(savings.exhaustive)
             ),
         };
         self.dim_words(&format!(
-            "{all}. The price is an example: what {PRICED} lists, ${PRICE:.2} for a million \
-             tokens of input. Prompt caching narrows the gap: the last column is the best case, where each token that \
-             was sent before in the same place costs a tenth, and each other one a quarter more."
+            "{all}. The price is an example: the list price of {PRICED}, ${PRICE:.2} for a million \
+             input tokens. Prompt caching narrows the gap: the last column is the best case, where each token that was \
+             sent before at the same position costs a tenth, and every other token a quarter more."
         ))
     }
 
-    /// What to try now.
+    /// Prints commands to try.
     pub(super) fn next(&mut self, path: &Path, program: &str, session: &str) -> Result<(), Failure> {
         self.heading("Try it on this conversation")?;
         let path = path.display().to_string();
@@ -335,7 +336,7 @@ impl<'a> Screen<'a> {
         Ok(())
     }
 
-    /// Whether there is no room for all that tables could tell.
+    /// Returns whether the terminal is too narrow for all table columns.
     fn is_narrow(&self) -> bool {
         self.width < 80
     }
@@ -366,13 +367,13 @@ impl<'a> Screen<'a> {
         Ok(())
     }
 
-    /// A line, clipped where a terminal is too narrow for it.
+    /// Prints a line, clipped to the terminal's width.
     fn line(&mut self, pieces: &[Piece]) -> Result<(), Failure> {
         let fitting = fitting(pieces, self.show.width.unwrap_or(usize::MAX));
         self.whole_line(&fitting)
     }
 
-    /// A line to be copied: never clipped.
+    /// Prints a line without clipping, so that it can be copied.
     fn whole_line(&mut self, pieces: &[Piece]) -> Result<(), Failure> {
         if self.mute {
             return Ok(());
@@ -399,7 +400,7 @@ impl<'a> Screen<'a> {
     }
 }
 
-/// So much of a line as fits.
+/// Returns the beginning of a line that fits into `left` columns.
 fn fitting(pieces: &[Piece], mut left: usize) -> Vec<Piece> {
     let mut fitting = Vec::new();
     for (ink, text) in pieces {
@@ -413,12 +414,12 @@ fn fitting(pieces: &[Piece], mut left: usize) -> Vec<Piece> {
     fitting
 }
 
-/// How long something took, told so that it is mostly the same.
+/// Formats a duration coarsely, so that output rarely differs between runs.
 fn took(micros: u64) -> String {
     if micros < 1_000 { "under 1 ms".to_owned() } else { format!("{} ms", grouped(micros / 1_000)) }
 }
 
-/// `16k`.
+/// Formats a token count, for example `16k`.
 fn short(tokens: Tokens) -> String {
     if tokens >= 1_000 && tokens.is_multiple_of(1_000) {
         format!("{}k", tokens / 1_000)
@@ -431,24 +432,24 @@ fn money(dollars: f64) -> String {
     format!("${dollars:.2}")
 }
 
-/// Whether something is there.
+/// Returns `✓` or `·`.
 fn mark(there: bool, width: usize) -> Piece {
     if there { piece(Good, format!("{:>width$}", "✓")) } else { piece(Dim, format!("{:>width$}", "·")) }
 }
 
-/// The full and the empty part of a bar.
+/// Returns the full and the empty part of a bar.
 fn bar(have: u64, need: u64, columns: usize) -> (String, String) {
     let full = share(have, need, columns);
     ("█".repeat(full), "░".repeat(columns.saturating_sub(full)))
 }
 
-/// How many columns of a bar that is.
+/// Returns how many columns of a bar are full.
 fn share(have: u64, need: u64, columns: usize) -> usize {
     let full = u128::from(have) * columns as u128 / u128::from(need.max(1));
     usize::try_from(full).unwrap_or(columns).min(columns)
 }
 
-/// What a context's budget went to. Whatever is there gets a column at least.
+/// Draws how a context's budget is used. Every part that is not empty gets at least one column.
 fn parts(size: &Size, columns: usize) -> Vec<Piece> {
     let mut left = columns;
     let mut drawn = Vec::new();
@@ -463,7 +464,7 @@ fn parts(size: &Size, columns: usize) -> Vec<Piece> {
     drawn
 }
 
-/// A text in rows of so many columns at most; a word longer than that has a row of its own.
+/// Wraps a text at `width` columns. A longer word gets its own row.
 fn wrapped(text: &str, width: usize) -> Vec<String> {
     let mut rows: Vec<String> = Vec::new();
     for word in text.split_whitespace() {

@@ -1,4 +1,4 @@
-//! Plays a conversation as an agent would have it, and counts what the model was sent.
+//! Plays the conversation as an agent would, and counts the tokens that the model receives.
 
 use epitome::rules::context::Oversize;
 use epitome::rules::message::{Message, Role, Tokens};
@@ -9,7 +9,7 @@ use epitome_terminal::failure::Failure;
 use super::count::{Played, Savings, Written};
 use super::look::Screen;
 
-/// Appends message by message, as an agent would: before each of its own it asks for a context.
+/// Appends message by message, as an agent would. Before each assistant message it requests a context.
 pub(super) async fn play(
     session: &Session,
     messages: Vec<Message>,
@@ -60,13 +60,13 @@ pub(super) async fn play(
     Ok(played)
 }
 
-/// How many tokens two lists begin with alike.
+/// Returns the tokens of the common beginning of two lists.
 fn same(before: &[Message], now: &[Message], counter: &Counter) -> Tokens {
     let alike = before.iter().zip(now).take_while(|(one, other)| one == other);
     alike.map(|(message, _)| counter.message(message)).sum()
 }
 
-/// To a tenth.
+/// Returns the ratio, rounded to a tenth.
 #[expect(clippy::cast_precision_loss, reason = "far fewer than 2^52 tokens")]
 fn times(more: Tokens, less: Tokens) -> f64 {
     if less == 0 { 0.0 } else { (more as f64 / less as f64 * 10.0).round() / 10.0 }

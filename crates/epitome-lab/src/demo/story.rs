@@ -1,16 +1,16 @@
-//! The conversation that is shown: two days of an engineer on call and her agent, who hunt a failing checkout.
+//! The demo's conversation: an on-call engineer and her agent debug a failing checkout for two days.
 //!
-//! It is written in `story.txt`, much as a play is; what a tool would pour out (log lines, samples, rows) is made
-//! here, the same every time. In the play a line that starts with two spaces goes on with the one above, and:
+//! `story.txt` contains the dialogue. Bulk tool output (log lines, samples, rows) is generated here, always the same. In
+//! `story.txt`, a line that starts with two spaces continues the line above, and:
 //!
-//! | a line | is |
+//! | line | meaning |
 //! |---|---|
-//! | `@ 2 08:41` | the time: the second day. Each message after it takes twenty seconds |
-//! | `Mara: …`, `Mara!: …` | somebody speaks; with `!` it is pinned |
-//! | `Agent: …`, `System: …` | so do the agent and whoever instructs it |
-//! | `> tool name=value … => …` | the agent calls a tool, and what that gives back, `¶` between its lines |
-//! | `+ tool …` | one more call at the same time |
-//! | `«log 12 cart 11:20»` | in a result: so many lines of that sort |
+//! | `@ 2 08:41` | sets the time, here on the second day. Each following message takes twenty seconds |
+//! | `Mara: …`, `Mara!: …` | a message from a person; `!` pins it |
+//! | `Agent: …`, `System: …` | a message from the agent; a system message |
+//! | `> tool name=value … => …` | a tool call of the agent and its result; `¶` separates the result's lines |
+//! | `+ tool …` | another, parallel call |
+//! | `«log 12 cart 11:20»` | inside a result: 12 generated lines of kind `log` |
 
 use std::fmt::Write;
 
@@ -22,8 +22,8 @@ const PLAY: &str = include_str!("story.txt");
 /// 2 March 2026, midnight UTC.
 const FIRST_DAY: Timestamp = Timestamp(1_772_409_600_000);
 
-/// What the last message asks for, and was said long before: what it is, and words that tell it. Whoever shows
-/// the words to a model has told it the fact.
+/// Facts from early in the conversation that the last message requests. Each has a description and strings that identify it:
+/// a text that contains all of them contains the fact.
 pub(super) const FACTS: [Fact; 8] = [
     Fact { what: "the rule that must never be lost", words: &["never restart db-2"] },
     Fact { what: "the first order that failed", words: &["ord_58213"] },
@@ -35,20 +35,20 @@ pub(super) const FACTS: [Fact; 8] = [
     Fact { what: "the refund", words: &["re_9K2wXa"] },
 ];
 
-/// Something to be remembered.
+/// A fact that should be remembered.
 pub(super) struct Fact {
     pub(super) what: &'static str,
-    /// All of them have to be there.
+    /// A text contains the fact if it contains all of these strings.
     pub(super) words: &'static [&'static str],
 }
 
 impl Fact {
-    /// Whether a text tells it.
+    /// Returns whether a text contains the fact.
     pub(super) fn is_in(&self, text: &str) -> bool {
         self.words.iter().all(|word| text.contains(word))
     }
 
-    /// As a search is told it.
+    /// Returns the search query for the fact.
     pub(super) fn query(&self) -> String {
         let quoted = self.words.iter().map(|word| match word.contains(' ') {
             true => format!("\"{word}\""),
@@ -58,7 +58,7 @@ impl Fact {
     }
 }
 
-/// The whole conversation, in the order it was held.
+/// Returns the whole conversation in order.
 pub(super) fn messages() -> Vec<Message> {
     let mut stage = Stage { at: FIRST_DAY, ..Stage::default() };
     for line in lines() {
@@ -68,7 +68,7 @@ pub(super) fn messages() -> Vec<Message> {
     stage.messages
 }
 
-/// The lines of the play, each whole.
+/// Returns the lines of the story, with continuation lines joined.
 fn lines() -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for line in PLAY.lines().filter(|line| !line.starts_with('#')) {
@@ -80,13 +80,13 @@ fn lines() -> Vec<String> {
     lines
 }
 
-/// How far the play is.
+/// State while the story is parsed.
 #[derive(Default)]
 struct Stage {
     messages: Vec<Message>,
     at: Timestamp,
     calls: u64,
-    /// Answers to the calls of the last message, in order.
+    /// Results of the last message's calls, in order.
     results: Vec<(String, String)>,
 }
 
@@ -115,7 +115,7 @@ impl Stage {
         }
     }
 
-    /// A call, added to what the agent says; its result waits until all calls are made.
+    /// Adds a call to the agent's message. The result is added later, after all parallel calls.
     fn call(&mut self, line: &str) {
         let (call, result) = line.split_once(" => ").unwrap_or((line, ""));
         let (tool, arguments) = call.split_once(' ').unwrap_or((call, ""));
@@ -142,7 +142,7 @@ impl Stage {
     }
 }
 
-/// `2 08:41`: the second day.
+/// Parses a day and a time: `2 08:41` is on the second day.
 fn moment(text: &str) -> Option<Timestamp> {
     let (day, time) = text.split_once(' ')?;
     let (hour, minute) = time.split_once(':')?;
@@ -151,7 +151,7 @@ fn moment(text: &str) -> Option<Timestamp> {
     Some(FIRST_DAY.plus_seconds(days * 86_400 + minutes * 60))
 }
 
-/// `name=value name="a value"` as a JSON object.
+/// Converts `name=value name="a value"` to a JSON object.
 fn object(arguments: &str) -> String {
     let mut object = Map::new();
     let mut rest = arguments;
@@ -166,10 +166,10 @@ fn object(arguments: &str) -> String {
     Value::Object(object).to_string()
 }
 
-/// Makes what tools pour out: always the same, never twice alike.
+/// Generates bulk tool output. A call always gets the same output, and no two calls get the same.
 struct Bulk {
     state: u64,
-    /// Where a series begins, in seconds.
+    /// Start of a time series, in seconds.
     from: u64,
 }
 
@@ -178,7 +178,7 @@ impl Bulk {
         Self { state: seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1, from: seed * 47 }
     }
 
-    /// A number below `most`: xorshift.
+    /// Returns a pseudo-random number below `most` (xorshift).
     fn below(&mut self, most: u64) -> u64 {
         self.state ^= self.state << 13;
         self.state ^= self.state >> 7;
@@ -195,7 +195,7 @@ impl Bulk {
         format!("{:012x}", self.below(1 << 48)).chars().take(digits).collect()
     }
 
-    /// A line of a result, with `«…»` in it made into lines.
+    /// Returns a line of a result, with `«…»` replaced by generated lines.
     fn expand(&mut self, line: &str) -> String {
         let Some((before, rest)) = line.split_once('«') else { return line.to_owned() };
         let (order, after) = rest.split_once('»').unwrap_or((rest, ""));
@@ -309,7 +309,7 @@ impl Bulk {
     }
 }
 
-/// So many seconds after `hh:mm` on the first day, as logs have it.
+/// Formats the time `seconds` after `hh:mm` on the first day as in a log.
 fn clock(from: &str, seconds: u64) -> String {
     let mut text = String::new();
     let (minutes, seconds) = (seconds / 60, seconds % 60);

@@ -13,7 +13,7 @@ async fn demo(path: &Path, width: Option<usize>) -> Result<String, Failure> {
     Ok(out.text())
 }
 
-/// Without what differs from run to run.
+/// Removes the durations, which differ from run to run.
 fn timeless(text: &str) -> String {
     let took = |word: &str| word.parse::<u64>().is_ok();
     let line = |line: &str| {
@@ -43,7 +43,7 @@ async fn it_is_the_same_every_time_and_replaces_its_own_database() {
     let engine = Engine::open(&path).await.unwrap();
     let session = engine.session(SESSION);
     let numbers = session.history(None, 100).await.unwrap();
-    assert_eq!(numbers.last().map(|summary| summary.id), Some(1), "it begins anew");
+    assert_eq!(numbers.last().map(|summary| summary.id), Some(1), "ids begin with 1 again");
     let calls: u64 = session.usage().await.unwrap().iter().map(|sum| sum.calls).sum();
     assert_eq!(calls, numbers.len() as u64, "and so does what was used");
     engine.close().await;
@@ -112,7 +112,7 @@ fn whoever_may_not_write_to_the_usual_place_or_comes_too_early_gets_one_of_their
     assert_ne!(second, usual, "while another plays there");
     drop(first);
     assert_eq!(usual_place(folder.path()).0, usual);
-    // Somebody else's, as it were.
+    // A folder represents another user's file.
     std::fs::create_dir(&usual).unwrap();
     assert_ne!(usual_place(folder.path()).0, usual);
 }
@@ -147,7 +147,7 @@ async fn its_object_agrees_with_itself() {
     }
 }
 
-/// Something to be typed, which is never broken into lines.
+/// Returns whether a line is a command, which is never wrapped.
 fn is_command(line: &str) -> bool {
     ["  export ", "  epitome ", "  cargo "].iter().any(|begin| line.starts_with(begin))
 }

@@ -1,8 +1,9 @@
-//! What a run of requests costs, in tokens of plain input.
+//! Computes the cost of a run of requests, in tokens of plain input.
 //!
-//! Two prices are told: where all input costs the same, and where the beginning that a request shares with the one
-//! before it is read from a cache. A cache read costs a tenth, a write a quarter more, and a summary's tokens five
-//! times as much: what most providers ask, rounded. Beginnings are cached by whole messages, from 1,024 tokens on.
+//! There are two prices: without a prompt cache, where all input costs the same; and with one, where the beginning that a
+//! request shares with the previous request is read from the cache. A cache read costs a tenth, a cache write a quarter
+//! more, and a summary's output tokens five times as much. These are the rounded prices of most providers. The cache stores
+//! whole messages, from 1,024 tokens on.
 //!
 //! ```
 //! use epitome_lab::measure::cost::{Cost, Run, Sent};
@@ -17,57 +18,56 @@
 use epitome::rules::message::Tokens;
 use serde::{Deserialize, Serialize};
 
-/// The price of a token that is read from a cache, of one that is written to it, and of one that is written by a
-/// model, where plain input is 1.
+/// Price of a cached input token, relative to a plain input token.
 pub const READ: f64 = 0.1;
-/// See [`READ`].
+/// Price of an input token that is written to the cache, relative to a plain input token.
 pub const WRITE: f64 = 1.25;
-/// See [`READ`].
+/// Price of an output token, relative to a plain input token.
 pub const OUTPUT: u64 = 5;
-/// A beginning smaller than this is not cached.
+/// Minimum size of a cached beginning, in tokens.
 pub const FLOOR: Tokens = 1_024;
 
-/// A message of a request: what it is known by, and its size.
+/// A message of a request: its fingerprint and its size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sent {
-    /// The same for the same words only.
+    /// Fingerprint of the content.
     pub hash: u64,
-    /// Its tokens.
+    /// The message's tokens.
     pub tokens: Tokens,
 }
 
-/// What requests come to.
+/// The total of several requests.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Cost {
-    /// How many there were.
+    /// Number of requests.
     pub calls: u64,
-    /// What they cost where all input costs the same.
+    /// Cost without a prompt cache.
     pub plain: Tokens,
     cached: f64,
-    /// What was spent on summaries, in both cases.
+    /// Cost of summaries; it is the same with and without a cache.
     pub summarizer: Tokens,
-    /// How many summaries a model was asked for.
+    /// Number of summaries that a model wrote.
     pub summaries: u64,
-    /// The largest request.
+    /// Size of the largest request, in tokens.
     pub peak: Tokens,
 }
 
 impl Cost {
-    /// What they cost where beginnings are cached.
+    /// Returns the cost with a prompt cache.
     pub fn cached(&self) -> Tokens {
-        // Whole tokens, and of sums that fit.
+        // Sums of tokens are far below the largest integer.
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "no sum is negative")]
         let cached = self.cached.round() as Tokens;
         cached
     }
 
-    /// A model wrote a summary.
+    /// Adds a summary that a model wrote.
     pub fn summarized(&mut self, input: Tokens, output: Tokens) {
         self.summaries = self.summaries.saturating_add(1);
         self.summarizer = self.summarizer.saturating_add(input).saturating_add(output.saturating_mul(OUTPUT));
     }
 
-    /// Takes in what others cost.
+    /// Adds another total.
     pub fn join(&mut self, other: &Self) {
         self.calls = self.calls.saturating_add(other.calls);
         self.plain = self.plain.saturating_add(other.plain);
@@ -78,19 +78,19 @@ impl Cost {
     }
 }
 
-/// The requests of one conversation, in order.
+/// State of the prompt cache over the requests of one conversation.
 #[derive(Debug, Clone, Default)]
 pub struct Run {
     before: Vec<Sent>,
 }
 
 impl Run {
-    /// Whether this list goes on from the one before.
+    /// Returns whether this list continues the previous one.
     pub fn goes_on(&self, list: &[Sent]) -> bool {
         list.starts_with(&self.before)
     }
 
-    /// One more request with this list. Gives what it costs with a cache.
+    /// Adds a request with this list. Returns its cost with a prompt cache.
     pub fn send(&mut self, cost: &mut Cost, list: &[Sent]) -> f64 {
         let sum = |list: &[Sent]| list.iter().fold(0u64, |sum, sent| sum.saturating_add(sent.tokens));
         let same = self.before.iter().zip(list).take_while(|(before, now)| before == now).count();

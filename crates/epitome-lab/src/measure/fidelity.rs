@@ -1,4 +1,4 @@
-//! What a later turn needs, and whether a context still holds it.
+//! Determines what later turns need, and whether a context still contains it.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
@@ -10,58 +10,59 @@ use super::found::{found_names, holds_name};
 use super::terms::{each_term, each_word, stem};
 use super::{spoken, text_of, values_of};
 
-/// What was last seen more tokens back than this, by a quarter of the letters, is far.
+/// A name is far if it was last seen more than this many tokens back, estimated as a quarter of the characters.
 pub const FAR: u64 = 2_000;
 
-/// So many places of a recording are looked at.
+/// Maximum number of measured places in a recording.
 const PLACES: usize = 6;
-/// Before so much was said nothing needs condensing.
+/// Minimum size of the conversation before a measured place, in tokens: a shorter one needs no condensing.
 const EARLY: u64 = 1_000;
 
-/// A line of a summary that is longer counts as several.
+/// Maximum length of a summary's line, in characters. A longer line counts as several.
 const LINE: usize = 1_000;
-/// So many words stand together, and so far apart such windows begin.
+/// Size of a passage, and distance between the beginnings of two passages, in words.
 const WINDOW: usize = 60;
 const STRIDE: usize = 20;
-/// Of longer answers nobody can say what must be there; and so many messages that prove one are enough.
+/// Maximum number of words of a scored answer: for longer answers it is unclear which words must be present. And the number
+/// of evidence messages beyond which only a sample is used.
 const ANSWER: usize = 8;
 const EVIDENCE: usize = 40;
 
-/// A recorded conversation, as measures see it: what was said, where tools were called.
+/// A recorded conversation, prepared for the measures.
 #[derive(Debug, Clone)]
 pub struct Recorded {
-    /// How many messages at its head are always shown.
+    /// Number of messages at the beginning that are always shown.
     pinned: usize,
     texts: Vec<String>,
-    /// The values of the calls of each message, where there are calls.
+    /// For each message, the argument values of its tool calls, if it has any.
     calls: Vec<Option<Vec<String>>>,
     replies: Vec<bool>,
     authors: BTreeSet<String>,
 }
 
-/// A name that a call uses and that was seen before.
+/// A name that a call uses and that was seen earlier.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Need {
-    /// Word for word.
+    /// The name.
     pub name: String,
-    /// How many tokens back it was last seen, by a quarter of the letters.
+    /// Tokens since the name was last seen, estimated as a quarter of the characters.
     pub back: u64,
 }
 
 impl Need {
-    /// Whether that is more than [`FAR`].
+    /// Returns whether the name was last seen more than [`FAR`] tokens back.
     pub fn is_far(&self) -> bool {
         self.back > FAR
     }
 }
 
-/// About the tokens of a text: a quarter of its letters and four, as if every message had the same tokenizer.
+/// Estimates the tokens of a message: a quarter of its characters plus four, independent of any tokenizer.
 fn about(text: &str) -> u64 {
     text.chars().count() as u64 / 4 + 4
 }
 
 impl Recorded {
-    /// Of these messages the first so many are always shown.
+    /// Prepares a conversation. The first `pinned` messages are always shown.
     pub fn new(pinned: usize, messages: &[Message]) -> Self {
         let calls = |message: &Message| {
             let values: Vec<String> = message.calls().map(values_of).collect();
@@ -79,18 +80,18 @@ impl Recorded {
         }
     }
 
-    /// What was said, message by message.
+    /// Returns the text of each message.
     pub fn texts(&self) -> &[String] {
         &self.texts
     }
 
-    /// About how many tokens stand before a message, without the head that is always shown.
+    /// Estimates the tokens before a message, without the messages that are always shown.
     pub fn size(&self, at: usize) -> u64 {
         self.texts.get(self.pinned..at).unwrap_or_default().iter().map(|text| about(text)).sum()
     }
 
-    /// Where a context is asked for: how many messages have been said by then. Calls of tools that need something
-    /// said before, a few of them, evenly spread.
+    /// Returns the measured places, as numbers of messages before them: a few evenly spread tool calls that use earlier
+    /// names.
     pub fn places(&self) -> Vec<usize> {
         let (mut size, mut at) = (0u64, Vec::new());
         for (place, text) in self.texts.iter().enumerate().skip(self.pinned) {
@@ -108,8 +109,8 @@ impl Recorded {
         at
     }
 
-    /// The names that the calls of this message use and that were said before it, the head that is always shown
-    /// left aside. In order.
+    /// Returns the names that the calls of this message use and that were seen earlier, sorted. Names in the messages that
+    /// are always shown are left out.
     pub fn needs(&self, at: usize) -> Vec<Need> {
         let head = self.texts.get(..self.pinned.min(at)).unwrap_or_default().join("\n");
         let calls = self.calls.get(at).and_then(Option::as_ref);
@@ -121,7 +122,7 @@ impl Recorded {
             if wanted.is_empty() {
                 break;
             }
-            // Only where the letters stand can the name be found.
+            // Cheap check first: a message without these characters cannot contain the name.
             if wanted.iter().any(|name| text.contains(name.as_str())) {
                 let there = found_names(text);
                 wanted.retain(|name| {
@@ -139,29 +140,29 @@ impl Recorded {
     }
 }
 
-/// A context, as a measure reads it: without the head that is always shown.
+/// A context as the measures read it, without the messages that are always shown.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Shown {
-    /// The text of its summary; empty where it has none.
+    /// The summary's text; empty without a summary.
     pub summary: String,
-    /// What each message after it says.
+    /// The text of each message after the summary.
     pub messages: Vec<String>,
 }
 
 impl Shown {
-    /// Whether a name is in it, word for word.
+    /// Returns whether the context contains a name verbatim.
     pub fn holds(&self, name: &str) -> bool {
         self.units().any(|unit| holds_name(unit, name))
     }
 
-    /// What stands together: a message, or a line of the summary.
+    /// Returns the units in which passages are searched: each message, and each line of the summary.
     fn units(&self) -> impl Iterator<Item = &str> {
         let lines = self.summary.split('\n').filter(|line| !line.trim().is_empty());
         lines.flat_map(pieces).chain(self.messages.iter().map(String::as_str))
     }
 }
 
-/// A line in pieces of a bounded length.
+/// Splits a line into pieces of at most [`LINE`] characters.
 fn pieces(line: &str) -> impl Iterator<Item = &str> {
     let mut rest = line;
     std::iter::from_fn(move || {
@@ -175,20 +176,20 @@ fn pieces(line: &str) -> impl Iterator<Item = &str> {
 /// A question about a recorded conversation, with its answer and the messages that prove it.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Question {
-    /// What is asked.
+    /// The question.
     pub question: String,
-    /// What is right: a text or a number.
+    /// The correct answer: a text or a number.
     pub answer: Value,
-    /// The messages that tell it, by their places from 0.
+    /// Positions of the messages that prove the answer, counted from 0.
     #[serde(default)]
     pub evidence: Vec<usize>,
 }
 
-/// The questions about one conversation, ready to be held against contexts.
+/// The questions about one conversation, prepared for scoring contexts.
 #[derive(Debug)]
 pub struct Questions {
     terms: Terms,
-    /// What each term weighs: rare ones more.
+    /// Weight of each term; rare terms weigh more.
     weights: Vec<f64>,
     rarest: f64,
     items: Vec<Item>,
@@ -199,11 +200,11 @@ struct Item {
     answer: Vec<u32>,
     question: Vec<u32>,
     evidence: Vec<Vec<u32>>,
-    /// Whether its answer can be found at all.
+    /// Whether the answer can be found in the whole conversation.
     scored: bool,
 }
 
-/// Terms by numbers.
+/// Maps terms to numbers.
 #[derive(Debug, Default)]
 struct Terms {
     known: HashMap<String, u32>,
@@ -219,14 +220,14 @@ impl Terms {
         number
     }
 
-    /// The terms of a text, in order.
+    /// Returns the terms of a text, in order.
     fn list(&mut self, text: &str) -> Vec<u32> {
         let mut out = Vec::new();
         each_term(text, |term| out.push(self.number(term)));
         out
     }
 
-    /// The same, each once.
+    /// Returns the terms of a text, each once.
     fn set(&mut self, text: &str) -> Vec<u32> {
         let mut set = self.list(text);
         set.sort_unstable();
@@ -236,7 +237,7 @@ impl Terms {
 }
 
 impl Questions {
-    /// About this conversation.
+    /// Prepares questions about this conversation.
     pub fn new(recorded: &Recorded, questions: &[Question]) -> Self {
         let mut terms = Terms::default();
         let sets: Vec<Vec<u32>> = recorded.texts.iter().map(|text| terms.set(text)).collect();
@@ -274,7 +275,7 @@ impl Questions {
         let known = u32::try_from(terms.known.len()).unwrap_or(u32::MAX);
         let weights = (0..known).map(|number| weight(number).unwrap_or(rarest)).collect();
         let mut new = Self { terms, weights, rarest, items };
-        // What the whole conversation does not answer is no fault of a context's.
+        // A question that the whole conversation does not answer is not scored.
         let windows = new.windows(recorded.texts.iter().map(String::as_str));
         let hits: Vec<bool> = new.items.iter().map(|item| item.scored && windows.answers(item)).collect();
         for (item, hit) in new.items.iter_mut().zip(hits) {
@@ -295,8 +296,8 @@ impl Questions {
         windows
     }
 
-    /// Of each question that can be answered, whether this context answers it; and of each that has evidence, how
-    /// much of that is told.
+    /// Returns two lists of scores: for each scored question, whether this context answers it (1 or 0); and for each
+    /// question with evidence, the share of the evidence that the context contains.
     pub fn held(&mut self, shown: &Shown) -> (Vec<f64>, Vec<f64>) {
         let windows = self.windows(shown.units());
         let answered = self.items.iter().filter(|item| item.scored);
@@ -317,7 +318,7 @@ impl Questions {
     }
 }
 
-/// Which windows of a text hold a term.
+/// Index from terms to the passages (windows) that contain them.
 #[derive(Default)]
 struct Windows {
     count: u32,
@@ -339,7 +340,7 @@ impl Windows {
         self.holding.get(&term).map_or(&[], Vec::as_slice)
     }
 
-    /// Whether one window holds three quarters of the answer and a word of the question.
+    /// Returns whether one passage contains three quarters of the answer and a word of the question.
     fn answers(&self, item: &Item) -> bool {
         let near: HashSet<u32> = item.question.iter().flat_map(|term| self.of(*term)).copied().collect();
         let mut counts: HashMap<u32, usize> = HashMap::new();
@@ -352,7 +353,7 @@ impl Windows {
         })
     }
 
-    /// The share of the evidence that the best window tells, by weight.
+    /// Returns the weighted share of the evidence in the best passage.
     fn told(&self, evidence: &[u32], weight: impl Fn(u32) -> f64) -> Option<f64> {
         let total: f64 = evidence.iter().map(|term| weight(*term)).sum();
         if total <= 0.0 {
@@ -369,36 +370,36 @@ impl Windows {
     }
 }
 
-/// A mean, and how sure it is.
+/// A mean with its standard error.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Mean {
-    /// Of how many.
+    /// Number of values.
     pub count: u64,
     sum: f64,
     squares: f64,
 }
 
 impl Mean {
-    /// Takes in one more.
+    /// Adds a value.
     pub fn add(&mut self, value: f64) {
         self.count = self.count.saturating_add(1);
         self.sum += value;
         self.squares += value * value;
     }
 
-    /// Takes in what another knows.
+    /// Adds the values of another mean.
     pub fn join(&mut self, other: &Self) {
         self.count = self.count.saturating_add(other.count);
         self.sum += other.sum;
         self.squares += other.squares;
     }
 
-    /// The mean; nothing of nothing.
+    /// Returns the mean; `None` without values.
     pub fn value(&self) -> Option<f64> {
         (self.count > 0).then(|| self.sum / self.count as f64)
     }
 
-    /// Its standard error.
+    /// Returns the standard error of the mean; `None` with fewer than two values.
     pub fn error(&self) -> Option<f64> {
         let mean = self.value().filter(|_| self.count > 1)?;
         let count = self.count as f64;

@@ -1,19 +1,18 @@
-//! The names a measure looks for: addresses, paths, files, errors, identifiers, dates, ids, figures.
+//! Finds the names that the measures look for: addresses, paths, files, errors, identifiers, dates, ids, numbers.
 //!
-//! At each place of a text the kinds are tried in a fixed order and the first that matches is taken, as a pattern
-//! with alternatives does. The order and the borders are those of the published scorer, so that scores can be held
-//! against each other; how a kind is recognised is told at each.
+//! At each position of a text the kinds are tried in a fixed order, and the first match wins, as in a regular expression
+//! with alternatives. The order and the word boundaries are those of the published scorer, so that scores are comparable.
 
 use std::collections::BTreeSet;
 
-/// The endings by which a word is a file.
+/// File extensions that make a word a file name.
 #[rustfmt::skip]
 const FILES: [&str; 27] = [
     "py", "rs", "js", "ts", "java", "c", "h", "cpp", "json", "md", "txt", "toml", "cfg", "ini", "yml", "yaml", "xml",
     "sh", "rst", "zip", "pcap", "png", "jpg", "log", "html", "css", "go",
 ];
 
-/// The names in a text, each once.
+/// Returns the names in a text, each once.
 ///
 /// ```
 /// use epitome_lab::measure::found_names;
@@ -42,7 +41,7 @@ pub fn found_names(text: &str) -> BTreeSet<String> {
     names
 }
 
-/// Whether a text holds a name word for word, and not as part of a longer word.
+/// Returns whether a text contains a name verbatim, not as part of a longer word.
 ///
 /// ```
 /// use epitome_lab::measure::holds_name;
@@ -83,7 +82,7 @@ fn in_file(c: char) -> bool {
     in_word(c) || c == '-'
 }
 
-/// A text, and where runs of letters of each sort end: what is asked at every place is known once.
+/// A text, with the ends of all runs of characters of each class. They are computed once, because every position needs them.
 struct Scan {
     chars: Vec<char>,
     word: Vec<u32>,
@@ -125,7 +124,7 @@ impl Scan {
         what.chars().enumerate().all(|(nth, c)| self.is(at + nth, c))
     }
 
-    /// Where the name ends that begins here.
+    /// Returns the end of the name that begins here, if any.
     fn name_at(&self, at: usize) -> Option<usize> {
         let anywhere = self.address(at).or_else(|| self.mail(at)).or_else(|| self.path(at));
         if anywhere.is_some() {
@@ -138,7 +137,7 @@ impl Scan {
         if let Some(end) = self.file(at) {
             return Some(end);
         }
-        // All others are words, or begin with one.
+        // All other kinds are words or begin with one.
         if !self.is_word(at) {
             return None;
         }
@@ -165,7 +164,7 @@ impl Scan {
         })
     }
 
-    /// `https://…`, up to white space, a quote or a closing bracket.
+    /// Matches `https://…` up to white space, a quote or a closing bracket.
     fn address(&self, at: usize) -> Option<usize> {
         let scheme = ["https://", "http://"].into_iter().find(|scheme| self.starts_with(at, scheme))?;
         let from = at + scheme.len();
@@ -175,7 +174,7 @@ impl Scan {
         (length > 0).then_some(from + length)
     }
 
-    /// `ann@harbour.example`
+    /// Matches `ann@harbour.example`.
     fn mail(&self, at: usize) -> Option<usize> {
         let name = end_of(&self.mail, at);
         if name == at || !self.is(name, '@') {
@@ -192,7 +191,7 @@ impl Scan {
         (end > host + 1).then_some(end)
     }
 
-    /// `src/main.rs`, `/etc/hosts.d/a`, `~/x/y`: two names at least with a slash between them.
+    /// Matches `src/main.rs`, `/etc/hosts.d/a`, `~/x/y`: at least two names separated by a slash.
     fn path(&self, at: usize) -> Option<usize> {
         let prefix = ["/", "./", "~/"].into_iter().find(|prefix| self.starts_with(at, prefix));
         prefix.and_then(|prefix| self.segments(at + prefix.len())).or_else(|| self.segments(at))
@@ -214,7 +213,7 @@ impl Scan {
         several.then_some(end)
     }
 
-    /// `app.py`: a known ending.
+    /// Matches `app.py`: a word with one of the extensions in [`FILES`].
     fn file(&self, at: usize) -> Option<usize> {
         let name = end_of(&self.file, at);
         if name == at || !self.is(name, '.') {
@@ -226,7 +225,7 @@ impl Scan {
         FILES.contains(&ending.as_str()).then_some(end)
     }
 
-    /// `os.path.join`
+    /// Matches `os.path.join`.
     fn dotted(&self, at: usize, end: usize) -> Option<usize> {
         let begins = |at: usize| self.get(at).is_some_and(|c| c.is_ascii_alphabetic() || c == '_');
         if !begins(at) || end < at + 2 {
@@ -243,7 +242,7 @@ impl Scan {
         several.then_some(end)
     }
 
-    /// `2026-11-02`
+    /// Matches `2026-11-02`.
     fn date(&self, at: usize) -> Option<usize> {
         let shape = |nth: usize| match nth {
             4 | 7 => self.is(at + nth, '-'),
@@ -252,7 +251,7 @@ impl Scan {
         ((0..10).all(shape) && !self.is_word(at + 10)).then_some(at + 10)
     }
 
-    /// `1,234.5`
+    /// Matches `1,234.5`.
     fn decimal(&self, at: usize) -> Option<usize> {
         if !self.get(at)?.is_ascii_digit() {
             return None;
@@ -263,7 +262,7 @@ impl Scan {
     }
 }
 
-/// For each place, where the run of such letters ends that goes on there; itself where there is none.
+/// Returns for each position the end of the run of such characters there; the position itself if there is no run.
 fn ends(chars: &[char], sort: fn(char) -> bool) -> Vec<u32> {
     let mut ends = vec![0; chars.len()];
     let mut end = u32::try_from(chars.len()).unwrap_or(u32::MAX);
@@ -280,7 +279,7 @@ fn end_of(ends: &[u32], at: usize) -> usize {
     ends.get(at).and_then(|end| usize::try_from(*end).ok()).unwrap_or(at)
 }
 
-/// `KeyError`
+/// Matches `KeyError`.
 fn is_error(word: &[char]) -> bool {
     ["Error", "Exception", "Warning"].iter().any(|ending| {
         let length = ending.len();
@@ -288,14 +287,14 @@ fn is_error(word: &[char]) -> bool {
     })
 }
 
-/// `max_size`
+/// Matches `max_size`.
 fn is_snake(word: &[char]) -> bool {
     word.first().is_some_and(char::is_ascii_alphabetic)
         && word.len() > 2
         && word.get(1..word.len() - 1).is_some_and(|inner| inner.contains(&'_'))
 }
 
-/// `HarbourMaster`, `berthCount`
+/// Matches `HarbourMaster`, `berthCount`.
 fn is_camel(word: &[char]) -> bool {
     let mut humps = 0;
     let mut length = 0;
@@ -310,7 +309,7 @@ fn is_camel(word: &[char]) -> bool {
     humps > 1 && length > 0
 }
 
-/// `4f2a`: letters and digits, four at least.
+/// Matches `4f2a`: at least four characters, with letters and digits.
 fn is_id(word: &[char]) -> bool {
     word.len() >= 4 && word.iter().any(char::is_ascii_digit) && word.iter().any(char::is_ascii_alphabetic)
 }

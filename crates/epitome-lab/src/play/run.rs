@@ -1,4 +1,4 @@
-//! One conversation, one policy.
+//! Plays one conversation through one policy.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -19,23 +19,23 @@ use super::{Conversation, DISTANCES, Form, Made, Options, Outcome, Policy};
 use crate::measure::cost::{Run, Sent};
 use crate::measure::{Questions, Recorded, Shown, text_of};
 
-/// So many faults of a conversation are told.
+/// Maximum number of faults that are listed for a conversation.
 const FAULTS: usize = 8;
 
-/// Who writes summaries and costs nothing.
+/// Model name of the built-in extractive summarizer, which costs nothing.
 const LOCAL: &str = "local";
 
-/// What is sent for one reply.
+/// The message list of one request.
 struct List<'a> {
     messages: &'a [Message],
-    /// What it is known by and its size, piece by piece: results are sent one by one.
+    /// Fingerprint and size of each piece; each tool result is a piece of its own.
     sent: &'a [Sent],
-    /// Whether it was made, and not just passed on: what is wrong with a recording is no fault of a policy's.
+    /// Whether the policy changed the list. An invalid list that was already in the recording is not a fault of the policy.
     made: bool,
 }
 
-/// Plays it, hands out what it makes on the way, and tells what came of it: one outcome for each budget, or one where
-/// the policy knows none.
+/// Plays a conversation through a policy, and passes every context and request to `made`. Returns one outcome for each
+/// budget, or a single outcome if the policy has no budget.
 pub async fn play(
     conversation: &Conversation,
     policy: &Policy,
@@ -50,7 +50,7 @@ pub async fn play(
     }
 }
 
-/// Everything that was said. It only grows, so nothing of it is looked at twice, however long it gets.
+/// Plays the policy that sends all messages. The list only grows, so each message is processed once.
 fn whole(
     conversation: &Conversation,
     judge: &mut Judge<'_>,
@@ -93,7 +93,8 @@ async fn inline(
         for problem in &ready.report.problems {
             track.fault(at, problem);
         }
-        // It is played faster than it was said: by the next call a model would have written what it was asked for.
+        // A replay is faster than the original conversation, in which the model would have written the summary before the
+        // next call. So the replay waits for it.
         let later = ready.turn().settled().await;
         for spent in
             ready.report.spent.iter().chain(&later).filter(|spent| asked(&spent.model, &spent.outcome))
@@ -113,8 +114,8 @@ async fn contexts(
     options: &Options,
     made: &mut (dyn FnMut(Made<'_>) + Send),
 ) -> Result<Vec<Outcome>, Error> {
-    // It is played faster than it was said, so summaries are written in this task, before it goes on.
-    // Whatever an engine may hand out by its settings, the budgets here are what is asked about.
+    // A replay is faster than the original conversation, so this task writes each summary before the next message.
+    // `context.max_tokens` is raised so that the settings do not limit the measured budgets.
     let largest = Patch::from_value(json!({ "context": { "max_tokens": u32::MAX } }))
         .map_err(|problem| Error::Invalid(problem.to_string()))?;
     let engine =
@@ -157,7 +158,7 @@ async fn contexts(
             }
         }
     }
-    // Where nothing was said there is no session.
+    // Without messages there is no session.
     if said > 0 {
         spent(&session, &mut tracks, made).await?;
         for failure in session.explain().await?.slots.into_iter().filter_map(|slot| slot.last_error) {
@@ -168,11 +169,12 @@ async fn contexts(
     Ok(tracks.into_iter().map(|track| track.outcome).collect())
 }
 
-/// So often a larger context is asked for.
+/// Maximum number of further requests for a larger context.
 const ASKED: usize = 3;
 
-/// The context that comes to the budget as the measure counts: words, and four for each message. The engine counts a
-/// little more, the frame of a summary and what is around a call, so it is asked for that much more.
+/// Returns the largest context that fits the budget by the measure's count: the text's tokens plus four for each message.
+/// The engine also counts the frame of a summary and the syntax of a call, so it gets a budget that is larger by this
+/// difference.
 async fn measured<A: Future<Output = Result<Context, Error>>>(
     first: Context,
     ask: impl Fn(Tokens) -> A,
@@ -195,21 +197,21 @@ async fn measured<A: Future<Output = Result<Context, Error>>>(
         if used <= budget {
             (best, asked, more) = (context, more, around);
         } else {
-            // Other messages are shown then, around which there is less.
+            // The larger budget selected other messages, which have less overhead.
             more = around.min(more.saturating_sub(used - budget));
         }
     }
     Ok(best)
 }
 
-/// What models were asked for, by the engine's own books: the same whatever the budget.
+/// Adds the cost of model calls from the engine's usage records. It is the same for every budget.
 async fn spent(
     session: &Session,
     tracks: &mut [Track],
     made: &mut (dyn FnMut(Made<'_>) + Send),
 ) -> Result<(), Error> {
     for sum in session.usage().await?.into_iter().filter(|sum| asked(&sum.model, &sum.outcome)) {
-        // The books hold sums. What each call was of them makes no difference to what they cost.
+        // The usage records contain sums. How a sum is divided among its calls does not change the cost.
         let share = |of: Tokens, call: u64| of / sum.calls + u64::from(call < of % sum.calls);
         for track in &mut *tracks {
             for call in 0..sum.calls {
@@ -222,7 +224,7 @@ async fn spent(
     Ok(())
 }
 
-/// Whether a model was asked, and had to be paid.
+/// Returns whether a call went to a model that has a price.
 fn asked(model: &str, outcome: &str) -> bool {
     model != LOCAL && outcome != REUSED
 }
@@ -231,12 +233,12 @@ fn pin(messages: &mut [Message], pinned: usize) {
     messages.iter_mut().take(pinned).for_each(|message| message.pinned = true);
 }
 
-/// Knows what is needed where, and holds lists against it.
+/// Determines what the recording needs at each place, and checks lists for it.
 struct Judge<'a> {
     conversation: &'a Conversation,
     recorded: Recorded,
     questions: Option<Questions>,
-    /// Where something is needed.
+    /// The measured places: numbers of messages before them, sorted.
     places: Vec<usize>,
     costs: bool,
     counter: Counter,
@@ -255,13 +257,13 @@ impl<'a> Judge<'a> {
         Self { conversation, recorded, questions, places, costs: options.costs, counter, hash, sizes }
     }
 
-    /// Whether something is needed after so many messages.
+    /// Returns whether the place after `at` messages is measured.
     fn is_place(&self, at: usize) -> bool {
         self.places.binary_search(&at).is_ok()
     }
 
-    /// After how many messages the agent's model is called: before each reply, or where nobody replies, after each
-    /// message.
+    /// Returns after how many messages the agent's model is called: before each reply or, in a recording without replies,
+    /// after each message.
     fn calls(&self) -> Vec<usize> {
         let mut calls = Vec::new();
         if self.costs {
@@ -279,7 +281,7 @@ impl<'a> Judge<'a> {
         calls
     }
 
-    /// The list without the head that is always shown.
+    /// Returns the list without the messages that are always shown.
     fn shown(&self, list: &[Message]) -> Shown {
         let mut head = self.conversation.messages.iter().take(self.conversation.pinned).peekable();
         let mut shown = Shown::default();
@@ -298,13 +300,13 @@ impl<'a> Judge<'a> {
         shown
     }
 
-    /// As the published scorer counts: the words, and four for each message that has any.
+    /// Counts tokens as the published scorer does: the text's tokens, plus four for each message with text.
     fn tokens(&self, shown: &Shown) -> Tokens {
         let texts = std::iter::once(&shown.summary).chain(&shown.messages);
         texts.filter(|text| !text.is_empty()).map(|text| self.counter.text(text).saturating_add(4)).sum()
     }
 
-    /// What each message is known by, and its size. A message is counted once, however often it is sent.
+    /// Returns the fingerprint and the size of each piece. A message is counted once, even if it is sent often.
     fn sent(&mut self, list: &[Message]) -> Vec<Sent> {
         let mut sent = Vec::with_capacity(list.len());
         list.iter().for_each(|message| self.send(message, &mut sent));
@@ -328,7 +330,7 @@ impl<'a> Judge<'a> {
 
     fn piece(&mut self, message: &Message) -> Sent {
         let mut state = self.hash.build_hasher();
-        // Whatever can be read can be written again; were it not so, the message would count as an empty one.
+        // Serializing cannot fail, because the message was deserialized. If it did, the message would count as empty.
         state
             .write(&serde_json::to_vec(&(message.role, &message.author, &message.parts)).unwrap_or_default());
         let hash = state.finish();
@@ -337,7 +339,7 @@ impl<'a> Judge<'a> {
     }
 }
 
-/// What comes of one budget.
+/// Collects the results for one budget.
 #[derive(Default)]
 struct Track {
     outcome: Outcome,
@@ -356,7 +358,7 @@ impl Track {
         }
     }
 
-    /// Takes in the list that is sent after so many messages.
+    /// Adds the list that is sent after `at` messages.
     fn take(
         &mut self,
         judge: &mut Judge<'_>,
@@ -379,7 +381,7 @@ impl Track {
         }
     }
 
-    /// Looks at what a list holds, where something is needed.
+    /// Measures the list if this place is measured.
     fn look(
         &mut self,
         judge: &mut Judge<'_>,
@@ -410,7 +412,7 @@ impl Track {
             evidence.into_iter().for_each(|value| outcome.er.add(value));
             return;
         }
-        // Where everything fits, nothing was condensed.
+        // If the whole conversation fits the budget, nothing was condensed.
         if outcome.budget.is_some_and(|budget| judge.recorded.size(at) <= budget) {
             return;
         }

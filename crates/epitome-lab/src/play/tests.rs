@@ -1,4 +1,4 @@
-//! What a replay holds against a policy, and what it does not.
+//! Which faults a replay attributes to a policy, and which it does not.
 
 use epitome::rules::message::{Content, Message, Part, Role, ToolResult};
 

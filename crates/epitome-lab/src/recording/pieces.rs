@@ -1,19 +1,19 @@
-//! A file's JSON values, one after the other, without ever holding the whole file.
+//! Splits a file into JSON values as a stream, without loading the whole file.
 //!
-//! Three shapes are told apart by how the file begins: a value on each line, one large list whose elements are given
-//! one by one, or one document. What cannot be read is given as such, with its line, and reading goes on behind it
-//! where it is known where that is: at the next line, or the next element.
+//! The beginning of the file determines its shape: one value per line, one large list whose elements are returned one by
+//! one, or one document. A value that cannot be read is returned as an error with its line. Reading then continues at the
+//! next line or the next element.
 
 use std::io::{self, BufRead, Read};
 
-/// A line, an element or a document is not held when it is larger than this.
+/// Maximum size of a line, an element or a document, in bytes. A larger one is skipped and reported, to limit memory use.
 const MOST: u64 = 64 << 20;
 
-/// A value, and the line it begins on.
+/// A value and the line on which it begins.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Piece {
     pub(super) line: u64,
-    /// The value's text, or what is wrong with it.
+    /// The value's text, or the error.
     pub(super) text: Result<String, String>,
 }
 
@@ -37,7 +37,7 @@ pub(super) struct Pieces<R> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Shape {
     Lines,
-    /// Inside of a list; `first` before its bracket was read.
+    /// Inside a list; `first` is true until the opening bracket was read.
     Elements {
         first: bool,
     },
@@ -49,7 +49,7 @@ impl<R: BufRead> Pieces<R> {
     pub(super) fn new(mut from: R) -> io::Result<Self> {
         let mut line = 0;
         let mut begun = Vec::new();
-        // The first line that says something tells the shape.
+        // The first line that is not blank determines the shape.
         while begun.trim_ascii().is_empty() {
             begun.clear();
             line += 1;
@@ -63,7 +63,8 @@ impl<R: BufRead> Pieces<R> {
         let whole = is_json(&begun);
         let more = !from.fill_buf()?.trim_ascii().is_empty();
         let shape = match begun.trim_ascii().first() {
-            // A list on a line of its own is one of several conversations; any other list is the file.
+            // A complete list on one line, followed by more text, is one of several conversations. Any other list is the
+            // whole file.
             Some(b'[') if !(whole && more) => Shape::Elements { first: true },
             Some(b'{') if !whole && opens(&begun) => Shape::Document,
             _ => Shape::Lines,
@@ -115,7 +116,7 @@ impl<R: BufRead> Pieces<R> {
         Ok(Some(Piece::good(self.line, bytes)))
     }
 
-    /// The next byte, where there is one.
+    /// Returns the next byte, if any.
     fn byte(&mut self) -> io::Result<Option<u8>> {
         let byte = self.from.fill_buf()?.first().copied();
         if let Some(byte) = byte {
@@ -136,7 +137,7 @@ impl<R: BufRead> Pieces<R> {
                     let line = self.line;
                     while let Some(byte) = self.byte()? {
                         if !byte.is_ascii_whitespace() {
-                            return Ok(Some(Piece::bad(line, "something follows after the end of the list")));
+                            return Ok(Some(Piece::bad(line, "there is text after the end of the list")));
                         }
                     }
                     return Ok(None);
@@ -157,7 +158,7 @@ impl<R: BufRead> Pieces<R> {
             if value.is_complete() {
                 break;
             }
-            // What is no text and in no brackets ends where something else begins.
+            // A number or literal ends before a comma or a closing bracket.
             next = match self.from.fill_buf()?.first() {
                 Some(b',' | b']') if value.is_bare() => break,
                 _ => self.byte()?,
@@ -165,7 +166,7 @@ impl<R: BufRead> Pieces<R> {
         }
         if next.is_none() {
             self.shape = Shape::Ended;
-            return Ok(Some(Piece::bad(line, "the file ends inside of this element")));
+            return Ok(Some(Piece::bad(line, "the file ends inside this element")));
         }
         if value.length > MOST {
             return Ok(Some(Piece::bad(line, too_large("the element"))));
@@ -188,7 +189,7 @@ impl<R: BufRead> Iterator for Pieces<R> {
     }
 }
 
-/// A value as it is read byte by byte, just closely enough to know where it ends.
+/// A value that is read byte by byte, parsed only as far as needed to find its end.
 #[derive(Default)]
 struct Value {
     bytes: Vec<u8>,
@@ -234,13 +235,13 @@ fn is_json(bytes: &[u8]) -> bool {
     serde_json::from_slice::<&serde_json::value::RawValue>(bytes.trim_ascii()).is_ok()
 }
 
-/// Whether a document begins here that goes on with the next line, as it is written for people to read.
+/// Returns whether this line begins a pretty-printed document that continues on the next line.
 fn opens(bytes: &[u8]) -> bool {
     matches!(bytes.trim_ascii().last(), Some(b'{' | b'[' | b','))
 }
 
 fn too_large(what: &str) -> String {
-    format!("{what} is larger than {} MiB; write one message a line", MOST >> 20)
+    format!("{what} is larger than {} MiB; write one message per line", MOST >> 20)
 }
 
 #[cfg(test)]
@@ -278,10 +279,10 @@ mod tests {
         );
         assert_eq!(pieces("[]"), [""; 0]);
         assert_eq!(pieces("[\n]"), [""; 0]);
-        assert_eq!(pieces("[{}\n,{\"a\":"), ["1:{}", "2!the file ends inside of this element"]);
+        assert_eq!(pieces("[{}\n,{\"a\":"), ["1:{}", "2!the file ends inside this element"]);
         assert_eq!(pieces("[{}"), ["1:{}", "1!the file ends before the list does"]);
         assert_eq!(pieces("[{}]\n]x"), ["1:[{}]", "2:]x"], "two lines, the second of them wrong");
-        assert_eq!(pieces("[\n{}] x"), ["2:{}", "2!something follows after the end of the list"]);
+        assert_eq!(pieces("[\n{}] x"), ["2:{}", "2!there is text after the end of the list"]);
     }
 
     #[test]

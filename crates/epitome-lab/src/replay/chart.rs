@@ -1,4 +1,4 @@
-//! Charts as SVG: lines over a grid, a legend beside them. No script, no font, no colour that a printer loses.
+//! Draws charts as SVG: lines over a grid with a legend to the right. No scripts, no fonts, and colours that print well.
 
 use std::collections::HashSet;
 use std::fmt::Write;
@@ -16,29 +16,29 @@ const LEFT: f64 = 64.0;
 const RIGHT: f64 = 190.0;
 const TOP: f64 = 34.0;
 const BOTTOM: f64 = 46.0;
-/// A line of the legend. Where there are more than stand beside the chart, the picture grows.
+/// Height of a legend line. The picture grows if the legend does not fit next to the chart.
 const LEGEND: f64 = 14.0;
-/// So many marks can be read below a chart.
+/// Maximum number of readable marks below a chart.
 const MARKS: usize = 8;
 
-/// Told apart also by those who see few colours; dashes tell further ones apart.
+/// Colours that colour-blind readers can distinguish; dashes distinguish further lines.
 const COLOURS: [&str; 8] =
     ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7f7f7f", "#000000"];
 const DASHES: [&str; 3] = ["", "7 3", "2 3"];
 
-/// A line with its name.
+/// A line of a chart with its name.
 pub(super) struct Line {
     pub(super) name: String,
-    /// A policy has its colour in all charts.
+    /// Index of the colour. A policy has the same colour in all charts.
     pub(super) colour: usize,
-    /// What of one policy is told apart by dashes.
+    /// Index of the dash pattern, which distinguishes several lines of one policy.
     pub(super) dash: usize,
     pub(super) budget: Option<Tokens>,
     pub(super) points: Vec<(f64, f64)>,
 }
 
 impl Line {
-    /// Its name with its budget, the name cut where it is longer than this.
+    /// Returns the name and the budget. A name that is too long is cut to `most` characters in total.
     fn told(&self, most: usize) -> String {
         let budget = self.budget.map_or_else(String::new, |budget| format!(" {}", grouped(budget)));
         let room = most.saturating_sub(budget.chars().count());
@@ -49,25 +49,25 @@ impl Line {
     }
 }
 
-/// What stands at an axis.
+/// A horizontal axis.
 pub(super) struct Axis {
     pub(super) title: &'static str,
-    /// Where marks stand, and what is written there.
+    /// Positions of the marks, and their texts.
     pub(super) marks: Vec<(f64, String)>,
 }
 
 /// A chart.
 pub(super) struct Chart {
-    /// What it is called in a folder.
+    /// Base name of the chart's file.
     pub(super) file: String,
     pub(super) title: String,
     pub(super) across: Axis,
-    /// Its marks; what they count is in the title.
+    /// Marks of the vertical axis; the title says what they count.
     pub(super) up: Vec<(f64, String)>,
     pub(super) lines: Vec<Line>,
 }
 
-/// All charts, by the names of their files.
+/// Returns all charts with their file names.
 pub(super) fn all(results: &Results) -> Vec<(String, String)> {
     let mut names = HashSet::new();
     let mut all = Vec::new();
@@ -82,19 +82,19 @@ pub(super) fn all(results: &Results) -> Vec<(String, String)> {
     all
 }
 
-/// The charts of one file that have something to show.
+/// Returns the charts of one file that have data.
 pub(super) fn of_set(results: &Results, set: &Set) -> Vec<Chart> {
     let charts = [
         recall(results, set, "names", "Names a later call needs, still there", |cell| &cell.sum.fer),
         recall(results, set, "answers", "Questions that can still be answered", |cell| &cell.sum.ar),
-        recall(results, set, "evidence", "Evidence that is still told", |cell| &cell.sum.er),
+        recall(results, set, "evidence", "Evidence that is still there", |cell| &cell.sum.er),
         distance(results, set),
         cost(results, set),
     ];
     charts.into_iter().flatten().collect()
 }
 
-/// Budget against recall.
+/// Draws recall by budget.
 fn recall(results: &Results, set: &Set, file: &str, title: &str, of: fn(&Cell) -> &Mean) -> Option<Chart> {
     let nth = |budget: u64| results.budgets.iter().position(|other| *other == budget);
     let mut lines = Vec::new();
@@ -117,11 +117,11 @@ fn recall(results: &Results, set: &Set, file: &str, title: &str, of: fn(&Cell) -
     })
 }
 
-/// What survives by how far back it was said.
+/// Draws the share of names that survive, by how far back they were last seen.
 fn distance(results: &Results, set: &Set) -> Option<Chart> {
     let mut lines = Vec::new();
     for ((policy, budget), cell) in &set.cells {
-        // The smallest budget, where most is at stake, and what knows no budget.
+        // The smallest budget, where most is lost, and policies without a budget.
         if budget.is_some() && *budget != results.budgets.first().copied() {
             continue;
         }
@@ -141,25 +141,25 @@ fn distance(results: &Results, set: &Set) -> Option<Chart> {
     let marks = upper.chain(further).enumerate().map(|(at, mark)| (at as f64, mark));
     (!lines.is_empty()).then(|| Chart {
         file: format!("{}-distance", set.name),
-        title: format!("What survives by how long ago it was said ({})", set.name),
+        title: format!("What survives, by how long ago it was last seen ({})", set.name),
         across: Axis { title: "tokens since a name was last seen", marks: marks.collect() },
         up: shares(),
         lines,
     })
 }
 
-/// What calls cost, call by call.
+/// Draws the cost of the calls so far, call by call.
 fn cost(results: &Results, set: &Set) -> Option<Chart> {
     let mut lines = Vec::new();
     let (mut most, mut longest) = (0.0f64, 0usize);
     let ends = [results.budgets.first(), results.budgets.last()];
     for ((policy, budget), cell) in &set.cells {
-        // The smallest and the largest budget: those between lie between them.
+        // Only the smallest and the largest budget: the other lines lie between them.
         if budget.is_some_and(|budget| !ends.contains(&Some(&budget))) {
             continue;
         }
         let (mut points, mut spent) = (Vec::new(), 0.0);
-        // Where fewer than half of the conversations go on, the mean says little.
+        // If fewer than half of the conversations have this many calls, the mean is not meaningful.
         let enough = cell.curve.first().map_or(0, |(_, count)| count.div_ceil(2));
         for (at, (sum, count)) in cell.curve.iter().enumerate().take_while(|(_, (_, count))| *count >= enough)
         {
@@ -191,7 +191,7 @@ fn cost(results: &Results, set: &Set) -> Option<Chart> {
 
 fn line(results: &Results, policy: usize, budget: Option<Tokens>, points: Vec<(f64, f64)>) -> Line {
     let others = COLOURS.len() - 1;
-    // What everything is compared with is black.
+    // The baseline is black.
     let colour = if results.is_whole(policy) { others } else { policy % others };
     let first = budget.is_none() || budget.as_ref() == results.budgets.first();
     Line {
@@ -207,7 +207,7 @@ fn shares() -> Vec<(f64, String)> {
     (0..=5u32).map(|nth| (f64::from(nth) / 5.0, format!("{} %", nth * 20))).collect()
 }
 
-/// No more points than can be seen.
+/// Drops points that are too close to be visible.
 fn thinned(points: Vec<(f64, f64)>) -> Vec<(f64, f64)> {
     let step = points.len().div_ceil(200).max(1);
     let last = points.len().saturating_sub(1);
@@ -219,7 +219,7 @@ fn thinned(points: Vec<(f64, f64)>) -> Vec<(f64, f64)> {
         .collect()
 }
 
-/// A round number of which a few make the most.
+/// Returns a round step that divides the range into at most six parts.
 fn step(most: f64) -> f64 {
     let mut step = 1.0;
     while most / step > 6.0 {
@@ -244,13 +244,13 @@ fn thousands(number: f64) -> String {
     }
 }
 
-/// What would be taken for markup, written so that it is not.
+/// Escapes HTML markup.
 pub(super) fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
 impl Chart {
-    /// As SVG. In a page it needs no name of its language, in a file of its own it does.
+    /// Returns the chart as SVG. A separate file needs the XML namespace; SVG inside an HTML page does not.
     pub(super) fn svg(&self, alone: bool) -> String {
         let mut out = String::new();
         let language = if alone { " xmlns=\"http://www.w3.org/2000/svg\"" } else { "" };
@@ -357,7 +357,7 @@ impl Chart {
     }
 }
 
-/// A number as a place between two ends; what is marked and what is shown all fits between them.
+/// Maps a value to a position between two ends. The range includes all marks and all values.
 fn place(marks: &[(f64, String)], at: f64, from: f64, to: f64, shown: impl Iterator<Item = f64>) -> f64 {
     let all = marks.iter().map(|(mark, _)| *mark).chain(shown);
     let (low, high) = all.fold((f64::MAX, f64::MIN), |(low, high), at| (low.min(at), high.max(at)));

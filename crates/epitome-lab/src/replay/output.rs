@@ -1,11 +1,11 @@
-//! The files that a replay writes: no two of them, and none that it reads, may be the same.
+//! Checks the files that a replay writes: they must differ from each other and from the recordings that it reads.
 
 use std::path::{Path, PathBuf};
 
 use epitome_terminal::failure::Failure;
 use epitome_terminal::leftovers;
 
-/// No two flags may name one file, nor one of those that are read.
+/// Returns an error if two flags name the same file, or if a flag names one of the input files.
 pub(super) fn apart(outputs: &[(&str, Option<&Path>)], inputs: &[PathBuf]) -> Result<(), Failure> {
     let place = |path: &Path| {
         let folder = leftovers::folder_of(path).canonicalize().ok()?;

@@ -1,4 +1,4 @@
-//! One page that stands by itself: no script, nothing fetched.
+//! Writes the results as one HTML page without scripts or external resources.
 
 use std::fmt::Write;
 
@@ -38,16 +38,16 @@ pub(super) fn page(results: &Results) -> String {
     if faulty > 0 {
         let _ = writeln!(
             out,
-            "<p class=\"big bad\">{}: a provider would refuse a list, a promise was not kept, or a model wrote no summary.</p>",
+            "<p class=\"big bad\">{}: a provider would refuse a list, a guarantee was broken, or a model wrote no summary.</p>",
             count(faulty, "fault")
         );
     }
     let sum = |of: fn(&Set) -> u64| results.sets.iter().map(of).sum();
     let _ = writeln!(
         out,
-        "<p>{}, {}, played message by message through Epitome {}. Before each reply the list was made that the agent's \
-         model would have been sent, from what had been said until then. What is lost is measured by what the recording \
-         turns out to need next; what is saved, by what was sent.</p>",
+        "<p>{}, {}, played message by message through Epitome {}. Before each reply, each policy made the \
+         list that the agent's model would have received, from the messages until then. The loss is measured by what the \
+         rest of the recording needs; the saving, by what was sent.</p>",
         count(sum(|set| set.conversations), "recorded conversation"),
         count(sum(|set| set.messages), "message"),
         env!("CARGO_PKG_VERSION"),
@@ -78,7 +78,8 @@ fn section(results: &Results, set: &Set, out: &mut String) {
     table(results, &set.cells, out);
 }
 
-/// The answer in words: for each policy, with the budget in the middle, or the next smaller one that tells something.
+/// Returns one sentence for each policy, for the middle budget; if nothing could be measured there, for the next smaller
+/// budget with a measurement.
 fn said(results: &Results, cells: &Cells) -> Vec<String> {
     let whole = results.whole(cells);
     let tells = |cell: &Cell| cell.sum.fer.count + cell.sum.ar.count + cell.sum.er.count > 0;
@@ -107,7 +108,7 @@ fn said(results: &Results, cells: &Cells) -> Vec<String> {
         .collect();
         let mut parts = Vec::new();
         parts.push(match lost.as_slice() {
-            [] => "what you lose cannot be told here".to_owned(),
+            [] => "what you lose could not be measured here".to_owned(),
             lost => format!("you lose {}", lost.join(", ")),
         });
         if let Some(whole) = &whole {
@@ -170,17 +171,17 @@ fn table(results: &Results, cells: &Cells, out: &mut String) {
 }
 
 const METHOD: &str = "<h2>How this was measured</h2>\n\
-<p class=\"small\">Policies: slots are summaries, kept up to date, and the newest messages, filling the budget; steady is the \
-same with a beginning that stays as it is for as long as it can, for prompt caches; recent is the newest messages that fit and \
-nothing else; inline, economic and mask shorten the agent's own list when that is due, at a set size, where it costs least, or \
-by leaving out old tool outputs; whole is everything, always.</p>\n\
-<p class=\"small\">Names: of the paths, identifiers, ids, dates and figures that the next tool call uses and that were \
-seen before it, those the list still holds word for word; long ago means more than 2,000 tokens back. Answers: questions \
-about the conversation of which some passage of the list holds three quarters of the answer's words and a word of the \
-question. Evidence: the share of the words of the messages that prove an answer, in the best single passage. Messages \
-that always stay are not counted in a budget. Cost is in tokens of plain input: plain where all input costs the same; \
-cached where the beginning that a request shares with the one before it costs a tenth and everything else a quarter \
-more, both in percent of sending everything. A model's summaries are in both. Gaps are contexts that leave something \
-out which no summary tells; faults are lists that a provider would refuse or that are over their budget, and \
-models that wrote no summary. After ± stands the standard error. These measures see words, not meaning: a \
-paraphrase counts as lost, and a name that is there may stand in the wrong place.</p>\n";
+<p class=\"small\">Policies: slots is the current summaries and the newest messages, as many as the budget allows. steady is the \
+same, but its beginning changes as rarely as possible, for prompt caches. recent is only the newest messages that fit. inline, \
+economic and mask shorten the agent's own list: inline at a set size, economic where it costs least, mask by leaving out old \
+tool outputs. whole is all messages, always.</p>\n\
+<p class=\"small\">Names: the share of the paths, identifiers, ids, dates and numbers used by the next tool call and seen \
+before it that the list still contains word for word. Older names were last seen more than 2,000 tokens back. Answers: the \
+share of questions about the conversation for which one passage of the list contains three quarters of the answer's words \
+and a word of the question. Evidence: the share of the words of the messages that prove an answer, in the best single \
+passage. Messages that always stay are not counted in a budget. Cost is in tokens of plain input, in percent of sending \
+everything: plain where all input costs the same; cached where the beginning that a request shares with the previous one \
+costs a tenth and everything else a quarter more. Both include a model's summaries. Gaps are contexts that leave out \
+messages which no summary covers. Faults are lists that a provider would refuse or that are over their budget, and \
+models that wrote no summary. The number after ± is the standard error. These measures compare words, not meaning: a \
+paraphrase counts as lost, and a name that is present may be in the wrong place.</p>\n";

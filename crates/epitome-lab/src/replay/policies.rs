@@ -1,4 +1,4 @@
-//! Policies, as the command line names them.
+//! Reads policies from the command line.
 
 use std::collections::HashSet;
 use std::path::PathBuf;
@@ -10,21 +10,21 @@ use serde_json::Value;
 use super::Load;
 use crate::play::{Form, Policy};
 
-/// What a policy may begin with.
+/// The first word of a policy.
 const WORDS: [&str; 7] = ["whole", "recent", "slots", "steady", "inline", "economic", "mask"];
 
-/// Settings of `[condense]` that go by their own names here.
+/// Settings of `[condense]` that a policy may name without the table.
 const SHORT: [&str; 7] = ["strategy", "trigger", "keep", "keep_first", "model", "max_tokens", "wait"];
 
-/// What every policy may be told, and what lists and contexts may be told besides.
+/// Keys of every policy, of policies that make inline lists, and of policies that make contexts.
 const ANY: [&str; 2] = ["name", "config"];
 const LISTS: [&str; 1] = ["window"];
 const CONTEXTS: [&str; 3] = ["fill", "fit", "steady"];
 
-/// How much of the newest is kept where cuts are made for their price.
+/// How much of the newest messages the `economic` policy leaves verbatim.
 const KEPT: &str = "condense.keep=tokens(2000)";
 
-/// Reads `WORD KEY=VALUE …`.
+/// Parses `WORD KEY=VALUE …`.
 pub(super) fn read(spec: &str, window: Tokens, load: Load<'_>) -> Result<Policy, String> {
     let mut words = words(spec).into_iter();
     let first = words.next().unwrap_or_default();
@@ -36,22 +36,22 @@ pub(super) fn read(spec: &str, window: Tokens, load: Load<'_>) -> Result<Policy,
     draft.finish(&first, load).map_err(wrong)
 }
 
-/// A policy that is being read.
+/// A policy while it is being parsed.
 struct Draft {
     policy: Policy,
-    /// The settings file of its own, where it names one.
+    /// The policy's own settings file, from `config=`.
     config: Option<PathBuf>,
-    /// `KEY=VALUE` for settings, after those of the command line.
+    /// `KEY=VALUE` settings, applied after those of the command line.
     set: Vec<String>,
-    /// Single keys of slots.
+    /// Single keys of slots, with their values.
     slots: Vec<(String, String)>,
-    /// The words that are a part of its name, where it is given none.
+    /// The words that make up the default name, if `name=` is not set.
     said: Vec<String>,
     named: Option<String>,
 }
 
 impl Draft {
-    /// Begins with the first word.
+    /// Starts a draft with the first word of the policy.
     fn new(first: &str, window: Tokens) -> Result<Self, String> {
         let policy = match first {
             "whole" => Policy::whole(),
@@ -76,10 +76,10 @@ impl Draft {
         Ok(Self { policy, config: None, set, slots: Vec::new(), said: Vec::new(), named: None })
     }
 
-    /// Takes one `KEY=VALUE`.
+    /// Applies one `KEY=VALUE`.
     fn take(&mut self, word: &str) -> Result<(), String> {
         let pair = word.split_once('=').filter(|(key, value)| !key.is_empty() && !value.is_empty());
-        let (key, value) = pair.ok_or_else(|| format!("{word:?} is no KEY=VALUE"))?;
+        let (key, value) = pair.ok_or_else(|| format!("{word:?} is not KEY=VALUE"))?;
         match (key, &mut self.policy.form) {
             ("name", _) => {
                 self.named = Some(value.to_owned());
@@ -91,12 +91,12 @@ impl Draft {
             }
             ("window", Form::Inline { window }) => {
                 let tokens = value.parse().ok().filter(|tokens| *tokens > 0);
-                let wrong = || format!("window: {value:?}; give a whole number from 1");
+                let wrong = || format!("window: {value:?}; expected a whole number from 1");
                 *window = Some(tokens.ok_or_else(wrong)?);
                 return Ok(());
             }
             ("fill" | "fit" | "steady", Form::Context(request)) => {
-                let on = value.parse().map_err(|_| format!("{key}: {value:?}; give true or false"))?;
+                let on = value.parse().map_err(|_| format!("{key}: {value:?}; expected true or false"))?;
                 match key {
                     "fill" => request.fill = on,
                     "fit" => request.fit = on,
@@ -114,7 +114,7 @@ impl Draft {
         Ok(())
     }
 
-    /// Names it, and reads the settings it plays with.
+    /// Sets the name and loads the settings.
     fn finish(mut self, first: &str, load: Load<'_>) -> Result<Policy, String> {
         if let Form::Context(request) = &self.policy.form
             && request.fill
@@ -145,7 +145,7 @@ impl Draft {
     }
 }
 
-/// What is said of a key that goes by no other name, where a short one may have been meant.
+/// Returns a better error text for an unknown key without a dot, which may be a misspelt short key.
 fn misspelt(what: &str, form: &Form) -> Option<String> {
     let (key, _) = what.split_once(": no such setting")?;
     if key.contains('.') {
@@ -160,13 +160,13 @@ fn misspelt(what: &str, form: &Form) -> Option<String> {
     Some(match near(key, known.iter().copied(), 1).first() {
         Some(meant) => format!("{key}: no such setting; did you mean {meant}?"),
         None => format!(
-            "{key}: no such setting; here are {}, and whole names such as context.max_tokens",
+            "{key}: no such setting; allowed are {}, and full names such as context.max_tokens",
             known.join(", ")
         ),
     })
 }
 
-/// The list of slots with single keys of theirs set, as settings take it: whole.
+/// Returns the complete `slot` list with these single keys set. The settings loader accepts only the complete list.
 fn patched(mut settings: Value, keys: &[(String, String)]) -> Result<Vec<String>, String> {
     let mut sets = Vec::new();
     let mut list = settings.get_mut("slot").map(Value::take).unwrap_or_default();
@@ -175,14 +175,14 @@ fn patched(mut settings: Value, keys: &[(String, String)]) -> Result<Vec<String>
         let known: Vec<String> =
             slots.by_ref().filter_map(|slot| Some(slot.get("name")?.as_str()?.to_owned())).collect();
         let Some((name, key_of)) = key.strip_prefix("slot.").and_then(|key| key.rsplit_once('.')) else {
-            return Err(format!("{key}: say slot.NAME.KEY, as in slot.short.max_tokens=500"));
+            return Err(format!("{key}: expected slot.NAME.KEY, for example slot.short.max_tokens=500"));
         };
         let mut slots = list.as_array_mut().into_iter().flatten().filter_map(Value::as_object_mut);
         let Some(slot) = slots.find(|slot| slot.get("name").and_then(Value::as_str) == Some(name)) else {
             return Err(format!("{key}: there is no slot {name:?}; there are {}", known.join(", ")));
         };
         match key_of {
-            // Where a trigger is told by itself, that is the one that holds.
+            // A `trigger.NAME` setting overrides the slot's own trigger.
             "trigger" => sets.push(format!("trigger.{name}={value}")),
             "max_tokens" => drop(slot.remove("max_chars")),
             "max_chars" => drop(slot.remove("max_tokens")),
@@ -195,16 +195,16 @@ fn patched(mut settings: Value, keys: &[(String, String)]) -> Result<Vec<String>
     Ok(sets)
 }
 
-/// No two may go by one name.
+/// Returns an error if two policies have the same name.
 pub(super) fn distinct(policies: &[Policy]) -> Result<(), String> {
     let mut seen = HashSet::new();
     match policies.iter().find(|policy| !seen.insert(policy.name.as_str())) {
-        Some(twice) => Err(format!("--policy: {:?} is given twice; name=… tells them apart", twice.name)),
+        Some(twice) => Err(format!("--policy: {:?} is used twice; set name=… on one of them", twice.name)),
         None => Ok(()),
     }
 }
 
-/// What stands between spaces, but for those inside brackets and quotes.
+/// Splits at white space, except inside brackets and quotes.
 fn words(spec: &str) -> Vec<String> {
     let (mut words, mut word) = (Vec::new(), String::new());
     let (mut depth, mut quoted) = (0u32, false);

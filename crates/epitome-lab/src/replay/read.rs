@@ -1,4 +1,4 @@
-//! From files to conversations, one at a time.
+//! Reads conversations from files, one at a time.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use serde_json::{Map, Value};
 use crate::measure::Question;
 use crate::play::Conversation;
 
-/// The files that were named, and those in the folders that were.
+/// Returns the named files, and the recordings in the named folders.
 pub(super) fn files(given: &[PathBuf]) -> Result<Vec<PathBuf>, Failure> {
     let mut files = Vec::new();
     for path in given {
@@ -37,7 +37,7 @@ pub(super) fn files(given: &[PathBuf]) -> Result<Vec<PathBuf>, Failure> {
     Ok(files)
 }
 
-/// What files are called in tables: by their names, and where two have the same one, by where they are.
+/// Returns a table title for each file: its file name, or its path if two files have the same name.
 pub(super) fn sets(files: &[PathBuf]) -> Vec<Arc<str>> {
     let names: Vec<Arc<str>> = files.iter().map(|file| set_of(file)).collect();
     let alone = |name: &Arc<str>| names.iter().filter(|other| *other == name).count() == 1;
@@ -48,22 +48,22 @@ pub(super) fn sets(files: &[PathBuf]) -> Vec<Arc<str>> {
     names.iter().zip(files).map(told).collect()
 }
 
-/// The name without its ending.
+/// Returns the file name without `.jsonl` or `.json`.
 fn set_of(path: &Path) -> Arc<str> {
     let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     let stem = [".jsonl", ".json"].iter().find_map(|end| name.strip_suffix(end));
     stem.unwrap_or(&name).into()
 }
 
-/// How a conversation is read.
+/// Options for reading conversations.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct How {
     pub(super) dialect: Option<Dialect>,
     pub(super) pinned: Option<usize>,
 }
 
-/// Calls `found` with each conversation of a file until it says that it wants no more. What cannot be read is told with
-/// its place.
+/// Calls `found` with each conversation of a file until `found` returns false. An entry that cannot be read is returned as
+/// an error with its file and line.
 pub(super) fn each(
     path: &Path,
     how: How,
@@ -98,12 +98,13 @@ pub(super) fn each(
     Ok(())
 }
 
-/// A conversation under way.
+/// A conversation that is still being read.
 struct Begun {
     name: String,
     at: Place,
     pinned: Option<usize>,
-    /// Whether its standing orders stand beside its list, which is counted without them.
+    /// Whether the request has its system prompt in a field of its own, not in the message list. Positions in `pinned` and
+    /// `qa` then do not count it.
     beside: bool,
     questions: Vec<Question>,
     messages: Vec<Message>,
@@ -117,37 +118,38 @@ impl Begun {
             None | Some(Value::Null) => None,
             Some(told) => {
                 let count = told.as_u64().and_then(|count| usize::try_from(count).ok());
-                Some(count.ok_or_else(|| wrong("pinned: give a whole number from 0".to_owned()))?)
+                Some(count.ok_or_else(|| wrong("pinned: expected a whole number from 0".to_owned()))?)
             }
         };
         let questions = match fields.get_mut("qa").map(Value::take) {
             None | Some(Value::Null) => Vec::new(),
             Some(Value::Array(told)) => {
                 let read = |(nth, one): (usize, Value)| {
-                    // What is wrong is not repeated: it may be something that was said.
-                    let rule = "give a question, its answer, and as evidence the places of messages, from 0";
+                    // The wrong value is not repeated in the error: it may contain message text.
+                    let rule = "expected a question, its answer, and as evidence the positions of messages, counted from 0";
                     serde_json::from_value(one).map_err(|_| wrong(format!("qa[{nth}]: {rule}")))
                 };
                 told.into_iter().enumerate().map(read).collect::<Result<_, _>>()?
             }
-            Some(_) => return Err(wrong("qa: give a list of {question, answer, evidence}".to_owned())),
+            Some(_) => return Err(wrong("qa: expected a list of {question, answer, evidence}".to_owned())),
         };
         let beside = ["system", "instructions"].iter().any(|key| fields.get(key) == Some(&Value::Null));
         Ok(Self { name, at, pinned, beside, questions, messages: Vec::new() })
     }
 
-    /// Where nobody says what always stays, standing orders do.
+    /// Ends the conversation. If neither the recording nor the flags say how many messages always stay, the leading system
+    /// messages do.
     fn end(mut self, how: How) -> Result<Conversation, Failure> {
         let wrong = |what: String| Failure::Input(format!("{}: {what}", self.at));
         let leading = self.messages.iter().take_while(|message| message.role.is_system()).count();
         let before = usize::from(self.beside && leading > 0);
         let count = self.messages.len().saturating_sub(before);
         if let Some(pinned) = self.pinned.filter(|pinned| *pinned > count) {
-            return Err(wrong(format!("pinned: {pinned} messages always stay, but there are {count}")));
+            return Err(wrong(format!("pinned: {pinned} messages, but the conversation has {count}")));
         }
         for (nth, question) in self.questions.iter_mut().enumerate() {
             if let Some(none) = question.evidence.iter().find(|place| **place >= count) {
-                let told = format!("qa[{nth}].evidence: there is no message {none}; they count from 0 to");
+                let told = format!("qa[{nth}].evidence: there is no message {none}; allowed are 0 to");
                 return Err(wrong(format!("{told} {}", count.saturating_sub(1))));
             }
             question.evidence.iter_mut().for_each(|place| *place += before);

@@ -1,4 +1,4 @@
-//! What came of it all, added up by file, policy and budget.
+//! Adds up the results by file, policy and budget.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,23 +10,23 @@ use crate::measure::Mean;
 use crate::measure::cost::Cost;
 use crate::play::{Form, Outcome, Policy};
 
-/// So many faults are told one by one.
+/// Maximum number of faults that are listed individually.
 const FAULTS: usize = 20;
 
 /// All results.
 #[derive(Debug, Default)]
 pub(super) struct Results {
-    /// By file, in the order they were given.
+    /// One entry per file, in the order of the command line.
     pub(super) sets: Vec<Set>,
     /// The policies' names, in order.
     pub(super) policies: Vec<String>,
     pub(super) budgets: Vec<Tokens>,
     pub(super) costs: bool,
-    /// Which of the policies everything is compared with.
+    /// The baseline policy, which sends everything.
     whole: Option<usize>,
 }
 
-/// What came of one conversation: for each policy its outcomes.
+/// The result of one conversation: the outcomes of each policy.
 pub(super) struct One {
     pub(super) set: usize,
     pub(super) name: String,
@@ -34,7 +34,7 @@ pub(super) struct One {
     pub(super) outcomes: Vec<Vec<Outcome>>,
 }
 
-/// What came of one file.
+/// The results of one file.
 #[derive(Debug, Default)]
 pub(super) struct Set {
     pub(super) name: Arc<str>,
@@ -44,12 +44,13 @@ pub(super) struct Set {
     pub(super) cells: Cells,
 }
 
-/// What came of one policy and budget.
+/// The results of one policy with one budget.
 #[derive(Debug, Default)]
 pub(super) struct Cell {
     pub(super) sum: Outcome,
-    /// What each call costs, the first, the second and so on, over all conversations that go on so long: the sum, and how
-    /// many. Not what they had cost by then: that would fall where a dear conversation ends.
+    /// For the first call, the second and so on: the sum of its cost over all conversations with at least that many calls,
+    /// and the number of these conversations. This is the cost per call, not the running total: the mean of running totals
+    /// would fall where an expensive conversation ends.
     pub(super) curve: Vec<(f64, u64)>,
 }
 
@@ -81,21 +82,21 @@ impl Cell {
     }
 }
 
-/// Something that is counted, by its name in tables.
+/// A counter, with its column heading.
 pub(super) type Counted = (&'static str, fn(&Cell) -> u64);
 
-/// A measure of what survives, by its name in tables.
+/// A measure of what survives, with its column heading.
 pub(super) type Measure = (&'static str, fn(&Cell) -> &Mean);
 
-/// All of them.
+/// All measures.
 pub(super) const MEASURES: [Measure; 4] = [
     ("names needed", |cell| &cell.sum.fer),
-    ("of long ago", |cell| &cell.sum.fer_far),
+    ("older names", |cell| &cell.sum.fer_far),
     ("answers", |cell| &cell.sum.ar),
     ("evidence", |cell| &cell.sum.er),
 ];
 
-/// A mean with its standard error, in percent.
+/// Formats a mean and its standard error in percent.
 pub(super) fn share(mean: &Mean) -> String {
     match (mean.value(), mean.error()) {
         (Some(value), Some(error)) => format!("{:.1} ±{:.1} %", value * 100.0, error * 100.0),
@@ -124,7 +125,7 @@ impl Results {
         }
     }
 
-    /// Takes in what came of a conversation.
+    /// Adds the result of a conversation.
     pub(super) fn add(&mut self, one: One) {
         let Some(set) = self.sets.get_mut(one.set) else { return };
         set.conversations += 1;
@@ -145,13 +146,13 @@ impl Results {
         self.whole == Some(policy)
     }
 
-    /// What it costs to send everything.
+    /// Returns the cost of sending everything.
     pub(super) fn whole(&self, cells: &Cells) -> Option<Cost> {
         let cost = cells.get(&(self.whole?, None))?.sum.cost;
         (self.costs && cost.plain > 0).then_some(cost)
     }
 
-    /// All files together.
+    /// Returns the results of all files together.
     pub(super) fn pooled(&self) -> Cells {
         let mut cells = Cells::new();
         for (key, cell) in self.sets.iter().flat_map(|set| &set.cells) {
@@ -212,7 +213,8 @@ impl Results {
     }
 }
 
-/// What is paid of what everything costs, plain and cached; what summaries cost is in both.
+/// Returns the cost as a share of the cost of sending everything, without and with a prompt cache. Both include the cost of
+/// summaries.
 pub(super) fn paid(cost: &Cost, whole: &Cost) -> (f64, f64) {
     let of = |mine: u64, whole: u64| mine.saturating_add(cost.summarizer) as f64 / (whole as f64).max(1.0);
     (of(cost.plain, whole.plain), of(cost.cached(), whole.cached()))

@@ -1,6 +1,6 @@
 //! Plays all conversations through all policies, several at a time.
 //!
-//! Files are read as a stream, one conversation after the other, and no more are held than are played.
+//! Files are read as a stream, one conversation after the other. Only the conversations in progress are in memory.
 
 use std::collections::{BTreeMap, HashSet};
 use std::path::PathBuf;
@@ -19,7 +19,7 @@ use super::results::{One, Results, Set};
 use super::written::Written;
 use crate::play::{Conversation, Options, Policy, play};
 
-/// What is to be played.
+/// The input of a run.
 pub(super) struct Plan {
     pub(super) files: Vec<PathBuf>,
     pub(super) dialect: Option<Dialect>,
@@ -29,13 +29,13 @@ pub(super) struct Plan {
     pub(super) jobs: usize,
 }
 
-/// How often it is shown how far it is.
+/// How often the progress bar is updated.
 const TICK: Duration = Duration::from_millis(100);
 
-/// What was read: a conversation of the file of this number, or why there are no more.
+/// A conversation with the number of its file, or the error that ended reading.
 type Read = Result<(usize, Conversation), Failure>;
 
-/// What came of a conversation, and the how many-th it was.
+/// The result of a conversation, with the conversation's position in the input.
 type Played = Result<(u64, One), Failure>;
 
 pub(super) async fn run(plan: Plan, written: Written, show: &mut Show) -> Result<Results, Failure> {
@@ -61,7 +61,7 @@ pub(super) async fn run(plan: Plan, written: Written, show: &mut Show) -> Result
     results
 }
 
-/// Reads them one after the other. Where names must tell conversations apart, one that is there twice is refused.
+/// Reads the files one after the other. If `names` is set, a conversation whose id occurred before is refused.
 fn read_all(
     files: &[PathBuf],
     how: How,
@@ -82,13 +82,13 @@ fn read_all(
         let read = read::each(file, how, bytes, send).and_then(|()| match twice {
             None => Ok(()),
             Some(name) => Err(Failure::Input(format!(
-                "{}: id {name:?} was there before; --contexts and --requests tell conversations apart by their ids, \
-                 so give each its own",
+                "{}: id {name:?} occurs twice; --contexts and --requests identify conversations by their ids, \
+                 so each needs its own",
                 file.display()
             ))),
         });
         if let Err(failure) = read {
-            // Nobody listens any more where this fails.
+            // If sending fails, the receiver has already stopped.
             let _ = sender.blocking_send(Err(failure));
             return;
         }
@@ -104,7 +104,7 @@ async fn play_all(
     let mut results = Results::new(&plan.policies, &plan.options.budgets, plan.options.costs);
     results.sets = read::sets(&plan.files).into_iter().map(|name| Set { name, ..Set::default() }).collect();
     let mut playing: JoinSet<Played> = JoinSet::new();
-    // They are added up in the order they were read in, so that sums are the same however many are played at a time.
+    // Results are added up in reading order, so the sums do not depend on the number of parallel jobs.
     let (mut begun, mut added, mut waiting) = (0, 0, BTreeMap::new());
     let mut open = true;
     while open || !playing.is_empty() {

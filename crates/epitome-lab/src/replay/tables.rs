@@ -1,4 +1,4 @@
-//! The results in a terminal.
+//! Shows the results in a terminal.
 
 use epitome_terminal::failure::Failure;
 use epitome_terminal::show::{Show, Table, count, grouped};
@@ -28,12 +28,12 @@ pub(super) fn show(results: &Results, show: &mut Show) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What survives.
+/// Shows what survives.
 fn kept(results: &Results, set: &Set, show: &mut Show) -> Result<(), Failure> {
     let there: Vec<_> =
         MEASURES.iter().filter(|(_, of)| set.cells.values().any(|cell| of(cell).count > 0)).collect();
     if there.is_empty() {
-        show.line("what survives cannot be told: no call needs a name said before, nothing was asked")?;
+        show.line("what survives: not measured; no call uses an earlier name, there are no questions")?;
         return show.line("");
     }
     let mut headings = vec!["what survives".to_owned(), "budget>".to_owned()];
@@ -54,12 +54,12 @@ fn kept(results: &Results, set: &Set, show: &mut Show) -> Result<(), Failure> {
     }
     show.table(&table)?;
     if gaps {
-        show.line("gaps: contexts that leave something out which no summary tells")?;
+        show.line("gaps: contexts that leave out messages which no summary covers")?;
     }
     show.line("")
 }
 
-/// What it costs, in percent of what everything costs.
+/// Shows the cost, in percent of the cost of sending everything.
 fn paid(results: &Results, set: &Set, show: &mut Show) -> Result<(), Failure> {
     let Some(whole) = results.whole(&set.cells) else { return Ok(()) };
     let any = |of: fn(&Cell) -> u64| set.cells.values().any(|cell| of(cell) > 0);
@@ -79,9 +79,9 @@ fn paid(results: &Results, set: &Set, show: &mut Show) -> Result<(), Failure> {
     }
     show.table(&table)?;
     let calls = count(whole.calls, "call");
-    show.line(format!("{calls}. plain, cached: of what it costs to send everything, without"))?;
-    show.line("and with a prompt cache. largest: the largest request, in tokens. cuts: how")?;
-    show.line("often what was sent before was not simply continued.")?;
+    show.line(format!("{calls}. plain, cached: cost in percent of sending everything, without"))?;
+    show.line("and with a prompt cache. largest: the largest request, in tokens. cuts:")?;
+    show.line("requests that do not simply continue the request before them.")?;
     if !any(|cell| cell.sum.faulty) {
         show.line("Every list was valid and inside its budget.")?;
     }

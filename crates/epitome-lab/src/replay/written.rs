@@ -1,4 +1,4 @@
-//! The files that contexts and requests are written to, for other scorers.
+//! Writes contexts and requests to files, for other scorers.
 
 use std::io::Write;
 use std::path::Path;
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use crate::play::{Form, Made, Policy};
 use epitome_terminal::output::{Output, unwritten};
 
-/// The files, and which policy each is for.
+/// The output files, each with the number of its policy.
 #[derive(Clone, Default)]
 pub(super) struct Written {
     contexts: Option<(usize, Arc<Out>)>,
@@ -20,7 +20,7 @@ pub(super) struct Written {
 }
 
 struct Out {
-    /// The first thing that went wrong is kept; nothing is left when it is in its place.
+    /// The open file or the first error. `None` after the file was finished or discarded.
     file: Mutex<Option<Result<Output, Failure>>>,
 }
 
@@ -39,7 +39,7 @@ impl Out {
         }
     }
 
-    /// Puts it in its place, or lets go of it.
+    /// Finishes the file, or discards it if the replay failed.
     fn end(&self, whole: bool) -> Result<(), Failure> {
         let Ok(mut file) = self.file.lock() else { return Ok(()) };
         file.take().filter(|_| whole).map_or(Ok(()), |file| file?.finish())
@@ -58,7 +58,7 @@ impl Written {
             Some(path) => {
                 let first = policies.iter().position(makes).ok_or_else(|| {
                     Failure::Misused(
-                        "--contexts: no policy makes any; slots, steady and recent do".to_owned(),
+                        "--contexts: no policy makes contexts; add slots, steady or recent".to_owned(),
                     )
                 })?;
                 Some((first, Out::open(path)?))
@@ -68,7 +68,7 @@ impl Written {
         Ok(Self { contexts, requests })
     }
 
-    /// Takes what was made on the way.
+    /// Writes what a policy produced during the replay.
     pub(super) fn take(&self, policy: usize, conversation: &str, made: &Made<'_>) {
         let of = |out: &Option<(usize, Arc<Out>)>| {
             out.as_ref().filter(|(own, _)| *own == policy).map(|(_, out)| Arc::clone(out))
@@ -109,25 +109,25 @@ impl Written {
         }
     }
 
-    /// Whether anything is written that is told apart by the names of conversations.
+    /// Returns whether a file is written in which conversations are identified by their names.
     pub(super) fn names(&self) -> bool {
         self.contexts.is_some() || self.requests.is_some()
     }
 
-    /// Puts the files in their places where all went well.
+    /// Finishes the files if the replay succeeded; otherwise discards them.
     pub(super) fn end(&self, whole: bool) -> Result<(), Failure> {
         let all = [&self.contexts, &self.requests];
         all.into_iter().flatten().try_for_each(|(_, out)| out.end(whole))
     }
 }
 
-/// The list as OpenAI's chat has it, each message with its size.
+/// Writes the list in OpenAI's chat format, each message with its size.
 fn wire(messages: &[Message], tokens: &[Tokens]) -> Vec<Value> {
     let mut written = match Dialect::OPENAI.write(messages).remove("messages") {
         Some(Value::Array(written)) => written,
         _ => Vec::new(),
     };
-    // What only thinks is not sent. Then sizes are shared out, so that they still come to the same.
+    // Messages that only contain reasoning are not sent. The sizes are then spread evenly, so that their sum stays the same.
     let count = (written.len() as Tokens).max(1);
     let total: Tokens = tokens.iter().sum();
     let share = |at: usize| match written.len() == tokens.len() {

@@ -1,4 +1,4 @@
-//! `epitome backup`: a copy, while the database is used.
+//! `epitome backup`: copies the database while it is in use.
 
 use super::prelude::*;
 
@@ -7,27 +7,27 @@ Examples:
   epitome backup epitome-2026-03-14.db
   epitome verify --db epitome-2026-03-14.db
 
-A file that is there is never replaced, and the copy appears when it is whole or not at all. --json
-is one object: from, to, bytes. A database in PostgreSQL is copied by pg_dump.";
+An existing file is never replaced. The copy appears only when it is complete. --json is one object:
+from, to, bytes. Use pg_dump to copy a PostgreSQL database.";
 
-/// Copies the database into a new file, while it is used
+/// Copies the database into a new file, while it is in use
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// The new file
+    /// New file to write
     #[arg(value_name = "FILE")]
     file: PathBuf,
 }
 
 pub(super) async fn run(args: &Args, database: &Database, show: &mut Show) -> Result<(), Failure> {
     if matches!(database.place(), Place::Postgres(_)) {
-        let problem = "PostgreSQL has its own way to be copied while it is used: pg_dump --format=custom \
-                       --schema=epitome --file=FILE, and pg_restore; `backup` copies SQLite files";
+        let problem = "`backup` copies SQLite files; copy a PostgreSQL database with pg_dump --format=custom \
+                       --schema=epitome --file=FILE, and restore it with pg_restore";
         return Err(Failure::Setting(problem.to_owned()));
     }
     {
         let _progress = show.progress(&format!("copying to {}", args.file.display()), None);
-        // The store writes it beside its target, under the target's name and this process's number.
+        // The store writes the copy next to the target, under the target's name and this process's id.
         let _half = leftovers::note_beside(&args.file, &format!(".{}-", std::process::id()));
         database.engine.backup(&args.file).await?;
     }

@@ -1,4 +1,4 @@
-//! `epitome --check-config`: which settings hold, from where, and whether the models answer.
+//! `epitome --check-config`: shows the settings in effect and where each was set, and tests the models.
 
 use epitome::Engine;
 use epitome::model::{CheckError, Checked};
@@ -6,14 +6,14 @@ use epitome::model::{CheckError, Checked};
 use super::prelude::*;
 
 pub(super) async fn run(loaded: &Loaded, show: &mut Show) -> Result<(), Failure> {
-    // What only shows when summaries are written: a cap without a price, say.
+    // Building an engine finds errors that loading does not, such as a spend cap for a model without a price.
     match Engine::builder().settings(loaded.patch.clone()).memory().await {
         Ok(engine) => engine.close().await,
         Err(error) => return Err(Failure::Setting(error.to_string())),
     }
     let answers = {
-        let _progress = show.progress("asking the models", None);
-        // Each is asked for one word.
+        let _progress = show.progress("testing the models", None);
+        // Requests one word from each model.
         epitome::model::check(&loaded.settings).await
     };
     let answers: Vec<_> = answers.into_iter().map(|(name, answer)| (name, said(answer))).collect();
@@ -31,10 +31,10 @@ pub(super) async fn run(loaded: &Loaded, show: &mut Show) -> Result<(), Failure>
     }
 }
 
-/// What came back, or what is wrong: key, address or model name.
+/// Describes a model's reply, or the error: a wrong key, address or model name.
 fn said(answer: Result<Checked, CheckError>) -> Result<String, String> {
     let Checked { model, millis, empty } = answer.map_err(|error| error.to_string())?;
-    let without = if empty { ", without a word; it may need a larger output_reserve" } else { "" };
+    let without = if empty { ", but the reply was empty; try a larger output_reserve" } else { "" };
     Ok(format!("{model} answered in {millis} ms{without}"))
 }
 
@@ -57,9 +57,8 @@ fn object(loaded: &Loaded, answers: &Answers, ok: bool) -> Value {
 
 fn text(loaded: &Loaded, answers: &Answers, show: &mut Show) -> Result<(), Failure> {
     let sources = loaded.sources();
-    let from =
-        if sources.is_empty() { "nowhere: all is as by default".to_owned() } else { sources.join(", ") };
-    let there = if loaded.db.is_missing() { ", not there yet" } else { "" };
+    let from = if sources.is_empty() { "the defaults only".to_owned() } else { sources.join(", ") };
+    let there = if loaded.db.is_missing() { ", does not exist yet" } else { "" };
     show.line(format!("settings   from {}", tame(&from)))?;
     show.line(format!("database   {} ({}{there})", loaded.db, loaded.source("server.db")))?;
     show.line(format!(

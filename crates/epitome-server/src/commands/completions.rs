@@ -1,4 +1,4 @@
-//! `epitome completions`: for a shell.
+//! `epitome completions`: prints completions for a shell.
 
 use clap_complete::Shell;
 
@@ -10,7 +10,7 @@ Examples:
   epitome completions zsh > ~/.zfunc/_epitome
   epitome completions fish > ~/.config/fish/completions/epitome.fish";
 
-/// Completions for a shell
+/// Prints completions for a shell
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {

@@ -1,8 +1,8 @@
-//! `epitome condense`: a request in, the same request with a shorter list out.
+//! `epitome condense`: shortens the message list of one request.
 //!
-//! A filter, for any program that can start another: JSON on standard input, JSON on standard output, and no database.
-//! Where nothing is due the very same bytes come out. What is decided is the condenser's matter; reading, writing and what
-//! is said about it stand here, and `--explain` in `explain.rs`.
+//! A filter that any program can start: JSON on standard input, JSON on standard output, and no database. If nothing is
+//! due, the output is the input, byte for byte. The condenser makes the decisions; this module reads, writes and reports.
+//! `--explain` is in `explain.rs`.
 
 use std::io::{IsTerminal, Read};
 
@@ -21,42 +21,42 @@ Examples:
   epitome condense < request.json > shorter.json
   epitome condense --strategy recent --keep-messages 20 --force request.json
   epitome condense --trigger 'window(0.5)' --window 128000 --report report.json < messages.json
-  epitome condense --explain request.json                what would leave, what would stay, and why
+  epitome condense --explain request.json                what would be removed, what stays, and why
 
-It takes a whole request or a bare list of messages of OpenAI's chat completions, OpenAI's Responses
-or Anthropic's messages, and gives the same back with a shorter list; all other fields stay as they
-are. Where nothing is due the same bytes come out. The window is that of the request's model, where
-it is known; --window goes before it. Summaries are written by `local`, without a key or a network,
-unless --model or the settings name another.
+The input is a whole request or a bare list of messages, in the format of OpenAI's chat completions,
+OpenAI's Responses or Anthropic's Messages. The output is the same with a shorter list; all other
+fields are unchanged. If nothing is due, the output is the input, byte for byte. The window is that
+of the request's model, if that model is recognised; --window overrides it. `local` writes the
+summaries, without a key or a network, unless --model or the settings name another model.
 
-Strategies: {STRATEGIES}. Each may say what it keeps,
+Strategies: {STRATEGIES}. Each accepts what to keep,
 as in recent(messages(50)); pipeline(mask, summarize) runs several, one after the other.
 Triggers:
 {TRIGGERS}.
 
-A message with \"epitome\": {\"pinned\": true} always stays, one with {\"skip\": true} is never summed up.
-These flags stay in the output, so that a later pass still knows; --strip removes them.
+A message with \"epitome\": {\"pinned\": true} always stays; {\"skip\": true} is never summarized.
+These flags stay in the output, so that a later run sees them too; --strip removes them.
 
-Exit code 0: done, or nothing to do, or the model failed (then the list is as it was, and a line on
-standard error and the report say so). 2: what was given is wrong, and nothing is on standard
-output.";
+Exit code 0: done, or nothing was due, or the model failed (then the list is unchanged or shortened
+without a model; a line on standard error and the report say so). Exit code 2: the input or a flag
+is wrong; nothing is written to standard output.";
 
-/// A request in, the same with a shorter list out
+/// Shortens the message list of one request; needs no database
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES.replace("{STRATEGIES}", Strategy::NAMES).replace("{TRIGGERS}", Trigger::INLINE))]
 pub(crate) struct Args {
-    /// The request, or the list of messages (standard input)
+    /// Request or list of messages (standard input)
     #[arg(value_name = "FILE")]
     file: Option<PathBuf>,
     #[command(flatten)]
     wish: Wish,
-    /// Writes what was done to FILE, as JSON (-: to standard error)
+    /// Writes a report to FILE, as JSON (-: to standard error)
     #[arg(long, value_name = "FILE", conflicts_with = "explain")]
     report: Option<PathBuf>,
 }
 
 impl Args {
-    /// Its flags that are settings.
+    /// Returns the flags that are settings.
     pub(super) fn settings(&self) -> Result<Vec<OwnFlag>, Failure> {
         self.wish.settings().map_err(Failure::Misused)
     }
@@ -70,7 +70,7 @@ pub(super) async fn run(args: &Args, loaded: &Loaded, show: &mut Show) -> Result
     if args.wish.explain {
         return explain::show(&request, &request.forecast(&condenser), show);
     }
-    // It is opened before anything is done, so that a place that cannot be written to is told in time.
+    // Opens the report file first, so that a path that cannot be written fails before any work is done.
     let report = match args.report.as_deref() {
         Some(place) if place != Path::new("-") => Some(Output::open(place).map_err(unreported)?),
         _ => None,
@@ -93,18 +93,18 @@ pub(super) async fn run(args: &Args, loaded: &Loaded, show: &mut Show) -> Result
 
 fn condenser(loaded: &Loaded, request: &Request) -> Result<Condenser, Failure> {
     request.condenser(Condenser::builder().settings(loaded.patch.clone())).map_err(|error| match error {
-        // Nothing else was asked for yet.
+        // Only the settings can be invalid here: nothing else was requested yet.
         epitome::Error::Invalid(problem) => Failure::Setting(problem),
         other => Failure::Engine(other),
     })
 }
 
-/// What is said beside the answer.
+/// Reports on standard error: a failure of the model or, on a terminal, what was done.
 fn tell(done: &Outcome, show: &mut Show) -> Result<(), Failure> {
     if done.has_failed() {
-        let why = done.report.problems.last().map_or("it gave no summary", String::as_str);
+        let why = done.report.problems.last().map_or("it returned no summary", String::as_str);
         let what =
-            if done.report.condensed { "only what needs no model was done" } else { "the list is as it was" };
+            if done.report.condensed { "only model-free steps were done" } else { "the list is unchanged" };
         return show.error(format_args!("epitome: the model failed, and {what}: {why}"));
     }
     if show.watched {
@@ -113,7 +113,7 @@ fn tell(done: &Outcome, show: &mut Show) -> Result<(), Failure> {
     Ok(())
 }
 
-/// All of it, where that is no more than `limits.body`.
+/// Reads the whole input. Refuses more than `limits.body` bytes.
 fn read(file: Option<&Path>, most: u64) -> Result<String, Failure> {
     let name = file.map_or_else(|| "standard input".to_owned(), |file| file.display().to_string());
     let cannot = |error: std::io::Error| Failure::Input(format!("{name} cannot be read: {error}"));
@@ -121,7 +121,7 @@ fn read(file: Option<&Path>, most: u64) -> Result<String, Failure> {
         Some(file) => Box::new(std::fs::File::open(file).map_err(cannot)?),
         None if std::io::stdin().is_terminal() => {
             return Err(Failure::Misused(
-                "nothing is piped in; give a FILE, or say `epitome condense < request.json`".to_owned(),
+                "no input: name a FILE, or pipe it in: `epitome condense < request.json`".to_owned(),
             ));
         }
         None => Box::new(std::io::stdin().lock()),
@@ -133,12 +133,12 @@ fn read(file: Option<&Path>, most: u64) -> Result<String, Failure> {
         return refused(&format!("over {} (limits.body); raise it with --set limits.body=N", bytes(most)));
     }
     if all.iter().all(u8::is_ascii_whitespace) {
-        return refused("is empty; a request or a list of messages is wanted, as JSON");
+        return refused("is empty; expected a request or a list of messages, as JSON");
     }
     String::from_utf8(all).or_else(|_| refused("is not UTF-8 text"))
 }
 
-/// The flag is wrong, and nothing was done.
+/// Reports an unwritable `--report` path as a wrong flag (exit code 2).
 fn unreported(failure: Failure) -> Failure {
     match failure {
         Failure::Failed(problem) => Failure::Input(format!("--report: {problem}")),

@@ -1,4 +1,4 @@
-//! `epitome context`: a session in so many tokens.
+//! `epitome context`: prints a session within a token budget.
 
 use epitome::rules::context::Empty;
 use epitome::{Context, ContextRequest};
@@ -13,11 +13,11 @@ Examples:
   epitome context ann --tokens 8000 --format anthropic | jq '. + {model: \"...\", max_tokens: 1024}'
   epitome context ann --as-of 120 --no-summary
 
-Text is for reading, and says on standard error what is in it. The other formats are one JSON
-object, ready to be sent. --json is the context with its whole report. Where nothing fits, nothing
-is printed and the exit code is 1.";
+Text is for reading; a line on standard error says what the context contains. The other formats are
+one JSON object, ready to be sent to a provider. --json is the context with its full report. If
+nothing fits, nothing is printed and the exit code is 1.";
 
-/// A session in so many tokens, ready to be sent
+/// Prints a session within a token budget, ready to be sent to a model
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
@@ -25,14 +25,14 @@ pub(crate) struct Args {
     pub(super) session: SessionArgs,
     #[command(flatten)]
     asked: Asked,
-    /// Messages only
+    /// Messages only, without a summary
     #[arg(long)]
     no_summary: bool,
     #[arg(long, value_name = "FORMAT", value_parser = format, help = formats())]
     format: Option<Format>,
 }
 
-/// The format in which it is sent; none for text.
+/// The provider's format; none for text.
 type Format = Option<Dialect>;
 
 fn format(name: &str) -> Result<Format, String> {
@@ -50,7 +50,7 @@ fn formats() -> String {
 
 pub(super) async fn run(args: &Args, database: &Database, show: &mut Show) -> Result<(), Failure> {
     if show.json && args.format.is_some() {
-        let problem = "--json is the context with its report, --format what is sent: give one of them";
+        let problem = "--json prints the context with its report, --format a request: use one of them";
         return Err(Failure::Misused(problem.to_owned()));
     }
     let (session, info) = database.session(args.session.name()?).await?;
@@ -71,14 +71,14 @@ pub(super) async fn run(args: &Args, database: &Database, show: &mut Show) -> Re
                 return Err(Failure::Failed("there is nothing to show: no messages yet".to_owned()));
             }
             Empty::NoMessages => {
-                let told = "there is nothing to be answered yet: no model takes standing orders, empty messages or \
-                            results without their calls alone";
+                let told = "there is nothing to answer yet: no model accepts a list that has only system messages, \
+                            empty messages, or tool results without their calls";
                 return Err(Failure::Failed(told.to_owned()));
             }
             Empty::NewestOverBudget if args.asked.oversize != Some(OversizeIn::Clip) => {
                 "; --oversize clip shows an excerpt of it"
             }
-            _ => "; give it more --tokens",
+            _ => "; increase --tokens",
         };
         return Err(Failure::Failed(format!("nothing fits in {budget} tokens: {empty}{hint}")));
     } else {
@@ -93,7 +93,7 @@ pub(super) async fn run(args: &Args, database: &Database, show: &mut Show) -> Re
     Ok(())
 }
 
-/// What it did, on a line.
+/// Describes the context in one line.
 fn header(context: &Context, show: &Show) -> String {
     let report = &context.report;
     let mut words = vec![
@@ -102,7 +102,7 @@ fn header(context: &Context, show: &Show) -> String {
     ];
     if let Some(covers) = report.covers {
         let slot =
-            context.summary.as_ref().and_then(|summary| summary.slot.as_deref()).unwrap_or("on the spot");
+            context.summary.as_ref().and_then(|summary| summary.slot.as_deref()).unwrap_or("extracted now");
         let fitted = if report.fitted { ", shortened to fit" } else { "" };
         let created = context.summary.as_ref().and_then(|summary| summary.created);
         let age = created.map_or(String::new(), |created| format!(", {}", ago(show.now, created)));

@@ -1,4 +1,4 @@
-//! `epitome expand`: the originals beneath a summary.
+//! `epitome expand`: shows the original messages that a summary covers.
 
 use super::messages::show_message;
 use super::prelude::*;
@@ -9,10 +9,10 @@ Examples:
   epitome expand ann --slot short | less
   epitome expand ann --summary 42 --after 100 --limit 20
 
-Undone and superseded summaries can be looked beneath too, by their numbers. With --json each
-line is a message.";
+Undone and superseded summaries can be expanded too, by their ids. With --json each line is a
+message.";
 
-/// The messages beneath a summary, word for word
+/// Shows the original messages that a summary covers
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
@@ -23,12 +23,12 @@ pub(crate) struct Args {
     /// Only messages after this one
     #[arg(long, value_name = "SEQ")]
     after: Option<u64>,
-    /// At most so many (all)
+    /// Maximum number of messages (all)
     #[arg(long, value_name = "N", value_parser = super::whole, allow_negative_numbers = true)]
     limit: Option<u64>,
 }
 
-/// So many are read at once.
+/// Number of messages per query to the store.
 const PAGE: u64 = 50;
 
 pub(super) async fn run(args: &Args, database: &Database, show: &mut Show) -> Result<(), Failure> {

@@ -1,4 +1,4 @@
-//! `epitome explain`: where each summary stands, and why.
+//! `epitome explain`: shows what each summary covers, and why the next one is due or not.
 
 use epitome::settings::Money;
 use epitome::store::UsageSum;
@@ -10,23 +10,23 @@ use crate::show::{Style, bar};
 const EXAMPLES: &str = "\
 Examples:
   epitome explain ann          every slot: what it covers, why it is not due, what failed
-  epitome explain              the queue: what is due anywhere
+  epitome explain              the queue: what is due in any session
   epitome explain ann --json | jq .slots[].why
 
-Outcomes of a model's calls, in the table at the end:
-  kept, reused      a summary came of it; the answer was there already, and nobody was called
-  unused, dropped   it was good, but came too late; nobody waited for it any more
-  busy, no_answer   the provider had no room; it failed, or was silent for too long
-  refused           the provider will not have it: a wrong key, model or request
-  too_long          there was more to read than the model can
+Outcomes of model calls, in the table at the end:
+  kept, reused      the reply became a summary; reused: an earlier reply, without another call
+  unused, dropped   the reply was good, but came too late; dropped: the call was stopped
+  busy, no_answer   the provider was overloaded; it failed, or did not answer in time
+  refused           the provider refused the request: wrong key, model or parameters
+  too_long          the input was longer than the model accepts
   empty, cut_off, loops, too_long_answer, not_smaller, same_as_before, goes_on, declined, error_page
-                    the answer was no summary: without text, ended in the middle, repeating itself,
-                    over its limit, no shorter than what it stands for, the summary before again,
-                    the conversation continued, a refusal, a page of some server in between
+                    the reply was not a summary: no text, cut off, repeating itself, over its limit,
+                    not shorter than what it replaces, the same as the previous summary, a
+                    continued conversation, a refusal, an error page of a server in between
 
---json is one object: session, slots and usage; without a session the queue.";
+--json is one object: session, slots and usage; without a session it is the queue.";
 
-/// Where each summary stands, and why it is due or not
+/// Shows what each summary covers, and why the next one is due or not
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
@@ -34,7 +34,7 @@ pub(crate) struct Args {
     session: SessionArgs,
 }
 
-/// How wide a gauge is drawn.
+/// Width of a gauge's bar, in characters.
 const BAR: usize = 16;
 
 pub(super) async fn run(args: &Args, database: &Database, show: &mut Show) -> Result<(), Failure> {
@@ -102,10 +102,10 @@ fn show_slot(slot: &SlotExplanation, messages: u64, show: &mut Show) -> Result<(
         ))?;
     }
     if let Some(then) = slot.not_before.filter(|_| slot.status == SlotStatus::Waiting) {
-        show.line(format!("  again    at {}", utc(then)))?;
+        show.line(format!("  retry    at {}", utc(then)))?;
     }
     if let Some(then) = slot.due_at.filter(|_| slot.status == SlotStatus::Idle) {
-        show.line(format!("  due at   {} if nobody says anything more", utc(then)))?;
+        show.line(format!("  due at   {} if no message is added before", utc(then)))?;
     }
     Ok(())
 }
@@ -140,7 +140,7 @@ async fn queue(database: &Database, show: &mut Show) -> Result<(), Failure> {
     }
     let Queue { due, working, waiting, parked, slots } = &queue;
     show.line(format!(
-        "{due} due, {working} being written, {waiting} waiting after a failure, {parked} not to be cut yet"
+        "{due} due, {working} being written, {waiting} waiting to retry, {parked} parked (cannot be cut yet)"
     ))?;
     if slots.is_empty() {
         return Ok(());
@@ -159,7 +159,7 @@ async fn queue(database: &Database, show: &mut Show) -> Result<(), Failure> {
     show.table(&table)
 }
 
-/// What a status is called, and in which colour.
+/// Returns the name and the colour of a status.
 fn status(status: SlotStatus) -> (&'static str, fn(Style, &str) -> String) {
     match status {
         SlotStatus::Idle => ("idle", Style::green),

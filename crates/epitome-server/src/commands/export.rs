@@ -1,4 +1,4 @@
-//! `epitome export`: sessions as they came in.
+//! `epitome export`: writes stored messages in a format of choice.
 
 use epitome::SessionInfo;
 use epitome_lab::recording::{HEADER, REQUEST, spoken};
@@ -8,15 +8,16 @@ use super::prelude::*;
 
 const EXAMPLES: &str = "\
 Examples:
-  epitome export ann > ann.jsonl                   everything that is known of each message
-  epitome export ann --format openai -o ann.jsonl  as it came from OpenAI's format
+  epitome export ann > ann.jsonl                   all that is stored about each message
+  epitome export ann --format openai -o ann.jsonl  in OpenAI's format
   epitome export --all -o everything.jsonl         all sessions of the workspace
-  epitome import everything.jsonl --db other.db    and in again
+  epitome import everything.jsonl --db other.db    imports them into another database
 
-One message a line. What came in a format goes out in it as it came, unknown fields and all; what
-came in another is spelled plainly. --all with a foreign format is one conversation a line.";
+One message per line. A message that came in the chosen format is written as it came, including
+unrecognised fields; a message from another format is converted. --all with a provider's format
+writes one conversation per line.";
 
-/// Sessions as they came in
+/// Exports the messages of one session or of all sessions
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
@@ -27,12 +28,12 @@ pub(crate) struct Args {
     pub(super) all: bool,
     #[arg(long, value_name = "FORMAT", help = Dialect::names(&Dialect::all()), default_value_t = Dialect::OURS)]
     format: Dialect,
-    /// The file (-, standard output); one that is there is not replaced
+    /// File to write (-, standard output); an existing file is not replaced
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
 }
 
-/// So many messages are read at once.
+/// Number of messages per query to the store.
 const PAGE: usize = 500;
 
 pub(super) async fn run(args: &Args, database: &Database, show: &mut Show) -> Result<(), Failure> {
@@ -67,7 +68,7 @@ pub(super) async fn run(args: &Args, database: &Database, show: &mut Show) -> Re
     Ok(())
 }
 
-/// One session. Tells how many messages it has.
+/// Writes one session. Returns its number of messages.
 async fn write(
     args: &Args,
     session: &Session,
@@ -85,10 +86,10 @@ async fn write(
         }
         put(to, show, &format!("{}\n", json!({ HEADER: header })))?;
     }
-    // A conversation on one line has something before and after its messages.
+    // A conversation on one line has other fields before and after its messages.
     let (one_line, mut closing) = (args.all && !native, None);
     let (mut after, mut messages) = (0, 0);
-    // Up to where it stood: whoever appends meanwhile could keep us here for ever.
+    // Stops at the message that was the newest at the start: with a client that keeps appending, this would not end.
     while after < info.messages {
         let before = Some(info.messages.saturating_add(1));
         let page =
@@ -107,7 +108,7 @@ async fn write(
                 && is_bare(only)
                 && after == info.messages
             {
-                // It was no list.
+                // The request's input was a plain text, not a list.
                 let opening = opening.strip_suffix('[').unwrap_or(&opening);
                 let end = end.strip_prefix(']').unwrap_or(&end);
                 put(to, show, &format!("{opening}{only}{end}"))?;
@@ -135,18 +136,18 @@ async fn write(
     Ok(messages)
 }
 
-/// A message as it stands in a list.
+/// Returns a message in the form that a list requires.
 fn listed(wire: String) -> String {
     if is_bare(&wire) { format!("{{\"role\":\"user\",\"content\":{wire}}}") } else { wire }
 }
 
-/// Whether a message is a text by itself, as the input of a request may be; in a list it is none.
+/// Whether a message is a plain text. The input of a request may be one; in a list it would be no valid message.
 fn is_bare(wire: &str) -> bool {
     wire.starts_with('"')
 }
 
-/// What stands before and after the messages of a conversation on one line: the fields it came with, in their order.
-/// True where the first message is told by one of them.
+/// Returns the text before and after the messages of a conversation on one line: its original fields, in their order.
+/// The flag is true if one of these fields contains the first message.
 fn around(format: Dialect, info: &SessionInfo, first: Option<&String>) -> (String, String, bool) {
     let list = format.format().about().list;
     let named = || {
@@ -155,7 +156,7 @@ fn around(format: Dialect, info: &SessionInfo, first: Option<&String>) -> (Strin
     };
     let mut fields = info.metadata.get(REQUEST).and_then(Value::as_object).cloned().unwrap_or_else(named);
     if !fields.contains_key(list) {
-        // It came in another format.
+        // The conversation was imported in another format.
         fields.insert(list.to_owned(), Value::Null);
     }
     let first: Value = first.and_then(|first| serde_json::from_str(first).ok()).unwrap_or_default();
@@ -178,7 +179,7 @@ fn around(format: Dialect, info: &SessionInfo, first: Option<&String>) -> (Strin
                 told = true;
                 own.and_then(|own| first.get(own.inner)).cloned().unwrap_or_default()
             }
-            // Another format's place for what is a message here.
+            // In another format this field contains what is a message here.
             name if is_another(name) => continue,
             _ => value,
         };
@@ -190,7 +191,7 @@ fn around(format: Dialect, info: &SessionInfo, first: Option<&String>) -> (Strin
     (format!("{{{}", before.join(",")), format!("]{behind}}}\n"), told)
 }
 
-/// To the file, or to standard output where there is none.
+/// Writes to the file or, if there is none, to standard output.
 fn put(to: &mut Option<Output>, show: &mut Show, text: &str) -> Result<(), Failure> {
     if let Some(file) = to {
         return file.put(text.as_bytes());

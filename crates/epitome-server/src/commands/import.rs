@@ -1,4 +1,4 @@
-//! `epitome import`: recorded conversations become sessions.
+//! `epitome import`: imports recorded conversations as sessions.
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -20,46 +20,47 @@ use feed::{Feed, Gauge, Imported, Source};
 
 const EXAMPLES: &str = "\
 Examples:
-  epitome import chat.jsonl                        one message a line: the session `chat`
+  epitome import chat.jsonl                        one message per line: the session `chat`
   epitome import request.json --session ann        a whole request, or a list of messages
-  epitome import traces/*.jsonl                    a conversation a line: a session each, by its id
+  epitome import traces/*.jsonl                    one conversation per line, each named by its id
   agent-log | epitome import --session ann         from a pipe
 
-Messages of OpenAI's chat and Responses formats, Anthropic's, and what `epitome export` wrote; the
-format is found out unless --format names it. Everything is checked before anything is added: lines
-that cannot be read are named, and nothing is imported unless --keep-going. Started again, an import
-goes on where it was interrupted, and adds what a file has grown by. --json is one object: checked
-messages, what was left out, and for each session how many messages were added and known.";
+Accepts messages in OpenAI's chat and Responses formats, in Anthropic's, and the output of `epitome
+export`; the format is detected unless --format names it. Everything is checked before anything is
+added: unreadable lines are reported, and then nothing is imported unless --keep-going. The same
+command, run again, resumes an interrupted import and adds what a file has grown by. --json is one
+object: the number of messages, how many pieces were left out, and for each session how many
+messages were added and how many were there before (known).";
 
-/// Recorded conversations become sessions
+/// Imports recorded conversations as sessions
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// Files to be read; - or none for standard input
+    /// Files to import; - or none for standard input
     #[arg(value_name = "FILE")]
     files: Vec<PathBuf>,
-    /// The session; of several, what their names begin with (the file's name)
+    /// Session name; of several sessions, the prefix (the file's name)
     #[arg(short, long, value_name = "NAME")]
     session: Option<String>,
     #[arg(long, value_name = "FORMAT", help = format!("{} (detected)", Dialect::names(&Dialect::all())))]
     format: Option<Dialect>,
-    /// Leaves out what cannot be read, and imports the rest
+    /// Skips what cannot be read, and imports the rest
     #[arg(long)]
     keep_going: bool,
-    /// Adds everything after what a session holds, whatever that is
+    /// Appends everything, without comparing it with the session's messages
     #[arg(long)]
     append: bool,
-    /// Leaves the summaries to whoever works on the database next
+    /// Leaves the summaries to the next process that works on the database
     #[arg(long)]
     no_wait: bool,
 }
 
-/// How often it is shown how far it is.
+/// How often the progress is shown.
 const TICK: Duration = Duration::from_millis(100);
 
 pub(super) async fn run(args: &Args, loaded: &Loaded, show: &mut Show) -> Result<(), Failure> {
     let spool = Spool::of(args).await?;
-    // Where there is no database yet, none is made before it is known that there is something to put into it.
+    // A missing database is created only after the check has found messages to import.
     let there = Database::there(loaded).await?;
     let settings = match &there {
         Some(database) => database.workspace.settings().await?,
@@ -77,7 +78,7 @@ pub(super) async fn run(args: &Args, loaded: &Loaded, show: &mut Show) -> Result
         Some(database) => database,
         None => Database::created(loaded).await?,
     };
-    leftovers::say(Some("interrupted: what was added stays, and the same command goes on from there"));
+    leftovers::say(Some("interrupted: the messages added so far stay; the same command resumes"));
     let sessions = import(feed, &database, left_out, show).await?;
     if !args.no_wait {
         summarize(&database, &sessions, show).await?;
@@ -91,7 +92,7 @@ pub(super) async fn run(args: &Args, loaded: &Loaded, show: &mut Show) -> Result
     Ok(())
 }
 
-/// Reads everything, says what cannot be, and tells how many pieces that are.
+/// Reads everything, reports what cannot be read, and returns how many pieces that are.
 async fn check(feed: &Arc<Feed>, keep_going: bool, show: &mut Show) -> Result<u64, Failure> {
     let checking = Arc::clone(feed);
     let checked = watched("checking", feed, show, move |gauge| checking.check(gauge)).await??;
@@ -104,7 +105,7 @@ async fn check(feed: &Arc<Feed>, keep_going: bool, show: &mut Show) -> Result<u6
     }
     if checked.bad > 0 && !keep_going {
         let bad = count(checked.bad, "problem");
-        let told = format!("{bad}: nothing was imported; mend them, or leave them out with --keep-going");
+        let told = format!("{bad}: nothing was imported; fix the input, or skip these with --keep-going");
         return Err(Failure::Setting(told));
     }
     match checked.messages {
@@ -113,7 +114,7 @@ async fn check(feed: &Arc<Feed>, keep_going: bool, show: &mut Show) -> Result<u6
     }
 }
 
-/// Adds what was checked.
+/// Adds the checked messages.
 async fn import(
     feed: Arc<Feed>,
     database: &Database,
@@ -126,12 +127,12 @@ async fn import(
     let added: u64 = done.iter().map(|imported| imported.added).sum();
     if result.is_err() && added > 0 {
         let added = count(added, "message");
-        show.note(format!("added before that: {added}; the same command goes on from there"))?;
+        show.note(format!("added before that: {added}; the same command resumes"))?;
     }
     result.map(|()| done)
 }
 
-/// Has what is due in the sessions written.
+/// Writes the summaries that are due in the imported sessions.
 async fn summarize(database: &Database, sessions: &[Imported], show: &mut Show) -> Result<(), Failure> {
     let progress = show.progress("summarizing", Some(sessions.iter().map(Imported::messages).sum()));
     let mut before = 0;
@@ -146,13 +147,13 @@ async fn summarize(database: &Database, sessions: &[Imported], show: &mut Show) 
     Ok(())
 }
 
-/// How far all of a session's summaries reach. How far it is, is no reason to fail.
+/// Returns the message up to which all due slots are summarized. Errors are ignored: this is only for the progress.
 async fn covered(session: &Session) -> u64 {
     let slots = session.explain().await.map(|explained| explained.slots).unwrap_or_default();
     slots.iter().filter(|slot| slot.due.is_some()).map(|slot| slot.covered).min().unwrap_or(0)
 }
 
-/// So many sessions are told one by one.
+/// Maximum number of sessions that are reported one by one.
 const TOLD: usize = 20;
 
 fn tell(sessions: &[Imported], left_out: u64, show: &mut Show) -> Result<(), Failure> {
@@ -170,12 +171,15 @@ fn tell(sessions: &[Imported], left_out: u64, show: &mut Show) -> Result<(), Fai
     for imported in sessions.iter().take(TOLD) {
         let Imported { session, added, known } = imported;
         let known =
-            if *known > 0 { format!(", {} known already", count(*known, "message")) } else { String::new() };
+            if *known > 0 { format!(", {} already stored", count(*known, "message")) } else { String::new() };
         show.line(format!("{}: {} added{known}", tame(session), count(*added, "message")))?;
     }
     if sessions.len() > TOLD {
         let added = count(added, "message");
-        show.line(format!("and more: {added} added to {} in all", count(sessions.len() as u64, "session")))?;
+        show.line(format!(
+            "and more: {added} added to {} in total",
+            count(sessions.len() as u64, "session")
+        ))?;
     }
     if left_out > 0 {
         show.line(format!("left out: {}", count(left_out, "piece")))?;
@@ -183,7 +187,7 @@ fn tell(sessions: &[Imported], left_out: u64, show: &mut Show) -> Result<(), Fai
     Ok(())
 }
 
-/// Does it on a thread of its own, and shows meanwhile how far it is.
+/// Runs the work on its own thread and shows the progress.
 async fn watched<T: Send + 'static>(
     what: &str,
     feed: &Feed,
@@ -203,25 +207,25 @@ async fn watched<T: Send + 'static>(
     done.map_err(|_| Failure::Failed("reading failed".to_owned()))
 }
 
-/// What comes through pipes, in files: it is read twice. Gone when dropped.
+/// Copies of piped input in temporary files, because the input is read twice. Removed when dropped.
 struct Spool {
-    /// The folders of those files.
+    /// Folders of the temporary files.
     folders: Vec<(PathBuf, Leftover)>,
     sources: Vec<Source>,
     piped: bool,
 }
 
-/// The session of what has no name of its own.
+/// Session name for input that has no name.
 const UNNAMED: &str = "import";
 
 impl Spool {
     async fn of(args: &Args) -> Result<Self, Failure> {
         let is_piped = |file: &Path| file.as_os_str() == "-";
         if args.files.iter().filter(|file| is_piped(file)).count() > 1 {
-            return Err(Failure::Misused("standard input (-) is given twice".to_owned()));
+            return Err(Failure::Misused("standard input (-) is named twice".to_owned()));
         }
         if args.files.is_empty() && io::IsTerminal::is_terminal(&io::stdin()) {
-            return Err(Failure::Misused("no file given, and nothing is piped in".to_owned()));
+            return Err(Failure::Misused("no input: name a file, or pipe it in".to_owned()));
         }
         let stdin = [PathBuf::from("-")];
         let files = if args.files.is_empty() { &stdin } else { args.files.as_slice() };
@@ -235,13 +239,13 @@ impl Spool {
             } else {
                 match std::fs::metadata(file) {
                     Ok(found) if found.is_dir() => {
-                        let told = format!("{shown} is a folder; give the files in it");
+                        let told = format!("{shown} is a folder; name the files in it");
                         return Err(Failure::Failed(told));
                     }
                     Ok(found) if !found.is_file() => {
                         Source { path: spool.keep(Some(file), &shown).await?, shown }
                     }
-                    // What cannot be looked at is told when it is opened.
+                    // If the file cannot be examined, opening it will report the error.
                     _ => Source { path: file.clone(), shown },
                 }
             };
@@ -250,10 +254,10 @@ impl Spool {
         Ok(spool)
     }
 
-    /// Copies what comes, from standard input where no file is named, and tells where it is: in a folder of its own, so that a
-    /// file can keep its name, which is what the session is called after.
+    /// Copies a pipe, or standard input if no file is named, and returns the path of the copy. Each copy is in its own
+    /// folder, so that it keeps the file's name: the session is named after it.
     async fn keep(&mut self, file: Option<&Path>, shown: &str) -> Result<PathBuf, Failure> {
-        let failed = |error| Failure::Failed(format!("{shown} cannot be kept to be read twice: {error}"));
+        let failed = |error| Failure::Failed(format!("cannot copy {shown} to a temporary file: {error}"));
         let name = format!("epitome-import-{}", leftovers::unforeseen());
         let noted = leftovers::note(&std::env::temp_dir(), name.clone());
         let folder = std::env::temp_dir().join(name);
@@ -276,7 +280,7 @@ impl Spool {
         }
     }
 
-    /// What came through standard input has no name of its own.
+    /// Returns the session name to use. Standard input has no name, so it gets a default.
     fn session(&self, args: &Args) -> Option<String> {
         args.session.clone().or_else(|| self.piped.then(|| UNNAMED.to_owned()))
     }
@@ -285,7 +289,7 @@ impl Spool {
 impl Drop for Spool {
     fn drop(&mut self) {
         for (folder, _) in &self.folders {
-            // It is only clutter by now.
+            // An error is ignored: the copy is not used any more.
             let _ = std::fs::remove_dir_all(folder);
         }
     }

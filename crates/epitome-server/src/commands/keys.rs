@@ -1,7 +1,7 @@
-//! `epitome keys`: who may use the HTTP API.
+//! `epitome keys`: creates, lists and revokes keys for the HTTP API.
 //!
-//! They are in the database, where a running server looks them up at every request: what is made or revoked here holds
-//! there at once. What a key may do is `epitome::key`'s to say; which routes ask for it, `http/gate.rs`'s.
+//! Keys are in the database, where a running server looks them up at every request. So a key that is created or revoked
+//! here takes effect there at once. `epitome::key` defines what a key may do; `epitome_http::gate` checks it.
 
 use std::str::FromStr;
 
@@ -14,15 +14,15 @@ use crate::show::day;
 
 const EXAMPLES: &str = "\
 Examples:
-  epitome keys create --admin                   the first key, for whoever runs the server
+  epitome keys create --admin                   the first key, for the operator of the server
   epitome keys create --workspace team-a --rights write --expires 90d
   epitome keys list
   epitome keys revoke 5b1f09c2d4e8a637
 
-A key is sent as `authorization: Bearer KEY`. All of this may be done beside a running server, which
-notices at once.";
+A key is sent as `authorization: Bearer KEY`. These commands work while a server is running, and
+take effect there at once.";
 
-/// Who may use the HTTP API
+/// Creates, lists and revokes keys for the HTTP API
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES, disable_help_subcommand = true)]
 pub(crate) struct Args {
@@ -32,17 +32,17 @@ pub(crate) struct Args {
 
 #[derive(clap::Subcommand)]
 enum What {
-    /// Makes a key and shows its secret, this once
+    /// Creates a key and shows its secret, only this once
     Create(Create),
-    /// The keys there are, revoked ones too
+    /// Lists all keys, including revoked ones
     List(List),
-    /// Has a key open nothing from now on
+    /// Revokes a key immediately
     Revoke(Revoke),
 }
 
 pub(super) async fn run(args: &Args, loaded: &Loaded, show: &mut Show) -> Result<(), Failure> {
     let Some(what) = &args.what else {
-        return Err(Failure::Misused("say what to do with keys: create, list or revoke".to_owned()));
+        return Err(Failure::Misused("missing subcommand: create, list or revoke".to_owned()));
     };
     let (database, done);
     match what {
@@ -71,24 +71,24 @@ Examples:
   epitome keys create --workspace team-a --rights read --expires 2027-01-01
   KEY=$(epitome keys create --rights write)     for the workspace `default`
 
-The secret alone goes to standard output; what is kept of it is its hash. A read key reads one
-workspace, a write key also writes it. An admin key makes and revokes keys, reads /metrics, and
-reads and writes the workspace that the header x-epitome-workspace names.";
+Only the secret goes to standard output; the server stores only its hash. A read key reads one
+workspace; a write key reads and writes it. An admin key creates and revokes keys, reads /metrics,
+and reads and writes the workspace that the header x-epitome-workspace names.";
 
-/// Makes a key and shows its secret, this once
+/// Creates a key and shows its secret, only this once
 #[derive(clap::Args)]
 #[command(after_help = CREATE_EXAMPLES)]
 struct Create {
-    /// What it may do in its workspace: read or write
+    /// What the key may do in its workspace: read or write
     #[arg(long, value_name = "RIGHTS", required_unless_present = "admin", value_parser = rights)]
     rights: Option<Rights>,
-    /// A key for whoever runs the server, for all workspaces
+    /// Creates a key for the operator of the server, for all workspaces
     #[arg(long, conflicts_with = "rights")]
     admin: bool,
-    /// What to call it in the list
+    /// Label of the key in the list
     #[arg(long, value_name = "LABEL", default_value = "", hide_default_value = true)]
     label: String,
-    /// When it ends: after a time (12h, 30d), or on a day (2027-01-01, UTC)
+    /// Expires after a duration (12h, 30d) or on a date (2027-01-01, UTC)
     #[arg(long, value_name = "WHEN")]
     expires: Option<Expiry>,
 }
@@ -97,15 +97,15 @@ fn rights(text: &str) -> Result<Rights, String> {
     match text {
         "read" => Ok(Rights::Read),
         "write" => Ok(Rights::Write),
-        _ => Err("say read or write; for an admin key, --admin in place of --rights".to_owned()),
+        _ => Err("use read or write; for an admin key, use --admin instead of --rights".to_owned()),
     }
 }
 
 impl Create {
-    /// The key that is wanted.
+    /// Returns the key to create.
     fn new_key(&self, loaded: &Loaded, now: Timestamp) -> Result<NewKey, Failure> {
         if self.admin && loaded.typed_workspace().is_some() {
-            let problem = "an admin key is for all workspaces: leave --workspace out, or say --rights";
+            let problem = "an admin key is for all workspaces; remove --workspace, or use --rights";
             return Err(Failure::Misused(problem.to_owned()));
         }
         let (workspace, rights) = match self.rights {
@@ -126,7 +126,7 @@ async fn create(new: NewKey, database: &Database, show: &mut Show) -> Result<(),
     show.note(remark(&created.key))
 }
 
-/// What goes with a secret.
+/// Describes a new key, next to its secret.
 fn remark(key: &Key) -> String {
     let whose = match &key.workspace {
         Some(workspace) => format!("for the workspace \"{}\"", tame(workspace)),
@@ -139,22 +139,22 @@ fn remark(key: &Key) -> String {
 const LIST_EXAMPLES: &str = "\
 Examples:
   epitome keys list
-  epitome keys list --workspace team-a          only those of one workspace
+  epitome keys list --workspace team-a          only the keys of one workspace
   epitome keys list --json | jq -r 'select(.state == \"good\") | .id'
 
 Oldest first, of all workspaces unless --workspace names one. With --json each line is a key: id,
 workspace (null for an admin key), rights, label, created, expires, revoked (milliseconds since
-1970) and state: good, expired or revoked. No secret is kept, so none is shown.";
+1970) and state: good, expired or revoked. Secrets are not stored, so none is shown.";
 
-/// The keys there are, revoked ones too
+/// Lists all keys, including revoked ones
 #[derive(clap::Args)]
 #[command(after_help = LIST_EXAMPLES)]
 struct List {}
 
-/// So many are read at a time.
+/// Number of keys per page.
 const AT_ONCE: usize = 1_000;
 
-/// A line of JSON.
+/// One line of JSON output.
 #[derive(Serialize)]
 struct Listed<'a> {
     #[serde(flatten)]
@@ -164,7 +164,7 @@ struct Listed<'a> {
 
 async fn list(workspace: Option<&str>, database: &Database, show: &mut Show) -> Result<(), Failure> {
     let mut keys: Vec<Key> = Vec::new();
-    // All but the last page are full.
+    // A page that is not full is the last one.
     while keys.len().is_multiple_of(AT_ONCE) {
         let after = keys.last().map(|key| key.id.as_str());
         let page = database.engine.keys().list(workspace, after, AT_ONCE).await?;
@@ -173,7 +173,7 @@ async fn list(workspace: Option<&str>, database: &Database, show: &mut Show) -> 
         }
         keys.extend(page);
     }
-    // Their ids are random.
+    // Pages are ordered by id, and ids are random.
     keys.sort_by(|one, other| (one.created, &one.id).cmp(&(other.created, &other.id)));
     let mut table = Table::new(&["id", "workspace", "rights", "label", "created", "expires", "state"]);
     for key in &keys {
@@ -202,7 +202,7 @@ async fn list(workspace: Option<&str>, database: &Database, show: &mut Show) -> 
     show.note(format!("no keys{whose} in {}", database.place()))
 }
 
-/// Whether it opens anything, and if not why.
+/// Says whether the key is valid, and if not, why.
 fn state(key: &Key, now: Timestamp) -> &'static str {
     match key.revoked {
         Some(_) => "revoked",
@@ -215,14 +215,14 @@ const REVOKE_EXAMPLES: &str = "\
 Examples:
   epitome keys revoke 5b1f09c2d4e8a637          by its id, from `epitome keys list`
 
-It cannot be taken back: make a new key instead. Requests with it are refused from now on, and event
-streams that were opened with it end. Where all that is left of a key is its secret, that will do.";
+A revoked key cannot be restored; create a new one instead. Requests with it are refused from now
+on, and event streams that were opened with it end. The key's secret works too, in place of its id.";
 
-/// Has a key open nothing from now on
+/// Revokes a key immediately
 #[derive(clap::Args)]
 #[command(after_help = REVOKE_EXAMPLES)]
 struct Revoke {
-    /// The key's id
+    /// Id of the key, or its secret
     #[arg(value_name = "ID")]
     id: String,
 }
@@ -233,13 +233,13 @@ async fn revoke(
     database: &Database,
     show: &mut Show,
 ) -> Result<(), Failure> {
-    // Whoever finds a secret where it should not be has nothing else of the key.
+    // Accepts a secret too: when a secret has leaked, its id may not be at hand.
     let id = match args.id.strip_prefix("epk_") {
         Some(rest) => rest.split('_').next().unwrap_or_default(),
         None => &args.id,
     };
     if !database.engine.keys().revoke(id, workspace).await? {
-        let hint = "`epitome keys list` shows those there are";
+        let hint = "`epitome keys list` shows all keys";
         return Err(Failure::Failed(format!("there is no key {id:?}; {hint}")));
     }
     show.answer(&json!({"revoked": id}), format_args!("key {id} is revoked"))
@@ -247,7 +247,7 @@ async fn revoke(
 
 const DAY: u64 = 86_400;
 
-/// After some time, or at the start of a day.
+/// After a duration, or at the start of a day.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Expiry {
     After(Duration),
@@ -255,7 +255,7 @@ enum Expiry {
 }
 
 impl Expiry {
-    /// The moment, where it is now `now`.
+    /// Returns the time of expiry, counted from `now`.
     fn from(self, now: Timestamp) -> Timestamp {
         match self {
             Self::On(moment) => moment,
@@ -270,11 +270,11 @@ impl FromStr for Expiry {
     type Err = &'static str;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        const WANTED: &str = "say after which time (12h, 30d, 52w), or on which day (2027-01-01)";
+        const WANTED: &str = "expected a duration (12h, 30d, 52w) or a date (2027-01-01)";
         let text = text.trim();
         let unit = |unit: char, seconds: u64| {
             let number: u64 = text.strip_suffix(unit)?.parse().ok()?;
-            // Nobody outlives a century of keys, and moments must stay moments.
+            // At most about a century, so that the timestamp cannot overflow.
             number.checked_mul(seconds).filter(|seconds| *seconds <= 36_600 * DAY).map(Duration::from_secs)
         };
         let bare = text.bytes().all(|byte| byte.is_ascii_digit());

@@ -1,4 +1,4 @@
-//! `epitome list`: the sessions there are.
+//! `epitome list`: lists the stored sessions.
 
 use epitome::{Next, SessionInfo};
 
@@ -8,27 +8,27 @@ const EXAMPLES: &str = "\
 Examples:
   epitome list
   epitome list --limit 20 --after support-41     the next page
-  epitome list --json | jq -r .name              one session a line
+  epitome list --json | jq -r .name              one session name per line
 
 With --json each line is a session: name, messages, turns, tokens, updated (milliseconds since 1970)
-and its slots, with the last message each summary covers.";
+and its slots, with the last message that each summary covers.";
 
-/// The sessions there are
+/// Lists the stored sessions
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// At most so many
+    /// Maximum number of sessions
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = super::whole, allow_negative_numbers = true)]
     limit: u64,
-    /// Only those after this name
+    /// Only sessions after this name, in alphabetical order
     #[arg(long, value_name = "SESSION")]
     after: Option<String>,
 }
 
-/// So many are read at once.
+/// Number of sessions per query to the store.
 const PAGE: u64 = 100;
 
-/// A line of JSON: the session, and where its summaries stand.
+/// One line of JSON output: the session, and what its summaries cover.
 #[derive(Serialize)]
 struct Listed<'a> {
     #[serde(flatten)]
@@ -41,13 +41,13 @@ pub(super) async fn run(args: &Args, database: &Database, show: &mut Show) -> Re
     let (mut after, mut left, mut more, mut shown) = (args.after.clone(), args.limit, false, 0);
     while left > 0 {
         let asked = left.min(PAGE);
-        // One more than is shown, to know whether there are more.
+        // Reads one more than is shown, to learn whether there are more.
         let wanted = usize::try_from(asked.saturating_add(1)).unwrap_or(1_000);
         let page = database.workspace.sessions(after.as_deref(), wanted).await?;
         more = page.len() as u64 > asked;
         for info in page.into_iter().take(usize::try_from(asked).unwrap_or(usize::MAX)) {
             after = Some(info.name.to_string());
-            // Somebody may delete it meanwhile: then it is not there any more.
+            // Skips a session that was deleted in the meantime.
             let slots = match database.workspace.session(info.name.as_ref()).explain().await {
                 Err(error) if error.next() == Next::Look => continue,
                 explained => explained?.slots,

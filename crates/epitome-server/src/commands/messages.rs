@@ -1,4 +1,4 @@
-//! A message and a summary as people read them, and why a summary is late.
+//! Prints messages and summaries for people, and reports why summaries are overdue.
 
 use std::collections::HashSet;
 
@@ -9,7 +9,7 @@ use epitome::settings::Money;
 use super::prelude::*;
 use crate::show::Style;
 
-/// `12 user ann` and what was said, with an empty line after it.
+/// Prints a message: a line such as `12 user ann`, the content, and an empty line.
 pub(super) fn show_message(show: &mut Show, message: &Message) -> Result<(), Failure> {
     let style = show.style;
     let mut head = String::new();
@@ -56,15 +56,15 @@ fn part_text(part: &Part, style: Style) -> String {
     }
 }
 
-/// `messages 1-440`.
+/// Describes the covered messages, as in `messages 1-440`.
 pub(super) fn reach(through: u64) -> String {
     if through == 0 { "no messages".to_owned() } else { format!("messages 1-{through}") }
 }
 
-/// A summary's facts on a line.
+/// Describes a summary in one line.
 pub(super) fn facts(summary: &epitome::Summary) -> String {
     let scope = summary.scope.as_ref().map_or(String::new(), |author| format!(" of {author}"));
-    let stand_in = if summary.stand_in { ", standing in for a model that failed" } else { "" };
+    let stand_in = if summary.stand_in { ", a fallback because the model failed" } else { "" };
     let cost = summary
         .cost
         .filter(|cost| *cost > 0.0)
@@ -79,11 +79,11 @@ pub(super) fn facts(summary: &epitome::Summary) -> String {
     ))
 }
 
-/// So many causes are told.
+/// Maximum number of causes that are reported.
 const TOLD: usize = 3;
 
-/// Says why summaries of these sessions are late, where they are: each cause once, with a session it holds up. That
-/// it cannot be known is no reason to fail.
+/// Reports why summaries of these sessions are overdue: each cause once, with one session that it affects. If the
+/// queue cannot be read, nothing is reported: the command itself succeeded.
 pub(super) async fn tell_late(
     workspace: &Workspace,
     sessions: &HashSet<&str>,
@@ -97,7 +97,7 @@ pub(super) async fn tell_late(
         };
         causes.push(cause);
         let (cause, session) = (tame(cause), tame(&slot.session));
-        show.error(format!("summaries are late: {cause}; `epitome explain {session}` says more"))?;
+        show.error(format!("summaries are overdue: {cause}; `epitome explain {session}` shows details"))?;
         if causes.len() == TOLD {
             break;
         }

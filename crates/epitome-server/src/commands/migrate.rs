@@ -1,4 +1,4 @@
-//! `epitome migrate`: a SQLite file moved into PostgreSQL.
+//! `epitome migrate`: moves a SQLite file into PostgreSQL.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -14,42 +14,42 @@ use crate::settings::{Address, read_place};
 const EXAMPLES: &str = "\
 Examples:
   epitome migrate --from sqlite:epitome.db --to postgres://epitome@db.example/epitome
-  EPITOME_DB=postgres://… epitome migrate --from epitome.db    and no password in sight
+  EPITOME_DB=postgres://… epitome migrate --from epitome.db    hides the password
   epitome migrate --from epitome.db --to postgres://… --verify-only
 
-Everything is moved, with all its numbers: sessions, messages, summaries, keys, authors, usage,
-events, what the proxy keeps. Sessions that were being deleted stay behind, and so do forks that
-were not finished. Stop the server that uses the file first: the file is only read, and a move
-during which it was written to is not finished. The database must be there and hold nothing of
-ours; its tables are made. Interrupted or killed, the same command goes on from there. At the end
-both sides are read and compared row by row, and only then the database can be used. Searches
-find everything at once, and are quick again when the index of words was made anew.
+Everything is moved, with all ids: sessions, messages, summaries, keys, authors, usage, events, and
+what the proxy stores. Not moved: sessions that are being deleted, and forks that are not finished.
+Stop the server that uses the file first: the file is only read, and a move is not completed if
+another process writes to the file meanwhile. The PostgreSQL database must exist and contain no
+tables of Epitome; the move creates them. After an interruption, the same command resumes the move.
+At the end both sides are read and compared row by row. Only then can the database be used. Searches
+find everything at once, and are fast again when the word index has been rebuilt.
 
---json is one object: from, to, rows, left_out, and of each table its rows and their checksum. The
-exit code is 1 where it was not done, or not to its end.";
+--json is one object: from, to, rows, left_out, and for each table its rows and their checksum. The
+exit code is 1 if the move failed or was not completed.";
 
-/// Moves a SQLite file into PostgreSQL, and compares both
+/// Moves a SQLite database into PostgreSQL, and compares both
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// The file
+    /// SQLite file to move
     #[arg(long, value_name = "sqlite:PATH")]
     from: String,
-    /// The database (the one of the settings)
+    /// PostgreSQL database to move into (the database of the settings)
     #[arg(long, value_name = "postgres://…")]
     pub(super) to: Option<String>,
-    /// Throws away what an unfinished move left there, and begins again
+    /// Discards what an unfinished move left there, and starts again
     #[arg(long, conflicts_with = "verify_only")]
     anew: bool,
-    /// Moves nothing, and only compares
+    /// Moves nothing; only compares both sides
     #[arg(long)]
     verify_only: bool,
-    /// So many rows go over at once, for tests
+    /// Number of rows per batch, for tests
     #[arg(long, value_name = "N", hide = true, value_parser = super::whole)]
     piece: Option<u64>,
 }
 
-/// How often it is shown how far it is: where it is shown in place, and where each time is another line.
+/// How often progress is shown: in place on a terminal, and elsewhere as one more line each time.
 const TICK: Duration = Duration::from_millis(100);
 const LINE: Duration = Duration::from_secs(10);
 
@@ -62,14 +62,13 @@ pub(super) async fn run(args: &Args, loaded: &Loaded, world: &World, show: &mut 
     if let Some(rows) = args.piece {
         options.rows = usize::try_from(rows).unwrap_or(usize::MAX);
     }
-    leftovers::say(Some("interrupted: what was moved stays, and the same command goes on from there"));
+    leftovers::say(Some("interrupted: the rows moved so far stay; the same command resumes the move"));
     let moved = watched(&from, &to, options, show).await.map_err(|error| refused(&error))?;
     tell(args, &from, &to, &moved, show)
 }
 
 fn file(args: &Args, world: &World) -> Result<PathBuf, Failure> {
-    let wanted =
-        || Failure::Setting("--from: a SQLite file is wanted; give its path, or sqlite:PATH".to_owned());
+    let wanted = || Failure::Setting("--from: expected a SQLite file, as its path or sqlite:PATH".to_owned());
     match read_place(&args.from, world, Path::new("")) {
         Ok(Place::Sqlite(path)) => Ok(path),
         Ok(Place::Postgres(_)) => Err(wanted()),
@@ -78,17 +77,17 @@ fn file(args: &Args, world: &World) -> Result<PathBuf, Failure> {
 }
 
 fn address(args: &Args, loaded: &Loaded) -> Result<Address, Failure> {
-    let wanted = "postgres://USER:PASSWORD@HOST:PORT/DATABASE is wanted";
+    let wanted = "expected postgres://USER:PASSWORD@HOST:PORT/DATABASE";
     match (&args.to, &loaded.db) {
         (Some(to), _) => Address::of(to).ok_or_else(|| Failure::Setting(format!("--to: {wanted}"))),
         (None, Place::Postgres(address)) => Ok(address.clone()),
         (None, Place::Sqlite(_)) => Err(Failure::Misused(format!(
-            "--to is missing: {wanted}, there or as the database of the settings"
+            "--to is missing: {wanted}, in --to or as the database of the settings"
         ))),
     }
 }
 
-/// Moves it, and shows meanwhile how far it is.
+/// Moves the database and shows the progress.
 async fn watched(
     from: &Path,
     to: &Address,
@@ -116,12 +115,12 @@ async fn watched(
         progress.bar.set_length(of);
         progress.bar.set_position(rows.min(of));
         progress.bar.set_message(format!("rows ({table})"));
-        // Where nobody watches, a line now and then.
+        // Without a terminal: one line at each stage and every 10 seconds.
         let due = told.is_none_or(|(before, at)| before != stage || at.elapsed() >= LINE);
         if !show.watched && !show.json && due {
             told = Some((stage, Instant::now()));
-            // Who cannot be told is told at the end.
-            let _ = show.note(format!("{doing} {table}: {} of {} rows in all", grouped(rows), grouped(of)));
+            // A write error is ignored here; the output at the end reports it.
+            let _ = show.note(format!("{doing} {table}: {} of {} rows in total", grouped(rows), grouped(of)));
         }
     }
 }
@@ -158,11 +157,11 @@ fn tell(args: &Args, from: &Path, to: &Address, moved: &Moved, show: &mut Show) 
     show.table(&table)?;
     if moved.left_out > 0 {
         let left = count(moved.left_out, "row");
-        show.line(format!("left out: {left} whose key PostgreSQL cannot keep (U+0000)"))?;
+        show.line(format!("left out: {left} whose key PostgreSQL cannot store (U+0000)"))?;
     }
     let (from, rows) = (from.display(), count(rows, "row"));
     match args.verify_only {
-        true => show.line(format!("{from} and {to} are the same: {rows}")),
-        false => show.line(format!("{from} was moved to {to}: {rows}, the same on both sides")),
+        true => show.line(format!("{from} and {to} are identical: {rows}")),
+        false => show.line(format!("{from} was moved to {to}: {rows}, identical on both sides")),
     }
 }

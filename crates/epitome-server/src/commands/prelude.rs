@@ -1,4 +1,4 @@
-//! What nearly every command needs: the database, the settings, where words go, and why it failed.
+//! Imports that nearly every command needs: the database, the settings, output and errors.
 
 pub(super) use std::path::{Path, PathBuf};
 pub(super) use std::sync::Arc;

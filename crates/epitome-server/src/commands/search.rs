@@ -1,4 +1,4 @@
-//! `epitome search`: messages by their words.
+//! `epitome search`: searches messages by their words.
 
 use epitome::{Found, Next};
 
@@ -7,29 +7,30 @@ use crate::show::Style;
 
 const EXAMPLES: &str = "\
 Examples:
-  epitome search parser \"line 12\"            both, the second as one
+  epitome search parser \"line 12\"            a word and a phrase; both must occur
   epitome search 7071 --session ann --limit 3
   epitome search --json refund | jq .message.seq
 
-All words must be in a message, in any order, each also as part of a longer word, in any case and
-any script; newest first. With --json each line is a match: session, message, excerpt.";
+All words must occur in a message, in any order. A word also matches inside a longer word, in upper
+or lower case and in any script. The newest match comes first. With --json each line is a match:
+session, message, excerpt.";
 
-/// Finds messages by their words, summarized or not
+/// Searches messages by their words, summarized or not
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// What is looked for
+    /// Words to search for; an argument with spaces is a phrase
     #[arg(value_name = "WORDS", required = true)]
     words: Vec<String>,
     /// Only in this session
     #[arg(short, long, value_name = "NAME")]
     session: Option<String>,
-    /// At most so many
+    /// Maximum number of matches
     #[arg(long, value_name = "N", default_value_t = 20, value_parser = super::whole, allow_negative_numbers = true)]
     limit: u64,
 }
 
-/// So many are read at once.
+/// Number of matches per query to the store.
 const PAGE: u64 = 50;
 
 pub(super) async fn run(args: &Args, database: &Database, show: &mut Show) -> Result<(), Failure> {
@@ -72,7 +73,7 @@ pub(super) async fn run(args: &Args, database: &Database, show: &mut Show) -> Re
     Ok(())
 }
 
-/// What was typed, as a query: an argument with spaces in it is a phrase, unless it has quotes of its own.
+/// Builds the query from the arguments. An argument with spaces is a phrase, unless it contains quotes itself.
 fn query(words: &[String]) -> String {
     let quoted = |word: &String| match word.contains(char::is_whitespace) && !word.contains('"') {
         true => format!("\"{word}\""),
@@ -81,7 +82,7 @@ fn query(words: &[String]) -> String {
     words.iter().map(quoted).collect::<Vec<_>>().join(" ")
 }
 
-/// The words and phrases of a query, to be marked where they stand.
+/// Returns the words and phrases of a query, to highlight them in the matches.
 fn terms(query: &str) -> Vec<Vec<char>> {
     let pieces = query.split('"').enumerate();
     let words = pieces.flat_map(|(at, piece)| match at % 2 {
@@ -91,7 +92,7 @@ fn terms(query: &str) -> Vec<Vec<char>> {
     words.map(|word| word.chars().map(fold).collect::<Vec<_>>()).filter(|term| !term.is_empty()).collect()
 }
 
-/// Letter by letter, so that places stay the same.
+/// Lowercases a character to exactly one character, so that positions stay the same.
 fn fold(c: char) -> char {
     c.to_lowercase().next().unwrap_or(c)
 }
@@ -101,7 +102,7 @@ fn line(found: &Found, terms: &[Vec<char>], style: Style) -> String {
     format!("{}  {}", style.cyan(&place), marked(&tame(&found.excerpt), terms, style))
 }
 
-/// The text with what was looked for in colour.
+/// Returns the text with the search terms in colour.
 fn marked(text: &str, terms: &[Vec<char>], style: Style) -> String {
     if !style.is_painted() {
         return text.to_owned();

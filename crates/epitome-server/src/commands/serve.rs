@@ -1,4 +1,4 @@
-//! `epitome serve`: the HTTP API and the proxy.
+//! `epitome serve`: serves the HTTP API and the proxy.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -16,77 +16,78 @@ use crate::signals::Signals;
 
 const EXAMPLES: &str = "\
 Examples:
-  epitome serve                                 on http://127.0.0.1:7878, no keys needed
+  epitome serve                                 on http://127.0.0.1:7878, no keys required
   epitome serve --listen 127.0.0.1:0            on any free port; the address is printed
   epitome serve --listen 0.0.0.0:7878           for other machines; callers need keys
   epitome keys create --admin                   the first key, also while the server runs
-  epitome serve --shadow                        the proxy only tells what it would save
+  epitome serve --shadow                        the proxy only reports what it would save
   epitome serve --openai-upstream http://127.0.0.1:8000
-  epitome serve --db postgres://db/epitome      one of any number of nodes that share a PostgreSQL
+  epitome serve --db postgres://db/epitome      one of several nodes that share a PostgreSQL
   epitome serve --db postgres://db/epitome --role worker --listen 127.0.0.1:0
 
-On an address that only this machine reaches no keys are needed; on every other one they are, unless
---require-keys never says otherwise. A key opens its workspace. Without one the workspace is
-`default`, or the one that the header x-epitome-workspace names.
+On a loopback address no keys are required. On any other address they are, except with
+--require-keys never. A key belongs to one workspace. Without a key the workspace is `default`, or
+the one that the header x-epitome-workspace names.
 
-Under /openai/v1 and /anthropic it passes requests on to the provider, and keeps long conversations
-inside the window: change a client's base_url, and nothing else. Callers' own keys go through; ours,
-where keys are needed, comes in the header x-epitome-key.
+Requests to /openai/v1 and /anthropic are proxied to the provider, and long conversations are
+condensed to fit the model's window: change only a client's base_url. The caller's provider key is
+forwarded. Epitome's own key, if keys are required, is sent in the header x-epitome-key.
 
-All but --log-requests can be set in the environment too (EPITOME_SERVER_REQUIRE_KEYS,
+All flags except --log-requests can also be set in the environment (EPITOME_SERVER_REQUIRE_KEYS,
 EPITOME_PROXY_SHADOW), and in epitome.toml under [server] and [proxy].
 
-Under /v3 it answers as Honcho's API does: its client works with http://127.0.0.1:7878 as base_url.
+/v3 serves Honcho's API: Honcho's client works with http://127.0.0.1:7878 as base_url.
 
-Nodes that share a PostgreSQL share everything. Each may answer and write summaries (--role all),
-leave those to others (api), or do nothing else (worker: it answers only /healthz, /readyz and
-/metrics). A password stays out of sight in the environment:
+Nodes that share a PostgreSQL database share all data. A node serves requests and writes summaries
+(--role all), only serves requests (api), or only writes summaries (worker: it serves only /healthz,
+/readyz and /metrics). In the environment, the database's password is not visible in process lists:
 EPITOME_DB=postgres://USER:PASSWORD@HOST:PORT/DATABASE.
 
-What is stored is what every other command sees: both may be used at once. SIGTERM and Ctrl-C end it
-in order: requests under way are answered, summaries under way finished or handed back.";
+All other commands see the same data, and can be used while the server runs. SIGTERM and Ctrl-C shut
+the server down in order: it answers requests in progress, and finishes or hands back summaries in
+progress.";
 
 /// Serves the HTTP API and the proxy
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// Where it listens (127.0.0.1:7878) [env: EPITOME_SERVER_LISTEN]
+    /// Address to bind (127.0.0.1:7878) [env: EPITOME_SERVER_LISTEN]
     #[arg(long, value_name = "ADDRESS:PORT")]
     listen: Option<String>,
-    /// What it does: all, api (no summaries), worker (nothing else)
+    /// Node's role: all, api (no summaries), worker (only summaries)
     #[arg(long, value_name = "ROLE")]
     role: Option<String>,
     /// When callers need keys: off-loopback, always, never
     #[arg(long, value_name = "WHEN")]
     require_keys: Option<String>,
-    /// Logged: error, warn, info, debug [env: EPITOME_SERVER_LOG_LEVEL]
+    /// Level: error, warn, info, debug [env: EPITOME_SERVER_LOG_LEVEL]
     #[arg(long, value_name = "LEVEL")]
     log_level: Option<String>,
-    /// In which form: text, json, auto [env: EPITOME_SERVER_LOG_FORMAT]
+    /// Format: text, json, auto [env: EPITOME_SERVER_LOG_FORMAT]
     #[arg(long, value_name = "FORMAT")]
     log_format: Option<String>,
-    /// /openai/v1/x goes to URL/v1/x (https://api.openai.com)
+    /// Proxies /openai/v1/x to URL/v1/x (https://api.openai.com)
     #[arg(long, value_name = "URL")]
     openai_upstream: Option<String>,
-    /// /anthropic/v1/x likewise (https://api.anthropic.com)
+    /// Proxies /anthropic/v1/x to URL/v1/x (https://api.anthropic.com)
     #[arg(long, value_name = "URL")]
     anthropic_upstream: Option<String>,
-    /// The proxy changes nothing, and tells what it would save
+    /// The proxy changes nothing, and reports what it would save
     #[arg(long)]
     shadow: bool,
-    /// Writes each request as it is passed on, words and all (JSONL)
+    /// Writes each proxied request to FILE, with its content (JSONL)
     #[arg(long, value_name = "FILE")]
     log_requests: Option<PathBuf>,
-    /// Sets one of the server's bounds, for tests
+    /// Sets one of the server's limits, for tests
     #[arg(long, value_name = "NAME=NUMBER", hide = true)]
     bound: Vec<String>,
-    /// For how long work is held before it is anybody's again, for tests
+    /// Duration of a worker's lease, for tests
     #[arg(long, value_name = "MILLISECONDS", hide = true)]
     lease: Option<u32>,
 }
 
 impl Args {
-    /// Those flags that are settings: the flag, its key, what it says.
+    /// Returns the flags that are settings: flag, key, value.
     pub(super) fn settings(&self) -> Vec<OwnFlag> {
         let all = [
             ("--listen", "server.listen", &self.listen),
@@ -102,7 +103,7 @@ impl Args {
         texts.chain(self.shadow.then(|| ("--shadow", "proxy.shadow", true.into()))).collect()
     }
 
-    /// How the workers go about it. A hold is renewed three times before it runs out.
+    /// Returns the workers' timing. A lease is renewed three times before it expires.
     fn pace(&self) -> Pace {
         let usual = Pace::default();
         let lease = self.lease.map_or(usual.lease, |lease| Duration::from_millis(u64::from(lease.max(3))));
@@ -112,8 +113,8 @@ impl Args {
 
 pub(super) async fn run(args: &Args, loaded: &Loaded, show: &mut Show) -> Result<(), Failure> {
     if loaded.typed_workspace().is_some() {
-        let problem = "a server serves every workspace: callers name theirs in the header x-epitome-workspace, or \
-                       by their key; leave --workspace out";
+        let problem = "a server serves every workspace: callers select theirs with the header x-epitome-workspace or \
+                       with their key; remove --workspace";
         return Err(Failure::Setting(problem.to_owned()));
     }
     let server = &loaded.server;
@@ -127,7 +128,7 @@ pub(super) async fn run(args: &Args, loaded: &Loaded, show: &mut Show) -> Result
     let secret = jwt_secret(server.jwt_secret_env.as_deref())?;
     let secret_bytes = secret.as_ref().map(Vec::len);
     let requests = args.log_requests.as_deref().map(RequestsLog::open).transpose()?;
-    // The address first: where it cannot be had, nothing else is touched.
+    // Binds the address first: if that fails, nothing else is changed.
     let listener = http::bind(&server.listen).await?;
     let address: SocketAddr =
         listener.local_addr().map_err(|error| Failure::Failed(format!("cannot listen: {error}")))?;
@@ -153,7 +154,7 @@ pub(super) async fn run(args: &Args, loaded: &Loaded, show: &mut Show) -> Result
     show.line(format_args!("listening on http://{address}"))?;
     show.flush()?;
     tracing::info!("ready");
-    // The first message would wait for the vocabulary to be read.
+    // Loads the tokenizer now, so that the first message does not wait for it.
     let encoding = loaded.settings.encoding;
     tokio::task::spawn_blocking(move || Counter::new(encoding).text("ready"));
     let serving = async {
@@ -163,7 +164,7 @@ pub(super) async fn run(args: &Args, loaded: &Loaded, show: &mut Show) -> Result
     };
     let mut serving = std::pin::pin!(serving);
     tokio::select! {
-        // It ends only when it is told to.
+        // Ends only after `stop` was sent.
         () = serving.as_mut() => return Ok(()),
         signal = signals.next() => {
             tracing::info!(signal, "stopping");
@@ -172,9 +173,9 @@ pub(super) async fn run(args: &Args, loaded: &Loaded, show: &mut Show) -> Result
     }
     tokio::select! {
         () = serving => {}
-        // Whoever says it twice means now: what is held is given back, and nothing else is waited for.
+        // A second signal means "now": releases the leases and waits for nothing else.
         signal = signals.next() => {
-            tracing::warn!(signal, "told again; ending at once");
+            tracing::warn!(signal, "second signal; stopping at once");
             crate::end(signal).await;
         }
     }
@@ -182,28 +183,29 @@ pub(super) async fn run(args: &Args, loaded: &Loaded, show: &mut Show) -> Result
     Ok(())
 }
 
-/// Every stream that is passed on is two connections. Many systems let a program have a thousand unless it asks for more.
+/// Raises the limit of open files. Every proxied stream takes two connections, and many systems allow a program only about
+/// a thousand open files by default.
 #[cfg(unix)]
 fn open_more_files() {
     use rustix::process::{Resource, getrlimit, setrlimit};
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;
-    // Where it may not, it does with what it has.
+    // An error is ignored: the server then runs with the limit it has.
     let _ = setrlimit(Resource::Nofile, limit);
 }
 
-/// The secret by which tokens for Honcho's routes are signed.
+/// Returns the secret that signs tokens (JWT) for Honcho's routes.
 fn jwt_secret(variable: Option<&str>) -> Result<Option<Vec<u8>>, Failure> {
     let Some(variable) = variable else { return Ok(None) };
     match std::env::var(variable).ok().filter(|secret| !secret.trim().is_empty()) {
         Some(secret) => Ok(Some(secret.into_bytes())),
         None => Err(Failure::Setting(format!(
-            "server.jwt_secret_env: the environment variable {variable} is not set; set it, or leave the key out"
+            "server.jwt_secret_env: the environment variable {variable} is not set; set it, or remove this setting"
         ))),
     }
 }
 
-/// Whether callers need keys. What counts is the address that is really listened on, whatever it was called.
+/// Whether callers need keys. Decides by the address that is actually bound, not by the name in the settings.
 fn keys(require: RequireKeys, address: IpAddr) -> Keys {
     let loopback = address.to_canonical().is_loopback();
     match require {
@@ -213,10 +215,11 @@ fn keys(require: RequireKeys, address: IpAddr) -> Keys {
     }
 }
 
-/// A shorter secret than what it signs with may be found by trying (RFC 7518 wants so many bytes for HS256).
+/// Minimum length of the JWT secret, in bytes. RFC 7518 requires it for HS256, because a shorter secret can be found by
+/// brute force.
 const SECRET_BYTES: usize = 32;
 
-/// What whoever starts it should know: that everybody may come in, that nobody can yet, or that a secret is weak.
+/// Warns the operator if every client has access, if no client can have access yet, or if the JWT secret is weak.
 async fn remark(
     (keys, secret_bytes): (Keys, Option<usize>),
     database: &Database,
@@ -224,25 +227,25 @@ async fn remark(
 ) -> Result<(), Failure> {
     if secret_bytes.is_some_and(|bytes| bytes < SECRET_BYTES) {
         tracing::warn!(
-            "the secret for tokens (server.jwt_secret_env) is shorter than {SECRET_BYTES} bytes: whoever has a token \
-             may find it by trying; take a longer one"
+            "the secret for tokens (server.jwt_secret_env) is shorter than {SECRET_BYTES} bytes: the holder of a token \
+             may find it by brute force; use a longer one"
         );
     }
     match keys {
         Keys::Off { loopback: false } => tracing::warn!(
-            "no keys are needed (server.require_keys is \"never\"): whoever reaches the address may read and write \
-             everything"
+            "no keys are required (server.require_keys is \"never\"): any client that reaches this address can read \
+             and write everything"
         ),
-        // Where there is a secret, whoever has it makes tokens.
+        // With a JWT secret, its owner can create tokens, so no key is required.
         Keys::Required if secret_bytes.is_none() && database.engine.keys().is_empty().await? => {
             let db = match (loaded.source("server.db"), &loaded.db) {
                 (Source::Flag(_), Place::Sqlite(path)) => format!(" --db {}", path.display()),
-                // Its password is not repeated.
+                // Leaves out the address, because it may contain a password.
                 (Source::Flag(_), Place::Postgres(_)) => " --db postgres://…".to_owned(),
                 _ => String::new(),
             };
             tracing::warn!(
-                "callers need keys, and there is none yet: `epitome keys create --admin{db}` makes the first"
+                "callers need keys, and there is none yet: `epitome keys create --admin{db}` creates the first"
             );
         }
         Keys::Off { loopback: true } | Keys::Required => {}

@@ -1,4 +1,4 @@
-//! `epitome summarize`: a summary now.
+//! `epitome summarize`: summarizes a session now.
 
 use std::future::Future;
 
@@ -12,31 +12,31 @@ const EXAMPLES: &str = "\
 Examples:
   epitome summarize ann
   epitome summarize ann --slot long --focus \"open questions\"
-  epitome summarize ann --slot long --rebuild        again from the first message on
+  epitome summarize ann --slot long --rebuild        rewrite it from the first message on
 
-With nothing new to tell, the summary that stands is shown and no model is asked. Other summaries of
-the session that are due are written too, unless --no-wait. The exit code is 1 where none could be
-written. --json is one object: status (written, nothing_new or pending) and the summary.";
+If there are no new messages, the current summary is shown and no model is called. Other summaries
+of the session that are due are written too, unless --no-wait. The exit code is 1 if the summary
+could not be written. --json is one object: status (written, nothing_new or pending) and summary.";
 
-/// Has a summary written now
+/// Summarizes a session now
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
     #[command(flatten)]
     pub(super) session: SessionArgs,
-    /// Which slot (the first one)
+    /// Slot to summarize (the first slot)
     #[arg(long, value_name = "NAME")]
     slot: Option<String>,
-    /// Whose messages (everybody's)
+    /// Author whose messages are summarized (all authors)
     #[arg(long, value_name = "AUTHOR")]
     scope: Option<String>,
-    /// What to pay attention to most
+    /// What the summary should pay most attention to
     #[arg(long, value_name = "TEXT", conflicts_with = "rebuild")]
     focus: Option<String>,
-    /// Writes it again from the first message on, with today's settings
+    /// Rewrites it from the first message on, with the current settings
     #[arg(long)]
     rebuild: bool,
-    /// Only notes that it is wanted; whoever works on the database next writes it
+    /// Does not wait; the next process that works on the database writes it
     #[arg(long)]
     no_wait: bool,
 }
@@ -68,7 +68,7 @@ pub(super) async fn run(args: &Args, database: &Database, show: &mut Show) -> Re
                 show.line(tame(&summary.text))?;
             }
             Summarized::NothingNew { summary: Some(summary) } => {
-                show.note(format!("nothing new to tell; {} stands", facts(summary)))?;
+                show.note(format!("no new messages; current is {}", facts(summary)))?;
                 show.line(tame(&summary.text))?;
             }
             Summarized::NothingNew { summary: None } => show.note("there is nothing to summarize yet")?,
@@ -76,12 +76,12 @@ pub(super) async fn run(args: &Args, database: &Database, show: &mut Show) -> Re
                 return Err(Failure::Failed(format!("not written yet: {reason}")));
             }
             Summarized::Pending { reason: None } => {
-                show.note("wanted; whoever works on the database next writes it")?;
+                show.note("requested; the next process that works on the database writes it")?;
             }
         }
     }
     if !args.no_wait {
-        // Other slots of the session were worked off too.
+        // The session's other slots were summarized too, if they were due.
         tell_late(&database.workspace, &[session.name()].into(), show).await?;
     }
     Ok(())
@@ -104,7 +104,7 @@ async fn rebuild(args: &Args, session: &Session, scope: Option<Author>) -> Resul
             let own = |slot: &&SlotExplanation| slot.scope == scope && slot.status != SlotStatus::Retired;
             let first = slots.iter().find(own).map(|slot| slot.slot.clone());
             first
-                .ok_or_else(|| Failure::Failed("the settings name no slot for this; see `slot`".to_owned()))?
+                .ok_or_else(|| Failure::Failed("the settings have no slot for this; see `slot`".to_owned()))?
         }
     };
     if !session.rebuild(scope.clone(), &slot).await? {
@@ -129,14 +129,14 @@ async fn rebuild(args: &Args, session: &Session, scope: Option<Author>) -> Resul
     }
 }
 
-/// Waits for it, and shows meanwhile how far the summaries reach.
+/// Waits for the summary and shows how far the summaries reach.
 async fn watched<T>(
     work: impl Future<Output = Result<T, Failure>>,
     session: &Session,
     progress: &Progress,
 ) -> Result<T, Failure> {
     let look = || async {
-        // How far it is, is no reason to fail.
+        // An error here is ignored: it concerns the progress display only.
         let Ok(explained) = session.explain().await else { return };
         if let Some(slot) = explained.slots.iter().find(|slot| slot.status == SlotStatus::Working) {
             progress.bar.set_position(slot.covered);

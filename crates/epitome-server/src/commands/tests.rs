@@ -1,4 +1,4 @@
-//! What is typed, and what is understood.
+//! Tests of the command line's parser.
 
 use super::*;
 
@@ -83,7 +83,7 @@ fn what_is_not_understood_is_named() {
     check_misused_in("bench", &["--slow"], r#"unknown argument "--slow""#);
     check_misused_in("bench", &["now"], r#"unknown argument "now""#);
     check_misused(&["", "--help"], r#"unknown command """#);
-    check_misused(&["--json"], "no command given");
+    check_misused(&["--json"], "missing command");
     check_misused_in("bench", &["--quick", "--full"], "the argument '--quick' cannot be used with '--full'");
     check_misused_in(
         "context",
@@ -108,7 +108,7 @@ fn what_is_not_understood_is_named() {
     );
     let both = refused(&["--check-config", "list"]).line(None).unwrap();
     assert!(both.starts_with(
-        "epitome: --write-config and --check-config are commands of their own; leave out the other one"
+        "epitome: --write-config and --check-config are commands themselves; remove the other command"
     ));
 }
 

@@ -1,4 +1,4 @@
-//! `epitome undo`: takes a summary back.
+//! `epitome undo`: undoes a summary.
 
 use epitome::Summary;
 
@@ -10,10 +10,11 @@ Examples:
   epitome undo ann --slot short
   epitome undo ann --summary 42
 
-The one before it stands again and counting starts anew; no message is touched. With one summary
-standing, neither --slot nor --summary is needed. --json is one object: undone and stands.";
+The summary before it becomes current again, and the trigger counts from the newest message on. No
+message is changed. If the session has only one current summary, neither --slot nor --summary is
+needed. --json is one object: undone and stands.";
 
-/// Takes a summary back; the one before it stands again
+/// Undoes a summary; the summary before it becomes current again
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
@@ -23,22 +24,22 @@ pub(crate) struct Args {
     which: Which,
 }
 
-/// Which summary.
+/// Selects a summary.
 #[derive(clap::Args)]
 pub(super) struct Which {
-    /// The summary, by its number
+    /// Id of the summary
     #[arg(long, value_name = "ID", conflicts_with_all = ["slot", "scope"])]
     summary: Option<i64>,
-    /// The one that stands in this slot
+    /// Slot whose current summary is meant
     #[arg(long, value_name = "NAME")]
     slot: Option<String>,
-    /// Of this author's slot
+    /// Author whose slot is meant
     #[arg(long, value_name = "AUTHOR")]
     scope: Option<String>,
 }
 
 impl Which {
-    /// The number that is meant. Where none is named, the only one that stands.
+    /// Returns the id of the selected summary. Without flags, that is the only current summary.
     pub(super) async fn id(&self, session: &Session) -> Result<i64, Failure> {
         if let Some(id) = self.summary {
             return Ok(id);
@@ -53,15 +54,15 @@ impl Which {
             |summary: &Summary| format!("{} ({}, {})", summary.id, summary.slot, reach(summary.through));
         match found.as_slice() {
             [summary] => Ok(summary.id),
-            [] if standing.is_empty() => Err(Failure::Failed("no summary stands in this session".to_owned())),
+            [] if standing.is_empty() => Err(Failure::Failed("there is no current summary".to_owned())),
             [] => {
                 let all: Vec<String> = standing.iter().map(one).collect();
-                Err(Failure::Failed(format!("no such summary stands; there are {}", all.join(", "))))
+                Err(Failure::Failed(format!("no such summary is current; current are {}", all.join(", "))))
             }
             several => {
                 let all: Vec<String> = several.iter().map(|summary| one(summary)).collect();
                 Err(Failure::Misused(format!(
-                    "which summary? say --slot or --summary; there are {}",
+                    "which summary? use --slot or --summary; current are {}",
                     all.join(", ")
                 )))
             }
@@ -74,7 +75,7 @@ pub(super) async fn run(args: &Args, database: &Database, show: &mut Show) -> Re
     let id = args.which.id(&session).await?;
     let stands = session.undo(id).await?;
     let now = match &stands {
-        Some(summary) => format!("{} stands again", facts(summary)),
+        Some(summary) => format!("{} is current again", facts(summary)),
         None => "its slot has no summary now".to_owned(),
     };
     let line = tame(&format!("summary {id} is undone; {now}"));

@@ -1,4 +1,4 @@
-//! `epitome verify`: looks the whole database through.
+//! `epitome verify`: checks the whole database for faults.
 
 use super::prelude::*;
 
@@ -7,23 +7,23 @@ Examples:
   epitome verify
   epitome verify --db backup.db --json
 
-Reads everything, of all workspaces, and changes nothing. The exit code is 1 where something is
-wrong. --json is one object: ok, and faults with where (at) and what.";
+Reads all data of all workspaces, and changes nothing. The exit code is 1 if there is a fault.
+--json is one object: ok, and faults; each fault says where (at) and what.";
 
-/// Looks the whole database through
+/// Checks the whole database for faults
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {}
 
 pub(super) async fn run(database: &Database, show: &mut Show) -> Result<(), Failure> {
     let faults = {
-        let _progress = show.progress(&format!("looking {} through", database.place()), None);
+        let _progress = show.progress(&format!("checking {}", database.place()), None);
         database.engine.verify().await?
     };
     if show.json {
         show.object(&json!({"ok": faults.is_empty(), "faults": faults}))?;
     } else if faults.is_empty() {
-        let well = show.style.green("all is well");
+        let well = show.style.green("no faults");
         show.line(format!("{}: {well}", database.place()))?;
     } else {
         for fault in &faults {
@@ -35,7 +35,7 @@ pub(super) async fn run(database: &Database, show: &mut Show) -> Result<(), Fail
         0 => Ok(()),
         _ if show.json => Err(Failure::Told(1)),
         many => Err(Failure::Failed(format!(
-            "{}: {}; keep a copy of it, and restore a backup",
+            "{}: {}; make a copy of the database, then restore a backup",
             database.place(),
             count(many, "fault")
         ))),

@@ -1,4 +1,4 @@
-//! `epitome --write-config`: every setting, explained.
+//! `epitome --write-config`: writes a file with every setting, explained.
 
 use super::prelude::*;
 use crate::settings::{FILE_NAME, template};
@@ -15,13 +15,12 @@ pub(super) fn run(path: &Path, world: &World, show: &mut Show) -> Result<(), Fai
         false if file.contains(char::is_whitespace) => format!("--config {file:?} "),
         false => format!("--config {file} "),
     };
-    let line = format!(
-        "{name} is written: every setting with its default; `epitome {named}--check-config` reads it"
-    );
+    let line =
+        format!("wrote {name}: every setting with its default; `epitome {named}--check-config` checks it");
     show.answer(&json!({"written": file}), line)
 }
 
-/// Whether a command reads it without being told where it is.
+/// Whether commands find this file without `--config`.
 fn found_by_itself(path: &Path, world: &World) -> bool {
     let path = world.here.join(path);
     let places = [Some(world.here.clone()), world.config_folder()];

@@ -1,4 +1,4 @@
-//! A call of one of the native routes: who calls, what the path and the query say, and what the client has already.
+//! Extracts a call of a native route: the caller's access, path and query parameters, and the client's `etag`.
 
 use std::sync::Arc;
 
@@ -16,16 +16,16 @@ use serde::de::DeserializeOwned;
 
 use super::App;
 
-/// What a route answers.
+/// Response of a route.
 pub(crate) type Answer = Result<Response, Problem>;
 
-/// A call of somebody who may read.
+/// A call by a caller with the right to read.
 pub(crate) type Reading<Q = Nothing> = Call<false, Q>;
 
-/// A call of somebody who may read and write.
+/// A call by a caller with the right to read and write.
 pub(crate) type Writing<Q = Nothing> = Call<true, Q>;
 
-/// A call that was let in, with its parameters.
+/// An authorized call with its parameters.
 pub(crate) struct Call<const WRITES: bool, Q> {
     pub(crate) app: Arc<App>,
     pub(crate) access: Access,
@@ -37,11 +37,11 @@ pub(crate) struct Call<const WRITES: bool, Q> {
 impl<const WRITES: bool, Q: DeserializeOwned + Send> FromRequestParts<Arc<App>> for Call<WRITES, Q> {
     type Rejection = Problem;
 
-    /// The gate comes first: whoever may not come in learns nothing of their parameters.
+    /// Authorizes first, so that an unauthorized caller learns nothing about its parameters.
     async fn from_request_parts(parts: &mut Parts, app: &Arc<App>) -> Result<Self, Problem> {
         let access = access(parts, app, if WRITES { Rights::Write } else { Rights::Read }).await?;
         let path = RawPathParams::from_request_parts(parts, app).await;
-        let path = path.map_err(|_| Problem::invalid("the path is not UTF-8, or no name of anything"))?;
+        let path = path.map_err(|_| Problem::invalid("the path is not valid UTF-8"))?;
         let Query(query) = Query::from_request_parts(parts, app).await?;
         let known = Known::from_request_parts(parts, app).await?;
         Ok(Self { app: Arc::clone(app), access, query, known, path })
@@ -49,33 +49,33 @@ impl<const WRITES: bool, Q: DeserializeOwned + Send> FromRequestParts<Arc<App>> 
 }
 
 impl<const WRITES: bool, Q> Call<WRITES, Q> {
-    /// What the path has under a name.
+    /// Returns a parameter of the path.
     pub(crate) fn named(&self, name: &str) -> &str {
         self.path.iter().find(|(key, _)| *key == name).map_or("", |(_, value)| value)
     }
 
-    /// The session that the path names.
+    /// Returns the session that the path names.
     pub(crate) fn session(&self) -> Session {
         self.access.workspace.session(self.named("session"))
     }
 
-    /// A number in the path.
+    /// Returns a number in the path.
     pub(crate) fn number<T: std::str::FromStr>(&self, name: &str) -> Result<T, Problem> {
-        whole(self.named(name)).ok_or_else(|| Problem::invalid(format!("{name}: a whole number is wanted")))
+        whole(self.named(name)).ok_or_else(|| Problem::invalid(format!("{name}: expected a whole number")))
     }
 
-    /// Answers with what was read: the whole of it, or that it is what the client has.
+    /// Responds with a value that was read, or with 304 if the client has it already.
     pub(crate) fn read(&self, value: &impl Serialize) -> Answer {
         self.known.read(value)
     }
 }
 
-/// A whole number, in digits alone.
+/// Parses a whole number that consists of digits only.
 pub(crate) fn whole<T: std::str::FromStr>(text: &str) -> Option<T> {
     text.parse().ok().filter(|_| text.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
-/// How many are wanted on a page; 100 where nobody says how many.
+/// Returns the limit of a page; 100 by default.
 pub(crate) fn limit(asked: Option<u64>) -> Result<usize, Problem> {
     match asked.map(usize::try_from) {
         None => Ok(100),

@@ -1,7 +1,7 @@
-//! A request in, the same with a shorter list out: for agents that hold their history themselves.
+//! Route that shortens the message list of a request, for agents that store their history themselves.
 //!
-//! Nothing of it is kept but what a model cost. Whoever waits for a model over a network has a place of their own, as for
-//! summaries; what only counts and cuts is done where it keeps nobody waiting.
+//! Only the cost of model calls is stored. A request that waits for a remote model holds a separate permit, as for
+//! summaries. Work that only counts and cuts runs where it does not block other requests.
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -15,21 +15,22 @@ use super::openapi::{Condensable, Condensed};
 use super::prelude::*;
 use crate::condensing::{Outcome, Request, Wish};
 
-/// What was done, or what a context holds and leaves out, as JSON: where the body is as its provider wants it.
+/// Header with a report as JSON: what was done, or what a context contains and leaves out. Used when the body is in a
+/// provider's format and cannot contain it.
 pub(crate) const REPORT: &str = "x-epitome-report";
 
-/// A report is no longer than this, so that every client takes it.
+/// Maximum length of a report header in bytes, so that every HTTP client accepts it.
 const LONGEST_REPORT: usize = 4 << 10;
 
-/// For so long a model is waited for, with all its attempts.
+/// Longest time that a request waits for a model, with all its retries.
 const LONGEST_WAIT: Duration = Duration::from_secs(300);
 
-/// A request or a list of messages in, the same with a shorter list out, where that is due; else the same bytes.
+/// Shortens the message list of a request, or a bare list, if that is due; otherwise returns the same bytes.
 ///
-/// All other fields stay as they are. What was done is told in the header `x-epitome-report`, as JSON. Where the model failed
-/// that was to write a summary, the answer is what was sent and the report's `reason` is `model_failed`. Nothing is kept.
+/// All other fields are unchanged. The header `x-epitome-report` reports as JSON what was done. If the model fails that
+/// should write a summary, the response is what was sent, and the report's `reason` is `model_failed`. Nothing is stored.
 #[utoipa::path(post, path = "/v1/condense", tag = "condense", params(Wish), request_body = Condensable, responses(
-    (status = 200, description = "The request, or with `explain` what would be done", body = Condensed, headers(
+    (status = 200, description = "The request; with `explain`, what would be done", body = Condensed, headers(
         ("x-epitome-report" = Option<String>, description = "What was done, as JSON; not with `explain`"),
     )),
 ))]
@@ -48,13 +49,13 @@ pub(crate) async fn condense(call: Writing<Wish>, Text { text, charged }: Text) 
         true => None,
         false => match app.load.waiting.enter(&access.workspace.name().into()) {
             Ok(place) => Some(place),
-            // Where no model would be asked, nobody has to wait.
+            // No permit is free. Continues without one if no model would be called.
             Err(_) if !block_in_place(|| request.asks(&condenser)) => None,
             Err(problem) => return Err(problem),
         },
     };
     let outcome = if place.is_some() {
-        // Whoever waits for a model has a place of their own, and takes none from those who are answered at once.
+        // A request that waits for a model holds a separate permit: it takes none from requests that are answered at once.
         drop(turn);
         let _access = access.staying();
         waited_for(&app, &request, &condenser).await
@@ -77,14 +78,14 @@ async fn waited_for(app: &App, request: &Request, condenser: &Condenser) -> Outc
     }
 }
 
-/// Each step of it is done where it keeps nobody else waiting: a long list takes a while to count.
+/// Runs each step where it does not block other requests: counting a long list takes a while.
 async fn pushed<T>(work: impl Future<Output = T>) -> T {
     let mut work = pin!(work);
     poll_fn(|context| block_in_place(|| work.as_mut().poll(context))).await
 }
 
-/// A report as a header holds it, with what else there is to tell: letters of ASCII, not too many, and nothing that is the
-/// matter of whoever runs the server.
+/// Renders a report, with the fields of `besides`, as a header value: ASCII only, of limited length, and without details
+/// that only the operator may see.
 pub(crate) fn told(mut report: Report, besides: &Value) -> HeaderValue {
     #[derive(Serialize)]
     struct Told<'a> {
@@ -105,7 +106,7 @@ pub(crate) fn told(mut report: Report, besides: &Value) -> HeaderValue {
     HeaderValue::from_str(&text).unwrap_or_else(|_| HeaderValue::from_static("{}"))
 }
 
-/// As JSON in letters of ASCII.
+/// Renders JSON in ASCII characters only.
 fn ascii(report: &impl Serialize) -> String {
     let text = serde_json::to_string(report).unwrap_or_default();
     let mut plain = String::with_capacity(text.len());
@@ -121,7 +122,7 @@ fn ascii(report: &impl Serialize) -> String {
     plain
 }
 
-/// What it changes of the settings.
+/// Returns the settings that the parameters change.
 fn patch(wish: &Wish) -> Result<Patch, Problem> {
     let given = wish.settings().map_err(Problem::invalid)?.into_iter();
     let given = given.filter_map(|(_, key, value)| Some((key.strip_prefix("condense.")?.to_owned(), value)));

@@ -1,4 +1,4 @@
-//! A session in so many tokens.
+//! Route that returns a session within a token budget.
 
 use epitome::rules::context::Oversize;
 use epitome::{Context, ContextRequest};
@@ -11,64 +11,64 @@ use super::openapi::ContextAnswer;
 use super::prelude::*;
 use super::wire::{ContextOut, report, shown};
 
-/// What is wanted: parameters of the route, and flags of `epitome context`, which has two of them in another form.
+/// A request for a context: parameters of the route, and flags of `epitome context`, which has two of them in another form.
 #[derive(Debug, Default, PartialEq, Eq, Hash, clap::Args, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct Asked {
-    /// The budget; by default, and at most, context.max_tokens of the settings
+    /// Token budget; by default, and at most, the setting context.max_tokens
     #[arg(long, value_name = "N", value_parser = whole, allow_negative_numbers = true)]
     #[param(minimum = 1)]
     tokens: Option<u64>,
-    /// Whether a summary may be in it.
+    /// Whether the context may contain a summary.
     #[arg(skip)]
     #[param(default = true)]
     summary: Option<bool>,
     /// Only this author's messages and summaries
     #[arg(long, value_name = "NAME")]
     scope: Option<String>,
-    /// As if the session ended with this message
+    /// Treats this message as the last of the session
     #[arg(long, value_name = "SEQ", value_parser = whole, allow_negative_numbers = true)]
     #[param(minimum = 1)]
     pub(crate) as_of: Option<u64>,
-    /// In whose form, ready to be sent; with its report and as Epitome keeps messages unless told.
+    /// Provider format, ready to be sent. Without it: messages in Epitome's format, with the report.
     #[arg(skip)]
     format: Option<Format>,
-    /// Who is the assistant among peers
+    /// Peer that plays the assistant's role
     #[arg(long, value_name = "NAME")]
     assistant: Option<String>,
-    /// A newest message over the budget: empty, or clip
+    /// If the newest message exceeds the budget: empty, or clip
     #[arg(long, value_name = "HOW", hide_possible_values = true)]
     pub(crate) oversize: Option<OversizeIn>,
-    /// Whether a summary too large for its share may be shortened on the spot.
+    /// Whether a summary that is too large for its share of the budget may be shortened for this context.
     #[arg(skip)]
     #[param(default = true)]
     fit: Option<bool>,
-    /// Spends what is left of the budget on older messages
+    /// Spends the rest of the budget on older messages
     #[arg(long, conflicts_with = "steady")]
     #[serde(default)]
     fill: bool,
-    /// Moves the start in steps, for prompt caches
+    /// Moves the first message in steps, for prompt caches
     #[arg(long)]
     #[serde(default)]
     steady: bool,
 }
 
-/// What happens when the newest message alone is over the budget.
+/// What to return when the newest message alone exceeds the budget.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Deserialize, ToSchema, clap::ValueEnum)]
 #[schema(as = Oversize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum OversizeIn {
-    /// The context is empty, and says why.
+    /// An empty context whose report says why.
     Empty,
-    /// A marked excerpt of it is given.
+    /// A marked excerpt of the message.
     Clip,
 }
 
-/// The conversation in so many tokens. It is there at once, whatever the summaries' state.
+/// Returns the conversation within a token budget. Never waits for a model or a summary.
 ///
-/// With `format` the body holds the fields of that provider's request and nothing else (`messages`; `input` and
-/// `instructions`; `system` and `messages`); what is in it is told in the header `x-epitome-report`.
+/// With `format` the body contains only fields of that provider's request (`messages`; `input` and `instructions`; `system`
+/// and `messages`). The report is then in the header `x-epitome-report`.
 #[utoipa::path(get, path = "/v1/sessions/{session}/context", tag = "context", params(Asked), responses(
     (status = 200, description = "The context", body = ContextAnswer, headers(
         ("x-epitome-report" = Option<String>, description = "With `format`: the report, as JSON"),

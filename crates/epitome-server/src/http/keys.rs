@@ -1,4 +1,4 @@
-//! Keys: made, listed, revoked by whoever runs the server.
+//! Routes for the operator to create, list and revoke keys.
 
 use axum::extract::Path;
 use epitome::key::NewKey;
@@ -9,18 +9,18 @@ use super::prelude::*;
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct Which {
-    /// Only those of this workspace.
+    /// Only keys of this workspace.
     workspace: Option<String>,
-    /// `next` of the page before.
+    /// `next` of the previous page.
     after: Option<String>,
-    /// At most so many.
+    /// Maximum number of keys.
     #[param(minimum = 1, maximum = 500, default = 100)]
     limit: Option<u64>,
 }
 
-/// The keys there are, revoked ones too. An admin key is wanted.
+/// Lists all keys, including revoked ones. Needs an admin key, where keys are required.
 #[utoipa::path(get, path = "/v1/keys", tag = "keys", params(Which), responses(
-    (status = 200, description = "A page of them", body = Page<openapi::Key>),
+    (status = 200, description = "A page of keys", body = Page<openapi::Key>),
 ))]
 pub(crate) async fn list(
     _: Runs,
@@ -33,7 +33,7 @@ pub(crate) async fn list(
     known.read(&Page::new(found, limit, |key| key.id.clone()))
 }
 
-/// Makes a key. Its secret is in the answer and nowhere else. An admin key is wanted.
+/// Creates a key. Its secret is only in this response. Needs an admin key, where keys are required.
 #[utoipa::path(post, path = "/v1/keys", tag = "keys", request_body = openapi::NewKey, responses(
     (status = 201, description = "The key and its secret", body = openapi::CreatedKey),
 ))]
@@ -47,11 +47,11 @@ pub(crate) async fn create(
     done(StatusCode::CREATED, &created)
 }
 
-/// Revokes a key: it opens nothing from now on. An admin key is wanted.
+/// Revokes a key immediately. Needs an admin key, where keys are required.
 #[utoipa::path(delete, path = "/v1/keys/{key}", tag = "keys", params(
-    ("key" = String, Path, description = "Its id"),
+    ("key" = String, Path, description = "The key's id"),
 ), responses(
-    (status = 204, description = "It is revoked"),
+    (status = 204, description = "The key is revoked"),
 ))]
 pub(crate) async fn revoke(
     _: Runs,

@@ -1,8 +1,7 @@
-//! The address a server listens on, and what is answered there before the database is open: that the process lives, and that
-//! it is not ready.
+//! Binds the server's address, and answers there until the database is open: the process is alive, but not ready.
 //!
-//! A database that is there is open at once, and whoever connects meanwhile waits that little. Only where it takes longer
-//! is anything said here.
+//! An existing database usually opens at once; clients that connect meanwhile wait. Only if opening takes longer are
+//! requests answered here.
 
 use std::io;
 use std::time::Duration;
@@ -20,21 +19,21 @@ use tokio::sync::watch;
 use super::operations;
 use crate::failure::Failure;
 
-/// So long whoever connects waits.
+/// How long clients wait for the database before requests are answered here.
 const AT_FIRST: Duration = Duration::from_secs(1);
 
-/// So many are answered at a time.
+/// Maximum number of connections.
 const AT_ONCE: usize = 1_024;
 
-/// A client who sends no request in this time is let go.
+/// Timeout for a client to send its request and to read the response.
 const DAWDLES: Duration = Duration::from_secs(5);
 
-/// Answers, one request for each connection, for as long as it is waited for.
+/// Answers requests, one per connection, until the caller stops polling this future.
 pub(crate) async fn meanwhile(listener: &TcpListener) {
     tokio::time::sleep(AT_FIRST).await;
     let router = Router::new().route("/healthz", get(operations::healthz)).fallback(not_yet);
     let (open, stop) = watch::channel(false);
-    // Nothing tells connections to stop when the store is open: those that are there get their answer, or dawdle.
+    // Connections are not stopped when the database is open: each gets its response or runs into the timeout.
     std::mem::forget(open);
     let bounds = Bounds { connections: AT_ONCE, headers: DAWDLES, unread: DAWDLES, ..Bounds::default() };
     serve(listener, router.layer(map_response(last)), &bounds, stop).await;
@@ -44,25 +43,25 @@ async fn not_yet() -> Response {
     Problem::busy("the store is not open yet; try again").into_response()
 }
 
-/// The connection is closed behind it: others answer the next request.
+/// Closes the connection after the response, so that the real server answers the next request.
 async fn last(mut response: Response) -> Response {
     response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
     response
 }
 
-/// Listens there, or says in one line why not.
+/// Binds the address. The error explains in one line why that failed.
 pub(crate) async fn bind(address: &str) -> Result<TcpListener, Failure> {
     use io::ErrorKind::{AddrInUse, AddrNotAvailable, InvalidInput, PermissionDenied};
     TcpListener::bind(address).await.map_err(|error| {
         let why = match error.kind() {
             InvalidInput => {
                 return Failure::Setting(format!(
-                    "--listen {address}: {error}; say ADDRESS:PORT, such as 127.0.0.1:7878"
+                    "--listen {address}: {error}; expected ADDRESS:PORT, such as 127.0.0.1:7878"
                 ));
             }
-            AddrInUse => "another program listens there; end it, or choose another port".to_owned(),
-            PermissionDenied => format!("{error}; ports from 1024 on are free for everybody"),
-            AddrNotAvailable => format!("{error}; it is no address of this machine"),
+            AddrInUse => "another program listens there; stop it, or choose another port".to_owned(),
+            PermissionDenied => format!("{error}; ports from 1024 on need no special rights"),
+            AddrNotAvailable => format!("{error}; this machine does not have this address"),
             _ => error.to_string(),
         };
         Failure::Failed(format!("cannot listen on {address}: {why}"))

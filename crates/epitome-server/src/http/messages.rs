@@ -1,4 +1,4 @@
-//! Messages: added, read, flagged.
+//! Routes for messages: append, read, flag.
 
 use std::borrow::Cow;
 
@@ -12,29 +12,30 @@ use super::openapi::{Messages, MessagesPage};
 use super::prelude::*;
 use super::wire::shown;
 
-/// The key under which an append is done once.
+/// Header with the idempotency key of an append.
 const IDEMPOTENCY: &str = "idempotency-key";
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct Where {
-    /// Only right after this message, 0 for an empty session; a conflict where somebody added to it meanwhile.
+    /// Appends only if this is the newest message (0 for an empty session); otherwise it is a conflict.
     after: Option<u64>,
 }
 
-/// Adds one message or many: all of them or none, durable when it is answered. Makes the session where there is none.
+/// Appends one message or several, all or none. They are durable when the response is sent. Creates the session if it does
+/// not exist.
 ///
-/// A message is `{"role", "content"}` as OpenAI or Anthropic have it, an item of OpenAI's Responses, or
-/// `{"role", "parts"}` as Epitome keeps it; which one it is shows in its shape, and `format` says it outright. What is not
-/// known of it is kept all the same.
+/// A message is `{"role", "content"}` in OpenAI's or Anthropic's format, an item of OpenAI's Responses, or
+/// `{"role", "parts"}` in Epitome's format. The format is detected from the message's fields, unless `format` names it.
+/// Unrecognised fields are stored too.
 #[utoipa::path(post, path = "/v1/sessions/{session}/messages", tag = "messages", params(
-    ("idempotency-key" = Option<String>, Header, description = "The same append under the same key adds nothing, for a \
-        week; another one under it is a conflict", max_length = 256, min_length = 1),
+    ("idempotency-key" = Option<String>, Header, description = "For a week, the same append with the same key adds \
+        nothing, and a different append with this key is a conflict", max_length = 256, min_length = 1),
     Where,
 ), request_body = Messages, responses(
-    (status = 200, description = "They were there already", body = openapi::Appended),
-    (status = 201, description = "They are kept", body = openapi::Appended),
+    (status = 200, description = "The messages were appended before, with the same key", body = openapi::Appended),
+    (status = 201, description = "The messages are stored", body = openapi::Appended),
 ))]
 pub(crate) async fn append(call: Writing<Where>, headers: HeaderMap, sent: Sent) -> Answer {
     let Sent { value, exact, size, charged } = sent;
@@ -53,14 +54,14 @@ pub(crate) async fn append(call: Writing<Where>, headers: HeaderMap, sent: Sent)
     done(status, &appended)
 }
 
-/// Messages in whatever form they came. Where a value might lose digits of a number, they are read from the text.
+/// Reads messages in any supported format. Reads them from the text if the parsed value might lose digits of a number.
 fn read(value: Value, text: Option<&[u8]>) -> Result<Vec<Message>, Problem> {
     let text = text.and_then(|text| list_in(std::str::from_utf8(text).ok()?, &value));
     let (format, list) = match value {
         Value::Array(list) => (None, list),
         Value::Object(fields) if fields.contains_key("messages") => wrapped(fields)?,
         one @ Value::Object(_) => (None, vec![one]),
-        _ => return Err(Problem::invalid("a message, a list of them, or {\"messages\": [...]} is wanted")),
+        _ => return Err(Problem::invalid("expected a message, a list of them, or {\"messages\": [...]}")),
     };
     let told = format.map(|format| format.0).or_else(|| list.iter().find_map(Dialect::of));
     let dialect = told.unwrap_or(Dialect::OPENAI);
@@ -72,13 +73,13 @@ fn read(value: Value, text: Option<&[u8]>) -> Result<Vec<Message>, Problem> {
         let hint = if format.is_some() {
             String::new()
         } else {
-            format!(" (read as {dialect}; `format` says otherwise)")
+            format!(" (read as {dialect}; `format` names another)")
         };
         Problem::invalid(format!("{wrong}{hint}"))
     })
 }
 
-/// The text of the list of messages in a body that was read already.
+/// Returns the text of the message list in a body that is already parsed.
 fn list_in<'a>(text: &'a str, body: &Value) -> Option<Cow<'a, str>> {
     #[derive(Deserialize)]
     struct Wrapped<'a> {
@@ -96,14 +97,14 @@ fn list_in<'a>(text: &'a str, body: &Value) -> Option<Cow<'a, str>> {
 
 fn wrapped(mut fields: Map<String, Value>) -> Result<(Option<Format>, Vec<Value>), Problem> {
     let Some(Value::Array(list)) = fields.remove("messages") else {
-        return Err(Problem::invalid("messages: a list is wanted"));
+        return Err(Problem::invalid("messages: expected a list"));
     };
     let format = fields.remove("format").map(Format::deserialize).transpose();
     let format = format.map_err(|wrong| Problem::invalid(wrong.to_string()))?;
     match fields.keys().next() {
         None => Ok((format, list)),
         Some(unknown) => {
-            Err(Problem::invalid(format!("{unknown:?}: no such field; there are messages and format")))
+            Err(Problem::invalid(format!("{unknown:?}: no such field; allowed are messages and format")))
         }
     }
 }
@@ -112,23 +113,23 @@ fn wrapped(mut fields: Map<String, Value>) -> Result<(Option<Format>, Vec<Value>
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct Which {
-    /// `next` of the page before: the messages after this one, or before it with `reverse`.
+    /// `next` of the previous page: messages after this one, or before it with `reverse`.
     after: Option<u64>,
-    /// At most so many.
+    /// Maximum number of messages.
     #[param(minimum = 1, maximum = 500, default = 100)]
     limit: Option<u64>,
     /// Newest first.
     #[serde(default)]
     reverse: bool,
-    /// Only this author's, with the results of their calls.
+    /// Only messages of this author, and the results of their tool calls.
     scope: Option<String>,
-    /// In which form: as they came in, where they came in it.
+    /// Format of the messages. A message that was sent in this format is returned as it was sent.
     format: Option<Format>,
 }
 
-/// Messages, word for word.
+/// Lists the original messages.
 #[utoipa::path(get, path = "/v1/sessions/{session}/messages", tag = "messages", params(Which), responses(
-    (status = 200, description = "A page of them", body = MessagesPage),
+    (status = 200, description = "A page of messages", body = MessagesPage),
 ))]
 pub(crate) async fn list(call: Reading<Which>) -> Answer {
     let Which { after, limit: asked, reverse, scope, format } = &call.query;
@@ -138,16 +139,16 @@ pub(crate) async fn list(call: Reading<Which>) -> Answer {
     page(call.session().messages(range).await?, *format, &call.known)
 }
 
-/// A page holds no more than about so many bytes of messages, however many are asked for.
+/// Approximate maximum size of a page's messages, in bytes. A page ends early if it reaches this before the limit.
 const PAGE_BYTES: u64 = 4 << 20;
 
-/// The messages after a place, or before it where the newest come first.
+/// Returns the range of messages after a position, or before it if the newest come first.
 pub(super) fn range(after: Option<u64>, reverse: bool, limit: usize) -> Range {
     let (after, before) = if reverse { (None, after) } else { (after, None) };
     Range { after, before, reverse, limit, bytes: Some(PAGE_BYTES), scope: None }
 }
 
-/// A page of messages, in the form that is wanted.
+/// Renders a page of messages in the requested format.
 pub(super) fn page(found: Portion<Message>, format: Option<Format>, known: &Known) -> Answer {
     let next = found.last().filter(|_| found.more).map(|message| message.seq.to_string());
     match format {
@@ -159,11 +160,11 @@ pub(super) fn page(found: Portion<Message>, format: Option<Format>, known: &Know
     }
 }
 
-/// Sets a message's flags. Whole call batches are pinned or skipped with it.
+/// Sets a message's flags. If the message belongs to a batch of tool calls, the whole batch is pinned or skipped.
 #[utoipa::path(patch, path = "/v1/sessions/{session}/messages/{seq}", tag = "messages", params(
-    ("seq" = u64, Path, description = "The message's place", minimum = 1),
+    ("seq" = u64, Path, description = "The message's position in the session", minimum = 1),
 ), request_body = openapi::SetFlags, responses(
-    (status = 200, description = "The message as it is now", body = openapi::Message),
+    (status = 200, description = "The message after the change", body = openapi::Message),
 ))]
 pub(crate) async fn flag(call: Writing, Json(flags): Json<Flags>) -> Answer {
     let (session, seq) = (call.session(), call.number::<Seq>("seq")?);

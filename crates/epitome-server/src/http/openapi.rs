@@ -1,9 +1,9 @@
-//! The description of the API, as it is given at `/openapi.json`.
+//! Builds the API description served at `/openapi.json`.
 //!
-//! What is a route's own stands at its handler. What holds for many is added here, once: keys, the workspace, ids of
-//! requests, marks of what was read (`common.json`), how things are refused (`refusals.json`), what can be done next
-//! (`links.json`). Messages in four forms, which types cannot describe, are in `shapes.json`; settings come from the
-//! schema of their structs. The types at the end are the names of both.
+//! Each handler describes its own route. This module adds once what many routes share: keys, the workspace, request ids and
+//! `etag`s (`common.json`), error responses (`refusals.json`), and links to operations that can follow (`links.json`).
+//! `shapes.json` describes what Rust types cannot, such as messages in four formats. Settings come from the schema of their
+//! structs. The types at the end are names for these schemas.
 
 use axum::http::StatusCode;
 use epitome_http::gate::Keys;
@@ -17,7 +17,7 @@ const SHAPES: &str = include_str!("openapi/shapes.json");
 const COMMON: &str = include_str!("openapi/common.json");
 const LINKS: &str = include_str!("openapi/links.json");
 
-/// The whole description, of a server that wants keys or not.
+/// Returns the complete description, for a server that requires keys or not.
 pub(super) fn whole(routes: &utoipa::openapi::OpenApi, keys: Keys) -> Value {
     let (mut document, refusals) = (serde_json::to_value(routes).unwrap_or_default(), refusals());
     lay_over(&mut document, serde_json::from_str(COMMON).unwrap_or_default());
@@ -25,7 +25,7 @@ pub(super) fn whole(routes: &utoipa::openapi::OpenApi, keys: Keys) -> Value {
     let schemas = document.pointer_mut("/components/schemas").and_then(Value::as_object_mut);
     if let (Some(schemas), Ok(Value::Object(shapes))) = (schemas, serde_json::from_str(SHAPES)) {
         let settings = patch_schema();
-        // A session spends what its workspace may.
+        // The spend cap belongs to the workspace, so a session cannot set it.
         let mut own = settings.clone();
         lay_over(&mut own, json!({"properties": {"summarize": {"properties": {"spend_cap_per_day": null}}}}));
         schemas.insert("SessionSettings".to_owned(), own);
@@ -38,19 +38,19 @@ pub(super) fn whole(routes: &utoipa::openapi::OpenApi, keys: Keys) -> Value {
             complete(path, method, route, &refusals);
         }
     }
-    // A server that wants keys says so; without, a key is believed where one is sent.
+    // Keys are either required, or optional: then a key that is sent is checked too.
     let optional = if keys == Keys::Required { json!([{"key": []}]) } else { json!([{}, {"key": []}]) };
     lay_over(&mut document, json!({"security": optional}));
     document
 }
 
-/// Adds to a route, one method of one path, what it has in common with others.
+/// Adds to a route (one method of one path) what it has in common with others.
 fn complete(path: &str, method: &str, route: &mut Value, refusals: &[Refusal]) {
-    // Open to everybody: says nothing of anybody.
+    // Open without a key: these routes reveal nothing about tenants.
     let open = matches!(path, "/healthz" | "/readyz");
-    // For whoever runs the server: concerns no workspace.
+    // For the operator: these routes belong to no workspace.
     let admins = path.starts_with("/v1/keys") || path == "/metrics";
-    // The answer carries a mark, by which a client knows whether it changed.
+    // The response has an `etag`, so that a client can see whether it changed.
     let marked = method == "get" && path.starts_with("/v1/") && path != "/v1/events";
     let has_body = route.get("requestBody").is_some();
     let refuses = |status: u16| match status {
@@ -116,8 +116,8 @@ fn parameters(fields: &mut Map<String, Value>, session: bool, workspace: bool, m
     }
 }
 
-/// What can be done next with what was answered, as `links.json` says: by operation and status, the operations to go to and
-/// their parameters.
+/// Returns the links of an operation's response, from `links.json`: by operation and status, the operations that can follow
+/// and their parameters.
 fn links(name: &str) -> Option<Value> {
     let all: Value = serde_json::from_str(LINKS).ok()?;
     let (status, groups) = all.get(name)?.as_object()?.iter().next()?;
@@ -131,7 +131,7 @@ fn links(name: &str) -> Option<Value> {
     Some(json!({"responses": {status: {"links": links}}}))
 }
 
-/// Lays one value over another: tables key by key, everything else in place of what was there; null takes it away.
+/// Merges one value over another: objects key by key; any other value replaces the old one; null removes it.
 fn lay_over(under: &mut Value, over: Value) {
     match (under, over) {
         (Value::Object(under), Value::Object(over)) => {
@@ -147,7 +147,7 @@ fn lay_over(under: &mut Value, over: Value) {
     }
 }
 
-/// Names of what is described without a type of its own.
+/// Defines names for schemas that are described in JSON, without a Rust type of their own.
 macro_rules! shapes {
     ($($name:ident)*) => {$(
         #[doc = concat!("The schema `", stringify!($name), "`.")]
@@ -162,26 +162,26 @@ shapes!(Workspace);
 
 const REFUSALS: &str = include_str!("openapi/refusals.json");
 
-/// One status by which requests are refused.
+/// An error status and the problems it is used for.
 #[derive(Deserialize)]
 struct Refusal {
     status: u16,
-    /// Its name in the description.
+    /// Name of the response in the description.
     name: String,
     when: String,
-    /// The kinds of problem it comes with; the first is the example's.
+    /// Kinds of problem with this status. The example shows the first.
     kinds: Vec<String>,
     detail: String,
-    /// A header that is always there.
+    /// Header that such a response always has.
     header: Option<String>,
 }
 
-/// All of them.
+/// Reads `refusals.json`.
 fn refusals() -> Vec<Refusal> {
     serde_json::from_str(REFUSALS).unwrap_or_default()
 }
 
-/// All of them as answers, and the kinds of problem there are.
+/// Returns the error responses, and the list of all kinds of problem.
 fn refusal_components(all: &[Refusal]) -> Value {
     let answers: Map<_, _> = all.iter().map(|refusal| (refusal.name.clone(), refusal.answer())).collect();
     let own = all.iter().flat_map(|refusal| &refusal.kinds).map(String::as_str);

@@ -1,4 +1,4 @@
-//! For whoever runs the server: is it alive, is it ready, what does it do.
+//! Routes for the operator: liveness, readiness, metrics.
 
 use std::sync::atomic::Ordering;
 
@@ -7,49 +7,49 @@ use epitome_http::problem::Dressed;
 
 use super::prelude::*;
 
-/// That the process is there.
+/// Liveness of the process.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct Health {
     /// `ok`.
     status: &'static str,
 }
 
-/// Whether it can be used.
+/// Readiness of the server.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct Readiness {
-    /// Whether it can.
+    /// Whether the server is ready for requests.
     ready: bool,
     /// What is not ready.
     problems: Vec<String>,
 }
 
-/// For so long the store may take to show that it is there.
+/// Timeout for the readiness check of the store.
 const LONGEST_LOOK: Duration = Duration::from_secs(2);
 
 fn silent() -> Unready {
-    let reason = "the store does not answer in time".to_owned();
+    let reason = "the store did not answer in time".to_owned();
     Unready { short: reason.clone(), whole: reason }
 }
 
-/// Whether the process is there and answers. Needs no key.
+/// Reports that the process is alive. Needs no key.
 #[utoipa::path(get, path = "/healthz", tag = "operations", responses(
-    (status = 200, description = "It is", body = Health),
+    (status = 200, description = "The process is alive", body = Health),
 ))]
 pub(crate) async fn healthz() -> Answer {
     done(StatusCode::OK, &Health { status: "ok" })
 }
 
-/// Whether the server can be used; where it cannot, what is not ready. Needs no key.
+/// Reports whether the server is ready for requests, and if not, why. Needs no key.
 #[utoipa::path(get, path = "/readyz", tag = "operations", responses(
-    (status = 200, description = "It can", body = Readiness),
-    (status = 503, description = "It cannot, and why", body = Readiness),
+    (status = 200, description = "The server is ready", body = Readiness),
+    (status = 503, description = "The server is not ready, and why", body = Readiness),
 ))]
 pub(crate) async fn readyz(State(app): State<Arc<App>>) -> Answer {
     let asked = tokio::time::timeout(LONGEST_LOOK, app.engine.ready()).await;
     let reasons = asked.map_or_else(|_| vec![silent()], |ready| ready.err().unwrap_or_default());
     let stopping = app.is_stopping();
     if !stopping && app.ready.swap(reasons.is_empty(), Ordering::Relaxed) != reasons.is_empty() {
-        // Only when it changes: anybody may ask, as often as they like.
+        // Logs only changes: any client may call this route, as often as it likes.
         for reason in &reasons {
             tracing::error!(reason = reason.whole, "not ready");
         }
@@ -65,16 +65,16 @@ pub(crate) async fn readyz(State(app): State<Arc<App>>) -> Answer {
     let status = if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     let mut answer = done(status, &Readiness { ready, problems })?;
     if !ready {
-        // It is no problem of the request's.
+        // The status says nothing about the request, so the response is not turned into a problem document.
         answer.headers_mut().insert("x-epitome-ready", HeaderValue::from_static("no"));
         answer.extensions_mut().insert(Dressed);
     }
     Ok(answer)
 }
 
-/// Figures for Prometheus. No workspace is named in them. Off loopback an admin key is wanted.
+/// Returns metrics for Prometheus. They name no workspace. Needs an admin key, where keys are required.
 #[utoipa::path(get, path = "/metrics", tag = "operations", responses(
-    (status = 200, description = "The figures", body = String, content_type = "text/plain"),
+    (status = 200, description = "The metrics", body = String, content_type = "text/plain"),
 ))]
 pub(crate) async fn metrics(_: Runs, State(app): State<Arc<App>>) -> Answer {
     let text = epitome_http::figures::all(&app).await;

@@ -1,4 +1,4 @@
-//! What nearly every route needs: who calls, what was sent, how it is answered and described.
+//! Imports that nearly every route needs.
 
 pub(super) use std::sync::Arc;
 pub(super) use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Messages by their words, summarized or not.
+//! Routes that search messages by their words, summarized or not.
 
 use epitome::{Found, HitCursor, Portion};
 
@@ -10,13 +10,13 @@ use super::wire;
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct Words {
-    /// All of these words, in any order, each also as part of a longer word; `"in quotes"` as one.
+    /// Words that must all occur, in any order; each also matches inside a longer word. `"In quotes"` is a phrase.
     #[param(min_length = 1, max_length = 1000, pattern = r#"[^\s"]"#, format = "words")]
     q: String,
-    /// `next` of the page before.
+    /// `next` of the previous page.
     #[param(pattern = r"^[0-9]{1,18}\..", format = "place")]
     after: Option<String>,
-    /// At most so many.
+    /// Maximum number of matches.
     #[param(minimum = 1, maximum = 500, default = 100)]
     limit: Option<u64>,
 }
@@ -25,37 +25,37 @@ pub(crate) struct Words {
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct WordsBeneath {
-    /// All of these words, in any order, each also as part of a longer word; `"in quotes"` as one.
+    /// Words that must all occur, in any order; each also matches inside a longer word. `"In quotes"` is a phrase.
     #[param(min_length = 1, max_length = 1000, pattern = r#"[^\s"]"#, format = "words")]
     q: String,
-    /// Only beneath this summary.
+    /// Only messages that this summary covers.
     #[param(minimum = 1)]
     summary: Option<u64>,
-    /// `next` of the page before: the messages before this one.
+    /// `next` of the previous page: messages before this one.
     after: Option<u64>,
-    /// At most so many.
+    /// Maximum number of matches.
     #[param(minimum = 1, maximum = 500, default = 100)]
     limit: Option<u64>,
 }
 
-/// Messages of one session by their words, newest first.
+/// Searches the messages of one session by their words, newest first.
 #[utoipa::path(get, path = "/v1/sessions/{session}/search", tag = "search", params(WordsBeneath), responses(
-    (status = 200, description = "A page of them", body = Page<openapi::Found>),
+    (status = 200, description = "A page of matches", body = Page<openapi::Found>),
 ))]
 pub(crate) async fn in_session(call: Reading<WordsBeneath>) -> Answer {
     let (words, session) = (&call.query, call.session());
     let limit = limit(words.limit)?;
     let after = words.after.map(|seq| HitCursor { session: session.name().into(), seq });
-    // A number that is too large is nobody's.
+    // An id beyond the database's integer range cannot exist.
     let beneath = words.summary.map(|summary| i64::try_from(summary).unwrap_or(i64::MAX));
     let _turn = call.app.load.paging.acquire().await;
     let found = session.search(in_bounds(&words.q)?, beneath, after, limit).await?;
     page(found, &call.known, |cursor| cursor.seq.to_string())
 }
 
-/// Messages of all the workspace's sessions by their words, newest session first.
+/// Searches the messages of all sessions in the workspace by their words, newest session first.
 #[utoipa::path(get, path = "/v1/search", tag = "search", params(Words), responses(
-    (status = 200, description = "A page of them", body = Page<openapi::Found>),
+    (status = 200, description = "A page of matches", body = Page<openapi::Found>),
 ))]
 pub(crate) async fn everywhere(call: Reading<Words>) -> Answer {
     let words = &call.query;
@@ -65,7 +65,7 @@ pub(crate) async fn everywhere(call: Reading<Words>) -> Answer {
     page(found, &call.known, cursor)
 }
 
-/// The longest query, in characters.
+/// Maximum length of a query, in characters.
 const LONGEST: usize = 1_000;
 
 fn in_bounds(words: &str) -> Result<&str, Problem> {
@@ -80,7 +80,7 @@ fn page(found: Portion<Found>, known: &Known, place: impl Fn(&HitCursor) -> Stri
     known.read(&Page { items: found.into_iter().map(wire::found).collect(), next })
 }
 
-/// Where a search goes on: after this message of that session.
+/// Renders the position after which a search continues: a message of a session.
 fn cursor(cursor: &HitCursor) -> String {
     format!("{}.{}", cursor.seq, cursor.session)
 }
@@ -90,5 +90,5 @@ fn place(after: &str) -> Result<HitCursor, Problem> {
         let seq = whole(seq)?;
         epitome::is_name(session).then(|| HitCursor { session: session.into(), seq })
     });
-    place.ok_or_else(|| Problem::invalid("after: is not what a page gave as `next`"))
+    place.ok_or_else(|| Problem::invalid("after: is not the `next` of a page"))
 }

@@ -1,4 +1,4 @@
-//! Sessions: listed, looked at, set, forked, deleted.
+//! Routes for sessions: list, read, change, fork, delete.
 
 use epitome::Fork;
 use epitome::settings::{Patch, Settings};
@@ -11,16 +11,16 @@ use super::wire::{SessionIn, SessionWhole};
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct Paging {
-    /// `next` of the page before.
+    /// `next` of the previous page.
     after: Option<String>,
-    /// At most so many.
+    /// Maximum number of sessions.
     #[param(minimum = 1, maximum = 500, default = 100)]
     limit: Option<u64>,
 }
 
-/// The sessions of the workspace, by name.
+/// Lists the sessions of the workspace, ordered by name.
 #[utoipa::path(get, path = "/v1/sessions", tag = "sessions", params(Paging), responses(
-    (status = 200, description = "A page of them", body = Page<openapi::Session>),
+    (status = 200, description = "A page of sessions", body = Page<openapi::Session>),
 ))]
 pub(crate) async fn list(call: Reading<Paging>) -> Answer {
     let limit = limit(call.query.limit)?;
@@ -28,9 +28,9 @@ pub(crate) async fn list(call: Reading<Paging>) -> Answer {
     call.read(&Page::new(found, limit, |session| session.name.to_string()))
 }
 
-/// A session: its totals, its settings, and where each summary stands.
+/// Returns a session: its totals, its settings, and the state of each slot.
 #[utoipa::path(get, path = "/v1/sessions/{session}", tag = "sessions", responses(
-    (status = 200, description = "All that is known of it", body = openapi::SessionWhole),
+    (status = 200, description = "The session", body = openapi::SessionWhole),
 ))]
 pub(crate) async fn look(call: Reading) -> Answer {
     let session = call.session();
@@ -38,9 +38,9 @@ pub(crate) async fn look(call: Reading) -> Answer {
     call.read(&SessionWhole::new(session.explain().await?, settings))
 }
 
-/// Sets a session's settings and metadata, both or neither. Makes the session where there is none.
+/// Changes a session's settings and metadata, both or neither. Creates the session if it does not exist.
 #[utoipa::path(put, path = "/v1/sessions/{session}", tag = "sessions", request_body = SessionIn, responses(
-    (status = 200, description = "The session as it is now", body = openapi::SessionWhole),
+    (status = 200, description = "The session after the change", body = openapi::SessionWhole),
 ))]
 pub(crate) async fn put(call: Writing, Json(wanted): Json<SessionIn>) -> Answer {
     let session = call.session();
@@ -49,13 +49,13 @@ pub(crate) async fn put(call: Writing, Json(wanted): Json<SessionIn>) -> Answer 
     done(StatusCode::OK, &SessionWhole::new(session.explain().await?, settings))
 }
 
-/// Settings as they are sent.
+/// Parses the settings that a client sent.
 pub(crate) fn patch(settings: Map<String, Value>) -> Result<Patch, Problem> {
     Patch::parse(&Value::Object(settings).to_string())
         .map_err(|wrong| Problem::invalid(format!("settings.{wrong}")))
 }
 
-/// Settings as they are told. Where models are asked, and with whose key, is a matter of whoever runs the server.
+/// Returns settings as clients may see them: without the models' addresses and keys, which are for the operator only.
 pub(crate) fn told(settings: &Settings) -> Value {
     let mut told = settings.to_value();
     let models = told.get_mut("models").and_then(Value::as_object_mut);
@@ -65,9 +65,9 @@ pub(crate) fn told(settings: &Settings) -> Value {
     told
 }
 
-/// Deletes a session with all that was made from it.
+/// Deletes a session and everything derived from it.
 #[utoipa::path(delete, path = "/v1/sessions/{session}", tag = "sessions", responses(
-    (status = 204, description = "It is gone"),
+    (status = 204, description = "The session is deleted"),
 ))]
 pub(crate) async fn delete(call: Writing) -> Answer {
     let session = call.session();
@@ -77,10 +77,10 @@ pub(crate) async fn delete(call: Writing) -> Answer {
     }
 }
 
-/// Makes a new session from a point of this one.
+/// Creates a new session from a point of this one.
 #[utoipa::path(post, path = "/v1/sessions/{session}/fork", tag = "sessions", request_body = openapi::Fork, responses(
     (status = 201, description = "The new session", body = openapi::Session, headers(
-        ("location" = String, description = "Where it is"),
+        ("location" = String, description = "The path of the new session"),
     )),
 ))]
 pub(crate) async fn fork(call: Writing, Json(fork): Json<Fork>) -> Answer {
@@ -93,10 +93,10 @@ pub(crate) async fn fork(call: Writing, Json(fork): Json<Fork>) -> Answer {
     Ok(answer)
 }
 
-/// What a name may hold in a path as it is.
+/// Characters of a name that are not percent-encoded in a path.
 const PLAIN: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
 
-/// Where a session is found.
+/// Returns the path of a session.
 pub(crate) fn place(session: &str) -> String {
     format!("/v1/sessions/{}", utf8_percent_encode(session, PLAIN))
 }

@@ -1,4 +1,4 @@
-//! Summaries: read, wished for, taken back, made anew, looked beneath.
+//! Routes for summaries: list, request, expand, undo, rebuild.
 
 use axum::extract::{FromRequest, Request};
 use epitome::{Summarize, Summarized};
@@ -8,29 +8,29 @@ use super::messages::{page, range};
 use super::openapi::MessagesPage;
 use super::prelude::*;
 
-/// For so long a request waits for a summary. Then it is told that it is still being written.
+/// Longest time that a request waits for a summary. Then the response says that the summary is still being written.
 const LONGEST_WAIT: Duration = Duration::from_secs(300);
 
-/// The longest focus.
+/// Maximum length of a focus, in characters.
 const LONGEST_FOCUS: usize = 4_000;
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct History {
-    /// All there ever were, newest first, undone ones too.
+    /// All summaries, newest first, including superseded and undone ones.
     #[serde(default)]
     history: bool,
-    /// `next` of the page before; with `history` only.
+    /// `next` of the previous page; only with `history`.
     after: Option<u64>,
-    /// At most so many; with `history` only.
+    /// Maximum number of summaries; only with `history`.
     #[param(minimum = 1, maximum = 500, default = 100)]
     limit: Option<u64>,
 }
 
-/// The summaries that stand, one a slot; or all there ever were.
+/// Lists the current summaries, one per slot; with `history`, all summaries.
 #[utoipa::path(get, path = "/v1/sessions/{session}/summaries", tag = "summaries", params(History), responses(
-    (status = 200, description = "A page of them", body = Page<openapi::Summary>),
+    (status = 200, description = "A page of summaries", body = Page<openapi::Summary>),
 ))]
 pub(crate) async fn list(call: Reading<History>) -> Answer {
     let (session, limit) = (call.session(), limit(call.query.limit)?);
@@ -47,15 +47,15 @@ pub(crate) async fn list(call: Reading<History>) -> Answer {
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct Wait {
-    /// Waits until it is written, for five minutes at most.
+    /// Waits until the summary is written, for at most five minutes.
     #[serde(default)]
     wait: bool,
 }
 
-/// Has a summary written now, whatever the trigger says.
+/// Requests a summary now, even if the trigger has not fired.
 #[utoipa::path(post, path = "/v1/sessions/{session}/summaries", tag = "summaries", params(Wait), request_body = Option<openapi::Summarize>, responses(
-    (status = 200, description = "It is written, or nothing is new", body = openapi::Summarized),
-    (status = 202, description = "It will be written", body = openapi::Summarized),
+    (status = 200, description = "The summary is written, or there is nothing new", body = openapi::Summarized),
+    (status = 202, description = "The summary will be written", body = openapi::Summarized),
 ))]
 pub(crate) async fn summarize(call: Writing<Wait>, Optional(wish): Optional<Summarize>) -> Answer {
     if wish.focus.as_ref().is_some_and(|focus| focus.chars().count() > LONGEST_FOCUS) {
@@ -64,15 +64,15 @@ pub(crate) async fn summarize(call: Writing<Wait>, Optional(wish): Optional<Summ
     let (session, wait) = (call.session(), call.query.wait);
     let (app, access) = (call.app, call.access);
     let wish = Summarize { wait, ..wish };
-    // Whoever waits for a model has a place of their own, and takes none from those who are answered at once.
+    // A request that waits for a model holds a separate permit: it takes none from requests that are answered at once.
     let waiting = wait.then(|| app.load.waiting.enter(&access.workspace.name().into())).transpose()?;
     let _access = if wait { access.staying() } else { access };
     let pending = |why: &str| Ok(Summarized::Pending { reason: Some(why.to_owned()) });
     let mut stop = app.stopping.clone();
     let summarized = tokio::select! {
         summarized = session.summarize(wish) => summarized,
-        () = tokio::time::sleep(LONGEST_WAIT) => pending("it is still being written"),
-        () = heard(&mut stop), if wait => pending("the server is shutting down; ask for it again"),
+        () = tokio::time::sleep(LONGEST_WAIT) => pending("the summary is still being written"),
+        () = heard(&mut stop), if wait => pending("the server is shutting down; request it again"),
     }?;
     drop(waiting);
     let (status, word, summary, reason) = match summarized {
@@ -84,7 +84,7 @@ pub(crate) async fn summarize(call: Writing<Wait>, Optional(wish): Optional<Summ
     done(status, &json!({"status": word, "summary": summary, "reason": reason}))
 }
 
-/// A body that may be left out.
+/// A request body that may be omitted.
 pub(crate) struct Optional<T>(T);
 
 impl<T: Default + serde::de::DeserializeOwned> FromRequest<Arc<App>> for Optional<T> {
@@ -105,24 +105,24 @@ impl<T: Default + serde::de::DeserializeOwned> FromRequest<Arc<App>> for Optiona
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct Beneath {
-    /// `next` of the page before: the messages after this one, or before it with `reverse`.
+    /// `next` of the previous page: messages after this one, or before it with `reverse`.
     after: Option<u64>,
-    /// At most so many.
+    /// Maximum number of messages.
     #[param(minimum = 1, maximum = 500, default = 100)]
     limit: Option<u64>,
     /// Newest first.
     #[serde(default)]
     reverse: bool,
-    /// In which form: as they came in, where they came in it.
+    /// Format of the messages. A message that was sent in this format is returned as it was sent.
     format: Option<Format>,
 }
 
-/// The messages beneath a summary, word for word: those of its scope, from the first on.
+/// Lists the original messages that a summary covers: those of its scope, from the first message on.
 #[utoipa::path(get, path = "/v1/sessions/{session}/summaries/{summary}/messages", tag = "summaries", params(
-    ("summary" = i64, Path, description = "The summary's number", minimum = 1),
+    ("summary" = i64, Path, description = "The summary's id", minimum = 1),
     Beneath,
 ), responses(
-    (status = 200, description = "A page of them", body = MessagesPage),
+    (status = 200, description = "A page of messages", body = MessagesPage),
 ))]
 pub(crate) async fn expand(call: Reading<Beneath>) -> Answer {
     let asked = &call.query;
@@ -132,11 +132,11 @@ pub(crate) async fn expand(call: Reading<Beneath>) -> Answer {
     page(call.session().expand(summary, wanted).await?, asked.format, &call.known)
 }
 
-/// Takes a summary back. The one before it stands again, and counting starts anew at the newest message.
+/// Undoes a summary. The summary before it becomes current again, and the trigger counts from the newest message on.
 #[utoipa::path(post, path = "/v1/sessions/{session}/summaries/{summary}/undo", tag = "summaries", params(
-    ("summary" = i64, Path, description = "The summary's number", minimum = 1),
+    ("summary" = i64, Path, description = "The summary's id", minimum = 1),
 ), responses(
-    (status = 200, description = "It is taken back", body = openapi::Undone),
+    (status = 200, description = "The summary is undone", body = openapi::Undone),
 ))]
 pub(crate) async fn undo(call: Writing) -> Answer {
     let summary = call.number("summary")?;
@@ -148,17 +148,17 @@ pub(crate) async fn undo(call: Writing) -> Answer {
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct Whose {
-    /// Whose messages the slot covers; everybody's where nobody is named.
+    /// The author whose messages the slot covers; all authors if omitted.
     scope: Option<String>,
 }
 
-/// Has a slot's summary written again from the first message on, with today's settings. What stands goes on standing
-/// until the new one is there.
+/// Rewrites a slot's summary from the first message on, with the current settings. The current summary stays in use until
+/// the new one is written.
 #[utoipa::path(post, path = "/v1/sessions/{session}/slots/{slot}/rebuild", tag = "summaries", params(
     ("slot" = String, Path, description = "The slot's name"),
     Whose,
 ), responses(
-    (status = 202, description = "It will be written", body = openapi::Rebuilding),
+    (status = 202, description = "The summary will be rewritten", body = openapi::Rebuilding),
     (status = 200, description = "There is nothing to summarize", body = openapi::Rebuilding),
 ))]
 pub(crate) async fn rebuild(call: Writing<Whose>) -> Answer {

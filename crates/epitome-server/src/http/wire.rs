@@ -1,9 +1,8 @@
-//! What goes over the wire, field by field.
+//! Maps the engine's types to the JSON that clients send and receive.
 //!
-//! Where the engine's own type is what a client may see (messages, sessions, slots, summaries, the queue, keys), or is what a
-//! client sends (a fork, a key to be made), it goes out and comes in as it is, described in `openapi/shapes.json`. The others
-//! are mapped by hand, so that nothing goes out by accident: numbers of the store's own, say, which would tell of other
-//! workspaces.
+//! If a client may see all of an engine type (messages, sessions, slots, summaries, the queue, keys), or sends one (a fork,
+//! a new key), it is serialized as it is and described in `openapi/shapes.json`. Other types are mapped by hand, so that no
+//! field is exposed by accident, such as internal ids of the store, which would reveal activity of other workspaces.
 
 use epitome::rules::message::Message;
 use epitome::settings::Money;
@@ -16,17 +15,17 @@ use utoipa::ToSchema;
 
 use super::openapi::{SessionSettings, Settings};
 
-/// A page of something.
+/// A page of a list.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct Page<T> {
-    /// What is on this page.
+    /// The items of this page.
     pub(crate) items: Vec<T>,
-    /// What to give as `after` for the next page; nothing where this is the last.
+    /// The value of `after` for the next page; null on the last page.
     pub(crate) next: Option<String>,
 }
 
 impl<T> Page<T> {
-    /// What was read, one more than was asked for where there are more; and how to go on after an item.
+    /// Builds a page. `items` has one more item than `limit` if there are more. `place` returns the cursor after an item.
     pub(crate) fn new(mut items: Vec<T>, limit: usize, place: impl Fn(&T) -> String) -> Self {
         let more = items.len() > limit;
         items.truncate(limit);
@@ -35,26 +34,26 @@ impl<T> Page<T> {
     }
 }
 
-/// A message as it is shown: what its provider said besides is nobody's but its dialect's.
+/// Returns a message as clients see it: without the provider's original JSON, which only its dialect uses.
 pub(crate) fn shown(message: Message) -> Message {
     Message { wire: None, ..message }
 }
 
-/// A message found by its words. Where it was found is told by the page.
+/// Renders a match of a search. Its cursor is in the page, not in the match.
 pub(crate) fn found(Found { session, excerpt, message, .. }: Found) -> Value {
     json!({"session": session, "excerpt": excerpt, "message": shown(message)})
 }
 
-/// A context: what the agent is given.
+/// A context, as returned to the agent.
 #[derive(Debug, Serialize)]
 pub(crate) struct ContextOut<'a> {
     pub(crate) messages: Vec<Message>,
     pub(crate) report: Value,
-    // Last, since what changes by itself is in it.
+    // Last, because it contains the summary's age, which changes by itself.
     pub(crate) summary: Option<&'a ShownSummary>,
 }
 
-/// What a context holds and what it leaves out, with the sum of its tokens.
+/// Renders a context's report, with the sum of its tokens.
 pub(crate) fn report(context: &Context) -> Value {
     let mut report = serde_json::to_value(&context.report).unwrap_or_default();
     if let Some(tokens) = report.get_mut("tokens").and_then(Value::as_object_mut) {
@@ -77,7 +76,7 @@ pub(crate) struct SessionWhole {
 }
 
 impl SessionWhole {
-    /// Leaves out what only the operator may see: who works on a slot, and where its models are.
+    /// Removes what only the operator may see: which worker holds a slot, and the addresses of its models.
     pub(crate) fn new(Explanation { session, mut slots }: Explanation, settings: Value) -> Self {
         for slot in &mut slots {
             slot.owner = None;
@@ -88,30 +87,30 @@ impl SessionWhole {
     }
 }
 
-/// What a session shall be.
+/// Changes to a session.
 #[derive(Debug, Deserialize, ToSchema)]
 #[schema(as = SetSession)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct SessionIn {
-    /// Settings of this session alone: what is named is changed, null takes a change back.
+    /// Settings of this session only. Only the named settings are changed; null reverts a change.
     #[schema(value_type = Option<SessionSettings>)]
     pub(crate) settings: Option<Map<String, Value>>,
-    /// The caller's notes, in place of those there are; 64 KiB at most.
+    /// The caller's metadata, at most 64 KiB. It replaces the current metadata.
     #[schema(value_type = Option<Object>)]
     pub(crate) metadata: Option<Map<String, Value>>,
 }
 
-/// What a workspace's settings shall be.
+/// Changes to a workspace.
 #[derive(Debug, Deserialize, ToSchema)]
 #[schema(as = SetWorkspace)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct WorkspaceIn {
-    /// What is named is changed, null takes a change back.
+    /// Only the named settings are changed; null reverts a change.
     #[schema(value_type = Settings)]
     pub(crate) settings: Map<String, Value>,
 }
 
-/// Calls of models, added up, and by slot, model and outcome.
+/// Renders model calls: their sum, and sums by slot, model and outcome.
 pub(crate) fn usage(rows: &[UsageSum]) -> Value {
     let cost = |cost: Option<i64>| cost.map(|cost| Money::millionths(cost).get());
     let item = |row: &UsageSum| {
@@ -133,7 +132,7 @@ pub(crate) fn usage(rows: &[UsageSum]) -> Value {
     json!({"total": total, "items": items})
 }
 
-/// Requests that went through the proxy and were answered, added up, and by model.
+/// Renders proxied requests that were answered: their sum, and sums by model.
 pub(crate) fn proxied(rows: &[Passed]) -> Value {
     let of = |shadow: bool| proxied_sum(rows.iter().filter(move |row| row.shadow == shadow));
     let item = |row: &Passed| {
@@ -147,7 +146,7 @@ fn proxied_sum<'a>(rows: impl Iterator<Item = &'a Passed>) -> Map<String, Value>
     let (mut sum, mut priced) = (Passed::default(), false);
     for row in rows {
         sum.add(row);
-        // What has a price costs something.
+        // A model has a price if any of its requests cost something.
         priced |= row.cost != 0;
     }
     let mut told = json!(sum).as_object().cloned().unwrap_or_default();

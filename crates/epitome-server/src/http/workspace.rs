@@ -1,4 +1,4 @@
-//! A workspace as a whole: its settings, what is due, what was spent.
+//! Routes for a workspace: its settings, its queue of due summaries, its usage.
 
 use epitome::rules::message::Timestamp;
 
@@ -6,9 +6,9 @@ use super::prelude::*;
 use super::sessions::{patch, told};
 use super::wire::{self, WorkspaceIn};
 
-/// The workspace's settings.
+/// Returns the workspace's settings.
 #[utoipa::path(get, path = "/v1/workspace", tag = "workspace", responses(
-    (status = 200, description = "Its settings", body = openapi::Workspace),
+    (status = 200, description = "The workspace's settings", body = openapi::Workspace),
 ))]
 pub(crate) async fn look(call: Reading) -> Answer {
     let workspace = &call.access.workspace;
@@ -17,9 +17,9 @@ pub(crate) async fn look(call: Reading) -> Answer {
     call.read(&json!({"name": workspace.name(), "own": own, "settings": settings}))
 }
 
-/// Changes the workspace's settings. They hold from the next message of each session on.
+/// Changes the workspace's settings. They apply from the next message of each session on.
 #[utoipa::path(put, path = "/v1/workspace", tag = "workspace", request_body = WorkspaceIn, responses(
-    (status = 200, description = "Its settings as they are now", body = openapi::Workspace),
+    (status = 200, description = "The settings after the change", body = openapi::Workspace),
 ))]
 pub(crate) async fn put(call: Writing, Json(wanted): Json<WorkspaceIn>) -> Answer {
     let workspace = call.access.workspace;
@@ -28,7 +28,7 @@ pub(crate) async fn put(call: Writing, Json(wanted): Json<WorkspaceIn>) -> Answe
     done(StatusCode::OK, &json!({"name": workspace.name(), "own": own, "settings": settings}))
 }
 
-/// What is due in the workspace, and how the work on that goes.
+/// Returns which summaries are due in the workspace, and their state.
 #[utoipa::path(get, path = "/v1/queue", tag = "workspace", responses(
     (status = 200, description = "The queue", body = openapi::Queue),
 ))]
@@ -44,27 +44,27 @@ pub(crate) async fn queue(call: Reading) -> Answer {
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct Since {
-    /// Only calls since then, in milliseconds since 1970. What went through the proxy is added up by the hour, from the
-    /// beginning of that hour on.
+    /// Only calls since this time, in milliseconds since 1970. Proxied requests are summed by the hour, so they are counted
+    /// from the beginning of that hour on.
     #[param(minimum = 0)]
     since: Option<u64>,
-    /// Only those for this session.
+    /// Only calls for this session.
     session: Option<String>,
 }
 
-/// What was used, and what the proxy saved.
+/// Returns what was used, and what the proxy saved.
 ///
-/// Every call of a model, failed ones too, added up by slot, model and outcome; and what went through the proxy, added up by
+/// Contains every model call, including failed ones, summed by slot, model and outcome; and proxied requests, summed by
 /// model.
 #[utoipa::path(get, path = "/v1/usage", tag = "workspace", params(Since), responses(
-    (status = 200, description = "What was used", body = openapi::Usage),
+    (status = 200, description = "The usage", body = openapi::Usage),
 ))]
 pub(crate) async fn usage(call: Reading<Since>) -> Answer {
     let (workspace, session) = (&call.access.workspace, call.query.session.as_deref());
     let since = Timestamp(i64::try_from(call.query.since.unwrap_or(0)).unwrap_or(i64::MAX));
     let mut usage = wire::usage(&workspace.usage_by_slot(session, since).await?);
     if session.is_none() {
-        // What was counted a moment ago is told too.
+        // Writes the latest counts to the store first, so that the sums include them.
         call.app.settle().await;
         let proxy = wire::proxied(&workspace.passed(since).await?);
         usage.as_object_mut().map(|usage| usage.insert("proxy".to_owned(), proxy));

@@ -1,4 +1,4 @@
-//! Settings from the environment: `context.max_tokens` is `EPITOME_CONTEXT_MAX_TOKENS`.
+//! Reads settings from the environment: `EPITOME_CONTEXT_MAX_TOKENS` sets `context.max_tokens`.
 
 use super::keys::{KEYS, kind_of, value};
 use super::{Item, Source, World};
@@ -7,14 +7,15 @@ use crate::near::near;
 const PREFIX: &str = "EPITOME_";
 const PRICES: &str = "EPITOME_PRICES_";
 
-/// Short forms, and what each stands for; nothing where it is no setting.
+/// Short variable names and the setting of each; none if it is not a setting.
 const SHORT: [(&str, Option<&str>); 3] = [
     ("EPITOME_CONFIG", None),
     ("EPITOME_DB", Some("server.db")),
     ("EPITOME_WORKSPACE", Some("server.workspace")),
 ];
 
-/// Whether Kubernetes sets it, in every container that runs beside a service called `epitome`, or `epitome-` something.
+/// Whether Kubernetes sets this variable: it does so in every container next to a service whose name begins with
+/// `epitome`.
 fn is_kubernetes(name: &str) -> bool {
     let numbered = |rest: &str| rest.starts_with(|c: char| c.is_ascii_digit());
     name.ends_with("_SERVICE_HOST")
@@ -23,9 +24,10 @@ fn is_kubernetes(name: &str) -> bool {
         || name.split_once("_PORT_").is_some_and(|(_, rest)| numbered(rest))
 }
 
-/// What the environment sets, and variables of ours that nobody knows. Those may still be the keys of models.
+/// Returns the settings from the environment, and the `EPITOME_` variables that are no setting. Those may still contain
+/// the keys of models.
 ///
-/// `others` is what the settings file and flags say: the names of models are theirs.
+/// `others` are the items of the settings file and the flags: they define the names of models.
 pub(super) fn read(world: &World, others: &[&Item]) -> Result<(Vec<Item>, Vec<String>), String> {
     let (mut items, mut unknown) = (Vec::new(), Vec::new());
     let mut ours: Vec<(String, &std::ffi::OsStr)> = world
@@ -35,7 +37,7 @@ pub(super) fn read(world: &World, others: &[&Item]) -> Result<(Vec<Item>, Vec<St
         .filter(|(name, text)| name.starts_with(PREFIX) && !text.is_empty())
         .collect();
     ours.sort_unstable();
-    // Short forms go over the long ones; and a price is a model's, whom other variables may name.
+    // Short names override long ones, so they come later. Prices come last, because other variables may name their models.
     ours.sort_by_key(|(name, _)| (name.starts_with(PRICES), SHORT.iter().any(|(short, _)| short == name)));
     for (name, text) in ours {
         let short = SHORT.iter().find(|(short, _)| *short == name);
@@ -54,7 +56,7 @@ pub(super) fn read(world: &World, others: &[&Item]) -> Result<(Vec<Item>, Vec<St
     Ok((items, unknown))
 }
 
-/// Why a variable of ours that nobody knows is refused.
+/// Returns the error for an `EPITOME_` variable that is no setting.
 pub(super) fn refuse(variable: &str) -> String {
     let fixed: Vec<String> =
         KEYS.iter().filter(|key| !key.path.contains('*')).map(|key| variable_of(&key.path)).collect();
@@ -70,13 +72,13 @@ fn item(name: String, path: Vec<String>, text: &std::ffi::OsStr) -> Result<Item,
     Ok(Item { source: Source::Variable(name), path, value })
 }
 
-/// The key that is called so. `items` were set before it.
+/// Returns the key that a variable sets. `items` are the settings read before it.
 fn path_of<'a>(variable: &str, items: impl Iterator<Item = &'a Item> + Clone) -> Option<Vec<String>> {
     let fixed = KEYS.iter().find(|key| !key.path.contains('*') && variable_of(&key.path) == variable);
     match fixed {
         Some(key) => Some(key.path.split('.').map(str::to_owned).collect()),
         None if variable.starts_with(PRICES) => {
-            // What providers call the models goes before what we do.
+            // A provider's model name takes precedence over the name of the `models` table.
             let called = items.clone().filter_map(|item| match item.path.as_slice() {
                 [table, _, key] if table == "models" && key == "model" => item.value.as_str(),
                 _ => None,
@@ -88,7 +90,7 @@ fn path_of<'a>(variable: &str, items: impl Iterator<Item = &'a Item> + Clone) ->
     }
 }
 
-/// `EPITOME_MODELS_CHEAP_BASE_URL` as `models.cheap.base_url`, by the name it is known under where it is.
+/// Turns `EPITOME_MODELS_CHEAP_BASE_URL` into `models.cheap.base_url`. Uses the spelling of an existing name, if one fits.
 fn named<'a>(
     variable: &str,
     prefix: &str,
@@ -97,7 +99,7 @@ fn named<'a>(
 ) -> Option<Vec<String>> {
     let rest = variable.strip_prefix(prefix)?;
     let keys = KEYS.iter().filter_map(|key| key.path.strip_prefix(table)?.strip_prefix(".*."));
-    // The longest: `_output_reserve` also ends in what could be a key one day.
+    // The longest key wins: the end of a longer one (`_output_reserve`) could become a key too.
     let (key, name) = keys
         .filter_map(|key| Some((key, rest.strip_suffix(&key.to_uppercase())?.strip_suffix('_')?)))
         .filter(|(_, name)| !name.is_empty())
@@ -107,7 +109,7 @@ fn named<'a>(
     Some(vec![table.to_owned(), name, key.to_owned()])
 }
 
-/// As a variable can name it.
+/// Spells a name as an environment variable does: upper case, `_` for other characters.
 fn plain(name: &str) -> String {
     name.chars().map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_uppercase() } else { '_' }).collect()
 }
@@ -116,7 +118,7 @@ fn variable_of(path: &str) -> String {
     format!("{PREFIX}{}", plain(path))
 }
 
-/// The names under which something is set in a table of the user's own names.
+/// Returns the names set in a table whose names the user chooses, such as `models`.
 fn names<'a>(table: &str, items: impl Iterator<Item = &'a Item>) -> impl Iterator<Item = &'a str> {
     items.filter_map(move |item| match item.path.as_slice() {
         [own, name, ..] if own == table => Some(name.as_str()),

@@ -1,4 +1,4 @@
-//! `epitome.toml`: which one, and what it says.
+//! Finds and parses `epitome.toml`.
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -7,18 +7,19 @@ use serde_json::{Map, Number, Value};
 
 use super::World;
 
-/// What the file is called.
+/// Name of the settings file.
 pub(crate) const NAME: &str = "epitome.toml";
 
-/// A file that was read.
+/// A settings file that was read.
 #[derive(Debug)]
 pub(super) struct File {
-    /// As it is named to people.
+    /// Path as shown in messages.
     pub(super) path: PathBuf,
     pub(super) entries: Map<String, Value>,
 }
 
-/// The file that was named, and by what; else the one here; else the user's; else none.
+/// Reads the named file (`named`: by which flag or variable, and its path); else the file in the current folder; else the
+/// one in the user's config folder; else none.
 pub(super) fn find(named: Option<(&str, &Path)>, world: &World) -> Result<Option<File>, String> {
     if let Some((by, named)) = named {
         let found = read(named, &world.here.join(named))?;
@@ -46,7 +47,7 @@ fn read(shown: &Path, path: &Path) -> Result<Option<File>, String> {
     Ok(Some(File { path: shown.to_owned(), entries }))
 }
 
-/// What a text in TOML says, or at which line and column it stops making sense.
+/// Parses TOML. The error names line and column.
 pub(super) fn parse(text: &str) -> Result<Map<String, Value>, String> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let table: toml::Table = toml::from_str(text).map_err(|error| {
@@ -63,7 +64,7 @@ fn json(value: toml::Value) -> Value {
     match value {
         toml::Value::String(text) => Value::String(text),
         toml::Value::Integer(whole) => Value::from(whole),
-        // What is no number is refused as the text it is.
+        // JSON has no NaN or infinity: as texts they are refused later, with the key's name.
         toml::Value::Float(number) => {
             Number::from_f64(number).map_or_else(|| Value::String(number.to_string()), Value::Number)
         }

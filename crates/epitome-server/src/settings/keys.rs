@@ -1,7 +1,7 @@
-//! Every key: its name, how its value is written, what it means. All of it comes from the schemas of the sections.
+//! Lists every settings key with its type, meaning and example, taken from the schemas of the sections.
 //!
-//! One list for the environment, for `--set` and for the file that `--write-config` writes. Whether a value
-//! is allowed is for the sections to say; here it is only made into what a file would have said.
+//! The environment, `--set` and the file that `--write-config` writes share this list. This module only parses a value
+//! into what a settings file would contain; the sections check whether the value is allowed.
 
 use std::sync::LazyLock;
 
@@ -10,29 +10,29 @@ use serde_json::{Number, Value, json};
 
 use super::server::Sections;
 
-/// One key.
+/// A settings key.
 #[derive(Debug)]
 pub(super) struct Key {
-    /// Its full name; `*` is a name of the user's own.
+    /// Full name. `*` is a name that the user chooses.
     pub(super) path: String,
-    /// How its value is written where everything is text: the first type that its schema names.
+    /// How a value is parsed from text: the first type that the schema names.
     pub(super) kind: &'static str,
     pub(super) meaning: &'static str,
     /// A value other than the default.
     pub(super) example: Value,
 }
 
-/// The schema of all there is to set.
+/// Schema of all settings.
 pub(super) static SCHEMA: LazyLock<Value> = LazyLock::new(schema::<Sections>);
 
-/// Those that are set by name, in the order of the sections.
+/// All keys, in the order of the sections.
 pub(super) static KEYS: LazyLock<Vec<Key>> = LazyLock::new(|| collect("", &SCHEMA));
 
-/// Those of one slot.
+/// Keys of one slot.
 pub(super) static SLOT_KEYS: LazyLock<Vec<Key>> =
     LazyLock::new(|| collect("", SCHEMA.pointer("/properties/slot/items").unwrap_or(&Value::Null)));
 
-/// The keys that a schema describes, under this name.
+/// Returns the keys that a schema describes, with `path` as their prefix.
 fn collect(path: &str, schema: &'static Value) -> Vec<Key> {
     let below = |name: &str| if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") };
     let properties = schema.get("properties").and_then(Value::as_object);
@@ -40,7 +40,7 @@ fn collect(path: &str, schema: &'static Value) -> Vec<Key> {
         (Some(properties), _) => {
             properties.iter().flat_map(|(name, schema)| collect(&below(name), schema)).collect()
         }
-        // Of the names a user may give to slots, those that are there by default.
+        // Any slot name is possible; lists the names of the default slots.
         (None, Some(_)) if path == "trigger" => {
             Settings::default().slots.iter().map(|slot| key(below(&slot.slot.name), schema)).collect()
         }
@@ -54,7 +54,7 @@ fn key(path: String, schema: &'static Value) -> Key {
     Key { path, kind: kind(schema), meaning: meaning(schema), example }
 }
 
-/// What a schema says of itself: its first paragraph. Others are for readers of the code.
+/// Returns the first paragraph of a schema's description. The others are for readers of the code.
 pub(super) fn meaning(schema: &Value) -> &str {
     let text = schema.get("description").and_then(Value::as_str).unwrap_or_default();
     text.split("\n\n").next().unwrap_or_default()
@@ -69,7 +69,7 @@ fn kind(schema: &Value) -> &str {
     }
 }
 
-/// How the value of this key is written, where there is such a key.
+/// Returns the type of a key's value, if the key exists.
 pub(super) fn kind_of(path: &[String]) -> Option<&'static str> {
     let fits = |key: &&Key| {
         let pattern: Vec<&str> = key.path.split('.').collect();
@@ -79,8 +79,8 @@ pub(super) fn kind_of(path: &[String]) -> Option<&'static str> {
     KEYS.iter().find(fits).map(|key| key.kind)
 }
 
-/// What a file would have said. What cannot be read stays a text, and is refused as such with what is
-/// allowed; an error is one that only shows here.
+/// Parses a value into what a settings file would contain. A value that cannot be parsed stays a text, and the section
+/// refuses it with a list of what is allowed. Only invalid JSON is an error here.
 pub(super) fn value(kind: Option<&str>, text: &str) -> Result<Value, String> {
     let trimmed = text.trim();
     let as_text = || Value::String(text.to_owned());
@@ -101,7 +101,7 @@ pub(super) fn value(kind: Option<&str>, text: &str) -> Result<Value, String> {
     })
 }
 
-/// The parts of a full name such as `prices."gpt-5.1".input`; none where it is not one.
+/// Splits a full name such as `prices."gpt-5.1".input` into its parts; none if it is malformed.
 pub(super) fn path(name: &str) -> Option<Vec<String>> {
     let mut parts: Vec<String> = vec![String::new()];
     let mut quoted = false;
@@ -115,22 +115,22 @@ pub(super) fn path(name: &str) -> Option<Vec<String>> {
     (!quoted && parts.iter().all(|part| !part.trim().is_empty())).then_some(parts)
 }
 
-/// The other way round.
+/// Joins the parts of a key into its full name.
 pub(super) fn name(path: &[String]) -> String {
     let plain = |part: &&String| part.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-');
     let part = |part: &String| if plain(&part) { part.clone() } else { format!("{part:?}") };
     path.iter().map(part).collect::<Vec<_>>().join(".")
 }
 
-/// The schema of a patch.
+/// Returns the schema of a settings patch.
 pub(crate) fn patch_schema() -> Value {
     let mut schema = schema::<Settings>();
     if let Some(sections) = schema.get_mut("properties").and_then(Value::as_object_mut) {
         sections.retain(|section, _| section != "models" && section != "prices");
     }
     as_patch(&mut schema);
-    let description = "Settings, by the names of the settings file. What is named is changed and nothing else; null \
-                       takes a change back. Models and prices are set for the whole server.";
+    let description = "Settings, under the names of the settings file. Only the named settings are changed; null \
+                       reverts a change. Models and prices can only be set for the whole server.";
     let example = json!({
         "context": {"max_tokens": 50_000},
         "slot": [{"name": "short", "trigger": "messages(20)", "max_tokens": 1_000}],
@@ -142,8 +142,8 @@ pub(crate) fn patch_schema() -> Value {
     schema
 }
 
-/// Allows null for every setting. Leaves out examples, which are for the settings file and name models that a server
-/// may not have, and defaults of whole tables.
+/// Allows null for every setting. Removes the examples, because they are for the settings file and name models that a
+/// server may not have. Removes the defaults of whole tables too.
 fn as_patch(schema: &mut Value) {
     let text = meaning(schema).replace('\n', " ");
     let Some(entries) = schema.as_object_mut() else { return };

@@ -1,7 +1,7 @@
-//! Where things are: the program's environment and the user's folders, as values, and the database, which is a file or a
-//! PostgreSQL that many share.
+//! Locates the database and the user's folders. Takes the process environment as a value, so that tests can set it.
 //!
-//! An address of PostgreSQL often holds a password. It is shown without: in errors, logs, JSON, everywhere.
+//! The database is a SQLite file or a PostgreSQL database that several nodes share. A PostgreSQL address often contains a
+//! password. The password is never shown: not in errors, logs or JSON.
 
 use std::ffi::{OsStr, OsString};
 use std::fmt;
@@ -17,7 +17,7 @@ pub(crate) enum Place {
 }
 
 impl Place {
-    /// The file, where it is one.
+    /// Returns the path, if the database is a file.
     pub(crate) fn file(&self) -> Option<&Path> {
         match self {
             Self::Sqlite(path) => Some(path),
@@ -25,7 +25,7 @@ impl Place {
         }
     }
 
-    /// Whether it is a file that is not there yet. Whether a server has such a database shows when it is asked.
+    /// Whether the database is a file that does not exist yet. A PostgreSQL database is checked only when it is opened.
     pub(crate) fn is_missing(&self) -> bool {
         self.file().is_some_and(|file| matches!(file.try_exists(), Ok(false)))
     }
@@ -40,24 +40,24 @@ impl fmt::Display for Place {
     }
 }
 
-/// The address of a PostgreSQL database. Neither form of showing it shows a password.
+/// The address of a PostgreSQL database. Neither `Display` nor `Debug` shows its password.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Address(String);
 
 impl Address {
-    /// What is written so; none where it is no such address.
+    /// Recognises a PostgreSQL address by its scheme; none for any other text.
     pub(crate) fn of(text: &str) -> Option<Self> {
         let (scheme, _) = text.split_once("://")?;
         matches!(scheme, "postgres" | "postgresql").then(|| Self(text.to_owned()))
     }
 
-    /// As it is, for whoever connects.
+    /// Returns the address with its password, to connect with.
     pub(crate) fn whole(&self) -> &str {
         &self.0
     }
 }
 
-/// Reads what somebody wrote; a path is from this folder on.
+/// Parses a database location. A relative path starts at `base`.
 pub(crate) fn read(text: &str, world: &World, base: &Path) -> Result<Place, String> {
     if let Some(address) = Address::of(text) {
         return Ok(Place::Postgres(address));
@@ -66,18 +66,18 @@ pub(crate) fn read(text: &str, world: &World, base: &Path) -> Result<Place, Stri
         Some(("sqlite", path)) => path.strip_prefix("//").unwrap_or(path),
         Some((_, rest)) if rest.starts_with("//") => {
             return Err(
-                "no such database; give the path of a SQLite file, sqlite:PATH or postgres://…".to_owned()
+                "not a database; give the path of a SQLite file, sqlite:PATH or postgres://…".to_owned()
             );
         }
-        // Not taken for a file's name: there may be a password in it.
+        // Not a file name: it may contain a password, which a path would show.
         Some(("postgres" | "postgresql", _)) => {
-            return Err("an address of PostgreSQL is postgres://USER:PASSWORD@HOST:PORT/DATABASE".to_owned());
+            return Err("a PostgreSQL address is postgres://USER:PASSWORD@HOST:PORT/DATABASE".to_owned());
         }
         _ => text,
     };
     match path {
         ":memory:" => {
-            Err("what is kept in memory is gone when the command ends; give the path of a file".to_owned())
+            Err("a database in memory is lost when the command ends; give the path of a file".to_owned())
         }
         empty if empty.trim().is_empty() => {
             Err("is empty; give the path of a SQLite file, or postgres://…".to_owned())
@@ -86,13 +86,13 @@ pub(crate) fn read(text: &str, world: &World, base: &Path) -> Result<Place, Stri
     }
 }
 
-/// What stands in place of a password.
+/// Shown instead of a password.
 const HIDDEN: &str = "***";
 
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (scheme, rest) = self.0.split_once("://").unwrap_or(("postgres", ""));
-        // Parameters first: a password there may hold what ends the other one.
+        // Splits the parameters off first: a password in them may contain `@`, which ends the one before the host.
         let (base, parameters) = rest.split_once('?').unwrap_or((rest, ""));
         let hidden = |parameter: &str| match parameter.split_once('=') {
             Some((name, _)) if name.to_ascii_lowercase().contains("pass") => format!("{name}={HIDDEN}"),
@@ -103,7 +103,7 @@ impl fmt::Display for Address {
             none if none.is_empty() => base.to_owned(),
             some => format!("{base}?{some}"),
         };
-        // Up to the last `@`, whatever should have been written by its number before it.
+        // Splits at the last `@`: a password may contain one that is not percent-encoded.
         match whole.rsplit_once('@') {
             Some((who, place)) => match who.split_once(':') {
                 Some((user, _)) => write!(f, "{scheme}://{user}:{HIDDEN}@{place}"),
@@ -120,10 +120,10 @@ impl fmt::Debug for Address {
     }
 }
 
-/// Whose manners folders follow.
+/// Operating system whose folder conventions apply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Os {
-    /// `~/.config`, `~/.local/share`, unless XDG's variables say otherwise.
+    /// `~/.config` and `~/.local/share`, unless XDG's variables name other folders.
     Unix,
     /// `~/Library/Application Support`.
     Mac,
@@ -131,59 +131,59 @@ pub(crate) enum Os {
     Windows,
 }
 
-/// What the program finds around it.
+/// The process's surroundings: environment, current folder and operating system.
 #[derive(Debug, Clone)]
 pub(crate) struct World {
-    /// The environment.
+    /// Environment variables.
     pub(crate) env: Vec<(OsString, OsString)>,
-    /// The folder it was started in.
+    /// Current folder.
     pub(crate) here: PathBuf,
-    /// Whose manners folders follow.
+    /// Operating system whose folder conventions apply.
     pub(crate) os: Os,
 }
 
 impl World {
-    /// Where this process runs.
+    /// Returns the surroundings of this process.
     pub(crate) fn of_process() -> Self {
         let os = match std::env::consts::OS {
             "macos" => Os::Mac,
             "windows" => Os::Windows,
             _ => Os::Unix,
         };
-        // Where the folder is gone, names are looked up from it all the same, and fail there.
+        // If the current folder was deleted, it is empty here: looking up a name fails later, with a clear error.
         Self { env: std::env::vars_os().collect(), here: std::env::current_dir().unwrap_or_default(), os }
     }
 
-    /// A variable; what is empty is as good as not set.
+    /// Returns a variable. An empty one counts as not set.
     pub(crate) fn var(&self, name: &str) -> Option<&OsStr> {
         let found = self.env.iter().rev().find(|(known, _)| known == name);
         found.map(|(_, value)| value.as_os_str()).filter(|value| !value.is_empty())
     }
 
-    /// The same, where it is text.
+    /// Returns a variable, if it is valid text.
     pub(crate) fn text(&self, name: &str) -> Option<String> {
         self.var(name).and_then(OsStr::to_str).map(str::to_owned)
     }
 
-    /// The user's own folder.
+    /// Returns the user's home folder.
     pub(crate) fn home(&self) -> Option<PathBuf> {
         let name = if self.os == Os::Windows { "USERPROFILE" } else { "HOME" };
         self.var(name).map(PathBuf::from)
     }
 
-    /// Where the user keeps settings of ours.
+    /// Returns the folder for Epitome's settings.
     pub(crate) fn config_folder(&self) -> Option<PathBuf> {
         self.folder("XDG_CONFIG_HOME", ".config", "APPDATA")
     }
 
-    /// Where the user's programs keep what is theirs.
+    /// Returns the folder for Epitome's data.
     pub(crate) fn data_folder(&self) -> Option<PathBuf> {
         self.folder("XDG_DATA_HOME", ".local/share", "LOCALAPPDATA")
     }
 
     fn folder(&self, xdg: &str, under_home: &str, windows: &str) -> Option<PathBuf> {
         let base = match self.os {
-            // A relative one is to be passed over, says XDG.
+            // The XDG specification says to ignore relative paths.
             Os::Unix => match self.var(xdg).map(PathBuf::from).filter(|path| path.is_absolute()) {
                 Some(path) => path,
                 None => self.home()?.join(under_home),
@@ -194,7 +194,7 @@ impl World {
         Some(base.join("epitome"))
     }
 
-    /// A path as it is meant: `~/` is the user's folder, and what is relative starts from `base`.
+    /// Resolves a path: `~/` is the user's home folder, and a relative path starts at `base`.
     pub(crate) fn meant(&self, path: &str, base: &Path) -> PathBuf {
         match (path.strip_prefix("~/"), self.home()) {
             (Some(rest), Some(home)) => home.join(rest),

@@ -1,8 +1,8 @@
-//! The sections `[server]`: which database, whose sessions, and how `epitome serve` listens; and `[proxy]`: where requests go on
-//! to, and whether anything is done to them.
+//! Defines the settings sections `[server]` (database, workspace, how `epitome serve` listens) and `[proxy]` (the upstreams,
+//! and whether requests are changed).
 //!
-//! The engine knows nothing of them. A setting is a field, its doc comment the help text; which layer set a wrong value is
-//! worked out by `judge`.
+//! The engine does not use these sections. Each setting is a field, and its doc comment is the help text. `blamed` finds
+//! out which layer set a wrong value.
 
 use std::time::Duration;
 
@@ -14,13 +14,13 @@ use serde_json::{Map, Value};
 
 use crate::log::{Format, Level};
 
-/// A settings file: the sections that are the server's own, and the engine's.
+/// A settings file: the server's own sections, and the engine's.
 #[derive(Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub(super) struct Sections {
     pub(super) server: Server,
     pub(super) proxy: Proxy,
-    /// All others, which are the engine's.
+    /// All other sections, which belong to the engine.
     #[serde(flatten)]
     #[schemars(with = "Settings")]
     pub(super) engine: Map<String, Value>,
@@ -30,58 +30,59 @@ pub(super) struct Sections {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct Server {
-    /// The database: a path, from this file's folder on, or sqlite:PATH; or a PostgreSQL that many nodes share,
-    /// postgres://USER:PASSWORD@HOST:PORT/DATABASE. Unless set, epitome.db in the user's data folder.
+    /// The database: a path relative to this file's folder, or sqlite:PATH; or a PostgreSQL database that
+    /// several nodes share, postgres://USER:PASSWORD@HOST:PORT/DATABASE. Unless set, epitome.db in the user's
+    /// data folder.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(example = &"sqlite:epitome.db")]
     pub(super) db: Option<String>,
-    /// How many connections to PostgreSQL a node has at most.
+    /// Maximum number of connections from one node to PostgreSQL.
     #[schemars(schema_with = "form::whole::<1, 1_000>", example = 32)]
     pub(crate) connections: usize,
-    /// For how long it is tried again when PostgreSQL cannot be reached, before a caller is told.
+    /// How long a node retries when PostgreSQL cannot be reached, before the request fails.
     #[serde(with = "time")]
     #[schemars(schema_with = "form::time::<0, 3_600_000>", example = &"2m")]
     pub(crate) patience: Duration,
-    /// Whose sessions commands work on: nothing crosses a workspace. Callers over HTTP say theirs.
+    /// The workspace that commands work on; workspaces share no data. Callers over HTTP name their own.
     #[schemars(example = &"team-a")]
     pub(crate) workspace: String,
-    /// What `epitome serve` does: "api" answers and writes no summaries, "worker" writes them and answers
-    /// only /healthz, /readyz and /metrics, "all" does both.
+    /// What `epitome serve` does: "api" serves requests and writes no summaries, "worker" writes summaries and
+    /// serves only /healthz, /readyz and /metrics, "all" does both.
     #[schemars(example = &"worker")]
     pub(crate) role: Role,
-    /// Where `epitome serve` listens.
+    /// Address and port on which `epitome serve` listens.
     #[schemars(example = &"0.0.0.0:7878")]
     pub(crate) listen: String,
-    /// When callers need keys: "off-loopback" on every address that other machines reach, "always", or
-    /// "never": then whoever reaches the address may read and write everything.
+    /// When callers need keys: "off-loopback" (on every address that other machines can reach), "always", or
+    /// "never" (any client that reaches the address can read and write everything).
     #[schemars(example = &"always")]
     pub(crate) require_keys: RequireKeys,
-    /// The environment variable that holds the secret by which tokens (JWT) for Honcho's routes are signed,
-    /// never the secret itself. With it those routes want a token, or a key of ours, on every address.
+    /// Name of the environment variable with the secret that signs tokens (JWT) for Honcho's routes; never the
+    /// secret itself. If set, those routes require a token or one of Epitome's keys, on every address.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(example = &"AUTH_JWT_SECRET")]
     pub(crate) jwt_secret_env: Option<String>,
-    /// How much `epitome serve` logs: error, warn, info or debug.
+    /// Log level of `epitome serve`: error, warn, info or debug.
     #[schemars(example = &"debug")]
     pub(crate) log_level: Level,
-    /// In which form: text, json, or "auto" for text on a terminal and JSON elsewhere.
+    /// Log format: text, json, or "auto" for text on a terminal and JSON elsewhere.
     #[schemars(example = &"json")]
     pub(crate) log_format: Format,
-    /// The section `[proxy]`, which stands next to this one in the file.
+    /// The section `[proxy]`. In the file it is a section of its own.
     #[serde(skip)]
     pub(crate) proxy: Proxy,
 }
 
-/// What a node does of what there is to do.
+/// Role of a node.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Role {
-    /// Both.
+    /// Serves requests and writes summaries.
     #[default]
     All,
-    /// It answers, and leaves the summaries to others.
+    /// Serves requests, and leaves summaries to other nodes.
     Api,
-    /// It writes summaries, and answers nobody but whoever watches over it.
+    /// Writes summaries, and serves only health and metrics routes.
     Worker,
 }
 
@@ -89,12 +90,12 @@ pub(crate) enum Role {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum RequireKeys {
-    /// On every address but those that only this machine reaches.
+    /// On every address except loopback, which only this machine can reach.
     #[default]
     OffLoopback,
-    /// Wherever it listens.
+    /// On every address.
     Always,
-    /// Nowhere: whoever reaches the server may do everything.
+    /// On no address: any client that reaches the server may do everything.
     Never,
 }
 
@@ -104,7 +105,7 @@ impl Default for Server {
             db: None,
             workspace: "default".to_owned(),
             connections: 16,
-            // PostgreSQL is started again in less.
+            // A restart of PostgreSQL takes less time.
             patience: Duration::from_secs(30),
             role: Role::default(),
             listen: "127.0.0.1:7878".to_owned(),
@@ -118,7 +119,7 @@ impl Default for Server {
 }
 
 impl Server {
-    /// Refuses what cannot be meant, and writes addresses in one way.
+    /// Refuses invalid values, and normalizes addresses.
     pub(super) fn settle(&mut self) -> Result<(), SettingsError> {
         let refuse = |key: &str, problem: &str| Err(SettingsError::wrong(key, problem));
         if !epitome::is_name(&self.workspace) {
@@ -129,8 +130,8 @@ impl Server {
             return refuse("server.listen", &format!("{:?} given; {allowed}", self.listen));
         }
         if self.jwt_secret_env.as_ref().is_some_and(|name| !is_variable(name)) {
-            // A secret that is written there by mistake is not repeated.
-            let wanted = "the name of an environment variable is expected, never the secret itself";
+            // The error does not repeat the value: it may be a secret, written there by mistake.
+            let wanted = "expected the name of an environment variable, never the secret itself";
             return refuse("server.jwt_secret_env", wanted);
         }
         let Proxy { openai_upstream, anthropic_upstream, .. } = &mut self.proxy;
@@ -148,7 +149,7 @@ fn is_variable(name: &str) -> bool {
     (1..=128).contains(&name.len()) && name.chars().all(plain)
 }
 
-/// Whether it is a host and a port. Whether it is an address of this machine shows when it is listened on.
+/// Whether the text is a host and a port. Binding shows whether it is an address of this machine.
 fn is_address(text: &str) -> bool {
     text.rsplit_once(':').is_some_and(|(host, port)| {
         let bracketed = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
@@ -162,26 +163,26 @@ fn is_address(text: &str) -> bool {
     })
 }
 
-/// The section `[proxy]`: how `epitome serve` passes requests on.
+/// The section `[proxy]`: how `epitome serve` proxies requests.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct Proxy {
-    /// Where /openai/v1/x goes on to: this address and /v1/x.
+    /// Upstream of /openai: requests to /openai/v1/x are sent to this address followed by /v1/x.
     #[schemars(example = &"http://127.0.0.1:8000")]
     pub(crate) openai_upstream: String,
-    /// The same for /anthropic/v1/x.
+    /// Upstream of /anthropic, in the same way.
     #[schemars(example = &"https://gateway.example.com/anthropic")]
     pub(crate) anthropic_upstream: String,
-    /// Whether the proxy changes nothing and only tells what it would have saved.
+    /// Whether the proxy changes nothing, and only reports what it would have saved.
     #[schemars(example = true)]
     pub(crate) shadow: bool,
-    /// For so long an upstream may say nothing, 100ms to 24h.
+    /// How long the proxy waits while an upstream sends nothing, 100ms to 24h.
     #[serde(with = "time")]
     #[schemars(schema_with = "form::time::<100, 86_400_000>", example = &"2m")]
     pub(crate) timeout: Duration,
 }
 
-/// Clients of both providers wait for so long by themselves.
+/// Default timeout. The clients of both providers have the same default.
 const TIMEOUT: Duration = Duration::from_secs(600);
 
 impl Default for Proxy {
@@ -195,19 +196,19 @@ impl Default for Proxy {
     }
 }
 
-/// An address without the `/v1` that every path has anyway. Whoever writes it all the same means the same.
+/// Normalizes an upstream address. Removes a trailing `/v1`, because every proxied path begins with it.
 fn upstream(text: &str) -> Result<String, String> {
     let allowed = "allowed is an address such as https://api.openai.com or http://127.0.0.1:8000";
-    // An address may hold a password: it is not repeated.
-    let Ok(url) = Url::parse(text) else { return Err(format!("no address; {allowed}")) };
+    // The errors do not repeat the address: it may contain a password.
+    let Ok(url) = Url::parse(text) else { return Err(format!("invalid address; {allowed}")) };
     let plain = url.username().is_empty() && url.password().is_none();
     if !matches!(url.scheme(), "http" | "https") || !url.has_host() || !plain {
         return Err(format!(
-            "http:// or https:// and a host is wanted, without a name or password; {allowed}"
+            "expected http:// or https:// and a host, without a user name or password; {allowed}"
         ));
     }
     if url.query().is_some() || url.fragment().is_some() {
-        return Err(format!("nothing after `?` or `#` is wanted; {allowed}"));
+        return Err(format!("`?` and `#` are not allowed; {allowed}"));
     }
     let bare = text.trim_end_matches('/');
     Ok(bare.strip_suffix("/v1").unwrap_or(bare).trim_end_matches('/').to_owned())

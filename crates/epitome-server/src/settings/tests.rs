@@ -1,4 +1,4 @@
-//! What is given, and what comes of it.
+//! Tests of how the settings are loaded.
 
 use std::ffi::OsString;
 
@@ -173,7 +173,7 @@ fn what_is_wrong_is_told_with_where_it_came_from() {
         .file("[context]\nmax_tokens = 5")
         .set("summarize.redact=maybe")
         .refused("--set summarize.redact: \"maybe\" given; allowed is true or false");
-    // What is wrong with a trigger is told by the core; here it is from where.
+    // The core reports what is wrong with a trigger; the settings add the source.
     let slot = Trial::new().env("EPITOME_SLOT", r#"[{"name": "a", "trigger": "sometimes"}]"#);
     let slot = slot.env("EPITOME_LIMITS_BATCH", "5");
     let wrong = load(&slot.given, &slot.world).unwrap_err();
@@ -339,8 +339,8 @@ fn lists_may_be_json_too_and_wrong_json_is_told() {
     assert!(wrong.starts_with("EPITOME_SLOT: not JSON: "), "{wrong}");
     Trial::new()
         .set("limits.batch")
-        .refused("--set limits.batch: say KEY=VALUE, as in context.max_tokens=50000");
-    Trial::new().set("=5").refused("--set =5: no setting is called so");
+        .refused("--set limits.batch: expected KEY=VALUE, as in context.max_tokens=50000");
+    Trial::new().set("=5").refused("--set =5: invalid name of a setting");
     let back = Trial::new().file("[limits]\nbatch = 5").set("limits.batch=null").load();
     assert_eq!(back.settings.limits.batch, 1_000, "null takes it back");
     let dotted = Trial::new().set("prices.\"gpt-5.1\"={\"input\": 1, \"output\": 2}").load();
@@ -352,7 +352,7 @@ fn half_a_price_is_told_by_the_half_that_is_there() {
     Trial::new()
         .env("EPITOME_LIMITS_BATCH", "5")
         .env("EPITOME_PRICES_BIG_INPUT", "1")
-        .refused("EPITOME_PRICES_BIG_INPUT: prices.big.output: is missing; such as 2.0");
+        .refused("EPITOME_PRICES_BIG_INPUT: prices.big.output: is missing; for example 2.0");
 }
 
 #[test]
@@ -368,11 +368,11 @@ fn what_the_file_leaves_out_the_environment_may_say() {
 #[test]
 fn a_model_that_is_not_set_up_is_told_before_anything_is_opened() {
     Trial::new().env("EPITOME_SUMMARIZE_MODELS", "cheap").refused(
-        "EPITOME_SUMMARIZE_MODELS: summarize.models: `cheap` is unknown; set it up as models.cheap; \
-         known here: local",
+        "EPITOME_SUMMARIZE_MODELS: summarize.models: no model named `cheap`; define [models.cheap], \
+         or use one of: local",
     );
     Trial::new().file("[[slot]]\nname = \"a\"\nmodels = [\"cheap\"]").refused(
-        "epitome.toml: slot[0].models: `cheap` is unknown; set it up as models.cheap; known here: local",
+        "epitome.toml: slot[0].models: no model named `cheap`; define [models.cheap], or use one of: local",
     );
 }
 
@@ -396,7 +396,7 @@ fn a_short_form_goes_over_a_long_one_below_it_and_the_other_way_round() {
         told(&trial),
         [r#"condense.trigger "messages(40)" --set"#, r#"condense.keep "turns(2)" --set"#]
     );
-    // Nothing said is nothing taken back.
+    // A short form with no value reverts nothing.
     let trial = Trial::new().file(file).set("condense.threshold=null").set("condense.keep_last=0");
     assert_eq!(trial.load().settings.condense.trigger.unwrap().to_string(), "tokens(9000)");
     assert_eq!(trial.load().settings.condense.keep.unwrap().to_string(), "messages(0)");
@@ -440,7 +440,7 @@ fn how_lists_are_condensed_is_told_by_the_environment_too() {
         .env("EPITOME_CONDENSE_TRIGGER", "tokens(0)")
         .refused("EPITOME_CONDENSE_TRIGGER: tokens: 0 given; allowed is a whole number from 1");
     Trial::new().set("condense.model=cheap").refused(
-        "--set: condense.model: `cheap` is unknown; set it up as models.cheap; known here: local, same",
+        "--set: condense.model: no model named `cheap`; define [models.cheap], or use one of: local, same",
     );
 }
 
@@ -501,17 +501,17 @@ fn many_nodes_share_a_postgresql_and_its_password_is_not_shown() {
 fn other_databases_are_refused() {
     Trial::new()
         .env("EPITOME_DB", "mysql://ann:secret@x")
-        .refused("EPITOME_DB: no such database; give the path of a SQLite file, sqlite:PATH or postgres://…");
+        .refused("EPITOME_DB: not a database; give the path of a SQLite file, sqlite:PATH or postgres://…");
     Trial::new()
         .db("postgres:ann:secret@x")
-        .refused("--db: an address of PostgreSQL is postgres://USER:PASSWORD@HOST:PORT/DATABASE");
+        .refused("--db: a PostgreSQL address is postgres://USER:PASSWORD@HOST:PORT/DATABASE");
     Trial::new().db("").refused("--db: is empty; give the path of a SQLite file, or postgres://…");
     Trial::new()
         .db("sqlite::memory:")
-        .refused("--db: what is kept in memory is gone when the command ends; give the path of a file");
+        .refused("--db: a database in memory is lost when the command ends; give the path of a file");
     let mut homeless = Trial::new();
     homeless.world.env.clear();
-    homeless.refused("--db: say where the database is; no data folder is known here");
+    homeless.refused("--db: required, because the user's data folder cannot be determined");
     let mut odd = Trial::new();
     odd.given.workspace = Some("a\nb".to_owned());
     odd.refused("--workspace: a name has 1 to 512 bytes and no control characters");
@@ -590,7 +590,7 @@ fn the_written_file_has_every_key_and_its_examples_are_right() {
     assert_eq!(value.pointer("/prices/gpt-5-mini/output"), Some(&json!(2.0)));
 }
 
-/// Whatever the engine learns to take is to be in our list, and so in the file and in the environment.
+/// Every new setting of the engine must be in the list of keys, and so in the file and in the environment.
 #[test]
 fn every_key_of_the_engine_is_known_here() {
     let text = r#"{

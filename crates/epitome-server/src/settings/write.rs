@@ -1,6 +1,6 @@
-//! The file that `--write-config` writes: every key, its default, its meaning, an example.
+//! Renders the file that `--write-config` writes: every key with its meaning, its default and an example.
 //!
-//! A line `#key = value` is a default: without its `#` it changes nothing. A line `# words` is a remark or an
+//! A line `#key = value` is a default: removing its `#` changes nothing. A line `# text` is a comment or an
 //! example.
 
 use epitome::settings::Settings;
@@ -10,20 +10,21 @@ use super::keys::{KEYS, Key, SCHEMA, SLOT_KEYS, meaning};
 use super::{Server, tree_of};
 
 const HEAD: &str = "\
-# Settings of Epitome. Flags go over the environment, the environment over this file.
+# Settings of Epitome. Flags override the environment; the environment overrides this file.
 #
-# A line that begins with # and a key is a default: take the # away and change it. Every key can also be
-# set in the environment (context.max_tokens is EPITOME_CONTEXT_MAX_TOKENS) and by a flag
-# (--set context.max_tokens=50000). `epitome --check-config` says what holds, and tries the models.
+# A line that begins with # and a key is a default: remove the # and change the value. Every key can also
+# be set in the environment (context.max_tokens is EPITOME_CONTEXT_MAX_TOKENS) and by a flag
+# (--set context.max_tokens=50000). `epitome --check-config` shows the settings in effect, and tests the
+# models.
 
 ";
 
-/// The whole file.
+/// Returns the text of the file.
 pub(crate) fn template() -> String {
     let defaults = Value::Object(tree_of(Server::default(), &Settings::default()));
     let mut text = HEAD.to_owned();
     let mut section = "";
-    // What stands in no section comes before all sections.
+    // Keys outside of sections come before all sections.
     let fixed = KEYS.iter().filter(|key| !key.path.contains('*') && key.path != "slot");
     let mut fixed: Vec<&Key> = fixed.collect();
     fixed.sort_by_key(|key| key.path.contains('.'));
@@ -59,7 +60,7 @@ fn slots(text: &mut String, defaults: &Value, meaning: &str) {
         text.push('\n');
     }
     text.push_str(
-        "# Example of a slot with all there is to set; of max_tokens and max_chars, set one.\n# [[slot]]\n",
+        "# Example of a slot with every key; set either max_tokens or max_chars, not both.\n# [[slot]]\n",
     );
     for key in SLOT_KEYS.iter() {
         example_of(text, &key.path, key);
@@ -67,7 +68,7 @@ fn slots(text: &mut String, defaults: &Value, meaning: &str) {
     text.push('\n');
 }
 
-/// A section of tables by names of the user's own.
+/// Writes a section of tables whose names the user chooses, such as `models`.
 fn named(text: &mut String, table: &str, schema: &Value) {
     remark(text, meaning(schema));
     let name = schema.pointer("/examples/0").and_then(Value::as_str).unwrap_or("name");
@@ -80,8 +81,8 @@ fn named(text: &mut String, table: &str, schema: &Value) {
     text.push('\n');
 }
 
-/// A key of an example with its meaning behind it, or above it where that takes several lines. Without its first
-/// `#`, each line is what it should be.
+/// Writes a key of an example, with its meaning after it, or above it if that takes several lines. Each line without
+/// its first `#` is valid TOML.
 fn example_of(text: &mut String, name: &str, Key { example, meaning, .. }: &Key) {
     if meaning.contains('\n') {
         for line in meaning.lines() {

@@ -10,7 +10,7 @@ use crate::bin::{Place, told};
 fn a_bench_without_a_place_is_told_in_one_line() {
     let (code, out, errors) = Place::new().run(&["bench", "--quick", "--dir", "/nowhere/at/all"]);
     assert_eq!((code, out.as_str(), errors.lines().count()), (Some(1), "", 1), "{errors}");
-    assert!(errors.starts_with("epitome: bench: dir: nothing can be made in /nowhere/at/all: "), "{errors}");
+    assert!(errors.starts_with("epitome: bench: dir: cannot create files in /nowhere/at/all: "), "{errors}");
 }
 
 const TINY: [&str; 7] = ["bench", "--quick", "--messages", "1000", "--long", "200", "--dir"];
@@ -183,7 +183,7 @@ fn other_condensers_are_told_beside_ours() {
     );
     assert!(out.contains("1 of 2") && out.contains("0 of 50") && out.contains("50 MB"), "{out}");
     let refused =
-        "OpenHands, of the first list that is refused: the first message is from tool, not from the user\n";
+        "OpenHands: a strict provider refuses this list: the first message is from tool, not from the user\n";
     assert_eq!(errors, refused);
     assert_eq!(dir.path().read_dir().unwrap().count(), 0, "files were left behind");
 }
@@ -230,8 +230,8 @@ fn a_peer_that_plays_something_else_is_left_out() {
     assert_eq!((code, errors.as_str()), (Some(0), ""));
     let report: serde_json::Value = serde_json::from_str(&out).unwrap();
     let failed = |name: &str| report["peers"][name]["failed"].as_str().unwrap_or_default().to_owned();
-    assert_eq!(failed("langchain"), "it played something else than it was asked to");
-    assert_eq!(failed("openhands"), "it told times that are none");
+    assert_eq!(failed("langchain"), "its output does not match the plan");
+    assert_eq!(failed("openhands"), "its durations are invalid");
     assert!(failed("trpc-agent").starts_with("its lists cannot be read: "), "{out}");
 }
 
@@ -240,7 +240,5 @@ fn a_program_for_peers_that_is_not_there_is_told_in_one_line() {
     let place = Place::new();
     let (code, out, errors) = place.run(&["bench", "--quick", "--long", "100", "--peers", "nowhere/run"]);
     assert_eq!((code, out.as_str(), errors.lines().count()), (Some(1), "", 1), "{errors}");
-    assert!(
-        errors.starts_with("epitome: bench: --peers: ") && errors.contains("nowhere/run cannot be started: ")
-    );
+    assert!(errors.starts_with("epitome: bench: --peers: cannot start ") && errors.contains("nowhere/run: "));
 }

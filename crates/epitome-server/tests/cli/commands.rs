@@ -59,8 +59,8 @@ fn a_context_that_fits_nothing_says_why() {
     place.fails(
         &["context", "large", "--tokens", "50"],
         1,
-        "nothing fits in 50 tokens: the newest message, with its call batch, is over what pinned messages \
-         leave of the budget; --oversize clip shows an excerpt of it",
+        "nothing fits in 50 tokens: the newest message, with its call batch, exceeds the budget that pinned \
+         messages leave; --oversize clip shows an excerpt of it",
     );
     assert!(!place.good(&["context", "large", "--tokens", "50", "--oversize", "clip"]).is_empty());
     let (code, _, errors) = place.on_db(&["context", "ann", "--tokens", "0"]);
@@ -99,7 +99,7 @@ fn a_summary_that_cannot_be_written_yet_says_why() {
         call.parts = vec![Part::call("c", "run", "{}")];
         engine.session("open").append(call).await.unwrap();
     });
-    let line = "not written yet: no legal cut yet: a tool call or loop is under way";
+    let line = "not written yet: no legal cut yet: a tool call or loop is in progress";
     place.fails(&["summarize", "open"], 1, line);
     let (code, out, errors) = place.on_db(&["summarize", "open", "--json"]);
     assert_eq!((code, errors.as_str()), (Some(1), ""));
@@ -120,7 +120,7 @@ fn commands_work_beside_whoever_else_has_it_open() {
         there.good(&["undo", "ann", "--slot", "short"]);
         let seen = engine.session("ann").summaries().await.unwrap();
         assert!(seen.iter().any(|summary| summary.slot == "short" && summary.through == 60));
-        assert!(there.good(&["verify"]).contains("all is well"));
+        assert!(there.good(&["verify"]).contains("no faults"));
     });
 }
 
@@ -128,16 +128,16 @@ fn commands_work_beside_whoever_else_has_it_open() {
 fn undo_takes_back_what_stands() {
     let place = Place::with_sessions();
     let out = place.good(&["undo", "ann", "--slot", "short"]);
-    assert!(out.contains("is undone; summary ") && out.ends_with("stands again\n"), "{out}");
+    assert!(out.contains("is undone; summary ") && out.ends_with("is current again\n"), "{out}");
     let (code, _, errors) = place.on_db(&["undo", "ann"]);
     assert_eq!(code, Some(2));
-    assert!(errors.starts_with("epitome: which summary? say --slot or --summary; there are "), "{errors}");
+    assert!(errors.starts_with("epitome: which summary? use --slot or --summary; current are "), "{errors}");
     let long = place.json(&["undo", "ann", "--slot", "long"]);
     assert_eq!(long["stands"], json!(null));
     let id = long["undone"].to_string();
-    let line = format!("summary {id} does not stand any more; undo the one that does");
+    let line = format!("summary {id} is not the current one; undo that first");
     place.fails(&["undo", "ann", "--summary", &id], 1, &line);
-    place.fails(&["undo", "anne"], 1, "no summary stands in this session");
+    place.fails(&["undo", "anne"], 1, "there is no current summary");
     place.fails(&["undo", "ann", "--summary", "999"], 1, "summary 999 not found");
 }
 
@@ -203,12 +203,12 @@ fn explain_says_where_everything_stands() {
 #[test]
 fn verify_and_backup_go_together() {
     let place = Place::with_sessions();
-    assert_eq!(place.good(&["verify"]), "epitome.db: all is well\n");
+    assert_eq!(place.good(&["verify"]), "epitome.db: no faults\n");
     assert_eq!(place.json(&["verify"])["ok"], true);
     let out = place.good(&["backup", "copy.db"]);
     assert!(out.starts_with("epitome.db copied to copy.db, "), "{out}");
     assert_eq!(place.run(&["verify", "--db", "copy.db"]).0, Some(0));
-    let line = "copy.db cannot be opened: there is a file already; a backup never replaces one";
+    let line = "copy.db cannot be opened: a file exists already; a backup never replaces one";
     place.fails(&["backup", "copy.db"], 1, line);
     assert!(place.json(&["backup", "other.db"])["bytes"].as_u64().unwrap() > 0);
 }
@@ -217,10 +217,10 @@ fn verify_and_backup_go_together() {
 fn a_session_that_is_not_there_is_told_with_those_near() {
     let place = Place::with_sessions();
     for command in ["context", "summarize", "undo", "expand", "explain"] {
-        place.fails(&[command, "Ann1"], 1, "there is no session \"Ann1\"; near it: ann, anne");
+        place.fails(&[command, "Ann1"], 1, "there is no session \"Ann1\"; similar names: ann, anne");
     }
-    place.fails(&["context", "zzz"], 1, "there is no session \"zzz\"; `epitome list` shows those there are");
-    place.fails(&["search", "x", "--session", "an"], 1, "there is no session \"an\"; near it: ann");
+    place.fails(&["context", "zzz"], 1, "there is no session \"zzz\"; `epitome list` shows all sessions");
+    place.fails(&["search", "x", "--session", "an"], 1, "there is no session \"an\"; similar names: ann");
     place.fails(
         &["context", "ann", "--workspace", "w"],
         1,
@@ -228,13 +228,13 @@ fn a_session_that_is_not_there_is_told_with_those_near() {
     );
     let (code, _, errors) = place.on_db(&["context"]);
     assert_eq!(code, Some(2));
-    assert!(errors.starts_with("epitome: no session given: say --session NAME"), "{errors}");
+    assert!(errors.starts_with("epitome: no session named; use --session NAME"), "{errors}");
 }
 
 #[test]
 fn no_command_makes_a_database() {
     let place = Place::new();
-    let line = "no database at epitome.db; `epitome demo` shows what this is, `epitome import` makes one";
+    let line = "no database at epitome.db; `epitome import` creates one, `epitome demo` shows an example";
     for args in [
         ["list"].as_slice(),
         &["context", "a"],
@@ -293,7 +293,7 @@ fn a_context_of_nothing_to_answer_says_so() {
     place.good(&["import", "orders.jsonl"]);
     let (code, out, errors) = place.on_db(&["context", "orders"]);
     assert_eq!((code, out.as_str()), (Some(1), ""));
-    assert!(errors.starts_with("epitome: there is nothing to be answered yet: "), "{errors}");
+    assert!(errors.starts_with("epitome: there is nothing to answer yet: "), "{errors}");
     place.fails(&["context", "anne", "--as-of", "3"], 1, "--as-of 3: the newest message is 2");
     place.good(&["context", "anne", "--as-of", "2"]);
 }

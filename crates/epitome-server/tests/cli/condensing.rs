@@ -234,7 +234,7 @@ fn a_model_that_fails_leaves_the_list_as_it_was_and_says_so() {
     let args = ["--force", "--model", "far", "--report", "report.json"];
     let (code, out, errors) = place.condense(request(30).as_bytes(), &args);
     assert_eq!((code, out), (Some(0), request(30)));
-    assert!(errors.starts_with("epitome: the model failed, and the list is as it was: "), "{errors}");
+    assert!(errors.starts_with("epitome: the model failed, and the list is unchanged: "), "{errors}");
     assert_eq!(errors.lines().count(), 1, "{errors}");
     let report = parsed(&std::fs::read_to_string(place.path("report.json")).unwrap());
     assert_eq!((&report["condensed"], &report["reason"]), (&json!(false), &json!("model_failed")));
@@ -244,18 +244,18 @@ fn a_model_that_fails_leaves_the_list_as_it_was_and_says_so() {
     place.refuses(
         b"[]",
         &["--model", "near"],
-        "--model: condense.model: `near` is unknown; set it up as models.near; known here: far, local, same",
+        "--model: condense.model: no model named `near`; define [models.near], or use one of: far, local, same",
     );
 }
 
 #[test]
 fn bad_input_is_one_line_and_nothing_else() {
     let place = Place::new();
-    place.refuses(b"", &[], "standard input: is empty; a request or a list of messages is wanted, as JSON");
+    place.refuses(b"", &[], "standard input: is empty; expected a request or a list of messages, as JSON");
     place.refuses(
         b" \n",
         &["-"],
-        "standard input: is empty; a request or a list of messages is wanted, as JSON",
+        "standard input: is empty; expected a request or a list of messages, as JSON",
     );
     place.refuses(b"[\xff]", &[], "standard input: is not UTF-8 text");
     place.refuses(
@@ -356,12 +356,12 @@ fn an_explanation_says_what_would_leave_and_does_nothing() {
     let out = place.shorter(&request(30), &["--explain"]);
     assert!(out.starts_with("openai for gpt-4o: 122 messages, "), "{out}");
     assert!(
-        out.contains("trigger   any(tokens(170000), window(0.75))") && out.contains("as it is: not due"),
+        out.contains("trigger   any(tokens(170000), window(0.75))") && out.contains("unchanged: not due"),
         "{out}"
     );
     let out = place.shorter(&request(30), &["--explain", "--force", "--keep-messages", "2"]);
     for line in [
-        "Leaves: 119 messages",
+        "Removed: 119 messages",
         "Stays: 3 messages",
         "and 111 more",
         "You are a harbour master.",
@@ -399,11 +399,11 @@ fn a_terminal_is_told_what_was_done_and_what_to_pipe_in() {
     let shown = place.on_terminal(80, &["condense", "--force", "in.json"]);
     assert!(shown.contains("Condensed 115 messages into a summary: "), "{shown}");
     let (code, told, _) = place.at_terminal(80, &["condense"]);
-    let line = "epitome: nothing is piped in; give a FILE, or say `epitome condense < request.json`; \
+    let line = "epitome: no input: name a FILE, or pipe it in: `epitome condense < request.json`; \
                 `epitome condense --help` says what there is\r\n";
     assert_eq!((code, told.as_str()), (Some(2), line));
     let shown = place.on_terminal(80, &["condense", "--explain", "--force", "in.json"]);
-    assert!(shown.contains("\u{1b}[1m") && shown.contains("Leaves"), "{shown}");
+    assert!(shown.contains("\u{1b}[1m") && shown.contains("Removed"), "{shown}");
     let plain = shown.split('\u{1b}').map(|piece| piece.split_once('m').map_or(piece, |(_, rest)| rest));
     let plain: String = plain.collect();
     assert!(plain.lines().skip(8).all(|line| line.chars().count() <= 81), "{plain}");

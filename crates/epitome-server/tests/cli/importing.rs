@@ -153,7 +153,7 @@ fn everything_exported_can_be_imported_elsewhere() {
     // What is there is not replaced.
     let (code, _, errors) = place.on_db(&["export", "--all", "-o", "openai.jsonl"]);
     assert_eq!(code, Some(1), "{errors}");
-    assert!(errors.starts_with("epitome: openai.jsonl: there is a file already, "), "{errors}");
+    assert!(errors.starts_with("epitome: openai.jsonl: the file exists already "), "{errors}");
 }
 
 #[test]
@@ -221,7 +221,7 @@ fn what_is_too_large_is_named_and_a_name_that_cannot_be_is_too() {
     let (code, _, errors) = place.on_db(&["import", "twice.jsonl"]);
     assert_eq!(code, Some(2));
     assert!(
-        errors.contains("twice.jsonl:2: session `a` again; it began at twice.jsonl:1 already; "),
+        errors.contains("twice.jsonl:2: session `a` again; it began at twice.jsonl:1; "),
         "{errors}"
     );
     assert!(errors.contains("twice.jsonl:3: a session's name has"), "{errors}");
@@ -244,7 +244,7 @@ fn started_again_it_adds_nothing_twice_and_a_file_that_has_grown_is_followed() {
     let (code, _, errors) = place.on_db(&["import", "talk.jsonl"]);
     assert_eq!(code, Some(1));
     assert!(
-        errors.starts_with("epitome: talk.jsonl:2577: session \"talk\" holds another message 2577; "),
+        errors.starts_with("epitome: talk.jsonl:2577: session \"talk\" has another message 2577; "),
         "{errors}"
     );
     let forced = place.json(&["import", "talk.jsonl", "--append"]);
@@ -343,7 +343,7 @@ fn what_is_no_plain_file_is_kept_while_it_is_read() {
     let lines = "chat: 4 messages added\nimport: 4 messages added\nsubst: 4 messages added\n";
     assert_eq!((code, out.as_str(), errors.as_str()), (Some(0), lines, ""));
     assert_eq!(place.path("tmp").read_dir().unwrap().count(), 0);
-    place.fails(&["import", "tmp"], 1, "tmp is a folder; give the files in it");
+    place.fails(&["import", "tmp"], 1, "tmp is a folder; name the files in it");
 }
 
 #[test]
@@ -353,7 +353,7 @@ fn an_export_is_whole_or_not_there() {
     assert_eq!((code, out.as_str()), (Some(0), ""), "{errors}");
     let written = std::fs::read_to_string(place.path("ann.jsonl")).unwrap();
     assert_eq!(place.good(&["export", "ann", "-o", "-"]), written);
-    let line = "ann.jsonl: there is a file already, which is not replaced; name another";
+    let line = "ann.jsonl: the file exists already and is not replaced; name another";
     place.fails(&["export", "ann", "-o", "ann.jsonl"], 1, line);
     assert_eq!(place.on_db(&["export", "nobody", "-o", "no.jsonl"]).0, Some(1));
     let names = place.folder.path().read_dir().unwrap().flatten().map(|entry| entry.file_name());
@@ -584,7 +584,7 @@ fn what_is_wrong_in_a_conversation_has_its_place() {
     let (code, _, errors) = place.on_db(&["import", "bad.jsonl"]);
     assert_eq!(code, Some(2));
     assert!(errors.contains("bad.jsonl:2: messages[1].role: \"robot\" is unknown"), "{errors}");
-    assert!(errors.contains("bad.jsonl:3: holds half of a character"), "{errors}");
+    assert!(errors.contains("bad.jsonl:3: contains half of a character"), "{errors}");
 }
 
 #[test]

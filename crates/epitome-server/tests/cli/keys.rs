@@ -98,11 +98,11 @@ fn a_key_is_revoked_by_its_id_or_by_its_secret() {
         format!("key {} is revoked\n", &second[4..20])
     );
     place.good(&["keys", "revoke", second.trim()]);
-    let line = "there is no key \"0123\"; `epitome keys list` shows those there are";
+    let line = "there is no key \"0123\"; `epitome keys list` shows all keys";
     place.fails(&["keys", "revoke", "0123"], 1, line);
     let third = made(&place, &["--workspace", "a", "--rights", "read"]).0;
     let id = &third[4..20];
-    let line = format!("there is no key \"{id}\"; `epitome keys list` shows those there are");
+    let line = format!("there is no key \"{id}\"; `epitome keys list` shows all keys");
     place.fails(&["keys", "revoke", third.trim(), "--workspace", "b"], 1, &line);
     let unknown = format!("epk_{}_{}", "0".repeat(16), "5e".repeat(32));
     let (_, _, errors) = place.on_db(&["keys", "revoke", &unknown]);
@@ -114,11 +114,11 @@ fn what_cannot_be_made_is_told_in_one_line_and_nothing_is_made() {
     let place = Place::new();
     let help = "`epitome keys --help` says what there is";
     for (args, line) in [
-        (["keys"].as_slice(), "say what to do with keys: create, list or revoke"),
+        (["keys"].as_slice(), "missing subcommand: create, list or revoke"),
         (&["keys", "make"], "unknown argument \"make\""),
         (
             &["keys", "create", "--rights", "admin"],
-            "invalid value 'admin' for '--rights <RIGHTS>': say read or write; for an admin key, --admin in place of --rights",
+            "invalid value 'admin' for '--rights <RIGHTS>': use read or write; for an admin key, use --admin instead of --rights",
         ),
         (
             &["keys", "create", "--admin", "--rights", "read"],
@@ -126,11 +126,11 @@ fn what_cannot_be_made_is_told_in_one_line_and_nothing_is_made() {
         ),
         (
             &["keys", "create", "--admin", "--workspace", "a"],
-            "an admin key is for all workspaces: leave --workspace out, or say --rights",
+            "an admin key is for all workspaces; remove --workspace, or use --rights",
         ),
         (
             &["keys", "create", "--rights", "read", "--expires", "soon"],
-            "invalid value 'soon' for '--expires <WHEN>': say after which time (12h, 30d, 52w), or on which day (2027-01-01)",
+            "invalid value 'soon' for '--expires <WHEN>': expected a duration (12h, 30d, 52w) or a date (2027-01-01)",
         ),
     ] {
         place.fails(args, 2, &format!("{line}; {help}"));
@@ -144,7 +144,7 @@ fn what_cannot_be_made_is_told_in_one_line_and_nothing_is_made() {
         assert_eq!(code, Some(1));
         assert!(errors.starts_with("epitome: no database at epitome.db; "), "{errors}");
     }
-    let passed = "expires: has passed already; give a later moment, or none";
+    let passed = "expires: is in the past; set a later time, or none";
     place.fails(&["keys", "create", "--rights", "read", "--expires", "2001-01-01"], 2, passed);
     let label = "l".repeat(201);
     let (code, _, errors) = place.on_db(&["keys", "create", "--admin", "--label", &label]);

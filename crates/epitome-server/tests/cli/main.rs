@@ -48,7 +48,7 @@ fn a_wrong_argument_is_named_in_one_line() {
         ),
         (
             &["context"],
-            "no session given: say --session NAME; `epitome list` shows those there are; `epitome context --help` says what there is",
+            "no session named; use --session NAME (`epitome list` shows all sessions); `epitome context --help` says what there is",
         ),
     ] {
         assert_eq!(Place::new().run(args), (Some(2), String::new(), format!("epitome: {line}\n")));

@@ -59,7 +59,7 @@ fn a_file_is_moved_and_told_table_by_table() {
     let (code, _, errors) = migrate(&place, &database, &[]);
     assert!(code == Some(1) && errors.contains("was moved there already"), "{errors}");
     let (code, out, errors) = migrate(&place, &database, &["--verify-only"]);
-    assert!(code == Some(0) && out.contains("are the same: "), "{out} {errors}");
+    assert!(code == Some(0) && out.contains("are identical: "), "{out} {errors}");
     database.psql("DELETE FROM epitome.messages WHERE seq = 7 AND session = 1");
     let (code, _, errors) = migrate(&place, &database, &["--verify-only"]);
     assert!(code == Some(1) && errors.contains("not in the database (session 1, seq 7)"), "{errors}");
@@ -115,14 +115,14 @@ fn what_it_is_given_is_looked_at_first() {
     let to = address(&database);
     for (args, told) in [
         (vec!["--from", "missing.db", "--to", &to], "missing.db cannot be opened: there is no such file"),
-        (vec!["--from", &to, "--to", &to], "--from: a SQLite file is wanted; give its path, or sqlite:PATH"),
+        (vec!["--from", &to, "--to", &to], "--from: expected a SQLite file, as its path or sqlite:PATH"),
         (
             vec!["--from", "epitome.db", "--to", "epitome.db"],
-            "--to: postgres://USER:PASSWORD@HOST:PORT/DATABASE is wanted",
+            "--to: expected postgres://USER:PASSWORD@HOST:PORT/DATABASE",
         ),
         (
             vec!["--from", "epitome.db"],
-            "--to is missing: postgres://USER:PASSWORD@HOST:PORT/DATABASE is wanted",
+            "--to is missing: expected postgres://USER:PASSWORD@HOST:PORT/DATABASE",
         ),
     ] {
         let all = [vec!["migrate"], args].concat();

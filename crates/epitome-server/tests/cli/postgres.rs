@@ -52,7 +52,7 @@ fn every_command_works_on_it() {
     assert_eq!(good(&place, &db, &["export", "ann"]).lines().count(), 61);
     assert!(good(&place, &db, &["keys", "create", "--admin"]).starts_with("epk_"));
     assert_eq!(good(&place, &db, &["keys", "list"]).lines().count(), 2);
-    assert_eq!(good(&place, &db, &["verify"]), format!("{}: all is well\n", shown(&database)));
+    assert_eq!(good(&place, &db, &["verify"]), format!("{}: no faults\n", shown(&database)));
     let (code, _, errors) = on(&place, &db, &["backup", "copy.db"]);
     assert!(code == Some(2) && errors.contains("pg_dump") && !place.path("copy.db").exists(), "{errors}");
     assert!(!place.db().exists() && !place.path(".local").exists(), "no file is made beside it");

@@ -146,7 +146,7 @@ fn the_page_stands_by_itself_and_answers_first() {
     assert!(page.contains("you save <b>"), "{page}");
     for chart in [
         "Names a later call needs",
-        "how long ago it was said",
+        "how long ago it was last seen",
         "Cost of an agent's calls",
         "can still be answered",
         "<th>cases</th>",
@@ -299,14 +299,14 @@ fn a_wrong_policy_is_told_with_its_key_and_what_is_allowed() {
     wrong("whole cofig=x", "cofig: no such setting; did you mean config?");
     wrong(
         "slots zzz=1",
-        "zzz: no such setting; here are fill, fit, steady, name, config, and whole names such as context.max_tokens",
+        "zzz: no such setting; allowed are fill, fit, steady, name, config, and full names such as context.max_tokens",
     );
     wrong("", "no policy begins with \"\"; there are whole, recent, slots, steady, inline, economic, mask");
-    wrong("slots nonsense", "\"nonsense\" is no KEY=VALUE");
-    wrong("slots fill=maybe", "fill: \"maybe\"; give true or false");
+    wrong("slots nonsense", "\"nonsense\" is not KEY=VALUE");
+    wrong("slots fill=maybe", "fill: \"maybe\"; expected true or false");
     wrong("steady fill=true", "fill and steady exclude each other");
-    wrong("inline window=0", "window: \"0\"; give a whole number from 1");
-    wrong("slots slot.x=3", "slot.x: say slot.NAME.KEY, as in slot.short.max_tokens=500");
+    wrong("inline window=0", "window: \"0\"; expected a whole number from 1");
+    wrong("slots slot.x=3", "slot.x: expected slot.NAME.KEY, for example slot.short.max_tokens=500");
     wrong("slots slot.shrt.keep=3", "slot.shrt.keep: there is no slot \"shrt\"; there are short, long");
     wrong(
         "slots slot.long.max_tokens=few",
@@ -323,11 +323,11 @@ fn a_wrong_policy_is_told_with_its_key_and_what_is_allowed() {
     );
     let (code, _, errors) = replay(&place, &["work.jsonl", "--policy", "slots", "--policy", "slots"]);
     assert!(
-        code == Some(2) && errors.contains("\"slots\" is given twice; name=… tells them apart"),
+        code == Some(2) && errors.contains("\"slots\" is used twice; set name=… on one of them"),
         "{errors}"
     );
     let (code, _, errors) = replay(&place, &["work.jsonl", "--policy", "mask", "--contexts", "c.jsonl"]);
-    assert!(code == Some(2) && errors.contains("--contexts: no policy makes any"), "{errors}");
+    assert!(code == Some(2) && errors.contains("--contexts: no policy makes contexts"), "{errors}");
 }
 
 #[test]
@@ -339,21 +339,21 @@ fn a_recording_that_cannot_be_used_is_told_with_its_place() {
         conversation[key] = value;
         format!("{conversation}\n")
     };
-    let rule = "give a question, its answer, and as evidence the places of messages, from 0";
+    let rule = "expected a question, its answer, and as evidence the positions of messages, counted from 0";
     let evidence = |places: Value| json!([{ "question": "Who?", "answer": "Ann", "evidence": places }]);
     for (text, told) in [
         (String::new(), "there are no messages to replay"),
         (with("messages", json!([])), "there are no messages to replay"),
         ("{\"id\": ".to_owned(), "a.jsonl:1: is not JSON: EOF while parsing a value at column 6"),
-        (with("qa", json!("none")), "a.jsonl:1: qa: give a list of {question, answer, evidence}"),
+        (with("qa", json!("none")), "a.jsonl:1: qa: expected a list of {question, answer, evidence}"),
         (with("qa", json!([{ "question": "Who?" }])), &format!("a.jsonl:1: qa[0]: {rule}")),
         (with("qa", evidence(json!(["secret"]))), &format!("a.jsonl:1: qa[0]: {rule}")),
         (
             with("qa", evidence(json!([0, 2]))),
-            "a.jsonl:1: qa[0].evidence: there is no message 2; they count from 0 to 1",
+            "a.jsonl:1: qa[0].evidence: there is no message 2; allowed are 0 to 1",
         ),
-        (with("pinned", json!(3)), "a.jsonl:1: pinned: 3 messages always stay, but there are 2"),
-        (with("pinned", json!(-1)), "a.jsonl:1: pinned: give a whole number from 0"),
+        (with("pinned", json!(3)), "a.jsonl:1: pinned: 3 messages, but the conversation has 2"),
+        (with("pinned", json!(-1)), "a.jsonl:1: pinned: expected a whole number from 0"),
     ] {
         std::fs::write(place.path("a.jsonl"), text).unwrap();
         refused(&place, &["a.jsonl", "--html", "page.html", "--requests", "requests.jsonl"], 2, told);
@@ -371,7 +371,7 @@ fn two_conversations_of_one_name_are_told_apart_or_refused() {
     let twice = format!("{0}\n{0}\n", work("Oslo", 3));
     std::fs::write(place.path("twice.jsonl"), &twice).unwrap();
     good(&place, &["twice.jsonl", "--policy", "slots"]);
-    let told = "twice.jsonl: id \"Oslo\" was there before; --contexts and --requests tell conversations apart by their ids, so give each its own";
+    let told = "twice.jsonl: id \"Oslo\" occurs twice; --contexts and --requests identify conversations by their ids, so each needs its own";
     refused(&place, &["twice.jsonl", "--contexts", "contexts.jsonl"], 2, told);
     std::fs::create_dir(place.path("more")).unwrap();
     std::fs::write(place.path("more/twice.jsonl"), format!("{}\n", work("Moss", 9))).unwrap();

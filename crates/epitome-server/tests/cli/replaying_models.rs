@@ -82,5 +82,5 @@ async fn a_model_that_fails_is_told() {
         assert!(told.contains("refused") && !told.contains(KEY), "{told}");
     }
     let (code, _, errors) = replay(&place, &["slots model=main"]).await;
-    assert_eq!((code, errors.contains("set it up as models.main")), (Some(2), true), "{errors}");
+    assert_eq!((code, errors.contains("define [models.main]")), (Some(2), true), "{errors}");
 }

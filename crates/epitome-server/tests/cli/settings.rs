@@ -15,7 +15,7 @@ fn a_settings_file_is_written_once() {
     let (code, _, errors) = place.run(&["--write-config"]);
     assert_eq!(code, Some(1));
     assert!(
-        errors.starts_with("epitome: epitome.toml: there is a file already, which is not replaced"),
+        errors.starts_with("epitome: epitome.toml: the file exists already and is not replaced"),
         "{errors}"
     );
     assert!(out.ends_with("; `epitome --check-config` reads it\n"), "{out}");
@@ -54,7 +54,7 @@ fn check_config_says_what_holds_and_opens_nothing() {
     assert_eq!((code, errors.as_str()), (Some(0), ""));
     for line in [
         "settings   from epitome.toml, EPITOME_SUMMARIZE_REDACT, --set limits.batch",
-        "(default, not there yet)",
+        "(default, does not exist yet)",
         "workspace  default (default)",
         "context.max_tokens  50000  100000   epitome.toml",
         "summarize.redact    false  true     EPITOME_SUMMARIZE_REDACT",
@@ -149,5 +149,5 @@ fn a_cap_without_a_price_is_told_and_keeps_nobody_from_reading() {
     place.good(&["context", "ann"]);
     let (code, _, errors) = place.on_db(&["--check-config"]);
     assert_eq!(code, Some(2));
-    assert!(errors.contains("what `own` costs is not known; set prices.\"own\""), "{errors}");
+    assert!(errors.contains("`own` has no price; set prices.\"own\""), "{errors}");
 }

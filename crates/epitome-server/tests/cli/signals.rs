@@ -120,7 +120,7 @@ fn an_import_that_is_interrupted_says_that_what_was_added_stays() {
     let (code, _, errors) = told(child.wait_with_output().unwrap());
     assert_eq!(code, Some(130));
     assert_eq!(
-        errors, "\ninterrupted: what was added stays, and the same command goes on from there\n",
+        errors, "\ninterrupted: the messages added so far stay; the same command resumes\n",
         "{errors}"
     );
     assert_eq!(place.path("tmp").read_dir().unwrap().count(), 0, "nothing is left behind");
@@ -183,8 +183,8 @@ fn summaries_that_are_late_are_told_with_their_cause() {
     let told: Vec<&str> = errors.lines().collect();
     assert!((1..=3).contains(&told.len()), "{errors}");
     for line in told {
-        assert!(line.starts_with("summaries are late: "), "{errors}");
-        assert!(line.ends_with("; `epitome explain talk` says more"), "{errors}");
+        assert!(line.starts_with("summaries are overdue: "), "{errors}");
+        assert!(line.ends_with("; `epitome explain talk` shows details"), "{errors}");
     }
     std::fs::remove_file(place.path("refuse")).unwrap();
 }

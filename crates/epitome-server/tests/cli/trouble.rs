@@ -113,7 +113,7 @@ fn a_locked_database_can_be_read_and_is_told_when_written_to() {
     place.fails(&["summarize", "ann"], 1, line);
     assert!(began.elapsed() >= Duration::from_secs(4), "it did not wait: {:?}", began.elapsed());
     drop(lock);
-    assert!(place.good(&["verify"]).contains("all is well"));
+    assert!(place.good(&["verify"]).contains("no faults"));
     assert_eq!(place.json(&["summarize", "ann", "--slot", "short"])["status"], "written");
 }
 
@@ -138,7 +138,7 @@ fn ctrl_c_ends_it_at_once_and_leaves_the_database_whole() {
     assert!(began.elapsed() < Duration::from_secs(2), "it took {:?}", began.elapsed());
     assert_eq!(told(output), (Some(130), String::new(), "\n".to_owned()));
     drop(lock);
-    assert!(place.good(&["verify"]).contains("all is well"));
+    assert!(place.good(&["verify"]).contains("no faults"));
     assert_eq!(place.json(&["summarize", "ann", "--slot", "short"])["status"], "written");
 }
 

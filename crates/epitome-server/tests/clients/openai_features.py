@@ -40,7 +40,7 @@ def errors():
     error = fails(openai.BadRequestError, lambda: client.chat.completions.create(model="stand-in", messages=orphan))
     assert "answers no call" in error.message and error.type == "invalid_request_error", error
     error = fails(openai.BadRequestError, lambda: create("refuses", stream=True))
-    assert "refused, as it was told to" in error.message, error
+    assert "refused, as configured by the test" in error.message, error
     error = fails(openai.BadRequestError, lambda: create("too-long"))
     assert error.code == "context_length_exceeded", error
     for stream in [False, True]:

@@ -116,9 +116,9 @@ fn wrong_requests_are_refused_by_name_and_repeat_nothing() {
         ("?strategy=sumarize", "[]", "strategy: position 1: `sumarize` is not known"),
         ("?trigger=messages(0)", "[]", "trigger: messages: 0 given"),
         ("?trigger=window(0.5)", "[]", "window is not known"),
-        ("?keep_messages=1&keep_turns=1", "[]", "give one of them"),
-        ("?window=0", "[]", "window: a whole number from 1 is wanted"),
-        ("?model=gpt-9", "[]", "`gpt-9` is unknown; known here: local"),
+        ("?keep_messages=1&keep_turns=1", "[]", "use one of them"),
+        ("?window=0", "[]", "window: expected a whole number from 1"),
+        ("?model=gpt-9", "[]", "unknown model `gpt-9`; available: local"),
         ("?keep=5", "[]", "unknown parameter `keep`"),
         ("?format=xml", "[]", "format"),
     ] {

@@ -130,7 +130,7 @@ fn what_is_no_message_is_refused_by_its_place_and_nothing_is_kept() {
         (json!(null), "a message, a list of them, or"),
         (json!([good, {"role": "robot", "content": "x"}]), "messages[1].role: \"robot\" is unknown"),
         (json!([good, 5]), "messages[1]"),
-        (json!({"messages": "x"}), "messages: a list is wanted"),
+        (json!({"messages": "x"}), "messages: expected a list"),
         (json!({"messages": [good], "form": "openai"}), "\"form\": no such field"),
         (json!({"messages": [good], "format": "xml"}), "format: there are openai"),
         (json!({"role": "tool", "content": "x"}), "tool_call_id: is missing"),
@@ -239,7 +239,7 @@ fn an_append_after_a_message_is_done_only_right_after_it() {
     after("0").refused(409, "");
     assert_eq!(after("1").ok()["through"], 2);
     after("7").refused(409, "");
-    after("x").refused(400, "after: \"x\" given; a whole number is wanted");
+    after("x").refused(400, "after: \"x\" given; expected a whole number");
     assert_eq!(client.get("/v1/sessions/a").ok()["messages"], 2);
 }
 
@@ -261,7 +261,7 @@ fn flags_are_set_and_taken_back_and_nothing_else_is() {
     patch("2", &json!([true, true])).refused(400, "an object is wanted");
     patch("4", &json!({"pinned": true})).refused(404, "message 4");
     patch("0", &json!({"pinned": true})).refused(404, "message 0");
-    patch("two", &json!({"pinned": true})).refused(400, "seq: a whole number is wanted");
+    patch("two", &json!({"pinned": true})).refused(400, "seq: expected a whole number");
     assert_eq!(client.get("/v1/sessions/a/messages").ok(), before);
 }
 

@@ -78,10 +78,10 @@ fn a_search_that_means_nothing_is_refused_by_name() {
         client.get(&format!("/v1/sessions/a/search?{query}")).refused(400, told);
         client.get(&format!("/v1/search?{query}")).refused(400, told);
     }
-    client.get("/v1/search?q=x&after=5").refused(400, "after: is not what a page gave");
+    client.get("/v1/search?q=x&after=5").refused(400, "after: is not the `next` of a page");
     client
         .get("/v1/sessions/a/search?q=x&after=1.a")
-        .refused(400, "after: \"1.a\" given; a whole number is wanted");
+        .refused(400, "after: \"1.a\" given; expected a whole number");
     client.get("/v1/search?q=x&after=1.gone").refused(409, "search again from the start");
     client.get("/v1/sessions/nobody/search?q=x").refused(404, "session `nobody` not found");
 }

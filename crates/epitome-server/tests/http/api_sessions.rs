@@ -79,7 +79,7 @@ fn how_tokens_are_counted_is_fixed_when_a_session_is_made() {
     let encoding = |name: &str| json!({"settings": {"encoding": name}});
     client.json("PUT", "/v1/sessions/a", &encoding("cl100k_base")).ok();
     assert_eq!(client.get("/v1/sessions/a").ok()["encoding"], "cl100k_base");
-    client.json("PUT", "/v1/sessions/a", &encoding("o200k_base")).refused(409, "fixed when it is created");
+    client.json("PUT", "/v1/sessions/a", &encoding("o200k_base")).refused(409, "cannot be changed after");
 }
 
 #[test]

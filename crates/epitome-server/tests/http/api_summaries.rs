@@ -101,7 +101,7 @@ fn an_undone_summary_gives_way_to_the_one_before_and_cannot_be_undone_twice() {
     let undone = client.send("POST", &undo, &[], None).ok();
     assert_eq!((&undone["undone"], &undone["stands"]["id"]), (&json!(newest), &json!(parent)));
     assert_eq!(undone["stands"]["state"], "standing");
-    client.send("POST", &undo, &[], None).refused(409, "does not stand any more");
+    client.send("POST", &undo, &[], None).refused(409, "is not the current one");
     let all = client.get("/v1/sessions/a/summaries?history=true").ok();
     let state = |id: i64| {
         all["items"].as_array().unwrap().iter().find(|one| one["id"] == id).unwrap()["state"].clone()

@@ -56,7 +56,7 @@ fn whoever_says_never_is_warned() {
     let server = Server::with(&["--listen", "0.0.0.0:0", "--require-keys", "never"], &[]);
     server.client().get("/v1/sessions").ok();
     let log = server.log();
-    assert!(log.contains("whoever reaches the address may read and write everything"), "{log}");
+    assert!(log.contains("any client that reaches this address can read and write everything"), "{log}");
     assert!(log.contains("WARN"), "{log}");
 }
 

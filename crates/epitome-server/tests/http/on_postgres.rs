@@ -17,7 +17,7 @@ fn a_database_that_cannot_be_opened_is_told_before_anybody_is_answered() {
         refused(folder.path(), &["--listen", "127.0.0.1:0", "--db", &postgres(folder.path())]);
     assert_eq!(code, Some(1), "{lines}");
     let last = lines.lines().last().unwrap();
-    assert!(last.contains("its schema `epitome` holds tables that are not ours"), "{lines}");
+    assert!(last.contains("its schema `epitome` contains tables of another program"), "{lines}");
 }
 
 #[test]

@@ -64,7 +64,7 @@ fn what_is_of_the_wrong_type_is_refused_by_name() {
     wrong(json!({"role": 7, "content": "x"}), "role");
     wrong(json!({"role": "captain", "content": "x"}), "role");
     wrong(json!({"role": "user", "content": 7}), "content");
-    wrong(json!({"messages": {}}), "messages: a list is wanted");
+    wrong(json!({"messages": {}}), "messages: expected a list");
     wrong(json!({"messages": [], "format": "morse"}), "format: there are openai");
     wrong(json!({"messages": [], "colour": "red"}), "\"colour\": no such field");
     // The second of them is wrong: the first is not kept either.

@@ -32,7 +32,7 @@ fn an_address_that_cannot_be_had_is_told_in_one_line_and_touches_nothing() {
     let address = taken.local_addr().unwrap().to_string();
     for (listen, code, told) in [
         (address.as_str(), 1, "another program listens there"),
-        ("192.0.2.1:7878", 1, "no address of this machine"),
+        ("192.0.2.1:7878", 1, "this machine does not have this address"),
         ("127.0.0.1", 2, "ADDRESS:PORT"),
         ("127.0.0.1:99999", 2, "ADDRESS:PORT"),
         ("127.0.0.1:http", 2, "ADDRESS:PORT"),

@@ -1,8 +1,8 @@
-//! Columns as wide as what stands in them.
+//! Tables with columns as wide as their content.
 
 use super::{Style, clipped, columns};
 
-/// How a column is set.
+/// The alignment of a column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Set {
     Left,
@@ -17,19 +17,19 @@ enum Set {
 /// show.table(&table)?;
 /// ```
 ///
-/// A heading that ends in `>` has its column set to the right. On a terminal that is too narrow the widest column
-/// is clipped; what is piped stays whole.
+/// A heading that ends in `>` aligns its column to the right. On a terminal that is too narrow the widest column is
+/// clipped; piped output stays complete.
 #[derive(Debug)]
 pub struct Table {
     columns: Vec<(String, Set)>,
     rows: Vec<Vec<String>>,
 }
 
-/// A column is not made narrower than this.
+/// Minimum width of a clipped column.
 const NARROWEST: usize = 8;
 
 impl Table {
-    /// With these headings.
+    /// Returns a table with these headings.
     pub fn new(headings: &[&str]) -> Self {
         let set = |heading: &&str| match heading.strip_suffix('>') {
             Some(right) => (right.to_owned(), Set::Right),
@@ -38,12 +38,12 @@ impl Table {
         Self { columns: headings.iter().map(set).collect(), rows: Vec::new() }
     }
 
-    /// One more row. Missing cells are empty; cells too many are not shown.
+    /// Adds a row. Missing cells are empty; surplus cells are not shown.
     pub fn row(&mut self, cells: impl IntoIterator<Item = String>) {
         self.rows.push(cells.into_iter().collect());
     }
 
-    /// Headings and rows, without what would stand empty at the end of a line.
+    /// Returns the headings and rows as lines, without trailing spaces.
     pub fn lines(&self, width: Option<usize>, style: Style) -> Vec<String> {
         let headings: Vec<String> = self.columns.iter().map(|(heading, _)| heading.clone()).collect();
         let widths = self.widths(width);

@@ -1,18 +1,19 @@
-//! Numbers, times and texts as people read them.
+//! Formats numbers, times and texts for people.
 
 use epitome::rules::message::Timestamp;
 use jiff::SignedDuration;
 use jiff::civil::{Date, DateTime, date};
 
-/// Where milliseconds are counted from. Civil times, because jiff's own timestamps end a day before the year 9999 does.
+/// The start of the count of milliseconds. Civil times, because jiff's own timestamps end a day before the year 9999
+/// does.
 const EPOCH: Date = date(1970, 1, 1);
 
-/// `1234567` as `1,234,567`.
+/// Formats `1234567` as `1,234,567`.
 pub fn grouped(number: u64) -> String {
     indicatif::HumanCount(number).to_string()
 }
 
-/// `1 message`, `1,200 messages`.
+/// Formats `1 message`, `1,200 messages`.
 pub fn count(number: u64, what: &str) -> String {
     let plural = match what.strip_suffix('y') {
         Some(stem) if !stem.ends_with(['a', 'e', 'o']) => format!("{stem}ies"),
@@ -21,7 +22,7 @@ pub fn count(number: u64, what: &str) -> String {
     format!("{} {}", grouped(number), if number == 1 { what } else { &plural })
 }
 
-/// `3.4 MB`: in tens of thousands, as disks are sold.
+/// Formats `3.4 MB`, in units of 1,000 as on disks.
 #[expect(clippy::cast_precision_loss, reason = "it is rounded to a tenth")]
 pub fn bytes(number: u64) -> String {
     let mut size = number as f64;
@@ -34,8 +35,8 @@ pub fn bytes(number: u64) -> String {
     format!("{size:.1} TB")
 }
 
-/// How long ago something was: `just now`, `3 min ago`, `5 h ago`, `2 days ago`; what is older than a month,
-/// or still to come, by its date.
+/// Formats how long ago something was: `just now`, `3 min ago`, `5 h ago`, `2 days ago`. Formats what is older than a
+/// month, or in the future, by its date.
 pub fn ago(now: Timestamp, then: Timestamp) -> String {
     let seconds = now.0.saturating_sub(then.0) / 1_000;
     match seconds {
@@ -49,7 +50,8 @@ pub fn ago(now: Timestamp, then: Timestamp) -> String {
     }
 }
 
-/// `2026-03-14 10:22 UTC`. What lies outside the years -9999 to 9999 is shown as the first or the last time in them.
+/// Formats `2026-03-14 10:22 UTC`. A time outside the years -9999 to 9999 is shown as the first or the last time in
+/// them.
 pub fn utc(moment: Timestamp) -> String {
     let far = if moment.0 < 0 { DateTime::MIN } else { DateTime::MAX };
     let since = SignedDuration::from_millis(moment.0);
@@ -57,7 +59,7 @@ pub fn utc(moment: Timestamp) -> String {
     time.strftime("%Y-%m-%d %H:%M UTC").to_string()
 }
 
-/// The start, by UTC, of the day that is written so: `2026-03-14`. None where there is no such day.
+/// Parses a day such as `2026-03-14`, and returns its start in UTC. Returns `None` if there is no such day.
 pub fn day(text: &str) -> Option<Timestamp> {
     let date = Date::strptime("%Y-%m-%d", text).ok()?;
     let start = i64::try_from(EPOCH.duration_until(date).as_millis()).ok()?;
@@ -65,7 +67,7 @@ pub fn day(text: &str) -> Option<Timestamp> {
     (date.to_string() == text).then_some(Timestamp(start))
 }
 
-/// How far it is, as a bar of so many columns: `█████░░░`.
+/// Formats progress as a bar of this width in columns: `█████░░░`.
 pub fn bar(have: u64, need: u64, columns: usize) -> String {
     let all = columns as u64;
     let part = u128::from(have) * u128::from(all);
@@ -74,8 +76,8 @@ pub fn bar(have: u64, need: u64, columns: usize) -> String {
     format!("{}{}", "█".repeat(full), "░".repeat(columns.saturating_sub(full)))
 }
 
-/// A text from outside, safe to be shown: what would move a terminal's cursor or change its colours is
-/// written out. Line ends and tabs stay.
+/// Makes a text from outside safe to print: characters that would move the terminal's cursor or change its colours are
+/// escaped. Line ends and tabs stay.
 pub fn tame(text: &str) -> String {
     let text = text.replace("\r\n", "\n");
     let shown = |c: char| c == '\n' || c == '\t' || !c.is_control();
@@ -86,12 +88,12 @@ pub fn tame(text: &str) -> String {
     tamed
 }
 
-/// How many columns of a terminal a text takes.
+/// Returns how many columns of a terminal a text takes.
 pub fn columns(text: &str) -> usize {
     text.chars().map(wide).sum()
 }
 
-/// So much of a text as fits, with `…` where it was cut.
+/// Cuts a text to this width in columns, with `…` where it was cut.
 pub fn clipped(text: &str, most: usize) -> String {
     if columns(text) <= most {
         return text.to_owned();
@@ -109,7 +111,8 @@ pub fn clipped(text: &str, most: usize) -> String {
     short
 }
 
-/// Near enough: marks that stand on another letter take nothing, East Asian letters and pictures two columns.
+/// Returns the approximate width of a character: combining marks take no column, East Asian characters and emoji take
+/// two.
 fn wide(c: char) -> usize {
     match c {
         '\u{0300}'..='\u{036F}'

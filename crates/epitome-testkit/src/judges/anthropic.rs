@@ -1,4 +1,4 @@
-//! Anthropic's Messages: two sides that take turns, each message a list of blocks.
+//! Anthropic's Messages: two roles that alternate, each message a list of blocks.
 
 use std::collections::HashSet;
 
@@ -9,7 +9,7 @@ use super::{
     Complaints, Spelled, is_blank, is_picture, is_plain, objects, safe_id, str_of, unspelled, value_of,
 };
 
-/// The words of every complaint.
+/// The rules that complaints start with.
 pub const RULES: &[&str] = &[
     "messages must be a list that is not empty",
     "system must be text",
@@ -66,7 +66,7 @@ pub fn spell(list: &[Message]) -> Spelled {
                         "type": "tool_result",
                         "tool_use_id": safe_id(&result.call, LONGEST_ID),
                     });
-                    // A result may come without content, but not with a blank text in it.
+                    // A result may have no content, but no blank text.
                     let said = |c: &&Content| !matches!(c, Content::Text { text } if is_blank(text));
                     let content = result.content.iter().filter(said).map(|content| match content {
                         Content::Text { text } => json!({ "type": "text", "text": text }),
@@ -96,8 +96,8 @@ pub fn spell(list: &[Message]) -> Spelled {
             Some(last) if last["role"] == side => {
                 if let Some(blocks) = last["content"].as_array_mut() {
                     blocks.append(&mut front);
-                    // One reply now, which has to begin with its reasoning; results are left in their
-                    // places, since a wrong place of theirs is the list's own fault.
+                    // Merged into one reply, which must begin with its reasoning. Results stay where they are, because
+                    // a wrong position is an error of the list.
                     blocks.sort_by_key(|block| block["type"] != "thinking");
                 }
             }
@@ -120,7 +120,7 @@ fn block(media: &Media) -> Value {
     json!({ "type": if is_picture(media) { "image" } else { "document" }, "source": source })
 }
 
-/// What the provider refuses in the `system` and the `messages` of this body.
+/// Returns what the provider rejects in the `system` and the `messages` of this body.
 pub fn complaints(body: &Value) -> Vec<String> {
     let mut out = Complaints::new(RULES);
     check_system(&mut out, &body["system"]);
@@ -176,7 +176,7 @@ fn is_thinking(block: &Map<String, Value>) -> bool {
     is(block, "thinking") || is(block, "redacted_thinking")
 }
 
-/// A message's blocks; a plain string is one of them.
+/// Returns a message's blocks; a plain string counts as one block.
 fn blocks(message: &Map<String, Value>) -> Vec<Map<String, Value>> {
     match message.get("content") {
         Some(Value::String(text)) => objects(&json!([{ "type": "text", "text": text }])),
@@ -254,8 +254,8 @@ fn check_thinking(out: &mut Complaints, place: &str, blocks: &[Map<String, Value
     }
 }
 
-/// What one message asks for, the next one answers: all of it, once, before anything else. Only the
-/// very last calls may be open still.
+/// Checks that the next message answers all tool calls of a message, once each, before anything else. Only the last
+/// calls may still be open.
 fn check_pairs(out: &mut Complaints, at: usize, contents: &[Vec<Map<String, Value>>]) {
     let ids = |at: usize, kind: &str, field: &str| -> Vec<String> {
         let found = contents.get(at).into_iter().flatten().filter(|block| is(block, kind));
@@ -284,8 +284,8 @@ fn check_pairs(out: &mut Complaints, at: usize, contents: &[Vec<Map<String, Valu
     }
 }
 
-/// The rules of marks for the cache, in the order the provider reads them: tools, system prompt, messages. They are
-/// apart, since a client may break them by itself.
+/// Checks the rules of cache markers, in the order in which the provider reads them: tools, system prompt, messages.
+/// This is a separate check because clients may break these rules themselves.
 pub fn cache_marks(body: &Value) -> Vec<String> {
     let mut out = Complaints::new(RULES);
     let mut marks = Vec::new();
@@ -318,9 +318,9 @@ fn gather_marks(out: &mut Complaints, place: &str, block: &Map<String, Value>, m
     marks.push(mark.clone());
 }
 
-/// The rule of thinking that is switched on by hand: from the last words of the user on it is all one
-/// turn of the assistant, whatever tools it called, and such a turn has no thinking at all or begins
-/// with it. Thinking that the model switches on for itself (`adaptive`) may begin later.
+/// Checks the rule of thinking that is enabled explicitly: everything after the last user text is one turn of the
+/// assistant, including tool calls, and such a turn has no thinking at all or begins with it. Thinking that the model
+/// enables itself (`adaptive`) may begin later.
 pub fn late_thinking(body: &Value) -> Vec<String> {
     let mut out = Complaints::new(RULES);
     let messages = objects(&body["messages"]);

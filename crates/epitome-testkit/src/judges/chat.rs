@@ -1,4 +1,4 @@
-//! OpenAI's chat completions: a flat list, each tool's answer right behind the reply that asked.
+//! OpenAI's chat completions: a flat list, in which tool results directly follow the reply with the calls.
 
 use std::collections::HashSet;
 
@@ -10,7 +10,7 @@ use super::{
     safe_id, str_of, unspelled,
 };
 
-/// The words of every complaint.
+/// The rules that complaints start with.
 pub const RULES: &[&str] = &[
     "messages must be a list that is not empty",
     "a message must be an object",
@@ -32,7 +32,7 @@ pub const RULES: &[&str] = &[
     "no answer before the next message",
 ];
 
-/// Longer ids were refused by the provider itself: "Expected a string with maximum length 40".
+/// Maximum length of an id. The provider rejects longer ones: "Expected a string with maximum length 40".
 const LONGEST_ID: usize = 40;
 
 pub fn spell(list: &[Message]) -> Spelled {
@@ -49,7 +49,7 @@ pub fn spell(list: &[Message]) -> Spelled {
                     Some(found) => content.push(found),
                     None => unable(part),
                 },
-                // Chat has no place for reasoning.
+                // The chat format has no field for reasoning.
                 Part::Thinking { .. } if message.role == Role::Assistant => {}
                 Part::ToolCall(call) if message.role == Role::Assistant => calls.push(json!({
                     "id": safe_id(&call.id, LONGEST_ID),
@@ -101,7 +101,7 @@ fn media(media: &Media) -> Option<Value> {
     }
 }
 
-/// What the provider refuses in the `messages` of this body.
+/// Returns what the provider rejects in the `messages` of this body.
 pub fn complaints(body: &Value) -> Vec<String> {
     let mut out = Complaints::new(RULES);
     let messages = objects(&body["messages"]);
@@ -152,9 +152,9 @@ pub fn complaints(body: &Value) -> Vec<String> {
     out.out
 }
 
-/// The stricter wish of some servers behind this wire, whose templates know one system message, at the
-/// front. The provider itself takes them anywhere, and so a later one stays where it was said: this
-/// is for a dialect that serves such a server, not for every list.
+/// Checks a stricter rule of some servers with this wire format, whose templates support one system message, at the
+/// front. The provider itself accepts system messages anywhere, so a later one stays in place. This check is for
+/// dialects of such servers, not for all lists.
 pub fn system_not_first(body: &Value) -> Vec<String> {
     let messages = objects(&body["messages"]);
     let is_system = |message: &Map<String, Value>| matches!(str_of(message, "role"), "system" | "developer");
@@ -171,7 +171,7 @@ fn check_content(out: &mut Complaints, place: &str, message: &Map<String, Value>
                 out.add(place, "content may be null only with tool_calls", role);
             }
         }
-        // A tool may have nothing to say, and so may a reply that calls one.
+        // A tool result may be empty, and so may a reply that calls a tool.
         Some(Value::String(text)) if text.is_empty() && message.contains_key("tool_calls") => {}
         Some(Value::String(text)) if role == "tool" || !is_blank(text) => {}
         Some(Value::Array(pieces)) if !pieces.is_empty() => {
@@ -218,7 +218,7 @@ fn check_call(out: &mut Complaints, place: &str, call: &Map<String, Value>, pair
     pairs.waiting.push(id.to_owned());
 }
 
-/// The calls of the newest reply and what became of them.
+/// The calls of the newest reply and whether they were answered.
 #[derive(Default)]
 struct Pairs {
     seen: HashSet<String>,
@@ -237,7 +237,7 @@ impl Pairs {
         }
     }
 
-    /// Any other message ends the batch. At the very end calls may stay open.
+    /// Ends the batch at any other message. At the end of the list, calls may stay open.
     fn close(&mut self, out: &mut Complaints, place: &str) {
         for id in self.waiting.drain(..) {
             out.add(place, "no answer before the next message", id);

@@ -1,4 +1,4 @@
-//! OpenAI's Responses: a flat list of items, in which a reply is several of them.
+//! OpenAI's Responses: a flat list of items; a reply consists of several items.
 
 use std::collections::{HashMap, HashSet};
 
@@ -10,7 +10,7 @@ use super::{
     safe_id, str_of, unspelled,
 };
 
-/// The words of every complaint.
+/// The rules that complaints start with.
 pub const RULES: &[&str] = &[
     "input must be a list that is not empty",
     "unknown item",
@@ -38,7 +38,7 @@ pub fn spell(list: &[Message]) -> Spelled {
     let (mut input, mut left) = (Vec::new(), Vec::new());
     for message in list {
         let role = if message.role == Role::Peer { Role::User } else { message.role };
-        // What is said in one breath is one item; a call or reasoning parts it.
+        // Consecutive content is one item; a call or reasoning starts a new one.
         let mut content: Vec<Value> = Vec::new();
         for part in &message.parts {
             let mut item = None;
@@ -115,7 +115,7 @@ fn media(media: &Media) -> Option<Value> {
     Some(out)
 }
 
-/// What the provider refuses in the `input` of this body.
+/// Returns what the provider rejects in the `input` of this body.
 pub fn complaints(body: &Value) -> Vec<String> {
     let mut out = Complaints::new(RULES);
     let items = objects(&body["input"]);
@@ -127,12 +127,12 @@ pub fn complaints(body: &Value) -> Vec<String> {
         out.add("body", "no user message", items.len());
     }
     let mut ids = HashSet::new();
-    // Where each call stands and how often it was answered so far.
+    // The position of each call, and the number of its answers so far.
     let mut calls: HashMap<String, (usize, u32)> = HashMap::new();
     for (at, item) in items.iter().enumerate() {
         let place = format!("input[{at}]");
         let mut kind = str_of(item, "type");
-        // What somebody says may come without a kind.
+        // A message may have no type.
         if !item.contains_key("type") && item.contains_key("role") {
             kind = "message";
         }
@@ -164,7 +164,7 @@ pub fn complaints(body: &Value) -> Vec<String> {
     out.out
 }
 
-/// What is wrong with the item at that place, beyond its fields.
+/// Checks the item at this position, except for its fields.
 fn check_item(
     out: &mut Complaints,
     items: &[Map<String, Value>],
@@ -215,7 +215,7 @@ fn check_item(
     }
 }
 
-/// Words, or a list of what a user could say as well.
+/// Returns whether a tool output is text, or a list of what a user message may contain.
 fn is_output(output: &Value) -> bool {
     let known = |piece: &Map<String, Value>| match str_of(piece, "type") {
         "input_text" => !is_blank(str_of(piece, "text")),
@@ -225,8 +225,8 @@ fn is_output(output: &Value) -> bool {
         || (output.as_array().is_some_and(|pieces| !pieces.is_empty()) && objects(output).iter().all(known))
 }
 
-/// Where the reply begins whose calls may still be open: a run of the model's own items with nothing
-/// but outputs behind it. Past the end where there is none.
+/// Returns where the reply begins whose calls may still be open: a sequence of the model's own items followed only by
+/// outputs. Returns the end of the list if there is none.
 fn start_of_last_reply(items: &[Map<String, Value>]) -> usize {
     let kind = |at: usize| str_of(&items[at], "type");
     let own = |at: usize| {

@@ -1,9 +1,9 @@
-//! One cluster: a directory, a port, a process, and somebody who clears up.
+//! One cluster: a directory, a port, a process, and a watcher process that cleans up.
 //!
-//! Nothing of a cluster may stay behind, also when the test process is killed and can do nothing any more. So a small
-//! shell watches from outside: it reads from a pipe whose other end only we hold, and the end of the pipe is our end.
-//! Then it stops the server and removes the directory. It is started before there is anything to clear up, and in a
-//! process group of its own, so that whatever ends us does not end it.
+//! Nothing of a cluster may stay behind, even if the test process is killed and cannot clean up itself. So a small
+//! shell process watches the test process: it reads from a pipe that only the test process can write to, and the pipe
+//! ends when the test process ends. Then the watcher stops the server and removes the directory. It is started before
+//! there is anything to clean up, and in its own process group, so that signals to the test process do not reach it.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -17,14 +17,14 @@ use std::time::{Duration, Instant};
 
 use super::{Options, USER, free_port, new_directory, program, user};
 
-/// For how long a cluster may take to start, also when it must first clear up after having been killed, or to stop.
-/// Only something that hangs is ever waited for so long.
+/// Timeout for starting a cluster, including recovery after it was killed, and for stopping it. It is only reached if
+/// the server hangs.
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// Clears up when we are gone. `$1` is the directory.
+/// Cleans up after the test process has ended. `$1` is the directory.
 ///
-/// Whoever has the number of a server that was killed may be somebody else by now, so it is looked whether the process
-/// was started for this directory.
+/// The process id of a killed server may belong to another process now, so the script checks whether the process was
+/// started for this directory.
 const WATCH: &str = r#"
 while read -r _; do :; done
 ours() {
@@ -43,7 +43,8 @@ for room in "$1"/room-*; do umount "$room" || umount -l "$room"; done 2>/dev/nul
 rm -rf "$1"
 "#;
 
-/// Ours come first, so that a test's win. Nothing is made to last: what is lost with the machine is only a test.
+/// Default settings. They come first, so that a test's settings override them. Nothing is synced to disk: test data
+/// need not survive a crash.
 const SETTINGS: &str = "
 fsync = off
 full_page_writes = off
@@ -60,12 +61,12 @@ log_line_prefix = '%m [%p] %d '
 
 const ACCESS: &str = "host all all 127.0.0.1/32 trust\nhost replication all 127.0.0.1/32 trust\n";
 
-/// How a server is asked to stop.
+/// How to stop a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stop {
-    /// Breaks connections off, writes everything down.
+    /// Breaks connections, and writes all data to disk.
     Fast,
-    /// Breaks everything off; what was committed is found again when it starts.
+    /// Breaks everything; committed data is recovered at the next start.
     Immediate,
 }
 
@@ -75,13 +76,13 @@ pub(super) struct Cluster {
     port: u16,
     server: Mutex<Option<Child>>,
     watcher: Child,
-    /// Closed, it tells the watcher to clear up.
+    /// Closing this pipe makes the watcher clean up.
     alive: Option<ChildStdin>,
 }
 
 impl Cluster {
     pub(super) fn make(options: &Options) -> Cluster {
-        // Looked for first: it may have to be installed, and the package brings the user.
+        // Found first: it may have to be installed, and the package creates the user.
         program("postgres");
         let directory = new_directory();
         let mut watcher = Command::new("sh")
@@ -101,7 +102,7 @@ impl Cluster {
         for _ in 0..20 {
             match cluster.try_start() {
                 Ok(()) => return cluster,
-                // Somebody was faster. The setting in the file is never used: the port is told when it starts.
+                // Another process took the port. The port is passed at the start, so the settings file need not change.
                 Err(told) if told.contains("could not bind") => cluster.port = free_port(),
                 Err(told) => panic!("PostgreSQL does not start: {told}"),
             }
@@ -133,14 +134,14 @@ impl Cluster {
         }
     }
 
-    /// Makes a file the server's own.
+    /// Makes the server's user the owner of a file.
     fn give(&self, file: &Path) {
         if let Some((user, group)) = user() {
             chown(file, Some(user), Some(group)).unwrap();
         }
     }
 
-    /// A program that runs as the server does.
+    /// Returns a command that runs as the server's user.
     fn command(&self, name: &str) -> Command {
         let mut command = Command::new(program(name));
         command.current_dir(&self.directory).stdin(Stdio::null()).process_group(0).env("LC_ALL", "C");
@@ -154,7 +155,7 @@ impl Cluster {
         self.port
     }
 
-    /// The number of its first process, while it runs.
+    /// Returns the id of the main process, while it runs.
     pub(super) fn pid(&self) -> Option<u32> {
         self.server().as_ref().map(Child::id)
     }
@@ -183,7 +184,7 @@ impl Cluster {
         }
     }
 
-    /// Returns when it takes connections, or with what it said when it would not start.
+    /// Waits until the server accepts connections, or returns its log if it does not start.
     fn try_start(&self) -> Result<(), String> {
         let mut server = self.server();
         assert!(server.is_none(), "PostgreSQL was started twice");
@@ -202,11 +203,11 @@ impl Cluster {
                 if begun.elapsed() > LIMIT {
                     let _ = child.kill();
                     let _ = child.wait();
-                    return Err(format!("it was waited for in vain: {}", self.log()));
+                    return Err(format!("timed out: {}", self.log()));
                 }
                 thread::sleep(Duration::from_millis(10));
             };
-            // Processes of one that was killed are still about.
+            // Processes of a killed server are still running.
             let too_early = ended.contains("pre-existing shared memory block") || ended.contains("lock file");
             if !too_early || begun.elapsed() > LIMIT {
                 return Err(ended);
@@ -227,7 +228,8 @@ impl Cluster {
             .expect("postgres starts")
     }
 
-    /// The last line of its file says so, unless that is still the one of a server that was killed.
+    /// Returns whether the server is ready: the last line of its pid file says so, unless the file is from a server
+    /// that was killed.
     fn is_ready(&self, pid: u32) -> bool {
         let told = fs::read_to_string(self.data().join("postmaster.pid")).unwrap_or_default();
         told.lines().next() == Some(&pid.to_string())
@@ -240,7 +242,7 @@ impl Cluster {
             Stop::Immediate => "QUIT",
         };
         if let Some(mut child) = self.server().take() {
-            // Not waited for yet, so the number is still its own.
+            // The child was not reaped yet, so the process id is still valid.
             crate::signal::send(signal, child.id());
             let begun = Instant::now();
             while child.try_wait().unwrap().is_none() {

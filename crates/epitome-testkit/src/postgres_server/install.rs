@@ -1,4 +1,4 @@
-//! Where the machine has its programs, and how they come there when they are missing.
+//! Finds PostgreSQL's programs, and installs them if they are missing.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-/// A program of PostgreSQL or near it (`postgres`, `psql`, `pgbouncer`, …); installed when it is missing.
+/// Returns the path of a program of PostgreSQL or related to it (`postgres`, `psql`, `pgbouncer`, …); installs it if it
+/// is missing.
 pub fn program(name: &str) -> PathBuf {
     static FOUND: Mutex<BTreeMap<String, PathBuf>> = Mutex::new(BTreeMap::new());
     let mut known = FOUND.lock().unwrap_or_else(PoisonError::into_inner);
@@ -26,7 +27,8 @@ pub fn program(name: &str) -> PathBuf {
     })
 }
 
-/// As whom PostgreSQL runs: it refuses to be root. `None`: as ourselves.
+/// Returns the user and group under which PostgreSQL runs, because it refuses to run as root. `None` means the current
+/// user.
 pub fn user() -> Option<(u32, u32)> {
     static USER: OnceLock<Option<(u32, u32)>> = OnceLock::new();
     *USER.get_or_init(|| {
@@ -51,12 +53,13 @@ pub fn user() -> Option<(u32, u32)> {
     })
 }
 
-/// Looks first where the server itself is: Debian's `/usr/bin/psql` is a script that looks for the real one every time.
+/// Finds a program, first next to the server: Debian's `/usr/bin/psql` is a script that searches for the real one on
+/// every call.
 fn find(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let path: Vec<PathBuf> = std::env::split_paths(&path).collect();
     let with_server = path.iter().filter(|folder| runs(&folder.join("postgres"))).cloned();
-    // Debian puts servers into `sbin`, which is not in everybody's PATH.
+    // Debian installs servers in `sbin`, which is not in every user's PATH.
     let others = path.iter().cloned().chain([PathBuf::from("/usr/sbin")]);
     with_server
         .chain(folders_of_debian())
@@ -75,7 +78,7 @@ fn folder_of_pg_config() -> Option<PathBuf> {
     Some(PathBuf::from(String::from_utf8(told.stdout).ok()?.trim()))
 }
 
-/// The newest version first.
+/// Returns Debian's program directories, newest version first.
 fn folders_of_debian() -> Vec<PathBuf> {
     let Ok(versions) = fs::read_dir("/usr/lib/postgresql") else { return Vec::new() };
     let mut versions: Vec<(u32, PathBuf)> = versions
@@ -86,17 +89,17 @@ fn folders_of_debian() -> Vec<PathBuf> {
     versions.into_iter().rev().map(|(_, folder)| folder).collect()
 }
 
-/// Installs a package of Debian's, one process at a time. What went wrong is told, not judged: another process may
-/// have installed it meanwhile.
+/// Installs a Debian package, one process at a time. Returns errors as text instead of failing, because another process
+/// may have installed the package in the meantime.
 fn install(name: &str, package: &str) -> String {
     let lock = std::env::temp_dir().join("epitome-tests-install.lock");
-    // Held until it is closed.
+    // Locked until the file is closed.
     let _one_at_a_time = File::options()
         .create(true)
         .append(true)
         .open(&lock)
         .and_then(|file| file.lock().map(|()| file))
-        .map_err(|error| eprintln!("{}: {error}; installing all the same", lock.display()));
+        .map_err(|error| eprintln!("{}: {error}; installing without a lock", lock.display()));
     if find(name).is_some() {
         return String::new();
     }

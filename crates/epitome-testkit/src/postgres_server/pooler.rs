@@ -1,7 +1,7 @@
-//! A pooler between nodes and a cluster, that gives a connection of its own to each transaction in turn.
+//! A connection pooler between nodes and a cluster, which assigns a server connection to each transaction.
 //!
-//! Whatever a node believes of its connection from one transaction to the next (prepared statements, settings, advisory
-//! locks, `LISTEN`) is wrong behind it.
+//! Behind it, a node cannot rely on any state of its connection between two transactions: prepared statements,
+//! settings, advisory locks, `LISTEN`.
 
 use std::fs;
 use std::net::{SocketAddr, TcpStream};
@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use super::{Database, Server, USER, free_port, new_directory, program, user};
 
-/// Runs it for as long as we are there, and clears up after it: the end of its input is our end.
+/// Runs the pooler while the test process exists, and cleans up afterwards: the input ends when the test process ends.
 const RUN: &str = r#"
 "$1" "$2/pgbouncer.ini" >>"$2/log" 2>&1 &
 while read -r _; do :; done
@@ -29,24 +29,24 @@ pub struct Pooler {
     address: SocketAddr,
     directory: PathBuf,
     runner: Child,
-    /// Closed, it tells the runner to clear up.
+    /// Closing this pipe makes the runner clean up.
     alive: Option<ChildStdin>,
-    /// Stays for as long as there is somebody in front of it.
+    /// Keeps the server alive while the pooler is in front of it.
     server: Server,
 }
 
 impl Pooler {
-    /// Starts one that has `connections` to each database, for any number of nodes.
+    /// Starts a pooler with `connections` to each database, for any number of nodes.
     pub fn to(server: &Server, connections: usize) -> Pooler {
         Pooler::with(server, &format!("default_pool_size = {connections}"))
     }
 
-    /// Starts one with these settings.
+    /// Starts a pooler with these settings.
     pub fn with(server: &Server, settings: &str) -> Pooler {
         Pooler::at(server, None, settings)
     }
 
-    /// Ends it, and starts another in its place.
+    /// Stops the pooler, and starts another one on the same port.
     pub fn replaced(self, settings: &str) -> Pooler {
         let (server, port) = (self.server.clone(), self.address.port());
         drop(self);
@@ -95,7 +95,7 @@ impl Pooler {
         fs::write(directory.join("pgbouncer.ini"), settings).unwrap();
         let mut runner = Command::new("sh");
         runner.args(["-c", RUN, "sh"]).arg(bouncer).arg(&directory).current_dir("/").process_group(0);
-        // It refuses to be root, as the server does.
+        // PgBouncer refuses to run as root, as the server does.
         if let Some((user, group)) = user() {
             chown(&directory, Some(user), Some(group)).unwrap();
             runner.uid(user).gid(group);
@@ -111,17 +111,17 @@ impl Pooler {
         Pooler { address, directory, runner, alive, server: server.clone() }
     }
 
-    /// Where it listens.
+    /// Returns the address it listens on.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// How a database is reached through it.
+    /// Returns the URL of a database through the pooler.
     pub fn url(&self, database: &Database) -> String {
         database.url_by(self.address)
     }
 
-    /// What it said.
+    /// Returns its log.
     pub fn log(&self) -> String {
         fs::read_to_string(self.directory.join("log")).unwrap_or_default()
     }

@@ -1,4 +1,4 @@
-//! SQL from outside, by `psql`: what a test does behind the back of what it tests.
+//! Runs SQL with `psql`, independently of the code under test.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::SocketAddr;
@@ -6,7 +6,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use super::{USER, program};
 
-/// `psql` that says only what was asked for, and that whatever stands in our environment does not lead elsewhere.
+/// Returns a `psql` command with plain output that ignores PostgreSQL's environment variables.
 fn psql(address: SocketAddr, database: &str) -> Command {
     let mut psql = Command::new(program("psql"));
     for (name, _) in std::env::vars_os() {
@@ -31,7 +31,7 @@ pub(super) fn run(address: SocketAddr, database: &str, sql: &str) -> Result<Stri
     }
 }
 
-/// A connection that stays open with whatever it holds. Dropped, it is closed and what was not committed undone.
+/// A connection that stays open with its locks. Dropping it closes the connection and rolls back.
 #[derive(Debug)]
 pub struct Held {
     psql: Child,
@@ -55,14 +55,14 @@ impl Held {
         Err(told.trim_end().to_owned())
     }
 
-    /// Runs more SQL in it.
+    /// Runs more SQL in the connection.
     pub fn also(&mut self, sql: &str) {
-        assert!(self.try_also(sql), "{sql}: it went wrong");
+        assert!(self.try_also(sql), "{sql}: failed");
     }
 
     fn try_also(&mut self, sql: &str) -> bool {
         let Some(says) = &mut self.says else { return false };
-        // Whoever was not let in does not listen either; then the answer tells.
+        // If `psql` could not connect, the write fails too; then the missing answer shows it.
         let _ = writeln!(says, "{sql};\n\\echo it-was-done").and_then(|()| says.flush());
         self.heard.by_ref().lines().map_while(Result::ok).any(|line| line == "it-was-done")
     }
@@ -70,7 +70,7 @@ impl Held {
 
 impl Drop for Held {
     fn drop(&mut self) {
-        // It ends by itself when nobody speaks to it any more; a server that is gone may keep it from noticing.
+        // `psql` ends at the end of its input, but may not notice it if the server is gone.
         drop(self.says.take());
         let _ = self.psql.kill();
         let _ = self.psql.wait();

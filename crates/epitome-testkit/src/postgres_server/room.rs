@@ -1,8 +1,8 @@
 //! A database on a disk that is soon full.
 //!
-//! Its files are on a file system in memory of the size that is asked for. Only its tables are: a server that cannot
-//! write its own log any more stops altogether, and that is another test. Where nothing may be mounted, the server is
-//! kept from making files larger than that instead, which it reports in the same way.
+//! Its files are on an in-memory file system of the requested size. Only its tables are there: a server that cannot
+//! write its own log stops completely, which is another test. If mounting is not permitted, the size of the server's
+//! files is limited instead, which the server reports in the same way.
 
 use std::ops::Deref;
 use std::os::unix::fs::DirBuilderExt;
@@ -10,18 +10,18 @@ use std::process::Command;
 
 use super::{Database, Server, drawn, user};
 
-/// A database that has only so much room.
+/// A database with limited disk space.
 #[derive(Debug)]
 pub struct Small {
     database: Database,
-    /// Where its files are, unless nothing could be mounted.
+    /// The directory of its files, unless mounting was not permitted.
     mounted: Option<String>,
 }
 
-/// What a file may never be allowed less: the server makes files of this size for its log.
+/// Smallest possible file size limit in bytes: the server creates files of this size for its log.
 const LOG_FILE: u64 = 16 << 20;
 
-/// Runs a program, and tells what it said when it failed.
+/// Runs a program, and returns its output, or its errors if it failed.
 fn run(program: &str, arguments: &[&str]) -> Result<String, String> {
     let done =
         Command::new(program).args(arguments).output().map_err(|error| format!("{program}: {error}"))?;
@@ -34,11 +34,11 @@ fn run(program: &str, arguments: &[&str]) -> Result<String, String> {
 }
 
 impl Server {
-    /// A new database with nothing in it and room for so many bytes. It is for clusters of a test's own: others in it may
-    /// have no more room either.
+    /// Creates an empty database with this much disk space, in bytes. Only for a test's own cluster: other databases in
+    /// it may be limited, too.
     pub fn small_disk(&self, bytes: u64) -> Small {
         let name = format!("small_{:016x}", drawn());
-        // The watcher looks for what is called so.
+        // The watcher unmounts directories with this prefix.
         let room = self.directory().join(format!("room-{name}"));
         std::fs::DirBuilder::new().mode(0o700).create(&room).unwrap();
         let room = room.display().to_string();
@@ -52,8 +52,8 @@ impl Server {
                 Small { database, mounted: Some(room) }
             }
             Err(told) => {
-                eprintln!("{told}: files are kept from growing instead");
-                // Half a page more: the last page is then written in part, which is how a full disk shows.
+                eprintln!("{told}: limiting the file size instead");
+                // Half a page more, so that the last page is written partially, as on a full disk.
                 let limit = (bytes.max(LOG_FILE) / 8_192 + 1) * 8_192 + 4_096;
                 self.limit_files(&format!("{limit}:"));
                 Small { database: self.database(), mounted: None }
@@ -61,23 +61,23 @@ impl Server {
         }
     }
 
-    /// How large files may become, for the server and all its processes.
+    /// Limits the size of files, for the server and all its processes.
     fn limit_files(&self, limit: &str) {
         let first = self.cluster.pid().expect("it runs");
         let others = self.psql("SELECT pid FROM pg_stat_activity");
         for pid in others.lines().chain([first.to_string().as_str()]) {
             let told = run("prlimit", &["--pid", pid, &format!("--fsize={limit}")]);
-            // Whoever asked is gone by now.
+            // The process of the query itself has ended by now.
             assert!(
                 told.is_ok() || pid != first.to_string(),
-                "{told:?}; it comes with the package util-linux"
+                "{told:?}; prlimit is in the package util-linux"
             );
         }
     }
 }
 
 impl Small {
-    /// From now on there is room enough.
+    /// Removes the limit.
     pub fn make_room(&self) {
         match &self.mounted {
             Some(room) => run("mount", &["-o", "remount,size=1g", room]).map(|_| ()).unwrap(),

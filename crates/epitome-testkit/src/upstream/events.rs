@@ -1,14 +1,14 @@
-//! A whole answer as the events of a stream, as each provider sends them.
+//! Converts a whole answer to the events of a stream, in each provider's format.
 //!
-//! Texts come in pieces of a few words. Each event is one text here, ready to be sent.
+//! Texts are split into pieces of a few words. Each event is a text that is ready to be sent.
 
 use epitome::dialect::Dialect;
 use serde_json::{Value, json};
 
-/// About so many bytes are in one piece of a text.
+/// Approximate size of one piece of a text, in bytes.
 const PIECE: usize = 24;
 
-/// The events of this answer. OpenAI's chat tells what it counted only to those who ask.
+/// Returns the events of this answer. OpenAI's chat format contains token counts only on request (`counts`).
 pub fn told(dialect: Dialect, whole: &Value, counts: bool) -> Vec<String> {
     match dialect.name() {
         "anthropic" => anthropic(whole),
@@ -70,7 +70,7 @@ fn chat(whole: &Value, counts: bool) -> Vec<String> {
     out
 }
 
-/// Events with a name, as two of the wires have them.
+/// Events with a name, as in two of the wire formats.
 #[derive(Default)]
 struct Named {
     out: Vec<String>,

@@ -1,20 +1,20 @@
-//! What a request is refused for, and in which words.
+//! Decides what requests are rejected for, and words the rejections like the providers.
 //!
-//! The rules are those of the core's judges, which know nothing of our code, and a few more that hold for whole requests:
-//! no field that the provider does not know, no call without its result, nothing of the assistant's at the end of Anthropic's,
-//! and no more marks for its cache than it takes.
+//! The rules are those of [`crate::judges`], which are independent of the code under test, and a few more for whole
+//! requests: no unknown field, no call without its result, no assistant message at the end for Anthropic, and no more
+//! cache markers than allowed.
 
 use epitome::dialect::Dialect;
 use serde_json::{Value, json};
 
 use crate::judges;
 
-/// Why a request was refused.
+/// Why a request was rejected.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Refusal {
-    /// It is not what the provider takes.
+    /// The request is invalid.
     Shape(String),
-    /// It is more than the provider takes, which may tell how much that is.
+    /// The input is larger than the provider accepts; the error may contain the limit.
     TooLong { input: u64, window: Option<u64> },
 }
 
@@ -77,10 +77,10 @@ const ANTHROPIC: &[&str] = &[
     "stream",
 ];
 
-/// So many marks for its cache Anthropic takes in one request.
+/// Maximum number of cache markers in one request to Anthropic.
 const MOST_MARKS: usize = 4;
 
-/// The first thing that is wrong with a request but its size.
+/// Returns the first error in a request, except for its size.
 pub fn shape(dialect: Dialect, body: &Value) -> Option<String> {
     let Some(fields) = body.as_object() else { return Some("the body is no JSON object".to_owned()) };
     let known = match dialect.name() {
@@ -94,7 +94,7 @@ pub fn shape(dialect: Dialect, body: &Value) -> Option<String> {
     if body["model"].as_str().is_none_or(str::is_empty) {
         return Some("model: required".to_owned());
     }
-    // Calls may be open at the end of a list, but not of a request: something is said behind it, to hear of them.
+    // Calls may be open at the end of a list, but not of a request. A message after the list reveals open calls.
     let mut closed = body.clone();
     let mut heard = match dialect.name() {
         "anthropic" => {
@@ -116,7 +116,7 @@ pub fn shape(dialect: Dialect, body: &Value) -> Option<String> {
             heard
         }
         "responses" => {
-            // What came before is with the provider, which knows what it asked for.
+            // The earlier items are stored by the provider, so pairs cannot be checked here.
             if body["input"].is_string()
                 || ["previous_response_id", "conversation"].iter().any(|at| !body[at].is_null())
             {
@@ -138,7 +138,7 @@ pub fn shape(dialect: Dialect, body: &Value) -> Option<String> {
     if heard.is_empty() { None } else { Some(heard.swap_remove(0)) }
 }
 
-/// How many marks for a cache there are, at any depth.
+/// Returns the number of cache markers, at any depth.
 fn marks(value: &Value) -> usize {
     match value {
         Value::Array(items) => items.iter().map(marks).sum(),
@@ -151,7 +151,7 @@ fn marks(value: &Value) -> usize {
 }
 
 impl Refusal {
-    /// As the provider tells it.
+    /// Returns the rejection in the provider's format.
     pub fn told(&self, dialect: Dialect) -> Value {
         let too_long = matches!(self, Self::TooLong { .. });
         let message = match (self, dialect.name()) {

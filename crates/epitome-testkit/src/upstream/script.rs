@@ -1,22 +1,22 @@
-//! What the stand-in says: an agent's work, the same in every run.
+//! The answers of the imitated model: an agent's work, the same in every run.
 //!
-//! Turns of different lengths, with one call or several at once, with reasoning in none of the replies, in all, in the first,
-//! or in every other; each ends in words.
+//! The turns have different lengths, with one tool call or several in parallel, and with reasoning in none of the
+//! replies, in all, in the first, or in every other. Each turn ends with text.
 
 use epitome::dialect::Dialect;
 use serde_json::{Value, json};
 
-/// How a question begins that is answered from what the list still says.
+/// How a question begins that is answered from what the list still contains.
 pub const RECALL: &str = "Recall";
 
-/// When all of it was said, in seconds since 1970.
+/// The creation time of all answers, in seconds since 1970.
 const CREATED: u64 = 1_760_000_000;
 
-/// How many replies the turns have, one after the other.
+/// Number of replies in each turn, in order.
 const LENGTHS: [usize; 6] = [4, 9, 2, 14, 6, 23];
 const NOUNS: [&str; 7] = ["berth", "crane", "tide", "invoice", "pilot", "ledger", "mooring"];
 
-/// Where the work stands.
+/// The current position in the script.
 #[derive(Debug, Default)]
 pub struct Script {
     said: usize,
@@ -24,7 +24,7 @@ pub struct Script {
     place: usize,
 }
 
-/// A reply, before it has the form of a wire.
+/// An answer, independent of the wire format.
 #[derive(Debug, Clone, Default)]
 pub struct Said {
     number: usize,
@@ -34,7 +34,7 @@ pub struct Said {
 }
 
 impl Script {
-    /// What is said next; without tools there are only words to say.
+    /// Returns the next answer; without tools it contains only text.
     pub fn next(&mut self, tools: bool) -> Said {
         self.said += 1;
         if !tools {
@@ -81,7 +81,7 @@ impl Script {
     }
 }
 
-/// What is known of each fact, from what the list says.
+/// Returns an answer that contains the facts found in the texts.
 pub fn recalled(texts: &[&str], facts: &[(&str, &str)]) -> Said {
     let told = facts.iter().map(|(name, fact)| {
         let known = texts.iter().any(|text| text.contains(fact));
@@ -90,7 +90,7 @@ pub fn recalled(texts: &[&str], facts: &[(&str, &str)]) -> Said {
     Said { words: told.collect::<Vec<_>>().join("\n"), ..Said::default() }
 }
 
-/// A summary as a careful model writes it: each fact it was shown, and how much that was.
+/// Returns a summary like that of a careful model: each fact found in the texts, and their size.
 pub fn summary(texts: &[&str], facts: &[(&str, &str)]) -> Said {
     let shown = facts.iter().filter(|(_, fact)| texts.iter().any(|text| text.contains(fact)));
     let mut lines: Vec<String> = shown.map(|(name, fact)| format!("- {name}: {fact}")).collect();
@@ -102,7 +102,7 @@ pub fn summary(texts: &[&str], facts: &[(&str, &str)]) -> Said {
 }
 
 impl Said {
-    /// The whole answer, as the provider gives it.
+    /// Returns the whole answer in the provider's format.
     pub fn told(&self, dialect: Dialect, input: u64, cached: u64) -> Value {
         let output = 20 + self.words.len() as u64 / 4 + 30 * self.calls.len() as u64;
         match dialect.name() {

@@ -1,4 +1,4 @@
-//! Requests off a socket and answers onto it, at the pace and with the manners it was told.
+//! Reads requests from a socket and writes answers to it, with the configured pace and behavior.
 
 use std::sync::Mutex;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use tokio::net::TcpStream;
 use super::state::{Answer, State};
 use super::{Act, Seen};
 
-/// Answers one request after the other until the caller leaves.
+/// Answers requests until the caller disconnects.
 pub async fn serve(mut socket: TcpStream, state: &Mutex<State>) -> Option<()> {
     let mut bytes = Vec::new();
     socket.set_nodelay(true).ok()?;
@@ -36,19 +36,19 @@ pub async fn serve(mut socket: TcpStream, state: &Mutex<State>) -> Option<()> {
     }
 }
 
-/// What came of an answer.
+/// The result of sending an answer.
 #[derive(Debug, PartialEq, Eq)]
 enum Given {
     All,
-    /// The connection is to be closed.
+    /// The connection should be closed.
     Broken,
-    /// Nobody was there any more to be told.
+    /// The caller had disconnected.
     Gone,
 }
 
 struct Caller<'a> {
     socket: &'a mut TcpStream,
-    /// What it sent beyond the request.
+    /// Bytes that it sent after the request.
     bytes: &'a mut Vec<u8>,
 }
 
@@ -79,7 +79,7 @@ impl Caller<'_> {
         if head_only {
             return self.send(head.as_bytes()).await;
         }
-        // Half of it is all there is where it breaks off.
+        // An interrupted answer ends after its first half.
         let ends_early = matches!(act, Some(Act::Stalls | Act::Breaks));
         let whole: Vec<&[u8]> = answer.pieces.iter().map(Vec::as_slice).collect();
         let mut pieces = whole.as_slice();
@@ -125,7 +125,7 @@ impl Caller<'_> {
         if self.socket.write_all(bytes).await.is_ok() { Given::All } else { Given::Gone }
     }
 
-    /// Waits so long, if the caller does.
+    /// Waits for this time. Returns false if the caller disconnects before.
     async fn waits(&mut self, time: Duration) -> bool {
         tokio::select! {
             () = tokio::time::sleep(time) => true,
@@ -133,7 +133,7 @@ impl Caller<'_> {
         }
     }
 
-    /// Until the caller leaves.
+    /// Waits until the caller disconnects.
     async fn wait_for_ever(&mut self) -> Given {
         loop {
             match self.socket.read_buf(self.bytes).await {
@@ -144,7 +144,7 @@ impl Caller<'_> {
     }
 }
 
-/// One request; what came after it stays in `bytes`.
+/// Reads one request; later bytes stay in `bytes`.
 async fn read(socket: &mut TcpStream, bytes: &mut Vec<u8>) -> Option<Seen> {
     let mut from = 0;
     let head = loop {
@@ -178,7 +178,7 @@ async fn read(socket: &mut TcpStream, bytes: &mut Vec<u8>) -> Option<Seen> {
     Some(seen)
 }
 
-/// A body whose length is told piece by piece.
+/// Reads a body in chunked transfer encoding.
 async fn chunks(socket: &mut TcpStream, bytes: &mut Vec<u8>) -> Option<Vec<u8>> {
     let mut body = Vec::new();
     loop {

@@ -1,4 +1,4 @@
-//! What it knows, and what it says to a request.
+//! The server's state, and its answer to a request.
 
 use std::collections::{HashSet, VecDeque};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -12,14 +12,14 @@ use super::script::{self, Script};
 use super::tally::{Cache, Tally, texts};
 use super::{Act, Manner, Seen};
 
-/// How the prompt of our summarizers begins.
+/// How the prompt of Epitome's summarizers begins.
 const RECORD: &str = "You keep the record of a conversation";
 
-/// What is sent back.
+/// The answer to send.
 pub struct Answer {
     pub status: u16,
     pub headers: Vec<(&'static str, String)>,
-    /// In pieces, where it is a stream: each is sent on its own.
+    /// The body; for a stream, each piece is sent separately.
     pub pieces: Vec<Vec<u8>>,
     pub streams: bool,
 }
@@ -32,25 +32,25 @@ pub struct State {
     pub under_way: usize,
     pub hung_up: usize,
     pub refused: Vec<Refusal>,
-    /// How many requests were refused before, to the letter.
+    /// Number of rejected requests that were sent again unchanged.
     pub repeated: usize,
-    /// How many requests there were, those of summarizers aside.
+    /// Number of requests, except from summarizers.
     pub requests: usize,
     pub summaries: usize,
-    /// How many requests did not go on where the one before ended.
+    /// Number of requests that did not continue the previous one.
     pub anew: usize,
-    /// How many lacked a text that must be there.
+    /// Number of requests without a required text.
     pub lacking: usize,
-    /// How many held what is somebody else's.
+    /// Number of requests that contained another conversation's text.
     pub foreign: usize,
     script: Script,
     memory: Memory,
 }
 
-/// What it remembers of earlier requests.
+/// Facts about earlier requests.
 #[derive(Default)]
 struct Memory {
-    /// Requests since it last complained about their size.
+    /// Number of requests since the last rejection by `grumbles`.
     patience: usize,
     refused_bodies: HashSet<u64>,
     before: Tally,
@@ -78,7 +78,7 @@ impl State {
         }
     }
 
-    /// What is to be done with a request: what its own header asks for, or what is next.
+    /// Returns the behavior for a request: from its header, or the next one in the queue.
     pub fn act(&mut self, seen: &Seen) -> Option<Act> {
         match seen.header("x-act") {
             Some(act) => Act::of(act),
@@ -96,7 +96,7 @@ impl State {
         self.seen.push_back(seen);
     }
 
-    /// What it says.
+    /// Returns the answer to a request.
     pub fn answer(&mut self, seen: &Seen, act: Option<Act>) -> Answer {
         let dialect = match (seen.method.as_str(), seen.route()) {
             ("POST", "/v1/chat/completions") => Some(Dialect::OPENAI),
@@ -144,7 +144,7 @@ impl State {
         bearer == Some(key) || seen.header("x-api-key") == Some(key)
     }
 
-    /// The reply to a request of one of the three kinds, or why there is none.
+    /// Returns the reply to a request in one of the three formats, or its rejection.
     fn reply(&mut self, dialect: Dialect, body: &Value, act: Option<Act>) -> Answer {
         let tally = Tally::of(body, self.manner.skew);
         let input = tally.input();
@@ -157,7 +157,7 @@ impl State {
         let refusal = match refuse::shape(dialect, body) {
             Some(what) => Some(Refusal::Shape(what)),
             None if act == Some(Act::Refuses) => {
-                Some(Refusal::Shape("refused, as it was told to".to_owned()))
+                Some(Refusal::Shape("refused, as configured by the test".to_owned()))
             }
             None if act == Some(Act::TooLong) => Some(Refusal::TooLong { input, window: None }),
             None if is_summary => None,
@@ -222,7 +222,7 @@ impl State {
         grumbles.then_some(Refusal::TooLong { input, window: None })
     }
 
-    /// Whatever else is asked for: the models there are, a count, or what was sent.
+    /// Answers other requests: the list of models, a token count, or an echo.
     fn elsewhere(&self, seen: &Seen) -> Answer {
         let told = match (seen.method.as_str(), seen.route()) {
             ("GET", "/v1/models") => {
@@ -256,7 +256,7 @@ impl Answer {
         Self { status, headers, pieces: vec![text.into()], streams: false }
     }
 
-    /// An error in the provider's own form.
+    /// Creates an error in the provider's format.
     fn error(dialect: Dialect, status: u16, kind: &str, code: &str, message: &str) -> Self {
         let told = if dialect == Dialect::ANTHROPIC {
             json!({ "type": "error", "error": { "type": kind, "message": message }, "request_id": "req_1" })

@@ -1,20 +1,20 @@
-//! Its own count of a request, and what a cache would hold of it.
+//! Counts the tokens of a request, and simulates a prompt cache.
 //!
-//! A request is counted message by message: its tools first, then its instructions, then the list. A cache holds whole
-//! messages, and only beginnings: those of requests that came before and began with the same. It ignores marks for caches.
+//! A request is counted message by message: first its tools, then its instructions, then the list. The cache contains
+//! whole messages, and only prefixes of earlier requests. It ignores cache markers.
 
 use std::collections::HashSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use serde_json::Value;
 
-/// A beginning smaller than this is not worth a place in a cache, in tokens.
+/// Smallest prefix that the cache returns, in tokens.
 const FLOOR: u64 = 1_024;
 
-/// A request, counted.
+/// The token counts of a request.
 #[derive(Debug, Default)]
 pub struct Tally {
-    /// For each message: the hash of all up to it, and their tokens.
+    /// For each message: the hash of the request up to it, and the tokens up to it.
     prefixes: Vec<(u64, u64)>,
 }
 
@@ -35,12 +35,12 @@ impl Tally {
         Self { prefixes }
     }
 
-    /// All of it, in tokens.
+    /// Returns the tokens of the whole request.
     pub fn input(&self) -> u64 {
         self.prefixes.last().map_or(0, |(_, tokens)| *tokens)
     }
 
-    /// Whether it begins with all of the other.
+    /// Returns whether the request begins with all of the other one.
     pub fn goes_on(&self, before: &Self) -> bool {
         let end = before.prefixes.len();
         end == 0
@@ -49,12 +49,12 @@ impl Tally {
     }
 }
 
-/// What requests began with so far.
+/// The prefixes of all earlier requests.
 #[derive(Debug, Default)]
 pub struct Cache(HashSet<u64>);
 
 impl Cache {
-    /// How many tokens of a request are in it, which is then in it whole.
+    /// Returns how many tokens of a request are in the cache, and adds the whole request to the cache.
     pub fn read(&mut self, tally: &Tally) -> u64 {
         let held = tally.prefixes.iter().rev().find(|(hash, _)| self.0.contains(hash));
         let held = held.map_or(0, |(_, tokens)| *tokens);
@@ -87,7 +87,7 @@ fn take(value: &Value, hasher: &mut DefaultHasher, plain: &mut u64) {
     }
 }
 
-/// Every text of a request, in the order in which a model reads them.
+/// Returns every text of a request, in the order in which a model reads them.
 pub fn texts(body: &Value) -> Vec<&str> {
     let mut out = Vec::new();
     for field in ["tools", "instructions", "system", "messages", "input"] {

@@ -19,6 +19,7 @@
 mod graph;
 mod sizes;
 mod tokens;
+mod words;
 
 use std::path::Path;
 
@@ -75,6 +76,40 @@ fn functions_and_structs_are_small_enough_to_read() {
         told.extend(code.flat_map(|(file, text)| sizes::too_large(&format!("{name}/src/{file}"), text)));
     }
     assert!(told.is_empty(), "too large:\n{}\n", told.join("\n"));
+}
+
+/// Lines in which a replaced word is a quotation or a name: a file and a part of the line.
+const QUOTATIONS: &str = include_str!("quotations.txt");
+
+#[test]
+fn prose_uses_plain_words() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let mut found = Vec::new();
+    for (name, files) in crates() {
+        for (file, text) in &files {
+            if !file.ends_with("tests.rs") && !file.contains("tests/") {
+                found.extend(words::in_source(&format!("crates/{name}/src/{file}"), text));
+            }
+        }
+    }
+    let docs = std::fs::read_dir(root.join("docs")).unwrap().map(|entry| entry.unwrap().path());
+    let names = ["README.md", "ARCHITECTURE.md", "DESIGN.md", "CONTRIBUTING.md"];
+    for path in docs.chain(names.map(|name| root.join(name))) {
+        if path.extension().is_some_and(|extension| extension == "md") {
+            let name = path.strip_prefix(&root).unwrap().display().to_string();
+            found.extend(words::in_document(&name, &std::fs::read_to_string(&path).unwrap()));
+        }
+    }
+    let quotations: Vec<(&str, &str)> = QUOTATIONS.lines().filter_map(|line| line.split_once(": ")).collect();
+    let is_quotation = |found: &String| {
+        let (path, rest) = found.split_once(':').unwrap();
+        let number: usize = rest.split(':').next().unwrap().parse().unwrap();
+        let text = std::fs::read_to_string(root.join(path)).unwrap();
+        let line = text.lines().nth(number - 1).unwrap_or_default();
+        quotations.iter().any(|(file, part)| *file == path && line.contains(part))
+    };
+    found.retain(|found| !is_quotation(found));
+    assert!(found.is_empty(), "{} replaced words:\n{}\n", found.len(), found.join("\n"));
 }
 
 /// The circles of a crate of these files.

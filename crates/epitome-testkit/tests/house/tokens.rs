@@ -18,11 +18,12 @@ impl Token {
     }
 }
 
-/// A file: its tokens without test code, and its comments by line.
+/// A file: its tokens without test code, and its comments and string literals by line.
 #[derive(Debug, Default)]
 pub(crate) struct Source {
     pub(crate) tokens: Vec<Token>,
     pub(crate) comments: Vec<(usize, String)>,
+    pub(crate) strings: Vec<(usize, String)>,
 }
 
 /// Reads a file.
@@ -113,15 +114,17 @@ impl Scanner {
 
     /// A string whose opening quote is next.
     fn string(&mut self) {
-        let line = self.line;
+        let (line, mut text) = (self.line, String::new());
         self.next();
         while self.at < self.chars.len() {
             match self.next() {
-                '\\' => drop(self.next()),
+                // An escape separates words in any case: `\n` is none of them.
+                '\\' => text.push(if self.next() == '\n' { '\n' } else { ' ' }),
                 '"' => break,
-                _ => {}
+                c => text.push(c),
             }
         }
+        self.source.strings.push((line, text));
         self.push("\"", line);
     }
 
@@ -175,14 +178,17 @@ impl Scanner {
     }
 
     fn raw_string(&mut self, hashes: usize) {
-        let line = self.line;
+        let (line, mut text) = (self.line, String::new());
         self.next();
         while self.at < self.chars.len() {
-            if self.next() == '"' && (0..hashes).all(|ahead| self.peek(ahead) == '#') {
+            let c = self.next();
+            if c == '"' && (0..hashes).all(|ahead| self.peek(ahead) == '#') {
                 self.at += hashes;
                 break;
             }
+            text.push(c);
         }
+        self.source.strings.push((line, text));
         self.push("\"", line);
     }
 }

@@ -1,11 +1,13 @@
-//! Marks for the provider's cache: what becomes of those on messages that leave.
+//! Moves cache marks of removed messages to the summary that replaces them.
 //!
-//! Whoever marks a place in the history wants everything up to it cached. Where the marked message leaves, the summary stands
-//! for it, and so the mark goes to the summary: one, however many left. No mark is ever added beside these, so that a request
-//! has no more of them than it came with, and what was within the provider's limit stays within it. Marks on what stays stay.
+//! A client that marks a position wants the history up to it cached. If the marked message is removed, the
+//! summary replaces it, so the summary gets the mark: one mark, even if several messages are removed. No
+//! other mark is ever added. A request therefore never has more marks than it had originally, and stays
+//! within the provider's limit. Marks on remaining messages are preserved.
 //!
-//! A provider wants marks that last long before those that last shorter. The summary's mark lasts as long as its place allows;
-//! and where an answer was moved to its call and took its mark along, those that come to stand after a shorter one are as short.
+//! Providers require marks with a long lifetime before marks with a short one. The summary's mark gets the
+//! longest lifetime that its position allows. If a result was moved to its call together with its mark, long
+//! marks after a short one become short.
 
 use std::borrow::Cow;
 
@@ -14,15 +16,16 @@ use crate::raw::{self, Members, replaced};
 
 const MARK: &str = "cache_control";
 
-/// The mark that lasts shorter, where none of that kind is there to be taken.
+/// The short-lived mark, used if the request contains none that can be reused.
 const SHORT: &str = r#"{"type":"ephemeral"}"#;
 
-/// Whether marks may stand in it: a quick look.
+/// Returns whether the text may contain marks: a quick check.
 fn may_be_in(text: &str) -> bool {
     text.contains(MARK)
 }
 
-/// Puts a mark on the summary, which is at this place in what is sent, where marks left with what it stands for.
+/// Adds a mark to the summary at index `summary` of the outgoing messages, if marks were removed with the
+/// messages it replaces.
 pub(super) fn pass_on(body: &Body, sent: &mut [&mut Cow<'_, str>], summary: Option<usize>) {
     let Some(summary) = summary.filter(|_| may_be_in(&body.text)) else { return };
     let about = body.dialect.0.about();
@@ -34,15 +37,16 @@ pub(super) fn pass_on(body: &Body, sent: &mut [&mut Cow<'_, str>], summary: Opti
         let marked = if about.block.is_some() {
             raw::and(text, MARK, &mark)
         } else {
-            // Some gateways take Anthropic's in other forms.
+            // Some gateways accept Anthropic's marks in other formats.
             marked_message(text, about.text_kind, &mark)
         };
         **text = marked.into();
     }
 }
 
-/// The mark that a summary gets: `came` is every message or block as it came, `sent` as they go out, and the one at `summary`
-/// is the summary. None where no mark left, or the summary has one.
+/// Returns the mark for a summary. `came` are the received messages or blocks, `sent` the outgoing ones, and
+/// `summary` is the index of the summary in `sent`. `None` if no mark was removed or the summary already has
+/// one.
 fn left<'a>(came: impl IntoIterator<Item = &'a str>, sent: &[&'a str], summary: usize) -> Option<String> {
     let marks = |texts: &[&'a str]| -> Vec<&'a str> { texts.iter().flat_map(|text| of(text)).collect() };
     let came: Vec<&str> = came.into_iter().flat_map(of).collect();
@@ -59,8 +63,8 @@ fn left<'a>(came: impl IntoIterator<Item = &'a str>, sent: &[&'a str], summary: 
     Some(found.unwrap_or(SHORT).to_owned())
 }
 
-/// A message or block whose marks last no longer than those before it, of which `short` tells whether one is of the shorter kind, and is
-/// told of this one's. None where that is so.
+/// Shortens the lifetimes of marks in a message or block that come after a short-lived mark. `short` says
+/// whether such a mark came before, and is updated. Returns `None` if nothing changes.
 pub(super) fn in_order(text: &str, short: &mut bool) -> Option<String> {
     let mut edits = Vec::new();
     for mark in of(text) {
@@ -72,7 +76,8 @@ pub(super) fn in_order(text: &str, short: &mut bool) -> Option<String> {
     (!edits.is_empty()).then(|| replaced(text, edits))
 }
 
-/// A message with this mark on the last of what it says. Words that are no list become one, of pieces of this kind.
+/// Returns a message with this mark on its last piece. Content that is a string becomes a list with one piece
+/// of this kind.
 fn marked_message(item: &str, kind: &str, mark: &str) -> String {
     let Some(content) = Members::of(item).get("content") else { return item.to_owned() };
     let mut pieces = raw::blocks(content, kind);
@@ -81,7 +86,7 @@ fn marked_message(item: &str, kind: &str, mark: &str) -> String {
     replaced(item, vec![(raw::place(item, content), format!("[{}]", pieces.join(",")))])
 }
 
-/// The marks in a message or block, and in what stands inside it, in order.
+/// Returns the marks in a message or block, including nested blocks, in order.
 fn of(text: &str) -> Vec<&str> {
     let mut out = Vec::new();
     gather(text, &mut out);
@@ -96,7 +101,8 @@ fn gather<'a>(text: &'a str, out: &mut Vec<&'a str>) {
         return raw::items(text).into_iter().for_each(|item| gather(item, out));
     }
     let members = Members::of(text);
-    // Results hold blocks, and so do some documents. What else is called so is somebody's own.
+    // Results contain blocks, and so do some documents. A mark's name in other fields is the client's own
+    // data.
     for inside in ["content", "source"] {
         if let Some(inside) = members.get(inside).filter(|inside| inside.starts_with(['[', '{'])) {
             gather(inside, out);
@@ -105,7 +111,7 @@ fn gather<'a>(text: &'a str, out: &mut Vec<&'a str>) {
     out.extend(members.get(MARK).filter(|mark| *mark != "null"));
 }
 
-/// Whether it is a mark of the kind that lasts longer.
+/// Returns whether the mark has the long lifetime.
 fn lasts(mark: &str) -> bool {
     Members::of(mark).get("ttl") == Some("\"1h\"")
 }

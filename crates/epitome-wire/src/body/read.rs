@@ -1,4 +1,4 @@
-//! Taking a request in: where its list is, in which dialect, and what each message was made of.
+//! Parses a request: finds its list and its dialect, and records the origin of each message.
 
 use std::ops::Range;
 
@@ -13,7 +13,7 @@ use crate::raw::{self, Members};
 use crate::reader::{goes_on, join_reply, list_is, parsed, unreadable};
 use crate::{Dialect, DialectError, blank_if_nothing, field};
 
-/// Reads a body; the dialect is told from its shape where none is given.
+/// Reads a body. If `dialect` is `None`, it is detected from the shape.
 pub(super) fn body(text: &str, dialect: Option<Dialect>) -> Result<Body, DialectError> {
     let first = text.trim_start().chars().next();
     let members = |text| serde_json::from_str::<Members<'_>>(text).map_err(|error| unreadable(&error));
@@ -53,7 +53,7 @@ pub(super) fn body(text: &str, dialect: Option<Dialect>) -> Result<Body, Dialect
         head: None,
         messages: Vec::new(),
         origins: Vec::new(),
-        // What an item is called that stands for messages which are not here.
+        // The type of an item that refers to messages stored elsewhere.
         reference: values.iter().find_map(|value| {
             dialect.0.about().references.iter().copied().find(|known| *known == kind(value))
         }),
@@ -76,28 +76,28 @@ pub(super) fn body(text: &str, dialect: Option<Dialect>) -> Result<Body, Dialect
     Ok(body)
 }
 
-/// A field that must not be there twice: nobody could tell which one counts.
+/// Returns a field that must not occur twice, because it would be ambiguous which one applies.
 fn once<'a>(fields: &Members<'a>, name: &str) -> Result<Option<&'a str>, DialectError> {
     let mut found = fields.0.iter().filter(|(key, _)| key == name).map(|(_, text)| *text);
     match (found.next(), found.next()) {
-        (_, Some(_)) => Err(DialectError::new(name, "is there twice")),
+        (_, Some(_)) => Err(DialectError::new(name, "appears twice")),
         (found, None) => Ok(found),
     }
 }
 
-/// The system prompt that is a field, as a wire message.
+/// Returns the system prompt from a separate field, as a wire message.
 fn head(dialect: Dialect, fields: &Members<'_>) -> Result<Option<String>, DialectError> {
     let Some(head) = dialect.0.about().head else { return Ok(None) };
     let given = once(fields, head.field)?.filter(|text| *text != "null");
     Ok(given.map(|text| head.message(text)))
 }
 
-/// The first format whose list is among these fields.
+/// Returns the first format whose list field is among these fields.
 fn by_list(fields: &Members<'_>) -> Option<Dialect> {
     Dialect::all().into_iter().find(|dialect| fields.get(dialect.0.about().list).is_some())
 }
 
-/// The dialect of a body, by its shape.
+/// Detects the dialect of a body from its shape.
 fn told(fields: Option<&Members<'_>>, key: &str, values: &[Value]) -> Dialect {
     let mut candidates = Dialect::all();
     if fields.is_some() {
@@ -114,11 +114,11 @@ fn told(fields: Option<&Members<'_>>, key: &str, values: &[Value]) -> Dialect {
     by_fields(RequestSign::Own)
         .or_else(|| values.iter().find_map(Dialect::of))
         .or_else(|| by_fields(RequestSign::Likely))
-        // Words alone, which most of them take.
+        // Plain text only, which most formats accept.
         .unwrap_or(Dialect::OPENAI)
 }
 
-/// Takes the message in that this wire message is, or those.
+/// Reads the message, or the merged messages, of one wire message.
 fn take(body: &mut Body, wire: &Value, items: Range<usize>) -> Result<(), DialectError> {
     let message = body.dialect.understood(wire)?;
     if let Some(merged) = body.dialect.0.split(&message, wire)? {

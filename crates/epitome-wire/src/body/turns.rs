@@ -1,7 +1,8 @@
-//! A list of two sides that take turns, with a system prompt beside it, as Anthropic has it.
+//! Writes a list of two alternating sides with a separate system prompt, as Anthropic requires.
 //!
-//! Neighbours of one side become one message of blocks. Where they differ in their flags, each block says its own, so
-//! that a pin does not spread to what it was merged with; the body takes such a message apart again when it is read.
+//! Neighbouring messages of one side become one message of blocks. If their flags differ, each block carries
+//! its own flags, so that a pin does not spread to the other merged messages. When the body is read again,
+//! such a message is split.
 
 use std::borrow::Cow;
 
@@ -15,19 +16,19 @@ use crate::fit::{LATER_ORDER, opener};
 use crate::flags;
 use crate::raw::{self, FLAGS, Members, replaced};
 
-/// How a part is spelled as a block.
+/// Spells a part as a block.
 type Spell = fn(&Part) -> Value;
 
-/// The two flags of a message.
+/// The two flags of a message: pinned and skip.
 type Flags = (bool, bool);
 
-/// A block on its way out.
+/// An outgoing block.
 #[derive(Default)]
 struct Block<'a> {
     text: Cow<'a, str>,
     flags: Flags,
     kind: Kind,
-    /// Whether it is a summary that is new.
+    /// Whether it belongs to a new summary.
     summary: bool,
 }
 
@@ -39,11 +40,11 @@ enum Kind {
     Other,
 }
 
-/// A wire message in the making.
+/// An outgoing wire message under construction.
 struct Turn<'a> {
     side: &'static str,
     blocks: Vec<Block<'a>>,
-    /// The messages in it.
+    /// The messages merged into it.
     from: Vec<&'a Message>,
 }
 
@@ -54,7 +55,7 @@ pub(super) fn with(body: &Body, messages: &[Message], marks: Marks, spell: Spell
     for message in shown(body, messages) {
         let origin = body.origin(message.seq);
         let spoken = turns.iter().any(|turn| turn.side != "system");
-        // A summary may be a standing order, for who asks for it.
+        // A summary can be a system message if the caller requests it.
         let head = message.role.is_system() && (!spoken || origin.is_none_or(Origin::is_head));
         let mut blocks = blocks(&mut writer, message, head, spell);
         if head && body.fields.is_some() {
@@ -73,13 +74,13 @@ pub(super) fn with(body: &Body, messages: &[Message], marks: Marks, spell: Spell
         match turns.last_mut() {
             Some(turn) if turn.side == side && !head => turn.join(blocks, message),
             _ => {
-                // In a bare list what the system says stands before everything else.
+                // In a bare list, system messages come before all others.
                 let at = turns.iter().take_while(|turn| !head || turn.side == "system").count();
                 turns.insert(at, Turn { side, blocks, from: vec![message] });
             }
         }
     }
-    // The user speaks first.
+    // The first message must be the user's.
     let first = turns.iter().take_while(|turn| turn.side == "system").count();
     let lacks_user = turns.get(first).is_none_or(|turn| turn.side == "assistant");
     if lacks_user && !(turns.is_empty() && system.is_empty()) {
@@ -107,7 +108,7 @@ pub(super) fn with(body: &Body, messages: &[Message], marks: Marks, spell: Spell
     put(body, &texts, (!is_own(body, &orders)).then_some(system.as_slice()), marks)
 }
 
-/// The request with this list, and with this system prompt; `None` where that is the one it came with.
+/// Returns the request with this list and this system prompt; `None` leaves the original system prompt.
 fn put(body: &Body, turns: &[Cow<'_, str>], system: Option<&[Block<'_>]>, marks: Marks) -> String {
     let request = replaced(&body.text, vec![(body.list.clone(), list(body, turns))]);
     let given = body.field("system").unwrap_or("null");
@@ -127,7 +128,7 @@ fn put(body: &Body, turns: &[Cow<'_, str>], system: Option<&[Block<'_>]>, marks:
     }
 }
 
-/// Whether the messages begin with the system prompt that is a field, and no other is among these.
+/// Returns whether these system messages are exactly those of the request's system field.
 fn is_own(body: &Body, orders: &[&Message]) -> bool {
     let own = body.messages.iter().zip(&body.origins).take_while(|(_, origin)| origin.is_head());
     let same = |(own, shown): (&&Message, &&Message)| {
@@ -141,7 +142,7 @@ fn flags_of(message: &Message) -> Flags {
     (message.pinned, message.skip)
 }
 
-/// The blocks of a message.
+/// Returns the blocks of a message.
 fn blocks<'a>(writer: &mut Writer<'a>, message: &Message, head: bool, spell: Spell) -> Vec<Block<'a>> {
     let flags = flags_of(message);
     let later = message.role.is_system() && !head;
@@ -161,7 +162,7 @@ fn blocks<'a>(writer: &mut Writer<'a>, message: &Message, head: bool, spell: Spe
     out
 }
 
-/// What the system says later, where there is no place for it.
+/// Writes a later system message as a note, because the format has no system messages in the list.
 fn noted(part: &Part, spell: Spell) -> Value {
     match part {
         Part::Text { text } => spell(&Part::text(format!("{LATER_ORDER}{text}"))),
@@ -178,14 +179,15 @@ fn kind(block: &str) -> Kind {
     }
 }
 
-/// Flags as the field that says them; none where there is nothing to say.
+/// Returns the JSON field for these flags; `None` if no flag is set.
 fn said(flags: Flags) -> Option<String> {
     let set = flags::set(flags);
     (!set.is_empty()).then(|| Value::Object(set).to_string())
 }
 
 impl Block<'_> {
-    /// Its text, with its flags where they are to be kept and the whole message does not say them.
+    /// Returns the block's text, with its flags if they are to be preserved and the message as a whole does
+    /// not carry them.
     fn marked(&self, marks: Marks, whole: Option<Flags>) -> String {
         let bare = stripped(Cow::Borrowed(&self.text), false);
         match said(self.flags).filter(|_| marks == Marks::Kept && whole.is_none()) {
@@ -196,7 +198,7 @@ impl Block<'_> {
 }
 
 impl<'a> Turn<'a> {
-    /// One message now. A reply has to begin with the reasoning that either began with.
+    /// Merges a message into this one. A reply must begin with the leading reasoning of both.
     fn join(&mut self, mut blocks: Vec<Block<'a>>, message: &'a Message) {
         let leading =
             |blocks: &[Block<'_>]| blocks.iter().take_while(|block| block.kind == Kind::Reasoning).count();
@@ -206,8 +208,8 @@ impl<'a> Turn<'a> {
         self.from.push(message);
     }
 
-    /// Leaves out what stands beside results while others of the same reply are still to come. It can only be of a kind that
-    /// is new to us: had the user said something, nobody would wait for them any more.
+    /// Removes other blocks next to results while further results of the same reply are missing. These can
+    /// only be blocks of a type unknown here: text from the user would have ended the wait for the results.
     fn drop_asides_while_open(&mut self, asked: &Self) {
         let answered =
             |id: &CallId| self.from.iter().any(|message| message.results().any(|result| result.call == *id));
@@ -218,9 +220,9 @@ impl<'a> Turn<'a> {
         }
     }
 
-    /// As it is sent; none where nothing of it is left.
+    /// Returns the text to send; `None` if no block is left.
     fn text(mut self, body: &'a Body, marks: Marks) -> Option<Cow<'a, str>> {
-        // Results come before anything else that the user's side says.
+        // Results come before all other blocks of the user's side.
         if self.side == "user" {
             self.blocks.sort_by_key(|block| block.kind != Kind::Result);
         }
@@ -244,7 +246,8 @@ impl<'a> Turn<'a> {
         Some(text.into())
     }
 
-    /// An answer that is begun for the model may not end in white space.
+    /// Trims the last reply: the beginning of an answer that the model shall continue must not end in
+    /// whitespace.
     fn trim(&mut self) {
         while self.side == "assistant"
             && let Some(block) = self.blocks.last_mut()
@@ -263,7 +266,7 @@ impl<'a> Turn<'a> {
         }
     }
 
-    /// The wire message that this is, all of it and nothing else.
+    /// Returns the received wire message if this turn is exactly that message.
     fn came<'b>(&self, body: &'b Body) -> Option<&'b str> {
         let first = self.from.first()?;
         let item = body.texts(body.origin(first.seq)?.items.clone()).next()?;
@@ -276,7 +279,7 @@ impl<'a> Turn<'a> {
         came.iter().eq(self.blocks.iter().map(|block| &block.text)).then_some(item)
     }
 
-    /// What the wire messages said besides, of each field the first.
+    /// Returns the other fields of the received wire messages; of duplicate names only the first.
     fn others<'b>(&self, body: &'b Body) -> Vec<(String, &'b str)> {
         let origins = self.from.iter().filter_map(|message| body.origin(message.seq));
         let whole = origins.filter(|origin| origin.blocks.as_ref().is_none_or(|blocks| blocks.start == 0));

@@ -1,6 +1,6 @@
-//! The list that goes out, and the request around it.
+//! Writes a flat list and the request around it.
 //!
-//! What becomes of one message is the matter of [`super::writer`].
+//! [`super::writer`] decides how each message is written.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -14,7 +14,7 @@ use super::{Body, Marks, cached};
 use crate::flags;
 use crate::raw::{self, FLAGS, Members, replaced};
 
-/// The request with these messages in one flat list.
+/// Returns the request with these messages in one flat list.
 pub(super) fn rewrite(body: &Body, messages: &[Message], marks: Marks) -> String {
     let mut writer = Writer::new(body);
     let (mut texts, mut summary) = (Vec::new(), None);
@@ -31,12 +31,12 @@ pub(super) fn rewrite(body: &Body, messages: &[Message], marks: Marks) -> String
     replaced(&body.text, vec![(body.list.clone(), list(body, &texts))])
 }
 
-/// Whether it is a summary that was not in the request.
+/// Returns whether the message is a summary that was not in the request.
 pub(super) fn is_new_summary(body: &Body, message: &Message) -> bool {
     body.origin(message.seq).is_none() && view::recognise(message).is_some()
 }
 
-/// The list itself, as it came where nothing in it changed.
+/// Returns the list as JSON, byte for byte as received if nothing in it changed.
 pub(super) fn list(body: &Body, texts: &[Cow<'_, str>]) -> String {
     let came = body.text.get(body.list.clone()).unwrap_or_default();
     let items = body.texts(0..body.items.len());
@@ -46,8 +46,8 @@ pub(super) fn list(body: &Body, texts: &[Cow<'_, str>]) -> String {
     format!("[{}]", texts.join(","))
 }
 
-/// The messages, and beside them those of which nothing was read: the core leaves out what says nothing, and who sent a
-/// kind that is new to us has a provider that waits for it.
+/// Returns the messages, plus neighbouring messages from which nothing could be read. The core removes
+/// messages without content, but if a client sent a message of a type unknown here, its provider expects it.
 pub(super) fn shown<'a>(body: &'a Body, messages: &'a [Message]) -> Vec<&'a Message> {
     let says_nothing =
         |message: &&Message| matches!(message.parts.as_slice(), [Part::Text { text }] if text.is_empty());
@@ -66,10 +66,10 @@ pub(super) fn shown<'a>(body: &'a Body, messages: &'a [Message]) -> Vec<&'a Mess
         let first = message.seq.saturating_add(1);
         let silent = (first..).map_while(|seq| body.own(seq).filter(says_nothing));
         let silent: Vec<&Message> = silent.take_while(|silent| next != Some(silent.seq)).collect();
-        // Where more is left out, this is as old.
+        // If more messages were removed, this one is old as well.
         let after = silent.last().map_or(first, |last| last.seq.saturating_add(1));
         let beside = next.map_or_else(|| body.own(after).is_none(), |next| next == after);
-        // Nobody says anything between a call and its answer.
+        // Between a call and its result no other message is allowed.
         if beside && (open.is_empty() || silent.iter().all(|silent| is_no_speech(body, silent))) {
             out.extend(silent);
         }
@@ -77,14 +77,14 @@ pub(super) fn shown<'a>(body: &'a Body, messages: &'a [Message]) -> Vec<&'a Mess
     out
 }
 
-/// Whether no side says this.
+/// Returns whether the message belongs to neither side of the conversation.
 fn is_no_speech(body: &Body, message: &Message) -> bool {
     let items = body.origin(message.seq).map(|origin| origin.items.clone()).unwrap_or_default();
     let mut texts = body.texts(items).peekable();
     texts.peek().is_some() && texts.all(|item| body.dialect.0.is_aside(item))
 }
 
-/// A wire message without our own fields, those of its blocks included where it has any.
+/// Removes Epitome's own fields from a wire message, and from its blocks if `in_blocks`.
 pub(super) fn stripped(item: Cow<'_, str>, in_blocks: bool) -> Cow<'_, str> {
     if !raw::may_have_flags(&item) {
         return item;
@@ -94,7 +94,7 @@ pub(super) fn stripped(item: Cow<'_, str>, in_blocks: bool) -> Cow<'_, str> {
     raw::without(&replaced(&item, edits.into_iter().collect()), FLAGS).into_owned().into()
 }
 
-/// A list of blocks without our own fields; anything else as it is.
+/// Removes Epitome's own fields from a list of blocks. Anything else is returned unchanged.
 pub(super) fn stripped_blocks(content: &str) -> String {
     if !raw::may_have_flags(content) {
         return content.to_owned();
@@ -104,10 +104,10 @@ pub(super) fn stripped_blocks(content: &str) -> String {
     replaced(content, edits.collect())
 }
 
-/// The texts that stand for a message, with its flags as they are now, or without any.
+/// Sets the current flags on the texts of a message, or removes all flags.
 pub(super) fn flagged<'a>(texts: Vec<Cow<'a, str>>, message: &Message, marks: Marks) -> Vec<Cow<'a, str>> {
     if marks == Marks::Stripped {
-        // Blocks with flags are never here.
+        // Blocks with flags do not occur here.
         return texts.into_iter().map(|text| stripped(text, false)).collect();
     }
     if !(message.pinned || message.skip || texts.iter().any(|text| raw::may_have_flags(text))) {

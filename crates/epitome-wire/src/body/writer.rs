@@ -1,7 +1,8 @@
-//! One message on its way out.
+//! Decides how each outgoing message is written: as received, or from its parts.
 //!
-//! Every shown message is fitted, as for any wire, and held against what it came as: what is the same, and taken by
-//! the provider, goes out as it came. The rest is spelled, with the fields of it that we do not know.
+//! Every shown message is fitted to the format and compared with its received form. If it is the same and the
+//! provider accepts it, it is written as received. Otherwise it is written from its parts, with its unknown
+//! fields.
 
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
@@ -14,32 +15,32 @@ use crate::fit::Fitter;
 use crate::pieces::{self, Piece};
 use crate::raw;
 
-/// A run of a message's parts on its way out.
+/// A run of outgoing message parts.
 pub(super) struct Bit<'a> {
-    /// The piece that it was; none where it is new.
+    /// The piece it was read from; `None` if it is new.
     pub(super) was: Option<Cow<'a, str>>,
-    /// Whether it goes out as that piece, in every letter.
+    /// Whether it is written as that piece, byte for byte.
     pub(super) came: bool,
-    /// What it is otherwise spelled of.
+    /// The parts, for a run that is not written as received.
     pub(super) parts: Vec<Part>,
     form: Option<String>,
 }
 
-/// The pieces of the message that is under way, and how many of them are behind.
+/// The pieces of the current message, and the number of pieces already handled.
 struct Opened<'a> {
     seq: Seq,
     pieces: Vec<Piece<'a>>,
     next: usize,
 }
 
-/// Writes one message after the other.
+/// Writes messages one after the other.
 pub(super) struct Writer<'a> {
     pub(super) body: &'a Body,
     fitter: Fitter,
     opened: Option<Opened<'a>>,
-    /// Calls that went out as they came and are of an uncommon kind: their answers are of it, too.
+    /// Calls of an uncommon type that were written as received: their results must have the same type.
     forms: HashMap<CallId, String>,
-    /// What items are called that went out as they came.
+    /// Ids of items that were written as received.
     ids: HashSet<String>,
 }
 
@@ -49,7 +50,8 @@ impl<'a> Writer<'a> {
         Self { body, fitter, opened: None, forms: HashMap::new(), ids: HashSet::new() }
     }
 
-    /// A message as runs of parts. Those of its own origin go out as they came where nothing speaks against it.
+    /// Splits a message into runs of parts. Runs that come from the received message are written as received
+    /// if possible.
     pub(super) fn bits(&mut self, message: &Message) -> Vec<Bit<'a>> {
         let fitted: Vec<Option<Part>> =
             message.parts.iter().map(|part| self.fitter.part(message.role, part)).collect();
@@ -67,7 +69,7 @@ impl<'a> Writer<'a> {
                 continue;
             };
             flush(&mut loose, &mut bits);
-            // What nobody here knows stays beside what it came with; what was left out is passed over.
+            // Unknown pieces stay next to the pieces they came with. Removed pieces are skipped.
             for unknown in opened.pieces.get(opened.next..at).unwrap_or_default() {
                 bits.extend(unread(unknown));
             }
@@ -96,7 +98,7 @@ impl<'a> Writer<'a> {
             bits.extend(rest);
         }
         self.opened = Some(opened);
-        // Reasoning that leads to nothing is refused.
+        // Providers reject trailing reasoning.
         let thinks = |part: &Part| matches!(part, Part::Thinking { .. });
         while bits.pop_if(|bit| !bit.parts.is_empty() && bit.parts.iter().all(thinks)).is_some() {}
         bits.retain(|bit| bit.came || !bit.parts.is_empty());
@@ -111,7 +113,7 @@ impl<'a> Writer<'a> {
         let origin = body.origin(seq)?;
         let head = body.head.as_deref().filter(|_| origin.is_head());
         let texts = head.into_iter().chain(body.texts(origin.items.clone()));
-        // Read again, for their pieces.
+        // Parses the items again to get their pieces.
         let pieces = texts.filter_map(|text| {
             let value = serde_json::from_str(text).ok()?;
             Some(body.dialect.0.pieces(text, &value))
@@ -120,7 +122,7 @@ impl<'a> Writer<'a> {
         Some(Opened { seq, pieces: pieces.flatten().skip(from).take(most).collect(), next: 0 })
     }
 
-    /// Whether what it is called was not sent before.
+    /// Returns whether the piece's id has not been sent before.
     fn is_free(&self, piece: &Piece<'_>) -> bool {
         piece.id.as_ref().is_none_or(|id| !self.ids.contains(id))
     }
@@ -131,7 +133,7 @@ impl<'a> Writer<'a> {
             if came.call != shown.call || asked != piece.form.as_ref() {
                 return false;
             }
-            // What a tool of the provider's gave has a form of its own, in which words have no place.
+            // The result of a provider's own tool has its own type, which cannot contain text.
             if asked.is_some_and(|form| !self.body.dialect.0.form_has_words(form)) {
                 return true;
             }
@@ -140,13 +142,13 @@ impl<'a> Writer<'a> {
             && (pieces::is_taken(piece, came, fitted) || self.shows(came, fitted))
     }
 
-    /// Whether this is an answer with media that goes out as it came.
+    /// Returns whether this is a result with media that is written as received.
     fn shows(&self, came: &Part, fitted: Option<&Part>) -> bool {
         let (Part::ToolResult(came), Some(Part::ToolResult(fitted))) = (came, fitted) else { return false };
         came.call == fitted.call && self.fitter.shows(&came.content)
     }
 
-    /// The wire messages that stand for a message.
+    /// Returns the wire messages for a message.
     pub(super) fn wires(&mut self, message: &Message) -> Vec<Cow<'a, str>> {
         let (body, format) = (self.body, self.body.dialect.0);
         let own = body.own(message.seq);
@@ -154,13 +156,14 @@ impl<'a> Writer<'a> {
         if format.about().is_native {
             return self.native(message);
         }
-        // A request that is one string stays one.
+        // A request whose input is a string keeps it.
         if list.starts_with('"') && own.is_some_and(|own| own.parts == message.parts) {
             return vec![list.into()];
         }
         let mut bits = self.bits(message);
         let author = self.fitter.author(message);
-        // A message that is one on the wire too goes out as it came, or is spelled as a whole.
+        // In a format where a message is one wire message, it is either written as received or spelled as a
+        // whole.
         let is_one = !format.about().reply_is_items;
         if is_one && !(matches!(bits.as_slice(), [bit] if bit.came) && author == message.author) {
             let was = bits.iter().find_map(|bit| bit.was.clone());
@@ -187,7 +190,7 @@ impl<'a> Writer<'a> {
         out
     }
 
-    /// Remembers of which kind the calls are that go out as they came.
+    /// Records the types of calls that were written as received.
     fn sent(&mut self, parts: &[Part], form: Option<&String>) {
         for part in parts {
             if let (Part::ToolCall(call), Some(form)) = (part, form) {
@@ -196,7 +199,7 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// A fitted message, its answers in the form of their calls.
+    /// Spells a fitted message, with results in the type of their calls.
     fn spelled(&self, message: &Message) -> Vec<Value> {
         let format = self.body.dialect.0;
         let form = |call: &str| self.forms.get(&CallId::from(call)).cloned();
@@ -204,7 +207,7 @@ impl<'a> Writer<'a> {
         spelled.map(|value| format.answer_in_form(&value, &form).unwrap_or(value)).collect()
     }
 
-    /// A message in our own form.
+    /// Writes a message in Epitome's own format.
     fn native(&self, message: &Message) -> Vec<Cow<'a, str>> {
         let body = self.body;
         let origin = body.origin(message.seq);
@@ -227,7 +230,7 @@ impl<'a> Writer<'a> {
     }
 }
 
-/// The piece that this part came in, among those that are not behind.
+/// Returns the index of the piece that this part came from, among those not yet handled.
 fn found(opened: &Opened<'_>, part: &Part) -> Option<usize> {
     let mut ahead = opened.pieces.iter().enumerate().skip(opened.next);
     let exact =
@@ -237,7 +240,7 @@ fn found(opened: &Opened<'_>, part: &Part) -> Option<usize> {
     found.map(|(at, _)| at)
 }
 
-/// Whether a part is what became of this one.
+/// Returns whether a part is the changed form of a received one.
 fn belongs(piece: &Piece<'_>, came: &Part, shown: &Part) -> bool {
     let changed = match (came, shown) {
         (Part::ToolCall(came), Part::ToolCall(shown)) => came.name == shown.name,
@@ -247,20 +250,21 @@ fn belongs(piece: &Piece<'_>, came: &Part, shown: &Part) -> bool {
     changed || pieces::is_same(piece, came, shown)
 }
 
-/// A piece of which nothing was read, unless it says nothing at all.
+/// Returns a run for a piece from which nothing was read, unless the piece is empty.
 fn unread<'a>(piece: &Piece<'a>) -> Option<Bit<'a>> {
     let unread = piece.parts.is_empty() && piece.sound;
     unread.then(|| Bit { was: Some(piece.text.clone()), came: true, parts: Vec::new(), form: None })
 }
 
-/// What is new, to be spelled.
+/// Moves the collected new parts into a run.
 fn flush(loose: &mut Vec<Part>, bits: &mut Vec<Bit<'_>>) {
     if !loose.is_empty() {
         bits.push(Bit { was: None, came: false, parts: std::mem::take(loose), form: None });
     }
 }
 
-/// What was spelled, as text; what stands for one piece has the fields of it that we do not know.
+/// Returns the spelled values as text. A single value that replaces one piece keeps the piece's unknown
+/// fields.
 pub(super) fn texts<'a>(spelled: &[Value], was: Option<&str>) -> Vec<Cow<'a, str>> {
     let mut texts: Vec<Cow<'a, str>> = spelled.iter().map(|value| value.to_string().into()).collect();
     if let ([value], Some(was), [text]) = (spelled, was, texts.as_mut_slice()) {

@@ -1,4 +1,4 @@
-//! Making a condenser.
+//! Builds a condenser.
 
 use std::collections::BTreeMap;
 use std::hash::RandomState;
@@ -23,18 +23,18 @@ use crate::summarizer::Label;
 use crate::table;
 use crate::writer::{Writer, unknown_model};
 
-/// What a summarizer costs whose price nobody knows, in units of the model's own input price: as if it were the same
-/// model.
+/// Assumed input and output price of a summarizer whose price is unknown, in units of the list model's input price: the
+/// ratios of a typical model, as if the list's own model wrote the summary.
 const UNKNOWN_PRICE: (f64, f64) = (1.0, 5.0);
 
-/// The slot name of a condenser's summaries, in records and for hooks.
+/// Slot name of a condenser's summaries, in usage records and for hooks.
 const SLOT: &str = "condense";
 
-/// Makes a condenser.
+/// Builds a [`Condenser`].
 ///
-/// What can be set is `condense` of the settings ([`crate::settings::CondenseSettings`]), with `models` and `prices`. With
-/// nothing set, `local` writes summaries of all but the newest 6 messages when the request reaches 170,000 tokens, or three
-/// quarters of the window of the model it is [for](CondenserBuilder::for_model).
+/// It is configured by the `condense` section of the settings ([`crate::settings::CondenseSettings`]) and by `models`
+/// and `prices`. By default, `local` summarizes all but the newest 6 messages when the request reaches 170,000 tokens,
+/// or three quarters of the window of the model it is [for](CondenserBuilder::for_model).
 ///
 /// ```
 /// use epitome::Condenser;
@@ -66,20 +66,20 @@ pub struct CondenserBuilder {
 }
 
 impl CondenserBuilder {
-    /// Names a model, so that `condense.model` can choose it. `local` is always there, and so are those of `models` in
-    /// the settings; one of the same name that is given here goes before them.
+    /// Adds a model under a name, so that `condense.model` can choose it. `local` and the `models` of the settings are
+    /// always available; a model added here takes precedence over one of the same name.
     pub fn model(mut self, name: impl Into<String>, model: impl Model) -> Self {
         self.models.insert(name.into(), Arc::new(model));
         self
     }
 
-    /// Has a hook told before messages leave, and after.
+    /// Adds a hook that is called before messages leave the list, and afterwards.
     pub fn hook(mut self, hook: impl Hook) -> Self {
         self.hooks = self.hooks.with(hook);
         self
     }
 
-    /// Changes the defaults. Takes [`Settings`], a [`Patch`], or a JSON or TOML document of the settings that differ.
+    /// Changes the defaults. Accepts [`Settings`], a [`Patch`], or a JSON or TOML document of the settings that differ.
     pub fn settings<S: TryInto<Patch>>(mut self, settings: S) -> Self
     where
         SettingsError: From<S::Error>,
@@ -88,64 +88,65 @@ impl CondenserBuilder {
         self
     }
 
-    /// Counts tokens with this, in place of the model's own encoding or that of the settings.
+    /// Sets the token counter, which replaces the encoding of the model and of the settings.
     pub fn counter(mut self, counter: Counter) -> Self {
         self.counter = Some(counter);
         self
     }
 
-    /// The model that lists are made for, by its provider's name or by one of `models`: its window, what it keeps free for
-    /// its answer, its prices and its encoding are looked up.
+    /// Sets the model that lists are made for, by its provider's name or by a name in `models`. Its window, output
+    /// reserve, prices and encoding are looked up.
     pub fn for_model(mut self, model: impl Into<String>) -> Self {
         self.agent = Some(model.into());
         self
     }
 
-    /// How many tokens that model reads and writes in all, where the table of models does not know or is wrong.
+    /// Sets the context window of that model, in tokens (input and output), if the table of models does not contain it
+    /// or is wrong.
     pub fn window(mut self, window: Tokens) -> Self {
         self.window = Some(window);
         self
     }
 
-    /// How many of those are kept free for its answer.
+    /// Sets how many tokens of the window are reserved for the answer.
     pub fn output_reserve(mut self, reserve: Tokens) -> Self {
         self.reserve = Some(reserve);
         self
     }
 
-    /// The schemas of the tools that come with every request. They are counted once.
+    /// Sets the schemas of the tools that are sent with every request. They are counted once.
     pub fn tools(mut self, schemas: impl IntoIterator<Item = Value>) -> Self {
         self.tools = schemas.into_iter().collect();
         self
     }
 
-    /// What hooks are told the conversation is called.
+    /// Sets the name of the conversation that hooks get.
     pub fn name(mut self, name: impl Into<Arc<str>>) -> Self {
         self.name = Some(name.into());
         self
     }
 
-    /// How long models are waited for, and how waiting grows after failures. What is said of workers is nothing to it.
+    /// Sets timeouts and backoff of model calls. The fields about workers have no effect here.
     pub fn pace(mut self, pace: Pace) -> Self {
         self.pace = pace;
         self
     }
 
-    /// How many conversations it knows at a time, 64 unless told: as many as there are agents that share it. One that is
-    /// forgotten is condensed anew when it goes on.
+    /// Sets how many conversations the condenser remembers, by default 64: at least the number of agents that share it.
+    /// A conversation that was evicted is condensed from the start when it continues.
     pub fn conversations(mut self, most: usize) -> Self {
         self.conversations = Some(most.max(1));
         self
     }
 
-    /// For one list, once: it waits for the model, nobody stands in where that fails, and nothing is prepared for a next
-    /// time.
+    /// Condenses a single list once: the call waits for the model, there is no fallback if the model fails, and nothing
+    /// is prepared for a next call.
     pub fn at_once(mut self) -> Self {
         self.at_once = true;
         self
     }
 
-    /// Spends in the name of a workspace, with an engine's models and settings.
+    /// Creates a builder with an engine's models and settings, which records spending in a workspace.
     pub(crate) fn in_workspace(shared: Arc<Shared>, name: Arc<str>, settings: Arc<Settings>) -> Self {
         Self {
             models: shared.models.named.clone(),
@@ -156,7 +157,7 @@ impl CondenserBuilder {
         }
     }
 
-    /// Makes it. Refused is what could not work, by the name of the setting.
+    /// Builds the condenser. Returns an error with the name of the setting if the configuration cannot work.
     pub fn build(mut self) -> Result<Condenser, Error> {
         let base =
             self.workspace.as_ref().map_or_else(Settings::default, |(_, _, base)| Settings::clone(base));
@@ -169,7 +170,7 @@ impl CondenserBuilder {
         let (window, room) = self.window_and_room(&settings);
         let refused = |error| Error::Invalid(format!("condense.{error}"));
         let policy = settings.condense.policy(room).map_err(refused)?;
-        // A call may know the room where nobody did before, so that what needs it is judged then.
+        // A call may provide an unknown window later, so parts of the policy that depend on it are checked then.
         let roomless = settings.condense.policy(None).unwrap_or_else(|_| policy.clone());
         let own = self.agent.as_deref().and_then(|agent| settings.price(agent));
         let encoding =
@@ -222,7 +223,7 @@ impl CondenserBuilder {
         Ok(Condenser { inner: Hidden(Arc::new(inner)) })
     }
 
-    /// Who writes summaries.
+    /// Returns the model that writes summaries.
     fn summarizer(&self, settings: &Settings) -> Result<Writer, Error> {
         let name = settings.condense.model.as_str();
         if let Some(model) = self.models.get(name) {
@@ -230,7 +231,7 @@ impl CondenserBuilder {
         }
         match settings.models.get(name) {
             Some(model) if name != Local::NAME => Ok(Writer::new(name, &model::of_settings(name, model)?)),
-            // Of the two, the other is lent later.
+            // For `same`, the real model is lent later.
             _ if [Local::NAME, CondenseSettings::SAME].contains(&name) => Ok(Writer::local()),
             _ => {
                 let known = self.models.keys().chain(settings.models.keys());
@@ -239,7 +240,8 @@ impl CondenserBuilder {
         }
     }
 
-    /// Whether the model that lists are for should write their summaries. One that somebody gave that name goes first.
+    /// Returns whether the model that lists are for should write their summaries. A model that is configured under the
+    /// name `same` takes precedence.
     fn borrows(&self, settings: &Settings) -> bool {
         let name = settings.condense.model.as_str();
         name == CondenseSettings::SAME
@@ -247,13 +249,13 @@ impl CondenserBuilder {
             && !settings.models.contains_key(name)
     }
 
-    /// What the model that lists are for is called by its provider.
+    /// Returns the provider's name of the model that lists are for.
     fn provider_name<'a>(&'a self, settings: &'a Settings) -> Option<&'a str> {
         let agent = self.agent.as_deref()?;
         Some(settings.models.get(agent).map_or(agent, |model| model.model.as_str()))
     }
 
-    /// How many tokens it reads and writes in all, and that less its output reserve.
+    /// Returns the model's context window, and its input limit: the window minus the output reserve.
     fn window_and_room(&self, settings: &Settings) -> (Option<Tokens>, Option<Tokens>) {
         let own = self.agent.as_deref().and_then(|agent| settings.models.get(agent));
         let entry = self.provider_name(settings).and_then(table::find);
@@ -261,7 +263,7 @@ impl CondenserBuilder {
         let window = known.or(settings.condense.window);
         let reserve = self.reserve.or_else(|| own?.output_reserve);
         let room = window.map(|window| {
-            // What the table keeps free may be more than a window that was set by hand holds.
+            // The reserve in the table may exceed a window that was configured by hand.
             let usual = || entry.map_or(0, |entry| entry.output_reserve).min(window / 4);
             window.saturating_sub(reserve.unwrap_or_else(usual)).max(1)
         });
@@ -269,8 +271,8 @@ impl CondenserBuilder {
     }
 }
 
-/// What tokens cost in units of the model's own input price, with a summarizer of this price. Where the model's own is not
-/// known, the usual shares.
+/// Returns token prices in units of the list model's input price, with a summarizer of price `writer`. If the price of
+/// the list's model is unknown, typical ratios are used.
 fn prices(own: Option<Price>, writer: Option<Price>) -> Prices {
     let own = own.map(|price| (price, price.input.get())).filter(|(_, unit)| *unit > 0.0);
     let cache = own.and_then(|(price, unit)| {

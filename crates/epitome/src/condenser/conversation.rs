@@ -1,8 +1,8 @@
-//! One conversation as a condenser knows it, and what is decided before each of its calls.
+//! The state of one conversation, and the decision before each of its calls.
 //!
-//! No model is called here and nothing is waited for: [`Conversation::look`] takes the list in and says what to do, and
-//! [`Conversation::take`] takes what came of it. Everything happens under one lock, so two callers at once see one after the
-//! other. Its states and summaries ahead of time are in `state`, reports in `telling`.
+//! This module calls no model and waits for nothing. [`Conversation::look`] takes the list in and returns the next
+//! step; [`Conversation::take`] takes the result of a summary. Both run under the conversation's lock, so concurrent
+//! callers are serialized. The state and summaries written in advance are in `state`, reports in `telling`.
 
 use std::hash::RandomState;
 use std::sync::Arc;
@@ -33,47 +33,49 @@ use state::{Progress, Untold};
 pub use telling::Kept;
 use telling::Notes;
 
-/// What could not be done is tried again once the list is larger by one part in so many.
+/// After a failure, the same work is tried again when the list has grown by one part in this many (5 %).
 const GROWN_BY: Tokens = 20;
 
-/// A list of fewer messages is looked at each turn: that costs next to nothing.
+/// Up to this number of messages, the list is examined on every turn even after a failure, because that is cheap.
 const FEW: usize = 256;
 
-/// What stood in is told to the model again up to so many tokens; beyond them it is built upon.
+/// Up to this many tokens, the model reads again what a fallback summary covers. Beyond, it builds on the fallback
+/// summary.
 const MOST_UNTOLD: Tokens = 400_000;
 
-/// After so many passes in a row that did not help, it stops.
+/// Number of consecutive condensations without effect after which condensing stops.
 const MOST_STRIKES: u32 = 2;
 
-/// The bytes of one message's fingerprints.
+/// Size of one message's fingerprints in bytes.
 const PRINT: usize = 16;
 
-/// What is decided by, the same for all conversations of a condenser.
+/// The configuration of decisions, shared by all conversations of a condenser.
 #[derive(Clone)]
 pub(super) struct Rules {
     pub(super) enabled: bool,
-    /// Whether the model that a list is for should write its summaries too.
+    /// Whether the model that a list is for should also write its summaries.
     pub(super) borrows: bool,
-    /// What comes with every request besides the list.
+    /// Tokens of every request outside the list.
     pub(super) fixed: Tokens,
     pub(super) policy: Policy,
-    /// The policy where the model's room is not known.
+    /// The policy if the model's window is unknown.
     pub(super) roomless: Policy,
     pub(super) counter: Counter,
     pub(super) room: Option<Tokens>,
-    /// The same with what is kept free for the answer.
+    /// The model's whole window, including the output reserve.
     pub(super) window: Option<Tokens>,
     pub(super) prices: Prices,
-    /// The same where the model that the list is for writes its summaries itself.
+    /// Token prices if the model that the list is for writes the summaries itself.
     pub(super) prices_of_same: Prices,
     /// Whether a turn waits for the model.
     pub(super) wait: bool,
-    /// Whether there is a next time: then summaries are begun ahead of it, and `local` stands in where one is not there.
+    /// Whether there is a next call. If so, summaries are begun in advance, and `local` writes a fallback if one is
+    /// late.
     pub(super) ahead: bool,
-    /// Whether the only model is `local`.
+    /// Whether `local` is the only model.
     pub(super) local: bool,
     pub(super) backoff: Backoff,
-    /// The key of the fingerprints in memory.
+    /// The key of the in-memory fingerprints.
     pub(super) key: RandomState,
 }
 
@@ -83,44 +85,44 @@ impl Rules {
     }
 }
 
-/// One look at a list: the call that is about to be made, by which rules, and what is known of its size.
+/// One examination of a list: the call, the rules, and the facts about its size.
 struct Look<'a> {
     call: &'a Call<'a>,
     rules: &'a Rules,
     facts: Facts,
 }
 
-/// One conversation.
+/// The state of one conversation.
 #[derive(Default)]
 pub(super) struct Conversation {
-    /// How often it has changed: grown, been condensed, or become another.
+    /// Counts changes: the list grew, was condensed, or was replaced.
     pub(super) changes: u64,
-    /// Where its list was in memory when it was last handed in.
+    /// Memory address of the list when it was last passed in.
     pub(super) place: Place,
     pub(super) prints: Prints,
-    /// What was handed out when it was last condensed: some callers continue with that.
+    /// Fingerprints of the list returned after the last condensation; some callers continue with that list.
     handed: Option<Prints>,
     pub(super) list: List,
-    /// What the summary in use was made of, where `local` wrote it.
+    /// The extracts that the current summary was made of, if `local` wrote it.
     extracts: Option<Arc<Extracts>>,
     progress: Progress,
     counts: Counts,
     pauses: Pauses,
     notes: Notes,
-    /// Whose it is, where that is known: answers that were paid for by others are not recalled for it.
+    /// The owner of the conversation, if it has one. Cached answers that other owners paid for are not reused for it.
     pub(super) whose: Option<Whose>,
 }
 
-/// What is not tried again for now.
+/// Work that is not tried again for now.
 #[derive(Clone, Copy, Default)]
 struct Pauses {
-    /// Nothing could be done below that size, and why.
+    /// Below this size nothing could be done, and the reason.
     resting: Option<(Tokens, Unchanged)>,
-    /// Nothing could be prepared below that size.
+    /// Below this size no summary could be prepared.
     unprepared: Option<Tokens>,
-    /// How often the model failed in a row.
+    /// Number of consecutive failures of the model.
     failures: u32,
-    /// The model is not called before this.
+    /// The model is not called before this time.
     not_before: Option<Instant>,
 }
 
@@ -133,7 +135,7 @@ impl Pauses {
         self.not_before = Instant::now().checked_add(wait);
     }
 
-    /// The model wrote a summary.
+    /// Resets the failures after the model wrote a summary.
     fn succeeded(&mut self) {
         (self.failures, self.not_before) = (0, None);
     }
@@ -143,24 +145,25 @@ impl Pauses {
     }
 }
 
-/// What is known of the sizes of a conversation's requests.
+/// Sizes of a conversation's requests.
 #[derive(Clone, Copy, Default)]
 struct Counts {
     growth: Growth,
     factor: Factor,
-    /// What the provider turned out to take at most.
+    /// The largest input that the provider accepts, learned from a rejection.
     room: Option<Tokens>,
-    /// The provider found the last request too long.
+    /// Whether the provider rejected the last request as too long.
     too_long: bool,
-    /// The request of the turn before: its size as counted, and how often the list had been condensed.
+    /// The previous turn's request: its local token count, and the number of condensations at that time.
     last: Option<(Tokens, u64)>,
-    /// The provider's own count, and ours of the same request.
+    /// The provider's own count of a request, with the local count of the same request.
     reported: Option<Reported>,
-    /// How many passes in a row did not help, by the provider's count.
+    /// Number of consecutive condensations that did not help, by the provider's count.
     strikes: u32,
-    /// The request before the last pass, in the provider's tokens, until its next count tells whether it helped.
+    /// Size of the request before the last condensation, in the provider's tokens, until the provider's next count
+    /// shows whether the condensation helped.
     on_trial: Option<(Tokens, u64)>,
-    /// Where cutting costs least, and the size at which that was worked out.
+    /// Result of the economic threshold, and the size and number of condensations for which it was computed.
     economic: Option<(Tokens, u64, Option<Tokens>)>,
 }
 
@@ -172,17 +175,17 @@ struct Reported {
 }
 
 impl Counts {
-    /// What holds for a fork as well.
+    /// Returns the part of the state that also applies to a fork.
     fn forked(&self) -> Self {
         Self { too_long: false, last: None, on_trial: None, economic: None, ..*self }
     }
 
-    /// The list is another one from here on.
+    /// Resets the state because the list was replaced.
     fn begin_anew(&mut self) {
         (self.last, self.reported) = (None, None);
     }
 
-    /// A call of this size is about to be made.
+    /// Records the size of a call that is about to be made.
     fn call(&mut self, counted: Tokens, list: &List) {
         let rounds = list.standing().rounds;
         match self.last {
@@ -194,7 +197,7 @@ impl Counts {
         self.last = Some((counted, rounds));
     }
 
-    /// The list was condensed: whether that helps shows in the provider's next count.
+    /// Records a condensation; the provider's next count shows whether it helped.
     fn condensed(&mut self, before: Tokens, rounds: u64) {
         self.too_long = false;
         if self.reported.is_some() {
@@ -202,7 +205,7 @@ impl Counts {
         }
     }
 
-    /// The request that we count as so much, as the provider would count it, where anything is known of that.
+    /// Returns the provider's count for a request with this local count, if there is any information about it.
     fn as_provider(&self, counted: Tokens, rounds: u64) -> Option<Tokens> {
         match self.reported {
             Some(told) if told.rounds == rounds => {
@@ -214,48 +217,49 @@ impl Counts {
                     told.reported.saturating_sub(apart)
                 })
             }
-            // Before it says anything of this list, what it said of others, or before a restart.
+            // Without a count of this list: uses the ratio from earlier counts, including those before a restart.
             Some(_) => Some(self.factor.apply(counted)),
             None => (self.factor != Factor::default()).then(|| self.factor.apply(counted)),
         }
     }
 }
 
-/// What is to be done.
+/// The next step for a list.
 pub(super) enum Step {
-    /// Nothing more: this was done.
+    /// Nothing more to do; this was done.
     Done(Report),
-    /// A summary is written now, and waited for.
+    /// Write a summary now, and wait for it.
     Write(Order, Who),
-    /// The one that is being written is waited for: closed when it is there.
+    /// Wait for the summary that is being written; the channel closes when it is finished.
     Wait(watch::Receiver<()>),
-    /// Something would be done, but the list is not the one that was taken in.
+    /// Something is due, but the list is not the one that was taken in.
     Stranger,
 }
 
 impl Conversation {
-    /// One that begins with this list, condensed before or not.
+    /// Creates the state for a conversation that begins with this list, condensed before or not.
     pub(super) fn begun(messages: &[Message], standing: Option<&Standing>, rules: &Rules) -> Self {
         let mut new = Self {
             prints: Prints::of(messages, &rules.key),
             list: list_of(messages, standing, &rules.counter),
             ..Self::default()
         };
-        // Calls that were not seen here: each reply was one, and the next is in progress.
+        // Calls made before: one per assistant message, plus the call in progress.
         let replies = messages.iter().filter(|message| message.role == Role::Assistant).count() as u64;
         new.counts.growth = Growth::of(replies.saturating_add(1), new.list.tokens());
         new.left_so_far();
         new
     }
 
-    /// Whether the list seems to go on with this conversation, as far as some looks tell.
+    /// Returns whether the list appears to continue this conversation, by sampling.
     pub(super) fn seems_to_go_on(&mut self, messages: &[Message], rules: &Rules) -> bool {
         let from = usize::try_from(self.list.standing().from).unwrap_or(0);
         self.prints.len() > 0 && self.prints.seem(messages, from, &rules.key)
     }
 
-    /// The same conversation with another end, where the list is that: shortened again since it was last condensed, or
-    /// continued by another caller. What was done until then holds for it as well, and so does what was learnt.
+    /// Returns a fork of the conversation if the list shares everything up to the last condensation but ends
+    /// differently: it was shortened again, or continued by another caller. The fork inherits the condensation and the
+    /// learned counts.
     pub(super) fn forked(&mut self, messages: &[Message], rules: &Rules) -> Option<Self> {
         let standing = self.list.standing();
         let seen = usize::try_from(standing.seen).unwrap_or(usize::MAX);
@@ -263,7 +267,7 @@ impl Conversation {
             return None;
         }
         let new = Self::begun(messages, Some(standing), rules);
-        // What is being written of all before they parted is not thrown away, where it suits the other end.
+        // Moves the summary in progress to the fork if it covers only messages that both share.
         let preparing = self.progress.preparing.take_if(|preparing| {
             let through = usize::try_from(preparing.plan.standing.from).unwrap_or(usize::MAX);
             self.prints.are(messages, through, &rules.key) && preparing.plan.suits(&new.list)
@@ -279,8 +283,8 @@ impl Conversation {
         })
     }
 
-    /// Whether the list is this one with other standing orders; then those are taken over. They are counted again with all
-    /// the rest, and nothing else is forgotten.
+    /// Returns whether the list differs from this one only in its leading system messages, and then takes them over.
+    /// The whole list is counted again; the rest of the state stays.
     pub(super) fn takes_head(&mut self, messages: &[Message], rules: &Rules) -> bool {
         if !self.prints.differ_in_head(messages, &rules.key) {
             return false;
@@ -293,8 +297,8 @@ impl Conversation {
         true
     }
 
-    /// Whether the list is what was handed out, with more at its end. Then that is the list from here on: what was left out
-    /// is not at hand any more, and places count anew.
+    /// Returns whether the list is the one returned last, with more messages at its end. From then on that is the
+    /// conversation's list: the messages left out are no longer available, and positions are counted from its start.
     pub(super) fn takes_handed(&mut self, messages: &[Message], rules: &Rules) -> bool {
         let key = &rules.key;
         let goes_on =
@@ -311,9 +315,9 @@ impl Conversation {
         true
     }
 
-    /// Takes the list in, and says what to do with it, and which summary to begin in the background. Before anything is
-    /// done, every message is compared, unless that was done `already`. `given_up`: the models were waited for this time,
-    /// and gave nothing.
+    /// Takes the list in and returns the next step, and in `begin` the summary to write in the background. Before
+    /// anything is done, every message is compared, unless `already` says that this was done. `given_up` says that this
+    /// call already waited for the models, and they wrote no summary.
     pub(super) fn look(
         &mut self,
         call: &Call<'_>,
@@ -353,7 +357,7 @@ impl Conversation {
             let half_more = |size: Tokens| size.saturating_add(size / 2);
             if self.progress.stopped_at.is_some_and(|size| request < half_more(size)) {
                 let said = format!(
-                    "; stopped: by the provider's count, condensing did not help {MOST_STRIKES} times in a row"
+                    "; stopped: by the provider's token count, condensing did not help {MOST_STRIKES} times in a row"
                 );
                 return Step::Done(self.plain("stopped", &said, &look));
             }
@@ -370,7 +374,7 @@ impl Conversation {
         self.act(&look, given_up, begin)
     }
 
-    /// Something is due: the summary that was prepared, or what is decided now.
+    /// Carries out what is due: puts in the prepared summary, or decides now.
     fn act(&mut self, look: &Look<'_>, given_up: bool, begin: &mut Option<Order>) -> Step {
         let Look { call, rules, facts } = look;
         if let Some(done) = self.prepared(look) {
@@ -397,10 +401,10 @@ impl Conversation {
         }
     }
 
-    /// A summary must be written now.
+    /// Requests a summary that is needed now.
     fn ask(&mut self, plan: Plan, look: &Look<'_>, given_up: bool, begin: &mut Option<Order>) -> Step {
         let Look { call, rules, .. } = look;
-        // A caller that forces it is heard at once. Otherwise a model that failed is not called in vain.
+        // A forced call calls the model immediately. Otherwise a model that failed is not called during its pause.
         let pausing = call.force.is_none() && self.pauses.leave_model_alone();
         let left_alone = given_up || pausing;
         let (plan, who) = if rules.local {
@@ -411,7 +415,7 @@ impl Conversation {
             return Step::Done(self.model_failed(look));
         } else {
             if self.progress.preparing.is_none() && !left_alone {
-                // Too late for this time. What comes of it is built upon the next time.
+                // Too late for this turn; the next summary is based on the result.
                 *begin = Some(self.order(self.for_model(plan.clone()), call.messages));
             }
             (plan, Who::StandIn)
@@ -419,7 +423,8 @@ impl Conversation {
         Step::Write(self.order(plan, call.messages), who)
     }
 
-    /// Takes what came of a summary that was waited for. Nothing where the models gave none, and another should be asked.
+    /// Takes the result of a summary that was waited for. Returns `None` if the models wrote none and `local` should
+    /// write it.
     pub(super) fn take(
         &mut self,
         plan: Plan,
@@ -442,7 +447,7 @@ impl Conversation {
                 }
                 let before = self.list.request(&facts);
                 return Some(match plan.without_answer(&mut self.list, call.messages, &rules.counter) {
-                    // What the stages before it did is something, too.
+                    // The earlier stages of a pipeline may have shortened the list.
                     Ok(report) => {
                         let report = self.condensed(report, None, before, &look);
                         Report { reason: Report::MODEL_FAILED.to_owned(), ..report }
@@ -463,7 +468,7 @@ impl Conversation {
         }))
     }
 
-    /// Puts a summary in, where that makes the list smaller.
+    /// Puts a summary into the list, if that makes the list smaller.
     fn put_in(
         &mut self,
         plan: Plan,
@@ -490,15 +495,16 @@ impl Conversation {
         self.pauses.resting = Some((grown(counted), *why));
     }
 
-    /// A summary was good and still of no use, because too little would be gained: it is not asked for again at once.
+    /// Starts a pause after a valid summary that would have saved too little, so that it is not requested again
+    /// immediately.
     fn in_vain(&mut self, rules: &Rules) {
-        let failure = ModelError::no_answer("its summary would have saved too little").into();
+        let failure = ModelError::no_answer("the summary would have saved too little").into();
         self.pauses.failed(&failure, &rules.backoff);
     }
 }
 
 impl Conversation {
-    /// What the provider says it counted for a turn's request, and how much of one a pass must save.
+    /// Records the provider's token count of a turn's request. `worth` is the share that a condensation must save.
     pub(super) fn reported(&mut self, turn: &Turn, reported: Tokens, worth: Fraction) {
         let Turn { counted, rounds, .. } = *turn;
         let counts = &mut self.counts;
@@ -510,7 +516,7 @@ impl Conversation {
         self.progress.stopped_at = (counts.strikes >= MOST_STRIKES).then_some(reported);
     }
 
-    /// The provider found the last request too long, and takes so much where it says so.
+    /// Records that the provider rejected the last request as too long, and the input limit if it reported one.
     pub(super) fn too_long(&mut self, room: Option<Tokens>) {
         self.counts.too_long = true;
         self.counts.room = smaller(self.counts.room, room);
@@ -532,15 +538,15 @@ impl Conversation {
         facts
     }
 
-    /// The size of the request as it came, and of what is sent in its place, both as the provider would count them as far
-    /// as that is known: it is taken to count the one as it counts the other.
+    /// Returns the size of the request as it came in, and of the request that is sent. Both are in the provider's
+    /// tokens as far as its counts are available, assuming the same ratio to the local count for both.
     pub(super) fn full_and_sent(&self, fixed: Tokens) -> (Tokens, Tokens) {
         let counted = self.list.tokens().saturating_add(fixed);
         let sent = self.counts.as_provider(counted, self.list.standing().rounds).unwrap_or(counted);
         (rescaled(sent, self.list.untouched().saturating_add(fixed), counted), sent)
     }
 
-    /// About how many bytes of memory it holds.
+    /// Returns the approximate memory use in bytes.
     pub(super) fn bytes(&self) -> usize {
         let prints = self.prints.len().saturating_add(self.handed.as_ref().map_or(0, Prints::len));
         let untold = self.progress.untold.as_ref().map_or(0, |untold| {
@@ -557,8 +563,8 @@ impl Conversation {
         others.into_iter().fold(self.list.bytes(), usize::saturating_add)
     }
 
-    /// Where cutting costs least, worked out again when the list has grown by a part. It is reckoned in tokens of ours, and
-    /// compared with the provider's.
+    /// Returns the size at which cutting costs least. It is recomputed when the list has grown. The computation uses
+    /// local token counts; the result is converted to the provider's.
     fn economic(&mut self, rules: &Rules, facts: &Facts, counted: Tokens) -> Option<Tokens> {
         let rounds = self.list.standing().rounds;
         let growth = &self.counts.growth;
@@ -576,19 +582,19 @@ impl Conversation {
         ours.map(|ours| self.list.as_theirs(ours, facts))
     }
 
-    /// What a new call is decided by.
+    /// Returns the facts for a new call, and records its size.
     pub(super) fn facts_of_new(&mut self, call: &Call<'_>, rules: &Rules) -> Facts {
         self.counts.call(self.counted(call), &self.list);
         self.facts(call, rules)
     }
 }
 
-/// The smaller of two sizes, as far as they are known.
+/// Returns the smaller of two optional sizes.
 fn smaller(one: Option<Tokens>, other: Option<Tokens>) -> Option<Tokens> {
     one.into_iter().chain(other).min()
 }
 
-/// What is known of a list, condensed before or not.
+/// Builds the list state of messages that may have been condensed before.
 fn list_of(messages: &[Message], standing: Option<&Standing>, counter: &Counter) -> List {
     match standing {
         Some(standing) => List::resume(messages, standing, counter),
@@ -600,7 +606,7 @@ fn list_of(messages: &[Message], standing: Option<&Standing>, counter: &Counter)
     }
 }
 
-/// A size at which something that failed is tried again.
+/// Returns the size at which failed work is tried again.
 fn grown(tokens: Tokens) -> Tokens {
     tokens.saturating_add((tokens / GROWN_BY).max(1))
 }

@@ -1,7 +1,8 @@
-//! What would be done to a list, message by message, and why: for people who ask before they let it happen.
+//! Predicts for each message what condensing would do to it, and why, for people who want to check before they run it.
 //!
-//! Nothing is asked of a model and nothing is kept. What is decided is what [`Condenser::before`] would decide for a
-//! list it has never seen; only the summary's words are not known yet, so its size is told as the largest it may have.
+//! No model is called and nothing is stored. The decision is the one that [`Condenser::before`] would make for a list
+//! it has never seen. The text of the summary does not exist yet, so its size is reported as the largest that it may
+//! have.
 
 use std::collections::{HashMap, HashSet};
 
@@ -17,7 +18,7 @@ use serde::Serialize;
 use super::conversation::Conversation;
 use super::{Call, Condenser};
 
-/// What would be done to a list.
+/// What condensing would do to a list.
 ///
 /// ```
 /// use epitome::condenser::Why;
@@ -35,46 +36,46 @@ use super::{Call, Condenser};
 /// ```
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Forecast {
-    /// Whether it would be made shorter.
+    /// Whether the list would be shortened.
     pub condenses: bool,
     /// Why it would or would not, as in a [`Report`](super::Report).
     pub reason: String,
-    /// The same for people.
+    /// The same reason as text for people.
     pub told: String,
-    /// By which means.
+    /// The strategy that would be applied.
     pub strategy: String,
-    /// When it is due.
+    /// The trigger that is evaluated.
     pub trigger: String,
-    /// How far every condition of that is.
+    /// How close each condition of the trigger is to being met.
     pub gauges: trigger::Standing,
-    /// The tokens of the request as it is, tools included.
+    /// Tokens of the request as it is, including tools.
     pub tokens: Tokens,
-    /// The part of them that is not the list: tools, chiefly.
+    /// Tokens of the request outside the list, mainly tool definitions.
     pub fixed: Tokens,
-    /// The window of the model it is for, less its output reserve, where known.
+    /// Window of the model that the list is for, minus its output reserve, in tokens, or `None` if unknown.
     pub window: Option<Tokens>,
-    /// The tokens it would have then, at most.
+    /// Tokens of the request after condensing, at most.
     pub tokens_after: Tokens,
-    /// How large the summary may be, where one would be written.
+    /// Largest size of the summary in tokens, if one would be written.
     pub summary: Option<Tokens>,
-    /// Who would write it.
+    /// The model that would write the summary.
     pub model: Option<String>,
     /// Every message, in order.
     pub messages: Vec<Fate>,
 }
 
-/// What would become of one message.
+/// What would happen to one message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Fate {
-    /// Its place in the list, from 1.
+    /// Position in the list, from 1.
     pub place: Seq,
-    /// In which role it was said.
+    /// Role of the message.
     pub role: Role,
-    /// Its size.
+    /// Size in tokens.
     pub tokens: Tokens,
-    /// Whether it would still be there, word for word.
+    /// Whether the message would still be sent verbatim.
     pub stays: bool,
-    /// Why.
+    /// The reason.
     pub why: Why,
 }
 
@@ -83,46 +84,47 @@ pub struct Fate {
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Why {
-    /// It stays: a standing order at the head.
+    /// Stays: it is a leading system message.
     System,
-    /// It stays: pinned, or of one batch with what is.
+    /// Stays: it is pinned, or in the same tool-call batch as a pinned message.
     Pinned,
-    /// It stays: one of the first, which are kept until a summary stands.
+    /// Stays: it is one of the first messages, which stay until there is a summary.
     First,
-    /// It stays: the last thing the user asked for.
+    /// Stays: it is the last request of the user.
     LastUser,
-    /// It stays: it waits for a tool's answer.
+    /// Stays: it contains a tool call that has no result yet.
     OpenCall,
-    /// It stays: new enough to be kept.
+    /// Stays: it is among the newest messages.
     Newest,
-    /// It stays, since nothing would be done.
+    /// Stays, because nothing would be done.
     Untouched,
-    /// It leaves, and the summary stands for it.
+    /// Leaves: the summary covers it.
     Summarized,
-    /// It leaves, and nothing stands for it.
+    /// Leaves: no summary covers it.
     Dropped,
-    /// It leaves, and is not summed up: it is to be skipped.
+    /// Leaves without being summarized: it is marked as skipped.
     Skipped,
-    /// It leaves: it answers a call that is not there, or answers it again.
+    /// Leaves: it answers a tool call that is not in the list, or that was already answered.
     Stray,
-    /// It is there, without most of what a tool gave back.
+    /// Stays, without most of a tool's output.
     Masked,
-    /// A summary of ours: it stays, unless another is written, which takes it in.
+    /// A summary by Epitome: it stays unless a new summary is written, which includes it.
     Summary,
 }
 
 impl Forecast {
-    /// Those that would no longer be there word for word.
+    /// Returns the messages that would no longer be sent verbatim.
     pub fn leaving(&self) -> impl Iterator<Item = &Fate> {
         self.messages.iter().filter(|fate| !fate.stays)
     }
 }
 
 impl Condenser {
-    /// What [`Condenser::before`] would do with this list, had it never seen it. No model is asked, and nothing is kept.
+    /// Predicts what [`Condenser::before`] would do with this list if it had never seen it. Calls no model and stores
+    /// nothing.
     pub fn forecast(&self, call: &Call<'_>) -> Forecast {
         let rules = &self.inner.rules;
-        // By their places they are known again in what would be sent.
+        // The numbers identify the messages in the list that would be sent.
         let number = |(message, seq): (&Message, Seq)| Message { seq, ..message.clone() };
         let messages: Vec<Message> = call.messages.iter().zip(1..).map(number).collect();
         let mut conversation = Conversation::begun(&messages, None, rules);
@@ -158,29 +160,29 @@ impl Condenser {
     }
 }
 
-/// Why it is due, for people.
+/// Returns why the list is due, as text for people.
 fn due(list: &List, policy: &Policy, facts: &Facts) -> String {
     let other = match facts.force {
-        Some(_) => "asked for",
-        None => "the request is larger than the model's window, less what is kept free for its answer",
+        Some(_) => "requested",
+        None => "the request is larger than the model's window minus its output reserve",
     };
     let reason = policy.trigger.reason(&list.trigger_facts(facts));
     reason.map_or_else(|| other.to_owned(), |reason| reason.to_string())
 }
 
-/// Stands for the summary's words.
+/// Placeholder for the text of the summary.
 const SAMPLE: &str = "x";
 
-/// The list as it would be.
+/// The list after condensing.
 struct Then {
     standing: Standing,
-    /// What a summarizer would read.
+    /// Messages that the summarizer would read.
     read: HashSet<Seq>,
-    /// The largest summary there may be, where one would be written.
+    /// Largest size of the summary in tokens, if one would be written.
     summary: Option<Tokens>,
-    /// The tokens of the request, at most.
+    /// Tokens of the request, at most.
     tokens: Tokens,
-    /// What would be sent, by place: whether it is what it was.
+    /// Whether each message that would be sent is unchanged, by position.
     sent: HashMap<Seq, bool>,
 }
 
@@ -215,7 +217,7 @@ impl Then {
     }
 }
 
-/// What becomes of every message, where the list becomes another or nothing is done.
+/// Returns what happens to every message. `then` is the list after condensing, or `None` if nothing is done.
 fn fates(messages: &[Message], then: Option<&Then>, counter: &Counter) -> Vec<Fate> {
     let mut tracker = Tracker::default();
     let outlines: Vec<Outline> = messages.iter().map(|message| tracker.push(message, counter)).collect();
@@ -236,7 +238,7 @@ fn fates(messages: &[Message], then: Option<&Then>, counter: &Counter) -> Vec<Fa
                 Some(_) if waits(message) => Why::OpenCall,
                 Some(then) if outline.seq > then.standing.from => Why::Newest,
                 Some(_) if last_user == Some(outline.seq) => Why::LastUser,
-                // What is neither stands beside something pinned, or among the first.
+                // Otherwise it is in a batch with a pinned message, or among the first.
                 Some(then) if then.is_first(outline.seq) => Why::First,
                 Some(_) => Why::Pinned,
             };
@@ -248,7 +250,8 @@ fn fates(messages: &[Message], then: Option<&Then>, counter: &Counter) -> Vec<Fa
 }
 
 impl Then {
-    /// What becomes of a message that does not simply stay. `summary`: one of ours stands in it.
+    /// Returns what happens to a message that leaves or changes. `summary` says that the message is a summary by
+    /// Epitome.
     fn leaves(&self, outline: &Outline, summary: bool) -> Option<(bool, Why)> {
         let kept = self.standing.kept.contains(&outline.seq);
         if summary && !kept {
@@ -271,7 +274,7 @@ impl Then {
         Some((false, why))
     }
 
-    /// Whether everything before it stays as well.
+    /// Returns whether all messages before this position stay, too.
     fn is_first(&self, place: Seq) -> bool {
         let unbroken = self.standing.kept.iter().zip(1..).take_while(|(kept, at)| **kept == *at);
         unbroken.count() as Seq >= place
@@ -286,7 +289,7 @@ mod tests {
 
     use super::*;
 
-    /// What would become of a drawn list: a letter for each message.
+    /// Returns what would happen to a list in drawing notation: one word per message.
     fn told(drawn: &str, settings: &str, force: bool) -> (String, Forecast) {
         let settings = format!("{{\"condense\": {settings}}}");
         let condenser = Condenser::builder().counter(word_counter()).settings(&settings).build().unwrap();
@@ -373,7 +376,7 @@ mod tests {
             strategy in prop::sample::select(&STRATEGIES[..]),
             keep_first in 0..4,
         ) {
-            // Ids that come twice would be told apart.
+            // Makes call ids unique: a repeated id would be renamed.
             let turn = |(n, turn): (usize, &&str)| turn.replace('x', &format!("x{n}")).replace('y', &format!("y{n}"));
             let drawn = format!("s {}", turns.iter().enumerate().map(turn).collect::<Vec<_>>().join(" "));
             let settings = format!(r#"{{"condense": {{"strategy": "{strategy}", "keep_first": {keep_first}}}}}"#);
@@ -385,7 +388,7 @@ mod tests {
             let forecast = condenser.forecast(&call);
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
             let ready = runtime.block_on(condenser.before(call));
-            // A summary may turn out to save too little.
+            // The real summary may save too little.
             prop_assert!(forecast.condenses || ready.is_untouched());
             if !ready.is_untouched() {
                 prop_assert!(ready.report.tokens_after <= forecast.tokens_after, "{} {:?}", drawn, ready.report);

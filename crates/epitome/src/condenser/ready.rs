@@ -1,4 +1,5 @@
-//! What a caller gets before its call: the list, what was done to it and what that cost. And what it may say after it.
+//! Defines the result of condensing before a model call: the list, the report and the turn, to which the caller reports
+//! back.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -11,21 +12,22 @@ use serde::{Deserialize, Serialize};
 use super::Shared;
 use crate::lock::lock;
 
-/// The list to be sent, and what was done to it. It reads as the list.
+/// The list to send, and what was done to it. Dereferences to the list.
 ///
-/// Let go of it before the next turn: what is still held then has to be copied.
+/// Drop it before the next turn: otherwise the next turn has to copy the list.
 #[derive(Debug)]
 pub struct Ready<'a> {
     /// The caller's own list.
     pub(super) own: &'a [Message],
-    /// What is sent in its place.
+    /// The list that is sent instead, if there is one.
     pub(super) condensed: Option<Arc<Vec<Message>>>,
-    /// What was done, also where that is nothing.
+    /// What was done, also if that is nothing.
     pub report: Report,
-    /// The size of the whole request had nothing ever been condensed, as the provider would count it as far as that is
-    /// known. Where condensing is off nobody counts, and this is what comes besides the list.
+    /// Size in tokens of the whole request if nothing had ever been condensed, by the provider's count as far as it is
+    /// available. If condensing is switched off, nothing is counted, and this is the size of the request outside the
+    /// list.
     pub full: Tokens,
-    /// The same of the request that is sent.
+    /// Size in tokens of the request that is sent.
     pub sent: Tokens,
     pub(super) turn: Turn,
 }
@@ -39,23 +41,23 @@ impl Deref for Ready<'_> {
 }
 
 impl Ready<'_> {
-    /// Whether it is the caller's own list, untouched.
+    /// Returns whether this is the caller's own list, unchanged.
     pub fn is_untouched(&self) -> bool {
         self.condensed.is_none()
     }
 
-    /// The turn it is for, to say what became of it.
+    /// Returns the turn, to which the caller reports how the request went.
     pub fn turn(&self) -> Turn {
         self.turn.clone()
     }
 
-    /// The list itself, to be kept.
+    /// Returns the list as an owned value.
     pub fn into_messages(self) -> Vec<Message> {
         self.condensed.map_or_else(|| self.own.to_vec(), Arc::unwrap_or_clone)
     }
 }
 
-/// One turn, for what its caller learns of it later. Cheap to keep.
+/// One turn of a conversation, to which the caller reports results later. It is cheap to store.
 #[derive(Debug, Clone, Default)]
 pub struct Turn {
     pub(super) conversation: Shared,
@@ -65,22 +67,22 @@ pub struct Turn {
 }
 
 impl Turn {
-    /// The provider counted so many tokens of input, cached ones included. From then on its count decides when the list is
-    /// due, and whether condensing helps: after two passes that did not, no more are made.
+    /// Records the provider's count of input tokens, including cached ones. From then on the provider's count decides
+    /// when the list is due, and whether condensing helps: after two condensations that did not help, condensing stops.
     pub fn reported(&self, input: Tokens) {
         if let Some(worth) = self.worth {
             lock(&self.conversation).reported(self, input, worth);
         }
     }
 
-    /// The provider found the list too long, and takes at most `limit` tokens of input where it says so. The next list of
-    /// this conversation is made to fit.
+    /// Records that the provider rejected the list as too long; `limit` is the largest input it accepts, in tokens, if
+    /// it says so. The next list of this conversation is made to fit.
     pub fn too_long(&self, limit: Option<Tokens>) {
         lock(&self.conversation).too_long(limit);
     }
 
-    /// Waits until what is being written for this conversation is there, and takes what that cost: no report tells it
-    /// again.
+    /// Waits until the summary in progress for this conversation is finished, and returns its cost. No later report
+    /// contains that cost again.
     pub async fn settled(&self) -> Vec<Spent> {
         let ended = lock(&self.conversation).under_way();
         if let Some(mut ended) = ended {
@@ -89,76 +91,76 @@ impl Turn {
         lock(&self.conversation).paid()
     }
 
-    /// All that must be kept for [`Condenser::resume`](super::Condenser::resume), without a word of the history but the summary.
+    /// Returns the state to store for [`Condenser::resume`](super::Condenser::resume). Of the conversation's text it
+    /// contains only the summary.
     pub fn standing(&self) -> Standing {
         lock(&self.conversation).list.standing().clone()
     }
 }
 
-/// What was done to a list before a call, and why; also where nothing was.
+/// What was done to a list before a call, and why; also if nothing was done.
 ///
-/// The first nine fields are those of the command's `--report` and of the route's `x-epitome-report`.
+/// The first nine fields are also in the command's `--report` and the route's `x-epitome-report`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Report {
-    /// Whether the list is another than before this turn.
+    /// Whether this turn changed the list.
     pub condensed: bool,
-    /// Why it is or is not: `due`, `forced`, `too_long` where it is; the name of a
-    /// [`core::condense::Unchanged`](epitome_core::condense::Unchanged), `model_failed`, `off` or `stopped` where
-    /// it is not.
+    /// Why it did or did not. If it did: `due`, `forced` or `too_long`. If not: the name of a
+    /// [`core::condense::Unchanged`](epitome_core::condense::Unchanged), or `model_failed`, `off` or `stopped`.
     pub reason: String,
-    /// By which means it was, or would be.
+    /// The strategy that was, or would be, applied.
     pub strategy: String,
-    /// How many messages would have been sent.
+    /// Number of messages that would have been sent.
     pub messages_before: u64,
-    /// How many are.
+    /// Number of messages that are sent.
     pub messages_after: u64,
-    /// The tokens of the request that would have been sent, tools included.
+    /// Tokens of the request that would have been sent, including tools.
     pub tokens_before: Tokens,
-    /// Those of the one that is.
+    /// Tokens of the request that is sent, including tools.
     pub tokens_after: Tokens,
-    /// The first and the last message of the caller's list, from 1, that are no longer there word for word.
+    /// The first and the last message of the caller's list, counted from 1, that are no longer sent verbatim.
     pub covers: Option<[Seq; 2]>,
-    /// Who wrote the summary that stands, where one was written this time.
+    /// The model that wrote the current summary, if it was written on this turn.
     pub model: Option<String>,
-    /// The same for people, in one line.
+    /// A one-line message for people.
     pub notice: String,
-    /// The window of the model the list is for, less its output reserve, where known.
+    /// Window of the model that the list is for, minus its output reserve, in tokens, or `None` if unknown.
     pub window: Option<Tokens>,
-    /// How much of that is used by what is sent.
+    /// Percentage of that window that the sent request uses.
     pub percent: Option<u64>,
-    /// Whether the summary only stands in until the model's is there.
+    /// Whether the summary is only a fallback until the model's summary is ready.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub stand_in: bool,
-    /// Calls of models that ended since the last turn, failed ones too.
+    /// Model calls that ended since the last turn, including failed ones.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub spent: Vec<Spent>,
-    /// What went wrong on the way, a line each, without a word of the conversation.
+    /// Problems on the way, one line each, without any text of the conversation.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub problems: Vec<String>,
 }
 
 impl Report {
-    /// The reason of a report where the model gave no summary.
+    /// The reason of a report if the model wrote no summary.
     pub const MODEL_FAILED: &'static str = "model_failed";
 }
 
-/// One call of a model, whatever came of it.
+/// One model call, successful or not.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Spent {
-    /// Which model.
+    /// The name of the model.
     pub model: String,
-    /// `kept`, or in a word why not.
+    /// `kept`, or a word for why the answer was not used.
     pub outcome: String,
-    /// What went in.
+    /// Input tokens.
     pub input: Tokens,
-    /// The part of it that came from a cache.
+    /// Input tokens that came from the provider's cache.
     pub cached: Tokens,
-    /// What came out.
+    /// Output tokens.
     pub output: Tokens,
-    /// What it cost, where the price is known, in millionths.
+    /// Cost in millionths of the price unit, unless the price is unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cost: Option<i64>,
-    /// How long it took.
+    /// Duration in milliseconds.
     pub millis: u64,
 }
 
@@ -173,19 +175,19 @@ pub struct Spent {
 /// ```
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Totals {
-    /// How often it was asked.
+    /// Number of calls to the condenser.
     pub turns: u64,
-    /// How often it made a list shorter.
+    /// Number of times that it shortened a list.
     pub condensed: u64,
-    /// By how many tokens, each time counted once.
+    /// Tokens saved, counted once per condensation.
     pub saved: Tokens,
-    /// Calls of models, failed ones too.
+    /// Number of model calls, including failed ones.
     pub calls: u64,
-    /// What went into them.
+    /// Input tokens of these calls.
     pub input: Tokens,
-    /// What came out.
+    /// Output tokens of these calls.
     pub output: Tokens,
-    /// What they cost, where the price is known, in millionths.
+    /// Cost of these calls in millionths of the price unit, without calls whose price is unknown.
     pub cost: i64,
 }
 

@@ -1,6 +1,7 @@
-//! What a condenser supplies to the [summarizer](crate::summarizer), and what it keeps of a result.
+//! Connects a condenser to the [summarizer](crate::summarizer), and converts the results.
 //!
-//! What each call cost is reported, whatever came of it, and recorded where the condenser works for a workspace.
+//! The cost of each call is reported, whether or not the call succeeded, and recorded if the condenser works for a
+//! workspace.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -31,41 +32,41 @@ use crate::summarizer::{
 };
 use crate::writer::{Who, Writer};
 
-/// How long a list waits for the store to record what `local` did.
+/// How long a call waits for the store to record what `local` did.
 const BRIEF: Duration = Duration::from_millis(50);
 
-/// Has the summaries of a condenser's conversations written.
+/// Writes the summaries of a condenser's conversations, through the summarizer.
 #[derive(Clone)]
 pub(super) struct Scribe {
     pub(super) writer: Writer,
     pub(super) counter: Counter,
     pub(super) settings: Arc<Settings>,
     pub(super) hooks: Hooks,
-    /// How the conversation is called, for hooks and records. Without a workspace that of the label is empty.
+    /// The names of the conversation for hooks and records. Without a workspace, the workspace name is empty.
     pub(super) label: Label,
-    /// What is remembered between calls.
+    /// Circuit breakers and cached answers.
     pub(super) memory: Arc<Memory>,
-    /// A workspace of an engine: its spending is recorded there, and its cap applies.
+    /// The engine whose workspace this works for: spending is recorded there, and the workspace's cap applies.
     pub(super) workspace: Option<Arc<Shared>>,
     pub(super) pace: Pace,
-    /// Whether its models are a caller's own, called with the caller's key.
+    /// Whether the models are a caller's own, called with the caller's key.
     pub(super) lent: bool,
 }
 
-/// A number for the owner of a conversation.
+/// An id of the owner of a conversation.
 pub(super) type Whose = [u8; 16];
 
 /// A summary to be written.
 pub(super) struct Order {
     pub(super) plan: Box<Plan>,
-    /// What leaves, by its places in the conversation.
+    /// The messages that leave, with their positions in the conversation.
     pub(super) leaving: Vec<Message>,
     pub(super) extracts: Option<Arc<Extracts>>,
-    /// For whom it is.
+    /// The owner of the conversation.
     pub(super) whose: Option<Whose>,
 }
 
-/// A summary that may be put in.
+/// A finished summary that may be put in.
 #[derive(Clone)]
 pub(super) struct Written {
     pub(super) text: Arc<str>,
@@ -74,7 +75,7 @@ pub(super) struct Written {
     pub(super) extracts: Option<Arc<Extracts>>,
 }
 
-/// What came of an order.
+/// The result of an order.
 pub(super) struct Outcome {
     pub(super) written: Result<Written, Failure>,
     pub(super) spent: Vec<Spent>,
@@ -82,7 +83,7 @@ pub(super) struct Outcome {
 }
 
 impl Scribe {
-    /// Has it written by the models of the settings, or by `local` in their place.
+    /// Writes the summary, with the configured model or with `local` as its fallback.
     pub(super) async fn write(&self, order: Order, who: Who) -> (Box<Plan>, Outcome) {
         let Order { plan, leaving, extracts, whose } = order;
         let writer = match who {
@@ -143,14 +144,15 @@ impl Scribe {
 impl Written {
     fn of(draft: Draft, through: Seq) -> Self {
         let Draft { text, model, sources, .. } = draft;
-        // A model's text is all there is of it, but the names are known from the messages.
+        // Of a model's summary only the text is available; the names come from the messages.
         let of_text = |ledger| Extracts::of_text(&text, through).naming(ledger);
         let extracts = sources.extracts.or_else(|| sources.ledger.map(of_text));
         Self { model, extracts: extracts.map(Arc::new), text: text.into() }
     }
 }
 
-/// A list is nobody else's, and no permits are given out: what cannot happen counts as no answer.
+/// Converts the summarizer's failure. A list has a single owner and no permits are used, so the cases that cannot
+/// happen are reported as an empty answer.
 fn failure(failed: Failed) -> Failure {
     match failed {
         Failed::Failure(failure) => failure,
@@ -159,14 +161,15 @@ fn failure(failed: Failed) -> Failure {
     }
 }
 
-/// One order's caller, as the summarizer sees it.
+/// The summarizer's host for one order.
 struct Caller<'a> {
     scribe: &'a Scribe,
     whose: Option<Whose>,
 }
 
 impl Caller<'_> {
-    /// The key of a cached answer: none is given to another workspace, nor to another caller.
+    /// Returns the cache key of an answer. It includes workspace and owner, so that answers are not shared between
+    /// them.
     fn key(&self, asked: &str) -> String {
         let whose = self.whose.map_or(String::new(), |whose| format!(" {:032x}", u128::from_be_bytes(whose)));
         format!("{asked}{whose} {}", self.scribe.label.workspace)
@@ -193,16 +196,16 @@ impl Host for Caller<'_> {
     }
 }
 
-/// What an order costs. If it is dropped before it is settled, because the client went, what was spent is recorded all the
-/// same: the provider bills it.
+/// The cost of an order. If it is dropped before it is settled, because the client disconnected, the spending is
+/// recorded nevertheless: the provider bills it.
 struct Bill<'a> {
-    /// Where it is recorded.
+    /// The engine that records the cost.
     shared: Option<&'a Arc<Shared>>,
     spent: Spending,
 }
 
 impl Bill<'_> {
-    /// Records the calls. A list does not wait long for a disk where they were free.
+    /// Records the calls. If they were free, the caller waits only briefly for the disk.
     async fn settle(mut self, free: bool) -> Vec<Spent> {
         let spent = std::mem::take(&mut self.spent);
         let rows = spent.unrecorded.clone();
@@ -229,11 +232,11 @@ impl Drop for Bill<'_> {
     }
 }
 
-/// Puts calls into the workspace's records. What was reserved for them is held until then.
+/// Writes calls to the workspace's usage records. Their reserved amounts are released afterwards.
 async fn record(shared: Arc<Shared>, rows: Vec<UsageRow>, _reserved: Spending) {
     measure::recorded(&rows);
     if let Err(error) = shared.store.record(rows).await {
-        // The summary is good all the same, and the store's trouble shows where it is asked about.
+        // The summary is valid nevertheless; the health check reports the problem with the store.
         *lock(&shared.health.trouble) = Some(error.to_string());
     }
 }
@@ -245,7 +248,7 @@ impl From<UsageRow> for Spent {
     }
 }
 
-/// The current time.
+/// Returns the current time.
 pub(super) fn now() -> Timestamp {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     Timestamp(i64::try_from(since.as_millis()).unwrap_or(i64::MAX))

@@ -1,14 +1,14 @@
-//! Conversations that their caller tells apart itself, and keeps.
+//! Conversations that the caller identifies and stores itself.
 //!
-//! A condenser that is handed lists finds out by itself whose they are. Whoever serves thousands of agents, as the proxy does,
-//! has an index of its own: it holds a [`Thread`] for each conversation, lets go of those that are long quiet, and takes them up
-//! again from what it [kept](Kept). Whether a list goes on with a thread is looked at here all the same, message by message, so
-//! that an index that is wrong shows nobody another's words.
+//! A condenser that gets plain lists identifies their conversations itself. A caller that serves thousands of agents,
+//! such as the proxy, has its own index: it stores a [`Thread`] for each conversation, evicts idle threads, and
+//! restores them from their stored state ([`Kept`]). The condenser still compares every message of a list with the
+//! thread, so that an error in the index never exposes another conversation's messages.
 //!
-//! Such a caller may also lend the model that a request is for. Whoever sends a request through has a key for it, and with that
-//! key it may write the summaries too, but only while the request is open: what is being written then ends, and nothing that
-//! holds the key is left. A later request of the conversation begins again, when it has grown by a tenth; what is due before it
-//! is there, `local` writes.
+//! Such a caller may also lend the model that a request is for. A proxy that forwards a request has an API key for it,
+//! and may use that key to write the summaries, but only while the request is open. When the request ends, the summary
+//! in progress is stopped, and nothing retains the key. A later request of the conversation begins again, when the list
+//! has grown by a tenth. If a summary is due before then, `local` writes it.
 
 use std::sync::{Arc, Mutex};
 
@@ -25,32 +25,32 @@ use crate::lock::lock;
 use crate::model::Model;
 use crate::writer::Writer;
 
-/// So often a list is looked for in a thread that others go on with at the same time.
+/// Maximum number of times that a list is compared with a thread while other callers change it.
 const MOST_LOOKS: usize = 3;
 
-/// One conversation, held by whoever knows which it is. Clones are one.
+/// One conversation, stored by a caller that identifies it. Clones share the same conversation.
 #[derive(Debug, Clone, Default)]
 pub struct Thread(pub(super) Shared);
 
 impl Thread {
-    /// All that must be kept for [`Condenser::begin`].
+    /// Returns the state to store for [`Condenser::begin`].
     pub fn kept(&self) -> Kept {
         lock(&self.0).kept()
     }
 
-    /// About how many bytes of memory it holds.
+    /// Returns the approximate memory use in bytes.
     pub fn bytes(&self) -> usize {
         lock(&self.0).bytes()
     }
 
-    /// The same, for nobody but this caller: what models wrote for others is not recalled for it, even where they asked
-    /// the same.
+    /// Returns the thread with an owner: answers that models wrote for other owners are not reused for it, even for the
+    /// same prompt.
     pub(crate) fn owned_by(self, whose: [u8; 16]) -> Self {
         lock(&self.0).whose = Some(whose);
         self
     }
 
-    /// How long its list was when it was last condensed; 0 where it never was.
+    /// Returns the length of the list when it was last condensed; 0 if it never was.
     pub fn condensed_at(&self) -> Seq {
         let conversation = lock(&self.0);
         let standing = conversation.list.standing();
@@ -59,13 +59,13 @@ impl Thread {
 }
 
 impl Condenser {
-    /// A number that is another for every condenser but those that [`Condenser::lend`] made of it: what one of them counted
-    /// holds for the others.
+    /// Returns the condenser's id. Condensers made by [`Condenser::lend`] have the id of their original, since their
+    /// token counts are interchangeable; all others differ.
     pub(crate) fn id(&self) -> u64 {
         self.inner.id
     }
 
-    /// A conversation of the caller's own, from its beginning or from what was kept of it.
+    /// Begins a thread with this list, or continues it from its stored state.
     pub fn begin(&self, messages: &[Message], kept: Option<&Kept>) -> Thread {
         let inner = &self.inner;
         let standing = kept.map(|kept| &kept.standing);
@@ -76,14 +76,14 @@ impl Condenser {
         Thread(Hidden(Arc::new(Mutex::new(new))))
     }
 
-    /// The same conversation with another end, where the list goes on from where the thread was last condensed.
+    /// Returns a fork of the thread, if the list continues it from its last condensation but ends differently.
     pub fn fork(&self, thread: &Thread, messages: &[Message]) -> Option<Thread> {
         let fork = lock(&thread.0).forked(messages, &self.inner.rules)?;
         Some(Thread(Hidden(Arc::new(Mutex::new(fork)))))
     }
 
-    /// As [`Condenser::before`], for a list of this thread; nothing where it is not. A list whose standing orders alone
-    /// are others is.
+    /// Like [`Condenser::before`], for a list of this thread. Returns `None` if the list does not belong to it. A list
+    /// that differs only in its leading system messages does.
     pub async fn before_in<'a>(&self, thread: &Thread, call: Call<'a>) -> Option<Ready<'a>> {
         let inner = &self.inner;
         let call = Call { fixed: inner.fixed(&call), ..call };
@@ -91,7 +91,7 @@ impl Condenser {
             return Some(inner.off(&call));
         }
         let mut given_up = false;
-        // Somebody else may go on with it while a summary is written; then it is another's, or the list goes on with that.
+        // Another caller may continue the thread while a summary is written. Then the list is matched again.
         for _ in 0..MOST_LOOKS {
             let mut found = Found { given_up, ..inner.in_thread(thread, call.messages)? };
             if let Some(ready) = inner.go_on(&mut found, &call).await {
@@ -104,7 +104,7 @@ impl Condenser {
 }
 
 impl Inner {
-    /// The thread as what the list was found to belong to, if it does.
+    /// Matches the list with the thread, if it belongs to it.
     fn in_thread(&self, thread: &Thread, messages: &[Message]) -> Option<Found> {
         let mut conversation = lock(&thread.0);
         let len = conversation.prints.len();
@@ -117,8 +117,8 @@ impl Inner {
     }
 }
 
-/// While it is held, the model that was lent may be used. When it is dropped, whoever still has a summary written by that
-/// model is stopped, and what was sent for it is recorded as a call that was dropped.
+/// The permission to use a lent model. When it is dropped, a summary in progress with that model is stopped, and its
+/// call is recorded as dropped.
 #[derive(Debug)]
 #[must_use = "the model is taken back when this is dropped"]
 pub struct Lent {
@@ -126,8 +126,8 @@ pub struct Lent {
 }
 
 impl Condenser {
-    /// One that works in the same way on the same conversations, with this model to write their summaries as long as what
-    /// comes with it is held.
+    /// Returns a condenser for the same conversations with the same configuration, which uses this model for summaries
+    /// until the returned [`Lent`] is dropped.
     pub fn lend(&self, name: &str, model: &Arc<dyn Model>) -> (Self, Lent) {
         let inner = &self.inner;
         let writer = Writer::new(name, model);

@@ -1,4 +1,4 @@
-//! Adding messages: counted first, then one transaction.
+//! Appends messages: counts their tokens first, then writes them in one transaction.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use crate::store::{
     self, Changes, Load, Membership, NewMessage, Repeat, SessionId, SessionKey, SessionRow, SlotRow, Standing,
 };
 
-/// Messages to be added together: all of them or none.
+/// Messages to append together: all of them or none.
 ///
 /// ```
 /// use epitome::{Batch, Message};
@@ -38,8 +38,8 @@ pub struct Batch {
 }
 
 impl Batch {
-    /// Only right after this message, 0 for an empty session: where somebody else has added something meanwhile it
-    /// is a conflict, and nothing is added.
+    /// Appends only if `seq` is the session's last message; 0 means an empty session. If another client has appended
+    /// messages in the meantime, the append fails with a conflict and adds nothing.
     ///
     /// ```
     /// # async fn try_it() -> Result<(), epitome::Error> {
@@ -58,19 +58,19 @@ impl Batch {
         self
     }
 
-    /// Remembers the append by this key for a week: the same again under the same key adds nothing, and
-    /// anything else under it is a conflict. So an append whose answer got lost can be repeated.
+    /// Sets an idempotency key, which is stored for a week. The same append with the same key adds nothing again; other
+    /// messages with the same key are a conflict. So a client can safely repeat an append whose response was lost.
     pub fn key(mut self, key: impl Into<String>) -> Self {
         self.key = Some(key.into());
         self
     }
 
-    /// How many messages.
+    /// Number of messages.
     pub fn len(&self) -> usize {
         self.messages.len()
     }
 
-    /// Whether there are none.
+    /// Whether there are no messages.
     pub fn is_empty(&self) -> bool {
         self.messages.is_empty()
     }
@@ -94,50 +94,50 @@ impl<const N: usize> From<[Message; N]> for Batch {
     }
 }
 
-/// What became of an append.
+/// The result of an append.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Appended {
-    /// Where the messages stand in the log.
+    /// The first and the last of the messages in the log.
     #[serde(flatten)]
     pub span: Span,
-    /// Whether they were there already, under the same key.
+    /// Whether the messages were already there, from an earlier append with the same key.
     pub repeated: bool,
-    /// The session's number in the store, as in [`SessionInfo::id`](super::SessionInfo::id): not for tenants.
+    /// The session's id in the store, as in [`SessionInfo::id`](super::SessionInfo::id): not for tenants.
     #[serde(skip)]
     pub session: SessionId,
-    /// How the session's tokens are counted.
+    /// The encoding that counts the session's tokens.
     #[serde(skip)]
     pub encoding: Encoding,
 }
 
-/// More than this is counted on another thread.
+/// Maximum size of messages that are counted in the calling task, in bytes. Larger ones are counted on another thread.
 const COUNTED_HERE: u64 = 16 << 10;
 
-/// The longest key.
+/// Maximum length of an idempotency key, in bytes.
 const LONGEST_KEY: usize = 256;
 
-/// A message with all that can be known of it before its place is.
+/// A message with everything that can be computed before its sequence number is assigned.
 struct Counted {
     message: Message,
     tokens: Tokens,
     body: String,
 }
 
-/// Messages that were counted in some way, to be added in one transaction.
+/// Messages counted with one encoding, to be appended in one transaction.
 struct Attempt {
     all: Vec<Counted>,
     encoding: Encoding,
-    /// The idempotency key, and the hash of what is added under it.
+    /// The idempotency key, and the hash of the messages.
     again: Option<(String, Vec<u8>)>,
-    /// The message they must come right after.
+    /// The expected last message of the session.
     after: Option<Seq>,
 }
 
-/// What came of it.
+/// The result of an attempt.
 enum Tried {
-    /// With their tokens, and whether something is due.
+    /// The messages were appended. With their tokens, and whether a slot is due.
     Added(Appended, Tokens, bool),
-    /// The session is counted in another way: once more.
+    /// The session uses another encoding: count again with that one.
     CountedBy(Encoding),
 }
 
@@ -155,7 +155,7 @@ impl Attempt {
         if let (Some(done), Some((_, hash))) = (&standing.repeat, again) {
             if done.body != *hash {
                 return Err(Error::Conflict(
-                    "idempotency key: was used before for other messages; take another key".to_owned(),
+                    "idempotency key: was used before for other messages; use a new key".to_owned(),
                 ));
             }
             let session = standing.session.as_ref().map_or(0, |row| row.id);
@@ -164,7 +164,7 @@ impl Attempt {
         let head = standing.session.as_ref().map_or(0, |row| row.tracker.head());
         if let Some(after) = after.filter(|after| *after != head) {
             return Err(Error::Conflict(format!(
-                "the session ends with message {head} and not with {after}: somebody else added to it"
+                "the session ends with message {head}, not {after}: another client appended to it"
             )));
         }
         let mut changes = grow(engine, standing, &settings, all);
@@ -172,13 +172,13 @@ impl Attempt {
         changes.idempotency = again.clone().map(|(key, body)| (key, Repeat { body, span }));
         let due = changes.slots.iter().any(|slot| slot.ready_at().is_some());
         let tokens = changes.messages.iter().map(|message| message.outline.tokens).sum();
-        // A new session's number is the store's to give.
+        // The store assigns a new session's id.
         Ok((Some(changes), Tried::Added(appended(span, false, 0), tokens, due)))
     }
 }
 
 impl Session {
-    /// Adds messages to the log: one transaction, durable when it returns. It never waits for a model.
+    /// Appends messages to the session in one transaction. They are durable when the call returns. Never waits for a model.
     pub async fn append(&self, batch: impl Into<Batch>) -> Result<Appended, Error> {
         self.check_names()?;
         append(self.shared(), &self.key, batch.into()).await
@@ -191,7 +191,7 @@ async fn append(shared: &Arc<Shared>, key: &SessionKey, batch: Batch) -> Result<
         return Err(Error::invalid("messages: is empty; append at least one"));
     }
     if let Some(again) = &again
-        // PostgreSQL has no place for U+0000, and would not find it again under another sign.
+        // PostgreSQL cannot store U+0000, and with another character in its place the key would not be found again.
         && (again.is_empty() || again.len() > LONGEST_KEY || again.contains('\0'))
     {
         let problem = format!("idempotency key: 1 to {LONGEST_KEY} bytes and no U+0000 are allowed");
@@ -199,14 +199,14 @@ async fn append(shared: &Arc<Shared>, key: &SessionKey, batch: Batch) -> Result<
     }
     let hashed = again.clone().map(|again| Ok::<_, Error>((again, hash(&messages)?))).transpose()?;
     if seems_too_large(&messages, &shared.settings) {
-        // Counting takes time, and would be for nothing.
+        // Counting takes time, and would be useless if the messages are refused.
         let standing = shared.store.standing(key, Load::default()).await?;
         let settings = shared.settings_at(&standing)?;
         check_each(&messages, &settings)?;
     }
     let messages = Arc::new(messages);
     let mut encoding = shared.caches.encodings.get(key).unwrap_or(shared.settings.encoding);
-    // A session's encoding never changes, so a second try is right, unless it was deleted and made anew.
+    // A session's encoding never changes, so the second try succeeds, unless the session was deleted and recreated.
     for _ in 0..4 {
         let all = count(Arc::clone(&messages), encoding).await?;
         let load = Load { idempotency: again.clone(), bytes: written_bytes(&all), ..Load::default() };
@@ -231,11 +231,11 @@ async fn append(shared: &Arc<Shared>, key: &SessionKey, batch: Batch) -> Result<
         }
     }
     Err(Error::Conflict(
-        "the session was deleted and made anew several times meanwhile; try again".to_owned(),
+        "the session was deleted and recreated several times meanwhile; try again".to_owned(),
     ))
 }
 
-/// From where to where new messages reach.
+/// Returns the span of new messages.
 fn span_of(messages: &[NewMessage]) -> Option<Span> {
     let (first, last) = messages.first().zip(messages.last())?;
     Span::new(first.outline.seq, last.outline.seq)
@@ -244,12 +244,12 @@ fn span_of(messages: &[NewMessage]) -> Option<Span> {
 fn hash(messages: &[Message]) -> Result<Vec<u8>, Error> {
     let mut value =
         serde_json::to_value(messages).map_err(|error| Error::invalid(format!("messages: {error}")))?;
-    // In whatever order a caller's notes are written, they are the same.
+    // The order of keys in a caller's metadata does not matter.
     value.sort_all_objects();
     Ok(blake3::hash(value.to_string().as_bytes()).as_bytes().to_vec())
 }
 
-/// Counts messages and writes them down, away from the caller's thread where there is much of them.
+/// Counts and serializes messages, on another thread if they are large.
 async fn count(messages: Arc<Vec<Message>>, encoding: Encoding) -> Result<Vec<Counted>, Error> {
     let bytes = messages.iter().fold(0, |sum: u64, message| sum.saturating_add(message.bytes()));
     let count = move || -> Result<Vec<Counted>, Error> {
@@ -266,18 +266,18 @@ async fn count(messages: Arc<Vec<Message>>, encoding: Encoding) -> Result<Vec<Co
     tokio::task::spawn_blocking(count).await.map_err(|_| Error::Closed)?
 }
 
-/// About how many bytes these messages take as rows: their words and some twenty numbers.
+/// Returns the approximate size of these messages as rows, in bytes: their content and about twenty numbers.
 fn written_bytes(all: &[Counted]) -> usize {
     all.iter().map(|counted| counted.body.len().saturating_add(256)).fold(0, usize::saturating_add)
 }
 
-/// Whether it is more than is usual here. A session's own settings may allow it.
+/// Returns whether the messages exceed the engine's limits. The effective settings of the session decide.
 fn seems_too_large(messages: &[Message], settings: &Settings) -> bool {
     let limits = &settings.limits;
     messages.len() as u64 > limits.batch || messages.iter().any(|message| message.bytes() > limits.message)
 }
 
-/// Refuses what is too large, or could never be right.
+/// Rejects messages that are too large or invalid.
 fn check(counted: &[Counted], settings: &Settings) -> Result<(), Error> {
     check_each(counted.iter().map(|counted| &counted.message), settings)?;
     let most = settings.limits.body;
@@ -321,7 +321,7 @@ fn check_each<'a>(
     Ok(())
 }
 
-/// The log with these messages, and every slot's cursor moved with it.
+/// Returns the changes that append these messages and move every slot's cursor.
 fn grow(shared: &Shared, standing: &Standing, settings: &Settings, counted: &[Counted]) -> Changes {
     let now = standing.now;
     let mut session = standing.session.clone().unwrap_or_else(|| new_session(settings.encoding, now));
@@ -346,7 +346,8 @@ fn grow(shared: &Shared, standing: &Standing, settings: &Settings, counted: &[Co
         for (row, (order, room)) in slots.iter_mut().zip(&orders) {
             match order {
                 Some(order) => drop(row.state.advance(&order.slot, &outline, *room)),
-                // Nobody counts for it now, but should it come back, it knows that there is something new.
+                // The settings do not define this slot, so nothing is counted. If they define it again, it must see that
+                // there are new messages.
                 None if row.scope.holds(&outline) && !outline.skip => {
                     row.state.since.last_seq = outline.seq;
                 }
@@ -357,11 +358,11 @@ fn grow(shared: &Shared, standing: &Standing, settings: &Settings, counted: &[Co
     }
     session.updated = now;
     for row in &mut slots {
-        // Any message may bring the place to cut that was missing.
+        // Any message may bring the legal cut that was missing.
         row.work.parked = false;
         row.mark(now);
     }
-    // Whoever's slot nobody spoke to need not be written again.
+    // Slots that these messages do not concern need not be written again.
     slots.retain(|row| standing.slot(&row.scope, &row.name) != Some(row));
     let events = span_of(&messages).map(Happened::Message).into_iter().collect();
     Changes {
@@ -374,7 +375,7 @@ fn grow(shared: &Shared, standing: &Standing, settings: &Settings, counted: &[Co
     }
 }
 
-/// Who belongs to a session from now on, at the latest.
+/// Returns the authors of these messages, who become members of the session unless they are already.
 fn speakers(counted: &[Counted]) -> Vec<Membership> {
     let authors = counted.iter().filter_map(|counted| counted.message.author.as_ref());
     let mut seen = HashSet::new();
@@ -383,7 +384,7 @@ fn speakers(counted: &[Counted]) -> Vec<Membership> {
 }
 
 impl SessionRow {
-    /// Counts what is skipped, by whole call batches, as the log grows by this message.
+    /// Counts skipped messages, by whole call batches, as the log grows by this message.
     pub(super) fn skip(&mut self, outline: &Outline) {
         if outline.cut >= Cut::InLoop {
             (self.batch_from, self.batch_skipped) = (outline.seq, false);
@@ -398,7 +399,8 @@ impl SessionRow {
     }
 }
 
-/// Makes a session of messages of ours, with the settings of the one it comes from and these notes. False when there is one already.
+/// Creates a session from these messages, with this metadata, and with the settings and attributes of the session `from`.
+/// Returns false if the session exists already.
 pub(super) async fn create(
     shared: &Arc<Shared>,
     key: &SessionKey,
@@ -425,14 +427,14 @@ pub(super) async fn create(
     Ok(shared.change(key, Load::default(), decide).await?.0)
 }
 
-/// A session nothing was said in yet.
+/// Returns the row of a session without messages.
 pub(super) fn new_session(encoding: Encoding, now: Timestamp) -> SessionRow {
     let encoding = encoding.name().to_owned();
     SessionRow { encoding, batch_from: 1, created: now, updated: now, ..SessionRow::default() }
 }
 
-/// The slots of a session: those it has, and those that settings ask for. One that was not there from the
-/// first message on starts counting now, and its first summary will take in everything.
+/// Returns the slots of a session: the stored ones and those that the settings define. A slot that did not exist from the
+/// first message on starts counting now, and its first summary will cover all earlier messages.
 pub(super) fn slots(standing: &Standing, settings: &Settings) -> Vec<SlotRow> {
     let mut slots = standing.slots.clone();
     let head = standing.session.as_ref().map_or(0, |row| row.tracker.head());

@@ -1,4 +1,4 @@
-//! What a caller may set on a workspace or a session, checked before anything is written.
+//! Checks what a caller may set on a workspace or a session, before anything is written.
 
 use std::sync::Arc;
 
@@ -8,11 +8,11 @@ use crate::error::Error;
 use crate::settings::{Patch, Settings};
 use crate::shared::Shared;
 
-/// Notes nest at most so deep: whoever reads JSON stops somewhere, and what cannot be read again takes all beside it
-/// along.
+/// Maximum nesting depth of metadata and attributes. JSON parsers have a depth limit, and one value that cannot be read
+/// again makes everything stored with it unreadable.
 pub(super) const DEEPEST: usize = 100;
 
-/// Whether notes nest deeper than that.
+/// Returns whether metadata or attributes nest deeper than that.
 pub(super) fn is_too_deep(notes: &Map<String, Value>) -> bool {
     fn deeper(value: &Value, left: usize) -> bool {
         let inside = |inner: &Value| left.checked_sub(1).is_none_or(|left| deeper(inner, left));
@@ -29,7 +29,7 @@ pub(super) fn check_metadata(metadata: &Map<String, Value>, settings: &Settings)
     check_notes("metadata", metadata, settings)
 }
 
-/// Refuses notes that are too large or too deep, by what they are called.
+/// Rejects metadata or attributes that are too large or too deep. `what` names the field in the error.
 pub(super) fn check_notes(what: &str, notes: &Map<String, Value>, settings: &Settings) -> Result<(), Error> {
     if is_too_deep(notes) {
         return Err(Error::invalid(format!("{what}: nests deeper than {DEEPEST} levels")));
@@ -42,23 +42,23 @@ pub(super) fn check_notes(what: &str, notes: &Map<String, Value>, settings: &Set
     Ok(())
 }
 
-/// A document as it is stored.
+/// Parses a stored settings document.
 pub(super) fn read_patch(stored: &str) -> Result<Patch, Error> {
     Ok(if stored.is_empty() { Patch::default() } else { Patch::parse(stored)? })
 }
 
-/// Refuses what a session cannot say of its workspace.
+/// Rejects settings that only a workspace may set.
 pub(super) fn check_sessions(patch: &Patch) -> Result<(), Error> {
     let cap = patch.entries().get("summarize").and_then(|summarize| summarize.get("spend_cap_per_day"));
     match cap {
         None => Ok(()),
         Some(_) => {
-            Err(Error::invalid("summarize.spend_cap_per_day: is set for a workspace, not for a session"))
+            Err(Error::invalid("summarize.spend_cap_per_day: set it for a workspace, not for a session"))
         }
     }
 }
 
-/// A settings document with a patch laid over it, and the settings that hold then, over those of its workspace.
+/// Merges a patch into a stored document. Returns the new document, and the effective settings over those of `over`.
 pub(super) fn merged(
     engine: &Shared,
     over: &str,
@@ -75,8 +75,8 @@ pub(super) fn merged(
     Ok((document, settings))
 }
 
-/// Whether it says who writes summaries, or what is measured by their window. Other settings are accepted by an
-/// engine that does not have every model the stored ones name.
+/// Returns whether the patch chooses models, or settings that are measured by a model's window. All other settings are
+/// accepted even by an engine that lacks some of the models in the stored settings.
 fn concerns_models(patch: &Patch) -> bool {
     ["slot", "trigger", "summarize", "condense"].iter().any(|key| patch.entries().contains_key(*key))
 }

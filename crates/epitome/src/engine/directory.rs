@@ -1,8 +1,8 @@
-//! Workspaces, authors and members: who and what there is beside messages.
+//! Workspaces, authors and members, and the metadata of all of them.
 //!
-//! Whoever speaks is an author, known to the workspace and a member of the session from their first message on. What
-//! callers note of them is stored here and means nothing to the engine. So are attributes: what other APIs keep of them, one
-//! JSON object with a part for each API by its name.
+//! Every author of a message is stored in the workspace, and is a member of the session from the first message on. Callers
+//! can store metadata, which the engine does not interpret. Other APIs can store attributes: one JSON object, with one part
+//! for each API, by the API's name.
 
 use std::sync::Arc;
 
@@ -22,13 +22,13 @@ use crate::store::{
     Standing, WorkspaceRow,
 };
 
-/// A change of the part of the attributes that one API owns.
+/// A change to the part of the attributes that one API owns.
 #[derive(Clone)]
 pub struct Attributes {
     /// The API's name.
     pub owner: &'static str,
-    /// Returns the new part, given the current one, and which of our settings follow from it: a null takes one back. It must
-    /// depend on nothing else.
+    /// Returns the new part, computed from the current one, and the settings that follow from it; a null removes a setting.
+    /// It must depend on nothing else.
     pub change: Change,
 }
 
@@ -53,7 +53,7 @@ fn put_part(attributes: &mut Map<String, Value>, owner: &str, part: Value) {
     }
 }
 
-/// Refuses attributes that are no objects by owner, or too large.
+/// Rejects attributes whose parts are not objects, or are too large.
 fn check_attributes(attributes: &Map<String, Value>, settings: &Settings) -> Result<(), Error> {
     attributes.iter().try_for_each(|(owner, part)| match part {
         Value::Object(part) => check_notes(&format!("attributes.{owner}"), part, settings),
@@ -61,36 +61,36 @@ fn check_attributes(attributes: &Map<String, Value>, settings: &Settings) -> Res
     })
 }
 
-/// What is to be changed of a workspace or a session. What is left out stays.
+/// Changes to a workspace or a session. Fields that are left out stay unchanged.
 #[derive(Clone, Default)]
 pub struct Notes {
-    /// The caller's notes, in place of those that are there.
+    /// The caller's metadata, which replaces the current metadata.
     pub metadata: Option<Map<String, Value>>,
-    /// What another API keeps.
+    /// The attributes of another API.
     pub attributes: Option<Attributes>,
-    /// Who joins a session, or leaves it. A workspace has no members.
+    /// Authors who join or leave the session. A workspace has no members.
     pub members: Vec<Membership>,
 }
 
-/// Something, and whether it was there before.
+/// A stored value, and whether the call created it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Written<T> {
-    /// As it is now.
+    /// The current value.
     pub now: T,
-    /// Whether it came to be just now.
+    /// Whether the call created it.
     pub made: bool,
 }
 
-/// What became of a session's notes and settings.
+/// The result of a change to a session's metadata and settings.
 pub(super) struct Noted {
     made: bool,
-    /// What is known of the session, unless it was made.
+    /// The session's info, unless the call created the session.
     known: Option<SessionInfo>,
     pub(super) settings: Arc<Settings>,
 }
 
 impl Engine {
-    /// The workspaces there are, by age. For whoever runs the engine; no workspace is shown another.
+    /// Lists workspaces by age. For the operator only: no workspace may see others.
     pub async fn list_workspaces(
         &self,
         listing: Listing<WorkspaceRow>,
@@ -98,20 +98,20 @@ impl Engine {
         Ok(self.shared().store.workspaces(listing).await?)
     }
 
-    /// A number nobody else knows, the same for everybody who opens the store: for making names that tell nothing, such as
-    /// a message's that does not say how many sessions there are.
+    /// Returns a secret random number of the store, the same for every engine that opens it. It serves to derive names that
+    /// reveal nothing, for example message ids that do not show how many sessions there are.
     pub async fn secret(&self) -> Result<[u8; 32], Error> {
         Ok(self.shared().store.secret().await?)
     }
 }
 
 impl Workspace {
-    /// What is known of it, where there is one: it comes to be with its first session, author, setting or note.
+    /// Returns the workspace's row, if it exists. The first session, author, setting or metadata creates a workspace.
     pub async fn info(&self) -> Result<Option<WorkspaceRow>, Error> {
         Ok(self.shared().store.workspaces(Listing::named(self.name())).await?.one())
     }
 
-    /// Changes notes on it, and makes it where there is none.
+    /// Changes metadata and attributes of the workspace. Creates it if it does not exist.
     ///
     /// ```
     /// # async fn try_it() -> Result<(), epitome::Error> {
@@ -128,19 +128,19 @@ impl Workspace {
     /// ```
     pub async fn note(&self, notes: Notes) -> Result<Written<WorkspaceRow>, Error> {
         if !notes.members.is_empty() {
-            return Err(Error::invalid("members: a workspace has none; its sessions do"));
+            return Err(Error::invalid("members: only sessions have members"));
         }
         let engine = Arc::clone(self.shared());
         let made = self.change(move |before| Ok((noted(&engine, before, &notes)?, before.is_none()))).await?;
-        // Somebody may have deleted it since.
+        // Another client may have deleted it since.
         let gone = || Error::NotFound { what: format!("workspace `{}`", self.name()) };
         let now = self.info().await?.ok_or_else(gone)?;
         Ok(Written { now, made })
     }
 
-    /// Deletes it, where it has no sessions: they go first, one by one. False when there was none.
+    /// Deletes the workspace. Its sessions must be deleted before, one by one. Returns false if it did not exist.
     pub async fn delete(&self) -> Result<bool, Error> {
-        // What passed through it is not remembered either, nor written down later.
+        // The state of its proxied conversations is dropped from memory, and is not stored later.
         self.engine.inner.threads.forget(self.name());
         self.engine.inner.threads.settled().await;
         match self.shared().store.delete_workspace(self.name()).await? {
@@ -153,7 +153,7 @@ impl Workspace {
         }
     }
 
-    /// Its sessions by age; only those an author belongs to, where one is named.
+    /// Lists its sessions by age. With `member`, only the sessions of that author.
     pub async fn list_sessions(
         &self,
         member: Option<&str>,
@@ -168,13 +168,13 @@ impl Workspace {
         Ok(listed.map(|(name, row)| SessionInfo::new(name, row)))
     }
 
-    /// An author, where they are known here.
+    /// Returns an author, if the workspace has one of that name.
     pub async fn author(&self, name: &str) -> Result<Option<AuthorRow>, Error> {
         Ok(self.shared().store.authors(self.name(), Listing::named(name)).await?.one())
     }
 
-    /// Replaces notes on an author, each where it is given, and the parts of the attributes that are given. One nobody
-    /// knew comes to be, and the workspace with them.
+    /// Replaces an author's metadata, and the specified parts of the attributes; `None` leaves them unchanged. Creates the
+    /// author and the workspace if they do not exist.
     pub async fn set_author(
         &self,
         name: &str,
@@ -198,32 +198,32 @@ impl Workspace {
         };
         store.change_author(self.name(), name, Box::new(decide)).await?;
         let made = told.take()?;
-        // They may have gone with their workspace since.
+        // The author may have been deleted with the workspace since.
         let gone = || Error::NotFound { what: format!("author `{name}`") };
         let now = self.author(name).await?.ok_or_else(gone)?;
         Ok(Written { now, made })
     }
 
-    /// Its authors by age.
+    /// Lists its authors by age.
     pub async fn list_authors(&self, listing: Listing<AuthorRow>) -> Result<Listed<AuthorRow>, Error> {
         Ok(self.shared().store.authors(self.name(), listing).await?)
     }
 }
 
 impl Session {
-    /// Changes settings of this session alone: what the patch names, and nothing else. A null takes a change
-    /// back. Creates the session where there is none. How tokens are counted cannot be changed any more.
+    /// Changes settings of this session alone: only the keys in the patch. A null removes a session setting. Creates the
+    /// session if it does not exist. After that its encoding cannot be changed.
     pub async fn set(&self, patch: &Patch) -> Result<Arc<Settings>, Error> {
         self.put(Some(patch), None).await
     }
 
-    /// Replaces the caller's notes on it. Creates the session where there is none.
+    /// Replaces the caller's metadata. Creates the session if it does not exist.
     pub async fn set_metadata(&self, metadata: Map<String, Value>) -> Result<(), Error> {
         self.put(None, Some(metadata)).await.map(|_| ())
     }
 
-    /// Changes settings and replaces the caller's notes, as [`Session::set`] and [`Session::set_metadata`] do: both or
-    /// neither. Creates the session where there is none.
+    /// Changes settings and replaces the caller's metadata, as [`Session::set`] and [`Session::set_metadata`] do: both or
+    /// neither. Creates the session if it does not exist.
     pub async fn put(
         &self,
         patch: Option<&Patch>,
@@ -233,7 +233,7 @@ impl Session {
         Ok(self.write(Some(patch.cloned().unwrap_or_default()), notes).await?.settings)
     }
 
-    /// Changes notes on it and who belongs to it, and makes it where there is none: all of it or nothing.
+    /// Changes metadata, attributes and members of the session: all or nothing. Creates the session if it does not exist.
     pub async fn note(&self, notes: Notes) -> Result<Written<SessionInfo>, Error> {
         let Noted { made, known, .. } = self.write(None, notes).await?;
         let now = match known {
@@ -243,7 +243,7 @@ impl Session {
         Ok(Written { now, made })
     }
 
-    /// The same, and changes its settings. With settings it is written also where nothing changes.
+    /// Does the same as [`Session::note`], and changes settings. With `patch` it writes even if nothing changes.
     pub(super) async fn write(&self, patch: Option<Patch>, notes: Notes) -> Result<Noted, Error> {
         self.check_names()?;
         patch.iter().try_for_each(check_sessions)?;
@@ -266,7 +266,7 @@ impl Session {
                 session.settings = document;
                 Ok::<_, Error>((slots(standing, &settings), settings))
             };
-            // Settings that do not hold any more can be replaced: only what comes of the patch is checked.
+            // Stored settings that are no longer valid can be replaced: only the result of the patch is checked.
             let mut settings = match patch.as_ref().filter(|patch| !patch.is_empty()) {
                 Some(patch) => {
                     let (slots, settings) = lay(&mut session, patch)?;
@@ -288,7 +288,7 @@ impl Session {
                 && patch.as_ref().is_some_and(|patch| patch.entries().contains_key("encoding"))
             {
                 return Err(Error::Conflict(format!(
-                    "encoding: the session is counted with {}, which is fixed when it is created",
+                    "encoding: the session uses {}, which cannot be changed after its creation",
                     session.encoding
                 )));
             }
@@ -301,7 +301,7 @@ impl Session {
                 return Ok((None, Noted { made: false, known: Some(info(&session)), settings }));
             }
             session.updated = standing.now;
-            // A new one's number is the store's to give.
+            // The store assigns a new session's id.
             let noted = Noted { made: before.is_none(), known: before.map(|_| info(&session)), settings };
             changes.session = Some(session);
             Ok((Some(changes), noted))
@@ -309,7 +309,7 @@ impl Session {
         Ok(self.shared().change(&self.key, Load::default(), decide).await?.0)
     }
 
-    /// Replaces the caller's notes on a message. Its words stay as they are.
+    /// Replaces the caller's metadata of a message. The message's content stays unchanged.
     pub async fn note_message(&self, seq: Seq, metadata: Map<String, Value>) -> Result<(), Error> {
         self.change(Load::default(), move |engine, standing, session| {
             if !(1..=session.tracker.head()).contains(&seq) {
@@ -322,12 +322,12 @@ impl Session {
         .await
     }
 
-    /// Who belongs to it.
+    /// Lists the members of the session.
     pub async fn list_members(&self, listing: Listing<MemberRow>) -> Result<Listed<MemberRow>, Error> {
         Ok(self.shared().store.members(self.number().await?, listing).await?)
     }
 
-    /// The member of that name.
+    /// Returns the member of that name.
     pub async fn member(&self, name: &str) -> Result<Option<MemberRow>, Error> {
         Ok(self.shared().store.members(self.number().await?, Listing::named(name)).await?.one())
     }
@@ -337,7 +337,7 @@ impl Session {
     }
 }
 
-/// What shall be kept of a workspace; nothing where nothing changes.
+/// Returns the new row of a workspace; `None` if nothing changes.
 fn noted(
     engine: &Shared,
     before: Option<&WorkspaceRow>,

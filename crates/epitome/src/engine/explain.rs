@@ -1,4 +1,4 @@
-//! Where everything stands, and why: for people, and for programs that watch.
+//! Reports the state of sessions and slots, and the reasons: for people, and for monitoring programs.
 
 use std::sync::Arc;
 
@@ -24,111 +24,111 @@ pub struct Explanation {
 }
 
 // fields: one flat record, printed and served as it is.
-/// Where a slot stands, and why it is due or not.
+/// The state of a slot, and why it is due or not.
 #[derive(Debug, Clone, Serialize)]
 pub struct SlotExplanation {
     /// The slot's name.
     pub slot: String,
-    /// Whose messages it covers; everybody's where nobody is named.
+    /// The author whose messages it covers; `None` for all messages.
     pub scope: Option<Author>,
-    /// What it does now.
+    /// Its status.
     pub status: SlotStatus,
-    /// The same in words.
+    /// The status and its reason, as text.
     pub why: String,
-    /// The summary that stands.
+    /// The current summary.
     pub summary: Option<SummaryId>,
-    /// Up to which message it stands.
+    /// The last message that is covered.
     pub covered: Seq,
-    /// The first firing to be worked off.
+    /// The message at which it became due.
     pub due: Option<Seq>,
-    /// When it fires if nobody says anything more.
+    /// When its trigger fires if no message is added until then.
     pub due_at: Option<Timestamp>,
-    /// Its trigger, as it is written; nothing where the settings do not know the slot any more.
+    /// Its trigger, as an expression; `None` if the settings no longer define the slot.
     pub trigger: Option<String>,
-    /// How far each of the trigger's conditions is.
+    /// The progress of each condition of the trigger.
     pub gauges: Vec<trigger::Gauge>,
-    /// What stays out of the summary, as it is written.
+    /// What stays verbatim and is not summarized, as an expression.
     pub keep: Option<String>,
-    /// How large the summary may be, in tokens.
+    /// Maximum size of the summary, in tokens.
     pub max_tokens: Option<u64>,
-    /// The same in characters.
+    /// Maximum size of the summary, in characters.
     pub max_chars: Option<u64>,
-    /// Who writes it, first choice first.
+    /// The models that write it, first choice first.
     pub models: Vec<String>,
-    /// Which process works on it.
+    /// The engine that has leased it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub owner: Option<String>,
-    /// How often in a row it failed.
+    /// How many times in a row it failed.
     pub attempts: u32,
-    /// Since when it fails.
+    /// Time of the first of these failures.
     pub failing_since: Option<Timestamp>,
-    /// When it is tried again.
+    /// Time of the next attempt.
     pub not_before: Option<Timestamp>,
-    /// What failed last.
+    /// The last error.
     pub last_error: Option<String>,
 }
 
-/// What a slot does.
+/// The status of a slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SlotStatus {
     /// Nothing is due.
     Idle,
-    /// A summary is due, and will be taken up.
+    /// A summary is due, and no worker has started it yet.
     Due,
     /// A summary is being written.
     Working,
-    /// It failed, and is tried again later.
+    /// It failed, and will be retried.
     Waiting,
-    /// It is due, but nothing can be cut yet: a tool call is open.
+    /// It is due, but there is no legal cut yet: a tool call is open.
     Parked,
-    /// The settings do not know it any more; its last summary stands.
+    /// The settings no longer define it. Its last summary stays in use.
     Retired,
 }
 
 /// What is due in a workspace.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Queue {
-    /// Due, and not yet taken up.
+    /// Number of slots that are due and not started yet.
     pub due: u64,
-    /// Being written.
+    /// Number of slots whose summary is being written.
     pub working: u64,
-    /// Failed, and tried again later.
+    /// Number of slots that failed and will be retried.
     pub waiting: u64,
-    /// Due, but nothing can be cut yet.
+    /// Number of slots that are due, but have no legal cut yet.
     pub parked: u64,
-    /// The slots, those waiting longest first; 1,000 of them at most.
+    /// The slots, longest waiting first; at most 1,000.
     pub slots: Vec<QueueEntry>,
 }
 
 /// A slot with something to do.
 #[derive(Debug, Clone, Serialize)]
 pub struct QueueEntry {
-    /// Which session.
+    /// The session.
     pub session: Arc<str>,
-    /// Which slot.
+    /// The slot.
     pub slot: String,
-    /// Whose messages it covers; everybody's where nobody is named.
+    /// The author whose messages it covers; `None` for all messages.
     pub scope: Option<Author>,
-    /// What it does now.
+    /// Its status.
     pub status: SlotStatus,
-    /// The first firing to be worked off.
+    /// The message at which it became due.
     pub due: Option<Seq>,
-    /// Since when.
+    /// Time at which it became due.
     pub since: Option<Timestamp>,
-    /// How often in a row it failed.
+    /// How many times in a row it failed.
     pub attempts: u32,
-    /// When it is tried again.
+    /// Time of the next attempt.
     pub not_before: Option<Timestamp>,
-    /// What failed last.
+    /// The last error.
     pub last_error: Option<String>,
 }
 
-/// So many slots of a queue are listed.
+/// Maximum number of slots in a queue listing.
 const MOST_LISTED: usize = 1_000;
 
 impl Session {
-    /// Where every slot stands, and why it is due or not.
+    /// Returns the state of every slot, and why it is due or not.
     pub async fn explain(&self) -> Result<Explanation, Error> {
         let (shared, (standing, row)) = (self.shared(), self.standing().await?);
         let settings = shared.settings_at(&standing)?;
@@ -176,7 +176,7 @@ impl Session {
     }
 }
 
-/// What a slot does.
+/// Returns the status of a slot.
 fn status(row: &SlotRow, now: Timestamp) -> SlotStatus {
     let held = row.work.owner.is_some() && row.work.until.is_some_and(|until| until > now);
     match row.state.due {
@@ -191,21 +191,21 @@ fn status(row: &SlotRow, now: Timestamp) -> SlotStatus {
 fn why(row: &SlotRow, status: SlotStatus, gauges: Option<&trigger::Standing>, off: bool) -> String {
     let due = row.state.due.map_or(0, |firing| firing.seq);
     match status {
-        SlotStatus::Idle if off => "it is written only when asked for".to_owned(),
+        SlotStatus::Idle if off => "summarized only on request".to_owned(),
         SlotStatus::Idle => {
             gauges.map(|gauges| format!("not due: {gauges}{}", failed(row))).unwrap_or_default()
         }
         SlotStatus::Due => format!("due since message {due}{}", failed(row)),
         SlotStatus::Working => format!("due since message {due}, and being written{}", failed(row)),
-        SlotStatus::Waiting => format!("due since message {due}{}; it is tried again", failed(row)),
+        SlotStatus::Waiting => format!("due since message {due}{}; it will be retried", failed(row)),
         SlotStatus::Parked => {
-            format!("due since message {due}; no legal cut yet: a tool call or loop is under way")
+            format!("due since message {due}; no legal cut yet: a tool call or loop is in progress")
         }
-        SlotStatus::Retired => "the settings do not name it any more; its last summary stands".to_owned(),
+        SlotStatus::Retired => "the settings no longer define it; its last summary stays in use".to_owned(),
     }
 }
 
-/// How often it failed since it last went well, and how last.
+/// Returns how often it failed since the last success, and the last error.
 fn failed(row: &SlotRow) -> String {
     let error = row.work.last_error.as_deref().unwrap_or("no answer");
     match row.work.attempts {
@@ -216,7 +216,7 @@ fn failed(row: &SlotRow) -> String {
 }
 
 impl Workspace {
-    /// What is due in it, and how the work on that goes.
+    /// Returns what is due in the workspace, and the progress of that work.
     pub async fn queue(&self) -> Result<Queue, Error> {
         let (QueueCounts { working, parked, waiting, due, .. }, rows) =
             self.shared().store.queue(Some(self.name()), MOST_LISTED).await?;

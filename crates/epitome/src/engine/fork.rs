@@ -1,4 +1,4 @@
-//! A new session from a point of another.
+//! Forks: a new session from a point of another one.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ use crate::store::{
     CopiedSession, Load, Pick, PickSummaries, SessionId, SessionRow, SlotRow, SummaryRow, SummaryState,
 };
 
-/// How a new session is made from another.
+/// How to create a new session from another one.
 ///
 /// ```
 /// use epitome::{Fork, ForkKind};
@@ -33,57 +33,57 @@ use crate::store::{
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Fork {
-    /// What it is called. There must be no such session yet.
+    /// Name of the new session. It must not exist yet.
     pub name: Arc<str>,
-    /// The last message it takes over; the newest where none is named.
+    /// The last message to copy; by default the newest.
     pub at: Option<Seq>,
-    /// Whole or condensed.
+    /// What to copy.
     #[serde(default)]
     pub kind: ForkKind,
-    /// The caller's notes on it. Without them, those on the session it comes from, and from where in it that is.
+    /// Metadata of the new session. By default the original's, plus `forked_from` with the original's name and the message.
     #[serde(skip)]
     pub metadata: Option<Map<String, Value>>,
 }
 
-/// What a fork takes over.
+/// What a fork copies.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ForkKind {
-    /// Every message, and the summaries that stood there.
+    /// Every message, and the summaries that were current at that point.
     #[default]
     Whole,
-    /// What a context would hold: the summary, which becomes the pinned first message, and the messages
-    /// after it. For a sub-agent that needs to know, not to remember.
+    /// What a context would contain: the summary, which becomes the pinned first message, and the messages after it. For a
+    /// sub-agent that needs the facts but not the whole history.
     Condensed,
 }
 
 impl Fork {
-    /// Takes over every message.
+    /// Creates a fork that copies every message.
     pub fn whole(name: impl Into<Arc<str>>) -> Self {
         Self { name: name.into(), at: None, kind: ForkKind::Whole, metadata: None }
     }
 
-    /// Takes over what a context would hold.
+    /// Creates a fork that copies what a context would contain.
     pub fn condensed(name: impl Into<Arc<str>>) -> Self {
         Self { name: name.into(), at: None, kind: ForkKind::Condensed, metadata: None }
     }
 }
 
-/// So many messages are looked at at a time.
+/// Number of messages that are processed at a time.
 const CHUNK: usize = 500;
 
-/// A fork that is being made.
+/// A fork in progress.
 struct Forking<'a> {
     from: &'a Session,
     row: SessionRow,
     to: Session,
-    /// The last message that it takes over.
+    /// The last message to copy.
     at: Seq,
     metadata: Map<String, Value>,
 }
 
 impl Session {
-    /// A new session from this one.
+    /// Creates a new session from this one.
     pub async fn fork(&self, fork: Fork) -> Result<Session, Error> {
         self.check_names()?;
         check_name("session", &fork.name)?;
@@ -98,7 +98,7 @@ impl Session {
         let missing = format!("at: {at}; the session has messages 1 to {head}");
         match at {
             0 => return Err(Error::Invalid(missing)),
-            // It may have some day.
+            // Not invalid, because the message may exist later.
             _ if at > head => return Err(Error::Conflict(missing)),
             _ => {}
         }
@@ -121,7 +121,7 @@ impl Session {
             ForkKind::Condensed => forking.condensed().await,
         };
         match made {
-            // A store cannot go on where the session was deleted meanwhile, and says that it failed.
+            // If the session was deleted in the meantime, the store only reports a general failure.
             Err(Error::Store(error)) => Err(match self.standing().await {
                 Err(gone @ Error::NotFound { .. }) => gone,
                 Ok((_, now)) if now.id != forking.row.id => Error::no_session(self.name()),
@@ -138,13 +138,13 @@ impl Session {
 }
 
 impl Forking<'_> {
-    /// Makes it of what a context would hold. False when there is such a session already.
+    /// Creates the session from what a context would contain. Returns false if a session of that name exists.
     async fn condensed(&self) -> Result<bool, Error> {
         let (shared, from, at) = (self.from.shared(), &self.from.key, self.at);
         let asked = ContextRequest { as_of: Some(at), ..ContextRequest::default() };
         let mut context = context::context(shared, from, asked.clone()).await?;
         if !context.report.exhaustive {
-            // No summary reaches far enough yet: what is missing is digested on the spot.
+            // No summary covers enough yet, so the missing messages are digested.
             context = context::context(shared, from, ContextRequest { fill: true, ..asked }).await?;
         }
         let mut messages = context.messages;
@@ -164,13 +164,14 @@ impl Forking<'_> {
         }
         if messages.is_empty() {
             return Err(Error::Conflict(
-                "there is nothing to take over: no context could be made there".to_owned(),
+                "cannot make a condensed fork: the context at this message is empty".to_owned(),
             ));
         }
         create(shared, &self.to.key, messages, &self.row, self.metadata.clone()).await
     }
 
-    /// Makes it of every message, and of the summaries that stood there. False when there is such a session already.
+    /// Creates the session from every message and from the summaries that were current at that point. Returns false if a
+    /// session of that name exists.
     async fn whole(&self, slots: Vec<SlotRow>) -> Result<bool, Error> {
         let Self { from, row, to: Session { key, .. }, at, .. } = self;
         let shared = from.shared();
@@ -186,7 +187,7 @@ impl Forking<'_> {
             copy.active = first.map(|summary| summary.id);
             let stands = *at == row.tracker.head() && slot.active == copy.active;
             copy.state = if stands {
-                // As it stands: what an undo struck stays struck.
+                // Copied unchanged, so that an undo keeps its effect.
                 slot.state
             } else {
                 let fired = first.map_or(0, |summary| summary.facts.firing.min(*at));
@@ -214,7 +215,7 @@ impl Forking<'_> {
         Ok(revealed)
     }
 
-    /// The row of a copied session, and where its slots stand, worked out from its messages.
+    /// Computes the row of a copied session, and the state of its slots, from its messages.
     async fn follow(&self, copied: SessionId, slots: &mut [Counting<'_>]) -> Result<SessionRow, Error> {
         let (shared, from, at) = (self.from.shared(), &self.row, self.at);
         let mut row = SessionRow {
@@ -225,7 +226,7 @@ impl Forking<'_> {
             skipped: 0,
             ..from.clone()
         };
-        // What the tracker knows at the head was stored; anywhere else it is worked out again.
+        // The tracker's state is stored only for the newest message. For an earlier message it is computed again.
         let replay = from.tracker.head() != at;
         if replay {
             row.tracker = Tracker::default();
@@ -254,7 +255,7 @@ impl Forking<'_> {
     }
 }
 
-/// A slot of the new session. Unless it stands as in the old one, what came after its firing is counted again.
+/// A slot of the new session. Unless its state is copied unchanged, messages after its last trigger event are counted again.
 struct Counting<'a> {
     row: SlotRow,
     slot: &'a Slot,
@@ -271,7 +272,7 @@ impl Counting<'_> {
             state.newest = Some(Firing { seq: outline.seq, restart: state.since });
         } else if outline.seq > state.fired && self.slot.scope.holds(outline) {
             if state.since.last_turn == 0 && state.fired > 0 && !outline.opens_turn {
-                // The turn under way at the firing was counted before it.
+                // The turn in progress at the trigger event was counted before the event.
                 state.since.last_turn = outline.turn;
             }
             state.advance(self.slot, outline, self.room);
@@ -279,7 +280,7 @@ impl Counting<'_> {
     }
 }
 
-/// The summary a slot had at some message, and the one before it, so that it can be undone there too.
+/// Returns the summary that a slot had at some message, and the one before it, so that an undo works in the fork too.
 async fn lineage(
     shared: &Shared,
     session: SessionId,
@@ -300,7 +301,7 @@ async fn lineage(
                 continue;
             }
             row.state = SummaryState::Standing;
-            // Its slot there starts with a fence of its own.
+            // The new session's slot starts with a new fencing token.
             (row.parent, row.facts.built_on, row.facts.fence) = (None, None, 0);
             if let Some(newer) = found.last_mut() {
                 row.state = SummaryState::Superseded;

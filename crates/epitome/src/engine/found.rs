@@ -1,4 +1,4 @@
-//! Searching a session or a workspace: what is found, and where it goes on. How words are found is `crate::search`'s matter.
+//! Searches a session or a workspace, page by page. `crate::search` decides what matches.
 
 use std::sync::Arc;
 
@@ -13,42 +13,43 @@ use crate::error::Error;
 use crate::search::{Query, text_of};
 use crate::store::{Hit, Load, Portion, Search, SessionKey, SummaryId};
 
-/// A search gives no more messages at once than come to about so many bytes: 4 MiB. They are held in memory together, and
-/// words that are in every message are easily looked for.
+/// Maximum size of the messages in one page of results, approximately, in bytes: 4 MiB. They are in memory together, and
+/// some words are in every message.
 pub const SEARCH_BYTES: u64 = 4 << 20;
 
-/// A message found by its words.
+/// A message that matches a search.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Found {
     /// The session's name.
     pub session: Arc<str>,
     /// The message.
     pub message: Message,
-    /// The words around the first match.
+    /// The text around the first match.
     pub excerpt: String,
-    /// Where the search goes on after this one.
+    /// The cursor to continue the search after this message.
     pub cursor: HitCursor,
 }
 
-/// Where a search goes on: after this message of this session. By name, as numbers of the store would tell of others.
+/// Where a search continues: after this message of this session. It contains the session's name, because the id in the store
+/// would reveal facts about other tenants.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct HitCursor {
     /// The session's name.
     pub session: Arc<str>,
-    /// The message's place in it.
+    /// The message's sequence number.
     pub seq: Seq,
 }
 
-/// So many characters are shown on each side of a match.
+/// Number of characters shown on each side of a match.
 const EXCERPT: usize = 60;
 
 impl Session {
-    /// Messages by their words, summarized or not, newest first: all words must be there, in any order, each
-    /// also as part of a longer word; `"in quotes"` as one. Any script. A summary's number confines the
-    /// search to what lies beneath it. With a cursor of this session it goes on after that.
+    /// Searches messages by their words, newest first, summarized or not. A message matches if it contains all words, in any
+    /// order and also inside longer words; `"a quoted phrase"` is one word. Works in any script. With `beneath`, only
+    /// messages that this summary covers are searched. With a cursor of this session, the search continues there.
     ///
-    /// At most `limit` of them come, 1,000 at once, and fewer where they are large: no more is read once those found are
-    /// [`SEARCH_BYTES`] or more. [`Portion::more`] says whether there are others, after the last one's cursor.
+    /// Returns at most `limit` messages, and at most 1,000. Returns fewer if they are large: the search stops when the
+    /// matches have [`SEARCH_BYTES`] or more. [`Portion::more`] says whether there are matches after the last cursor.
     pub async fn search(
         &self,
         words: &str,
@@ -59,7 +60,7 @@ impl Session {
         let search = search(&self.key.workspace, words, limit)?;
         if let Some(after) = after.as_ref().filter(|after| after.session != self.key.session) {
             return Err(Error::invalid(format!(
-                "after: is a place in session `{}`; this is `{}`",
+                "after: is a cursor of session `{}`; this is `{}`",
                 after.session, self.key.session
             )));
         }
@@ -81,8 +82,8 @@ impl Session {
 }
 
 impl Workspace {
-    /// Messages of all its sessions by their words: see [`Session::search`]. Newest session first. Where the cursor's
-    /// session is gone meanwhile, the search has to start again.
+    /// Searches messages of all its sessions, newest session first: see [`Session::search`]. If the session of the cursor
+    /// was deleted in the meantime, the search must start again.
     pub async fn search(
         &self,
         words: &str,
@@ -93,10 +94,10 @@ impl Workspace {
         if let Some(after) = after {
             let key = SessionKey::new(self.name(), Arc::clone(&after.session));
             let session = self.shared().store.standing(&key, Load::default()).await?.session;
-            // What comes after a session that is gone cannot be told.
+            // Without the session, the position of the cursor is lost.
             let lost = || {
                 Error::Conflict(format!(
-                    "session `{}`, where the search stood, is not there any more; search again from the start",
+                    "after: session `{}` of the cursor was deleted; search again from the start",
                     after.session
                 ))
             };
@@ -106,7 +107,7 @@ impl Workspace {
     }
 }
 
-/// A search for these words in a whole workspace.
+/// Returns a search for these words in a whole workspace.
 fn search(workspace: &str, words: &str, limit: usize) -> Result<Search, Error> {
     Ok(Search {
         workspace: workspace.into(),

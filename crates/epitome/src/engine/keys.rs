@@ -1,4 +1,4 @@
-//! Keys: made, listed, revoked and checked.
+//! Creates, lists, revokes and checks API keys.
 
 use epitome_core::message::Timestamp;
 
@@ -7,9 +7,9 @@ use crate::error::{Error, check_name};
 use crate::key::{CreatedKey, Key, NewKey, Rights};
 use crate::store::{KeyRow, PickKeys, StoreError};
 
-/// The keys that open workspaces. A handle: making one reads and writes nothing.
+/// The API keys of a store. A handle: creating one reads and writes nothing.
 ///
-/// Nothing in an [`Engine`] asks for a key; whoever lets strangers in does.
+/// No method of an [`Engine`] requires a key. A server that accepts requests from untrusted clients checks them.
 ///
 /// ```
 /// # async fn try_it() -> Result<(), epitome::Error> {
@@ -32,14 +32,14 @@ pub struct Keys {
 }
 
 impl Engine {
-    /// The keys that open workspaces.
+    /// Returns a handle for the API keys.
     pub fn keys(&self) -> Keys {
         Keys { engine: self.clone() }
     }
 }
 
 impl Keys {
-    /// Makes a key. Its secret is in the answer and nowhere else.
+    /// Creates a key. Its secret is in the result and nowhere else.
     pub async fn create(&self, new: NewKey) -> Result<CreatedKey, Error> {
         let store = &self.engine.shared().store;
         let (id, secret) = make()?;
@@ -58,8 +58,8 @@ impl Keys {
         Ok(CreatedKey { key: store.add_key(KeyRow { key, hash }).await?, secret })
     }
 
-    /// The keys by their numbers, revoked and expired ones too: of one workspace or all there are, those after this
-    /// one, at most so many; 1,000 at once are the most.
+    /// Lists keys by id, revoked and expired ones too: of one workspace or of all, at most `limit` of those after `after`,
+    /// and at most 1,000.
     pub async fn list(
         &self,
         workspace: Option<&str>,
@@ -72,40 +72,39 @@ impl Keys {
         Ok(rows.into_iter().map(|row| row.key).collect())
     }
 
-    /// Revokes a key: it opens nothing from now on. Where a workspace is named, only a key of that one. False when there
-    /// is no such key.
+    /// Revokes a key immediately. With `workspace`, only a key of that workspace. Returns false if there is no such key.
     pub async fn revoke(&self, id: &str, workspace: Option<&str>) -> Result<bool, Error> {
         Ok(self.engine.shared().store.revoke_key(id, workspace).await?)
     }
 
-    /// The key of that secret, as long as it opens anything. Unknown, wrong, revoked and expired ones are all alike:
-    /// nothing. The store is asked each time, so that a key that was revoked anywhere stops at once.
+    /// Returns the key of this secret if it works. For unknown, wrong, revoked and expired secrets alike it returns `None`.
+    /// The store is queried each time, so a key that was revoked on any node stops working at once.
     pub async fn check(&self, secret: &str) -> Result<Option<Key>, Error> {
         let Some(id) = id_of(secret) else { return Ok(None) };
         let (found, now) = self.engine.shared().store.keys(PickKeys::Id(id.to_owned())).await?;
-        // Compared in the same time wherever they differ.
+        // The hashes are compared in constant time.
         let right = |row: &KeyRow| blake3::hash(secret.as_bytes()) == blake3::Hash::from_bytes(row.hash);
         Ok(found.into_iter().find(right).map(|row| row.key).filter(|key| key.is_good_at(now)))
     }
 
-    /// Whether no key was ever made: then nobody could come in.
+    /// Returns whether no key was ever created. Then no client could authenticate.
     pub async fn is_empty(&self) -> Result<bool, Error> {
         Ok(self.list(None, None, 1).await?.is_empty())
     }
 }
 
-/// The longest label, in bytes.
+/// Maximum length of a label, in bytes.
 const LONGEST_LABEL: usize = 200;
 
 impl NewKey {
-    /// Refuses what could not be kept, by the field's name.
+    /// Rejects invalid fields. The error names the field.
     fn check(&self, now: Timestamp) -> Result<(), Error> {
         match (&self.workspace, self.rights) {
             (Some(_), Rights::Admin) => {
-                return Err(Error::invalid("workspace: an admin key is for all of them; name none"));
+                return Err(Error::invalid("workspace: an admin key is for all workspaces; set none"));
             }
             (None, Rights::Read | Rights::Write) => {
-                return Err(Error::invalid("workspace: a read or write key is for one; name it"));
+                return Err(Error::invalid("workspace: a read or write key needs a workspace"));
             }
             (Some(name), _) => check_name("workspace", name)?,
             (None, Rights::Admin) => {}
@@ -116,7 +115,7 @@ impl NewKey {
             )));
         }
         if self.expires.is_some_and(|expires| expires <= now) {
-            return Err(Error::invalid("expires: has passed already; give a later moment, or none"));
+            return Err(Error::invalid("expires: is in the past; set a later time, or none"));
         }
         Ok(())
     }
@@ -126,18 +125,18 @@ const PREFIX: &str = "epk_";
 const ID_DIGITS: usize = 16;
 const SECRET_DIGITS: usize = 64;
 
-/// A new secret and the number in it: `epk_`, 64 random bits to be known by, `_`, 256 to be believed by.
+/// Returns a new id and a new secret: `epk_`, the id (64 random bits), `_`, and 256 random bits.
 fn make() -> Result<(String, String), Error> {
     let mut bytes = [0u8; (ID_DIGITS + SECRET_DIGITS) / 2];
     getrandom::fill(&mut bytes).map_err(|_| {
-        Error::Store(StoreError::Failed { reason: "the system gives no random numbers".to_owned() })
+        Error::Store(StoreError::Failed { reason: "the system returned no random numbers".to_owned() })
     })?;
     let digits: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
     let (id, rest) = digits.split_at(ID_DIGITS);
     Ok((id.to_owned(), format!("{PREFIX}{id}_{rest}")))
 }
 
-/// The number in a secret, where it looks like one of ours.
+/// Returns the id in a secret, if the secret has the right format.
 fn id_of(secret: &str) -> Option<&str> {
     let (id, rest) = secret.strip_prefix(PREFIX)?.split_once('_')?;
     let hex = |text: &str| text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));

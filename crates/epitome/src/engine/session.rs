@@ -1,4 +1,4 @@
-//! One session: its log, its summaries, its settings.
+//! One session: its messages, contexts, flags and settings.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -19,14 +19,14 @@ use crate::store::{
 };
 use crate::worker;
 
-/// A session. A handle: making one reads and writes nothing; the first append creates the session.
+/// A session. A handle: creating one reads and writes nothing; the first append creates the session.
 #[derive(Debug, Clone)]
 pub struct Session {
     pub(super) engine: Engine,
     pub(super) key: SessionKey,
 }
 
-/// Which messages are to be read: a page of them.
+/// Selects a page of messages.
 ///
 /// ```
 /// use epitome::Page;
@@ -37,18 +37,18 @@ pub struct Session {
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Page {
-    /// Only those after this one.
+    /// Only messages after this one.
     pub after: Option<Seq>,
-    /// Only those before this one.
+    /// Only messages before this one.
     pub before: Option<Seq>,
-    /// Only this author's, with the results of their calls.
+    /// Only messages of this author, and the results of their tool calls.
     pub scope: Option<Author>,
     /// Newest first.
     pub reverse: bool,
-    /// At most so many; 1,000 at once are the most.
+    /// Maximum number of messages; at most 1,000.
     pub limit: usize,
-    /// Until they are so many bytes or more, as they are kept; one comes in any case. For whoever does not know how large
-    /// they are and has to hold them: see [`Portion::more`].
+    /// Maximum size in stored bytes: the page ends with the message that reaches it, so it has at least one message. For
+    /// callers that need a bound on memory: see [`Portion::more`].
     pub bytes: Option<u64>,
 }
 
@@ -58,23 +58,23 @@ impl Default for Page {
     }
 }
 
-/// Flags to be set on a message; those left out stay.
+/// Flags to set on a message; `None` leaves a flag unchanged.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Flags {
-    /// Always shown word for word.
+    /// Always shown verbatim.
     pub pinned: Option<bool>,
-    /// Never summarized, counted by no trigger.
+    /// Never summarized, and not counted by any trigger.
     pub skip: Option<bool>,
 }
 
 impl Session {
-    /// Its name.
+    /// The session's name.
     pub fn name(&self) -> &str {
         &self.key.session
     }
 
-    /// Another session of its workspace.
+    /// Returns a handle for another session of the same workspace.
     pub fn beside(&self, name: impl Into<Arc<str>>) -> Self {
         let key = SessionKey::new(Arc::clone(&self.key.workspace), name);
         Self { engine: self.engine.clone(), key }
@@ -89,7 +89,7 @@ impl Session {
         check_name("session", &self.key.session)
     }
 
-    /// Changes it, where it is there, by a decision that may fail and has something to tell.
+    /// Changes the session, if it exists, with a decision that can fail and that returns a result.
     pub(super) async fn change<T: Send + 'static>(
         &self,
         load: Load,
@@ -112,19 +112,19 @@ impl Session {
         Ok((standing, row))
     }
 
-    /// What is known of it.
+    /// Returns what is stored about the session except its messages.
     pub async fn info(&self) -> Result<SessionInfo, Error> {
         let (_, row) = self.standing().await?;
         Ok(SessionInfo::new(Arc::clone(&self.key.session), row))
     }
 
-    /// Messages, word for word.
+    /// Returns messages verbatim.
     pub async fn messages(&self, page: Page) -> Result<Portion<Message>, Error> {
         let (_, row) = self.standing().await?;
         self.page(row.id, page, row.tracker.head()).await
     }
 
-    /// A page of the messages up to `last`.
+    /// Returns a page of the messages up to `last`.
     pub(super) async fn page(&self, id: SessionId, page: Page, last: Seq) -> Result<Portion<Message>, Error> {
         let from = page.after.map_or(1, |after| after.saturating_add(1));
         let through = page.before.map_or(last, |before| before.saturating_sub(1).min(last));
@@ -134,7 +134,7 @@ impl Session {
         Ok(self.shared().store.messages(id, pick).await?)
     }
 
-    /// The conversation in so many tokens. It is there at once, whatever the summaries' state.
+    /// Returns the conversation within a token budget. Never waits for a summary.
     pub async fn context(&self, request: impl Into<ContextRequest>) -> Result<Context, Error> {
         let begun = Instant::now();
         let context = context::context(self.shared(), &self.key, request.into()).await?;
@@ -144,8 +144,8 @@ impl Session {
         Ok(context)
     }
 
-    /// Where it is, as far as contexts go. Whoever kept a context, and the stamp read before it was made, need not ask
-    /// for it again while the stamp is the same.
+    /// Returns a stamp that changes whenever a context of the session may change. A caller that cached a context, and the
+    /// stamp read before it, can reuse the context while the stamp is the same.
     ///
     /// ```
     /// # async fn try_it() -> Result<(), epitome::Error> {
@@ -166,16 +166,16 @@ impl Session {
         stamp.ok_or_else(|| Error::no_session(&self.key.session))
     }
 
-    /// Deletes it with all that was made from it. False when there was none. What its summaries cost stays in
-    /// the workspace's usage.
+    /// Deletes the session with everything derived from it. Returns false if it did not exist. The cost of its summaries
+    /// stays in the workspace's usage.
     pub async fn delete(&self) -> Result<bool, Error> {
         let deleted = self.shared().store.delete(&self.key).await?;
         self.shared().tell_moved();
         Ok(deleted)
     }
 
-    /// Sets a message's flags, whole call batches being pinned or skipped with it. Firings that were counted
-    /// already stay. One that was skipped cannot be taken back beneath a summary that does not tell it.
+    /// Sets a message's flags. A call batch is pinned or skipped as a whole. Triggers that have fired are not recalculated.
+    /// The skip flag cannot be removed while a summary that was written without the message covers its position.
     pub async fn flag(&self, seq: Seq, flags: Flags) -> Result<(), Error> {
         let load = Load { log: Log::Batch(seq), ..Load::default() };
         self.change(load, move |_, standing, mut session| {
@@ -188,12 +188,12 @@ impl Session {
                 }
                 let others = standing.log.iter().any(|outline| outline.seq != seq && outline.skip);
                 let (was, is) = (others || message.skip, others || skip);
-                // A summary that was written without it would be said to tell it.
+                // The summary was written without the message, but would count as containing it.
                 let covered = |row: &SlotRow| row.scope.holds(message) && row.state.covered >= message.seq;
                 if let Some(row) = standing.slots.iter().find(|row| was && !is && covered(row)) {
                     return Err(Error::Conflict(format!(
-                        "message {seq} was skipped when slot `{}` was summarized up to message {}, which does not \
-                         tell it; undo those summaries first, or pin the message to have it shown",
+                        "message {seq} was skipped when slot `{}` was summarized up to message {}, so that summary \
+                         lacks it; undo those summaries first, or pin the message to have it shown",
                         row.name, row.state.covered
                     )));
                 }
@@ -213,18 +213,18 @@ impl Session {
             .await
     }
 
-    /// The settings that hold in it.
+    /// Returns the effective settings of the session.
     pub async fn settings(&self) -> Result<Arc<Settings>, Error> {
         let (standing, _) = self.standing().await?;
         self.shared().settings_at(&standing)
     }
 
-    /// Works off what is due in it now, here and in this task, and returns when nothing is.
+    /// Writes all summaries of the session that are due now, in the calling task, and returns when none is due.
     pub async fn work(&self) -> Result<(), Error> {
         worker::until_idle(self.shared(), Some(self.key.clone())).await
     }
 
-    /// Every call of a model for it, failed ones too, added up by slot, model and outcome.
+    /// Returns the session's model calls, failed ones too, summed by slot, model and outcome.
     pub async fn usage(&self) -> Result<Vec<UsageSum>, Error> {
         let (workspace, session) = (Arc::clone(&self.key.workspace), Some(Arc::clone(&self.key.session)));
         let query = UsageQuery { workspace, session, since: Timestamp(0), by_session: true };

@@ -1,4 +1,4 @@
-//! A session's summaries: read, wished for, taken back, made anew, looked beneath.
+//! A session's summaries: reads, requests, undoes, rebuilds and expands them.
 
 use epitome_core::message::{Author, Message, Seq, Timestamp};
 use epitome_core::slot::Scope;
@@ -16,7 +16,7 @@ use crate::store::{
 use crate::summary::Summary;
 use crate::worker;
 
-/// A summary wanted now.
+/// A request to write a summary now.
 ///
 /// ```
 /// use epitome::Summarize;
@@ -27,11 +27,11 @@ use crate::worker;
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Summarize {
-    /// Which slot; the first of that scope where none is named.
+    /// The slot; by default the first one of the scope.
     pub slot: Option<String>,
-    /// Whose messages; everybody's where nobody is named.
+    /// The author whose messages to summarize; `None` for all messages.
     pub scope: Option<Author>,
-    /// What to pay attention to most.
+    /// What the summary should pay attention to most.
     pub focus: Option<String>,
     /// Whether to wait until it is written.
     #[serde(skip)]
@@ -45,35 +45,35 @@ impl Default for Summarize {
 }
 
 impl Summarize {
-    /// This slot's summary, and wait for it.
+    /// Requests this slot's summary, and waits for it.
     pub fn slot(name: impl Into<String>) -> Self {
         Self { slot: Some(name.into()), ..Self::default() }
     }
 }
 
-/// What came of a wish for a summary now.
+/// The result of a request to write a summary.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(tag = "status", rename_all = "snake_case")]
 pub enum Summarized {
-    /// Nothing new was said, or all that is new is kept verbatim: this one stands, and no model was asked.
+    /// There are no new messages, or all new messages stay verbatim. The current summary stays, and no model was called.
     NothingNew {
-        /// The standing summary, where there is one.
+        /// The current summary, if there is one.
         summary: Option<Summary>,
     },
-    /// It was written.
+    /// A new summary was written.
     Written {
-        /// The new one.
+        /// The new summary.
         summary: Summary,
     },
     /// It will be written.
     Pending {
-        /// Why it is not yet, where that is known: no legal cut, say.
+        /// Why it is not written yet, if there is a reason: no legal cut, for example.
         reason: Option<String>,
     },
 }
 
 impl Summarized {
-    /// The summary, where there is one.
+    /// Returns the summary, if there is one.
     pub fn summary(&self) -> Option<&Summary> {
         match self {
             Self::NothingNew { summary } => summary.as_ref(),
@@ -84,12 +84,12 @@ impl Summarized {
 }
 
 impl Session {
-    /// The summaries that stand, one a slot.
+    /// Returns the current summaries, one for each slot.
     pub async fn summaries(&self) -> Result<Vec<Summary>, Error> {
         self.read_summaries(PickSummaries::Standing).await
     }
 
-    /// All summaries there ever were, undone ones too, newest first: those before this one, at most so many.
+    /// Returns all summaries, superseded and undone ones too, newest first: at most `limit` of those before `before`.
     pub async fn history(&self, before: Option<SummaryId>, limit: usize) -> Result<Vec<Summary>, Error> {
         let limit = limit.min(1_000);
         self.read_summaries(PickSummaries::History { slot: None, before, limit }).await
@@ -106,8 +106,8 @@ impl Session {
         rows.into_iter().next().ok_or_else(|| Error::NotFound { what: format!("summary {id}") })
     }
 
-    /// Has a summary written now, whatever the trigger says. With nothing new the standing one is given back,
-    /// and no model is asked.
+    /// Has a summary written now, without waiting for the trigger. If there is nothing new, returns the current summary and
+    /// calls no model.
     pub async fn summarize(&self, wish: Summarize) -> Result<Summarized, Error> {
         let shared = self.shared();
         let (name, focus) = (wish.slot.clone(), wish.focus.clone());
@@ -131,7 +131,7 @@ impl Session {
                     return Ok((None, waits));
                 }
                 if focus.is_some() && row.work.owner.is_some() {
-                    // Whoever writes it now was told of no focus: it is written again.
+                    // The summary in progress does not use the focus, so it is written again.
                     take_away(&mut row);
                 }
                 row.work.focus = focus.clone().or(row.work.focus);
@@ -151,7 +151,7 @@ impl Session {
         self.wait_for(&whose, &forced).await
     }
 
-    /// Waits until a firing is worked off, whoever does that.
+    /// Waits until a trigger event is done, by this engine or another one.
     async fn wait_for(&self, whose: &Scope, forced: &Forced) -> Result<Summarized, Error> {
         let shared = self.shared();
         let mut moved = shared.signals.moved.subscribe();
@@ -171,19 +171,19 @@ impl Session {
             }
             if row.work.parked {
                 return Ok(Summarized::Pending {
-                    reason: Some("no legal cut yet: a tool call or loop is under way".to_owned()),
+                    reason: Some("no legal cut yet: a tool call or loop is in progress".to_owned()),
                 });
             }
-            // Asking for it took the waiting time away, so a new one comes of a failure since.
+            // The request cleared `not_before`, so a new value was set by a failure since then.
             if row.work.not_before.is_some() && row.work.owner.is_none() {
                 let reason = row.work.last_error.clone().unwrap_or_else(|| "the model failed".to_owned());
                 return Err(Error::Model { reason });
             }
             if shared.pace.workers == 0 && shared.pace.on_demand {
-                // Nobody else may be there to do it.
+                // There may be no other engine to write it.
                 worker::until_idle(shared, Some(self.key.clone())).await?;
             }
-            // Another process may do it, of whom nobody tells us. Where it is always another one, it is looked at more often.
+            // Another process may write it without notifying this one. An engine without workers polls more often.
             let often = if shared.pace.workers == 0 { 5 } else { 1 };
             let _ = tokio::time::timeout(shared.pace.poll / often, moved.changed()).await;
         }
@@ -197,8 +197,8 @@ impl Session {
         }
     }
 
-    /// Takes back the summary that stands in its slot. The one before it stands again, what is being written
-    /// is refused when it comes, and counting starts anew at the newest message.
+    /// Undoes the current summary of a slot. The previous summary becomes current again, a summary in progress is discarded
+    /// when it is ready, and the trigger starts counting again at the newest message.
     pub async fn undo(&self, summary: SummaryId) -> Result<Option<Summary>, Error> {
         let (_, session) = self.standing().await?;
         let undone = self.summary_row(session.id, summary).await?;
@@ -210,13 +210,13 @@ impl Session {
             let row = undone.and_then(|row| standing.slot(&row.scope, &row.slot));
             let Some(mut row) = row.filter(|row| row.active == Some(summary)).cloned() else {
                 return Err(Error::Conflict(format!(
-                    "summary {summary} does not stand any more; undo the one that does"
+                    "summary {summary} is not the current one; undo that first"
                 )));
             };
             let parent = undone.and_then(|row| row.parent).and_then(find);
             row.state.undo(parent.map_or(0, |parent| parent.through), session.tracker.head(), standing.now);
             row.active = parent.map(|parent| parent.id);
-            // Whoever writes the next one started from what is undone.
+            // A worker that writes the next summary now started from the one that is undone.
             row.fence = row.fence.saturating_add(1);
             row.work = crate::store::Work::default();
             row.mark(standing.now);
@@ -233,8 +233,8 @@ impl Session {
         Ok(parent.map(stands))
     }
 
-    /// Has a slot's summary written again from the first message on, with today's settings. What stands goes on
-    /// standing until the new one is there. False when there is nothing to summarize.
+    /// Has a slot's summary written again from the first message on, with the current settings. The current summary stays in
+    /// use until the new one is ready. Returns false if there is nothing to summarize.
     pub async fn rebuild(&self, whose: Option<Author>, slot: &str) -> Result<bool, Error> {
         let (name, whose) = (slot.to_owned(), whose.into());
         let fires = self
@@ -242,7 +242,7 @@ impl Session {
                 let mut row = find_slot(engine, standing, &whose, Some(&name))?;
                 let fires = force_again(&mut row, standing.now);
                 row.work.rebuild = true;
-                // Whoever writes now builds on what stands. That would be kept in place of what is wanted.
+                // A summary in progress builds on the current one, and would be stored in place of the rebuilt one.
                 take_away(&mut row);
                 ready_now(&mut row, standing.now);
                 let changes = fires.then(|| Changes { slots: vec![row], ..Changes::default() });
@@ -255,7 +255,7 @@ impl Session {
         Ok(fires)
     }
 
-    /// The originals beneath a summary: its scope's messages up to where it reaches, a page of them.
+    /// Returns a page of the messages that a summary covers: those of its scope up to its last one.
     pub async fn expand(&self, summary: SummaryId, page: Page) -> Result<Portion<Message>, Error> {
         let (_, row) = self.standing().await?;
         let summary = self.summary_row(row.id, summary).await?;
@@ -264,35 +264,35 @@ impl Session {
     }
 }
 
-/// What a forced summary waits for.
+/// What the caller of a forced summary waits for.
 struct Forced {
     slot: String,
     fires: bool,
-    /// The summary that stood before.
+    /// The summary that was current before.
     before: Option<SummaryId>,
-    /// The firing to be worked off.
+    /// The trigger event to wait for.
     at: Seq,
 }
 
-/// Whether the slot's summary only stands in for a model's.
+/// Returns whether the slot's current summary is a fallback summary.
 fn stands_in(standing: &Standing, row: &SlotRow) -> bool {
     standing.summaries.iter().any(|summary| Some(summary.id) == row.active && summary.facts.stand_in)
 }
 
-/// Whoever works on the slot keeps nothing of it.
+/// Revokes the lease of the worker that has the slot, so that its summary is discarded.
 fn take_away(row: &mut SlotRow) {
     row.fence = row.fence.saturating_add(1);
     (row.work.owner, row.work.until) = (None, None);
 }
 
-/// Whoever asks for it now does not want to wait for the next attempt's time.
+/// Makes the slot ready at once: the caller does not want to wait for the time of the next attempt.
 fn ready_now(row: &mut SlotRow, now: Timestamp) {
     (row.work.not_before, row.work.aside) = (None, None);
     row.work.parked = false;
     row.mark(now);
 }
 
-/// Fires as if nothing were covered; the coverage itself never goes back.
+/// Fires the trigger as if nothing were covered. The coverage itself is not reduced.
 fn force_again(row: &mut SlotRow, now: Timestamp) -> bool {
     let covered = std::mem::take(&mut row.state.covered);
     let fires = row.state.force(now);
@@ -300,7 +300,7 @@ fn force_again(row: &mut SlotRow, now: Timestamp) -> bool {
     fires
 }
 
-/// A slot by its name, or the first of its scope; its row is made up where it was never stored.
+/// Returns a slot by its name, or the first one of its scope. If it was never stored, returns a new row.
 fn find_slot(
     shared: &Shared,
     standing: &Standing,

@@ -1,4 +1,4 @@
-//! A tenant: its sessions, its settings, what it spent.
+//! A workspace, which is one tenant: its sessions, its settings and its usage.
 
 use std::sync::Arc;
 
@@ -16,9 +16,9 @@ use crate::settings::{Patch, Settings};
 use crate::shared::Listener;
 use crate::store::{Listing, Passed, SessionKey, UsageQuery, UsageSum, WorkspaceRow};
 
-/// A workspace's sessions and settings. A handle: making one reads and writes nothing.
+/// A workspace. A handle: creating one reads and writes nothing.
 ///
-/// No method of it sees, counts or changes anything of another workspace.
+/// No method reads, counts or changes anything of another workspace.
 #[derive(Debug, Clone)]
 pub struct Workspace {
     pub(super) engine: Engine,
@@ -30,45 +30,45 @@ impl Workspace {
         self.engine.shared()
     }
 
-    /// Its name.
+    /// The workspace's name.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// One of its sessions, there or not.
+    /// Returns a handle for one of its sessions, which need not exist.
     pub fn session(&self, name: impl Into<Arc<str>>) -> Session {
         let key = SessionKey { workspace: Arc::clone(&self.name), session: name.into() };
         Session { engine: self.engine.clone(), key }
     }
 
-    /// Its sessions by name: those after this one, at most so many.
+    /// Lists its sessions by name: at most `limit` of those after `after`, and at most 1,000.
     pub async fn sessions(&self, after: Option<&str>, limit: usize) -> Result<Vec<SessionInfo>, Error> {
         let page = Listing::by_name(after, limit.min(1_000));
         let listed = self.engine.shared().store.sessions(&self.name, None, page).await?;
         Ok(listed.items.into_iter().map(|(name, row)| SessionInfo::new(name, row)).collect())
     }
 
-    /// What was set here, over the engine's own settings.
+    /// Returns the settings of this workspace that override the engine's.
     pub async fn patch(&self) -> Result<Patch, Error> {
         read_patch(&self.document().await?)
     }
 
-    /// The settings that hold in its sessions, those that change some themselves excepted.
+    /// Returns the effective settings of its sessions, apart from the sessions' own settings.
     pub async fn settings(&self) -> Result<Arc<Settings>, Error> {
         self.engine.shared().settings_of(&self.document().await?, "")
     }
 
-    /// What was set here, as it is stored; empty where nothing was.
+    /// Returns the stored settings document; empty if nothing was set.
     async fn document(&self) -> Result<String, Error> {
         let found = self.engine.shared().store.workspaces(Listing::named(Arc::clone(&self.name))).await?;
         Ok(found.one().map(|row| row.settings).unwrap_or_default())
     }
 
-    /// Changes settings: what the patch names, and nothing else. A null takes a change back. They hold from
-    /// the next message of each session on.
+    /// Changes settings: only the keys in the patch. A null removes a setting. The changes apply from the next message of
+    /// each session on.
     pub async fn set(&self, patch: &Patch) -> Result<Arc<Settings>, Error> {
         let (engine, patch) = (Arc::clone(self.shared()), patch.clone());
-        // Merged in one transaction, so that of two who set something at once neither is lost.
+        // Merged in one transaction, so that two concurrent changes are both preserved.
         let decide = move |before: Option<&WorkspaceRow>| {
             let row = before.cloned().unwrap_or_default();
             let (document, settings) = merged(&engine, "", &row.settings, &patch)?;
@@ -77,7 +77,7 @@ impl Workspace {
         self.change(decide).await
     }
 
-    /// Changes its row, for a decision that may fail and has something to tell.
+    /// Changes its row, with a decision that can fail and that returns a result.
     pub(super) async fn change<T, F>(&self, decide: F) -> Result<T, Error>
     where
         T: Send + 'static,
@@ -91,8 +91,8 @@ impl Workspace {
         told.take()
     }
 
-    /// To make a condenser that works with its settings and the engine's models, and spends in its name: what it costs is
-    /// in [`Workspace::usage`] under the slot `condense`, and the day's cap holds for it.
+    /// Returns a builder for a condenser that uses the workspace's settings and the engine's models. Its cost is recorded in
+    /// [`Workspace::usage`] under the slot `condense`, and the workspace's spend cap applies to it.
     ///
     /// ```
     /// # async fn try_it() -> Result<(), epitome::Error> {
@@ -111,26 +111,26 @@ impl Workspace {
         Ok(CondenserBuilder::in_workspace(Arc::clone(self.shared()), Arc::clone(&self.name), settings))
     }
 
-    /// Its conversations that pass through, each a list that comes in whole: see [`crate::inline`].
+    /// Returns its proxied conversations, for which each request contains the whole message list: see [`crate::inline`].
     pub fn inline(&self) -> Inline {
         let (inner, workspace) = (&self.engine.inner, Arc::clone(&self.name));
         let (store, threads) = (Hidden(Arc::clone(&inner.shared.store)), Hidden(Arc::clone(&inner.threads)));
         Inline { store, threads, workspace }
     }
 
-    /// Adds to what passed through it in this hour.
+    /// Adds to the statistics of proxied requests of this hour.
     pub async fn add_passed(&self, more: Vec<Passed>) -> Result<(), Error> {
         check_name("workspace", &self.name)?;
         Ok(self.shared().store.add_passed(&self.name, more).await?)
     }
 
-    /// What passed through it since then, by the hour, and what that saved.
+    /// Returns the statistics of proxied requests since then, by the hour, and what condensing saved.
     pub async fn passed(&self, since: Timestamp) -> Result<Vec<Passed>, Error> {
         Ok(self.shared().store.passed(&self.name, since).await?)
     }
 
-    /// What happened in it after the event of that number, or since the oldest that is kept; in one session or in all.
-    /// Oldest first, at most so many; 1,000 at once are the most.
+    /// Returns events after the one with number `after`, or from the oldest stored one; of one session or of all. Oldest
+    /// first, at most `limit`, and at most 1,000.
     ///
     /// ```
     /// # async fn try_it() -> Result<(), epitome::Error> {
@@ -158,31 +158,31 @@ impl Workspace {
         Ok(store.events(self.name(), after.unwrap_or(0), session, limit.min(1_000)).await?)
     }
 
-    /// How often messages became a summary, by session, as far as the events that are kept tell.
+    /// Returns how often messages were condensed into a summary, by session, as far back as events are stored.
     pub async fn condensed(&self) -> Result<Vec<(Arc<str>, u64)>, Error> {
         Ok(self.shared().store.condensed(self.name()).await?)
     }
 
-    /// The number of the newest event, for whoever wants to be told from now on; 0 before the first.
+    /// Returns the number of the newest event, for clients that need only later events; 0 before the first.
     pub async fn newest_event(&self) -> Result<u64, Error> {
         Ok(self.events(None, None, 0).await?.newest)
     }
 
-    /// Waits for events. Made before they are read, it misses none that come between reading and waiting.
+    /// Returns a listener for events. Create it before you read events, so that it misses none between reading and waiting.
     pub fn listen(&self) -> Listener {
         let shared = self.shared();
         Listener::new(&shared.signals.listeners, self.name().into(), shared.pace.poll)
     }
 
-    /// Every call of a model since then, failed ones too, added up by session, slot, model and outcome.
+    /// Returns all model calls since then, failed ones too, summed by session, slot, model and outcome.
     pub async fn usage(&self, since: Timestamp) -> Result<Vec<UsageSum>, Error> {
         let workspace = Arc::clone(&self.name);
         let query = UsageQuery { workspace, session: None, since, by_session: true };
         Ok(self.shared().store.usage(query).await?)
     }
 
-    /// The same for one session or for all together, added up by slot, model and outcome: a few sums, however many
-    /// sessions there are. They name no session.
+    /// Returns the model calls of one session or of all, summed by slot, model and outcome: a few rows, however many
+    /// sessions there are. The rows name no session.
     pub async fn usage_by_slot(
         &self,
         session: Option<&str>,

@@ -1,4 +1,4 @@
-//! Which lists are taken for the same.
+//! Tests which lists count as the same.
 
 use epitome_testkit::drawing::messages;
 
@@ -17,8 +17,8 @@ fn a_list_that_only_grew_is_known_and_any_other_is_not() {
         assert!(!known.are(&other, 5, &hash), "a flag of {at}");
         let mut other = list.clone();
         other[at].parts.push(Part::text("more"));
-        assert!(!known.are(&other, 5, &hash), "words of {at}");
-        assert!(!known.seem(&other, 0, &hash), "so few are all looked at");
+        assert!(!known.are(&other, 5, &hash), "text of {at}");
+        assert!(!known.seem(&other, 0, &hash), "a short list is compared as a whole");
     }
     assert!(!known.seem(&list[..4], 0, &hash), "a shorter one is another");
 }
@@ -32,7 +32,7 @@ fn a_change_further_back_is_noticed_in_time() {
     other[477] = Message::user("something else");
     let noticed = (0..1_000).position(|_| !known.seem(&other, 0, &hash));
     assert!(noticed.is_some_and(|turn| turn < 500), "{noticed:?}");
-    assert!(!known.are(&other, 1_000, &hash), "at once, where all are looked at");
+    assert!(!known.are(&other, 1_000, &hash), "immediately, if all messages are compared");
 }
 
 #[test]
@@ -48,7 +48,7 @@ fn what_differs_only_in_the_middle_of_a_long_text_is_told_apart_where_it_matters
     let mut known = Prints::of(&list(bare(), "a"), &hash);
     assert!(known.seem(&list(bare(), "b"), 0, &hash), "not in passing");
     assert!(!known.are(&list(bare(), "b"), 3, &hash));
-    // What is always shown is looked at whole, always.
+    // Messages that are always shown are always compared as a whole.
     let head = |middle: &str| list(Message::system(format!("{0}{middle}{0}", "x".repeat(500))), "a");
     let mut known = Prints::of(&head("a"), &hash);
     assert!(known.seem(&head("a"), 0, &hash) && !known.seem(&head("b"), 0, &hash));

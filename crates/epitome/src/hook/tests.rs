@@ -2,7 +2,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::*;
 
-/// Says something after some time, in one of the ways a hook may end.
+/// Returns a text after some time, or fails or panics.
 struct Says {
     text: &'static str,
     after: Duration,
@@ -80,7 +80,7 @@ async fn what_fails_panics_or_is_slow_harms_nobody() {
     assert_eq!(added.text, "First.\n\nLast.");
     assert_eq!(added.problems, problems("before"));
     assert_eq!(hooks.after(&condensed(3)).await, problems("after"));
-    // They run at once: one time-out each way, not one for each hook.
+    // The hooks run at the same time: one time-out before and one after, not one for each hook.
     assert_eq!(start.elapsed(), Duration::from_secs(10));
 }
 

@@ -1,7 +1,7 @@
-//! What was done to lists on its way into the store: in order, one after the other, and found meanwhile.
+//! Writes what was done to lists to the store, in order, in the background.
 //!
-//! Nobody waits for a disk before a request goes on. So rows are queued, and whoever looks for one looks here before it
-//! looks into the store.
+//! A request does not wait for the disk before it is forwarded. Rows are queued, and a lookup searches the queue before
+//! it queries the store.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -13,36 +13,36 @@ use crate::condenser::Kept;
 use crate::fingerprint::Chain;
 use crate::store::{InlineRow, Store};
 
-/// So many rows wait at most. A store that is further behind has other troubles.
+/// Maximum number of queued rows. A store that is further behind is overloaded anyway.
 const MOST_WAITING: usize = 256;
 
-/// A row larger than this is kept without what its summary was made of.
+/// Above this size in bytes, a row is stored without the extracts that its summary was made of.
 const LARGE: usize = 256 << 10;
 
-/// One that is still larger than this is not kept.
+/// Above this size in bytes, even without extracts, a row is not stored.
 const MOST: usize = 1 << 20;
 
-/// What a row says.
+/// The content of a row.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Document {
-    /// The conversation's number.
+    /// The conversation's id.
     pub(super) run: Arc<str>,
     pub(super) kept: Kept,
 }
 
 impl Document {
-    /// As it is kept; nothing where it is too large for that.
+    /// Returns the text to store, or `None` if it is too large.
     pub(super) fn write(mut self) -> Option<String> {
         let text = serde_json::to_string(&self).ok()?;
         if text.len() <= LARGE {
             return Some(text);
         }
-        // What its summary was made of is the largest part of it, and can be read from the summary again, if not as well.
+        // The extracts are the largest part, and can be derived from the summary again, with less detail.
         self.kept.extracts = None;
         serde_json::to_string(&self).ok().filter(|text| text.len() <= MOST)
     }
 
-    /// What a row said of a list that is so long. Anything else is as good as nothing.
+    /// Parses a row for a list of this length. Returns `None` if it does not fit the list or cannot be read.
     pub(super) fn read(text: &str, length: u64) -> Option<Self> {
         let document: Self = serde_json::from_str(text).ok()?;
         (document.kept.standing.rounds > 0 && document.kept.standing.seen == length).then_some(document)
@@ -52,23 +52,23 @@ impl Document {
 /// Rows that are not in the store yet.
 #[derive(Default)]
 pub(super) struct Keeping {
-    /// With the workspace each belongs to. A row may be a megabyte: it is copied while nobody waits for the lock.
+    /// The queue, with each row's workspace. A row may have a megabyte, so it is copied without the lock.
     waiting: watch::Sender<VecDeque<(Arc<str>, Arc<InlineRow>)>>,
 }
 
 impl Keeping {
-    /// The row of the longest list that this one begins with, the newest of several.
+    /// Returns the row of the longest list that this list begins with; of several, the newest.
     pub(super) fn find(&self, workspace: &str, chain: &Chain) -> Option<InlineRow> {
         let waiting = self.waiting.borrow();
         let of_this = waiting.iter().filter(|(whose, row)| {
             let at = usize::try_from(row.length).ok().and_then(|length| length.checked_sub(1));
             **whose == *workspace && at.and_then(|at| chain.hashes.get(at)) == Some(&row.hash)
         });
-        // Of two that are as long, the later is found.
+        // `max_by_key` returns the last of several equal rows, which is the newest.
         of_this.max_by_key(|(_, row)| row.length).map(|(_, row)| InlineRow::clone(row))
     }
 
-    /// What waits of a workspace is not written any more, but for what is being written.
+    /// Removes a workspace's rows from the queue, except for a row that is being written.
     pub(super) fn forget(&self, workspace: &str) {
         self.waiting.send_modify(|waiting| {
             let being_written = waiting.pop_front();
@@ -77,13 +77,13 @@ impl Keeping {
         });
     }
 
-    /// Waits until nothing is left.
+    /// Waits until the queue is empty.
     pub(super) async fn settled(&self) {
-        // It is told by what it belongs to, which is still there.
+        // Cannot fail: `self` owns the sender.
         let _ = self.waiting.subscribe().wait_for(VecDeque::is_empty).await;
     }
 
-    /// Puts a row into the store, after those before it.
+    /// Queues a row for the store.
     pub(super) fn keep(self: &Arc<Self>, store: &Arc<dyn Store>, workspace: &Arc<str>, row: InlineRow) {
         let mut before = 0;
         self.waiting.send_modify(|waiting| {
@@ -95,17 +95,17 @@ impl Keeping {
         match before {
             0 => drop(tokio::spawn(Arc::clone(self).write(Arc::clone(store)))),
             MOST_WAITING.. => tracing::warn!(
-                "the store is too far behind to keep what was done to a list; after a restart it is done anew"
+                "the queue for the store is full, so the state of a conversation is not stored; after a restart its list is condensed from the start"
             ),
             _ => {}
         }
     }
 
-    /// Writes rows until none is left.
+    /// Writes rows until the queue is empty.
     async fn write(self: Arc<Self>, store: Arc<dyn Store>) {
         while let Some((workspace, row)) = { self.waiting.borrow().front().cloned() } {
             if let Err(error) = store.keep_inline(&workspace, InlineRow::clone(&row)).await {
-                tracing::warn!(%error, "what was done to a list could not be kept; after a restart it is done anew");
+                tracing::warn!(%error, "could not store the state of a conversation; after a restart its list is condensed from the start");
             }
             self.waiting.send_modify(|waiting| drop(waiting.pop_front()));
         }

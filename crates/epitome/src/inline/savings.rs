@@ -1,12 +1,13 @@
-//! What a request that was answered came to, and what it would have come to otherwise.
+//! Computes what an answered request cost, and what it would have cost with the other list.
 //!
-//! Pure: the provider's counters and our sizes of two lists go in, a [`Passed`] to be added up comes out. Of the two lists one was
-//! sent, and what it cost is known. The other is reckoned: as many tokens as the provider would have counted for it, where it
-//! counts as it did for the one that was sent.
+//! Pure: the provider's counters and the local sizes of two lists go in, and a [`Passed`] for the sums comes out. One
+//! of the two lists was sent, and its cost is exact. The other list's cost is estimated: its local token count is
+//! converted with the provider's ratio for the list that was sent.
 //!
-//! With a cache the other list would not have been paid in full. What it had been the last time would have been read from the
-//! cache, if replies show that there is one; the rest would have been new. So the turn on which a list is condensed may cost more
-//! than it saves, and is told so. Where the truth is not known (a cache that had gone cold), the smaller saving is told.
+//! With a prompt cache, the other list would not have been billed in full. If replies show that there is a cache, the
+//! other list's size on the previous turn counts as read from the cache, and the rest as new. So the turn that
+//! condenses a list may cost more than it saves, and is reported as such. If the true saving is unknown (for example
+//! because the cache expired), the smaller estimate is reported.
 
 use epitome_core::message::Tokens;
 
@@ -14,10 +15,10 @@ use crate::dialect::Counted;
 use crate::settings::Price;
 use crate::store::Passed;
 
-/// Longer names of models are cut, in characters: they are whatever a client sent.
+/// Maximum length of a model name, in characters; longer names are cut, because clients may send any text.
 const LONGEST_NAME: usize = 128;
 
-/// A request that was answered.
+/// An answered request.
 ///
 /// ```
 /// use epitome::dialect::Counted;
@@ -27,7 +28,7 @@ const LONGEST_NAME: usize = 128;
 /// let answered = Answered {
 ///     model: "claude-sonnet-4-5",
 ///     complete: true,
-///     // The provider counts a tenth more than we do.
+///     // The provider counts 10 % more tokens than the local counter.
 ///     counted: Some(Counted { input: 11_000, cached: 0, written: 0, output: 500 }),
 ///     full: 50_000,
 ///     sent: 10_000,
@@ -40,30 +41,30 @@ const LONGEST_NAME: usize = 128;
 /// ```
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Answered<'a> {
-    /// The model that was asked for.
+    /// The requested model.
     pub model: &'a str,
-    /// Whether the list went out as it came, and only what would have been is reckoned.
+    /// Whether the list was sent unchanged, and the condensed list is the estimated one.
     pub shadow: bool,
-    /// Whether it was sent a second time, shorter, because the provider found it too long.
+    /// Whether the request was sent again with a shorter list, because the provider rejected it as too long.
     pub retried: bool,
-    /// Whether the answer came to its end.
+    /// Whether the answer was complete.
     pub complete: bool,
-    /// What the provider counted for the list that was sent, where it told.
+    /// The provider's token counts of the list that was sent, if reported.
     pub counted: Option<Counted>,
-    /// The size of the whole request with the list as it came, by our count.
+    /// Size of the whole request with the original list, by the local count.
     pub full: Tokens,
-    /// The same with the condensed list, whether it was sent or only would have been.
+    /// Size of the whole request with the condensed list, sent or not, by the local count.
     pub sent: Tokens,
-    /// How much of the list that was *not* sent would have been in the provider's cache, by our count: its size the last time,
-    /// or nothing where it would have been condensed anew. `None` where no earlier reply of this conversation showed cached
-    /// tokens.
+    /// How much of the list that was *not* sent would have been in the provider's cache, by the local count: its size
+    /// on the previous turn, or 0 if this turn would have condensed it. `None` if no earlier reply of this conversation
+    /// showed cached tokens.
     pub before: Option<Tokens>,
-    /// What the model costs, where that is known.
+    /// The model's price; `None` if unknown.
     pub price: Option<Price>,
 }
 
 impl Answered<'_> {
-    /// What it adds to the sums.
+    /// Returns the request's share of the sums.
     pub fn passed(&self) -> Passed {
         let mut passed = Passed {
             model: self.model.chars().take(LONGEST_NAME).collect(),
@@ -87,27 +88,27 @@ impl Answered<'_> {
         passed
     }
 
-    /// How many tokens the two lists are apart, as the provider counts.
+    /// Returns the difference between the two lists in the provider's tokens.
     fn saved(&self, counted: &Counted) -> Tokens {
         self.scaled(self.full.saturating_sub(self.sent), counted)
     }
 
-    /// A number of our tokens as the provider would have counted them.
+    /// Converts a local token count to the provider's.
     fn scaled(&self, tokens: Tokens, counted: &Counted) -> Tokens {
         let ours = if self.shadow { self.full } else { self.sent }.max(1);
         let scaled = u128::from(tokens).saturating_mul(u128::from(counted.input)) / u128::from(ours);
         Tokens::try_from(scaled).unwrap_or(Tokens::MAX)
     }
 
-    /// How much more the full list costs than the condensed one, in millionths.
+    /// Returns how much more the full list costs than the condensed one, in millionths of the price unit.
     fn saved_cost(&self, counted: &Counted, price: &Price) -> i64 {
         let saved = self.saved(counted);
-        // The same list costs the same, whatever the cache did.
+        // Equal lists cost the same, with or without a cache.
         if saved == 0 {
             return 0;
         }
         let Some(before) = self.before else {
-            // Nothing is known but this reply: what is apart is taken to be as the cheapest of it.
+            // Only this reply is available: the difference is priced like the cheapest kind of token in it.
             let part = Counted { input: saved, ..Counted::default() };
             let part = match counted {
                 Counted { cached: 1.., .. } => Counted { cached: saved, ..part },
@@ -122,7 +123,7 @@ impl Answered<'_> {
             counted.input.saturating_add(saved)
         };
         let cached = self.scaled(before, counted).min(input);
-        // Who tells of no writes is paid none.
+        // A provider that reports no cache writes does not bill them.
         let written = if counted.written > 0 { input - cached } else { 0 };
         let other = price.counted(&Counted { input, cached, written, output: 0 });
         let own = price.counted(&Counted { output: 0, ..*counted });
@@ -136,7 +137,8 @@ mod tests {
     use super::*;
     use crate::settings::Money;
 
-    /// For a million tokens: 3.00 in, 15.00 out, 0.30 from the cache, 3.75 into it. A token costs 3, 15, 0.3, 3.75 millionths.
+    /// Prices per million tokens: 3.00 input, 15.00 output, 0.30 cache read, 3.75 cache write. One token costs 3, 15,
+    /// 0.3 or 3.75 millionths.
     fn price() -> Option<Price> {
         let [input, output, cache_read, cache_write] = [3.0, 15.0, 0.3, 3.75].map(Money::from);
         Some(Price { input, output, cache_read, cache_write })
@@ -150,7 +152,7 @@ mod tests {
         Answered { model: "m", complete: true, counted, full, sent, price: price(), ..Answered::default() }
     }
 
-    /// Tokens saved, and millionths.
+    /// Checks the saved tokens, and the saved cost in millionths.
     fn check(answered: Answered<'_>, saved: Tokens, saved_cost: i64) {
         let passed = answered.passed();
         assert_eq!((passed.saved, passed.saved_cost), (saved, saved_cost), "{answered:?}");
@@ -158,25 +160,25 @@ mod tests {
 
     #[test]
     fn without_a_cache_what_is_saved_is_saved_at_the_full_price() {
-        // 9,000 of ours are 9,900 of theirs, at 3.
+        // 9,000 local tokens are 9,900 of the provider's, at 3 millionths.
         check(answered(10_000, 1_000, counted(1_100, 0, 0)), 9_900, 29_700);
         check(answered(1_000, 1_000, counted(1_100, 0, 0)), 0, 0);
-        // In the shadow 10,000 of ours are 11,000 of theirs, and 9,000 of them would have been left out.
+        // In shadow mode, 10,000 local tokens are 11,000 of the provider's, and 9,000 local ones would have been left out.
         check(Answered { shadow: true, ..answered(10_000, 1_000, counted(11_000, 0, 0)) }, 9_900, 29_700);
     }
 
     #[test]
     fn with_a_cache_the_list_before_would_have_been_read_from_it() {
-        // The turn of a swap: 100,000 read and 1,000 written (33,750) against 20,000 written (75,000).
+        // The turn that condenses: 100,000 read and 1,000 written (33,750) against 20,000 written (75,000).
         let swap = answered(101_000, 20_000, counted(20_000, 0, 20_000));
         check(Answered { before: Some(100_000), ..swap }, 81_000, 33_750 - 75_000);
         // The turn after: 101,000 read and 1,000 written (34,050) against 20,000 read and 1,000 written (9,750).
         let next = answered(102_000, 21_000, counted(21_000, 20_000, 1_000));
         check(Answered { before: Some(101_000), ..next }, 81_000, 34_050 - 9_750);
-        // Where nobody tells of writes, what is new is plain: 30,300 and 3,000 against 6,000 and 3,000.
+        // Without reported cache writes, new tokens have the plain price: 30,300 and 3,000 against 6,000 and 3,000.
         let next = answered(102_000, 21_000, counted(21_000, 20_000, 0));
         check(Answered { before: Some(101_000), ..next }, 81_000, 33_300 - 9_000);
-        // Their count is twice ours: all of it is.
+        // The provider counts twice as many tokens, so all numbers double.
         let twice = answered(102_000, 21_000, counted(42_000, 40_000, 2_000));
         check(Answered { before: Some(101_000), ..twice }, 162_000, 2 * (34_050 - 9_750));
     }
@@ -192,7 +194,7 @@ mod tests {
         // 101,000 read and 1,000 written (34,050) were paid; 20,000 read and 1,000 written (9,750) would have been.
         let next = Answered { shadow: true, ..answered(102_000, 21_000, counted(102_000, 101_000, 1_000)) };
         check(Answered { before: Some(20_000), ..next }, 81_000, 34_050 - 9_750);
-        // On the turn of the swap all 21,000 would have been written (78,750).
+        // On the turn that condenses, all 21,000 would have been written (78,750).
         check(Answered { before: Some(0), ..next }, 81_000, 34_050 - 78_750);
     }
 

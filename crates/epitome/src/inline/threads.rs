@@ -1,9 +1,10 @@
-//! The conversations in memory, of all workspaces, by the hashes of their lists.
+//! Caches the conversations of all workspaces in memory, by the hashes of their lists.
 //!
-//! Each is filed under two hashes: of its list as it last came, and as it was when it was last condensed, where others may
-//! have forked from it, unless another is there now. Those that were longest quiet are let go of when there are too many, or
-//! when they take too much memory together. Whoever is let go of while somebody uses it is only found no more. Of lists that
-//! were condensed the hash alone is remembered for longer: what was done to them is in the store.
+//! Each conversation has up to two hashes: of its latest list, and of its list when it was last condensed, from which
+//! other lists may have forked. The second one is omitted if another conversation's latest list has it. The least
+//! recently used conversations are evicted if there are too many or if they need too much memory. An evicted
+//! conversation that is still in use stays valid; it is only not found any more. The hashes of condensed lists are
+//! remembered for longer: they show that the store contains a state.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -18,23 +19,24 @@ use crate::fingerprint::Chain;
 use crate::lock::lock;
 use crate::store::ListHash;
 
-/// So many conversations are held in memory unless told otherwise.
+/// Default maximum number of cached conversations.
 pub(crate) const MOST_THREADS: usize = 4_096;
 
-/// And so many bytes of them, as far as that can be told.
+/// Maximum memory of the cached conversations in bytes, approximately.
 const MOST_BYTES: usize = 64 << 20;
 
-/// What is held of a conversation besides its thread, about.
+/// Approximate memory of a cached conversation in addition to its thread, in bytes.
 const ENTRY: usize = 512;
 
-/// Of so many lists it is remembered that they were condensed.
+/// Maximum number of hashes of condensed lists that are remembered.
 const MOST_CONDENSED: usize = 4 * MOST_THREADS;
 
-/// All conversations in memory.
+/// The cached conversations.
 pub(crate) struct Threads {
     known: Mutex<Known>,
     most_threads: usize,
-    /// One that alone is larger than a quarter of this is not held: others should not have to leave for it.
+    /// Maximum memory in bytes. A conversation larger than a quarter of this is not cached, so that others need not be
+    /// evicted for it.
     most_bytes: usize,
     /// What was done to lists and is not in the store yet.
     pub(super) keeping: Arc<Keeping>,
@@ -42,35 +44,35 @@ pub(crate) struct Threads {
     seed: RandomState,
 }
 
-/// A conversation in memory.
+/// A cached conversation.
 pub(super) struct Held {
     number: u64,
     workspace: Arc<str>,
     pub(super) thread: Thread,
-    /// For whom it was begun: a condenser with other rules counts otherwise.
+    /// The id of the condenser it was begun for: a condenser with other settings counts tokens differently.
     pub(super) condenser: u64,
     pub(super) run: Arc<str>,
 }
 
-/// A conversation that a list shares its beginning with.
+/// A cached conversation that shares its beginning with a list.
 pub(super) struct Found {
     pub(super) held: Arc<Held>,
-    /// How many messages after the standing orders it shares with it, as far as that was looked at.
+    /// Number of shared messages after the leading system messages, as far as they were compared.
     pub(super) shared: usize,
-    /// Whether the list begins with all of it; else it only shares what was condensed.
+    /// Whether the list begins with the whole conversation; otherwise they share only the part that was condensed.
     pub(super) goes_on: bool,
-    /// The hash of its list as it was when it was last condensed.
+    /// Hash of the conversation's list when it was last condensed.
     pub(super) condensed: Option<ListHash>,
-    /// Whether the list begins with a longer one that was condensed, of which the store knows more.
+    /// Whether the list begins with a longer list that was condensed, for which the store has a newer state.
     pub(super) outdated: bool,
 }
 
 struct Known {
     by: HashMap<ListHash, u64>,
-    /// Those that went on last are last.
+    /// Least recently used first.
     all: LinkedHashMap<u64, Entry>,
     bytes: usize,
-    /// Lists that were condensed.
+    /// Hashes of lists that were condensed.
     condensed: LruCache<ListHash, ()>,
 }
 
@@ -82,7 +84,7 @@ struct Entry {
 }
 
 impl Threads {
-    /// With room for so many.
+    /// Creates a cache for this many conversations.
     pub(crate) fn at_most(most_threads: usize) -> Self {
         let condensed = LruCache::new(MOST_CONDENSED);
         let known = Known { by: HashMap::new(), all: LinkedHashMap::new(), bytes: 0, condensed };
@@ -96,12 +98,12 @@ impl Threads {
         }
     }
 
-    /// Waits until all that was done to lists is in the store, or cannot be put there.
+    /// Waits until all changes are in the store, or could not be stored.
     pub(crate) async fn settled(&self) {
         self.keeping.settled().await;
     }
 
-    /// Lets go of all conversations of a workspace.
+    /// Removes all conversations of a workspace.
     pub(crate) fn forget(&self, workspace: &str) {
         self.keeping.forget(workspace);
         let mut known = lock(&self.known);
@@ -112,7 +114,7 @@ impl Threads {
         drop(gone);
     }
 
-    /// A conversation that is not filed yet.
+    /// Creates a conversation that is not in the cache yet.
     pub(super) fn held(
         &self,
         workspace: &Arc<str>,
@@ -124,19 +126,19 @@ impl Threads {
         Arc::new(Held { number, workspace, thread, condenser, run })
     }
 
-    /// A number that no other conversation has, in this process or another.
+    /// Returns an id that is unique across processes.
     pub(super) fn run(&self) -> Arc<str> {
         let number = self.numbers.fetch_add(1, Ordering::Relaxed);
         let half = |part: u8| self.seed.hash_one((number, part));
         format!("{:016x}{:08x}", half(0), half(1) >> 32).into()
     }
 
-    /// Whether a conversation of this number is in memory.
+    /// Returns whether a conversation with this id is cached.
     pub(super) fn has_run(&self, run: &str) -> bool {
         lock(&self.known).all.values().any(|entry| &*entry.held.run == run)
     }
 
-    /// The conversation that shares most with the list, and is not past it.
+    /// Returns the cached conversation that shares the longest beginning with the list.
     pub(super) fn find(&self, chain: &Chain) -> Option<Found> {
         let known = lock(&self.known);
         let mut outdated = false;
@@ -152,12 +154,12 @@ impl Threads {
         })
     }
 
-    /// Remembers that a list was condensed.
+    /// Records that a list was condensed.
     pub(super) fn condensed(&self, list: ListHash) {
         lock(&self.known).condensed.insert(list, ());
     }
 
-    /// Files a conversation where it is now.
+    /// Puts a conversation into the cache under its current hashes, and evicts others if necessary.
     pub(super) fn file(&self, held: &Arc<Held>, last: ListHash, condensed: Option<ListHash>) {
         let bytes = held.thread.bytes().saturating_add(ENTRY);
         let mut known = lock(&self.known);
@@ -172,14 +174,14 @@ impl Threads {
             gone.extend(known.remove(oldest));
         }
         drop(known);
-        // What it held is given back without others having to wait.
+        // Frees the memory without the lock.
         drop(gone);
     }
 }
 
 impl Known {
     fn insert(&mut self, mut entry: Entry) {
-        // Who is at a place goes before who was condensed there: the others are found in the store.
+        // A conversation's latest list takes precedence over another's condensed list, which the store still finds.
         let taken = |hash: &mut ListHash| {
             let other = self.by.get(hash).and_then(|number| self.all.get(number));
             other.is_some_and(|other| other.last == Some(*hash))
@@ -195,7 +197,7 @@ impl Known {
         self.all.insert(number, entry);
     }
 
-    /// A conversation is no longer found under this hash; one that is found under none is let go of.
+    /// Removes this hash from a conversation. Removes the conversation if it has no hash left.
     fn displace(&mut self, number: u64, hash: ListHash) {
         let Some(entry) = self.all.get_mut(&number) else { return };
         for place in [&mut entry.last, &mut entry.condensed] {
@@ -252,12 +254,12 @@ mod tests {
         threads.find(&chain(drawn)).map(|found| found.held.number)
     }
 
-    /// All that is filed can be found, and the sum is right.
+    /// Checks that every cached conversation can be found, and that the sum of bytes is correct.
     fn assert_whole(threads: &Threads) {
         let known = lock(&threads.known);
         assert_eq!(known.bytes, known.all.values().map(|entry| entry.bytes).sum::<usize>());
         for (number, entry) in &known.all {
-            assert!(entry.hashes().count() > 0, "nobody finds it");
+            assert!(entry.hashes().count() > 0, "it cannot be found");
             assert!(entry.hashes().all(|hash| known.by.get(&hash) == Some(number)));
         }
         assert_eq!(known.by.len(), known.all.values().flat_map(Entry::hashes).count());
@@ -285,11 +287,11 @@ mod tests {
         assert_eq!(finds(&threads, "u:3 a:4 u:5 a:7"), Some(one.number), "a fork");
         assert!(threads.find(&chain("u:3 a:4 u:5 a:6")).is_some_and(|found| found.goes_on));
         assert!(threads.find(&chain("u:3 a:4 u:5 a:7")).is_some_and(|found| !found.goes_on));
-        // Whoever comes to stand where it was takes that place over, and not the other.
+        // A conversation that was condensed at the same list takes over that hash, and not the other one.
         let two = held(&threads, "u:3 a:4 u:5 a:7");
         threads.file(&two, chain("u:3 a:4 u:5 a:7").last().unwrap(), condensed);
         assert_eq!(finds(&threads, "u:3 a:4 u:5"), Some(two.number));
-        // Unless somebody is there.
+        // Unless it is the latest list of a conversation.
         let there = file(&threads, "u:3 a:4 u:5");
         threads.file(&two, chain("u:3 a:4 u:5 a:7").last().unwrap(), condensed);
         assert_eq!(finds(&threads, "u:3 a:4 u:5"), Some(there.number));
@@ -297,7 +299,7 @@ mod tests {
         assert_whole(&threads);
         let three = file(&threads, "u:3 a:4 u:5 a:6");
         assert_eq!(finds(&threads, "u:3 a:4 u:5 a:6 u"), Some(three.number));
-        assert_eq!(lock(&threads.known).all.len(), 3, "nobody finds the first any more");
+        assert_eq!(lock(&threads.known).all.len(), 3, "the first one cannot be found any more");
         assert_whole(&threads);
     }
 
@@ -319,7 +321,7 @@ mod tests {
     fn what_is_held_is_bounded_in_bytes_and_nobody_leaves_for_one_that_is_too_large() {
         let threads = Threads { most_bytes: 200_000, ..Threads::at_most(100) };
         for n in 0..60 {
-            // The larger ones are larger in memory, too.
+            // Longer lists need more memory.
             let list: Vec<String> = (0..=n).map(|m| format!("u:{}", 1 + n + m)).collect();
             file(&threads, &list.join(" "));
             assert!(lock(&threads.known).bytes <= 200_000);

@@ -1,4 +1,4 @@
-//! The model that is built in.
+//! The built-in extractive summarizer as a [`Model`].
 
 use async_trait::async_trait;
 use epitome_core::local::Extracts;
@@ -9,13 +9,12 @@ use super::{Ask, Model, ModelError, Reply, Told};
 
 /// The summarizer of [`epitome_core::local`]: no network, no key, and the same text every time.
 ///
-/// It builds on the extracts of the summary before, or on its text where somebody else wrote it. It
-/// gives back extracts of its own: a store keeps them beside the text. It has no window, so no prompt is
-/// too long for it; instructions, focus and templates say nothing to it, because it picks and does not
-/// write.
+/// It builds on the extracts of the previous summary, or on its text if another model wrote it. It returns new extracts,
+/// which a store saves next to the text. It has no window, so no prompt is too long for it. It ignores instructions, focus
+/// and templates, because it selects sentences and does not write.
 ///
-/// Secrets are always taken out, also where [`Ask::redact`] is false: the pieces are kept and shown
-/// again for a long time, and the core has no other way of reading.
+/// Secrets are always redacted, even if [`Ask::redact`] is false: the extracts are stored and shown for a long time, and the
+/// core cannot read messages without redaction.
 ///
 /// ```
 /// use epitome::Message;
@@ -40,7 +39,7 @@ use super::{Ask, Model, ModelError, Reply, Told};
 pub struct Local;
 
 impl Local {
-    /// What it is called, in settings and in records.
+    /// Its name, in settings and in records.
     pub const NAME: &'static str = crate::names::LOCAL;
 }
 
@@ -60,7 +59,7 @@ impl Model for Local {
 
     async fn write(&self, ask: &Ask) -> Result<Reply, ModelError> {
         let ask = ask.clone();
-        // Reading a megabyte takes long enough to be felt by whoever else is served.
+        // Reading a megabyte takes long enough to delay other tasks.
         let written = tokio::task::spawn_blocking(move || write(&ask)).await;
         written.map_err(|_| ModelError::no_answer("the local summarizer was stopped"))
     }
@@ -78,7 +77,7 @@ fn write(ask: &Ask) -> Reply {
     Reply { extracts: Some(extracts), ..Reply::complete(text) }
 }
 
-/// What the summary before was made of.
+/// Returns the extracts of the previous summary.
 fn before(ask: &Ask) -> Extracts {
     match (&ask.extracts, &ask.previous) {
         (Some(extracts), _) => Extracts::clone(extracts),
@@ -90,7 +89,7 @@ fn before(ask: &Ask) -> Extracts {
     }
 }
 
-/// The text, inside the limit and smaller than what it replaces.
+/// Returns the text, within the limit and smaller than what it replaces.
 fn smaller(extracts: &mut Extracts, ask: &Ask) -> String {
     let most = ask.replaces.saturating_sub(1);
     match ask.limit {
@@ -100,8 +99,8 @@ fn smaller(extracts: &mut Extracts, ask: &Ask) -> String {
             if ask.counter.text(&text) <= most {
                 return text;
             }
-            // A text of so many tokens may have more characters than allowed, in rare scripts; then
-            // there is nothing to gain, and nothing is said.
+            // In rare scripts, a text of this many tokens may have more characters than allowed. Then no useful summary is
+            // possible, and the text is empty.
             let text = extracts.summarize(Limit::Tokens(most), &ask.counter);
             if text.chars().count() as u64 <= chars { text } else { String::new() }
         }

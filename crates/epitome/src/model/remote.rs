@@ -1,13 +1,13 @@
-//! Models that are asked over a network.
+//! Models that are called over a network.
 //!
-//! What is sent and what is taken of what comes back, whole or streamed, is the matter of a provider's format in
-//! `epitome-wire`. What failures mean stands in `fault`; `http` bounds it all in time and size; [`Lender`] asks with a caller's key.
+//! `epitome-wire` writes requests and reads responses, whole or streamed, in the provider's format. `fault` interprets
+//! failures, `http` limits the time and the size of everything, and [`Lender`] makes calls with a caller's key.
 //!
-//! A call is made once. Whether it is made again, when, and of whom, is the worker's matter; whether a text
-//! may be kept is [`epitome_core::inspect`]'s. Only what an answer says of its own end is taken from here,
-//! and what did not come to its end is never told as whole.
+//! A call is made once. The worker decides whether, when and with which model it is repeated. [`epitome_core::inspect`]
+//! decides whether a text is accepted. This module only reports how an answer ended, and never reports an incomplete answer
+//! as complete.
 //!
-//! What providers say in the words of their errors is not repeated anywhere: they quote prompts and keys.
+//! Error messages of providers are never repeated anywhere, because they quote prompts and keys.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -37,41 +37,41 @@ use http::{Call, Cut, Line};
 pub use key::{Credentials, Lender};
 use key::{Key, variable};
 
-/// How large a prompt may be where nobody knows the model's window.
+/// Maximum size of a prompt if the model's window is unknown, in tokens.
 const UNKNOWN_ROOM: Tokens = 100_000;
 
-/// How much more than the summary a model may write at first: most of them reason before they write.
+/// Initial number of output tokens in addition to the summary's size: most models reason before they write.
 const HEADROOM: Tokens = 4_096;
 
-/// How much at last, after answers that came to no end.
+/// Maximum number of output tokens in addition to the summary's size. It is reached after answers that were cut off.
 const MOST_HEADROOM: Tokens = 32_768;
 
-/// No provider is believed to have a smaller window, nor one of less than a quarter of what is known of it: what
-/// it says is read of words that were meant for people.
+/// Minimum window that is accepted from a provider's error message, in tokens. A quarter of the configured window is also a
+/// minimum. The number is parsed from a text for people, so it may be wrong.
 const LEAST_WINDOW: Tokens = 2_000;
 
-/// The most that is kept free for an answer where only the window is known.
+/// Maximum output reserve if only the window is configured, in tokens.
 const MOST_RESERVE: Tokens = 16_384;
 
-/// Whoever waits for a call waits so much longer, so that it is told here what went wrong.
+/// Additional time that the caller of a call waits, so that the call's own time-out comes first and reports the reason.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// So much is shown of an answer that broke off, in characters. Nobody keeps it.
+/// Maximum length of the text of an answer that was cut off, in characters. The text is not stored.
 const SHOWN: usize = 1_000;
 
-/// What is longer than this is not counted but guessed, in bytes.
+/// Texts longer than this, in bytes, are not counted but estimated.
 const COUNTED: usize = 64 << 10;
 
-/// What is asked to see whether anybody answers.
+/// The prompt that checks whether a model answers.
 const TRIAL: &str = "Reply with the word: ready";
 
-/// How much may be written to a trial; models that reason first need more than a word.
+/// Maximum output of a check, in tokens. Models that reason first need more than one word.
 const TRIAL_TOKENS: Tokens = 1_024;
 
-/// A model of the settings, asked over a network.
+/// A model of the settings that is called over a network.
 ///
-/// It holds its key and never shows it. A key that is missing is no error until the model is asked, so that a
-/// program which only reads needs none.
+/// It contains its key and never shows it. A missing key is not an error until the model is called, so that a program that
+/// only reads needs no key.
 ///
 /// ```
 /// use epitome::model::{Model, Remote};
@@ -93,33 +93,33 @@ const TRIAL_TOKENS: Tokens = 1_024;
 /// ```
 #[derive(Debug)]
 pub struct Remote {
-    /// With its window and its reserve of the table, where they are not set.
+    /// With the window and the output reserve from the table, if they are not set.
     settings: ModelSettings,
     dialect: Dialect,
     line: Arc<Line>,
     key: Key,
-    /// Whom it is asked of, as whoever counts failures knows them.
+    /// The provider, as circuit breakers identify it.
     provider: String,
-    /// The smallest window the provider has told of. It never grows; where it leaves no room to ask anything, it
-    /// is forgotten, so that a number that was wrong does no harm for ever.
+    /// The smallest window that the provider has reported. It never grows. If it leaves no room for a prompt, it is reset,
+    /// so that a wrong number does no permanent harm.
     told: AtomicU64,
-    /// How much more than the summary it may write. It grows when answers come to no end.
+    /// Number of output tokens in addition to the summary's size. It grows when answers are cut off.
     headroom: AtomicU64,
-    /// Which of the names of the limit is used.
+    /// Index of the parameter name for the output limit that is in use.
     limit: AtomicUsize,
 }
 
-/// Where a format is spoken.
+/// Returns the URL of a format's endpoint.
 fn address(base: &str, dialect: Dialect) -> Result<Url, String> {
     let base = base.trim_end_matches('/');
     let sound = |url: &str| {
-        let url = Url::parse(url).map_err(|error| format!("is no address: {error}"))?;
+        let url = Url::parse(url).map_err(|error| format!("is not a URL: {error}"))?;
         if !matches!(url.scheme(), "http" | "https") || !url.has_host() {
             return Err("must begin with http:// or https://".to_owned());
         }
-        // Addresses are shown in errors, and passwords must not be.
+        // URLs are shown in errors, and passwords must not be.
         if !url.username().is_empty() || url.password().is_some() {
-            return Err("must hold no user and no password".to_owned());
+            return Err("must contain no user and no password".to_owned());
         }
         Ok(url)
     };
@@ -127,14 +127,14 @@ fn address(base: &str, dialect: Dialect) -> Result<Url, String> {
     sound(base).and_then(|_| sound(&format!("{base}/{route}")))
 }
 
-/// A model that answered.
+/// The result of a check: the model answered.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Checked {
-    /// What the provider calls it.
+    /// The provider's name for the model.
     pub model: String,
-    /// How long it took.
+    /// How long the call took, in milliseconds.
     pub millis: u64,
-    /// Whether it answered without a word. It may have used all it was given to reason.
+    /// Whether the answer was empty. The model may have used its whole output for reasoning.
     pub empty: bool,
 }
 
@@ -142,27 +142,27 @@ pub struct Checked {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{reason}")]
 pub struct CheckError {
-    /// What is to be mended.
+    /// What must be fixed.
     pub what: Wrong,
-    /// What happened, in a few words, fit to be recorded.
+    /// What happened, in a few words that may be recorded.
     pub reason: String,
 }
 
-/// What is to be mended when a model does not answer.
+/// What must be fixed if a model does not answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wrong {
     /// The key: it is missing, not accepted, or has no credit.
     Key,
-    /// The address: nobody is there, or somebody else.
+    /// The address: no server answers there, or the wrong one.
     Address,
     /// The model's name.
     Model,
-    /// Something else; it may pass by itself.
+    /// Something else; it may disappear by itself.
     Other,
 }
 
-/// Asks every model of the settings that is reached over a network for a word, all at the same time, and
-/// tells by name how it went. Models of the provider `local` are always there and are left out.
+/// Checks every model of the settings that is called over a network with a short prompt, all at the same time, and returns
+/// the results by name. Models of the provider `local` always work and are left out.
 ///
 /// ```
 /// # async fn try_it() -> Result<(), epitome::settings::SettingsError> {
@@ -196,7 +196,7 @@ pub async fn check(settings: &Settings) -> Vec<(String, Result<Checked, CheckErr
     found
 }
 
-/// The model that settings describe, with its key from the environment.
+/// Returns the model that the settings describe, with its key from the environment.
 pub(crate) fn of_settings(name: &str, settings: &ModelSettings) -> Result<Arc<dyn Model>, SettingsError> {
     match settings.provider {
         Provider::Local => Ok(Arc::new(Local)),
@@ -205,9 +205,9 @@ pub(crate) fn of_settings(name: &str, settings: &ModelSettings) -> Result<Arc<dy
 }
 
 impl Remote {
-    /// The model that settings call `name`, with this key.
+    /// Creates the model that the settings call `name`, with this key.
     ///
-    /// Refused are settings that name no model over a network, no address, or one that holds a password.
+    /// Fails if the settings describe no model over a network, or if the URL is invalid or contains a password.
     pub fn new(
         name: &str,
         settings: &ModelSettings,
@@ -215,7 +215,7 @@ impl Remote {
     ) -> Result<Self, SettingsError> {
         let wrong = |key: &str, problem: &str| SettingsError::wrong(format!("models.{name}.{key}"), problem);
         let Some(dialect) = settings.provider.dialect() else {
-            return Err(wrong("provider", "`local` is built in, and not asked over a network"));
+            return Err(wrong("provider", "`local` is built in and has no network address"));
         };
         let base = settings.base_url.as_deref().unwrap_or(settings.provider.base_url());
         let url = address(base, dialect).map_err(|problem| wrong("base_url", &problem))?;
@@ -227,7 +227,7 @@ impl Remote {
 
     fn made(settings: ModelSettings, dialect: Dialect, line: Arc<Line>, key: Key, provider: String) -> Self {
         let known = table::find(&settings.model);
-        // Those who made it speak the newest name; everybody else knows the oldest one.
+        // The provider that defined the format requires the newest name; other servers may only support the oldest.
         let about = dialect.format().about();
         let own = about.endpoint.and_then(|endpoint| Url::parse(endpoint.base_url).ok());
         let newest = about.limit_names.len().saturating_sub(1);
@@ -248,15 +248,15 @@ impl Remote {
         }
     }
 
-    /// The same, with the key that the environment holds under `key_env`, or under the provider's usual name. Whoever
-    /// is asked at an address of one's own gets no key that is not named: the usual one is somebody else's.
+    /// Creates the model with the key from the environment variable `key_env`, or from the provider's usual variable. If a
+    /// base URL is set, only `key_env` is used: the usual variable contains the key of another provider.
     pub fn from_env(name: &str, settings: &ModelSettings) -> Result<Self, SettingsError> {
         let named = settings.base_url.is_none() || settings.key_env.is_some();
         let key = std::env::var(variable(settings)).ok().filter(|_| named).map(SecretString::from);
         Self::new(name, settings, key)
     }
 
-    /// Asks for one word, and says what is wrong where none comes.
+    /// Calls the model with a short prompt, and returns what is wrong if it does not answer.
     pub async fn check(&self) -> Result<Checked, CheckError> {
         let started = Instant::now();
         let most = self.reserve().map_or(TRIAL_TOKENS, |reserve| reserve.min(TRIAL_TOKENS));
@@ -283,7 +283,7 @@ impl Remote {
         Question { model, system, user, tokens, most, limit: "", stream: *stream }
     }
 
-    /// Its window, where anybody knows it.
+    /// Returns its window, if the settings, the table or the provider contain one.
     fn window(&self) -> Option<Tokens> {
         let told = self.told.load(Ordering::Relaxed);
         match self.settings.window {
@@ -292,7 +292,7 @@ impl Remote {
         }
     }
 
-    /// What is kept free of it: at most half, so that something is left to be read.
+    /// Returns the part of the window that is reserved for output: at most half, so that there is room for the prompt.
     fn reserve(&self) -> Option<Tokens> {
         let window = self.window();
         let usual = window.map(|window| (window / 4).min(MOST_RESERVE));
@@ -300,20 +300,21 @@ impl Remote {
         Some(window.map_or(reserve, |window| reserve.min(window / 2)).max(1))
     }
 
-    /// How much may be written where a summary of this size is asked for.
+    /// Returns the maximum output for a summary of this size, in tokens.
     fn most(&self, limit: Limit) -> Tokens {
-        // A character is a token at the worst.
+        // In the worst case a character is a token.
         let (Limit::Tokens(size) | Limit::Chars(size)) = limit;
         let most = size.saturating_mul(2).saturating_add(self.headroom.load(Ordering::Relaxed));
         self.reserve().map_or(most, |reserve| most.min(reserve))
     }
 
-    /// One question and its answer, whole or cut short. Where the limit has another name, it is asked again with that.
+    /// Sends one question, and returns its answer, complete or cut off. If the provider rejects the parameter name for the
+    /// output limit, the question is sent again with another name.
     async fn ask(&self, question: &Question<'_>) -> Result<(Answer, Option<Cut>), Fault> {
         let format = self.dialect.format();
         let names = format.about().limit_names;
         let known = self.limit.load(Ordering::Relaxed);
-        let mut fault = Fault::refused(Wrong::Other, "the format has no name for the limit");
+        let mut fault = Fault::refused(Wrong::Other, "the format has no output limit");
         for (at, limit) in names.iter().copied().enumerate().cycle().skip(known).take(names.len()) {
             let body = format.ask(&Question { limit, ..*question });
             let mut call = self.line.post(self.key.headers(self.dialect)?, body.to_string()).await?;
@@ -331,7 +332,7 @@ impl Remote {
         Err(fault)
     }
 
-    /// Hears an answer out.
+    /// Reads an answer to its end.
     async fn listen(
         &self,
         call: &mut Call<'_>,
@@ -342,13 +343,13 @@ impl Remote {
         }
         let body = call.body().await.map_err(|cut| Fault::no_answer(Wrong::Other, &cut.to_string()))?;
         let Ok(body) = serde_json::from_slice::<Value>(&body) else {
-            // Somebody else's server, by the looks of it.
+            // An HTML page probably comes from the wrong server.
             let html = body.trim_ascii_start().starts_with(b"<");
             let (wrong, what) =
                 if html { (Wrong::Address, "a web page") } else { (Wrong::Other, "not JSON") };
             return Err(Fault::no_answer(
                 wrong,
-                &format!("the answer is {what}; nothing could be read of it"),
+                &format!("the answer is {what}; no text could be read from it"),
             ));
         };
         let mut heard = Hearing::default();
@@ -356,11 +357,11 @@ impl Remote {
             Then::End => Ok((heard.answer(), None)),
             Then::Failed(told) => Err(self.failed(&told, question)),
             _ if body.get("error").is_some_and(|error| !error.is_null()) => Err(self.failed(&body, question)),
-            _ => Err(Fault::no_answer(Wrong::Other, "the answer is JSON, but of a shape that is not known")),
+            _ => Err(Fault::no_answer(Wrong::Other, "the answer is JSON of an unexpected shape")),
         }
     }
 
-    /// Hears a stream of events out. What was heard before it broke is kept, for what it says of its cost.
+    /// Reads a stream of events to its end. What arrived before a break is returned, because it reports what the call cost.
     async fn follow(
         &self,
         call: &mut Call<'_>,
@@ -391,18 +392,18 @@ impl Remote {
                 Then::End => break None,
                 Then::Failed(told) => return Err(self.failed(&told, question)),
                 Then::Odd => {
-                    let reason = "the stream holds something that is no event of an answer";
+                    let reason = "the stream contains an unexpected event";
                     return Err(Fault::no_answer(Wrong::Other, reason));
                 }
             }
         };
         let answer = heard.answer();
-        // With its reason to stop said, a text is whole, although the stream was not.
+        // If the stop reason arrived, the text is complete, even if the stream is not.
         let cut = cut.filter(|_| !answer.whole);
         Ok((answer, cut))
     }
 
-    /// What a failure means that stands where an answer should.
+    /// Interprets an error that arrived in place of an answer.
     fn failed(&self, body: &Value, question: &Question<'_>) -> Fault {
         let told = ErrorText::of(body);
         self.fault(told.status().unwrap_or(500), &told, None, question)
@@ -411,8 +412,8 @@ impl Remote {
     fn fault(&self, status: u16, told: &ErrorText, wait: Option<Duration>, question: &Question<'_>) -> Fault {
         let fault = self.meant(status, told, wait, question.tokens);
         if let ModelError::TooLong { sent, limit: Some(limit) } = fault.error {
-            // Where it counts more than we do, its window holds less of what we count. It may also have
-            // counted the room for the answer, so it is believed by half at most.
+            // If the provider counts more tokens than we do, its window contains fewer of our tokens. It may also have
+            // counted the reserve for the answer, so its window is reduced to half at most.
             let counted = sent.max(1);
             let ours = question.tokens.clamp(counted / 2, counted);
             let window = u128::from(limit) * u128::from(ours) / u128::from(counted);
@@ -423,8 +424,8 @@ impl Remote {
         fault
     }
 
-    /// What is made of an answer that did not come to its end. What it cost is told where that is known; its
-    /// text is told as cut off, and is never long enough to be cut where the summary's limit is.
+    /// Returns the reply for an answer that was cut off, with its cost if that was reported. Its text is marked as cut off,
+    /// and is too short to be taken for a text that was cut at the summary's limit.
     fn cut_short(&self, ask: &Ask, answer: &Answer, cut: Cut) -> Result<Reply, ModelError> {
         let Some(tally) = answer.tally else { return Err(ModelError::no_answer(&cut.to_string())) };
         let chars = match ask.limit {
@@ -432,7 +433,7 @@ impl Remote {
             Limit::Chars(chars) => usize::try_from(chars).unwrap_or(SHOWN).min(SHOWN),
         };
         let text: String = answer.text.chars().take(chars).collect();
-        // The provider counts what was written when it is done, and it was not.
+        // The provider counts the output at the end, and the answer did not reach it.
         let counted = match answer.text.len() {
             0..COUNTED => ask.counter.text(&answer.text),
             bytes => bytes as Tokens / 4,
@@ -462,18 +463,18 @@ impl Model for Remote {
     }
 
     fn reusable(&self) -> bool {
-        // What one caller paid for is not given to another.
+        // An answer that one caller paid for is not returned to another caller.
         !self.key.lent
     }
 
     async fn write(&self, ask: &Ask) -> Result<Reply, ModelError> {
-        // No prompt is made that nobody may be asked.
+        // Without a key, no prompt is built.
         self.key.headers(self.dialect).map_err(|fault| fault.error)?;
         let room = self.room().unwrap_or(UNKNOWN_ROOM);
         let own = ask.clone();
-        // Counting a megabyte takes long enough to be felt by whoever else is served.
+        // Counting a megabyte takes long enough to delay other tasks.
         let prompt = tokio::task::spawn_blocking(move || own.prompt(room)).await;
-        let prompt = match prompt.map_err(|_| ModelError::no_answer("the prompt was not written"))? {
+        let prompt = match prompt.map_err(|_| ModelError::no_answer("building the prompt failed"))? {
             Ok(prompt) => prompt,
             Err(PromptError::NoRoom { needed, room }) => {
                 self.told.store(Tokens::MAX, Ordering::Relaxed);
@@ -487,7 +488,7 @@ impl Model for Remote {
             return self.cut_short(ask, &answer, cut);
         }
         if answer.finish == Finish::Length {
-            // It may have reasoned for too long. It is given more the next time.
+            // The model may have reasoned for too long. The next call allows more output.
             let more = |room: Tokens| Some(room.saturating_mul(2).min(MOST_HEADROOM));
             let _ = self.headroom.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
         }

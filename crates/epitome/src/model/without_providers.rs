@@ -1,11 +1,11 @@
-//! What takes the place of models over a network where they are not compiled in.
+//! Replaces the models over a network if they are not compiled in.
 
 use std::sync::Arc;
 
 use super::{Local, Model};
 use crate::settings::{ModelSettings, Provider, SettingsError};
 
-/// The model that settings describe: only the built-in summarizer.
+/// Returns the model that the settings describe: only the built-in summarizer is available.
 pub(crate) fn of_settings(name: &str, settings: &ModelSettings) -> Result<Arc<dyn Model>, SettingsError> {
     match settings.provider {
         Provider::Local => Ok(Arc::new(Local)),

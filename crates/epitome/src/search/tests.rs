@@ -86,7 +86,7 @@ fn words_of_two_characters_are_asked_of_the_index_where_they_are_words() {
     assert!(indexed("我的订单号").contains("\u{E000}订单"));
     assert!(!indexed("我的订，单号").contains("\u{E000}订单"));
     assert_eq!((asked("ok"), asked("订"), asked("订a")), (None, None, None));
-    // Our own mark in a text or a query is nobody's pair.
+    // The reserved mark in a text or a query forms no pair.
     assert!(!indexed("\u{E000}ab").contains('\u{E000}'));
     assert_eq!(asked("\u{E000}订单"), asked("\" 订单\""));
 }

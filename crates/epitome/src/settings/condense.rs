@@ -1,4 +1,4 @@
-//! How a list is condensed inline, as it is set.
+//! Defines the settings of inline condensation, `[condense]`.
 
 use epitome_core::condense::{Policy, SummaryRole};
 use epitome_core::keep::Keep;
@@ -16,14 +16,14 @@ use super::form;
 use super::{SettingsError, wrong};
 use crate::names::LOCAL;
 
-/// How large a summary may be where the trigger is `economic` and nothing else is set.
+/// Default of `max_tokens`, in tokens, if the trigger contains `economic`.
 const ECONOMIC_LIMIT: Tokens = 1_000;
 
-/// Settings of this section that say the same in a short form and a long one.
+/// Settings of this section that have a short form and a long form: (short, long).
 const FORMS: [(&str, &str); 2] = [("threshold", "trigger"), ("keep_last", "keep")];
 
-/// The other form of a setting that can be said in two. Whoever sets one in a layer takes back what a layer below said in
-/// the other; in one layer only one of them may stand.
+/// Returns the other form of a setting that has a short and a long form. A layer that sets one form overrides the other
+/// form in the layers below it. One layer may set only one of the two.
 ///
 /// ```
 /// use epitome::settings::other_form;
@@ -38,7 +38,7 @@ pub fn other_form(key: &str) -> Option<String> {
     both_ways.into_iter().find(|(one, _)| *one == name).map(|(_, other)| format!("condense.{other}"))
 }
 
-/// Takes out of a layer what a newer one says in the other form.
+/// Removes from the older layer each setting that the newer layer sets in its other form.
 pub fn give_way(older: &mut Map<String, Value>, newer: &Map<String, Value>) {
     let (Some(Value::Object(older)), Some(newer)) = (older.get_mut("condense"), newer.get("condense")) else {
         return;
@@ -56,8 +56,8 @@ fn says(table: &Value, key: &str) -> bool {
     table.get(key).is_some_and(|value| !value.is_null())
 }
 
-// fields: one flat table of settings, a key each.
-/// How the lists of agents are condensed that hold their history themselves.
+// fields: one flat table of settings, one key per field.
+/// Settings of inline condensation, for agents that keep their own message history.
 ///
 /// ```
 /// use epitome::settings::{Patch, Settings};
@@ -75,70 +75,70 @@ fn says(table: &Value, key: &str) -> bool {
     {"not": {"required": ["keep", "keep_last"], "properties": {"keep": {"type": "string"}, "keep_last": {"type": "integer"}}}},
 ]))]
 pub struct CondenseSettings {
-    /// Whether lists are condensed inline (`epitome condense`, POST /v1/condense, the proxy); false lets them
-    /// through as they are.
+    /// Whether message lists are condensed inline (`epitome condense`, POST /v1/condense, the proxy). If false,
+    /// lists stay unchanged.
     #[schemars(example = false)]
     pub enabled: bool,
-    /// By which means: noop, recent, mask, summarize, amortized, or pipeline(.., ..) of them. Each may say what
-    /// it keeps, as in recent(messages(50)).
+    /// How lists are shortened: noop, recent, mask, summarize, amortized, or pipeline(.., ..) of these. Each may
+    /// set which messages it keeps, as in recent(messages(50)).
     #[schemars(schema_with = "form::strategy", example = &"pipeline(mask, summarize)")]
     pub strategy: Strategy,
-    /// When. By default any(tokens(170000), window(0.75)), and tokens(170000) where nobody knows the model's
-    /// window.
+    /// When a list is condensed. By default any(tokens(170000), window(0.75)), or tokens(170000) if the window of
+    /// the model is unknown.
     #[serde(serialize_with = "form::or_default")]
     #[schemars(schema_with = "form::trigger_or_default", example = &"any(tokens(100000), economic)")]
     pub trigger: Option<Trigger>,
-    /// Short form of trigger: 0.5 is window(0.5). Of the two, set one.
+    /// Short form of trigger: 0.5 means window(0.5). Set only one of the two.
     ///
-    /// Settings that were read have it as their `trigger`.
+    /// Parsing moves the value to `trigger`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "form::share", example = 0.5)]
     pub threshold: Option<Fraction>,
-    /// What stays of the newest: messages(n), turns(n), tokens(n) or window(fraction). By default as much as
-    /// the strategy likes: 6 messages for summarize and amortized, 10 for mask, 50 for recent.
+    /// Which of the newest messages stay: messages(n), turns(n), tokens(n) or window(fraction). The default
+    /// depends on the strategy: 6 messages for summarize and amortized, 10 for mask, 50 for recent.
     #[serde(serialize_with = "form::or_default")]
     #[schemars(schema_with = "form::keep_or_default", example = &"turns(3)")]
     pub keep: Option<Keep>,
-    /// Short form of keep: 20 is messages(20). Of the two, set one.
+    /// Short form of keep: 20 means messages(20). Set only one of the two.
     ///
-    /// Settings that were read have it as their `keep`.
+    /// Parsing moves the value to `keep`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "form::count", example = 20)]
     pub keep_last: Option<u64>,
-    /// How many messages stay after the leading system ones, until a summary stands.
+    /// Number of messages after the leading system messages that stay, as long as the list has no summary.
     #[schemars(schema_with = "form::count", example = 2)]
     pub keep_first: usize,
-    /// Who writes the summaries: one of models, or `local`, which needs no key and no network. In the proxy
-    /// also "same": the request's own model, with the caller's key, while the request is open.
+    /// The model that writes the summaries: a name in models, or `local`, which needs no key and no network. In
+    /// the proxy also "same": the model of the request, called with the client's key while the request is open.
     #[schemars(schema_with = "form::model", example = &"cheap")]
     pub model: String,
-    /// Whether an agent's turn waits for the model. Where not, `local` writes until its summary is there.
+    /// Whether a request waits for the model's summary. If false, `local` writes one until the model's is ready.
     #[schemars(example = true)]
     pub wait: bool,
-    /// The window of the model a list is for, where neither the request nor the shipped table tells; "none"
-    /// where it is not known.
+    /// The context window, in tokens, of the model that a list is for, if neither the request nor the built-in
+    /// model table contains it; "none" if it is unknown.
     #[schemars(schema_with = "form::positive_or_none", example = 128_000)]
     pub window: Option<Tokens>,
-    /// How large a summary may be. By default 4000, and 1000 where the trigger is economic.
+    /// Largest size of a summary, in tokens. By default 4000, or 1000 if the trigger contains economic.
     #[serde(rename = "max_tokens", serialize_with = "form::or_default")]
     #[schemars(schema_with = "form::size_or_default", example = 2_000)]
     pub limit: Option<Tokens>,
-    /// The part of a request that a condensation must save, more than 0 and at most 1.
+    /// The smallest share of a request that condensing must save: more than 0 and at most 1.
     #[serde(rename = "min_worth")]
     #[schemars(schema_with = "form::share", example = 0.2)]
     pub worth: Fraction,
-    /// In which role the summary is sent: user or system.
+    /// Role of the message that contains the summary: user or system.
     #[schemars(schema_with = "form::summary_role", example = &"system")]
     pub summary_role: SummaryRole,
-    /// A template of its own, in place of the profile's;
-    /// {conversation_text} must be in it.
+    /// A prompt template to use instead of the profile's template;
+    /// it must contain {conversation_text}.
     #[serde(serialize_with = "form::or_default")]
     #[schemars(schema_with = "form::template_or_default", example = &"Sum up: {conversation_text}")]
     pub prompt: Option<Template>,
-    /// auto, general, coding, research or support.
+    /// The kind of conversation, which selects the prompt: auto, general, coding, research or support.
     #[schemars(schema_with = "form::profile", example = &"coding")]
     pub profile: ProfileSetting,
-    /// Said to the model as they are.
+    /// Extra instructions, passed unchanged to the model.
     #[schemars(example = &"Name every open question.")]
     pub instructions: String,
 }
@@ -168,11 +168,12 @@ impl Default for CondenseSettings {
 }
 
 impl CondenseSettings {
-    /// The name that stands for the model a list is for.
+    /// The model name that means "the model of the request".
     pub const SAME: &'static str = "same";
 
-    /// What the rules need to know of it, for a model with so much room: its window less its output reserve, where that
-    /// is known. Refused is what could not work there, a share of a window nobody knows say.
+    /// Returns the condensation policy for a model whose input limit is `room` tokens: its context window less its
+    /// output reserve, or `None` if unknown. Returns an error for values that cannot work with this model, such as a
+    /// share of an unknown window.
     ///
     /// ```
     /// use epitome::settings::CondenseSettings;
@@ -180,7 +181,7 @@ impl CondenseSettings {
     /// let settings = CondenseSettings::default();
     /// let trigger = |room| settings.policy(room).unwrap().trigger.to_string();
     /// assert_eq!(trigger(Some(128_000)), "any(tokens(170000), window(0.75))");
-    /// // Nobody asked for a share of the window, so nobody is told that it is not known.
+    /// // The default trigger leaves out the share of an unknown window, instead of failing.
     /// assert_eq!(trigger(None), "tokens(170000)");
     /// ```
     pub fn policy(&self, room: Option<Tokens>) -> Result<Policy, SettingError> {
@@ -190,7 +191,7 @@ impl CondenseSettings {
         };
         let trigger = self.threshold.map(Trigger::Window).or_else(|| self.trigger.clone());
         let trigger = trigger.unwrap_or_else(default);
-        // Who cuts where it costs least pays for the summary again at every cut.
+        // An economic trigger condenses often, and the provider bills the summary again after every cut.
         let usual = if trigger.is_economic() { ECONOMIC_LIMIT } else { Policy::default().limit };
         let policy = Policy {
             strategy: self.strategy.clone(),
@@ -205,12 +206,12 @@ impl CondenseSettings {
         Ok(policy)
     }
 
-    /// What the model is asked when it is to sum up messages of this shape.
+    /// Returns the prompt template for summarizing messages of this shape.
     pub fn template(&self, outlines: &[Outline]) -> Template {
         self.prompt.clone().unwrap_or_else(|| self.profile.choose(outlines).template())
     }
 
-    /// Takes short forms over into the long ones, and refuses what could not work whichever model a list is for.
+    /// Moves short forms to the long ones, and rejects values that cannot work for any model.
     pub(super) fn settle(&mut self) -> Result<(), SettingsError> {
         if let Some(share) = self.threshold.take() {
             self.trigger = Some(Trigger::Window(share));
@@ -225,7 +226,7 @@ impl CondenseSettings {
     }
 }
 
-/// Refuses a layer that says the same in two forms.
+/// Rejects a layer that sets both forms of one setting.
 pub(super) fn check_forms(entries: &Map<String, Value>) -> Result<(), SettingsError> {
     let Some(table) = entries.get("condense") else { return Ok(()) };
     for (short, long) in FORMS {

@@ -1,7 +1,8 @@
-//! The forms in which values stand in settings: the JSON Schemas that say what is allowed.
+//! JSON Schemas of setting values: they define which values are allowed.
 //!
-//! A field names its form in one attribute, `#[schemars(schema_with = "form::share")]`, and [`read`](super::read) refuses
-//! what that does not allow. Values whose type says everything need none.
+//! A field refers to its schema with one attribute, `#[schemars(schema_with = "form::share")]`, and
+//! [`read`](super::read) rejects values that the schema does not allow. Fields whose Rust type is precise enough need
+//! no schema here.
 
 use std::time::Duration;
 
@@ -11,7 +12,7 @@ use serde::{Serialize, Serializer};
 
 use super::time::YEAR;
 
-/// The longest name of a model, in bytes.
+/// Maximum length of a model name, in bytes.
 const LONGEST_NAME: usize = 128;
 
 macro_rules! forms {
@@ -22,7 +23,7 @@ macro_rules! forms {
     )*};
 }
 
-// Where a value or a word may stand, the value's form comes first. It is how the value is written where everything is text.
+// If both a value and a keyword are allowed, the value's schema comes first: it decides how text is parsed.
 forms! {
     count: {"type": "integer", "minimum": 0, "maximum": u64::MAX};
     positive: {"type": "integer", "minimum": 1, "maximum": u64::MAX};
@@ -56,12 +57,12 @@ forms! {
     text: {"type": "string"};
 }
 
-/// A whole number in bounds.
+/// Schema of an integer from `MIN` to `MAX`.
 pub fn whole<const MIN: u64, const MAX: u64>(_: &mut SchemaGenerator) -> Schema {
     json_schema!({"type": "integer", "minimum": MIN, "maximum": MAX})
 }
 
-/// A time within bounds in milliseconds, read and written by [`super::time`].
+/// Schema of a duration from `MIN` to `MAX` milliseconds, which [`super::time`] reads and writes.
 pub fn time<const MIN: u64, const MAX: u64>(_: &mut SchemaGenerator) -> Schema {
     let [min, max] = [MIN, MAX].map(|millis| Duration::from_millis(millis).as_secs_f64());
     json_schema!({"anyOf": [
@@ -70,12 +71,12 @@ pub fn time<const MIN: u64, const MAX: u64>(_: &mut SchemaGenerator) -> Schema {
     ]})
 }
 
-/// A time of at most a year.
+/// Schema of a duration of at most one year.
 pub(super) fn any_time(generator: &mut SchemaGenerator) -> Schema {
     time::<0, YEAR>(generator)
 }
 
-/// Writes what depends on other settings where it is not set.
+/// Serializes a value, or `"default"` if it is not set and its default depends on other settings.
 pub(super) fn or_default<T: Serialize, S: Serializer>(
     value: &Option<T>,
     serializer: S,
@@ -86,7 +87,7 @@ pub(super) fn or_default<T: Serialize, S: Serializer>(
     }
 }
 
-/// Whether a model can have this name.
+/// Returns whether `name` is a valid model name.
 pub(super) fn is_model_name(name: &str) -> bool {
     !name.trim().is_empty() && name.len() <= LONGEST_NAME && !name.contains(char::is_control)
 }

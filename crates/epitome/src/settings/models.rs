@@ -1,4 +1,4 @@
-//! Models that are asked over a network: where, as whom, and how much they read.
+//! Defines the settings of models that are called over the network: address, API key and context window.
 
 #![allow(rustdoc::bare_urls, reason = "doc comments are the help text of the settings file")]
 
@@ -12,30 +12,30 @@ use serde::{Deserialize, Serialize, Serializer};
 use super::{SettingsError, form, time, wrong};
 use crate::names::LOCAL;
 
-/// Who is asked: the built-in summarizer, or a provider over a network in its wire format.
+/// The provider of a model: the built-in summarizer, or a remote provider with its wire format.
 ///
-/// In settings a provider has the name that its registered format gives it ([`Endpoint::provider`]).
+/// In settings, a provider has the name that its registered wire format declares ([`Endpoint::provider`]).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Deserialize)]
 #[serde(try_from = "String")]
 pub enum Provider {
-    /// The built-in one.
+    /// The built-in summarizer.
     Local,
-    /// A provider, asked in this format.
+    /// A remote provider that is called in this wire format.
     Remote(Dialect),
 }
 
 impl Provider {
-    /// OpenAI's chat completions, and every server that speaks them.
+    /// OpenAI's chat completions, and every server with a compatible API.
     pub const OPENAI: Self = Self::Remote(Dialect::OPENAI);
     /// Anthropic's messages.
     pub const ANTHROPIC: Self = Self::Remote(Dialect::ANTHROPIC);
 
-    /// As it is written.
+    /// Returns the provider's name in settings.
     pub fn name(self) -> &'static str {
         self.endpoint().map_or(LOCAL, |endpoint| endpoint.provider)
     }
 
-    /// The format that its models are asked in; none for `local`.
+    /// Returns the wire format for calls to the provider; `None` for `local`.
     pub fn dialect(self) -> Option<Dialect> {
         match self {
             Self::Local => None,
@@ -43,12 +43,12 @@ impl Provider {
         }
     }
 
-    /// Where it is found when nobody says otherwise; nothing for `local`.
+    /// Returns the default base URL; empty for `local`.
     pub fn base_url(self) -> &'static str {
         self.endpoint().map_or("", |endpoint| endpoint.base_url)
     }
 
-    /// The environment's variable that holds the key when nobody says otherwise; nothing for `local`.
+    /// Returns the name of the environment variable that contains the API key by default; empty for `local`.
     pub fn key_env(self) -> &'static str {
         self.endpoint().map_or("", |endpoint| endpoint.key_env)
     }
@@ -57,11 +57,11 @@ impl Provider {
         self.dialect()?.format().about().endpoint
     }
 
-    /// Every name that is allowed: those of the registered formats, and `local` at the end.
+    /// Returns all allowed names: those of the registered wire formats, then `local`.
     fn names() -> Vec<&'static str> {
         let endpoints = Dialect::all().into_iter().filter_map(|dialect| dialect.format().about().endpoint);
         let mut names: Vec<&str> = endpoints.map(|endpoint| endpoint.provider).collect();
-        // OpenAI has two formats, which stand one after the other.
+        // OpenAI has two formats, which are adjacent in the list.
         names.dedup();
         names.push(LOCAL);
         names
@@ -92,42 +92,42 @@ fn providers(_: &mut SchemaGenerator) -> Schema {
     json_schema!({"enum": Provider::names()})
 }
 
-/// One model of the settings, `[models.NAME]`.
+/// Settings of one model, `[models.NAME]`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ModelSettings {
-    /// Whose wire format: openai, anthropic or local.
+    /// Wire format of the provider: openai, anthropic or local.
     #[schemars(schema_with = "providers", example = &"openai")]
     pub provider: Provider,
-    /// What the provider calls it.
+    /// The provider's name of the model.
     ///
     /// Empty for `local`.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     #[schemars(example = &"gpt-5-mini")]
     pub model: String,
-    /// Where it is asked; the provider's own address unless set. It ends in /v1 on both
-    /// wires: https://api.openai.com/v1, https://api.anthropic.com/v1, http://127.0.0.1:11434/v1.
+    /// Base URL of the provider; the provider's own unless set. It ends in /v1 for both wire formats:
+    /// https://api.openai.com/v1, https://api.anthropic.com/v1, http://127.0.0.1:11434/v1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "form::text", example = &"https://api.openai.com/v1")]
     pub base_url: Option<String>,
-    /// The environment variable that holds the key, never the key itself. With a base_url of your
-    /// own no key is sent unless it is named here.
+    /// The environment variable that contains the API key, never the key itself. With a base_url of your
+    /// own, no key is sent unless you set this.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "form::text", example = &"OPENAI_API_KEY")]
     pub key_env: Option<String>,
-    /// How long one call may take.
+    /// Timeout of one call.
     #[serde(default = "usual_timeout", with = "time")]
     #[schemars(schema_with = "form::time::<1_000, 3_600_000>", example = &"2m")]
     pub timeout: Duration,
-    /// How many tokens it reads and writes in all.
+    /// Context window of the model: input and output together, in tokens.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "form::positive", example = 128_000)]
     pub window: Option<Tokens>,
-    /// How many of those are kept free for its answer.
+    /// How much of the window is reserved for the answer, in tokens.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "form::positive", example = 16_000)]
     pub output_reserve: Option<Tokens>,
-    /// Whether its answer is streamed.
+    /// Whether the model's answer is streamed.
     #[serde(default)]
     #[schemars(example = false)]
     pub stream: bool,
@@ -138,7 +138,7 @@ fn usual_timeout() -> Duration {
 }
 
 impl ModelSettings {
-    /// A model of this provider with everything else as usual.
+    /// Creates the settings of a model, with defaults for everything else.
     pub fn new(provider: Provider, model: impl Into<String>) -> Self {
         Self {
             provider,
@@ -152,11 +152,11 @@ impl ModelSettings {
         }
     }
 
-    /// Refuses what does not fit together. A wrong address is not repeated, there may be a password in it, and neither is
-    /// what stands in place of a variable: it may be the key itself.
+    /// Validates the settings as a whole. Errors do not repeat an invalid address, because it may contain a password,
+    /// nor an invalid variable name, because it may be the API key itself.
     pub(super) fn settle(&mut self, name: &str) -> Result<(), SettingsError> {
         if name == LOCAL {
-            return Err(wrong(&["models", name], "is always there and needs no settings; take another name"));
+            return Err(wrong(&["models", name], "is the name of the built-in summarizer; use another one"));
         }
         let wrong = |key: &str, problem: &str| Err(wrong(&["models", name, key], problem));
         if let Some(url) = &mut self.base_url {
@@ -180,7 +180,7 @@ impl ModelSettings {
         }
         match (self.window, self.output_reserve) {
             (Some(window), Some(reserve)) if reserve >= window => {
-                wrong("output_reserve", &format!("{reserve} leaves nothing of the window of {window}"))
+                wrong("output_reserve", &format!("{reserve} leaves no input tokens in a window of {window}"))
             }
             _ => Ok(()),
         }
@@ -189,12 +189,13 @@ impl ModelSettings {
 
 fn is_address(url: &str) -> bool {
     let rest = url.strip_prefix("https://").or_else(|| url.strip_prefix("http://"));
-    // A user in the address would be a secret in the settings.
+    // A user name in the address usually comes with a password, and settings must not contain secrets.
     rest.is_some_and(|rest| !rest.is_empty() && !rest.starts_with('/') && !url.contains(['@', '?', '#', ' ']))
         && !url.contains(char::is_control)
 }
 
-/// So that a key written here by mistake is seen as one, and is not looked up, nor told.
+/// Returns whether `name` looks like an environment variable. This detects an API key that was entered by mistake, so
+/// that it is not looked up or printed.
 fn is_variable(name: &str) -> bool {
     let plain = |c: char| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_';
     (1..=64).contains(&name.len())

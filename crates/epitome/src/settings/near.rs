@@ -1,11 +1,11 @@
 //! Suggests the names that a caller may have meant.
 
-/// Longer names are not compared: the comparison takes the product of both lengths.
+/// Maximum length of the names that are compared, in characters: the cost is the product of both lengths.
 const LONGEST: usize = 128;
 
-/// Returns the names nearest to what was given, best first, at most `most`; empty where none is near.
+/// Returns the names most similar to `given`, best first, at most `most`. The result is empty if no name is similar.
 ///
-/// A name is near when few letters differ, whatever the case, or when one is a part of the other.
+/// A name is similar if few letters differ, ignoring case, or if one name contains the other.
 pub fn near<'a>(given: &str, names: impl IntoIterator<Item = &'a str>, most: usize) -> Vec<&'a str> {
     let given = given.to_lowercase();
     let length = given.chars().count();

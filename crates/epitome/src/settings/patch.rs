@@ -1,14 +1,14 @@
-//! Settings that name only what they change.
+//! Partial settings: a patch contains only the settings that it changes.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::{Settings, SettingsError, give_way};
 
-/// A part of the settings, as it is stored for a workspace or a session.
+/// Partial settings, as stored for a workspace or a session.
 ///
-/// Every name in it is known and every value allowed; that was seen to when it was read. A null says
-/// that a key is not to be set here, so that what is below it holds again.
+/// All keys are defined and all values are allowed: both are validated when the patch is parsed. A null means that the
+/// key is not set in this layer, so the value of the layer below applies.
 ///
 /// ```
 /// use epitome::settings::{Patch, Settings};
@@ -28,7 +28,7 @@ use super::{Settings, SettingsError, give_way};
 pub struct Patch(pub(super) Map<String, Value>);
 
 impl Patch {
-    /// Reads a JSON or TOML document. What begins with a brace is JSON.
+    /// Parses a JSON or TOML document. A document that starts with a brace is JSON.
     pub fn parse(text: &str) -> Result<Self, SettingsError> {
         match serde_json::from_str(text) {
             Ok(value) => Self::from_value(value),
@@ -45,11 +45,11 @@ impl Patch {
         }
     }
 
-    /// The patch that is written so.
+    /// Reads and validates a patch from its JSON value.
     pub fn from_value(value: Value) -> Result<Self, SettingsError> {
         match value {
             Value::Object(entries) => {
-                // No value's rightness depends on what it is laid over, so the defaults will do.
+                // Whether a value is valid does not depend on the layer below, so validating over the defaults is enough.
                 Settings::default().overlaid(&entries)?;
                 Ok(Self(entries))
             }
@@ -57,11 +57,11 @@ impl Patch {
         }
     }
 
-    /// This one with what a newer one says: its values in place of the old, and its nulls in place of
-    /// nothing. No null is left.
+    /// Returns this patch, changed by a newer one. Values in `newer` replace the old ones, and nulls in `newer` remove
+    /// keys. The result contains no nulls.
     ///
-    /// As in [`Settings::with`], the list of slots is taken as a whole, and a model's price too. What is said in one form
-    /// takes the place of what was said in the [other](super::other_form).
+    /// As in [`Settings::with`], the list of slots and the price of a model are replaced as a whole. A setting in its
+    /// short form replaces its [long form](super::other_form), and the other way round.
     pub fn merged(&self, newer: &Self) -> Self {
         let mut merged = self.0.clone();
         give_way(&mut merged, &newer.0);
@@ -77,22 +77,22 @@ impl Patch {
         Self(merged)
     }
 
-    /// Whether it names nothing.
+    /// Returns whether the patch sets nothing.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// As it is written.
+    /// Returns the patch as a JSON value.
     pub fn to_value(&self) -> Value {
         Value::Object(self.0.clone())
     }
 
-    /// As text, to be stored; empty where nothing is changed.
+    /// Returns the patch as text for the store; empty if it sets nothing.
     pub fn document(&self) -> String {
         if self.is_empty() { String::new() } else { self.to_value().to_string() }
     }
 
-    /// What it is made of.
+    /// Returns the top-level keys and their values.
     pub fn entries(&self) -> &Map<String, Value> {
         &self.0
     }
@@ -115,7 +115,7 @@ impl TryFrom<&String> for Patch {
 }
 
 impl From<Settings> for Patch {
-    /// All of them. They are checked when the patch is applied.
+    /// Converts all settings. They are validated when the patch is applied.
     fn from(settings: Settings) -> Self {
         settings.patch()
     }
@@ -129,16 +129,16 @@ impl TryFrom<Value> for Patch {
     }
 }
 
-/// What a null in a layer does to what a layer below says.
+/// What a null in a layer does to the value of the layer below.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Nulls {
-    /// Nothing.
+    /// Keeps the value.
     Leave,
-    /// It goes in its place.
+    /// Replaces the value with null.
     TakeBack,
 }
 
-/// Sets a key to what a layer above says, where tables are merged down to this many levels.
+/// Sets a key to the value of the layer above. Merges nested tables down to `levels` levels.
 pub fn overlay(tree: &mut Map<String, Value>, key: &str, value: &Value, levels: u8, nulls: Nulls) {
     match (tree.get_mut(key), value) {
         (Some(_), Value::Null) if nulls == Nulls::Leave => {}

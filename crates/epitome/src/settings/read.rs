@@ -1,10 +1,10 @@
-//! Reading a section from a JSON value, with errors that name the setting in full.
+//! Reads a section of settings from a JSON value; errors contain the full name of the setting.
 //!
-//! Sections are structs that derive `Deserialize` and `JsonSchema`. The schema says what is allowed, and is all that is
-//! known here: what it does not allow is refused by its full name (`slot[1].trigger`), with the value that was given, the
-//! names or values that are allowed, and the name that was probably meant. Nulls count as not set.
+//! Sections are structs that derive `Deserialize` and `JsonSchema`. Validation uses only the schema. An error contains
+//! the full key (`slot[1].trigger`), the rejected value, the allowed keys or values, and the key that was probably
+//! meant. Nulls count as not set.
 //!
-//! It knows no setting by name, and nothing of files, flags or the environment.
+//! This module contains no setting's name, and does not read files, flags or environment variables.
 
 use std::convert::Infallible;
 use std::fmt;
@@ -18,10 +18,10 @@ use super::form::is_model_name;
 use super::near::near;
 use super::time::{self, YEAR, write_time};
 
-/// The longest part of a wrong value that an error repeats, in characters.
+/// Maximum number of characters of a rejected value that an error repeats.
 const LONGEST_GIVEN: usize = 60;
 
-/// Why settings were refused: fix the setting that is named.
+/// An invalid setting. The message contains the key of the setting to fix and the problem.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{key}: {problem}")]
 pub struct SettingsError {
@@ -30,23 +30,23 @@ pub struct SettingsError {
 }
 
 impl SettingsError {
-    /// A problem with the setting of this full name.
+    /// Creates an error for the setting with this full name.
     pub fn wrong(key: impl Into<String>, problem: impl Into<String>) -> Self {
         let key = Some(key.into()).filter(|key| !key.is_empty());
         Self { key: key.unwrap_or_else(|| "settings".to_owned()), problem: problem.into() }
     }
 
-    /// A value that is not allowed for the setting of this full name.
+    /// Creates an error for a value that is not allowed.
     pub(super) fn not_allowed(key: &str, given: &Value, allowed: &str) -> Self {
         Self::wrong(key, format!("{} given; allowed is {allowed}", shortened(&given.to_string())))
     }
 
-    /// The full name of the setting to be fixed, such as `slot[1].trigger`.
+    /// Returns the full name of the setting to fix, such as `slot[1].trigger`.
     pub fn key(&self) -> &str {
         &self.key
     }
 
-    /// What is wrong, and what would be right.
+    /// Returns what is wrong and what is allowed.
     pub fn problem(&self) -> &str {
         &self.problem
     }
@@ -58,9 +58,9 @@ impl From<Infallible> for SettingsError {
     }
 }
 
-/// Reads a struct from a value. Null entries count as not set.
+/// Reads a struct from a JSON value. Null entries count as not set.
 ///
-/// Programs that have sections of their own read them with it too.
+/// Programs with sections of their own can use it for those too.
 ///
 /// ```
 /// use epitome::settings::{Limits, read, schema};
@@ -83,13 +83,13 @@ pub fn read<T: DeserializeOwned>(mut value: Value, schema: &Value) -> Result<T, 
             _ => key,
         });
         let problem = error.inner().to_string();
-        // Some parsers name the key themselves.
+        // Some parsers already put the key into their error.
         let bare = key.split('.').find_map(|name| problem.strip_prefix(name)?.strip_prefix(": "));
         SettingsError::wrong(&key, bare.unwrap_or(&problem))
     })
 }
 
-/// Refuses what a schema does not allow under this name, and takes out what counts as not set.
+/// Rejects what the schema does not allow, and removes entries that count as not set.
 fn check(value: &mut Value, schema: &Value, key: &str) -> Result<(), SettingsError> {
     match (value, schema.get("items")) {
         (Value::Object(entries), _) if is_table(schema) => check_table(entries, schema, key),
@@ -129,10 +129,10 @@ fn check_table(entries: &mut Map<String, Value>, schema: &Value, key: &str) -> R
     }
 }
 
-/// Whether a value is as a schema wants it, and what is allowed, as it follows "allowed is".
+/// Returns whether a value fits a schema, and a description of the allowed values that can follow "allowed is".
 fn judge(value: &Value, schema: &Value) -> (bool, String) {
     let form = schema.pointer("/anyOf/0").unwrap_or(schema);
-    // The bounds of a time are those of its seconds, in the form beside it.
+    // A duration takes its bounds in seconds from the numeric alternative of the schema.
     let bounds = schema.pointer("/anyOf/1").filter(|beside| beside.get("maximum").is_some()).unwrap_or(form);
     let bound = |name: &str| bounds.get(name).and_then(Value::as_f64).unwrap_or_default();
     let (min, max) = (bound("minimum"), bound("maximum"));
@@ -166,14 +166,14 @@ fn judge(value: &Value, schema: &Value) -> (bool, String) {
     }
 }
 
-/// The format that a schema wants, or the first type.
+/// Returns the `format` of a schema, or else its first type.
 fn kind(schema: &Value) -> &str {
     let named = schema.get("type").map(|named| named.get(0).unwrap_or(named));
     schema.get("format").or(named).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// The words of a type that derives them. Types that parse themselves say in their own way which there are, and have none
-/// here: their schema names no type.
+/// Returns the allowed keywords of a type that derives its schema. Empty for types that parse themselves: their errors
+/// list the allowed values, and their schemas contain no `type`.
 fn words(schema: &Value) -> Vec<&Value> {
     let all = |key: &str| schema.get(key).and_then(Value::as_array).into_iter().flatten();
     let listed = all("enum").filter(|_| schema.get("type").is_some());
@@ -205,28 +205,28 @@ fn are_models(names: &[Value]) -> bool {
     !names.is_empty() && each_once && names.iter().all(is_model)
 }
 
-/// Whether it is a schema of keys.
+/// Returns whether the schema describes a table of keys.
 fn is_table(schema: &Value) -> bool {
     schema.get("properties").is_some() || schema.get("additionalProperties").is_some()
 }
 
-/// The schema of what stands under this name, where something may.
+/// Returns the schema of the value under this name, if the name is allowed.
 fn below<'a>(schema: &'a Value, name: &str) -> Option<&'a Value> {
     let named = schema.get("properties").and_then(|properties| properties.get(name));
     named.or_else(|| schema.get("additionalProperties").filter(|each| each.is_object()))
 }
 
-/// Whether it counts as not set: null, and the word that stands for it.
+/// Returns whether a value counts as not set: null, or the keyword for "not set".
 fn is_unset(value: &Value, schema: &Value) -> bool {
     value.is_null() || value.as_str().is_some_and(|text| word(schema) == Some(text.trim()))
 }
 
-/// The word that may stand in place of a value.
+/// Returns the keyword that is allowed instead of a value.
 fn word(schema: &Value) -> Option<&str> {
     schema.pointer("/anyOf/1/const")?.as_str()
 }
 
-/// Appends a name to a full name, in quotes where it could be misread.
+/// Appends a name to a full key, in quotes if it could be misread.
 pub(super) fn join(key: &str, name: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
     let name = match shortened(name) {
@@ -236,7 +236,7 @@ pub(super) fn join(key: &str, name: &str) -> String {
     if key.is_empty() { name } else { format!("{key}.{name}") }
 }
 
-/// The beginning of a text that an error repeats.
+/// Returns the start of a text, short enough for an error message.
 fn shortened(text: &str) -> String {
     let mut short: String = text.chars().take(LONGEST_GIVEN).collect();
     if text.chars().nth(LONGEST_GIVEN).is_some() {
@@ -245,15 +245,15 @@ fn shortened(text: &str) -> String {
     short
 }
 
-/// What to write where a setting without a default is missing: one of its words, or its example.
+/// Returns the end of the error for a missing setting: its allowed keywords, or its example.
 fn hint(schema: &Value) -> Option<String> {
     match schema.get("enum").and_then(Value::as_array) {
-        Some(words) => Some(format!("; say {}", one_of(words))),
-        None => schema.pointer("/examples/0").map(|example| format!("; such as {example}")),
+        Some(words) => Some(format!("; allowed is {}", one_of(words))),
+        None => schema.pointer("/examples/0").map(|example| format!("; for example {example}")),
     }
 }
 
-/// Words in quotes, the last after "or".
+/// Lists keywords, with "or" before the last one.
 fn one_of(words: &[impl fmt::Display]) -> String {
     let words: Vec<String> = words.iter().map(ToString::to_string).collect();
     match words.split_last() {

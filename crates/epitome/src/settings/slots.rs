@@ -1,4 +1,4 @@
-//! Slots as they are set.
+//! Defines the settings of summary slots, `[[slot]]`.
 
 use epitome_core::keep::Keep;
 use epitome_core::message::{Author, Tokens};
@@ -11,30 +11,31 @@ use serde::{Deserialize, Serialize};
 
 use super::{SettingsError, form, wrong};
 
-/// A summary that is kept: when, of what, how large, by whom.
+/// Settings of one slot: when a summary is written, of which messages, how large it may be, and by which model.
 ///
-/// Its keys in settings are the fields of `Written`.
+/// Its keys in the settings are the fields of `Written`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(try_from = "Written", into = "Written")]
 pub struct SlotSettings {
-    /// What the rules need to know of it.
+    /// The slot as the core rules use it.
     pub slot: Slot,
-    /// What it does when it is far behind, where it says so itself. What holds is in `slot`, and is
-    /// worked out from this whenever settings are applied over each other.
+    /// How the slot catches up when it is far behind, if set for this slot. The value in effect is in `slot`; it is
+    /// derived from this field each time settings are merged.
     pub catch_up: Option<CatchUp>,
-    /// Whether it fires by itself, where it says so itself; in the same way.
+    /// Whether the slot fires automatically, if set for this slot. The value in effect is in `slot`, too.
     pub auto: Option<bool>,
-    /// A template of its own, in place of the profile's.
+    /// A prompt template to use instead of the profile's template.
     pub prompt: Option<Template>,
-    /// What sort of conversation it is made for.
+    /// The kind of conversation that the summary is for.
     pub profile: ProfileSetting,
-    /// The operator's own instructions, said to the model as they are.
+    /// The operator's extra instructions, passed unchanged to the model.
     pub instructions: String,
-    /// Who writes it, where it says so itself. See [`Settings::models_of`](super::Settings::models_of).
+    /// The models that write the summary, if set for this slot. See
+    /// [`Settings::models_of`](super::Settings::models_of).
     pub models: Option<Vec<String>>,
 }
 
-/// A slot as it is set, `[[slot]]`.
+/// One slot in the settings, `[[slot]]`.
 #[derive(Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 #[schemars(extend(
@@ -49,7 +50,7 @@ pub struct SlotSettings {
 ))]
 #[derive(Default)]
 struct Written {
-    /// What the other keys start from: frequent, long or lean.
+    /// Preset with defaults for the other keys: frequent, long or lean.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "form::preset", example = &"frequent")]
     preset: Option<Preset>,
@@ -57,46 +58,46 @@ struct Written {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(regex(pattern = r"^[A-Za-z0-9_-]{1,64}$"), example = &"notes")]
     name: Option<String>,
-    /// Whose messages it covers: an author's; the whole session's unless set.
+    /// Author whose messages are covered; the whole session unless set.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1), example = &"builder")]
     scope: Option<String>,
-    /// When it fires: messages(n), turns(n), tokens(n), chars(n), window(fraction), every(seconds),
+    /// When the slot fires: messages(n), turns(n), tokens(n), chars(n), window(fraction), every(seconds),
     /// idle(seconds), important(n), all(.., ..), any(.., ..).
     #[schemars(schema_with = "form::trigger", example = &"turns(30)")]
     trigger: Option<Trigger>,
-    /// What stays out of it: messages(n), turns(n), tokens(n) or a window(fraction).
+    /// Newest messages left out: messages(n), turns(n), tokens(n) or window(fraction).
     #[schemars(schema_with = "form::keep", example = &"turns(2)")]
     keep: Option<Keep>,
-    /// How large it may be; or max_chars.
+    /// Largest size of the summary, in tokens; or set max_chars.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "form::size", example = 1_500)]
     max_tokens: Option<u64>,
-    /// The same in characters.
+    /// Largest size of the summary, in characters.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "form::size", example = 4_000)]
     max_chars: Option<u64>,
-    /// A template of its own, in place of the profile's;
-    /// {conversation_text} must be in it.
+    /// A prompt template to use instead of the profile's template;
+    /// it must contain {conversation_text}.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "form::template", example = &"Sum up: {conversation_text}")]
     prompt: Option<Template>,
-    /// auto, general, coding, research or support.
+    /// Kind of conversation: auto, general, coding, research or support.
     #[schemars(schema_with = "form::profile", example = &"coding")]
     profile: ProfileSetting,
-    /// Said to the model as they are.
+    /// Passed unchanged to the model.
     #[serde(skip_serializing_if = "String::is_empty")]
     #[schemars(example = &"Name every open question.")]
     instructions: String,
-    /// Who writes it; summarize.models unless set.
+    /// Models that write the summary; summarize.models unless set.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "form::models", example = ["main"])]
     models: Option<Vec<String>>,
-    /// Whether it fires by itself; summarize.auto unless set.
+    /// Whether the slot fires automatically; summarize.auto unless set.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(example = true)]
     auto: Option<bool>,
-    /// What it does when it is far behind; summarize.catch_up unless set.
+    /// How it catches up when far behind; summarize.catch_up unless set.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "form::catch_up", example = &"step")]
     catch_up: Option<CatchUp>,
@@ -108,7 +109,7 @@ impl TryFrom<Written> for SlotSettings {
     fn try_from(written: Written) -> Result<Self, &'static str> {
         let mut slot = match written.preset {
             Some(preset) => preset.slot(),
-            // Without a name it is refused by `check`.
+            // `check` rejects an empty name.
             None => Slot::new("", Limit::Tokens(1_000)),
         };
         slot.limit = match (written.max_tokens, written.max_chars) {
@@ -160,17 +161,17 @@ impl From<SlotSettings> for Written {
 }
 
 impl SlotSettings {
-    /// What the model is asked when it is to sum up messages of this shape.
+    /// Returns the prompt template for summarizing messages of this shape.
     pub fn template(&self, outlines: &[Outline]) -> Template {
         self.prompt.clone().unwrap_or_else(|| self.profile.choose(outlines).template())
     }
 }
 
 impl From<Slot> for SlotSettings {
-    /// With everything else as it is by default.
+    /// Creates settings for a slot, with defaults for everything else.
     fn from(slot: Slot) -> Self {
         Self {
-            // What differs from the default was meant.
+            // Only a value that differs from the default counts as set.
             catch_up: Some(slot.catch_up).filter(|catch_up| *catch_up != CatchUp::default()),
             auto: Some(slot.auto).filter(|auto| !auto),
             slot,
@@ -182,13 +183,13 @@ impl From<Slot> for SlotSettings {
     }
 }
 
-/// Refuses slots that could not work whichever model writes them, and two of the same name in the same scope.
+/// Rejects slots that cannot work with any model, and two slots with the same name in the same scope.
 pub(super) fn check(slots: &[SlotSettings]) -> Result<(), SettingsError> {
     for (at, SlotSettings { slot, .. }) in slots.iter().enumerate() {
         let wrong = |field: &str, problem| SettingsError::wrong(format!("slot[{at}].{field}"), problem);
         slot.check(Some(Tokens::MAX)).map_err(|error| match error.field {
             "name" if slot.name.is_empty() => {
-                wrong("name", "is missing; name the slot, or give a preset".to_owned())
+                wrong("name", "is missing; set the slot's name, or a preset".to_owned())
             }
             field => wrong(field, error.problem),
         })?;
@@ -197,14 +198,14 @@ pub(super) fn check(slots: &[SlotSettings]) -> Result<(), SettingsError> {
             before.position(|old| (&old.slot.name, &old.slot.scope) == (&slot.name, &slot.scope))
         {
             let problem =
-                format!("slot[{same}] is called `{}` too; a name is unique within its scope", slot.name);
+                format!("slot[{same}] is also named `{}`; names must be unique within a scope", slot.name);
             return Err(wrong("name", problem));
         }
     }
     Ok(())
 }
 
-/// Refuses a trigger that no slot could have, or for a slot that cannot be called so.
+/// Rejects a trigger that no slot can have, and an invalid slot name.
 pub(super) fn check_trigger(name: &str, trigger: &Trigger) -> Result<(), SettingsError> {
     let tried = Slot { trigger: trigger.clone(), ..Slot::new(name, Limit::Tokens(1_000)) };
     tried.check(Some(Tokens::MAX)).map_err(|error| {
@@ -219,7 +220,7 @@ pub(super) fn check_trigger(name: &str, trigger: &Trigger) -> Result<(), Setting
     })
 }
 
-/// A slot that has proved itself, to start from.
+/// A predefined slot that has worked well in practice; other keys can override its values.
 ///
 /// ```
 /// use epitome::settings::Preset;
@@ -230,16 +231,16 @@ pub(super) fn check_trigger(name: &str, trigger: &Trigger) -> Result<(), Setting
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase", try_from = "String")]
 pub enum Preset {
-    /// Long, busy conversations: every 20 turns, the newest 5 stay, 1,000 characters.
+    /// For long, busy conversations: fires every 20 turns, leaves out the newest 5 turns, 1,000 characters.
     Frequent,
-    /// Conversations whose details matter: every 50 turns, the newest 15 stay, 1,500 characters.
+    /// For conversations whose details matter: fires every 50 turns, leaves out the newest 15 turns, 1,500 characters.
     Long,
-    /// Small windows: every 15 messages, the newest 3 turns stay, 1,000 characters.
+    /// For small windows: fires every 15 messages, leaves out the newest 3 turns, 1,000 characters.
     Lean,
 }
 
 impl Preset {
-    /// The slot itself, under the preset's name.
+    /// Returns the preset's slot, named after the preset.
     pub fn slot(self) -> Slot {
         let (name, trigger, keep, chars) = match self {
             Self::Frequent => ("frequent", Trigger::Turns(20), Keep::Turns(5), 1_000),

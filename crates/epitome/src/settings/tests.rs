@@ -16,7 +16,7 @@ fn with(value: Value) -> Settings {
     Settings::default().with(&patch(value)).unwrap()
 }
 
-/// A wrong document, and what is said to it.
+/// Checks that a document is rejected with this error.
 #[track_caller]
 fn refused(value: Value, expected: &str) {
     let error = Patch::from_value(value).unwrap_err();
@@ -70,7 +70,7 @@ fn nothing_changes_nothing() {
     assert_eq!(with(json!({"context": {"max_tokens": null}, "slot": null})), Settings::default());
 }
 
-/// Every key there is, each with a value that is not the default.
+/// Every key, each with a value that differs from the default.
 fn everything() -> Value {
     json!({
         "encoding": "cl100k_base",
@@ -178,7 +178,7 @@ fn names_nobody_knows_are_refused() {
         json!({"prices": {"gpt-4.1": {"in": 5}}}),
         "prices.\"gpt-4.1\".in: no such setting; allowed here are input, output, cache_read, cache_write",
     );
-    // Also where nothing is set: whoever writes it means something by it.
+    // Unknown keys are rejected even if their value is null.
     refused(json!({"a.b": null}), &unknown_at_the_top("\"a.b\""));
 }
 
@@ -202,7 +202,7 @@ fn a_model_over_a_network_is_read_key_by_key() {
     assert_eq!(own.base_url.as_deref(), Some("http://127.0.0.1:11434/v1"));
     assert_eq!((own.timeout, own.stream), (Duration::from_secs(30), true));
     assert_eq!(settings.models["cheap"], ModelSettings::new(Provider::OPENAI, "gpt-5-mini"));
-    // A later layer changes what it names.
+    // A later layer changes only the keys it contains.
     let later =
         settings.with(&patch(json!({"models": {"own": {"provider": "openai", "model": "phi"}}}))).unwrap();
     assert_eq!((later.models["own"].model.as_str(), later.models["own"].window), ("phi", Some(32_000)));
@@ -223,7 +223,7 @@ fn wrong_models_are_refused_by_name() {
     );
     refused(
         json!({"models": {"main": {"model": "m"}}}),
-        "models.main.provider: is missing; say \"openai\", \"anthropic\" or \"local\"",
+        "models.main.provider: is missing; allowed is \"openai\", \"anthropic\" or \"local\"",
     );
     refused(
         json!({"models": {"main": {"provider": "anthropic"}}}),
@@ -231,7 +231,7 @@ fn wrong_models_are_refused_by_name() {
     );
     refused(
         json!({"models": {"local": {"provider": "local"}}}),
-        "models.local: is always there and needs no settings; take another name",
+        "models.local: is the name of the built-in summarizer; use another one",
     );
     for url in
         ["api.openai.com", "ftp://x", "http://", "https://user:key@x.org/v1", "http://x y", "http://x/?k=1"]
@@ -246,7 +246,7 @@ fn wrong_models_are_refused_by_name() {
     let both = json!({"provider": "openai", "model": "m", "window": 1_000, "output_reserve": 1_000});
     refused(
         json!({"models": {"main": both}}),
-        "models.main.output_reserve: 1000 leaves nothing of the window of 1000",
+        "models.main.output_reserve: 1000 leaves no input tokens in a window of 1000",
     );
     for cap in [json!(-1), json!("much"), json!(true)] {
         let expected = format!(
@@ -256,7 +256,7 @@ fn wrong_models_are_refused_by_name() {
     }
 }
 
-/// A key written where the name of a variable belongs is the likeliest mistake, and must not travel any further.
+/// A likely mistake is an API key in place of the variable's name. The error must not repeat the key.
 #[test]
 fn a_key_in_place_of_a_variables_name_is_refused_and_not_repeated() {
     let key = "sk-proj-0123456789abcdefghijklmnop";
@@ -322,8 +322,8 @@ fn wrong_values_are_refused_by_name() {
 #[test]
 fn wrong_prices_are_refused_by_name() {
     refused(json!({"prices": {"m": 5}}), "prices.m: 5 given; allowed is a table of settings");
-    refused(json!({"prices": {"m": {"input": 1}}}), "prices.m.output: is missing; such as 2.0");
-    refused(json!({"prices": {"m": {}}}), "prices.m.input: is missing; such as 0.25");
+    refused(json!({"prices": {"m": {"input": 1}}}), "prices.m.output: is missing; for example 2.0");
+    refused(json!({"prices": {"m": {}}}), "prices.m.input: is missing; for example 0.25");
     for given in [json!(-0.1), json!("free"), json!(1e9)] {
         refused(
             json!({"prices": {"m": {"input": given, "output": 1}}}),
@@ -332,7 +332,7 @@ fn wrong_prices_are_refused_by_name() {
     }
     refused(
         json!({"prices": {"": {"input": 1, "output": 1}}}),
-        "prices.\"\": no model can be called so; 1 to 128 bytes are allowed",
+        "prices.\"\": is not a valid model name: 1 to 128 bytes without control characters",
     );
 }
 
@@ -341,7 +341,7 @@ fn wrong_slots_are_refused_by_name() {
     refused(json!({"slot": {"name": "a"}}), "slot: {\"name\":\"a\"} given; allowed is a list of tables");
     refused(json!({"slot": [{"name": "a"}, "b"]}), "slot[1]: \"b\" given; allowed is a table of settings");
     refused(json!({"slot": [null]}), "slot[0]: null given; allowed is a table of settings");
-    refused(json!({"slot": [{}]}), "slot[0].name: is missing; name the slot, or give a preset");
+    refused(json!({"slot": [{}]}), "slot[0].name: is missing; set the slot's name, or a preset");
     let one = |key: &str, value: Value| json!({"slot": [{"name": "a"}, {"name": "b", key: value}]});
     refused(
         one("preset", json!("huge")),
@@ -349,7 +349,7 @@ fn wrong_slots_are_refused_by_name() {
     );
     refused(
         json!({"slot": [{"name": "no spaces"}]}),
-        "slot[0].name: \"no spaces\" given; allowed are 1 to 64 letters, digits, `_` or `-`",
+        "slot[0].name: \"no spaces\" is not a valid name; use 1 to 64 letters, digits, `_` or `-`",
     );
     refused(
         one("scope", json!("")),
@@ -361,7 +361,7 @@ fn wrong_slots_are_refused_by_name() {
     );
     refused(
         one("trigger", json!("economic")),
-        "slot[1].trigger: economic: only an inline condensation has a request to price; \
+        "slot[1].trigger: economic: only an inline condensation has a request with a price; \
          use messages, turns, tokens, chars, window, every, idle or important",
     );
     refused(one("trigger", json!(20)), "slot[1].trigger: 20 given; allowed is a text");
@@ -469,7 +469,7 @@ fn short_forms_are_the_long_ones_in_fewer_letters() {
     };
     assert_eq!(with(&[&short]), with(&[&long]));
     assert_eq!(with(&[&short]).to_value()["condense"]["trigger"], "window(0.75)");
-    // The last one holds, whichever form it has, and so it is stored.
+    // The last layer applies, in either form, and is stored in that form.
     let other = patch(json!({"condense": {"trigger": "tokens(9)", "keep": "turns(9)"}}));
     let none = patch(json!({"condense": {"threshold": null, "keep": null}}));
     for (first, last) in [(&short, &other), (&other, &short), (&other, &none), (&short, &none)] {
@@ -480,7 +480,7 @@ fn short_forms_are_the_long_ones_in_fewer_letters() {
             assert_eq!(with(&[first, last]), with(&[last]));
         }
     }
-    // A null takes back what was said in its own form only.
+    // A null only removes a value that was set in the same form.
     assert_eq!(other.merged(&none).to_value(), json!({"condense": {"trigger": "tokens(9)"}}));
 }
 
@@ -515,7 +515,7 @@ fn a_share_of_a_window_nobody_knows_is_refused_where_somebody_asked_for_it() {
 fn a_name_is_unique_within_its_scope() {
     refused(
         json!({"slot": [{"name": "a"}, {"preset": "lean"}, {"name": "a"}]}),
-        "slot[2].name: slot[0] is called `a` too; a name is unique within its scope",
+        "slot[2].name: slot[0] is also named `a`; names must be unique within a scope",
     );
     let both =
         with(json!({"slot": [{"name": "a"}, {"name": "a", "scope": "ann"}, {"name": "a", "scope": "bob"}]}));
@@ -563,11 +563,11 @@ fn layers_lie_over_each_other_key_by_key() {
     }));
     let settings = Settings::default().with(&workspace).unwrap().with(&session).unwrap();
     assert_eq!(settings.context.max_tokens, 8_000);
-    // A null leaves what is below.
+    // A null leaves the value of the layer below.
     assert_eq!(settings.context.summary_share, Fraction::new(0.2).unwrap());
     assert_eq!(settings.slots.len(), 1);
     assert!(!settings.summarize.redact);
-    // A model's price is taken as a whole.
+    // A model's price is replaced as a whole.
     let a = settings.price("a").unwrap();
     assert_eq!((a.input, a.cache_read), (Money::from(5.0), Money::from(5.0)));
     assert_eq!(settings.price("b").unwrap().output, Money::from(4.0));
@@ -580,7 +580,7 @@ fn slots_that_do_not_say_follow_the_common_way_of_catching_up() {
     let one_says = patch(json!({"slot": [{"name": "a"}, {"name": "b", "catch_up": "join"}]}));
     let settings = Settings::default().with(&step).unwrap();
     assert_eq!(ways(&settings), [CatchUp::Step, CatchUp::Step]);
-    // In whatever order they come.
+    // The order of the layers does not matter.
     let first = settings.with(&one_says).unwrap();
     let last = Settings::default().with(&one_says).unwrap().with(&step).unwrap();
     assert_eq!(ways(&first), [CatchUp::Step, CatchUp::Join]);
@@ -650,13 +650,13 @@ fn a_slots_trigger_is_changed_without_naming_the_whole_list_again() {
     assert_eq!(triggers, ["messages(10)", "messages(30)"]);
     assert!(settings.slots.iter().all(|slot| !slot.slot.auto));
     assert_eq!(Settings::default().with(&settings.patch()).unwrap(), settings);
-    // What is switched off for all may be switched on again, for all or for one.
+    // `auto` can be set to true again, for all slots or for one.
     let on = Patch::parse(r#"{"summarize": {"auto": true}}"#).unwrap();
     assert!(settings.with(&on).unwrap().slots.iter().all(|slot| slot.slot.auto));
     let own = Patch::parse(r#"{"slot": [{"name": "short", "auto": true}, {"name": "notes"}]}"#).unwrap();
     let own = settings.with(&own).unwrap();
     assert_eq!(own.slots.iter().map(|slot| slot.slot.auto).collect::<Vec<_>>(), [true, false]);
-    // Whoever names the list anew means it.
+    // A new list of slots drops the triggers of the layers below.
     assert_eq!(own.slots[0].slot.trigger.to_string(), "turns(100)");
     let refused = Patch::parse(r#"{"trigger": {"short": "messages(0)"}}"#).unwrap_err();
     assert_eq!(refused.key(), "trigger.short");
@@ -675,7 +675,7 @@ fn instructions_for_all_hold_for_slots_that_have_none() {
 proptest::proptest! {
     #![proptest_config(epitome_testkit::budget::config(1_000))]
 
-    /// What is spoiled at random is refused, or read and written so that it is read again.
+    /// A randomly damaged document is rejected, or can be parsed, written and parsed again with the same result.
     #[test]
     fn no_document_brings_the_settings_down(
         edits in proptest::collection::vec((0..4_000_usize, 0..8_usize, "[0-9a-z(){}\\[\\]\",:._-]{0,6}"), 1..6),

@@ -1,4 +1,4 @@
-//! Times as people write them; a field of a section that is one is `#[serde(with = "time")]`.
+//! Reads and writes durations such as `10m`. A field of a section uses it with `#[serde(with = "time")]`.
 
 use std::time::Duration;
 
@@ -6,11 +6,11 @@ use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 
-/// No setting is longer than a year, in milliseconds: what is added to a moment must stay a moment.
+/// Maximum duration of a setting: one year, in milliseconds. Adding it to a timestamp must not overflow.
 pub(super) const YEAR: u64 = 365 * 24 * 3_600 * 1_000;
 
-/// The time that is written so: `10m`, `30s`, `2h`, `500ms`, or a bare number of seconds. None where it
-/// cannot be read, and where it is more than a year.
+/// Parses a duration: `10m`, `30s`, `2h`, `500ms`, or a bare number of seconds. Returns `None` if the text is not valid
+/// or the duration is longer than one year.
 ///
 /// ```
 /// use std::time::Duration;
@@ -35,7 +35,7 @@ pub fn parse_time(text: &str) -> Option<Duration> {
     Some(number.checked_mul(millis)?).filter(|millis| *millis <= YEAR).map(Duration::from_millis)
 }
 
-/// A time in the largest unit it is a whole number of; nothing below a millisecond is told.
+/// Writes a duration in the largest unit that divides it without a remainder; fractions of a millisecond are dropped.
 pub fn write_time(time: Duration) -> String {
     let millis = time.as_millis();
     let (of, unit) = match millis {
@@ -48,30 +48,30 @@ pub fn write_time(time: Duration) -> String {
     format!("{}{unit}", millis / of)
 }
 
-/// Written as a text, or as a number of seconds.
+/// Reads a duration from a text, or from a number of seconds.
 pub(super) fn read(value: &Value) -> Option<Duration> {
     match value {
         Value::String(text) => parse_time(text),
         Value::Number(seconds) => {
             let exact = Duration::try_from_secs_f64(seconds.as_f64()?).ok()?;
-            // As finely as it can be written again.
+            // Rounded down to milliseconds, the precision in which durations are written.
             u64::try_from(exact.as_millis()).ok().filter(|millis| *millis <= YEAR).map(Duration::from_millis)
         }
         _ => None,
     }
 }
 
-/// Reads a field that is a time.
+/// Deserializes a field that is a duration.
 pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
-    read(&Value::deserialize(deserializer)?).ok_or_else(|| D::Error::custom("is no time"))
+    read(&Value::deserialize(deserializer)?).ok_or_else(|| D::Error::custom("is not a valid duration"))
 }
 
-/// Writes a field that is a time.
+/// Serializes a field that is a duration.
 pub fn serialize<S: Serializer>(time: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_str(&write_time(*time))
 }
 
-/// When `local` writes in place of models that fail.
+/// When `local` writes a fallback summary for models that fail.
 ///
 /// ```
 /// use std::time::Duration;
@@ -84,21 +84,21 @@ pub fn serialize<S: Serializer>(time: &Duration, serializer: S) -> Result<S::Ok,
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "Value")]
 pub enum StandIn {
-    /// When they have failed for so long; at once where it is 0.
+    /// After models have failed for this long; immediately if it is 0.
     After(Duration),
-    /// It does not; the summary is late for as long as it takes.
+    /// Never: the summary is late until a model writes it.
     Never,
 }
 
 impl Default for StandIn {
-    /// After ten minutes.
+    /// Returns ten minutes.
     fn default() -> Self {
         Self::After(Duration::from_secs(600))
     }
 }
 
 impl StandIn {
-    /// Whether it is time, when models have failed for so long.
+    /// Returns whether the fallback is due after models have failed for this long.
     pub fn is_due(self, failing_for: Duration) -> bool {
         match self {
             Self::After(time) => failing_for >= time,
@@ -113,7 +113,7 @@ impl TryFrom<Value> for StandIn {
     fn try_from(value: Value) -> Result<Self, Self::Error> {
         match value.as_str().map(str::trim) {
             Some("never") => Ok(Self::Never),
-            _ => read(&value).map(Self::After).ok_or("is no time"),
+            _ => read(&value).map(Self::After).ok_or("is not a valid duration"),
         }
     }
 }

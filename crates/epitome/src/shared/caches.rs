@@ -1,4 +1,4 @@
-//! What is remembered between two calls. All of it can be forgotten at any time.
+//! Caches of the engine. Every entry may be evicted at any time.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex};
@@ -15,49 +15,48 @@ use crate::request::ContextRequest;
 use crate::settings::Settings;
 use crate::store::{SessionId, SessionKey, SummaryId};
 
-/// So many slots of other engines' are known as such at a time.
+/// Maximum number of slots in the list of other engines' slots.
 const MOST_NOT_OURS: usize = 10_000;
 
-/// For so long a slot of another engine's is not looked at.
+/// How long a slot that belongs to another engine is not leased.
 const LOOK_AWAY: Duration = Duration::from_secs(60);
 
-/// More settings than this are not remembered as put together.
+/// Maximum number of merged settings.
 const MOST_MERGED: usize = 256;
 
-/// More sessions than this are not remembered by their encoding.
+/// Maximum number of sessions whose encoding is cached.
 const MOST_ENCODINGS: usize = 10_000;
 
-/// So many rendered texts are remembered; of some kilobytes each.
+/// Maximum number of rendered texts, of a few kilobytes each.
 const MOST_TEXTS: usize = 512;
 
-/// So many extracts are remembered; of some tens of kilobytes each.
+/// Maximum number of extracts, of tens of kilobytes each.
 const MOST_EXTRACTS: usize = 64;
 
-/// So many sessions are remembered by how they were asked for.
+/// Maximum number of sessions whose last context request is cached.
 const MOST_ASKED: usize = 1_024;
 
-/// Which text: of these summaries of a session (two where they are joined), in a room of so many tokens.
+/// Key of a rendered text: the session, one or two summaries (two if they are joined), and the token budget of the text.
 pub(crate) type TextKey = (SessionId, SummaryId, SummaryId, Tokens);
 
-/// What is remembered, among it texts made before.
+/// The engine's caches.
 ///
-/// A summary never changes once it is kept, so neither does what it comes to in so many tokens. Such texts are
-/// remembered by the session's and the summary's number, and so are the extracts they are rendered from: a context that is
-/// asked for again costs no rendering. Nothing that another process could change is remembered.
+/// A stored summary never changes, so its rendering in a certain size does not change either. The caches contain such texts,
+/// and the extracts that they are rendered from, by the ids of the session and the summary, so that a repeated context needs
+/// no rendering. Nothing that another process could change is cached without a check.
 pub(crate) struct Caches {
-    /// Settings put together before, by the two documents they were put together from.
+    /// Merged settings, by the two documents that they were merged from.
     pub(super) merged: Cache<(String, String), Arc<Settings>>,
-    /// How sessions were counted when last seen, where that is otherwise than the settings say: a guess that is checked in
-    /// the transaction.
+    /// The encoding of sessions, if it differs from the engine's settings. A guess: the append's transaction checks it.
     pub(crate) encodings: Cache<SessionKey, Encoding>,
-    /// Slots that are another engine's, and until when they are not looked at again.
+    /// Slots that belong to other engines, and until when they are not leased.
     not_ours: Mutex<HashMap<(SessionId, Scope, String), Instant>>,
-    /// Texts, and what they came to.
+    /// Rendered texts with their tokens.
     pub(crate) texts: Cache<TextKey, (Tokens, Arc<str>)>,
-    /// What summaries were made of.
+    /// Extracts of summaries.
     pub(crate) extracts: Cache<(SessionId, SummaryId), Arc<Extracts>>,
-    /// How each session was last asked for, so that the same can be made ready when a new summary stands.
-    /// With how many tokens of messages were read for it.
+    /// The last context request of each session, so that the same context can be built in advance when a slot has a new
+    /// summary; and how many tokens of messages were read for it.
     pub(crate) asked: Cache<SessionKey, (ContextRequest, Tokens)>,
 }
 
@@ -75,7 +74,7 @@ impl Default for Caches {
 }
 
 impl Caches {
-    /// Does not look at a slot for a while: it is another engine's. False when there are too many of them to know.
+    /// Skips a slot for a while, because it belongs to another engine. Returns false if the list of such slots is full.
     pub(crate) fn look_away(&self, session: SessionId, scope: &Scope, slot: &str) -> bool {
         let until = Instant::now() + LOOK_AWAY;
         let mut slots = lock(&self.not_ours);
@@ -86,7 +85,7 @@ impl Caches {
         knows
     }
 
-    /// The slots that are not looked at now.
+    /// Returns the slots that are skipped now.
     pub(crate) fn not_ours(&self) -> HashSet<(SessionId, Scope, String)> {
         let mut slots = lock(&self.not_ours);
         if !slots.is_empty() {
@@ -96,7 +95,7 @@ impl Caches {
         slots.keys().cloned().collect()
     }
 
-    /// Notes how a session is counted, where that is not `usual`.
+    /// Caches the encoding of a session, if it is not `usual`.
     pub(crate) fn learn_encoding(&self, key: &SessionKey, encoding: Encoding, usual: Encoding) {
         if encoding == usual {
             self.encodings.remove(key);
@@ -105,7 +104,7 @@ impl Caches {
         }
     }
 
-    /// Forgets what contexts are made from, as if none had been asked for yet.
+    /// Clears everything that contexts are rendered from, as if no context had been requested yet.
     pub(crate) fn forget_rendered(&self) {
         self.texts.clear();
         self.extracts.clear();

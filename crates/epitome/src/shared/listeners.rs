@@ -1,8 +1,8 @@
-//! Who waits for what happens in a workspace.
+//! Wakes clients that wait for events of a workspace.
 //!
-//! Whoever waits is woken by this engine's own writes and looks again every so often, because another process may have
-//! written. Being woken only shortens the wait: what happened is read from the store, never handed over. While nobody
-//! listens an append pays for one look into an empty map.
+//! A listener is woken by writes of this engine. It also wakes up at an interval, because another process may have written.
+//! The wake-up carries no data; the client reads the events from the store. Without listeners an append pays only for one
+//! lookup in an empty map.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -13,10 +13,11 @@ use tokio::sync::watch;
 use crate::hidden::Hidden;
 use crate::lock::lock;
 
-/// Waits until there may be something new in a workspace.
+/// Waits until a workspace may have new events.
 #[derive(Debug)]
 pub struct Listener {
-    /// Not the engine: whoever listens does not keep it alive. Hidden, as it names other workspaces.
+    /// Not the engine, so that a listener does not prevent its shutdown. Hidden, because it contains names of other
+    /// workspaces.
     listeners: Hidden<Arc<Listeners>>,
     workspace: Arc<str>,
     told: watch::Receiver<()>,
@@ -29,8 +30,8 @@ impl Listener {
         Self { listeners: Hidden(Arc::clone(listeners)), workspace, told, poll }
     }
 
-    /// Returns soon after this engine wrote to the workspace, at once where it has since the last time, and after
-    /// [`crate::Pace::poll`] in any case. It may be dropped while it waits, and loses nothing.
+    /// Returns soon after this engine writes to the workspace, at once if it has written since the last call, and at the
+    /// latest after [`crate::Pace::poll`]. The future may be dropped at any time without losing a wake-up.
     pub async fn heard(&mut self) {
         let poll = self.poll.max(Duration::from_millis(1));
         let _ = tokio::time::timeout(poll, self.told.changed()).await;
@@ -43,7 +44,7 @@ impl Drop for Listener {
     }
 }
 
-/// Who listens to which workspace.
+/// The listeners of all workspaces.
 #[derive(Debug, Default)]
 pub(crate) struct Listeners {
     by_workspace: Mutex<HashMap<Arc<str>, watch::Sender<()>>>,
@@ -55,7 +56,7 @@ impl Listeners {
         listened.entry(Arc::clone(workspace)).or_insert_with(|| watch::Sender::new(())).subscribe()
     }
 
-    /// Called while the one who leaves still holds its end.
+    /// Removes a listener. Called while that listener still has its receiver.
     fn leave(&self, workspace: &Arc<str>) {
         let mut listened = lock(&self.by_workspace);
         if listened.get(workspace).is_some_and(|told| told.receiver_count() <= 1) {
@@ -63,7 +64,7 @@ impl Listeners {
         }
     }
 
-    /// Something was written in this workspace.
+    /// Wakes the listeners of a workspace after a write.
     pub(crate) fn wake(&self, workspace: &Arc<str>) {
         if let Some(told) = lock(&self.by_workspace).get(workspace) {
             told.send_replace(());

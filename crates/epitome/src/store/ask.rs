@@ -1,10 +1,10 @@
-//! Asking a database: several statements at once, answered as of one moment.
+//! Runs batches of SQL statements against a database.
 //!
-//! What stores have in common is written once, against [`Ask`]. PostgreSQL sends a batch in one message there and back, so
-//! whoever asks puts as much into a batch as can be asked without knowing the rest. SQLite runs its statements one after
-//! the other and is never waited for. Rows are read where they are, so nothing is copied that is not wanted.
+//! The code that all stores share is written once, against [`Ask`]. PostgreSQL handles a batch in one round trip, so callers
+//! put every statement into a batch that does not depend on the result of another. SQLite runs the statements one after the
+//! other, synchronously. Rows are read in place, so only the needed values are copied.
 //!
-//! Nothing here knows how a database is reached, or what is asked of it.
+//! This module does not depend on how the database is connected, or on what the statements do.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -18,14 +18,14 @@ use super::rows::{SessionId, SessionKey};
 use super::sql::Sql;
 use super::trouble::{Outcome, nonsense};
 
-/// Takes in a row, and says whether more are wanted.
+/// Reads a row, and returns whether the next row is needed.
 pub(super) type Each<'a> = Box<dyn FnMut(Found<'_>) -> Outcome<bool> + Send + 'a>;
 
-/// Statements, in order, and who wants their rows.
+/// Statements in order, each with an optional callback for its rows.
 #[derive(Default)]
 pub(super) struct Batch<'a> {
     pub(super) steps: Vec<(Sql<'a>, Option<Each<'a>>)>,
-    /// Whether the moment is asked for too.
+    /// Whether the current time is read too.
     pub(super) timed: bool,
 }
 
@@ -34,23 +34,23 @@ impl<'a> Batch<'a> {
         Self::default()
     }
 
-    /// The same, and it is asked for the moment too: [`Ask::now`] costs nothing afterwards.
+    /// Also reads the current time, so that a later [`Ask::now`] needs no round trip.
     pub(super) fn timed(self) -> Self {
         Self { timed: true, ..self }
     }
 
-    /// One more, whose rows nobody wants.
+    /// Adds a statement and ignores its rows.
     pub(super) fn run(mut self, sql: Sql<'a>) -> Self {
         self.push(sql);
         self
     }
 
-    /// The same where there may be any number of them.
+    /// Like [`Self::run`], but by reference, for use in loops.
     pub(super) fn push(&mut self, sql: Sql<'a>) {
         self.steps.push((sql, None));
     }
 
-    /// One more, each of whose rows is taken in until no more are wanted.
+    /// Adds a statement and passes its rows to `each` until `each` returns false.
     pub(super) fn each(
         mut self,
         sql: Sql<'a>,
@@ -60,7 +60,7 @@ impl<'a> Batch<'a> {
         self
     }
 
-    /// One more, all of whose rows are read.
+    /// Adds a statement and reads all of its rows.
     pub(super) fn all<T: Send>(
         self,
         sql: Sql<'a>,
@@ -73,7 +73,7 @@ impl<'a> Batch<'a> {
         })
     }
 
-    /// One more, whose first row is read.
+    /// Adds a statement and reads its first row.
     pub(super) fn first<T: Send>(
         self,
         sql: Sql<'a>,
@@ -86,7 +86,7 @@ impl<'a> Batch<'a> {
         })
     }
 
-    /// One more, whose rows are counted.
+    /// Adds a statement and counts its rows.
     pub(super) fn count(self, sql: Sql<'a>, into: &'a mut i64) -> Self {
         self.each(sql, move |_| {
             *into += 1;
@@ -94,7 +94,7 @@ impl<'a> Batch<'a> {
         })
     }
 
-    /// One more, of which only is asked whether there is a row.
+    /// Adds a statement and checks whether it returns a row.
     pub(super) fn any(self, sql: Sql<'a>, into: &'a mut bool) -> Self {
         self.each(sql, move |_| {
             *into = true;
@@ -103,53 +103,55 @@ impl<'a> Batch<'a> {
     }
 }
 
-/// Something that answers statements. Whatever it answers is as of one moment, or, where it writes, as of the statement before;
-/// [`Way::Looks`] and [`Way::LooksHere`] have a server answer each statement as of its own moment.
+/// Runs statements within one operation. All reads see one snapshot; in a writing operation, each statement sees the state
+/// after the one before. With [`Way::Looks`] and [`Way::LooksHere`], a server uses a separate snapshot for each statement.
 #[async_trait]
 pub(super) trait Ask: Send {
-    /// Runs these.
+    /// Runs a batch.
     async fn ask(&mut self, batch: Batch<'_>) -> Outcome<()>;
 
-    /// Runs these, and with that it is over: what was written is written for good. Where it is not, nothing of it is. Where it
-    /// writes, nothing may be read by these: what cannot be read is an error, and it is written by then.
+    /// Runs the last batch and commits. If the commit fails, nothing was written. In a writing operation this batch must not
+    /// read rows: an error while reading them would come after the commit.
     async fn finish(&mut self, batch: Batch<'_>) -> Outcome<()>;
 
-    /// The same where it is known by something that was written whether it is done; or, where there is nothing, it does no harm
-    /// when it is done twice.
+    /// Like [`Self::finish`]. If the connection breaks during the commit, the statement `known` finds out whether it
+    /// succeeded: it returns a row only if this operation was committed. Pass `None` only if running the operation twice is
+    /// harmless.
     async fn finish_by(&mut self, batch: Batch<'_>, known: Option<Sql<'_>>) -> Outcome<()>;
 
-    /// Whether it is a file, whose rows are read one by one without waiting.
+    /// Whether the database is a file (SQLite), whose rows are read one at a time without a round trip.
     fn in_file(&self) -> bool {
         false
     }
 
-    /// As many rows as are well asked for at a time: so many, or all where each is read by itself anyway.
+    /// Number of rows to request at a time: `size` for a server, unlimited for a file, which reads rows one at a time.
     fn page(&self, size: usize) -> usize {
         if self.in_file() { usize::MAX } else { size }
     }
 
-    /// A number of this transaction's own by which what it writes is known again, where that may have to be found out. Whoever
-    /// gives one takes lists of rows too.
+    /// Returns a random number that identifies this transaction's writes, for databases that may have to check after a lost
+    /// connection whether they were committed. A database that returns a mark also accepts lists as values.
     fn mark(&self) -> Option<i64> {
         None
     }
 
-    /// Numbers a workspace's next event; none where that is done later.
+    /// Returns the number of the workspace's next event; `None` if the store numbers events later.
     fn number_event(&mut self, _workspace: &Arc<str>) -> Outcome<Option<i64>> {
         Ok(None)
     }
 
-    /// Where a session stands, without its log and summaries, where that is remembered.
+    /// Returns the cached state of a session, without log and summaries, and removes it from the cache. `None` if not
+    /// cached.
     fn remembered(&mut self, _key: &SessionKey) -> Option<Standing> {
         None
     }
 
-    /// Whether somebody is known to belong to a session.
+    /// Whether the cache has this author as a member of the session.
     fn is_member(&self, _session: SessionId, _name: &Arc<str>) -> bool {
         false
     }
 
-    /// It was decided on a session that stood so: it was written to, if it has a number here, and these are the changes.
+    /// Notifies the store of a finished decision: the state before, the changes, and the session's id if it was written.
     fn decided(
         &mut self,
         _key: &SessionKey,
@@ -159,14 +161,14 @@ pub(super) trait Ask: Send {
     ) {
     }
 
-    /// Forgets what is remembered of a session, because something else than [`super::Store::change`] writes to it.
+    /// Removes a session from the cache, because an operation other than [`super::Store::change`] writes to it.
     fn forget(&mut self, _key: &SessionKey) {}
 
-    /// The moment, by the store's clock.
+    /// Returns the current time of the store's clock.
     async fn now(&mut self) -> Outcome<Timestamp>;
 }
 
-/// All rows of a statement.
+/// Returns all rows of a statement.
 pub(super) async fn all<T: Send>(
     ask: &mut dyn Ask,
     sql: Sql<'_>,
@@ -177,7 +179,7 @@ pub(super) async fn all<T: Send>(
     Ok(found)
 }
 
-/// The first row of a statement.
+/// Returns the first row of a statement.
 pub(super) async fn first<T: Send>(
     ask: &mut dyn Ask,
     sql: Sql<'_>,
@@ -188,43 +190,43 @@ pub(super) async fn first<T: Send>(
     Ok(found)
 }
 
-/// The number in the first row of a statement that always has one.
+/// Returns the number in the first row of a statement that always has a row.
 pub(super) async fn number(ask: &mut dyn Ask, sql: Sql<'_>) -> Outcome<i64> {
     first(ask, sql, |row| row.int(0)).await?.ok_or_else(|| nonsense("a row is missing"))
 }
 
-/// What an [`Op`] comes to.
+/// The future of an [`Op`].
 pub(super) type Asked<'x, T> = Pin<Box<dyn Future<Output = Outcome<T>> + Send + 'x>>;
 
-/// Something that is done with a database, given these arguments.
+/// An operation on a database, with its arguments.
 pub(super) type Op<A, T> = for<'x> fn(&'x A, &'x mut dyn Ask) -> Asked<'x, T>;
 
-/// In which way something is done.
+/// The access mode of an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Way {
-    /// It reads, as of one moment.
+    /// Reads from one snapshot.
     Reads,
-    /// It reads what is small and in memory, as of one moment.
+    /// Reads a little data that is likely in the page cache, from one snapshot. SQLite does this on the caller's thread.
     ReadsHere,
-    /// It reads; where there is a server, each statement as of its own moment.
+    /// Reads; a server uses a separate snapshot for each statement.
     Looks,
-    /// The same, of what is small and in memory.
+    /// Like [`Self::Looks`], for a little data that is likely in the page cache.
     LooksHere,
-    /// It reads everything, for as long as that takes.
+    /// Reads everything from one snapshot, without a time limit.
     ReadsAll,
-    /// It reads and writes, all or nothing, as if nobody else were there.
+    /// Reads and writes in one transaction that is isolated from other writers.
     Writes,
-    /// The same for what no session depends on.
+    /// Like [`Self::Writes`], for data outside of the sessions' cached state, which stays valid.
     Notes,
 }
 
 type Doing = dyn for<'x> Fn(&'x mut dyn Ask) -> Asked<'x, ()> + Send + Sync;
 
-/// Something that is done with a database; what it comes to is its own matter.
+/// An operation on a database that stores its result itself.
 pub struct Task(pub(super) Box<Doing>);
 
 impl Task {
-    /// Does it.
+    /// Runs the operation.
     pub(super) fn on<'x>(&self, ask: &'x mut dyn Ask) -> Asked<'x, ()> {
         (self.0)(ask)
     }

@@ -1,4 +1,4 @@
-//! What a store may be asked for, and what it answers.
+//! Types for the queries and results of a store.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -11,94 +11,94 @@ use super::changes::Standing;
 use super::rows::{SessionId, SummaryId, SummaryRow};
 use crate::search::Query;
 
-/// How far a context may look, once it is known whose it is.
+/// How far back a context reads, decided once the session's state was read.
 #[derive(Debug, Clone, Copy)]
 pub struct Reach {
-    /// The budget: the newest messages are read until they are more than this.
+    /// The budget: the newest messages are read until they exceed it.
     pub tokens: Tokens,
-    /// Whether messages that a summary covers may be shown too. Otherwise none is read from before
-    /// where the oldest standing summary's coverage ends, nor are the words of any that the newest one
-    /// covers.
+    /// Whether the context may also show messages that a summary covers. If false, only messages after the shortest coverage
+    /// of a current summary are read, and text is read only for messages that no current summary covers.
     pub deep: bool,
 }
 
-/// Says how far a context looks, from where the session stands (without its slots). A store may ask again.
+/// Decides how far back a context reads, from the session's state (without its slots). A store may call it again.
 pub type Look = Arc<dyn Fn(&Standing) -> Option<Reach> + Send + Sync>;
 
-/// Which part of a session a context is made from.
+/// Which part of a session a context is built from.
 #[derive(Debug, Clone)]
 pub struct View {
-    /// Whose messages.
+    /// The scope whose messages are read.
     pub scope: Scope,
-    /// As if the log ended here.
+    /// If set, the session is read as if this were its last message.
     pub as_of: Option<Seq>,
-    /// Whether little of it was read lately, so that it is in memory: a store may read it then and there, on the
-    /// caller's own thread, which is sooner done than another one is woken.
+    /// Whether a small context of this session was read recently, so that its data is likely in memory. The store may then
+    /// read it on the caller's thread, which is faster than waking another thread.
     pub at_hand: bool,
 }
 
-/// One consistent state of a session, as much as a context needs: see `epitome_core::context::Scene`.
+/// One consistent state of a session, limited to what a context needs: see `epitome_core::context::Scene`.
 #[derive(Debug, Clone)]
 pub struct Window {
-    /// The session and its workspace's settings; slots, log and the like are left empty.
+    /// The session and its workspace's settings; slots, log and the other lists are empty.
     pub standing: Standing,
-    /// The system and developer messages at the head.
+    /// The system and developer messages at the start of the session.
     pub leading: Vec<Outline>,
-    /// Pinned messages, whole batches, oldest first, neither leading nor strays.
+    /// The call batches that contain pinned messages, oldest first, without leading messages and strays.
     pub pinned: Vec<Outline>,
-    /// The message that opened the turn `tail` starts in, where it lies before it.
+    /// The message that opened the turn in which `tail` starts, if that message is not in `tail`.
     pub opener: Option<Outline>,
-    /// The newest messages, oldest first: enough that no earlier one could fit the budget beside them.
+    /// The newest messages, oldest first: enough of them that no earlier message would also fit the budget.
     pub tail: Vec<Outline>,
-    /// All the scope's messages from this one on are in `tail`.
+    /// `tail` contains all of the scope's messages from this one on.
     pub from: Seq,
-    /// What a cut after the last of them parts.
+    /// What a cut after the last message in `tail` would separate.
     pub end: Cut,
-    /// How many calls are open there.
+    /// Number of tool calls without a result after that message.
     pub open_calls: u32,
-    /// How many messages are skipped, by whole batches.
+    /// Number of messages in skipped call batches.
     pub skipped: u64,
-    /// One a slot: the one that stands, or with `as_of` the one that reaches furthest up to there. Without their
-    /// sources, which are seldom needed.
+    /// One summary per slot: the current one, or with `as_of` the one whose coverage reaches furthest up to that message.
+    /// Without their sources, which are rarely needed.
     pub summaries: Vec<SummaryRow>,
-    /// The words of `leading`, `pinned`, `opener` and those of `tail` likely to be shown, by seq.
+    /// The full messages of `leading`, `pinned`, `opener`, and of the part of `tail` that is likely to be shown, ordered by
+    /// seq.
     pub words: Vec<Message>,
 }
 
-/// What lies ahead of a slot's coverage.
+/// The messages after a slot's coverage.
 #[derive(Debug, Clone)]
 pub struct Ahead {
     /// The scope's messages, oldest first.
     pub log: Vec<Outline>,
-    /// What a cut after the last of them parts; `None` when more messages follow.
+    /// What a cut after the last message in `log` would separate; `None` if more messages follow.
     pub end: Option<Cut>,
 }
 
-/// Which messages are to be read.
+/// Which messages to read.
 #[derive(Debug, Clone)]
 pub enum Pick {
-    /// These, ascending.
+    /// The messages with these numbers, ascending.
     Seqs(Vec<Seq>),
-    /// A page: the scope's messages after (or, in reverse, before) a place, until one of both bounds is reached.
+    /// A page: the first (or, in reverse, the last) messages of a range, up to the first of two limits.
     Page {
-        /// Whose messages.
+        /// The scope whose messages are read.
         scope: Scope,
-        /// Nothing outside of this.
+        /// The range of message numbers.
         within: Span,
         /// Newest first.
         reverse: bool,
-        /// At most so many.
+        /// Maximum number of messages.
         limit: usize,
-        /// Until they are so many bytes or more, as they are kept: how large messages are is only known when they are
-        /// read. One is read in any case.
+        /// Size in stored bytes at which the page ends. The message that reaches it is included, because its size is not
+        /// available before it is read. So a page has at least one message.
         bytes: Option<u64>,
     },
 }
 
-/// As much as was to be read of something longer.
+/// Part of a longer list.
 ///
-/// It may hold less than the limit and not be the end: what is large is cut short. `more` says which it is. It is read like
-/// a list.
+/// A portion with fewer items than the limit need not be the last one, because there is also a size limit. `more` shows
+/// whether it is the last. It can be used like a slice.
 ///
 /// ```
 /// let portion = epitome::Portion { items: vec!["one", "two"], more: true };
@@ -106,9 +106,9 @@ pub enum Pick {
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Portion<T> {
-    /// What was read.
+    /// The items of this portion.
     pub items: Vec<T>,
-    /// Whether there is another one after the last of them.
+    /// Whether further items follow.
     pub more: bool,
 }
 
@@ -119,7 +119,7 @@ impl<T> Default for Portion<T> {
 }
 
 impl<T> Portion<T> {
-    /// The same, each of them made into something else.
+    /// Converts each item with `make`.
     pub fn map<U>(self, make: impl FnMut(T) -> U) -> Portion<U> {
         Portion { items: self.items.into_iter().map(make).collect(), more: self.more }
     }
@@ -151,12 +151,12 @@ impl<'a, T> IntoIterator for &'a Portion<T> {
     }
 }
 
-/// Takes in what is read until there is enough of it: for stores, so that all of them mean the same by enough.
+/// Collects items until a limit is reached. All stores use it, so that limits have the same meaning in each.
 #[derive(Debug)]
 pub(crate) struct Filling<T> {
     portion: Portion<T>,
     limit: usize,
-    /// So many bytes are left.
+    /// Number of bytes left.
     room: u64,
 }
 
@@ -165,7 +165,8 @@ impl<T> Filling<T> {
         Self { portion: Portion::default(), limit, room: bytes.map_or(u64::MAX, |bytes| bytes.max(1)) }
     }
 
-    /// Takes one more, of so many bytes. Where there was enough it is let go again, and nothing more need be read.
+    /// Adds an item of this size in bytes. If a limit was reached before, drops the item and marks the portion as having
+    /// more.
     pub(crate) fn take(&mut self, item: T, bytes: u64) {
         self.portion.more = self.portion.len() >= self.limit || self.room == 0;
         if !self.portion.more {
@@ -174,7 +175,7 @@ impl<T> Filling<T> {
         }
     }
 
-    /// Whether there was one more than is wanted.
+    /// Whether an item was dropped, so that no further items need to be read.
     pub(crate) fn is_over(&self) -> bool {
         self.portion.more
     }
@@ -184,63 +185,63 @@ impl<T> Filling<T> {
     }
 }
 
-/// Which summaries are to be read.
+/// Which summaries to read.
 #[derive(Debug, Clone)]
 pub enum PickSummaries {
-    /// Those that stand.
+    /// The current summary of each slot.
     Standing,
-    /// These.
+    /// The summaries with these ids.
     Ids(Vec<SummaryId>),
-    /// All, undone ones too, newest first, of one slot or of all; those before this id, at most so many.
+    /// All summaries, including undone ones, newest first, of one slot or of all.
     History {
-        /// Only this slot's.
+        /// Only summaries of this slot.
         slot: Option<(Scope, String)>,
-        /// Only those with a smaller id.
+        /// Only summaries with a smaller id.
         before: Option<SummaryId>,
-        /// At most so many.
+        /// Maximum number of summaries.
         limit: usize,
     },
 }
 
-/// A message found by its words.
+/// A message found by a search.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Hit {
     /// The session's name.
     pub session: Arc<str>,
-    /// The session's number.
+    /// The session's id.
     pub id: SessionId,
     /// The message.
     pub message: Message,
 }
 
-/// What is searched.
+/// A search request.
 #[derive(Debug, Clone)]
 pub struct Search {
-    /// Whose workspace. Nothing outside of it is looked at.
+    /// The workspace. Messages of other workspaces are never read.
     pub workspace: Arc<str>,
-    /// Only in this session, and there only in these messages.
+    /// Only this session, and only this range of its messages.
     pub session: Option<(SessionId, Span)>,
-    /// Only these messages.
+    /// Only messages of this scope.
     pub scope: Scope,
-    /// What is looked for.
+    /// The search terms.
     pub query: Query,
-    /// Newest session first, newest message first: only those after this one of this session.
+    /// Cursor: only hits after this message of this session, where newer sessions and newer messages come first.
     pub after: Option<(SessionId, Seq)>,
-    /// At most so many.
+    /// Maximum number of hits.
     pub limit: usize,
-    /// Until those that were found are so many bytes or more, as they are kept. One is given in any case.
+    /// Total size of the hits in stored bytes at which the search ends. At least one hit is returned if there is any.
     pub bytes: Option<u64>,
 }
 
-/// Whose usage is asked for. Rows are added up by session, slot, model and outcome.
+/// A usage query. Rows are summed by session, slot, model and outcome.
 #[derive(Debug, Clone)]
 pub struct UsageQuery {
-    /// Whose.
+    /// The workspace.
     pub workspace: Arc<str>,
-    /// Only this session's, by its name.
+    /// Only calls for the session of this name.
     pub session: Option<Arc<str>>,
-    /// Only calls from this moment on.
+    /// Only calls that ended at this time or later.
     pub since: Timestamp,
-    /// Apart by session, of which there may be very many; otherwise together, and the sums name none.
+    /// Whether to return separate sums per session, of which there may be very many. If false, sums name no session.
     pub by_session: bool,
 }

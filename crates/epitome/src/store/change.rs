@@ -1,7 +1,7 @@
-//! Reading where a session stands, and writing what was decided.
+//! Reads a session's state and writes the changes that were decided.
 //!
-//! The session's row is the lock on all that is the session's: whoever changes anything of it holds it, and so does
-//! whoever takes one of its slots. It is held for two messages there and back.
+//! The session's row is the lock for everything that belongs to the session. A transaction that changes the session locks
+//! the row, and so does a worker that leases one of its slots. In PostgreSQL the lock lasts for two round trips.
 
 use std::sync::LazyLock;
 
@@ -27,17 +27,18 @@ use super::sql::Sql;
 use super::trouble::{Outcome, nonsense, refused};
 use super::usage::record_one;
 
-/// The number of the session of this name, inside of other statements.
+/// A subquery for the id of the session with this name.
 macro_rules! session_id {
     () => {
         "(SELECT id FROM epitome.sessions WHERE workspace = $1 AND name = $2 AND state = 'open')"
     };
 }
 
-/// Holds the session for whoever changes it. Not the whole lock: whoever only needs it to stay need not wait.
+/// Locks the session's row for a change. Weaker than `FOR UPDATE`: a transaction that only needs the row to exist does not
+/// wait.
 const LOCK: &str = " FOR NO KEY UPDATE";
 
-/// The session of that name.
+/// Reads the session with this name.
 pub(super) fn session<'a>(key: &'a SessionKey, lock: &str) -> Sql<'a> {
     let sql = format!(
         "SELECT {SESSION}, revision FROM epitome.sessions WHERE workspace = $1 AND name = $2 AND state = 'open'{lock}"
@@ -45,7 +46,7 @@ pub(super) fn session<'a>(key: &'a SessionKey, lock: &str) -> Sql<'a> {
     Sql::new(sql, named(key)).merges()
 }
 
-/// Its workspace's settings.
+/// Reads the settings of the session's workspace.
 pub(super) fn settings(key: &SessionKey) -> Sql<'_> {
     Sql::new("SELECT settings FROM epitome.workspaces WHERE name = $1", [(&*key.workspace).into()]).merges()
 }
@@ -54,13 +55,13 @@ fn named(key: &SessionKey) -> [Given<'_>; 2] {
     [(&*key.workspace).into(), (&*key.session).into()]
 }
 
-/// The number of the session of that name.
+/// Reads the id of the session with this name.
 pub(super) fn number(key: &SessionKey) -> Sql<'_> {
     let sql = "SELECT id FROM epitome.sessions WHERE workspace = $1 AND name = $2 AND state = 'open'";
     Sql::new(sql, named(key))
 }
 
-/// How far a session came, and what else contexts depend on.
+/// Reads a session's stamp: its last message and the revisions that its contexts depend on.
 pub(super) async fn stamp(ask: &mut dyn Ask, key: &SessionKey) -> Outcome<Option<Stamp>> {
     let sql = "SELECT s.id, s.head, s.revision, w.revision FROM epitome.sessions s \
          JOIN epitome.workspaces w ON w.name = s.workspace WHERE s.workspace = $1 AND s.name = $2 AND s.state = 'open'";
@@ -75,7 +76,7 @@ pub(super) async fn stamp(ask: &mut dyn Ask, key: &SessionKey) -> Outcome<Option
     ask::first(ask, Sql::new(sql, named(key)), stamp).await
 }
 
-/// Where a session stands, with all that was asked for.
+/// Reads a session's state, with everything that `load` requests.
 pub(super) async fn standing(
     ask: &mut dyn Ask,
     key: &SessionKey,
@@ -101,7 +102,7 @@ pub(super) async fn standing(
     Ok(standing)
 }
 
-/// The append that was done before under this key.
+/// Reads the earlier append with this idempotency key.
 fn repeat<'a>(key: &'a SessionKey, asked: &'a str) -> Sql<'a> {
     let sql = concat!(
         "SELECT body, first, last, created FROM epitome.idempotency WHERE session = ",
@@ -114,17 +115,17 @@ fn repeat<'a>(key: &'a SessionKey, asked: &'a str) -> Sql<'a> {
 
 fn remembered(row: Found<'_>) -> Outcome<(Repeat, Timestamp)> {
     let span = Span::new(row.uint(1)?, row.uint(2)?);
-    let span = span.ok_or_else(|| nonsense("an append is remembered that added nothing"))?;
+    let span = span.ok_or_else(|| nonsense("an idempotency key refers to no messages"))?;
     Ok((Repeat { body: row.bytes(0)?.to_vec(), span }, row.time(3)?))
 }
 
-/// An append that is remembered by its key, where that is not too long ago.
+/// Returns the earlier append, unless its idempotency key has expired.
 fn since(repeat: Option<(Repeat, Timestamp)>, now: Timestamp) -> Option<Repeat> {
     let (repeat, created) = repeat?;
     (created.0 >= now.0.saturating_sub(REMEMBERED_MILLIS)).then_some(repeat)
 }
 
-/// Reads what else was asked for: shapes and summaries.
+/// Reads the outlines and summaries that `load` requests.
 async fn more(ask: &mut dyn Ask, standing: &mut Standing, load: &Load) -> Outcome<()> {
     let Some(session) = &standing.session else { return Ok(()) };
     let (id, head) = (session.id, session.tracker.head());
@@ -147,7 +148,7 @@ async fn more(ask: &mut dyn Ask, standing: &mut Standing, load: &Load) -> Outcom
     Ok(())
 }
 
-/// Reads, asks, writes. Gives the session's number; none when nothing was wanted.
+/// Reads the state, calls `decide` and writes the changes. Returns the session's id; `None` if there were no changes.
 pub(super) async fn change(
     ask: &mut dyn Ask,
     key: &SessionKey,
@@ -160,7 +161,7 @@ pub(super) async fn change(
                 known.repeat = since(ask::first(ask, repeat(key, asked), remembered).await?, known.now);
             }
             more(ask, &mut known, load).await?;
-            debug_assert!(same(&known, &standing(ask, key, load, LOCK).await?), "what is known is not so");
+            debug_assert!(same(&known, &standing(ask, key, load, LOCK).await?), "the cache is stale");
             known
         }
         None => standing(ask, key, load, LOCK).await?,
@@ -174,12 +175,12 @@ pub(super) async fn change(
     Ok(written)
 }
 
-/// Whether two readings of a session say the same.
+/// Whether two states of a session are equal, without their logs and summaries.
 fn same(one: &Standing, two: &Standing) -> bool {
     one.workspace_settings == two.workspace_settings && one.session == two.session && one.slots == two.slots
 }
 
-/// How members change: most messages are by somebody who is known to belong to the session.
+/// Returns the membership changes to write. Most messages are by an author who is already a member, and need none.
 fn members<'a>(ask: &dyn Ask, before: Option<&SessionRow>, changes: &'a Changes) -> Vec<&'a Membership> {
     let joins = changes.members.iter().all(|change| matches!(change, Membership::Join(..)));
     let is_known = |change: &Membership| match (change, before) {
@@ -189,7 +190,7 @@ fn members<'a>(ask: &dyn Ask, before: Option<&SessionRow>, changes: &'a Changes)
     changes.members.iter().filter(|change| !is_known(change)).collect()
 }
 
-/// Writes what was decided, and with that it is over. Gives the session's number.
+/// Writes the changes and commits. Returns the session's id.
 async fn write(
     ask: &mut dyn Ask,
     key: &SessionKey,
@@ -208,7 +209,7 @@ async fn write(
             ask.finish(batch).await?;
             return Ok(0);
         }
-        (None, None) => return Err(refused("there is no such session to write to")),
+        (None, None) => return Err(refused("the session to write to does not exist")),
     };
     let mut of = Writing { batch, id, key };
     if let Some(row) = &changes.session {
@@ -228,7 +229,7 @@ async fn write(
         let body = ask::first(ask, Sql::new(sql, [id.into(), (*seq).into()]), |row| row.string(0)).await?;
         let body = body.ok_or_else(|| nonsense("a message is missing"))?;
         let body =
-            with_metadata(&body, metadata).map_err(|_| nonsense("a message's words cannot be read"))?;
+            with_metadata(&body, metadata).map_err(|_| nonsense("a message's content cannot be read"))?;
         let sql = "UPDATE epitome.messages SET body = $3 WHERE session = $1 AND seq = $2";
         of.push(sql, [id.into(), (*seq).into(), body.into()]);
     }
@@ -249,7 +250,7 @@ async fn write(
         of.push(sql, [id.into(), asked.as_str().into(), body.into(), first, last, now.into()]);
     }
     tell(ask, &mut of.batch, key, &changes.events, kept.map(|(_, number)| number)).await?;
-    // What tells afterwards that these changes were done: what is never written over.
+    // This query shows after a lost connection whether the changes were committed. It uses rows that are never overwritten.
     let known = if let Some(first) = changes.messages.first() {
         let sql = "SELECT 1 FROM epitome.messages WHERE session = $1 AND seq = $2 AND change = $3";
         Sql::new(sql, [id.into(), first.outline.seq.into(), mark.into()])
@@ -265,7 +266,8 @@ async fn write(
     Ok(id)
 }
 
-/// Makes a session's row, and its workspace's where it is the first there. Most of it is still to be written.
+/// Inserts a session's row, and its workspace's row if that does not exist. Most columns are placeholders for a later
+/// update.
 pub(super) async fn insert_session(
     ask: &mut dyn Ask,
     key: &SessionKey,
@@ -280,7 +282,7 @@ pub(super) async fn insert_session(
     ask::number(ask, Sql::new(sql, given)).await
 }
 
-/// What is written to a session that has a row.
+/// Collects the writes to a session whose row exists.
 pub(super) struct Writing<'a> {
     pub(super) batch: Batch<'a>,
     pub(super) id: SessionId,
@@ -292,7 +294,7 @@ impl<'a> Writing<'a> {
         self.batch.push(Sql::new(sql, given));
     }
 
-    /// Writes the session's row over the one it has. Which messages can be searched is not the caller's to say.
+    /// Updates the session's row, except `indexed`, which only the search index maintains.
     pub(super) fn session(&mut self, before: Option<&SessionRow>, row: &'a SessionRow) {
         let sql = "UPDATE epitome.sessions SET tracker = $2, head = $3, turns = $4, tokens = $5, opener = $6, \
              batch_from = $7, batch_skipped = $8, skipped = $9, updated = $10 WHERE id = $1";
@@ -311,7 +313,7 @@ impl<'a> Writing<'a> {
         ];
         self.batch.push(Sql::new(sql, given).merges());
         if !before.is_some_and(|before| row.only_grew_from(before)) {
-            // What every message does not change.
+            // These columns change rarely, not with every message.
             let sql = "UPDATE epitome.sessions SET encoding = $2, settings = $3, metadata = $4, attributes = $5, \
                  created = $6 WHERE id = $1";
             let (encoding, settings) = (row.encoding.as_str().into(), row.settings.as_str().into());
@@ -321,7 +323,7 @@ impl<'a> Writing<'a> {
         }
     }
 
-    /// Messages: all of them with one statement where there is a mark, each with its own in SQLite.
+    /// Inserts messages. With a mark (PostgreSQL) all of them use one statement; in SQLite each uses its own.
     fn messages(&mut self, messages: &'a [NewMessage], now: Timestamp, mark: Option<i64>) {
         let ([one, all], id) = (&*INSERT, self.id);
         let fixed = || [id.into(), now.into()].into_iter().chain(mark.map(Given::from));
@@ -335,7 +337,7 @@ impl<'a> Writing<'a> {
         }
     }
 
-    /// Slots as they shall be, and the summary that one of them points to.
+    /// Writes the new rows of slots, and the new summary, which one of the slots must point to.
     fn slots(
         &mut self,
         standing: &Standing,
@@ -350,13 +352,13 @@ impl<'a> Writing<'a> {
             self.move_slot(standing.slot(&slot.scope, &slot.name), slot, active);
         }
         if kept.is_some() && !pointed {
-            return Err(refused("a summary was to be kept without its slot"));
+            return Err(refused("a new summary has no slot in the same change"));
         }
         kept.into_iter().for_each(|(row, number)| self.summary(number, row));
         Ok(())
     }
 
-    /// Writes a slot's row over the one it has, or makes it.
+    /// Inserts or replaces a slot's row.
     pub(super) fn put_slot(&mut self, slot: &'a SlotRow, active: Option<SummaryId>) {
         let sql = "INSERT INTO epitome.slots (session, scope, name, workspace, state, covered, due, active, ready_at, work, \
              fence) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11) ON CONFLICT (session, scope, name) DO UPDATE SET \
@@ -378,8 +380,8 @@ impl<'a> Writing<'a> {
         self.push(sql, given);
     }
 
-    /// The same for a slot whose row may be there: no more is written than what changed. Most appends only count, and touch
-    /// no index.
+    /// Writes only what changed in a slot's row, or the whole row if it is new. Most appends only change the counters in
+    /// `state`, which is in no index.
     fn move_slot(&mut self, before: Option<&SlotRow>, slot: &'a SlotRow, active: Option<SummaryId>) {
         let due = |slot: &SlotRow| (slot.state.covered, slot.state.due.map(|due| due.seq), slot.ready_at());
         match before.filter(|before| before.active == active) {
@@ -397,7 +399,7 @@ impl<'a> Writing<'a> {
         }
     }
 
-    /// Stores a summary under this number.
+    /// Inserts a summary with this id.
     pub(super) fn summary(&mut self, number: SummaryId, row: &'a SummaryRow) {
         let sql = "INSERT INTO epitome.summaries (session, id, scope, slot, through, state, parent, text, sources, facts, \
              created, asked) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)";
@@ -418,8 +420,8 @@ impl<'a> Writing<'a> {
         self.push(sql, given);
     }
 
-    /// Changes a summary's state. When one is superseded, what the ones before it were made of is dropped: only
-    /// the one that stands and the one it can be taken back to are ever built upon.
+    /// Changes a summary's state. If it is superseded, the sources of the slot's earlier summaries are deleted: new
+    /// summaries are only ever built on the current summary and on the one before it, to which an undo returns.
     fn state(&mut self, summary: SummaryId, state: SummaryState) {
         let sql = "UPDATE epitome.summaries SET state = $3 WHERE session = $1 AND id = $2";
         self.push(sql, [self.id.into(), summary.into(), state_text(state).into()]);
@@ -433,7 +435,7 @@ impl<'a> Writing<'a> {
     }
 }
 
-/// The columns of messages but for the session, the moment they were kept, and PostgreSQL's mark: as [`message`] gives them.
+/// The columns of messages in the order of [`message`], without the session, the creation time, and PostgreSQL's mark.
 pub(super) static MESSAGE: LazyLock<String> = LazyLock::new(|| format!("{OUTLINE}, opener, body"));
 
 fn message(message: &NewMessage) -> [Given<'_>; 21] {
@@ -464,7 +466,7 @@ fn message(message: &NewMessage) -> [Given<'_>; 21] {
     ]
 }
 
-/// Inserts one message, or all that lists give.
+/// Two statements: one inserts a single message, the other inserts several messages from a list per column.
 static INSERT: LazyLock<[String; 2]> = LazyLock::new(|| {
     let places = |count| (1..=count).map(|at| format!("${at}")).collect::<Vec<_>>().join(", ");
     let (columns, one, all) = (&*MESSAGE, places(23), places(24));

@@ -1,4 +1,4 @@
-//! What a change of a session is decided from, and what it writes.
+//! Types for changes to a session: the state a change is decided from, and the writes it consists of.
 
 use epitome_core::message::{Seq, Span, Timestamp};
 use epitome_core::outline::Outline;
@@ -9,125 +9,126 @@ use super::directory::Membership;
 use super::rows::{NewMessage, SessionRow, SlotRow, SummaryId, SummaryRow, SummaryState, UsageRow};
 use crate::event::Happened;
 
-/// An append that was done before under the same key.
+/// An earlier append with the same idempotency key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Repeat {
-    /// The hash of what was appended.
+    /// The hash of the appended content.
     pub body: Vec<u8>,
-    /// The messages it became.
+    /// The messages that it created.
     pub span: Span,
 }
 
-/// What else is to be read before it is decided.
+/// What else to read before the decision.
 #[derive(Debug, Clone, Default)]
 pub struct Load {
-    /// The append done before under this key.
+    /// The earlier append with this idempotency key.
     pub idempotency: Option<String>,
-    /// Shapes of messages.
+    /// Outlines of messages.
     pub log: Log,
-    /// These summaries.
+    /// The summaries with these ids.
     pub summaries: Vec<SummaryId>,
-    /// About how many bytes the change writes. A store that writes several changes together bounds their sum.
+    /// Approximate number of bytes that the change writes. A store that commits several changes together limits their sum.
     pub bytes: usize,
 }
 
-/// Which shapes are to be read.
+/// Which message outlines to read.
 #[derive(Debug, Clone, Default)]
 pub enum Log {
     /// None.
     #[default]
     None,
-    /// Of a slot with something due: its scope's messages after the first pending firing, up to and
-    /// including the newest firing. At most 100,000.
+    /// For a slot that is due: its scope's messages after the first pending trigger event, up to and including the newest
+    /// one. At most 100,000.
     Pending(Scope, String),
-    /// The call batch a message stands in, by the whole log's cuts: all messages that stay with it.
+    /// The call batch that contains this message, by the cuts of the whole log: all messages that must stay together with
+    /// it.
     Batch(Seq),
 }
 
-/// Where a session stands: what a decision is made from.
+/// The current state of a session, from which changes are decided.
 #[derive(Debug, Clone, Default)]
 pub struct Standing {
-    /// The moment, by the store's clock.
+    /// The current time of the store's clock.
     pub now: Timestamp,
-    /// The workspace's settings, a partial document; empty when nothing was set.
+    /// The workspace's settings, a partial JSON document; empty if nothing is set.
     pub workspace_settings: String,
-    /// The session, where it exists.
+    /// The session, if it exists.
     pub session: Option<SessionRow>,
     /// Its slots.
     pub slots: Vec<SlotRow>,
-    /// What [`Load::idempotency`] found.
+    /// The append that [`Load::idempotency`] found.
     pub repeat: Option<Repeat>,
-    /// What [`Load::log`] asked for.
+    /// The outlines that [`Load::log`] requested.
     pub log: Vec<Outline>,
-    /// What [`Load::summaries`] asked for, as far as they are this session's.
+    /// The summaries that [`Load::summaries`] requested, limited to those of this session.
     pub summaries: Vec<SummaryRow>,
 }
 
-/// How long an append is remembered by its key.
+/// How long an idempotency key is remembered: 7 days, in milliseconds.
 pub(super) const REMEMBERED_MILLIS: i64 = 7 * 24 * 60 * 60 * 1_000;
 
-/// More shapes than this are never read for a decision.
+/// Maximum number of outlines read for a decision.
 pub(super) const MOST_PENDING: usize = 100_000;
 
 impl Standing {
-    /// The session and its workspace's settings, and nothing else.
+    /// Creates a state with only the session and its workspace's settings.
     pub(super) fn bare(now: Timestamp, workspace_settings: String, session: Option<SessionRow>) -> Self {
         Self { now, workspace_settings, session, ..Self::default() }
     }
 
-    /// What [`Log::Pending`] asks for.
+    /// Returns the range of messages that [`Log::Pending`] requests.
     pub(super) fn pending(&self, scope: &Scope, name: &str) -> Option<Span> {
         let state = &self.slot(scope, name)?.state;
         Span::new(state.due?.seq.saturating_add(1), state.newest?.seq)
     }
 
-    /// The slot of that scope and name.
+    /// Returns the slot with this scope and name.
     pub fn slot(&self, scope: &Scope, name: &str) -> Option<&SlotRow> {
         self.slots.iter().find(|row| row.scope == *scope && row.name == name)
     }
 }
 
-/// What is to be written, all of it or nothing.
+/// The writes of one change; all of them are applied, or none.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Changes {
-    /// The session's row as it shall be. Needed to create one; `id` is given by the store.
+    /// The session's new row. Required to create a session; the store sets `id`.
     pub session: Option<SessionRow>,
-    /// Messages to be added, in order.
+    /// Messages to append, in order.
     pub messages: Vec<NewMessage>,
-    /// Slots as they shall be.
+    /// New rows of slots.
     pub slots: Vec<SlotRow>,
-    /// A summary to be kept. Its slot, which must be among `slots`, is made to point to it.
+    /// A new summary. Its slot must be in `slots`; the store makes the slot point to the summary.
     pub summary: Option<SummaryRow>,
     /// Summaries whose state changes.
     pub states: Vec<(SummaryId, SummaryState)>,
     /// Messages whose flags change: seq, pinned, skip.
     pub flags: Vec<(Seq, bool, bool)>,
-    /// Messages whose notes are replaced.
+    /// Messages whose metadata is replaced.
     pub metadata: Vec<(Seq, Map<String, Value>)>,
-    /// Who joins or leaves, in order.
+    /// Members that join or leave, in order.
     pub members: Vec<Membership>,
-    /// An append to be remembered by its key.
+    /// An append to remember under its idempotency key.
     pub idempotency: Option<(String, Repeat)>,
-    /// Calls of models to be recorded.
+    /// Model calls to record.
     pub usage: Vec<UsageRow>,
-    /// What is told of it, in order. A summary's number is put in by the store: [`Happened::numbered`].
+    /// Events that report the change, in order. The store fills in a new summary's id: [`Happened::numbered`].
     pub events: Vec<Happened>,
 }
 
 impl Changes {
-    /// Whether contexts of a session that is there may say something else afterwards, beside new messages.
+    /// Whether the change affects contexts of an existing session in any other way than by adding messages.
     pub(super) fn alter(&self, before: Option<&SessionRow>) -> bool {
         let row = before.zip(self.session.as_ref()).is_some_and(|(before, row)| !row.only_grew_from(before));
         let messages = !self.flags.is_empty() || !self.metadata.is_empty();
         row || messages || self.summary.is_some() || !self.states.is_empty()
     }
 
-    /// Whether no session is needed to write them: at most calls of models are recorded.
+    /// Whether the change needs no session: it records model calls at most.
     pub(super) fn need_no_session(&self) -> bool {
         *self == Self { usage: self.usage.clone(), ..Self::default() }
     }
 }
 
-/// Decides, from where a session stands, what is to be written; `None` to write nothing. It must depend
-/// on nothing else: a store may ask again when another writer came between.
+/// Decides from a session's state what to write; `None` to write nothing. It must depend on nothing else, because a store
+/// calls it again if another writer changed the session in between.
 pub type Decide = Box<dyn Fn(&Standing) -> Option<Changes> + Send + Sync>;

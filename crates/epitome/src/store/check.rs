@@ -1,9 +1,10 @@
-//! Whether what is stored makes sense, whichever store holds it.
+//! Checks stored data for consistency, for any database.
 //!
-//! [`super::verify`] hands over the rows it reads: a session's messages in order, its summaries, its slots. Everything is
-//! computed again and compared with what is there. No words stay in memory, only one session's summaries without theirs.
+//! [`super::verify`] passes the rows that it reads: a session's messages in order, its summaries, its slots. Derived values
+//! are computed again and compared with the stored ones. No message text stays in memory, and of the summaries only those of
+//! one session, without their text.
 //!
-//! It has no opinion on what is due: work that waits is no fault.
+//! Pending work is not checked: a slot that is due is not a fault.
 
 use serde::Serialize;
 
@@ -15,19 +16,19 @@ mod summaries;
 pub(super) use log::LogCheck;
 pub(super) use summaries::SummaryCheck;
 
-/// Something that is not as it should be.
+/// An inconsistency in stored data.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Fault {
-    /// Where: `session "a" message 7`, `file`.
+    /// Where the fault is, such as `session "a" message 7` or `file`.
     pub at: String,
     /// What is wrong.
     pub what: String,
 }
 
-/// A store with more faults than this needs a backup, not a longer list.
+/// Maximum number of faults reported. A store with more of them needs a restored backup, not a longer list.
 const MOST_FAULTS: usize = 1_000;
 
-/// What is wrong, as far as was looked.
+/// The faults found so far.
 #[derive(Default)]
 pub(super) struct Faults(pub(super) Vec<Fault>);
 
@@ -38,8 +39,8 @@ impl Faults {
         }
     }
 
-    /// What was read. What cannot be read is a fault like others, and no reason to look no further; an error that has nothing
-    /// to do with what is stored ends the look.
+    /// Returns a value that was read. If the stored data is unreadable, adds a fault and returns `None`, so that the check
+    /// continues. Any other error ends the check.
     pub(super) fn note<T>(&mut self, at: impl Into<String>, read: Outcome<T>) -> Outcome<Option<T>> {
         match read {
             Ok(value) => Ok(Some(value)),
@@ -51,26 +52,26 @@ impl Faults {
         }
     }
 
-    /// A document of settings, of whatever is called so; nothing where none were set.
+    /// Adds a fault if a settings document is not empty and not a JSON object.
     pub(super) fn settings(&mut self, at: &str, document: &str) {
         let read = serde_json::from_str::<serde_json::Map<String, serde_json::Value>>(document);
         if !document.is_empty() && read.is_err() {
-            self.add(at, "its settings are no JSON object");
+            self.add(at, "its settings are not a JSON object");
         }
     }
 
-    /// Whether no more are taken, so that whoever reads may stop.
+    /// Whether the list of faults is full, so that the caller can stop reading.
     pub(super) fn is_full(&self) -> bool {
         self.0.len() >= MOST_FAULTS
     }
 }
 
-/// A session, for people.
+/// Names a session in a fault.
 pub(super) fn session_at(workspace: &str, session: &str) -> String {
     format!("session \"{workspace}/{session}\"")
 }
 
-/// A workspace, for people.
+/// Names a workspace in a fault.
 pub(super) fn workspace_at(workspace: &str) -> String {
     format!("workspace \"{workspace}\"")
 }

@@ -1,7 +1,7 @@
-//! What a store does, in groups.
+//! Defines the operations of a store.
 //!
-//! [`Store`] is what each database does in its own way: reaching it, retrying, backing up. Everything else is written once, as
-//! methods of `dyn Store` that pass an operation to [`Store::run`].
+//! [`Store`] contains what each database implements itself: connecting, retrying, backing up. Everything else is written
+//! once, as methods of `dyn Store` that pass an operation to [`Store::run`].
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -33,7 +33,7 @@ use super::{change, events, find, queue, read, verify, window};
 use crate::event::Events;
 use crate::key::Key;
 
-/// Has something done with a store's database.
+/// Runs an operation on a store's database and returns its result.
 pub(super) async fn run<A: Send + Sync + 'static, T: Send + 'static>(
     store: &(impl Store + ?Sized),
     way: Way,
@@ -54,8 +54,8 @@ pub(super) async fn run<A: Send + Sync + 'static, T: Send + 'static>(
     done.lock().unwrap_or_else(PoisonError::into_inner).take().ok_or(StoreError::Closed)
 }
 
-/// Runs an operation on a store: `run!(store, Way(arguments), |ask| future)`. The arguments move into the operation, which may
-/// run on another thread, and the future borrows them. `key = key.clone()` moves a copy.
+/// Runs an operation on a store: `run!(store, Way(arguments), |ask| future)`. The arguments move into the operation, which
+/// may run on another thread, and the future borrows them. `key = key.clone()` moves a copy.
 macro_rules! run {
     ($store:expr, $way:ident($($arg:ident $(= $own:expr)?),*), |$ask:ident| $what:expr) => {{
         $($(let $arg = $own;)?)*
@@ -63,81 +63,83 @@ macro_rules! run {
     }};
 }
 
-/// Stores everything an engine needs. The methods that every database shares are methods of `dyn Store`; a `Sqlite` or `Postgres`
-/// dereferences to it.
+/// Stores everything an engine needs. The methods that all databases share are methods of `dyn Store`; `Sqlite` and
+/// `Postgres` dereference to it.
 ///
-/// A store is added in this crate: it implements this trait over an `Ask` of its own, and passes `tests/store_contract.rs`.
+/// To add a store, implement this trait in this crate with its own `Ask`, and make it pass `tests/store_contract.rs`.
 #[async_trait]
 pub trait Store: Send + Sync + 'static {
-    /// Runs an operation in that way. It may run several times; the last run counts.
+    /// Runs an operation in this access mode. It may run several times; the last run counts.
     #[doc(hidden)]
     async fn run(&self, way: Way, task: Task) -> Result<()>;
 
-    /// The only way to write to a session: reads where it stands, asks `decide`, and writes what it says;
-    /// all of that as if nobody else were there, and durable when it returns. Gives the number of the session that
-    /// was written to (0 where only what models cost was written down, and there is none); `None` when `decide`
-    /// wanted nothing written.
+    /// Changes a session: reads its state, calls `decide` and writes the changes that it returns. This is the only way to
+    /// write to a session. The whole change is isolated from other writers, and durable when this returns.
+    ///
+    /// Returns the id of the session that was written; 0 if there is no session and only model usage was recorded; `None` if
+    /// `decide` returned no changes.
     async fn change(&self, key: &SessionKey, load: Load, decide: Decide) -> Result<Option<SessionId>> {
         run!(self, Notes(key = key.clone(), load, decide), |ask| change::change(ask, key, load, decide))
     }
 
-    /// Returns when another node said that something may be ready. Only a hint, which may come late, for nothing, or
-    /// not at all: whoever works looks for itself now and then. One that came while nobody waited is told to whoever
-    /// waits next. A store that knows of no others never returns.
+    /// Waits for a hint from another node that a slot may be ready. A hint may be late, wrong or missing, so workers also
+    /// poll the store. A hint that arrives while no task waits is delivered to the next task that waits. A store that is not
+    /// shared with other nodes never returns.
     async fn nudged(&self) {
         std::future::pending::<()>().await;
     }
 
-    /// Copies the whole store into a new file, while it goes on being used.
+    /// Copies the whole store into a new file, while it stays in use.
     async fn backup(&self, to: &Path) -> Result<()>;
 
-    /// Finishes what is under way and lets go of the file.
+    /// Finishes the operations in progress and closes the database.
     async fn close(&self);
 
-    /// Numbers the events of a workspace that have no number yet.
+    /// Assigns numbers to the events of a workspace that have none yet.
     #[doc(hidden)]
     async fn number_all(&self, _workspace: &str) -> Result<()> {
         Ok(())
     }
 
-    /// Where the search for whose turn it is goes on.
+    /// Returns the position at which the round-robin over workspaces continues.
     #[doc(hidden)]
     fn walked(&self) -> Arc<lease::Place>;
 
-    /// What was read of sessions lately.
+    /// Returns the cache of recently read windows.
     #[doc(hidden)]
     fn recent(&self) -> &Recent;
 
-    /// A session was deleted.
+    /// Notifies the store that a session was deleted.
     #[doc(hidden)]
     fn deleted(&self) {}
 
-    /// A copy is shown.
+    /// Notifies the store that a copied session became visible.
     #[doc(hidden)]
     fn revealed(&self, _copy: SessionId) {}
 }
 
-/// The log: sessions, their messages, summaries and events.
+/// Sessions, their messages, summaries and events.
 impl dyn Store {
-    /// Where a session stands.
+    /// Reads a session's current state.
     pub async fn standing(&self, key: &SessionKey, load: Load) -> Result<Standing> {
         run!(self, Reads(key = key.clone(), load), |ask| change::standing(ask, key, load, ""))
     }
 
-    /// Whether anything changed that a context is made from: one row is read. `None` where there is no such session.
+    /// Reads the stamp that shows whether a session's contexts changed. This reads one row. `None` if the session does not
+    /// exist.
     pub async fn stamp(&self, key: &SessionKey) -> Result<Option<Stamp>> {
         run!(self, LooksHere(key = key.clone()), |ask| change::stamp(ask, key))
     }
 
-    /// What a context is made from: one consistent state. `None` where there is no such session, or `look`
-    /// wants nothing.
+    /// Reads what a context is built from, as one consistent state. `None` if the session does not exist or `look` returns
+    /// `None`.
     pub async fn window(&self, key: &SessionKey, view: View, look: Look) -> Result<Option<Window>> {
         let recent = self.recent();
         let (reads, looks) = match view.at_hand {
             true => (Way::ReadsHere, Way::LooksHere),
             false => (Way::Reads, Way::Looks),
         };
-        // Windows of other views are seldom read twice.
+        // Only the usual view is cached: windows of other views are rarely read twice.
         let usual = view.scope == Scope::Session && view.as_of.is_none();
         if let Some(held) = recent.window(key).filter(|_| usual) {
             let args = (key.clone(), held, Arc::clone(&look));
@@ -149,7 +151,7 @@ impl dyn Store {
                     recent.put(key, next);
                     return Ok(Some(window));
                 }
-                // It would be read in vain the next time too.
+                // This window could not be extended now, so it could not be extended next time either.
                 None => recent.forget_window(key),
             }
         }
@@ -160,41 +162,41 @@ impl dyn Store {
         Ok(seen.await?.map(|seen| recent.saw(key, seen, usual)))
     }
 
-    /// The shapes of the scope's messages after this one, at most so many; of a session that is being copied,
-    /// those that were, their end unknown.
+    /// Reads the outlines of at most `limit` of the scope's messages after `after`. For a session that is still being
+    /// copied, these are the messages copied so far, and the end is unknown.
     pub async fn ahead(&self, session: SessionId, scope: &Scope, after: Seq, limit: usize) -> Result<Ahead> {
         run!(self, Reads(session, scope = scope.clone(), after, limit), |ask| {
             read::ahead(ask, *session, scope, *after, *limit)
         })
     }
 
-    /// Messages with their words. Those that do not exist are left out.
+    /// Reads messages with their text. Messages that do not exist are left out.
     pub async fn messages(&self, session: SessionId, pick: Pick) -> Result<Portion<Message>> {
         run!(self, Reads(session, pick), |ask| read::messages(ask, *session, pick))
     }
 
-    /// Summaries.
+    /// Reads summaries.
     pub async fn summaries(&self, session: SessionId, pick: PickSummaries) -> Result<Vec<SummaryRow>> {
         run!(self, Reads(session, pick), |ask| read::summaries(ask, *session, pick))
     }
 
-    /// The text of a summary that was written to the very same question, by the hash of that
-    /// ([`super::Facts::asked`]), in any session of the workspace, the newest. None is given that was undone in this
-    /// session: whoever took it back wants another.
+    /// Returns the text of the newest summary in the workspace, of any session, that was written for the same model request.
+    /// Requests are compared by their hash ([`super::Facts::asked`]). `None` if this session undid such a summary: after an
+    /// undo, the caller expects a different text.
     pub async fn recall(&self, workspace: &str, session: SessionId, asked: &str) -> Result<Option<String>> {
         run!(self, Looks(workspace = workspace.to_owned(), session, asked = asked.to_owned()), |ask| {
             read::recall(ask, workspace, *session, asked)
         })
     }
 
-    /// Messages by their words, newest session and newest message first.
+    /// Searches messages by their text, newest session and newest message first.
     pub async fn search(&self, search: Search) -> Result<Portion<Hit>> {
         run!(self, Looks(search), |ask| find::search(ask, search))
     }
 
-    /// What happened in a workspace after the event of that number, in one session or in all: at most so many, oldest
-    /// first. Numbers are dense inside a workspace and never given twice, whatever is deleted. The newest 10,000 of a
-    /// workspace are kept, and not many more.
+    /// Reads at most `limit` events of a workspace with numbers above `after`, oldest first, of one session or of all.
+    /// Numbers have no gaps within a workspace and are never reused, even after deletions. A workspace retains its newest
+    /// 10,000 events, and not many more.
     pub async fn events(
         &self,
         workspace: &str,
@@ -209,15 +211,15 @@ impl dyn Store {
         })
     }
 
-    /// How often messages became a summary, by session, among the events that are kept. At most 10,000 or so are looked at.
+    /// Counts the `condensed` events per session, among the events that the workspace retains (about 10,000).
     pub async fn condensed(&self, workspace: &str) -> Result<Vec<(Arc<str>, u64)>> {
         run!(self, Looks(workspace = workspace.to_owned()), |ask| events::condensed(ask, workspace))
     }
 
-    /// Copies messages `1..=through` into a session that nobody sees yet, in pieces, so that no other
-    /// writer waits long. Leftovers of a copy that was not finished are removed in time.
+    /// Copies messages `1..=through` into a hidden session. The copy runs in several short transactions, so that no other
+    /// writer waits long. A copy that was not finished is removed later.
     pub async fn copy(&self, from: SessionId, through: Seq) -> Result<SessionId> {
-        let gone = || StoreError::Failed { reason: "the session was deleted while it was copied".to_owned() };
+        let gone = || StoreError::Failed { reason: "the session was deleted during the copy".to_owned() };
         let copied = run!(self, Writes(from), |ask| copy::begin(ask, *from))?.ok_or_else(gone)?;
         let mut first: Seq = 1;
         while first <= through {
@@ -228,7 +230,7 @@ impl dyn Store {
                 Ok(Some(last)) if last >= through => break,
                 Ok(Some(last)) => first = last.saturating_add(1),
                 failed => {
-                    // Where this fails too, it is found by its age later.
+                    // If this fails too, maintenance finds the copy by its age later.
                     let _ = run!(self, Writes(copied), |ask| copy::give_up(ask, *copied));
                     return Err(failed.err().unwrap_or_else(gone));
                 }
@@ -237,7 +239,7 @@ impl dyn Store {
         Ok(copied)
     }
 
-    /// Shows a copied session under this name. Returns false when the name is taken.
+    /// Makes a copied session visible under this name. Returns false if the name is taken.
     pub async fn reveal(&self, key: &SessionKey, mut copied: CopiedSession) -> Result<bool> {
         copied.renumber();
         let id = copied.id;
@@ -246,10 +248,10 @@ impl dyn Store {
         shown
     }
 
-    /// Deletes a session with all that was made from it and told of it; usage stays. Nobody sees it any more when this
-    /// returns. False when there is none.
+    /// Deletes a session with its messages, summaries and events; usage records stay. The session is invisible when this
+    /// returns. Returns false if it does not exist.
     pub async fn delete(&self, key: &SessionKey) -> Result<bool> {
-        // What is told of it counts, though nobody will hear of it.
+        // The session's unnumbered events use up numbers too, although they are about to be deleted.
         self.number_all(&key.workspace).await?;
         let deleted = run!(self, Writes(key = key.clone()), |ask| copy::delete(ask, key))?;
         self.recent().forget(key);
@@ -258,19 +260,19 @@ impl dyn Store {
     }
 }
 
-/// Slots: what is due, and who works on it.
+/// Slots: which are due, and which worker has leased them.
 impl dyn Store {
-    /// Takes a slot that is ready: its time has come, and nobody holds it or their hold ran out. Of the workspace
-    /// whose turn it is ([`Want::after`]) the one that waits longest. Where time alone made it due, it fires now. Its
-    /// fence rises.
+    /// Leases a slot that is ready: it is due, and no worker has an unexpired lease on it. Takes the longest-waiting slot of
+    /// the workspace whose turn it is ([`Want::after`]). If the slot is due only because of elapsed time, its trigger fires
+    /// now. The slot's fencing token is incremented.
     ///
-    /// It is asked often, mostly for nothing, and looks at no more than so many slots, however many are ready. One that is
-    /// being written to at that moment may be passed over.
+    /// Workers call this often, mostly without result. It therefore examines a bounded number of slots, regardless of how
+    /// many are ready. A slot whose session is being written at the same time may be skipped.
     pub async fn lease(&self, want: Want) -> Result<Option<Lease>> {
         let Some(now) = run!(self, LooksHere(), |ask| lease::anything_ready(ask))? else { return Ok(None) };
         let poll = Arc::new(Poll { want, now, walked: self.walked() });
         let turns = run!(self, Looks(this = Arc::clone(&poll)), |ask| this.whose_turn(ask))?;
-        // Each of them is tried in a transaction of its own, so that nobody waits for one that was tried in vain.
+        // Each attempt is its own transaction, so a failed attempt leaves no locks that others would wait for.
         for of in &turns {
             let taken =
                 run!(self, Notes(this = Arc::clone(&poll), of = of.clone()), |ask| this.take(ask, of));
@@ -291,9 +293,9 @@ impl dyn Store {
         Ok(None)
     }
 
-    /// The workspace's slots that have something to do now, or once they may: how many, and at most so many of
-    /// them, those waiting longest first. Without a workspace those of all, which is for whoever runs the engine. It
-    /// is asked often: what it costs depends on how many have something to do, and not on how many sessions there are.
+    /// Counts the workspace's slots that have work now or later, and returns at most `limit` of them, longest-waiting first.
+    /// Without a workspace it covers all of them, which is meant for operators. It is called often: its cost depends on the
+    /// number of slots with work, not on the number of sessions.
     pub async fn queue(&self, workspace: Option<&str>, limit: usize) -> Result<(QueueCounts, Vec<QueueRow>)> {
         run!(self, Reads(workspace = workspace.map(str::to_owned), limit), |ask| {
             queue::queue(ask, workspace.as_deref(), *limit)
@@ -301,21 +303,21 @@ impl dyn Store {
     }
 }
 
-/// Keys.
+/// API keys.
 impl dyn Store {
-    /// Keeps a new key. `created` is set to the moment, by the store's clock, and the key given back.
+    /// Stores a new key. Sets its `created` to the current time of the store's clock, and returns the key.
     pub async fn add_key(&self, row: KeyRow) -> Result<Key> {
         run!(self, Notes(row), |ask| keyring::add(ask, row))
     }
 
-    /// Keys, revoked and expired ones too, and the moment by the store's clock. As they stand now: nothing of them is
-    /// remembered between two calls.
+    /// Reads keys, including revoked and expired ones, and the current time of the store's clock. Keys are not cached
+    /// between calls, so a revocation applies at once.
     pub async fn keys(&self, pick: PickKeys) -> Result<(Vec<KeyRow>, Timestamp)> {
         run!(self, Reads(pick), |ask| keyring::pick(ask, pick))
     }
 
-    /// Revokes a key, of that workspace where one is named. One that was revoked before stays as it is. False when there
-    /// is no such key.
+    /// Revokes a key; if a workspace is named, only a key of that workspace. A key that is already revoked does not change.
+    /// Returns false if there is no such key.
     pub async fn revoke_key(&self, id: &str, workspace: Option<&str>) -> Result<bool> {
         run!(self, Notes(id = id.to_owned(), workspace = workspace.map(str::to_owned)), |ask| {
             keyring::revoke(ask, id, workspace.as_deref())
@@ -323,27 +325,28 @@ impl dyn Store {
     }
 }
 
-/// Lists that the proxy condensed.
+/// Message lists that the proxy condensed.
 impl dyn Store {
-    /// What was last done to this list, given by the hashes of its beginnings: of the first message, of the first two, and
-    /// so on.
+    /// Returns the stored state of the longest prefix of this message list. `chain` contains the hash of each prefix: of the
+    /// first message, of the first two, and so on.
     pub async fn inline(&self, workspace: &str, chain: Vec<ListHash>) -> Result<Option<InlineRow>> {
         run!(self, Reads(workspace = workspace.to_owned(), chain), |ask| inlines::find(ask, workspace, chain))
     }
 
-    /// Keeps what was done to a list, in place of what was kept for the very same. The newest 1,000 of a workspace are kept.
+    /// Stores the state of a condensed list and replaces the earlier state of the same list. A workspace retains the newest
+    /// 1,000.
     pub async fn keep_inline(&self, workspace: &str, row: InlineRow) -> Result<()> {
         run!(self, Notes(workspace = workspace.to_owned(), row), |ask| inlines::keep(ask, workspace, row))
     }
 
-    /// Adds to what passed through in this hour. Of more than 100 models in an hour the others are told as `other`.
+    /// Adds to this hour's proxy usage. After the first 100 models in an hour, further models are counted as `other`.
     pub async fn add_passed(&self, workspace: &str, more: Vec<Passed>) -> Result<()> {
         run!(self, Notes(workspace = workspace.to_owned(), more), |ask| {
             usage::add_passed(ask, workspace, more)
         })
     }
 
-    /// What passed through since the hour of that moment, added up by model.
+    /// Returns proxy usage since the hour that contains `since`, summed by model.
     pub async fn passed(&self, workspace: &str, since: Timestamp) -> Result<Vec<Passed>> {
         run!(self, Looks(workspace = workspace.to_owned(), since), |ask| {
             usage::passed(ask, workspace, *since)
@@ -351,14 +354,14 @@ impl dyn Store {
     }
 }
 
-/// Usage of models.
+/// Model usage.
 impl dyn Store {
-    /// Records calls of models.
+    /// Records model calls.
     pub async fn record(&self, usage: Vec<UsageRow>) -> Result<()> {
         run!(self, Notes(usage), |ask| usage::record(ask, usage))
     }
 
-    /// Calls of models, added up.
+    /// Returns sums over recorded model calls.
     pub async fn usage(&self, query: UsageQuery) -> Result<Vec<UsageSum>> {
         run!(self, Looks(query), |ask| usage::usage(ask, query))
     }
@@ -366,12 +369,12 @@ impl dyn Store {
 
 /// The directory: workspaces, sessions, authors, members.
 impl dyn Store {
-    /// The workspaces that anything was ever written to.
+    /// Lists the workspaces that were ever written to and not deleted.
     pub async fn workspaces(&self, listing: Listing<WorkspaceRow>) -> Result<Listed<WorkspaceRow>> {
         run!(self, Reads(listing), |ask| page(ask, List::workspaces(), listing, decode::workspace))
     }
 
-    /// A workspace's sessions; only those an author belongs to, where one is named.
+    /// Lists a workspace's sessions. If `member` is set, only the sessions that this author is a member of.
     pub async fn sessions(
         &self,
         workspace: &str,
@@ -384,14 +387,14 @@ impl dyn Store {
         })
     }
 
-    /// A workspace's authors. They are not listed by name.
+    /// Lists a workspace's authors. `Listing::after` is not supported: they are not listed by name.
     pub async fn authors(&self, workspace: &str, listing: Listing<AuthorRow>) -> Result<Listed<AuthorRow>> {
         run!(self, Reads(workspace = workspace.to_owned(), listing), |ask| {
             page(ask, List::authors(workspace), listing, decode::author)
         })
     }
 
-    /// A session's members, in the order in which their authors came to be. They are not listed by name.
+    /// Lists a session's members, in the order in which their authors were created. `Listing::after` is not supported.
     pub async fn members(
         &self,
         session: SessionId,
@@ -402,16 +405,16 @@ impl dyn Store {
         })
     }
 
-    /// Changes what is kept of a workspace, which comes to be where there is none: `created` is the store's to say. As if
-    /// nobody else were there.
+    /// Changes a workspace's row, and creates the workspace if it does not exist. The store sets `created`. The change is
+    /// isolated from other writers.
     pub async fn change_workspace(&self, workspace: &str, decide: DecideRow<WorkspaceRow>) -> Result<()> {
         run!(self, Writes(workspace = workspace.to_owned(), decide), |ask| people::change_workspace(
             ask, workspace, decide
         ))
     }
 
-    /// Changes what is kept of an author, who comes to be where there is none, and the workspace with them: `created` is
-    /// the store's to say. As if nobody else were there.
+    /// Changes an author's row, and creates the author and the workspace if they do not exist. The store sets `created`. The
+    /// change is isolated from other writers.
     pub async fn change_author(
         &self,
         workspace: &str,
@@ -423,7 +426,8 @@ impl dyn Store {
         })
     }
 
-    /// Deletes a workspace that has no sessions, with its settings, notes and authors. What it spent stays known.
+    /// Deletes a workspace that has no sessions, with its settings, metadata and authors. The records of its model calls
+    /// stay.
     pub async fn delete_workspace(&self, workspace: &str) -> Result<Deleted> {
         run!(self, Writes(workspace = workspace.to_owned()), |ask| people::delete_workspace(ask, workspace))
     }
@@ -431,7 +435,7 @@ impl dyn Store {
 
 /// Maintenance.
 impl dyn Store {
-    /// The store's secret: made with it, never changed, the same for everybody who opens it.
+    /// Returns the store's secret. It is created with the store, never changes, and is the same for every process.
     pub async fn secret(&self) -> Result<[u8; 32]> {
         run!(self, Looks(), |ask| async move {
             let sql = Sql::new("SELECT secret FROM epitome.secrets", []);
@@ -440,7 +444,7 @@ impl dyn Store {
         })
     }
 
-    /// Looks everything through.
+    /// Checks everything in the store and returns the faults found.
     pub async fn verify(&self) -> Result<Vec<Fault>> {
         run!(self, ReadsAll(), |ask| verify::verify(ask))
     }

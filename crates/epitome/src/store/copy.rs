@@ -1,4 +1,6 @@
-//! Copying sessions in pieces, showing them, deleting them, and removing what was deleted, in pieces too.
+//! Copies and deletes sessions.
+//!
+//! Copying, and removing the rows of a deleted session, run in pieces of limited size, so that no transaction is long.
 
 use std::collections::HashMap;
 
@@ -15,23 +17,23 @@ use super::sql::Sql;
 use super::trouble::Outcome;
 use crate::event::Happened;
 
-/// A copied session as it is shown.
+/// A copied session that is about to become visible.
 #[derive(Debug, Clone)]
 pub struct CopiedSession {
-    /// The copy's number, from [`super::Store::copy`].
+    /// The copy's id, from `Store::copy`.
     pub id: SessionId,
-    /// Its row.
+    /// The copy's row.
     pub row: SessionRow,
-    /// Its slots. `active` is a number of the original.
+    /// The copy's slots. `active` is a summary id of the original session.
     pub slots: Vec<SlotRow>,
-    /// Its summaries. `id` and `parent` are numbers of the original.
+    /// The copy's summaries. `id` and `parent` are summary ids of the original session.
     pub summaries: Vec<SummaryRow>,
-    /// The events that report it.
+    /// The events that report the copy.
     pub events: Vec<Happened>,
 }
 
 impl CopiedSession {
-    /// Numbers its summaries 1, 2, 3 … in the order of their old numbers.
+    /// Gives the summaries new ids 1, 2, 3 … in the order of their old ids.
     pub(super) fn renumber(&mut self) {
         self.summaries.sort_by_key(|summary| summary.id);
         let numbers: HashMap<SummaryId, SummaryId> =
@@ -46,13 +48,13 @@ impl CopiedSession {
     }
 }
 
-/// So many messages are copied at a time.
+/// Maximum number of messages copied in one transaction.
 const COPY_CHUNK: Seq = 500;
 
-/// And no more bytes than this, unless it is a single message's.
+/// Maximum number of bytes copied in one transaction, unless a single message is larger: 4 MiB.
 const COPY_BYTES: u64 = 4 << 20;
 
-/// Makes the hidden session that messages are copied into. `None` when there is nothing to copy from.
+/// Creates the hidden session that messages are copied into. `None` if the source session does not exist.
 pub(super) async fn begin(ask: &mut dyn Ask, from: SessionId) -> Outcome<Option<SessionId>> {
     let sql = "SELECT workspace, name FROM epitome.sessions WHERE id = $1 AND state = 'open' FOR KEY SHARE";
     let key = |row: Found<'_>| Ok(SessionKey::new(row.text(0)?, row.text(1)?));
@@ -64,7 +66,7 @@ pub(super) async fn begin(ask: &mut dyn Ask, from: SessionId) -> Outcome<Option<
     Ok(Some(copied))
 }
 
-/// Copies the next messages, and tells up to which. `None` when either session is not there any more.
+/// Copies the next messages and returns the last one copied. `None` if either session no longer exists.
 pub(super) async fn piece(
     ask: &mut dyn Ask,
     from: SessionId,
@@ -79,7 +81,7 @@ pub(super) async fn piece(
         "SELECT seq, octet_length(body) FROM messages WHERE session = ?1 AND seq BETWEEN ?2 AND ?3 ORDER BY seq",
         [from.into(), first.into(), most.into()],
     );
-    // Where nothing is left to copy, all is copied.
+    // If no rows are left, the copy is complete.
     let (mut both, mut last, mut bytes) = (Vec::new(), through, 0u64);
     let each = |row: Found<'_>| {
         let before = bytes;
@@ -95,7 +97,7 @@ pub(super) async fn piece(
     if both.len() != 2 {
         return Ok(None);
     }
-    // One that was copied and not heard of is there already.
+    // After a lost response the messages may already be copied.
     let columns = &*MESSAGE;
     let sql = Sql::own(
         format!(
@@ -108,20 +110,20 @@ pub(super) async fn piece(
         ),
         [from.into(), to.into(), first.into(), last.into()],
     );
-    // Says that somebody is still at it.
+    // Shows that the copy is still in progress, so that maintenance does not remove it.
     let alive = "UPDATE epitome.sessions SET updated = $2 WHERE id = $1";
     let alive = Sql::new(alive, [to.into(), ask.now().await?.into()]);
     ask.finish(Batch::new().run(sql).run(alive)).await?;
     Ok(Some(last))
 }
 
-/// Gives up a copy.
+/// Marks an unfinished copy as deleted.
 pub(super) async fn give_up(ask: &mut dyn Ask, copied: SessionId) -> Outcome<()> {
     let sql = "UPDATE epitome.sessions SET state = 'gone' WHERE id = $1 AND state = 'hidden'";
     ask.finish_by(Batch::new().run(Sql::new(sql, [copied.into()])), None).await
 }
 
-/// Shows a copied session, whose summaries have their numbers. False when the name is taken or there is no such copy.
+/// Makes a copied session visible, after [`CopiedSession::renumber`]. False if the name is taken or the copy does not exist.
 pub(super) async fn reveal(ask: &mut dyn Ask, key: &SessionKey, copy: &CopiedSession) -> Outcome<bool> {
     let copied = copy.id;
     let sql = "SELECT 1 FROM epitome.sessions WHERE id = $1 AND state = 'hidden' FOR UPDATE";
@@ -143,8 +145,8 @@ pub(super) async fn reveal(ask: &mut dyn Ask, key: &SessionKey, copy: &CopiedSes
     Ok(true)
 }
 
-/// Hides a session for ever. Its rows go later; its slots at once, so that nobody works on them,
-/// and so does what was told of it.
+/// Marks a session as deleted. Its slots are removed at once, so that no worker leases them, and so are its events. Its
+/// other rows are removed later by maintenance.
 pub(super) async fn delete(ask: &mut dyn Ask, key: &SessionKey) -> Outcome<bool> {
     let sql =
         "SELECT id FROM epitome.sessions WHERE workspace = $1 AND name = $2 AND state = 'open' FOR UPDATE";
@@ -158,27 +160,28 @@ pub(super) async fn delete(ask: &mut dyn Ask, key: &SessionKey) -> Outcome<bool>
     Ok(true)
 }
 
-/// So many rows are removed at a time.
+/// Maximum number of rows removed in one transaction, per table.
 pub(super) const REMOVE_CHUNK: i64 = 1_000;
 
-/// A copy that was not written to for so long was given up.
+/// Age in milliseconds after which an unfinished copy without writes counts as abandoned: 1 hour.
 pub(super) const GIVEN_UP_MILLIS: i64 = 60 * 60 * 1_000;
 
-/// Gives up some of the copies that were not written to for so long.
+/// Marks some of the copies as deleted that had no writes for [`GIVEN_UP_MILLIS`].
 pub(super) fn give_up_old(now: Timestamp) -> Sql<'static> {
     let sql = "UPDATE epitome.sessions SET state = 'gone' WHERE id IN (SELECT id FROM epitome.sessions \
          WHERE state <> 'open' AND state = 'hidden' AND updated < $1 LIMIT $2)";
     Sql::new(sql, [now.0.saturating_sub(GIVEN_UP_MILLIS).into(), REMOVE_CHUNK.into()])
 }
 
-/// Forgets some of the appends that no caller repeats any more; a row for each.
+/// Deletes some of the expired idempotency keys. Returns a row for each.
 pub(super) fn forget_old(now: Timestamp) -> Sql<'static> {
     let sql = "DELETE FROM epitome.idempotency WHERE (session, key) IN \
          (SELECT session, key FROM epitome.idempotency WHERE created < $1 ORDER BY created LIMIT $2) RETURNING 1";
     Sql::new(sql, [now.0.saturating_sub(REMEMBERED_MILLIS).into(), REMOVE_CHUNK.into()])
 }
 
-/// Removes a piece of a deleted session: its messages, then all else, then itself. Tells whether there is more of it.
+/// Removes a part of a deleted session: its messages first, then its other rows, then its own row. Returns whether more
+/// remains.
 pub(super) async fn remove(ask: &mut dyn Ask, session: SessionId) -> Outcome<bool> {
     let given = || [session.into(), REMOVE_CHUNK.into()];
     let lock = "SELECT 1 FROM epitome.sessions WHERE id = $1 AND state = 'gone' FOR UPDATE SKIP LOCKED";

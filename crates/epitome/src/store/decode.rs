@@ -1,6 +1,6 @@
-//! Rows of either database as values, and values as columns hold them, the same in every database.
+//! Converts between database rows and Rust values, in the same way for every database.
 //!
-//! Columns are read by their place, so each list of columns stands right next to the function that reads it.
+//! Columns are read by position, so each list of columns is defined right next to the function that reads it.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -19,20 +19,20 @@ use crate::event::{Event, Happened};
 
 /// A row that a database returned.
 pub(super) trait ReadRow {
-    /// A whole number or a truth (0 or 1) at that place; `None` where there is nothing.
+    /// Returns the integer or boolean (0 or 1) at this position; `None` for NULL.
     fn maybe_int(&self, at: usize) -> Outcome<Option<i64>>;
 
-    /// A text at that place.
+    /// Returns the text at this position; `None` for NULL.
     fn maybe_text(&self, at: usize) -> Outcome<Option<&str>>;
 
-    /// Bytes at that place.
+    /// Returns the bytes at this position.
     fn bytes(&self, at: usize) -> Outcome<&[u8]>;
 
     fn int(&self, at: usize) -> Outcome<i64> {
         self.maybe_int(at)?.ok_or_else(|| nonsense(NOT_OF_ITS_KIND))
     }
 
-    /// A number that is never negative.
+    /// Returns an integer that must not be negative.
     fn uint(&self, at: usize) -> Outcome<u64> {
         u64::try_from(self.int(at)?).map_err(|_| nonsense("a stored number is negative"))
     }
@@ -62,20 +62,20 @@ pub(super) trait ReadRow {
     }
 }
 
-/// A row that was found.
+/// A row passed to a reading function.
 pub(super) type Found<'a> = &'a dyn ReadRow;
 
-/// A value as it is written into a column. What is written here can always be written.
+/// Serializes a value for a JSON column. The types used here always serialize.
 pub(super) fn json<T: Serialize>(value: &T) -> String {
     serde_json::to_string(value).unwrap_or_default()
 }
 
-/// Somebody's notes as they are written into a column: `''` for none.
+/// Serializes metadata or attributes for a column: `''` if empty.
 pub(super) fn notes_text(notes: &Map<String, Value>) -> String {
     if notes.is_empty() { String::new() } else { json(notes) }
 }
 
-/// Whose messages are meant: all of a session, or one author's.
+/// Returns the author of a scope; `None` for the whole session.
 pub(super) fn author_of(scope: &Scope) -> Option<&str> {
     match scope {
         Scope::Session => None,
@@ -83,7 +83,7 @@ pub(super) fn author_of(scope: &Scope) -> Option<&str> {
     }
 }
 
-/// `''` for the whole session.
+/// Returns the scope as stored in a column: the author's name, or `''` for the whole session.
 pub(super) fn scope_text(scope: &Scope) -> &str {
     author_of(scope).unwrap_or_default()
 }
@@ -92,18 +92,19 @@ pub(super) fn scope_of(text: &str) -> Scope {
     if text.is_empty() { Scope::Session } else { Scope::Author(text.into()) }
 }
 
-/// Roles by their numbers in columns.
+/// Roles, indexed by their number in columns.
 pub(super) const ROLES: [Role; 6] =
     [Role::System, Role::Developer, Role::User, Role::Assistant, Role::Tool, Role::Peer];
 
-/// The same for cuts.
+/// Cuts, indexed by their number in columns.
 pub(super) const CUTS: [Cut; 3] = [Cut::InCall, Cut::InLoop, Cut::Legal];
 
 pub(super) fn number_of<T: PartialEq>(all: &[T], value: &T) -> usize {
     all.iter().position(|one| one == value).unwrap_or(all.len())
 }
 
-/// What a message is, in bits from the lowest: leading, opens a turn (as in the index `messages_openers`), thinking, stray.
+/// Packs an outline's flags into bits, lowest first: leading, opens a turn (used by the index `messages_openers`), thinking,
+/// stray.
 pub(super) fn shape_bits(outline: &Outline) -> i64 {
     let bits = [outline.leading, outline.opens_turn, outline.thinking, outline.stray];
     bits.into_iter().rev().fold(0, |bits, set| bits << 1 | i64::from(set))
@@ -122,42 +123,42 @@ fn state_of(text: &str) -> Option<SummaryState> {
     all.into_iter().find(|state| state_text(*state) == text)
 }
 
-/// Words that are no JSON, as a column can hold them. U+0000, which PostgreSQL has no place for, is written as U+2400,
-/// the sign that stands for it: nobody says it, but a program's output may hold it.
+/// Makes plain text (not JSON) storable. PostgreSQL cannot store U+0000, so it is replaced with its symbol, U+2400. People
+/// do not type this character, but the output of a program may contain it.
 pub(super) fn plain(text: &str) -> Cow<'_, str> {
     if text.contains('\0') { Cow::Owned(text.replace('\0', "\u{2400}")) } else { Cow::Borrowed(text) }
 }
 
-/// A document that is written as JSON.
+/// Reads a JSON document.
 fn read_json<T: DeserializeOwned>(row: Found<'_>, at: usize) -> Outcome<T> {
     serde_json::from_str(row.text(at)?).map_err(|_| nonsense("a stored document cannot be read"))
 }
 
-/// Somebody's notes; `''` stands for none.
+/// Reads metadata or attributes; `''` means empty.
 pub(super) fn notes(row: Found<'_>, at: usize) -> Outcome<Map<String, Value>> {
     if row.text(at)?.is_empty() { Ok(Map::new()) } else { read_json(row, at) }
 }
 
-/// The one of these that has the number at that place.
+/// Returns the element of `all` whose index is stored at this position.
 fn one_of<T: Copy>(all: &[T], row: Found<'_>, at: usize, none: &str) -> Outcome<T> {
     let number = usize::try_from(row.int(at)?).unwrap_or(usize::MAX);
     all.get(number).copied().ok_or_else(|| nonsense(none))
 }
 
-/// What [`outline`] reads.
+/// The columns that [`outline`] reads.
 pub(super) const OUTLINE: &str = "seq, role, author, turn, tokens, before, chars, longest, calls, answers, \
      own_answers, open, own_open, shape, pinned, skip, cut, own_cut, at";
 
-/// The place after [`OUTLINE`].
+/// The position after the columns of [`OUTLINE`].
 pub(super) const AFTER_OUTLINE: usize = 19;
 
 pub(super) fn outline(row: Found<'_>) -> Outcome<Outline> {
     let shape = row.int(13)?;
     let [leading, opens_turn, thinking, stray] = [1, 2, 4, 8].map(|bit| shape & bit != 0);
-    let cut = |at: usize| one_of(&CUTS, row, at, "a stored cut is none");
+    let cut = |at: usize| one_of(&CUTS, row, at, "a stored cut has an unknown number");
     Ok(Outline {
         seq: row.uint(0)?,
-        role: one_of(&ROLES, row, 1, "a stored role is none")?,
+        role: one_of(&ROLES, row, 1, "a stored role has an unknown number")?,
         author: row.maybe_text(2)?.map(Into::into),
         turn: row.uint(3)?,
         tokens: row.uint(4)?,
@@ -181,27 +182,27 @@ pub(super) fn outline(row: Found<'_>) -> Outcome<Outline> {
     })
 }
 
-/// The message of a row that holds [`OUTLINE`] and the body, and the body's bytes.
+/// Reads a message from a row of [`OUTLINE`] and the body. Returns the body's size in bytes too.
 pub(super) fn words(row: Found<'_>) -> Outcome<(Message, u64)> {
     with_words(&outline(row)?, row, AFTER_OUTLINE)
 }
 
-/// The message of this shape, with the words at that place of a row, and how many bytes they are there.
+/// Reads the message of this outline, whose body is at this position. Returns the body's size in bytes too.
 pub(super) fn with_words(shape: &Outline, row: Found<'_>, at: usize) -> Outcome<(Message, u64)> {
     let body = row.text(at)?;
     let message = message(shape, body)
-        .map_err(|_| nonsense(format!("the words of message {} cannot be read", shape.seq)))?;
+        .map_err(|_| nonsense(format!("the content of message {} cannot be read", shape.seq)))?;
     Ok((message, body.len() as u64))
 }
 
-/// What [`session`] reads, and the name and the workspace.
+/// The columns that [`session`] reads, and the name and the workspace.
 pub(super) const SESSION: &str = "id, encoding, tracker, opener, batch_from, batch_skipped, skipped, settings, metadata, \
      created, updated, name, workspace, attributes";
 
-/// The place after [`SESSION`].
+/// The position after the columns of [`SESSION`].
 pub(super) const AFTER_SESSION: usize = 14;
 
-/// Where a session's name stands in its columns, and its workspace's.
+/// The positions of the session's name and the workspace's name in [`SESSION`].
 pub(super) const SESSION_NAME: usize = 11;
 pub(super) const SESSION_WORKSPACE: usize = 12;
 
@@ -209,7 +210,7 @@ pub(super) fn session(row: Found<'_>) -> Outcome<SessionRow> {
     session_at(row, 0)
 }
 
-/// The same where its columns come after so many others.
+/// Like [`session`], for columns that start at this position.
 pub(super) fn session_at(row: Found<'_>, at: usize) -> Outcome<SessionRow> {
     Ok(SessionRow {
         id: row.int(at)?,
@@ -227,12 +228,12 @@ pub(super) fn session_at(row: Found<'_>, at: usize) -> Outcome<SessionRow> {
     })
 }
 
-/// A session with its name.
+/// Reads a session with its name.
 pub(super) fn named_session(row: Found<'_>) -> Outcome<(Arc<str>, SessionRow)> {
     Ok((row.name(SESSION_NAME)?, session(row)?))
 }
 
-/// What [`slot`] reads, where the table is called `s`.
+/// The columns that [`slot`] reads, with `s` as the alias of the table.
 pub(super) const SLOT: &str = "s.scope, s.name, s.state, s.active, s.fence, s.work";
 
 pub(super) fn slot(row: Found<'_>) -> Outcome<SlotRow> {
@@ -246,10 +247,10 @@ pub(super) fn slot(row: Found<'_>) -> Outcome<SlotRow> {
     })
 }
 
-/// What [`summary`] reads.
+/// The columns that [`summary`] reads.
 pub(super) const SUMMARY: &str = "id, scope, slot, through, state, parent, text, sources, facts, created";
 
-/// The same without what it was made of, which is much.
+/// Like [`SUMMARY`], without the content of the sources, which is large. NULL still marks deleted sources.
 pub(super) const SUMMARY_TEXT: &str = "id, scope, slot, through, state, parent, text, \
      CASE WHEN sources IS NULL THEN NULL ELSE '' END, facts, created";
 
@@ -262,7 +263,7 @@ pub(super) fn summary(row: Found<'_>) -> Outcome<SummaryRow> {
         scope: scope_of(row.text(1)?),
         slot: row.string(2)?,
         through: row.uint(3)?,
-        state: state_of(row.text(4)?).ok_or_else(|| nonsense("a stored summary has no state"))?,
+        state: state_of(row.text(4)?).ok_or_else(|| nonsense("a stored summary has an unknown state"))?,
         parent: row.maybe_int(5)?,
         text: row.string(6)?,
         sources: sources.unwrap_or_default().to_owned(),
@@ -271,7 +272,7 @@ pub(super) fn summary(row: Found<'_>) -> Outcome<SummaryRow> {
     })
 }
 
-/// What [`workspace`] reads.
+/// The columns that [`workspace`] reads.
 pub(super) const WORKSPACE: &str = "name, settings, metadata, attributes, created";
 
 pub(super) fn workspace(row: Found<'_>) -> Outcome<WorkspaceRow> {
@@ -284,7 +285,7 @@ pub(super) fn workspace(row: Found<'_>) -> Outcome<WorkspaceRow> {
     })
 }
 
-/// What [`author`] reads, where the table is called `a`.
+/// The columns that [`author`] reads, with `a` as the alias of the table.
 pub(super) const AUTHOR: &str = "a.name, a.metadata, a.attributes, a.created";
 
 pub(super) fn author(row: Found<'_>) -> Outcome<AuthorRow> {
@@ -296,18 +297,18 @@ pub(super) fn author(row: Found<'_>) -> Outcome<AuthorRow> {
     })
 }
 
-/// A row of [`AUTHOR`] and what is kept of them in the session.
+/// Reads a member: the columns of [`AUTHOR`], then the member's attributes in the session.
 pub(super) fn member(row: Found<'_>) -> Outcome<MemberRow> {
     Ok(MemberRow { author: author(row)?, attributes: notes(row, 4)? })
 }
 
-/// An event's row: `id, session, at, kind, data`.
+/// Reads an event from the columns `id, session, at, kind, data`.
 pub(super) fn event(row: Found<'_>) -> Outcome<Event> {
     let what = Happened::read(row.text(3)?, row.text(4)?);
     Ok(Event {
         id: row.uint(0)?,
         session: row.name(1)?,
         at: row.time(2)?,
-        what: what.ok_or_else(|| nonsense("an event is not as events are written"))?,
+        what: what.ok_or_else(|| nonsense("a stored event has an unknown kind or invalid data"))?,
     })
 }

@@ -1,64 +1,65 @@
-//! Who and what there is beside messages: workspaces, authors, who belongs to which session.
+//! Types for workspaces, authors and session members, and for paginated lists of them.
 //!
-//! Lists are read by age, a page at a time, and tell how many there are in all. Where only some are wanted, whoever asks
-//! says which: the rows are looked at one by one, and no more of them held than the page.
+//! Lists are read in order of age, one page at a time, and include the total count. The caller may pass a filter; then all
+//! rows are read one by one, and only those of the page stay in memory.
 
 use std::sync::Arc;
 
 use epitome_core::message::Timestamp;
 use serde_json::{Map, Value};
 
-/// What is known of a workspace.
+/// A stored workspace.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct WorkspaceRow {
-    /// Its name.
+    /// The workspace's name.
     pub name: Arc<str>,
-    /// Its settings, a partial document; empty when nothing was set.
+    /// The workspace's settings, a partial JSON document; empty if nothing is set.
     pub settings: String,
-    /// The caller's notes on it.
+    /// The caller's metadata.
     pub metadata: Map<String, Value>,
-    /// What other APIs keep of it: one object per API, by its name.
+    /// Data of other APIs: one object per API, keyed by the API's name.
     pub attributes: Map<String, Value>,
-    /// When it came to be.
+    /// When the workspace was created.
     pub created: Timestamp,
 }
 
-/// What is known of an author.
+/// A stored author.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct AuthorRow {
-    /// By which name messages are theirs.
+    /// The author's name, as it appears in messages.
     pub name: Arc<str>,
-    /// The caller's notes on them.
+    /// The caller's metadata.
     pub metadata: Map<String, Value>,
-    /// What other APIs keep of them, by their names.
+    /// Data of other APIs: one object per API, keyed by the API's name.
     pub attributes: Map<String, Value>,
-    /// When they were first heard of.
+    /// When the author first appeared.
     pub created: Timestamp,
 }
 
-/// An author in a session.
+/// A member of a session.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct MemberRow {
-    /// Who.
+    /// The author.
     pub author: AuthorRow,
-    /// What other APIs keep of them there, by their names.
+    /// Data of other APIs about this membership: one object per API, keyed by the API's name.
     pub attributes: Map<String, Value>,
 }
 
-/// How a session's members change.
+/// A change to a session's members.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Membership {
-    /// Joins, where they are not there yet. An author nobody knew comes to be. Attributes are merged into those that are
-    /// stored of them there: within each API's part, a given field replaces the stored one and the others stay.
+    /// Adds an author to the session, unless already a member. Creates the author if necessary. Attributes are merged into
+    /// the member's stored attributes: within each API's object, a new field replaces the stored one and the other fields
+    /// stay.
     Join(Arc<str>, Option<Map<String, Value>>),
-    /// Leaves. What they said stays.
+    /// Removes an author from the session. The author's messages stay.
     Leave(Arc<str>),
-    /// All leave who are there.
+    /// Removes all members.
     LeaveAll,
 }
 
-/// Merges attributes into those that are stored: within the part of each API, a field that is given replaces the stored one,
-/// and the others stay.
+/// Merges new attributes into the stored ones: within each API's object, a new field replaces the stored one, and the other
+/// fields stay.
 pub(super) fn merge_attributes(stored: &mut Map<String, Value>, given: &Map<String, Value>) {
     for (owner, part) in given {
         match (stored.get_mut(owner), part) {
@@ -70,22 +71,22 @@ pub(super) fn merge_attributes(stored: &mut Map<String, Value>, given: &Map<Stri
     }
 }
 
-/// Says whether something is wanted in a list.
+/// A filter: returns whether an item belongs in the list.
 pub type Keep<T> = Box<dyn Fn(&T) -> bool + Send + Sync>;
 
-/// Which page of a list. By age, unless `after` is given.
+/// Selects a page of a list. The order is by age, unless `after` is set.
 pub struct Listing<T> {
-    /// Only these; all of them where nobody says.
+    /// The filter; `None` includes all items.
     pub keep: Option<Keep<T>>,
-    /// Only the one of this name.
+    /// Only the item with this name.
     pub name: Option<Arc<str>>,
-    /// By name, and only those after this one. How many there are in all is not counted then.
+    /// Orders by name and returns only items after this name. The total is not counted then.
     pub after: Option<Arc<str>>,
-    /// Past so many of those.
+    /// Number of items to skip.
     pub skip: u64,
-    /// At most so many.
+    /// Maximum number of items.
     pub limit: usize,
-    /// Youngest first.
+    /// Newest first.
     pub reverse: bool,
 }
 
@@ -96,14 +97,14 @@ impl<T> Default for Listing<T> {
 }
 
 impl<T> Listing<T> {
-    /// The one of that name.
+    /// Selects the item with this name.
     pub fn named(name: impl Into<Arc<str>>) -> Self {
         Self { name: Some(name.into()), ..Self::default() }
     }
 
-    /// Those after this one by name, at most so many.
+    /// Selects at most `limit` items after this name, ordered by name.
     pub fn by_name(after: Option<&str>, limit: usize) -> Self {
-        // No name is empty, so all come after nothing.
+        // No name is empty, so every name comes after the empty string.
         Self { after: Some(after.unwrap_or_default().into()), limit, ..Self::default() }
     }
 }
@@ -111,9 +112,9 @@ impl<T> Listing<T> {
 /// A page of a list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Listed<T> {
-    /// Those on the page, oldest first unless told.
+    /// The items on the page, oldest first by default.
     pub items: Vec<T>,
-    /// How many there are in all, of those that were wanted.
+    /// Total number of items that match the filter.
     pub total: u64,
 }
 
@@ -124,17 +125,17 @@ impl<T> Default for Listed<T> {
 }
 
 impl<T> Listed<T> {
-    /// The same, each of them made into something else.
+    /// Converts each item with `make`.
     pub fn map<U>(self, make: impl FnMut(T) -> U) -> Listed<U> {
         Listed { items: self.items.into_iter().map(make).collect(), total: self.total }
     }
 
-    /// The first of them.
+    /// Returns the first item.
     pub fn one(self) -> Option<T> {
         self.items.into_iter().next()
     }
 
-    /// Takes one more of those that are wanted, where it is on the page.
+    /// Counts an item that matches the filter, and adds it if it is on the page.
     pub fn take(&mut self, item: T, skip: u64, limit: usize) {
         if self.total >= skip && self.items.len() < limit {
             self.items.push(item);
@@ -143,17 +144,17 @@ impl<T> Listed<T> {
     }
 }
 
-/// Decides what shall be kept of a workspace or an author, from what is; `None` to write nothing. It must depend on
-/// nothing else.
+/// Decides the new row of a workspace or an author from the stored one; `None` to write nothing. It must depend on nothing
+/// else, because a store may call it again.
 pub type DecideRow<T> = Box<dyn Fn(Option<&T>) -> Option<T> + Send + Sync>;
 
-/// What came of deleting a workspace.
+/// The result of deleting a workspace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Deleted {
-    /// It is gone.
+    /// The workspace was deleted.
     Gone,
-    /// There was none.
+    /// The workspace does not exist.
     Absent,
-    /// It has sessions, and stays.
+    /// The workspace has sessions and was not deleted.
     InUse,
 }

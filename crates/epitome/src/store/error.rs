@@ -1,98 +1,98 @@
-//! Why a store did not do something, sorted by what the caller does next.
+//! Errors of stores, grouped by how the caller can react.
 
-/// What a store comes to.
+/// The result of a store operation.
 pub(super) type Result<T, E = StoreError> = std::result::Result<T, E>;
 
-/// Why a store did not do it, sorted by what to do next.
+/// Why a store operation failed, grouped by how the caller can react.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum StoreError {
-    /// Somebody else is writing for too long. Try again.
+    /// Another writer does not release the lock. Try again.
     #[error("the database is locked by another process; try again, or see who else has it open")]
     Busy,
-    /// A database on a server does not answer. It is tried again for a while before this is said; the same may go well
-    /// a little later.
+    /// The database server does not respond. The store retries for a while before it returns this. The same call may succeed
+    /// later.
     #[error(
-        "the database at {place} cannot be reached: {reason}; it was tried again for a while, check that it runs"
+        "the database at {place} cannot be reached: {reason}; several retries failed, check that it is running"
     )]
     Unavailable {
-        /// Which server and database, without a password.
+        /// The server and database, without the password.
         place: String,
-        /// What went wrong last.
+        /// The last error.
         reason: String,
     },
-    /// A file is being moved into the database, or was since it was opened. What is there is not what it was.
+    /// A SQLite file is being migrated into the database, or was since the store was opened. The data in it changed.
     #[error(
-        "a file is being moved into the database at {place}, or was since it was opened here; open it again when \
+        "a file is being migrated into the database at {place}, or was since this process opened it; open it again when \
          `epitome migrate` is done"
     )]
     Moving {
-        /// Which server and database, without a password.
+        /// The server and database, without the password.
         place: String,
     },
-    /// Nothing can be written for want of space. Make room, then try again; nothing was lost.
-    #[error("the disk is full: make room at {path}, then try again; what was kept before is untouched")]
+    /// The disk is full. Free space, then try again; stored data is intact.
+    #[error("the disk is full: free space at {path}, then try again; stored data is intact")]
     Full {
-        /// Where.
+        /// The path of the database.
         path: String,
     },
-    /// Nothing may be written there.
-    #[error("{path} cannot be written: {reason}; check who owns it and that it is not mounted read-only")]
+    /// The database cannot be written.
+    #[error("{path} cannot be written: {reason}; check its owner, and that it is not mounted read-only")]
     ReadOnly {
-        /// Where.
+        /// The path of the database.
         path: String,
-        /// What the system says.
+        /// The operating system's error.
         reason: String,
     },
-    /// It cannot be opened.
+    /// The database cannot be opened.
     #[error("{path} cannot be opened: {reason}")]
     Unreachable {
-        /// Where.
+        /// The path of the database.
         path: String,
-        /// What the system says.
+        /// The operating system's error.
         reason: String,
     },
-    /// A database on a server is there, and nothing of ours in it.
-    #[error("{place} holds no Epitome tables; `epitome serve` and `epitome import` make them")]
+    /// The database exists, but has no Epitome tables.
+    #[error("{place} holds no Epitome tables; `epitome serve` and `epitome import` create them")]
     Empty {
-        /// Which server and database, without a password.
+        /// The server and database, without the password.
         place: String,
     },
-    /// The file is somebody else's.
-    #[error("{path} is not an Epitome database: {reason}; give another path")]
+    /// The file belongs to another program.
+    #[error("{path} is not an Epitome database: {reason}; use another path")]
     Foreign {
-        /// Where.
+        /// The path of the database.
         path: String,
-        /// What it seems to be.
+        /// What the file seems to be.
         reason: String,
     },
-    /// A later release wrote it.
+    /// A newer release wrote the database.
     #[error(
-        "{path} was written by a newer Epitome (schema {found}, this one knows {known}); use that release"
+        "{path} was written by a newer Epitome (schema {found}, this release supports up to {known}); use the newer release"
     )]
     Newer {
-        /// Where.
+        /// The path of the database.
         path: String,
-        /// Its schema.
+        /// The schema version of the database.
         found: i64,
-        /// The newest we know.
+        /// The newest schema version that this release supports.
         known: i64,
     },
-    /// What is stored makes no sense. Restore a backup.
-    #[error("{path} is damaged: {reason}; keep a copy of it, and restore a backup")]
+    /// Stored data is invalid. Restore a backup.
+    #[error("{path} is damaged: {reason}; make a copy of it, then restore a backup")]
     Damaged {
-        /// Where.
+        /// The path of the database.
         path: String,
-        /// What is wrong.
+        /// What is invalid.
         reason: String,
     },
-    /// It was closed.
+    /// The store was closed.
     #[error("the store is closed")]
     Closed,
-    /// Anything else the database says.
+    /// Any other error of the database.
     #[error("the database failed: {reason}")]
     Failed {
-        /// What it says.
+        /// The database's error message.
         reason: String,
     },
 }

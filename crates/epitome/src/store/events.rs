@@ -1,7 +1,7 @@
-//! What happened, written with what did it.
+//! Writes and reads events. An event is written in the same transaction as the change that it reports.
 //!
-//! Numbers are dense inside a workspace. SQLite gives them with the change itself. Were it so in PostgreSQL, all writers of a
-//! workspace would wait for one another; there they are given later, by whoever reads.
+//! Event numbers have no gaps within a workspace. SQLite assigns them in the change's own transaction. In PostgreSQL this
+//! would make all writers of a workspace wait for each other, so there a reader of the events assigns them later.
 
 use std::sync::Arc;
 
@@ -12,13 +12,13 @@ use super::sql::Sql;
 use super::trouble::{Outcome, nonsense};
 use crate::event::{Events, Happened};
 
-/// So many of a workspace are kept, and not many more.
+/// Number of events retained per workspace. Slightly more may be stored, because old events are deleted in groups.
 pub(super) const KEPT: i64 = 10_000;
 
-/// So many are removed at a time in SQLite, and that often.
+/// SQLite deletes old events once per this many new events.
 const TRIMMED: i64 = 64;
 
-/// The newest number a workspace gave, whatever became of that event: in SQLite.
+/// A SQLite expression for the newest event number assigned in a workspace, even if that event was deleted.
 macro_rules! newest {
     () => {
         "max(coalesce((SELECT max(id) FROM events WHERE workspace = ?1), 0), \
@@ -26,10 +26,10 @@ macro_rules! newest {
     };
 }
 
-/// The newest number SQLite gave in a workspace.
+/// A SQLite query for the newest event number assigned in a workspace.
 pub(super) const NEWEST: &str = concat!("SELECT ", newest!());
 
-/// Writes down what happened in a session, which has a row by now. `kept` is the summary that is kept with it.
+/// Writes events of a session, whose row must exist. `kept` is the id of the summary that the same change adds.
 pub(super) async fn tell<'a>(
     ask: &mut dyn Ask,
     batch: &mut Batch<'a>,
@@ -59,7 +59,7 @@ pub(super) async fn tell<'a>(
     Ok(())
 }
 
-/// Removes what was told of a session. Its numbers are not given again.
+/// Deletes a session's events. Their numbers are not reused.
 pub(super) fn forget<'a>(batch: &mut Batch<'a>, key: &'a SessionKey) {
     let named = || [(&*key.workspace).into(), (&*key.session).into()];
     batch.push(Sql::own(
@@ -67,11 +67,11 @@ pub(super) fn forget<'a>(batch: &mut Batch<'a>, key: &'a SessionKey) {
         concat!("UPDATE workspaces SET events_given = ", newest!(), " WHERE name = ?1 AND ?2 IS NOT NULL"),
         named(),
     ));
-    // There are few enough to look through.
+    // A workspace retains few enough events for a scan.
     batch.push(Sql::new("DELETE FROM epitome.events WHERE workspace = $1 AND session = $2", named()));
 }
 
-/// Those after a number, of one session or all.
+/// Reads the events after a number, of one session or of all.
 pub(super) async fn read(
     ask: &mut dyn Ask,
     workspace: &str,
@@ -100,7 +100,7 @@ pub(super) async fn read(
     Ok(Events { events, oldest: oldest.unwrap_or_else(|| newest.saturating_add(1)), newest })
 }
 
-/// How often messages became a summary, by session. There are few enough to look through.
+/// Counts the `condensed` events per session. A workspace retains few enough events for a scan.
 pub(super) async fn condensed(ask: &mut dyn Ask, workspace: &str) -> Outcome<Vec<(Arc<str>, u64)>> {
     let sql = Sql::own(
         "SELECT session, count(*) FROM (SELECT session FROM epitome.events WHERE workspace = $1 \

@@ -1,7 +1,7 @@
-//! Finding messages by their words.
+//! Searches messages by their text.
 //!
-//! The index names candidates; each is read and held against the query, which alone decides. Messages that are
-//! not in the index yet are read one by one. Words are read a bounded piece at a time, however long they are.
+//! The trigram index returns candidates. Each candidate is read and compared with the query, which alone decides whether it
+//! is a hit. Messages that are not indexed yet are read one by one. Text is read in portions of limited size.
 
 use std::cmp::Ordering;
 use std::collections::VecDeque;
@@ -20,27 +20,27 @@ use super::sql::Sql;
 use super::trouble::Outcome;
 use crate::search::text_of;
 
-/// So many sessions are asked for at a time.
+/// Maximum number of sessions read at a time.
 const SESSIONS: usize = 1_000;
 
-/// So many messages are read at a time.
+/// Maximum number of messages read at a time.
 const MESSAGES: usize = 100;
 
-/// And no more of their words than this, or a single message's.
+/// Maximum number of bytes of message text read at a time, unless a single message is larger: 1 MiB.
 const BYTES: u64 = 1 << 20;
 
-/// So many places are taken from the index at a time.
+/// Maximum number of candidates read from the index at a time.
 const PLACES: usize = 2_000;
 
-/// A message's place: its session and its number there.
+/// A message's position: its session and its number there.
 type Place = (SessionId, i64);
 
-/// Everything comes before this.
+/// A position above that of every message.
 const NEWEST: Place = (i64::MAX, i64::MAX);
 
-/// The places in the index that come before `$2`, `$3`. The rows that hold all of the words are found first: their order is
-/// that of another index, which would lead through everybody's messages. SQLite's number of a row in the index is
-/// `(session << 32) + seq`.
+/// Reads the candidates below the position (`$2`, `$3`) from the index, newest first. PostgreSQL finds all matching rows
+/// first (`MATERIALIZED`): otherwise it might use the index that has the requested order, and walk through the messages of
+/// all workspaces. SQLite's row id in the index is `(session << 32) + seq`.
 const OF_ALL: [&str; 2] = [
     "WITH holding AS MATERIALIZED (SELECT session, seq FROM epitome.words WHERE grams @> $1) \
      SELECT session, seq FROM holding WHERE (session, seq) < ($2, $3) ORDER BY session DESC, seq DESC LIMIT $4",
@@ -48,7 +48,7 @@ const OF_ALL: [&str; 2] = [
      AND rowid < (min(?2, 2147483647) << 32) + min(?3, 4294967295) ORDER BY rowid DESC LIMIT ?4",
 ];
 
-/// The same in the session `$2`, from `$4` to `$5`.
+/// Reads candidates of the session `$2`, from message `$4` to message `$5`.
 const OF_SESSION: [&str; 2] = [
     "SELECT session, seq FROM epitome.words WHERE session = $2 AND seq < $3 AND seq >= $4 \
      AND seq <= $5 AND grams @> $1 ORDER BY seq DESC LIMIT $6",
@@ -66,7 +66,7 @@ pub(super) async fn search(ask: &mut dyn Ask, search: &Search) -> Outcome<Portio
     let hits = Filling::new(search.limit, search.bytes);
     let mut finder = Finder { ask, search, grams, only: search.session, hits };
     let upper = search.after.map_or(NEWEST, |(session, seq)| (session, int(seq)));
-    // All workspaces of a file share an index: where this one has few sessions, each is asked for by itself.
+    // All workspaces of a SQLite file share one index. If this one has few sessions, each is searched separately.
     let mut few = None;
     if in_file && finder.grams.is_some() && finder.only.is_none() {
         few = Some(finder.own(upper.0, false).await?).filter(|own| own.len() < SESSIONS);
@@ -88,9 +88,9 @@ pub(super) async fn search(ask: &mut dyn Ask, search: &Search) -> Outcome<Portio
 struct Finder<'a> {
     ask: &'a mut dyn Ask,
     search: &'a Search,
-    /// What the index is asked for; none where what is looked for is too short to be found by it.
+    /// The trigrams to look up in the index; `None` if the query is too short for it.
     grams: Option<Given<'a>>,
-    /// Only in this session, and there only within this.
+    /// Only this session, and only this range of its messages.
     only: Option<(SessionId, Span)>,
     hits: Filling<Hit>,
 }
@@ -99,28 +99,29 @@ struct Finder<'a> {
 struct Own {
     id: SessionId,
     name: Arc<str>,
-    /// Messages up to this one are in the index; 0 where it is not asked.
+    /// Messages up to this one are in the index; 0 if the index is not used.
     indexed: Seq,
     head: Seq,
 }
 
-/// Places the index named.
+/// Candidates that were read from the index.
 #[derive(Default)]
 struct Named {
     places: VecDeque<Place>,
-    /// The last one that was taken from there.
+    /// The last position read from the index.
     last: Option<Place>,
-    /// Whether none comes after them.
+    /// Whether the index has no further candidates.
     all: bool,
 }
 
 impl Finder<'_> {
-    /// The sessions in question, newest first, from this one on; only those the index does not know all of, if told.
+    /// Reads the sessions to search, newest first, from this one on. With `behind`, only sessions that are not fully
+    /// indexed.
     async fn own(&mut self, from: SessionId, behind: bool) -> Outcome<Vec<Own>> {
         let mut given = vec![(&*self.search.workspace).into(), from.into(), SESSIONS.into()];
         let lag = if behind { " AND indexed < head" } else { "" };
-        // One session is found by its number. The other index is of all that the index of words does not know all of,
-        // whoever's they are.
+        // A single session is found by its id. The index `sessions_to_index` contains the sessions of all workspaces that
+        // are not fully indexed.
         let (index, only) = match self.only {
             Some((session, _)) => {
                 given.push(session.into());
@@ -140,16 +141,17 @@ impl Finder<'_> {
         .await
     }
 
-    /// Newest first, from just before `upper` down. Between what the index knows lie the ends of sessions that it does
-    /// not know yet, each in its place. Without an index these are all there is.
+    /// Searches from just below `upper` downwards, newest first. Combines the candidates from the index with the messages at
+    /// the end of each session that are not indexed yet, in order of position. If the index is not used, all messages are
+    /// read.
     async fn find(&mut self, mut upper: Place) -> Outcome<()> {
         let mut from = upper.0;
         loop {
             let behind = self.own(from, self.grams.is_some()).await?;
-            // Asked for after that: what came into the index before it was looked where it ends must be there.
+            // The index is read after the sessions: it must contain every message that they report as indexed.
             let mut named = Named { all: self.grams.is_none(), ..Named::default() };
             for session in &behind {
-                // Later sessions, then the end of this one.
+                // First the newer sessions, then the end of this one.
                 let end = (session.id, i64::MAX);
                 self.candidates(&mut named, end, upper).await?;
                 upper = upper.min(end);
@@ -166,13 +168,13 @@ impl Finder<'_> {
         }
     }
 
-    /// Messages the index names, from just before `upper` down to `lower`.
+    /// Checks the candidates from just below `upper` down to `lower`.
     async fn candidates(&mut self, named: &mut Named, lower: Place, upper: Place) -> Outcome<()> {
         while !self.hits.is_over() {
             if named.places.is_empty() && !named.all {
                 self.name(named, upper).await?;
             }
-            // What is not in the index as of when its session was looked at was read.
+            // Messages that were not indexed when their session was read have been read already.
             while named.places.front().is_some_and(|place| *place >= upper) {
                 named.places.pop_front();
             }
@@ -190,7 +192,7 @@ impl Finder<'_> {
         Ok(())
     }
 
-    /// Takes the next places from the index: those that come before `upper` and what was taken already.
+    /// Reads the next candidates from the index: those below `upper` and below the candidates read before.
     async fn name(&mut self, named: &mut Named, upper: Place) -> Outcome<()> {
         let upper = upper.min(named.last.unwrap_or(upper));
         let ([postgres, sqlite], given) = match self.only {
@@ -213,7 +215,7 @@ impl Finder<'_> {
         Ok(())
     }
 
-    /// Reads these messages, as many as may be read at a time, and tells how many of the places that were.
+    /// Reads the messages at these positions, up to the size limit. Returns how many of the positions were handled.
     async fn look_at(&mut self, places: &[Place]) -> Outcome<usize> {
         let postgres = format!(
             "SELECT {OUTLINE}, CASE WHEN coalesce(sum(octet_length(body)) OVER (ORDER BY nth \
@@ -223,7 +225,7 @@ impl Finder<'_> {
              JOIN epitome.messages m ON m.session = p.session AND m.seq = p.seq AND ($4::text IS NULL OR m.author = $4)) m \
              ORDER BY nth"
         );
-        // Rows come in the order of the list, one by one: whoever reads stops.
+        // SQLite returns rows one by one in the order of the list, so the reader stops when it has enough.
         let sqlite = format!(
             "SELECT {OUTLINE}, body, nth, name FROM (SELECT m.*, p.key + 1 AS nth, o.name AS name FROM json_each(?1) p \
              CROSS JOIN sessions o CROSS JOIN messages m WHERE o.id = p.value AND o.workspace = ?3 AND o.state = 'open' \
@@ -250,7 +252,7 @@ impl Finder<'_> {
         Ok(looked_at)
     }
 
-    /// Reads a session's messages from this one on that come before `upper`, newest first.
+    /// Checks a session's messages from `from` up to just below `upper`, newest first, without the index.
     async fn read(&mut self, session: &Own, mut from: Seq, upper: Place) -> Outcome<()> {
         let mut through = session.head;
         if upper.0 == session.id {
@@ -278,7 +280,7 @@ impl Finder<'_> {
     }
 }
 
-/// Takes a message where it is what is looked for. Tells how many bytes its words are.
+/// Adds a message to the hits if it matches the query. Returns its size in bytes.
 fn take(
     search: &Search,
     hits: &mut Filling<Hit>,

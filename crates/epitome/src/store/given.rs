@@ -1,10 +1,10 @@
-//! Values that statements are given, whichever database they go to. Lists are for PostgreSQL alone.
+//! Values of SQL statements, for any database. Most kinds of lists are only supported by PostgreSQL.
 
 use std::borrow::Cow;
 
 use epitome_core::message::Timestamp;
 
-/// A value for a statement.
+/// A value of a statement.
 #[derive(Debug, Clone)]
 pub(super) enum Given<'a> {
     Int(Option<i64>),
@@ -19,7 +19,7 @@ pub(super) enum Given<'a> {
     MaybeTexts(Vec<Option<Cow<'a, str>>>),
 }
 
-/// Conversions into values.
+/// Implements conversions into [`Given`].
 macro_rules! given {
     ($($of:ty: |$value:ident| $given:expr;)*) => {$(
         impl<'a> From<$of> for Given<'a> {
@@ -45,7 +45,7 @@ given! {
 }
 
 impl Given<'_> {
-    /// Whether [`column`] takes it.
+    /// Whether [`column`] accepts this kind of value.
     pub(super) fn is_of_column(&self) -> bool {
         !matches!(self, Self::Bytes(_) | Self::Ints(_) | Self::Texts(_) | Self::Middling(_))
     }
@@ -76,7 +76,7 @@ impl Given<'_> {
     }
 }
 
-/// The values of a column, or of several parts of it, as a list. What is not [of a column](Given::is_of_column) is left out.
+/// Joins the values of a column, single values or lists, into one list. Ignores kinds that [`Given::is_of_column`] excludes.
 pub(super) fn column<'a>(values: impl Iterator<Item = Given<'a>>) -> Given<'a> {
     let (mut ints, mut bools, mut texts) = (Vec::new(), Vec::new(), Vec::new());
     for value in values {
@@ -97,7 +97,7 @@ pub(super) fn column<'a>(values: impl Iterator<Item = Given<'a>>) -> Given<'a> {
     }
 }
 
-/// A number as a column holds it. What is too large stays the largest.
+/// Converts a number for a column. Numbers above the column's maximum become the maximum.
 pub(super) fn int(value: u64) -> i64 {
     i64::try_from(value).unwrap_or(i64::MAX)
 }

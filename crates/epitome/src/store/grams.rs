@@ -1,10 +1,10 @@
-//! Three letters as a number, another one in every workspace.
+//! Hashes trigrams (three characters of text) to numbers for PostgreSQL's search index, differently for each workspace.
 
 use std::collections::BTreeSet;
 
 use crate::search::{Query, indexed};
 
-/// How the letters of one workspace are numbered.
+/// The trigram hash of one workspace; the field is its seed.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Grams(u64);
 
@@ -15,8 +15,9 @@ impl Grams {
         Self(u64::from_le_bytes(seed))
     }
 
-    /// Of what a text is indexed by. A character has 21 bits, so three make one number; that is mixed until nothing of it
-    /// can be seen, and two that come out the same cost a look at a message that is not meant.
+    /// Hashes a trigram. A character has 21 bits, so three fit into one 64-bit number, which is then mixed so that the
+    /// characters cannot be recognised. If two trigrams have the same hash, the search only reads a message that does not
+    /// match.
     fn number(self, [one, two, three]: [char; 3]) -> i32 {
         let mut mixed = self.0 ^ (u64::from(one) | u64::from(two) << 21 | u64::from(three) << 42);
         for factor in [0xff51_afd7_ed55_8ccd_u64, 0xc4ce_b9fe_1a85_ec53] {
@@ -26,7 +27,7 @@ impl Grams {
         i32::from_le_bytes([a, b, c, d])
     }
 
-    /// What a message with this text is found by.
+    /// Returns the hashes under which a message with this text is indexed.
     pub(super) fn in_text(self, text: &str) -> Vec<i32> {
         let text: Vec<char> = indexed(text).chars().collect();
         let threes = text.windows(3).filter_map(|three| <[char; 3]>::try_from(three).ok());
@@ -34,7 +35,7 @@ impl Grams {
         numbers.into_iter().collect()
     }
 
-    /// What is asked for; none where all messages are candidates.
+    /// Returns the hashes to look up for a query; `None` if the query has no trigrams, so that all messages are candidates.
     pub(super) fn in_query(self, query: &Query) -> Option<Vec<i32>> {
         let numbers: Vec<i32> = query.threes().into_iter().map(|three| self.number(three)).collect();
         (!numbers.is_empty()).then_some(numbers)

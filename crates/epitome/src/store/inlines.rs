@@ -1,32 +1,32 @@
-//! Where it is kept what was done to lists that pass through.
+//! Stores how the proxy condensed message lists, so that the next request of the same conversation can reuse it.
 
 use super::ask::{Ask, Batch};
 use super::decode::Found;
 use super::sql::Sql;
 use super::trouble::Outcome;
 
-/// A list up to one of its messages, as a number that two different ones hardly share.
+/// A hash of a message list up to one of its messages, long enough that collisions are practically impossible.
 pub type ListHash = [u8; 16];
 
-/// What was done to a list.
+/// The stored state of a condensed message list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InlineRow {
-    /// The hash of its first message.
+    /// The hash of the list's first message.
     pub root: ListHash,
-    /// How many messages it had then.
+    /// Number of messages in the list at that time.
     pub length: u64,
-    /// The hash of those.
+    /// The hash of those messages.
     pub hash: ListHash,
-    /// What must be kept of it, a document.
+    /// The stored state, a JSON document.
     pub kept: String,
 }
 
-/// So many lists are remembered in a workspace.
+/// Maximum number of lists stored per workspace.
 const MOST_LISTS: i64 = 1_000;
 
-/// Stores what was done to a list, and drops the oldest where there are too many.
+/// Stores the state of a list, and deletes the workspace's oldest states above the limit.
 pub(super) async fn keep(ask: &mut dyn Ask, workspace: &str, row: &InlineRow) -> Outcome<()> {
-    // Later than all others, whatever the clock says, so that the oldest can be told.
+    // `at` is always later than in all other rows, even if the clock goes back, so that it identifies the oldest rows.
     let keep = "INSERT INTO epitome.inline (workspace, root, length, hash, kept, at) VALUES ($1, $2, $3, $4, $5, \
          (SELECT CASE WHEN max(at) >= $6 THEN max(at) + 1 ELSE $6 END FROM epitome.inline WHERE workspace = $1)) \
          ON CONFLICT (workspace, root, length, hash) DO UPDATE SET kept = excluded.kept, at = excluded.at";
@@ -44,7 +44,7 @@ pub(super) async fn keep(ask: &mut dyn Ask, workspace: &str, row: &InlineRow) ->
     ask.finish_by(Batch::new().run(Sql::new(keep, given)).run(trim), None).await
 }
 
-/// The longest list that is a beginning of this one.
+/// Returns the longest stored list that is a prefix of this one.
 pub(super) async fn find(
     ask: &mut dyn Ask,
     workspace: &str,

@@ -1,4 +1,4 @@
-//! Where keys are kept.
+//! Stores API keys.
 
 use epitome_core::message::Timestamp;
 
@@ -11,27 +11,27 @@ use crate::key::Key;
 /// A blake3 hash of a key's secret.
 pub type KeyHash = [u8; 32];
 
-/// What a store keeps of a key.
+/// A stored key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyRow {
-    /// What may be told of it.
+    /// The part of the key that may be shown.
     pub key: Key,
-    /// What its secret is known by.
+    /// The hash of the key's secret.
     pub hash: KeyHash,
 }
 
-/// Which keys are to be read.
+/// Which keys to read.
 #[derive(Debug, Clone)]
 pub enum PickKeys {
-    /// The key of that number, where there is one.
+    /// The key with this id, if it exists.
     Id(String),
-    /// By their numbers, a page.
+    /// A page of keys, ordered by id.
     Page {
-        /// Of this workspace; of all, and of none, where none is named.
+        /// Only keys of this workspace; `None` reads all keys, including those of no workspace.
         workspace: Option<String>,
-        /// Only those after this one.
+        /// Only keys after this id.
         after: Option<String>,
-        /// At most so many.
+        /// Maximum number of keys.
         limit: usize,
     },
 }
@@ -55,7 +55,7 @@ pub(super) async fn add(ask: &mut dyn Ask, row: &KeyRow) -> Outcome<Key> {
     Ok(key)
 }
 
-/// Reads keys, and the moment.
+/// Reads keys and the current time.
 pub(super) async fn pick(ask: &mut dyn Ask, pick: &PickKeys) -> Outcome<(Vec<KeyRow>, Timestamp)> {
     const KEYS: &str =
         "SELECT id, workspace, rights, label, created, expires, revoked, hash FROM epitome.keys";
@@ -76,16 +76,16 @@ fn key(row: Found<'_>) -> Outcome<KeyRow> {
     let key = Key {
         id: row.string(0)?,
         workspace: row.maybe_text(1)?.map(Into::into),
-        rights: row.text(2)?.parse().map_err(|_| nonsense("a key has rights that are none"))?,
+        rights: row.text(2)?.parse().map_err(|_| nonsense("a stored key has unknown rights"))?,
         label: row.string(3)?,
         created: row.time(4)?,
         expires: row.maybe_int(5)?.map(Timestamp),
         revoked: row.maybe_int(6)?.map(Timestamp),
     };
-    Ok(KeyRow { key, hash: row.bytes(7)?.try_into().map_err(|_| nonsense("a key has no hash"))? })
+    Ok(KeyRow { key, hash: row.bytes(7)?.try_into().map_err(|_| nonsense("a key has no valid hash"))? })
 }
 
-/// Revokes a key.
+/// Revokes a key. Returns whether it exists.
 pub(super) async fn revoke(ask: &mut dyn Ask, id: &str, workspace: Option<&str>) -> Outcome<bool> {
     let now = ask.now().await?;
     let sql = "UPDATE epitome.keys SET revoked = coalesce(revoked, $3) \

@@ -1,12 +1,13 @@
-//! Taking a slot: whose turn it is, and which of theirs waits longest.
+//! Leases slots to workers: round-robin across workspaces, and the longest-waiting slot within a workspace.
 //!
-//! Mostly few are ready, and all of them are seen. Where there are many, the workspaces are gone through by name, each of them
-//! one step however much of it is ready: so a poll costs the same when one has a hundred thousand waiting, and those
-//! of the others are found all the same. Where a poll's steps do not lead round, the next one goes on from there.
+//! Usually few slots are ready, and a poll reads all of them. If many are ready, the poll walks through the workspaces by
+//! name. Each workspace is one step, regardless of how many of its slots are ready. So a poll costs the same if one
+//! workspace has a hundred thousand ready slots, and the slots of the other workspaces are still found. If a poll reaches
+//! its maximum number of steps before it visited all workspaces, the next poll continues there.
 //!
-//! Slots that somebody else is taking or writing to right now are passed over, so that nobody waits for anybody. Only where
-//! nothing else is ready are they waited for, and not for long: a session that is written to all the time would never have
-//! its turn otherwise, and whoever works until nothing is due would stop too early.
+//! Slots that another transaction is leasing or writing are skipped (`SKIP LOCKED`), so that workers do not wait for locks.
+//! Only if no other slot is ready does the worker wait for such a lock, and only briefly. Without this, a session that is
+//! written all the time would never get its turn, and a caller that works until nothing is due would stop too early.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -23,39 +24,39 @@ use super::rows::{SessionId, SessionKey, SlotRow};
 use super::sql::Sql;
 use super::trouble::{Outcome, Trouble};
 
-/// A worker's hold on a slot.
+/// A worker's lease on a slot.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Lease {
-    /// Which session.
+    /// The session.
     pub key: SessionKey,
-    /// The session's number.
+    /// The session's id.
     pub id: SessionId,
-    /// The slot as it was taken, with this worker's name and fence in it.
+    /// The leased slot, with this worker's name and the new fencing token.
     pub slot: SlotRow,
-    /// The moment it was taken.
+    /// When the lease began.
     pub now: Timestamp,
 }
 
-/// What a worker is willing to take.
+/// Which slots a worker accepts, and the terms of its lease.
 #[derive(Debug, Clone)]
 pub struct Want {
     /// The worker's name.
     pub owner: String,
-    /// For how long.
+    /// Duration of the lease.
     pub hold: Duration,
-    /// Only slots of this session.
+    /// If set, only slots of this session.
     pub session: Option<SessionKey>,
-    /// None of these.
+    /// Slots that the worker does not accept.
     pub except: HashSet<(SessionId, Scope, String)>,
-    /// The workspace that was served last. Turns go round by name: the next one after it that has something ready comes
-    /// first, and after the last the first again. `None`: whoever waits longest, whosesoever it is.
+    /// The workspace that was served last. Workspaces are served round-robin by name: the next one is the first after this
+    /// name that has a ready slot. `None` leases the longest-waiting slot of any workspace.
     pub after: Option<Arc<str>>,
-    /// Workspaces that hold enough workers already: they are passed over.
+    /// Workspaces that already have their maximum number of workers. They are skipped.
     pub full: HashSet<Arc<str>>,
 }
 
 impl Want {
-    /// The slot in this worker's hold. Where time alone made it due, it fires now.
+    /// Returns the slot with this worker's lease. If only elapsed time made the slot due, its trigger fires now.
     fn take(&self, mut slot: SlotRow, now: Timestamp) -> SlotRow {
         if slot.state.due.is_none() {
             slot.state.tick(now);
@@ -69,19 +70,22 @@ impl Want {
     }
 }
 
-/// So many of those that wait longest are looked at. Seldom are more ready, and then it is known whose turn it is.
+/// Maximum number of longest-waiting slots that a poll reads. Usually fewer are ready; then they show all workspaces that
+/// have work.
 const NEAR: usize = 200;
 
-/// Where more are ready, so many workspaces are gone through. Those whose slots wait for a later time are among them.
+/// Maximum number of workspaces visited per poll if more slots are ready. Workspaces with slots that are not yet ready count
+/// too.
 const STEPS: usize = 1_000;
 
-/// So many of them are tried in vain before that is given up: others are taking what they have, or it is not wanted.
+/// Maximum number of workspaces tried per poll. An attempt fails if other workers are leasing the slots or `except` excludes
+/// them.
 const MOST_TRIED: usize = 8;
 
-/// How long somebody who writes to a session is waited for. Nobody is in SQLite, where one writes at a time.
+/// How long to wait for another writer of a session. SQLite never waits here, because it has a single writer.
 const WAIT_A_LITTLE: &str = "SET LOCAL lock_timeout = '200ms'";
 
-/// The moment, where anything is ready by then. Workers ask often, and most often in vain: that must not cost a transaction.
+/// Returns the current time if any slot is ready, without a transaction: workers poll often, and usually nothing is ready.
 pub(super) async fn anything_ready(ask: &mut dyn Ask) -> Outcome<Option<Timestamp>> {
     let sql = Sql::new("SELECT min(ready_at) FROM epitome.slots WHERE ready_at IS NOT NULL", []);
     let mut first = None;
@@ -90,23 +94,23 @@ pub(super) async fn anything_ready(ask: &mut dyn Ask) -> Outcome<Option<Timestam
     Ok(first.flatten().filter(|ready| *ready <= now.0).map(|_| now))
 }
 
-/// Whose slots are in question.
+/// Selects the slots to try.
 #[derive(Clone, PartialEq)]
 pub(super) enum Of {
     Anybody,
     Workspace(Arc<str>),
     Session(SessionKey),
-    /// A session that was being written to.
+    /// A session that was skipped because it was being written.
     PassedOver(SessionId),
 }
 
-/// Where the session's number stands in a row of [`Poll::ready`].
+/// The position of the session's id in a row of [`Poll::ready`].
 const SESSION: usize = 6;
 
-/// What became of an attempt to take a slot.
+/// The result of an attempt to lease a slot.
 pub(super) enum Taken {
     Nothing,
-    /// Another transaction held the session's lock for longer than the wait.
+    /// Another transaction did not release the session's lock in time.
     StillHeld,
     Lease(Box<Lease>),
 }
@@ -119,7 +123,7 @@ pub(super) struct Poll {
 }
 
 impl Poll {
-    /// Whose slots are to be tried, in this order. It only looks: what is in vain must not cost a transaction.
+    /// Returns which slots to try, in order. Only reads, because a poll without result must not need a transaction.
     pub(super) async fn whose_turn(&self, ask: &mut dyn Ask) -> Outcome<Vec<Of>> {
         let Want { session, after, full, .. } = &self.want;
         if let Some(key) = session {
@@ -141,7 +145,7 @@ impl Poll {
         if !more || after.is_none() && !near.is_empty() {
             return self.with_something(ask, near).await;
         }
-        // A file is walked along at once as far as it may be, a server from one poll to the next.
+        // For a file, all steps run in this poll. For a server, one part runs per poll, to limit the round trips.
         let mut turns = Vec::new();
         for _ in 0..if ask.in_file() { STEPS / MOST_TRIED } else { 1 } {
             let found = self.in_turn(ask).await?.into_iter().map(Of::Workspace).collect();
@@ -150,13 +154,13 @@ impl Poll {
                 break;
             }
         }
-        // Or whoever waits longest, so that nobody is idle while it is gone through the others.
+        // Then the longest-waiting slots, so that workers are not idle while the walk takes several polls.
         let near = near.into_iter().filter(|of| !turns.contains(of)).collect();
         turns.append(&mut self.with_something(ask, near).await?);
         Ok(turns)
     }
 
-    /// The first of these that has a slot to be taken, where that is seen without waiting; else all of them.
+    /// For a file, returns the first selection that has a slot to lease. For a server, returns all, to save round trips.
     async fn with_something(&self, ask: &mut dyn Ask, turns: Vec<Of>) -> Outcome<Vec<Of>> {
         if !ask.in_file() {
             return Ok(turns);
@@ -169,7 +173,7 @@ impl Poll {
         Ok(Vec::new())
     }
 
-    /// The workspaces of those that wait longest, and whether there are more than were looked at.
+    /// Returns the workspaces of the longest-waiting slots, and whether there may be more than [`NEAR`] ready slots.
     async fn near(&self, ask: &mut dyn Ask) -> Outcome<(Vec<Arc<str>>, bool)> {
         let sql = "SELECT workspace, session, scope, name FROM epitome.slots INDEXED BY slots_ready \
              WHERE ready_at IS NOT NULL AND ready_at <= $1 ORDER BY ready_at LIMIT $2";
@@ -188,8 +192,8 @@ impl Poll {
         Ok((near, seen >= NEAR))
     }
 
-    /// Goes from one workspace to the next by their names, from where the last walk ended or the one served last, round to
-    /// it again.
+    /// Walks through the workspaces by name and returns those with a ready slot. Starts where the last walk stopped, or
+    /// after the workspace served last, and wraps around to the start.
     async fn in_turn(&self, ask: &mut dyn Ask) -> Outcome<Vec<Arc<str>>> {
         let after = self.walked.place().or_else(|| self.want.after.clone()).unwrap_or_else(|| "".into());
         let mut turns = Vec::new();
@@ -202,8 +206,8 @@ impl Poll {
         Ok(turns)
     }
 
-    /// Goes along the workspaces between these two, so many steps at most, until enough of them have something ready. Returns
-    /// where it stopped, or `None` at the end, and how many steps it took.
+    /// Walks through the workspaces after `after` up to `through`, at most `steps` of them, until enough have a ready slot.
+    /// Returns where it stopped (`None` if it reached the end), and the number of steps.
     async fn walk(
         &self,
         ask: &mut dyn Ask,
@@ -220,7 +224,7 @@ impl Poll {
              WHERE s.ready_at IS NOT NULL AND s.workspace > turn.workspace ORDER BY s.workspace, s.ready_at LIMIT 1) n \
              WHERE turn.step < $4 AND turn.found < $5 AND ($6::text IS NULL OR turn.workspace < $6)) \
              SELECT workspace, ready, step FROM turn WHERE ready OR step = (SELECT max(step) FROM turn) ORDER BY step";
-        // Its rows come one by one, and whoever reads them stops.
+        // SQLite computes the rows one by one, so the reader stops when it has enough.
         let sqlite = "WITH RECURSIVE turn (workspace, step) AS ( \
              SELECT min(workspace), 1 FROM slots INDEXED BY slots_in_turn \
              WHERE ready_at IS NOT NULL AND workspace > ?1 AND ?4 > 0 AND ?5 > 0 \
@@ -250,18 +254,18 @@ impl Poll {
         Ok(((!ended).then_some(place), taken))
     }
 
-    /// The session of the one that waits longest, though it is being written to.
+    /// Returns the session of the longest-waiting slot, including sessions that are being written.
     pub(super) async fn passed_over(&self, ask: &mut dyn Ask, of: &Of) -> Outcome<Option<Of>> {
         Ok(self.first(ask, Batch::new(), of, "").await?.map(|(_, id, _)| Of::PassedOver(id)))
     }
 
-    /// Takes the one that waits longest of those in question, and that nobody writes to. A session that was passed over is
-    /// waited for a little.
+    /// Leases the longest-waiting of the selected slots that no other transaction has locked. For a session that was skipped
+    /// before, waits briefly for its lock.
     pub(super) async fn take(&self, ask: &mut dyn Ask, of: &Of) -> Outcome<Taken> {
-        // The session's row too: whoever holds it is about to write its slots over.
+        // Locks the session's row too: a transaction that has locked it is about to overwrite its slots.
         let (mut ahead, mut lock) = (Batch::new(), " FOR NO KEY UPDATE OF s, o SKIP LOCKED");
         if let Of::PassedOver(session) = of {
-            // The session first, as whoever writes to it does: so two who wait never wait for each other.
+            // Locks the session first, like every writer of a session, so that two transactions cannot deadlock.
             let held = "SELECT 1 FROM epitome.sessions WHERE id = $1 FOR NO KEY UPDATE";
             ahead.push(Sql::own(WAIT_A_LITTLE, "SELECT 1", []));
             ahead.push(Sql::new(held, [(*session).into()]));
@@ -279,7 +283,8 @@ impl Poll {
                 of.put_slot(&slot, slot.active);
                 of.batch
             };
-            // Two that believe to hold it under one fence would both write.
+            // After a lost connection this query shows whether the lease was written. It compares owner and expiry too: if
+            // two workers had a lease with the same fencing token, both would write.
             let sql = "SELECT 1 FROM epitome.slots WHERE session = $1 AND scope = $2 AND name = $3 AND fence = $4 \
                  AND work::json ->> 'owner' = $5 AND (work::json ->> 'until')::bigint = $6";
             let (scope, name) = (scope_text(&slot.scope).into(), slot.name.as_str().into());
@@ -294,7 +299,7 @@ impl Poll {
         }
     }
 
-    /// The first slot that is wanted of those that are ready, after these statements.
+    /// Runs the statements in `ahead`, then returns the first ready slot that the worker accepts.
     async fn first<'a>(
         &'a self,
         ask: &mut dyn Ask,
@@ -316,8 +321,8 @@ impl Poll {
         Ok(found)
     }
 
-    /// Slots that are ready, the one that waits longest first. A server is asked for the first that is wanted; the rows of a
-    /// file come one by one, and those that are not wanted are passed over as they come.
+    /// Returns the query for ready slots, longest-waiting first. On a server the query itself excludes slots that the worker
+    /// does not accept, and returns one row. SQLite returns rows one by one, so the reader skips them.
     fn ready<'a>(&'a self, of: &'a Of, lock: &str, in_file: bool) -> Sql<'a> {
         let mut given: Vec<Given<'a>> = vec![self.now.into()];
         let mut first = "ORDER BY s.ready_at, s.session, s.scope, s.name";
@@ -325,8 +330,8 @@ impl Poll {
             Of::Anybody => (" INDEXED BY slots_ready", "true"),
             Of::Workspace(workspace) => {
                 given.push((&**workspace).into());
-                // Said so that only the index by workspace gives that order, and ends where nothing more is ready: the
-                // other one would lead through what everybody else has waiting.
+                // Written so that only the index by workspace provides this order and range. The other index would walk
+                // through the waiting slots of all workspaces.
                 first = "ORDER BY s.workspace, s.ready_at, s.session, s.scope, s.name";
                 (" INDEXED BY slots_in_turn", "s.workspace >= $2 AND (s.workspace, s.ready_at) <= ($2, $1)")
             }
@@ -366,12 +371,12 @@ impl Poll {
     }
 }
 
-/// Where the walk along the workspaces goes on while it leads to nothing: no step of it found anything, or all that was found
-/// was tried in vain.
+/// The position where the next walk through the workspaces continues. It is set while walks lead to no lease: a walk found
+/// no ready slot, or every attempt to lease one failed.
 #[derive(Debug, Default)]
 pub struct Place(Mutex<Option<Reached>>);
 
-/// How far it came, and what it found.
+/// The last workspace visited, and the workspaces found with a ready slot.
 type Reached = (Arc<str>, Vec<Arc<str>>);
 
 impl Place {
@@ -383,7 +388,8 @@ impl Place {
         *self.lock() = walked;
     }
 
-    /// Something of this workspace was taken. Where the walk led to it, the next one begins there.
+    /// Notes that a slot of this workspace was leased. If the walk found it, the position is cleared: the next walk starts
+    /// after this workspace, which is then the one served last.
     pub(super) fn took(&self, workspace: &Arc<str>) {
         let mut walked = self.lock();
         if walked.as_ref().is_some_and(|(_, found)| found.contains(workspace)) {

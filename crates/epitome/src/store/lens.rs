@@ -1,6 +1,6 @@
-//! A session's messages, or one author's in it, read by their shape.
+//! Queries for the messages of a session, or of one author in it.
 //!
-//! Every query here walks the primary key or the index of one author's messages, and reads a bounded number of rows.
+//! Every query here uses the primary key or the index of an author's messages, and reads a bounded number of rows.
 
 use epitome_core::message::{Seq, Span};
 use epitome_core::outline::Outline;
@@ -13,7 +13,7 @@ use super::rows::SessionId;
 use super::sql::Sql;
 use super::trouble::{Outcome, nonsense};
 
-/// Whose messages.
+/// A session, or one author's messages in it.
 #[derive(Clone, Copy)]
 pub(super) struct Lens<'a> {
     session: SessionId,
@@ -33,7 +33,8 @@ impl<'a> Lens<'a> {
         self.author.is_some()
     }
 
-    /// The table with what picks the session's or the author's rows. `$1` is the session and `$2` the author in every query.
+    /// Returns the table and the condition for the session's or the author's rows. In every query `$1` is the session and
+    /// `$2` the author.
     fn rows(&self) -> &'static str {
         if self.is_own() {
             "epitome.messages INDEXED BY messages_by_author WHERE session = $1 AND author = $2"
@@ -48,7 +49,7 @@ impl<'a> Lens<'a> {
         Sql::new(text, all)
     }
 
-    /// Shapes, each with the message that opened its turn: the first of these, or the newest first.
+    /// Selects the outlines in a range, each with the message that opened its turn, oldest or newest first.
     pub(super) fn shapes(&self, within: (Seq, Seq), newest_first: bool, limit: usize) -> Sql<'a> {
         let order = if newest_first { "DESC" } else { "ASC" };
         let text = format!(
@@ -58,13 +59,13 @@ impl<'a> Lens<'a> {
         self.sql(text, [within.0.into(), within.1.into(), limit.into()])
     }
 
-    /// The shapes of a run of messages, at most so many.
+    /// Reads at most `limit` outlines of a range of messages.
     pub(super) async fn run(&self, ask: &mut dyn Ask, within: Span, limit: usize) -> Outcome<Vec<Outline>> {
         ask::all(ask, self.shapes((within.from, within.through), false, limit), outline).await
     }
 
-    /// The call batches that these messages stand in, oldest first, as if the log ended at `$3`: where each begins, and where the
-    /// next one does.
+    /// Selects the call batches that contain these messages, oldest first, as if the log ended at `$3`: for each message,
+    /// the start of its batch and the start of the next one.
     fn batches_of(&self, messages: &str) -> String {
         let rows = self.rows();
         let cut = if self.is_own() { "own_cut" } else { "cut" };
@@ -75,14 +76,14 @@ impl<'a> Lens<'a> {
         )
     }
 
-    /// The call batch a message stands in, as if the log ended at `last`.
+    /// Reads the call batch that contains a message, as if the log ended at `last`.
     pub(super) async fn batch(&self, ask: &mut dyn Ask, seq: Seq, last: Seq) -> Outcome<Span> {
         let sql = self.sql(self.batches_of("SELECT CAST($4 AS bigint) AS seq"), [last.into(), seq.into()]);
         let (_, begins, ends) = ask::first(ask, sql, flagged).await?.unwrap_or_default();
         batch(begins, ends, last)
     }
 
-    /// The call batches that messages with a flag stand in: see [`batches`].
+    /// Selects the call batches that contain messages with this flag: see [`batches`].
     pub(super) fn flagged(&self, flag: Flag, last: Seq) -> Sql<'a> {
         let text = |flagged: &str| {
             self.batches_of(&format!(
@@ -98,7 +99,7 @@ impl<'a> Lens<'a> {
         Sql::own(text(postgres), text(sqlite), given)
     }
 
-    /// How many messages there are in these runs.
+    /// Counts the messages in these ranges.
     pub(super) async fn count(&self, ask: &mut dyn Ask, runs: &[Span]) -> Outcome<u64> {
         let mut sum = 0u64;
         for run in runs {
@@ -109,7 +110,7 @@ impl<'a> Lens<'a> {
         Ok(sum)
     }
 
-    /// The newest message before this one that opens a turn of this author's.
+    /// Selects the newest message before this one that opens one of the author's turns.
     pub(super) fn opener_before(&self, seq: Seq) -> Sql<'a> {
         let text = format!(
             "SELECT {OUTLINE} FROM epitome.messages INDEXED BY messages_openers WHERE session = $1 AND author = $2 \
@@ -118,8 +119,8 @@ impl<'a> Lens<'a> {
         self.sql(text, [seq.into()])
     }
 
-    /// Messages with their words, in order or newest first, at most so many, and no more than one beyond so many bytes: what
-    /// is too much is not sent. Where rows are read one by one, whoever reads stops.
+    /// Selects messages with their text, oldest or newest first, up to `limit`. A server stops one message after `bytes` is
+    /// reached, so that no unneeded text is sent. For a file the reader stops itself, because rows are read one by one.
     pub(super) fn page(
         &self,
         within: Span,
@@ -128,7 +129,8 @@ impl<'a> Lens<'a> {
     ) -> Sql<'a> {
         let order = if newest_first { "DESC" } else { "ASC" };
         let (rows, bytes) = (self.rows(), bytes.map_or(u64::MAX, |bytes| bytes.max(1)));
-        // How long words are is known without reading them. Those before the one before: so one more is there to be seen.
+        // The length of a body is available without reading it. The sum excludes the previous row too, so one row more than
+        // needed is returned, which shows that there are more.
         let postgres = format!(
             "SELECT {OUTLINE}, body FROM (SELECT m.*, sum(octet_length(body)) OVER (ORDER BY seq {order} \
              ROWS BETWEEN UNBOUNDED PRECEDING AND 2 PRECEDING) AS ahead_of_it FROM \
@@ -144,7 +146,7 @@ impl<'a> Lens<'a> {
     }
 }
 
-/// What a message can carry.
+/// A flag of a message.
 #[derive(Clone, Copy)]
 pub(super) enum Flag {
     Pinned,
@@ -156,7 +158,7 @@ fn batch(from: Option<Seq>, next: Option<Seq>, last: Seq) -> Outcome<Span> {
     Span::new(from, through).ok_or_else(|| nonsense("a call batch ends before it begins"))
 }
 
-/// A row of what [`Lens::flagged`] asked for.
+/// A row of [`Lens::flagged`]: the message, the start of its batch, and the start of the next one.
 pub(super) type Flagged = (Seq, Option<Seq>, Option<Seq>);
 
 pub(super) fn flagged(row: Found<'_>) -> Outcome<Flagged> {
@@ -164,7 +166,7 @@ pub(super) fn flagged(row: Found<'_>) -> Outcome<Flagged> {
     Ok((row.uint(0)?, seq(1)?, seq(2)?))
 }
 
-/// Their batches, each once.
+/// Returns the batches of the rows of [`Lens::flagged`], each once.
 pub(super) fn batches(found: &[Flagged], last: Seq) -> Outcome<Vec<Span>> {
     let mut batches: Vec<Span> = Vec::new();
     for (seq, from, next) in found {

@@ -1,11 +1,10 @@
-//! A SQLite file moved into PostgreSQL: everything, with all its numbers, and compared row by row afterwards.
+//! Moves a SQLite file into PostgreSQL: all rows with their ids, and compares both sides row by row afterwards.
 //!
-//! Rows go over in pieces. Each piece is written in one transaction with a mark that says how far it is, so a move that
-//! was cut off anywhere goes on from there when it is started again. Until it is finished and everything was found
-//! to be the same, nobody can use the database.
+//! Rows are copied in pieces. Each piece is written in one transaction with a mark of the progress, so a move that was
+//! interrupted continues from there when it is started again. No client can use the database until the move is
+//! finished and both sides were found to be the same.
 //!
-//! What is not taken along: sessions that are being deleted, copies that were not finished, and the index of words, which
-//! is made anew.
+//! Not moved are sessions that are being deleted, unfinished copies, and the search index, which is built again.
 //!
 //! ```no_run
 //! # async fn try_it() -> Result<(), epitome::store::MoveError> {
@@ -33,18 +32,18 @@ mod source;
 mod tables;
 mod target;
 
-/// How a move is done.
+/// Options of a move.
 #[derive(Debug, Clone)]
 pub struct MoveOptions {
-    /// Throws away what a move that was not finished left there, and begins at the beginning.
+    /// Discards what an unfinished move left in the database, and starts from the beginning.
     pub anew: bool,
-    /// Moves nothing, and only compares.
+    /// Moves nothing, and only compares both sides.
     pub only_compare: bool,
-    /// How the database is used.
+    /// Options of the PostgreSQL store.
     pub postgres: PostgresOptions,
-    /// So many rows go over at once, at most.
+    /// Maximum number of rows in one piece.
     pub rows: usize,
-    /// And so many bytes, or a single row.
+    /// Maximum size of one piece in bytes; a single row may be larger.
     pub bytes: usize,
 }
 
@@ -56,52 +55,52 @@ impl Default for MoveOptions {
     }
 }
 
-/// How far a move is.
+/// The progress of a move.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MoveProgress {
-    /// What is being done.
+    /// The current stage.
     pub stage: MoveStage,
-    /// With which table.
+    /// The current table.
     pub table: &'static str,
-    /// How many rows are done, of all tables.
+    /// Number of rows that are done, of all tables.
     pub rows: u64,
-    /// Of about so many.
+    /// Approximate number of rows of all tables.
     pub of: u64,
 }
 
-/// What is being done.
+/// A stage of a move.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MoveStage {
-    /// Rows go over.
+    /// Rows are copied.
     Moving,
     /// Both sides are read and compared.
     Comparing,
 }
 
-/// What was moved, and found to be the same on both sides.
+/// The result of a move, found to be the same on both sides.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Moved {
-    /// Table by table.
+    /// The tables, in the order in which they were moved.
     pub tables: Vec<MovedTable>,
-    /// Rows that PostgreSQL cannot keep (their key holds a U+0000): appends that were remembered for a week, and sums of
-    /// requests for a model that is none.
+    /// Number of rows that PostgreSQL cannot store, because their key contains a U+0000: idempotency keys, which expire
+    /// within a week, and request totals of a model name that no provider has.
     pub left_out: u64,
 }
 
-/// A table, moved.
+/// A moved table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct MovedTable {
-    /// Which one.
+    /// Its name.
     pub name: &'static str,
-    /// How many rows.
+    /// Number of rows.
     pub rows: u64,
-    /// The hash of all of them in order, the same on both sides.
+    /// The hash of all rows in order, the same on both sides.
     pub checksum: String,
 }
 
-/// Why a move was not done, or not to its end.
+/// Why a move failed.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum MoveError {
@@ -111,48 +110,48 @@ pub enum MoveError {
     /// The database cannot be used.
     #[error(transparent)]
     Target(StoreError),
-    /// Somebody uses the database already.
-    #[error("the database is in use already; nothing was changed; give one that is empty")]
+    /// The database contains data already.
+    #[error("the database is in use already; nothing was changed; use one that is empty")]
     Occupied,
-    /// It was begun from another file.
-    #[error("another file's move into the database is not finished; finish that one, or begin anew")]
+    /// The database contains an unfinished move of another file.
+    #[error("another file's move into the database is not finished; finish that one, or start over")]
     Another,
-    /// It was done before.
-    #[error("the file was moved there already, and may have been used there since; nothing was changed")]
+    /// The file was moved before.
+    #[error("the file was moved there already; the database may have been used since; nothing was changed")]
     Finished,
-    /// Somebody else moves something there.
-    #[error("another move into the same database came between; let one of them end, then start it again")]
+    /// Another move writes to the database.
+    #[error("another move writes to the same database; let that one end, then start this one again")]
     Contended,
-    /// The file was written to.
-    #[error("the file was written to while it was moved; stop what uses it, then start the move again")]
+    /// The file was written to during the move.
+    #[error("the file was written to while it was moved; stop what uses the file, then start the move again")]
     Written,
     /// Both sides differ.
     #[error(
-        "{table} is not the same on both sides: {what}{}; where the file was used after the move began, stop that and \
-         begin anew",
+        "{table} is not the same on both sides: {what}{}; if the file was used after the move began, stop what uses \
+         it and start over",
         if key.is_empty() { String::new() } else { format!(" ({key})") }
     )]
     Differs {
-        /// Which table.
+        /// The table.
         table: &'static str,
-        /// What the first row that differs is known by.
+        /// The key of the first row that differs.
         key: String,
-        /// In what they differ.
+        /// What differs.
         what: String,
     },
-    /// A value has no place in PostgreSQL.
-    #[error("{table}.{column} holds a value that is not of its kind ({key}); `epitome verify` says more")]
+    /// PostgreSQL cannot store a value.
+    #[error("{table}.{column} holds a value of the wrong type ({key}); `epitome verify` reports details")]
     Unfit {
-        /// Which table.
+        /// The table.
         table: &'static str,
-        /// What its row is known by.
+        /// The key of its row.
         key: String,
-        /// Which column.
+        /// Its column.
         column: String,
     },
 }
 
-/// How far a move is: the table under way, how many of its rows are there, and the key of the last.
+/// The progress of a move: the current table, how many of its rows are copied, and the key of the last one.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct Mark {
     table: usize,
@@ -161,21 +160,21 @@ struct Mark {
 }
 
 impl Mark {
-    /// The table's name; nothing after the last.
+    /// Returns the table's name, empty after the last table.
     fn step(&self) -> &'static str {
         SPECS.get(self.table).map_or("", |table| table.name)
     }
 }
 
-/// A key as it is noted beside what was moved.
+/// Formats a key for the progress mark.
 fn noted(key: &[Cell]) -> String {
     serde_json::json!(key).to_string()
 }
 
-/// Moves everything of a file into a database that is empty, or goes on with that; then compares both sides.
+/// Moves all of a file into an empty database, or continues an unfinished move, and then compares both sides.
 ///
-/// The file is only read. It must not be used meanwhile, and what was moved is used where it is then. `tell` is told how
-/// far it is, now and then.
+/// The file is only read. It must not be used during the move, and after it only the database should be used. `tell` is
+/// called with the progress now and then.
 pub async fn move_to_postgres(
     from: impl AsRef<Path>,
     to: &str,
@@ -230,7 +229,7 @@ impl Moving<'_> {
         Ok(Moved { tables, left_out })
     }
 
-    /// The file's rows after the one of this key.
+    /// Returns the file's rows after this key.
     async fn here(&self, table: &Arc<Table>, after: Option<Cells>) -> Result<Vec<Cells>, MoveError> {
         let (rows, bytes) = (self.options.rows.max(1), self.options.bytes.max(1));
         let piece = Piece { table: Arc::clone(table), after, through: None, rows, bytes };
@@ -243,7 +242,7 @@ impl Moving<'_> {
         (self.tell)(MoveProgress { stage, table: name, rows: before + rows, of: counts.iter().sum() });
     }
 
-    /// What is left of one table, and the mark after it.
+    /// Moves the rest of one table, and returns the mark after it.
     async fn table(&self, table: &Arc<Table>, mut mark: Mark, counts: &[u64]) -> Result<Mark, MoveError> {
         loop {
             self.told(MoveStage::Moving, mark.table, mark.rows, counts);
@@ -269,7 +268,7 @@ impl Moving<'_> {
         }
     }
 
-    /// Reads both sides in order, and gives each table's count and hash, which are the same.
+    /// Reads both sides in order, and returns each table's row count and hash, which are the same on both.
     async fn compare(&self, counts: &[u64]) -> Result<Vec<MovedTable>, MoveError> {
         let mut compared = Vec::new();
         for (at, table) in self.tables.iter().enumerate() {
@@ -292,7 +291,7 @@ impl Moving<'_> {
                     return Err(difference(table, &here, &there));
                 }
                 rows += u64::try_from(here.len()).unwrap_or(0);
-                // As JSON, so that no two rows of different values give the same bytes.
+                // As JSON, so that rows with different values never have the same bytes.
                 here.iter().for_each(|row| {
                     hasher.update(noted(row).as_bytes());
                 });
@@ -305,7 +304,7 @@ impl Moving<'_> {
     }
 }
 
-/// The first row that is not the same.
+/// Returns the error for the first row that differs.
 fn difference(table: &Table, here: &[Cells], there: &[Cells]) -> MoveError {
     let same = here.iter().zip(there).take_while(|(one, other)| one == other).count();
     let key = |row: &Cells| table.key_of(row);
@@ -316,8 +315,8 @@ fn difference(table: &Table, here: &[Cells], there: &[Cells]) -> MoveError {
                 columns.filter(|(_, (one, other))| one != other).map(|(column, _)| column.name.as_str());
             (key(ours), format!("a row differs in {}", differing.collect::<Vec<_>>().join(", ")))
         }
-        // Of two keys the other side has no row of the smaller one. Which that is, only the databases know; where one
-        // is not in the other's piece at all, it is the one.
+        // The row with the smaller key is missing on the other side. Only the databases define the order of keys, so
+        // this looks for a key that does not occur in the other side's piece at all.
         (ours, Some(theirs)) if ours.is_none_or(|ours| there.iter().any(|row| key(row) == key(ours))) => {
             (key(theirs), "a row of the database is not in the file".to_owned())
         }

@@ -1,4 +1,4 @@
-//! Workspaces, authors and members as rows, and lists of them and of sessions.
+//! Writes workspaces, authors and members, and reads lists of them and of sessions.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -18,19 +18,19 @@ use super::rows::{SessionId, SessionKey};
 use super::sql::Sql;
 use super::trouble::{Outcome, Trouble, refused};
 
-/// Rows that are listed.
+/// A kind of list: its columns, table, filter and order.
 #[derive(Debug, Clone)]
 pub(super) struct List<'a> {
     columns: String,
     table: &'static str,
-    /// The index by which SQLite lists them by age.
+    /// The index that SQLite uses to list by age.
     index: &'static str,
-    /// What is asked of them, and the values for it.
+    /// The condition for rows, and its values in `given`.
     wanted: &'static str,
     given: Vec<Given<'a>>,
-    /// By which columns they are in order of age.
+    /// The columns that order the rows by age.
     age: &'static [&'static str],
-    /// What names one of them.
+    /// The column of the name. It may be preceded by a further condition.
     name: &'static str,
 }
 
@@ -47,7 +47,7 @@ impl<'a> List<'a> {
         }
     }
 
-    /// A workspace's sessions, or those an author belongs to.
+    /// Lists a workspace's sessions, or only those that an author is a member of.
     pub(super) fn sessions(workspace: &'a str, member: Option<&'a str>) -> Self {
         let list = Self {
             columns: SESSION.to_owned(),
@@ -76,7 +76,7 @@ impl<'a> List<'a> {
         }
     }
 
-    /// A session's members.
+    /// Lists a session's members.
     pub(super) fn members(session: SessionId) -> Self {
         Self {
             columns: format!("{AUTHOR}, m.attributes"),
@@ -90,14 +90,14 @@ impl<'a> List<'a> {
         }
     }
 
-    /// How many there are in all; nothing where a listing does not ask for that.
+    /// Returns the query for the total; `None` if the listing has a name, a start name or a filter.
     pub(super) fn count<T>(&self, listing: &Listing<T>) -> Option<Sql<'a>> {
         let (from, given) = self.rows(listing);
         let all = listing.name.is_none() && listing.after.is_none() && listing.keep.is_none();
         all.then(|| Sql::new(format!("SELECT count(*) FROM {from}"), given))
     }
 
-    /// So many of them, past so many.
+    /// Returns the query for `limit` rows after the first `skip`.
     pub(super) fn page<T>(&self, listing: &Listing<T>, limit: u64, skip: u64) -> Sql<'a> {
         let (from, mut given) = self.rows(listing);
         let way = if listing.reverse { " DESC" } else { "" };
@@ -128,7 +128,7 @@ impl<'a> List<'a> {
     }
 }
 
-/// So many rows are looked at in one go where somebody says which are wanted.
+/// Maximum number of rows read at a time if the listing has a filter.
 const LOOKED_AT: usize = 1_000;
 
 /// Reads a page of a list.
@@ -149,7 +149,7 @@ pub(super) async fn page<T: Send>(
         let total = total.unwrap_or(items.len() as u64);
         return Ok(Listed { items, total });
     };
-    // All of them are looked at, a piece at a time, as of one moment.
+    // The filter needs all rows. They are read in pieces from one snapshot.
     let size = ask.page(LOOKED_AT) as u64;
     let (mut listed, mut skip) = (Listed::default(), 0u64);
     loop {
@@ -171,20 +171,22 @@ pub(super) async fn page<T: Send>(
     Ok(listed)
 }
 
-/// Asks whoever decides. One that panics takes nothing with it: what was begun is taken back.
+/// Calls a decision function. If it panics, returns an error, so that the transaction is rolled back and the store keeps
+/// working.
 pub(super) fn decided<T>(decide: impl FnOnce() -> T) -> Outcome<T> {
-    catch_unwind(AssertUnwindSafe(decide)).map_err(|_| refused("a decision panicked"))
+    catch_unwind(AssertUnwindSafe(decide)).map_err(|_| refused("a decision function panicked"))
 }
 
-/// A workspace's row, held for whoever changes it.
+/// Selects a workspace's row and locks it.
 fn workspace<'a>(name: &'a str, lock: &str) -> Sql<'a> {
     let sql = format!("SELECT {WORKSPACE} FROM epitome.workspaces WHERE name = $1 AND NOT deleted{lock}");
     Sql::new(sql, [name.into()])
 }
 
-/// Sees to it that there is the workspace, and that it stays until this is done. Tells whether it had to be made.
+/// Creates a workspace if it does not exist, and prevents its deletion until this transaction ends. Returns whether it was
+/// created.
 pub(super) async fn make_workspace(ask: &mut dyn Ask, name: &str) -> Outcome<bool> {
-    // Most often it is there, and need not be written. Whoever deletes it takes the whole lock.
+    // Usually it exists and needs no write. This weak lock conflicts only with a deletion, which locks with `FOR UPDATE`.
     let sql = "SELECT 1 FROM epitome.workspaces WHERE name = $1 AND NOT deleted FOR KEY SHARE";
     let (mut there, mut made) = (false, false);
     ask.ask(Batch::new().any(Sql::new(sql, [name.into()]), &mut there)).await?;
@@ -205,7 +207,7 @@ pub(super) async fn change_workspace(
     let before = ask::first(ask, workspace(name, " FOR NO KEY UPDATE"), decode::workspace).await?;
     let Some(row) = decided(|| decide(before.as_ref()))? else { return Ok(()) };
     if !make_workspace(ask, name).await? && before.is_none() {
-        // Somebody made it since: what was decided was decided of nothing.
+        // Another transaction created it after the decision, which was based on a missing row.
         return Err(Trouble::Again);
     }
     let sql = "UPDATE epitome.workspaces SET settings = $2, metadata = $3, attributes = $4, revision = revision + 1 \
@@ -217,7 +219,7 @@ pub(super) async fn change_workspace(
 
 pub(super) async fn delete_workspace(ask: &mut dyn Ask, name: &str) -> Outcome<Deleted> {
     let there = ask::first(ask, workspace(name, " FOR UPDATE"), decode::workspace).await?.is_some();
-    // What passed through is forgotten of one that was never made, too.
+    // Proxy data is deleted even if the workspace itself was never created.
     let mut statements = vec![
         "DELETE FROM epitome.inline WHERE workspace = $1",
         "DELETE FROM epitome.passed WHERE workspace = $1",
@@ -228,8 +230,8 @@ pub(super) async fn delete_workspace(ask: &mut dyn Ask, name: &str) -> Outcome<D
         if ask::first(ask, Sql::new(sql, [name.into()]), |_| Ok(())).await?.is_some() {
             return Ok(Deleted::InUse);
         }
-        // None of its sessions is left to belong to, but for what is still to be removed. A copy in progress would be shown
-        // with members nobody knows any more, so it goes too.
+        // No visible session is left that could refer to the authors. A copy in progress would become visible with members
+        // whose authors are deleted, so it is marked as deleted too.
         statements.extend([
             "UPDATE epitome.sessions SET state = 'gone' WHERE workspace = $1 AND state = 'hidden'",
             "DELETE FROM epitome.authors WHERE workspace = $1",
@@ -255,7 +257,8 @@ pub(super) async fn change_author(
     let Some(row) = decided(|| decide(before.as_ref()))? else { return Ok(()) };
     make_workspace(ask, of).await?;
     if before.is_none() {
-        // Two who find nobody there must not both decide that: one of them is told, and looks again.
+        // Two transactions that both find no author must not both decide on that: one insert fails, and its change runs
+        // again.
         let sql = "INSERT INTO epitome.authors (workspace, name, created) VALUES ($1, $2, $3)";
         let given = [of.into(), name.into(), ask.now().await?.into()];
         ask.ask(Batch::new().run(Sql::new(sql, given))).await?;
@@ -265,20 +268,20 @@ pub(super) async fn change_author(
     ask.finish(Batch::new().run(Sql::new(sql, [of.into(), name.into(), metadata, attributes]))).await
 }
 
-/// The number of an author, who comes to be where there is none.
+/// Returns an author's id, and creates the author if necessary.
 async fn make_author(ask: &mut dyn Ask, workspace: &str, name: &str, now: Timestamp) -> Outcome<i64> {
     let sql = "SELECT id FROM epitome.authors WHERE workspace = $1 AND name = $2";
     let found = ask::first(ask, Sql::new(sql, [workspace.into(), name.into()]), |row| row.int(0)).await?;
     if let Some(id) = found {
         return Ok(id);
     }
-    // Written over with what it is, where somebody else was faster: so that it is there to be read.
+    // If another transaction was faster, the update writes the same name, so that the row and its id are returned.
     let sql = "INSERT INTO epitome.authors (workspace, name, created) VALUES ($1, $2, $3) \
          ON CONFLICT (workspace, name) DO UPDATE SET name = excluded.name RETURNING id";
     ask::number(ask, Sql::new(sql, [workspace.into(), name.into(), now.into()])).await
 }
 
-/// Changes who belongs to a session. The session's row is held.
+/// Changes the members of a session, whose row must be locked.
 pub(super) async fn set_members<'a>(
     ask: &mut dyn Ask,
     batch: &mut Batch<'a>,
@@ -296,7 +299,7 @@ pub(super) async fn set_members<'a>(
     let sql = "SELECT a.name, a.id, m.attributes FROM epitome.authors a JOIN epitome.members m \
          ON m.author = a.id AND m.session = $1 WHERE a.workspace = $3 AND a.name = ANY($2)";
     let given = [session.into(), Given::Texts(names.collect()), (&*key.workspace).into()];
-    // Those who belong to it by now: their numbers, and what is kept of them there.
+    // The current members among these names: their ids and their attributes in the session.
     let there =
         ask::all(ask, Sql::new(sql, given), |row| Ok((row.name(0)?, (row.int(1)?, decode::notes(row, 2)?))));
     let mut there: HashMap<Arc<str>, (i64, Map<String, Value>)> = there.await?.into_iter().collect();

@@ -1,13 +1,15 @@
-//! Sessions in PostgreSQL, shared by any number of nodes.
+//! Stores sessions in PostgreSQL, shared by any number of nodes.
 //!
-//! Nodes keep nothing that the database does not: it has the data, the order and the leases, and any of them may be
-//! killed at any time. What a node remembers of a session only saves it a question, and is checked when it is used.
+//! A node stores nothing that the database does not have. The data, the order of changes and the leases are in the
+//! database, so any node may be killed at any time. What a node caches about a session only saves a query, and is
+//! checked when it is used.
 //!
-//! What is written is written once. Where the connection breaks in the middle, the database is asked what became of the
-//! transaction, and it is done again only where it was not done. So callers notice a restart, or a cut wire, as a delay.
+//! Each change is written exactly once. If the connection breaks in the middle, the node queries whether the
+//! transaction was committed, and repeats it only if it was not. So callers notice a restart of the database or a
+//! broken network connection only as a delay.
 //!
-//! Behind a pooler that hands out backends by the transaction it works the same, a little slower: statements are then
-//! sent with their text, and nothing is told between nodes, who look by themselves each second.
+//! Behind a connection pooler in transaction mode the store works the same, a little slower: statements are sent with
+//! their text, and nodes do not notify each other but poll once per second.
 
 use std::fmt;
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
@@ -50,7 +52,7 @@ mod rows;
 mod schema;
 mod tls;
 
-/// Does it until it is done, or until it is not worth another try.
+/// Repeats an operation until it succeeds, or until another try makes no sense.
 macro_rules! again {
     ($tries:expr, $once:expr) => {{
         let mut tries = $tries;
@@ -68,26 +70,27 @@ macro_rules! again {
 }
 use again;
 
-/// Who is told something, in words for people.
+/// Receives a message for people.
 type Tell = Arc<dyn Fn(&str) + Send + Sync>;
 
-/// How a PostgreSQL store is run.
+/// Options of a PostgreSQL store.
 #[derive(Clone)]
 pub struct PostgresOptions {
-    /// What time it is; the database's own clock unless told.
+    /// Returns the current time; `None` uses the database's clock.
     pub clock: Option<Arc<dyn Fn() -> Timestamp + Send + Sync>>,
-    /// How many connections this node has at most.
+    /// Maximum number of connections of this node.
     pub connections: usize,
-    /// For how long it is tried again while the database cannot be reached.
+    /// How long an operation is retried while the database cannot be reached.
     pub patience: Duration,
-    /// How long one statement may take. A connection that falls silent is given up a little later: where this is less than
-    /// half of `patience`, there is time for another try on a new one.
+    /// Timeout for one statement. A connection that stops answering is closed a little later. If this is less than half
+    /// of `patience`, there is time for another try on a new connection.
     pub statement: Duration,
-    /// How long the index of words waits for others to write.
+    /// How long this node must not have written before it adds messages to the search index.
     pub index_pause: Duration,
-    /// Whether a database without tables of ours is refused, in place of making them: for whoever only wants to look.
+    /// Whether to refuse a database without Epitome tables instead of creating them: for commands that only read.
     pub must_exist: bool,
-    /// Told once while it is opened, when the database is waited for longer than a second: for which, and why.
+    /// Called once if the database has not answered for one second while the store is opened. The message contains its
+    /// address and the reason.
     pub waits: Option<Tell>,
 }
 
@@ -97,7 +100,7 @@ impl Default for PostgresOptions {
             clock: None,
             connections: 16,
             patience: Duration::from_secs(30),
-            // Longer than a transaction is held that nobody goes on with.
+            // Longer than `IDLE`, after which the database ends an abandoned transaction and releases its locks.
             statement: Duration::from_secs(15),
             index_pause: Duration::from_millis(20),
             must_exist: false,
@@ -116,7 +119,7 @@ impl fmt::Debug for PostgresOptions {
     }
 }
 
-/// Sessions in PostgreSQL.
+/// A store for sessions in PostgreSQL.
 ///
 /// ```no_run
 /// # async fn try_it() -> Result<(), epitome::store::StoreError> {
@@ -130,26 +133,25 @@ impl fmt::Debug for PostgresOptions {
 #[derive(Clone)]
 pub struct Postgres {
     pool: Pool,
-    /// For people: neither user nor password.
+    /// The address for messages, without user and password.
     place: Arc<str>,
     options: PostgresOptions,
     noticed: Arc<Noticed>,
-    /// When the last move into it began, as it was opened.
+    /// When the last move of a file into the database began, read when the store was opened.
     moved: Option<i64>,
-    /// What is set at the beginning of each transaction where nothing stays set.
+    /// The statement that sets the timeouts at the start of each transaction, for a connection that keeps no settings.
     limits: String,
-    /// The numbers of sessions this node looked at. Nothing of it is taken for true: whoever uses it has the database check
-    /// that it still is.
+    /// What this node read of sessions lately. It may be out of date: code that uses it has the database check it.
     recent: Arc<Recent>,
     behind: Arc<Behind>,
-    /// Wakes whoever removes what was deleted.
+    /// Wakes the task that removes deleted sessions.
     chores: Arc<Notify>,
     hints: Arc<Hints>,
-    /// Where the search for whose turn it is goes on.
+    /// Where the round-robin search for ready slots continues.
     walked: Arc<Place>,
-    /// Sessions share them.
+    /// Locks under which changes of one session run one after the other. Sessions share them by hash.
     turns: Arc<[Mutex<()>]>,
-    /// None while the store is being opened, and in the background tasks themselves.
+    /// `None` while the store is being opened, and in the clones that the background tasks own.
     background: Option<Arc<Background>>,
 }
 
@@ -160,14 +162,14 @@ impl fmt::Debug for Postgres {
 }
 
 impl Postgres {
-    /// Opens `postgres://user:password@host:port/database`, and makes the tables there where they are missing, in a
-    /// schema of their own. Waits for a database that is not up yet, and not for one that will not be any other.
+    /// Opens `postgres://user:password@host:port/database`, and creates missing tables there in a schema of their own.
+    /// Waits for a database that is not up yet, but fails at once if a retry cannot help.
     ///
-    /// `sslmode` is `disable`, `prefer` (which it is unless told), `require`, or `verify-full`, which alone looks whose
-    /// certificate it is: by the system's roots, or those of `sslrootcert=FILE`. A pooler that hands out backends by the
-    /// transaction is noticed; `pooler=transaction` says that there is one.
+    /// `sslmode` is `disable`, `prefer` (the default), `require`, or `verify-full`. Only `verify-full` checks the
+    /// server's certificate: against the system's roots, or those of `sslrootcert=FILE`. A pooler in transaction mode
+    /// is detected; `pooler=transaction` declares one.
     ///
-    /// One into which a file is being moved is not opened before that is done.
+    /// A database into which a file is being moved cannot be opened until the move is finished.
     pub async fn open(url: &str, options: PostgresOptions) -> Result<Self, StoreError> {
         let (store, address) = Self::reach(url, options).await?;
         let moved = store.refuse_half_moved().await?;
@@ -183,13 +185,13 @@ impl Postgres {
         Ok(Self { background: Some(Arc::new(Background { stop, queue })), ..store })
     }
 
-    /// The store, for whoever moves a file into it: nothing runs beside it, and what is half moved is no hindrance.
+    /// Opens the store to move a file into it: without background tasks, and even if a move is unfinished.
     #[cfg(feature = "sqlite")]
     pub(super) async fn open_to_move(url: &str, options: PostgresOptions) -> Result<Self, StoreError> {
         Self::reach(url, options).await.map(|(store, _)| store)
     }
 
-    /// Makes the tables, and gives a store beside which nothing runs yet.
+    /// Creates missing tables, and returns a store without background tasks.
     async fn reach(url: &str, options: PostgresOptions) -> Result<(Self, Address), StoreError> {
         let address = Address::read(url)?;
         let tries = Tries::opening(&address.place, &options);
@@ -227,17 +229,17 @@ impl Postgres {
         Tries::new(&self.place, self.options.patience)
     }
 
-    /// The moment, where the database says it is this.
+    /// Returns the current time, where the database's clock says `now`.
     fn moment(&self, now: i64) -> Timestamp {
         self.options.clock.as_ref().map_or(Timestamp(now), |clock| clock())
     }
 
-    /// A connection.
+    /// Takes a connection from the pool.
     async fn link(&self) -> Outcome<Link> {
         if self.noticed.moved.load(Ordering::Acquire) {
             return Err(Trouble::Moving);
         }
-        // What the database gives up on it is heard of a moment later.
+        // Longer than the database's own timeout, so that its error can arrive.
         let limit = self.options.statement.saturating_add(Duration::from_secs(2));
         match self.pool.get().await {
             Ok(object) => Ok(Link::new(object, &self.noticed, limit)),
@@ -253,7 +255,8 @@ impl Postgres {
         }
     }
 
-    /// Changes of one session, one after the other: whoever waits for its row would hold a connection for as long.
+    /// Waits for a session's lock, under which its changes run one after the other. Otherwise each change that waits
+    /// for the session's row would occupy a connection.
     async fn turn(
         &self,
         key: &SessionKey,
@@ -262,11 +265,12 @@ impl Postgres {
         let hash = BuildHasherDefault::<DefaultHasher>::default().hash_one(key);
         let at = usize::try_from(hash % (TURNS as u64)).unwrap_or(0);
         let Some(turn) = self.turns.get(at) else { return Ok(None) };
-        let late = |_| Trouble::Lost("who wrote to the same session before has no answer yet".to_owned());
+        let late = |_| Trouble::Lost("an earlier change of the same session has no answer yet".to_owned());
         timeout_at(until, turn.lock()).await.map(Some).map_err(late)
     }
 
-    /// A change was decided, and written if it has a session here: what follows from it and can wait.
+    /// Called after a change was decided, and written if its session has an id here. Records what follows from it and
+    /// can wait: messages to index, and a hint to other nodes about ready slots.
     fn decided(&self, standing: &Standing, changes: Option<Changes>, written: Option<SessionId>) {
         let (Some(changes), Some(id)) = (changes, written) else { return };
         self.behind.writes.fetch_add(1, Ordering::Relaxed);
@@ -315,9 +319,10 @@ impl Store for Postgres {
         decide: Decide,
     ) -> Result<Option<SessionId>, StoreError> {
         let change = Arc::new((key.clone(), load, decide));
-        // Whoever waits for a turn is waiting: all that write to a session lose patience each by itself, not in turn.
+        // The wait for the lock counts too: each change of a session has its own deadline, independent of the changes
+        // before it.
         let until = self.tries().until();
-        // The turn is let go of before the next try, so that a caller who pauses keeps no other from going on.
+        // The lock is released before the next try, so that a caller in backoff does not block others.
         again!(self.tries(), async {
             let _turn = self.turn(key, until).await?;
             self.change_in_group(&change).await
@@ -325,7 +330,7 @@ impl Store for Postgres {
     }
 
     async fn nudged(&self) {
-        // Behind a pooler there is nothing to hear.
+        // Behind a pooler there are no notifications.
         self.hints.heard.notified().await;
     }
 
@@ -361,7 +366,7 @@ impl Store for Postgres {
             background.stop.send_replace(true);
         }
         self.pool.close();
-        // Whoever has a connection gives it back when they are done; that is not waited for without end.
+        // Operations return their connections when they end. The wait for them is limited.
         let until = Instant::now() + WAIT;
         while self.pool.status().size > self.pool.status().available && Instant::now() < until {
             tokio::time::sleep(Duration::from_millis(5)).await;
@@ -369,11 +374,11 @@ impl Store for Postgres {
     }
 }
 
-/// The store's side of its background tasks.
+/// The store's handles of its background tasks.
 struct Background {
-    /// Ends them, at the latest when the last handle of the store is dropped.
+    /// Stops the tasks, at the latest when the last handle of the store is dropped.
     stop: watch::Sender<bool>,
-    /// Where changes wait for others to share a transaction with.
+    /// The queue of changes that wait to share a transaction.
     queue: Queue,
 }
 
@@ -388,16 +393,16 @@ fn spawn(task: impl Future<Output = ()> + Send + 'static, stop: &watch::Sender<b
     });
 }
 
-/// So many turns to change a session.
+/// Number of locks under which sessions are changed.
 const TURNS: usize = 1_024;
 
-/// A transaction nobody goes on with is given up after this: whoever began it is gone or frozen, and others wait.
+/// Timeout for an idle transaction: its client is gone or frozen, and other transactions wait for its locks.
 const IDLE: Duration = Duration::from_secs(10);
 
-/// How long is waited for one of this node's connections at a time.
+/// Timeout for getting or opening a connection.
 const WAIT: Duration = Duration::from_secs(5);
 
-/// A connection of one's own, to measure against.
+/// Opens a plain connection, as a baseline for benchmarks.
 pub async fn client(url: &str) -> Result<tokio_postgres::Client, StoreError> {
     let address = tls::Address::read(url)?;
     let (client, connection) = address

@@ -1,7 +1,7 @@
-//! What has something to do, in one workspace or in all.
+//! Reads the queue: slots that have work, in one workspace or in all.
 //!
-//! Everything goes from the slots to their sessions, never the other way: few slots have something to do, and the
-//! indexes `slots_due` and `slots_ready` hold no others.
+//! The queries start from the slots and join their sessions, never the other way: few slots have work, and the indexes
+//! `slots_due` and `slots_ready` contain only those.
 
 use super::ask::{Ask, Batch};
 use super::decode::{self, Found, SLOT};
@@ -9,11 +9,12 @@ use super::rows::{QueueCounts, QueueRow};
 use super::sql::Sql;
 use super::trouble::Outcome;
 
-/// These columns of the slots in question, `s`, and of their sessions, `o`. `$1` is the workspace, `$2` the moment.
+/// Returns a query for these columns of the slots with work, `s`, and their sessions, `o`. `$1` is the workspace, `$2` the
+/// time.
 fn busy(columns: &str, workspace: Option<&str>) -> String {
     let whose = if workspace.is_some() { "AND s.workspace = $1" } else { "" };
     let from = |index: &str| {
-        // SQLite keeps to the order in which tables are named where they are crossed.
+        // With CROSS JOIN, SQLite reads the tables in the order in which they are written.
         format!(
             "SELECT {columns} FROM epitome.slots s INDEXED BY {index} CROSS JOIN epitome.sessions o \
              WHERE o.id = s.session AND o.state = 'open' {whose}"
@@ -25,7 +26,7 @@ fn busy(columns: &str, workspace: Option<&str>) -> String {
     )
 }
 
-/// The same statement for either database, given how each finds a number and a truth in what is known of the work on a slot.
+/// Builds the same statement for both databases, which read numbers and booleans from the JSON column `work` differently.
 fn of_work(text: impl Fn(fn(&str) -> String, fn(&str) -> String) -> String) -> (String, String) {
     let postgres = text(
         |name| format!("(s.work::json ->> '{name}')::bigint"),
@@ -35,8 +36,8 @@ fn of_work(text: impl Fn(fn(&str) -> String, fn(&str) -> String) -> String) -> (
     (postgres, text(of_sqlite, of_sqlite))
 }
 
-/// Those with something due, held, failing or parked ones too; and those whose time has come: how many of them are worked on,
-/// cannot be cut yet, wait to be tried again, or can be taken, and those that wait longest.
+/// Reads the slots that are due, including leased, failing and parked ones, and those that elapsed time made ready. Counts
+/// the slots that are being worked on, are parked, wait for a retry, or can be leased, and returns the longest-waiting ones.
 pub(super) async fn queue(
     ask: &mut dyn Ask,
     workspace: Option<&str>,
@@ -72,7 +73,7 @@ pub(super) async fn queue(
             parked: row.uint(1)?,
             waiting: row.uint(2)?,
             due: row.uint(3)?,
-            // A clock that went back makes nobody wait for less than nothing.
+            // If the clock went back, the waiting time is 0 and not negative.
             oldest_millis: oldest.map(|since| u64::try_from(now.0.saturating_sub(since)).unwrap_or(0)),
         })
     };

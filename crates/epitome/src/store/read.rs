@@ -1,4 +1,4 @@
-//! Reading messages and summaries by their session's number.
+//! Reads messages and summaries of a session by its id.
 
 use epitome_core::message::{Message, Seq, Span};
 use epitome_core::slot::Scope;
@@ -13,10 +13,10 @@ use super::sql::Sql;
 use super::tail::at_end;
 use super::trouble::Outcome;
 
-/// So many messages with their words are read at a time.
+/// Maximum number of messages with text read at a time.
 const PAGE: usize = 200;
 
-/// Whether there is anything of a session to be seen: one that was deleted may still be partly there.
+/// Checks that a session is not deleted: some rows of a deleted session may still exist.
 const IS_THERE: &str = "SELECT 1 FROM epitome.sessions WHERE id = $1 AND state <> 'gone'";
 
 pub(super) async fn ahead(
@@ -38,7 +38,7 @@ pub(super) async fn ahead(
     if !there {
         return Ok(Ahead { log: Vec::new(), end: None });
     }
-    // Where a copy will end is not known before it is shown.
+    // The end of a hidden copy is unknown until it becomes visible.
     let end = row.filter(|_| log.len() <= limit).map(|row| at_end(&row.tracker, scope).0);
     log.truncate(limit);
     Ok(Ahead { log, end })
@@ -86,7 +86,7 @@ async fn by_seq(ask: &mut dyn Ask, id: SessionId, seqs: &[Seq]) -> Outcome<Porti
     Ok(Portion { items, more: false })
 }
 
-/// These summaries, in this order, as far as they are this session's.
+/// Selects the summaries with these ids, limited to those of this session.
 pub(super) fn by_number<'a>(session: SessionId, ids: &[SummaryId]) -> Sql<'a> {
     let sql = format!(
         "SELECT {SUMMARY} FROM epitome.summaries WHERE session = $1 AND id = ANY($2) AND EXISTS ({IS_THERE})"
@@ -94,7 +94,7 @@ pub(super) fn by_number<'a>(session: SessionId, ids: &[SummaryId]) -> Sql<'a> {
     Sql::new(sql, [session.into(), Given::Ints(ids.to_vec())])
 }
 
-/// In the order in which they were asked for.
+/// Sorts summaries into the order of the requested ids.
 pub(super) fn in_order(mut found: Vec<SummaryRow>, ids: &[SummaryId]) -> Vec<SummaryRow> {
     found.sort_by_key(|row| ids.iter().position(|id| *id == row.id));
     found
@@ -117,8 +117,8 @@ pub(super) async fn summaries(
     Ok(in_order(found, &ids))
 }
 
-/// The numbers of summaries in the order in which they are wanted. They are put in order from an index alone: rows with
-/// their words would be much to sort.
+/// Selects the ids of summaries in the requested order. The order comes from an index alone, because sorting rows with their
+/// text would be expensive.
 fn summary_ids(session: SessionId, pick: &PickSummaries) -> Sql<'_> {
     match pick {
         PickSummaries::Ids(_) | PickSummaries::Standing => {
@@ -141,8 +141,8 @@ fn summary_ids(session: SessionId, pick: &PickSummaries) -> Sql<'_> {
     }
 }
 
-/// The text of a summary that was written to the same question. It goes from the question to its session: a workspace
-/// may have a million of them.
+/// Returns the text of the newest summary that was written for the same model request. The query starts from the request's
+/// hash and then checks the session, because a workspace may have a million sessions.
 pub(super) async fn recall(
     ask: &mut dyn Ask,
     workspace: &str,

@@ -1,8 +1,8 @@
-//! Windows that were read lately, so that the next one need only read what was said since.
+//! Caches recently read windows. A session that only grew then needs only its new messages.
 //!
-//! Messages never change but for their flags and notes, and whatever else a window holds changes with the session's revision. So as
-//! long as that is the same, a window of a session that grew is the last one with the new messages at its end. One statement
-//! reads both the session and the new messages, so it is of one state without a transaction around it.
+//! A message never changes except for its flags and metadata, and every other change that affects a window increments the
+//! session's revision. While the revision is the same, a session's window is the cached one with the new messages at its
+//! end. One statement reads both the session and the new messages, so the result is consistent without a transaction.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
@@ -23,46 +23,46 @@ use super::tail::{Tail, at_end, covered, floor, shown};
 use super::trouble::Outcome;
 use super::window::{Numbered, Seen};
 
-/// So many messages may have been said since.
+/// Maximum number of new messages for which a cached window is extended instead of read again.
 const MOST_NEW: usize = 256;
 
-/// Windows that take more memory than this are not kept.
+/// Maximum size of a cached window in bytes: 512 KiB.
 const LARGEST: usize = 512 << 10;
 
-/// And all of them together take no more than this.
+/// Maximum size of all cached windows together in bytes: 8 MiB.
 const MOST: usize = 8 << 20;
 
-/// What one takes beside what is in it, about.
+/// Approximate overhead of a cache entry in bytes.
 const ENTRY: usize = 1 << 10;
 
-/// The numbers of this many sessions are remembered.
+/// Maximum number of sessions whose id is cached.
 const MOST_NUMBERS: usize = 16_384;
 
-/// What a window was made of.
+/// A cached window, with the values that must be unchanged for it to be extended.
 #[derive(Debug)]
 pub(super) struct Held {
     id: SessionId,
     head: Seq,
     revision: i64,
     reach: Reach,
-    /// Without where its session stands.
+    /// The window without its session's state.
     window: Window,
-    /// Who opened the turns of the tail's messages.
+    /// For each message of the tail, the message that opened its turn.
     openers: BTreeMap<Seq, Seq>,
     bytes: usize,
 }
 
-/// What a window that was kept and what was said since come to.
+/// The result of extending a cached window.
 pub(super) enum Since {
-    /// Nothing was asked for.
+    /// `look` returned `None`.
     Nothing,
-    /// Nothing was said since.
+    /// There are no new messages.
     Same(Window),
-    /// A longer one, and what to keep of it; nothing where that is too much.
+    /// The window with the new messages, and its cache entry, `None` if that is too large.
     Grown(Window, Option<Arc<Held>>),
 }
 
-/// The session, and the messages since a window, newest first, with the text of as many as fit [`LARGEST`].
+/// Selects the session and the messages after a window, newest first, with the text of as many as fit [`LARGEST`].
 static NEW: LazyLock<String> = LazyLock::new(|| {
     let messages = format!(
         "(SELECT m.*, CASE WHEN coalesce(sum(octet_length(body)) OVER (ORDER BY seq DESC ROWS BETWEEN UNBOUNDED PRECEDING \
@@ -72,13 +72,13 @@ static NEW: LazyLock<String> = LazyLock::new(|| {
     new(&messages, "n.words", "ORDER BY n.seq DESC")
 });
 
-/// The same for SQLite, which hands out a row as soon as it is read: the reader stops at [`LARGEST`] bytes itself. In a
-/// subquery all rows would be copied first, with all their text.
+/// The query for SQLite, which returns each row as soon as it is read: the reader itself stops at [`LARGEST`] bytes. With a
+/// subquery, SQLite would first copy all rows with all their text.
 static NEW_IN_FILE: LazyLock<String> = LazyLock::new(|| {
     new("epitome.messages n ON n.session = $3 AND n.seq > $4", "n.body", "ORDER BY n.seq DESC LIMIT $5")
 });
 
-/// The columns of a new message, before those of its session.
+/// Number of columns of a new message, which precede those of its session.
 const AFTER_NEW: usize = AFTER_OUTLINE + 2;
 
 fn new(messages: &str, words: &str, order: &str) -> String {
@@ -93,11 +93,11 @@ fn new(messages: &str, words: &str, order: &str) -> String {
     )
 }
 
-/// A message that was said since: its shape, who opened its turn, and its words.
+/// A new message: its outline, the message that opened its turn, and its content.
 type New = (Outline, Seq, Message);
 
 impl Held {
-    /// Of a window that was read as a whole.
+    /// Creates a cache entry for a window.
     fn of(window: &Window, revision: i64, reach: Reach, openers: BTreeMap<Seq, Seq>) -> Option<Arc<Self>> {
         let session = window.standing.session.as_ref()?;
         let (id, head) = (session.id, session.tracker.head());
@@ -107,13 +107,13 @@ impl Held {
         held.sized()
     }
 
-    /// The same with its size known; nothing where that is too much to keep.
+    /// Computes the entry's size; `None` if it is too large to cache.
     fn sized(mut self) -> Option<Arc<Self>> {
         self.bytes = self.size();
         (self.bytes <= LARGEST).then(|| Arc::new(self))
     }
 
-    /// About how much memory it takes.
+    /// Returns the approximate memory use in bytes.
     fn size(&self) -> usize {
         let Window { leading, pinned, opener, tail, .. } = &self.window;
         let outlines = leading.iter().chain(pinned).chain(opener).chain(tail);
@@ -135,8 +135,8 @@ impl Held {
         all.fold(ENTRY.saturating_add(openers), usize::saturating_add)
     }
 
-    /// The window of the session as it stands now, from this one and what was said since, and what to keep in its place where that
-    /// changed. `None` where these do not tell.
+    /// Returns the session's current window, built from this one and the new messages, and the new cache entry if it
+    /// changed. `None` if the window must be read again.
     pub(super) async fn since(
         &self,
         ask: &mut dyn Ask,
@@ -155,7 +155,7 @@ impl Held {
             }
             if row.maybe_int(0)?.is_some() {
                 let outline = outline(row)?;
-                // Where it was left out, there are too many bytes already.
+                // If the text was left out, the limit in bytes was already exceeded.
                 if let Some(text) = row.maybe_text(AFTER_OUTLINE)? {
                     bytes += text.len();
                     let (message, _) = with_words(&outline, row, AFTER_OUTLINE)?;
@@ -180,9 +180,9 @@ impl Held {
             && (reach.tokens, reach.deep) == (self.reach.tokens, self.reach.deep);
         let head = session.tracker.head();
         let all = new.iter().map(|(outline, _, _)| outline.seq).eq(self.head.saturating_add(1)..=head);
-        // What is flagged or leads changes more than the end.
+        // Messages that are flagged or leading change more than the end of the window.
         let plain = new.iter().all(|(outline, _, _)| !outline.pinned && !outline.skip && !outline.leading);
-        // A call batch that is pinned may go on.
+        // The first new message may continue a pinned call batch.
         let joins = new.first().is_some_and(|(outline, _, _)| outline.cut < Cut::InLoop);
         if !same || !all || !plain || (joins && !known.pinned.is_empty()) {
             return None;
@@ -209,7 +209,7 @@ impl Held {
             }
         }
         let (tail, from) = tail.done();
-        // Where all of it is taken it begins where it began: there was enough with less.
+        // If the whole cached tail fits, it starts where it did before: it was already long enough without the new messages.
         let from = if whole { known.from } else { from };
         let opener = self.opener(&tail, from, &openers)?;
         let covered = covered(reach, &known.summaries);
@@ -235,7 +235,8 @@ impl Held {
         Some(Since::Grown(window, held))
     }
 
-    /// The message that opened the turn the tail starts in, where it lies before it; `None` where it is not known.
+    /// Returns the message that opened the turn in which the tail starts, if it is not in the tail. `None` if the cached
+    /// window does not contain it.
     fn opener(&self, tail: &[Outline], from: Seq, openers: &BTreeMap<Seq, Seq>) -> Option<Option<Outline>> {
         let Some(first) = tail.first().filter(|first| first.turn > 0 && !first.opens_turn && from > 1) else {
             return Some(None);
@@ -249,7 +250,7 @@ impl Held {
     }
 }
 
-/// Windows that were read lately, and the numbers of sessions.
+/// Caches of recently read windows and of session ids.
 #[derive(Debug)]
 pub struct Recent {
     windows: Cache<SessionKey, Arc<Held>, Bytes>,
@@ -267,7 +268,7 @@ impl Weighter<SessionKey, Arc<Held>> for Bytes {
 
 impl Default for Recent {
     fn default() -> Self {
-        // Few shards, whatever the machine: each must have room for several of the largest.
+        // Few shards on any machine: each must fit several entries of the largest size.
         let (items, bytes) = (MOST / LARGEST, MOST as u64);
         let options =
             OptionsBuilder::new().estimated_items_capacity(items).weight_capacity(bytes).shards(4).build();
@@ -280,17 +281,17 @@ impl Default for Recent {
 }
 
 impl Recent {
-    /// A session's last window.
+    /// Returns a session's cached window.
     pub(super) fn window(&self, key: &SessionKey) -> Option<Arc<Held>> {
         self.windows.get(key)
     }
 
-    /// A session's number when it was last looked at.
+    /// Returns a session's cached id.
     pub(super) fn number(&self, key: &SessionKey) -> Option<Numbered> {
         self.numbers.get(key)
     }
 
-    /// Takes note of a window that was read, and stores it where `again` says that the same may be wanted again.
+    /// Caches the session's id of a window that was read, and the window itself if `again` is set.
     pub(super) fn saw(&self, key: &SessionKey, seen: Seen, again: bool) -> Window {
         let Seen { window, revision, reach, openers } = seen;
         if let Some(session) = &window.standing.session {
@@ -302,7 +303,7 @@ impl Recent {
         window
     }
 
-    /// Stores a session's newest window in place of the one before; nothing where that is too much.
+    /// Replaces a session's cached window; with `None` (too large) only removes it.
     pub(super) fn put(&self, key: &SessionKey, held: Option<Arc<Held>>) {
         match held {
             Some(held) => self.windows.insert(key.clone(), held),
@@ -314,7 +315,7 @@ impl Recent {
         self.windows.remove(key);
     }
 
-    /// Forgets a session that was deleted.
+    /// Removes a deleted session from the caches.
     pub(super) fn forget(&self, key: &SessionKey) {
         self.windows.remove(key);
         self.numbers.remove(key);
@@ -328,7 +329,7 @@ mod tests {
 
     use super::*;
 
-    /// Of a window that shows only this message.
+    /// Returns a cache entry whose window shows only this message.
     fn held(message: Message) -> Option<Arc<Held>> {
         let window = Window {
             standing: Standing::bare(Timestamp(0), String::new(), None),
@@ -387,7 +388,7 @@ mod tests {
         }
         let kept = (1..2_000).filter(|session| recent.window(&key(*session)).is_some()).count();
         assert!(kept < MOST / (100 << 10), "{kept} others");
-        // One that is too large to keep is not there as it was before either.
+        // A window that is too large to cache also removes the old entry.
         recent.put(&key(0), held(Message::user(text.repeat(20))));
         assert!(recent.window(&key(0)).is_none());
     }

@@ -1,7 +1,6 @@
-//! What is kept: sessions, slots, summaries, messages, calls of models.
+//! Row types: sessions, slots, summaries, messages, model calls.
 //!
-//! Rows as values. Stores map them to their tables, the engine makes and reads them; neither has a row type of
-//! the other's.
+//! Stores map them to tables; the engine creates and reads them. Both use these same types.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -17,67 +16,67 @@ use serde_json::{Map, Value};
 
 pub use crate::ids::{SessionId, SummaryId, SummaryState};
 
-/// Which session: a name inside a workspace.
+/// Identifies a session by its name and workspace.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SessionKey {
-    /// The tenant. Nothing crosses it.
+    /// The tenant. Data is never shared between workspaces.
     pub workspace: Arc<str>,
-    /// The session's name there.
+    /// The session's name in the workspace.
     pub session: Arc<str>,
 }
 
 impl SessionKey {
-    /// The session of that name in that workspace.
+    /// Creates a key from a workspace and a session name.
     pub fn new(workspace: impl Into<Arc<str>>, session: impl Into<Arc<str>>) -> Self {
         Self { workspace: workspace.into(), session: session.into() }
     }
 }
 
-/// Where a session is, as far as contexts go: as long as this is the same, so is every context of it, but for how old
-/// it is.
+/// The version of a session's contexts: while it is unchanged, every context of the session is unchanged, except for the
+/// ages that it shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Stamp {
-    /// The session's number: one that is made again under the same name is another.
+    /// The session's id. A session that is deleted and created again under the same name has a new one.
     pub session: SessionId,
-    /// Its last message.
+    /// The session's last message.
     pub head: Seq,
-    /// Counts up when a message's flags, a summary or the session's own row change.
+    /// Incremented when a message's flags or metadata, a summary, or the session's own row change.
     pub revision: u64,
-    /// Counts up when its workspace's settings change.
+    /// Incremented when the workspace's row changes, for example its settings.
     pub workspace: u64,
 }
 
-/// What is known of a session beside its messages.
+/// A stored session, without its messages.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct SessionRow {
-    /// Its number; 0 for one that is not stored yet.
+    /// The session's id; 0 for a session that is not stored yet.
     pub id: SessionId,
-    /// By which name its tokens are counted. Fixed when it is created.
+    /// The name of the token encoding. It is fixed when the session is created.
     pub encoding: String,
-    /// Its head, turns, tokens and open calls.
+    /// The session's last message, turns, tokens and open calls.
     pub tracker: Tracker,
-    /// The message that opened the turn under way; 0 before the first.
+    /// The message that opened the current turn; 0 before the first turn.
     pub opener: Seq,
-    /// Where the newest call batch begins.
+    /// The first message of the newest call batch.
     pub batch_from: Seq,
-    /// Whether a message of that batch is skipped, and so all of it.
+    /// Whether that batch is skipped, because one of its messages is.
     pub batch_skipped: bool,
-    /// How many messages are skipped, by whole batches.
+    /// Number of messages in skipped call batches.
     pub skipped: u64,
-    /// Its own settings, a partial document; empty when nothing was set.
+    /// The session's own settings, a partial JSON document; empty if nothing is set.
     pub settings: String,
-    /// The caller's notes on it.
+    /// The caller's metadata.
     pub metadata: Map<String, Value>,
-    /// What other APIs keep of it: one object per API, by its name.
+    /// Data of other APIs: one object per API, keyed by the API's name.
     pub attributes: Map<String, Value>,
-    /// When it came to be.
+    /// When the session was created.
     pub created: Timestamp,
-    /// When it was last written to.
+    /// When the session was last written.
     pub updated: Timestamp,
 }
 
 impl SessionRow {
-    /// Whether a session became this one by nothing but what every message changes.
+    /// Whether only columns changed since `before` that change with every message.
     pub(crate) fn only_grew_from(&self, before: &Self) -> bool {
         before.created == self.created
             && before.encoding == self.encoding
@@ -86,7 +85,7 @@ impl SessionRow {
             && before.attributes == self.attributes
     }
 
-    /// Whether remembering it takes little memory: for stores that do.
+    /// Whether the row is small enough for a store to cache it.
     pub(crate) fn takes_little(&self, workspace_settings: &str) -> bool {
         let notes = self.metadata.iter().chain(&self.attributes);
         let notes = notes.map(|(name, value)| name.len().saturating_add(value_memory(value)));
@@ -95,71 +94,73 @@ impl SessionRow {
     }
 }
 
-/// Sessions with longer settings and notes than this take much to remember.
+/// Maximum size in bytes of a session's settings and metadata for the row to be cached: 8 KiB.
 const MOST_REMEMBERED: usize = 8 << 10;
 
-/// Where a slot stands, and who works on it.
+/// A stored slot: its state, and the worker that has leased it.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct SlotRow {
-    /// Whose messages it covers.
+    /// The scope whose messages the slot covers.
     pub scope: Scope,
     /// The slot's name.
     pub name: String,
-    /// Its cursor.
+    /// The slot's cursor.
     pub state: SlotState,
-    /// The summary that stands.
+    /// The current summary.
     pub active: Option<SummaryId>,
-    /// Raised whenever somebody else takes the slot over. What was begun under a lower one is refused.
+    /// The fencing token. Each lease increments it; writes of a worker with a lower token are rejected.
     pub fence: u64,
-    /// How the work on it goes.
+    /// The state of the work on the slot.
     pub work: Work,
 }
 
-/// How the work on a slot goes.
+/// The state of the work on a slot.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Work {
-    /// Since when something is due.
+    /// When the slot became due.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub waiting_since: Option<Timestamp>,
-    /// It is due, but no place to cut exists yet: not to be taken until a message brings one.
+    /// The slot is due, but the log cannot be cut anywhere yet. It is not leased until a new message allows a cut.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub parked: bool,
-    /// The next summary is written from the first message on, not from the one that stands.
+    /// Whether the next summary is rebuilt from the first message, instead of being built on the current summary.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub rebuild: bool,
-    /// What whoever forced the next summary cares about most.
+    /// The focus that the caller requested for the next summary.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub focus: Option<String>,
-    /// Who works on it.
+    /// The worker that has leased the slot.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub owner: Option<String>,
-    /// Until when it is theirs.
+    /// When the lease expires.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub until: Option<Timestamp>,
-    /// How often in a row it failed.
+    /// Number of consecutive failures.
     pub attempts: u32,
-    /// Since when it fails.
+    /// When the first of these failures happened.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub failing_since: Option<Timestamp>,
-    /// When it may be tried again.
+    /// Time of the next retry.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub not_before: Option<Timestamp>,
-    /// When it may be taken again, though nothing failed: whoever took it had no worker left to wait for its model.
+    /// Time of the next attempt if the worker returned the slot because too many workers already waited for its model. This
+    /// is not a failure.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub aside: Option<Timestamp>,
-    /// What failed last, in words.
+    /// The last error message.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_error: Option<String>,
 }
 
 impl SlotRow {
-    /// A slot that has seen nothing yet.
+    /// Creates a slot that has not counted any message yet.
     pub fn new(scope: Scope, name: impl Into<String>) -> Self {
         Self { scope, name: name.into(), ..Self::default() }
     }
 
-    /// From when on a worker may take it: what stores find due slots by. `None` when nothing is to do.
+    /// Returns the time from which a worker may lease the slot; `None` if there is no work. Stores find ready slots by this
+    /// time.
     pub fn ready_at(&self) -> Option<Timestamp> {
         let due = match self.state.due {
             Some(_) if self.work.parked => return None,
@@ -170,7 +171,7 @@ impl SlotRow {
         Some(later.fold(due, Timestamp::max))
     }
 
-    /// Notes since when something is due, or that nothing is. Whoever changed the state calls it.
+    /// Updates `work` after the state changed: when the slot became due, or that it is not due.
     pub fn mark(&mut self, now: Timestamp) {
         if self.state.due.is_none() {
             self.work.waiting_since = None;
@@ -181,123 +182,123 @@ impl SlotRow {
     }
 }
 
-/// A summary as it is kept.
+/// A stored summary.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SummaryRow {
-    /// Its number; 0 for one that is not stored yet.
+    /// The summary's id; 0 for a summary that is not stored yet.
     pub id: SummaryId,
-    /// Whose messages it stands for.
+    /// The scope whose messages the summary covers.
     pub scope: Scope,
-    /// Which slot's it is.
+    /// The slot's name.
     pub slot: String,
-    /// It stands for its scope's messages up to this one.
+    /// The last message that the summary covers. It covers all earlier messages of its scope too.
     pub through: Seq,
-    /// Whether it stands.
+    /// Whether the summary is current, superseded or undone.
     pub state: SummaryState,
-    /// The one that stood before it, and stands again when this one is undone.
+    /// The summary before this one. It becomes the current one again if this one is undone.
     pub parent: Option<SummaryId>,
-    /// Its text.
+    /// The summary's text.
     pub text: String,
-    /// What it can be rendered from in another size, or built upon, as [`Sources`] are written: read only
-    /// when it is needed. Empty when there is nothing, when it was not asked for, or when the store dropped it, as
-    /// it may once the one that followed was superseded too; then it is not `elastic` any more.
+    /// The serialized [`Sources`], from which the summary can be rendered in another size, or the next one built. Read only
+    /// when needed. Empty if there are none, if they were not requested, or if the store deleted them, which it may do once
+    /// the next summary is superseded too. In the last case the summary is no longer `elastic`.
     pub sources: String,
-    /// Everything else that is known of it.
+    /// All other properties.
     pub facts: Facts,
-    /// When it was kept.
+    /// When the summary was stored.
     pub created: Timestamp,
 }
 
 impl SummaryRow {
-    /// What it was made of; nothing where that was dropped.
+    /// Parses the sources; empty if they were deleted.
     pub fn sources(&self) -> Sources {
         serde_json::from_str(&self.sources).unwrap_or_default()
     }
 
-    /// Whether it can be rendered in any size from what `local` picked.
+    /// Whether the summary can be rendered in any size, from the extracts that `local` selected.
     pub fn has_extracts(&self) -> bool {
         self.facts.elastic
     }
 }
 
-/// What a summary was made of.
+/// The sources of a summary.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Sources {
-    /// The pieces `local` picked.
+    /// The extracts that `local` selected.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub extracts: Option<Extracts>,
-    /// The names found so far, where a model wrote it.
+    /// The names found so far, if a model wrote the summary.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ledger: Option<Ledger>,
 }
 
 // fields: one document, stored as it is.
-/// What is known of a summary.
+/// Properties of a summary, stored as one JSON document.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Facts {
-    /// The first message that was read for it, beside the summary it was built on.
+    /// The first message that was read for the summary, in addition to the summary that it was built on.
     pub from: Seq,
-    /// The message at which it became due.
+    /// The message at which the slot's trigger fired.
     pub firing: Seq,
-    /// The summary it was built on, where there was one.
+    /// The summary that this one was built on, if any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub built_on: Option<SummaryId>,
-    /// Who wrote it.
+    /// The model that wrote the summary.
     pub model: String,
-    /// Whether it only stands in for one that a failing model should have written.
+    /// Whether this is a fallback summary, written by `local` because the model failed.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub stand_in: bool,
-    /// Whether `local` wrote it, so that it can be rendered in any size.
+    /// Whether the summary can be rendered in any size, because `local` wrote it.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub elastic: bool,
-    /// The tokens of its text.
+    /// Tokens of the text.
     pub tokens: Tokens,
-    /// Its tokens as handed out, frame and overhead included.
+    /// Tokens of the summary as it appears in a context, including its frame and the message overhead.
     pub shown: Tokens,
-    /// The tokens of what it replaced: the messages, and the summary before.
+    /// Tokens of what the summary replaced: the messages and the previous summary.
     pub replaced: Tokens,
-    /// How many messages there were to see before it, a summary counting as one.
+    /// Number of visible messages before this summary; a summary counts as one.
     pub original_count: u64,
-    /// How many there are with it: those kept, and itself.
+    /// Number of visible messages with this summary: the messages that it does not cover, and itself.
     pub compressed_count: u64,
-    /// How many messages of its span are skipped.
+    /// Number of skipped messages in the summarized range.
     pub skipped: u64,
-    /// What whoever asked for it cared about most.
+    /// The focus that the caller requested.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub focus: Option<String>,
-    /// Names that were missing in what the model wrote, and were added.
+    /// Names that the model's text did not contain and that were added.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub added: Vec<String>,
-    /// What was sent for it, over all calls, as far as is known.
+    /// Input tokens of all model calls for this summary, where reported.
     pub input: Tokens,
-    /// What came back, over all calls.
+    /// Output tokens of all model calls for this summary.
     pub output: Tokens,
-    /// What that cost, in millionths; nothing where no price is known.
+    /// Cost of these calls, in millionths of the currency unit; `None` if the price is unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cost: Option<i64>,
-    /// How long it took to write, in milliseconds.
+    /// How long these calls took, in milliseconds.
     pub millis: u64,
-    /// What its model was asked, hashed; nothing where asking again costs nothing.
+    /// The hash of the model request; `None` if repeating the request would cost nothing.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub asked: Option<String>,
-    /// The fence under which it was committed; 0 for one that was copied, or is from before that was written down.
+    /// The fencing token under which the summary was committed; 0 if it was copied, or if an older release wrote it.
     pub fence: u64,
 }
 
-/// A message to be kept: its shape, and its words as [`words`] writes them.
+/// A message to store: its outline, and its content as serialized by [`words`].
 #[derive(Debug, Clone, PartialEq)]
 pub struct NewMessage {
-    /// Its shape. Place, role, flags and time are taken from here.
+    /// The outline. It provides the position, role, flags and time.
     pub outline: Outline,
-    /// The message that opened its turn; 0 before the first.
+    /// The message that opened this message's turn; 0 before the first turn.
     pub opener: Seq,
-    /// Its words, as [`words`] writes them.
+    /// The content, as serialized by [`words`].
     pub body: String,
 }
 
-/// What of a message is kept as text.
+/// The part of a message that is stored as JSON.
 #[derive(Serialize, Deserialize)]
 struct Words<'a> {
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -309,7 +310,7 @@ struct Words<'a> {
     wire: Option<Cow<'a, Value>>,
 }
 
-/// What of a message is kept as text: all that its outline does not have.
+/// Serializes a message's content: everything that its outline does not contain.
 pub fn words(message: &Message) -> Result<String, serde_json::Error> {
     serde_json::to_string(&Words {
         author: message.author.as_deref().map(Cow::Borrowed),
@@ -319,7 +320,7 @@ pub fn words(message: &Message) -> Result<String, serde_json::Error> {
     })
 }
 
-/// The message again, of its shape and its words.
+/// Restores a message from its outline and its serialized content.
 pub fn message(outline: &Outline, body: &str) -> Result<Message, serde_json::Error> {
     let words: Words<'_> = serde_json::from_str(body)?;
     Ok(Message {
@@ -335,93 +336,93 @@ pub fn message(outline: &Outline, body: &str) -> Result<Message, serde_json::Err
     })
 }
 
-/// A message's words with other notes of the caller's.
+/// Returns a message's serialized content with its metadata replaced.
 pub fn with_metadata(body: &str, metadata: &Map<String, Value>) -> Result<String, serde_json::Error> {
     let words: Words<'_> = serde_json::from_str(body)?;
     serde_json::to_string(&Words { metadata: Cow::Borrowed(metadata), ..words })
 }
 
-/// A call of a model.
+/// A recorded model call.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct UsageRow {
-    /// Whose.
+    /// The workspace.
     pub workspace: String,
-    /// For which session, by its name.
+    /// The session's name.
     pub session: String,
-    /// For whose messages; empty for the whole session.
+    /// The author of the slot's scope; empty for the whole session.
     pub scope: String,
-    /// For which slot.
+    /// The slot's name.
     pub slot: String,
-    /// Which model.
+    /// The model's name.
     pub model: String,
-    /// `kept`, `unused` where the slot was lost meanwhile, `dropped` where nobody waited for its end, or else
-    /// the name of what was wrong with it, or of how it failed.
+    /// The result: `kept`; `unused` if the text was valid but not stored, for example after a lost lease; `dropped` if the
+    /// call was abandoned before it ended; otherwise the name of the fault in the text, or of the failure.
     pub outcome: String,
-    /// Tokens sent.
+    /// Input tokens.
     pub input: Tokens,
-    /// Of those, read from the provider's cache.
+    /// Input tokens read from the provider's cache.
     pub cached: Tokens,
-    /// Tokens that came back.
+    /// Output tokens.
     pub output: Tokens,
-    /// In millionths of the price table's money; nothing where no price is known.
+    /// Cost in millionths of the price table's currency; `None` if the price is unknown.
     pub cost: Option<i64>,
-    /// How long it took, in milliseconds.
+    /// Duration in milliseconds.
     pub millis: u64,
-    /// When it ended; left at 0, the moment it is recorded.
+    /// When the call ended. 0 is replaced with the time of recording.
     pub at: Timestamp,
 }
 
-/// Calls that were added up.
+/// A sum over recorded model calls.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct UsageSum {
-    /// For which session.
+    /// The session's name; empty if the sums are not per session.
     pub session: String,
-    /// For whose messages; empty for the whole session.
+    /// The author of the slot's scope; empty for the whole session.
     pub scope: String,
-    /// For which slot.
+    /// The slot's name.
     pub slot: String,
-    /// Which model.
+    /// The model's name.
     pub model: String,
-    /// How they ended.
+    /// How the calls ended.
     pub outcome: String,
-    /// How many.
+    /// Number of calls.
     pub calls: u64,
-    /// Tokens sent.
+    /// Input tokens.
     pub input: Tokens,
-    /// Of those, read from the provider's cache.
+    /// Input tokens read from the provider's cache.
     pub cached: Tokens,
-    /// Tokens that came back.
+    /// Output tokens.
     pub output: Tokens,
-    /// In millionths of the price table's money; nothing where no price was known for any of them.
+    /// Cost in millionths of the price table's currency; `None` if none of the calls had a price.
     pub cost: Option<i64>,
-    /// How long they took together, in milliseconds.
+    /// Total duration of the calls in milliseconds.
     pub millis: u64,
 }
 
-/// How many slots have something to do, each counted once.
+/// Numbers of slots that have work. Each slot is counted once.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct QueueCounts {
-    /// Slots that can be taken up now.
+    /// Slots that can be leased now.
     pub due: u64,
-    /// Slots whose summary is being written, by whichever engine.
+    /// Slots whose summary is being written, by any engine.
     pub working: u64,
-    /// Slots that failed, and are tried again later.
+    /// Slots that failed and wait for their next retry.
     pub waiting: u64,
-    /// Slots that are due, but nothing can be cut yet.
+    /// Slots that are due, but whose log cannot be cut anywhere yet.
     pub parked: u64,
-    /// For how long the first of those that can be taken now has waited, in milliseconds by the store's clock. It
-    /// grows where there are too few workers.
+    /// Waiting time of the longest-waiting slot that can be leased now, in milliseconds of the store's clock. It grows if
+    /// there are too few workers.
     pub oldest_millis: Option<u64>,
 }
 
-/// A slot with something to do.
+/// A slot that has work.
 #[derive(Debug, Clone, PartialEq)]
 pub struct QueueRow {
-    /// The moment of asking.
+    /// The time of the query.
     pub now: Timestamp,
-    /// Whose.
+    /// The workspace.
     pub workspace: Arc<str>,
-    /// Which session, by its name.
+    /// The session's name.
     pub session: Arc<str>,
     /// The slot.
     pub slot: SlotRow,

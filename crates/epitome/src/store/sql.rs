@@ -1,8 +1,8 @@
-//! Statements that both databases understand, said once.
+//! SQL statements for both databases, written once.
 //!
-//! They are written in PostgreSQL's form: values as `$1`, tables as `epitome.name`, lists as `= ANY($1)`, and what is locked
-//! at the very end (` FOR UPDATE`). `INDEXED BY name` after a table has SQLite use that index. Each store strips or
-//! replaces what its database does not know. Where more than that differs, [`Sql::own`] takes both texts.
+//! They use PostgreSQL's syntax: values as `$1`, tables as `epitome.name`, lists as `= ANY($1)`, and locking clauses at the
+//! very end (` FOR UPDATE`). `INDEXED BY name` after a table makes SQLite use that index. Each store removes or replaces the
+//! syntax that its database does not support. If the statements differ in more than that, [`Sql::own`] takes both texts.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -14,11 +14,11 @@ use super::given::Given;
 #[derive(Debug, Clone)]
 pub(super) struct Sql<'a> {
     text: Cow<'static, str>,
-    /// The text for SQLite, where it is another.
+    /// The text for SQLite, if it differs.
     sqlite: Option<Cow<'static, str>>,
-    /// Its values, in order.
+    /// The values, in order.
     pub(super) given: Vec<Given<'a>>,
-    /// Whether several of them, with other values, may be one statement in PostgreSQL.
+    /// Whether several statements of this text with different values may be merged into one in PostgreSQL.
     pub(super) merges: bool,
 }
 
@@ -27,7 +27,7 @@ impl<'a> Sql<'a> {
         Self { text: text.into(), sqlite: None, given: given.into(), merges: false }
     }
 
-    /// One that is said otherwise in SQLite. Either text is written as all others are.
+    /// Creates a statement with separate texts for PostgreSQL and SQLite. Both use the syntax described above.
     pub(super) fn own(
         postgres: impl Into<Cow<'static, str>>,
         sqlite: impl Into<Cow<'static, str>>,
@@ -36,26 +36,27 @@ impl<'a> Sql<'a> {
         Self { text: postgres.into(), sqlite: Some(sqlite.into()), given: given.into(), merges: false }
     }
 
-    /// The same statement, which may be merged with others of its text: what changes of other sessions run in the same
-    /// transaction. It must not depend on when those run, and it is an `INSERT … VALUES`, an `UPDATE … WHERE` or a `SELECT`, or
-    /// takes lists already. Its values are of kinds that [`column`](super::given::column) puts together.
+    /// Allows the statement to be merged with statements of the same text that change other sessions in the same
+    /// transaction. It must not depend on the order of those statements. Its form must be `INSERT … VALUES`,
+    /// `UPDATE … WHERE` or `SELECT`, or it must take lists already. Its values must be of kinds that
+    /// [`column`](super::given::column) can join.
     pub(super) fn merges(self) -> Self {
         debug_assert!(
             self.given.iter().all(Given::is_of_column),
-            "{} has values that do not merge",
+            "{} has values that cannot be merged",
             self.text
         );
         Self { merges: true, ..self }
     }
 
-    /// The same with values of its own.
+    /// Converts borrowed values into owned ones.
     #[cfg(feature = "postgres")]
     pub(super) fn into_owned(self) -> Sql<'static> {
         let given = self.given.into_iter().map(Given::into_owned).collect();
         Sql { text: self.text, sqlite: self.sqlite, given, merges: self.merges }
     }
 
-    /// The text as PostgreSQL understands it.
+    /// Returns the text for PostgreSQL.
     pub(super) fn for_postgres(&self) -> Cow<'static, str> {
         const HINT: &str = " INDEXED BY ";
         if !self.text.contains(HINT) {
@@ -69,7 +70,7 @@ impl<'a> Sql<'a> {
         text.into()
     }
 
-    /// The text as SQLite understands it.
+    /// Returns the text for SQLite.
     pub(super) fn for_sqlite(&self) -> Cow<'static, str> {
         let text = self.sqlite.as_ref().unwrap_or(&self.text);
         if let Some(known) = KNOWN.read().unwrap_or_else(PoisonError::into_inner).get(&**text) {
@@ -84,16 +85,17 @@ impl<'a> Sql<'a> {
     }
 }
 
-/// Translations by the texts they were made of, so that each is made once. Texts hold no values, so there are a few hundred of
+/// Caches the translated text of each statement for SQLite. Texts contain no values, so there are only a few hundred of
 /// them.
 static KNOWN: LazyLock<RwLock<HashMap<String, &'static str>>> = LazyLock::new(RwLock::default);
 
-/// More than this are not kept.
+/// Maximum number of cached translations.
 const MOST: usize = 2_000;
 
-/// In SQLite's words. Its index of workspaces is of those whose `deleted` is 0, said just so.
+/// Translates a statement for SQLite. SQLite only uses the partial index of workspaces if the condition is written as
+/// `deleted = 0`.
 fn translated(text: &str) -> String {
-    // Whoever writes is alone there.
+    // SQLite needs no row locks, because it has a single writer.
     let end =
         [" FOR UPDATE", " FOR NO KEY UPDATE", " FOR KEY SHARE"].iter().filter_map(|lock| text.rfind(lock));
     let text = end.min().map_or(text, |end| text.split_at(end).0);

@@ -1,10 +1,11 @@
-//! Sessions in a SQLite file, or in memory.
+//! Stores sessions in a SQLite file, or in memory.
 //!
-//! One thread writes, a few connections read. Writes that wait together become durable together. The file is in
-//! WAL mode, and several processes may have it open: nothing that another one may change is kept in memory.
+//! One thread writes, and a few connections read. Writes that wait at the same time share one transaction (group
+//! commit). The file is in WAL mode. Several processes may have it open, so cached state is used only while no other
+//! connection has written.
 //!
-//! What can wait is done when nobody writes: taking messages into the index of words, removing what was
-//! deleted, forgetting old keys. See [`SqliteOptions::index_pause`].
+//! Maintenance runs when no write is waiting, and once per second under constant load: it adds messages to the
+//! full-text index, removes deleted sessions, and deletes expired idempotency keys. See [`SqliteOptions::index_pause`].
 
 mod backup;
 mod chores;

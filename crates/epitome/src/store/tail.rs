@@ -1,4 +1,4 @@
-//! Which messages a window holds, and whose words: told from shapes, the same for every store.
+//! Decides from outlines which messages a window contains, and for which of them the text is read. All stores use it.
 
 use std::collections::BTreeMap;
 
@@ -10,12 +10,12 @@ use epitome_core::track::Tracker;
 use super::asked::Reach;
 use super::rows::SummaryRow;
 
-/// The cut before a message, in the whole session or among one author's own.
+/// Returns the cut before a message, in the whole session or among its author's messages.
 pub(super) fn cut(own: bool, outline: &Outline) -> Cut {
     if own { outline.own_cut } else { outline.cut }
 }
 
-/// What a cut after a session's last message parts, and how many calls are open there.
+/// Returns what a cut after a session's last message would separate, and the number of open calls there.
 pub(super) fn at_end(tracker: &Tracker, scope: &Scope) -> (Cut, u32) {
     let (end, open) = match scope {
         Scope::Session => (tracker.cut_at_end(), tracker.open_calls()),
@@ -24,18 +24,20 @@ pub(super) fn at_end(tracker: &Tracker, scope: &Scope) -> (Cut, u32) {
     (end, u32::try_from(open).unwrap_or(u32::MAX))
 }
 
-/// No message before this one is looked at: a summary that stands covers it, and nothing that is covered may be shown.
+/// Returns the first message to read if covered messages must not be shown: the first one that some current summary does not
+/// cover.
 pub(super) fn floor(reach: Reach, summaries: &[SummaryRow]) -> Option<Seq> {
     if reach.deep { None } else { summaries.iter().map(|row| row.through.saturating_add(1)).min() }
 }
 
-/// Up to this message words are not needed: the summary that reaches furthest covers it.
+/// Returns the last message for which no text is needed: the last one covered by the summary whose coverage reaches
+/// furthest.
 pub(super) fn covered(reach: Reach, summaries: &[SummaryRow]) -> Seq {
     if reach.deep { 0 } else { summaries.iter().map(|row| row.through).max().unwrap_or(0) }
 }
 
-/// Takes in the newest messages, newest first: until they are more than the budget or `floor` is reached, but always so
-/// that the newest message that can be shown is there with its call batch, and that the first is a place to start at.
+/// Collects the newest messages, newest first, until they exceed the budget or reach `floor`. The result always contains the
+/// newest message that can be shown with its whole call batch, and always starts where the log may be cut.
 pub(super) struct Tail<'a> {
     own: bool,
     tokens: Tokens,
@@ -52,12 +54,12 @@ impl<'a> Tail<'a> {
         Self { own, tokens, floor, pinned, outlines: Vec::new(), before: None, spent: 0, shows: false }
     }
 
-    /// Takes one more, the one before the last; false where there was enough.
+    /// Adds the next older message. Returns false if it was not needed because the tail is complete.
     pub(super) fn take(&mut self, outline: Outline) -> bool {
         if let Some(first) = self.outlines.last().filter(|_| self.shows) {
             let cut = cut(self.own, first);
             let enough = cut >= Cut::InLoop && self.spent > self.tokens;
-            // A summary ends at a legal cut. Where all after it are strays, the next one before will do.
+            // A summary ends at a legal cut. If only strays follow it, the next earlier legal cut is used.
             let covered = cut == Cut::Legal && self.floor.is_some_and(|floor| outline.seq < floor);
             if enough || covered {
                 self.before = Some(outline.seq);
@@ -74,22 +76,22 @@ impl<'a> Tail<'a> {
         true
     }
 
-    /// Those that were taken, oldest first, and from which message on all are among them.
+    /// Returns the collected messages, oldest first, and the message number from which on the tail is complete.
     pub(super) fn done(mut self) -> (Vec<Outline>, Seq) {
         self.outlines.reverse();
         (self.outlines, self.before.map_or(1, |seq| seq.saturating_add(1)))
     }
 }
 
-/// Where the batch of the newest message begins that can be shown.
+/// Returns the index at which the call batch of the newest message that can be shown starts.
 fn newest_batch(own: bool, tail: &[Outline]) -> usize {
     let shown = tail.iter().rposition(|outline| !outline.stray && !outline.leading);
     let upto = tail.get(..=shown.unwrap_or(0)).unwrap_or_default();
     upto.iter().rposition(|outline| cut(own, outline) >= Cut::InLoop).unwrap_or(0)
 }
 
-/// The messages whose words are likely to be shown: those before the tail, and of the tail those that no summary covers,
-/// the newest batch, and the request of the turn under way there.
+/// Returns the messages whose text is likely to be shown: those in `ahead`, and from the tail the messages after `covered`,
+/// the newest call batch, and the user message that opened the turn in which these start.
 pub(super) fn shown<'a>(
     own: bool,
     ahead: impl Iterator<Item = &'a Outline>,

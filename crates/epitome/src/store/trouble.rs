@@ -1,38 +1,38 @@
-//! What goes wrong inside of a store, before it is said where.
+//! Internal errors of stores, without the path or server that [`StoreError`] names.
 
 use std::path::Path;
 
 use super::error::StoreError;
 
-/// What is said of a column whose value is of another type.
-pub(in crate::store) const NOT_OF_ITS_KIND: &str = "a stored value is not of its kind";
+/// The error for a column whose value has the wrong type.
+pub(in crate::store) const NOT_OF_ITS_KIND: &str = "a stored value has the wrong type";
 
-/// What goes wrong inside, sorted by what to do next.
+/// An internal error, grouped by how the store reacts.
 #[derive(Debug)]
 pub(in crate::store) enum Trouble {
-    /// Nobody answers, or not any more. Nothing was written; it is worth trying again for as long as anybody waits.
+    /// The server does not respond, or the connection broke. Nothing was written. Retried for as long as the caller waits.
     Lost(String),
-    /// Another writer came between: to be done again at once.
+    /// A conflict with another writer. Retried at once.
     Again,
-    /// What was to be written is there already, or so it seemed: another writer may have come between.
+    /// A unique key already exists, possibly because another writer was faster.
     Taken,
-    /// What was read makes no sense.
+    /// Stored data is invalid.
     Nonsense(String),
-    /// Nothing can be written for want of space.
+    /// The disk is full.
     Full,
-    /// It took too long, most often for want of a lock somebody holds.
+    /// A timeout, usually while waiting for a lock.
     Slow,
-    /// What was asked makes no sense there (any more).
+    /// The database rejected a value as invalid.
     Unfit,
-    /// A statement is not known by its name, or somebody else's is: it is not the same backend as before. Nothing was
-    /// written.
+    /// A prepared statement does not exist, or its name belongs to another one: a pooler switched to another backend.
+    /// Nothing was written.
     Nameless,
-    /// A file is being moved into it. Nothing was written.
+    /// A SQLite file is being migrated into the database. Nothing was written.
     Moving,
-    /// SQLite says so.
+    /// An error of SQLite.
     #[cfg(feature = "sqlite")]
     Sql(rusqlite::Error),
-    /// It is over. What to tell.
+    /// A final error for the caller.
     Said(StoreError),
 }
 
@@ -44,18 +44,18 @@ impl From<StoreError> for Trouble {
     }
 }
 
-/// Something stored that cannot be read. What stands there is not told: it may be anybody's words.
+/// Reports stored data that is invalid. The error must not contain the data itself, which may be message text.
 pub(in crate::store) fn nonsense(what: impl Into<String>) -> Trouble {
     Trouble::Nonsense(what.into())
 }
 
-/// What is not done, for this reason.
+/// Rejects an operation for this reason.
 pub(in crate::store) fn refused(reason: &str) -> Trouble {
     Trouble::Said(StoreError::Failed { reason: reason.to_owned() })
 }
 
 impl Trouble {
-    /// The error for callers. It tells neither SQL nor values.
+    /// Converts this into the error for callers, which contains neither SQL nor values.
     pub(in crate::store) fn at(self, place: impl AsRef<Path>) -> StoreError {
         let place = place.as_ref().display().to_string();
         let failed = |reason: &str| StoreError::Failed { reason: reason.to_owned() };
@@ -65,16 +65,16 @@ impl Trouble {
             Self::Sql(error) => of_sqlite::sorted(&error, place),
             Self::Lost(reason) => StoreError::Unavailable { place, reason },
             Self::Again | Self::Slow => StoreError::Busy,
-            Self::Taken => failed("a place or name is taken"),
+            Self::Taken => failed("a stored row with this key or name already exists"),
             Self::Nonsense(reason) => StoreError::Damaged { path: place, reason },
-            Self::Unfit => failed("the database refuses a value"),
-            Self::Nameless => failed("a statement is not known by its name"),
+            Self::Unfit => failed("the database rejected a value"),
+            Self::Nameless => failed("a prepared statement does not exist on this connection"),
             Self::Moving => StoreError::Moving { place },
             Self::Full => StoreError::Full { path: place },
         }
     }
 
-    /// Why something that is stored cannot be read; what has nothing to do with that is an error.
+    /// Returns why stored data cannot be read, or the error itself if it has another cause.
     pub(in crate::store) fn unreadable(self) -> Outcome<String> {
         match self {
             Self::Nonsense(why) => Ok(why),
@@ -85,7 +85,7 @@ impl Trouble {
     }
 }
 
-/// What SQLite's own errors mean.
+/// Interprets SQLite's errors.
 #[cfg(feature = "sqlite")]
 mod of_sqlite {
     use rusqlite::ErrorCode;
@@ -98,14 +98,14 @@ mod of_sqlite {
         }
     }
 
-    /// What SQLite calls it. It tells neither SQL nor values.
+    /// Returns SQLite's name of the error, which contains neither SQL nor values.
     pub(super) fn said(error: &rusqlite::Error) -> &'static str {
         error
             .sqlite_error()
             .map_or(NOT_OF_ITS_KIND, |failure| rusqlite::ffi::code_to_str(failure.extended_code))
     }
 
-    /// The error for callers.
+    /// Converts SQLite's error into the error for callers.
     pub(super) fn sorted(error: &rusqlite::Error, path: String) -> StoreError {
         let reason = said(error).to_owned();
         match error.sqlite_error_code() {
@@ -124,7 +124,7 @@ mod of_sqlite {
                 rusqlite::Error::QueryReturnedNoRows => {
                     StoreError::Damaged { path, reason: "a row is missing".to_owned() }
                 }
-                _ => StoreError::Failed { reason: "a statement was not understood".to_owned() },
+                _ => StoreError::Failed { reason: "SQLite rejected a statement".to_owned() },
             },
         }
     }

@@ -1,4 +1,4 @@
-//! What is added up: calls of models, and what passed through the proxy.
+//! Stores and sums usage: model calls, and requests through the proxy.
 
 use epitome_core::message::{Timestamp, Tokens};
 use serde::Serialize;
@@ -10,39 +10,40 @@ use super::rows::{UsageRow, UsageSum};
 use super::sql::Sql;
 use super::trouble::Outcome;
 
-/// What passed through, of one model in one hour.
+/// Proxy usage of one model in one hour, or sums of it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Passed {
-    /// The model that was asked.
+    /// The requested model.
     pub model: String,
-    /// Whether nothing was changed, and this is what would have been.
+    /// Whether the requests were forwarded unchanged (shadow mode), so that `saved` is only what condensing would have
+    /// saved.
     pub shadow: bool,
-    /// How many requests were answered.
+    /// Number of requests that got a response.
     pub requests: u64,
-    /// How many of them were shorter than they came.
+    /// Number of requests whose condensed list was shorter than the original.
     pub shorter: u64,
-    /// How many were sent again because the provider found them too long.
+    /// Number of requests that were sent again because the provider rejected them as too long.
     pub retried: u64,
-    /// How many answers broke off.
+    /// Number of responses that ended early.
     pub cut_off: u64,
-    /// Of how many the provider did not tell what it counted. They are in none of the sums below.
+    /// Number of requests for which the provider reported no token counts. They are not part of the sums below.
     pub uncounted: u64,
-    /// What went in, by the provider's count, cached tokens included.
+    /// Input tokens as counted by the provider, including cached ones.
     pub input: Tokens,
-    /// How much of that the provider had in its cache.
+    /// Input tokens read from the provider's cache.
     pub cached: Tokens,
-    /// What came out.
+    /// Output tokens.
     pub output: Tokens,
-    /// How many tokens more would have gone in.
+    /// Input tokens saved by condensing.
     pub saved: Tokens,
-    /// What it cost, in millionths, where the price is known.
+    /// Cost in millionths of the currency unit, where the price is available.
     pub cost: i64,
-    /// How much more it would have cost; less than nothing where condensing cost more than it saved.
+    /// Cost saved by condensing, in millionths of the currency unit. Negative if condensing cost more than it saved.
     pub saved_cost: i64,
 }
 
 impl Passed {
-    /// Adds another one's figures to this one.
+    /// Adds the numbers of another record to this one.
     pub fn add(&mut self, more: &Self) {
         let mut figures = Self { model: String::new(), ..*more };
         for (sum, more) in self.counts().into_iter().zip(figures.counts()) {
@@ -52,7 +53,7 @@ impl Passed {
         self.saved_cost = self.saved_cost.saturating_add(more.saved_cost);
     }
 
-    /// What is counted, in the order of its columns.
+    /// Returns the counters in the order of their columns.
     fn counts(&mut self) -> [&mut u64; 9] {
         [
             &mut self.requests,
@@ -68,14 +69,14 @@ impl Passed {
     }
 }
 
-/// Records calls of models.
+/// Records model calls.
 pub(super) async fn record(ask: &mut dyn Ask, usage: &[UsageRow]) -> Outcome<()> {
     let (now, mut batch) = (ask.now().await?, Batch::new());
     usage.iter().for_each(|row| batch.push(record_one(row, now)));
     ask.finish(batch).await
 }
 
-/// Records a call of a model, as of now where it does not say when.
+/// Returns the statement that records a model call. Uses `now` if the call has no time.
 pub(super) fn record_one(row: &UsageRow, now: Timestamp) -> Sql<'_> {
     let sql = "INSERT INTO epitome.usage (workspace, session, scope, slot, model, outcome, input, cached, output, cost, \
          millis, at) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)";
@@ -87,7 +88,7 @@ pub(super) fn record_one(row: &UsageRow, now: Timestamp) -> Sql<'_> {
     Sql::new(sql, given)
 }
 
-/// Sums that stay the largest number there is; nothing where there is nothing to add up.
+/// Returns SQL for the sums of these columns. A sum above the integer range becomes its maximum; a sum of no values is NULL.
 fn sums(columns: &str) -> String {
     let sum = |column: &str| {
         format!(
@@ -98,7 +99,7 @@ fn sums(columns: &str) -> String {
     columns.split(", ").map(sum).collect::<Vec<_>>().join(", ")
 }
 
-/// Adds up calls of models.
+/// Sums model calls.
 pub(super) async fn usage(ask: &mut dyn Ask, query: &UsageQuery) -> Outcome<Vec<UsageSum>> {
     let session = if query.by_session { "session" } else { "''" };
     let sums = sums("input, cached, output, cost, millis");
@@ -126,14 +127,14 @@ pub(super) async fn usage(ask: &mut dyn Ask, query: &UsageQuery) -> Outcome<Vec<
     .await
 }
 
-/// The columns of [`Passed`] that are added up: its counts, then its costs.
+/// The columns of [`Passed`] that are summed: the counters, then the costs.
 const PASSED: &str =
     "requests, shorter, retried, cut_off, uncounted, input, cached, output, saved, cost, saved_cost";
 
-/// So many models are told apart in an hour.
+/// Maximum number of models with separate rows per hour. Names come from clients, so their number must be limited.
 const MOST_MODELS: i64 = 100;
 
-/// What the others are called.
+/// The name under which further models are counted.
 const OTHER: &str = "other";
 
 const HOUR_MILLIS: i64 = 3_600_000;
@@ -142,7 +143,7 @@ fn hour(at: Timestamp) -> Given<'static> {
     at.0.div_euclid(HOUR_MILLIS).saturating_mul(HOUR_MILLIS).into()
 }
 
-/// Adds to what passed through in this hour, under each model's name or, where there are too many, under [`OTHER`].
+/// Adds to this hour's proxy usage, under each model's name, or under [`OTHER`] if there are too many models.
 pub(super) async fn add_passed(ask: &mut dyn Ask, workspace: &str, more: &[Passed]) -> Outcome<()> {
     let (now, mut batch) = (ask.now().await?, Batch::new());
     let added: Vec<String> =
@@ -164,7 +165,7 @@ pub(super) async fn add_passed(ask: &mut dyn Ask, workspace: &str, more: &[Passe
     ask.finish(batch).await
 }
 
-/// Adds up what passed through since the hour of that moment.
+/// Sums proxy usage since the hour that contains `since`.
 pub(super) async fn passed(ask: &mut dyn Ask, workspace: &str, since: Timestamp) -> Outcome<Vec<Passed>> {
     let sums = sums(PASSED);
     let sql = format!(

@@ -1,5 +1,6 @@
-//! Looking everything through: all of it is read as of one moment, a piece at a time, and held against the rules of
-//! [`super::check`]. SQLite looks at its file first; that PostgreSQL's pages are whole is its own matter, and `pg_amcheck`'s.
+//! Checks a whole store. Reads everything from one snapshot, a page at a time, and applies the rules of [`super::check`].
+//!
+//! A SQLite file is first checked for damage. The integrity of PostgreSQL's pages is left to PostgreSQL and `pg_amcheck`.
 
 use super::ask::{self, Ask, Batch};
 use super::check::{Fault, Faults, LogCheck, SummaryCheck, session_at, workspace_at};
@@ -8,33 +9,33 @@ use super::rows::{SessionId, SessionRow, SummaryId};
 use super::sql::Sql;
 use super::trouble::Outcome;
 
-/// So many rows are read at a time.
+/// Maximum number of rows read at a time.
 const PAGE: usize = 500;
 
-/// And no more than one message beyond so many bytes of words.
+/// Size of message text in bytes at which a page ends, including the message that reaches it: 1 MiB.
 const BYTES: u64 = 1 << 20;
 
-/// A summary without its words and what it was made of, which nothing is checked by.
+/// The columns of a summary without text and sources, which no rule checks.
 const SUMMARY_SHAPE: &str = "id, scope, slot, through, state, parent, '', NULL, facts, created";
 
-/// Statements that name sessions with a fault: where it is noted when one cannot be read, and what the fault is.
+/// Queries that return sessions with a fault: the table to name if the query fails, the query, and the fault.
 const FAULTY: [(&str, &str, &str); 2] = [
     (
         "idempotency",
         "SELECT DISTINCT s.workspace, s.name FROM epitome.idempotency i JOIN epitome.sessions s ON s.id = i.session \
          AND s.state = 'open' WHERE i.first < 1 OR i.first > i.last OR i.last > s.head LIMIT 1000",
-        "an append is remembered by its key whose messages are not there",
+        "an idempotency key refers to messages that do not exist",
     ),
     (
         "members",
         "SELECT DISTINCT s.workspace, s.name FROM epitome.members m JOIN epitome.sessions s ON s.id = m.session \
          AND s.state = 'open' LEFT JOIN epitome.authors a ON a.id = m.author AND a.workspace = s.workspace \
          WHERE a.id IS NULL LIMIT 1000",
-        "somebody belongs to it who is no author of its workspace",
+        "a member is not an author of its workspace",
     ),
 ];
 
-/// Names everything that is not as it should be.
+/// Checks the store and returns the faults found.
 pub(super) async fn verify(ask: &mut dyn Ask) -> Outcome<Vec<Fault>> {
     let in_file = ask.in_file();
     let mut check = Check { ask, in_file, faults: Faults::default() };
@@ -68,8 +69,8 @@ struct Check<'a> {
 }
 
 impl Check<'_> {
-    /// Reads page after page. `sql` makes a statement from where the last page ended, and `each` returns where its row ends,
-    /// or `None` if that was enough. A page of fewer than `full` rows is the last.
+    /// Reads page after page. `sql` creates the query for the page after a cursor. `each` returns the cursor of its row, or
+    /// `None` to stop. A page with fewer than `full` rows is the last one.
     async fn pages<K: Send>(
         &mut self,
         full: usize,
@@ -102,7 +103,7 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// Adds a fault for each row of a statement: where, and what.
+    /// Adds a fault for each row of a query. `fault` returns its location and description.
     async fn find(
         &mut self,
         at: &str,
@@ -119,7 +120,8 @@ impl Check<'_> {
         self.faults.note(at, found).map(|_| ())
     }
 
-    /// Rows whose session is not there, by jumping from one session's rows to the next's.
+    /// Finds rows whose session does not exist. The query jumps from one session id to the next, instead of reading every
+    /// row.
     async fn orphans(&mut self, table: &str) -> Outcome<()> {
         let sql = format!(
             "WITH RECURSIVE known (session) AS (SELECT min(session) FROM epitome.{table} UNION ALL \
@@ -128,7 +130,7 @@ impl Check<'_> {
              (SELECT 1 FROM epitome.sessions s WHERE s.id = known.session) LIMIT 1000"
         );
         self.find(table, sql, |row| {
-            let what = format!("there are rows of session number {}, which does not exist", row.int(0)?);
+            let what = format!("there are rows of the session with id {}, which does not exist", row.int(0)?);
             Ok((table.to_owned(), what))
         })
         .await
@@ -145,7 +147,8 @@ impl Check<'_> {
         .await
     }
 
-    /// What was told can be read, and of sessions that are there. PostgreSQL counts the numbers it gave: none is above that.
+    /// Checks that events can be read and that their sessions exist. In PostgreSQL, also checks that no number is above the
+    /// last one assigned.
     async fn events(&mut self) -> Outcome<()> {
         let given = if self.in_file { "e.id" } else { "w.events_given" };
         let sql = format!(
@@ -157,7 +160,7 @@ impl Check<'_> {
         self.happened(&sql, |workspace, id| format!("event {id} of {workspace}")).await
     }
 
-    /// What was told and has no number yet, which is so in PostgreSQL only.
+    /// Checks the events that have no number yet. They exist only in PostgreSQL.
     async fn told(&mut self) -> Outcome<()> {
         let sql = "SELECT t.tick, t.session, t.at, t.kind, t.data, t.workspace, s.id, t.tick FROM epitome.told t \
              LEFT JOIN epitome.sessions s ON s.workspace = t.workspace AND s.name = t.session AND s.state = 'open' \
@@ -174,17 +177,17 @@ impl Check<'_> {
             let at = at(workspace_at(&workspace), id);
             faults.note(&at, decode::event(row))?;
             if row.maybe_int(6)?.is_none() {
-                faults.add(&at, "it tells of a session that does not exist");
+                faults.add(&at, "it belongs to a session that does not exist");
             }
             if row.maybe_int(7)?.is_none_or(|given| given < id) {
-                faults.add(&at, "its workspace says that it gave no such number yet");
+                faults.add(&at, "its workspace has not assigned this number yet");
             }
             Ok(Some((workspace, id)))
         })
         .await
     }
 
-    /// Every session that can be seen. Those being copied or removed are in pieces by their nature.
+    /// Checks every visible session. Sessions that are being copied or removed are incomplete by design.
     async fn sessions(&mut self) -> Outcome<()> {
         let sql = format!(
             "SELECT {SESSION} FROM epitome.sessions WHERE state = 'open' AND id > $1 ORDER BY id LIMIT $2"
@@ -225,7 +228,8 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// Columns that only repeat what the tracker says, and whether as many messages are in the index as it says.
+    /// Checks the columns that repeat the tracker, and that the search index contains as many messages as the session
+    /// reports.
     async fn columns(&mut self, at: &str, session: &SessionRow) -> Outcome<()> {
         let words = if self.in_file {
             "rowid BETWEEN (s.id << 32) + 1 AND (s.id << 32) + s.indexed"
@@ -242,15 +246,15 @@ impl Check<'_> {
             let (indexed, known, head) = (row.uint(3)?, row.uint(4)?, tracker.head());
             faults.settings(at, &session.settings);
             if session.encoding.is_empty() {
-                faults.add(at, "it does not say how its tokens are counted");
+                faults.add(at, "its token encoding is missing");
             }
             if columns != (head, tracker.turns(), tracker.tokens()) {
-                faults.add(at, "head, turns or tokens are not what its tracker says");
+                faults.add(at, "its head, turns or tokens differ from its tracker");
             }
             if indexed > head {
-                faults.add(at, format!("the index reaches to message {indexed}, the log to {head}"));
+                faults.add(at, format!("it is indexed up to message {indexed}, but ends at {head}"));
             } else if known != indexed {
-                faults.add(at, format!("the index holds {known} of {indexed} messages"));
+                faults.add(at, format!("the search index contains {known} of {indexed} messages"));
             }
             Ok(true)
         };
@@ -258,7 +262,7 @@ impl Check<'_> {
     }
 
     async fn log(&mut self, at: &str, session: &SessionRow) -> Outcome<()> {
-        // A server sends a page at once, so there it is bounded by bytes too.
+        // A server sends a page as a whole, so its size in bytes is limited too.
         let from = if self.in_file {
             "messages WHERE session = $1 AND seq > $2 AND $4 > 0 ORDER BY seq LIMIT $3"
         } else {
@@ -271,7 +275,7 @@ impl Check<'_> {
             Sql::new(format!("SELECT {OUTLINE}, body, opener FROM {from}"), given)
         };
         let mut check = LogCheck::new(at);
-        // A page may be short because its words are long, so only an empty one is the last.
+        // A page may have few rows because its text is long, so only an empty page is the last one.
         self.pages(1, 0, sql, |faults, row| Ok(check.message(faults, row)?.then_some(row.int(0)?))).await?;
         check.finish(&mut self.faults, session);
         Ok(())

@@ -1,7 +1,7 @@
-//! What a context is made from, and no more of a long session than that.
+//! Reads the window of a session: what a context is built from, without reading the whole log of a long session.
 //!
-//! A window holds what `Scene::whole` would find in the whole log, but for messages that could not fit. Everything that
-//! can be asked for without knowing the rest is asked for at once, so that most windows take two messages there and back.
+//! A window contains what `Scene::whole` would find in the whole log, except for messages that cannot fit the budget. All
+//! queries that do not depend on other results are sent in one batch, so that most windows need two round trips.
 
 use std::collections::BTreeMap;
 
@@ -23,35 +23,35 @@ use super::sql::Sql;
 use super::tail::{Tail, at_end, covered, cut, floor, shown};
 use super::trouble::{Outcome, nonsense};
 
-/// So many of the first messages are read for those that lead.
+/// Number of messages read from the start of the session to find the leading ones.
 const LEADING: usize = 8;
 
-/// So many of the newest at first, and twice as many each time that is not enough.
+/// Number of newest messages read first if the session has no cached window. It doubles each time that is not enough.
 const NEWEST: usize = 64;
 
-/// So many more than the last window held.
+/// Number of messages read in addition to the size of the last window, because the session has grown.
 const MORE: usize = 16;
 
-/// Never more than this at once.
+/// Maximum number of messages read at once.
 const MOST_AT_ONCE: usize = 4_096;
 
-/// A session's number, and how many messages its last window held (0 where none was read yet): what is likely.
+/// A session's cached id and the number of messages in its last window (0 if none was read yet). Both may be outdated.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Numbered {
     pub(super) id: SessionId,
     pub(super) held: usize,
 }
 
-/// A window, and what it takes to make the next one from it.
+/// A window, with what is needed to extend it later.
 pub(super) struct Seen {
     pub(super) window: Window,
     pub(super) revision: i64,
     pub(super) reach: Reach,
-    /// Who opened the turns of the newest messages, newest first.
+    /// For each of the newest messages, the message that opened its turn, newest first.
     pub(super) openers: Vec<(Seq, Seq)>,
 }
 
-/// Reads a window. `likely` is a guess: where it is wrong it is read again.
+/// Reads a window. `likely` is a cached guess; if it is wrong, the window is read again.
 pub(super) async fn window(
     ask: &mut dyn Ask,
     key: &SessionKey,
@@ -78,21 +78,21 @@ pub(super) async fn window(
         }
         numbered = Some(Numbered { id: row.id, held: 0 });
     }
-    Err(nonsense("a session has two numbers"))
+    Err(nonsense("a session has two ids"))
 }
 
-/// What can be asked for at once, which is enough for most windows.
+/// The results of the first batch, which are enough for most windows.
 #[derive(Default)]
 struct Begun {
     session: Option<(SessionRow, i64)>,
     settings: Option<String>,
-    /// The first messages, as far as they lead.
+    /// The leading messages among the first ones.
     leading: Vec<Outline>,
     pinned: Vec<Flagged>,
     summaries: Vec<SummaryRow>,
-    /// The newest messages with who opened their turns; none where they are read one by one.
+    /// The newest messages, each with the message that opened its turn; empty if the database reads rows one by one.
     newest: Vec<(Outline, Seq)>,
-    /// How many of the newest were asked for.
+    /// Number of newest messages that were requested.
     asked: usize,
 }
 
@@ -100,7 +100,7 @@ async fn begin(ask: &mut dyn Ask, key: &SessionKey, view: &View, numbered: Numbe
     let Numbered { id, held } = numbered;
     let lens = Lens::new(id, &view.scope);
     let as_of = view.as_of.unwrap_or(Seq::MAX);
-    // As many as it was the last time, and some more: it has grown, and one more shows where it ends.
+    // As many as last time and some more: the session has grown, and one additional message shows where the window ends.
     let likely = if held == 0 { NEWEST } else { held.saturating_add(MORE).min(MOST_AT_ONCE) };
     let mut begun = Begun { asked: ask.page(likely), ..Begun::default() };
     let lead = |row: Found<'_>| {
@@ -126,7 +126,7 @@ async fn begin(ask: &mut dyn Ask, key: &SessionKey, view: &View, numbered: Numbe
 }
 
 impl Begun {
-    /// The window of a session that is there.
+    /// Completes the window of an existing session.
     async fn window(
         self,
         ask: &mut dyn Ask,
@@ -167,7 +167,7 @@ impl Begun {
     }
 }
 
-/// The summaries that stand, or of each slot the one that reaches furthest up to a place.
+/// Selects the current summaries, or with `as_of`, each slot's summary whose coverage reaches furthest up to that message.
 fn of_slots(id: SessionId, view: &View) -> Sql<'_> {
     let scope = scope_text(&view.scope);
     let Some(as_of) = view.as_of else {
@@ -186,18 +186,18 @@ fn of_slots(id: SessionId, view: &View) -> Sql<'_> {
     Sql::new(sql, [id.into(), scope.into(), as_of.into()])
 }
 
-/// A session whose window is read.
+/// A session whose window is being read.
 struct Reading<'a> {
     ask: &'a mut dyn Ask,
     lens: Lens<'a>,
     session: &'a SessionRow,
     scope: &'a Scope,
-    /// As if the log ended here.
+    /// The last message to read.
     last: Seq,
 }
 
 impl Reading<'_> {
-    /// The system and developer messages at the head: most often all of them are among the first few.
+    /// Completes the leading system and developer messages. Usually all of them are among the first few messages.
     async fn leading(&mut self, mut leading: Vec<Outline>) -> Outcome<Vec<Outline>> {
         let mut more = leading.len() >= self.ask.page(LEADING);
         while more {
@@ -211,7 +211,7 @@ impl Reading<'_> {
         Ok(leading)
     }
 
-    /// The batches that pinned messages stand in.
+    /// Reads the call batches that contain pinned messages.
     async fn pinned(&mut self, found: &[Flagged]) -> Outcome<Vec<Outline>> {
         let mut pinned = Vec::new();
         for run in batches(found, self.last)? {
@@ -221,7 +221,8 @@ impl Reading<'_> {
         Ok(pinned)
     }
 
-    /// Takes in the newest messages, more and more of them until there are enough. Tells who opened their turns.
+    /// Adds the newest messages to the tail, in growing portions, until it is complete. Returns which messages opened their
+    /// turns.
     async fn fill(
         &mut self,
         tail: &mut Tail<'_>,
@@ -237,7 +238,7 @@ impl Reading<'_> {
                 return Ok(openers);
             }
         }
-        // None was asked for yet, or not enough.
+        // No messages were requested yet, or too few.
         let mut more = openers.is_empty() || seen >= size;
         while more && through > 0 {
             if !openers.is_empty() {
@@ -258,7 +259,7 @@ impl Reading<'_> {
         Ok(openers)
     }
 
-    /// The message that opened the turn the tail starts in, where it lies before it.
+    /// Returns the message that opened the turn in which the tail starts, if it is not in the tail.
     async fn opener(
         &mut self,
         tail: &[Outline],
@@ -278,7 +279,7 @@ impl Reading<'_> {
         Ok(opener.filter(|opener| opener.turn == first.turn && opener.seq < from))
     }
 
-    /// What a cut at the end parts, and how many calls are open there.
+    /// Returns what a cut at the end would separate, and the number of open calls there.
     async fn end(&mut self, newest: Option<&Outline>) -> Outcome<(Cut, u32)> {
         let (at_end, open) = at_end(&self.session.tracker, self.scope);
         if self.last == self.session.tracker.head() {
@@ -292,7 +293,7 @@ impl Reading<'_> {
         Ok((next.map_or(at_end, |next| cut(own, &next)), open))
     }
 
-    /// How many messages are skipped, by whole batches.
+    /// Returns the number of messages in skipped call batches.
     async fn skipped(&mut self) -> Outcome<u64> {
         if self.last == self.session.tracker.head() && !self.lens.is_own() {
             return Ok(self.session.skipped);
@@ -302,20 +303,20 @@ impl Reading<'_> {
     }
 }
 
-/// The words of these messages, and with that it is over.
+/// Reads the content of these messages, with the last batch of the operation.
 async fn words(
     ask: &mut dyn Ask,
     session: SessionId,
     shown: &BTreeMap<Seq, &Outline>,
 ) -> Outcome<Vec<Message>> {
-    // The newest stand together; what is before them are a few.
+    // The newest messages are consecutive and are read as a range; the few others are read by number.
     let seqs: Vec<Seq> = shown.keys().copied().collect();
     let down = (0..=seqs.last().copied().unwrap_or(0)).rev();
     let together = seqs.iter().rev().zip(down).take_while(|(seq, next)| *seq == next).count();
     let (rest, run) = seqs.split_at(seqs.len().saturating_sub(together));
     let (mut words, mut others) = (Vec::with_capacity(seqs.len()), Vec::new());
     let read = |row: Found<'_>| {
-        let shape = shown.get(&row.uint(0)?).ok_or_else(|| nonsense("a message was not asked for"))?;
+        let shape = shown.get(&row.uint(0)?).ok_or_else(|| nonsense("an unrequested row was returned"))?;
         Ok(with_words(shape, row, 1)?.0)
     };
     let mut batch = Batch::new();
@@ -332,7 +333,7 @@ async fn words(
     ask.finish(batch).await?;
     words.append(&mut others);
     if words.len() < shown.len() {
-        return Err(nonsense("messages are missing whose shapes are there"));
+        return Err(nonsense("messages are missing although their outlines were read"));
     }
     Ok(words)
 }

@@ -1,4 +1,4 @@
-//! One model: what it answered before, whether it may be called, the call, what its answer is worth, and a second try with the reason.
+//! One model call: cached answer, checks, call, inspection of the answer, and a second call if it is refused.
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -17,22 +17,22 @@ use crate::purse::Reserved;
 use crate::retry::Failure;
 use crate::writer::Writer;
 
-/// How many answers are cached.
+/// Maximum number of cached answers.
 const MOST_ANSWERS: usize = 128;
 
-/// How long a provider is believed that a prompt is too long for it: its model may be replaced by a larger one.
+/// How long a provider's "the prompt is too long" is cached. Not longer, because the provider may switch to a larger model.
 const BELIEVED: Duration = Duration::from_secs(600);
 
-/// What came of a question: an answer that was accepted, or that the provider refused the prompt as too long. That is
-/// remembered because where a fallback is in use the next summary begins with the same messages, and may be divided at
-/// the same place.
+/// The result of a question: an accepted answer, or that the provider refused the prompt as too long. The refusal is cached
+/// because with a fallback summary in use the next summary begins with the same messages, and may be divided at the same
+/// place.
 #[derive(Clone)]
 pub(crate) enum Answer {
     Accepted(Arc<str>),
     TooLong(Instant, ModelError),
 }
 
-/// A cache of answers, by what was asked.
+/// A cache of results, by the fingerprint of the question.
 pub(crate) struct Answers(Mutex<LruCache<String, Answer>>);
 
 impl Default for Answers {
@@ -53,8 +53,8 @@ impl Answers {
     }
 }
 
-/// A hash of what a model is asked: the same prior, messages, prompt and model give the same. `None` where calling again
-/// costs nothing, or where no prompt can be made of it.
+/// Returns a hash of the question: the previous summary, the messages, the prompt and the model. `None` if calling again
+/// costs nothing, or if no prompt can be made of it.
 fn fingerprint(writer: &Writer, ask: &Ask) -> Option<String> {
     if !writer.model.reusable() {
         return None;
@@ -62,15 +62,15 @@ fn fingerprint(writer: &Writer, ask: &Ask) -> Option<String> {
     let prompt = ask.prompt(writer.model.room().unwrap_or(UNKNOWN_INPUT)).ok()?;
     let mut hasher = blake3::Hasher::new();
     for part in [writer.model.provider(), writer.model.name(), &prompt.system, &prompt.user] {
-        // With their lengths, so that no two lists of parts hash the same.
+        // The lengths are included, so that no two different lists of parts have the same hash.
         hasher.update(&(part.len() as u64).to_le_bytes()).update(part.as_bytes());
     }
     Some(hasher.finalize().to_hex().to_string())
 }
 
 impl Summarizer<'_> {
-    /// Has one model write it: an answer that it gave before to the same question, else a new one. Where its answer is
-    /// refused, it is called a second time with the reason.
+    /// Lets one model write the summary: returns its cached answer to the same question, or a new one. If its answer is
+    /// refused, the model is called a second time with the reason.
     pub(super) async fn by(&mut self, writer: &Writer, mut ask: Ask, base: &Base) -> Result<Draft, Failed> {
         let asked = fingerprint(writer, &ask);
         let known = match &asked {
@@ -89,9 +89,9 @@ impl Summarizer<'_> {
             None => {}
         }
         self.host.permit(writer, self.spent.paid).map_err(Failed::Full)?;
-        // `local` would only say the same again.
+        // `local` would only return the same text again.
         let times = if writer.is_local() { 1 } else { 2 };
-        let mut last = Failed::Failure(ModelError::no_answer("it was not asked").into());
+        let mut last = Failed::Failure(ModelError::no_answer("the model was not called").into());
         for _ in 0..times {
             let written = self.call(writer, &ask, base).await;
             let answer = match &written {
@@ -120,7 +120,7 @@ impl Summarizer<'_> {
     async fn call(&mut self, writer: &Writer, ask: &Ask, base: &Base) -> Result<Draft, Failed> {
         let reserved = self.may_call(writer, ask).await?;
         if !writer.is_local() {
-            // The provider bills what was sent, also if nobody waits for the answer.
+            // The provider bills what was sent, even if no caller waits for the answer.
             let sent = Tally { output: 0, ..most(ask) };
             self.spent.begin(self.label.row(writer, self.settings, DROPPED, &sent));
         }
@@ -147,14 +147,14 @@ impl Summarizer<'_> {
         judged.map_err(Failed::Failure)
     }
 
-    /// Whether a model may be called: there is money for it, which is reserved, the summary is still ours to write, and
+    /// Checks whether a model may be called: the money for it can be reserved, the caller may still write the summary, and
     /// the circuit of its provider is closed.
     async fn may_call(&self, writer: &Writer, ask: &Ask) -> Result<Option<Reserved>, Failed> {
         let reserved = match writer.is_local() {
             true => None,
             false => self.host.reserve(writer, &most(ask)).await?,
         };
-        // The last thing that is awaited, so that a caller that slept until here notices.
+        // Nothing is awaited after this check, so that a caller that was suspended before it notices a lost lease.
         if !self.host.is_ours().await.map_err(Failed::Store)? {
             return Err(Failed::Lost);
         }
@@ -167,7 +167,7 @@ impl Summarizer<'_> {
         Ok(reserved)
     }
 
-    /// Notes for all callers whether a provider answered.
+    /// Updates the circuit breaker of the provider, which all callers share.
     fn note_health(&self, writer: &Writer, error: Option<&ModelError>) {
         let Some(breakers) = self.breakers.filter(|_| !writer.is_local()) else { return };
         let mut breakers = lock(breakers);
@@ -189,14 +189,14 @@ impl Summarizer<'_> {
     }
 }
 
-/// Calls a model in a task of its own, so that neither its panic nor its silence does harm.
+/// Calls a model in a task of its own, so that a panic or a call that never ends does no harm.
 async fn answer(model: &Arc<dyn Model>, ask: &Ask, time_out: Duration) -> Result<Reply, ModelError> {
     let time_out = model.time_out().unwrap_or(time_out);
     let (model, ask) = (Arc::clone(model), ask.clone());
     let mut call = Running(tokio::spawn(async move { model.write(&ask).await }));
     match tokio::time::timeout(time_out, &mut call.0).await {
         Ok(Ok(answer)) => answer,
-        // What it panicked with may hold anything, so it is not repeated.
+        // The panic message may contain anything, so it is not repeated.
         Ok(Err(_)) => Err(ModelError::no_answer("the model panicked")),
         Err(_) => Err(ModelError::no_answer(&format!("no answer within {time_out:?}"))),
     }

@@ -1,4 +1,4 @@
-//! What a summary is built on, and one that passed inspection.
+//! The base of a new summary, and a summary that passed inspection.
 
 use std::sync::Arc;
 
@@ -12,25 +12,25 @@ use epitome_core::slot::Limit;
 use crate::model::{Ask, Reply, Told};
 use crate::store::{Sources, SummaryId, SummaryRow};
 
-/// The recorded writer of a summary that consists of the lines themselves.
+/// The recorded writer of a summary that consists of the verbatim messages.
 const VERBATIM: &str = "verbatim";
 
-/// What the next summary is built on.
+/// The summary that the next one is built on.
 #[derive(Clone, Default)]
 pub(crate) struct Base {
-    /// The last message that it covers; 0 where there is no summary.
+    /// The last message that it covers; 0 if there is no summary.
     pub(crate) through: Seq,
-    /// Its number, where it is stored.
+    /// Its id, if it is stored.
     pub(crate) id: Option<SummaryId>,
     pub(crate) text: Option<Arc<str>>,
     pub(crate) tokens: Tokens,
-    /// What `local` made it of.
+    /// The extracts, if `local` wrote it.
     pub(crate) extracts: Option<Arc<Extracts>>,
     pub(crate) ledger: Option<Ledger>,
 }
 
 impl Base {
-    /// The names found so far.
+    /// Returns the names found so far.
     fn ledger(&self) -> Ledger {
         match (&self.ledger, &self.extracts, &self.text) {
             (Some(ledger), _, _) => ledger.clone(),
@@ -61,17 +61,17 @@ pub(crate) struct Draft {
     pub(crate) tokens: Tokens,
     /// The model that wrote it.
     pub(crate) model: String,
-    /// The pieces that `local` picked, or the names found where a model wrote it.
+    /// The extracts if `local` wrote it, otherwise the names found so far.
     pub(crate) sources: Sources,
-    /// Names that were missing, and were added.
+    /// Names that were missing in the answer and were added.
     pub(crate) added: Vec<String>,
-    /// The fingerprint of what the model was asked, where its answer may be reused.
+    /// The fingerprint of the question, if the answer may be reused.
     pub(crate) asked: Option<String>,
 }
 
 impl Draft {
-    /// Judges an answer. What `local` picked is the conversation's own words, so only its size is checked: signs of a bad
-    /// answer would be the conversation's own.
+    /// Inspects an answer. `local` selects sentences of the conversation, so only the size of its text is checked: anything
+    /// that looks like a bad answer would come from the conversation itself.
     pub(super) fn judge(ask: &Ask, reply: Reply, base: &Base, model: &str) -> Result<Self, Refusal> {
         let (model, asked) = (model.to_owned(), None);
         if let Some(extracts) = reply.extracts {
@@ -104,7 +104,7 @@ impl Draft {
         Ok(Self { text: kept.text, tokens: kept.tokens, model, sources, added: kept.added, asked })
     }
 
-    /// The attributed lines themselves, after the summary before them, where they fit: no model could say it in less.
+    /// Returns the attributed messages verbatim, after the previous summary, if they fit: no model could say it in less.
     pub(super) fn verbatim(base: &Base, ask: &Ask) -> Option<Self> {
         let lines = lines_of(ask.said.iter().map(Told::said));
         let text = match base.text.as_deref() {
@@ -126,7 +126,7 @@ impl Draft {
         Some(Self { text, tokens, model: VERBATIM.to_owned(), sources, added: Vec::new(), asked: None })
     }
 
-    /// What the next one is built on, where this one is not stored but only a step on the way.
+    /// Returns the base of the next summary, for a draft that is not stored but only an intermediate step.
     pub(crate) fn base(self, through: Seq) -> Base {
         Base {
             through,
@@ -139,7 +139,7 @@ impl Draft {
     }
 }
 
-/// A refusal in a word, for records.
+/// Returns a refusal as one word, for records.
 pub(super) fn word(refusal: &Refusal) -> &'static str {
     match refusal {
         Refusal::Empty => "empty",
@@ -155,8 +155,8 @@ pub(super) fn word(refusal: &Refusal) -> &'static str {
     }
 }
 
-/// A message without the bytes of its pictures and sounds. Nothing here reads them, and a window of them
-/// would fill the memory.
+/// Returns a message without the bytes of its images and sounds. The summarizer does not read them, and a whole window of
+/// them would fill the memory.
 pub(crate) fn without_bytes(mut message: Message) -> Message {
     let forget = |media: &mut Media| {
         if let MediaSource::Base64(bytes) = &mut media.source {

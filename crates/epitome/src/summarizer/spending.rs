@@ -17,13 +17,13 @@ use crate::settings::Settings;
 use crate::store::UsageRow;
 use crate::writer::Writer;
 
-/// The outcome of a call that was dropped before it ended.
+/// Outcome of a call that was dropped before it ended.
 pub(super) const DROPPED: &str = "dropped";
 
-/// The outcome of a call whose answer passed, where no summary came of it after all: the lease was lost, say.
+/// Outcome of a call whose answer was accepted, but that led to no summary: the lease was lost, for example.
 const UNUSED: &str = "unused";
 
-/// The names under which calls are recorded, and hooks notified.
+/// The names under which calls are recorded and hooks are notified.
 #[derive(Clone)]
 pub(crate) struct Label {
     pub(crate) workspace: Arc<str>,
@@ -33,13 +33,13 @@ pub(crate) struct Label {
 }
 
 impl Label {
-    /// What hooks are shown of messages that leave.
+    /// Returns what hooks receive about messages that are about to be summarized.
     pub(crate) fn leaving(&self, span: Span, messages: Arc<[Message]>) -> Leaving {
         let Self { workspace, session, slot, scope } = self.clone();
         Leaving { workspace, session, slot, scope, span, messages }
     }
 
-    /// The record of one call.
+    /// Returns the record of one call.
     pub(super) fn row(&self, writer: &Writer, settings: &Settings, outcome: &str, tally: &Tally) -> UsageRow {
         UsageRow {
             workspace: self.workspace.to_string(),
@@ -58,30 +58,30 @@ impl Label {
     }
 }
 
-/// What was spent on a summary so far: calls that are not recorded yet, and the sums over all of them.
+/// The cost of a summary so far: calls that are not recorded yet, and the sums over all calls.
 #[derive(Default)]
 pub(crate) struct Spending {
     pub(crate) unrecorded: Vec<UsageRow>,
-    /// The call in progress, and when it began: recorded like this if nobody waits for its end.
+    /// The call in progress, and when it began. It is recorded like this if it is dropped before it ends.
     pub(super) in_progress: Option<(UsageRow, Instant)>,
     pub(crate) input: Tokens,
     pub(crate) output: Tokens,
     pub(crate) cost: Option<i64>,
     pub(crate) millis: u64,
-    /// Models that should have written it and did not, with the reason; first choice first.
+    /// Models that failed to write the summary, with the reason; first choice first.
     pub(crate) missed: Vec<String>,
-    /// What went wrong in hooks.
+    /// Problems of the hooks.
     pub(crate) hook_problems: Vec<String>,
     /// Money reserved for calls that are not recorded yet.
     reserved: Vec<Reserved>,
-    /// Models that failed already, and how: they are not called again for the same window in smaller pieces.
+    /// Models that failed, with the failure. They are not called again for the same window in smaller pieces.
     pub(crate) down: HashMap<String, Failure>,
     /// Whether earlier steps of the same summary were paid for.
     pub(super) paid: bool,
 }
 
 impl Spending {
-    /// All calls, where no summary was kept: those whose answers passed were of no use.
+    /// Returns all calls for the case that no summary was stored: accepted answers become unused ones.
     pub(crate) fn in_vain(&self) -> Vec<UsageRow> {
         let stopped = self.in_progress.as_ref().map(|(row, begun)| UsageRow {
             millis: u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX),
@@ -94,12 +94,12 @@ impl Spending {
         rows
     }
 
-    /// A call begins, which is recorded like this if it is dropped.
+    /// Notes the start of a call, with the row to record if it is dropped.
     pub(super) fn begin(&mut self, dropped: UsageRow) {
         self.in_progress = Some((dropped, Instant::now()));
     }
 
-    /// A call ended. What was reserved for it becomes what it cost, until that is recorded.
+    /// Adds a finished call. Its reservation is replaced by its real cost until that is recorded.
     pub(super) fn add(&mut self, row: UsageRow, reserved: Option<Reserved>) {
         self.input = self.input.saturating_add(row.input);
         self.output = self.output.saturating_add(row.output);
@@ -115,15 +115,15 @@ impl Spending {
     }
 }
 
-/// What the provider counted, or our own count where it does not report one.
+/// Returns the provider's token counts, or our own if it reports none.
 pub(super) fn tally(ask: &Ask, reply: &Reply) -> Tally {
     let counted = || Tally { input: ask.replaces, cached: 0, output: ask.counter.text(&reply.text) };
     reply.tally.unwrap_or_else(counted)
 }
 
-/// What a call may come to at most.
+/// Returns the maximum tokens of a call.
 pub(super) fn most(ask: &Ask) -> Tally {
-    // A character is a token at most.
+    // A character is at most one token.
     let (Limit::Tokens(output) | Limit::Chars(output)) = ask.limit;
     Tally { input: ask.replaces.saturating_add(PROMPT_OVERHEAD), cached: 0, output }
 }

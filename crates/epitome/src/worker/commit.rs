@@ -1,4 +1,4 @@
-//! What a worker writes down, all of it under its fence: a summary, a failure, that there is nothing to do.
+//! Commits of a worker, all under its fencing token: a summary, a failure, or that there is nothing to do.
 
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ use crate::time::{later, millis_between};
 use crate::writer::Who;
 
 impl Job<'_> {
-    /// Does something that takes long, and renews the lease meanwhile. `None` when the lease was lost.
+    /// Runs a long operation, and renews the lease meanwhile. Returns `None` if the lease was lost.
     pub(super) async fn renewing<T>(&self, work: impl Future<Output = T>) -> Option<T> {
         let mut work = std::pin::pin!(work);
         let every = self.shared.pace.renew.max(Duration::from_millis(1));
@@ -37,7 +37,7 @@ impl Job<'_> {
                 done = &mut work => return Some(done),
                 () = async { let _ = given_up.wait_for(|told| *told).await; } => return None,
                 _ = renewal.tick() => {
-                    // A store that is busy now may not be before the lease ends.
+                    // If the store is busy now, the renewal may still succeed before the lease ends.
                     if let Ok(false) = self.renew().await {
                         return None;
                     }
@@ -46,8 +46,8 @@ impl Job<'_> {
         }
     }
 
-    /// Whether a model may be asked for it: the lease has not run out by our own clock, or could be renewed since
-    /// nobody took the slot meanwhile.
+    /// Returns whether a model may be called under the lease: it has not expired by our own clock, or it could be renewed
+    /// because no other worker took the slot in the meantime.
     pub(super) async fn still_ours(&self) -> Result<bool, Error> {
         let ran_out = lock(&self.leased).elapsed() >= self.shared.pace.lease;
         if ran_out { self.renew().await } else { Ok(true) }
@@ -68,7 +68,7 @@ impl Job<'_> {
         Ok(ours)
     }
 
-    /// Changes the slot, as long as it is ours. False when it is not.
+    /// Changes the slot if the lease is still valid. Returns false if it is not.
     pub(super) async fn move_on<F>(&self, log: Log, change: F) -> Result<bool, Error>
     where
         F: Fn(&mut SlotRow, &Standing) -> Result<Changes, Error> + Send + Sync + 'static,
@@ -87,7 +87,7 @@ impl Job<'_> {
         Ok(self.shared.change(&self.lease.key, load, decide).await?.0)
     }
 
-    /// Stores the summary and moves the cursor, if the slot is still ours and stands where it stood.
+    /// Stores the summary and moves the cursor, if the lease is still valid and the slot is unchanged.
     pub(super) async fn keep(&mut self, task: Task<'_>, draft: Draft) -> Result<Step, Error> {
         let Task { ground, plan, log, .. } = task;
         let seen = |outline: &&Outline| !outline.skip && !outline.leading && outline.seq <= plan.firing;
@@ -104,7 +104,7 @@ impl Job<'_> {
             Happened::from(&condensed),
         ];
         let facts = summary.facts.clone();
-        // It may have been written, but not by whom it should have been.
+        // A summary was written, but possibly not by the first choice of model.
         let trouble = match self.mode {
             Who::StandIn => self.failed.as_ref().map(|failure| brief(&failure.to_string())),
             Who::Models => self.spent.missed.first().map(|missed| brief(missed)),
@@ -113,8 +113,8 @@ impl Job<'_> {
         let kept = self
             .move_on(self.pending(), move |row, standing| {
                 if row.state.covered != covered || row.active != active {
-                    // Only under our own fence could it have moved, and then nobody but us moved it.
-                    return Err(Error::Conflict("the slot moved under its lease".to_owned()));
+                    // Only this worker can change the slot under its fencing token, and it did not.
+                    return Err(Error::Conflict("the slot changed under its lease".to_owned()));
                 }
                 next.settle(&slot, &mut row.state, &standing.log, room);
                 row.work.last_error = trouble.clone();
@@ -142,7 +142,7 @@ impl Job<'_> {
         Ok(Step::Again)
     }
 
-    /// The summary as it is stored. Of the messages there were so many before, and so many of them stay.
+    /// Returns the row of the summary. `before` is the number of messages without it, `kept` of those that stay verbatim.
     fn summary(&self, task: Task<'_>, draft: Draft, before: u64, kept: u64) -> Result<SummaryRow, Error> {
         let Task { ground, plan, base, .. } = task;
         let through = plan.span.through;
@@ -182,7 +182,7 @@ impl Job<'_> {
         })
     }
 
-    /// What hooks and listeners are told of a summary that took in so many messages.
+    /// Returns what hooks and events report about a summary that condensed `messages` messages.
     fn condensed(&self, summary: &SummaryRow, messages: u64) -> Condensed {
         let Label { workspace, session, slot, scope } = self.label.clone();
         Condensed {
@@ -199,12 +199,12 @@ impl Job<'_> {
         }
     }
 
-    /// The messages that the slot has yet to cover.
+    /// Selects the messages that the slot does not cover yet, to be loaded.
     fn pending(&self) -> Log {
         Log::Pending(self.lease.slot.scope.clone(), self.lease.slot.name.clone())
     }
 
-    /// A firing that asks for nothing is worked off.
+    /// Marks a trigger event as done that requires no summary.
     pub(super) async fn pass(&mut self, ground: &Ground, next: Next) -> Result<Step, Error> {
         let room = self.shared.room(&ground.settings, &ground.order);
         let slot = ground.order.slot.clone();
@@ -222,7 +222,7 @@ impl Job<'_> {
         Ok(if passed { Step::Again } else { Step::Lost })
     }
 
-    /// No summary came: `local` stands in where it is time for that, else it is tried again later.
+    /// Handles a failure: `local` writes a fallback summary if it is time for that, otherwise the slot is retried later.
     pub(super) async fn fail(&mut self, ground: &Ground, failure: Failure) -> Result<Step, Error> {
         let now = ground.standing.now;
         let since = ground.row.work.failing_since.unwrap_or(now);
@@ -230,7 +230,7 @@ impl Job<'_> {
         let rebuilding = ground.row.work.rebuild;
         let failing = Duration::from_millis(millis_between(since, now));
         self.held = None;
-        // What stands in already is not written again.
+        // A fallback summary that exists already is not written again.
         let new = ground.row.state.newest.is_some_and(|newest| newest.seq > ground.row.state.covered);
         if self.mode == Who::Models && !rebuilding && new && stand_in.is_due(failing) {
             self.mode = Who::StandIn;
@@ -240,7 +240,7 @@ impl Job<'_> {
         }
         let failure = self.failed.take().unwrap_or(failure);
         let calls = self.spent.in_vain();
-        tracing::warn!(reason = %brief(&failure.to_string()), "no summary was written; it is tried again");
+        tracing::warn!(reason = %brief(&failure.to_string()), "no summary was written; the worker will retry");
         if self.put_off(failure, Some(stand_in).filter(|_| !rebuilding), calls.clone()).await? {
             measure::recorded(&calls);
             self.spent.unrecorded.clear();
@@ -248,7 +248,7 @@ impl Job<'_> {
         Ok(Step::Done)
     }
 
-    /// Gives the slot back after a failure, to be tried again later. False when it is not ours any more.
+    /// Releases the slot after a failure, to be retried later. Returns false if the lease is lost.
     async fn put_off(
         &self,
         failure: Failure,
@@ -258,12 +258,12 @@ impl Job<'_> {
         let backoff = self.shared.pace.backoff;
         self.move_on(Log::None, move |row, standing| {
             let since = *row.work.failing_since.get_or_insert(standing.now);
-            // Where nobody was asked, nobody failed once more.
+            // If no model was called, this is not another failure.
             row.work.attempts = row.work.attempts.saturating_add(u32::from(failure.is_attempt()));
             let mut wait = after_failure(&failure, row.work.attempts, jitter(), &backoff);
             if let Some(StandIn::After(after)) = stand_in {
                 let left = after.saturating_sub(Duration::from_millis(millis_between(since, standing.now)));
-                // Not later than `local` may stand in.
+                // Retry at the latest when a fallback summary is due.
                 wait = if left.is_zero() { wait } else { wait.min(left) };
             }
             row.work.not_before = Some(later(standing.now, wait));
@@ -274,10 +274,10 @@ impl Job<'_> {
         .await
     }
 
-    /// What is to be summarized could not be read, or what was written not be kept. It is tried again, less and
-    /// less often; where not even this can be written down, the lease runs out by itself.
+    /// Puts the slot off because messages could not be read or the summary could not be stored. Retries become less and less
+    /// frequent. If even this cannot be written, the lease expires by itself.
     pub(super) async fn break_off(&mut self, error: &Error) -> Result<(), Error> {
-        // Whoever sees it is told no path; whoever runs it sees the whole in what troubles the worker.
+        // Clients see this reason, so it contains no path. The operator sees the complete error as the worker's problem.
         let reason = match error {
             Error::Store(error) | Error::Busy(error) => Unready::from(error).short,
             other => brief(&other.to_string()),
@@ -285,21 +285,21 @@ impl Job<'_> {
         self.put_off(Failure::Store { reason }, None, Vec::new()).await.map(drop)
     }
 
-    /// Another engine's: gives it back untouched, and looks away from it for a while.
+    /// Releases a slot that belongs to another engine, unchanged, and skips it for a while.
     pub(super) async fn leave(&self) -> Result<Step, Error> {
         if !self.shared.caches.look_away(self.lease.id, &self.lease.slot.scope, &self.lease.slot.name) {
-            // It may be taken again at once, so there must be a pause somewhere.
+            // This engine may lease the slot again at once, so it pauses here.
             tokio::time::sleep(self.shared.pace.poll).await;
         }
         self.give_back().await
     }
 
-    /// Gives the slot back as it is.
+    /// Releases the slot unchanged.
     pub(super) async fn give_back(&self) -> Result<Step, Error> {
         self.end(|_, _| {}).await
     }
 
-    /// Gives the slot back, with this change.
+    /// Releases the slot with this change.
     pub(super) async fn end<F>(&self, change: F) -> Result<Step, Error>
     where
         F: Fn(&mut SlotRow, &Standing) + Send + Sync + 'static,
@@ -318,11 +318,11 @@ fn release(row: &mut SlotRow) {
     (row.work.owner, row.work.until, row.work.aside) = (None, None, None);
 }
 
-/// How the work stands after a summary was kept. The lease goes on as long as something is due.
+/// Updates the slot's work state after a summary was stored. The lease stays as long as something is due.
 fn kept_work(row: &mut SlotRow, stand_in: bool, now: Timestamp) {
     let work = &mut row.work;
     if row.state.due.is_none() {
-        // Until then it may be the last of several firings that was asked for.
+        // Until then, the summary requested with the focus may be a later one of several that are due.
         work.focus = None;
     }
     work.rebuild = false;

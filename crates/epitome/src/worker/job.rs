@@ -1,4 +1,4 @@
-//! One slot, worked off under one lease: what is read for its next summary, and what the worker lends the summarizer.
+//! One slot under one lease: reads the input of its next summary, and gives the summarizer access to the lease.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
@@ -29,63 +29,63 @@ use crate::summarizer::{
 use crate::time::later;
 use crate::writer::{Who, Writer};
 
-/// So many shapes are looked at when a summary is planned; ten times as many where no cut is among them.
+/// Maximum number of message outlines that are read to plan a summary; ten times as many if they contain no legal cut.
 const LOOK_AHEAD: usize = 20_000;
 
-/// How many tokens `local` reads at once: no window limits it, but memory does.
+/// Maximum tokens that `local` reads at once. It has no window; this limits the memory used.
 const LOCAL_INPUT: Tokens = 400_000;
 
-/// So many summaries of one slot are kept in a row. If more are due then, it is given back, and it is others' turn.
+/// Maximum number of summaries of one slot in a row. If more are due, the slot is released, so that other slots get a turn.
 const IN_A_ROW: usize = 8;
 
-/// A worker that stood back rests for so long: where very many wait for the same model it would else do nothing but take
-/// slots and give them back.
+/// Pause of a worker that found no permit. Without it, if very many slots wait for the same model, workers would only lease
+/// and release slots.
 const REST: Duration = Duration::from_millis(25);
 
-/// How many messages are read at a time.
+/// Maximum number of messages that are read at once.
 const AT_A_TIME: usize = 32;
 
-/// What came of one step.
+/// The result of one step.
 pub(super) enum Step {
     /// There may be more to do.
     Again,
-    /// Nothing is left, or it was given back.
+    /// Nothing is left, or the slot was released.
     Done,
-    /// The slot is not ours any more. What was begun is dropped.
+    /// The lease is lost. Unfinished work is dropped.
     Lost,
 }
 
-/// One slot, worked off under one lease.
+/// Work on one slot under one lease.
 pub(super) struct Job<'a> {
     pub(super) shared: &'a Shared,
     pub(super) lease: Lease,
     pub(super) label: Label,
-    /// When the lease, or its last renewal, was asked for, by this machine's own clock: no store's clock and no setting of the
-    /// time moves that, and it runs on while the process is stopped. Counted from there, it ends no later than what the store
-    /// wrote down.
+    /// When the lease, or its last renewal, was requested, by this machine's monotonic clock. That clock is independent of
+    /// the store's clock and of changes to the time, and it runs on while the process is stopped. Measured from the request,
+    /// the lease ends no later than in the store.
     pub(super) leased: Mutex<Instant>,
-    /// How many workers may wait for the same model; nothing where it is worked off in somebody's own task.
+    /// How many workers may wait for the same model; `None` if a caller's task does the work.
     pub(super) share: Option<usize>,
-    /// At which model it sits.
+    /// The permit for the model that is in use.
     pub(super) seat: Mutex<Option<Seat>>,
     pub(super) mode: Who,
-    /// Steps towards a summary that is only kept when it reaches far enough.
+    /// The result of intermediate steps towards a summary that is stored only when it reaches far enough.
     pub(super) held: Option<Base>,
-    /// What a model turned out to be able to read at once.
+    /// How many tokens the model can read at once, learned from a prompt that was too long.
     pub(super) input: Option<Tokens>,
-    /// What was too long for it.
+    /// The span that was too long for the model.
     pub(super) too_long: Option<Span>,
-    /// What failed, while `local` stands in.
+    /// The failure of the models, while `local` writes the fallback summary.
     pub(super) failed: Option<Failure>,
     pub(super) spent: Spending,
-    /// How many summaries were kept under this lease.
+    /// How many summaries were stored under this lease.
     pub(super) kept: usize,
 }
 
-/// Where a slot stands, as its worker sees it.
+/// A snapshot of the slot, its session and its settings.
 pub(super) struct Ground {
     pub(super) standing: Standing,
-    /// When that was read, by this machine's clock.
+    /// When the snapshot was read, by this machine's clock.
     pub(super) read: Instant,
     pub(super) row: SlotRow,
     pub(super) settings: Arc<Settings>,
@@ -99,12 +99,12 @@ pub(super) struct Task<'a> {
     pub(super) ground: &'a Ground,
     pub(super) plan: &'a Plan,
     pub(super) base: &'a Base,
-    /// Summaries of single authors, which may replace their messages.
+    /// Summaries of single authors, which may replace the authors' messages.
     pub(super) authors: &'a [(AuthorSummary, String)],
     pub(super) log: &'a [Outline],
 }
 
-/// The row of a slot that was leased, as long as it is ours. A session of the same name that was made anew is another one.
+/// Returns the row of the leased slot if the lease is still valid. A session that was deleted and recreated is another one.
 pub(super) fn held<'s>(lease: &Lease, standing: &'s Standing) -> Option<&'s SlotRow> {
     let same = standing.session.as_ref().is_some_and(|session| session.id == lease.id);
     let row = standing.slot(&lease.slot.scope, &lease.slot.name).filter(|_| same)?;
@@ -112,8 +112,8 @@ pub(super) fn held<'s>(lease: &Lease, standing: &'s Standing) -> Option<&'s Slot
 }
 
 impl<'a> Job<'a> {
-    /// `asked` is the moment before the lease was asked for. With a `share`, one of several workers does it, of which no model
-    /// may keep more than so many waiting.
+    /// Creates a job. `asked` is the time just before the lease was requested. `share` is set for background workers: the
+    /// maximum number of them that may wait for one model.
     pub(super) fn new(shared: &'a Shared, lease: Lease, asked: Instant, share: Option<usize>) -> Self {
         let (key, slot) = (&lease.key, &lease.slot);
         let label = Label {
@@ -139,11 +139,11 @@ impl<'a> Job<'a> {
         }
     }
 
-    /// Works until nothing is due, or it failed. Tells how many summaries were kept.
+    /// Works until nothing is due or something fails. Returns how many summaries were stored.
     pub(super) async fn run(mut self) -> Result<usize, Error> {
         let result = loop {
             let step = match self.step().await {
-                // Whoever stands in for a model goes on: what failed is known only here.
+                // With a fallback in progress the job continues: only this job has the failure of the models.
                 Ok(Step::Again) if self.kept >= IN_A_ROW && self.mode == Who::Models => {
                     self.give_back().await
                 }
@@ -157,7 +157,7 @@ impl<'a> Job<'a> {
                     break Ok(self.kept);
                 }
                 Err(error) => {
-                    // What is told is what went wrong first.
+                    // The first error is returned, not an error of this call.
                     let _ = self.break_off(&error).await;
                     break Err(error);
                 }
@@ -165,7 +165,7 @@ impl<'a> Job<'a> {
         };
         let unrecorded = self.spent.in_vain();
         if !unrecorded.is_empty() {
-            // What was spent was spent, whoever holds the slot now.
+            // The money is spent, even if the lease is lost.
             measure::recorded(&unrecorded);
             self.shared.store.record(unrecorded).await?;
         }
@@ -182,7 +182,7 @@ impl<'a> Job<'a> {
         let settings = self.shared.settings_at(&standing)?;
         let session = standing.session.as_ref().ok_or_else(|| Error::no_session(&self.lease.key.session))?;
         let Some(order) = settings.slot(&self.lease.slot.scope, &self.lease.slot.name).cloned() else {
-            // Slots that are stored are the same for everybody. One that is not may be another engine's.
+            // Stored slots are the same for every engine. A slot that is not stored may belong to another engine.
             if !stores_slots(&standing) {
                 return self.leave().await;
             }
@@ -221,7 +221,7 @@ impl<'a> Job<'a> {
         };
         match &next {
             Next::Nothing(NoPlan::NoLegalCut) => {
-                // Not to be looked at again until somebody says something.
+                // Do not lease this slot again until a message is added.
                 let at_head = move |row: &SessionRow| row.tracker.head() == head;
                 let parked = move |standing: &Standing| standing.session.as_ref().is_some_and(at_head);
                 self.end(move |row, standing| row.work.parked = parked(standing)).await
@@ -235,7 +235,7 @@ impl<'a> Job<'a> {
         }
     }
 
-    /// What the next summary is built on.
+    /// Returns the summary that the next one is built on.
     async fn base(&self, ground: &Ground) -> Result<Base, Error> {
         if let Some(held) = &self.held {
             return Ok(held.clone());
@@ -256,7 +256,7 @@ impl<'a> Job<'a> {
         Ok(Base::default())
     }
 
-    /// The summaries that stand for authors' messages, the furthest of each with its text; for a session's slot only.
+    /// Returns the current summaries of single authors: for each the one that covers most. Empty for an author's slot.
     async fn authors(&self, ground: &Ground) -> Result<Vec<(AuthorSummary, String)>, Error> {
         let own = |row: &&SlotRow| row.active.is_some() && row.scope != Scope::Session;
         if self.lease.slot.scope != Scope::Session || !ground.standing.slots.iter().any(|row| own(&row)) {
@@ -272,7 +272,7 @@ impl<'a> Job<'a> {
         Ok(rows.into_iter().filter_map(summary).collect())
     }
 
-    /// How many tokens of messages are read at once.
+    /// Returns how many tokens of messages are read at once.
     fn input(&self, ground: &Ground, base: &Base) -> Tokens {
         let chain = self.shared.chain(&ground.settings, &ground.order);
         let first = chain.first().filter(|_| self.mode == Who::Models);
@@ -280,21 +280,21 @@ impl<'a> Job<'a> {
         input.min(self.input.unwrap_or(Tokens::MAX)).max(LEAST_INPUT)
     }
 
-    /// Has the planned summary written, and keeps it.
+    /// Has the planned summary written, and stores it.
     async fn summarize(&mut self, task: Task<'_>) -> Result<Step, Error> {
         let Task { ground, plan, base, .. } = task;
         if *self.shared.signals.give_up.borrow() {
             return self.leave().await;
         }
         if self.mode == Who::Models && self.too_long == Some(plan.span) {
-            // No cut divides it: the same would be too long again.
+            // There is no cut to divide it, so the same prompt would be too long again.
             return self.fail(ground, too_long(plan)).await;
         }
         let chain = match self.mode {
             Who::Models => self.shared.chain(&ground.settings, &ground.order),
             Who::StandIn => vec![Writer::local()],
         };
-        // Before anything is read or a hook told: whoever must wait is looked at often.
+        // Before messages are read and hooks are notified, because a slot without a permit comes here often.
         let first = chain.iter().find(|writer| !self.spent.down.contains_key(&writer.name));
         if let Some(first) = first.filter(|_| base.tokens.saturating_add(plan.tokens) >= SMALL)
             && let Err(wait) = self.sit(first, !self.spent.unrecorded.is_empty())
@@ -306,13 +306,13 @@ impl<'a> Job<'a> {
         let written = self.renewing(self.write(task, &chain, &mut spent)).await;
         self.spent = spent;
         match written {
-            // Whoever gave up leaves it to others, who need not wait until the lease has run out.
+            // After a shutdown request, release the slot: other workers need not wait until the lease expires.
             None if *self.shared.signals.give_up.borrow() => self.leave().await,
             None => Ok(Step::Lost),
             Some(Err(failed)) => self.not_written(ground, plan, failed).await,
             Some(Ok(draft)) if plan.span.through >= ground.row.state.covered => self.keep(task, draft).await,
             Some(Ok(_)) if plan.completes => {
-                // It could only take the coverage back: the settings keep more than they did.
+                // The summary could only reduce the coverage: the settings keep more messages verbatim than before.
                 self.pass(ground, Next::Pass { firing: plan.firing, why: NoPlan::Covered }).await
             }
             Some(Ok(draft)) => {
@@ -359,7 +359,7 @@ impl<'a> Job<'a> {
         written
     }
 
-    /// What is read of the span, in order.
+    /// Returns the messages and author summaries of the plan, in order.
     async fn said(&self, task: Task<'_>) -> Result<Vec<Told>, Error> {
         let mut said = Vec::new();
         for source in &task.plan.sources {
@@ -386,12 +386,12 @@ impl<'a> Job<'a> {
         Ok(said)
     }
 
-    /// No summary was written: it is put off, tried in halves, or needs none.
+    /// Handles a failed attempt: the slot is put off, divided into halves, or needs no summary.
     async fn not_written(&mut self, ground: &Ground, plan: &Plan, failed: Failed) -> Result<Step, Error> {
         match failed {
             Failed::Lost => Ok(Step::Lost),
             Failed::TooLong if plan.tokens > LEAST_INPUT && self.mode == Who::Models => {
-                // The model reads less than we knew: the same window again, in halves.
+                // The model reads less than expected: the same window again, in halves.
                 self.input = Some((plan.tokens / 2).max(LEAST_INPUT));
                 self.too_long = Some(plan.span);
                 Ok(Step::Again)
@@ -406,9 +406,10 @@ impl<'a> Job<'a> {
         }
     }
 
-    /// Sits down at a model that is about to be asked, and gets up where it sat before; else how long to stand back.
+    /// Takes a permit for the model that is called next, and releases the previous one. Otherwise returns how long to wait.
     ///
-    /// Whoever has paid for a part of a summary that is only kept as a whole is not held back: it would be paid for again.
+    /// A job that has paid for a part of a summary that is stored only as a whole always gets a permit: without it that part
+    /// would be paid for again.
     pub(super) fn sit(&self, writer: &Writer, paid: bool) -> Result<(), Duration> {
         let Some(share) = self.share else { return Ok(()) };
         let mut seat = lock(&self.seat);
@@ -424,7 +425,7 @@ impl<'a> Job<'a> {
         Ok(())
     }
 
-    /// Gives the slot back untouched, to be looked at again after so long. Nothing failed, so nothing is counted or told.
+    /// Releases the slot unchanged, to be leased again after `wait`. Nothing failed, so nothing is counted or reported.
     pub(super) async fn stand_back(&self, wait: Duration) -> Result<Step, Error> {
         self.end(move |row, standing| row.work.aside = Some(later(standing.now, wait))).await?;
         self.shared.models.seats.put_aside(wait);
@@ -433,7 +434,7 @@ impl<'a> Job<'a> {
     }
 }
 
-/// What the summarizer may do under a job's lease.
+/// The [`Host`] of a job: what the summarizer may do under its lease.
 struct Writing<'a> {
     job: &'a Job<'a>,
     ground: &'a Ground,
@@ -441,7 +442,7 @@ struct Writing<'a> {
 
 #[async_trait]
 impl Host for Writing<'_> {
-    /// The store's clock, as far as can be told without asking it.
+    /// The store's clock, estimated without a query.
     fn now(&self) -> Timestamp {
         later(self.ground.standing.now, self.ground.read.elapsed())
     }
@@ -461,7 +462,7 @@ impl Host for Writing<'_> {
 
     async fn recall(&self, asked: &str) -> Result<Option<Answer>, Error> {
         if self.ground.row.work.rebuild {
-            // A rebuild is requested because the answer given before will not do.
+            // A rebuild is requested because the earlier answer was not good enough.
             return Ok(None);
         }
         let (workspace, id) = (&self.job.lease.key.workspace, self.job.lease.id);
@@ -474,7 +475,7 @@ fn too_long(plan: &Plan) -> Failure {
     ModelError::TooLong { sent: plan.tokens, limit: None }.into()
 }
 
-/// Whether the slots of a session are set by its own settings or its workspace's.
+/// Returns whether the slots of a session are set by its own settings or by its workspace's.
 fn stores_slots(standing: &Standing) -> bool {
     let own = standing.session.as_ref().map_or("", |row| &row.settings);
     [own, &standing.workspace_settings]

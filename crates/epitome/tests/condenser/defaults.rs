@@ -111,7 +111,7 @@ async fn switched_off_it_does_nothing_and_says_so() {
 fn what_cannot_work_is_refused_by_name() {
     let refused = |builder: epitome::CondenserBuilder| builder.build().unwrap_err().to_string();
     let told = refused(words(r#""model": "nobody""#));
-    assert!(told.contains("condense.model: `nobody` is unknown; known here: local"), "{told}");
+    assert!(told.contains("condense.model: unknown model `nobody`; available: local"), "{told}");
     let told = refused(words(r#""trigger": "window(0.5)""#));
     assert!(told.contains("condense.trigger: window(0.5): the model's window is not known"), "{told}");
     let told = refused(words(r#""threshold": 0.5"#).for_model("a-model-nobody-knows"));

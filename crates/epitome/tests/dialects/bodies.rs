@@ -211,11 +211,11 @@ fn what_nobody_here_knows_stays_beside_what_it_came_with() {
 #[test]
 fn bad_input_is_told_in_one_line_that_names_the_place() {
     for (text, expected) in [
-        ("", "is no JSON: EOF while parsing a value at line 1 column 0"),
+        ("", "is not valid JSON: EOF while parsing a value at line 1 column 0"),
         ("7", "is a number; it must be a request or a list of messages"),
         ("{}", "messages: is missing"),
         (r#"{"messages": 7}"#, "messages: is a number; it must be a list"),
-        (r#"{"messages": [], "messages": []}"#, "messages: is there twice"),
+        (r#"{"messages": [], "messages": []}"#, "messages: appears twice"),
         (r#"{"input": 7}"#, "input: is a number; it must be a string or a list"),
         (r#"[{"role": "user", "content": "secret"}, 7]"#, "messages[1]: is a number; it must be an object"),
         (r#"{"system": 7, "messages": []}"#, "system: is a number; it must be a string or a list"),

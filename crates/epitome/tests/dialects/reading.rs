@@ -230,7 +230,7 @@ fn complaints_name_the_place_and_repeat_no_words() {
         (
             Dialect::RESPONSES,
             json!([{ "type": "function_call", "call_id": "", "name": "f" }]),
-            "input[0].call_id: is empty; it must name something",
+            "input[0].call_id: must not be empty",
         ),
         (
             Dialect::ANTHROPIC,
@@ -251,7 +251,7 @@ fn complaints_name_the_place_and_repeat_no_words() {
         (
             Dialect::OURS,
             json!([{ "role": "user", "parts": [{ "type": "words of somebody who says a lot" }] }]),
-            "messages[0].parts[0].type: \"words of somebody who sa…\" is unknown; there are text, thinking, tool_call, \
+            "messages[0].parts[0].type: \"words of somebody who sa…\" is unknown; allowed are text, thinking, tool_call, \
              tool_result and media",
         ),
         (
@@ -263,7 +263,7 @@ fn complaints_name_the_place_and_repeat_no_words() {
         assert_eq!(dialect.read(&body).unwrap_err().to_string(), expected);
     }
     let error = Dialect::OPENAI.read_text("[{\"role\": secret").unwrap_err().to_string();
-    assert!(error.starts_with("is no JSON: ") && !error.contains("secret"), "{error}");
+    assert!(error.starts_with("is not valid JSON: ") && !error.contains("secret"), "{error}");
 }
 
 #[test]

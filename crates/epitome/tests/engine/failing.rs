@@ -436,5 +436,5 @@ async fn of_several_models_that_fail_the_one_that_asked_for_time_gets_it_and_the
     assert_eq!((main.calls(), other.calls()), (1, 2));
     let explained = slot(&session, "short").await;
     assert_eq!(standing(&session, "short").await.unwrap().model, "other");
-    assert!(explained.why.contains("`main` did not write it: "), "and it is told: {}", explained.why);
+    assert!(explained.why.contains("`main` wrote no summary: "), "and it is told: {}", explained.why);
 }

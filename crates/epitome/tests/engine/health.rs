@@ -66,7 +66,7 @@ async fn an_engine_is_ready_until_it_is_closed_or_gives_up() {
             ends("giving up", engine.give_up()).await;
             let reasons = engine.ready().await.unwrap_err();
             assert!(
-                reasons.len() == 1 && reasons[0].short.contains("begins no more summaries"),
+                reasons.len() == 1 && reasons[0].short.contains("starts no more summaries"),
                 "{reasons:?}"
             );
             ends("closing", engine.close()).await;

@@ -132,7 +132,7 @@ async fn whoever_waits_for_a_model_that_fails_is_told_and_it_is_tried_again() {
             assert_eq!(error.next(), Next::Retry);
             assert_eq!(
                 error.to_string(),
-                "no summary yet: no answer from the model: connection refused; it will be tried again"
+                "no summary yet: no answer from the model: connection refused; the worker will retry"
             );
             home.clock.pass(MINUTE);
             ends("the next try", engine.work()).await.unwrap();

@@ -31,7 +31,7 @@ async fn a_size_over_the_engines_is_refused_by_name() {
             ];
             for error in refused {
                 assert!(matches!(error, Error::Invalid(_)), "{error:?}");
-                assert_eq!(error.to_string(), format!("{problem}, as the engine's settings say"));
+                assert_eq!(error.to_string(), format!("{problem} is allowed by the engine's settings"));
             }
         }
         assert!(workspace.patch().await.unwrap().is_empty(), "nothing of it was kept");

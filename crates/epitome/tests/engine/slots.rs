@@ -70,10 +70,7 @@ async fn a_slot_that_does_not_fire_by_itself_waits_to_be_asked() {
     let session = engine.session("s");
     session.append(talk(1, 50)).await.unwrap();
     session.work().await.unwrap();
-    assert_eq!(
-        (model.calls(), slot(&session, "hand").await.why.as_str()),
-        (0, "it is written only when asked for")
-    );
+    assert_eq!((model.calls(), slot(&session, "hand").await.why.as_str()), (0, "summarized only on request"));
     session.summarize(Summarize::slot("hand")).await.unwrap();
     assert_eq!(throughs(&session, "hand").await, [50]);
 }
@@ -214,10 +211,10 @@ async fn wrong_settings_are_refused_by_name_and_change_nothing() {
     for (document, name) in [
         (
             r#"{"summarize": {"models": ["gpt-9"]}}"#,
-            "summarize.models: `gpt-9` is unknown; known here: local",
+            "summarize.models: unknown model `gpt-9`; available: local",
         ),
         (r#"{"slot": [{"name": "x", "models": ["gpt-9"]}]}"#, "slot[0].models: `gpt-9` is unknown"),
-        (r#"{"condense": {"model": "gpt-9"}}"#, "condense.model: `gpt-9` is unknown; known here: local"),
+        (r#"{"condense": {"model": "gpt-9"}}"#, "condense.model: unknown model `gpt-9`; available: local"),
         (r#"{"slot": [{"name": "x", "trigger": "window(0.5)"}]}"#, "slot `x`: trigger"),
         (r#"{"slot": [{"name": "x", "keep": "window(0.5)"}]}"#, "slot `x`: keep"),
     ] {

@@ -153,7 +153,7 @@ async fn a_workspace_spends_no_more_than_its_cap_in_a_day() {
     );
     let poor = slot(&engine.session("s4"), "short").await;
     assert_eq!((poor.status, poor.attempts), (SlotStatus::Waiting, 0));
-    assert!(poor.why.contains("2.00 of 2.02 (summarize.spend_cap_per_day) are spent today"), "{}", poor.why);
+    assert!(poor.why.contains("2.00 of 2.02 (summarize.spend_cap_per_day) is spent today"), "{}", poor.why);
     // Another workspace has its own.
     let other = engine.workspace("other").session("s");
     other.append(talk(1, 20)).await.unwrap();
@@ -197,10 +197,7 @@ async fn a_cap_needs_to_know_what_models_cost_and_a_workspace_cannot_raise_it() 
     ] {
         let unpriced = Engine::builder().model("main", Scripted::new()).settings(settings).memory().await;
         let error = unpriced.unwrap_err().to_string();
-        assert!(
-            error.contains("spend_cap_per_day: what `main` costs is not known; set prices.\"main\""),
-            "{error}"
-        );
+        assert!(error.contains("spend_cap_per_day: `main` has no price; set prices.\"main\""), "{error}");
     }
 
     let model = Scripted::new().otherwise(|_| Ok(dear("Customers in Oslo wait for their parcels.")));
@@ -293,6 +290,6 @@ async fn only_the_program_says_where_models_are() {
         engine.session("s").set(&patch).await.unwrap_err(),
     ] {
         assert!(matches!(&refused, Error::Invalid(_)), "{refused}");
-        assert!(refused.to_string().contains("models: are set for the whole program"), "{refused}");
+        assert!(refused.to_string().contains("models: can only be set for the whole program"), "{refused}");
     }
 }

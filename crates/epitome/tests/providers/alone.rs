@@ -93,7 +93,7 @@ async fn without_a_key_an_address_of_ones_own_is_asked_without_one() {
         assert_eq!((request.header("authorization"), request.header("x-api-key")), (None, None));
         provider.strict(KEY);
         let error = model.write(&ask()).await.unwrap_err().to_string();
-        assert!(error.contains("wants a key (401)") && error.contains("models.main.key_env"), "{error}");
+        assert!(error.contains("requires a key (401)") && error.contains("models.main.key_env"), "{error}");
     })
     .await;
 }
@@ -177,7 +177,7 @@ async fn a_provider_that_asks_to_wait_is_busy() {
 async fn what_will_not_change_by_itself_is_refused_and_says_what_to_mend() {
     fails(Act::WrongKey, ModelError::refused("the key in STAND_IN_KEY is not accepted (401)")).await;
     fails(Act::Status(403), ModelError::refused("the key in STAND_IN_KEY is not accepted (403)")).await;
-    fails(Act::NoModel, ModelError::refused("the provider knows no model `stand-in-1` (404)")).await;
+    fails(Act::NoModel, ModelError::refused("the provider has no model `stand-in-1` (404)")).await;
     fails(Act::NoCredit, ModelError::refused("no credit (429, insufficient_quota)")).await;
     fails(Act::Status(400), ModelError::refused("the provider refused the request (400, api_error)")).await;
     fails(Act::Echo, ModelError::refused("the provider refused the request (400)")).await;
@@ -191,7 +191,7 @@ async fn the_wrong_address_is_told_with_the_address() {
         let words = if way.wire == Wire::ANTHROPIC { "messages" } else { "chat completions" };
         provider.then(Act::Raw(404, Vec::new(), "<html>404 page not found</html>".to_owned()));
         let error = way.remote(&provider).write(&ask()).await.unwrap_err();
-        let expected = format!("nothing answers {words} at {address} (404); is base_url right?");
+        let expected = format!("no endpoint for {words} at {address} (404); is base_url right?");
         assert_eq!(error, ModelError::refused(&expected));
     })
     .await;
@@ -204,7 +204,7 @@ async fn a_redirect_is_not_followed_and_the_key_does_not_travel() {
         provider.then(Act::Redirect(format!("{}/chat/completions", elsewhere.url())));
         let error = way.remote(&provider).write(&ask()).await.unwrap_err();
         assert_eq!(error.kind(), "refused");
-        assert!(error.to_string().contains("sends us elsewhere (307)"), "{error}");
+        assert!(error.to_string().contains("redirects (307)"), "{error}");
         assert_eq!((provider.calls(), elsewhere.calls()), (1, 0));
     })
     .await;
@@ -213,12 +213,11 @@ async fn a_redirect_is_not_followed_and_the_key_does_not_travel() {
 #[tokio::test]
 async fn what_may_pass_by_itself_is_no_answer() {
     fails(Act::Status(500), ModelError::no_answer("the provider failed (500, api_error)")).await;
-    fails(Act::Garbage, ModelError::no_answer("the answer is not JSON; nothing could be read of it")).await;
-    fails(Act::WrongLength, ModelError::no_answer("the answer is not JSON; nothing could be read of it"))
+    fails(Act::Garbage, ModelError::no_answer("the answer is not JSON; no text could be read from it")).await;
+    fails(Act::WrongLength, ModelError::no_answer("the answer is not JSON; no text could be read from it"))
         .await;
-    fails(Act::Html, ModelError::no_answer("the answer is a web page; nothing could be read of it")).await;
-    fails(Act::WrongShape, ModelError::no_answer("the answer is JSON, but of a shape that is not known"))
-        .await;
+    fails(Act::Html, ModelError::no_answer("the answer is a web page; no text could be read from it")).await;
+    fails(Act::WrongShape, ModelError::no_answer("the answer is JSON of an unexpected shape")).await;
 }
 
 #[tokio::test]
@@ -440,7 +439,7 @@ async fn an_error_in_mid_stream_is_that_error() {
     check(WAYS[3], &format!("{start}\n\n{overloaded}\n\n"), ModelError::Busy { retry_after: None }).await;
     let failed = "data: {\"error\":{\"message\":\"x\",\"type\":\"server_error\"}}\n\n";
     check(WAYS[1], failed, ModelError::no_answer("the provider failed (500, server_error)")).await;
-    let odd = ModelError::no_answer("the stream holds something that is no event of an answer");
+    let odd = ModelError::no_answer("the stream contains an unexpected event");
     check(WAYS[1], "data: <html>\n\n", odd.clone()).await;
     check(WAYS[3], "data: {\"a\":1}\n\n", odd).await;
 }

@@ -1,9 +1,9 @@
-//! Thousands of drawn filters: against a second reading of them that is as plain as can be, and against the laws of
+//! Tests with thousands of randomly generated filters: against a second, simple implementation, and against the laws of
 //! AND, OR and NOT.
 
 use super::*;
 
-/// Numbers that are the same in every run: xorshift.
+/// Generates the same numbers in every run: xorshift.
 struct Dice(u64);
 
 impl Dice {
@@ -40,7 +40,7 @@ impl Dice {
         ])
     }
 
-    /// Anything that may stand in metadata.
+    /// Any value that metadata may contain.
     fn json(&mut self, depth: usize) -> Value {
         match self.below(if depth == 0 { 4 } else { 6 }) {
             0 | 1 => self.name(),
@@ -82,7 +82,7 @@ impl Dice {
         operators
     }
 
-    /// What may be asked of metadata, or of something in it.
+    /// A condition on metadata, or on something in it.
     fn asked_of_json(&mut self, depth: usize) -> Value {
         let orders = ["gt", "gte", "lt", "lte"];
         match self.below(if depth == 0 { 6 } else { 9 }) {
@@ -137,7 +137,7 @@ impl Dice {
     }
 }
 
-/// The second reading: straight from the JSON, item by item, nothing made of it first.
+/// The second implementation: directly on the JSON, item by item, without building anything first.
 fn plainly(filter: &Value, item: &Value) -> bool {
     for (name, value) in filter.as_object().unwrap() {
         let each = || value.as_array().unwrap().iter().map(|filter| plainly(filter, item));
@@ -154,7 +154,7 @@ fn plainly(filter: &Value, item: &Value) -> bool {
     true
 }
 
-/// Whether a value is what is asked for. `null` is a value that is not there, unless it stands in a list.
+/// Returns whether a value matches. `null` counts as a missing value, unless it is in a list.
 fn asked(wanted: &Value, value: &Value, field: &str) -> bool {
     let Some(dict) = wanted.as_object() else { return equal(wanted, value, field) };
     let there = !value.is_null();
@@ -191,7 +191,7 @@ fn asked(wanted: &Value, value: &Value, field: &str) -> bool {
     !dict.is_empty() || value.is_object()
 }
 
-/// Whether what is asked asks for nothing, at any depth: only then is it so of what is not there.
+/// Returns whether a condition matches anything, at every depth: only then does it match a missing value.
 fn has_wild(wanted: &Value) -> bool {
     match wanted {
         Value::Object(dict) => !dict.is_empty() && dict.values().all(has_wild),
@@ -212,7 +212,7 @@ fn equal(wanted: &Value, value: &Value, field: &str) -> bool {
     }
 }
 
-/// Inside of lists and operators nothing is wild.
+/// Inside lists and operators there are no wildcards.
 fn literally(wanted: &Value, value: &Value) -> bool {
     match (wanted, value) {
         (Value::Array(wanted), Value::Array(value)) => {
@@ -259,7 +259,7 @@ fn drawn_filters_keep_what_a_plain_reading_keeps() {
             if wanted { kept += 1 } else { left += 1 }
         }
     }
-    assert!(kept > 50_000 && left > 50_000, "{kept} kept, {left} left: the drawn filters decide little");
+    assert!(kept > 50_000 && left > 50_000, "{kept} match, {left} do not: the filters decide little");
 }
 
 #[test]
@@ -298,7 +298,7 @@ fn drawn_filters_obey_the_laws_of_logic() {
     }
 }
 
-/// Whatever JSON comes: it is read or refused, and what is read can be asked.
+/// Any JSON is read or refused, and a filter that was read can be applied.
 #[test]
 fn no_json_is_too_odd() {
     let mut dice = Dice(7);

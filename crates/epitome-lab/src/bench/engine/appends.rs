@@ -1,4 +1,4 @@
-//! Durable appends, against a bare loop on the same table.
+//! Measures durable appends, compared with a bare loop on the same table.
 
 use std::path::Path;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -15,23 +15,23 @@ use tokio::task::JoinSet;
 use super::sample::median;
 use super::{Line, Progress, Tell, invalid, remove, talk};
 
-/// So many append at once, each waiting for one message to be durable before it says the next.
+/// Number of concurrent tasks. Each appends its next message when the previous one is durable.
 const TASKS: usize = 16;
 
-/// At least this part of the bare loop's rows.
+/// Minimum throughput, as a share of the bare loop's.
 const TARGET: f64 = 0.7;
 
-/// Durable appends from 16 tasks, a message each, a session each.
+/// Durable appends of single messages from 16 tasks, each with its own session.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Appends {
-    /// Through `Session::append`, triggers checked and slots moved; summaries are left to others.
+    /// Through `Session::append`, which checks triggers and advances slots. No summaries are written.
     pub rows_per_second: f64,
-    /// A thread that inserts the same messages into the same table of another file and commits those that
-    /// wait together: nothing else is read or written.
+    /// A thread that inserts the same messages into the same table of another file, and commits all waiting messages in one
+    /// transaction. It reads and writes nothing else.
     pub bare_rows_per_second: f64,
-    /// The first by the second: the median of the rounds' own ratios.
+    /// Median of the rounds' ratios of the first rate to the second.
     pub ratio: f64,
-    /// How often they took turns.
+    /// Number of rounds.
     pub rounds: usize,
 }
 
@@ -45,20 +45,20 @@ impl Appends {
     }
 }
 
-/// Measures appends in a directory: in turns, `rounds` times, so many rows each time.
+/// Measures appends in a directory: `rounds` alternating rounds of `rows` rows each.
 pub async fn appends(dir: &Path, rounds: usize, rows: usize, tell: Tell<'_>) -> Result<Appends, Error> {
     let (ours, theirs) = (dir.join("appends.db"), dir.join("bare.db"));
-    // The same schema in both.
+    // Both databases have the same schema.
     Engine::builder().workers(0).open(&theirs).await?.close().await;
     let engine = Engine::builder().workers(0).open(&ours).await?;
     let bare = Bare::start(&theirs)?;
     let each = rows.div_ceil(TASKS);
     let total = rounds.max(1) as u64;
     let (mut engine_rates, mut bare_rates, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
-    // The first round only warms both up.
+    // The first round only warms up.
     for round in 0..=total {
         tell(Progress { stage: "durable appends", done: round, of: total });
-        // Who goes first changes, so that neither always finds the disk quiet.
+        // The order alternates, so that neither always has an idle disk.
         let (engine_rate, bare_rate) = if round % 2 == 0 {
             let rate = through_engine(&engine, each).await?;
             quiet(&ours).await?;
@@ -86,8 +86,8 @@ pub async fn appends(dir: &Path, rounds: usize, rows: usize, tell: Tell<'_>) -> 
     })
 }
 
-/// Waits until the writer of a database has taken all words into its index, which it does when nobody appends: it
-/// must not slow down the other's turn.
+/// Waits until the database's writer has updated the search index. It does this when no append is waiting, and would slow
+/// down the other side's turn.
 pub async fn quiet(path: &Path) -> Result<(), Error> {
     let db = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY).map_err(failed)?;
     let behind = "SELECT count(*) FROM sessions WHERE indexed < head";
@@ -105,7 +105,7 @@ fn failed(error: rusqlite::Error) -> Error {
     Error::Store(StoreError::Failed { reason: error.to_string() })
 }
 
-/// Rows a second.
+/// Returns rows per second.
 async fn through_engine(engine: &Engine, each: usize) -> Result<f64, Error> {
     let started = Instant::now();
     let mut tasks = JoinSet::new();
@@ -128,7 +128,7 @@ fn rate(each: usize, started: Instant) -> f64 {
     (each * TASKS) as f64 / started.elapsed().as_secs_f64()
 }
 
-/// A message on its way to the bare loop.
+/// A message for the bare loop.
 struct Row {
     session: i64,
     seq: i64,
@@ -136,7 +136,7 @@ struct Row {
     done: oneshot::Sender<bool>,
 }
 
-/// The loop anybody would write first: a thread, a channel, one transaction for all that wait.
+/// The simplest loop with group commit: a thread, a channel, one transaction for all waiting messages.
 struct Bare {
     rows: SyncSender<Row>,
 }
@@ -145,7 +145,7 @@ impl Bare {
     fn start(path: &Path) -> Result<Self, Error> {
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let db = Connection::open_with_flags(path, flags).map_err(failed)?;
-        // The file is in WAL mode already.
+        // The file is already in WAL mode.
         db.execute_batch("PRAGMA synchronous = FULL; PRAGMA cache_size = -8192").map_err(failed)?;
         let (rows, waiting) = sync_channel(1_024);
         std::thread::Builder::new()
@@ -155,7 +155,7 @@ impl Bare {
         Ok(Self { rows })
     }
 
-    /// Rows a second.
+    /// Returns rows per second.
     async fn round(&self, round: u64, each: usize) -> Result<f64, Error> {
         let started = Instant::now();
         let mut tasks = JoinSet::new();
@@ -169,7 +169,7 @@ impl Bare {
                     let body = talk::body(&message).map_err(invalid)?;
                     let (done, waits) = oneshot::channel();
                     let seq = first.saturating_add(i64::try_from(n).unwrap_or(0));
-                    // Never full: there are fewer tasks than places.
+                    // The channel is never full: it has more capacity than there are tasks.
                     rows.send(Row { session, seq, body, done }).map_err(|_| Error::Closed)?;
                     if !waits.await.unwrap_or(false) {
                         return Err(Error::Store(StoreError::Failed {
@@ -193,7 +193,7 @@ fn write(db: &Connection, waiting: &Receiver<Row>) {
         together.extend(waiting.try_iter().take(127));
         let kept = commit(db, &together).is_ok();
         for row in together {
-            // Whoever asked may have gone.
+            // The receiver may have been dropped.
             let _ = row.done.send(kept);
         }
     }

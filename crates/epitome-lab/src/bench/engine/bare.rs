@@ -1,11 +1,11 @@
-//! The tokenizer alone, to hold counting and summarizing against: nobody who must know how long a text is gets by with
-//! less than reading it once.
+//! The bare tokenizer, the baseline for counting and summarizing: knowing the length of a text in tokens requires at least
+//! one pass over it.
 
 use epitome::rules::message::{Content, Message, Part};
 use tiktoken::CoreBpe;
 
-/// The tokenizer that [`epitome::rules::tokens`] counts with, on bare texts. An instance of its own: it remembers pieces,
-/// and what ours has seen must not help it.
+/// The tokenizer that [`epitome::rules::tokens`] uses, on plain texts. It is a separate instance, because a tokenizer caches
+/// pieces, and the engine's cache must not speed up the baseline.
 pub(super) struct Bare(CoreBpe);
 
 impl Bare {
@@ -13,13 +13,13 @@ impl Bare {
         Self(tiktoken::encoding::o200k_base())
     }
 
-    /// The tokens of all texts of these messages; nothing for what surrounds them.
+    /// Returns the tokens of all texts of these messages, without the overhead per message.
     pub(super) fn count(&self, messages: &[Message]) -> u64 {
         messages.iter().flat_map(texts).map(|text| self.0.count(text) as u64).sum()
     }
 }
 
-/// What is counted of a message: words, names and arguments of calls, results.
+/// Returns the counted texts of a message: text parts, names and arguments of calls, results.
 pub(super) fn texts(message: &Message) -> impl Iterator<Item = &str> {
     message.parts.iter().flat_map(|part| -> Vec<&str> {
         match part {

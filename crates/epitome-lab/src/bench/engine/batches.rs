@@ -1,4 +1,4 @@
-//! Summaries in the background.
+//! Measures background summaries.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -13,20 +13,20 @@ use serde::Serialize;
 
 use super::{Line, Progress, Spread, Tell, remove, talk};
 
-/// In milliseconds.
+/// Target for the median, in milliseconds.
 const TARGET: f64 = 100.0;
 
-/// A batch of 100 messages until both summaries are committed, by `local` in the background: `short` for messages
-/// 1 to 100, in five steps, and `long` for 1 to 60. In milliseconds.
+/// Time from appending a batch of 100 messages until both summaries are committed, written by `local` in the background:
+/// `short` for messages 1 to 100, in five steps, and `long` for 1 to 60. In milliseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Batches {
-    /// From before the append until both can be read.
+    /// From before the append until both summaries can be read.
     pub millis: Spread,
-    /// The same summaries written in memory, of messages at hand: no log, no worker, no lease, nothing kept.
+    /// The same summaries written in memory, from messages in memory: no log, no worker, no lease, nothing stored.
     pub bare: Spread,
-    /// The median of the first by that of the second.
+    /// Ratio of the two medians.
     pub ratio: f64,
-    /// How many batches, each a new session.
+    /// Number of batches, each in a new session.
     pub batches: usize,
 }
 
@@ -38,7 +38,7 @@ impl Batches {
             millis.median, millis.p95, bare.median
         );
         Line::new(
-            "100 messages until both summaries stand",
+            "100 messages until both summaries are stored",
             figure,
             "100 ms",
             Some(self.millis.median < TARGET),
@@ -46,13 +46,13 @@ impl Batches {
     }
 }
 
-/// Measures so many batches in a directory.
+/// Measures this many batches in a directory.
 pub async fn batches(dir: &Path, batches: usize, tell: Tell<'_>) -> Result<Batches, Error> {
     let file = dir.join("batches.db");
     let engine = Engine::builder().open(&file).await?;
     let (mut times, mut alone) = (Vec::new(), Vec::new());
     let counter = Counter::new(Encoding::O200k);
-    // The first only warms up.
+    // The first batch only warms up.
     for batch in 0..=batches.max(1) as u64 {
         tell(Progress { stage: "summaries", done: batch, of: batches as u64 });
         let session = engine.session(format!("batch {batch}"));
@@ -76,7 +76,7 @@ pub async fn batches(dir: &Path, batches: usize, tell: Tell<'_>) -> Result<Batch
     Ok(Batches { millis, bare, ratio: millis.median / bare.median, batches: batches.max(1) })
 }
 
-/// What the two slots have written: `short` after every 20 messages, `long` after 60. Tells the bytes.
+/// Writes the summaries of both slots in memory: `short` after every 20 messages, `long` after 60. Returns their bytes.
 fn written(messages: &[Message], counter: &Counter) -> usize {
     let slot = |window: usize, slot: &Slot| {
         let mut extracts = Extracts::default();
@@ -89,7 +89,7 @@ fn written(messages: &[Message], counter: &Counter) -> usize {
     slot(20, &Slot::short()) + slot(60, &Slot::long())
 }
 
-/// Waits until both summaries stand.
+/// Waits until both summaries are stored.
 async fn both(engine: &Engine, session: &Session) -> Result<(), Error> {
     let mut listener = engine.workspace("default").listen();
     loop {

@@ -1,4 +1,4 @@
-//! Contexts of a long session, against those of a short one.
+//! Measures contexts of a long session, compared with those of a short one.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -10,45 +10,45 @@ use serde::Serialize;
 
 use super::{Line, Progress, Spread, Tell, remove, talk, thousands};
 
-/// What is asked for, in tokens.
+/// Budget of the contexts, in tokens.
 const BUDGET: u64 = 4_000;
 
-/// The messages of the short session.
+/// Messages in the short session.
 const SHORT: u64 = 100;
 
-/// So many are appended at once.
+/// Messages per append.
 const BATCH: u64 = 1_000;
 
-/// A long session may take this much longer.
+/// Maximum ratio of the long session's median to the short session's.
 const TARGET_RATIO: f64 = 1.5;
 
-/// And no longer than this, in milliseconds.
+/// Maximum median for the long session, in milliseconds.
 const TARGET_MILLIS: f64 = 0.5;
 
-/// Contexts of 4,000 tokens, with the default slots summarized by `local`, each session in its own file.
+/// Contexts of 4,000 tokens, with the default slots and summaries by `local`. Each session is in its own file.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Contexts {
-    /// The messages of the long session.
+    /// Messages in the long session.
     pub messages: u64,
     /// The long session.
     pub long: OfSession,
     /// A session of 100 messages.
     pub short: OfSession,
-    /// The long one's median by the short one's, once asked for before.
+    /// Ratio of the long session's median to the short session's, for repeated requests.
     pub warm_ratio: f64,
-    /// The same where nothing is remembered.
+    /// The same ratio with empty caches.
     pub cold_ratio: f64,
-    /// The long session, for the first time after a new summary: the worker has made its text fit by then, as it
-    /// does for sessions that contexts were asked of before.
+    /// The long session's first context after a new summary. The worker has already cached a text that fits the budget, as
+    /// it does for sessions with earlier context requests.
     pub renewed: Spread,
 }
 
-/// How long a session's contexts take.
+/// Durations of a session's contexts.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct OfSession {
-    /// As long as no new summary was written.
+    /// Repeated requests, without a new summary.
     pub warm: Spread,
-    /// The first time in a process: a summary's text is made to fit the budget then, and remembered.
+    /// The first request in a process, which fits the summary's text to the budget and caches it.
     pub cold: Spread,
 }
 
@@ -65,7 +65,7 @@ impl Contexts {
             |kind: &str| format!("context of 4,000 tokens, {} messages, {kind}", thousands(self.messages));
         [
             Line::new(
-                of("asked again"),
+                of("repeated"),
                 figure(&long.warm, self.warm_ratio, &short.warm),
                 "1.50, 0.5 ms",
                 Some(self.warm_ratio <= TARGET_RATIO && long.warm.median < TARGET_MILLIS),
@@ -86,7 +86,7 @@ impl Contexts {
     }
 }
 
-/// Measures contexts in a directory, so many of each kind.
+/// Measures contexts in a directory, `times` of each kind.
 pub async fn contexts(dir: &Path, messages: u64, times: usize, tell: Tell<'_>) -> Result<Contexts, Error> {
     let (long_file, short_file) = (dir.join("long.db"), dir.join("short.db"));
     let long_engine = Engine::builder().workers(0).open(&long_file).await?;
@@ -104,7 +104,7 @@ pub async fn contexts(dir: &Path, messages: u64, times: usize, tell: Tell<'_>) -
             (&long_engine, &long, &mut *long_cold, &mut *long_warm),
             (&short_engine, &short, &mut *short_cold, &mut *short_warm),
         ] {
-            // As it is after a new summary: nothing of it is remembered.
+            // Clears the cache of rendered summaries, so the next request is cold.
             engine.forget_rendered();
             for times in [cold, warm] {
                 let started = Instant::now();
@@ -132,7 +132,7 @@ pub async fn contexts(dir: &Path, messages: u64, times: usize, tell: Tell<'_>) -
     })
 }
 
-/// The long session's contexts, each after messages that brought a new summary.
+/// Measures the long session's contexts, each after messages that led to a new summary.
 async fn renewed(file: &Path, messages: u64, times: usize, tell: Tell<'_>) -> Result<Spread, Error> {
     let engine = Engine::open(file).await?;
     let session = engine.session("measured");
@@ -151,12 +151,13 @@ async fn renewed(file: &Path, messages: u64, times: usize, tell: Tell<'_>) -> Re
     Ok(Spread::of(taken))
 }
 
-/// How far the newest summary reaches.
+/// Returns the last message that the newest summary covers.
 async fn through(session: &Session) -> Result<Seq, Error> {
     Ok(session.summaries().await?.iter().map(|summary| summary.through).max().unwrap_or(0))
 }
 
-/// Waits until a further summary is kept and none is being written, then as long as an agent would at the very least.
+/// Waits until a further summary is stored and no worker is writing, and then 50 ms, the least time that an agent would
+/// take.
 async fn settled(engine: &Engine, session: &Session, before: Seq) -> Result<(), Error> {
     let workspace = engine.workspace("default");
     let (mut listener, until) = (workspace.listen(), Instant::now() + Duration::from_secs(10));
@@ -170,7 +171,8 @@ async fn settled(engine: &Engine, session: &Session, before: Seq) -> Result<(), 
     Ok(())
 }
 
-/// The session `measured` of so many messages, summarized; tells how many there are so far.
+/// Creates the session `measured` with this many messages and their summaries. Reports the number of messages appended so
+/// far.
 pub async fn summarized(
     engine: &Engine,
     messages: u64,

@@ -1,7 +1,9 @@
-//! Lists made ready before a call: what a turn costs on which nothing is due, and one that condenses.
+//! Measures inline lists: a turn on which nothing is due, and a turn that condenses.
 //!
-//! A turn is held against counting its new message alone, which nobody is spared: what it costs beyond that is what the
-//! length of the list adds. Condensing is held against counting the whole list with the bare tokenizer. The command that does the same for other languages is measured by whoever has it.
+//! The baseline of a turn is counting its new message, which is always necessary. The difference is the cost caused by the
+//! length of the list. The baseline of condensing is counting the whole list with the bare tokenizer. The caller measures
+//! the command
+//! `epitome condense`.
 
 use std::time::{Duration, Instant};
 
@@ -14,50 +16,50 @@ use serde::Serialize;
 use super::bare::Bare;
 use super::{Line, Progress, Spread, Tell, talk, thousands};
 
-/// What a turn may cost beyond its new message, in milliseconds.
+/// Maximum cost of a turn beyond counting its new message, in milliseconds.
 const TARGET_TURN: f64 = 0.050;
 
-/// What condensing may take, in milliseconds.
+/// Maximum duration of condensing, in milliseconds.
 const TARGET_CONDENSING: f64 = 100.0;
 
-/// A turn condenses once for so many that do not.
+/// Measured turns without condensing for each turn that condenses.
 const TURNS_A_PASS: usize = 40;
 
-/// Never due by itself.
+/// Settings with a trigger that never fires.
 const SETTINGS: &str = r#"{"condense": {"strategy": "amortized", "trigger": "tokens(1000000000)"}}"#;
 
-/// Lists of a condenser.
+/// Results for inline lists.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Inline {
-    /// The messages of a list.
+    /// Messages in a list.
     pub messages: u64,
     /// Turns of a list that was never condensed.
     pub untouched: Turns,
-    /// Turns of a list that was; the full history is handed in, and half of it is sent.
+    /// Turns of a list that was condensed before: the caller passes the full history, and half of it is sent.
     pub condensed: Turns,
-    /// Turns of two lists that one condenser is handed by turns.
+    /// Turns of two lists that alternate in one condenser.
     pub shared: Turns,
     /// A turn that condenses with `local`, in milliseconds.
     pub condensing: Spread,
-    /// The same, of a list that was never seen before, so that all of it is counted, too.
+    /// The same with a list that the condenser has never seen, so all messages are counted as well.
     pub unseen: Spread,
-    /// Counting the list with the bare tokenizer, and nothing else.
+    /// Only counting the list with the bare tokenizer.
     pub counting: Spread,
 }
 
-/// Turns on which nothing is due, each with one new message, in milliseconds.
+/// Durations of turns on which nothing is due, each with one new message, in milliseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Turns {
-    /// The turn.
+    /// The whole turn.
     pub turn: Spread,
-    /// Counting its new message, and nothing else.
+    /// Only counting its new message.
     pub counting: Spread,
-    /// The median of the one less that of the other.
+    /// Difference of the two medians.
     pub beyond: f64,
 }
 
 impl Inline {
-    /// What people read of it.
+    /// Returns the lines of the result table.
     pub fn lines(&self) -> Vec<Line> {
         let of = |kind: &str| format!("turn of a list of {} messages, {kind}", thousands(self.messages));
         let turn = |kind: &str, turns: &Turns| {
@@ -91,7 +93,7 @@ impl Inline {
     }
 }
 
-/// Measures so many turns of lists of so many messages.
+/// Measures `turns` turns of lists with `messages` messages.
 pub async fn inline(messages: u64, turns: usize, tell: Tell<'_>) -> Result<Inline, Error> {
     let turns = turns.max(2);
     let told = |done: usize| tell(Progress { stage: "inline lists", done: done as u64, of: 5 });
@@ -113,7 +115,7 @@ pub async fn inline(messages: u64, turns: usize, tell: Tell<'_>) -> Result<Inlin
         let started = Instant::now();
         std::hint::black_box(bare.count(&history));
         let counted = started.elapsed();
-        // The first only warms up.
+        // The first pass only warms up.
         if pass > 0 {
             condensing.push(seen);
             unseen.push(new);
@@ -129,7 +131,7 @@ fn condenser() -> Result<Condenser, Error> {
     Condenser::builder().window(2_000_000_000).settings(SETTINGS).build()
 }
 
-/// How long a list takes that is condensed now.
+/// Measures one forced condensation of a list.
 async fn pass_of(condenser: &Condenser, history: &[Message]) -> Result<Duration, Error> {
     let started = Instant::now();
     let ready = condenser.before(Call { force: Some(Press::Gently), ..Call::of(history) }).await;
@@ -141,7 +143,7 @@ async fn pass_of(condenser: &Condenser, history: &[Message]) -> Result<Duration,
     }
 }
 
-/// Turns of so many lists that one condenser is handed by turns, each with one message more.
+/// Measures turns of `lists` lists that alternate in one condenser. Each turn adds one message.
 async fn of_lists(lists: u64, messages: u64, turns: usize, condensed: bool) -> Result<Turns, Error> {
     let condenser = condenser()?;
     let mut histories: Vec<Vec<Message>> =

@@ -1,4 +1,4 @@
-//! What a large database takes of memory.
+//! Measures memory use with a large database.
 
 use std::path::Path;
 use std::time::Instant;
@@ -10,28 +10,28 @@ use tokio::task::JoinSet;
 
 use super::{Line, Progress, Tell, remove, talk};
 
-/// A session's messages: one append.
+/// Messages per session, appended at once.
 const SESSION: u64 = 1_000;
 
-/// So many sessions are summarized and asked for contexts.
+/// Number of sessions that are summarized and read.
 const USED: u64 = 50;
 
-/// In bytes: 150 MB.
+/// Maximum peak memory, in bytes: 150 MB.
 const TARGET: u64 = 150_000_000;
 
-/// What the process takes with a large database open, in bytes.
+/// Memory of the process with a large database open, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Memory {
-    /// The messages in the database, in sessions of 1,000.
+    /// Messages in the database, in sessions of 1,000.
     pub messages: u64,
-    /// Messages a second while it was made: batches of 1,000, no worker.
+    /// Messages per second while it was created, in batches of 1,000, without workers.
     pub rows_per_second: f64,
-    /// The bytes of the database's file.
+    /// Size of the database file.
     pub database: u64,
-    /// Resident at the end, when some sessions had been appended to, summarized and shown; nothing where the
-    /// system does not tell.
+    /// Resident memory after appends, summaries and contexts in some sessions; `None` if the operating system does not
+    /// report it.
     pub resident: Option<u64>,
-    /// The most that was ever resident, since the process began.
+    /// Peak resident memory of the process.
     pub peak: Option<u64>,
 }
 
@@ -46,14 +46,14 @@ impl Memory {
                 resident as f64 / self.database.max(1) as f64,
                 mb(self.database)
             ),
-            _ => "not told by this system".to_owned(),
+            _ => "not reported by this system".to_owned(),
         };
         let name = format!("memory, database of {} messages", self.messages);
         Line::new(name, figure, "150 MB", self.peak.or(self.resident).map(|bytes| bytes < TARGET))
     }
 }
 
-/// Makes a database of so many messages in a directory, uses it, and looks at the process.
+/// Creates a database with this many messages, uses it, and measures the memory of the process.
 pub async fn memory(dir: &Path, messages: u64, tell: Tell<'_>) -> Result<Memory, Error> {
     let file = dir.join("memory.db");
     let started = Instant::now();
@@ -77,7 +77,8 @@ pub async fn memory(dir: &Path, messages: u64, tell: Tell<'_>) -> Result<Memory,
     Ok(Memory { messages, rows_per_second, database, resident, peak })
 }
 
-/// Makes a database of so many messages, in sessions of 1,000 called `session 0` and so on. Tells how many sessions.
+/// Creates a database with this many messages, in sessions of 1,000 called `session 0` and so on. Returns the number of
+/// sessions.
 pub async fn large(file: &Path, messages: u64, tell: Tell<'_>) -> Result<u64, Error> {
     let engine = Engine::builder().workers(0).open(file).await?;
     let sessions = messages.div_ceil(SESSION).max(1);
@@ -87,7 +88,7 @@ pub async fn large(file: &Path, messages: u64, tell: Tell<'_>) -> Result<u64, Er
         let session = engine.session(name(n));
         let count = SESSION.min(messages.saturating_sub(n * SESSION)).max(1);
         tasks.spawn(async move { session.append(talk::many(n * SESSION, count)).await });
-        // While one is written the next is counted.
+        // While one batch is written, the next one is counted.
         while tasks.len() > 3 {
             joined(&mut tasks).await?;
         }
@@ -110,9 +111,10 @@ async fn joined(tasks: &mut JoinSet<Result<epitome::Appended, Error>>) -> Result
     }
 }
 
-/// What is resident now of a process, and what was at most; in bytes. Nothing where the system does not tell.
+/// Returns the current and the peak resident memory of a process, in bytes; `None` if the operating system does not report
+/// it.
 pub fn resident(process: u32) -> (Option<u64>, Option<u64>) {
-    // Linux tells it; elsewhere there is no such file.
+    // Only Linux has this file.
     let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
     (field(&status, "VmRSS:"), field(&status, "VmHWM:"))
 }

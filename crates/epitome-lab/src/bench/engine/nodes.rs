@@ -1,4 +1,4 @@
-//! Nodes on PostgreSQL, against bare statements on the same tables.
+//! Measures nodes on PostgreSQL, compared with bare statements on the same tables.
 
 use std::time::{Duration, Instant};
 
@@ -16,97 +16,98 @@ mod work;
 use bare::{Bare, in_one_of_its_own};
 use work::{heard, work};
 
-/// So many connections on either side, and so many who append.
+/// Number of connections on either side, and of concurrent appending tasks.
 const TASKS: usize = 16;
 
-/// How long the model takes that two nodes are held against one with.
+/// Response time of the model in the comparison of two nodes with one.
 const MODEL_TAKES: Duration = Duration::from_millis(200);
 
-/// At least this part of what bare inserts do.
+/// Minimum throughput of appends, as a share of bare inserts.
 const APPENDS: f64 = 0.7;
-/// A context takes at most so many times what a bare query does.
+/// Maximum duration of a context, as a multiple of a bare query.
 const CONTEXTS: f64 = 2.0;
-/// Two nodes do at least so many times the work of one.
+/// Minimum throughput of two nodes, as a multiple of one node's.
 const TWO: f64 = 1.7;
-/// From a commit to the lease elsewhere, in milliseconds.
+/// Maximum time from a commit to the lease on another node, in milliseconds.
 const HEARD: f64 = 50.0;
 
-/// How much is measured.
+/// How much to measure.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodeSizes {
-    /// How often both take turns.
+    /// Number of alternating rounds.
     pub rounds: usize,
-    /// Messages that each of them appends in a round.
+    /// Messages that each side appends per round.
     pub appends: usize,
-    /// The messages of the session whose contexts are asked for.
+    /// Messages in the session whose contexts are requested.
     pub long: u64,
-    /// How many contexts.
+    /// Number of contexts.
     pub contexts: usize,
-    /// How many sessions one node, then two, have something to do in.
+    /// Number of sessions with a due summary, for one node and then for two.
     pub sessions: usize,
-    /// How many leases are waited for.
+    /// Number of measured leases.
     pub leases: usize,
 }
 
 impl NodeSizes {
-    /// A minute or two.
+    /// A run of one to two minutes.
     pub fn standard() -> Self {
         Self { rounds: 7, appends: 8_000, long: 10_000, contexts: 500, sessions: 64, leases: 60 }
     }
 
-    /// A look.
+    /// A short run.
     pub fn quick() -> Self {
         Self { rounds: 3, appends: 2_000, long: 2_000, contexts: 100, sessions: 24, leases: 15 }
     }
 }
 
-/// Ours and bare, in turns.
+/// Appends through the engine and bare inserts, in alternating rounds.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Beside {
-    /// Messages a second through `Session::append`.
+    /// Messages per second through `Session::append`.
     pub rows_per_second: f64,
-    /// Rows a second that are inserted into the same table and nothing else.
+    /// Rows per second with bare inserts into the same table.
     pub bare_rows_per_second: f64,
-    /// The first by the second: the median of the rounds' own ratios.
+    /// Median of the rounds' ratios of the first rate to the second.
     pub ratio: f64,
 }
 
-/// Contexts of 4,000 tokens, in milliseconds, each beside a query for the words of as many messages of the same session.
+/// Durations of contexts of 4,000 tokens, in milliseconds. Each is compared with a bare query for the same number of
+/// messages of the same session.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Contexts {
-    /// Of a session that goes on: one message more each time.
+    /// A session that grows by one message before each context.
     pub growing: Spread,
-    /// The query for those.
+    /// The bare queries for these contexts.
     pub query: Spread,
-    /// The first by the second.
+    /// Ratio of the two medians.
     pub ratio: f64,
-    /// Of sessions that this node knows nothing of yet.
+    /// Sessions that this node reads for the first time.
     pub strange: Spread,
-    /// The query for those, with the one for the session's number.
+    /// The bare queries for these contexts, including the query for the session's id.
     pub strange_query: Spread,
-    /// The first by the second.
+    /// Ratio of the two medians.
     pub strange_ratio: f64,
 }
 
-/// What was measured of nodes on PostgreSQL.
+/// The results of nodes on PostgreSQL.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Nodes {
-    /// One message at a time.
+    /// Appends of one message each.
     pub appends: Beside,
-    /// A hundred at a time.
+    /// Appends of a hundred messages each.
     pub batches: Beside,
-    /// Contexts, and bare queries.
+    /// Contexts and bare queries.
     pub contexts: Contexts,
-    /// Summaries a second by one node, with a model that takes 200 ms.
+    /// Summaries per second by one node, with a model that takes 200 ms.
     pub one_node: f64,
-    /// By two.
+    /// Summaries per second by two nodes.
     pub two_nodes: f64,
-    /// From when the append that made something due was committed to when another node has it, in milliseconds.
+    /// Time from the commit of an append that made a slot due until another node has the lease, in milliseconds.
     pub heard: Spread,
 }
 
 impl Nodes {
-    /// What people read of it.
+    /// Returns the lines of the result table.
     pub fn lines(&self) -> Vec<Line> {
         let appends = |name: &str, beside: &Beside| {
             let figure = format!(
@@ -126,7 +127,7 @@ impl Nodes {
             appends("appends, 16 connections", &self.appends),
             appends("appends of 100, 16 connections", &self.batches),
             Line::new("context, p50", growing, "2.00 of it", Some(of.ratio <= CONTEXTS)),
-            // Most contexts are of sessions that go on. Of the others nothing is asked but that it is known.
+            // Most contexts belong to growing sessions, so this value has no target.
             Line::new("first context of a session, p50", strange, "", None),
             Line::new(
                 "two nodes, model takes 200 ms",
@@ -148,7 +149,7 @@ fn failed(error: impl std::fmt::Display) -> Error {
     Error::Store(StoreError::Failed { reason: error.to_string() })
 }
 
-/// Measures in databases of its own, which it makes on the server of this address and removes afterwards.
+/// Runs the measurements in temporary databases on the server at this URL.
 pub async fn nodes(url: &str, sizes: &NodeSizes, tell: Tell<'_>) -> Result<Nodes, Error> {
     let (appends, batches, contexts) =
         in_one_of_its_own(url, async |url| one_node(url, sizes, tell).await).await?;
@@ -159,7 +160,7 @@ pub async fn nodes(url: &str, sizes: &NodeSizes, tell: Tell<'_>) -> Result<Nodes
     Ok(Nodes { appends, batches, contexts, one_node, two_nodes, heard })
 }
 
-/// What one node does by itself.
+/// Measures a single node.
 async fn one_node(url: &str, sizes: &NodeSizes, tell: Tell<'_>) -> Result<(Beside, Beside, Contexts), Error> {
     let options = || PostgresOptions { connections: TASKS, ..PostgresOptions::default() };
     let node = || Engine::builder().workers(0).postgres(options()).open_postgres(url);
@@ -178,12 +179,12 @@ async fn beside(
     together: u64,
     (stage, tell): (&'static str, Tell<'_>),
 ) -> Result<Beside, Error> {
-    // A round of batches would be over before it began, were it not of more messages.
+    // Batches are faster, so a round of batches needs more messages to be measurable.
     let each = (sizes.appends as u64).saturating_mul(together.min(3)).div_ceil(TASKS as u64);
     let each = each.div_ceil(together).max(2);
     let rounds = sizes.rounds.max(1) as u64;
     let (mut ours, mut theirs, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
-    // The first round only warms both up.
+    // The first round only warms up.
     for round in 0..=rounds {
         tell(Progress { stage, done: round, of: rounds });
         let (mine, other) = if round % 2 == 0 {
@@ -193,7 +194,7 @@ async fn beside(
             let other = bare.round(each, together).await?;
             (through_engine(engine, each, together).await?, other)
         };
-        // Words are taken into the index when nobody appends: that must not slow down the other's turn.
+        // The search index is updated when no append is waiting. This must not slow down the other side's turn.
         bare.quiet().await?;
         if round > 0 {
             ratios.push(mine / other);
@@ -227,10 +228,10 @@ async fn all(tasks: &mut JoinSet<Result<(), Error>>) -> Result<(), Error> {
     Ok(())
 }
 
-/// So many sessions are asked for that the node knows nothing of, of so many messages each.
+/// Number of sessions that the node reads for the first time, and messages in each.
 const STRANGE: (u64, u64) = (100, 500);
 
-/// Contexts of a long session that has grown by a message each time, and of sessions that another node wrote.
+/// Measures contexts of a long session that grows by one message each time, and of sessions that another node wrote.
 async fn contexts<F: Future<Output = Result<Engine, Error>>>(
     engine: &Engine,
     another: impl Fn() -> F,
@@ -246,7 +247,7 @@ async fn contexts<F: Future<Output = Result<Engine, Error>>>(
         engine.session(format!("strange {n}")).append(talk::many(0, STRANGE.1)).await?;
     }
     bare.quiet().await?;
-    // Without knowing how many rows there are, the query would be planned badly.
+    // Without statistics the query would get a bad plan.
     bare.ask("ANALYZE").await?;
     let (mut growing, mut query) = (Vec::new(), Vec::new());
     for n in 0..sizes.contexts as u64 {
@@ -271,7 +272,7 @@ async fn contexts<F: Future<Output = Result<Engine, Error>>>(
     Ok(Contexts { growing, query, ratio, strange, strange_query, strange_ratio })
 }
 
-/// How long a context took, and how many messages it holds.
+/// Returns the duration of a context request and the number of messages in the context.
 async fn context(session: &Session) -> Result<(Duration, usize), Error> {
     let asked = ContextRequest { tokens: Some(4_000), ..ContextRequest::default() };
     let started = Instant::now();

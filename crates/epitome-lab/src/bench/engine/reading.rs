@@ -1,4 +1,4 @@
-//! Counting and summarizing, against the bare tokenizer on the same texts.
+//! Measures counting and summarizing, compared with the bare tokenizer on the same texts.
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};
@@ -13,34 +13,34 @@ use super::bare::{Bare, texts};
 use super::sample::median;
 use super::{Line, Progress, Spread, Tell, talk};
 
-/// What a summary is written of, and how long it may be: those of the slot `short`.
+/// Messages per summary, and its maximum tokens: the values of the slot `short`.
 const WINDOW: usize = 20;
 const ROOM: Tokens = 1_000;
 
-/// At least this part of the tokenizer's speed.
+/// Minimum speed of counting, as a share of the bare tokenizer's.
 const TARGET: f64 = 0.8;
 
-/// The texts of an agent's session, read by each in turns. Speeds are in megabytes a second, and every ratio is the
-/// median of the rounds' own.
+/// Results for the texts of an agent's session, with alternating rounds. Speeds are in megabytes per second. Every ratio is
+/// the median of the rounds' ratios.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Reading {
-    /// The messages of the session.
+    /// Messages in the session.
     pub messages: u64,
-    /// The tokenizer on the texts alone.
+    /// The bare tokenizer on the texts.
     pub bare: f64,
-    /// Every message counted, with what surrounds its words.
+    /// Counting every message, including the overhead per message.
     pub counting: f64,
-    /// Its speed by the tokenizer's.
+    /// Speed of counting relative to the bare tokenizer's.
     pub counting_ratio: f64,
-    /// Every message read by `local`.
+    /// Reading every message with `local`.
     pub reading: f64,
-    /// Its speed by the tokenizer's.
+    /// Speed of reading relative to the bare tokenizer's.
     pub reading_ratio: f64,
-    /// A summary of 1,000 tokens that `local` writes after every 20 messages, in milliseconds.
+    /// Writing a summary of 1,000 tokens with `local` after every 20 messages, in milliseconds.
     pub writing: Spread,
-    /// The tokenizer on those summaries, in milliseconds.
+    /// The bare tokenizer on these summaries, in milliseconds.
     pub written: Spread,
-    /// Writing them by counting them.
+    /// Ratio of writing the summaries to counting them.
     pub writing_ratio: f64,
 }
 
@@ -68,7 +68,7 @@ impl Reading {
     }
 }
 
-/// Measures a session of so many messages, so many times.
+/// Measures a session of `messages` messages in `rounds` rounds.
 pub fn reading(messages: u64, rounds: usize, tell: Tell<'_>) -> Reading {
     let list: Vec<Message> = (0..messages.max(WINDOW as u64)).map(talk::worked).collect();
     let bytes: usize = list.iter().flat_map(texts).map(str::len).sum();
@@ -76,7 +76,7 @@ pub fn reading(messages: u64, rounds: usize, tell: Tell<'_>) -> Reading {
     let total = rounds.max(1) as u64;
     let (mut speeds, mut ratios) = ([const { Vec::new() }; 3], [const { Vec::new() }; 3]);
     let (mut writing, mut written) = (Vec::new(), Vec::new());
-    // The first round only warms up: both have seen every piece then.
+    // The first round only fills the tokenizers' caches.
     for round in 0..=total {
         tell(Progress { stage: "counting and summarizing", done: round, of: total });
         let alone = timed(|| bare.count(&list));
@@ -120,11 +120,11 @@ fn timed(work: impl FnOnce() -> u64) -> Duration {
     started.elapsed()
 }
 
-/// A session read window after window, as a slot does, with a summary after each.
+/// Durations of reading a session in windows, as a slot does, with a summary after each.
 struct Summaries {
-    /// All of the reading.
+    /// Total time for reading.
     read: Duration,
-    /// Each of the summaries, and counting it.
+    /// Time for writing each summary, and for counting it.
     write: Vec<Duration>,
     count: Vec<Duration>,
 }

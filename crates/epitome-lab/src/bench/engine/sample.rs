@@ -1,22 +1,22 @@
-//! Many measurements in a few numbers.
+//! Condenses many measurements to a few numbers.
 
 use std::time::Duration;
 
 use serde::Serialize;
 
-/// How long something took, in milliseconds.
+/// A distribution of durations, in milliseconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 pub struct Spread {
-    /// Half of them took no longer.
+    /// Median.
     pub median: f64,
-    /// One in twenty took longer.
+    /// 95th percentile.
     pub p95: f64,
-    /// One in a hundred took longer.
+    /// 99th percentile.
     pub p99: f64,
 }
 
 impl Spread {
-    /// Of so many.
+    /// Computes the distribution.
     pub fn of(mut times: Vec<Duration>) -> Self {
         times.sort_unstable();
         let at = |hundredths: usize| {
@@ -27,7 +27,7 @@ impl Spread {
     }
 }
 
-/// The middle one.
+/// Returns the median.
 pub fn median(mut values: Vec<f64>) -> f64 {
     values.sort_unstable_by(f64::total_cmp);
     values.get(values.len() / 2).copied().unwrap_or(0.0)

@@ -1,4 +1,4 @@
-//! What is said in measured sessions: short messages with names in them, no two alike.
+//! Generates the messages of measured sessions: short, all different, with names in them.
 
 use epitome::rules::message::{Message, Part, Role};
 use serde::Serialize;
@@ -7,7 +7,7 @@ const TOWNS: [&str; 8] = ["Oslo", "Lagos", "Lima", "Pune", "Turin", "Quito", "Bu
 const GOODS: [&str; 7] = ["lamps", "ropes", "pumps", "tiles", "seeds", "books", "bolts"];
 const DAYS: [&str; 5] = ["Monday", "Tuesday", "Wednesday", "Thursday", "Friday"];
 
-/// The n-th message of a conversation, of some thirty tokens.
+/// Returns the n-th message of a conversation, of about thirty tokens.
 pub fn said(n: u64) -> Message {
     let (town, goods, day) = (of(&TOWNS, n / 2), of(&GOODS, n / 3), of(&DAYS, n / 5));
     let order = 40_071 + n / 2 * 37;
@@ -23,8 +23,8 @@ pub fn said(n: u64) -> Message {
     }
 }
 
-/// The n-th message of an agent with a tool: the user asks, it looks the order up, is told, and answers; then the
-/// user asks again. Twenty to forty tokens each.
+/// Returns the n-th message of an agent with a tool. Every four messages are a question of the user, a tool call, its result
+/// and the reply, of twenty to forty tokens each.
 pub fn worked(n: u64) -> Message {
     let turn = n / 4;
     let (town, goods, day) = (of(&TOWNS, turn), of(&GOODS, turn / 2), of(&DAYS, turn / 3));
@@ -52,12 +52,12 @@ pub fn worked(n: u64) -> Message {
     }
 }
 
-/// Messages from the n-th on.
+/// Returns `count` messages from number `from` on.
 pub fn many(from: u64, count: u64) -> Vec<Message> {
     (from..from.saturating_add(count)).map(said).collect()
 }
 
-/// What a store keeps of a message as text, for the bare loops that the engine is compared with.
+/// Returns a message as the store's JSON text, for the bare loops that the engine is compared with.
 pub(super) fn body(message: &Message) -> Result<String, serde_json::Error> {
     #[derive(Serialize)]
     struct Body<'a> {

@@ -1,4 +1,4 @@
-//! Our own condenser on the histories that the peers play, in the same steps.
+//! Plays the peers' history with Epitome's condenser, in the same steps.
 
 use std::time::{Duration, Instant};
 
@@ -9,7 +9,7 @@ use serde_json::json;
 use super::{Judged, Measured, Plan, Spread, TURN};
 use crate::bench::engine::resident;
 
-/// No threshold of a list that is only looked at.
+/// Trigger in tokens that is never reached, for turns on which nothing should be due.
 const NEVER: u64 = 1_000_000_000;
 
 pub(super) async fn played(history: &[Message], plan: &Plan) -> Result<Measured, Error> {
@@ -38,7 +38,7 @@ pub(super) async fn played(history: &[Message], plan: &Plan) -> Result<Measured,
     })
 }
 
-/// A session from its first message on: its turns, and how often it was condensed.
+/// Plays a session from its first message. Returns the durations of its turns and the number of condensations.
 async fn session(
     history: &[Message],
     plan: &Plan,
@@ -52,7 +52,7 @@ async fn session(
     Ok((turns, player.condensed))
 }
 
-/// Turns of a long list on which nothing is due, after one that is not measured.
+/// Measures turns of a long list on which nothing is due, after an unmeasured first turn.
 async fn looked_at(history: &[Message], messages: u64, plan: &Plan) -> Result<Spread, Error> {
     let mut player = Player::new(NEVER, plan.keep)?;
     player.add(history, 0, messages);
@@ -62,12 +62,12 @@ async fn looked_at(history: &[Message], messages: u64, plan: &Plan) -> Result<Sp
         taken.push(player.turn(history, messages + turn * TURN, None).await);
     }
     if player.condensed > 0 {
-        return Err(Error::Conflict("a list was condensed that nothing was due of".to_owned()));
+        return Err(Error::Conflict("a list was condensed although nothing was due".to_owned()));
     }
     Ok(Spread::of(taken))
 }
 
-/// An agent that holds its own list.
+/// An agent that stores its own message list.
 struct Player {
     condenser: Condenser,
     list: Vec<Message>,
@@ -89,7 +89,7 @@ impl Player {
         self.list.extend_from_slice(history.get(place(from)..place(from + count)).unwrap_or_default());
     }
 
-    /// What the two calls of a turn wait for.
+    /// Plays a turn. Returns the time that the condenser needed before its two model calls.
     async fn turn(&mut self, history: &[Message], start: u64, mut judged: Option<&mut Judged>) -> Duration {
         self.add(history, start, 1);
         let first = self.before_call(judged.as_deref_mut()).await;

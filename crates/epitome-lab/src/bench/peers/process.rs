@@ -1,4 +1,4 @@
-//! A peer's process: started, waited for within bounds, and asked why where it failed.
+//! Runs a peer's process with a timeout, and extracts the error if it fails.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
@@ -12,16 +12,17 @@ use epitome_terminal::show::{clipped, tame};
 use super::super::own::start;
 use super::Answer;
 
-/// An answer is not longer than this, in bytes.
+/// Maximum size of a peer's output, in bytes.
 const LONGEST: u64 = 16_000_000;
 
-/// So much of its log is looked at, in bytes from the end.
+/// How much of the end of its log is read, in bytes.
 const END: u64 = 16_000;
 
-/// So often it is looked whether it has ended.
+/// Interval for checking whether the process has ended.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// What it answered, or why it did not. Only a program that cannot be started at all is an error.
+/// Runs a peer. Returns its output, or why there is none. The outer result is an error only if the program cannot be
+/// started.
 pub(super) async fn asked(
     program: &Path,
     name: &str,
@@ -31,12 +32,12 @@ pub(super) async fn asked(
     let (answer, log) = (folder.join("answer.json"), folder.join("log"));
     let mut command = Command::new(program);
     command.arg(name).arg(folder).current_dir(folder).stdin(Stdio::null());
-    // Files and no pipes: nobody waits for whoever else holds them open.
+    // Files instead of pipes: a grandchild that holds a pipe open would block the reader.
     command.stdout(File::create(&answer)?).stderr(File::create(&log)?);
     let status = match ended(&mut command, patience).await {
         Ok(status) => status,
         Err(error) => {
-            let told = format!("--peers: {} cannot be started: {error}", program.display());
+            let told = format!("--peers: cannot start {}: {error}", program.display());
             return Err(io::Error::new(error.kind(), told));
         }
     };
@@ -50,7 +51,7 @@ pub(super) async fn asked(
     })
 }
 
-/// How it ended; nothing where it had to be ended.
+/// Waits for the process. Returns `None` if it was killed after the timeout.
 async fn ended(command: &mut Command, patience: Duration) -> io::Result<Option<ExitStatus>> {
     let (process, _noted) = start(command)?;
     let until = Instant::now() + patience;
@@ -71,13 +72,13 @@ async fn ended(command: &mut Command, patience: Duration) -> io::Result<Option<E
 fn read(answer: &Path) -> Result<Answer, String> {
     let bytes = std::fs::metadata(answer).map_err(|error| error.to_string())?.len();
     if bytes > LONGEST {
-        return Err(format!("it has {bytes} bytes"));
+        return Err(format!("it has {bytes} bytes; at most {LONGEST} are read"));
     }
     let text = std::fs::read(answer).map_err(|error| error.to_string())?;
     serde_json::from_slice(&text).map_err(|error| error.to_string())
 }
 
-/// The last thing it said.
+/// Returns the last line of the log that is not blank.
 fn last(log: &Path) -> Option<String> {
     let mut file = File::open(log).ok()?;
     let bytes = file.metadata().ok()?.len();

@@ -1,4 +1,4 @@
-//! Durable appends over HTTP, against the engine itself.
+//! Measures durable appends over HTTP, compared with the engine itself.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -15,27 +15,27 @@ use super::child::Child;
 use super::{CLIENTS, Trouble, client};
 use crate::bench::engine::{self, Line, Progress, Spread, Tell, median};
 
-/// At least this part of the engine's rows.
+/// Minimum throughput, as a share of the engine's.
 const TARGET: f64 = 0.5;
 
-/// No more than one in a hundred takes longer, in milliseconds.
+/// Maximum 99th percentile of a request's duration, in milliseconds.
 const TARGET_MILLIS: f64 = 25.0;
 
-/// Slots that never fire, on both sides: what summaries cost is not what is compared. Triggers are checked and cursors
-/// moved all the same.
+/// Slots whose triggers never fire, for both sides, because the cost of summaries is not compared. Triggers are still
+/// checked and cursors advanced.
 const SLOTS: &str =
     r#"[{"name":"short","trigger":"messages(1000000000)"},{"name":"long","trigger":"messages(1000000000)"}]"#;
 
-/// Durable appends, a message each, from 16 clients with a session and a connection each.
+/// Durable appends of single messages from 16 clients, each with its own session and connection.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub(super) struct Appends {
-    /// Over HTTP.
+    /// Rows per second over HTTP.
     rows_per_second: f64,
-    /// From 16 tasks, in a process that holds an engine itself.
+    /// Rows per second from 16 tasks in a process with its own engine.
     engine_rows_per_second: f64,
-    /// The first by the second: the median of the rounds' own ratios.
+    /// Median of the rounds' ratios of the first rate to the second.
     ratio: f64,
-    /// How long a request took, in milliseconds.
+    /// Durations of requests, in milliseconds.
     millis: Spread,
     rounds: usize,
 }
@@ -51,7 +51,7 @@ impl Appends {
                 Some(self.ratio >= TARGET),
             ),
             Line::new(
-                "the same, until answered",
+                "the same, response time",
                 format!("p50 {:.2} ms, p99 {:.2} ms", millis.median, millis.p99),
                 "p99 25 ms",
                 Some(millis.p99 < TARGET_MILLIS),
@@ -60,7 +60,7 @@ impl Appends {
     }
 }
 
-/// Measures appends in a folder: in turns, `rounds` times, so many rows each time.
+/// Measures appends in a folder: `rounds` alternating rounds of `rows` rows each.
 pub(super) async fn appends(
     folder: &Path,
     rounds: usize,
@@ -74,11 +74,11 @@ pub(super) async fn appends(
     server.ready().await?;
     let each = rows.div_ceil(CLIENTS as u64);
     let (mut server_rates, mut engine_rates, mut ratios, mut times) = (vec![], vec![], vec![], vec![]);
-    // The first round only warms both up.
+    // The first round only warms up.
     for round in 0..=rounds.max(1) {
         tell(Progress { stage: "durable appends", done: round as u64, of: rounds as u64 });
         let from = round as u64 * each;
-        // Who goes first changes, so that neither always finds the disk quiet.
+        // The order alternates, so that neither always has an idle disk.
         let (over_http, engine_rate) = if round % 2 == 0 {
             let over_http = over_http(&server, from, each).await?;
             engine::quiet(&ours).await?;
@@ -115,13 +115,13 @@ async fn over_http(server: &Child, from: u64, each: u64) -> Result<client::Round
     Ok(client::round(server.address, CLIENTS, Arc::new(says)).await?)
 }
 
-/// A request that adds the n-th message to a client's session.
+/// Returns a request that adds the n-th message to a client's session.
 pub(super) fn append(client: usize, n: u64) -> Vec<u8> {
     let body = json!({"role": engine::said(n).role, "content": words(n)}).to_string();
     client::post(&format!("/v1/sessions/client-{client}/messages"), &body)
 }
 
-/// What is said in the n-th message.
+/// Returns the text of the n-th message.
 pub(super) fn words(n: u64) -> Option<String> {
     engine::said(n).parts.into_iter().find_map(|part| match part {
         Part::Text { text } => Some(text),
@@ -129,7 +129,7 @@ pub(super) fn words(n: u64) -> Option<String> {
     })
 }
 
-/// Rows a second.
+/// Returns rows per second.
 async fn through_engine(engine: &Engine, from: u64, each: u64) -> Result<f64, Trouble> {
     let started = Instant::now();
     let mut tasks = JoinSet::new();

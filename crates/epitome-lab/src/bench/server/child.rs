@@ -1,4 +1,4 @@
-//! The server that is measured: this very program, started once more.
+//! Starts the measured server: this program, in a child process.
 
 use std::io::{self, BufRead, BufReader};
 use std::net::SocketAddr;
@@ -12,10 +12,10 @@ use epitome_terminal::leftovers::Leftover;
 use super::super::own::{own, start};
 use super::client::{self, Client};
 
-/// For so long a server may take until it is ready.
+/// Timeout for the server's start.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// A running server. It is killed when this is dropped, and when this process is told to end.
+/// A running server. It is killed when this value is dropped, and when this process receives a signal to end.
 pub(crate) struct Child {
     process: Arc<Mutex<std::process::Child>>,
     pub(crate) address: SocketAddr,
@@ -24,7 +24,7 @@ pub(crate) struct Child {
 }
 
 impl Child {
-    /// `epitome serve` on a database in a folder, away from whatever settings there are.
+    /// Starts `epitome serve` on a database in a folder, isolated from the user's settings.
     pub(crate) async fn serve(folder: &Path, database: &str, settings: &[String]) -> io::Result<Self> {
         let mut args = vec!["serve".to_owned(), "--listen".to_owned(), "127.0.0.1:0".to_owned()];
         args.extend(["--db".to_owned(), database.to_owned()]);
@@ -34,7 +34,7 @@ impl Child {
         Self::start(folder, args).await
     }
 
-    /// The one that has nothing behind it.
+    /// Starts the echo server, which uses no engine.
     pub(crate) async fn echo(folder: &Path) -> io::Result<Self> {
         Self::start(folder, vec!["bench".to_owned(), "--echo".to_owned()]).await
     }
@@ -60,7 +60,7 @@ impl Child {
         Ok(child)
     }
 
-    /// Waits until it says that it is ready, and tells how long that took from the start of the process.
+    /// Waits until the server reports that it is ready. Returns the time since the start of the process.
     pub(crate) async fn ready(&self) -> io::Result<Duration> {
         let request = client::get("/readyz");
         loop {
@@ -81,7 +81,7 @@ impl Child {
 impl Drop for Child {
     fn drop(&mut self) {
         let mut process = self.process.lock().unwrap_or_else(PoisonError::into_inner);
-        // Where it has ended already there is nothing to kill.
+        // Fails if the process has already ended.
         let _ = process.kill();
         let _ = process.wait();
     }

@@ -1,7 +1,7 @@
-//! Clients that ask as fast as they are answered.
+//! Clients that send requests as fast as the server responds.
 //!
-//! They share the machine with the server they measure, so they do as little as can be: one thread for all of them, a
-//! connection each that is used again, and of an answer only its status and its length are looked at.
+//! They share the machine with the measured server, so they do as little as possible: one thread for all clients, one reused
+//! connection per client, and only the status and the length of a response are parsed.
 
 use std::io;
 use std::net::SocketAddr;
@@ -12,19 +12,19 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 
-/// What the client of this number asks the n-th time; nothing when it is done.
+/// Returns the n-th request of the client with this number; `None` when the client is done.
 pub(super) type Says = Arc<dyn Fn(usize, u64) -> Option<Vec<u8>> + Send + Sync>;
 
-/// What became of many requests.
+/// The results of many requests.
 #[derive(Debug, Default)]
 pub(super) struct Round {
-    /// Answers a second, all clients together.
+    /// Responses per second, of all clients together.
     pub(super) rate: f64,
-    /// How long each took.
+    /// Duration of each request.
     pub(super) times: Vec<Duration>,
 }
 
-/// Lets so many clients ask, all at once, until each is done. The clock starts when all are connected.
+/// Runs `clients` concurrent clients until all are done. The time starts when all clients are connected.
 pub(super) async fn round(address: SocketAddr, clients: usize, says: Says) -> io::Result<Round> {
     let all = move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
@@ -59,18 +59,18 @@ async fn ask_all(address: SocketAddr, clients: usize, says: Says) -> io::Result<
     Ok(Round { rate: times.len() as f64 / started.elapsed().as_secs_f64(), times })
 }
 
-/// A request for something.
+/// Returns a `GET` request.
 pub(super) fn get(path: &str) -> Vec<u8> {
     format!("GET {path} HTTP/1.1\r\nhost: localhost\r\n\r\n").into_bytes()
 }
 
-/// A request with something to be kept.
+/// Returns a `POST` request with a JSON body.
 pub(super) fn post(path: &str, body: &str) -> Vec<u8> {
     let head = "HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json";
     format!("POST {path} {head}\r\ncontent-length: {}\r\n\r\n{body}", body.len()).into_bytes()
 }
 
-/// One connection.
+/// A client with one connection.
 pub(super) struct Client {
     stream: TcpStream,
     read: Vec<u8>,
@@ -83,7 +83,7 @@ impl Client {
         Ok(Self { stream, read: Vec::with_capacity(64 << 10) })
     }
 
-    /// One request. Gives the answer's body; an answer that is no success is an error.
+    /// Sends one request. Returns the response body; a status outside 200 to 299 is an error.
     pub(super) async fn ask(&mut self, request: &[u8]) -> io::Result<&[u8]> {
         self.stream.write_all(request).await?;
         self.read.clear();
@@ -112,18 +112,18 @@ impl Client {
     }
 }
 
-/// What is looked at of an answer's first lines.
+/// The parsed head of a response.
 #[derive(Debug, PartialEq, Eq)]
 struct Head {
     status: u16,
-    /// Its own bytes.
+    /// Size of the head, in bytes.
     size: usize,
-    /// The bytes that follow it.
+    /// Size of the body, in bytes.
     body: usize,
 }
 
 impl Head {
-    /// Nothing while it is not all there.
+    /// Parses the head. Returns `None` until it has arrived completely.
     fn of(read: &[u8]) -> io::Result<Option<Self>> {
         let Some(end) = read.windows(4).position(|four| four == b"\r\n\r\n") else { return Ok(None) };
         let text = std::str::from_utf8(read.get(..end).unwrap_or_default()).unwrap_or_default();
@@ -135,7 +135,7 @@ impl Head {
         });
         match (status, length) {
             (Some(status), Some(body)) => Ok(Some(Self { status, size: end + 4, body })),
-            _ => Err(io::Error::other("the server gave an answer without a status or a length")),
+            _ => Err(io::Error::other("the server's response has no status or no content-length")),
         }
     }
 }

@@ -1,6 +1,8 @@
-//! Contexts over HTTP, against the same server with nothing behind it: one that echoes as many bytes, and one that only
-//! sends them, which is the harder match. Once they are asked for again and again while nothing changes, once in another
-//! way each time, so that none was made before.
+//! Measures contexts over HTTP, compared with the same server without an engine.
+//!
+//! There are two baselines: echoing the same number of bytes, and only sending them, which is faster. There are two kinds of
+//! requests: the same request repeated while nothing changes, and a different request each time, so that no response is
+//! cached.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -14,35 +16,35 @@ use super::client::{self, Client};
 use super::{CLIENTS, Trouble};
 use crate::bench::engine::{self, Line, Progress, Spread, Tell, median};
 
-/// At least this part of the echo's answers.
+/// Minimum throughput, as a share of the echo server's.
 const TARGET: f64 = 0.4;
 
-/// What is asked for, in tokens; nothing is what the settings say.
+/// Budgets of the contexts, in tokens; `None` requests no budget.
 const BUDGETS: [Option<u64>; 3] = [Some(4_000), Some(16_000), None];
 
-/// Contexts of a summarized session, of one size, by so many clients at once.
+/// Results for contexts of a summarized session, with one budget and a number of concurrent clients.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub(super) struct Contexts {
-    /// The messages of the session.
+    /// Messages in the session.
     messages: u64,
-    /// The budget; nothing is what the settings say.
+    /// The budget; `None` if the request sets none.
     tokens: Option<u64>,
     clients: usize,
-    /// Whether each of them had to be made; else nothing had changed since it was asked for last.
+    /// Whether each request was different, so that its context had to be computed. Otherwise the same request was repeated.
     anew: bool,
-    /// The bytes of the answer.
+    /// Size of the response, in bytes.
     bytes: usize,
-    /// Answers a second.
+    /// Responses per second.
     per_second: f64,
-    /// The same server with nothing behind it, sent as many bytes, which it sends back.
+    /// Responses per second of the server without an engine, echoing the same number of bytes.
     echo_per_second: f64,
-    /// The first by the second: the median of the rounds' own ratios.
+    /// Median of the rounds' ratios of `per_second` to `echo_per_second`.
     ratio: f64,
-    /// The same server with nothing behind it, sending as many bytes which it has at hand.
+    /// Responses per second of the server without an engine, only sending the same number of prepared bytes.
     sent_per_second: f64,
-    /// The contexts by that.
+    /// Median of the rounds' ratios of `per_second` to `sent_per_second`.
     sent_ratio: f64,
-    /// How long a request took, in milliseconds.
+    /// Durations of requests, in milliseconds.
     millis: Spread,
 }
 
@@ -51,7 +53,7 @@ impl Contexts {
         let budget = self.tokens.map_or("no budget".to_owned(), |tokens| format!("{tokens} tokens"));
         let clients =
             if self.clients == 1 { "1 client".to_owned() } else { format!("{} clients", self.clients) };
-        let again = if self.anew { "made anew" } else { "asked again" };
+        let again = if self.anew { "computed each time" } else { "repeated" };
         let name = format!("context of {budget}, {} messages, {clients}, {again}", self.messages);
         let figure = format!(
             "{:.0}/s (p99 {:.2} ms) of {:.1} kB, {:.2} of an echo's {:.0}/s ({:.2} of {:.0}/s only sent)",
@@ -70,7 +72,7 @@ impl Contexts {
     }
 }
 
-/// Measures contexts of a session of so many messages in a folder: in turns, `rounds` times, so many each time.
+/// Measures contexts of a session with `messages` messages: `rounds` alternating rounds of `each` requests.
 pub(super) async fn contexts(
     folder: &Path,
     messages: u64,
@@ -96,7 +98,7 @@ pub(super) async fn contexts(
         let (echoed, sent) = (client::post("/", &" ".repeat(bytes)), client::get(&format!("/{bytes}")));
         let (mut rates, mut times) = (vec![], vec![]);
         let (mut echo_rates, mut ratios, mut sent_rates, mut sent_ratios) = (vec![], vec![], vec![], vec![]);
-        // The first round only warms both up.
+        // The first round only warms up.
         for round in 0..=rounds.max(1) {
             let (asks, echoed, sent) = (asks.clone(), echoed.clone(), sent.clone());
             let ours = repeated(&server, clients, each, move || asks.next()).await?;
@@ -130,7 +132,7 @@ pub(super) async fn contexts(
     Ok(all)
 }
 
-/// What is asked for.
+/// Generates the requests.
 #[derive(Clone)]
 struct Asks {
     tokens: Option<u64>,
@@ -141,7 +143,7 @@ struct Asks {
 impl Asks {
     fn next(&self) -> Vec<u8> {
         let tokens = self.tokens.map_or(String::new(), |tokens| format!("tokens={tokens}&"));
-        // Nobody in there has that name: it is the same context, and another question.
+        // No author in the session has this name. So the context is the same, but the request is a new one.
         let anew = match self.anew {
             true => format!("assistant=n{}", self.count.fetch_add(1, Ordering::Relaxed)),
             false => String::new(),
@@ -150,7 +152,7 @@ impl Asks {
     }
 }
 
-/// Requests, so many in all.
+/// Sends `times` requests in total.
 async fn repeated(
     server: &Child,
     clients: usize,

@@ -1,6 +1,8 @@
-//! Honcho's routes, as its clients use them: single messages from many clients, contexts of a session that is
-//! summarized, both while summaries are written. For scale: Honcho 3.0.12 on such a machine did 33 to 51 appends a second
-//! with 16 clients, and 70 to 120 contexts with one.
+//! Measures Honcho's routes as its clients use them: single messages from many clients, and contexts of a summarized
+//! session, both while summaries are written.
+//!
+//! For comparison: Honcho 3.0.12 on a similar machine handled 33 to 51 appends per second with 16 clients, and 70 to 120
+//! contexts per second with one client.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -15,28 +17,28 @@ use super::client::{self, Client};
 use super::{CLIENTS, Trouble};
 use crate::bench::engine::{self, Line, Progress, Spread, Tell, median};
 
-/// At least 60 times the most that Honcho did.
+/// Minimum appends per second: 60 times Honcho's best result.
 const APPENDS: f64 = 60.0 * 51.0;
 
-/// At least 50 times.
+/// Minimum contexts per second: 50 times Honcho's best result.
 const CONTEXTS: f64 = 50.0 * 120.0;
 
-/// The messages of the session whose contexts are asked for: summarized up to the last few.
+/// Messages in the session whose contexts are requested. All except the last few are summarized.
 const MESSAGES: u64 = 1_010;
 
-/// What was measured.
+/// The results.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(super) struct Honcho {
-    /// Messages a second from 16 clients, each in a session of its own.
+    /// Messages per second from 16 clients, each in its own session.
     appends_per_second: f64,
-    /// How long a request took, in milliseconds.
+    /// Durations of these requests, in milliseconds.
     append_millis: Spread,
-    /// The same, all in one session.
+    /// Messages per second from 16 clients in one session.
     appends_to_one_per_second: f64,
-    /// Contexts of 4,000 tokens a second for one client, nothing having changed.
+    /// Contexts of 4,000 tokens per second for one client, while nothing changes.
     contexts_per_second: f64,
     context_millis: Spread,
-    /// The same right after a message was added.
+    /// The same, each directly after an append.
     contexts_anew_per_second: f64,
     context_anew_millis: Spread,
     rounds: usize,
@@ -62,7 +64,7 @@ impl Honcho {
                 Some(self.appends_to_one_per_second >= APPENDS),
             ),
             Line::new(
-                "Honcho's routes: contexts, 1 client, asked again",
+                "Honcho's routes: contexts, 1 client, repeated",
                 told(contexts, &self.context_millis),
                 "6000/s",
                 Some(contexts >= CONTEXTS),
@@ -77,7 +79,7 @@ impl Honcho {
     }
 }
 
-/// Measures in a folder, `rounds` times: so many appends and so many contexts each time.
+/// Measures in a folder: `rounds` rounds of `appends` appends and `contexts` contexts.
 pub(super) async fn honcho(
     folder: &Path,
     rounds: usize,
@@ -130,7 +132,7 @@ pub(super) async fn honcho(
 
 const SESSIONS: &str = "/v3/workspaces/bench/sessions";
 
-/// A request that adds a message, as Honcho's clients write it.
+/// Returns a request that adds a message, in the format of Honcho's clients.
 fn append(session: &str, client: usize, n: u64) -> Vec<u8> {
     let message = json!({"peer_id": format!("peer-{client}"), "content": words(n)});
     client::post(&format!("{SESSIONS}/{session}/messages"), &json!({"messages": [message]}).to_string())
@@ -140,7 +142,7 @@ fn context() -> Vec<u8> {
     client::get(&format!("{SESSIONS}/long/context?summary=true&limit_to_session=false&tokens=4000"))
 }
 
-/// Fills the session whose contexts are asked for, and waits for its summaries.
+/// Fills the session whose contexts are requested, and waits for its summaries.
 async fn long_session(server: &Child) -> Result<(), Trouble> {
     let mut client = Client::connect(server.address).await?;
     for from in (0..MESSAGES).step_by(100) {
@@ -153,7 +155,7 @@ async fn long_session(server: &Child) -> Result<(), Trouble> {
     settled(server).await
 }
 
-/// Waits until no summary is due: whoever asks for contexts all day does not do so beside a thousand appends a second.
+/// Waits until no summary is due, because contexts are normally not requested during a thousand appends per second.
 async fn settled(server: &Child) -> Result<(), Trouble> {
     let mut client = Client::connect(server.address).await?;
     let status = client::get("/v3/workspaces/bench/queue/status");
@@ -168,7 +170,7 @@ async fn settled(server: &Child) -> Result<(), Trouble> {
     Ok(())
 }
 
-/// How long contexts take, each right after a message was added.
+/// Returns the durations of contexts, each requested directly after an append.
 async fn after_appends(server: &Child, times: u64) -> Result<Vec<Duration>, Trouble> {
     let mut client = Client::connect(server.address).await?;
     let mut took = Vec::new();

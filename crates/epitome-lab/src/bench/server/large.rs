@@ -1,4 +1,4 @@
-//! A server on a large database: how soon it is there, and what it takes of memory under load.
+//! Measures a server on a large database: its startup time, and its memory under load.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -11,35 +11,35 @@ use super::child::Child;
 use super::{CLIENTS, Trouble, client};
 use crate::bench::engine::{self, Line, Spread, Tell};
 
-/// In milliseconds.
+/// Maximum startup time, in milliseconds.
 const TARGET_MILLIS: f64 = 500.0;
 
-/// In bytes: 100 MB.
+/// Maximum peak memory, in bytes: 100 MB.
 const TARGET_BYTES: u64 = 100_000_000;
 
-/// So many messages at most are in the database a server is used on. One with more takes more: old sessions that nobody
-/// summarized yet are all due at once, and each that is read is remembered in part.
+/// Maximum number of messages in the database for the load test. A larger one needs more memory, because all of its
+/// unsummarized sessions are due at once, and parts of each session that is read are cached.
 const USED: u64 = 100_000;
 
-/// So often a server is started.
+/// Number of server starts.
 const STARTS: usize = 5;
 
-/// A server on a large database.
+/// Results for a server on a large database.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub(super) struct Large {
-    /// The messages in it.
+    /// Messages in the database.
     messages: u64,
-    /// From the start of the process until it says that it is ready, in milliseconds.
+    /// Time from the start of the process until the server reports that it is ready, in milliseconds.
     ready: Spread,
-    /// For so many seconds it was used: by 16 clients that append and read, while summaries are written.
+    /// Duration of the load in seconds: 16 clients append and read while summaries are written.
     seconds: u64,
-    /// Requests a second under that load.
+    /// Requests per second under this load.
     requests_per_second: f64,
-    /// How long they took, in milliseconds.
+    /// Durations of these requests, in milliseconds.
     millis: Spread,
-    /// Resident after it, in bytes; nothing where the system does not tell.
+    /// Resident memory after the load, in bytes; `None` if the operating system does not report it.
     resident: Option<u64>,
-    /// The most that was ever resident.
+    /// Peak resident memory, in bytes.
     peak: Option<u64>,
 }
 
@@ -48,7 +48,7 @@ impl Large {
         let mb = |bytes: u64| bytes / 1_000_000;
         let memory = match (self.resident, self.peak) {
             (Some(resident), Some(peak)) => format!("{} MB (at most {})", mb(resident), mb(peak)),
-            _ => "not told by this system".to_owned(),
+            _ => "not reported by this system".to_owned(),
         };
         let Self { messages, seconds, requests_per_second: rate, .. } = self;
         [
@@ -68,8 +68,7 @@ impl Large {
     }
 }
 
-/// Makes a database of so many messages in a folder and starts servers on it; then a smaller one, which is used for a
-/// while.
+/// Creates a database with `messages` messages and starts servers on it. Then creates a smaller database for the load test.
 pub(super) async fn large(
     folder: &Path,
     messages: u64,
@@ -98,8 +97,8 @@ pub(super) async fn large(
     Ok(Large { messages, ready, seconds, requests_per_second: load.rate, millis, resident, peak })
 }
 
-/// Of ten requests eight append, one reads a context of what was appended to, and one reads of an old session, of which
-/// each client sees others: contexts of all sizes, and messages.
+/// Returns the n-th request of a client. Of ten requests, eight append, one reads a context of the client's own session, and
+/// one reads messages or a context of an old session. Each client reads different old sessions.
 fn mixed(client: usize, n: u64, sessions: u64) -> Vec<u8> {
     let old = (client as u64 * 7_919 + n) % sessions.max(1);
     match (n % 10, n / 10 % 4) {

@@ -1,4 +1,4 @@
-//! `epitome condense --explain`: what would leave, what would stay, and why, as people read it.
+//! `epitome condense --explain`: prints which messages would be removed, which would stay, and why.
 
 use epitome::condenser::{Fate, Forecast, Why};
 
@@ -6,11 +6,11 @@ use super::super::prelude::*;
 use crate::condensing::Request;
 use crate::show::clipped;
 
-/// A run of messages with the same fate is shown by its first and its last ones, where it is longer than both.
+/// A longer run of messages with the same reason is shown by its first 5 and its last 3 messages.
 const FIRST: usize = 5;
 const LAST: usize = 3;
 
-/// So much of a message is shown.
+/// Maximum number of characters shown of a message.
 const WIDEST: usize = 60;
 
 pub(super) fn show(request: &Request, forecast: &Forecast, show: &mut Show) -> Result<(), Failure> {
@@ -26,18 +26,18 @@ pub(super) fn show(request: &Request, forecast: &Forecast, show: &mut Show) -> R
     }
     show.line(format!("  strategy  {}", tame(&forecast.strategy)))?;
     if !forecast.condenses {
-        show.line(format!("  result    {}", style.green(&format!("as it is: {}", tame(&forecast.told)))))?;
+        show.line(format!("  result    {}", style.green(&format!("unchanged: {}", tame(&forecast.told)))))?;
         if forecast.reason == "not_due" {
-            show.line(style.dim("            with --force it says what would leave"))?;
+            show.line(style.dim("            --force shows what would be removed"))?;
         }
         return Ok(());
     }
     show.line(format!("  result    {}", style.yellow(&result(forecast))))?;
     if let (Some(most), Some(model)) = (forecast.summary, &forecast.model) {
-        show.line(format!("  summary   of at most {}, by {}", count(most, "token"), tame(model)))?;
+        show.line(format!("  summary   at most {}, written by {}", count(most, "token"), tame(model)))?;
     }
     let (stays, leaves): (Vec<&Fate>, Vec<&Fate>) = forecast.messages.iter().partition(|fate| fate.stays);
-    for (title, fates) in [("Leaves", leaves), ("Stays", stays)] {
+    for (title, fates) in [("Removed", leaves), ("Stays", stays)] {
         if fates.is_empty() {
             continue;
         }
@@ -49,7 +49,7 @@ pub(super) fn show(request: &Request, forecast: &Forecast, show: &mut Show) -> R
     Ok(())
 }
 
-/// What the request is, on a line.
+/// Describes the request in one line.
 fn head(request: &Request, forecast: &Forecast) -> String {
     let model = request.model().map_or(String::new(), |model| format!(" for {}", tame(model)));
     let used =
@@ -58,7 +58,7 @@ fn head(request: &Request, forecast: &Forecast) -> String {
             Some((window, Some(percent))) => {
                 format!("{} of {} tokens used, {percent} %", grouped(forecast.tokens), grouped(window))
             }
-            _ => format!("{}, of a window nobody knows", count(forecast.tokens, "token")),
+            _ => format!("{}; the model's window is unknown", count(forecast.tokens, "token")),
         };
     format!("{}{model}: {}, {used}", request.dialect(), count(request.len(), "message"))
 }
@@ -66,7 +66,7 @@ fn head(request: &Request, forecast: &Forecast) -> String {
 fn result(forecast: &Forecast) -> String {
     let at_most = if forecast.summary.is_some() { "at most " } else { "" };
     format!(
-        "{} would leave, {} become {at_most}{} ({})",
+        "{} would be removed, {} become {at_most}{} ({})",
         count(forecast.leaving().count() as u64, "message"),
         count(forecast.tokens, "token"),
         grouped(forecast.tokens_after),
@@ -78,7 +78,7 @@ fn sum(fates: &[&Fate]) -> u64 {
     fates.iter().fold(0, |sum, fate| sum.saturating_add(fate.tokens))
 }
 
-/// A row for each message; of long runs the first and the last ones.
+/// One row per message; of a long run, only the first and the last messages.
 fn table(request: &Request, fates: &[&Fate]) -> Table {
     let mut table = Table::new(&["#>", "role", "tokens>", "why", "begins"]);
     for run in fates.chunk_by(|one, next| one.why == next.why && one.place.saturating_add(1) == next.place) {
@@ -104,19 +104,19 @@ fn row(request: &Request, fate: &Fate) -> [String; 5] {
 
 fn why(why: Why) -> &'static str {
     match why {
-        Why::System => "standing orders",
+        Why::System => "system prompt",
         Why::Pinned => "pinned",
-        Why::First => "among the first",
-        Why::LastUser => "last thing asked",
-        Why::OpenCall => "waits for an answer",
+        Why::First => "one of the first",
+        Why::LastUser => "last user message",
+        Why::OpenCall => "open tool call",
         Why::Newest => "newest",
-        Why::Untouched => "as it is",
-        Why::Summarized => "into the summary",
+        Why::Untouched => "unchanged",
+        Why::Summarized => "summarized",
         Why::Dropped => "dropped",
         Why::Skipped => "skipped",
-        Why::Stray => "answers nothing",
+        Why::Stray => "answers no call",
         Why::Masked => "output shortened",
-        Why::Summary => "the summary before",
+        Why::Summary => "previous summary",
         _ => "",
     }
 }

@@ -1,10 +1,9 @@
-//! Puts recorded conversations into a workspace.
+//! Imports recorded conversations into a workspace.
 //!
-//! Twice through the files: first everything is read and judged and nothing written, so that a wrong line at the end
-//! leaves nothing half done; then it is added, batch by batch. Where a session already holds messages, those of the
-//! file must begin with the same ones, and only what is new is added. So an import that was interrupted goes on when
-//! it is started again, a file that has grown is imported anew, and nothing is ever there twice. No cursor is kept
-//! anywhere that could be wrong.
+//! Reads the files twice. The first pass checks everything and writes nothing, so that a wrong line at the end leaves no
+//! half-finished import. The second pass adds the messages batch by batch. If a session already has messages, the file
+//! must begin with the same messages, and only the new ones are added. So the same command resumes an interrupted
+//! import, adds what a file has grown by, and never adds a message twice. No cursor is stored that could become wrong.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::io;
@@ -22,20 +21,21 @@ use tokio::runtime::Handle;
 use epitome_lab::recording::{Item, Pieces, Place, REQUEST, Recording};
 use epitome_terminal::failure::Failure;
 
-/// A batch is added when it holds so many messages, or so many bytes.
+/// Maximum size of a batch, in messages and in bytes.
 const BATCH: u64 = 1_000;
 const BATCH_BYTES: u64 = 4 << 20;
 
-/// More than this is not kept of a conversation's other fields: notes on a session have a limit.
+/// Maximum size in bytes of a conversation's other fields. Larger ones are dropped, because a session's metadata is
+/// limited.
 const MOST_FIELDS: usize = 48 << 10;
 
-/// So many stored messages are compared at a time.
+/// Number of stored messages that are read at a time for the comparison.
 const COMPARED: usize = 500;
 
-/// So many problems are told one by one.
+/// Maximum number of problems that are reported one by one.
 pub(super) const TOLD: usize = 20;
 
-/// A file to be read, and what it is called in messages.
+/// A file to read, and its name in error messages.
 #[derive(Debug, Clone)]
 pub(super) struct Source {
     pub(super) path: PathBuf,
@@ -47,25 +47,25 @@ pub(super) struct Feed {
     pub(super) sources: Vec<Source>,
     pub(super) session: Option<String>,
     pub(super) dialect: Option<Dialect>,
-    /// Add to what a session holds, whatever that is.
+    /// Whether to append everything, without comparing it with the session's messages.
     pub(super) append: bool,
     pub(super) limits: epitome::settings::Limits,
 }
 
-/// How far it is; read by whoever shows it.
+/// Progress of a pass, read by the progress display.
 #[derive(Debug, Default)]
 pub(super) struct Gauge {
     /// Bytes read in this pass.
     pub(super) bytes: Arc<AtomicU64>,
-    /// Messages checked, then messages added or found to be there.
+    /// Messages checked in the first pass; messages added or already stored in the second.
     pub(super) messages: AtomicU64,
 }
 
-/// What the first pass found.
+/// Result of the first pass.
 #[derive(Debug, Default)]
 pub(super) struct Checked {
     pub(super) messages: u64,
-    /// How many pieces cannot be read, and the first of them.
+    /// Number of pieces that cannot be read. `told` describes the first of them.
     pub(super) bad: u64,
     pub(super) told: Vec<String>,
 }
@@ -79,25 +79,25 @@ impl Checked {
     }
 }
 
-/// What became of one session.
+/// Result of the import of one session.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(super) struct Imported {
     pub(super) session: String,
-    /// Messages that were added.
+    /// Number of messages added.
     pub(super) added: u64,
-    /// Messages of the file that were there before.
+    /// Number of the file's messages that the session had before.
     pub(super) known: u64,
 }
 
 impl Imported {
-    /// Messages of the file.
+    /// Number of messages of the file.
     pub(super) fn messages(&self) -> u64 {
         self.added + self.known
     }
 }
 
 impl Feed {
-    /// Reads everything and judges it. Blocks: to be run on a thread of its own.
+    /// Reads and checks everything. Blocks: run it on its own thread.
     pub(super) fn check(&self, gauge: &Gauge) -> Result<Checked, Failure> {
         let mut checked = Checked::default();
         let mut sessions: HashMap<String, Place> = HashMap::new();
@@ -109,7 +109,7 @@ impl Feed {
                             checked.bad(&at, "a session's name has 1 to 512 bytes and no control characters");
                         } else if let Some(before) = sessions.get(&name) {
                             checked.bad(&at, &format!(
-                                "session `{name}` again; it began at {before} already; import the two apart, or in one file"
+                                "session `{name}` again; it began at {before}; import them separately, or in one file"
                             ));
                         }
                         sessions.insert(name, at);
@@ -137,8 +137,8 @@ impl Feed {
             .map_err(|error| unread(source, &error))
     }
 
-    /// Adds everything to the workspace, and tells what became of each session, also where it fails. What cannot be read was
-    /// told by [`Feed::check`]: so many pieces are left out. Blocks, as that does.
+    /// Adds everything to the workspace and returns the result of each session, also after a failure. Skips what cannot be
+    /// read: [`Feed::check`] reported it and counted `left_out` pieces. Blocks, as that does.
     pub(super) fn import(
         &self,
         workspace: &Workspace,
@@ -160,7 +160,7 @@ impl Feed {
         filled: &mut Option<UnderWay>,
     ) -> Result<(), Failure> {
         let limits = self.limits.of_message();
-        // A session that begins a second time was told as wrong.
+        // `check` has reported a session that begins a second time.
         let mut begun: HashSet<String> = HashSet::new();
         for source in &self.sources {
             for item in self.open(source, gauge)? {
@@ -182,7 +182,7 @@ impl Feed {
                     Item::Message { at, .. } | Item::Bad { at, .. } => {
                         let changed = || {
                             Failure::Failed(format!(
-                                "{at}: was changed while it was imported; run the same command again when it is at rest"
+                                "{at}: the file changed during the import; run the same command when the file is complete"
                             ))
                         };
                         left_out = left_out.checked_sub(1).ok_or_else(changed)?;
@@ -199,7 +199,7 @@ fn unread(source: &Source, error: &io::Error) -> Failure {
     Failure::Failed(format!("{} cannot be read: {error}", source.shown))
 }
 
-/// A message to be added.
+/// A message to add.
 struct New {
     message: Message,
     at: Place,
@@ -207,7 +207,7 @@ struct New {
 }
 
 impl New {
-    /// What is left of it when it begins with what is held.
+    /// Returns the rest of the message, if it begins with the stored message `held`.
     fn without(&self, held: &Message) -> Option<Self> {
         let read = |pieces: &[String]| Dialect::RESPONSES.read_text(&format!("[{}]", pieces.join(","))).ok();
         (1..self.pieces.len()).find_map(|at| {
@@ -220,17 +220,17 @@ impl New {
     }
 }
 
-/// A session that is being filled.
+/// A session into which messages are being imported.
 struct UnderWay {
     session: Session,
     imported: Imported,
-    /// What it held before, as far as it was not compared yet: read a page at a time.
+    /// Messages that the session had before and that are not compared yet; read page by page.
     held: VecDeque<Message>,
     read: Seq,
-    /// Where it ends, as far as is known.
+    /// The session's newest message, as last read.
     head: Seq,
     append: bool,
-    /// What is to be added next, and its bytes.
+    /// The next batch to add. `bytes` is its size.
     batch: Vec<New>,
     bytes: u64,
 }
@@ -254,10 +254,10 @@ impl UnderWay {
         Ok(Self { session, imported, held, read, head, append, batch: Vec::new(), bytes: 0 })
     }
 
-    /// One more; those before it go to the store where they would be too many.
+    /// Adds a message to the batch. Writes the batch to the store first, if it would become too large.
     fn add(&mut self, new: New, feed: &Feed, gauge: &Gauge) -> Result<(), Failure> {
         let size = new.message.bytes();
-        // A message is a little larger in the log than its words.
+        // Half of the limit, because a stored message is a little larger than its content.
         let most_bytes = BATCH_BYTES.min(feed.limits.body / 2);
         if self.batch.len() as u64 >= BATCH.min(feed.limits.batch) || self.bytes + size > most_bytes {
             self.flush(gauge)?;
@@ -292,7 +292,7 @@ impl UnderWay {
                     self.imported.added += added;
                     break;
                 }
-                // Somebody else added to it, perhaps the same: what is there now is compared as well.
+                // Another process appended meanwhile, perhaps the same messages: compares the new ones too.
                 Err(epitome::Error::Conflict(_)) => self.head = self.session.info().await?.messages,
                 Err(error) => return Err(error.into()),
             }
@@ -300,21 +300,21 @@ impl UnderWay {
         Ok(())
     }
 
-    /// Takes away what the session holds already.
+    /// Removes the messages that the session already has.
     async fn compare(&mut self, messages: &mut VecDeque<New>) -> Result<(), Failure> {
         while let Some(new) = messages.front() {
             let Some(held) = self.next_held().await? else { return Ok(()) };
             if is_same(&held, &new.message) {
                 messages.pop_front();
             } else if let Some(rest) = new.without(&held).filter(|_| held.seq == self.head) {
-                // The recording was read while this reply was being written.
+                // An earlier import read the recording while this reply was being written.
                 messages.pop_front();
                 messages.push_front(rest);
             } else {
                 let (at, session, seq) = (&new.at, &self.imported.session, held.seq);
                 return Err(Failure::Failed(format!(
-                    "{at}: session \"{session}\" holds another message {seq}; import it as --session NAME, or add it \
-                     all to what is there with --append"
+                    "{at}: session \"{session}\" has another message {seq}; import it under another name with \
+                     --session NAME, or append all of it with --append"
                 )));
             }
             self.imported.known += 1;
@@ -337,7 +337,7 @@ impl UnderWay {
     }
 }
 
-/// Whether it is the same message. When it came and how it was flagged since is another matter.
+/// Whether two messages are the same. Ignores the timestamp and the flags, which can differ.
 fn is_same(held: &Message, new: &Message) -> bool {
     held.role == new.role
         && held.author == new.author

@@ -1,5 +1,5 @@
-//! The state of a conversation between two calls, and summaries that are written while the agent goes on: begun early, put
-//! in when they are due, or built upon when they come late.
+//! The state of a conversation between two calls, including summaries written in the background: begun early, put in
+//! when due, and used as the base of the next summary if they are late.
 
 use std::mem::take;
 use std::sync::{Arc, Mutex};
@@ -17,8 +17,9 @@ use crate::lock::lock;
 use crate::model::ModelError;
 use crate::writer::Who;
 
-/// The state of a conversation between two calls. Idle means that every part is `None`. The parts change independently: a
-/// fallback can be in use while the model's own summary is being written, also in a conversation that was stopped.
+/// The state of a conversation between two calls. In the idle state, every part is `None`. The parts change
+/// independently: a fallback can be in use while the model's own summary is being written, also in a conversation for
+/// which condensing was stopped. (In the diagram, a pass is one condensation.)
 ///
 /// ```text
 ///   Idle ── begun ──▶ Preparing ── due too early ──▶ Fallback        any ── two passes in vain ──▶ Stopped
@@ -28,14 +29,15 @@ use crate::writer::Who;
 pub(super) struct Progress {
     /// The summary that is being written in the background.
     pub(super) preparing: Option<Preparing>,
-    /// What the model has yet to read, while a fallback is in use.
+    /// What the model has not read yet, while a fallback is in use.
     pub(super) untold: Option<Untold>,
-    /// The size of the request at which condensing was stopped, since it did not help by the provider's count: nothing is
-    /// begun ahead of time until it helps again.
+    /// Size of the request at which condensing was stopped because it did not help by the provider's count. No summary
+    /// is begun in advance until condensing helps again.
     pub(super) stopped_at: Option<Tokens>,
 }
 
-/// While a fallback is in use: the last summary that the model wrote itself, and what it has not read since.
+/// While a fallback is in use: the last summary that the model wrote itself, and the positions of the messages that it
+/// has not read since.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(in crate::condenser) struct Untold {
     pub(super) prior: Option<String>,
@@ -44,7 +46,7 @@ pub(in crate::condenser) struct Untold {
 }
 
 impl Progress {
-    /// `local` wrote a summary in the model's place, which has this yet to read.
+    /// Records that `local` wrote a summary instead of the model, which has not read these messages yet.
     pub(super) fn fallback(&mut self, unread: Untold) {
         match &mut self.untold {
             None => self.untold = Some(unread),
@@ -55,8 +57,8 @@ impl Progress {
         }
     }
 
-    /// The model's own summary came after `local` had written one in its place: the next is built on it. False where no
-    /// fallback is in use any more.
+    /// Takes over the model's own summary, which came after `local` had written a fallback: the next summary is based
+    /// on it. Returns false if no fallback is in use any more.
     pub(super) fn late(&mut self, text: &str, read: &[Seq]) -> bool {
         let Some(untold) = &mut self.untold else { return false };
         untold.prior = Some(text.to_owned());
@@ -69,26 +71,26 @@ impl Progress {
 pub(in crate::condenser) struct Preparing {
     pub(in crate::condenser) plan: Box<Plan>,
     pub(in crate::condenser) done: Slip,
-    /// Closed when the task has ended, however it did.
+    /// The channel closes when the task has ended, in any way.
     pub(in crate::condenser) ended: watch::Receiver<()>,
-    /// Whether its model was lent, and may be taken back at any time.
+    /// Whether the model is lent, so that the lender may take it back at any time.
     pub(in crate::condenser) lent: bool,
-    /// The size of the messages that the task holds.
+    /// Size in bytes of the messages that the task owns.
     pub(in crate::condenser) bytes: usize,
-    /// Aborted when this is dropped.
+    /// Aborts the task when dropped.
     pub(in crate::condenser) _running: Running<()>,
 }
 
-/// Where a task leaves its result.
+/// The shared cell into which a task puts its result.
 pub(in crate::condenser) type Slip = Arc<Mutex<Option<Outcome>>>;
 
 impl Preparing {
-    /// The result, once there is one.
+    /// Returns the result, if the task has ended.
     pub(super) fn outcome(&self) -> Option<Outcome> {
         let outcome = lock(&self.done).take();
         outcome.or_else(|| {
             self.has_ended().then(|| Outcome {
-                written: Err(ModelError::no_answer("whoever wrote it was stopped").into()),
+                written: Err(ModelError::no_answer("the task that wrote the summary was stopped").into()),
                 spent: Vec::new(),
                 problems: Vec::new(),
             })
@@ -99,23 +101,23 @@ impl Preparing {
         self.ended.has_changed().is_err()
     }
 
-    /// Whether it ended without a summary.
+    /// Returns whether the task ended without a summary.
     pub(super) fn has_failed(&self) -> bool {
         self.has_ended() && lock(&self.done).as_ref().is_none_or(|outcome| outcome.written.is_err())
     }
 
-    /// Whether its model was taken back before it had answered, which is no failure.
+    /// Returns whether the lender took the model back before it answered, which does not count as a failure.
     pub(super) fn was_taken_back(&self) -> bool {
         self.lent && self.has_ended() && lock(&self.done).is_none()
     }
 }
 
-/// A model that was taken back before it had answered is called again when the list has grown by this part of it.
+/// After a model was taken back, it is called again when the list has grown by one part in this many (10 %).
 const TRIED_AGAIN: Tokens = 10;
 
 impl Conversation {
-    /// Puts in the summary that was prepared, where it is there and worth it. One that failed just now is collected the
-    /// next time.
+    /// Puts in the prepared summary, if it is finished and makes the list smaller. A failure that just happened is
+    /// handled on the next turn.
     pub(super) fn prepared(&mut self, look: &Look<'_>) -> Option<Report> {
         let is_there = |preparing: &mut Preparing| preparing.has_ended() && !preparing.has_failed();
         let preparing = self.progress.preparing.take_if(is_there)?;
@@ -130,18 +132,19 @@ impl Conversation {
         None
     }
 
-    /// A summary came after a fallback was put in its place: the next one is built on it, not on the fallback.
+    /// Handles a summary that came after a fallback was put in: the next summary is based on it instead of the
+    /// fallback.
     fn late(&mut self, written: &Written, read: &[Seq]) {
         if self.progress.late(&written.text, read) {
             self.pauses.succeeded();
         }
     }
 
-    /// Looks whether what was prepared is there, though nothing is due: a failure starts a pause, and what comes too late
-    /// is kept for the next time.
+    /// Checks on the summary in progress although nothing is due. A failure starts a pause, and a summary that came too
+    /// late is stored as the base of the next one.
     pub(super) fn collect(&mut self, rules: &Rules) {
         if self.progress.preparing.take_if(|preparing| preparing.was_taken_back()).is_some() {
-            // The lender paid for nothing. It is tried again, and not at every turn.
+            // The lender paid without getting a summary. The call is repeated later, but not on every turn.
             let tokens = self.list.tokens();
             self.pauses.unprepared = Some(tokens.saturating_add(tokens / TRIED_AGAIN));
         }
@@ -158,7 +161,7 @@ impl Conversation {
         }
     }
 
-    /// The summary to be written ahead of time, where that is worth it.
+    /// Returns the order for a summary in advance, if one is worthwhile.
     pub(super) fn prepare(&mut self, look: &Look<'_>) -> Option<Order> {
         let Look { call, rules, facts } = look;
         let facts = Facts { force: Some(Press::Gently), ..*facts };
@@ -174,8 +177,8 @@ impl Conversation {
         }
     }
 
-    /// Whether a summary might be written ahead of time. `local` writes at once, and then of all that leaves: ahead of time
-    /// it would only leave more to be kept.
+    /// Returns whether a summary may be written in advance. Not for `local`: it writes immediately when something is
+    /// due, and then covers all messages that leave. In advance, it would cover fewer.
     pub(super) fn may_prepare(&self, counted: Tokens, rules: &Rules) -> bool {
         rules.ahead
             && !rules.local
@@ -186,23 +189,23 @@ impl Conversation {
             && rules.policy.strategy.summarizes()
     }
 
-    /// Notes what is being written.
+    /// Stores the summary in progress.
     pub(in crate::condenser) fn begin(&mut self, preparing: Preparing) {
         self.progress.preparing = Some(preparing);
     }
 
-    /// Closed when the summary that is being written is there.
+    /// Returns a channel that closes when the summary in progress is finished.
     pub(in crate::condenser) fn under_way(&self) -> Option<watch::Receiver<()>> {
         self.progress.preparing.as_ref().map(|preparing| preparing.ended.clone())
     }
 
-    /// What was paid for a summary that is there and waits to be put in, reported once.
+    /// Returns the cost of a finished summary that waits to be put in. Each cost is returned once.
     pub(in crate::condenser) fn paid(&self) -> Vec<Spent> {
         let done = self.progress.preparing.as_ref().map(|preparing| &preparing.done);
         done.and_then(|done| Some(take(&mut lock(done).as_mut()?.spent))).unwrap_or_default()
     }
 
-    /// A plan as the model is to carry it out: it builds on what it wrote itself, not on a fallback.
+    /// Returns the plan for the model: based on its own last summary, not on a fallback.
     pub(super) fn for_model(&self, plan: Plan) -> Plan {
         match &self.progress.untold {
             Some(untold) if untold.tokens <= MOST_UNTOLD => {
@@ -212,9 +215,9 @@ impl Conversation {
         }
     }
 
-    /// A summary to be written by a plan.
+    /// Creates the order for a plan.
     pub(super) fn order(&self, plan: Plan, messages: &[Message]) -> Order {
-        // Only the author of the summary in use knows what it was made of.
+        // The extracts belong to the current summary only.
         let standing = self.list.summary().map(|prior| prior.text.as_str());
         let extracts = self.extracts.as_ref().filter(|_| plan.prior.as_deref() == standing).cloned();
         Order { leaving: plan.told(messages).collect(), extracts, whose: self.whose, plan: Box::new(plan) }

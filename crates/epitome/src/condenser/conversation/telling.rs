@@ -1,4 +1,4 @@
-//! What is told of a turn: to the caller, and to hooks.
+//! Builds the reports of a turn: for the caller and for hooks.
 
 use std::collections::VecDeque;
 use std::mem::take;
@@ -19,40 +19,40 @@ use crate::fingerprint::Prints;
 use crate::hook::grouped;
 use crate::writer::Who;
 
-/// How many problems are kept until they are reported.
+/// Maximum number of problems that are stored until the next report.
 const MOST_PROBLEMS: usize = 32;
 
-/// What has yet to be reported.
+/// Values for the next report.
 #[derive(Default)]
 pub(super) struct Notes {
     spent: Vec<Spent>,
     problems: VecDeque<String>,
-    /// What had left the list after the last pass.
+    /// What had left the list after the last condensation.
     pub(super) left: Left,
 }
 
-/// All that must be kept of a conversation to take it up again later: what was done to its list and what was learnt of its
-/// provider, without a word of the history but the summary.
+/// The state to store of a conversation in order to continue it later: what was done to its list and what was learned
+/// about its provider. Of the conversation's text it contains only the summary.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Kept {
     /// What was done to the list.
     pub standing: Standing,
-    /// What the summary was made of, where `local` wrote it.
+    /// The extracts that the summary was made of, if `local` wrote it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) extracts: Option<Arc<Extracts>>,
     #[serde(default)]
     growth: Growth,
     #[serde(default)]
     factor: Factor,
-    /// What the provider turned out to take at most.
+    /// The largest input that the provider accepts, learned from a rejection.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     room: Option<Tokens>,
-    /// What the model has yet to be told, while a stand-in stands.
+    /// What the model has not read yet, while a fallback summary is in use.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     untold: Option<Untold>,
 }
 
-/// What had left the list after a pass.
+/// What had left the list after a condensation.
 #[derive(Default)]
 pub(super) struct Left {
     from: Seq,
@@ -61,7 +61,7 @@ pub(super) struct Left {
 }
 
 impl Conversation {
-    /// Notes what was spent and what went wrong, until it is told.
+    /// Stores spending and problems for the next report.
     pub(in crate::condenser) fn note(&mut self, spent: Vec<Spent>, problems: Vec<String>) {
         self.notes.spent.extend(spent);
         self.notes.problems.extend(problems);
@@ -69,17 +69,17 @@ impl Conversation {
         self.notes.problems.drain(..most);
     }
 
-    /// The report of a list that stays as it is.
+    /// Returns the report of a list that stays unchanged.
     pub(super) fn unchanged(&mut self, why: &Unchanged, look: &Look<'_>) -> Report {
-        let said = if *why == Unchanged::NotDue { String::new() } else { format!("; as it was: {why}") };
+        let said = if *why == Unchanged::NotDue { String::new() } else { format!("; unchanged: {why}") };
         self.plain(why.name(), &said, look)
     }
 
     pub(super) fn model_failed(&mut self, look: &Look<'_>) -> Report {
-        self.plain(Report::MODEL_FAILED, "; as it was: the model gave no summary", look)
+        self.plain(Report::MODEL_FAILED, "; unchanged: the model wrote no summary", look)
     }
 
-    /// The report of a list of which nothing else is to be told than this.
+    /// Returns a report with only a reason and an addition to its notice.
     pub(super) fn plain(&mut self, reason: &str, said: &str, look: &Look<'_>) -> Report {
         let Look { rules, facts, .. } = look;
         let tokens = self.list.request(facts);
@@ -101,7 +101,7 @@ impl Conversation {
         }
     }
 
-    /// The report of a list that was made shorter.
+    /// Returns the report of a list that was shortened.
     pub(super) fn condensed(
         &mut self,
         done: condense::Report,
@@ -138,7 +138,7 @@ impl Conversation {
         }
     }
 
-    /// What must be kept to take it up again.
+    /// Returns the state to store.
     pub(in crate::condenser) fn kept(&self) -> Kept {
         Kept {
             standing: self.list.standing().clone(),
@@ -150,7 +150,7 @@ impl Conversation {
         }
     }
 
-    /// Takes over what was kept of it beside what was done to its list.
+    /// Restores the stored state, except for the list, which is restored separately.
     pub(in crate::condenser) fn take_up(&mut self, kept: &Kept) {
         self.extracts.clone_from(&kept.extracts);
         (self.counts.factor, self.counts.room) = (kept.factor, kept.room);
@@ -160,12 +160,13 @@ impl Conversation {
         }
     }
 
-    /// Keeps in mind what is handed out right after a pass.
+    /// Stores the fingerprints of the list returned right after a condensation.
     pub(in crate::condenser) fn hand_out(&mut self, shown: &[Message], rules: &Rules) {
         self.handed = Some(Prints::of(shown, &rules.key));
     }
 
-    /// What left with the last pass, for hooks: what was shown word for word before it and is no longer.
+    /// Returns the messages that left with the last condensation, for hooks: those shown verbatim before it and no
+    /// longer after it.
     pub(in crate::condenser) fn left(&self, messages: &[Message]) -> Vec<Message> {
         let (now, before) = (self.list.standing(), &self.notes.left);
         let shown = |from: Seq, kept: &[Seq], place: Seq| place > from || kept.binary_search(&place).is_ok();
@@ -180,7 +181,7 @@ impl Conversation {
             .collect()
     }
 
-    /// Notes what has left so far, so that hooks are told of each message once.
+    /// Records what has left so far, so that hooks get each message once.
     pub(in crate::condenser) fn left_so_far(&mut self) {
         let Standing { from, masked, kept, .. } = self.list.standing();
         self.notes.left = Left { from: *from, masked: *masked, kept: kept.clone() };
@@ -191,7 +192,7 @@ fn percent(tokens: Tokens, room: Option<Tokens>) -> Option<u64> {
     room.filter(|room| *room > 0).map(|room| tokens.saturating_mul(100) / room)
 }
 
-/// How much is used, for people.
+/// Describes the token usage, as text for people.
 fn used(tokens: Tokens, room: Option<Tokens>) -> String {
     match (room, percent(tokens, room)) {
         (Some(room), Some(percent)) => {

@@ -1,8 +1,8 @@
-//! What a provider's refusal means, and what may be said of it.
+//! Interprets the error response of a provider.
 //!
-//! Pure: a status, what a body told and a header or two go in, one of the four kinds of [`ModelError`] comes out.
-//! Providers put what they like into the message of an error, the prompt and the key included. It is read
-//! in `epitome-wire`, for signs and numbers, and never passed on; codes are, where they look like codes.
+//! Pure: a status, the parsed error text and one or two headers go in, one of the four kinds of [`ModelError`] comes out.
+//! Providers may put anything into an error message, including the prompt and the key. `epitome-wire` searches it for signs
+//! and numbers, and it is never passed on. Error codes are passed on if they look like codes.
 
 use std::time::{Duration, SystemTime};
 
@@ -12,15 +12,15 @@ use super::{Remote, Wrong};
 use crate::model::ModelError;
 use epitome_wire::ErrorText;
 
-/// Nobody is left alone for longer than this at a time.
+/// Longest wait that a provider can request with one response.
 const LONGEST: Duration = Duration::from_secs(24 * 3_600);
 
-/// A call that gave no answer.
+/// A call without an answer.
 #[derive(Debug)]
 pub(super) struct Fault {
-    /// What becomes of the work.
+    /// The error, which decides what the worker does next.
     pub(super) error: ModelError,
-    /// What somebody would have to mend.
+    /// What must be fixed.
     pub(super) wrong: Wrong,
 }
 
@@ -35,7 +35,7 @@ impl Fault {
 }
 
 impl Remote {
-    /// What a status that is not 200 means, where so many tokens were sent by our count.
+    /// Interprets a status other than 200. `sent` is the size of the prompt in tokens, by our count.
     pub(super) fn meant(
         &self,
         status: u16,
@@ -47,8 +47,7 @@ impl Remote {
         let (model, address) = (&self.settings.model, self.line.url.as_str());
         let word = told.word(status);
         if (300..400).contains(&status) {
-            let reason =
-                format!("{address} sends us elsewhere ({status}), where no key is taken; is base_url right?");
+            let reason = format!("{address} redirects ({status}), which is not followed; is base_url right?");
             return Fault::refused(Wrong::Address, &reason);
         }
         if told.is_too_long(status) {
@@ -69,7 +68,7 @@ impl Remote {
             }
             401 | 403 => Fault::refused(
                 Wrong::Key,
-                &format!("{address} wants a key ({status}); name the variable that holds it in {setting}"),
+                &format!("{address} requires a key ({status}); set {setting} to the variable with the key"),
             ),
             400 | 404 if told.is("model_not_found") || told.says(&["not a valid model", "invalid model"]) => {
                 no_model(model, status)
@@ -77,22 +76,22 @@ impl Remote {
             404 if told.is("not_found_error") || told.says(&["model"]) => no_model(model, status),
             404 | 405 => {
                 let called = self.dialect.format().about().endpoint.map_or("", |endpoint| endpoint.called);
-                let reason = format!("nothing answers {called} at {address} ({status}); is base_url right?");
+                let reason = format!("no endpoint for {called} at {address} ({status}); is base_url right?");
                 Fault::refused(Wrong::Address, &reason)
             }
             408 | 425 => Fault::no_answer(Wrong::Other, &format!("the provider gave up waiting ({status})")),
             400..500 => Fault::refused(Wrong::Other, &format!("the provider refused the request ({word})")),
             500.. => Fault::no_answer(Wrong::Other, &format!("the provider failed ({word})")),
-            _ => Fault::no_answer(Wrong::Other, &format!("the provider answered nothing ({status})")),
+            _ => Fault::no_answer(Wrong::Other, &format!("unexpected status of the provider ({status})")),
         }
     }
 }
 
 fn no_model(model: &str, status: u16) -> Fault {
-    Fault::refused(Wrong::Model, &format!("the provider knows no model `{model}` ({status})"))
+    Fault::refused(Wrong::Model, &format!("the provider has no model `{model}` ({status})"))
 }
 
-/// How long a provider wants to be left alone: in milliseconds, in seconds, or until a date.
+/// Returns how long the provider wants callers to wait. The header contains milliseconds, seconds, or a date.
 pub(super) fn retry_after(millis: Option<&str>, after: Option<&str>, now: SystemTime) -> Option<Duration> {
     let number = |text: &str| text.trim().parse::<f64>().ok().filter(|number| *number >= 0.0);
     let seconds = |seconds: f64| Duration::try_from_secs_f64(seconds).unwrap_or(LONGEST).min(LONGEST);
@@ -104,7 +103,7 @@ pub(super) fn retry_after(millis: Option<&str>, after: Option<&str>, now: System
         return Some(seconds(after));
     }
     let then = httpdate::parse_http_date(after).ok()?;
-    // A moment that has passed asks for nothing.
+    // A date in the past means no wait.
     Some(then.duration_since(now).unwrap_or_default().min(LONGEST))
 }
 
@@ -148,17 +147,17 @@ mod tests {
         check(
             404,
             &json!({"error": {"code": "model_not_found"}}),
-            "Model: the model refused: the provider knows no model `gpt-5-mini` (404)",
+            "Model: the model refused: the provider has no model `gpt-5-mini` (404)",
         );
         check(
             404,
             &json!({"type": "error", "error": {"type": "not_found_error", "message": "model: x"}}),
-            "Model: the model refused: the provider knows no model `gpt-5-mini` (404)",
+            "Model: the model refused: the provider has no model `gpt-5-mini` (404)",
         );
         check(
             404,
             &json!(null),
-            "Address: the model refused: nothing answers chat completions at \
+            "Address: the model refused: no endpoint for chat completions at \
              https://api.openai.com/v1/chat/completions (404); is base_url right?",
         );
         check(

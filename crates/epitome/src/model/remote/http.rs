@@ -1,7 +1,7 @@
-//! One way to one address: a client, its limits, and what becomes of a connection that fails.
+//! HTTP requests to one address: the client, its limits, and the interpretation of connection failures.
 //!
-//! Nothing is followed and nothing is tried again here: a key goes where it was meant to go, once. What an
-//! answer means is not known here; that it is bounded in time and size is.
+//! Redirects are not followed and requests are not retried: a key is sent to its own address only, once. This module does
+//! not interpret answers; it limits their time and size.
 
 use std::error::Error;
 use std::io;
@@ -17,31 +17,31 @@ use tokio::time::{Instant, timeout_at};
 use super::Wrong;
 use super::fault::{Fault, retry_after};
 
-/// How long connecting may take.
+/// Time-out for connecting.
 const CONNECT: Duration = Duration::from_secs(10);
 
-/// How long a stream may be silent.
+/// Maximum silence in a stream.
 const IDLE: Duration = Duration::from_secs(90);
 
-/// More of an answer is not read, in bytes.
+/// Maximum size of an answer, in bytes.
 const LARGEST: usize = 4 << 20;
 
-/// More of an error is not read, in bytes.
+/// Maximum number of bytes that are read of an error response.
 const LARGEST_ERROR: usize = 64 << 10;
 
-/// The way to an address.
+/// The HTTP client for one address.
 #[derive(Debug)]
 pub(super) struct Line {
-    /// None where the system has no certificates, and so nobody could be believed.
+    /// `None` if the system has no root certificates, so that no server can be verified.
     client: Option<Client>,
     pub(super) url: Url,
-    /// Where it goes, without the path.
+    /// The address without the path.
     pub(super) origin: String,
     timeout: Duration,
     idle: Duration,
 }
 
-/// An answer that has begun.
+/// A response whose headers have arrived.
 pub(super) struct Call<'a> {
     pub(super) status: u16,
     pub(super) retry_after: Option<Duration>,
@@ -52,12 +52,12 @@ pub(super) struct Call<'a> {
     read: usize,
 }
 
-/// Why an answer did not come to its end.
+/// Why an answer is incomplete.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Cut {
     #[error("the answer broke off")]
     Broken,
-    /// The time for the whole call is over.
+    /// The time-out of the whole call.
     #[error("no answer within {0:?}")]
     Late(Duration),
     #[error("the answer stalled for {0:?}")]
@@ -77,17 +77,17 @@ impl Line {
             builder = builder.no_proxy();
         }
         if url.scheme() == "http" {
-            // Nothing is ever believed by its certificate here, so none are loaded.
+            // Without TLS no certificate is verified, so none are loaded.
             builder = builder.tls_certs_only([]);
         }
         speak_tls();
         Self { client: builder.build().ok(), url, origin, timeout, idle: IDLE }
     }
 
-    /// Sends a request, and waits until an answer begins.
+    /// Sends a request, and waits for the response headers.
     pub(super) async fn post(&self, headers: HeaderMap, body: String) -> Result<Call<'_>, Fault> {
         let Some(client) = &self.client else {
-            let reason = format!("{} cannot be believed: this system has no certificates", self.origin);
+            let reason = format!("{} cannot be verified: this system has no certificates", self.origin);
             return Err(Fault::refused(Wrong::Other, &reason));
         };
         let deadline = Instant::now() + self.timeout;
@@ -111,7 +111,7 @@ impl Line {
         })
     }
 
-    /// Why a request could not be made. What the error displays is not passed on.
+    /// Returns why a request failed. The text of the error is not passed on.
     fn unreachable(&self, error: &reqwest::Error) -> Fault {
         let origin = &self.origin;
         let (wrong, reason) = if error.is_connect() {
@@ -126,13 +126,13 @@ impl Line {
 }
 
 impl Call<'_> {
-    /// Whether it says that it is a stream of events.
+    /// Returns whether the response is a stream of events.
     pub(super) fn is_stream(&self) -> bool {
         let kind = self.response.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
         kind.is_some_and(|kind| kind.to_ascii_lowercase().contains("event-stream"))
     }
 
-    /// The next bytes; nothing at the end.
+    /// Returns the next bytes; `None` at the end.
     pub(super) async fn next(&mut self) -> Result<Option<Vec<u8>>, Cut> {
         let silent = Instant::now() + self.idle;
         let bytes = match timeout_at(self.deadline.min(silent), self.response.chunk()).await {
@@ -146,10 +146,10 @@ impl Call<'_> {
         if self.read > LARGEST { Err(Cut::Large) } else { Ok(Some(bytes.to_vec())) }
     }
 
-    /// All of it.
+    /// Returns the whole body.
     pub(super) async fn body(&mut self) -> Result<Vec<u8>, Cut> {
         let mut body = Vec::new();
-        // A model that is not heard until it has written everything may be silent for long.
+        // A model that sends nothing before the answer is complete may be silent for a long time.
         self.idle = self.line.timeout;
         while let Some(bytes) = self.next().await? {
             body.extend(bytes);
@@ -157,7 +157,7 @@ impl Call<'_> {
         Ok(body)
     }
 
-    /// The beginning of an error, as much of it as there is.
+    /// Returns the beginning of an error response, as much as arrives.
     pub(super) async fn error(&mut self) -> Vec<u8> {
         let mut body = Vec::new();
         while body.len() < LARGEST_ERROR
@@ -169,7 +169,7 @@ impl Call<'_> {
     }
 }
 
-/// What kept a connection from being made.
+/// Returns why a connection failed.
 fn cause(error: &reqwest::Error) -> &'static str {
     if error.is_timeout() {
         return "it took too long to connect";
@@ -184,20 +184,20 @@ fn cause(error: &reqwest::Error) -> &'static str {
     "the connection failed"
 }
 
-/// An error's own word, or that of the error it wraps: the latter is not among its sources.
+/// Returns the reason of an error, or of the error that it wraps, which is not among its sources.
 fn named(error: &(dyn Error + 'static)) -> Option<&'static str> {
     if error.is::<rustls::Error>() {
-        return Some("its certificate is not accepted, or it speaks no TLS");
+        return Some("its certificate is not accepted, or it does not use TLS");
     }
     if let Some(error) = error.downcast_ref::<io::Error>() {
         return match error.kind() {
             io::ErrorKind::ConnectionRefused => Some("connection refused"),
             io::ErrorKind::ConnectionReset => Some("connection reset"),
-            io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable => Some("no way leads there"),
+            io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable => Some("no route to host"),
             _ => error.get_ref().and_then(|inner| named(inner)),
         };
     }
-    (error.to_string() == "dns error").then_some("the name is not known")
+    (error.to_string() == "dns error").then_some("the host name was not found")
 }
 
 fn is_loopback(url: &Url) -> bool {
@@ -205,13 +205,13 @@ fn is_loopback(url: &Url) -> bool {
     host == "localhost" || host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
 }
 
-/// Sees to it that there is somebody to do the cryptography of TLS. Whoever the program has chosen stays. It is done before a
-/// model is asked; a program that makes connections of its own may need it earlier.
+/// Installs a provider for TLS cryptography, unless the program has installed one. It is called before the first model call;
+/// a program that opens connections of its own may need it earlier.
 pub fn speak_tls() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
         if rustls::crypto::CryptoProvider::get_default().is_none() {
-            // Where another thread was quicker, its choice is as good.
+            // If another thread was faster, its choice is as good.
             let _ = rustls::crypto::ring::default_provider().install_default();
         }
     });
@@ -246,7 +246,7 @@ mod tests {
             let _ = socket.read(&mut request).await.unwrap();
             let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\ndata: a\n\n";
             socket.write_all(head.as_bytes()).await.unwrap();
-            // Held open until the other side goes.
+            // Stays open until the client closes the connection.
             let _ = socket.read(&mut request).await;
         });
         let line = Line { idle: Duration::from_millis(80), ..Line::new(url, Duration::from_secs(30)) };
@@ -271,7 +271,7 @@ mod tests {
             socket.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").await.unwrap();
         });
         let plain = reason(&format!("https://127.0.0.1:{port}/v1")).await;
-        assert!(plain.contains("speaks no TLS"), "{plain}");
+        assert!(plain.contains("does not use TLS"), "{plain}");
         server.await.unwrap();
         let closed = reason(&format!("http://127.0.0.1:{port}/v1")).await;
         assert!(

@@ -1,8 +1,8 @@
-//! As whom a model is asked: with a key of the settings, or with one that a caller lends.
+//! The key of a model call: from the settings, or lent by a caller.
 //!
-//! Whoever forwards requests may have summaries written by the very model that is asked anyway, at the caller's cost and in the
-//! caller's name. The key is held for as long as the [`Remote`] that was made with it, shown nowhere, and overwritten when it is
-//! let go of.
+//! A proxy may have summaries written by the same model that the client calls, with the client's key and at the client's
+//! cost. Such a key stays in memory as long as the [`Remote`] that was created with it, is never shown, and is overwritten
+//! when it is dropped.
 
 use std::fmt;
 use std::sync::{Arc, LazyLock};
@@ -16,11 +16,11 @@ use super::http::Line;
 use super::{Remote, Wrong, address};
 use crate::settings::{ModelSettings, Provider, SettingsError};
 
-/// Callers of one provider are told apart by so many numbers, where it fails: whose key is wrong shall be left alone, and nobody
-/// else, and there shall not be one number for every key that was ever tried.
+/// Number of groups into which the callers of one provider are divided by a hash, for circuit breakers. A wrong key must not
+/// block callers with other keys, and there must not be one circuit breaker for every key that was ever tried.
 const CALLERS: u64 = 256;
 
-/// What a caller says of who they are: the headers of a request that a provider knows them by.
+/// A caller's credentials: the request headers by which a provider identifies the caller.
 ///
 /// ```
 /// use epitome::model::Credentials;
@@ -33,7 +33,7 @@ const CALLERS: u64 = 256;
 pub struct Credentials(Vec<(&'static str, SecretString)>);
 
 impl Credentials {
-    /// Those among the headers of a request. All others are left out.
+    /// Takes the credentials from the headers of a request. All other headers are left out.
     pub fn of<'a>(headers: impl IntoIterator<Item = (&'a str, &'a str)>) -> Self {
         let endpoints = Dialect::all().into_iter().filter_map(|dialect| dialect.format().about().endpoint);
         let names = endpoints.flat_map(|endpoint| [&[endpoint.key.0], endpoint.credentials].concat());
@@ -45,12 +45,12 @@ impl Credentials {
         Self(headers.into_iter().filter_map(known).collect())
     }
 
-    /// A number that callers hardly share, and that says nothing of their keys.
+    /// Returns a number that few callers share, and that reveals nothing about their keys.
     pub(super) fn caller(&self) -> u64 {
-        /// Another in every process.
+        /// Different in every process.
         static SEED: LazyLock<[u8; 32]> = LazyLock::new(|| {
             let mut seed = [0; 32];
-            // Where there is no chance, callers are told apart all the same.
+            // Without random data the seed is zero, and callers are still distinguished.
             let _ = getrandom::fill(&mut seed);
             seed
         });
@@ -70,23 +70,23 @@ impl fmt::Debug for Credentials {
     }
 }
 
-/// As whom it is asked.
+/// How a call authenticates.
 #[derive(Debug)]
 pub(super) struct Key {
-    /// What shows it.
+    /// The headers with the key.
     pub(super) shown: Credentials,
-    /// The environment's variable that holds it, or where else it is from.
+    /// The environment variable that contains the key, or its other source, for error messages.
     pub(super) variable: String,
     /// The setting that names the variable.
     pub(super) setting: String,
-    /// No request is sent without one.
+    /// Whether a request is sent only with a key.
     pub(super) needed: bool,
-    /// Whether it is the caller's.
+    /// Whether it is a caller's key.
     pub(super) lent: bool,
 }
 
 impl Key {
-    /// The key of whoever set the model up, where there is one.
+    /// Returns the key of the operator who configured the model, if there is one.
     pub(super) fn own(
         name: &str,
         settings: &ModelSettings,
@@ -110,7 +110,7 @@ impl Key {
         self.lent || !self.shown.0.is_empty()
     }
 
-    /// The headers that show it, and those that the provider wants of everybody.
+    /// Returns the headers with the key, and those that the provider requires in every request.
     pub(super) fn headers(&self, dialect: Dialect) -> Result<HeaderMap, Fault> {
         let Self { variable, setting, .. } = self;
         if self.needed && !self.is_there() {
@@ -121,9 +121,9 @@ impl Key {
         for (name, value) in &self.shown.0 {
             let mut value = HeaderValue::from_str(value.expose_secret()).map_err(|_| {
                 let reason = if self.lent {
-                    format!("the caller's header {name} holds something that cannot be sent")
+                    format!("the caller's header {name} contains an invalid character")
                 } else {
-                    format!("{variable} holds something that cannot be a key")
+                    format!("{variable} contains an invalid character")
                 };
                 Fault::refused(Wrong::Key, &reason)
             })?;
@@ -138,12 +138,12 @@ impl Key {
     }
 }
 
-/// Where a key is that is not lent.
+/// Returns the environment variable of a key that is not lent.
 pub(super) fn variable(settings: &ModelSettings) -> &str {
     settings.key_env.as_deref().unwrap_or(settings.provider.key_env())
 }
 
-/// A provider whose callers lend their keys: made once, since it holds the way there.
+/// A provider whose callers lend their keys. Create it once: it owns the HTTP client and its connections.
 ///
 /// ```
 /// use epitome::Dialect;
@@ -159,15 +159,15 @@ pub(super) fn variable(settings: &ModelSettings) -> &str {
 pub struct Lender {
     dialect: Dialect,
     line: Arc<Line>,
-    /// What is usual for models that nobody set anything for.
+    /// Default settings, for models without settings of their own.
     usual: ModelSettings,
 }
 
 impl Lender {
-    /// For requests of this dialect, at this address, up to and with the version. Each is asked on the route its own
-    /// requests go to. Our own dialect is spoken by no provider, and taken for chat.
+    /// Creates a lender for requests of this dialect, at this base URL, which includes the version. Calls go to the
+    /// dialect's own route. The Epitome dialect has no provider; chat completions are used instead.
     ///
-    /// Refused is what is no address, or holds a password.
+    /// Fails if the base URL is invalid or contains a password.
     pub fn new(dialect: Dialect, base_url: &str) -> Result<Self, SettingsError> {
         let spoken = dialect.format().about().endpoint.is_some();
         let dialect = if spoken { dialect } else { Dialect::OPENAI };
@@ -176,7 +176,7 @@ impl Lender {
         Ok(Self { dialect, line: Arc::new(Line::new(url, usual.timeout)), usual })
     }
 
-    /// The model that the caller asks for, asked as they ask it.
+    /// Returns the model that the caller requests, with the caller's credentials.
     pub fn lend(&self, model: &str, credentials: Credentials) -> Remote {
         let provider = format!("{}, with the key of caller {}", self.line.origin, credentials.caller());
         let settings = ModelSettings { model: model.to_owned(), ..self.usual.clone() };

@@ -34,13 +34,13 @@ async fn without_a_key_it_is_made_and_refuses_by_name_when_it_is_asked() {
     assert_eq!(
         error,
         ModelError::no_answer("nothing answers at http://127.0.0.1:1: connection refused"),
-        "asked without a key"
+        "called without a key"
     );
     let blank = Remote::new("cheap", &settings("x"), Some(" \n".to_owned().into())).unwrap();
     assert_eq!(blank.check().await.unwrap_err().what, Wrong::Key);
     let odd = Remote::new("cheap", &settings("x"), Some("a\nb".to_owned().into())).unwrap();
     let error = odd.check().await.unwrap_err();
-    assert_eq!(error.reason, "OPENAI_API_KEY holds something that cannot be a key");
+    assert_eq!(error.reason, "OPENAI_API_KEY contains an invalid character");
 }
 
 #[test]
@@ -52,7 +52,7 @@ fn what_is_no_address_or_no_network_is_refused_with_the_settings_name() {
     }
     for url in ["http://ann:hunter22@x/v1", "https://hunter22@x/v1", "http://:hunter22@x/v1"] {
         let error = wrong(&ModelSettings { base_url: Some(url.to_owned()), ..settings("x") });
-        assert_eq!(error, "models.cheap.base_url: must hold no user and no password");
+        assert_eq!(error, "models.cheap.base_url: must contain no user and no password");
     }
     let local = wrong(&ModelSettings::new(Provider::Local, ""));
     assert!(local.starts_with("models.cheap.provider: "), "{local}");
@@ -82,16 +82,16 @@ fn room_comes_from_the_settings_then_from_the_table_and_only_ever_shrinks() {
     hear("9000", "64000");
     assert_eq!(model.room(), Some(3_000));
     hear("90000", "8000");
-    assert_eq!(model.room(), Some(3_000), "ten times as much is not believed");
+    assert_eq!(model.room(), Some(3_000), "ten times our count is not believed");
     hear("9000", "0");
-    assert_eq!(model.room(), Some(3_000), "nobody has a window of nothing");
+    assert_eq!(model.room(), Some(3_000), "a window of 0 is not believed");
     hear("9000", "8");
     assert_eq!(model.room(), Some(1_500), "nor one of eight");
     let known = remote(&ModelSettings { window: Some(40_000), ..settings("unheard-of") });
     let told =
         ErrorText::of(&serde_json::json!({"error": {"message": "context window of 4096", "code": "x"}}));
     known.fault(400, &told, None, &known.question("", "", 10_000, 100));
-    assert_eq!(known.window(), Some(10_000), "a quarter of what is known at least");
+    assert_eq!(known.window(), Some(10_000), "a quarter of the configured window at least");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Whether a log is whole, and its shapes are what its words give.
+//! Checks that a session's log is complete and that its outlines match the messages' content.
 
 use epitome_core::message::{Seq, Tokens};
 use epitome_core::outline::{Cut, Outline};
@@ -9,38 +9,38 @@ use super::super::rows::{SessionRow, message};
 use super::super::trouble::{Outcome, nonsense};
 use super::Faults;
 
-/// A shape that is wrong makes those after it wrong. So many are told of a session.
+/// Maximum number of wrong outlines reported per session: one wrong outline makes later ones wrong too.
 const MOST_SHAPES: usize = 10;
 
-/// Walks along a session's log.
+/// Checks the messages of a session in order.
 pub(in crate::store) struct LogCheck<'a> {
     at: &'a str,
     tracker: Tracker,
-    /// What the last message's row comes to, so that one wrong total is told once.
+    /// The running total after the last message, from its stored row, so that one wrong total is reported only once.
     total: Tokens,
     opener: Seq,
-    /// How many messages the batch under way has, and whether one of them is skipped.
+    /// Number of messages in the current call batch, and whether one of them is skipped.
     batch: (u64, bool),
     skipped: u64,
     wrong: usize,
-    /// What follows cannot be judged.
+    /// Whether the check stopped because later messages cannot be checked.
     lost: bool,
 }
 
 impl<'a> LogCheck<'a> {
-    /// Of the session that is called so.
+    /// Creates a check for the session that `at` names.
     pub(in crate::store) fn new(at: &'a str) -> Self {
         let tracker = Tracker::default();
         Self { at, tracker, total: 0, opener: 0, batch: (0, false), skipped: 0, wrong: 0, lost: false }
     }
 
-    /// The next message in order of their places: a row of its shape, its words, and who opened its turn. False when no more
-    /// is wanted: what follows cannot be judged without it.
+    /// Checks the next message, from a row of its outline, its content, and the message that opened its turn. Returns false
+    /// if the check stops, because later messages cannot be checked without this one.
     pub(in crate::store) fn message(&mut self, faults: &mut Faults, row: Found<'_>) -> Outcome<bool> {
         let (seq, expected) = (row.uint(0)?, self.tracker.head().saturating_add(1));
         if seq != expected {
             let at = format!("{} message {expected}", self.at);
-            faults.add(at, format!("it is missing; {seq} comes next"));
+            faults.add(at, format!("it is missing; the next stored message is {seq}"));
             self.lost = true;
             return Ok(false);
         }
@@ -54,15 +54,15 @@ impl<'a> LogCheck<'a> {
         let (body, said) = (row.text(AFTER_OUTLINE)?, row.uint(AFTER_OUTLINE + 1)?);
         let outline = outline(row)?;
         let words =
-            message(&outline, body).map_err(|_| nonsense("its words are not as words are written"))?;
+            message(&outline, body).map_err(|_| nonsense("its content is stored in an invalid format"))?;
         let before = std::mem::replace(&mut self.total, outline.before.saturating_add(outline.tokens));
         let given = Outline { before: outline.before, ..self.tracker.push_sized(&words, outline.tokens) };
         if outline.before != before {
             self.wrong += 1;
-            faults.add(at, format!("its running total is {}, and should be {before}", outline.before));
+            faults.add(at, format!("its running total is {}, but should be {before}", outline.before));
         } else if let Some(what) = differs(&outline, &given) {
             self.wrong += 1;
-            faults.add(at, format!("its {what} is not what its words give"));
+            faults.add(at, format!("its stored {what} does not match its content"));
         }
         if given.opens_turn {
             self.opener = given.seq;
@@ -70,7 +70,7 @@ impl<'a> LogCheck<'a> {
         if said != self.opener {
             self.wrong += 1;
             let found = self.opener;
-            faults.add(at, format!("its turn was opened by message {found}, and it says {said}"));
+            faults.add(at, format!("its turn was opened by message {found}, but {said} is stored"));
         }
         if given.cut >= Cut::InLoop {
             self.end_batch();
@@ -79,7 +79,7 @@ impl<'a> LogCheck<'a> {
         Ok(())
     }
 
-    /// Counts the batch under way where it is skipped.
+    /// Ends the current call batch, and counts its messages if it is skipped.
     fn end_batch(&mut self) {
         if self.batch.1 {
             self.skipped = self.skipped.saturating_add(self.batch.0);
@@ -87,7 +87,7 @@ impl<'a> LogCheck<'a> {
         self.batch = (0, false);
     }
 
-    /// No message follows: holds the session's row against them.
+    /// Compares the session's row with its messages, after the last message.
     pub(in crate::store) fn finish(mut self, faults: &mut Faults, session: &SessionRow) {
         if self.lost {
             return;
@@ -97,31 +97,31 @@ impl<'a> LogCheck<'a> {
         self.end_batch();
         if head != session.tracker.head() {
             let said = session.tracker.head();
-            faults.add(self.at, format!("its head is {said}, its last message {head}"));
+            faults.add(self.at, format!("its stored head is {said}, but its last message is {head}"));
         } else if self.tracker != session.tracker {
-            faults.add(self.at, "its tracker is not what its messages give");
+            faults.add(self.at, "its stored tracker does not match its messages");
         }
         if self.opener != session.opener {
             let (said, found) = (session.opener, self.opener);
-            faults.add(self.at, format!("its turn was opened by message {found}, and it says {said}"));
+            faults.add(self.at, format!("its turn was opened by message {found}, but {said} is stored"));
         }
         if head > 0 && batch != (session.batch_from, session.batch_skipped) {
             let (from, said) = (batch.0, session.batch_from);
             let what = if from == said {
-                "whether it is skipped is told wrongly".to_owned()
+                "its stored skip flag is wrong".to_owned()
             } else {
-                format!("it says {said}")
+                format!("{said} is stored")
             };
-            faults.add(self.at, format!("its newest batch begins with message {from}, and {what}"));
+            faults.add(self.at, format!("its newest call batch begins with message {from}, but {what}"));
         }
         if self.skipped != session.skipped {
             let (said, found) = (session.skipped, self.skipped);
-            faults.add(self.at, format!("{found} messages are skipped, and it says {said}"));
+            faults.add(self.at, format!("{found} messages are skipped, but {said} is stored"));
         }
     }
 }
 
-/// What of a shape is wrong.
+/// Returns the first part in which two outlines differ.
 fn differs(stored: &Outline, given: &Outline) -> Option<&'static str> {
     if stored == given {
         return None;
@@ -134,8 +134,8 @@ fn differs(stored: &Outline, given: &Outline) -> Option<&'static str> {
             "count of calls",
             (stored.calls, stored.open, stored.own_open) == (given.calls, given.open, given.own_open),
         ),
-        ("count of answers", (stored.answers, stored.own_answers) == (given.answers, given.own_answers)),
+        ("count of results", (stored.answers, stored.own_answers) == (given.answers, given.own_answers)),
         ("cut", (stored.cut, stored.own_cut) == (given.cut, given.own_cut)),
     ];
-    Some(parts.iter().find(|(_, same)| !same).map_or("shape", |(what, _)| what))
+    Some(parts.iter().find(|(_, same)| !same).map_or("outline", |(what, _)| what))
 }

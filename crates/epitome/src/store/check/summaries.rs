@@ -1,12 +1,12 @@
-//! Whether slots and summaries agree, and each summary was rightly kept.
+//! Checks that slots and summaries match, and that each summary was committed correctly.
 //!
-//! The summaries of a slot that were not undone are a chain: each was kept while the one before it stood, reaches at least
-//! as far, and leaves no message out. Two that follow the same one, or a second one written from what another was written
-//! from, are a window that was committed twice. What a worker committed whose slot somebody else had taken shows by its
-//! fence: along a slot's numbers they never fall.
+//! The summaries of a slot that were not undone form a chain: each was stored while the one before it was current, covers at
+//! least as many messages, and leaves no message out. If two summaries follow the same one, or are built on the same one, a
+//! window was committed twice. If a worker committed after it had lost its lease, the fencing tokens show it: in the order
+//! of a slot's summary ids they never decrease.
 //!
-//! Legal, and so no fault: a summary over the window of one that was undone; one from the first message on where that
-//! was asked for; one in place of `local`'s that stood in; and in a copy of a session, whose summaries have no fence, one
+//! These cases are legal: a summary over the window of an undone one; a requested rebuild from the first message; a summary
+//! that replaces a fallback summary of `local`; and in a copied session, whose summaries have no fencing token, a summary
 //! that follows the last but two.
 
 use std::collections::{BTreeMap, HashMap};
@@ -20,14 +20,14 @@ use super::super::rows::{SessionRow, SlotRow, SummaryId, SummaryRow, SummaryStat
 use super::super::trouble::Outcome;
 use super::Faults;
 
-/// Whose slot it is, and its name.
+/// A slot's scope and name.
 type SlotKey<'k> = (&'k Scope, &'k str);
 
 fn slot_of(row: &SummaryRow) -> SlotKey<'_> {
     (&row.scope, &row.slot)
 }
 
-/// A slot's name, for people.
+/// Names a slot in a fault.
 fn named((scope, name): SlotKey<'_>) -> String {
     match scope {
         Scope::Session => format!("slot \"{name}\""),
@@ -35,30 +35,30 @@ fn named((scope, name): SlotKey<'_>) -> String {
     }
 }
 
-/// Whether it was not taken back.
+/// Whether the summary was not undone.
 fn lasts(row: &SummaryRow) -> bool {
     row.state != SummaryState::Undone
 }
 
-/// Takes a session's summaries, then its slots.
+/// Checks a session's summaries and slots.
 pub(in crate::store) struct SummaryCheck<'a> {
     at: &'a str,
     workspace: &'a str,
     head: Seq,
-    /// Without their words.
+    /// The session's summaries, without text.
     all: BTreeMap<SummaryId, SummaryRow>,
-    /// Which summary each slot points to, and its fence where its row can be read.
+    /// For each slot, the summary that it points to, and its fencing token if its row can be read.
     slots: HashMap<(Scope, String), (Option<SummaryId>, Option<u64>)>,
 }
 
 impl<'a> SummaryCheck<'a> {
-    /// Of the session that is called so, in that workspace.
+    /// Creates a check for the session that `at` names, in this workspace.
     pub(in crate::store) fn new(at: &'a str, workspace: &'a str, session: &SessionRow) -> Self {
         let head = session.tracker.head();
         Self { at, workspace, head, all: BTreeMap::new(), slots: HashMap::new() }
     }
 
-    /// One of its summaries, in any order. Returns its number.
+    /// Adds a summary, in any order. Returns its id.
     pub(in crate::store) fn summary(&mut self, faults: &mut Faults, row: Found<'_>) -> Outcome<SummaryId> {
         let id = row.int(0)?;
         if let Some(summary) = faults.note(self.summary_at(id), decode::summary(row))? {
@@ -67,8 +67,8 @@ impl<'a> SummaryCheck<'a> {
         Ok(id)
     }
 
-    /// One of its slots, when all summaries are known: [`decode::SLOT`], and the columns that only repeat what its state or
-    /// its session says.
+    /// Checks a slot, after all summaries were added. The row consists of [`decode::SLOT`] and the columns that repeat
+    /// values of the slot's state or its session.
     pub(in crate::store) fn slot(&mut self, faults: &mut Faults, row: Found<'_>) -> Outcome<()> {
         let (scope, name, active) = (scope_of(row.text(0)?), row.string(1)?, row.maybe_int(3)?);
         let at = format!("{} {}", self.at, named((&scope, &name)));
@@ -77,7 +77,7 @@ impl<'a> SummaryCheck<'a> {
         Ok(())
     }
 
-    /// Checks a slot's row and returns its fence.
+    /// Checks a slot's row and returns its fencing token.
     fn slot_row(&self, faults: &mut Faults, at: &str, row: Found<'_>) -> Outcome<u64> {
         let columns = (row.uint(6)?, row.maybe_int(7)?);
         let (ready_at, workspace) = (row.maybe_int(8)?, row.text(9)?);
@@ -85,13 +85,13 @@ impl<'a> SummaryCheck<'a> {
         self.covers(faults, at, &slot);
         let due = slot.state.due.map(|due| i64::try_from(due.seq).unwrap_or(i64::MAX));
         let wrong = [
-            (columns != (slot.state.covered, due), "coverage or firing are not what its state says"),
-            (ready_at != slot.ready_at().map(|at| at.0), "it is not ready when its state says so"),
+            (columns != (slot.state.covered, due), "its coverage or trigger event differ from its state"),
+            (ready_at != slot.ready_at().map(|at| at.0), "its ready time differs from its state"),
             (
                 slot.work.owner.is_some() != slot.work.until.is_some(),
-                "somebody holds it without a lease, or nobody does with one",
+                "it has an owner without a lease expiry, or an expiry without an owner",
             ),
-            (workspace != self.workspace, "it waits for the turn of another workspace"),
+            (workspace != self.workspace, "its row names another workspace"),
         ];
         for (_, what) in wrong.into_iter().filter(|(wrong, _)| *wrong) {
             faults.add(at, what);
@@ -102,19 +102,19 @@ impl<'a> SummaryCheck<'a> {
     fn covers(&self, faults: &mut Faults, at: &str, slot: &SlotRow) {
         let (covered, head) = (slot.state.covered, self.head);
         if covered > head {
-            faults.add(at, format!("it covers messages to {covered}, the log reaches to {head}"));
+            faults.add(at, format!("it covers messages up to {covered}, but the log ends at {head}"));
         }
         let Some(active) = slot.active else { return };
         let what = match self.all.get(&active) {
-            None => format!("its summary, {active}, does not exist"),
+            None => format!("its current summary, {active}, does not exist"),
             Some(kept) if slot_of(kept) != (&slot.scope, &slot.name) => {
-                format!("its summary, {active}, is another slot's")
+                format!("its current summary, {active}, belongs to another slot")
             }
             Some(kept) if kept.state != SummaryState::Standing => {
-                format!("its summary, {active}, does not stand")
+                format!("its current summary, {active}, is superseded or undone")
             }
             Some(SummaryRow { through, .. }) if *through != covered => {
-                format!("it covers messages to {covered}, its summary reaches to {through}")
+                format!("it covers messages up to {covered}, but its current summary up to {through}")
             }
             Some(_) => return,
         };
@@ -125,7 +125,7 @@ impl<'a> SummaryCheck<'a> {
         format!("{} summary {id}", self.at)
     }
 
-    /// Everything was fed: looks at the summaries one by one, then at each slot's together.
+    /// Checks the summaries one by one, then each slot's summaries together, after everything was added.
     pub(in crate::store) fn finish(self, faults: &mut Faults) {
         let mut first_after: HashMap<(SlotKey<'_>, Option<SummaryId>), SummaryId> = HashMap::new();
         for kept in self.all.values().filter(|kept| lasts(kept)) {
@@ -136,13 +136,13 @@ impl<'a> SummaryCheck<'a> {
             let (at, slot) = (self.summary_at(*id), slot_of(kept));
             self.alone(faults, &at, kept);
             if kept.state == SummaryState::Superseded && !first_after.contains_key(&(slot, Some(*id))) {
-                faults.add(&at, "it is superseded, and nothing followed it");
+                faults.add(&at, "it is superseded, but no summary follows it");
             }
             let first = first_after.get(&(slot, kept.parent));
             if let Some(first) = first.filter(|first| *first < id && lasts(kept)) {
-                let after = kept.parent.map_or("nothing".to_owned(), |parent| format!("summary {parent}"));
+                let after = kept.parent.map_or("no summary".to_owned(), |parent| format!("summary {parent}"));
                 let what =
-                    format!("it follows {after}, as summary {first} does already: one window was kept twice");
+                    format!("it follows {after}, like summary {first}: the same window was stored twice");
                 faults.add(&at, what);
             }
             lines.entry(slot).or_default().push(kept);
@@ -154,40 +154,41 @@ impl<'a> SummaryCheck<'a> {
         }
     }
 
-    /// What a summary says of itself, and of the one before it.
+    /// Checks a summary by itself and against the one before it.
     fn alone(&self, faults: &mut Faults, at: &str, kept: &SummaryRow) {
         let (through, head, from) = (kept.through, self.head, kept.facts.from);
         if through > head {
-            faults.add(at, format!("it reaches to message {through}, the log to {head}"));
+            faults.add(at, format!("it covers messages up to {through}, but the log ends at {head}"));
         }
         if from > through {
             faults
-                .add(at, format!("it reaches to message {through}, and was written from message {from} on"));
+                .add(at, format!("it covers messages up to {through}, but begins later: at message {from}"));
         }
         let Some(parent) = kept.parent else {
             if from > 1 && kept.facts.fence > 0 {
-                faults.add(at, format!("nothing stands for the messages before {from}"));
+                faults.add(at, format!("no summary covers the messages before {from}"));
             }
             return;
         };
         let Some(before) = self.all.get(&parent) else {
-            return faults.add(at, format!("the one before it, {parent}, does not exist"));
+            return faults.add(at, format!("the summary before it, {parent}, does not exist"));
         };
         let reached = before.through;
         let what = if slot_of(before) != slot_of(kept) {
-            format!("the one before it, {parent}, is another slot's")
+            format!("the summary before it, {parent}, belongs to another slot")
         } else if reached > through {
-            format!("the one before it, {parent}, reaches further")
+            format!("the summary before it, {parent}, covers more messages")
         } else if from > reached.saturating_add(1) {
-            format!("it begins with message {from}, and the one before it, {parent}, ends with {reached}")
+            format!("it begins with message {from}, but the summary before it, {parent}, ends with {reached}")
         } else {
             return self.ground(faults, at, kept, parent);
         };
         faults.add(at, what);
     }
 
-    /// Whether it was written from what stood when it was kept: from the one before it, or from the last one that did
-    /// not stand in for a model's. One without a fence was copied, or is older than they are.
+    /// Checks that a summary was built on the one that was current when it was stored: the one before it, or, if that is a
+    /// fallback summary, the last one before it that is not. Summaries without a fencing token are not checked: they were
+    /// copied, or written by an older release.
     fn ground(&self, faults: &mut Faults, at: &str, kept: &SummaryRow, parent: SummaryId) {
         let facts = &kept.facts;
         let Some(base) = facts.built_on.filter(|_| facts.fence > 0 && lasts(kept)) else { return };
@@ -196,23 +197,23 @@ impl<'a> SummaryCheck<'a> {
             && before.facts.stand_in
             && !facts.stand_in
         {
-            // A number that does not fall would lead round and round.
+            // The ids must decrease, otherwise damaged data could cause an endless loop.
             ground = before.facts.built_on.filter(|next| *next < before.id);
         }
         let from = facts.from;
         if ground != Some(base) {
             faults.add(
                 at,
-                format!("it was written from summary {base} while {parent} stood: one window was kept twice"),
+                format!("it was built on summary {base} while {parent} was current: the same window was stored twice"),
             );
         } else if let Some(SummaryRow { through, .. }) = self.all.get(&base)
             && from != through.saturating_add(1)
         {
-            faults.add(at, format!("it begins with message {from}, and {base}, which it was written from, ends with {through}"));
+            faults.add(at, format!("it begins with message {from}, but summary {base}, on which it was built, ends with {through}"));
         }
     }
 
-    /// A slot's summaries in the order they were kept.
+    /// Checks a slot's summaries in the order in which they were stored.
     fn line(&self, faults: &mut Faults, slot: SlotKey<'_>, line: &[&SummaryRow]) {
         let known = self.slots.get(&(slot.0.clone(), slot.1.to_owned()));
         let (active, highest) = known.copied().unwrap_or_default();
@@ -225,7 +226,7 @@ impl<'a> SummaryCheck<'a> {
                     reached.filter(|row| row.through > through)
                 {
                     let what =
-                        format!("it reaches to message {through}, and summary {id} to {before} already");
+                        format!("it ends with message {through}, but the earlier summary {id} with {before}");
                     faults.add(&at, what);
                 }
                 reached = Some(kept);
@@ -237,20 +238,20 @@ impl<'a> SummaryCheck<'a> {
             if let Some(before) = fenced.filter(|before| before.facts.fence > fence) {
                 let (id, before) = (before.id, before.facts.fence);
                 let what =
-                    format!("it was kept under fence {fence}, and summary {id} under {before} already");
+                    format!("it has fence {fence}, but an earlier summary, {id}, already has {before}");
                 faults.add(&at, what);
             } else {
                 fenced = Some(kept);
             }
             if let Some(highest) = highest.filter(|highest| fence > *highest) {
-                faults.add(&at, format!("it was kept under fence {fence}, and its slot has only {highest}"));
+                faults.add(&at, format!("it has fence {fence}, but its slot has only fence {highest}"));
             }
-            // Under one lease nobody begins twice at the same message with nothing to build on.
+            // Within one lease a worker never starts twice at the same message without building on a summary.
             if kept.facts.built_on.is_none()
                 && let Some(first) = anew.insert((fence, from), kept.id)
             {
                 let what = format!(
-                    "it was written from message {from} on under fence {fence}, as summary {first} was already: one window was kept twice"
+                    "it was written from message {from} on under fence {fence}, like summary {first}: the same window was stored twice"
                 );
                 faults.add(&at, what);
             }
@@ -258,10 +259,10 @@ impl<'a> SummaryCheck<'a> {
         let at = format!("{} {}", self.at, named(slot));
         let standing = || line.iter().filter(|kept| kept.state == SummaryState::Standing);
         if standing().count() > 1 {
-            faults.add(&at, format!("{} summaries stand at once", standing().count()));
+            faults.add(&at, format!("it has {} current summaries", standing().count()));
         }
         if standing().any(|kept| active != Some(kept.id)) {
-            faults.add(&at, "a summary stands that it does not point to");
+            faults.add(&at, "it does not point to its current summary");
         }
     }
 }

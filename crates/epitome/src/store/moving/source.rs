@@ -1,4 +1,4 @@
-//! A file that is moved elsewhere: read in one state, and not written to.
+//! Reads the file that is moved: from one snapshot, and without writing.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,28 +14,28 @@ use super::super::trouble::{Outcome, nonsense};
 use super::MoveError;
 use super::tables::{NUMBERED, SPECS, Spec};
 
-/// A file being moved. Everything that is read of it is one state: what is written meanwhile is not seen, but noticed.
+/// A file being moved. Everything is read from one snapshot. What is written meanwhile is not seen, but detected.
 #[derive(Debug, Clone)]
 pub(super) struct Source {
     path: PathBuf,
     db: Arc<Mutex<Connection>>,
 }
 
-/// What is known of a file before it is moved.
+/// What is read from the file before it is moved.
 pub(super) struct Contents {
-    /// By which it is told whether anybody wrote to it since.
+    /// Changes when another process writes to the file.
     pub(super) version: i64,
     pub(super) secret: Vec<u8>,
-    /// About how many rows each table has.
+    /// Approximate number of rows of each table.
     pub(super) counts: Vec<u64>,
-    /// How many rows PostgreSQL cannot keep.
+    /// Number of rows that PostgreSQL cannot store.
     pub(super) left_out: u64,
-    /// The largest number that was ever given, for each of the tables whose rows are numbered.
+    /// The largest id that was ever assigned, for each table with numbered rows.
     pub(super) numbers: Vec<i64>,
 }
 
 impl Source {
-    /// Opens it. Nothing is made, and nothing is changed: it must be of this release already.
+    /// Opens the file. Nothing is created or changed, so its schema must be current.
     pub(super) async fn open(path: &Path) -> Result<Self, MoveError> {
         let path = path.to_owned();
         blocking(move || {
@@ -45,12 +45,12 @@ impl Source {
         .await
     }
 
-    /// What is in it. All that is read later is of the same state.
+    /// Begins a snapshot, and returns what the file contains.
     pub(super) async fn contents(&self) -> Result<Contents, MoveError> {
         self.run((), |(), ask| Box::pin(contents(ask))).await
     }
 
-    /// The version of its newest state, which all that is read later is of.
+    /// Begins a new snapshot of the newest state, and returns its version.
     pub(super) async fn newest(&self) -> Result<i64, MoveError> {
         self.run((), |(), ask| {
             Box::pin(async move {
@@ -61,7 +61,7 @@ impl Source {
         .await
     }
 
-    /// Has something done with it that reads.
+    /// Runs an operation that reads.
     pub(super) async fn run<A: Send + Sync + 'static, T: Send + 'static>(
         &self,
         args: A,
@@ -84,9 +84,9 @@ async fn blocking<T: Send + 'static>(
     tokio::task::spawn_blocking(work).await.unwrap_or_else(panicked).map_err(MoveError::Source)
 }
 
-/// Begins to see one state, and tells which.
+/// Begins a snapshot, and returns its version.
 async fn begin(ask: &mut dyn Ask) -> Outcome<i64> {
-    // The state is the one that the first look finds.
+    // SQLite takes the snapshot with the first read.
     let look = Sql::new("SELECT count(*) FROM sqlite_schema", []);
     ask.ask(Batch::new().run(Sql::new("BEGIN", [])).run(look)).await?;
     ask::number(ask, Sql::new("PRAGMA data_version", [])).await
@@ -102,7 +102,7 @@ async fn contents(ask: &mut dyn Ask) -> Outcome<Contents> {
     let (mut counts, mut numbers) = (Vec::new(), Vec::new());
     for Spec { name, only, .. } in SPECS {
         let sql = match *name {
-            // There are as many as their sessions say, and counting them would take long.
+            // The sessions contain these numbers, and counting would take long.
             "messages" => {
                 "SELECT coalesce(sum(head), 0) FROM epitome.sessions WHERE state = 'open'".to_owned()
             }
@@ -111,7 +111,7 @@ async fn contents(ask: &mut dyn Ask) -> Outcome<Contents> {
         counts.push(count(ask, sql).await?);
     }
     for (table, column) in NUMBERED {
-        // Of some it is known even where the row is gone.
+        // `sqlite_sequence` has the largest id even if its row was deleted.
         let sql = format!(
             "SELECT max(coalesce((SELECT max({column}) FROM epitome.{table}), 0), \
              coalesce((SELECT seq FROM sqlite_sequence WHERE name = '{table}'), 0))"

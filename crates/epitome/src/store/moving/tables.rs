@@ -1,8 +1,8 @@
-//! Which tables are moved, and in which order.
+//! Lists the tables that are moved, in their order.
 //!
-//! Columns are not listed: a column stands in both databases under the same name and means the same, so they are read from
-//! PostgreSQL's own catalogue. Only what differs is stated here. By the kinds of its columns a table's rows are read from
-//! either database in the same form, so that they can be compared.
+//! Columns are not listed: a column has the same name and meaning in both databases, so columns are read from
+//! PostgreSQL's catalog. Only differences are stated here. Rows are read by the types of their columns, so they have
+//! the same form from either database and can be compared.
 
 use std::iter;
 use std::sync::Arc;
@@ -19,13 +19,13 @@ use super::MoveError;
 #[derive(Debug)]
 pub(super) struct Spec {
     pub(super) name: &'static str,
-    /// The columns that a row is known by, and sorted by.
+    /// The columns that identify a row and sort the table.
     pub(super) key: &'static [&'static str],
-    /// Which rows of the file are moved.
+    /// SQL condition for the rows of the file that are moved.
     pub(super) only: &'static str,
-    /// Columns that the file has under no name, and what is read of the file in their place.
+    /// Columns that are computed from the file, with the SQL that computes them.
     pub(super) computed: &'static [(&'static str, &'static str)],
-    /// Columns that are PostgreSQL's own, and what they are in every row.
+    /// Columns that only PostgreSQL has, with their value in every row.
     pub(super) own: &'static [(&'static str, &'static str)],
 }
 
@@ -45,27 +45,27 @@ pub(super) struct Column {
     pub(super) nullable: bool,
 }
 
-/// A value in PostgreSQL's text form: numbers in digits, truth as `true` and `false`, bytes as `\x` and hex digits.
+/// A value in PostgreSQL's text form: numbers in digits, booleans as `true` and `false`, bytes as `\x` and hex digits.
 pub(super) type Cell = Option<String>;
 
 /// The values of a row, in the order of its table's columns.
 pub(super) type Cells = Vec<Cell>;
 
-/// What is read of a table at once.
+/// A piece of a table that is read at once.
 pub(super) struct Piece {
     pub(super) table: Arc<Table>,
-    /// The rows after the one of this key, or from the first on,
+    /// The key after which rows are read; `None` for the start of the table.
     pub(super) after: Option<Cells>,
-    /// up to the one of this key, or to the last;
+    /// The last key that is read; `None` for the end of the table.
     pub(super) through: Option<Cells>,
-    /// so many at most,
+    /// Maximum number of rows.
     pub(super) rows: usize,
-    /// and none after so many bytes.
+    /// No further row is read after this number of bytes.
     pub(super) bytes: usize,
 }
 
 impl Column {
-    /// Its value in a row; none where that is not of its kind, or larger than PostgreSQL has room for.
+    /// Returns its value in a row; `None` if the value has the wrong type or is too large for PostgreSQL.
     fn cell(&self, row: Found<'_>, at: usize) -> Option<Cell> {
         let cell = match self.kind.as_str() {
             "text" => row.maybe_text(at).ok()?.map(|text| plain(text).into_owned()),
@@ -84,7 +84,7 @@ impl Column {
         (self.nullable || cell.is_some()).then_some(cell)
     }
 
-    /// The same value for a statement.
+    /// Returns the value as a parameter.
     fn given<'a>(&self, cell: &'a Cell) -> Given<'a> {
         let byte = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok();
         match (self.kind.as_str(), cell.as_deref()) {
@@ -100,24 +100,24 @@ impl Column {
 }
 
 impl Table {
-    /// With its columns of all that PostgreSQL has, each with its table's name.
+    /// Selects its columns from all columns of the database, which are listed with the names of their tables.
     pub(super) fn new(spec: &'static Spec, all: &[(String, Column)]) -> Self {
         let moved = all.iter().filter(|(table, column)| {
             *table == spec.name && spec.own.iter().all(|(own, _)| *own != column.name)
         });
         let mut columns: Vec<Column> = moved.map(|(_, column)| column.clone()).collect();
-        // Those of the key first, the others as they came.
+        // Columns of the key come first, the others in their order.
         columns
             .sort_by_key(|column| spec.key.iter().position(|key| *key == column.name).unwrap_or(usize::MAX));
         Self { spec, columns }
     }
 
-    /// What a row is known by.
+    /// Returns the key of a row.
     pub(super) fn key_of(&self, row: &[Cell]) -> Cells {
         row.iter().take(self.spec.key.len()).cloned().collect()
     }
 
-    /// The rows of a piece, in order of their keys.
+    /// Returns the query for a piece, in order of the keys.
     fn select<'a>(&self, Piece { after, through, rows, .. }: &'a Piece) -> Sql<'a> {
         let Spec { name, key, only, computed, .. } = self.spec;
         let key = list(key.iter().map(|name| format!("moved.{}", quoted(name))));
@@ -157,7 +157,7 @@ impl Table {
                     rows.push(Err(MoveError::Unfit { table: self.spec.name, key, column }));
                     return Ok(false);
                 };
-                // A row is as large as its words, and a little for each column.
+                // The size of a row is that of its texts, and a little for each column.
                 size += cell.as_ref().map_or(0, String::len) + 24;
                 cells.push(cell);
             }
@@ -168,7 +168,8 @@ impl Table {
         Ok(rows.into_iter().collect())
     }
 
-    /// A key as people read it. Only what is a number or a name is told: no hashes, and nothing anybody made up as a key.
+    /// Formats a key for messages. It shows numbers and names only: no hashes, and no idempotency keys, which callers
+    /// choose.
     pub(super) fn shown(&self, key: &[Cell]) -> String {
         let told = self.columns.iter().zip(key).filter_map(|(Column { name, kind, .. }, cell)| {
             let cell = cell.as_ref()?;
@@ -183,7 +184,7 @@ impl Table {
     }
 }
 
-/// A name, also where it is a word of SQL.
+/// Quotes a name, which may be an SQL keyword.
 pub(super) fn quoted(name: &str) -> String {
     format!("\"{name}\"")
 }
@@ -192,11 +193,11 @@ pub(super) fn list(items: impl Iterator<Item = String>) -> String {
     items.collect::<Vec<_>>().join(", ")
 }
 
-/// What is being deleted, or is a copy that was not finished, stays behind with all that belongs to it.
+/// Excludes all rows of sessions that are being deleted or are unfinished copies.
 const OF_OPEN: &str =
     "EXISTS (SELECT 1 FROM sessions AS whole WHERE whole.id = moved.session AND whole.state = 'open')";
 
-/// The whole table, as it is.
+/// Moves the whole table unchanged.
 const fn all(name: &'static str, key: &'static [&'static str]) -> Spec {
     Spec { name, key, only: "true", computed: &[], own: &[] }
 }
@@ -205,11 +206,11 @@ const fn some(name: &'static str, key: &'static [&'static str], only: &'static s
     Spec { only, ..all(name, key) }
 }
 
-/// All of them, in the order they are moved. The number that names are made of is taken over when a move begins: by it
-/// the file is known again. The index of words is made anew, from the first message on.
+/// All tables, in the order in which they are moved. The database's secret is copied when a move begins, and identifies
+/// the file. The search index is built again from the first message on.
 pub(super) const SPECS: &[Spec] = &[
     Spec {
-        // PostgreSQL counts on from here; in the file it is the newest event that tells, where there is one.
+        // PostgreSQL continues from this number. In the file, the newest event has it, if there is one.
         computed: &[(
             "events_given",
             "max(moved.events_given, coalesce((SELECT max(id) FROM events WHERE workspace = moved.name), 0))",
@@ -217,14 +218,14 @@ pub(super) const SPECS: &[Spec] = &[
         ..all("workspaces", &["name"])
     },
     Spec { own: &[("indexed", "0")], ..some("sessions", &["id"], "moved.state = 'open'") },
-    // No change of a node's wrote them.
+    // The number of the change that wrote a message. No change of a node wrote these.
     Spec { own: &[("change", "0")], ..some("messages", &["session", "seq"], OF_OPEN) },
     Spec {
         computed: &[("workspace", "(SELECT workspace FROM sessions WHERE id = moved.session)")],
         ..some("slots", &["session", "scope", "name"], OF_OPEN)
     },
     some("summaries", &["kept"], OF_OPEN),
-    // PostgreSQL cannot keep such a key. It would be forgotten within a week.
+    // PostgreSQL cannot store a key with U+0000. The key would expire within a week anyway.
     some(
         "idempotency",
         &["session", "key"],
@@ -237,10 +238,10 @@ pub(super) const SPECS: &[Spec] = &[
     all("authors", &["id"]),
     some("members", &["session", "author"], OF_OPEN),
     all("inline", &["workspace", "root", "length", "hash"]),
-    // A model that a client called so is none.
+    // No model has a name with U+0000.
     some("passed", &["workspace", "hour", "model", "shadow"], "instr(moved.model, char(0)) = 0"),
 ];
 
-/// Tables whose rows are numbered by the database, with the column; the next number is one that was never given.
+/// Tables whose rows the database numbers, with the column. The next number must be one that was never assigned.
 pub(super) const NUMBERED: [(&str, &str); 4] =
     [("sessions", "id"), ("summaries", "kept"), ("usage", "id"), ("authors", "id")];

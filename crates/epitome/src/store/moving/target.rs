@@ -1,11 +1,11 @@
-//! Where a SQLite file is moved to: its rows taken in piece by piece, and read again to be compared.
+//! Writes the rows of a SQLite file into PostgreSQL piece by piece, and guards the database meanwhile.
 //!
-//! How far it is stands in `epitome.moving`, and is written in the transaction that writes the rows. So whoever goes on
-//! after a crash knows what is here, and two that move at once notice one another.
+//! The progress is stored in `epitome.moving`, in the same transaction as the rows. So a move that continues after a
+//! crash finds what was copied, and two concurrent moves detect each other.
 //!
-//! Until it is finished nobody else writes: tables have a guard that refuses it, so that also a node that was there before
-//! is told, and cannot lose what it wrote when a move is begun anew. Nor does it go on afterwards without being opened
-//! again: what it remembers is of another database.
+//! Until the move is finished no other client can write: the tables have a trigger that refuses it. So a node that was
+//! already running gets an error, and cannot lose what it wrote when a move starts over. It does not continue
+//! afterwards without being opened again, because its caches are those of another database.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -20,19 +20,19 @@ use super::super::trouble::{Outcome, nonsense};
 use super::tables::{Cells, Column, NUMBERED, SPECS, Table, list, quoted};
 use super::{Mark, MoveError, noted};
 
-/// What stood before a step, or why it is not taken.
+/// The result of a step, or why the step was refused.
 type Step<T> = Outcome<Result<T, MoveError>>;
 
-/// Says that it is the move itself that writes.
+/// Marks the transaction as one of the move itself.
 const IT_IS_ME: &str = "SELECT set_config('epitome.moving', 'on', true)";
 
-/// Keeps everybody else from writing, also nodes that run and have not heard of it.
+/// Refuses all other writes, including those of nodes that run and have not noticed the move.
 const GUARD: &str = "CREATE FUNCTION epitome.being_moved() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN \
      IF current_setting('epitome.moving', true) IS DISTINCT FROM 'on' THEN \
      RAISE EXCEPTION 'a file is being moved into this database' USING ERRCODE = 'EP001'; END IF; \
      RETURN NULL; END $$";
 
-/// Takes that back, on all tables.
+/// Removes the guard from all tables.
 const NO_GUARD: &str = "DROP FUNCTION IF EXISTS epitome.being_moved() CASCADE";
 
 const COLUMNS: &str = "SELECT table_name::text, column_name::text, udt_name::text, is_nullable = 'YES' \
@@ -40,7 +40,7 @@ const COLUMNS: &str = "SELECT table_name::text, column_name::text, udt_name::tex
 
 const MARK: &str = "SELECT step, rows, last, finished FROM epitome.moving";
 
-/// The tables that are moved, with the columns they have here.
+/// Returns the tables that are moved, with their columns in this database.
 pub(super) async fn tables(to: &Postgres) -> Result<Vec<Arc<Table>>, MoveError> {
     let tables = run(to, Way::Looks, (), |(), ask| {
         Box::pin(async move {
@@ -55,7 +55,7 @@ pub(super) async fn tables(to: &Postgres) -> Result<Vec<Arc<Table>>, MoveError> 
     tables.await.map_err(MoveError::Target)
 }
 
-/// Has something written, or not for a reason.
+/// Runs an operation that writes, or refuses to.
 pub(super) async fn write<A: Send + Sync + 'static, T: Send + 'static>(
     to: &Postgres,
     args: A,
@@ -64,7 +64,7 @@ pub(super) async fn write<A: Send + Sync + 'static, T: Send + 'static>(
     run(to, Way::Writes, args, op).await.map_err(MoveError::Target)?
 }
 
-/// Begins a move, or finds out where one of the same file stands.
+/// Begins a move, or returns the progress of an unfinished one of the same file.
 pub(super) async fn begin(ask: &mut dyn Ask, secret: &[u8], anew: bool) -> Step<Mark> {
     let tables = || SPECS.iter().map(|table| table.name).chain(["told", "words"]);
     let all = list(tables().map(|name| format!("epitome.{}", quoted(name))));
@@ -72,9 +72,9 @@ pub(super) async fn begin(ask: &mut dyn Ask, secret: &[u8], anew: bool) -> Step<
         tables().map(|name| format!("EXISTS (SELECT 1 FROM epitome.{})", quoted(name))).collect();
     let (mut under_way, mut same, mut taken) = (None, None, None);
     let reads = Batch::new()
-        // Whoever else begins one waits here.
+        // Another move that begins waits here.
         .run(Sql::new("LOCK TABLE epitome.moving IN SHARE ROW EXCLUSIVE MODE", []))
-        // And here whoever uses it: what they write comes before it is looked at, or is refused.
+        // Other clients wait here. What they write comes before the check, or is refused.
         .run(Sql::new(format!("LOCK TABLE {all} IN ACCESS EXCLUSIVE MODE"), []))
         .first(Sql::new(MARK, []), &mut under_way, |row| Ok((mark(row), row.maybe_int(3)?.is_some())))
         .first(Sql::new("SELECT secret FROM epitome.secrets", []), &mut same, |row| {
@@ -88,7 +88,7 @@ pub(super) async fn begin(ask: &mut dyn Ask, secret: &[u8], anew: bool) -> Step<
         (Some((_, true)), false) => return Ok(Err(MoveError::Occupied)),
         (Some((mark, false)), true) if !anew => return Ok(mark?.ok_or(MoveError::Contended)),
         (Some((_, false)), false) if !anew => return Ok(Err(MoveError::Another)),
-        // Begun anew, whichever file it was.
+        // Start over, from any file.
         (None | Some(_), _) => {}
     }
     let (first, now) = (Mark::default(), ask.now().await?);
@@ -114,7 +114,7 @@ pub(super) async fn begin(ask: &mut dyn Ask, secret: &[u8], anew: bool) -> Step<
     Ok(Ok(first))
 }
 
-/// Whether a move stands at this mark, for whoever goes on from there.
+/// Returns whether the progress of the move is at this mark, and locks it for the caller.
 async fn stands_at(ask: &mut dyn Ask, at: &Mark) -> Outcome<bool> {
     let mut here = None;
     let locked = Sql::new(format!("{MARK} FOR UPDATE"), []);
@@ -122,7 +122,7 @@ async fn stands_at(ask: &mut dyn Ask, at: &Mark) -> Outcome<bool> {
     Ok(here.flatten().as_ref() == Some(at))
 }
 
-/// Takes rows in, if all is as it was left: then it stands at the second mark.
+/// Inserts rows if the progress is at the first mark, and moves it to the second.
 pub(super) async fn take_in(
     ask: &mut dyn Ask,
     table: &Table,
@@ -144,7 +144,7 @@ pub(super) async fn take_in(
     ask.finish(writes).await.map(Ok)
 }
 
-/// Ends a move: whatever is numbered goes on after these numbers, and the database may be used.
+/// Ends a move. Ids continue after these numbers, and the database may be used.
 pub(super) async fn end(ask: &mut dyn Ask, at: &Mark, numbers: &[i64]) -> Step<()> {
     if !stands_at(ask, at).await? {
         return Ok(Err(MoveError::Contended));
@@ -162,7 +162,7 @@ pub(super) async fn end(ask: &mut dyn Ask, at: &Mark, numbers: &[i64]) -> Step<(
     ask.finish(writes.run(Sql::new(NO_GUARD, [])).run(finished)).await.map(Ok)
 }
 
-/// Has the first questions answered in the right way. It is done by itself sooner or later.
+/// Updates the planner's statistics, so that the first queries get good plans. PostgreSQL would do it later by itself.
 pub(super) async fn analyze(to: &Postgres) {
     for table in SPECS {
         let analyze = run(to, Way::Looks, table.name, |name, ask| {
@@ -173,19 +173,20 @@ pub(super) async fn analyze(to: &Postgres) {
     }
 }
 
-/// Where a move stands; none where it is finished.
+/// Returns the progress of a move, `None` if it is finished.
 fn mark(row: Found<'_>) -> Outcome<Option<Mark>> {
     if row.maybe_int(3)?.is_some() {
         return Ok(None);
     }
-    let unreadable = || nonsense("how far a move is cannot be read");
+    let unreadable = || nonsense("the progress of the move cannot be read");
     let last = row.maybe_text(2)?.map(serde_json::from_str).transpose().map_err(|_| unreadable())?;
     let (step, mut steps) = (row.text(0)?, SPECS.iter().map(|table| table.name).chain([""]));
     let table = steps.position(|name| name == step).ok_or_else(unreadable)?;
     Ok(Some(Mark { table, rows: row.uint(1)?, last }))
 }
 
-/// Takes every column as an array of texts, which PostgreSQL reads by the column's type.
+/// Returns the insert statement. It takes every column as an array of texts, which PostgreSQL reads by the column's
+/// type.
 fn insert(table: &Table) -> String {
     let names = table.columns.iter().map(|column| column.name.as_str());
     let names = list(names.chain(table.spec.own.iter().map(|(name, _)| *name)).map(quoted));

@@ -1,5 +1,5 @@
-//! PostgreSQL as the shared code asks it: a transaction that begins with the first question and ends with the last, and is done
-//! once, whatever becomes of the connection.
+//! Implements [`Ask`] for PostgreSQL: a transaction that begins with the first batch, ends with the last, and is
+//! committed exactly once, even if the connection breaks.
 
 use std::time::Duration;
 
@@ -18,38 +18,39 @@ use super::error::{Outcome, Trouble, nonsense};
 use super::link::Link;
 use super::{Postgres, again};
 
-/// The moment, and what the transaction is known by: with that, whoever lost the connection asks what became of it.
+/// Reads the time and the transaction id. If the connection breaks, the id is used to find out whether the transaction
+/// was committed.
 const NOW_AND_NUMBER: &str =
     "SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint, pg_current_xact_id()::text";
 
-/// The moment.
+/// Reads the time.
 pub(super) const NOW: &str = "SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint";
 
-/// What holds statements together.
+/// How statements are grouped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
-    /// Nothing: each is by itself.
+    /// Each statement runs by itself.
     Alone,
-    /// A transaction that sees a single state throughout.
+    /// A transaction that reads from a single snapshot.
     Reads,
-    /// One that writes. Each statement sees what was there when the one before it was done, so what comes after a lock is as
-    /// fresh as the lock.
+    /// A transaction that writes. Each statement sees what was committed before it began, so what is read after a lock
+    /// is as fresh as the lock.
     Writes,
 }
 
-/// A transaction, from before its first question.
+/// A transaction. It begins with its first statement.
 pub(super) struct Asking<'s> {
     store: &'s Postgres,
     kind: Kind,
-    /// The connection it is under way on.
+    /// The connection that it runs on.
     link: Option<Link>,
-    /// The moment, by the store's clock, after what it began with was read.
+    /// The store's time after its first statements.
     now: Option<Timestamp>,
-    /// What it is known by, where it writes.
+    /// Its id, if it writes.
     number: String,
 }
 
-/// Who wants the rows of each statement.
+/// What receives the rows of each statement.
 type Wanted<'a> = Vec<Option<Each<'a>>>;
 
 pub(super) fn split(batch: Batch<'_>) -> (Vec<Sql<'_>>, Wanted<'_>) {
@@ -60,7 +61,7 @@ pub(super) fn split(batch: Batch<'_>) -> (Vec<Sql<'_>>, Wanted<'_>) {
     plain.unzip()
 }
 
-/// Gives rows to those who want them.
+/// Passes rows to their receivers.
 pub(super) fn given(found: &[Vec<Row>], wanted: Wanted<'_>) -> Outcome<()> {
     for (rows, each) in found.iter().zip(wanted) {
         let Some(mut each) = each else { continue };
@@ -90,7 +91,7 @@ impl<'s> Asking<'s> {
         Self::new(store, Kind::Writes)
     }
 
-    /// Has statements take as long as they need: for whoever looks everything through.
+    /// Removes the statement timeout: for checks that read everything.
     pub(super) async fn take_your_time(&mut self) -> Outcome<()> {
         self.send(Batch::new().run(Sql::new("SET LOCAL statement_timeout = 0", [])), false).await?;
         if let Some(link) = &mut self.link {
@@ -99,7 +100,7 @@ impl<'s> Asking<'s> {
         Ok(())
     }
 
-    /// Ends it where that was not done: what it wrote is taken back. After an error too, so that the connection can be used
+    /// Rolls the transaction back if it has not ended. Does so after an error too, so that the connection can be used
     /// again.
     pub(super) async fn ended<T>(mut self, done: Outcome<T>) -> Outcome<T> {
         let Some(mut link) = self.link.take().filter(|_| !is_lost(&done)) else { return done };
@@ -122,8 +123,8 @@ impl<'s> Asking<'s> {
         given(&found, wanted)
     }
 
-    /// Sends statements with one message, together with what begins the transaction where that was not done, and with what
-    /// ends it where this is all.
+    /// Sends statements in one message, together with the start of the transaction if it has not begun, and with its
+    /// end if `ends`.
     pub(super) async fn send_steps(&mut self, steps: Vec<Sql<'_>>, ends: bool) -> Outcome<Vec<Vec<Row>>> {
         let begins = self.link.is_none();
         let mut link = match self.link.take() {
@@ -133,13 +134,13 @@ impl<'s> Asking<'s> {
         let (begin, now) = match self.kind {
             Kind::Writes => (Some("BEGIN ISOLATION LEVEL READ COMMITTED"), Some(NOW_AND_NUMBER)),
             Kind::Reads => (Some("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"), Some(NOW)),
-            // Its limits hold for a transaction only where nothing stays set for a connection.
+            // Where a connection keeps no settings, the timeouts need a transaction.
             Kind::Alone => ((!link.named).then_some("BEGIN"), None),
         };
         let mut all = Vec::with_capacity(steps.len() + 4);
         if let Some(begin) = begin.filter(|_| begins) {
             all.push(Sql::new(begin, []));
-            // Nothing that is set for a connection stays with it behind a pooler.
+            // Behind a pooler a connection keeps no settings.
             all.extend((!link.named).then(|| Sql::new(self.store.limits.clone(), [])));
         }
         let (ahead, now) = (all.len(), now.filter(|_| begins));
@@ -150,7 +151,7 @@ impl<'s> Asking<'s> {
         if !ends {
             self.link = Some(link);
         } else if !is_lost(&found) {
-            // Either way the transaction is over: after an error COMMIT takes it back.
+            // The transaction is over in any case: after an error COMMIT rolls it back.
             link.rests();
         }
         let mut found = found?;
@@ -161,24 +162,24 @@ impl<'s> Asking<'s> {
         Ok(found)
     }
 
-    /// Whether its first statement was sent.
+    /// Returns whether its first statement was sent.
     pub(super) fn begun(&self) -> bool {
         self.link.is_some()
     }
 
-    /// The time, by the store's clock, after its first statements.
+    /// Returns the store's time after its first statements.
     pub(super) fn began_at(&self) -> Option<Timestamp> {
         self.now
     }
 
-    /// Whether it was committed, after the connection broke: see [`Postgres::was_committed`].
+    /// Returns whether it was committed, after the connection broke: see [`Postgres::was_committed`].
     pub(super) async fn was_committed(&self, known: &Sql<'_>) -> Outcome<bool> {
         self.store.was_committed(&self.number, known).await
     }
 
     fn tell_time(&mut self, rows: Option<&Vec<Row>>) -> Outcome<()> {
         let row = rows.and_then(|rows| rows.first());
-        let row = row.ok_or_else(|| nonsense("the database does not tell the time"))?;
+        let row = row.ok_or_else(|| nonsense("the database returned no time"))?;
         self.now = Some(self.store.moment(row.int(0)?));
         if row.len() > 1 {
             self.number = row.string(1)?;
@@ -186,9 +187,9 @@ impl<'s> Asking<'s> {
         Ok(())
     }
 
-    /// Writes these, and all that was written before, for good. Where the connection breaks meanwhile it is found out
-    /// whether that was done: `known` asks for something that was written, and has an answer only where this very transaction
-    /// was done. Where nothing is, it does no harm when it is done twice.
+    /// Commits these statements and all earlier ones. If the connection breaks meanwhile, this finds out whether they
+    /// were committed: `known` is a query that returns a row only if this very transaction was committed. Without it,
+    /// the transaction may run twice without harm.
     async fn commit(&mut self, batch: Batch<'_>, known: Option<Sql<'_>>) -> Outcome<()> {
         if self.link.is_none() {
             self.send(Batch::new(), false).await?;
@@ -218,7 +219,7 @@ impl Ask for Asking<'_> {
             let (done, known) = marked(self.now().await?);
             return self.commit(batch.run(done), Some(known)).await;
         }
-        // One statement is as of one moment without a transaction around it.
+        // A single statement sees one snapshot without a transaction around it.
         if self.link.is_none() && !batch.timed && batch.steps.len() <= 1 {
             self.kind = Kind::Alone;
         }
@@ -255,7 +256,8 @@ pub(super) fn mark() -> i64 {
     i64::from_ne_bytes(super::random().to_ne_bytes())
 }
 
-/// What writes down that a transaction was committed, for one that writes nothing else it is known by; and what asks for that.
+/// Returns the statement that marks a transaction as committed, for one that writes nothing else to recognise it by,
+/// and the query for that mark.
 pub(super) fn marked(now: Timestamp) -> (Sql<'static>, Sql<'static>) {
     let mark = mark();
     let done = Sql::new("INSERT INTO epitome.done (mark, at) VALUES ($1, $2)", [mark.into(), now.into()]);
@@ -263,11 +265,11 @@ pub(super) fn marked(now: Timestamp) -> (Sql<'static>, Sql<'static>) {
 }
 
 impl Postgres {
-    /// What became of a transaction. One whose connection broke may be under way for a while.
+    /// Returns whether a transaction was committed. One whose connection broke may still run for a while.
     ///
-    /// That a number was given is not written down: a server that crashed gives those again that were not used by then.
-    /// So one that was not given yet was given before the crash, and what it stood for is lost. And one that is told to
-    /// be committed may be somebody else's: the mark says whose.
+    /// Assigning a transaction id is not durable: after a crash the server assigns ids again that were not used by
+    /// then. So an id that is not assigned yet was assigned before a crash, and its transaction is lost. And an id that
+    /// is reported as committed may belong to another transaction, so the mark is checked too.
     async fn was_committed(&self, number: &str, known: &Sql<'_>) -> Outcome<bool> {
         let done: Result<_, StoreError> = again!(self.tries(), async {
             let status = Sql::new("SELECT coalesce(pg_xact_status($1::xid8), '')", [number.into()]);
@@ -277,7 +279,7 @@ impl Postgres {
                     Ok(ask::first(&mut asking, known.clone(), |_| Ok(())).await?.is_some())
                 }
                 Ok(Some(status)) if status == "aborted" => Ok(false),
-                Ok(_) => Err(Trouble::Lost("whether the last change was done is not known".to_owned())),
+                Ok(_) => Err(Trouble::Lost("it is unclear whether the last change was done".to_owned())),
                 Err(Trouble::Unfit) => Ok(false),
                 Err(trouble) => Err(trouble),
             }

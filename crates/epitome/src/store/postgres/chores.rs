@@ -1,8 +1,8 @@
-//! What a node does by the clock, whatever else it does: removing what was deleted, forgetting old keys, letting go of old
-//! events. A bounded piece at a time; two nodes that do the same piece do it once.
+//! Maintenance that a node does at intervals: it removes deleted sessions, expired idempotency keys and old events, one
+//! bounded step at a time. Two nodes that do the same step do it once.
 //!
-//! It notices too that a SQLite file is being moved into its database, and stops: a database can be half moved whichever
-//! program opens it.
+//! It also detects that a SQLite file is being moved into the database, which any program can start, and does nothing
+//! from then on.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -19,16 +19,16 @@ use super::asking::Asking;
 use super::error::{Outcome, Trouble};
 use super::{Postgres, again};
 
-/// So many deleted sessions are removed at most before anything else is done.
+/// Maximum number of deleted sessions that are removed before other maintenance.
 const GONE: usize = 1_000;
 
-/// Nobody asks for so long whether a change was done.
+/// How long commit marks are stored. No node queries whether a change was committed after this time.
 const MARKED_MILLIS: i64 = 60 * 60 * 1_000;
 
-/// How often it is looked for what nobody says.
+/// Interval of maintenance that no notification triggers.
 const SWEEP_EVERY: Duration = Duration::from_secs(20);
 
-/// Works for as long as it is polled. Whoever deletes something wakes it.
+/// Does maintenance for as long as it is polled. A deleted session wakes it.
 pub(super) async fn run(store: Postgres) {
     let mut due = Instant::now() + SWEEP_EVERY;
     loop {
@@ -41,12 +41,12 @@ pub(super) async fn run(store: Postgres) {
 }
 
 async fn some(store: &Postgres, sweeps: bool) {
-    // Whoever writes goes first.
+    // Let writers go first.
     sleep(store.options.index_pause).await;
     if store.look_for_a_move().await.is_err() {
         return;
     }
-    // What fails is tried again at the next sweep, and keeps nothing else from being done.
+    // A failed step is retried in the next sweep, and does not stop the others.
     let _ = remove_all(store).await;
     if sweeps {
         let _ = give_up_and_forget(store).await;
@@ -54,7 +54,7 @@ async fn some(store: &Postgres, sweeps: bool) {
     }
 }
 
-/// Sessions that were deleted.
+/// Removes deleted sessions.
 async fn remove_all(store: &Postgres) -> Outcome<()> {
     let sql = "SELECT id FROM epitome.sessions WHERE state <> 'open' AND state = 'gone' ORDER BY id LIMIT $1";
     let sql = Sql::new(sql, [GONE.into()]);
@@ -74,7 +74,7 @@ async fn remove_piece(store: &Postgres, session: SessionId) -> Outcome<bool> {
     asking.ended(more).await
 }
 
-/// Copies that nobody goes on with, keys of appends and marks of changes that were done long ago.
+/// Gives up abandoned copies, and deletes old idempotency keys and commit marks.
 async fn give_up_and_forget(store: &Postgres) -> Outcome<()> {
     let mut asking = Asking::writes(store);
     let now = asking.now().await?;
@@ -93,7 +93,7 @@ async fn give_up_and_forget(store: &Postgres) -> Outcome<()> {
     Ok(())
 }
 
-/// Nobody may ever ask what happened: it is numbered and the oldest let go of all the same.
+/// Numbers events and deletes the oldest, even if no client ever reads them.
 async fn number(store: &Postgres) -> Outcome<()> {
     let sql = "SELECT workspace FROM epitome.told GROUP BY workspace HAVING count(*) > 1000 LIMIT 100";
     for workspace in ask::all(&mut Asking::alone(store), Sql::new(sql, []), |row| row.string(0)).await? {
@@ -102,31 +102,31 @@ async fn number(store: &Postgres) -> Outcome<()> {
     Ok(())
 }
 
-/// So many are numbered at a time.
+/// Maximum number of events numbered at a time.
 const NUMBERED: i64 = 5_000;
 
 impl Postgres {
-    /// An error where a move into it was begun and is not finished. Gives when the last one began.
+    /// Fails if a move into the database has begun and is not finished. Returns when the last move began.
     pub(super) async fn refuse_half_moved(&self) -> Result<Option<i64>, StoreError> {
         let last: Result<_, StoreError> = again!(self.tries(), self.last_move());
         let last = last?;
         if last.is_some_and(|(_, finished)| !finished) {
-            let reason = "a SQLite file is being moved into it, and that is not finished; let `epitome migrate` go on \
-                          until it is"
+            let reason = "a SQLite file is being moved into it, and that is not finished; run `epitome migrate` until \
+                          it is"
                 .to_owned();
             return Err(StoreError::Unreachable { path: self.place.to_string(), reason });
         }
         Ok(last.map(|(begun, _)| begun))
     }
 
-    /// When the last move into it began, and whether it is finished.
+    /// Returns when the last move into the database began, and whether it is finished.
     async fn last_move(&self) -> Outcome<Option<(i64, bool)>> {
         let sql = Sql::new("SELECT begun, finished IS NOT NULL FROM epitome.moving", []);
         ask::first(&mut Asking::alone(self), sql, |row| Ok((row.int(0)?, row.flag(1)?))).await
     }
 
-    /// An error where a move was begun since it was opened. Whoever writes meanwhile notices by itself; this is for whoever
-    /// only reads, or was asleep.
+    /// Fails if a move has begun since the store was opened. A node that writes meanwhile notices it anyway; this is
+    /// for a node that only reads, or was suspended.
     pub(super) async fn look_for_a_move(&self) -> Outcome<()> {
         if self.last_move().await?.map(|(begun, _)| begun) == self.moved {
             return Ok(());
@@ -135,7 +135,7 @@ impl Postgres {
         Err(Trouble::Moving)
     }
 
-    /// Numbers all that have none, where there are any.
+    /// Numbers all events that have no number yet.
     pub(super) async fn number_told(&self, workspace: &str) -> Outcome<()> {
         let untold = Sql::new("SELECT 1 FROM epitome.told WHERE workspace = $1 LIMIT 1", [workspace.into()]);
         let mut more = ask::first(&mut Asking::alone(self), untold, |_| Ok(())).await?.is_some();
@@ -145,10 +145,10 @@ impl Postgres {
         Ok(())
     }
 
-    /// Numbers what has no number yet, oldest first, and lets go of what is too old. Tells whether there was more than that:
-    /// what comes meanwhile is no reason to go on, or who asks under load would never hear.
+    /// Numbers events that have no number yet, oldest first, and deletes those that are too old. Returns whether there
+    /// may be more. Events that arrive meanwhile do not count, or a reader under load would wait forever.
     pub(super) async fn number_once(&self, workspace: &str) -> Outcome<bool> {
-        // One at a time; whoever makes sessions or reads settings does not wait.
+        // One node at a time. This lock does not block creating sessions or reading settings.
         let lock = "SELECT 1 FROM epitome.workspaces WHERE name = $1 FOR NO KEY UPDATE";
         let mut asking = Asking::writes(self);
         asking.ask(Batch::new().run(Sql::new(lock, [workspace.into()]))).await?;
@@ -166,7 +166,7 @@ impl Postgres {
         let trim = Sql::new(trim, [workspace.into(), KEPT.into()]);
         let mut numbered = None;
         asking.ask(Batch::new().first(number, &mut numbered, |row| row.int(0)).run(trim)).await?;
-        // What has a number has it, and what has none is given one the next time.
+        // Safe to repeat: events that have a number keep it, and the others get one the next time.
         asking.finish_by(Batch::new(), None).await?;
         Ok(numbered.is_some_and(|numbered| numbered >= NUMBERED))
     }

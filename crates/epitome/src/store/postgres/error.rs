@@ -1,4 +1,4 @@
-//! What went wrong, sorted by what to do next.
+//! Sorts the database's errors by what to do next.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::retry::jitter;
 
 pub(in crate::store) use super::super::trouble::{Outcome, Trouble, nonsense, refused};
 
-/// What the database answers to whoever writes while a file is moved into it.
+/// The error code of a write while a file is being moved into the database.
 const IS_MOVING: &str = "EP001";
 
 impl From<tokio_postgres::Error> for Trouble {
@@ -20,22 +20,23 @@ impl From<tokio_postgres::Error> for Trouble {
     }
 }
 
-/// Nobody answered for so long.
+/// Returns the error for a missing answer after this time.
 pub(super) fn silent(time: Duration) -> Trouble {
     Trouble::Lost(format!("there was no answer for {} seconds", time.as_secs()))
 }
 
-/// What the database says, without what it says about rows: details and values may be anybody's words.
+/// Returns the database's message if it cannot contain stored data, otherwise only its code. Details and values may
+/// contain any message text.
 fn told(state: &SqlState, message: &str) -> String {
-    // Messages of these classes name the server's own matters: who may come in, how many, what it is doing.
+    // Messages of these classes are about the server itself: permissions, connection limits, its state.
     let plain =
         ["08", "28", "3D", "53", "57", "25", "42501"].iter().any(|class| state.code().starts_with(class));
-    if plain { message.to_owned() } else { format!("it answered with {}", state.code()) }
+    if plain { message.to_owned() } else { format!("it returned error {}", state.code()) }
 }
 
 fn sorted(error: &tokio_postgres::Error) -> Trouble {
     let Some(said) = error.as_db_error() else {
-        // Without a word of the database it is the way there that broke, or a value that is not of its kind.
+        // An error that is not from the database: the connection broke, or a value has the wrong type.
         return match std::error::Error::source(error) {
             Some(source) if source.is::<std::io::Error>() => Trouble::Lost(source.to_string()),
             _ if error.is_closed() => Trouble::Lost("the connection was closed".to_owned()),
@@ -49,7 +50,7 @@ fn sorted(error: &tokio_postgres::Error) -> Trouble {
         "53100" => Trouble::Full,
         "22023" => Trouble::Unfit,
         "57014" | "55P03" => Trouble::Slow,
-        // Shutting down, starting up, out of connections, a standby that may only be read, a transaction it gave up.
+        // Shutting down, starting up, out of connections, a read-only standby, a transaction that the database ended.
         "57P01" | "57P02" | "57P03" | "57P05" | "25006" | "25P03" | "53300" | "53200" => {
             Trouble::Lost(reason)
         }
@@ -57,17 +58,17 @@ fn sorted(error: &tokio_postgres::Error) -> Trouble {
         "26000" | "42P05" => Trouble::Nameless,
         "08P01" if said.message().starts_with("bind message") => Trouble::Nameless,
         code if code.starts_with("08") => Trouble::Lost(reason),
-        // What another one in the same pipe made fail: that one tells.
-        "25P02" => Trouble::Lost("the transaction was given up".to_owned()),
+        // Another statement in the same message failed, and its error is reported.
+        "25P02" => Trouble::Lost("the transaction was aborted".to_owned()),
         "3D000" => refused(&format!(
-            "{reason}; make it first, as with `createdb`: the tables in it are made by themselves"
+            "{reason}; create it first, for example with `createdb`; Epitome creates its tables"
         )),
         _ => refused(&reason),
     }
 }
 
-/// What went wrong when a database was connected to that is being opened. Where there is no safe way to it, since it does
-/// not encrypt or is somebody else's, it will be no other in a while.
+/// Sorts an error of a connection attempt while the store is opened. If no secure connection is possible, because the
+/// server does not encrypt or its certificate is wrong, a retry cannot help.
 pub(super) fn connecting(error: &tokio_postgres::Error, place: &str) -> Trouble {
     let source = std::error::Error::source(error);
     let io = source.and_then(|source| source.downcast_ref::<std::io::Error>());
@@ -82,15 +83,15 @@ pub(super) fn connecting(error: &tokio_postgres::Error, place: &str) -> Trouble 
     sorted(error)
 }
 
-/// Neither the network nor the database: what was read or sent does not fit.
+/// Sorts an error that is from neither the network nor the database: a value cannot be read or sent.
 fn odd(error: &tokio_postgres::Error) -> Trouble {
-    // The library names the place of what it could not read, and no value.
+    // The library's message names the column, and no value.
     let text = error.to_string();
     if text.contains("deserializ") {
-        nonsense("a stored value is not of its kind")
+        nonsense("a stored value has the wrong type")
     } else if text.contains("serializ") {
-        // The one thing a text may not have there.
-        refused("a text has a character PostgreSQL cannot keep (U+0000)")
+        // U+0000 is the only character that PostgreSQL refuses.
+        refused("a text contains U+0000, which PostgreSQL cannot store")
     } else if text.contains("connect") || text.contains("timed out") || text.contains("TLS") {
         Trouble::Lost(reason_of(error))
     } else {
@@ -98,7 +99,7 @@ fn odd(error: &tokio_postgres::Error) -> Trouble {
     }
 }
 
-/// An error with what lies below it.
+/// Returns an error's message with those of its sources.
 pub(super) fn reason_of(error: &(dyn std::error::Error + 'static)) -> String {
     let mut reason = error.to_string();
     let mut below = error.source();
@@ -112,24 +113,24 @@ pub(super) fn reason_of(error: &(dyn std::error::Error + 'static)) -> String {
     reason
 }
 
-/// How often what seemed taken is looked at again.
+/// Maximum number of tries that may fail because a key exists already.
 const MOST_TAKEN: u32 = 5;
 
-/// How long at most until the next try.
+/// Longest pause before the next try.
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 
-/// Tries of one thing: for how long, and how far apart.
+/// The retries of one operation: its deadline and its backoff.
 pub(super) struct Tries<'a> {
     place: &'a str,
     until: Instant,
     pause: Duration,
     taken: u32,
     began: Instant,
-    /// Who is told that a database that is opened is waited for; once.
+    /// Called once if the database does not answer while it is opened.
     waits: Option<&'a (dyn Fn(&str) + Send + Sync)>,
 }
 
-/// So long a database that is opened is waited for in silence.
+/// How long to wait for a database that is being opened before `waits` is called.
 const IN_SILENCE: Duration = Duration::from_secs(1);
 
 impl<'a> Tries<'a> {
@@ -138,17 +139,17 @@ impl<'a> Tries<'a> {
         Self { place, until: began + patience, pause: Duration::from_millis(5), taken: 0, began, waits: None }
     }
 
-    /// Tries of opening it.
+    /// Returns the retries for opening the store.
     pub(super) fn opening(place: &'a str, options: &'a PostgresOptions) -> Self {
         Self { waits: options.waits.as_deref(), ..Self::new(place, options.patience) }
     }
 
-    /// When patience ends.
+    /// Returns the deadline.
     pub(super) fn until(&self) -> Instant {
         self.until
     }
 
-    /// Waits until it is worth another try; gives the error when it is not.
+    /// Waits until the next try. Returns the error if another try makes no sense, or the deadline would pass.
     pub(super) async fn after(&mut self, trouble: Trouble) -> Result<(), StoreError> {
         if let Trouble::Lost(reason) = &trouble
             && self.began.elapsed() >= IN_SILENCE
@@ -171,7 +172,7 @@ impl<'a> Tries<'a> {
         if !again || Instant::now() + self.pause > self.until {
             return Err(trouble.at(self.place));
         }
-        // Not always as long: whoever failed together shall not all come back together.
+        // Jitter: callers that failed together should not all retry together.
         sleep(self.pause.mul_f64(0.5 + 0.5 * jitter())).await;
         self.pause = self.pause.saturating_mul(2).min(LONGEST_PAUSE);
         Ok(())

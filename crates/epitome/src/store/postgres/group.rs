@@ -1,13 +1,13 @@
-//! Changes of several sessions in one transaction (group commit).
+//! Writes changes of several sessions in one transaction (group commit).
 //!
-//! Most changes append a message or two, and most of their cost is round trips, statements and the commit. Changes that wait
-//! at the same time therefore share a transaction. Each runs the same code as alone, against an [`Ask`] of its own; the group
-//! advances all of them in lockstep, sends what they ask in one step with one message, and merges statements of the same text
-//! into one statement over lists of values. A change that waits alone runs by itself (`change_alone`): the same decisions and
-//! statements, one step at a time.
+//! Most changes append a message or two, and most of their cost is round trips, statements and the commit. So changes
+//! that wait at the same time share a transaction. Each runs the same code as alone, with its own [`Ask`]. The group
+//! advances all changes in lockstep, sends the statements of one step in one message, and merges statements of the same
+//! text into one statement over lists of values. A change that waits alone runs by itself (`change_alone`): the same
+//! decisions and statements, one step at a time.
 //!
-//! If anything fails, the transaction is rolled back and each change is done again alone, so one caller's fault is never
-//! another's.
+//! If anything fails, the transaction is rolled back and each change runs again alone, so an error in one caller's
+//! change does not affect the others.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -33,30 +33,30 @@ use super::Postgres;
 use super::asking::{self, Asking};
 use super::error::{Outcome, Trouble, nonsense};
 
-/// The most changes in one transaction, so that the first does not wait long for the last.
+/// Maximum number of changes in one transaction, so that the first does not wait long for the last.
 const MOST: usize = 256;
 
-/// A group of this many bytes is full: more in one statement would save nothing, and would keep the first caller waiting.
+/// Maximum size of a group in bytes. More in one statement would save nothing, and would make the first caller wait.
 const FULL: usize = 128 << 10;
 
-/// The most groups that are written at a time.
+/// Maximum number of groups that are written at the same time.
 const LANES: usize = 3;
 
-/// How often other tasks run before a group starts with what it has: callers that were answered together write again
-/// together.
+/// How often other tasks run before a group starts with the changes it has. Callers that were answered together write
+/// again together.
 const YIELDS: usize = 3;
 
-/// The most changes that wait for the next group.
+/// Maximum number of changes that wait for the next group.
 const QUEUE: usize = 1_024;
 
-/// A group waits this long for a session that another transaction has locked. Then its changes are done alone, so that only
-/// the one that needs that session waits for it.
+/// How long a group waits for a session that another transaction has locked. Then its changes run alone, so that only
+/// the change of that session waits.
 const LOCK_TIMEOUT: &str = "SET LOCAL lock_timeout = '20ms'";
 
-/// A change of one session: whose, what to read, and what decides.
+/// A change of one session: the session, what to read, and the function that decides.
 pub(super) type Change = Arc<(SessionKey, Load, Decide)>;
 
-/// What became of a change: `None` if it has to be done alone.
+/// The result of a change: `None` if it has to run alone.
 type Answer = Option<Outcome<Option<SessionId>>>;
 
 /// A change that waits for its group, and its caller.
@@ -74,8 +74,9 @@ pub(super) fn start(store: &Postgres, stop: &watch::Sender<bool>) -> Queue {
     queue
 }
 
-/// While a group is written, the next one gathers. It starts when no other is being written, or when it is full: two small ones
-/// at a time would carry half as much each, and the database would do more work for the same.
+/// Collects the next group while one is written. A group starts when no other is being written, or when it is full. Two
+/// small groups at the same time would each carry half as much, and the database would do more work for the same
+/// changes.
 async fn groups(store: Postgres, mut waiting: mpsc::Receiver<Waiting>, mut stop: watch::Receiver<bool>) {
     let (mut group, mut writing) = (Vec::new(), JoinSet::new());
     loop {
@@ -87,12 +88,13 @@ async fn groups(store: Postgres, mut waiting: mpsc::Receiver<Waiting>, mut stop:
         let full = is_full(&group);
         tokio::select! {
             gathered = gather(&mut waiting, &mut group), if !full => if !gathered { break },
-            // Callers that were just answered write again: with those that wait already, not half a group apart from them.
+            // Callers that were just answered write again at once. They join the changes that wait already, instead of
+            // following half a group later.
             _ = writing.join_next(), if !writing.is_empty() => top_up(&mut waiting, &mut group).await,
             _ = stop.changed() => break,
         }
     }
-    // Callers whose change was not begun do it alone.
+    // The callers of changes that have not started run them alone.
     drop(group);
     while writing.join_next().await.is_some() {}
 }
@@ -101,8 +103,8 @@ fn is_full(group: &[Waiting]) -> bool {
     group.len() >= MOST || group.iter().map(|waiting| waiting.change.1.bytes).sum::<usize>() >= FULL
 }
 
-/// Adds the changes that wait now, until the group is full; waits for the first. Returns `false` when the store is gone. What was
-/// added stays when the caller stops waiting.
+/// Waits for a change, and adds all that wait until the group is full. Returns `false` when the store is gone. Changes
+/// that were added stay in the group if this future is dropped.
 async fn gather(waiting: &mut mpsc::Receiver<Waiting>, group: &mut Vec<Waiting>) -> bool {
     let Some(first) = waiting.recv().await else { return false };
     group.push(first);
@@ -110,7 +112,7 @@ async fn gather(waiting: &mut mpsc::Receiver<Waiting>, group: &mut Vec<Waiting>)
     true
 }
 
-/// Adds what waits, and what comes while other tasks run for a moment.
+/// Adds the changes that wait, and those that arrive while other tasks run briefly.
 async fn top_up(waiting: &mut mpsc::Receiver<Waiting>, group: &mut Vec<Waiting>) {
     for at in 0..=YIELDS {
         if at > 0 {
@@ -134,9 +136,10 @@ async fn write(store: Postgres, mut group: Vec<Waiting>) {
 }
 
 impl Postgres {
-    /// Hands a change to the next group and waits for it. The caller has the session's turn, so a group holds each session once.
+    /// Sends a change to the next group and waits for its result. The caller has locked the session on this node, so a
+    /// group contains each session once.
     pub(super) async fn change_in_group(&self, change: &Change) -> Outcome<Option<SessionId>> {
-        // One that reads more than where its session stands, or writes much, would keep the others of its group waiting.
+        // A change that reads more than its session's state, or writes much, would delay the others of its group.
         let load = &change.1;
         let plain = matches!(load.log, Log::None) && load.summaries.is_empty() && load.bytes < FULL;
         if let Some(background) = self.background.as_ref().filter(|_| plain) {
@@ -161,11 +164,11 @@ impl Postgres {
 
 type Running<'a> = Pin<Box<dyn Future<Output = Outcome<Option<SessionId>>> + Send + 'a>>;
 
-/// Why a group came to nothing.
+/// Why a group failed.
 enum Failed {
-    /// Nothing of it stays, so each of its changes can be done alone.
+    /// Nothing was committed, so each change can run alone.
     Undone(Trouble),
-    /// Whether it was committed could not be found out, so it must not be done again.
+    /// It is not clear whether it was committed, so it must not run again.
     InDoubt(Trouble),
 }
 
@@ -175,7 +178,7 @@ impl From<Trouble> for Failed {
     }
 }
 
-/// Does all of them in one transaction, or none.
+/// Runs all changes in one transaction, or none.
 async fn together(store: &Postgres, group: &[Waiting]) -> Vec<Answer> {
     let mut asking = Asking::writes(store);
     let error = match lockstep(&mut asking, store, group).await {
@@ -192,8 +195,8 @@ async fn together(store: &Postgres, group: &[Waiting]) -> Vec<Answer> {
     group.iter().map(|_| error.clone().map(|error| Err(Trouble::Said(error)))).collect()
 }
 
-/// Polls every change until it asks something or ends, sends what they ask, and so on. What ends a change is sent when there
-/// is nothing else left to ask, with the commit.
+/// Polls every change until it sends a request or ends, sends the requests, and repeats. The last requests are sent
+/// together with the commit, when no change has any other request.
 async fn lockstep(
     asking: &mut Asking<'_>,
     store: &Postgres,
@@ -231,7 +234,7 @@ async fn lockstep(
     }
 }
 
-/// Sends one step of all changes, and gives each its rows. If `ends`, the step ends the transaction.
+/// Sends one step of all changes, and passes each its rows. If `ends`, the step ends the transaction.
 async fn send(asking: &mut Asking<'_>, seats: &[Seat], ends: bool) -> Result<(), Failed> {
     let (mut requests, mut known) = (Vec::new(), None);
     for (at, seat) in seats.iter().enumerate() {
@@ -249,7 +252,7 @@ async fn send(asking: &mut Asking<'_>, seats: &[Seat], ends: bool) -> Result<(),
     }
     let mut found = match asking.send_steps(steps, ends).await {
         Err(Trouble::Lost(why)) if ends => {
-            // All of it was committed or nothing, so one answer tells.
+            // Everything was committed or nothing, so the answer for one change is enough.
             let done = match known {
                 Some(known) => asking.was_committed(&known).await.map_err(Failed::InDoubt)?,
                 None => false,
@@ -287,7 +290,7 @@ async fn send(asking: &mut Asking<'_>, seats: &[Seat], ends: bool) -> Result<(),
     Ok(())
 }
 
-/// Where in the lists the values stand that a row answers: the last column of a merged query.
+/// Returns the position in the lists of the values that a row answers: the last column of a merged query.
 fn list_position(row: &Row) -> Outcome<usize> {
     let position = row.int(row.len().saturating_sub(1))?;
     usize::try_from(position.saturating_sub(1)).map_err(|_| nonsense("a row has no position in its list"))
@@ -296,7 +299,7 @@ fn list_position(row: &Row) -> Outcome<usize> {
 /// The seat and the step of each statement that was merged into one.
 type Places = Vec<(usize, usize)>;
 
-/// Statements of the same text as one each.
+/// Merges statements of the same text into one each.
 fn merge(requests: Vec<(usize, Vec<Sql<'static>>)>) -> (Vec<Sql<'static>>, Vec<Places>) {
     let mut merged: Vec<(Vec<Sql<'static>>, Places)> = Vec::new();
     let mut by_text: HashMap<Cow<'static, str>, usize> = HashMap::new();
@@ -318,7 +321,7 @@ fn merge(requests: Vec<(usize, Vec<Sql<'static>>)>) -> (Vec<Sql<'static>>, Vec<P
     merged.into_iter().map(|(same, places)| (one_of(same), places)).unzip()
 }
 
-/// One statement over lists of values in place of several over single values.
+/// Returns one statement over lists of values in place of several over single values.
 fn one_of(mut same: Vec<Sql<'static>>) -> Sql<'static> {
     let Some(first) = same.first().cloned().filter(|_| same.len() > 1) else {
         return same.pop().unwrap_or_else(|| Sql::new("", []));
@@ -331,7 +334,7 @@ fn one_of(mut same: Vec<Sql<'static>>) -> Sql<'static> {
     Sql::new(if lists { text.into_owned() } else { over_lists(&text, size) }, given)
 }
 
-/// The text of a statement that takes a list in place of each of its values.
+/// Returns the text of a statement that takes a list in place of each of its values.
 fn over_lists(text: &str, values: usize) -> String {
     let list = |prefix: &str| (1..=values).map(|at| format!("{prefix}{at}")).collect::<Vec<_>>().join(", ");
     let (lists, names, row) = (list("$"), list("p"), text.replace('$', "v.p"));
@@ -345,7 +348,7 @@ fn over_lists(text: &str, values: usize) -> String {
     format!("SELECT t.*, v.at FROM unnest({lists}) WITH ORDINALITY AS v({names}, at), LATERAL ({row}) t")
 }
 
-/// What one change of a group asks, and what it is answered.
+/// The request of one change of a group, and its answer.
 #[derive(Default)]
 struct Seat(Mutex<Talk>);
 
@@ -358,9 +361,9 @@ struct Talk {
 
 struct Request {
     steps: Vec<Sql<'static>>,
-    /// Whether the change is done with it.
+    /// Whether this is the change's last request.
     last: bool,
-    /// What has an answer only if this transaction was committed.
+    /// A query that returns a row only if this transaction was committed.
     known: Option<Sql<'static>>,
 }
 

@@ -1,5 +1,5 @@
-//! Telling other nodes that something may be due, and hearing it from them. Nothing depends on it: whoever hears nothing
-//! looks by itself.
+//! Notifies other nodes that a slot may be ready, and receives their notifications. These are only hints: a node that
+//! misses one polls by itself.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -11,22 +11,22 @@ use tokio_postgres::AsyncMessage;
 
 use super::tls::Address;
 
-/// So long after one hint the next is told, so that many become one.
+/// Pause between two notifications, so that many become one.
 const APART: Duration = Duration::from_millis(5);
 
 /// How long to wait before connecting again.
 const RECONNECT: Duration = Duration::from_secs(1);
 
-/// What was said and heard.
+/// Notifications to send, and received ones.
 #[derive(Debug, Default)]
 pub(super) struct Hints {
-    /// Another node says that something may be due.
+    /// Another node reports that a slot may be ready.
     pub(super) heard: Notify,
-    /// This node has something to say.
+    /// This node has a notification to send.
     pub(super) tell: Notify,
 }
 
-/// Keeps a connection of its own for it.
+/// Sends and receives notifications on its own connection, and reconnects when it breaks.
 pub(super) async fn run(address: Address, hints: Arc<Hints>, node: String) {
     loop {
         let _ = listen(&address, &hints, &node).await;
@@ -35,7 +35,7 @@ pub(super) async fn run(address: Address, hints: Arc<Hints>, node: String) {
 }
 
 async fn listen(address: &Address, hints: &Hints, node: &str) -> Result<(), tokio_postgres::Error> {
-    // Whoever takes the connection and says nothing is asked again later.
+    // A server that accepts the connection and does not answer is tried again later.
     let Ok(connected) = timeout(super::WAIT, address.config.connect(address.tls.clone())).await else {
         return Ok(());
     };
@@ -54,7 +54,7 @@ async fn listen(address: &Address, hints: &Hints, node: &str) -> Result<(), toki
     });
     let talk = async {
         client.batch_execute("LISTEN epitome_due").await?;
-        // What was said meanwhile was not heard.
+        // Notifications that were sent before this are lost, so assume that there was one.
         hints.heard.notify_one();
         loop {
             hints.tell.notified().await;

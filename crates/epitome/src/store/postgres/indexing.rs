@@ -1,8 +1,9 @@
-//! Taking messages into the index of words, when there is time for it: words are found without it too, only not as fast.
+//! Adds messages to the search index in the background. A search finds messages without it too, only slower.
 //!
-//! A node remembers which sessions it wrote to, so a message costs no look at any other session. What a node that ended left
-//! is found by the clock. A piece is many sessions' messages, bounded by number and by bytes; a node that rests does
-//! piece after piece, one that never does still does one now and then, and for a bounded part of its time.
+//! A node remembers which sessions it wrote to, so it need not look at any other session. A scan at intervals finds
+//! sessions that a node left behind when it ended. One step indexes messages of many sessions, limited in number and
+//! bytes. An idle node does step after step. A node that never stops writing does a step now and then, for a limited
+//! share of its time.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -24,42 +25,43 @@ use super::asking::Asking;
 use super::error::Outcome;
 use crate::search::text_of;
 
-/// A piece is of so many sessions at most.
+/// Maximum number of sessions in one step.
 const SESSIONS: usize = 256;
 
-/// And so many messages.
+/// Maximum number of messages in one step.
 const MESSAGES: usize = 512;
 
-/// And no more than one beyond so many bytes of words.
+/// A step ends after the message with which its text reaches this number of bytes.
 const BYTES: u64 = 1 << 20;
 
-/// A piece is done after so long even where others write.
+/// How long a step waits for this node to stop writing.
 const LONGEST_WAIT: Duration = Duration::from_secs(1);
 
-/// But after so many times as long as the last one took: that is the part of its time a busy node spends on it.
+/// A node that never stops writing waits this many times the duration of its last step. This limits the share of its
+/// time that it spends on indexing.
 const REST: u32 = 24;
 
-/// How long is waited after one that failed.
+/// Pause after a step that failed.
 const AFTER_FAILURE: Duration = Duration::from_secs(1);
 
-/// So many sessions are remembered as having messages the index does not know; more are found by the clock.
+/// Maximum number of sessions remembered as not fully indexed. The scan finds the others.
 const MOST_BEHIND: usize = 10_000;
 
-/// How often it is looked for what nobody here remembers.
+/// Interval of the scan for sessions that this node does not remember.
 const LOOK_EVERY: Duration = Duration::from_secs(20);
 
-/// So many numbers of sessions are gone through in one such look.
+/// How many session ids one scan covers.
 const LOOKED_AT: i64 = 10_000;
 
-/// And so many of those that are behind are remembered.
+/// Maximum number of sessions that one scan adds.
 const FOUND_AT_ONCE: usize = 1_000;
 
-/// Sessions with messages that the index does not know yet, in the order in which they came to have some.
+/// Sessions with messages that are not indexed yet, those that wait longest first.
 #[derive(Debug, Default)]
 pub(super) struct Behind {
     sessions: Mutex<LinkedHashSet<SessionId>>,
     wake: Notify,
-    /// Counts up with every change of a session.
+    /// Incremented with every change of a session.
     pub(super) writes: AtomicU64,
 }
 
@@ -73,8 +75,8 @@ impl Behind {
         self.wake.notify_one();
     }
 
-    /// Those that wait longest, and wait no more, by their numbers: two nodes that do the same do it in the same order, so
-    /// neither waits for the other who waits for it.
+    /// Removes and returns the sessions that wait longest, sorted by id. Two nodes that index the same sessions lock
+    /// them in the same order, so they cannot deadlock.
     fn take(&self) -> Vec<SessionId> {
         let mut sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
         let mut taken: Vec<SessionId> = std::iter::from_fn(|| sessions.pop_front()).take(SESSIONS).collect();
@@ -83,15 +85,15 @@ impl Behind {
     }
 }
 
-/// Where the look for what nobody remembers goes on.
+/// The state of the scan.
 struct Look {
     from: SessionId,
     due: Instant,
-    /// Whether the last one found something: then there is more, as after a move.
+    /// Whether the last scan found sessions. Then there are more, for example after a move of a file.
     found: bool,
 }
 
-/// Works for as long as it is polled.
+/// Indexes messages for as long as it is polled.
 pub(super) async fn run(store: Postgres) {
     let mut look = Look { from: 0, due: Instant::now() + LOOK_EVERY, found: false };
     loop {
@@ -100,7 +102,7 @@ pub(super) async fn run(store: Postgres) {
     }
 }
 
-/// Until nothing is behind, as far as is known.
+/// Indexes until no remembered session is behind.
 async fn all(store: &Postgres, look: &mut Look) {
     let mut took = Duration::ZERO;
     loop {
@@ -132,8 +134,7 @@ async fn all(store: &Postgres, look: &mut Look) {
     }
 }
 
-/// Waits until this node does not write for a moment. A node that never rests is waited for for a second, or for longer
-/// where that is said.
+/// Waits until this node has not written for `index_pause`, at most for `longest` or [`LONGEST_WAIT`].
 async fn quiet(store: &Postgres, longest: Duration) {
     let until = Instant::now() + longest.max(LONGEST_WAIT);
     loop {
@@ -145,8 +146,8 @@ async fn quiet(store: &Postgres, longest: Duration) {
     }
 }
 
-/// Remembers sessions that are behind and nobody here wrote to: what other nodes left when they ended. Tells whether there
-/// were any.
+/// Adds sessions that are behind and that this node did not write to: other nodes left them when they ended. Returns
+/// whether there were any.
 async fn look_around(store: &Postgres, from: &mut SessionId) -> Outcome<bool> {
     let sql = "SELECT id FROM epitome.sessions WHERE id > $1 AND id <= $2 AND state = 'open' AND indexed < head \
          ORDER BY id LIMIT $3";
@@ -166,9 +167,10 @@ async fn look_around(store: &Postgres, from: &mut SessionId) -> Outcome<bool> {
     Ok(!behind.is_empty())
 }
 
-/// Takes the next messages of these sessions into the index, and tells which of them have more.
+/// Indexes the next messages of these sessions, and returns the sessions that have more.
 async fn piece(store: &Postgres, sessions: &[SessionId]) -> Outcome<Vec<SessionId>> {
-    // They must not be removed meanwhile; that messages are added does not matter. One that is being removed is left out.
+    // The lock keeps sessions from being removed meanwhile, but not from growing. Those that are being removed are
+    // skipped.
     let open_sql = "SELECT id, workspace, head FROM epitome.sessions WHERE id = ANY($1) AND state = 'open' \
          AND indexed < head ORDER BY id FOR KEY SHARE SKIP LOCKED";
     let sql = format!(
@@ -185,7 +187,7 @@ async fn piece(store: &Postgres, sessions: &[SessionId]) -> Outcome<Vec<SessionI
     let text = |row: Found<'_>| {
         let (shape, body) = (outline(row)?, row.text(AFTER_OUTLINE)?);
         bytes = bytes.saturating_add(body.len() as u64);
-        // What cannot be read is no reason to stop here for ever; `verify` tells of it.
+        // An unreadable message must not block the index forever. It is indexed as empty text, and `verify` reports it.
         let text = message(&shape, body).map_or_else(|_| String::new(), |m| text_of(&m));
         Ok((row.int(AFTER_OUTLINE + 1)?, int(shape.seq), text))
     };
@@ -203,7 +205,7 @@ async fn piece(store: &Postgres, sessions: &[SessionId]) -> Outcome<Vec<SessionI
         found.push(format!("{{{}}}", numbers.join(",")).into());
         through.insert(session, seq);
     }
-    // Where there was no room for a session's words it comes again.
+    // A session that did not fit into this step is indexed in the next one.
     let cut = bytes >= BYTES;
     let has_more = |(session, (_, head)): (&SessionId, &(Grams, i64))| {
         through.get(session).map_or(cut, |through| through < head).then_some(*session)
@@ -220,8 +222,9 @@ async fn piece(store: &Postgres, sessions: &[SessionId]) -> Outcome<Vec<SessionI
     Ok(left)
 }
 
-/// Has what is in the index count. Sessions are held for a moment only, and not waited for while others are: whoever appends
-/// to several holds them in an order of their own. What is lost in a crash is taken in again, so nobody waits for the disk.
+/// Records up to where sessions are indexed. Locked sessions are skipped at first and updated one by one afterwards: a
+/// caller that appends to several sessions locks them in its own order. The commit does not wait for the disk, because
+/// what is lost in a crash is indexed again.
 async fn reach(store: &Postgres, through: &HashMap<SessionId, i64>) -> Outcome<()> {
     let sql = "WITH soon AS MATERIALIZED (SELECT set_config('synchronous_commit', 'off', true)), \
          free AS MATERIALIZED (SELECT id FROM epitome.sessions WHERE id = ANY($1) FOR NO KEY UPDATE SKIP LOCKED) \

@@ -1,4 +1,4 @@
-//! Connections: several statements sent at once, and their answers.
+//! Connections that send several statements at once and wait for all answers.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -16,28 +16,29 @@ use super::super::given::Given;
 use super::super::sql::Sql;
 use super::error::{Outcome, Trouble, silent};
 
-/// What one statement answered.
+/// The result of one statement.
 type Answer = Result<Vec<Row>, tokio_postgres::Error>;
 
-/// What was noticed about the database while it is used, by any connection.
+/// What any connection has noticed about the database.
 #[derive(Debug, Default)]
 pub(super) struct Noticed {
-    /// A pooler hands out backends by the transaction: what is said next may reach another one.
+    /// There is a pooler in transaction mode: the next statement may reach another backend.
     pub(super) pooler: AtomicBool,
-    /// Somebody began to move a file into it since it was opened: what is there is not what it was.
+    /// A move of a file into the database has begun since it was opened, so its content has changed.
     pub(super) moved: AtomicBool,
 }
 
-/// A connection, for as long as somebody needs it. One that is let go of while something is under way on it is closed:
-/// nobody else shall find somebody's half a transaction there.
+/// A connection from the pool. If it is dropped while busy, it is closed, so that no other operation finds an
+/// unfinished transaction on it.
 pub(super) struct Link {
     object: Option<Object>,
-    /// Whether statements can be prepared by name: not behind a pooler.
+    /// Whether statements can be prepared by name, which they cannot behind a pooler.
     pub(super) named: bool,
     noticed: Arc<Noticed>,
-    /// How long an answer is waited for. The database gives up before that; this is for when it is not heard.
+    /// Timeout for an answer. The database's own timeout is shorter; this one applies when the database does not
+    /// answer.
     limit: Duration,
-    /// Whether something is under way.
+    /// Whether a transaction may be open.
     busy: bool,
 }
 
@@ -47,22 +48,23 @@ impl Link {
         Self { object: Some(object), named, noticed, limit, busy: false }
     }
 
-    /// Says that nothing is under way any more: no transaction is open.
+    /// Marks the connection as idle: no transaction is open.
     pub(super) fn rests(&mut self) {
         self.busy = false;
     }
 
-    /// Waits for answers for so long from now on.
+    /// Sets the timeout for answers from now on.
     pub(super) fn wait_for(&mut self, limit: Duration) {
         self.limit = limit;
     }
 
-    /// Sends all of them, and waits for all answers. Where several fail, the first tells why.
+    /// Sends all statements, and waits for all answers. If several fail, returns the error of the first.
     pub(super) async fn run(&mut self, steps: &[Sql<'_>]) -> Outcome<Vec<Vec<Row>>> {
         let outcome = self.sent(steps).await;
         match &outcome {
             Err(Trouble::Nameless) if self.named => {
-                // There is a pooler after all. What became of the transaction here is not known: it is left.
+                // There is a pooler after all. The state of the transaction on this connection is not clear, so it is
+                // abandoned.
                 self.noticed.pooler.store(true, Ordering::Release);
                 self.object.take().map(Object::take);
                 return Err(Trouble::Again);
@@ -82,7 +84,7 @@ impl Link {
         match timeout(limit, send(object, named, steps)).await {
             Ok(found) => found,
             Err(_) => {
-                // Those that wait in the pool go the same way: the next try is to be on a new one.
+                // Idle connections use the same network route. Close them, so that the next try opens a new one.
                 if let Some(pool) = Object::pool(object) {
                     pool.retain(|_, _| false);
                 }
@@ -102,7 +104,7 @@ impl Drop for Link {
     }
 }
 
-/// All are prepared before the first is sent, so that they arrive in order.
+/// Sends statements. All are prepared before the first is sent, so that they arrive in order.
 async fn send(object: &Object, named: bool, steps: &[Sql<'_>]) -> Outcome<Vec<Vec<Row>>> {
     let mut running: Vec<Pin<Box<dyn Future<Output = Answer> + Send + '_>>> = Vec::with_capacity(steps.len());
     for step in steps {

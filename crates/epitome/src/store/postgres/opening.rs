@@ -1,4 +1,4 @@
-//! Connecting, and finding out whom one is connected to.
+//! Connects to the database, creates its tables, and detects a connection pooler.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -17,10 +17,10 @@ use super::schema::{self, MIGRATIONS};
 use super::tls::Address;
 use super::{IDLE, PostgresOptions, WAIT};
 
-/// How long a second backend is waited for while a first one is held.
+/// Timeout for getting a second backend while a first one is in a transaction.
 const CROWDED: Duration = Duration::from_secs(2);
 
-/// The connections of a node, made as they are needed.
+/// Returns the connection pool of a node. Connections are opened as they are needed.
 pub(super) fn pool(
     address: &Address,
     options: &PostgresOptions,
@@ -34,7 +34,7 @@ pub(super) fn pool(
         IDLE.as_millis()
     );
     let noticed = Arc::clone(noticed);
-    // Behind a pooler the next one who comes there would find it set.
+    // Not behind a pooler, where the settings would affect the backend's next client.
     let hook = Hook::async_fn(move |client, _| {
         let set = (!noticed.pooler.load(Ordering::Acquire)).then(|| set.clone());
         Box::pin(async move {
@@ -46,7 +46,7 @@ pub(super) fn pool(
     });
     Pool::builder(manager)
         .max_size(options.connections.max(1))
-        // The one that was used last knows the statements, and has them in its caches.
+        // The connection that was used last has its statements prepared and its caches warm.
         .queue_mode(QueueMode::Lifo)
         .runtime(Runtime::Tokio1)
         .timeouts(Timeouts { wait: Some(WAIT), create: Some(WAIT), recycle: Some(WAIT) })
@@ -55,7 +55,7 @@ pub(super) fn pool(
         .map_err(|error| error.to_string())
 }
 
-/// Makes the tables where they are missing, and finds out whether a pooler stands in between.
+/// Creates missing tables, and returns whether there is a connection pooler in between.
 pub(super) async fn prepare(address: &Address, must_exist: bool) -> Outcome<bool> {
     let (one, two) = (connect(address).await?, connect(address).await?);
     match heard(schema::look(&one, &address.place)).await? {
@@ -63,13 +63,13 @@ pub(super) async fn prepare(address: &Address, must_exist: bool) -> Outcome<bool
         None if must_exist => {
             return Err(Trouble::Said(StoreError::Empty { place: address.place.clone() }));
         }
-        // That takes as long as it takes.
+        // A migration has no timeout.
         _ => schema::make(&one, &address.place).await?,
     }
     Ok(address.pooled || heard(is_pooled([&one, &two])).await?)
 }
 
-/// An answer that is given at once or not at all. A server that takes connections and says nothing is as good as none.
+/// Waits for an answer, up to a timeout. A server that accepts connections but does not answer counts as unreachable.
 async fn heard<T>(answer: impl Future<Output = Outcome<T>>) -> Outcome<T> {
     timeout(WAIT, answer).await.unwrap_or_else(|_| Err(silent(WAIT)))
 }
@@ -78,19 +78,19 @@ async fn connect(address: &Address) -> Outcome<Client> {
     let connected = heard(async { Ok(address.config.connect(address.tls.clone()).await) }).await?;
     let (client, connection) = connected.map_err(|error| connecting(&error, &address.place))?;
     tokio::spawn(async move {
-        // What goes wrong is told to whoever asks something.
+        // The next query returns the error too.
         let _ = connection.await;
     });
     Ok(client)
 }
 
-/// Whether a pooler stands in between that hands out backends by the transaction: then two connections have the same one,
-/// or one has now this and now that. A name given to a statement would be found by somebody else.
+/// Returns whether there is a pooler in transaction mode in between. Then two connections have the same backend, or one
+/// connection changes its backend, and a prepared statement could be used by another client.
 ///
-/// Both hold one at once and let go of them in order: whoever hands them out then, the last or the first that became
-/// free, gives one of the two the other's before long.
+/// Both connections hold a backend in a transaction and release it in order. A pooler that reuses the backend released
+/// last, or first, soon gives one connection the backend of the other.
 async fn is_pooled([one, two]: [&Client; 2]) -> Outcome<bool> {
-    // Where all share a single one, whoever waited for a second would wait for ever.
+    // If all connections share one backend, waiting for a second one would never end.
     if backend(one).await? == backend(two).await? {
         return Ok(true);
     }
@@ -101,7 +101,7 @@ async fn is_pooled([one, two]: [&Client; 2]) -> Outcome<bool> {
         backend(two).await
     };
     let Ok(second) = timeout(CROWDED, hold).await else {
-        // Where the one is answered and the other not, somebody has them wait for each other.
+        // If only the first one is answered, a pooler makes the second one wait for it.
         one.batch_execute("COMMIT").await?;
         return Ok(true);
     };
@@ -117,7 +117,7 @@ async fn is_pooled([one, two]: [&Client; 2]) -> Outcome<bool> {
     Ok(false)
 }
 
-/// Whom a connection talks to now.
+/// Returns the process id of the backend that a connection uses now.
 async fn backend(client: &Client) -> Outcome<i32> {
     Ok(schema::row(client, "SELECT pg_backend_pid()").await?.try_get(0)?)
 }

@@ -1,4 +1,4 @@
-//! Rows of PostgreSQL's tables, read and written.
+//! Reads PostgreSQL's rows, and converts parameters.
 
 use std::borrow::Cow;
 
@@ -10,7 +10,7 @@ use super::super::given::Given;
 use super::super::trouble::NOT_OF_ITS_KIND;
 use super::error::{Outcome, nonsense};
 
-/// A column.
+/// Reads a column.
 fn get<'r, T: FromSql<'r>>(row: &'r Row, at: usize) -> Outcome<T> {
     row.try_get(at).map_err(|_| nonsense(NOT_OF_ITS_KIND))
 }
@@ -35,7 +35,7 @@ impl ReadRow for Row {
 }
 
 impl Given<'_> {
-    /// The same in letters PostgreSQL has a place for: see [`plain`].
+    /// Replaces the characters that PostgreSQL cannot store: see [`plain`].
     pub(super) fn plain(self) -> Self {
         let owned = |text: Cow<'_, str>| Cow::Owned(plain(&text).into_owned());
         let odd = |text: &Cow<'_, str>| text.contains('\0');

@@ -1,11 +1,11 @@
-//! The tables, made and brought up to date by whoever comes first.
+//! Creates and migrates the tables.
 
 use tokio_postgres::{Client, Row};
 
 use super::super::error::StoreError;
 use super::error::{Outcome, Trouble, nonsense, refused};
 
-/// Every change of the tables there was, in order.
+/// All schema migrations, in order.
 pub(super) const MIGRATIONS: [(&str, &str); 7] = [
     ("0001_sessions", include_str!("../../../migrations/postgres/0001_sessions.sql")),
     ("0002_moving", include_str!("../../../migrations/postgres/0002_moving.sql")),
@@ -16,38 +16,39 @@ pub(super) const MIGRATIONS: [(&str, &str); 7] = [
     ("0007_attributes", include_str!("../../../migrations/postgres/0007_attributes.sql")),
 ];
 
-/// What nodes that start at once hold against each other: a number nobody else is likely to use.
+/// The advisory lock of nodes that migrate at the same time: a number that other programs are unlikely to use.
 const LOCK: i64 = 0x0065_7069_746f_6d65;
 
-/// From this release on the database tells what became of a transaction.
+/// The oldest supported release: it can report whether a transaction was committed.
 const OLDEST: i32 = 130_000;
 
-/// The row of a statement that always has one, sent with its text.
+/// Returns the row of a statement that always has one. The statement is sent with its text.
 pub(super) async fn row(client: &Client, sql: &str) -> Outcome<Row> {
     let rows = client.query_typed(sql, &[]).await?;
-    rows.into_iter().next().ok_or_else(|| nonsense("the database does not say what it is"))
+    rows.into_iter().next().ok_or_else(|| nonsense("the database returned no row"))
 }
 
-/// Finds out whether the database can be used, and how many of the changes were done there; none where nothing is there yet.
+/// Checks that the database can be used, and returns the number of applied migrations, `None` if there are no tables
+/// yet.
 pub(super) async fn look(client: &Client, place: &str) -> Outcome<Option<usize>> {
     let sql = "SELECT current_setting('server_version_num')::integer, current_setting('server_encoding')";
     let row = self::row(client, sql).await?;
     let (version, encoding): (i32, &str) = (row.try_get(0)?, row.try_get(1)?);
     let unfit = |reason| Err(Trouble::Said(StoreError::Unreachable { path: place.to_owned(), reason }));
     if version < OLDEST {
-        return unfit(format!("it runs PostgreSQL {}; 13 or later is needed", version / 10_000));
+        return unfit(format!("it runs PostgreSQL {}; 13 or later is required", version / 10_000));
     }
-    // In any other, some texts have no place: they would be refused one by one, or come back as other ones.
+    // Other encodings cannot store every text: some would be refused, others changed.
     if encoding != "UTF8" {
         return unfit(format!(
-            "it keeps texts as {encoding}, and UTF8 is needed; make one with `createdb --encoding=UTF8 \
+            "its encoding is {encoding}, and UTF8 is required; create one with `createdb --encoding=UTF8 \
              --template=template0`"
         ));
     }
     found(client, place).await
 }
 
-/// Makes the tables or brings them up to date. Whoever comes second waits, and finds it done.
+/// Creates or migrates the tables. A second node waits, and finds the work done.
 pub(super) async fn make(client: &Client, place: &str) -> Outcome<()> {
     client.batch_execute("BEGIN; SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = 0").await?;
     let made = migrate(client, place).await;
@@ -56,7 +57,7 @@ pub(super) async fn make(client: &Client, place: &str) -> Outcome<()> {
     made
 }
 
-/// How many of the changes were done there; none where nothing is there yet.
+/// Returns the number of applied migrations, `None` if there are no tables yet.
 async fn found(client: &Client, place: &str) -> Outcome<Option<usize>> {
     let sql = "SELECT to_regnamespace('epitome') IS NOT NULL, to_regclass('epitome.migrations') IS NOT NULL, \
          EXISTS (SELECT 1 FROM pg_class WHERE relnamespace = to_regnamespace('epitome'))";
@@ -64,7 +65,7 @@ async fn found(client: &Client, place: &str) -> Outcome<Option<usize>> {
     let (schema, ours, tables): (bool, bool, bool) = (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
     if !ours {
         if schema && tables {
-            let reason = "its schema `epitome` holds tables that are not ours".to_owned();
+            let reason = "its schema `epitome` contains tables of another program".to_owned();
             return Err(Trouble::Said(StoreError::Foreign { path: place.to_owned(), reason }));
         }
         return Ok(None);
@@ -97,7 +98,7 @@ async fn migrate(client: &Client, place: &str) -> Outcome<()> {
     }
     if done == 0 {
         let mut secret = [0u8; 32];
-        getrandom::fill(&mut secret).map_err(|_| refused("the system gives no random numbers"))?;
+        getrandom::fill(&mut secret).map_err(|_| refused("the system returned no random numbers"))?;
         let hex: String = secret.iter().map(|byte| format!("{byte:02x}")).collect();
         let sql = format!(
             "INSERT INTO epitome.secrets (only_one, secret) VALUES (1, '\\x{hex}') ON CONFLICT DO NOTHING"

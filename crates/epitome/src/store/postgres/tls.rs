@@ -1,4 +1,4 @@
-//! Where the database is, and how the way there is kept safe.
+//! Reads the database's address, and sets up TLS.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -19,14 +19,14 @@ use tokio_postgres_rustls::MakeRustlsConnect;
 
 use super::super::error::StoreError;
 
-/// An address that was read.
+/// A parsed address.
 #[derive(Clone)]
 pub(super) struct Address {
     pub(super) config: Config,
     pub(super) tls: MakeRustlsConnect,
-    /// Whether it is said that a pooler hands out backends by the transaction.
+    /// Whether the address declares a pooler in transaction mode.
     pub(super) pooled: bool,
-    /// For people: neither user nor password.
+    /// The address for messages, without user and password.
     pub(super) place: String,
 }
 
@@ -41,20 +41,20 @@ fn unreadable(reason: impl Into<String>) -> StoreError {
 }
 
 impl Address {
-    /// Reads `postgres://user:password@host:port/database?sslmode=…&sslrootcert=…`.
+    /// Parses `postgres://user:password@host:port/database?sslmode=…&sslrootcert=…`.
     pub(super) fn read(url: &str) -> Result<Self, StoreError> {
         let (base, query) = parted(url)?;
-        // Unless certificates are verified the way is encrypted, and whoever stands in the middle may be the other end: as
-        // `libpq` does it.
+        // Unless certificates are verified, the connection is encrypted, but a man in the middle is possible, as with
+        // `libpq`.
         let (mut verified, mut roots, mut pooled) = (false, None, false);
         let (mut rest, mut seen): (Vec<String>, HashSet<Cow<'_, str>>) = Default::default();
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
             let decoded = |text| percent_decode_str(text).decode_utf8_lossy();
             let (name, value) = (decoded(name), decoded(value));
-            // Of two that say otherwise, one would be obeyed and the other believed in.
+            // A repeated parameter is refused: it would not be clear which value applies.
             if !seen.insert(name.clone()) {
-                return Err(unreadable(format!("it says `{name}` twice")));
+                return Err(unreadable(format!("it sets `{name}` twice")));
             }
             match (&*name, &*value) {
                 ("sslmode", "verify-full") => {
@@ -62,35 +62,35 @@ impl Address {
                     rest.push("sslmode=require".to_owned());
                 }
                 ("sslmode", "verify-ca") => {
-                    return Err(unreadable("sslmode=verify-ca is not known; use verify-full"));
+                    return Err(unreadable("sslmode=verify-ca is not supported; use verify-full"));
                 }
                 ("pooler", "transaction") => pooled = true,
                 ("pooler", _) => {
-                    return Err(unreadable("pooler is transaction, where there is one in that mode"));
+                    return Err(unreadable("the only value of `pooler` is `transaction`"));
                 }
                 ("sslrootcert", path) => roots = Some(path.to_owned()),
                 _ => rest.push(pair.to_owned()),
             }
         }
         let url = if rest.is_empty() { base.to_owned() } else { format!("{base}?{}", rest.join("&")) };
-        // What the library says of an address it cannot read names the key, and no value.
+        // The library's message names the parameter, and no value.
         let mut config: Config = url.parse().map_err(|error: tokio_postgres::Error| {
             unreadable(format!(
-                "{}; it is written postgres://user:password@host:port/database",
+                "{}; the format is postgres://user:password@host:port/database",
                 super::error::reason_of(&error)
             ))
         })?;
         if config.get_hosts().is_empty() {
             return Err(unreadable(
-                "it names no host; it is written postgres://user:password@host:port/database",
+                "it names no host; the format is postgres://user:password@host:port/database",
             ));
         }
         let odd = |host: &Host| matches!(host, Host::Tcp(name) if name.contains('@'));
         if config.get_hosts().iter().any(odd) {
-            return Err(unreadable("no host has an @ in its name; write one in a password as %40"));
+            return Err(unreadable("a host name cannot contain @; write an @ in a password as %40"));
         }
         if roots.is_some() && !verified {
-            return Err(unreadable("sslrootcert is only looked at with sslmode=verify-full"));
+            return Err(unreadable("sslrootcert requires sslmode=verify-full"));
         }
         config.application_name("epitome");
         if config.get_connect_timeout().is_none() {
@@ -103,8 +103,8 @@ impl Address {
     }
 }
 
-/// What stands before the parameters, and these. Whoever writes an `@` or a `?` of a password as it is has the rest of
-/// the password taken for a host or a parameter, which is told to people.
+/// Splits the address into its base and its parameters. Refuses an `@` or a `?` that is not escaped: the rest of a
+/// password after it would be read as a host or a parameter, and appear in messages.
 fn parted(url: &str) -> Result<(&str, &str), StoreError> {
     let mut ats = url.match_indices('@').map(|(at, _)| at);
     let (first, more) = (ats.next(), ats.next());
@@ -117,7 +117,7 @@ fn parted(url: &str) -> Result<(&str, &str), StoreError> {
     Ok(url.split_once('?').unwrap_or((url, "")))
 }
 
-/// `postgres://host:port/database`, for people.
+/// Returns `postgres://host:port/database`, for messages.
 fn place(config: &Config) -> String {
     let host = match config.get_hosts().first() {
         Some(Host::Tcp(host)) => host.clone(),
@@ -161,12 +161,12 @@ fn read_roots(path: &Path) -> Result<RootCertStore, StoreError> {
         roots.add(certificate).map_err(|error| wrong(error.to_string()))?;
     }
     if roots.is_empty() {
-        return Err(wrong("no certificate stands in it".to_owned()));
+        return Err(wrong("it contains no certificate".to_owned()));
     }
     Ok(roots)
 }
 
-/// Takes any certificate; that it is the other end's own is still checked.
+/// Accepts any certificate. That the server owns its private key is still checked.
 #[derive(Debug)]
 struct Anybody(Arc<CryptoProvider>);
 

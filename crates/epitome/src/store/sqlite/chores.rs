@@ -1,5 +1,5 @@
-//! What the writer does when nobody wants anything written: a bounded piece at a time, and nothing at all
-//! when there is nothing to do.
+//! Maintenance that the writer does while no write is waiting: one bounded step at a time, and no write at all if there
+//! is nothing to do.
 
 use epitome_core::message::Timestamp;
 use epitome_core::outline::Outline;
@@ -16,28 +16,28 @@ use super::known::Known;
 use super::lent::{Lent, done};
 use crate::search::{indexed, text_of};
 
-/// So many messages are taken into the index at a time.
+/// Maximum number of messages indexed in one step.
 const INDEX_CHUNK: i64 = 256;
 
-/// And no more text than this, unless it is a single message's.
+/// A step ends after the message with which its text exceeds this number of bytes.
 const INDEX_BYTES: usize = 1 << 20;
 
-/// A session's rows in the index: `(session << 32) + seq`.
+/// Returns the row id of a message in the full-text index: `(session << 32) + seq`.
 pub(super) fn row_id(session: SessionId, seq: i64) -> i64 {
     session.saturating_mul(1 << 32).saturating_add(seq)
 }
 
-/// Something to do.
+/// A maintenance step.
 pub(super) enum Chore {
-    /// Messages after this one are not in the index.
+    /// Add the messages after this sequence number to the index.
     Index(SessionId, i64),
-    /// A session was deleted, and rows of it are still there.
+    /// Remove rows of a deleted session.
     Remove(SessionId),
-    /// Copies were given up, or appends are remembered for longer than they need be.
+    /// Mark abandoned copies for removal, or delete expired idempotency keys.
     Forget(Sql<'static>),
 }
 
-/// Looks for something to do, by indexes that hold nothing when there is nothing.
+/// Returns the next step, if there is one. Uses indexes that contain no matching rows when there is nothing to do.
 pub(super) fn find(db: &Connection, now: Timestamp) -> Outcome<Option<Chore>> {
     let first = |sql: &str, since: Option<i64>| -> Outcome<Option<(i64, i64)>> {
         let read = |row: &Row<'_>| Ok((row.get(0)?, row.get(1)?));
@@ -63,7 +63,7 @@ pub(super) fn find(db: &Connection, now: Timestamp) -> Outcome<Option<Chore>> {
 }
 
 impl Chore {
-    /// Does a piece of it, inside of a transaction.
+    /// Runs the step inside a transaction.
     pub(super) fn run(self, db: &mut Connection, known: &Known, now: Timestamp) -> Outcome<()> {
         match self {
             Self::Index(session, after) => index(db, session, after),
@@ -77,7 +77,7 @@ fn index(db: &Connection, session: SessionId, after: i64) -> Outcome<()> {
     let sql =
         format!("SELECT {OUTLINE}, body FROM messages WHERE session = ?1 AND seq > ?2 ORDER BY seq LIMIT ?3");
     let mut read = db.prepare_cached(&sql)?;
-    // Another process may have taken some in since it was looked for: replacing says the same twice.
+    // Another process may have indexed some of them since `find`. Replacing such a row changes nothing.
     let mut write = db.prepare_cached("INSERT OR REPLACE INTO words (rowid, text) VALUES (?1, ?2)")?;
     let mut found = read.query([session, after, INDEX_CHUNK])?;
     let (mut through, mut bytes) = (after, 0);
@@ -88,7 +88,7 @@ fn index(db: &Connection, session: SessionId, after: i64) -> Outcome<()> {
         through = row.get(0)?;
         let shape: Outline = outline(row)?;
         let body = row.get_ref(AFTER_OUTLINE)?.as_str().unwrap_or_default();
-        // What cannot be read is no reason to stop here for ever; `verify` tells of it.
+        // An unreadable message must not block the index forever. It is indexed as empty text, and `verify` reports it.
         let text =
             message(&shape, body).map_or_else(|_| String::new(), |message| indexed(&text_of(&message)));
         bytes += text.len();

@@ -1,4 +1,4 @@
-//! The store itself: one connection that writes, and a few that read.
+//! The SQLite store: one connection that writes, and a few that read.
 
 use std::fmt;
 use std::ops::Deref;
@@ -20,14 +20,14 @@ use super::readers::Readers;
 use super::writer::Writer;
 use super::{backup, open};
 
-/// Sessions in SQLite.
+/// A store for sessions in SQLite.
 pub struct Sqlite {
     path: PathBuf,
     writer: Writer,
     known: Known,
     walked: Arc<Place>,
     recent: Recent,
-    /// A store in memory has a single connection, the writer's.
+    /// `None` for a store in memory, which uses the writer's connection for everything.
     readers: Option<Readers>,
     options: SqliteOptions,
 }
@@ -39,10 +39,10 @@ impl fmt::Debug for Sqlite {
 }
 
 impl Sqlite {
-    /// Opens a file, making it where there is none. Blocks for as long as that takes.
+    /// Opens a file, and creates it if it does not exist. Blocks until the file is open.
     ///
-    /// A file of up to 64 MiB is looked through for damage. Of a larger one only the header, the schema, the
-    /// length and the newest rows are; [`Store::verify`] looks at all of it.
+    /// All of a file of up to 64 MiB is checked for damage. Of a larger file only the header, the schema, the length
+    /// and the newest rows are checked; [`Store::verify`] checks all of it.
     pub fn open(path: impl AsRef<Path>, options: SqliteOptions) -> Result<Self, StoreError> {
         let path = path.as_ref().to_owned();
         let (db, lasting) = match open::writer(&path, &options) {
@@ -56,7 +56,7 @@ impl Sqlite {
         Self::start(db, path, readers, options)
     }
 
-    /// A store that is gone with the process.
+    /// Opens a store in memory, which is lost when the process ends.
     pub fn memory(options: SqliteOptions) -> Result<Self, StoreError> {
         let db = open::memory(&options)?;
         Self::start(db, PathBuf::from(":memory:"), None, options)
@@ -115,7 +115,7 @@ impl Store for Sqlite {
             Some(readers) => {
                 let (path, options, lasting) = (self.path.clone(), self.options.clone(), readers.lasting);
                 let task = tokio::task::spawn_blocking(move || {
-                    // A connection of its own, so that neither readers nor the writer wait.
+                    // Uses its own connection, so that neither reads nor writes wait for the backup.
                     let open = if lasting { open::unchanging } else { open::plain };
                     let copied = open(&path, &options).and_then(|db| backup::into(&db, &to));
                     copied.map_err(|trouble| trouble.at(&path))

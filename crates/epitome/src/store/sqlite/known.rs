@@ -1,8 +1,8 @@
-//! Where sessions stood when the writer last wrote to them, and which number their workspace's last event got.
+//! Caches the state of sessions after the writer's last write, and the number of each workspace's last event.
 //!
-//! Whoever appends to a session often need not read that again each time. What is remembered holds only as long as
-//! nobody else wrote: SQLite's `data_version`, asked for inside of each transaction, tells whether another
-//! process or connection did, and then everything is forgotten. So is it when anything is undone.
+//! With it, most appends need not read that state again. The cache is valid only while no other connection writes. Each
+//! transaction begins by reading SQLite's `data_version`: if another process or connection has written, the whole cache
+//! is cleared. A rollback clears it too.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,13 +15,14 @@ use super::super::directory::Membership;
 use super::super::rows::{SessionId, SessionKey, SessionRow};
 use super::error::Outcome;
 
-/// So many sessions are remembered, of a few kilobytes each, and of so many workspaces the last event.
+/// Maximum number of sessions in the cache, of a few kilobytes each, and of workspaces whose last event number is
+/// cached.
 const MOST: usize = 256;
 
-/// So many members are.
+/// Maximum number of members in the cache.
 const MOST_MEMBERS: usize = 4_096;
 
-/// What the writer knows without reading. Clones are one and the same.
+/// State that the writer need not read again. Clones share one cache.
 #[derive(Clone, Default)]
 pub(in crate::store) struct Known(Arc<Mutex<Inner>>);
 
@@ -30,12 +31,12 @@ struct Inner {
     version: i64,
     sessions: HashMap<SessionKey, Standing>,
     events: HashMap<Arc<str>, i64>,
-    /// Who belongs to which session: most messages are by somebody who does.
+    /// Members of sessions. Most messages come from an author who is a member already.
     members: HashSet<(SessionId, Arc<str>)>,
 }
 
 impl Known {
-    /// Called inside of each transaction, before anything else.
+    /// Clears the cache if another connection has written. Called inside each transaction, before anything else.
     pub(super) fn begin(&self, db: &Connection) -> Outcome<()> {
         let version: i64 = db.prepare_cached("PRAGMA data_version")?.query_row([], |row| row.get(0))?;
         let mut inner = self.lock();
@@ -58,7 +59,7 @@ impl Known {
         self.lock().members.contains(&(session, Arc::clone(name)))
     }
 
-    /// Remembers who joined a session, unless somebody left too.
+    /// Caches the members who joined a session. If a member left, clears all cached members.
     pub(super) fn keep_members(&self, session: SessionId, changes: &[Membership]) {
         let mut inner = self.lock();
         for change in changes {
@@ -74,7 +75,7 @@ impl Known {
         }
     }
 
-    /// Numbers a workspace's next event. Where the last one's number is not known, it is read.
+    /// Returns the number of a workspace's next event. Reads the last number with `last` if it is not cached.
     pub(super) fn number_event(
         &self,
         workspace: &Arc<str>,
@@ -93,12 +94,12 @@ impl Known {
         Ok(number)
     }
 
-    /// Where a session stands. It is forgotten until it is kept again.
+    /// Removes a session's state from the cache and returns it. [`Self::keep`] caches it again.
     pub(super) fn take(&self, key: &SessionKey, now: Timestamp) -> Option<Standing> {
         self.lock().sessions.remove(key).map(|standing| Standing { now, ..standing })
     }
 
-    /// Remembers where a session stands after these changes, where that is plain to see.
+    /// Caches a session's state after these changes, if it can be derived from them without a read.
     pub(super) fn keep(&self, key: &SessionKey, standing: Standing, changes: Option<Changes>) {
         let Standing { now, workspace_settings, session, mut slots, .. } = standing;
         let Some(mut session) = session else { return };
@@ -112,7 +113,7 @@ impl Known {
             for slot in changes.slots {
                 match slots.iter_mut().find(|row| row.scope == slot.scope && row.name == slot.name) {
                     Some(row) => *row = slot,
-                    // It would have to be put in its place.
+                    // A new slot would have to be inserted at its position.
                     None => return,
                 }
             }

@@ -1,4 +1,4 @@
-//! SQLite as the shared code asks it: a connection inside of a transaction, which answers at once.
+//! Implements [`Ask`] for SQLite: a connection inside a transaction, which answers without waiting.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use super::super::sql::Sql;
 use super::error::{NOT_OF_ITS_KIND, Outcome, nonsense, refused};
 use super::known::Known;
 
-/// A connection, for as long as something is done with it.
+/// A connection, borrowed for one operation.
 pub(in crate::store) struct Lent<'c> {
     pub(in crate::store) db: &'c mut Connection,
     pub(in crate::store) known: &'c Known,
@@ -49,7 +49,7 @@ impl Ask for Lent<'_> {
         self.run(batch)
     }
 
-    /// Whoever lent it makes what was written durable.
+    /// Does not commit: the caller that lent the connection does.
     async fn finish(&mut self, batch: Batch<'_>) -> Outcome<()> {
         self.run(batch)
     }
@@ -97,11 +97,11 @@ impl Ask for Lent<'_> {
     }
 }
 
-/// What never waits, done.
+/// Returns the result of a future that never waits.
 pub(in crate::store) fn done<T>(future: impl Future<Output = Outcome<T>>) -> Outcome<T> {
     match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(done) => done,
-        Poll::Pending => Err(refused("what SQLite does was waited for")),
+        Poll::Pending => Err(refused("internal error: a SQLite operation did not finish at once")),
     }
 }
 
@@ -137,10 +137,10 @@ impl ToSql for Given<'_> {
             Self::Text(None) => ToSqlOutput::Owned(SqlValue::Null),
             Self::Text(Some(text)) => ToSqlOutput::Borrowed(ValueRef::Text(text.as_bytes())),
             Self::Bytes(bytes) => ToSqlOutput::Borrowed(ValueRef::Blob(bytes)),
-            // A list is a JSON array.
+            // Lists are passed as JSON arrays.
             Self::Ints(values) => ToSqlOutput::Owned(SqlValue::Text(json(values))),
             Self::Texts(values) => ToSqlOutput::Owned(SqlValue::Text(json(values))),
-            _ => return Err(rusqlite::Error::ToSqlConversionFailure("SQLite has no such lists".into())),
+            _ => return Err(rusqlite::Error::ToSqlConversionFailure("unsupported list type".into())),
         })
     }
 }

@@ -1,6 +1,6 @@
-//! Opening a file: whose is it, is it whole, is it of our time.
+//! Opens a SQLite file, and checks that it is an Epitome database, undamaged, and not written by a newer release.
 //!
-//! Nothing is altered before the file is known to be ours, or empty.
+//! Nothing in the file is changed before these checks have shown that it is an Epitome database, or empty.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -12,10 +12,10 @@ use super::super::error::StoreError;
 use super::error::{Outcome, Trouble, nonsense, refused};
 use super::options::SqliteOptions;
 
-/// `EPIT`: what SQLite's header says of whose file it is.
+/// `EPIT`: the application id in the SQLite header that identifies an Epitome database.
 const APPLICATION: i64 = 0x4550_4954;
 
-/// The schema, step by step. A step that was released is never changed.
+/// The schema migrations, in order. A released migration is never changed.
 const MIGRATIONS: &[(&str, &str)] = &[
     ("0001_sessions", include_str!("../../../migrations/sqlite/0001_sessions.sql")),
     ("0002_summary_numbers", include_str!("../../../migrations/sqlite/0002_summary_numbers.sql")),
@@ -27,24 +27,24 @@ const MIGRATIONS: &[(&str, &str)] = &[
     ("0008_attributes", include_str!("../../../migrations/sqlite/0008_attributes.sql")),
 ];
 
-/// Up to this size every page is looked at when a file is opened.
+/// Size in bytes up to which every page of a file is checked when it is opened.
 const SMALL: u64 = 64 << 20;
 
-/// A database has at least one page, and a page has at least so many bytes.
+/// Smallest size of a database in bytes: one page of the smallest page size.
 const SMALLEST: u64 = 512;
 
 const MIB: i64 = 1 << 10;
 
-/// Opens the file for the writer, and brings its schema up to date.
+/// Opens the file for the writer, and migrates its schema.
 ///
-/// Files of up to 64 MiB are looked through by `quick_check`. Larger ones would take seconds, so there only
-/// the header and the schema are read, the file's length is held against what the header says, and the newest
-/// rows are read; the rest is left to `verify`.
+/// Files of up to 64 MiB are checked with `quick_check`. Larger files would take seconds. For them only the header and
+/// the schema are read, the file's length is compared with the header, and the newest rows are read; `verify` checks
+/// the rest.
 pub(super) fn writer(path: &Path, options: &SqliteOptions) -> Result<Connection, StoreError> {
     reachable(path)?;
     let flags =
         OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    // Another process takes the first steps, and a step came in between.
+    // Retries if another process has changed the schema meanwhile, because it migrates the same new file.
     let opened = patiently(options.busy, ErrorCode::SchemaChanged, || {
         let db = Connection::open_with_flags(path, flags);
         prepare(db.map_err(|error| refine(error.into(), path, false))?, path, options)
@@ -52,7 +52,7 @@ pub(super) fn writer(path: &Path, options: &SqliteOptions) -> Result<Connection,
     opened.map_err(|trouble| refine(trouble, path, true))
 }
 
-/// Does it again for as long as SQLite has this against it, which it does not wait for by itself.
+/// Retries `once` for up to `busy` while SQLite returns this error code, which its busy timeout does not cover.
 fn patiently<T>(busy: Duration, code: ErrorCode, mut once: impl FnMut() -> Outcome<T>) -> Outcome<T> {
     let until = Instant::now() + busy;
     loop {
@@ -65,9 +65,9 @@ fn patiently<T>(busy: Duration, code: ErrorCode, mut once: impl FnMut() -> Outco
     }
 }
 
-/// Opens a file that may only be read, where it is whole and nobody has it open: such a one does not change, and needs
-/// no files beside it. Where somebody has it open, what is newest is in their log, and the reason why it could not be
-/// opened to be written stands.
+/// Opens a file that may only be read, if it is undamaged and no process has it open. Such a file does not change and
+/// needs no log file next to it. If a process has it open, the newest data is in the log of that process. Then this
+/// returns `reason`, the error why the file could not be opened for writing.
 pub(super) fn lasting(
     path: &Path,
     options: &SqliteOptions,
@@ -80,17 +80,17 @@ pub(super) fn lasting(
     }
     match unchanging(path, options).and_then(|db| Ok((steps(&db, path)?, db))) {
         Ok((steps, db)) if steps == MIGRATIONS.len() => Ok(db),
-        // It would have to be brought up to date first.
+        // The schema would have to be migrated first.
         Ok(_) => Err(reason),
         Err(trouble) => Err(refine(trouble, path, true)),
     }
 }
 
-/// A connection to a file that nobody changes.
+/// Opens a connection to a file that no process changes.
 pub(super) fn unchanging(path: &Path, options: &SqliteOptions) -> Outcome<Connection> {
     let flags =
         OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX | OpenFlags::SQLITE_OPEN_URI;
-    // What has a meaning in an address is written by its number.
+    // Characters that have a meaning in a URI are percent-encoded.
     let spelled: String = path
         .to_string_lossy()
         .chars()
@@ -101,7 +101,7 @@ pub(super) fn unchanging(path: &Path, options: &SqliteOptions) -> Outcome<Connec
     Ok(db)
 }
 
-/// A store that lives as long as the process.
+/// Opens a database in memory, which lives as long as the process.
 pub(super) fn memory(options: &SqliteOptions) -> Result<Connection, StoreError> {
     let name = Path::new(":memory:");
     let opened = Connection::open_in_memory().map_err(Trouble::from).and_then(|mut db| {
@@ -112,21 +112,21 @@ pub(super) fn memory(options: &SqliteOptions) -> Result<Connection, StoreError> 
     opened.map_err(|trouble| trouble.at(name))
 }
 
-/// A connection that only reads.
+/// Opens a connection that only reads.
 pub(super) fn reader(path: &Path, options: &SqliteOptions) -> Outcome<Connection> {
     let db = plain(path, options)?;
     db.execute_batch("PRAGMA query_only = ON")?;
     Ok(db)
 }
 
-/// Opens a file that is only to be read, in whichever way it can be. It must be of this release already: what is only
-/// read is not brought up to date.
+/// Opens a file only to read it, normally or, if nothing can be written there, as an immutable file. Its schema must be
+/// current, because a file that is only read is not migrated.
 pub(in crate::store) fn source(path: &Path, options: &SqliteOptions) -> Result<Connection, StoreError> {
     reachable(path)?;
     if !path.exists() {
         return Err(unreachable(path, "there is no such file"));
     }
-    // Where nothing can be written beside it, and nobody has it open, it does not change.
+    // If no log file can be created next to it and no process has it open, the file does not change.
     let opened = reader(path, options).and_then(|db| Ok((steps(&db, path)?, db)));
     let opened = opened.or_else(|trouble| match refine(trouble, path, true) {
         reason @ StoreError::ReadOnly { .. } => Ok((MIGRATIONS.len(), lasting(path, options, reason)?)),
@@ -135,13 +135,13 @@ pub(in crate::store) fn source(path: &Path, options: &SqliteOptions) -> Result<C
     match opened? {
         (steps, db) if steps == MIGRATIONS.len() => Ok(db),
         (0, _) => Err(unreachable(path, "it is empty")),
-        _ => Err(unreachable(path, "an older release wrote it; `epitome verify` on it brings it up to date")),
+        _ => Err(unreachable(path, "an older release wrote it; `epitome verify` updates its schema")),
     }
 }
 
-/// A connection to a file that was opened before.
+/// Opens a connection to a file that was opened before.
 pub(super) fn plain(path: &Path, options: &SqliteOptions) -> Outcome<Connection> {
-    // Not opened as read-only: such a one cannot recover what a process that was killed left behind.
+    // Not opened read-only: a read-only connection cannot recover the log of a process that was killed.
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let db = Connection::open_with_flags(path, flags)?;
     settle(&db, options, 2)?;
@@ -149,10 +149,10 @@ pub(super) fn plain(path: &Path, options: &SqliteOptions) -> Outcome<Connection>
 }
 
 fn prepare(mut db: Connection, path: &Path, options: &SqliteOptions) -> Outcome<Connection> {
-    // SQLite falls back to reading without a word. Told before anything is read: reading would already put
-    // files beside it.
+    // SQLite falls back to read-only access without an error. This is reported before anything is read, because a read
+    // would already create files next to the database.
     if db.is_readonly("main")? {
-        let reason = "it may be read only".to_owned();
+        let reason = "SQLite could open it only for reading".to_owned();
         return Err(StoreError::ReadOnly { path: path.display().to_string(), reason }.into());
     }
     settle(&db, options, 8)?;
@@ -160,7 +160,8 @@ fn prepare(mut db: Connection, path: &Path, options: &SqliteOptions) -> Outcome<
         look_over(&db, path)?;
     }
     journal(&db, options.busy)?;
-    // Every append writes the same few pages again: the longer the log, the fewer of them are copied into the file.
+    // Every append writes the same few pages again. The longer the log may grow, the fewer pages are copied into the
+    // file.
     db.execute_batch(
         "PRAGMA synchronous = FULL; PRAGMA journal_size_limit = 67108864; PRAGMA wal_autocheckpoint = 4000",
     )?;
@@ -168,11 +169,11 @@ fn prepare(mut db: Connection, path: &Path, options: &SqliteOptions) -> Outcome<
     Ok(db)
 }
 
-/// What every connection has.
+/// Applies the settings that every connection needs.
 fn settle(db: &Connection, options: &SqliteOptions, mebibytes: i64) -> Outcome<()> {
     db.busy_timeout(options.busy)?;
     db.set_prepared_statement_cache_capacity(128);
-    // Otherwise a statement with other values is planned anew, which costs more than running it.
+    // Otherwise SQLite plans a statement again when its values change, which costs more than running it.
     db.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
     db.pragma_update(None, "cache_size", -(mebibytes * MIB))?;
     db.execute_batch("PRAGMA temp_store = MEMORY")?;
@@ -183,24 +184,24 @@ fn unreachable(path: &Path, reason: impl Into<String>) -> StoreError {
     StoreError::Unreachable { path: path.display().to_string(), reason: reason.into() }
 }
 
-/// Why no file can be made there: its directory is missing.
+/// Returns why no file can be created at this path: its directory is missing.
 pub(super) fn no_directory(path: &Path) -> Option<String> {
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty() && !parent.is_dir())?;
-    Some(format!("there is no directory {}; make it first", parent.display()))
+    Some(format!("there is no directory {}; create it first", parent.display()))
 }
 
-/// Reasons that the system would tell less clearly. A file of a few bytes, which no database is, SQLite takes for an empty
-/// one, and writes over it.
+/// Refuses paths for which the system's own error would be less clear. SQLite treats a file of a few bytes, which
+/// cannot be a database, as an empty one and overwrites it.
 ///
-/// The file is not opened for that. Closing it again would let go of the locks that other stores of this
-/// process have on it.
+/// The file is not opened for these checks: closing it again would release the locks that other stores of this process
+/// have on it.
 fn reachable(path: &Path) -> Result<(), StoreError> {
     let why = match path.to_str() {
         Some("") => return Err(unreachable(Path::new("the path"), "it is empty; give the path of a file")),
-        Some(":memory:") => "it is no path; a store in memory is opened by `memory`",
+        Some(":memory:") => "it is not a path; open a store in memory with `memory`",
         _ if path.is_dir() => "it is a directory; give the path of a file in it",
         _ if path.exists() && !path.is_file() => {
-            "it is no file but a device or the like; give the path of a file"
+            "it is not a regular file but a device or similar; give the path of a file"
         }
         _ => {
             let length = std::fs::metadata(path).map_or(0, |file| file.len());
@@ -214,13 +215,13 @@ fn reachable(path: &Path) -> Result<(), StoreError> {
     Err(unreachable(path, why))
 }
 
-const NO_DATABASE: &str = "the file is no SQLite database";
+const NO_DATABASE: &str = "the file is not a SQLite database";
 
 fn foreign(path: &Path, reason: &str) -> StoreError {
     StoreError::Foreign { path: path.display().to_string(), reason: reason.to_owned() }
 }
 
-/// Says more of why a file could not be opened than SQLite does.
+/// Returns a more specific error than SQLite's for a file that could not be opened.
 fn refine(trouble: Trouble, path: &Path, opened: bool) -> StoreError {
     let code = match &trouble {
         Trouble::Sql(error) => error.sqlite_error_code(),
@@ -228,14 +229,14 @@ fn refine(trouble: Trouble, path: &Path, opened: bool) -> StoreError {
     };
     let why = match code {
         Some(ErrorCode::NotADatabase) => return foreign(path, NO_DATABASE),
-        Some(ErrorCode::CannotOpen) if opened => "no file can be made beside it",
-        Some(ErrorCode::CannotOpen) if !path.exists() => "no file can be made there",
+        Some(ErrorCode::CannotOpen) if opened => "no file can be created next to it",
+        Some(ErrorCode::CannotOpen) if !path.exists() => "no file can be created there",
         _ => return trouble.at(path),
     };
     StoreError::ReadOnly { path: path.display().to_string(), reason: why.to_owned() }
 }
 
-/// Reads one state, while another process may be taking the first steps.
+/// Runs reads in one transaction, so that they see a single state while another process may migrate the schema.
 fn at_once<T>(db: &Connection, read: impl FnOnce(&Connection) -> Outcome<T>) -> Outcome<T> {
     let state = db.unchecked_transaction()?;
     let found = read(&state)?;
@@ -243,7 +244,8 @@ fn at_once<T>(db: &Connection, read: impl FnOnce(&Connection) -> Outcome<T>) -> 
     Ok(found)
 }
 
-/// Whether the file is ours (true) or nobody's yet. An error when it is somebody else's, or a later one of ours.
+/// Returns true if the file is an Epitome database, and false if it is empty. Fails if it belongs to another program or
+/// to a newer release.
 fn whose(db: &Connection, path: &Path) -> Outcome<bool> {
     let number = |sql: &str| db.query_row(sql, [], |row| row.get::<_, i64>(0));
     let (application, found) = (number("PRAGMA application_id")?, number("PRAGMA user_version")?);
@@ -259,25 +261,25 @@ fn whose(db: &Connection, path: &Path) -> Outcome<bool> {
     }
 }
 
-/// How many steps were taken in a file: none where it is nobody's yet. An error when they were not ours.
+/// Returns the number of migrations applied to a file, 0 if it is empty. Fails if they are not those of this release.
 fn steps(db: &Connection, path: &Path) -> Outcome<usize> {
     if whose(db, path)? { applied(db) } else { Ok(0) }
 }
 
-/// Two processes that open a new file at once may meet here.
+/// Switches the file to WAL mode. Retries, because two processes may open a new file at the same time.
 fn journal(db: &Connection, busy: Duration) -> Outcome<()> {
     let mode = patiently(busy, ErrorCode::DatabaseBusy, || {
         Ok(db.query_row("PRAGMA journal_mode = WAL", [], |row| row.get::<_, String>(0))?)
     });
-    if mode? == "wal" { Ok(()) } else { Err(refused("this file system takes no write-ahead log")) }
+    if mode? == "wal" { Ok(()) } else { Err(refused("this file system does not support WAL")) }
 }
 
-/// Takes the steps that are missing, each in a transaction of its own.
+/// Applies the missing migrations, each in its own transaction.
 fn migrate(db: &mut Connection, path: &Path, options: &SqliteOptions) -> Outcome<()> {
-    // Most often there is nothing to do, and then nobody has to wait.
+    // Usually no migration is missing. This check takes no write lock, so no other process has to wait.
     while at_once(db, |db| steps(db, path))? < MIGRATIONS.len() {
         let step = db.transaction_with_behavior(TransactionBehavior::Immediate)?;
-        // Another process may have done it meanwhile.
+        // Another process may have applied this migration meanwhile.
         let done = steps(&step, path)?;
         if let Some((name, sql)) = MIGRATIONS.get(done) {
             if done == 0 {
@@ -301,12 +303,12 @@ fn migrate(db: &mut Connection, path: &Path, options: &SqliteOptions) -> Outcome
     Ok(())
 }
 
-/// How many steps were taken. An error when they were not ours.
+/// Returns the number of applied migrations. Fails if they are not those of this release.
 fn applied(db: &Connection) -> Outcome<usize> {
     let version: i64 = db.query_row("PRAGMA user_version", [], |row| row.get(0))?;
     let there = "SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = 'migrations'";
     if db.query_row(there, [], |_| Ok(())).optional()?.is_none() {
-        return Err(nonsense("it does not say by which steps its schema was made"));
+        return Err(nonsense("its list of schema migrations is missing"));
     }
     let mut steps = db.prepare("SELECT version, name, checksum FROM migrations ORDER BY version")?;
     let steps = steps.query_map([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?;
@@ -315,12 +317,12 @@ fn applied(db: &Connection) -> Outcome<usize> {
         let ours = MIGRATIONS.get(at).is_some_and(|(ours, sql)| ours == name && checksum(sql) == *sum);
         if !ours || usize::try_from(*number) != Ok(at + 1) {
             return Err(nonsense(format!(
-                "step {number} of its schema is not the one this release knows; it was made by another build"
+                "its schema migration {number} differs from the one in this release; another build wrote it"
             )));
         }
     }
     if usize::try_from(version) != Ok(steps.len()) {
-        return Err(nonsense("its header and its list of schema steps disagree"));
+        return Err(nonsense("its header and its list of schema migrations disagree"));
     }
     Ok(steps.len())
 }
@@ -329,14 +331,14 @@ fn checksum(sql: &str) -> String {
     blake3::hash(sql.as_bytes()).to_hex().to_string()
 }
 
-/// Refuses a file that is broken, as far as can be seen in a short time.
+/// Refuses a damaged file, as far as the damage can be found in a short time.
 fn look_over(db: &Connection, path: &Path) -> Outcome<()> {
     let pages: i64 = db.query_row("PRAGMA page_count", [], |row| row.get(0))?;
     let page: i64 = db.query_row("PRAGMA page_size", [], |row| row.get(0))?;
     let size = u64::try_from(pages.saturating_mul(page)).unwrap_or(0);
     if size <= SMALL {
         let said: String = db.query_row("PRAGMA quick_check(1)", [], |row| row.get(0))?;
-        // Its words may quote what is stored.
+        // SQLite's message is left out, because it may quote stored data.
         return if said == "ok" { Ok(()) } else { Err(nonsense("SQLite's quick check found a fault")) };
     }
     let mut log = path.as_os_str().to_owned();
@@ -345,9 +347,9 @@ fn look_over(db: &Connection, path: &Path) -> Outcome<()> {
     let length = std::fs::metadata(path).map_or(0, |file| file.len());
     // Pages that are still in the log need not be in the file yet.
     if !logged && length < size {
-        return Err(nonsense(format!("it ends at byte {length}, and should at {size}")));
+        return Err(nonsense(format!("it is {length} bytes long, but its header says {size}")));
     }
-    // By what tables of every step have: it is looked at before any is taken.
+    // These queries must work with the schema of every migration, because they run before the file is migrated.
     for newest in [
         "SELECT * FROM sessions ORDER BY id DESC LIMIT 8",
         "SELECT * FROM messages ORDER BY session DESC, seq DESC LIMIT 8",

@@ -1,4 +1,4 @@
-//! How a SQLite store is run.
+//! Options of a SQLite store.
 
 use std::fmt;
 use std::sync::Arc;
@@ -6,24 +6,25 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use epitome_core::message::Timestamp;
 
-/// How a SQLite store is run.
+/// Options of a SQLite store.
 #[derive(Clone)]
 pub struct SqliteOptions {
-    /// What time it is.
+    /// Returns the current time.
     pub clock: Arc<dyn Fn() -> Timestamp + Send + Sync>,
-    /// How long another process that writes is waited for.
+    /// How long to wait for another process that is writing.
     pub busy: Duration,
-    /// How many may read at once.
+    /// Maximum number of concurrent reads.
     pub readers: usize,
-    /// Told by the writer right before a transaction begins and right after it ended, whichever way. For tests
-    /// that kill the process in between.
+    /// Called by the writer right before a transaction begins, and right after it was committed or rolled back. For
+    /// tests that kill the process in between.
     pub on_write: Option<Arc<dyn Fn(WriteStage) + Send + Sync>>,
-    /// How long nobody must have wanted anything written before the writer turns to what can wait.
+    /// How long no write must have arrived before the writer does maintenance, such as indexing messages for the
+    /// search.
     pub index_pause: Duration,
-    /// Whether a file that may only be read is opened all the same, as long as nobody else has it open: what would
-    /// write then fails. Without it opening fails.
+    /// Whether to open a file that may only be read, as long as no other process has it open. Writes then fail. If
+    /// false, opening such a file fails.
     pub read_only_too: bool,
-    /// More pages than this the file never has: a disk that is full, for tests.
+    /// Maximum number of pages in the file. Simulates a full disk in tests.
     #[doc(hidden)]
     pub max_pages: Option<u32>,
 }
@@ -57,11 +58,11 @@ fn system_time() -> Timestamp {
     Timestamp(i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
 }
 
-/// Where the writer is.
+/// A point in the writer's transaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WriteStage {
     /// A transaction is about to begin.
     Begun,
-    /// It is durable, or undone.
+    /// The transaction was committed or rolled back.
     Ended,
 }

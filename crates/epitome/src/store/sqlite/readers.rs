@@ -1,11 +1,11 @@
-//! Connections that only read.
+//! Runs reads on a few connections.
 //!
-//! Each read is one transaction, so it sees one state, and in WAL mode it neither waits for the writer nor
-//! keeps it waiting.
+//! Each read is one transaction, so it sees a single state. In WAL mode a read neither waits for the writer nor blocks
+//! it.
 //!
-//! Reads are handed to a few threads of the runtime's. One that is done with a read goes on with the next that waits:
-//! where many read at once, none of them sleeps and is woken in between. What is small and in
-//! memory is read by whoever asks: that is sooner done than a thread is woken.
+//! Reads run on a few blocking threads of the runtime. A thread that has finished a read takes the next one that waits.
+//! So under load no thread is put to sleep and woken between two reads. Small reads of cached data run on the caller's
+//! thread, because waking another thread would take longer than the read.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -21,28 +21,28 @@ use super::open;
 use super::options::SqliteOptions;
 use super::writer::Work;
 
-/// A few connections, opened when first needed.
+/// A few connections, opened on first use.
 #[derive(Clone)]
 pub(super) struct Readers {
     path: Arc<PathBuf>,
     options: SqliteOptions,
-    /// Whether nobody changes the file.
+    /// Whether no process changes the file.
     pub(super) lasting: bool,
-    /// A place is taken, and given back, only while this is locked: so no read waits that no thread takes.
+    /// A permit is taken or released only while this is locked. So every waiting read has a thread that will take it.
     desk: Arc<Mutex<Desk>>,
-    /// One for each thread that reads.
+    /// One permit for each thread that reads.
     places: Arc<Semaphore>,
 }
 
 #[derive(Default)]
 struct Desk {
-    /// Connections that are open and not in use.
+    /// Open connections that are not in use.
     idle: Vec<Connection>,
-    /// Reads that wait.
+    /// Reads that wait for a thread.
     waiting: VecDeque<Read>,
 }
 
-/// A read, which answers by itself.
+/// A read. It sends its result to the caller.
 type Read = Box<dyn FnOnce(&Readers) + Send>;
 
 impl Readers {
@@ -56,13 +56,13 @@ impl Readers {
         }
     }
 
-    /// Reads in one transaction; if told, on a connection of its own. FTS5 keeps a picture of its index with every
-    /// connection, which queries bring up to date and `integrity_check` does not: on an old connection it takes what was
-    /// merged since for damage.
+    /// Runs a read in one transaction, if `afresh` on a new connection. FTS5 caches a snapshot of its index in every
+    /// connection. Queries refresh the snapshot, but `integrity_check` does not: on an old connection it reports index
+    /// segments that were merged since then as damage.
     pub(super) async fn read(&self, afresh: bool, work: Work) -> Result<(), StoreError> {
         let (reply, answer) = oneshot::channel();
         let read = move |readers: &Self| {
-            // Whoever asked may have gone.
+            // The caller may be gone.
             if reply.is_closed() {
                 return;
             }
@@ -73,12 +73,12 @@ impl Readers {
         answer.await.map_err(|_| StoreError::Closed)?
     }
 
-    /// What is told of a read.
+    /// Converts the result of a read for the caller.
     fn told(&self, read: std::thread::Result<Outcome<()>>) -> Result<(), StoreError> {
         read.unwrap_or_else(|_| Err(refused("a read panicked"))).map_err(|trouble| trouble.at(&*self.path))
     }
 
-    /// Has it read by a thread that reads already, or by one more where there may be.
+    /// Queues a read, and starts another thread if a permit is free.
     fn hand_in(&self, read: Read) -> Result<(), StoreError> {
         let mut desk = self.lock();
         if self.places.is_closed() {
@@ -91,14 +91,14 @@ impl Readers {
         Ok(())
     }
 
-    /// Has a thread read for as long as a read waits.
+    /// Starts a thread that runs reads until none is waiting.
     fn start(&self, place: OwnedSemaphorePermit) {
         let this = self.clone();
         tokio::task::spawn_blocking(move || {
             loop {
                 let mut desk = this.lock();
                 let Some(read) = desk.waiting.pop_front() else {
-                    // While nothing can be put there.
+                    // Release the permit while the queue is still locked.
                     drop(place);
                     return;
                 };
@@ -112,7 +112,7 @@ impl Readers {
         self.desk.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reads on the caller's own thread, where a connection is free for that: for what is small and in memory.
+    /// Runs a small read of cached data on the caller's thread if a connection is free, otherwise on a reader thread.
     pub(super) async fn read_here(&self, work: Work) -> Result<(), StoreError> {
         let Some(place) = self.place() else { return self.read(false, work).await };
         let read = catch_unwind(AssertUnwindSafe(|| self.now(false, work)));
@@ -120,17 +120,17 @@ impl Readers {
         self.told(read)
     }
 
-    /// A place among those who read, where nobody waits for one and a connection is open already.
+    /// Takes a permit if no read is waiting and an open connection is idle.
     fn place(&self) -> Option<OwnedSemaphorePermit> {
         let desk = self.lock();
         let free = desk.waiting.is_empty() && !desk.idle.is_empty();
         free.then(|| Arc::clone(&self.places).try_acquire_owned().ok()).flatten()
     }
 
-    /// Gives a place back, or to those who have come to wait for one.
+    /// Releases a permit, or starts a thread with it if reads are waiting by now.
     fn leave(&self, place: OwnedSemaphorePermit) {
         let desk = self.lock();
-        // Given back while the desk is locked: a read that is handed in after that finds the place free.
+        // Released while `desk` is locked: a read that is queued later finds the permit free.
         if desk.waiting.is_empty() { drop(place) } else { self.start(place) }
     }
 
@@ -144,20 +144,20 @@ impl Readers {
         db.prepare_cached("BEGIN DEFERRED")?.execute([])?;
         let result = work(&mut db);
         let ended = db.prepare_cached("COMMIT").and_then(|mut commit| commit.execute([]));
-        // One that failed or panicked is not used again: who knows what it is in the middle of.
+        // A connection whose read failed or panicked is not used again, because its state is unclear.
         if !afresh && ended.is_ok() && !matches!(result, Err(Trouble::Sql(_))) {
             self.lock().idle.push(db);
         }
         result
     }
 
-    /// Waits for the reads under way and closes all connections.
+    /// Waits for the running reads, and closes all connections.
     pub(super) async fn close(&self) {
         let all = u32::try_from(self.options.readers.max(1)).unwrap_or(u32::MAX);
         let places = self.places.acquire_many(all).await;
         let mut desk = self.lock();
         self.places.close();
-        // Those that came too late are told so.
+        // Reads that are still queued are dropped, and their callers get [`StoreError::Closed`].
         *desk = Desk::default();
         drop(places);
     }

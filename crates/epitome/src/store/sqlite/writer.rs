@@ -1,8 +1,8 @@
-//! The one thread that writes.
+//! Runs all writes on one thread (group commit).
 //!
-//! Whoever wants to write hands in a job and waits. The thread takes the jobs that are waiting, runs them in
-//! one transaction and makes them durable with one sync, so that many small writes cost little more than one.
-//! Each job has its own savepoint: one that fails is undone alone. Nobody is answered before all is durable.
+//! A caller sends a job and waits. The thread takes the jobs that are waiting, runs them in one transaction and makes
+//! them durable with one sync, so that many small writes cost little more than one. Each job has its own savepoint: a
+//! job that fails is rolled back alone. A job is answered only after the whole transaction is durable.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
@@ -19,37 +19,37 @@ use super::error::{Outcome, Trouble, refused};
 use super::known::Known;
 use super::options::{SqliteOptions, WriteStage};
 
-/// So many may wait to be written. Those beyond wait for their turn to wait, without holding a thread.
+/// Maximum number of jobs in the queue. Further callers wait for a permit, without blocking a thread.
 const QUEUE: usize = 1_024;
 
-/// So many become durable together at most, so that the first need not wait long for the last.
+/// Maximum number of jobs in one transaction, so that the first job does not wait long for the last.
 const MOST_TOGETHER: usize = 128;
 
-/// Between one chore and the next, while nobody writes: other processes may want to.
+/// Pause between two maintenance steps while no job arrives, because other processes may want to write.
 const BETWEEN: Duration = Duration::from_millis(2);
 
-/// Nobody is waited for longer than this before a transaction is made durable.
+/// Longest time that a transaction waits for more jobs before it is committed.
 const MOST_PATIENCE: Duration = Duration::from_millis(1);
 
-/// Under constant load, chores get their turn this often.
+/// Interval between maintenance steps under constant load.
 const AT_LEAST_EVERY: Duration = Duration::from_secs(1);
 
-/// When nothing was left to do, chores are asked for this often: other processes may have left some.
+/// Interval between checks for maintenance work after a check found none. Other processes may have left some.
 const WHEN_QUIET: Duration = Duration::from_secs(60);
 
-/// Something to be done with a connection.
+/// An operation on a connection.
 pub(super) type Work = Box<dyn FnOnce(&mut Connection) -> Outcome<()> + Send>;
 
-/// Hands jobs to the thread.
+/// Sends jobs to the thread.
 pub(super) struct Writer {
     jobs: Mutex<Option<SyncSender<Job>>>,
     places: Arc<Semaphore>,
-    /// Fails once the thread has ended.
+    /// Its sender is dropped when the thread ends.
     ended: watch::Receiver<()>,
 }
 
 impl Writer {
-    /// Starts the thread, which owns the connection from then on.
+    /// Starts the thread, which then owns the connection.
     pub(super) fn start(
         db: Connection,
         path: PathBuf,
@@ -66,27 +66,27 @@ impl Writer {
         std::thread::Builder::new()
             .name("epitome-sqlite".to_owned())
             .spawn(work)
-            .map_err(|error| StoreError::Failed { reason: format!("no thread could be started: {error}") })?;
+            .map_err(|error| StoreError::Failed { reason: format!("cannot start writer thread: {error}") })?;
         Ok(Self { jobs: Mutex::new(Some(jobs)), places: Arc::new(Semaphore::new(QUEUE)), ended })
     }
 
-    /// Runs a job in a transaction with others, or outside of any if it is to be alone. When this returns `Ok`, what it wrote is
-    /// durable.
+    /// Runs a job in a transaction shared with other jobs, or outside any transaction if `alone`. When this returns
+    /// `Ok`, the job's writes are durable.
     pub(super) async fn run(&self, work: Work, alone: bool) -> Result<(), StoreError> {
         let place = Arc::clone(&self.places).acquire_owned().await.map_err(|_| StoreError::Closed)?;
         let (reply, answer) = oneshot::channel();
         let job = Job { work, reply, alone, place };
         {
             let jobs = self.jobs.lock().unwrap_or_else(PoisonError::into_inner);
-            // There are as many places in the channel as there are permits, so this never blocks.
+            // The channel has one position per permit, so this never blocks.
             jobs.as_ref().ok_or(StoreError::Closed)?.send(job).map_err(|_| StoreError::Closed)?;
         }
         answer.await.map_err(|_| StoreError::Closed)?
     }
 
-    /// Ends the thread once what is waiting is written, and waits until it has closed the file.
+    /// Ends the thread after it has written all waiting jobs, and waits until it has closed the file.
     pub(super) async fn close(&self) {
-        // Whoever waits for a place came before.
+        // Permits are granted in order, so this waits for all earlier callers.
         let _ = self.places.acquire().await;
         self.places.close();
         self.jobs.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -94,20 +94,20 @@ impl Writer {
     }
 }
 
-/// What a job comes to.
+/// The result of a job.
 type Answer = Result<(), StoreError>;
 
-/// Something to be run by the thread.
+/// A job for the thread.
 struct Job {
     work: Work,
     reply: oneshot::Sender<Answer>,
-    /// Whether it is run outside of any transaction.
+    /// Whether the job runs outside any transaction.
     alone: bool,
-    /// Its place in the queue, given back when it is answered.
+    /// The job's queue permit, released when the job is answered.
     place: OwnedSemaphorePermit,
 }
 
-/// The thread's own.
+/// State of the thread.
 struct Desk {
     db: Connection,
     path: PathBuf,
@@ -116,8 +116,8 @@ struct Desk {
     rhythm: Rhythm,
 }
 
-/// How many came together lately, and how long it took to make them durable. Those who were just answered
-/// often want to write again at once: waiting a moment for them costs less than a sync for each few of them.
+/// The number of jobs in recent transactions, and how long the last commit took. Callers that were just answered often
+/// write again at once. Waiting briefly for them costs less than one sync for every few jobs.
 #[derive(Clone, Copy, Default)]
 struct Rhythm {
     together: usize,
@@ -125,12 +125,12 @@ struct Rhythm {
 }
 
 impl Rhythm {
-    /// For how long more are waited for, all in all.
+    /// Returns the total time to wait for more jobs.
     fn patience(self) -> Duration {
         self.sync.min(MOST_PATIENCE)
     }
 
-    /// Fewer are expected only when fewer came several times.
+    /// Updates the expected number of jobs. It falls slowly, only after several smaller transactions.
     fn then(self, together: usize, sync: Duration) -> Self {
         Self { together: together.max(self.together * 7 / 8), sync }
     }
@@ -162,7 +162,8 @@ impl Desk {
         }
     }
 
-    /// Writes this job and those that wait behind it. Gives back one that must be run outside.
+    /// Writes this job and the jobs waiting behind it in one transaction. Returns the next job if it must run outside a
+    /// transaction.
     fn together(&mut self, first: Job, waiting: &Receiver<Job>) -> Option<Job> {
         self.tell(WriteStage::Begun);
         let mut done = Vec::new();
@@ -207,19 +208,20 @@ impl Desk {
         }
         self.tell(WriteStage::Ended);
         for (reply, answer, _place) in done {
-            // Its own reason tells more than that of the whole. Whoever asked may have gone.
+            // The job's own error says more than the transaction's. The caller may be gone.
             let _ = reply.send(answer.and(outcome.clone()));
         }
         outside
     }
 
-    /// Runs a job in its savepoint. An error is the whole transaction's, and its end.
+    /// Runs a job in its savepoint. An `Err` means that the whole transaction has failed and ended.
     fn one(&mut self, work: Work) -> Outcome<Answer> {
         self.say("SAVEPOINT job")?;
         let answer = self.run(work);
         if self.db.is_autocommit() {
-            // A full disk and the like undo everything, not the last step only, and for the same reason.
-            let unknown = StoreError::Failed { reason: "the transaction was undone".to_owned() };
+            // Errors like a full disk roll back the whole transaction, not only the savepoint. Then every job fails for
+            // this reason.
+            let unknown = StoreError::Failed { reason: "the transaction was rolled back".to_owned() };
             return Err(Trouble::Said(answer.err().unwrap_or(unknown)));
         }
         if answer.is_err() {
@@ -230,16 +232,16 @@ impl Desk {
         Ok(answer)
     }
 
-    /// When it fails, what it wrote is to be undone.
+    /// Runs an operation. If it fails, the caller must roll back its writes.
     fn run(&mut self, work: Work) -> Answer {
-        // One caller's fault must not take the store from all others.
+        // A panic in one caller's operation must not stop the writer for all others.
         let answer = catch_unwind(AssertUnwindSafe(|| work(&mut self.db)));
         answer
-            .unwrap_or_else(|_| Err(refused("a decision panicked")))
+            .unwrap_or_else(|_| Err(refused("a write operation panicked")))
             .map_err(|trouble| trouble.at(&self.path))
     }
 
-    /// Something without values that is said often.
+    /// Runs a frequent statement without parameters.
     fn say(&self, sql: &str) -> Outcome<()> {
         self.db.prepare_cached(sql)?.execute([])?;
         Ok(())
@@ -250,21 +252,23 @@ impl Desk {
         let _ = job.reply.send(answer);
     }
 
-    /// Takes the log into the file, and closes it.
+    /// Copies the log into the file, and closes it.
     fn end(self) {
-        // Whoever still reads or writes keeps it from being complete, which is no harm; nobody waits for them.
+        // If another connection still reads or writes, the log is copied only in part. That is harmless, so do not
+        // wait.
         let _ = self.db.busy_timeout(Duration::ZERO);
         let _ = self.db.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()));
     }
 
-    /// A bounded piece of what can wait. True when there may be more of it.
+    /// Does one bounded maintenance step. Returns true if there may be more.
     fn chore(&mut self) -> bool {
         let now = (self.options.clock)();
         let more = catch_unwind(AssertUnwindSafe(|| {
             let Some(chore) = chores::find(&self.db, now)? else { return Ok(false) };
             self.known.forget_all();
             self.tell(WriteStage::Begun);
-            // Where somebody else writes it can wait, and so can not those who want to write or close meanwhile.
+            // If another process is writing, give up at once: maintenance can wait, but jobs and a shutdown that arrive
+            // meanwhile should not.
             self.db.busy_timeout(Duration::ZERO)?;
             let done = self.db.execute_batch("BEGIN IMMEDIATE").map_err(Trouble::from);
             self.db.busy_timeout(self.options.busy)?;
@@ -276,7 +280,7 @@ impl Desk {
             self.tell(WriteStage::Ended);
             done.map(|()| true)
         }));
-        // What failed is tried again later: nothing depends on it.
+        // A failed step is retried later. Nothing depends on it.
         matches!(more, Ok(Ok::<_, Trouble>(true)))
     }
 

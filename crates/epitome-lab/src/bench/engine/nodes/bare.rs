@@ -1,4 +1,4 @@
-//! A database for one measurement, and bare statements on the same tables.
+//! Creates a temporary database for one measurement, and runs bare statements on the same tables.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -13,7 +13,7 @@ use tokio_postgres::{Client, Statement};
 use super::super::{invalid, talk};
 use super::{TASKS, all, failed};
 
-/// Does something in a database that is made for it and removed afterwards: nothing of anybody's is in it.
+/// Creates a temporary database, runs `measure` in it and removes it. Existing data is never touched.
 pub(super) async fn in_one_of_its_own<T>(
     url: &str,
     measure: impl AsyncFnOnce(&str) -> Result<T, Error>,
@@ -23,8 +23,8 @@ pub(super) async fn in_one_of_its_own<T>(
     server.batch_execute(&format!("CREATE DATABASE {name} TEMPLATE template0 ENCODING 'UTF8'")).await.map_err(
         |error| {
             failed(format!(
-                "a database to measure in could not be made ({}); the user needs the right to make one (CREATEDB), and \
-                 the address is the server's own, not a pooler's",
+                "cannot create a temporary database ({}); the user needs the right CREATEDB, and the URL must be that of the \
+                 server itself, not of a pooler",
                 error.as_db_error().map_or_else(|| error.to_string(), |said| said.message().to_owned())
             ))
         },
@@ -32,11 +32,11 @@ pub(super) async fn in_one_of_its_own<T>(
     let measured = measure(&with_database(url, &name)).await;
     let removed = server.batch_execute(&format!("DROP DATABASE {name} WITH (FORCE)")).await;
     let measured = measured?;
-    removed.map_err(|_| failed(format!("the database {name} is left behind: it could not be removed")))?;
+    removed.map_err(|_| failed(format!("cannot remove the database {name}; drop it with dropdb")))?;
     Ok(measured)
 }
 
-/// The same address with another database.
+/// Returns the same URL with another database name.
 fn with_database(url: &str, name: &str) -> String {
     let (base, query) = url.split_once('?').map_or((url, None), |(base, query)| (base, Some(query)));
     let begin = base.find("://").map_or(0, |at| at.saturating_add(3));
@@ -49,7 +49,7 @@ fn with_database(url: &str, name: &str) -> String {
     }
 }
 
-/// Connections that insert into the table of messages what the engine would, every column of it, and nothing else.
+/// Connections that insert all columns of the same rows into the messages table as the engine does, and nothing else.
 pub(super) struct Bare {
     clients: Vec<Arc<One>>,
     next: AtomicI64,
@@ -84,13 +84,13 @@ impl Bare {
         Ok(Self { clients, next: AtomicI64::new(-1) })
     }
 
-    /// Rows a second.
+    /// Returns rows per second.
     pub(super) async fn round(&self, each: u64, together: u64) -> Result<f64, Error> {
         let started = Instant::now();
         let mut tasks = JoinSet::new();
         for client in &self.clients {
             let client = Arc::clone(client);
-            // Of no session there is: they are removed again below.
+            // A negative id belongs to no session. The rows are deleted below.
             let session = self.next.fetch_sub(1, Ordering::Relaxed);
             tasks.spawn(async move {
                 for n in 0..each {
@@ -120,8 +120,8 @@ impl Bare {
         Ok(rate)
     }
 
-    /// How long the newest words of a session take, and nothing else: by its number, or, where that is not known yet, with
-    /// the question for it.
+    /// Measures a query for the newest messages of a session. The time includes the query for the session's id, unless
+    /// `is_known` is set.
     pub(super) async fn query(
         &self,
         session: &str,
@@ -146,7 +146,7 @@ impl Bare {
         }
     }
 
-    /// Waits until all words are in the index.
+    /// Waits until the search index is up to date.
     pub(super) async fn quiet(&self) -> Result<(), Error> {
         let Some(client) = self.clients.first() else { return Ok(()) };
         for _ in 0..1_000 {

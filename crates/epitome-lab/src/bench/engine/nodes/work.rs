@@ -1,4 +1,4 @@
-//! Nodes at work, and how soon one hears of another's append.
+//! Measures the throughput of several nodes, and how soon a node is notified of another node's append.
 
 use std::time::{Duration, Instant};
 
@@ -12,7 +12,7 @@ use tokio::net::{TcpListener, TcpStream};
 use super::super::{Progress, Spread, Tell, talk};
 use super::{MODEL_TAKES, failed};
 
-/// A provider on loopback that takes its time, and says the same to everybody.
+/// Starts a provider on loopback that waits and then returns the same response to every request.
 async fn provider() -> Result<String, Error> {
     let listener = TcpListener::bind("127.0.0.1:0").await.map_err(failed)?;
     let address = listener.local_addr().map_err(failed)?;
@@ -24,7 +24,7 @@ async fn provider() -> Result<String, Error> {
     Ok(format!("http://{address}/v1"))
 }
 
-/// Answers one request after the other, until the caller has no more.
+/// Responds to one request after the other until the client closes the connection.
 async fn answer(mut stream: TcpStream) {
     let mut read = Vec::new();
     loop {
@@ -49,7 +49,7 @@ async fn answer(mut stream: TcpStream) {
     }
 }
 
-/// Where the first request ends, once all of it is there.
+/// Returns the end of the first request; `None` until it has arrived completely.
 fn request_end(read: &[u8]) -> Option<usize> {
     let head = read.windows(4).position(|four| four == b"\r\n\r\n")? + 4;
     let text = std::str::from_utf8(read.get(..head)?).ok()?.to_ascii_lowercase();
@@ -59,7 +59,7 @@ fn request_end(read: &[u8]) -> Option<usize> {
     (read.len() >= end).then_some(end)
 }
 
-/// Summaries a second by so many nodes, each with four workers.
+/// Measures summaries per second by `nodes` nodes, each with four workers.
 pub(super) async fn work(url: &str, sessions: usize, nodes: usize, tell: Tell<'_>) -> Result<f64, Error> {
     tell(Progress { stage: "nodes at work", done: nodes as u64 - 1, of: 2 });
     let base = provider().await?;
@@ -88,7 +88,7 @@ pub(super) async fn work(url: &str, sessions: usize, nodes: usize, tell: Tell<'_
             break;
         }
         if Instant::now() > until {
-            return Err(failed("nodes did not do what was due within two minutes"));
+            return Err(failed("the nodes did not write the due summaries within two minutes"));
         }
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
@@ -100,7 +100,7 @@ pub(super) async fn work(url: &str, sessions: usize, nodes: usize, tell: Tell<'_
     Ok(rate)
 }
 
-/// How long after the commit of what made it due another node has the slot.
+/// Measures the time from the commit that makes a slot due until another node has the lease on the slot.
 pub(super) async fn heard(url: &str, leases: usize, tell: Tell<'_>) -> Result<Spread, Error> {
     let settings = r#"{"slot": [{"name": "s", "trigger": "messages(2)", "max_tokens": 200}]}"#;
     let writer = Engine::builder().workers(0).settings(settings).open_postgres(url).await?;
@@ -124,7 +124,7 @@ pub(super) async fn heard(url: &str, leases: usize, tell: Tell<'_>) -> Result<Sp
                 if let Some(lease) = other.lease(want(&name)).await? {
                     return Ok::<_, StoreError>((Instant::now(), lease));
                 }
-                // As a worker waits: told, or after a second.
+                // Waits like a worker: for a notification, but at most a second.
                 let _ = tokio::time::timeout(Duration::from_secs(1), other.nudged()).await;
             }
         };
@@ -136,10 +136,10 @@ pub(super) async fn heard(url: &str, leases: usize, tell: Tell<'_>) -> Result<Sp
         let both = async { tokio::join!(waiting, said) };
         let (leased, committed) = tokio::time::timeout(Duration::from_secs(60), both)
             .await
-            .map_err(|_| failed("what became due was not found by another node within a minute"))?;
+            .map_err(|_| failed("no other node leased the due slot within a minute"))?;
         let ((leased, lease), committed) = (leased?, committed?);
         if lease.slot.scope != Scope::Session {
-            return Err(failed("another slot was taken"));
+            return Err(failed("an unexpected slot was leased"));
         }
         times.push(leased.saturating_duration_since(committed));
     }

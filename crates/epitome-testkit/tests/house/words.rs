@@ -1,0 +1,110 @@
+//! Words that Epitome no longer uses in comments, printed text and documents, with what to write instead.
+
+use super::tokens::scan;
+
+/// Words and phrases in lower case, separated by `|`, and what to write.
+const REPLACED: &[(&str, &str)] = &[
+    ("tell|tells|told|telling|untold", "report, return, contain, notify"),
+    ("asks|asked|asking", "request, call, query; the caller, the client"),
+    ("whoever|nobody|somebody", "the caller, no client, another tenant, never"),
+    ("kept", "stored, cached, retained"),
+    ("held", "locked, stored, in use"),
+    ("given", "passed, returned, set"),
+    ("known", "cached, recognised, defined, supported"),
+    ("dear|dearer|dearest", "expensive"),
+    ("mend|mends|mended|mending", "fix"),
+    ("anew|once more", "again"),
+    ("wanted", "expected, required, requested"),
+    ("under way", "in progress"),
+    ("so many|so much|so often|for so long", "name the limit or the duration"),
+    ("parted", "separated"),
+    ("beside|besides|beneath", "next to, compared with, covered by"),
+    ("stands|stood", "is, covers, is current"),
+    ("goes on|go on|going on|went on|goes through|passes through|pass through", "continues, is forwarded"),
+    ("moment|moments", "timestamp, instant"),
+    ("built-in model", "built-in extractive summarizer"),
+];
+
+/// The replaced words in a text, each with its line and what to write. What is between backticks is code.
+fn replaced(first: usize, text: &str) -> Vec<(usize, String)> {
+    let mut found = Vec::new();
+    let mut code = false;
+    for (number, line) in text.lines().enumerate() {
+        let mut prose = String::with_capacity(line.len() + 2);
+        for part in line.split('`') {
+            prose.extend(part.chars().map(|c| if code || !is_part(c) { ' ' } else { c.to_ascii_lowercase() }));
+            prose.push(' ');
+            code = !code;
+        }
+        // A line has one more part than backticks.
+        code = !code;
+        let words: Vec<&str> = prose.split_whitespace().collect();
+        let prose = format!(" {} ", words.join(" "));
+        for (olds, instead) in REPLACED {
+            for old in olds.split('|').filter(|old| prose.contains(&format!(" {old} "))) {
+                found.push((first + number, format!("`{old}`; write: {instead}")));
+            }
+        }
+    }
+    found
+}
+
+/// Whether a character is part of a word.
+fn is_part(c: char) -> bool {
+    c.is_alphanumeric() || c == '-' || c == '_'
+}
+
+/// Replaced words in the comments and string literals of a source file, up to its test module.
+pub(crate) fn in_source(name: &str, text: &str) -> Vec<String> {
+    let end = text.find("#[cfg(test)]\nmod tests").map_or(usize::MAX, |at| text[..at].lines().count());
+    let source = scan(text);
+    // One text of all comments that follow each other, since code may be quoted over several lines.
+    let mut blocks: Vec<(usize, String)> = Vec::new();
+    let mut next = 0;
+    for (line, comment) in &source.comments {
+        let comment = comment.trim_start_matches(['/', '!']);
+        match blocks.last_mut() {
+            Some((_, block)) if *line == next => {
+                block.push('\n');
+                block.push_str(comment);
+            }
+            _ => blocks.push((*line, comment.to_owned())),
+        }
+        next = line + 1;
+    }
+    let prose = source.strings.into_iter().filter(|(_, text)| text.contains(' '));
+    let all = blocks.into_iter().map(|(line, block)| (line, without_fences(&block))).chain(prose);
+    let found = all.flat_map(|(line, text)| replaced(line, &text)).filter(|(line, _)| *line <= end);
+    found.map(|(line, word)| format!("{name}:{line}: {word}")).collect()
+}
+
+/// Replaced words in a Markdown document.
+pub(crate) fn in_document(name: &str, text: &str) -> Vec<String> {
+    let found = replaced(1, &without_fences(text));
+    found.into_iter().map(|(line, word)| format!("{name}:{line}: {word}")).collect()
+}
+
+/// The text with empty lines in place of its fenced code blocks, and without the targets of links.
+fn without_fences(text: &str) -> String {
+    let mut inside = false;
+    let mut lines = Vec::new();
+    for line in text.lines() {
+        let fence = line.trim_start().starts_with("```");
+        lines.push(if inside || fence { "" } else { line });
+        inside ^= fence;
+    }
+    lines.join("\n")
+}
+
+#[test]
+fn planted_words_are_found_in_prose_and_nowhere_else() {
+    let source = "//! Nobody knows `told`.\n/// Spans `two\n/// told` lines, and is\n/// Told.\nfn told(asked: u8) {}\n\
+        const A: &str = \"told\";\nconst B: &str = \"it was told\\n\";\n#[cfg(test)]\nmod tests {\n// told\n}\n";
+    let found = in_source("a.rs", source);
+    let places: Vec<&str> = found.iter().map(|line| line.split(';').next().unwrap()).collect();
+    assert_eq!(places, ["a.rs:1: `nobody`", "a.rs:4: `told`", "a.rs:7: `told`"]);
+    let document = "Goes  on.\n```\ntold\n```\nA built-in\nmodel, `kept` by (nobody)\n";
+    let found = in_document("a.md", document);
+    let places: Vec<&str> = found.iter().map(|line| line.split(';').next().unwrap()).collect();
+    assert_eq!(places, ["a.md:1: `goes on`", "a.md:6: `nobody`"]);
+}

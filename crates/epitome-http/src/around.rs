@@ -1,4 +1,4 @@
-//! What happens around every request: an id, a time, a line in the log, figures, and problems put into words.
+//! Middleware around every request: request id, duration, log line, metrics, error responses, compression.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -20,29 +20,29 @@ use crate::figures;
 use crate::problem::{Dressed, Mount, Problem, dress};
 use crate::state::HttpState;
 
-/// By which a request is known, here and in the log.
+/// Header with the request's id, which the log contains too.
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
-/// The shared state, and the groups of routes that have manners of their own.
+/// The shared state, and the groups of routes with their own error format.
 type Around = (Arc<HttpState>, &'static [Mount]);
 
-/// The router with all of that around it. Paths under none of the `mounts` are answered in the native manner; what is
-/// `passed_on` is neither packed nor charged for. Paths that neither knows are answered as the router's own.
+/// Wraps the router in the middleware. Paths outside of the `mounts` use the native error format. Responses of the
+/// `passed_on` routes are neither compressed nor charged for memory. Unknown paths are handled by `router`.
 pub fn around(router: Router, passed_on: Router, app: Arc<HttpState>, mounts: &'static [Mount]) -> Router {
     let around: Around = (app, mounts);
     let router = router.layer(from_fn_with_state(around.clone(), charge)).layer(CompressionLayer::new());
     passed_on.merge(router).layer(from_fn_with_state(around, each))
 }
 
-/// By which a request is known: its handler may look it up.
+/// The request's id, as a request extension for handlers.
 #[derive(Clone)]
 pub struct RequestId(pub Arc<str>);
 
-/// Shorter answers are not charged.
+/// Responses of at most this many bytes are not charged.
 const SHORT: u64 = 64 << 10;
 
-/// Sets memory aside for a long answer until it is sent, however slowly that is read. Only where something was read:
-/// what was done is not to be answered as if it was not.
+/// Reserves memory for a long response until it is sent, however slowly the client reads. Applies only to requests that
+/// read: after a change, an error for lack of memory would wrongly say that nothing was done.
 async fn charge(State((app, mounts)): State<Around>, request: Request, next: Next) -> Response {
     let reads = {
         let path = request.uri().path();
@@ -59,14 +59,14 @@ async fn charge(State((app, mounts)): State<Around>, request: Request, next: Nex
         return Problem::busy("too many long answers are being sent; try again, or ask for less")
             .into_response();
     };
-    // What was read of the body may lie with the connection for long: the memory goes with the bytes.
+    // The connection may hold the bytes for long, so the reservation is released with the last of them.
     let set_aside = Arc::new(set_aside);
     response.headers_mut().insert(header::CONTENT_LENGTH, HeaderValue::from(size));
     let held = move |data| Bytes::from_owner(Held { data, _set_aside: Arc::clone(&set_aside) });
     response.map(|body| Body::new(body.map_frame(move |frame| frame.map_data(&held))))
 }
 
-/// A piece of an answer, and the memory set aside for it.
+/// A piece of a response with its share of the reserved memory.
 struct Held {
     data: Bytes,
     _set_aside: Arc<OwnedSemaphorePermit>,
@@ -78,7 +78,7 @@ impl AsRef<[u8]> for Held {
     }
 }
 
-/// Methods and routes are few, and known: what a caller makes up is counted as one.
+/// Returns the method's name for logs and metrics. Unusual methods count as one, so that callers cannot create labels.
 fn method(method: &Method) -> &'static str {
     match method.as_str() {
         "GET" => "GET",
@@ -97,12 +97,12 @@ async fn each(State((app, mounts)): State<Around>, mut request: Request, next: N
     let id: Arc<str> = id(request.headers()).into();
     request.extensions_mut().insert(RequestId(Arc::clone(&id)));
     let method = method(request.method());
-    // The path as it is described: names of sessions are nobody's but the caller's.
+    // The pattern of the path: the log and the metrics must not contain names of sessions.
     let route = request.extensions().get::<MatchedPath>().map_or("none", MatchedPath::as_str).to_owned();
     let mount = Mount::of(mounts, request.uri().path());
     let mut response = dress(next.run(request).await, &id, mount);
     if let Ok(value) = HeaderValue::from_str(&id) {
-        // A provider's own stays.
+        // A provider's own id stays.
         response.headers_mut().entry(REQUEST_ID).or_insert(value);
     }
     let took = started.elapsed();
@@ -111,17 +111,17 @@ async fn each(State((app, mounts)): State<Around>, mut request: Request, next: N
     response
 }
 
-/// A line in the log: by id, method and route.
+/// Writes a line to the log, with the request's id, method and route.
 fn log(app: &HttpState, response: &Response, (id, method, route): (&str, &str, &str), took: Duration) {
     let (status, millis) = (response.status().as_u16(), took.as_secs_f64() * 1e3);
     let code = response.extensions().get::<Problem>().map(|problem| problem.code);
-    // What is not offered did not fail, and what a provider answers is not ours.
+    // 501 (an unsupported feature) is no failure, and a provider's error is not this server's.
     let fine = status == 501 || (code.is_none() && response.extensions().get::<Dressed>().is_some());
     let failed = status >= 500 && !fine;
-    // A request that is refused for want of room is one of many.
+    // Requests over the limits come in large numbers, so they are summed up in one line per second.
     let crowded = failed && code == Some(Problem::BUSY);
     if let Some(refused) = crowded.then(|| app.crowd.happened()).flatten() {
-        tracing::warn!(refused, "too much is under way");
+        tracing::warn!(refused, "too much is in progress");
     }
     if failed && !crowded {
         tracing::warn!(request = id, method, route, status, millis, code, "failed");
@@ -130,8 +130,8 @@ fn log(app: &HttpState, response: &Response, (id, method, route): (&str, &str, &
     }
 }
 
-/// The caller's own id where it can be repeated, else a new one. It is no number that counts: that would tell how much
-/// others ask for.
+/// Returns the caller's own id if it is valid, else a new one. A new id is not a counter, because a counter would reveal how
+/// many requests others send.
 fn id(headers: &HeaderMap) -> String {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     static KEYED: LazyLock<RandomState> = LazyLock::new(RandomState::new);

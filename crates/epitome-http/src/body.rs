@@ -1,8 +1,8 @@
-//! What is sent in: read within bounds of size, time and memory, then as JSON.
+//! Reads request bodies within limits of size, time and memory, and parses them as JSON.
 //!
-//! Nothing here trusts a length that was told. What is read is charged to one purse for the whole server, and so is
-//! what it takes to hold it as values: many small values take far more room than their text. A body may come gzipped;
-//! what it unpacks to is bounded in the same way.
+//! A declared length is not trusted. The bytes that are read are charged to one memory budget of the whole server, and so
+//! is the parsed JSON: many small values take far more memory than their text. A body may be gzipped; the same limits apply
+//! to the unpacked bytes.
 
 use std::io::Read;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -27,31 +27,32 @@ use crate::load::Share;
 use crate::problem::Problem;
 use crate::state::{HttpState, WithHttp};
 
-/// For so long what is not wanted is read and dropped, so that whoever sends it comes to read why.
+/// How long the rest of a refused body is read and discarded. A client that is still sending would not read the error
+/// response otherwise.
 const DRAIN: Duration = Duration::from_secs(2);
 
-/// No more values than this are taken in one body: each takes memory, however few bytes it has.
+/// Maximum number of JSON values in one body. Each takes memory, however short its text is.
 const MOST_VALUES: usize = 200_000;
 
-/// A value takes about so many bytes.
+/// Approximate memory of one JSON value, in bytes.
 const VALUE: usize = 100;
 
-/// What takes longer than to read so many bytes as JSON keeps no other request waiting.
+/// Maximum size of a body, in bytes, that is parsed directly. Parsing a larger one would block other requests.
 const READ_HERE: u64 = 64 << 10;
 
 /// A body as a JSON value, with the memory it is charged for.
 pub struct Sent {
-    /// What was sent.
+    /// The parsed value.
     pub value: Value,
-    /// The text itself, where it holds numbers that a value might not hold digit for digit.
+    /// The original text, if it has numbers that a `Value` may not preserve digit by digit.
     pub exact: Option<Bytes>,
-    /// How long the text is.
+    /// Length of the text in bytes.
     pub size: u64,
-    /// Given back when whoever reads the value is done with it.
+    /// The charged memory. Drop it when the value is not used any more.
     pub charged: Charged,
 }
 
-/// Memory set aside for a body and what is made of it, until it is dropped.
+/// Memory reserved for a body and for what is parsed from it. Dropping it releases the memory.
 pub struct Charged {
     http: Arc<HttpState>,
     workspace: Arc<str>,
@@ -66,7 +67,7 @@ impl Charged {
     }
 }
 
-/// A body as what is wanted.
+/// A body, parsed as a type.
 pub struct Json<T>(pub T);
 
 impl<S: WithHttp> FromRequest<Arc<S>> for Sent {
@@ -78,9 +79,9 @@ impl<S: WithHttp> FromRequest<Arc<S>> for Sent {
     }
 }
 
-/// A body as it came, unpacked, with the memory it is charged for.
+/// The bytes of a body, unpacked, with the memory it is charged for.
 pub struct Raw {
-    /// The bytes.
+    /// The unpacked bytes.
     pub bytes: Bytes,
     charged: Charged,
 }
@@ -93,7 +94,7 @@ impl<S: WithHttp> FromRequest<Arc<S>> for Raw {
         let http: &Arc<HttpState> = app;
         let most = usize::try_from(http.engine.settings().limits.body).unwrap_or(usize::MAX);
         let caller = request.extensions().get::<Caller>().map(|Caller(name)| Arc::clone(name));
-        // Whoever runs the server has no workspace.
+        // Routes for the operator have no workspace.
         let workspace = caller.unwrap_or_else(|| "".into());
         let mut charged = Charged { http: Arc::clone(http), workspace, taken: Vec::new() };
         let waits = request.headers().contains_key(header::EXPECT);
@@ -107,9 +108,9 @@ impl<S: WithHttp> FromRequest<Arc<S>> for Raw {
         let mut bytes = match read {
             Ok(bytes) => bytes,
             Err(problem) => {
-                // What was read of it is gone: others need the room while the rest is dropped.
+                // Releases the memory first: draining takes a while, and the bytes read so far are not used.
                 drop(charged);
-                // Whoever waits to be told to go on is told not to.
+                // A client that sent `expect: 100-continue` has not sent the body, so there is nothing to drain.
                 if problem.hang_up && problem.status != StatusCode::REQUEST_TIMEOUT && !waits {
                     drain(body).await;
                 }
@@ -117,7 +118,7 @@ impl<S: WithHttp> FromRequest<Arc<S>> for Raw {
             }
         };
         if gzipped {
-            // A few bytes may become many.
+            // Never on this thread: a few bytes may unpack to many.
             bytes = elsewhere(u64::MAX, || unpacked(&bytes, most, &mut charged)).await??;
         }
         Ok(Self { bytes, charged })
@@ -125,15 +126,15 @@ impl<S: WithHttp> FromRequest<Arc<S>> for Raw {
 }
 
 impl Raw {
-    /// Sets memory aside for what is made of it: its words are held twice then, as they came and as values. Returns whether
-    /// all its numbers are whole ones that come back as they were written.
+    /// Reserves memory for the parsed body, because its text is in memory twice then: as bytes and as values. Returns
+    /// whether all its numbers are integers that a `Value` preserves exactly.
     fn look(&mut self) -> Result<bool, Problem> {
         let (values, plain) = look(&self.bytes)?;
         self.charged.take(values.saturating_mul(VALUE).saturating_add(self.bytes.len()))?;
         Ok(plain)
     }
 
-    /// The same as a JSON value.
+    /// Parses the body as JSON.
     pub async fn json(mut self) -> Result<Sent, Problem> {
         let plain = self.look()?;
         let Self { bytes, charged } = self;
@@ -142,19 +143,20 @@ impl Raw {
         Ok(Sent { value, exact: (!plain).then_some(bytes), size, charged })
     }
 
-    /// The memory alone, once all else was made of the bytes; they are held twice by then.
+    /// Charges the size of the bytes a second time, for what the caller has made from them. Drops the bytes and returns
+    /// the reservation.
     pub fn charged(mut self) -> Result<Charged, Problem> {
         self.charged.take(self.bytes.len())?;
         Ok(self.charged)
     }
 }
 
-/// A body of JSON as its text, for whoever gives it back as it came; with the memory that it and what is made of it are
-/// charged for.
+/// A JSON body as text, for a handler that may return it unchanged; with the memory that it and its parsed form are charged
+/// for.
 pub struct Text {
     /// The text.
     pub text: String,
-    /// Given back when whoever reads it is done.
+    /// The charged memory. Drop it when the text is not used any more.
     pub charged: Charged,
 }
 
@@ -168,7 +170,7 @@ impl<S: WithHttp> FromRequest<Arc<S>> for Text {
         let Raw { bytes, charged } = raw;
         let text = String::from_utf8(bytes.into()).map_err(|_| Problem::invalid("the body is not UTF-8"))?;
         if text.trim().is_empty() {
-            return Err(Problem::invalid("the body is empty; JSON is wanted"));
+            return Err(Problem::invalid("the body is empty; expected JSON"));
         }
         Ok(Self { text, charged })
     }
@@ -183,30 +185,30 @@ impl<S: WithHttp, T: DeserializeOwned> FromRequest<Arc<S>> for Json<T> {
     }
 }
 
-/// A value as what is wanted.
+/// Converts a JSON object to a type.
 pub fn typed<T: DeserializeOwned>(value: Value) -> Result<T, Problem> {
     let Value::Object(fields) = value else {
-        // A list would be taken for an object's values in order.
-        return Err(Problem::invalid("the body: an object is wanted"));
+        // serde would read a list as the values of a struct's fields, in order.
+        return Err(Problem::invalid("the body: expected an object"));
     };
     serde_path_to_error::deserialize(&fields).map_err(|wrong| {
         let told: String = wrong.inner().to_string().chars().take(300).collect();
         Problem::invalid(match wrong.path().iter().next() {
-            // One that is unknown or missing is named there.
+            // The error of an unknown or missing field names the field itself.
             Some(Segment::Map { key }) if !told.contains(" field `") => format!("{key}: {told}"),
             _ => told,
         })
     })
 }
 
-/// Whoever sends something says that it is JSON. A page in somebody's browser cannot say so without being allowed to.
+/// Requires a JSON content type. A web page on another site cannot send it without permission of this server (CORS).
 pub fn is_json(headers: &HeaderMap) -> Result<(), Problem> {
     let said = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let kind = said.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
     if kind == "application/json" || (kind.starts_with("application/") && kind.ends_with("+json")) {
         return Ok(());
     }
-    let detail = "content-type: application/json is wanted (with curl: --json instead of -d)";
+    let detail = "content-type: expected application/json (with curl: --json instead of -d)";
     Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "not-json", detail).and_hang_up())
 }
 
@@ -216,7 +218,7 @@ fn is_gzipped(headers: &HeaderMap) -> Result<bool, Problem> {
         Some(coding) if coding.is_empty() || coding.eq_ignore_ascii_case("identity") => Ok(false),
         Some(coding) if ["gzip", "x-gzip"].iter().any(|known| coding.eq_ignore_ascii_case(known)) => Ok(true),
         Some(_) => {
-            let detail = "content-encoding: gzip is understood, or none";
+            let detail = "content-encoding: expected gzip or none";
             Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "encoding", detail).and_hang_up())
         }
     }
@@ -237,13 +239,14 @@ async fn drain(mut body: Body) {
 
 /// Why no more of a body was read.
 pub enum Stop {
-    /// It is over the limit.
+    /// The body exceeds the limit.
     TooLarge,
-    /// There was no room for more.
+    /// No memory was free for more.
     NoRoom,
 }
 
-/// Reads a body within bounds of size and time, as long as there is `room` for each piece. So much is reserved at once.
+/// Reads a body within limits of size and time, while `room` grants memory for each piece. Allocates `reserved` bytes at
+/// the start.
 pub async fn read(
     body: &mut Body,
     most: usize,
@@ -263,7 +266,7 @@ pub async fn read(
             (!room(data.len())).then_some(Stop::NoRoom)
         };
         if all.is_empty() && (stop.is_some() || http_body::Body::is_end_stream(body)) {
-            // It came in one piece, which need not be copied.
+            // A body in one piece needs no copy.
             return Ok((data, stop));
         }
         all.extend_from_slice(&data);
@@ -274,18 +277,18 @@ pub async fn read(
     Ok((all.freeze(), None))
 }
 
-/// The next piece of a body, within the time there is for it; none at its end.
+/// Returns the next piece of a body, or none at its end. Fails after `end`, or after `silence` without data.
 pub async fn piece(body: &mut Body, end: Instant, silence: Duration) -> Result<Option<Bytes>, Problem> {
     loop {
         let until = end.min(Instant::now() + silence);
         let frame = match timeout_at(until, body.frame()).await {
             Err(_) => {
-                let detail = "the body did not come to its end in time; send it again";
+                let detail = "the body was not received in time; send it again";
                 return Err(Problem::new(StatusCode::REQUEST_TIMEOUT, "too-slow", detail).and_hang_up());
             }
             Ok(None) => return Ok(None),
             Ok(Some(Err(_))) => {
-                return Err(Problem::invalid("the body broke off, or its chunks are wrong; send it again")
+                return Err(Problem::invalid("the body broke off, or its chunks are invalid; send it again")
                     .and_hang_up());
             }
             Ok(Some(Ok(frame))) => frame,
@@ -296,7 +299,7 @@ pub async fn piece(body: &mut Body, end: Instant, silence: Duration) -> Result<O
     }
 }
 
-/// So much is unpacked at a time, and charged before it is.
+/// Number of bytes that are charged and then unpacked at a time.
 const PIECE: usize = 64 << 10;
 
 fn unpacked(bytes: &[u8], most: usize, charged: &mut Charged) -> Result<Bytes, Problem> {
@@ -316,11 +319,11 @@ fn unpacked(bytes: &[u8], most: usize, charged: &mut Charged) -> Result<Bytes, P
     }
 }
 
-/// Whole numbers of so many digits are the same however they are held.
+/// Maximum number of digits of an integer that every representation preserves exactly.
 const PLAIN_DIGITS: usize = 15;
 
-/// About how many values the text holds (what stands between commas and braces outside of strings), and whether all its
-/// numbers are whole ones that come back as they were written.
+/// Returns the approximate number of JSON values in the text (it counts commas and opening braces and brackets outside of
+/// strings), and whether all its numbers are integers that a `Value` preserves exactly.
 fn look(bytes: &[u8]) -> Result<(usize, bool), Problem> {
     let (mut count, mut quoted, mut escaped) = (0usize, false, false);
     let (mut plain, mut digits) = (true, 0usize);
@@ -343,9 +346,7 @@ fn look(bytes: &[u8]) -> Result<(usize, bool), Problem> {
         digits = 0;
     }
     if count > MOST_VALUES {
-        return Err(Problem::too_large(format!(
-            "the body holds over {MOST_VALUES} values; send less at once"
-        )));
+        return Err(Problem::too_large(format!("the body has over {MOST_VALUES} values; send less at once")));
     }
     Ok((count, plain))
 }
@@ -355,19 +356,19 @@ fn parse(bytes: &[u8]) -> Result<Value, Problem> {
         return Err(Problem::invalid("the body is not UTF-8"));
     }
     serde_json::from_slice(bytes).map_err(|wrong| match wrong.is_eof() {
-        true if bytes.is_empty() => Problem::invalid("the body is empty; JSON is wanted"),
+        true if bytes.is_empty() => Problem::invalid("the body is empty; expected JSON"),
         _ => Problem::invalid(format!("the body is not JSON: {wrong}")),
     })
 }
 
-/// Does what takes a while, as with so many bytes, where no other request waits behind it.
+/// Runs work that is proportional to `size` bytes. If it is long, runs it where it does not block other requests.
 pub async fn elsewhere<T>(size: u64, work: impl FnOnce() -> T + Send) -> Result<T, Problem> {
-    // Each takes a thread for as long as it works, and there must be one left for the event loop.
+    // Each occupies a thread while it works, and at least one thread must remain for the event loop.
     static PLACES: Semaphore = Semaphore::const_new(4);
     if size <= READ_HERE {
         return Ok(work());
     }
-    let failed = || Problem::busy("the request could not be worked on; try again");
+    let failed = || Problem::busy("the request could not be processed; try again");
     let _place = PLACES.acquire().await.map_err(|_| failed())?;
     let work = AssertUnwindSafe(work);
     let done = match Handle::current().runtime_flavor() {

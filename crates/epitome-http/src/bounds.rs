@@ -1,45 +1,46 @@
-//! How much there may be at once of everything, and how long it may take: one list, so that it can be seen whole.
+//! Limits of the server, in one list: how much may be in progress at once, and how long it may take.
 //!
-//! They are no settings. Nobody should have to know them, and what they come to together is what the server was
-//! tried with. Tests set them low, to see what lies behind them.
+//! They are constants, not settings: operators should not have to tune them, and the server is tested with this combination.
+//! Tests set low limits to reach them.
 
 use std::time::Duration;
 
-/// How many there may be at once.
+/// Maximum number at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Places {
-    /// In all.
+    /// In total.
     pub all: usize,
-    /// Of one workspace.
+    /// Per workspace.
     pub of_one: usize,
 }
 
-/// The bounds of a server.
+/// The limits of a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Bounds {
-    /// Connections.
+    /// Maximum number of connections.
     pub connections: usize,
-    /// Requests that are worked on.
+    /// Maximum number of requests in progress.
     pub requests: Places,
-    /// Requests that wait for a summary, which takes as long as a model does.
+    /// Maximum number of requests that wait for a summary, which takes as long as a model does.
     pub waiting: Places,
-    /// Connections that listen to events.
+    /// Maximum number of connections that listen to events.
     pub listening: Places,
-    /// Requests that are passed on, until all of their answer is.
+    /// Maximum number of proxied requests. Each counts until its response is sent completely.
     pub forwarding: Places,
-    /// KiB of their bodies, until the answer begins. What finds no room is passed on unread.
+    /// Memory in KiB for bodies of proxied requests, until the response begins. If no memory is free, a body is forwarded
+    /// unread.
     pub passing_kib: usize,
-    /// KiB of bodies that are read and what they become, and of long answers that are not yet sent.
+    /// Memory in KiB for request bodies, for what is parsed from them, and for long responses that are not sent yet.
     pub memory_kib: usize,
-    /// For so long a connection may say nothing, or take to say what it wants.
+    /// Timeout of an idle connection, and for receiving a request's head.
     pub headers: Duration,
-    /// For so long nothing may come of a body.
+    /// Timeout while a body sends nothing.
     pub silence: Duration,
-    /// For so long a body may take in all.
+    /// Timeout for a whole body.
     pub body: Duration,
-    /// For so long nobody may read of what is answered.
+    /// Timeout while a client reads nothing of a response.
     pub unread: Duration,
-    /// For so long requests under way may go on when the server is told to end.
+    /// How long requests in progress may continue after shutdown begins.
     pub grace: Duration,
 }
 
@@ -63,10 +64,10 @@ impl Default for Bounds {
 }
 
 impl Bounds {
-    /// The same with one of them set: `NAME=NUMBER`, times in milliseconds. `NAME_of_one` is what one workspace may have.
+    /// Sets one limit: `NAME=NUMBER`, times in milliseconds. `NAME_of_one` is the limit per workspace.
     pub fn with(mut self, set: &str) -> Result<Self, String> {
-        let (name, number) = set.split_once('=').ok_or("say NAME=NUMBER")?;
-        let number: u32 = number.parse().map_err(|_| "say NAME=NUMBER")?;
+        let (name, number) = set.split_once('=').ok_or("expected NAME=NUMBER")?;
+        let number: u32 = number.parse().map_err(|_| "expected NAME=NUMBER")?;
         let (count, time) = (number as usize, Duration::from_millis(number.into()));
         match name {
             "connections" => self.connections = count,
@@ -85,7 +86,7 @@ impl Bounds {
             "body" => self.body = time,
             "unread" => self.unread = time,
             "grace" => self.grace = time,
-            _ => return Err(format!("there is no bound `{name}`")),
+            _ => return Err(format!("there is no limit `{name}`")),
         }
         Ok(self)
     }

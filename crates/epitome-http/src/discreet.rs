@@ -1,7 +1,7 @@
-//! What went wrong with a model, without what is the matter of whoever runs the server: where it is asked, which variable
-//! holds its key, where files stand, and how often it failed for everybody. The command line tells all of that.
+//! Removes from error texts what only the operator may see: addresses of models, names of variables with keys, paths of
+//! files, and how often a provider failed for all workspaces. The command line shows all of that.
 
-/// The text, with addresses, paths, names of variables and what others had to do with it left out.
+/// Returns the text without addresses, paths, names of variables, and counts that include other workspaces.
 pub fn discreet(text: &str) -> String {
     let text = &uncounted(text);
     let mut told = String::with_capacity(text.len());
@@ -23,7 +23,7 @@ pub fn discreet(text: &str) -> String {
     told
 }
 
-/// A provider's failures are counted for all workspaces together.
+/// Removes the number of a provider's failures, because it is counted for all workspaces together.
 fn uncounted(text: &str) -> String {
     let Some((before, rest)) = text.split_once(" times in a row") else { return text.to_owned() };
     match before.rsplit_once(" failed ") {
@@ -34,7 +34,7 @@ fn uncounted(text: &str) -> String {
     }
 }
 
-/// `OPENAI_API_KEY` and the like.
+/// Whether the text looks like an environment variable, such as `OPENAI_API_KEY`.
 fn is_variable(name: &str) -> bool {
     let name = name.trim_end_matches(['`', '"']);
     name.contains('_')

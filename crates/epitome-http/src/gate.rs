@@ -1,15 +1,14 @@
-//! Who may do what, and in which workspace.
+//! Authorizes requests and selects their workspace.
 //!
-//! Whoever comes in ([`access`]) gets the workspace they belong to and no other: there is no way to name one in a path. A key
-//! that is unknown, revoked or expired is refused in the same words, and so is a workspace that is not the key's, whether it
-//! exists or not.
+//! [`access`] returns the caller's own workspace and no other: a path cannot name a workspace. Unknown, revoked and expired
+//! keys get the same error. A workspace that is not the key's gets the same error, whether it exists or not.
 //!
-//! This comes before anything else of a request is read: whoever may not come in learns nothing of their parameters, and not
-//! a byte of what they send is read. Headers that say two things are refused, since whoever stands in front of the server
-//! may have gone by the other one.
+//! Authorization comes before anything else is read: an unauthorized caller learns nothing about its parameters, and its
+//! body is not read. A header that occurs twice is refused, because a proxy in front of the server may have used the other
+//! value.
 //!
-//! Where no key is needed, whoever sends none must come from this machine by its own name, and from no page of
-//! somebody else's: a browser sends what such a page tells it to, and what is sent may do without being understood.
+//! If no keys are required, a request without a key must name this machine in its `host` header and must not come from
+//! another site's page. Otherwise any web page could make a browser on this machine send requests.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -25,27 +24,27 @@ use crate::problem::Problem;
 pub use crate::state::Keys;
 use crate::state::{HttpState, WithHttp};
 
-/// The workspace of whoever names none.
+/// Default workspace.
 const DEFAULT: &str = "default";
 
-/// Names a workspace, where the caller may choose.
+/// Header that names the workspace, if the caller may choose.
 pub const WORKSPACE: &str = "x-epitome-workspace";
 
-/// A caller who runs the server.
+/// Extractor that requires the operator: an admin key, if keys are required.
 pub struct Runs;
 
-/// What a caller may see.
+/// The access of an authorized caller.
 pub struct Access {
-    /// The only workspace the caller sees.
+    /// The only workspace that the caller can use.
     pub workspace: Workspace,
-    /// By which key, so that whoever stays long can be asked again.
+    /// The key's secret, so that it can be checked again during a long request.
     secret: Option<String>,
-    /// Its place among the requests under way.
+    /// Permit of a request in progress.
     place: Option<Share>,
 }
 
 impl Access {
-    /// For whoever stays: the place among those who are answered and leave is given back.
+    /// Releases the permit of short requests. For a long request, which has another permit.
     pub fn staying(mut self) -> Self {
         self.place = None;
         self
@@ -59,16 +58,16 @@ impl<S: WithHttp> FromRequestParts<Arc<S>> for Runs {
         match identify(&parts.headers, app).await?.1 {
             None => Ok(Self),
             Some(key) if key.rights == Rights::Admin => Ok(Self),
-            Some(_) => Err(forbidden("an admin key is wanted here")),
+            Some(_) => Err(forbidden("an admin key is required here")),
         }
     }
 }
 
-/// Whose request it is, for what comes after: once the gate was passed.
+/// Request extension with the caller's workspace, set after authorization.
 #[derive(Clone)]
 pub struct Caller(pub Arc<str>);
 
-/// Lets a caller in who may do that much, and takes a place among the requests under way.
+/// Authorizes a caller for these rights, and takes a permit for the request.
 pub async fn access(parts: &mut Parts, app: &HttpState, wanted: Rights) -> Result<Access, Problem> {
     let (secret, key) = identify(&parts.headers, app).await?;
     let name = workspace(&parts.headers, key, wanted)?;
@@ -76,14 +75,14 @@ pub async fn access(parts: &mut Parts, app: &HttpState, wanted: Rights) -> Resul
     Ok(Access { workspace, secret, place: Some(place) })
 }
 
-/// Takes a place among the requests under way.
+/// Takes a permit for a request of this workspace.
 pub fn enter(parts: &mut Parts, app: &HttpState, name: Arc<str>) -> Result<(Workspace, Share), Problem> {
     let place = app.load.requests.enter(&name)?;
     parts.extensions.insert(Caller(Arc::clone(&name)));
     Ok((app.engine.workspace(name), place))
 }
 
-/// The workspace of whoever came with this key, or with none.
+/// Returns the workspace of a request, from its key and its headers.
 pub fn workspace(headers: &HeaderMap, key: Option<Key>, wanted: Rights) -> Result<Arc<str>, Problem> {
     let named = named(headers)?;
     if let Some(key) = &key
@@ -93,7 +92,7 @@ pub fn workspace(headers: &HeaderMap, key: Option<Key>, wanted: Rights) -> Resul
     }
     match (key.and_then(|key| key.workspace), named) {
         (Some(own), Some(named)) if *own != *named => {
-            Err(forbidden("this key is for another workspace; leave x-epitome-workspace out"))
+            Err(forbidden("this key is for another workspace; remove x-epitome-workspace"))
         }
         (Some(own), _) => Ok(own),
         (None, Some(named)) => Ok(named.into()),
@@ -101,10 +100,10 @@ pub fn workspace(headers: &HeaderMap, key: Option<Key>, wanted: Rights) -> Resul
     }
 }
 
-/// Told to whoever sends nothing where a key is wanted.
-pub const WANTED: &str = "a key is wanted: send `authorization: Bearer epk_...`";
+/// Error if a required key is missing.
+pub const WANTED: &str = "a key is required: send `authorization: Bearer epk_...`";
 
-/// The key that was sent, where there is one; none only where none is needed.
+/// Returns the secret that was sent, and its key. Returns none only if no key is required.
 pub async fn identify(
     headers: &HeaderMap,
     app: &HttpState,
@@ -115,8 +114,8 @@ pub async fn identify(
     Ok((sent, key))
 }
 
-/// The key with that secret; none only where none was sent, and none is needed. The words are for a caller without one, and
-/// for one whose key opens nothing.
+/// Returns the key with this secret; none only if none was sent and none is required. The two texts are the errors for a
+/// missing key and for an invalid key.
 pub async fn known(
     secret: Option<&str>,
     headers: &HeaderMap,
@@ -133,8 +132,7 @@ pub async fn known(
     }
 }
 
-/// Whether a key still lets its holder read this workspace: for those who stay. Where that cannot be seen it does not:
-/// they may come again.
+/// Whether the key of a long request is still valid. Returns false if that cannot be checked: the client can reconnect.
 pub async fn still_reads(app: &HttpState, access: &Access) -> bool {
     match &access.secret {
         None => true,
@@ -142,16 +140,16 @@ pub async fn still_reads(app: &HttpState, access: &Access) -> bool {
     }
 }
 
-/// The bearer token that was sent, where there is one.
+/// Returns the bearer token that was sent, if any.
 pub fn secret(headers: &HeaderMap) -> Result<Option<String>, Problem> {
-    let wrong = || unauthorized("authorization: `Bearer` and a key is wanted, once");
+    let wrong = || unauthorized("authorization: expected `Bearer` and a key, once");
     let Some(value) = one(headers, header::AUTHORIZATION.as_str(), wrong)? else { return Ok(None) };
     let bearer = value.to_str().ok().and_then(|value| value.split_once(' '));
     let secret = bearer.filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"));
     secret.map(|(_, secret)| Some(secret.trim().to_owned())).ok_or_else(wrong)
 }
 
-/// The value of a header that may be sent once; `wrong` where it says two things.
+/// Returns the value of a header that may occur only once; `wrong` if it occurs twice.
 pub fn one<'a, E>(
     headers: &'a HeaderMap,
     name: &str,
@@ -165,40 +163,40 @@ pub fn one<'a, E>(
 }
 
 fn named(headers: &HeaderMap) -> Result<Option<String>, Problem> {
-    let wanted = "x-epitome-workspace: one name is wanted, of 1 to 512 bytes in UTF-8, no control characters";
+    let wanted = "x-epitome-workspace: expected one name, of 1 to 512 bytes in UTF-8, no control characters";
     name(headers, WORKSPACE, [wanted, wanted])
 }
 
-/// The name that a header says, which may be sent once: refused with the first words where it is sent twice, with the second
-/// where it is none.
+/// Returns the name in a header that may occur only once. The two texts are the errors for a repeated header and for an
+/// invalid name.
 pub fn name(headers: &HeaderMap, header: &str, [twice, wrong]: [&str; 2]) -> Result<Option<String>, Problem> {
     let Some(value) = one(headers, header, || Problem::invalid(twice))? else { return Ok(None) };
     let name = std::str::from_utf8(value.as_bytes()).ok().filter(|name| is_name(name));
     name.map(|name| Some(name.to_owned())).ok_or_else(|| Problem::invalid(wrong))
 }
 
-/// Refuses whoever comes without a key by another's doing: a page in a browser on this machine, say.
+/// Refuses requests without a key that another site's page made a browser on this machine send.
 pub fn uninvited(headers: &HeaderMap, loopback: bool) -> Result<(), Problem> {
     if loopback && !is_local(headers) {
         return Err(forbidden(
-            "the header `host` names neither this machine nor loopback; without keys only those are answered",
+            "the header `host` names neither this machine nor loopback; any other host needs a key",
         ));
     }
     if !is_from_here(headers) {
-        return Err(forbidden("the header `origin` names a page from elsewhere; a key is wanted for that"));
+        return Err(forbidden("the header `origin` names a page of another site; that needs a key"));
     }
     Ok(())
 }
 
-/// Whether the request was sent to this machine by a name only this machine answers to. A page from elsewhere can have
-/// its own name lead here, but it cannot change which name the browser says.
+/// Whether the `host` header names this machine. Another site can make its own domain resolve to this machine (DNS
+/// rebinding), but it cannot change the name that the browser sends.
 fn is_local(headers: &HeaderMap) -> bool {
     let local = |host: &HeaderValue| host.to_str().is_ok_and(is_this_machine);
-    // No browser leaves it out.
+    // Every browser sends this header, so a request without it is not from a browser.
     one(headers, header::HOST.as_str(), || ()).is_ok_and(|host| host.is_none_or(local))
 }
 
-/// Whether no page from elsewhere sent it. A browser says for whom it sends whatever may change something.
+/// Whether no page of another site sent the request. Browsers send `origin` with every request that may change something.
 fn is_from_here(headers: &HeaderMap) -> bool {
     headers.get_all(header::ORIGIN).iter().all(|origin| {
         let host = origin.to_str().ok().and_then(|origin| origin.split_once("://"));
@@ -206,7 +204,7 @@ fn is_from_here(headers: &HeaderMap) -> bool {
     })
 }
 
-/// Whether a host, with its port or without, is this machine and nobody else's.
+/// Whether a host, with or without a port, can only be this machine.
 fn is_this_machine(host: &str) -> bool {
     let is_port = |port: &str| !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit());
     let bare = host.rsplit_once(':').filter(|(_, port)| is_port(port)).map_or(host, |(bare, _)| bare);
@@ -219,7 +217,7 @@ fn is_this_machine(host: &str) -> bool {
     plain && (name == "localhost" || name.ends_with(".localhost"))
 }
 
-/// A key is missing or wrong.
+/// Returns the error for a missing or invalid key.
 pub fn unauthorized(detail: &str) -> Problem {
     Problem::new(StatusCode::UNAUTHORIZED, "unauthorized", detail)
 }

@@ -1,22 +1,23 @@
-//! What every HTTP route of Epitome needs, and no route.
+//! Provides what every HTTP route of Epitome needs. Defines no routes itself.
 //!
-//! A request goes through the same rooms every time:
+//! Every request passes these modules in order:
 //!
 //! ```text
-//! listen    connections: a limit, and time-outs, also for clients that do not read
-//! around    an id, a time, a line in the log; problems put into words
-//! gate      whose key is it, which workspace, is there room         (`access`; extractor: Runs)
-//! body      read within limits, then as JSON                        (extractors: Json, Sent, Text, Raw)
-//! query     parameters, read strictly                               (extractor: Query)
-//! a handler of whoever mounts routes
-//! reply     JSON, with an entity tag; contexts given before
+//! listen    connections: limits and timeouts, also for clients that do not read
+//! around    middleware: request id, duration, log line, error responses
+//! gate      checks the key, selects the workspace, limits requests  (`access`; extractor: Runs)
+//! body      reads the body within limits, then parses JSON          (extractors: Json, Sent, Text, Raw)
+//! query     parses parameters strictly                              (extractor: Query)
+//! a handler of the crate that mounts the routes
+//! reply     JSON with an `etag`; cached contexts
 //! ```
 //!
-//! Beside them: `state` is what all of them share, `bounds` and `load` how much may be in progress and how much is, `problem`
-//! RFC 9457, `figures` what Prometheus reads, `discreet` and `seldom` what is not to be told, or not so often.
+//! Other modules: `state` is shared by all handlers. `bounds` defines the limits, and `load` counts what is in progress.
+//! `problem` renders errors (RFC 9457). `figures` has the metrics. `discreet` removes operator details from error texts.
+//! `seldom` limits how often a log line is written.
 //!
-//! Nothing here knows a path. Routes whose problems look different (those of another product, say) are a
-//! [`problem::Mount`]: a path prefix, and functions.
+//! This crate contains no paths. Routes with another error format (those of another product) are a [`problem::Mount`]: a
+//! path prefix with functions.
 
 pub mod around;
 pub mod body;

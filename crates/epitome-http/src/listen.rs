@@ -1,12 +1,12 @@
-//! Connections: so many at once, none that dawdles, and an orderly end.
+//! Serves connections, with limits, timeouts and an orderly shutdown.
 //!
-//! Whoever connects when all places are taken is told so in one breath and let go. Whoever sends no request in time is
-//! let go too. When the server is told to end, no new connection is taken, requests under way are answered, and
-//! whoever is not done in time is cut off.
+//! At the connection limit, a new client gets a 503 response and is disconnected. A client that sends no request in time is
+//! disconnected too. On shutdown, the server accepts no new connections, answers requests in progress, and cuts off those
+//! that do not end in time.
 //!
-//! Whoever asks for much and reads nothing would keep the answer in memory, and its place, for as long as they like. Hyper bounds
-//! how long a request may take to come in, `tokio-io-timeout` the way out; an answer that waits to be read is counted as in
-//! progress, and an orderly end waits for it.
+//! A client that requests much and reads nothing could hold the response in memory, and its permit, without end. Hyper
+//! limits how long a request may take to arrive; `tokio-io-timeout` limits how long a response may wait to be read. A
+//! response that waits to be read counts as in progress, so a shutdown waits for it.
 
 use std::borrow::Borrow;
 use std::io;
@@ -29,27 +29,27 @@ use tokio_io_timeout::TimeoutStream;
 use crate::bounds::Bounds;
 use crate::seldom::Seldom;
 
-/// So many bytes a request's first lines may have.
+/// Maximum size of a request's head, in bytes.
 const MOST_BUFFERED: usize = 64 << 10;
 
-/// So many headers a request may have.
+/// Maximum number of headers of a request.
 const MOST_HEADERS: usize = 100;
 
-/// Where no more connections can be had for a moment, it is tried again after this.
+/// How long to wait after the system could not accept a connection, for lack of file handles for example.
 const OUT_OF_FILES: Duration = Duration::from_millis(100);
 
-/// So often it is looked whether a connection can be closed.
+/// How often to check whether a connection can be closed during shutdown.
 const BREATH: Duration = Duration::from_millis(50);
 
-/// For so long what is sent after something that is no HTTP is read and dropped.
+/// How long to read and discard what a client sends after an invalid request, so that it can read the error.
 const LINGER: Duration = Duration::from_secs(1);
 
-/// What somebody is told who comes when all places are taken.
+/// Response to a client that connects when all connections are in use.
 const FULL: &str = "HTTP/1.1 503 Service Unavailable\r\nconnection: close\r\nretry-after: 1\r\n\
 content-type: application/problem+json\r\ncontent-length: 125\r\n\r\n\
 {\"type\":\"urn:epitome:busy\",\"title\":\"Service Unavailable\",\"status\":503,\"detail\":\"too many connections; try again in a second\"}";
 
-/// Answers connections until told to stop, then lets those under way finish, for as long as they may take at most.
+/// Serves connections until `stop` is sent. Then lets requests in progress finish, within the grace period.
 pub async fn serve(
     listener: impl Borrow<TcpListener>,
     router: Router,
@@ -73,7 +73,7 @@ pub async fn serve(
         };
         let Ok(place) = Arc::clone(&places).try_acquire_owned() else {
             if let Some(refused) = crowd.happened() {
-                tracing::warn!(refused, most = bounds.connections, "all connections are taken");
+                tracing::warn!(refused, most = bounds.connections, "all connections are in use");
             }
             tokio::spawn(refuse(stream));
             continue;
@@ -87,13 +87,13 @@ pub async fn serve(
     }
     drop((listener, held));
     if tokio::time::timeout(bounds.grace, all_gone.recv()).await.is_err() {
-        tracing::warn!("some requests were not answered in time, and are cut off");
+        tracing::warn!("some requests did not end in time and are cut off");
     }
 }
 
-/// Waits until told to stop.
+/// Waits until `stop` is sent.
 pub async fn heard(stop: &mut watch::Receiver<bool>) {
-    // Whoever could have told is gone: that is the end too.
+    // A dropped sender means shutdown too.
     let _ = stop.wait_for(|stop| *stop).await;
 }
 
@@ -129,21 +129,21 @@ async fn connection(stream: TcpStream, router: Router, bounds: &Bounds, mut stop
             Pin::new(&mut serving).graceful_shutdown();
             tokio::select! {
                 ended = &mut serving => ended,
-                // Half a request is none.
+                // Closes the connection, also if a request has arrived only in part.
                 () = quiet(&under_way) => return,
             }
         }
     };
-    // What goes wrong on a connection is its end, and nobody else's matter. Whoever sent what is no HTTP was told so, and
-    // would not come to read it if the connection broke under what they still send.
+    // An error ends only this connection. After an invalid request, reads the rest: if the connection were reset while the
+    // client still sends, the client could not read the error response.
     if ended.is_err_and(|error| error.is_parse()) {
         let mut stream = serving.into_parts().io.into_inner();
         let _ = tokio::time::timeout(LINGER, tokio::io::copy(&mut stream, &mut tokio::io::sink())).await;
     }
 }
 
-/// Waits until nothing is under way on a connection, and has not been for a breath: an answer goes out at once, unless
-/// nobody reads it.
+/// Waits until a connection has had nothing in progress for four checks. A response is written at once, unless the client
+/// does not read.
 async fn quiet(under_way: &AtomicUsize) {
     let mut still = 0;
     while still < 4 {
@@ -160,32 +160,32 @@ async fn refuse(mut stream: TcpStream) {
     let _ = tokio::time::timeout(Duration::from_secs(1), telling).await;
 }
 
-/// What a single connection did wrong is nothing; where the system has no more to give, others get time to end.
+/// Ignores errors of a single connection. If the system is out of resources, waits for other connections to end.
 async fn pause(error: &io::Error) {
     use io::ErrorKind::{ConnectionAborted, ConnectionReset, Interrupted};
     if !matches!(error.kind(), ConnectionAborted | ConnectionReset | Interrupted) {
-        tracing::warn!(%error, "no connection could be taken");
+        tracing::warn!(%error, "cannot accept a connection");
         tokio::time::sleep(OUT_OF_FILES).await;
     }
 }
 
-/// A stream that fails where nothing of what is written is taken for so long.
+/// A stream that fails if the client reads nothing for the timeout.
 pub(crate) struct Stall {
     stream: Pin<Box<TimeoutStream<TcpStream>>>,
     waits: Option<UnderWay>,
-    /// What is under way on this connection: whoever waits to be read is.
+    /// Number of requests in progress on this connection. A response that waits to be read counts.
     count: Arc<AtomicUsize>,
 }
 
-/// Something that is under way on a connection, until it is dropped.
+/// Counts one request as in progress on its connection, until dropped.
 pub struct UnderWay(Arc<AtomicUsize>);
 
-/// What is under way on a connection, for whoever answers at length.
+/// The number of requests in progress on a connection, as a request extension for handlers with long responses.
 #[derive(Clone)]
 pub struct OnConnection(pub Arc<AtomicUsize>);
 
 impl UnderWay {
-    /// Counts it.
+    /// Increments the count.
     pub fn new(count: &Arc<AtomicUsize>) -> Self {
         count.fetch_add(1, Ordering::AcqRel);
         Self(Arc::clone(count))
@@ -199,19 +199,19 @@ impl Drop for UnderWay {
 }
 
 impl Stall {
-    /// Wraps a stream.
+    /// Wraps a stream with a write timeout.
     pub(crate) fn new(stream: TcpStream, most: Duration, count: Arc<AtomicUsize>) -> Self {
         let mut stream = TimeoutStream::new(stream);
         stream.set_write_timeout(Some(most));
         Self { stream: Box::pin(stream), waits: None, count }
     }
 
-    /// Passes on what became of a write, and counts it while it waits.
+    /// Returns the result of a write. While the write waits, it counts as in progress.
     fn counted<T>(&mut self, wrote: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         match &wrote {
             Poll::Ready(Ok(_)) => self.waits = None,
             Poll::Pending if self.waits.is_none() => self.waits = Some(UnderWay::new(&self.count)),
-            // What failed ends the connection.
+            // A failed write ends the connection.
             Poll::Pending | Poll::Ready(Err(_)) => {}
         }
         wrote
@@ -294,7 +294,7 @@ mod stall_tests {
             }
         };
         assert_eq!(failed.kind(), io::ErrorKind::TimedOut);
-        assert_eq!(server.count.load(Ordering::Acquire), 1, "what waits to be read is under way");
+        assert_eq!(server.count.load(Ordering::Acquire), 1, "what waits to be read is in progress");
         drop(client);
     }
 

@@ -1,5 +1,5 @@
-//! How much may be under way at once. What is over it is refused at once, with the time to try again, so that
-//! nothing grows: not memory, not queues, not the time others wait.
+//! Limits how much may be in progress at once. Requests over a limit are refused at once with a `retry-after`, so that
+//! memory, queues and waiting times cannot grow.
 
 use std::collections::HashMap;
 use std::num::NonZero;
@@ -12,53 +12,53 @@ use tokio::time::{Instant, sleep};
 use crate::bounds::{Bounds, Places};
 use crate::problem::Problem;
 
-/// So many pages are read and written out at once. More would not be faster: there are only so many processors.
+/// Maximum number of pages that are read and rendered at once. More would not be faster, because processors are limited.
 const PAGING: usize = 8;
 
-/// So many contexts are made at once, beyond one for each processor. Pictures take few tokens and many bytes, so that each
-/// may hold a hundred megabytes until it is written out; and more at once would not be faster.
+/// Maximum number of contexts that are built at once, in addition to one per processor. A context with images can take a
+/// hundred megabytes until it is rendered, and more at once would not be faster.
 const MORE_CONTEXTS: usize = 2;
 
-/// So many sessions are copied at once: one small request has very much written.
+/// Maximum number of sessions that are copied at once, because one small request can cause many writes.
 const FORKS: usize = 2;
 
-/// Who waits for memory looks again after this.
+/// How often a request that waits for memory checks again.
 const MOMENT: Duration = Duration::from_millis(10);
 
 fn processors() -> usize {
     std::thread::available_parallelism().map_or(2, NonZero::get)
 }
 
-/// What is under way.
+/// What is in progress.
 pub struct Load {
-    /// Requests that are worked on.
+    /// Requests in progress.
     pub requests: Pool,
     /// Requests that wait for a summary.
     pub waiting: Pool,
     /// Connections that listen to events.
     pub listening: Pool,
-    /// Requests that are passed on.
+    /// Proxied requests.
     pub forwarding: Pool,
-    /// For bodies that are read and answers that are sent.
+    /// Memory for request bodies and for responses.
     pub memory: Pool,
-    /// For bodies that are passed on, until their answer begins.
+    /// Memory for bodies of proxied requests, until the response begins.
     pub passing: Pool,
-    /// Who reads messages by the page, and writes them out: each holds some megabytes until it is done. A turn is never long.
+    /// Permits to read and render pages of messages. Each page takes some megabytes, and never long.
     pub paging: Semaphore,
-    /// Who makes contexts.
+    /// Permits to build contexts.
     pub contexts: Semaphore,
-    /// Who copies sessions.
+    /// Permits to copy sessions.
     pub forks: Semaphore,
 }
 
 impl Load {
-    /// With everything free.
+    /// Returns a load with nothing in progress.
     pub fn new(bounds: &Bounds) -> Self {
         Self {
-            requests: Pool::new(bounds.requests, "requests are being worked on"),
+            requests: Pool::new(bounds.requests, "requests are in progress"),
             waiting: Pool::new(bounds.waiting, "requests wait for a summary"),
             listening: Pool::new(bounds.listening, "connections listen to events"),
-            forwarding: Pool::new(bounds.forwarding, "requests are being passed on"),
+            forwarding: Pool::new(bounds.forwarding, "proxied requests are in progress"),
             memory: Pool::memory(bounds.memory_kib),
             passing: Pool::memory(bounds.passing_kib),
             paging: Semaphore::new(PAGING),
@@ -67,22 +67,22 @@ impl Load {
         }
     }
 
-    /// Sets so many bytes aside for whoever reads; none where there is no room for them now.
+    /// Reserves memory for a response; none if it is not free now.
     pub fn set_aside(&self, bytes: usize) -> Option<OwnedSemaphorePermit> {
         self.memory.take(bytes.div_ceil(1 << 10))
     }
 }
 
-/// Something of which there is so much in all, and so much for one workspace: places among requests, or memory in KiB.
+/// A resource with a total limit and a limit per workspace: permits for requests, or memory in KiB.
 pub struct Pool {
     all: Arc<Semaphore>,
     of_one: usize,
-    /// How much each workspace has; none is kept that has nothing.
+    /// How much each workspace has taken. Workspaces without a share have no entry.
     by: Arc<Mutex<HashMap<Arc<str>, usize>>>,
     what: &'static str,
 }
 
-/// A workspace's share of a pool, until it is dropped: a place among requests, or memory set aside.
+/// A workspace's share of a pool: a permit for a request, or reserved memory. Released when dropped.
 pub struct Share {
     _all: OwnedSemaphorePermit,
     by: Arc<Mutex<HashMap<Arc<str>, usize>>>,
@@ -95,12 +95,12 @@ impl Pool {
         Self { all: Arc::new(Semaphore::new(all)), of_one, by: Arc::default(), what }
     }
 
-    /// Memory, of which a workspace may have half.
+    /// Returns a pool of memory. One workspace may have half of it.
     fn memory(kib: usize) -> Self {
-        Self::new(Places { all: kib, of_one: kib / 2 }, "bodies are held")
+        Self::new(Places { all: kib, of_one: kib / 2 }, "bodies are in memory")
     }
 
-    /// So much of it, for nobody.
+    /// Takes an amount that counts for no workspace.
     fn take(&self, amount: usize) -> Option<OwnedSemaphorePermit> {
         Arc::clone(&self.all).try_acquire_many_owned(u32::try_from(amount).unwrap_or(u32::MAX)).ok()
     }
@@ -119,23 +119,23 @@ impl Pool {
         Ok(Share { _all: all, by: Arc::clone(&self.by), workspace: Arc::clone(workspace), amount })
     }
 
-    /// How much of it is taken.
+    /// Returns how much is taken.
     pub fn taken(&self) -> usize {
         lock(&self.by).values().sum()
     }
 
-    /// Takes a place for a workspace until it is dropped.
+    /// Takes a permit for a workspace.
     pub fn enter(&self, workspace: &Arc<str>) -> Result<Share, Problem> {
         self.share(workspace, 1)
     }
 
-    /// So many bytes for a workspace; none where there is no room for them now.
+    /// Reserves bytes for a workspace; none if they are not free now.
     pub fn take_for(&self, workspace: &Arc<str>, bytes: usize) -> Option<Share> {
         self.share(workspace, bytes.div_ceil(1 << 10)).ok()
     }
 
-    /// The same, waited for: most who have some give it back soon. None where there is still no room after so long, or could
-    /// never be.
+    /// Reserves bytes for a workspace, and waits up to `most` for them: most holders release theirs soon. None if they are
+    /// still not free then, or exceed the workspace's limit.
     pub async fn wait_for(&self, workspace: &Arc<str>, bytes: usize, most: Duration) -> Option<Share> {
         if bytes.div_ceil(1 << 10) > self.of_one {
             return None;

@@ -1,8 +1,8 @@
-//! What is answered when something was not done: RFC 9457 problem details, sorted by what the caller does next.
+//! Error responses: RFC 9457 problem details, classified by what the caller can do next.
 //!
-//! A [`Problem`] is put into words in one place, at the very end (`dress`), together with those the router makes
-//! itself (no such path, no such method), so that every answer that is not a success looks the same and carries the
-//! request's id. Nothing of the server's own is told: no path, no address, no message's words.
+//! `dress` renders every [`Problem`] in one place, at the end of the request, and also the errors of the router itself (no
+//! such path, no such method). So all error responses look the same and contain the request's id. They contain no internal
+//! data: no file paths, no addresses, no message text.
 
 use std::sync::LazyLock;
 
@@ -18,80 +18,80 @@ use utoipa::ToSchema;
 use crate::discreet::discreet;
 use crate::seldom::Seldom;
 
-/// Why something was not done.
+/// An error response.
 #[derive(Debug, Clone)]
 pub struct Problem {
-    /// The status of the answer.
+    /// HTTP status.
     pub status: StatusCode,
-    /// What kind of problem it is, in a word or two; never changed once released.
+    /// Kind of problem, in a word or two. Never changes once released.
     pub code: &'static str,
     /// What was wrong, where, and what to do.
     pub detail: String,
-    /// After so many seconds the same may work.
+    /// Number of seconds after which the same request may succeed.
     pub retry_after: Option<u64>,
-    /// The rest of what was sent was not read: the connection cannot be used again.
+    /// Whether to close the connection, because the rest of the request was not read.
     pub hang_up: bool,
-    /// All that was wrong, piece by piece, where a [`Mount`] has a form for that.
+    /// List of all faults, if the [`Mount`] has a format for it.
     pub faults: Option<Box<Value>>,
 }
 
-/// A problem, as RFC 9457 writes it.
+/// A problem in the format of RFC 9457.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = Problem)]
 pub struct Told<'a> {
-    /// What kind of problem it is: `urn:epitome:` and a word or two.
+    /// Kind of problem: `urn:epitome:` and a word or two.
     #[serde(rename = "type")]
     pub kind: String,
-    /// The status in words.
+    /// The name of the HTTP status.
     pub title: &'a str,
-    /// The status.
+    /// The HTTP status.
     pub status: u16,
     /// What was wrong, where, and what to do.
     pub detail: &'a str,
-    /// The request's id: the server's log has it too.
+    /// The request's id, which the server's log contains too.
     pub request_id: &'a str,
 }
 
-/// The type of such answers.
+/// Content type of problem details.
 pub const PROBLEM_JSON: &str = "application/problem+json";
 
 impl Problem {
-    /// The code of those who come when there is no room.
+    /// Code of problems caused by a limit of the server.
     pub const BUSY: &'static str = "busy";
 
-    /// A problem that may not be tried again.
+    /// Returns a problem that the caller should not retry.
     pub fn new(status: StatusCode, code: &'static str, detail: impl Into<String>) -> Self {
         Self { status, code, detail: detail.into(), retry_after: None, hang_up: false, faults: None }
     }
 
-    /// The request is wrong, and will be refused again.
+    /// Returns the problem of an invalid request, which would be refused again.
     pub fn invalid(detail: impl Into<String>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, "invalid", detail)
     }
 
-    /// There is no such thing, or it is somebody else's.
+    /// Returns the problem of a resource that does not exist or belongs to another tenant.
     pub fn not_found(detail: impl Into<String>) -> Self {
         Self::new(StatusCode::NOT_FOUND, "not-found", detail)
     }
 
-    /// More than is taken.
+    /// Returns the problem of a request that is too large.
     pub fn too_large(detail: impl Into<String>) -> Self {
         Self { hang_up: true, ..Self::new(StatusCode::PAYLOAD_TOO_LARGE, "too-large", detail) }
     }
 
-    /// Too much is under way.
+    /// Returns the problem of a busy server.
     pub fn busy(detail: impl Into<String>) -> Self {
         let busy = Self::new(StatusCode::SERVICE_UNAVAILABLE, Self::BUSY, detail);
         Self { retry_after: Some(1), ..busy }
     }
 
-    /// This caller has too much under way.
+    /// Returns the problem of a caller with too many requests in progress.
     pub fn too_many(detail: impl Into<String>) -> Self {
         let busy = Self::new(StatusCode::TOO_MANY_REQUESTS, "too-many", detail);
         Self { retry_after: Some(1), ..busy }
     }
 
-    /// The same, and the connection is closed after it.
+    /// Closes the connection after the response.
     pub fn and_hang_up(self) -> Self {
         Self { hang_up: true, ..self }
     }
@@ -119,12 +119,12 @@ impl From<Error> for Problem {
             }
             Next::Retry => Self::busy("the store is busy; try again"),
             Next::Reopen => Self::busy("the server is shutting down; try again").and_hang_up(),
-            // What is wrong with the store is for whoever runs it: its words name files.
+            // Details are only logged, for the operator: they name files.
             Next::Mend | Next::Repair => {
                 log_seldom(&told);
                 let full = matches!(error, Error::Store(StoreError::Full { .. }));
                 let what = if full { "the store is full" } else { "the store failed" };
-                let detail = format!("{what}; nothing was changed, and the server's log says more");
+                let detail = format!("{what}; nothing was changed; the server's log has the details");
                 let failed = Self::new(StatusCode::SERVICE_UNAVAILABLE, "store", detail);
                 Self { retry_after: Some(10), ..failed }
             }
@@ -132,7 +132,7 @@ impl From<Error> for Problem {
     }
 }
 
-/// Tells whoever runs the server what is wrong with the store, and not with every request.
+/// Logs an error of the store for the operator, at most once per second.
 fn log_seldom(told: &str) {
     static OFTEN: LazyLock<Seldom> = LazyLock::new(Seldom::default);
     if let Some(times) = OFTEN.happened() {
@@ -141,7 +141,7 @@ fn log_seldom(told: &str) {
 }
 
 impl IntoResponse for Problem {
-    /// Without words yet: `dress` puts them in, since it knows the request's id.
+    /// Returns a response without a body: `dress` adds it, because only `dress` has the request's id.
     fn into_response(self) -> Response {
         let mut response = self.status.into_response();
         response.extensions_mut().insert(self);
@@ -149,39 +149,40 @@ impl IntoResponse for Problem {
     }
 }
 
-/// A group of routes under one path prefix, and what is different about its answers. Whoever mounts the routes supplies it.
+/// A group of routes under one path prefix, with its own error format. The crate that mounts the routes supplies it.
 pub struct Mount {
-    /// Where their paths begin.
+    /// Path prefix of the routes.
     pub prefix: &'static str,
-    /// Whether a request to this path only reads, whatever its method: its answer may be refused for want of memory.
+    /// Whether a request to this path only reads, also with a method other than GET. Then its response may be refused for
+    /// lack of memory.
     pub reads: fn(&str) -> bool,
-    /// The problem for a status that the router answered by itself.
+    /// Returns the problem for an error status of the router itself.
     pub bare: fn(StatusCode) -> Problem,
-    /// Puts a problem into words.
+    /// Renders a problem.
     pub words: fn(&Problem, &response::Parts, &str) -> Words,
 }
 
-/// A problem in words.
+/// A rendered problem.
 pub struct Words {
-    /// The status it is answered with.
+    /// HTTP status of the response.
     pub status: StatusCode,
-    /// Its content type.
+    /// Content type of the body.
     pub kind: &'static str,
-    /// The body.
+    /// Body of the response.
     pub body: Vec<u8>,
 }
 
 impl Mount {
-    /// Everything that is mounted nowhere else: RFC 9457.
+    /// The mount of all other paths: errors in the format of RFC 9457.
     const NATIVE: Self = Self { prefix: "/", reads: |_| false, bare, words };
 
-    /// Returns whose path it is.
+    /// Returns the mount of a path.
     pub(crate) fn of(mounts: &'static [Self], path: &str) -> &'static Self {
         mounts.iter().find(|mount| path.starts_with(mount.prefix)).unwrap_or(&Self::NATIVE)
     }
 }
 
-/// Puts a problem into words, also one the router made itself, as the routes of that mount do. Other answers stay as they are.
+/// Renders a problem, also one of the router itself, in the format of the mount. Other responses are unchanged.
 pub(crate) fn dress(response: Response, request_id: &str, mount: &Mount) -> Response {
     let status = response.status();
     let fails = status.is_client_error() || status.is_server_error();
@@ -207,7 +208,7 @@ pub(crate) fn dress(response: Response, request_id: &str, mount: &Mount) -> Resp
     Response::from_parts(parts, Body::from(body))
 }
 
-/// A problem as RFC 9457 has it.
+/// Renders a problem in the format of RFC 9457.
 fn words(problem: &Problem, parts: &response::Parts, request_id: &str) -> Words {
     let status = parts.status;
     let told = Told {
@@ -220,24 +221,24 @@ fn words(problem: &Problem, parts: &response::Parts, request_id: &str) -> Words 
     Words { status, kind: PROBLEM_JSON, body: serde_json::to_vec(&told).unwrap_or_default() }
 }
 
-/// Among the extensions of answers that are what they should be, whatever their status: `/readyz` says itself what is not
-/// ready, and a provider what it refuses.
+/// Response extension: leave the body as it is, also with an error status. `/readyz` reports itself what is not ready, and a
+/// provider's errors are forwarded.
 #[derive(Clone)]
 pub struct Dressed;
 
-/// What the router refuses by itself.
+/// Returns the problem for an error status of the router itself.
 fn bare(status: StatusCode) -> Problem {
     match status {
         StatusCode::NOT_FOUND => {
-            Problem::not_found("there is no such path; /openapi.json lists those there are")
+            Problem::not_found("there is no such path; /openapi.json lists all valid paths")
         }
         StatusCode::METHOD_NOT_ALLOWED => Problem::new(
             status,
             "method-not-allowed",
-            "this method does nothing here; the header `allow` says which do",
+            "this method is not allowed here; the header `allow` lists those that are",
         ),
-        StatusCode::BAD_REQUEST => Problem::invalid("the path is not UTF-8, or no name of anything"),
-        _ => Problem::new(status, "failed", "it was not done"),
+        StatusCode::BAD_REQUEST => Problem::invalid("the path is not valid UTF-8"),
+        _ => Problem::new(status, "failed", "the request failed"),
     }
 }
 

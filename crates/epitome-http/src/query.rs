@@ -1,7 +1,7 @@
-//! What stands after the `?`: read strictly, and refused by name.
+//! Parses query parameters strictly. Errors name the parameter.
 //!
-//! A parameter nobody knows is a mistake, most often a slip of the pen, and would do nothing without a word. So are
-//! one given twice and one that is not UTF-8.
+//! An unknown parameter is an error: it is usually a typing mistake, and ignoring it would hide that. A duplicate parameter
+//! and one that is not UTF-8 are errors too.
 
 use std::borrow::Cow;
 
@@ -14,12 +14,12 @@ use serde::forward_to_deserialize_any;
 
 use crate::problem::Problem;
 
-/// No parameters at all.
+/// A query without parameters.
 #[derive(Debug, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Nothing {}
 
-/// The parameters of a request.
+/// Extractor of a request's query parameters.
 #[derive(Debug)]
 pub struct Query<T>(pub T);
 
@@ -45,13 +45,13 @@ fn read<T: DeserializeOwned>(query: &str) -> Result<T, String> {
         match told.split_once("unknown field") {
             Some(("", rest)) => format!(
                 "unknown parameter{}",
-                rest.replace("expected one of", "there are")
-                    .replace("expected", "there are")
-                    .replace("there are no fields", "there are none here")
+                rest.replace("expected one of", "allowed are")
+                    .replace("expected", "allowed are")
+                    .replace("there are no fields", "none are allowed here")
             ),
             _ => told
-                .replace("duplicate field", "given twice: the parameter")
-                .replace("missing field", "left out: the parameter"),
+                .replace("duplicate field", "duplicate parameter")
+                .replace("missing field", "missing parameter"),
         }
     };
     T::deserialize(MapDeserializer::new(pairs.into_iter())).map_err(told)
@@ -63,15 +63,15 @@ fn text(raw: &str) -> Result<String, String> {
     decoded.map_err(|_| "a parameter is not UTF-8".to_owned())
 }
 
-/// A value as it was written.
+/// A parameter's value, as it was sent.
 struct Given {
     name: String,
     value: String,
-    /// Named without a value.
+    /// Whether the parameter has no `=` and no value.
     bare: bool,
 }
 
-/// No more of a wrong value is repeated.
+/// Maximum number of characters of an invalid value in an error.
 const SHOWN: usize = 60;
 
 impl Given {
@@ -100,13 +100,13 @@ impl<'de> Deserializer<'de> for Given {
         visitor.visit_some(self)
     }
 
-    /// A bare name is a yes.
+    /// A name without a value means true.
     fn deserialize_bool<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Wrong> {
         match self.value.as_str() {
             "true" => visitor.visit_bool(true),
             "" if self.bare => visitor.visit_bool(true),
             "false" => visitor.visit_bool(false),
-            _ => Err(self.wrong("true or false is wanted")),
+            _ => Err(self.wrong("expected true or false")),
         }
     }
 
@@ -118,20 +118,20 @@ impl<'de> Deserializer<'de> for Given {
     ) -> Result<V::Value, Wrong> {
         match variants.contains(&self.value.as_str()) {
             true => visitor.visit_enum(self.value.into_deserializer()),
-            false => Err(self.wrong(&format!("there are {}", variants.join(", ")))),
+            false => Err(self.wrong(&format!("allowed are {}", variants.join(", ")))),
         }
     }
 
-    /// Larger ones than a store can count are nobody's.
+    /// Refuses numbers beyond the database's integer range.
     fn deserialize_u64<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Wrong> {
         let plain = self.value.bytes().all(|byte| byte.is_ascii_digit());
         match self.value.parse::<i64>().map(u64::try_from) {
             Ok(Ok(number)) if plain => visitor.visit_u64(number),
-            _ => Err(self.wrong("a whole number is wanted")),
+            _ => Err(self.wrong("expected a whole number")),
         }
     }
 
-    // No parameter is any of these but a text.
+    // No parameter has one of these types, except texts.
     forward_to_deserialize_any! {
         i8 i16 i32 i64 i128 u8 u16 u32 u128 f32 f64 char str string bytes byte_buf unit unit_struct newtype_struct seq tuple tuple_struct map
         struct identifier ignored_any
@@ -177,17 +177,17 @@ mod tests {
     #[test]
     fn what_is_wrong_is_refused_by_name() {
         let refused = |query: &str| asked(query).unwrap_err();
-        assert_eq!(refused("tokens=many"), "tokens: \"many\" given; a whole number is wanted");
-        assert_eq!(refused("tokens=+5"), "tokens: \" 5\" given; a whole number is wanted");
-        assert_eq!(refused("fill=yes"), "fill: \"yes\" given; true or false is wanted");
-        assert_eq!(refused("fill="), "fill: \"\" given; true or false is wanted");
-        assert_eq!(refused("oversize=cut"), "oversize: \"cut\" given; there are clip, empty");
+        assert_eq!(refused("tokens=many"), "tokens: \"many\" given; expected a whole number");
+        assert_eq!(refused("tokens=+5"), "tokens: \" 5\" given; expected a whole number");
+        assert_eq!(refused("fill=yes"), "fill: \"yes\" given; expected true or false");
+        assert_eq!(refused("fill="), "fill: \"\" given; expected true or false");
+        assert_eq!(refused("oversize=cut"), "oversize: \"cut\" given; allowed are clip, empty");
         assert!(
-            refused("token=5").starts_with("unknown parameter `token`, there are"),
+            refused("token=5").starts_with("unknown parameter `token`, allowed are"),
             "{}",
             refused("token=5")
         );
-        assert_eq!(refused("fill&fill=true"), "given twice: the parameter `fill`");
+        assert_eq!(refused("fill&fill=true"), "duplicate parameter `fill`");
         assert_eq!(refused("scope=%ff"), "a parameter is not UTF-8");
     }
 }

@@ -1,9 +1,8 @@
-//! Answers: JSON, and where something was read, a mark by which a client knows whether it changed. Contexts that were given
-//! before are kept as they were written down.
+//! Writes JSON responses, with an `etag` for values that were read. Caches rendered contexts.
 //!
-//! Agents ask again: a retry, a second reader, a question that failed at the provider. Where nothing changed since, which
-//! one small row tells ([`Stamp`]), what was written down before is given again. It is never older than that row: the
-//! stamp is read before the context is made.
+//! Agents often request the same context again: a retry, a second reader, a call that failed at the provider. If nothing
+//! has changed, which one small database row shows ([`Stamp`]), the cached bytes are returned. They are never older than the
+//! stamp, because the stamp is read before the context is built.
 
 use std::hash::Hash;
 use std::sync::Arc;
@@ -23,7 +22,7 @@ use serde::Serialize;
 use crate::figures;
 use crate::problem::Problem;
 
-/// What the client has already.
+/// The `if-none-match` header: what the client has already.
 pub struct Known(Option<HeaderValue>);
 
 impl<S: Send + Sync> FromRequestParts<S> for Known {
@@ -43,15 +42,15 @@ impl Known {
             .any(|known| known == "*" || known == tag)
     }
 
-    /// What was read: the whole of it, or that it is what the client has.
+    /// Responds with a value that was read, or with 304 if the client has it already.
     pub fn read(&self, value: &impl Serialize) -> Result<Response, Problem> {
         Ok(self.given(&Written::new(value)?))
     }
 
-    /// The same of what was written down before.
+    /// Responds with a rendered value, or with 304 if the client has it already.
     pub fn given(&self, written: &Written) -> Response {
         let mut headers = HeaderMap::new();
-        // What was read may be another's tomorrow: whoever keeps it asks first.
+        // The value may change at any time, so caches must revalidate it.
         headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("private, no-cache"));
         if let Ok(tag) = HeaderValue::from_str(&written.tag) {
             headers.insert(header::ETAG, tag);
@@ -64,28 +63,28 @@ impl Known {
     }
 }
 
-/// Something read, written down, and a mark by which a client knows whether it changed.
+/// A rendered value and its `etag`.
 #[derive(Debug, Clone)]
 pub struct Written {
-    /// All of them; or, where something in it grows older, those before that.
+    /// The JSON text; or, if it ends with an age, the text before the age.
     lasting: Bytes,
-    /// How old that is, in milliseconds, and since when; and what is behind it.
+    /// The age in milliseconds, when it was measured, and the text after it.
     aging: Option<(u64, Instant, &'static str)>,
-    /// Compressed or not it says the same, hence a weak mark.
+    /// A weak `etag`, because the response may be compressed.
     tag: Arc<str>,
 }
 
 impl Written {
-    /// Writes a value down.
+    /// Renders a value.
     pub fn new(value: &impl Serialize) -> Result<Self, Problem> {
         Ok(Self::of(words(value)?, None))
     }
 
-    /// The same, where the last value in it is an age in milliseconds with nothing but `behind` after it: that it grew
-    /// older is no reason to send it again.
+    /// Renders a value that ends with an age in milliseconds, followed only by `behind`. The age is not part of the `etag`,
+    /// so a growing age alone does not change the response.
     pub fn aging(value: &impl Serialize, age: u64, behind: &'static str) -> Result<Self, Problem> {
         let mut words = words(value)?;
-        // No text is after it, so that the last colon stands before that value.
+        // No string follows the age, so the last colon is the one before it.
         let lasting = words.iter().rposition(|byte| *byte == b':').map_or(0, |at| at.saturating_add(1));
         words.truncate(lasting);
         Ok(Self::of(words, Some((age, Instant::now(), behind))))
@@ -97,7 +96,7 @@ impl Written {
         Self { lasting: words.into(), aging, tag: tag.into() }
     }
 
-    /// About how many bytes it takes.
+    /// Returns the approximate size in bytes.
     pub(crate) fn len(&self) -> usize {
         self.lasting.len()
     }
@@ -112,7 +111,7 @@ impl Written {
     }
 }
 
-/// What was done.
+/// Responds with the result of a change.
 pub fn done(status: StatusCode, value: &impl Serialize) -> Result<Response, Problem> {
     let mut response = (status, Body::from(words(value)?)).into_response();
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
@@ -122,21 +121,21 @@ pub fn done(status: StatusCode, value: &impl Serialize) -> Result<Response, Prob
 fn words(value: &impl Serialize) -> Result<Vec<u8>, Problem> {
     let mut words = Vec::with_capacity(1 << 10);
     let failed =
-        |_| Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "failed", "the answer could not be written");
+        |_| Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "failed", "the response could not be written");
     serde_json::to_writer(&mut words, value).map_err(failed)?;
     Ok(words)
 }
 
-/// So many bytes of them are kept.
+/// Maximum size of the cache, in bytes.
 const MOST: usize = 2 << 20;
 
-/// A longer one is not: pictures take few tokens and many bytes.
+/// Maximum size of a cached context, in bytes. Images take few tokens and many bytes.
 const LONGEST: usize = 1 << 18;
 
-/// What one takes beside its words, about.
+/// Approximate size of a cache entry without its text, in bytes.
 const BESIDE: usize = 512;
 
-/// Which context: of a session in a workspace, asked for in this way, as that route has it.
+/// The cache key of a context: workspace, session, and the route's parameters.
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub struct Question<A> {
     /// The workspace.
@@ -147,14 +146,14 @@ pub struct Question<A> {
     pub asked: A,
 }
 
-/// A context as it was given.
+/// A context as it was returned.
 #[derive(Debug, Clone)]
 pub struct Given {
-    /// The answer.
+    /// The response body.
     pub written: Written,
-    /// What it holds and leaves out, where that is told in a header.
+    /// The report, if it is sent in a header.
     pub report: Option<HeaderValue>,
-    /// How many tokens the context has.
+    /// Number of tokens of the context.
     pub tokens: u64,
 }
 
@@ -175,34 +174,34 @@ impl<A> Weighter<Question<A>, (Stamp, Given)> for Weight {
     }
 }
 
-/// Those given last, within a number of bytes.
+/// A cache of the contexts that were returned last, limited in bytes.
 pub struct Kept<A>(Cache<Question<A>, (Stamp, Given), Weight>);
 
 impl<A: Eq + Hash> Default for Kept<A> {
     fn default() -> Self {
-        // One shard, since each has its own share of the bytes. Most of them are for the newest: what is asked for again is
-        // asked for within seconds.
+        // One shard, because every shard has its own share of the bytes. Most space is for new entries: if a context is
+        // requested again, then usually within seconds.
         let (items, bytes) = (MOST / BESIDE, MOST as u64);
         let mut options = OptionsBuilder::new();
         options.shards(1).estimated_items_capacity(items).weight_capacity(bytes).hot_allocation(0.1);
         let (hasher, lifecycle) = (DefaultHashBuilder::default(), DefaultLifecycle::default());
         Self(match options.build() {
             Ok(options) => Cache::with_options(options, Weight, hasher, lifecycle),
-            // It fails only where one of them is left out.
+            // Fails only if an option is missing.
             Err(_) => Cache::with_weighter(items, bytes, Weight),
         })
     }
 }
 
 impl<A: Eq + Hash> Kept<A> {
-    /// What was given to that question, where it holds still.
+    /// Returns the cached context, if it is still current.
     pub fn get(&self, question: &Question<A>, stamp: Stamp) -> Option<Given> {
         let (_, given) = self.0.get(question).filter(|(then, _)| *then == stamp)?;
         figures::given_again(given.tokens);
         Some(given)
     }
 
-    /// Keeps what is given. The stamp was read before it was made.
+    /// Stores a context. The stamp must have been read before the context was built.
     pub fn put(&self, question: Question<A>, stamp: Stamp, given: Given) {
         if given.bytes() <= LONGEST {
             self.0.insert(question, (stamp, given));

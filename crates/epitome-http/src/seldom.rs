@@ -1,14 +1,14 @@
-//! Log lines about what may happen many times a second: written once a second, with a count.
+//! Limits log lines about frequent events to one per second, with a count.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Something that may happen a thousand times in a second and is told once in it.
+/// Counts an event that can happen a thousand times per second, and says once per second that it is time to log it.
 #[derive(Debug, Default)]
 pub struct Seldom(Mutex<(Option<Instant>, u64)>);
 
 impl Seldom {
-    /// It happened. How often since it was last told, where it is time to tell it again.
+    /// Counts an event. If it is time to log again, returns the number of events since the last log line.
     pub fn happened(&self) -> Option<u64> {
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let (told, times) = &mut *kept;

@@ -1,7 +1,7 @@
-//! What all routes share: the engine, whether callers need keys, and how much may be in progress.
+//! State shared by all routes: the engine, whether callers need keys, and the limits.
 //!
-//! It knows no route. A program that mounts routes has a state of its own around it and says where it is ([`WithHttp`]); the
-//! extractors of this crate (`gate`, `body`) then work in its handlers.
+//! A program that mounts routes wraps this state in its own and implements [`WithHttp`] for it. Then the extractors of this
+//! crate (`gate`, `body`) work in its handlers.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -16,18 +16,18 @@ use crate::seldom::Seldom;
 /// Whether callers need keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Keys {
-    /// Every caller needs one.
+    /// Every caller needs a key.
     Required,
-    /// Whoever can reach the server may do everything. On loopback only this machine can, and what a browser was
-    /// lured into sending is refused by the name it was sent to.
+    /// Any client that reaches the server may do everything. On loopback only this machine can reach it. Requests that
+    /// another site's page makes a browser send are refused because of their `host` header.
     Off {
-        /// Whether it listens on loopback.
+        /// Whether the server listens on loopback.
         loopback: bool,
     },
 }
 
 impl Keys {
-    /// For the log.
+    /// Returns the word for the log.
     pub fn in_a_word(self) -> &'static str {
         match self {
             Self::Required => "required",
@@ -36,19 +36,19 @@ impl Keys {
     }
 }
 
-/// What all routes share.
+/// State shared by all routes.
 pub struct HttpState {
-    /// What is served.
+    /// The engine.
     pub engine: Engine,
     /// Whether callers need keys.
     pub keys: Keys,
-    /// How much may be in progress, and for how long.
+    /// Limits of numbers, memory and time.
     pub bounds: Bounds,
-    /// How much is in progress.
+    /// What is in progress.
     pub load: Load,
-    /// Counts requests that were refused for want of room.
+    /// Limits how often refused requests are logged.
     pub(crate) crowd: Seldom,
-    /// Turns true when the server is told to end: long-lived requests end then.
+    /// Becomes true when the server shuts down: long-lived requests end then.
     pub stopping: watch::Receiver<bool>,
 }
 
@@ -59,13 +59,13 @@ impl HttpState {
         Arc::new(Self { engine, keys, bounds, load, crowd: Seldom::default(), stopping })
     }
 
-    /// Returns whether the server was told to end.
+    /// Returns whether the server is shutting down.
     pub fn is_stopping(&self) -> bool {
         *self.stopping.borrow()
     }
 }
 
-/// The state of a group of routes, which has the shared one in it.
+/// The state of a group of routes, which contains the shared state.
 pub trait WithHttp: Deref<Target = Arc<HttpState>> + Send + Sync + 'static {}
 
 impl<S: Deref<Target = Arc<HttpState>> + Send + Sync + 'static> WithHttp for S {}

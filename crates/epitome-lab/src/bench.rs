@@ -163,19 +163,15 @@ pub async fn run(args: &Args, show: &mut Show) -> Result<(), Failure> {
         let tell = |now| shown(&progress, now);
         let _files = noted(&args.dir());
         if args.server {
-            let measured = server::run(&args.sizes(), &tell).await;
-            // If this process is shutting down, the server was stopped on purpose, and its error is not reported.
-            leftovers::unless_ending().await;
-            let report = measured.map_err(failed)?;
+            let report = server::run(&args.sizes(), &tell).await.map_err(failed)?;
             (report.lines(), json!(report))
         } else if let Some(url) = &args.postgres {
             let sizes = if args.quick { NodeSizes::quick() } else { NodeSizes::standard() };
             let nodes = engine::nodes(url, &sizes, &tell).await.map_err(failed)?;
             (nodes.lines(), json!({ "nodes": nodes }))
         } else if args.proxy {
-            let measured = proxy::proxied(&args.dir(), if args.quick { 3 } else { 25 }, &tell).await;
-            leftovers::unless_ending().await;
-            let proxied = measured.map_err(failed)?;
+            let turns = if args.quick { 3 } else { 25 };
+            let proxied = proxy::proxied(&args.dir(), turns, &tell).await.map_err(failed)?;
             (proxied.lines(), json!({ "proxy": proxied }))
         } else {
             let options = args.options();
@@ -216,9 +212,7 @@ async fn beside_peers(program: &Path, args: &Args, show: &mut Show) -> Result<()
         let progress = show.progress("", Some(0));
         let tell = |now| shown(&progress, now);
         let _files = noted(&args.dir());
-        let measured = peers::peers(program, &args.peers(), &tell).await;
-        leftovers::unless_ending().await;
-        measured.map_err(failed)?
+        peers::peers(program, &args.peers(), &tell).await.map_err(failed)?
     };
     if show.json {
         return show.object(&object(&[], measured.json(), args.size()));

@@ -10,6 +10,7 @@ use clap::error::{ContextKind, ErrorKind};
 use clap::{CommandFactory, Parser, Subcommand};
 
 use epitome_lab::{bench, demo, replay};
+use epitome_terminal::leftovers;
 use epitome_terminal::flags::whole;
 
 use crate::database::Database;
@@ -265,7 +266,11 @@ pub(crate) async fn run(asked: Asked, world: World, mut show: Show) -> u8 {
     let done = act(what, globals, &world, &mut show, &mut database).await;
     match done.and_then(|()| show.flush()) {
         Ok(()) => 0,
-        Err(failure) => show.end(&failure.of(name.as_deref()), database.as_ref()),
+        Err(failure) => {
+            // While the process shuts down, its files and child processes are already gone, and failures follow from that.
+            leftovers::unless_ending().await;
+            show.end(&failure.of(name.as_deref()), database.as_ref())
+        }
     }
 }
 

@@ -17,7 +17,7 @@ impl TryFrom<String> for Format {
     fn try_from(name: String) -> Result<Self, String> {
         // Every flag and parameter that takes a format is called `format`.
         let names = || Dialect::all().into_iter().map(Dialect::name).collect::<Vec<_>>().join(", ");
-        name.parse().map(Self).map_err(|_: DialectError| format!("format: there are {}", names()))
+        name.parse().map(Self).map_err(|_: DialectError| format!("format: allowed are {}", names()))
     }
 }
 

@@ -1,9 +1,9 @@
 //! The HTTP API: the native routes and the proxy.
 //!
-//! `epitome-http` has what all routes need: connections, limits, keys, bodies, problems. The native routes are here, one file
-//! per noun; `wire` maps the engine's types to JSON. The routes of Honcho's v3 are in `epitome-honcho`.
+//! `epitome-http` has what all routes need: connections, limits, keys, bodies, problems. The native routes are here, one
+//! file per noun; `wire` maps the engine's types to JSON. The routes of Honcho's v3 are in `epitome-honcho`.
 //!
-//! Handlers use an [`Engine`](epitome::Engine), never a store. `/openapi.json` is built from the annotations at the handlers.
+//! Handlers use an [`Engine`](epitome::Engine), never a store. `/openapi.json` is built from the handlers' annotations.
 
 use std::ops::Deref;
 use std::sync::Arc;

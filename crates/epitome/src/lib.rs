@@ -24,10 +24,10 @@
 //! let body = Dialect::OPENAI.write(&context.messages); // {"messages": [...]}
 //! assert!(context.report.exhaustive && body["messages"][0]["role"] == "user");
 //!
-// The same for an agent that stores its own message list, before each model call.
+//! // The same for an agent that stores its own message list, before each model call.
 //! let condenser = Condenser::builder().for_model("gpt-5-mini").build()?;
-//! let ready = condenser.before_model(&[Message::user("Which berths are free?")]).await;
-//! assert_eq!(ready.len(), 1); // far from the model's window: the list as it is
+//! let history = [Message::user("Which berths are free?")];
+//! assert_eq!(condenser.before_model(&history).await.len(), 1); // far from the model's window: the list as it is
 //! # engine.close().await;
 //! # Ok(())
 //! # }

@@ -1,21 +1,20 @@
-//! The proxy: change one line, and long conversations fit.
+//! The proxy: forwards requests to providers, and condenses long conversations on the way.
 //!
-//! A client whose base URL points here speaks to its own provider, with its own key. Requests on the routes of known formats
-//! are looked at on their way, and shortened where they are due; everything else goes through as it is. Which providers and routes
-//! there are is told by the formats themselves (`epitome::dialect`).
+//! A client whose base URL points here uses its own provider with its own key. Requests to routes of supported formats are
+//! inspected, and shortened if that is due. All other requests are forwarded unchanged. The formats define the providers and
+//! routes (`epitome::dialect`).
 //!
 //! ```text
-//! gate      whose key is it (ours, where keys are on), which workspace, is there room
-//! taking    the body, read within bounds; what is too large is passed on unread
-//! decide    what is sent in its place: by the conversation it belongs to  (epitome::inline)
-//! upstream  sent on; "too long" is condensed harder and sent once more
-//! relay     the answer, piece by piece as it comes, listened to and never held back
-//! account   what the provider counted, and what that saved
+//! gate      checks Epitome's key, if keys are required; selects the workspace; limits requests
+//! taking    reads the body within limits; a body that is too large is forwarded unread
+//! decide    decides what to send instead, using the request's conversation  (epitome::inline)
+//! upstream  sends the request; on "too long", condenses harder and sends it a second time
+//! relay     streams the response back without delay, and reads token counts from it
+//! account   records what the provider counted and what was saved
 //! ```
 //!
-//! One rule stands over all others: whatever goes wrong here, the request goes on as it came. Keys of callers are
-//! passed on and kept nowhere; what they say is told to nobody, unless whoever runs the server has it written down
-//! ([`requests_log`]).
+//! The main rule: if anything fails here, the request is forwarded unchanged. Callers' keys are forwarded and never stored.
+//! Message content is never logged, unless the operator enables [`requests_log`].
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -59,17 +58,17 @@ use taking::{Taken, upload};
 use told::refused;
 use upstream::{Reply, Upstream};
 
-/// So much of an error is looked at, in bytes: whether it says that the request was too long.
+/// Maximum number of bytes of an error response that are searched for "too long".
 const MOST_LOOKED_AT: usize = 64 << 10;
 
-/// No model has a smaller window, in tokens. What a refusal says may quote a number that means something else.
+/// Minimum plausible window of a model, in tokens. A smaller number in an error must mean something else.
 pub(super) const LEAST_LIMIT: u64 = 500;
 
-/// What all requests that are passed on share.
+/// State of the proxy, shared by all requests.
 pub(crate) struct Proxy {
     upstreams: Vec<Arc<Upstream>>,
     shadow: bool,
-    /// For so long an upstream may say nothing.
+    /// Timeout while an upstream sends nothing.
     silence: Duration,
     condensers: Condensers,
     sums: Sums,
@@ -88,7 +87,7 @@ impl Proxy {
         }
     }
 
-    /// Writes down what was counted since it was last written, and waits until what was sent on is, where that is wanted.
+    /// Writes pending counts to the store, and waits until the requests log is written.
     pub(crate) async fn settle(&self, app: &App) {
         let _ = self.sums.settle(app).await;
         if let Some(log) = &self.log {
@@ -97,7 +96,7 @@ impl Proxy {
     }
 }
 
-/// The providers that formats are spoken by: at the address that is set, or at their own.
+/// Returns the providers of all formats, at the configured address or at their own.
 fn upstreams(settings: &settings::Proxy) -> Vec<Arc<Upstream>> {
     let set = [("openai", &settings.openai_upstream), ("anthropic", &settings.anthropic_upstream)];
     let mut upstreams: Vec<Upstream> = Vec::new();
@@ -118,7 +117,7 @@ fn upstreams(settings: &settings::Proxy) -> Vec<Arc<Upstream>> {
 pub(super) fn routes(app: &Arc<App>) -> Router {
     let mut router = Router::new();
     for upstream in &app.proxy.upstreams {
-        // Those that are looked at have routes of their own so that they are told apart in figures.
+        // Inspected routes are separate routes, so that metrics distinguish them.
         let spoken = upstream.spoken().filter_map(|dialect| {
             let path = dialect.format().about().endpoint?.proxy_path();
             Some((path, Some(dialect)))
@@ -131,10 +130,10 @@ pub(super) fn routes(app: &Arc<App>) -> Router {
     router
 }
 
-/// Where requests on a route go: the provider, and the format in which one by `POST` holds a list of messages.
+/// Where a route sends requests: the provider, and the format of the message list in a `POST`.
 type To = (Arc<App>, Arc<Upstream>, Option<Dialect>);
 
-/// Passes a request on. What is refused here is said as its provider would.
+/// Handles a proxied request. Errors of this server are in the provider's error format.
 async fn each(State(to): State<To>, Extension(id): Extension<RequestId>, request: Request) -> Response {
     let spoken = to.1.usual();
     let mut response = pass(to, request).await.unwrap_or_else(|problem| refused(spoken, problem, &id.0));
@@ -145,10 +144,10 @@ async fn each(State(to): State<To>, Extension(id): Extension<RequestId>, request
 async fn pass((app, upstream, dialect): To, request: Request) -> Result<Response, Problem> {
     let entered = gate::enter(&app, request.headers()).await?;
     let (parts, body) = request.into_parts();
-    let wrong = || Problem::invalid("the path is none that can be passed on; does it hold `..`?");
+    let wrong = || Problem::invalid("invalid proxy path; it must not contain `..`");
     let url = upstream.url(rest(&upstream, &parts.uri)?).ok_or_else(wrong)?;
     if wants_something_else(&parts.headers) {
-        let detail = "no connection is passed on that becomes something else (`upgrade`); only requests are";
+        let detail = "connection upgrades (the header `upgrade`) are not supported; send a plain request";
         return Err(Problem::new(StatusCode::NOT_IMPLEMENTED, "upgrade", detail).and_hang_up());
     }
     let dialect = dialect.filter(|_| parts.method == Method::POST);
@@ -166,7 +165,7 @@ async fn pass((app, upstream, dialect): To, request: Request) -> Result<Response
         Some(dialect) => passage.talk(dialect, &parts.headers, body).await,
         None => {
             let length = http_body::Body::size_hint(&body).exact();
-            // What has no body has none there either; who says so says so there, since some servers insist on it.
+            // A request without a body is sent without one. `content-length: 0` is sent on, because some servers require it.
             let silence = passage.app.bounds.silence;
             let upload = (length != Some(0)).then(|| upload(Bytes::new(), body, silence));
             let said = parts.headers.contains_key(header::CONTENT_LENGTH);
@@ -175,14 +174,14 @@ async fn pass((app, upstream, dialect): To, request: Request) -> Result<Response
     }
 }
 
-/// Whether a connection is to become something else. Who only offers the next version of HTTP, as some clients do each time
-/// where nothing is encrypted, is content with this one.
+/// Whether the request requires a connection upgrade. Ignores offers of HTTP/2 without TLS (`h2c`): some clients always
+/// send them, and accept HTTP/1.1.
 fn wants_something_else(headers: &HeaderMap) -> bool {
     let mut offered = headers.get_all(header::UPGRADE).iter().map(HeaderValue::as_bytes);
     offered.any(|offered| !offered.trim_ascii().eq_ignore_ascii_case(b"h2c"))
 }
 
-/// The path and what comes after it, as it is there.
+/// Returns the path and query to request from the upstream.
 fn rest<'a>(upstream: &Upstream, uri: &'a Uri) -> Result<&'a str, Problem> {
     let whole = uri.path_and_query().map_or("", |whole| whole.as_str());
     let rest = whole.get(upstream.provider.len() + 1..).unwrap_or_default();
@@ -191,27 +190,27 @@ fn rest<'a>(upstream: &Upstream, uri: &'a Uri) -> Result<&'a str, Problem> {
     }
     let base = upstream.usual().format().about().endpoint.map_or("", |endpoint| endpoint.client_base);
     Err(Problem::not_found(format!(
-        "there is nothing here; a client's base URL ends in {base} on this server"
+        "there is no such path; a client's base URL ends in {base} on this server"
     )))
 }
 
-/// A request on its way.
+/// A request being proxied.
 pub(super) struct Passage {
     app: Arc<App>,
     entered: Entered,
     upstream: Arc<Upstream>,
     method: Method,
     url: reqwest::Url,
-    /// As they are sent on.
+    /// Headers to send to the upstream.
     headers: HeaderMap,
-    /// Those of its workspace.
+    /// The workspace's settings.
     settings: Result<Arc<Settings>, Error>,
-    /// Something is under way on its connection until all of the answer is sent.
+    /// Marks the connection as in use until the whole response is sent.
     under_way: Option<UnderWay>,
 }
 
 impl Passage {
-    /// Sends on what is not looked at.
+    /// Forwards a request without inspecting its body.
     async fn unread(
         mut self,
         upload: Option<(reqwest::Body, taking::Progress)>,
@@ -226,11 +225,11 @@ impl Passage {
         Ok(self.answer(reply, &Decided::passed(reason), None))
     }
 
-    /// Passes on a request that holds a list of messages.
+    /// Forwards a request that contains a list of messages.
     async fn talk(mut self, dialect: Dialect, headers: &HeaderMap, body: Body) -> Result<Response, Problem> {
         let asked = decide::Asked::of(headers, dialect, self.app.proxy.shadow)?;
         let name = self.entered.workspace.name().into();
-        // The store is asked while the body comes in.
+        // Reads the settings from the store while the body arrives.
         let (taken, settings) =
             tokio::join!(taking::take(body, &self.app, &name), self.entered.workspace.settings());
         self.settings = settings;
@@ -274,7 +273,7 @@ impl Passage {
         Ok(self.answer(reply, &decided, account))
     }
 
-    /// What is to be counted for it, where its conversation is known.
+    /// Returns what to record for the request, if its conversation was identified.
     fn account(&self, decided: &Decided, retried: bool) -> Option<Account> {
         let known = decided.known.clone()?;
         let price = self.settings.as_ref().ok().and_then(|settings| settings.price(&known.model));
@@ -282,7 +281,7 @@ impl Passage {
         Some(Account { app, workspace, known, retried, price })
     }
 
-    /// Sends the request on, and waits until an answer begins.
+    /// Sends the request to the upstream, and waits until the response begins.
     async fn send(
         &self,
         body: Option<reqwest::Body>,
@@ -292,7 +291,7 @@ impl Passage {
         taking::while_it_moves(sending, self.app.proxy.silence, progress).await
     }
 
-    /// The answer, as it comes, with what was done in its headers.
+    /// Returns the response as a stream, with headers that report what was done.
     fn answer(self, reply: Reply, decided: &Decided, account: Option<Account>) -> Response {
         figures::passed_on(decided.outcome.in_a_word());
         let (mut parts, body) = reply.into_parts();
@@ -304,7 +303,7 @@ impl Passage {
         Response::from_parts(parts, Body::new(relay))
     }
 
-    /// Has the request written down as it is sent, where that is wanted.
+    /// Writes the request to the requests log, if there is one.
     async fn write_down(&self, asked: &decide::Asked, decided: &Decided, came: &Bytes) {
         if let Some(log) = &self.app.proxy.log {
             let text = decided.text.as_ref().unwrap_or(came);
@@ -313,11 +312,11 @@ impl Passage {
     }
 }
 
-/// An answer of which the beginning was looked at, where it is an error that may be about length.
+/// A response whose beginning was read, if its status may mean that the request was too long.
 struct Held {
     parts: axum::http::response::Parts,
     first: Bytes,
-    /// It broke off after that.
+    /// Whether the response broke off after `first`.
     broke: bool,
     rest: Body,
 }
@@ -345,7 +344,7 @@ impl Held {
         Self { parts, first: first.freeze(), broke, rest }
     }
 
-    /// Whether it says that the request was too long, and what would not be, where it says that.
+    /// Whether the response says that the request was too long, and the limit, if it says that too.
     fn too_long(&self) -> Option<Option<u64>> {
         if self.first.is_empty() && self.parts.status != StatusCode::PAYLOAD_TOO_LARGE {
             return None;
@@ -353,7 +352,7 @@ impl Held {
         too_long(self.parts.status.as_u16(), &self.first).map(|told| told.limit)
     }
 
-    /// The answer as it came.
+    /// Returns the response unchanged.
     fn take(self) -> Reply {
         let Self { parts, first, broke, rest } = self;
         if first.is_empty() && !broke {
@@ -366,7 +365,7 @@ impl Held {
 }
 
 impl Outcome {
-    /// As the header `x-epitome` and figures say it.
+    /// Returns the word for the header `x-epitome` and for metrics.
     fn in_a_word(self) -> &'static str {
         match self {
             Self::Condensed => "condensed",

@@ -162,9 +162,9 @@ fn what_no_context_can_be_made_of_is_refused_by_name() {
         ("tokens=-1", "tokens"),
         ("tokens=1e3", "tokens"),
         ("token=100", "unknown parameter `token`"),
-        ("tokens=100&tokens=200", "given twice"),
-        ("format=xml", "there are openai, responses, anthropic, epitome"),
-        ("oversize=cut", "there are empty, clip"),
+        ("tokens=100&tokens=200", "duplicate parameter"),
+        ("format=xml", "allowed are openai, responses, anthropic, epitome"),
+        ("oversize=cut", "allowed are empty, clip"),
         ("summary=maybe", "true or false"),
         ("scope=%FF", "UTF-8"),
     ] {

@@ -132,7 +132,7 @@ fn what_is_no_message_is_refused_by_its_place_and_nothing_is_kept() {
         (json!([good, 5]), "messages[1]"),
         (json!({"messages": "x"}), "messages: expected a list"),
         (json!({"messages": [good], "form": "openai"}), "\"form\": no such field"),
-        (json!({"messages": [good], "format": "xml"}), "format: there are openai"),
+        (json!({"messages": [good], "format": "xml"}), "format: allowed are openai"),
         (json!({"role": "tool", "content": "x"}), "tool_call_id: is missing"),
         (json!({"role": "user", "text": "x"}), "content: is missing"),
         (json!({"role": "user", "parts": []}), "parts"),
@@ -258,7 +258,7 @@ fn flags_are_set_and_taken_back_and_nothing_else_is() {
     patch("2", &json!({"pinned": false, "skip": false})).ok();
     patch("2", &json!({"content": "other"})).refused(400, "unknown field `content`");
     patch("2", &json!({"pinned": "yes"})).refused(400, "");
-    patch("2", &json!([true, true])).refused(400, "an object is wanted");
+    patch("2", &json!([true, true])).refused(400, "expected an object");
     patch("4", &json!({"pinned": true})).refused(404, "message 4");
     patch("0", &json!({"pinned": true})).refused(404, "message 0");
     patch("two", &json!({"pinned": true})).refused(400, "seq: expected a whole number");

@@ -66,7 +66,7 @@ fn a_search_that_means_nothing_is_refused_by_name() {
     add(&mut client, "a", &talk(1, 3));
     let many = vec!["x"; 17].join("+");
     for (query, told) in [
-        ("", "left out: the parameter `q`"),
+        ("", "missing parameter `q`"),
         ("q=", "query: is empty"),
         ("q=%22%22", "query: is empty"),
         (&format!("q={many}"), "query"),

@@ -41,7 +41,7 @@ fn a_parameter_nobody_knows_is_refused_also_where_there_are_none() {
     let server = Server::start();
     let mut client = server.client();
     client.post("/v1/sessions/ann/messages", &json!({"role": "user", "content": "Hello."})).ok();
-    client.get("/v1/sessions/ann?tokens=5").refused(400, "unknown parameter `tokens`, there are none here");
+    client.get("/v1/sessions/ann?tokens=5").refused(400, "unknown parameter `tokens`, none are allowed here");
     client.get("/v1/queue?x").refused(400, "unknown parameter `x`");
     client
         .send("DELETE", "/v1/sessions/ann?dry_run=true", &[], None)
@@ -59,5 +59,5 @@ fn what_is_wrong_in_a_small_body_is_told_with_its_field() {
     client.json("PUT", "/v1/sessions/ann", &json!({"metadata": []})).refused(400, "metadata: invalid type");
     client.post("/v1/sessions/ann/fork", &json!({"name": "bob", "at": -1})).refused(400, "at: invalid value");
     client.post("/v1/sessions/ann/fork", &json!({"at": 1})).refused(400, "missing field `name`");
-    client.get("/v1/search").refused(400, "left out: the parameter `q`");
+    client.get("/v1/search").refused(400, "missing parameter `q`");
 }

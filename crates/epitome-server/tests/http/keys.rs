@@ -24,8 +24,8 @@ fn on_loopback_no_keys_are_needed_unless_told() {
     assert_eq!(server.client().get("/metrics").status, 200);
     assert!(!server.log().contains("WARN"), "{}", server.log());
     let told = Server::with(&[], &[("EPITOME_SERVER_REQUIRE_KEYS", "always")]);
-    told.client().get("/v1/sessions").refused(401, "a key is wanted: send `authorization: Bearer epk_...`");
-    told.client().get("/metrics").refused(401, "a key is wanted");
+    told.client().get("/v1/sessions").refused(401, "a key is required: send `authorization: Bearer epk_...`");
+    told.client().get("/metrics").refused(401, "a key is required");
     assert_eq!(told.client().get("/v1/queue").header("www-authenticate"), "Bearer realm=\"epitome\"");
     assert_eq!(told.client().get("/healthz").status, 200);
     assert_eq!(told.client().get("/openapi.json").status, 200);
@@ -34,7 +34,7 @@ fn on_loopback_no_keys_are_needed_unless_told() {
 #[test]
 fn elsewhere_keys_are_needed_and_how_to_make_the_first_is_said() {
     let server = Server::with(&["--listen", "0.0.0.0:0"], &[]);
-    server.client().get("/v1/sessions").refused(401, "a key is wanted");
+    server.client().get("/v1/sessions").refused(401, "a key is required");
     let how = format!("epitome keys create --admin --db {}", shown());
     assert!(server.log().contains(&how), "{}", server.log());
     let admin = made(&server, &["--admin"]);
@@ -85,15 +85,15 @@ fn a_key_that_is_sent_is_looked_at_where_none_is_needed_too() {
     assert_eq!(server.client().key(&read).get("/v1/workspace").ok()["name"], "team");
     let said = json!({"role": "user", "content": "Hello."});
     server.client().key(&read).post("/v1/sessions/a/messages", &said).refused(403, "this key may only read");
-    server.client().key(&read).get("/v1/keys").refused(403, "an admin key is wanted here");
-    server.client().key(&read).get("/metrics").refused(403, "an admin key is wanted here");
+    server.client().key(&read).get("/v1/keys").refused(403, "an admin key is required here");
+    server.client().key(&read).get("/metrics").refused(403, "an admin key is required here");
     let other = server.client().key(&read).with("x-epitome-workspace", "default").get("/v1/workspace");
     other.refused(403, "this key is for another workspace");
     run(&server, &["keys", "revoke", &read[4..20]]);
     server.client().key(&read).get("/v1/workspace").refused(401, "the key is unknown, revoked or expired");
     for odd in ["Basic YTpi", "Bearer", "epk_", "Bearer \u{e9}"] {
         let answer = server.client().with("authorization", odd).get("/v1/workspace");
-        answer.refused(401, "authorization: `Bearer` and a key is wanted");
+        answer.refused(401, "authorization: expected `Bearer` and a key");
     }
 }
 
@@ -123,9 +123,9 @@ fn whoever_may_not_come_in_learns_nothing_of_what_they_sent() {
         ("GET", "/v1/keys?limit=0"),
         ("GET", "/v1/events?after=x"),
     ] {
-        server.client().send(method, path, &json, Some(b"{no json")).refused(401, "a key is wanted");
+        server.client().send(method, path, &json, Some(b"{no json")).refused(401, "a key is required");
         let named = server.client().with("x-epitome-workspace", "").send(method, path, &json, Some(b"{"));
-        named.refused(401, "a key is wanted");
+        named.refused(401, "a key is required");
         if method != "GET" {
             let known = server.client().key(&read).send(method, path, &json, Some(b"{no json"));
             known.refused(403, "");

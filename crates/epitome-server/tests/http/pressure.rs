@@ -40,13 +40,13 @@ fn requests_over_the_bound_are_told_to_come_again_and_the_rest_is_served() {
     let mut one = [begin(&server, "one"), begin(&server, "one")];
     wait_for(&server, "requests", 2);
     let refused = of(&server, "one");
-    refused.refused(429, "2 requests are being worked on for this workspace already; try again");
+    refused.refused(429, "2 requests are in progress for this workspace already; try again");
     assert_eq!(refused.header("retry-after"), "1");
     assert_eq!(of(&server, "two").status, 200, "others have their own");
     let mut two = begin(&server, "two");
     wait_for(&server, "requests", 3);
     let refused = of(&server, "three");
-    refused.refused(503, "too many requests are being worked on; try again");
+    refused.refused(503, "too many requests are in progress; try again");
     assert_eq!(refused.header("retry-after"), "1");
     assert_eq!(server.client().get("/healthz").status, 200, "whoever looks after it is always answered");
     assert_eq!(server.client().get("/readyz").status, 200);
@@ -56,7 +56,7 @@ fn requests_over_the_bound_are_told_to_come_again_and_the_rest_is_served() {
     }
     assert_eq!((of(&server, "one").status, of(&server, "three").status), (200, 200));
     let log = server.log();
-    assert!(log.contains("too much is under way"), "{log}");
+    assert!(log.contains("too much is in progress"), "{log}");
 }
 
 #[test]

@@ -65,7 +65,7 @@ fn what_is_of_the_wrong_type_is_refused_by_name() {
     wrong(json!({"role": "captain", "content": "x"}), "role");
     wrong(json!({"role": "user", "content": 7}), "content");
     wrong(json!({"messages": {}}), "messages: expected a list");
-    wrong(json!({"messages": [], "format": "morse"}), "format: there are openai");
+    wrong(json!({"messages": [], "format": "morse"}), "format: allowed are openai");
     wrong(json!({"messages": [], "colour": "red"}), "\"colour\": no such field");
     // The second of them is wrong: the first is not kept either.
     wrong(json!([{"role": "user", "content": "fine"}, {"role": "user", "content": 7}]), "messages[1]");
@@ -76,14 +76,14 @@ fn what_is_of_the_wrong_type_is_refused_by_name() {
 fn a_body_that_is_not_called_json_is_not_read() {
     let server = Server::start();
     let message = br#"{"role":"user","content":"Hi."}"#;
-    append(&server, &[], message).refused(415, "content-type: application/json is wanted");
+    append(&server, &[], message).refused(415, "content-type: expected application/json");
     for kind in
         ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data", "application/jsonx"]
     {
-        append(&server, &[("content-type", kind)], message).refused(415, "application/json is wanted");
+        append(&server, &[("content-type", kind)], message).refused(415, "expected application/json");
     }
     append(&server, &[("content-type", "application/json"), ("content-encoding", "br")], message)
-        .refused(415, "gzip is understood");
+        .refused(415, "expected gzip");
     goes_on(&server);
     for kind in ["application/json; charset=utf-8", "Application/JSON", "application/problem+json"] {
         assert_eq!(append(&server, &[("content-type", kind)], message).status, 201, "{kind}");
@@ -113,7 +113,7 @@ fn a_body_that_is_shorter_than_it_says_is_waited_for_and_then_refused() {
     let server = Server::with(&["--bound", "silence=300"], &[]);
     let head = format!("POST {MESSAGES} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n");
     let half = format!("{head}content-length: 100\r\n\r\n{{\"role\":\"user\",");
-    Raw::send(&server, half.as_bytes()).answer().refused(408, "did not come to its end in time");
+    Raw::send(&server, half.as_bytes()).answer().refused(408, "was not received in time");
     // A little now and then is no silence, and has an end all the same.
     let patient = Server::with(&["--bound", "silence=600000", "--bound", "body=600"], &[]);
     let mut slow = Raw::send(&patient, format!("{head}content-length: 1000\r\n\r\n").as_bytes());
@@ -121,7 +121,7 @@ fn a_body_that_is_shorter_than_it_says_is_waited_for_and_then_refused() {
         std::thread::sleep(std::time::Duration::from_millis(40));
         slow.more(b" ");
     }
-    slow.answer().refused(408, "did not come to its end in time");
+    slow.answer().refused(408, "was not received in time");
     // Whoever closes their side in the middle of it has said all they will say.
     let mut closed = Raw::send(&server, half.as_bytes());
     closed.close_sending();

@@ -187,7 +187,7 @@ fn nobody_comes_in_without_a_good_key() {
             assert_eq!(none.status, 200, "{what}");
             continue;
         }
-        none.refused(401, "a key is wanted");
+        none.refused(401, "a key is required");
         let bad = [&unknown, &revoked, &expired].map(|key| tenants.ask(&case, Some(key)));
         for answer in &bad {
             answer.refused(401, "the key is unknown, revoked or expired");
@@ -211,10 +211,10 @@ fn a_key_does_what_its_rights_allow() {
         match case.needs {
             Needs::Nothing | Needs::Read => assert!(![401, 403].contains(&read.status), "{what}"),
             Needs::Write => drop(read.refused(403, "this key may only read")),
-            Needs::Admin => drop(read.refused(403, "an admin key is wanted here")),
+            Needs::Admin => drop(read.refused(403, "an admin key is required here")),
         }
         if case.needs == Needs::Admin {
-            tenants.ask(&case, Some(&tenants.beta)).refused(403, "an admin key is wanted here");
+            tenants.ask(&case, Some(&tenants.beta)).refused(403, "an admin key is required here");
         }
     }
     assert_eq!(
@@ -303,7 +303,7 @@ fn a_workspace_that_is_not_the_keys_is_refused_whether_it_is_there_or_not() {
     assert_eq!(lasting(&named(&tenants.beta, "alpha")), lasting(&named(&tenants.beta, "nowhere")));
     assert_eq!(lasting(&named(&tenants.beta, "alpha")), lasting(&named(&tenants.beta, "Beta")));
     named(&tenants.beta, "beta").ok();
-    named(&tenants.beta, "").refused(400, "x-epitome-workspace: one name is wanted");
+    named(&tenants.beta, "").refused(400, "x-epitome-workspace: expected one name");
     named("epk_0", "").refused(401, "the key is unknown");
     let names = |answer: Answer| answer.ok()["items"].as_array().unwrap().len();
     assert_eq!((names(named(&tenants.admin, "alpha")), names(named(&tenants.admin, "beta"))), (4, 2));

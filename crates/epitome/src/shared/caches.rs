@@ -1,6 +1,7 @@
 //! Caches of the engine. Every entry may be evicted at any time.
 
 use std::collections::{HashMap, HashSet};
+use std::hash::Hash;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -8,6 +9,7 @@ use epitome_core::local::Extracts;
 use epitome_core::message::Tokens;
 use epitome_core::slot::Scope;
 use epitome_core::tokens::Encoding;
+use quick_cache::Weighter;
 use quick_cache::sync::Cache;
 
 use crate::lock::lock;
@@ -27,11 +29,15 @@ const MOST_MERGED: usize = 256;
 /// Maximum number of sessions whose encoding is cached.
 const MOST_ENCODINGS: usize = 10_000;
 
-/// Maximum number of rendered texts, of a few kilobytes each.
-const MOST_TEXTS: usize = 512;
+/// Maximum size of all rendered texts, in bytes. A text has a few kilobytes.
+const MOST_TEXTS: u64 = 2 << 20;
 
-/// Maximum number of extracts, of tens of kilobytes each.
-const MOST_EXTRACTS: usize = 64;
+/// Maximum size of all extracts, in bytes. Those of one summary have some tens of kilobytes.
+const MOST_EXTRACTS: u64 = 4 << 20;
+
+/// Expected sizes of one text and of one summary's extracts, from which the cache estimates its number of entries.
+const TEXT: u64 = 4 << 10;
+const EXTRACTS: u64 = 64 << 10;
 
 /// Maximum number of sessions whose last context request is cached.
 const MOST_ASKED: usize = 1_024;
@@ -52,12 +58,36 @@ pub(crate) struct Caches {
     /// Slots that belong to other engines, and until when they are not leased.
     not_ours: Mutex<HashMap<(SessionId, Scope, String), Instant>>,
     /// Rendered texts with their tokens.
-    pub(crate) texts: Cache<TextKey, (Tokens, Arc<str>)>,
+    pub(crate) texts: Cache<TextKey, (Tokens, Arc<str>), Bytes>,
     /// Extracts of summaries.
-    pub(crate) extracts: Cache<(SessionId, SummaryId), Arc<Extracts>>,
+    pub(crate) extracts: Cache<(SessionId, SummaryId), Arc<Extracts>, Bytes>,
     /// The last context request of each session, so that the same context can be built in advance when a slot has a new
     /// summary; and how many tokens of messages were read for it.
     pub(crate) asked: Cache<SessionKey, (ContextRequest, Tokens)>,
+}
+
+/// Weighs cache entries by their size in bytes.
+#[derive(Clone)]
+pub(crate) struct Bytes;
+
+impl Weighter<TextKey, (Tokens, Arc<str>)> for Bytes {
+    fn weight(&self, _: &TextKey, (_, text): &(Tokens, Arc<str>)) -> u64 {
+        text.len().saturating_add(size_of::<TextKey>()) as u64
+    }
+}
+
+impl Weighter<(SessionId, SummaryId), Arc<Extracts>> for Bytes {
+    fn weight(&self, _: &(SessionId, SummaryId), extracts: &Arc<Extracts>) -> u64 {
+        extracts.bytes() as u64
+    }
+}
+
+/// Returns a cache of at most `most` bytes, whose entries have about `each` bytes.
+fn by_bytes<K: Eq + Hash, V: Clone>(most: u64, each: u64) -> Cache<K, V, Bytes>
+where
+    Bytes: Weighter<K, V>,
+{
+    Cache::with_weighter(usize::try_from(most / each).unwrap_or(usize::MAX), most, Bytes)
 }
 
 impl Default for Caches {
@@ -66,8 +96,8 @@ impl Default for Caches {
             merged: Cache::new(MOST_MERGED),
             encodings: Cache::new(MOST_ENCODINGS),
             not_ours: Mutex::default(),
-            texts: Cache::new(MOST_TEXTS),
-            extracts: Cache::new(MOST_EXTRACTS),
+            texts: by_bytes(MOST_TEXTS, TEXT),
+            extracts: by_bytes(MOST_EXTRACTS, EXTRACTS),
             asked: Cache::new(MOST_ASKED),
         }
     }

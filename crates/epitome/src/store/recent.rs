@@ -30,7 +30,7 @@ const MOST_NEW: usize = 256;
 const LARGEST: usize = 512 << 10;
 
 /// Maximum size of all cached windows together in bytes: 8 MiB.
-const MOST: usize = 8 << 20;
+const MOST: usize = 4 << 20;
 
 /// Approximate overhead of a cache entry in bytes.
 const ENTRY: usize = 1 << 10;
@@ -271,7 +271,7 @@ impl Default for Recent {
         // Few shards on any machine: each must fit several entries of the largest size.
         let (items, bytes) = (MOST / LARGEST, MOST as u64);
         let options =
-            OptionsBuilder::new().estimated_items_capacity(items).weight_capacity(bytes).shards(4).build();
+            OptionsBuilder::new().estimated_items_capacity(items).weight_capacity(bytes).shards(2).build();
         let windows = match options {
             Ok(options) => Cache::with_options(options, Bytes, Default::default(), Default::default()),
             Err(_) => Cache::with_weighter(items, bytes, Bytes),

@@ -1,4 +1,4 @@
-//! What came of a request that was passed on: what the provider counted, and what was saved by that count.
+//! Records the result of a proxied request: what the provider counted, and what was saved by that count.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -15,62 +15,61 @@ use quick_cache::sync::Cache;
 use super::super::prelude::*;
 use super::LEAST_LIMIT;
 
-/// What was counted is written down this long after: many requests become one write.
+/// How long counts are collected before they are written, so that many requests become one write.
 const LATER: Duration = Duration::from_secs(1);
 
-/// So many sums wait to be written down at most.
+/// Maximum number of sums that wait to be written.
 const MOST_OPEN: usize = 4_096;
 
-/// Of so many conversations it is remembered what their last request was.
+/// Maximum number of conversations whose last request is cached.
 const MOST_EARLIER: usize = 8_192;
 
 /// The conversation a request belongs to.
 #[derive(Clone)]
 pub(super) struct Known {
     pub(super) dialect: Dialect,
-    /// The model that is asked.
+    /// The requested model.
     pub(super) model: String,
-    /// Whose it is, and whether in shadow: two may call theirs the same.
+    /// The caller, and whether in shadow mode: different callers may use the same name for a conversation.
     pub(super) whose: Arc<[u8]>,
     pub(super) run: Arc<str>,
     pub(super) turn: Turn,
-    /// How large the request would be as it came, and how large the shorter one is: as the provider counts, as far as
-    /// that is known.
+    /// Tokens of the original request, and of the shorter one; scaled to the provider's counts if there were any.
     pub(super) full: Tokens,
     pub(super) short: Tokens,
-    /// Whether it was condensed this time, and not only goes on with what was.
+    /// Whether this request was condensed further, and did not only reuse the previous cut.
     pub(super) anew: bool,
-    /// Whether it is sent as it came all the same.
+    /// Whether the request is sent unchanged anyway.
     pub(super) shadow: bool,
-    /// What was saved in it so far.
+    /// State of the conversation before this request.
     pub(super) earlier: Earlier,
 }
 
-/// What is to be counted for one request.
+/// What to record for one request.
 pub(super) struct Account {
     pub(super) app: Arc<App>,
     pub(super) workspace: Workspace,
     pub(super) known: Known,
-    /// Whether it was sent a second time.
+    /// Whether the request was sent a second time.
     pub(super) retried: bool,
     pub(super) price: Option<Price>,
 }
 
-/// What is remembered of a conversation, to know what a cache would have held of it.
+/// Cached state of a conversation, to compute what the provider's prompt cache would have contained.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Earlier {
-    /// Whether a reply showed that there is a cache.
+    /// Whether a reply showed that the provider caches prompts.
     cached: bool,
-    /// How large its last request was as it came, and how large it was made.
+    /// Tokens of the last request, original and as shortened.
     full: Tokens,
     short: Tokens,
-    /// What was saved so far, in tokens and in millionths.
+    /// What was saved so far, in tokens and in millionths of the currency.
     pub(super) saved: Tokens,
     pub(super) saved_cost: i64,
 }
 
 impl Account {
-    /// The answer has ended, whole or not.
+    /// Records the result when the response has ended, completely or not.
     pub(super) fn close(self, heard: &Heard, whole: bool) {
         let known = &self.known;
         let complete = heard.complete && whole;
@@ -79,7 +78,7 @@ impl Account {
             known.turn.reported(if known.shadow { in_proportion(input, known) } else { input });
         }
         if let Some(told) = heard.failed.as_ref().and_then(TooLong::told).filter(|_| !known.shadow) {
-            // It is too late for this answer, and not for the next.
+            // Too late for this response, but the next request will be shorter.
             known.turn.too_long(told.limit.filter(|limit| *limit >= LEAST_LIMIT));
         }
         let sums = &self.app.proxy.sums;
@@ -119,7 +118,7 @@ impl Account {
 }
 
 async fn settle_later(app: Arc<App>) {
-    // Where the store is held up they wait with it.
+    // Retries with longer waits while the store is busy.
     for wait in [LATER, 10 * LATER, 60 * LATER] {
         tokio::time::sleep(wait).await;
         if app.proxy.sums.settle(&app).await {
@@ -128,16 +127,16 @@ async fn settle_later(app: Arc<App>) {
     }
 }
 
-/// What the provider would have counted for the shorter list.
+/// Estimates what the provider would have counted for the shorter list.
 fn in_proportion(input: Tokens, known: &Known) -> Tokens {
     let part = u128::from(input) * u128::from(known.short) / u128::from(known.full.max(1));
     Tokens::try_from(part).unwrap_or(Tokens::MAX)
 }
 
-/// What was counted and is not written down yet, and what is remembered of conversations.
+/// Counts that are not written yet, and the cached state of conversations.
 pub(super) struct Sums {
     open: Mutex<HashMap<Key, Passed>>,
-    /// A conversation that is forgotten is told a smaller saving, once.
+    /// If a conversation is evicted, its reported savings start at zero again.
     earlier: Cache<Run, Earlier>,
 }
 
@@ -147,10 +146,10 @@ impl Default for Sums {
     }
 }
 
-/// A workspace, a model, and whether in shadow.
+/// Workspace, model, and whether in shadow mode.
 type Key = (Arc<str>, String, bool);
 
-/// A workspace, a caller, and a conversation of theirs.
+/// Workspace, caller, and conversation.
 type Run = (Arc<str>, Arc<[u8]>, Arc<str>);
 
 fn run(workspace: &str, known: &Known) -> Run {
@@ -166,8 +165,8 @@ impl Sums {
         self.earlier.get(&run(workspace, known)).unwrap_or_default()
     }
 
-    /// Adds to the others of that workspace and model. Returns whether there were none to be written down before. Those that
-    /// could not be written down are not added `again` where there are too many.
+    /// Adds to the sum of the workspace and model. Returns whether no sum was waiting before. `again` marks sums that could
+    /// not be written: they are dropped if too many are waiting.
     fn add(&self, workspace: &str, more: Passed, again: bool) -> bool {
         let mut open = self.open();
         let (first, room) = (open.is_empty(), open.len() < MOST_OPEN);
@@ -180,7 +179,7 @@ impl Sums {
         first
     }
 
-    /// Writes them down. False where some could not be, and wait for another time.
+    /// Writes all sums to the store. Returns false if some could not be written; these wait for the next attempt.
     pub(super) async fn settle(&self, app: &App) -> bool {
         let sums = std::mem::take(&mut *self.open());
         let mut by: HashMap<Arc<str>, Vec<Passed>> = HashMap::new();
@@ -191,7 +190,7 @@ impl Sums {
         for (workspace, more) in by {
             let written = app.engine.workspace(Arc::clone(&workspace)).add_passed(more.clone()).await;
             if let Err(error) = written {
-                tracing::warn!(%error, "what was saved could not be written down yet");
+                tracing::warn!(%error, "the proxy's usage could not be written yet");
                 for more in more {
                     self.add(&workspace, more, true);
                 }

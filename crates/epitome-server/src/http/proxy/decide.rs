@@ -1,6 +1,7 @@
-//! What is sent in place of a request: itself, or the same with a shorter list.
+//! Decides what to send: the request unchanged, or with a shorter message list.
 //!
-//! Nothing here can stop a request. What cannot be read, is not ours to touch, or goes wrong is sent on as it came.
+//! Nothing here can stop a request. It is forwarded unchanged if it cannot be read, must not be changed, or if anything
+//! fails.
 
 use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -23,35 +24,36 @@ use super::Passage;
 use super::account::{Earlier, Known};
 use crate::condensing::elsewhere;
 
-/// Names the conversation, for whoever would rather say it.
+/// Header with which a client can name the conversation.
 const SESSION: &str = "x-epitome-session";
 
-/// Switches off, for one request, what would be done.
+/// Header that switches condensing off, or to shadow mode, for one request.
 const MODE: &str = "x-epitome";
 
-/// A body smaller than this is looked at where it came in: having it done elsewhere would take longer.
+/// Maximum size of a body, in bytes, that is processed directly. For a small body, moving it to another thread would take
+/// longer.
 const SMALL: usize = 128 << 10;
 
-/// For so long a request waits for us at most: for a store that does not answer, say.
+/// Longest time that a request waits for this decision, for example while the store does not answer.
 const LONGEST: Duration = Duration::from_secs(5);
 
-/// No model has a longer name, in bytes. What is kept by the name of a model would otherwise be as large as a caller likes.
+/// Maximum length of a model's name, in bytes. Caches use the name as a key, so callers must not control their size.
 const LONGEST_MODEL: usize = 512;
 
-/// What a request says about itself in headers of ours.
+/// What a request says in Epitome's headers.
 pub(super) struct Asked {
     pub(super) dialect: Dialect,
     pub(super) mode: Mode,
     pub(super) session: Option<String>,
 }
 
-/// What is to be done.
+/// What to do with a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Mode {
     Usual,
-    /// Nothing.
+    /// Change nothing.
     Off,
-    /// Nothing, but it is told what would have been.
+    /// Change nothing, but report what would have been changed.
     Shadow,
 }
 
@@ -66,41 +68,41 @@ impl Asked {
             Some("shadow") => Mode::Shadow,
             None if shadow => Mode::Shadow,
             None => Mode::Usual,
-            Some(_) => return Err(Problem::invalid("x-epitome: `off` or `shadow` is wanted, or nothing")),
+            Some(_) => return Err(Problem::invalid("x-epitome: expected `off` or `shadow`, or no header")),
         };
-        let twice = "x-epitome-session: one name is wanted";
-        let wrong = "x-epitome-session: a name is wanted, of 1 to 512 bytes in UTF-8, no control characters";
+        let twice = "x-epitome-session: expected one name";
+        let wrong = "x-epitome-session: expected a name of 1 to 512 bytes in UTF-8, no control characters";
         Ok(Self { dialect, mode, session: name(headers, SESSION, [twice, wrong])? })
     }
 }
 
-/// What became of a request.
+/// What was done with a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Outcome {
-    /// It is shorter than it came.
+    /// It was shortened.
     Condensed,
     /// Nothing was due.
     Untouched,
-    /// It was not ours to touch, or could not be read.
+    /// It was forwarded unchanged, because it could not be read or must not be changed.
     Passed,
-    /// It asked for nothing to be done.
+    /// It was forwarded unchanged, because the client switched condensing off.
     Off,
-    /// Nothing is done.
+    /// It was forwarded unchanged, in shadow mode.
     Shadow,
-    /// The provider found it too long, and it was sent once more, shorter.
+    /// The provider reported it as too long, and it was sent again, shorter.
     Retried,
 }
 
-/// What is sent, and what is told of it.
+/// What to send, and what to report.
 #[derive(Clone)]
 pub(super) struct Decided {
-    /// None where it is sent as it came.
+    /// The changed body; none if it is sent unchanged.
     pub(super) text: Option<Bytes>,
     pub(super) outcome: Outcome,
     pub(super) report: Report,
-    /// Where its conversation is known.
+    /// The conversation, if it was identified.
     pub(super) known: Option<Known>,
-    /// The caller's own model, where it writes the summary: until the request has ended.
+    /// The caller's own model, if it writes the summary. Available until the request has ended.
     pub(super) lent: Option<Arc<Lent>>,
 }
 
@@ -122,32 +124,32 @@ impl Decided {
         self.outcome == Outcome::Shadow
     }
 
-    /// Whether it is smaller than what was sent before, by every measure.
+    /// Whether this is smaller than what was sent before, in bytes and in tokens.
     pub(super) fn is_smaller_than(&self, before: &Self, bytes: usize, bytes_before: usize) -> bool {
         let sizes = self.known.as_ref().zip(before.known.as_ref());
         bytes < bytes_before && sizes.is_some_and(|(now, then)| now.short < then.short)
     }
 }
 
-/// Decides what is sent; `harder` where a provider found what was sent too long.
+/// Decides what to send. `harder` is set if the provider reported the first attempt as too long.
 pub(super) async fn decide(passage: &Passage, asked: &Asked, bytes: &Bytes, harder: bool) -> Decided {
     static FAULTS: std::sync::LazyLock<Seldom> = std::sync::LazyLock::new(Seldom::default);
     if asked.mode == Mode::Off {
-        // As it came, without our flags where they can be found.
+        // Unchanged, except that Epitome's flags are removed if they can be found.
         return Decided { text: stripped(asked.dialect, bytes), ..Decided::plain(Outcome::Off, "off") };
     }
     let large = bytes.len() > SMALL;
-    // More at once would not be faster.
+    // Limits the work in parallel: more at once would not be faster.
     let _turn = if large { passage.app.load.contexts.acquire().await.ok() } else { None };
     let working = unharmed(large, work_out(passage, asked, bytes, harder));
     let fault = match tokio::time::timeout(LONGEST, working).await {
         Ok(Ok(Ok(decided))) => return decided,
         Ok(Ok(Err(error))) => error.to_string(),
-        Ok(Err(Broke)) => "it broke".to_owned(),
-        Err(_) => "it took too long".to_owned(),
+        Ok(Err(Broke)) => "a panic".to_owned(),
+        Err(_) => "a timeout".to_owned(),
     };
     if let Some(times) = FAULTS.happened() {
-        tracing::warn!(error = %fault, times, "a request was passed on as it came, since something of ours failed");
+        tracing::warn!(error = %fault, times, "a request was forwarded unchanged because condensing failed");
     }
     let mut decided = Decided::passed("failed");
     decided.report.problems = vec![fault];
@@ -155,7 +157,7 @@ pub(super) async fn decide(passage: &Passage, asked: &Asked, bytes: &Bytes, hard
     decided
 }
 
-/// The request without flags of ours, where it holds any: a provider refuses what it does not know.
+/// Returns the request without Epitome's flags, if it contains any: a provider refuses fields that it does not recognise.
 fn stripped(dialect: Dialect, bytes: &Bytes) -> Option<Bytes> {
     let text = text(bytes).filter(|text| text.contains("epitome"))?;
     let read = || Body::read(text, Some(dialect)).ok().map(|body| body.stripped());
@@ -173,7 +175,7 @@ async fn work_out(
     bytes: &Bytes,
     harder: bool,
 ) -> Result<Decided, epitome::Error> {
-    // A bare list is a list to us, and no request to anybody.
+    // A bare list of messages would parse, but no provider accepts it as a request.
     let Some(text) = text(bytes).filter(|text| text.trim_start().starts_with('{')) else {
         return Ok(Decided::passed("unreadable"));
     };
@@ -239,11 +241,11 @@ async fn work_out(
     Ok(Decided { text, outcome, report, known: Some(known), lent: passing.lent.map(Arc::new) })
 }
 
-/// Something of ours broke.
+/// The work panicked.
 struct Broke;
 
-/// Does it so that nothing worse can come of it than that it was not done. Where it is large, each step is done where it keeps
-/// nobody else waiting.
+/// Runs the work and catches panics, so that a fault cannot stop the request. If the body is large, each step runs where it
+/// does not block other requests.
 async fn unharmed<T>(large: bool, work: impl Future<Output = T>) -> Result<T, Broke> {
     let mut work = pin!(work);
     poll_fn(|context| {
@@ -259,13 +261,13 @@ async fn unharmed<T>(large: bool, work: impl Future<Output = T>) -> Result<T, Br
     .await
 }
 
-/// So many are kept; models are named by callers, and may be many.
+/// Maximum number of cached condensers. Limited because callers name the models.
 const MOST: usize = 1_024;
 
-/// The condensers there are, each with the settings it was made by: with other settings it is made again.
+/// Cache of condensers, each with the settings it was built from. When the settings change, it is built again.
 pub(super) struct Condensers(Cache<Key, (Arc<Settings>, Condenser)>);
 
-/// A workspace, a model, and whether in shadow.
+/// Workspace, model, and whether in shadow mode.
 type Key = (Arc<str>, String, bool);
 
 impl Default for Condensers {
@@ -275,7 +277,7 @@ impl Default for Condensers {
 }
 
 impl Condensers {
-    /// The one for requests of this workspace, with these settings, to this model.
+    /// Returns the condenser for requests of this workspace, with these settings, to this model.
     pub(super) async fn of(
         &self,
         workspace: &Workspace,
@@ -287,7 +289,7 @@ impl Condensers {
         if self.0.get(&key).is_some_and(|(made_by, _)| !Arc::ptr_eq(&made_by, &settings)) {
             self.0.remove(&key);
         }
-        // Conversations are known by the one that is cached: it is made once, however many ask for it.
+        // A condenser holds the state of conversations, so concurrent requests must share one: it is built only once.
         let made = self.0.get_or_insert_async(&key, async {
             let condenser = Self::make(workspace, model, shadow).await?;
             Ok::<_, Error>((settings, condenser))
@@ -297,7 +299,7 @@ impl Condensers {
 
     async fn make(workspace: &Workspace, model: &str, shadow: bool) -> Result<Condenser, Error> {
         let mut builder = workspace.condenser().await?;
-        // No request waits for a summary here, and what is only looked at costs nothing.
+        // No request waits for a summary here. Shadow mode uses the built-in summarizer, so that it costs nothing.
         let condense = if shadow { json!({"wait": false, "model": "local"}) } else { json!({"wait": false}) };
         builder = builder.settings(Patch::from_value(json!({"condense": condense})).map_err(Error::from)?);
         if !model.is_empty() {

@@ -1,7 +1,7 @@
-//! Who may have requests passed on, and as whom they are known.
+//! Authorizes proxied requests and identifies the caller.
 //!
-//! `authorization` and `x-api-key` are the provider's here, and go on to it. Ours comes in `x-epitome-key`. Two callers
-//! whose provider's keys are not the same never share what is known of a conversation, though they share a workspace.
+//! `authorization` and `x-api-key` contain the provider's key here, and are forwarded. Epitome's key is in `x-epitome-key`.
+//! Callers with different provider keys never share the state of a conversation, even within one workspace.
 
 use epitome::Workspace;
 use epitome::key::Rights;
@@ -10,30 +10,30 @@ use super::super::gate::{known, one, unauthorized, workspace};
 use super::super::load::Share;
 use super::super::prelude::*;
 
-/// Where our key comes.
+/// Header with Epitome's key.
 pub(super) const KEY: &str = "x-epitome-key";
 
-/// What our keys begin with.
+/// Prefix of Epitome's keys.
 const OURS: &str = "epk_";
 
-/// A caller who may.
+/// An authorized caller.
 pub(super) struct Entered {
     pub(super) workspace: Workspace,
-    /// As whom they are known: a hash of what they showed, which is kept nowhere.
+    /// Identifies the caller: a hash of the provider's key. The key itself is never stored.
     pub(super) id: [u8; 32],
     pub(super) place: Share,
 }
 
 pub(super) async fn enter(app: &App, headers: &HeaderMap) -> Result<Entered, Problem> {
-    let sent = one(headers, KEY, || unauthorized("x-epitome-key: one key is wanted"))?;
-    // What is no text is no key.
+    let sent = one(headers, KEY, || unauthorized("x-epitome-key: expected one key"))?;
+    // A header that is not text contains no valid key.
     let sent = sent.map(|key| key.to_str().unwrap_or_default().trim());
-    let wanted = "a key of this server is wanted: send `x-epitome-key: epk_...` beside the provider's own";
+    let wanted = "a key of this server is required: send `x-epitome-key: epk_...` and the provider's own key";
     let key = known(sent, headers, app, [wanted, "x-epitome-key: the key is unknown, revoked or expired"]);
     let key = key.await?;
     if theirs().iter().any(|name| headers.get_all(*name).iter().any(|value| is_ours(value.as_bytes()))) {
-        // It would be shown to the provider.
-        let detail = "a key of this server came where the provider's belongs, and was not passed on: send ours in x-epitome-key";
+        // Forwarding it would reveal it to the provider.
+        let detail = "a key of this server is in the header of the provider's key; not forwarded: send it in x-epitome-key";
         return Err(unauthorized(detail));
     }
     let name = workspace(headers, key, Rights::Write)?;
@@ -41,7 +41,7 @@ pub(super) async fn enter(app: &App, headers: &HeaderMap) -> Result<Entered, Pro
     Ok(Entered { workspace: app.engine.workspace(name), id: id(headers), place })
 }
 
-/// The headers that providers' keys come in.
+/// Returns the headers that contain providers' keys.
 fn theirs() -> Vec<&'static str> {
     let mut names: Vec<&'static str> = Vec::new();
     let endpoints = Dialect::all().into_iter().filter_map(|dialect| dialect.format().about().endpoint);

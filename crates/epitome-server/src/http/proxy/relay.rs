@@ -1,4 +1,4 @@
-//! An answer on its way back: each piece goes on as it comes, and is listened to in passing.
+//! Streams a provider's response back to the client without delay, and reads token counts from it.
 
 use std::io;
 use std::pin::Pin;
@@ -14,21 +14,21 @@ use super::super::load::Share;
 use super::super::prelude::*;
 use super::account::Account;
 
-/// What belongs to a request as long as it is open: its place, its connection's, and the model it lends.
+/// What a request holds while it is open: its permit, the mark on its connection, and the caller's model.
 pub(super) type Kept = (Share, Option<UnderWay>, Option<Arc<Lent>>);
 
-/// The body of an answer. When it is dropped, the connection to the provider is closed, unless it came to its end.
+/// The body of a response. If it is dropped before its end, the connection to the provider is closed.
 pub(super) struct Relay {
     pieces: Body,
     silence: Duration,
     until: Pin<Box<Sleep>>,
     heard: Option<(Listener, Account)>,
-    /// Kept until the last piece is sent.
+    /// Released after the last piece is sent.
     _held: Kept,
 }
 
 impl Relay {
-    /// What is `held` is given back only when all of it is sent.
+    /// Wraps a response. `held` is released only when all of the response is sent.
     pub(super) fn new(
         pieces: Body,
         headers: &HeaderMap,
@@ -37,7 +37,7 @@ impl Relay {
         held: Kept,
     ) -> Self {
         let text = |name| headers.get(name).and_then(|value| value.to_str().ok());
-        // What is packed is not understood.
+        // A compressed response cannot be read for token counts.
         let plain =
             text(header::CONTENT_ENCODING).is_none_or(|coding| coding.eq_ignore_ascii_case("identity"));
         let kind = text(header::CONTENT_TYPE).filter(|_| plain);
@@ -72,7 +72,7 @@ impl http_body::Body for Relay {
                         if let (Some((listener, _)), Some(data)) = (&mut this.heard, frame.data_ref()) {
                             listener.hear(data);
                         }
-                        // Nobody asks again after the last piece of a known length.
+                        // With a declared length, the body is not polled again after the last piece.
                         if this.pieces.is_end_stream() {
                             this.end(true);
                         }
@@ -99,7 +99,7 @@ impl http_body::Body for Relay {
 
 impl Drop for Relay {
     fn drop(&mut self) {
-        // Whoever listened has gone, or the answer was empty.
+        // The client has disconnected, or the response was empty.
         self.end(false);
     }
 }

@@ -1,8 +1,9 @@
-//! Requests written down as they are sent on, a line each, for whoever wants to know what they cost.
+//! Logs proxied requests as they are sent, one line each, so that their cost can be measured (`--log-requests`).
 //!
-//! A line is `{"run", "messages"}`: the conversation, and its list with the tokens of each message. What stands beside the
-//! list and is read before it (tools, a system prompt) comes first, as messages of its own, and a message of several blocks is several
-//! messages; marks for caches, which are not read, are left out. Calls of a summarizer are lines with `"summarizer": true`. All of it is what people said: the file is for its owner's eyes.
+//! A line is `{"run", "messages"}`: the conversation, and its message list with the tokens of each message. Fields that the
+//! model reads before the list (tools, a system prompt) come first, as separate messages. A message of several blocks
+//! becomes several messages. Cache marks are left out, because the model does not read them. Calls of a summarizer are lines
+//! with `"summarizer": true`. The file contains the full conversations, so only its owner can read it.
 
 use std::fs::{File, OpenOptions};
 use std::io::{BufWriter, Write};
@@ -21,26 +22,26 @@ use super::super::prelude::*;
 use super::decide::{Asked, Decided};
 use crate::failure::Failure;
 
-/// So much waits to be written at most, in KiB.
+/// Maximum size of the write queue, in KiB.
 const MOST_WAITING: usize = 64 << 10;
 
-/// For so long a request waits for room; then it is not written down.
+/// Longest time that a request waits for space in the queue. Then it is not logged.
 const LONGEST: Duration = Duration::from_secs(2);
 
-/// And for so long whoever ends waits for the last of them.
+/// Longest time that a shutdown waits until the queue is written.
 const LAST: Duration = Duration::from_secs(60);
 
-/// So many messages' sizes are remembered.
+/// Maximum number of messages whose token counts are cached.
 const MOST_SIZES: usize = 100_000;
 
-/// The file, and whoever writes it.
+/// The log file's queue; a thread writes the file.
 pub(crate) struct RequestsLog {
     lines: Sender<Line>,
     room: Arc<Semaphore>,
     missed: Seldom,
 }
 
-/// A request to be written down.
+/// A request to log.
 struct Line {
     run: Option<String>,
     dialect: Dialect,
@@ -50,7 +51,7 @@ struct Line {
 }
 
 impl RequestsLog {
-    /// Goes on with the file, or begins it. Nobody else may read it.
+    /// Opens the file to append, or creates it so that only this user can read it.
     pub(crate) fn open(path: &Path) -> Result<Self, Failure> {
         let mut options = OpenOptions::new();
         options.append(true).create(true);
@@ -70,12 +71,12 @@ impl RequestsLog {
     }
 
     pub(super) async fn write(&self, asked: &Asked, decided: &Decided, text: &Bytes) {
-        // One that is larger than all room has all of it.
+        // A request that is larger than the queue takes all of it.
         let kib = u32::try_from((text.len() / 1_024 + 1).min(MOST_WAITING)).unwrap_or(u32::MAX);
         let room = Arc::clone(&self.room).acquire_many_owned(kib);
         let Ok(Ok(room)) = tokio::time::timeout(LONGEST, room).await else {
             if let Some(missed) = self.missed.happened() {
-                tracing::warn!(missed, "requests were not written down: --log-requests does not keep up");
+                tracing::warn!(missed, "requests were not logged: --log-requests cannot keep up");
             }
             return;
         };
@@ -86,16 +87,16 @@ impl RequestsLog {
             spent: decided.report.spent.clone(),
             _room: room,
         };
-        // It waits for as long as there is a server.
+        // Cannot fail: the thread reads as long as this sender exists.
         let _ = self.lines.send(line);
     }
 
-    /// Waits until all of it is written: a line gives its room back when it is.
+    /// Waits until the queue is written: each line releases its permits then.
     pub(super) async fn written(&self) {
         let all = u32::try_from(MOST_WAITING).unwrap_or(u32::MAX);
         let room = self.room.acquire_many(all);
         if !matches!(tokio::time::timeout(LAST, room).await, Ok(Ok(_))) {
-            tracing::warn!("the last requests may not be written down: --log-requests does not keep up");
+            tracing::warn!("the last requests may not be logged: --log-requests cannot keep up");
         }
     }
 }
@@ -110,17 +111,17 @@ fn write_all(file: File, waiting: &Receiver<Line>) {
         if let Err(error) = written
             && let Some(times) = failed.happened()
         {
-            tracing::warn!(%error, times, "a request could not be written down (--log-requests)");
+            tracing::warn!(%error, times, "a request could not be logged (--log-requests)");
         }
     }
 }
 
-/// What is written for a request; nothing where it cannot be read.
+/// Returns the lines for a request; empty if the request cannot be parsed.
 fn lines(line: &Line, sizes: &mut Sizes) -> String {
     let Some(messages) = messages(line, sizes) else { return String::new() };
     let run = line.run.clone().unwrap_or_else(|| opening(&messages));
     let mut out = String::new();
-    // `local` costs nothing.
+    // Leaves out `local`, which costs nothing.
     for spent in line.spent.iter().filter(|spent| spent.model != Local::NAME) {
         let told = json!({
             "run": run, "summarizer": true, "output_tokens": spent.output,
@@ -132,7 +133,7 @@ fn lines(line: &Line, sizes: &mut Sizes) -> String {
     out
 }
 
-/// By what a conversation nobody knows is called: how it begins.
+/// Returns the id of a conversation that has no name: a hash of its first user message.
 fn opening(messages: &[Value]) -> String {
     let first = messages.iter().find(|message| message["role"] == "user").map(Value::to_string);
     blake3::hash(first.unwrap_or_default().as_bytes()).to_hex().chars().take(16).collect()
@@ -165,7 +166,7 @@ fn messages(line: &Line, sizes: &mut Sizes) -> Option<Vec<Value>> {
     Some(messages)
 }
 
-/// A message of several blocks as several of one: a cache holds beginnings of a message too.
+/// Splits a message of several blocks into messages of one block, because a prompt cache can end within a message.
 fn blocks(mut message: Value) -> Vec<Value> {
     let content =
         message.get_mut("content").and_then(Value::as_array_mut).filter(|content| content.len() > 1);
@@ -180,7 +181,7 @@ fn blocks(mut message: Value) -> Vec<Value> {
     content.into_iter().map(one).collect()
 }
 
-/// Without marks for caches: they move, and are not part of what is read.
+/// Removes cache marks: they move between requests, and the model does not read them.
 fn unmarked(value: &mut Value) {
     match value {
         Value::Object(fields) => {
@@ -192,7 +193,7 @@ fn unmarked(value: &mut Value) {
     }
 }
 
-/// How large messages are: most come again and again.
+/// Cache of the messages' token counts: most messages are sent again in every request.
 struct Sizes {
     counter: Counter,
     known: Cache<blake3::Hash, u64>,
@@ -210,7 +211,7 @@ impl Sizes {
         size
     }
 
-    /// As a message where it can be read as one, so that pictures are no text; else as what it is.
+    /// Counts the tokens of a message. Parses it if possible, so that images are not counted as text.
     fn count(&self, dialect: Dialect, message: &Value, text: &str) -> u64 {
         if message["role"] == "tools" {
             return self.counter.tools(message["content"].as_array().map_or(&[][..], Vec::as_slice));

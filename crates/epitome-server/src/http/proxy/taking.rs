@@ -1,4 +1,4 @@
-//! What is sent in: read whole where there is room for it, else passed on as it comes.
+//! Reads request bodies: completely if memory is free; otherwise streams them to the upstream.
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,46 +14,47 @@ use super::super::load::Share;
 use super::super::prelude::*;
 use super::upstream::late;
 
-/// For so long a request waits for memory. What is not looked at goes on as long as it came, and may be refused for that.
+/// How long a request waits for memory. Without memory it is forwarded unread, so it is not shortened, and the provider may
+/// refuse it as too long.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// A body, or the beginning of one.
 pub(super) enum Taken {
     Whole(Whole),
     Part {
-        /// What was read of it.
+        /// The bytes that were read.
         first: Bytes,
         rest: Body,
-        /// How long it is in all, where that is known.
+        /// Total length in bytes, if the client declared it.
         length: Option<u64>,
-        /// Why it was not read.
+        /// Why the body was not read completely.
         reason: &'static str,
     },
 }
 
-/// A body in memory, and the memory set aside for it.
+/// A body in memory, and the memory reserved for it.
 pub(super) struct Whole {
     pub(super) bytes: Bytes,
     charged: Vec<Share>,
 }
 
 impl Whole {
-    /// Sets aside no more than is held from here on: it, for a second try, and what is sent in its place. Answers may
-    /// take their time to begin.
+    /// Reduces the reservation to what stays in memory: the body, for a second attempt, and what is sent instead. Responses
+    /// may take long to begin.
     pub(super) fn holds_only(&mut self, sent: usize, app: &App, workspace: &Arc<str>) {
         self.charged.clear();
         let held = self.bytes.len().saturating_add(sent);
         self.charged.extend(app.load.passing.take_for(workspace, held));
     }
 
-    /// Lets go of it once it was sent.
+    /// Releases the body and its memory after it was sent.
     pub(super) fn let_go(&mut self) {
         self.bytes = Bytes::new();
         self.charged.clear();
     }
 }
 
-/// Reads it within the limit for bodies, and within the memory there is for those that are passed on.
+/// Reads a body within `limits.body` and within the memory for proxied bodies.
 pub(super) async fn take(mut body: Body, app: &App, workspace: &Arc<str>) -> Result<Taken, Problem> {
     let most = usize::try_from(app.engine.settings().limits.body).unwrap_or(usize::MAX);
     let length = http_body::Body::size_hint(&body).exact();
@@ -62,7 +63,7 @@ pub(super) async fn take(mut body: Body, app: &App, workspace: &Arc<str>) -> Res
         return part(Bytes::new(), body, "too_large");
     }
     let told = length.and_then(|length| usize::try_from(length).ok());
-    // It is held at most three times: as it came, as messages, and as it is sent.
+    // The body is in memory up to three times: as received, as messages, and as sent.
     let factor = 3;
     let mut charged = Vec::new();
     if let Some(told) = told {
@@ -85,10 +86,10 @@ pub(super) async fn take(mut body: Body, app: &App, workspace: &Arc<str>) -> Res
     }
 }
 
-/// How much of a body has come by.
+/// Number of pieces of a body that were forwarded.
 pub(super) type Progress = Arc<AtomicU64>;
 
-/// A body that is passed on as it comes, what was read of it first.
+/// Returns a body that is streamed to the upstream: first the bytes already read, then the rest.
 pub(super) fn upload(first: Bytes, rest: Body, silence: Duration) -> (reqwest::Body, Progress) {
     let progress = Progress::default();
     let begun = (Some(first).filter(|first| !first.is_empty()), rest, Arc::clone(&progress));
@@ -102,11 +103,11 @@ pub(super) fn upload(first: Bytes, rest: Body, silence: Duration) -> (reqwest::B
             next.map(|data| data.map(Frame::data)).map_err(|problem| io::Error::other(problem.detail));
         Some((frame.transpose()?, (first, rest, progress)))
     });
-    // Nobody but its owner ever comes near it; whoever sends it only wants to be sure of that.
+    // reqwest requires `Sync`. Only the owner polls the stream, so the wrapper is never contended.
     (reqwest::Body::wrap(StreamBody::new(SyncStream::new(pieces))), progress)
 }
 
-/// Waits for an answer to begin, as long as the request still goes up, and then for so long.
+/// Waits until the response begins: while the request is still being uploaded, and then for `silence`.
 pub(super) async fn while_it_moves<T>(
     sending: impl Future<Output = Result<T, Problem>>,
     silence: Duration,

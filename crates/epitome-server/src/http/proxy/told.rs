@@ -1,5 +1,5 @@
-//! What an answer's headers say of what was done; and what is refused here, said as the provider would say it, so that its
-//! client understands.
+//! Writes the headers that report what was done, and renders errors of this server in the provider's format, so that the
+//! provider's client understands them.
 
 use axum::http::HeaderName;
 use epitome::dialect::format::Refusal;
@@ -10,24 +10,24 @@ use super::super::prelude::*;
 use super::account::Known;
 use super::decide::Decided;
 
-/// What was done, in a word.
+/// Header that says in one word what was done.
 pub(super) const OUTCOME: HeaderName = HeaderName::from_static("x-epitome");
 
-/// The word of answers that came from here, and not from the provider.
+/// Value of that header in responses of this server, not of the provider.
 pub(super) const WORD_REFUSED: &str = "refused";
 
 impl Decided {
-    /// Says it in an answer's headers.
+    /// Writes the report into a response's headers.
     pub(super) fn tell(&self, headers: &mut HeaderMap) {
         let besides = match &self.known {
             None => json!({"saved": 0}),
             Some(Known { run, full, short, earlier, .. }) => json!({
-                // The conversation it was taken for.
+                // The conversation that the request was assigned to.
                 "run": &**run,
-                // How many tokens the request has fewer than it came with; in shadow mode, would have.
+                // Number of tokens saved in this request; in shadow mode, that would have been saved.
                 "saved": full.saturating_sub(*short),
-                // What was saved in this conversation by the requests before, as the provider counted them. The cost is in
-                // the prices' money; 0 where there are none.
+                // What earlier requests of this conversation saved, by the provider's counts. The cost is in the price
+                // table's currency; 0 without prices.
                 "so_far": {"saved": earlier.saved, "saved_cost": Money::millionths(earlier.saved_cost).get()},
             }),
         };
@@ -36,7 +36,7 @@ impl Decided {
     }
 }
 
-/// A problem as an answer of this provider's.
+/// Renders a problem as an error response in the provider's format.
 pub(super) fn refused(dialect: Dialect, problem: Problem, id: &str) -> Response {
     let message = &format!("epitome: {}", problem.detail);
     let (kind, code) = (kind(problem.status), problem.code);
@@ -52,12 +52,12 @@ pub(super) fn refused(dialect: Dialect, problem: Problem, id: &str) -> Response 
     if problem.hang_up {
         headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
     }
-    // For the log.
+    // The log reads the problem from the extensions.
     response.extensions_mut().insert(problem);
     response
 }
 
-/// What both providers call it.
+/// Returns the error type that both providers use for a status.
 fn kind(status: StatusCode) -> &'static str {
     match status {
         StatusCode::UNAUTHORIZED => "authentication_error",

@@ -1,4 +1,4 @@
-//! The way to a provider, and the headers that go either way.
+//! Sends requests to a provider, and filters the headers in both directions.
 
 use std::io;
 use std::sync::OnceLock;
@@ -11,16 +11,16 @@ use reqwest::{Client, Url};
 
 use super::super::prelude::*;
 
-/// How long connecting may take.
+/// Timeout for connecting.
 const CONNECT: Duration = Duration::from_secs(10);
 
-/// Connections that nobody uses are kept for so long, and so many of them. Where nothing is encrypted a new one costs next to
-/// nothing, and many servers that people run themselves close theirs after five seconds: perhaps while a request is on its way.
+/// Idle timeouts of the connection pool, and its maximum size per host. Without TLS the timeout is short: a new connection
+/// is cheap, and many self-hosted servers close idle connections after five seconds, possibly while a request is on its way.
 const IDLE: Duration = Duration::from_secs(30);
 const IDLE_PLAIN: Duration = Duration::from_secs(4);
 const MOST_IDLE: usize = 64;
 
-/// Those that are about one connection, and not about what it carries.
+/// Headers that apply to one connection only and are not forwarded.
 const HOP_BY_HOP: [HeaderName; 8] = [
     header::CONNECTION,
     HeaderName::from_static("keep-alive"),
@@ -32,20 +32,20 @@ const HOP_BY_HOP: [HeaderName; 8] = [
     header::UPGRADE,
 ];
 
-/// What ours begin with.
+/// Prefix of Epitome's headers.
 const OURS: &str = "x-epitome";
 
-/// An answer of a provider.
+/// A provider's response.
 pub(super) type Reply = Response<Body>;
 
-/// A provider that requests go on to.
+/// A provider to which requests are forwarded.
 pub(super) struct Upstream {
-    /// What its paths here are called after.
+    /// First segment of its paths on this server.
     pub(super) provider: &'static str,
     base: String,
-    /// Made when it is first needed: most who serve use one of two at most. None where the system has no certificates.
+    /// Created on first use, because most servers use only one or two providers. None if the system has no certificates.
     client: OnceLock<Option<Client>>,
-    /// The formats that are spoken there, the first of which its errors are written in; each with who lends keys for it.
+    /// The provider's formats, each with its lender of callers' keys. Errors are written in the first format.
     formats: Vec<(Dialect, OnceLock<Option<Lender>>)>,
 }
 
@@ -55,22 +55,22 @@ impl Upstream {
         Self { provider, base: base.to_owned(), client: OnceLock::new(), formats }
     }
 
-    /// One more format is spoken there.
+    /// Adds a format of the provider.
     pub(super) fn speaks(&mut self, dialect: Dialect) {
         self.formats.push((dialect, OnceLock::new()));
     }
 
-    /// The format of its errors, and of clients that say nothing else.
+    /// Returns the provider's first format, which is used for errors.
     pub(super) fn usual(&self) -> Dialect {
         self.spoken().next().unwrap_or(Dialect::OPENAI)
     }
 
-    /// The formats that are spoken there.
+    /// Returns the provider's formats.
     pub(super) fn spoken(&self) -> impl Iterator<Item = Dialect> {
         self.formats.iter().map(|(dialect, _)| *dialect)
     }
 
-    /// The address of a path there; none where it would lead out of it.
+    /// Returns the upstream URL of a path; none if the path would leave the upstream's base path.
     pub(super) fn url(&self, rest: &str) -> Option<Url> {
         let url = Url::parse(&format!("{}{rest}", self.base)).ok()?;
         let root = Url::parse(&format!("{}/v1", self.base)).ok()?;
@@ -78,7 +78,7 @@ impl Upstream {
         ((within.is_empty() || within.starts_with('/')) && url.origin() == root.origin()).then_some(url)
     }
 
-    /// The model that a caller asks for, with their own key.
+    /// Returns the caller's requested model, used with the caller's own key.
     pub(super) fn lend(&self, dialect: Dialect, model: &str, headers: &HeaderMap) -> Option<Arc<dyn Model>> {
         let (_, lender) = self.formats.iter().find(|(spoken, _)| *spoken == dialect)?;
         let lender = lender.get_or_init(|| Lender::new(dialect, &format!("{}/v1", self.base)).ok());
@@ -100,7 +100,7 @@ impl Upstream {
                 builder = builder.no_proxy();
             }
             if url.scheme() == "http" {
-                // Nobody is believed by a certificate there.
+                // Without TLS no certificates are needed.
                 builder = builder.tls_certs_only([]).pool_idle_timeout(IDLE_PLAIN);
             }
             builder.build().ok()
@@ -108,7 +108,7 @@ impl Upstream {
         made.as_ref()
     }
 
-    /// Sends a request, and waits until its answer begins.
+    /// Sends a request, and waits until the response begins.
     pub(super) async fn send(
         &self,
         method: Method,
@@ -117,34 +117,34 @@ impl Upstream {
         body: Option<reqwest::Body>,
     ) -> Result<Reply, Problem> {
         let Some(client) = self.client() else {
-            return Err(gone("the upstream cannot be believed: this system has no certificates"));
+            return Err(gone("cannot verify the upstream: this system has no root certificates"));
         };
         let mut request = reqwest::Request::new(method, url);
         *request.headers_mut() = headers;
         *request.body_mut() = body;
         match client.execute(request).await {
-            // What an error displays has an address in it.
+            // The errors of reqwest are replaced, because they contain the upstream's address.
             Ok(response) => {
                 Ok(Response::from(response).map(|body| Body::new(body.map_err(|_| broken_off()))))
             }
-            Err(error) if error.is_connect() => Err(gone("nothing answers at the upstream; try again")),
+            Err(error) if error.is_connect() => Err(gone("cannot connect to the upstream; try again")),
             Err(error) if error.is_timeout() => Err(late()),
             Err(_) => Err(gone("the upstream closed the connection before it answered; try again")),
         }
     }
 }
 
-/// Nothing came from there.
+/// Returns the problem of an upstream that sent no response.
 fn gone(detail: &str) -> Problem {
     Problem::new(StatusCode::BAD_GATEWAY, "upstream", detail)
 }
 
-/// An answer broke off.
+/// Returns the error of a response that broke off.
 pub(super) fn broken_off() -> io::Error {
     io::ErrorKind::ConnectionAborted.into()
 }
 
-/// Nothing came in time.
+/// Returns the problem of an upstream that did not respond in time.
 pub(super) fn late() -> Problem {
     Problem::new(
         StatusCode::GATEWAY_TIMEOUT,
@@ -158,7 +158,7 @@ fn is_loopback(host: &str) -> bool {
     bare == "localhost" || bare.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
 }
 
-/// A request's headers as they are sent on. Whoever `listens` to the answer has it as it is said, not packed.
+/// Returns a request's headers for the upstream. If the proxy `listens` to the response, it requests it uncompressed.
 pub(super) fn onward(headers: &HeaderMap, listens: bool) -> HeaderMap {
     let mut onward = without_hops(headers);
     for name in [header::HOST, header::CONTENT_LENGTH, header::EXPECT] {
@@ -170,7 +170,7 @@ pub(super) fn onward(headers: &HeaderMap, listens: bool) -> HeaderMap {
     onward
 }
 
-/// Headers without those of one connection: an answer's as they are sent back.
+/// Returns headers without those of one connection and without Epitome's own.
 pub(super) fn without_hops(headers: &HeaderMap) -> HeaderMap {
     let named: Vec<HeaderName> = headers
         .get_all(header::CONNECTION)

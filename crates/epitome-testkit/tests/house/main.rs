@@ -72,7 +72,7 @@ fn functions_and_structs_are_small_enough_to_read() {
     let mut told = Vec::new();
     for (name, files) in crates() {
         // Test code in files of its own.
-        let code = files.iter().filter(|(file, _)| !file.ends_with("tests.rs") && !file.contains("tests/"));
+        let code = files.iter().filter(|(file, _)| !words::is_test(file));
         told.extend(code.flat_map(|(file, text)| sizes::too_large(&format!("{name}/src/{file}"), text)));
     }
     assert!(told.is_empty(), "too large:\n{}\n", told.join("\n"));
@@ -82,12 +82,12 @@ fn functions_and_structs_are_small_enough_to_read() {
 const QUOTATIONS: &str = include_str!("quotations.txt");
 
 #[test]
-fn prose_uses_plain_words() {
+fn names_and_prose_use_plain_words() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let mut found = Vec::new();
     for (name, files) in crates() {
         for (file, text) in &files {
-            if !file.ends_with("tests.rs") && !file.contains("tests/") {
+            if !words::is_test(file) {
                 found.extend(words::in_source(&format!("crates/{name}/src/{file}"), text));
             }
         }
@@ -110,6 +110,13 @@ fn prose_uses_plain_words() {
     };
     found.retain(|found| !is_quotation(found));
     assert!(found.is_empty(), "{} replaced words:\n{}\n", found.len(), found.join("\n"));
+}
+
+#[test]
+fn a_type_name_means_one_thing_in_a_crate() {
+    let shared: Vec<String> =
+        crates().iter().flat_map(|(name, files)| words::shared_type_names(name, files)).collect();
+    assert!(shared.is_empty(), "names of several types:\n{}\n", shared.join("\n"));
 }
 
 /// The circles of a crate of these files.

@@ -1,5 +1,9 @@
-//! Words that Epitome no longer uses in comments, printed text and documents, with what to write instead.
+//! Words that Epitome no longer uses in names, comments, printed text and documents, with what to write instead. And type
+//! names: in one crate, a name means one thing.
 
+use std::collections::BTreeMap;
+
+use super::graph::Files;
 use super::tokens::scan;
 
 /// Words and phrases in lower case, separated by `|`, and what to write.
@@ -49,12 +53,62 @@ fn replaced(first: usize, text: &str) -> Vec<(usize, String)> {
     found
 }
 
+/// Replaced words in the names of a source file: types, functions, fields, variables. Each name is listed once.
+fn in_names(name: &str, text: &str) -> Vec<String> {
+    let mut found = BTreeMap::new();
+    for token in scan(text).tokens.iter().filter(|token| token.is_word()) {
+        let words = parts(&token.text);
+        let replaced = REPLACED.iter().find(|(olds, _)| olds.split('|').any(|old| words.iter().any(|word| word == old)));
+        if let Some((_, instead)) = replaced {
+            found.entry(token.text.clone()).or_insert((token.line, instead));
+        }
+    }
+    let lines = found.into_iter().map(|(word, (line, instead))| format!("{name}:{line}: `{word}`; write: {instead}"));
+    lines.collect()
+}
+
+/// The words of a name in lower case: `SummaryKept`, `summary_kept` and `SUMMARY_KEPT` have the same two.
+fn parts(name: &str) -> Vec<String> {
+    let mut words = vec![String::new()];
+    let mut last_lower = false;
+    for c in name.chars() {
+        if c == '_' || (c.is_uppercase() && last_lower) {
+            words.push(String::new());
+        }
+        if let (Some(word), true) = (words.last_mut(), c != '_') {
+            word.extend(c.to_lowercase());
+        }
+        last_lower = c.is_lowercase();
+    }
+    words
+}
+
+/// Types that two files of a crate define under one name.
+pub(crate) fn shared_type_names(name: &str, files: &Files) -> Vec<String> {
+    let mut places: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for (file, text) in files.iter().filter(|(file, _)| !is_test(file)) {
+        for pair in scan(text).tokens.windows(2) {
+            if ["struct", "enum", "trait"].iter().any(|item| pair[0].is(item)) && pair[1].is_word() {
+                places.entry(pair[1].text.clone()).or_default().push(format!("{file}:{}", pair[1].line));
+            }
+        }
+    }
+    // Each subcommand has its own `Args`, and is called by the name of its module.
+    places.retain(|name, places| places.len() > 1 && name != "Args");
+    places.iter().map(|(item, places)| format!("{name}: `{item}` in {}", places.join(", "))).collect()
+}
+
+/// Whether a source file contains tests only.
+pub(crate) fn is_test(file: &str) -> bool {
+    file.ends_with("tests.rs") || file.contains("tests/")
+}
+
 /// Whether a character is part of a word.
 fn is_part(c: char) -> bool {
     c.is_alphanumeric() || c == '-' || c == '_'
 }
 
-/// Replaced words in the comments and string literals of a source file, up to its test module.
+/// Replaced words in the comments, string literals and names of a source file, up to its test module.
 pub(crate) fn in_source(name: &str, text: &str) -> Vec<String> {
     let end = text.find("#[cfg(test)]\nmod tests").map_or(usize::MAX, |at| text[..at].lines().count());
     let source = scan(text);
@@ -75,7 +129,7 @@ pub(crate) fn in_source(name: &str, text: &str) -> Vec<String> {
     let prose = source.strings.into_iter().filter(|(_, text)| text.contains(' '));
     let all = blocks.into_iter().map(|(line, block)| (line, without_fences(&block))).chain(prose);
     let found = all.flat_map(|(line, text)| replaced(line, &text)).filter(|(line, _)| *line <= end);
-    found.map(|(line, word)| format!("{name}:{line}: {word}")).collect()
+    found.map(|(line, word)| format!("{name}:{line}: {word}")).chain(in_names(name, text)).collect()
 }
 
 /// Replaced words in a Markdown document.
@@ -102,9 +156,20 @@ fn planted_words_are_found_in_prose_and_nowhere_else() {
         const A: &str = \"told\";\nconst B: &str = \"it was told\\n\";\n#[cfg(test)]\nmod tests {\n// told\n}\n";
     let found = in_source("a.rs", source);
     let places: Vec<&str> = found.iter().map(|line| line.split(';').next().unwrap()).collect();
-    assert_eq!(places, ["a.rs:1: `nobody`", "a.rs:4: `told`", "a.rs:7: `told`"]);
+    let expected =
+        ["a.rs:1: `nobody`", "a.rs:4: `told`", "a.rs:7: `told`", "a.rs:5: `asked`", "a.rs:5: `told`"];
+    assert_eq!(places, expected);
+    let found = in_names("a.rs", "struct AllKept; fn go() { let un_known = MOST_HELD; unknown(); }\n#[cfg(test)]\nfn told() {}");
+    assert_eq!(found.len(), 3, "{found:?}");
     let document = "Goes  on.\n```\ntold\n```\nA built-in\nmodel, `kept` by (nobody)\n";
     let found = in_document("a.md", document);
     let places: Vec<&str> = found.iter().map(|line| line.split(';').next().unwrap()).collect();
     assert_eq!(places, ["a.md:1: `goes on`", "a.md:6: `nobody`"]);
+}
+
+#[test]
+fn a_planted_second_meaning_is_found() {
+    let files = [("a.rs", "struct Row; enum Kind {}"), ("b.rs", "trait Row {}"), ("b/tests.rs", "struct Kind;")];
+    let files = files.map(|(name, text)| (name.to_owned(), text.to_owned())).into();
+    assert_eq!(shared_type_names("x", &files), ["x: `Row` in a.rs:1, b.rs:1"]);
 }

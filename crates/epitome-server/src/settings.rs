@@ -1,8 +1,8 @@
 //! Loads the settings: flags override the environment, which overrides `epitome.toml`, which overrides the defaults.
 //!
-//! The sources come in as values ([`Given`], [`World`]). Each layer is merged over the previous one and checked with the
-//! engine's rules ([`epitome::settings`]). The result is [`Loaded`]: typed and valid. An error names the key and the
-//! source that set it.
+//! The sources come in as values ([`SettingsFlags`], [`Environment`]). Each layer is merged over the previous one and
+//! checked with the engine's rules ([`epitome::settings`]). The result, [`Loaded`], is typed and valid. An error names the
+//! key and the source that set it.
 //!
 //! Two sections belong to the server: `[server]` (database, workspace, how `serve` listens) and `[proxy]` (upstreams). All
 //! others belong to the engine.
@@ -16,24 +16,25 @@ use epitome::settings::{
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-mod env;
 mod file;
 mod keys;
-mod place;
+mod location;
 mod server;
-mod write;
+mod template;
+mod variables;
 
+use crate::near::near;
 pub(crate) use file::NAME as FILE_NAME;
 pub(crate) use keys::patch_schema;
-pub(crate) use place::{Address, Place, World, read as read_place};
+pub(crate) use location::{Address, DbLocation, Environment, parse_location};
 use server::Sections;
-pub(crate) use server::{Proxy, RequireKeys, Role, Server};
-pub(crate) use write::template;
+pub(crate) use server::{ProxySettings, RequireKeys, Role, ServerSettings};
+pub(crate) use template::template;
 
 /// Settings flags of the command line.
 #[derive(Debug, Clone, Default, clap::Args)]
 #[command(next_help_heading = "For every command")]
-pub(crate) struct Given {
+pub(crate) struct SettingsFlags {
     /// Settings file (./epitome.toml, else the user's) [env: EPITOME_CONFIG]
     #[arg(long, global = true, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
@@ -46,7 +47,7 @@ pub(crate) struct Given {
     /// Sets any settings key; can be repeated
     #[arg(long, global = true, value_name = "KEY=VALUE")]
     pub(crate) set: Vec<String>,
-    /// Flags of the command itself that are settings.
+    /// The command's own flags that are settings, such as `--listen` of `epitome serve`.
     #[arg(skip)]
     pub(crate) own: Vec<OwnFlag>,
 }
@@ -62,13 +63,13 @@ pub(crate) struct Loaded {
     /// The engine's settings, complete.
     pub(crate) settings: Settings,
     /// Where the database is.
-    pub(crate) db: Place,
+    pub(crate) db: DbLocation,
     /// The server's own sections.
-    pub(crate) server: Server,
+    pub(crate) server: ServerSettings,
     /// The settings file that was read.
     pub(crate) file: Option<PathBuf>,
     /// Every key that was set, in ascending precedence.
-    items: Vec<Item>,
+    assignments: Vec<Assignment>,
 }
 
 /// Where a setting came from.
@@ -100,7 +101,7 @@ impl std::fmt::Display for Source {
 
 /// One key that was set.
 #[derive(Debug, Clone)]
-struct Item {
+struct Assignment {
     source: Source,
     path: Vec<String>,
     value: Value,
@@ -120,54 +121,61 @@ pub(crate) struct Difference {
 }
 
 /// Loads all settings, and locates the database.
-pub(crate) fn load(given: &Given, world: &World) -> Result<Loaded, String> {
-    let loaded = load_without_database(given, world)?;
-    let db = loaded.database(loaded.server.db.as_deref(), world)?;
+pub(crate) fn load(flags: &SettingsFlags, environment: &Environment) -> Result<Loaded, String> {
+    let loaded = load_without_database(flags, environment)?;
+    let db = loaded.database(loaded.server.db.as_deref(), environment)?;
     Ok(Loaded { db, ..loaded })
 }
 
 /// Loads all settings for a command that opens no database, so that a missing data folder is no error.
-pub(crate) fn load_without_database(given: &Given, world: &World) -> Result<Loaded, String> {
-    let by_flag = given.config.clone().map(|path| ("--config", path));
-    let named = by_flag.or_else(|| Some(("EPITOME_CONFIG", PathBuf::from(world.var("EPITOME_CONFIG")?))));
-    let file = file::find(named.as_ref().map(|(by, path)| (*by, path.as_path())), world)?;
+pub(crate) fn load_without_database(
+    flags: &SettingsFlags,
+    environment: &Environment,
+) -> Result<Loaded, String> {
+    let by_flag = flags.config.clone().map(|path| ("--config", path));
+    let by_variable = || Some(("EPITOME_CONFIG", PathBuf::from(environment.var("EPITOME_CONFIG")?)));
+    let named = by_flag.or_else(by_variable);
+    let file = file::find(named.as_ref().map(|(by, path)| (*by, path.as_path())), environment)?;
     let (path, entries) = file.map_or((None, Map::new()), |file| (Some(file.path), file.entries));
-    let flags = from_flags(given)?;
+    let from_flags = flags.assignments()?;
     let source = Source::File(path.clone().unwrap_or_default());
-    let of_file = |(path, value)| Item { source: source.clone(), path, value };
-    let of_file: Vec<Item> = leaves(&entries).into_iter().map(of_file).collect();
-    let (variables, unknown) = env::read(world, &of_file.iter().chain(&flags).collect::<Vec<_>>())?;
+    let in_file = |(path, value)| Assignment { source: source.clone(), path, value };
+    let in_file: Vec<Assignment> = leaves(&entries).into_iter().map(in_file).collect();
+    let others: Vec<&Assignment> = in_file.iter().chain(&from_flags).collect();
+    let (variables, unknown) = variables::read(environment, &others)?;
     // A setting's own flag overrides `--set`.
-    let (sets, own): (Vec<Item>, Vec<Item>) = flags.into_iter().partition(|item| item.source == Source::Set);
+    let (sets, own): (Vec<_>, Vec<_>) = from_flags.into_iter().partition(|flag| flag.source == Source::Set);
 
-    let (mut tree, mut items) = (Map::new(), Vec::new());
-    // A required key that is missing after one stage may still be set by a later one.
-    let (mut judged, mut missing) = (judge(&tree), None);
-    for (said, stage) in [(entries, of_file), staged(variables), staged(sets), staged(own)] {
-        if said.is_empty() {
+    let (mut tree, mut assignments) = (Map::new(), Vec::new());
+    // A required key that is missing after one layer may still be set by a later one.
+    let (mut checked, mut missing) = (check(&tree), None);
+    for (entries, layer) in [(entries, in_file), as_layer(variables), as_layer(sets), as_layer(own)] {
+        if entries.is_empty() {
             continue;
         }
-        give_way(&mut tree, &said);
-        for (section, value) in &said {
+        give_way(&mut tree, &entries);
+        for (section, value) in &entries {
             overlay(&mut tree, section, value, u8::MAX, Nulls::TakeBack);
         }
-        judged = judge(&tree);
-        if let Err(wrong) = &judged {
-            let told = blamed(wrong, &stage).unwrap_or_else(|| format!("{source}: {wrong}"));
-            if !wrong.problem().starts_with("is missing") {
-                return Err(told);
+        checked = check(&tree);
+        if let Err(error) = &checked {
+            let message = with_source(error, &layer).unwrap_or_else(|| format!("{source}: {error}"));
+            if !error.problem().starts_with("is missing") {
+                return Err(message);
             }
-            missing.get_or_insert(told);
+            missing.get_or_insert(message);
         }
-        items.extend(stage);
+        assignments.extend(layer);
     }
-    let (server, patch) = judged.map_err(|wrong| missing.unwrap_or_else(|| wrong.to_string()))?;
-    let settings = Settings::default().with(&patch).map_err(|wrong| wrong.to_string())?;
-    let keys = |name: &String| settings.models.values().any(|model| model.key_env.as_ref() == Some(name));
-    if let Some(unknown) = unknown.iter().find(|name| !keys(name)) {
-        return Err(env::refuse(unknown));
+    let (server, patch) = checked.map_err(|error| missing.unwrap_or_else(|| error.to_string()))?;
+    let settings = Settings::default().with(&patch).map_err(|error| error.to_string())?;
+    let holds_key =
+        |name: &String| settings.models.values().any(|model| model.key_env.as_ref() == Some(name));
+    if let Some(unknown) = unknown.iter().find(|name| !holds_key(name)) {
+        return Err(variables::unknown_variable(unknown));
     }
-    let loaded = Loaded { patch, settings, db: Place::Sqlite(PathBuf::new()), server, file: path, items };
+    let db = DbLocation::Sqlite(PathBuf::new());
+    let loaded = Loaded { patch, settings, db, server, file: path, assignments };
     loaded.check_models()?;
     Ok(loaded)
 }
@@ -177,43 +185,43 @@ impl Loaded {
     pub(crate) fn source(&self, key: &str) -> Source {
         let forms = [Some(key.to_owned()), other_form(key)].into_iter().flatten();
         let paths: Vec<Vec<String>> = forms.filter_map(|key| keys::path(&key)).collect();
-        let sets = |item: &&Item| {
-            paths.iter().any(|path| path.starts_with(&item.path) || item.path.starts_with(path))
+        let sets = |assignment: &&Assignment| {
+            paths.iter().any(|path| path.starts_with(&assignment.path) || assignment.path.starts_with(path))
         };
-        let set = self.items.iter().rev().find(sets);
-        set.map_or(Source::Default, |item| item.source.clone())
+        let set = self.assignments.iter().rev().find(sets);
+        set.map_or(Source::Default, |assignment| assignment.source.clone())
     }
 
     /// Returns the workspace if a flag of the command names it; none if a file or the environment does.
-    pub(crate) fn typed_workspace(&self) -> Option<&str> {
-        let typed = matches!(self.source("server.workspace"), Source::Flag(_) | Source::Set);
-        typed.then_some(self.server.workspace.as_str())
+    pub(crate) fn workspace_from_flag(&self) -> Option<&str> {
+        let from_flag = matches!(self.source("server.workspace"), Source::Flag(_) | Source::Set);
+        from_flag.then_some(self.server.workspace.as_str())
     }
 
     /// Returns every source that set something, each once.
     pub(crate) fn sources(&self) -> Vec<String> {
-        let mut told: Vec<String> = Vec::new();
-        for item in &self.items {
-            let source = match &item.source {
-                Source::Set => format!("--set {}", keys::name(&item.path)),
+        let mut sources: Vec<String> = Vec::new();
+        for assignment in &self.assignments {
+            let source = match &assignment.source {
+                Source::Set => format!("--set {}", keys::name(&assignment.path)),
                 other => other.to_string(),
             };
-            if !told.contains(&source) {
-                told.push(source);
+            if !sources.contains(&source) {
+                sources.push(source);
             }
         }
         // Lists the file that was read even if it sets nothing.
         if let Some(file) = self.file.as_ref().map(|file| file.display().to_string())
-            && !told.contains(&file)
+            && !sources.contains(&file)
         {
-            told.insert(0, file);
+            sources.insert(0, file);
         }
-        told
+        sources
     }
 
     /// Returns the settings that differ from their defaults.
     pub(crate) fn differences(&self) -> Vec<Difference> {
-        let defaults = leaves(&tree_of(Server::default(), &Settings::default()));
+        let defaults = leaves(&tree_of(ServerSettings::default(), &Settings::default()));
         let defaults: HashMap<Vec<String>, Value> = defaults.into_iter().collect();
         let ours = leaves(&tree_of(self.server.clone(), &self.settings)).into_iter();
         let differs = |(path, value): (Vec<String>, Value)| {
@@ -222,8 +230,8 @@ impl Loaded {
             let source = self.source(&key);
             // Database and workspace are shown separately, the first without its password. Values derived for a configured
             // model have no source.
-            let apart = ["server.db", "server.workspace"].contains(&key.as_str());
-            let differs = default != value && source != Source::Default && !apart;
+            let separate = ["server.db", "server.workspace"].contains(&key.as_str());
+            let differs = default != value && source != Source::Default && !separate;
             differs.then(|| Difference { key, value, default, source: source.to_string() })
         };
         ours.filter_map(differs).collect()
@@ -231,40 +239,46 @@ impl Loaded {
 
     /// Refuses the names of models that are not configured.
     fn check_models(&self) -> Result<(), String> {
-        let own = &self.settings.models;
-        let is_known = |name: &str| name == "local" || own.contains_key(name);
-        let Some((key, unknown)) = self.settings.unknown_model(is_known) else { return Ok(()) };
+        let configured = &self.settings.models;
+        let exists = |name: &str| name == "local" || configured.contains_key(name);
+        let Some((key, unknown)) = self.settings.unknown_model(exists) else { return Ok(()) };
         let same = Some(CondenseSettings::SAME).filter(|_| key == "condense.model");
-        let known: Vec<&str> = own.keys().map(String::as_str).chain(["local"]).chain(same).collect();
-        let source = self.source(key.split('[').next().unwrap_or(&key));
+        let names: Vec<&str> = configured.keys().map(String::as_str).chain(["local"]).chain(same).collect();
+        let place = match self.source(key.split('[').next().unwrap_or(&key)) {
+            Source::Set => format!("--set {key}"),
+            Source::Flag(flag) => flag.to_owned(),
+            source => format!("{source}: {key}"),
+        };
+        let similar = near(unknown, names.iter().copied(), 1);
+        let similar = similar.first().map_or(String::new(), |name| format!(" did you mean `{name}`?"));
         Err(format!(
-            "{source}: {key}: no model named `{unknown}`; define [models.{unknown}], or use one of: {}",
-            known.join(", ")
+            "{place}: no model named `{unknown}`;{similar} define [models.{unknown}], or use one of: {}",
+            names.join(", ")
         ))
     }
 
     /// Returns where the database is.
-    fn database(&self, set: Option<&str>, world: &World) -> Result<Place, String> {
+    fn database(&self, set: Option<&str>, environment: &Environment) -> Result<DbLocation, String> {
         let source = self.source("server.db");
         let Some(set) = set else {
-            let folder = world
+            let folder = environment
                 .data_folder()
                 .ok_or("--db: required, because the user's data folder cannot be determined")?;
-            return Ok(Place::Sqlite(folder.join("epitome.db")));
+            return Ok(DbLocation::Sqlite(folder.join("epitome.db")));
         };
         // A path in a settings file starts at the file's folder, so it does not depend on the current folder.
         let base = match &source {
-            Source::File(file) => world.here.join(file).parent().map(Path::to_owned),
+            Source::File(file) => environment.current_folder.join(file).parent().map(Path::to_owned),
             _ => None,
         };
-        // A path of the current folder is shown as it was typed.
-        let base = base.filter(|base| *base != world.here).unwrap_or_default();
-        place::read(set, world, &base).map_err(|problem| format!("{source}: {problem}"))
+        // A path of the current folder is shown as the user typed it.
+        let base = base.filter(|base| *base != environment.current_folder).unwrap_or_default();
+        parse_location(set, environment, &base).map_err(|problem| format!("{source}: {problem}"))
     }
 }
 
 /// Returns all settings as the content of a settings file.
-fn tree_of(server: Server, settings: &Settings) -> Map<String, Value> {
+fn tree_of(server: ServerSettings, settings: &Settings) -> Map<String, Value> {
     let Value::Object(engine) = settings.to_value() else { return Map::new() };
     let sections = Sections { proxy: server.proxy.clone(), server, engine };
     match serde_json::to_value(sections) {
@@ -273,36 +287,39 @@ fn tree_of(server: Server, settings: &Settings) -> Map<String, Value> {
     }
 }
 
-/// Returns the content of a settings file with these items, and the items.
-fn staged(items: Vec<Item>) -> (Map<String, Value>, Vec<Item>) {
-    let mut said = Map::new();
-    for Item { path, value, .. } in &items {
+/// Returns a layer: the content of a settings file with these assignments, and the assignments.
+fn as_layer(assignments: Vec<Assignment>) -> (Map<String, Value>, Vec<Assignment>) {
+    let mut entries = Map::new();
+    for Assignment { path, value, .. } in &assignments {
         let Some((section, below)) = path.split_first() else { continue };
         let value = below.iter().rev().fold(value.clone(), |value, key| json!({ key: value }));
-        overlay(&mut said, section, &value, u8::MAX, Nulls::TakeBack);
+        overlay(&mut entries, section, &value, u8::MAX, Nulls::TakeBack);
     }
-    (said, items)
+    (entries, assignments)
 }
 
-fn from_flags(given: &Given) -> Result<Vec<Item>, String> {
-    let mut items = Vec::new();
-    for set in &given.set {
-        let (name, text) = set
-            .split_once('=')
-            .ok_or_else(|| format!("--set {set}: expected KEY=VALUE, as in context.max_tokens=50000"))?;
-        let path = keys::path(name).ok_or_else(|| format!("--set {set}: invalid name of a setting"))?;
-        let value = keys::value(keys::kind_of(&path), text)
-            .map_err(|problem| format!("--set {}: {problem}", keys::name(&path)))?;
-        items.push(Item { source: Source::Set, path, value });
+impl SettingsFlags {
+    /// Returns what the flags set: `--set`, then the flags that are settings themselves.
+    fn assignments(&self) -> Result<Vec<Assignment>, String> {
+        let mut assignments = Vec::new();
+        for set in &self.set {
+            let (name, text) = set
+                .split_once('=')
+                .ok_or_else(|| format!("--set {set}: expected KEY=VALUE, as in context.max_tokens=50000"))?;
+            let path = keys::path(name).ok_or_else(|| format!("--set {set}: invalid name of a setting"))?;
+            let value = keys::value(keys::kind_of(&path), text)
+                .map_err(|problem| format!("--set {}: {problem}", keys::name(&path)))?;
+            assignments.push(Assignment { source: Source::Set, path, value });
+        }
+        let db = self.db.iter().map(|db| ("--db", "server.db", db.as_str().into()));
+        let workspace = self.workspace.iter();
+        let workspace = workspace.map(|name| ("--workspace", "server.workspace", name.as_str().into()));
+        for (flag, key, value) in db.chain(workspace).chain(self.own.clone()) {
+            let path = key.split('.').map(str::to_owned).collect();
+            assignments.push(Assignment { source: Source::Flag(flag), path, value });
+        }
+        Ok(assignments)
     }
-    let db = given.db.iter().map(|db| ("--db", "server.db", db.as_str().into()));
-    let workspace =
-        given.workspace.iter().map(|name| ("--workspace", "server.workspace", name.as_str().into()));
-    for (flag, key, value) in db.chain(workspace).chain(given.own.clone()) {
-        let path = key.split('.').map(str::to_owned).collect();
-        items.push(Item { source: Source::Flag(flag), path, value });
-    }
-    Ok(items)
 }
 
 /// Returns every key that has a value itself. A list is one value.
@@ -321,32 +338,32 @@ fn leaves(table: &Map<String, Value>) -> Vec<(Vec<String>, Value)> {
 }
 
 /// Checks a settings tree. Returns the server's sections and the engine's settings, or the first error.
-fn judge(tree: &Map<String, Value>) -> Result<(Server, Patch), SettingsError> {
+fn check(tree: &Map<String, Value>) -> Result<(ServerSettings, Patch), SettingsError> {
     // Skips building the schema if nothing is set: it takes longer than the rest of a short command's start.
     let Sections { server, proxy, engine } = match tree.is_empty() {
         true => Sections::default(),
         false => read(Value::Object(tree.clone()), &keys::SCHEMA)?,
     };
-    let mut server = Server { proxy, ..server };
-    server.settle()?;
+    let mut server = ServerSettings { proxy, ..server };
+    server.validate()?;
     Ok((server, Patch::from_value(Value::Object(engine))?))
 }
 
-/// Names the source of an error: the item of this stage that set the key, or the one nearest to it.
-fn blamed(wrong: &SettingsError, stage: &[Item]) -> Option<String> {
-    let key: Vec<String> = keys::path(wrong.key())
+/// Adds the source to an error: the assignment of this layer that set the key, or the one nearest to it.
+fn with_source(error: &SettingsError, layer: &[Assignment]) -> Option<String> {
+    let key: Vec<String> = keys::path(error.key())
         .unwrap_or_default()
         .into_iter()
         .map(|part| part.split('[').next().unwrap_or_default().to_owned())
         .collect();
-    let common = |item: &&Item| item.path.iter().zip(&key).take_while(|(one, other)| one == other).count();
-    let item = stage.iter().max_by_key(common)?;
-    let own = keys::name(&item.path) == wrong.key();
-    Some(match &item.source {
-        Source::Set if own => format!("--set {wrong}"),
-        Source::Set => format!("--set {}: {wrong}", keys::name(&item.path)),
-        Source::Variable(_) | Source::Flag(_) if own => format!("{}: {}", item.source, wrong.problem()),
-        source => format!("{source}: {wrong}"),
+    let in_common = |set: &&Assignment| set.path.iter().zip(&key).take_while(|(one, two)| one == two).count();
+    let Assignment { source, path, .. } = layer.iter().max_by_key(in_common)?;
+    let is_key_itself = keys::name(path) == error.key();
+    Some(match source {
+        Source::Set if is_key_itself => format!("--set {error}"),
+        Source::Set => format!("--set {}: {error}", keys::name(path)),
+        Source::Variable(_) | Source::Flag(_) if is_key_itself => format!("{source}: {}", error.problem()),
+        source => format!("{source}: {error}"),
     })
 }
 

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Number, Value};
 
-use super::World;
+use super::Environment;
 
 /// Name of the settings file.
 pub(crate) const NAME: &str = "epitome.toml";
@@ -20,15 +20,15 @@ pub(super) struct File {
 
 /// Reads the named file (`named`: by which flag or variable, and its path); else the file in the current folder; else the
 /// one in the user's config folder; else none.
-pub(super) fn find(named: Option<(&str, &Path)>, world: &World) -> Result<Option<File>, String> {
+pub(super) fn find(named: Option<(&str, &Path)>, environment: &Environment) -> Result<Option<File>, String> {
     if let Some((by, named)) = named {
-        let found = read(named, &world.here.join(named))?;
+        let found = read(named, &environment.current_folder.join(named))?;
         return found.map(Some).ok_or_else(|| format!("{by}: there is no file {}", named.display()));
     }
-    if let Some(here) = read(Path::new(NAME), &world.here.join(NAME))? {
-        return Ok(Some(here));
+    if let Some(file) = read(Path::new(NAME), &environment.current_folder.join(NAME))? {
+        return Ok(Some(file));
     }
-    match world.config_folder().map(|folder| folder.join(NAME)) {
+    match environment.config_folder().map(|folder| folder.join(NAME)) {
         Some(path) => read(&path, &path),
         None => Ok(None),
     }
@@ -69,7 +69,7 @@ fn json(value: toml::Value) -> Value {
             Number::from_f64(number).map_or_else(|| Value::String(number.to_string()), Value::Number)
         }
         toml::Value::Boolean(flag) => Value::Bool(flag),
-        toml::Value::Datetime(moment) => Value::String(moment.to_string()),
+        toml::Value::Datetime(date) => Value::String(date.to_string()),
         toml::Value::Array(list) => list.into_iter().map(json).collect(),
         toml::Value::Table(table) => {
             Value::Object(table.into_iter().map(|(key, value)| (key, json(value))).collect())

@@ -12,11 +12,11 @@ use super::server::Sections;
 
 /// A settings key.
 #[derive(Debug)]
-pub(super) struct Key {
+pub(super) struct SettingKey {
     /// Full name. `*` is a name that the user chooses.
     pub(super) path: String,
     /// How a value is parsed from text: the first type that the schema names.
-    pub(super) kind: &'static str,
+    pub(super) value_type: &'static str,
     pub(super) meaning: &'static str,
     /// A value other than the default.
     pub(super) example: Value,
@@ -26,14 +26,14 @@ pub(super) struct Key {
 pub(super) static SCHEMA: LazyLock<Value> = LazyLock::new(schema::<Sections>);
 
 /// All keys, in the order of the sections.
-pub(super) static KEYS: LazyLock<Vec<Key>> = LazyLock::new(|| collect("", &SCHEMA));
+pub(super) static KEYS: LazyLock<Vec<SettingKey>> = LazyLock::new(|| collect("", &SCHEMA));
 
 /// Keys of one slot.
-pub(super) static SLOT_KEYS: LazyLock<Vec<Key>> =
+pub(super) static SLOT_KEYS: LazyLock<Vec<SettingKey>> =
     LazyLock::new(|| collect("", SCHEMA.pointer("/properties/slot/items").unwrap_or(&Value::Null)));
 
 /// Returns the keys that a schema describes, with `path` as their prefix.
-fn collect(path: &str, schema: &'static Value) -> Vec<Key> {
+fn collect(path: &str, schema: &'static Value) -> Vec<SettingKey> {
     let below = |name: &str| if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") };
     let properties = schema.get("properties").and_then(Value::as_object);
     match (properties, schema.get("additionalProperties")) {
@@ -49,9 +49,9 @@ fn collect(path: &str, schema: &'static Value) -> Vec<Key> {
     }
 }
 
-fn key(path: String, schema: &'static Value) -> Key {
+fn key(path: String, schema: &'static Value) -> SettingKey {
     let example = schema.pointer("/examples/0").cloned().unwrap_or_default();
-    Key { path, kind: kind(schema), meaning: meaning(schema), example }
+    SettingKey { path, value_type: value_type(schema), meaning: meaning(schema), example }
 }
 
 /// Returns the first paragraph of a schema's description. The others are for readers of the code.
@@ -60,32 +60,32 @@ pub(super) fn meaning(schema: &Value) -> &str {
     text.split("\n\n").next().unwrap_or_default()
 }
 
-fn kind(schema: &Value) -> &str {
+fn value_type(schema: &Value) -> &str {
     let form = schema.pointer("/anyOf/0").unwrap_or(schema);
-    let named = form.get("type").map(|named| named.get(0).unwrap_or(named));
+    let types = form.get("type").map(|types| types.get(0).unwrap_or(types));
     match form.pointer("/items/type") {
         Some(items) if items == "string" => "names",
-        _ => named.and_then(Value::as_str).unwrap_or_default(),
+        _ => types.and_then(Value::as_str).unwrap_or_default(),
     }
 }
 
 /// Returns the type of a key's value, if the key exists.
-pub(super) fn kind_of(path: &[String]) -> Option<&'static str> {
-    let fits = |key: &&Key| {
+pub(super) fn type_of(path: &[String]) -> Option<&'static str> {
+    let fits = |key: &&SettingKey| {
         let pattern: Vec<&str> = key.path.split('.').collect();
         pattern.len() == path.len()
-            && pattern.iter().zip(path).all(|(want, have)| *want == "*" || want == have)
+            && pattern.iter().zip(path).all(|(expected, part)| *expected == "*" || expected == part)
     };
-    KEYS.iter().find(fits).map(|key| key.kind)
+    KEYS.iter().find(fits).map(|key| key.value_type)
 }
 
 /// Parses a value into what a settings file would contain. A value that cannot be parsed stays a text, and the section
 /// refuses it with a list of what is allowed. Only invalid JSON is an error here.
-pub(super) fn value(kind: Option<&str>, text: &str) -> Result<Value, String> {
+pub(super) fn parse_value(value_type: Option<&str>, text: &str) -> Result<Value, String> {
     let trimmed = text.trim();
     let as_text = || Value::String(text.to_owned());
     let json = || serde_json::from_str::<Value>(trimmed);
-    Ok(match kind {
+    Ok(match value_type {
         None => json().unwrap_or_else(|_| as_text()),
         Some("string" | "object" | "") => as_text(),
         Some(_) if trimmed == "null" => Value::Null,

@@ -1,8 +1,8 @@
 //! Defines the settings sections `[server]` (database, workspace, how `epitome serve` listens) and `[proxy]` (the upstreams,
 //! and whether requests are changed).
 //!
-//! The engine does not use these sections. Each setting is a field, and its doc comment is the help text. `blamed` finds
-//! out which layer set a wrong value.
+//! The engine does not use these sections. Each setting is a field, and its doc comment is the help text. `with_source`
+//! finds out which layer set a wrong value.
 
 use std::time::Duration;
 
@@ -18,8 +18,8 @@ use crate::log::{Format, Level};
 #[derive(Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub(super) struct Sections {
-    pub(super) server: Server,
-    pub(super) proxy: Proxy,
+    pub(super) server: ServerSettings,
+    pub(super) proxy: ProxySettings,
     /// All other sections, which belong to the engine.
     #[serde(flatten)]
     #[schemars(with = "Settings")]
@@ -29,7 +29,7 @@ pub(super) struct Sections {
 /// The section `[server]`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
-pub(crate) struct Server {
+pub(crate) struct ServerSettings {
     /// The database: a path relative to this file's folder, or sqlite:PATH; or a PostgreSQL database that
     /// several nodes share, postgres://USER:PASSWORD@HOST:PORT/DATABASE. Unless set, epitome.db in the user's
     /// data folder.
@@ -39,7 +39,7 @@ pub(crate) struct Server {
     /// Maximum number of connections from one node to PostgreSQL.
     #[schemars(schema_with = "form::whole::<1, 1_000>", example = 32)]
     pub(crate) connections: usize,
-    /// How long a node retries when PostgreSQL cannot be reached, before the request fails.
+    /// How long a node retries while PostgreSQL cannot be reached, before the request fails.
     #[serde(with = "time")]
     #[schemars(schema_with = "form::time::<0, 3_600_000>", example = &"2m")]
     pub(crate) patience: Duration,
@@ -70,7 +70,7 @@ pub(crate) struct Server {
     pub(crate) log_format: Format,
     /// The section `[proxy]`. In the file it is a section of its own.
     #[serde(skip)]
-    pub(crate) proxy: Proxy,
+    pub(crate) proxy: ProxySettings,
 }
 
 /// Role of a node.
@@ -99,7 +99,7 @@ pub(crate) enum RequireKeys {
     Never,
 }
 
-impl Default for Server {
+impl Default for ServerSettings {
     fn default() -> Self {
         Self {
             db: None,
@@ -113,14 +113,14 @@ impl Default for Server {
             jwt_secret_env: None,
             log_level: Level::default(),
             log_format: Format::default(),
-            proxy: Proxy::default(),
+            proxy: ProxySettings::default(),
         }
     }
 }
 
-impl Server {
+impl ServerSettings {
     /// Refuses invalid values, and normalizes addresses.
-    pub(super) fn settle(&mut self) -> Result<(), SettingsError> {
+    pub(super) fn validate(&mut self) -> Result<(), SettingsError> {
         let refuse = |key: &str, problem: &str| Err(SettingsError::wrong(key, problem));
         if !epitome::is_name(&self.workspace) {
             return refuse("server.workspace", "a name has 1 to 512 bytes and no control characters");
@@ -131,10 +131,10 @@ impl Server {
         }
         if self.jwt_secret_env.as_ref().is_some_and(|name| !is_variable(name)) {
             // The error does not repeat the value: it may be a secret, written there by mistake.
-            let wanted = "expected the name of an environment variable, never the secret itself";
-            return refuse("server.jwt_secret_env", wanted);
+            let expected = "expected the name of an environment variable, never the secret itself";
+            return refuse("server.jwt_secret_env", expected);
         }
-        let Proxy { openai_upstream, anthropic_upstream, .. } = &mut self.proxy;
+        let ProxySettings { openai_upstream, anthropic_upstream, .. } = &mut self.proxy;
         for (key, url) in
             [("proxy.openai_upstream", openai_upstream), ("proxy.anthropic_upstream", anthropic_upstream)]
         {
@@ -166,7 +166,7 @@ fn is_address(text: &str) -> bool {
 /// The section `[proxy]`: how `epitome serve` proxies requests.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
-pub(crate) struct Proxy {
+pub(crate) struct ProxySettings {
     /// Upstream of /openai: requests to /openai/v1/x are sent to this address followed by /v1/x.
     #[schemars(example = &"http://127.0.0.1:8000")]
     pub(crate) openai_upstream: String,
@@ -185,7 +185,7 @@ pub(crate) struct Proxy {
 /// Default timeout. The clients of both providers have the same default.
 const TIMEOUT: Duration = Duration::from_secs(600);
 
-impl Default for Proxy {
+impl Default for ProxySettings {
     fn default() -> Self {
         Self {
             openai_upstream: "https://api.openai.com".to_owned(),
@@ -220,18 +220,18 @@ mod tests {
 
     #[test]
     fn an_upstream_is_an_address_with_or_without_its_v1() {
-        for (said, meant) in [
+        for (text, normalized) in [
             ("https://api.openai.com", "https://api.openai.com"),
             ("https://api.openai.com/v1/", "https://api.openai.com"),
             ("http://127.0.0.1:8000/deep/er", "http://127.0.0.1:8000/deep/er"),
         ] {
-            assert_eq!(upstream(said).unwrap(), meant);
+            assert_eq!(upstream(text).unwrap(), normalized);
         }
         for wrong in
             ["api.openai.com", "ftp://x", "", "http://", "https://me:secret@x", "http://x?y", "http://x#y"]
         {
-            let told = upstream(wrong).unwrap_err();
-            assert!(told.contains("allowed is an address") && !told.contains("secret"), "{wrong}: {told}");
+            let error = upstream(wrong).unwrap_err();
+            assert!(error.contains("allowed is an address") && !error.contains("secret"), "{wrong}: {error}");
         }
     }
 }

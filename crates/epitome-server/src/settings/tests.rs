@@ -4,14 +4,14 @@ use std::ffi::OsString;
 
 use serde_json::json;
 
-use super::place::Os;
+use super::location::Os;
 use super::*;
 
 /// A folder, an environment and flags to be tried.
 struct Trial {
     folder: tempfile::TempDir,
-    world: World,
-    given: Given,
+    environment: Environment,
+    flags: SettingsFlags,
 }
 
 impl Trial {
@@ -21,8 +21,8 @@ impl Trial {
         std::fs::create_dir_all(folder.path().join("here")).unwrap();
         std::fs::create_dir_all(&home).unwrap();
         let env = vec![("HOME".into(), home.into_os_string()), ("PATH".into(), "/bin".into())];
-        let world = World { env, here: folder.path().join("here"), os: Os::Unix };
-        Self { folder, world, given: Given::default() }
+        let environment = Environment { env, current_folder: folder.path().join("here"), os: Os::Unix };
+        Self { folder, environment, flags: SettingsFlags::default() }
     }
 
     /// `epitome.toml` in the folder it runs in.
@@ -38,28 +38,28 @@ impl Trial {
     }
 
     fn env(mut self, name: &str, value: &str) -> Self {
-        self.world.env.push((name.into(), OsString::from(value)));
+        self.environment.env.push((name.into(), OsString::from(value)));
         self
     }
 
     fn set(mut self, set: &str) -> Self {
-        self.given.set.push(set.to_owned());
+        self.flags.set.push(set.to_owned());
         self
     }
 
     fn db(mut self, db: &str) -> Self {
-        self.given.db = Some(db.to_owned());
+        self.flags.db = Some(db.to_owned());
         self
     }
 
     #[track_caller]
     fn load(&self) -> Loaded {
-        load(&self.given, &self.world).unwrap()
+        load(&self.flags, &self.environment).unwrap()
     }
 
     #[track_caller]
     fn refused(&self, expected: &str) {
-        let wrong = load(&self.given, &self.world).unwrap_err();
+        let wrong = load(&self.flags, &self.environment).unwrap_err();
         assert_eq!(wrong, expected);
         assert_eq!(wrong.lines().count(), 1);
     }
@@ -74,7 +74,7 @@ impl Loaded {
 }
 
 #[test]
-fn with_nothing_given_all_is_as_by_default() {
+fn without_any_source_every_setting_has_its_default() {
     let trial = Trial::new();
     let loaded = trial.load();
     assert_eq!(loaded.settings, Settings::default());
@@ -85,7 +85,7 @@ fn with_nothing_given_all_is_as_by_default() {
 }
 
 #[test]
-fn flags_go_over_environment_over_file_over_defaults() {
+fn flags_override_the_environment_which_overrides_the_file() {
     let file = "[context]\nmax_tokens = 1000\nsummary_share = 0.2\n[limits]\nbatch = 7\n";
     let trial =
         Trial::new().file(file).env("EPITOME_CONTEXT_MAX_TOKENS", "2_000").env("EPITOME_LIMITS_BATCH", "8");
@@ -95,13 +95,13 @@ fn flags_go_over_environment_over_file_over_defaults() {
     assert_eq!(loaded.settings.context.summary_share.get(), 0.2);
     assert_eq!(loaded.settings.limits.batch, 8);
     assert_eq!(loaded.settings.limits.body, Settings::default().limits.body);
-    let told: Vec<String> = loaded
+    let shown: Vec<String> = loaded
         .differences()
         .iter()
         .map(|found| format!("{} {} {}", found.key, found.value, found.source))
         .collect();
     assert_eq!(
-        told,
+        shown,
         [
             "context.summary_share 0.2 epitome.toml",
             "context.max_tokens 3000 --set",
@@ -115,7 +115,7 @@ fn flags_go_over_environment_over_file_over_defaults() {
 }
 
 #[test]
-fn an_empty_variable_is_as_good_as_none() {
+fn an_empty_variable_counts_as_not_set() {
     assert_eq!(
         Trial::new().env("EPITOME_LIMITS_BATCH", "").env("EPITOME_ODD", "").load().settings,
         Settings::default()
@@ -133,31 +133,35 @@ fn the_nearest_file_is_read() {
     let mut trial =
         trial.file_at("here/other.toml", "[limits]\nbatch = 3").env("EPITOME_CONFIG", "other.toml");
     assert_eq!(batch(&trial), 3);
-    trial.given.config = Some("epitome.toml".into());
+    trial.flags.config = Some("epitome.toml".into());
     assert_eq!(batch(&trial), 2);
-    trial.given.config = Some("none.toml".into());
+    trial.flags.config = Some("none.toml".into());
     trial.refused("--config: there is no file none.toml");
 }
 
 #[test]
-fn a_file_that_makes_no_sense_is_told_by_line_and_column() {
+fn a_syntax_error_in_the_file_names_line_and_column() {
     let wrong =
-        load(&Given::default(), &Trial::new().file("[context]\nmax_tokens = = 5\n").world).unwrap_err();
+        load(&SettingsFlags::default(), &Trial::new().file("[context]\nmax_tokens = = 5\n").environment)
+            .unwrap_err();
     assert!(wrong.starts_with("epitome.toml: line 2, column 14: "), "{wrong}");
     let twice =
-        load(&Given::default(), &Trial::new().file("[limits]\nbatch = 1\nbatch = 2\n").world).unwrap_err();
+        load(&SettingsFlags::default(), &Trial::new().file("[limits]\nbatch = 1\nbatch = 2\n").environment)
+            .unwrap_err();
     assert!(twice.starts_with("epitome.toml: line 3, column 1: "), "{twice}");
     let trial = Trial::new();
-    std::fs::write(trial.world.here.join("epitome.toml"), [0xff, 0xfe]).unwrap();
+    std::fs::write(trial.environment.current_folder.join("epitome.toml"), [0xff, 0xfe]).unwrap();
     trial.refused("epitome.toml: is not UTF-8 text");
     assert_eq!(Trial::new().file("\u{feff}[limits]\r\nbatch = 9\r\n").load().settings.limits.batch, 9);
     let folder = Trial::new();
-    std::fs::create_dir(folder.world.here.join("epitome.toml")).unwrap();
-    assert!(load(&folder.given, &folder.world).unwrap_err().starts_with("epitome.toml: cannot be read: "));
+    std::fs::create_dir(folder.environment.current_folder.join("epitome.toml")).unwrap();
+    assert!(
+        load(&folder.flags, &folder.environment).unwrap_err().starts_with("epitome.toml: cannot be read: ")
+    );
 }
 
 #[test]
-fn what_is_wrong_is_told_with_where_it_came_from() {
+fn an_error_names_the_source_of_the_value() {
     let allowed = "no such setting; did you mean max_tokens? allowed here are summary_share, max_tokens";
     Trial::new()
         .file("[context]\nmax_token = 5")
@@ -176,12 +180,12 @@ fn what_is_wrong_is_told_with_where_it_came_from() {
     // The core reports what is wrong with a trigger; the settings add the source.
     let slot = Trial::new().env("EPITOME_SLOT", r#"[{"name": "a", "trigger": "sometimes"}]"#);
     let slot = slot.env("EPITOME_LIMITS_BATCH", "5");
-    let wrong = load(&slot.given, &slot.world).unwrap_err();
+    let wrong = load(&slot.flags, &slot.environment).unwrap_err();
     assert!(wrong.starts_with("EPITOME_SLOT: slot[0].trigger: "), "{wrong}");
 }
 
 #[test]
-fn sections_that_come_later_are_not_there_yet() {
+fn unknown_sections_and_keys_are_refused() {
     let allowed = "allowed here are server, proxy, encoding, context, slot, trigger, summarize, condense, models, prices, limits";
     Trial::new().file("[mcp]\n").refused(&format!("epitome.toml: mcp: no such setting; {allowed}"));
     Trial::new().file("[server]\ntls = \"on\"").refused(
@@ -193,20 +197,20 @@ fn sections_that_come_later_are_not_there_yet() {
 }
 
 #[test]
-fn how_the_server_listens_is_set_like_everything_else() {
+fn server_settings_come_from_every_source() {
     let file = "[server]\nlisten = \"10.0.0.1:1\"\nrequire_keys = \"always\"\nlog_level = \"debug\"\n";
     let mut trial = Trial::new().file(file).env("EPITOME_SERVER_LISTEN", "10.0.0.1:2");
-    trial.given.own = vec![("--require-keys", "server.require_keys", "never".into())];
+    trial.flags.own = vec![("--require-keys", "server.require_keys", "never".into())];
     let server = trial.load().server;
     assert_eq!((server.listen.as_str(), server.require_keys), ("10.0.0.1:2", RequireKeys::Never));
-    let told: Vec<String> = trial
+    let shown: Vec<String> = trial
         .load()
         .differences()
         .iter()
         .map(|found| format!("{} {} {} {}", found.key, found.value, found.default, found.source))
         .collect();
     assert_eq!(
-        told,
+        shown,
         [
             r#"server.listen "10.0.0.1:2" "127.0.0.1:7878" EPITOME_SERVER_LISTEN"#,
             r#"server.require_keys "never" "off-loopback" --require-keys"#,
@@ -222,7 +226,7 @@ fn how_the_server_listens_is_set_like_everything_else() {
 }
 
 #[test]
-fn how_the_server_listens_is_refused_by_name() {
+fn invalid_server_settings_are_refused_with_their_names() {
     Trial::new().env("EPITOME_SERVER_REQUIRE_KEYS", "no").refused(
         "EPITOME_SERVER_REQUIRE_KEYS: \"no\" given; allowed is \"off-loopback\", \"always\" or \"never\"",
     );
@@ -238,7 +242,7 @@ fn how_the_server_listens_is_refused_by_name() {
     let allowed = "allowed is ADDRESS:PORT, such as 127.0.0.1:7878, 0.0.0.0:7878 or [::1]:7878";
     for wrong in ["", "7878", ":7878", "localhost", "localhost:", "localhost:http", "127.0.0.1:70000"] {
         let mut trial = Trial::new();
-        trial.given.own = vec![("--listen", "server.listen", wrong.into())];
+        trial.flags.own = vec![("--listen", "server.listen", wrong.into())];
         trial.refused(&format!("--listen: {wrong:?} given; {allowed}"));
     }
     for wrong in ["::1:7878", "[::1]", "[here]:1", "http://h:1", "u@h:1", "a b:1", "127.0.0.1:+5"] {
@@ -251,16 +255,16 @@ fn how_the_server_listens_is_refused_by_name() {
 }
 
 #[test]
-fn a_workspace_is_typed_where_a_flag_names_it() {
+fn only_a_flag_counts_as_naming_the_workspace() {
     let mut trial = Trial::new().env("EPITOME_WORKSPACE", "env");
-    assert_eq!(trial.load().typed_workspace(), None);
-    trial.given.workspace = Some("flag".to_owned());
-    assert_eq!(trial.load().typed_workspace(), Some("flag"));
-    assert_eq!(Trial::new().set("server.workspace=w").load().typed_workspace(), Some("w"));
+    assert_eq!(trial.load().workspace_from_flag(), None);
+    trial.flags.workspace = Some("flag".to_owned());
+    assert_eq!(trial.load().workspace_from_flag(), Some("flag"));
+    assert_eq!(Trial::new().set("server.workspace=w").load().workspace_from_flag(), Some("w"));
 }
 
 #[test]
-fn a_variable_nobody_knows_is_refused() {
+fn an_unknown_variable_is_refused() {
     Trial::new()
         .env("EPITOME_CONTEXT_MAX_TOKEN", "5")
         .refused("EPITOME_CONTEXT_MAX_TOKEN: no such setting; did you mean EPITOME_CONTEXT_MAX_TOKENS?");
@@ -271,26 +275,26 @@ fn a_variable_nobody_knows_is_refused() {
 }
 
 #[test]
-fn a_variable_with_a_models_key_is_no_setting() {
+fn a_variable_that_holds_a_models_key_is_no_setting() {
     let file = "[models.main]\nprovider = \"openai\"\nmodel = \"m\"\nkey_env = \"EPITOME_OWN_KEY\"\n";
     let loaded = Trial::new().file(file).env("EPITOME_OWN_KEY", "sk-secret").load();
     assert!(!format!("{:?}", loaded.patch).contains("sk-secret"));
 }
 
 #[test]
-fn a_secret_in_the_wrong_place_is_not_repeated() {
+fn an_error_never_repeats_a_secret() {
     for (set, named) in
         [("models.m.key_env=sk-secret-1", "key_env"), ("models.m.base_url=https://u:secret@h/v1", "base_url")]
     {
         let trial = Trial::new().set("models.m.provider=local").set(set);
-        let wrong = load(&trial.given, &trial.world).unwrap_err();
+        let wrong = load(&trial.flags, &trial.environment).unwrap_err();
         assert!(wrong.starts_with(&format!("--set models.m.{named}: allowed is ")), "{wrong}");
         assert!(!wrong.contains("secret"), "{wrong}");
     }
 }
 
 #[test]
-fn every_kind_of_value_can_be_told_by_the_environment() {
+fn every_type_of_value_can_come_from_the_environment() {
     let loaded = Trial::new()
         .env("EPITOME_ENCODING", "cl100k_base")
         .env("EPITOME_SUMMARIZE_MODELS", "big-one, local")
@@ -332,10 +336,11 @@ fn every_kind_of_value_can_be_told_by_the_environment() {
 }
 
 #[test]
-fn lists_may_be_json_too_and_wrong_json_is_told() {
+fn lists_may_be_json_and_invalid_json_is_reported() {
     let loaded = Trial::new().set(r#"summarize.models=["local"]"#).load();
     assert_eq!(loaded.settings.summarize.models, ["local"]);
-    let wrong = load(&Given::default(), &Trial::new().env("EPITOME_SLOT", "short").world).unwrap_err();
+    let wrong =
+        load(&SettingsFlags::default(), &Trial::new().env("EPITOME_SLOT", "short").environment).unwrap_err();
     assert!(wrong.starts_with("EPITOME_SLOT: not JSON: "), "{wrong}");
     Trial::new()
         .set("limits.batch")
@@ -348,7 +353,7 @@ fn lists_may_be_json_too_and_wrong_json_is_told() {
 }
 
 #[test]
-fn half_a_price_is_told_by_the_half_that_is_there() {
+fn half_a_price_is_reported_at_the_half_that_is_set() {
     Trial::new()
         .env("EPITOME_LIMITS_BATCH", "5")
         .env("EPITOME_PRICES_BIG_INPUT", "1")
@@ -356,7 +361,7 @@ fn half_a_price_is_told_by_the_half_that_is_there() {
 }
 
 #[test]
-fn what_the_file_leaves_out_the_environment_may_say() {
+fn the_environment_may_complete_what_the_file_leaves_out() {
     let file = "[models.main]\nprovider = \"openai\"\n";
     let loaded = Trial::new().file(file).env("EPITOME_MODELS_MAIN_MODEL", "m").load();
     assert_eq!(loaded.settings.models["main"].model, "m");
@@ -366,10 +371,14 @@ fn what_the_file_leaves_out_the_environment_may_say() {
 }
 
 #[test]
-fn a_model_that_is_not_set_up_is_told_before_anything_is_opened() {
+fn an_unknown_model_is_refused_before_anything_is_opened() {
     Trial::new().env("EPITOME_SUMMARIZE_MODELS", "cheap").refused(
         "EPITOME_SUMMARIZE_MODELS: summarize.models: no model named `cheap`; define [models.cheap], \
          or use one of: local",
+    );
+    Trial::new().set("models.cheap.provider=local").set("summarize.models=chaep, local").refused(
+        "--set summarize.models: no model named `chaep`; did you mean `cheap`? define [models.chaep], or use one of: \
+         cheap, local",
     );
     Trial::new().file("[[slot]]\nname = \"a\"\nmodels = [\"cheap\"]").refused(
         "epitome.toml: slot[0].models: no model named `cheap`; define [models.cheap], or use one of: local",
@@ -377,15 +386,15 @@ fn a_model_that_is_not_set_up_is_told_before_anything_is_opened() {
 }
 
 #[test]
-fn a_short_form_goes_over_a_long_one_below_it_and_the_other_way_round() {
+fn a_short_form_overrides_a_long_one_of_a_lower_layer_and_vice_versa() {
     let file = "[condense]\ntrigger = \"tokens(9000)\"\nkeep_last = 4\n";
-    let told = |trial: &Trial| -> Vec<String> {
+    let shown = |trial: &Trial| -> Vec<String> {
         let found = trial.load().differences();
         found.iter().map(|found| format!("{} {} {}", found.key, found.value, found.source)).collect()
     };
     let trial = Trial::new().file(file).env("EPITOME_CONDENSE_THRESHOLD", "0.5");
     assert_eq!(
-        told(&trial),
+        shown(&trial),
         [
             r#"condense.trigger "window(0.5)" EPITOME_CONDENSE_THRESHOLD"#,
             r#"condense.keep "messages(4)" epitome.toml"#,
@@ -393,7 +402,7 @@ fn a_short_form_goes_over_a_long_one_below_it_and_the_other_way_round() {
     );
     let trial = trial.set("condense.trigger=messages(40)").set(r#"condense={"keep": "turns(2)"}"#);
     assert_eq!(
-        told(&trial),
+        shown(&trial),
         [r#"condense.trigger "messages(40)" --set"#, r#"condense.keep "turns(2)" --set"#]
     );
     // A short form with no value reverts nothing.
@@ -403,7 +412,7 @@ fn a_short_form_goes_over_a_long_one_below_it_and_the_other_way_round() {
 }
 
 #[test]
-fn two_forms_side_by_side_are_refused() {
+fn both_forms_in_one_layer_are_refused() {
     let problem = "trigger is set too; set one of them";
     Trial::new()
         .file("[condense]\ntrigger = \"tokens(9000)\"\nthreshold = 0.5\n")
@@ -419,7 +428,7 @@ fn two_forms_side_by_side_are_refused() {
 }
 
 #[test]
-fn how_lists_are_condensed_is_told_by_the_environment_too() {
+fn condense_settings_come_from_the_environment_too() {
     let loaded = Trial::new()
         .env("EPITOME_CONDENSE_ENABLED", "false")
         .env("EPITOME_CONDENSE_STRATEGY", "amortized(turns(2))")
@@ -440,20 +449,24 @@ fn how_lists_are_condensed_is_told_by_the_environment_too() {
         .env("EPITOME_CONDENSE_TRIGGER", "tokens(0)")
         .refused("EPITOME_CONDENSE_TRIGGER: tokens: 0 given; allowed is a whole number from 1");
     Trial::new().set("condense.model=cheap").refused(
-        "--set: condense.model: no model named `cheap`; define [models.cheap], or use one of: local, same",
+        "--set condense.model: no model named `cheap`; define [models.cheap], or use one of: local, same",
     );
 }
 
 #[test]
-fn a_database_is_found_where_it_is_meant() {
+fn a_database_path_is_resolved_against_its_source() {
     let trial = Trial::new();
     let home = trial.folder.path().join("home");
     let db = |db: &str| {
-        Trial { folder: tempfile::tempdir().unwrap(), world: trial.world.clone(), given: Given::default() }
-            .db(db)
-            .load()
-            .file_of()
-            .to_owned()
+        Trial {
+            folder: tempfile::tempdir().unwrap(),
+            environment: trial.environment.clone(),
+            flags: SettingsFlags::default(),
+        }
+        .db(db)
+        .load()
+        .file_of()
+        .to_owned()
     };
     assert_eq!(db("a.db"), Path::new("a.db"));
     assert_eq!(db("sqlite:a.db"), Path::new("a.db"));
@@ -469,7 +482,7 @@ fn a_database_is_found_where_it_is_meant() {
 }
 
 #[test]
-fn many_nodes_share_a_postgresql_and_its_password_is_not_shown() {
+fn a_postgresql_address_is_shown_without_its_password() {
     let trial = Trial::new()
         .env("EPITOME_DB", "postgres://ann:secret@db/epitome")
         .env("EPITOME_SERVER_CONNECTIONS", "40")
@@ -477,12 +490,12 @@ fn many_nodes_share_a_postgresql_and_its_password_is_not_shown() {
         .set("server.role=worker");
     let loaded = trial.load();
     assert_eq!(loaded.db.to_string(), "postgres://ann:***@db/epitome");
-    assert_eq!((loaded.db.file(), loaded.db.is_missing()), (None, false));
+    assert_eq!((loaded.db.file(), loaded.db.is_missing_file()), (None, false));
     assert_eq!(format!("{:?}", loaded.db), "Postgres(postgres://ann:***@db/epitome)");
     let server = &loaded.server;
     assert_eq!((server.connections, server.patience.as_secs(), server.role), (40, 120, Role::Worker));
-    let told: Vec<String> = loaded.differences().into_iter().map(|difference| difference.key).collect();
-    assert_eq!(told, ["server.connections", "server.patience", "server.role"]);
+    let shown: Vec<String> = loaded.differences().into_iter().map(|difference| difference.key).collect();
+    assert_eq!(shown, ["server.connections", "server.patience", "server.role"]);
     let file = Trial::new().file("[server]\ndb = \"postgresql:///x?host=/run&password=secret\"").load();
     assert_eq!(file.db.to_string(), "postgresql:///x?host=/run&password=***");
 
@@ -510,19 +523,19 @@ fn other_databases_are_refused() {
         .db("sqlite::memory:")
         .refused("--db: a database in memory is lost when the command ends; give the path of a file");
     let mut homeless = Trial::new();
-    homeless.world.env.clear();
+    homeless.environment.env.clear();
     homeless.refused("--db: required, because the user's data folder cannot be determined");
     let mut odd = Trial::new();
-    odd.given.workspace = Some("a\nb".to_owned());
+    odd.flags.workspace = Some("a\nb".to_owned());
     odd.refused("--workspace: a name has 1 to 512 bytes and no control characters");
 }
 
 #[cfg(unix)]
 #[test]
-fn a_variable_that_is_no_text_is_told() {
+fn a_variable_that_is_not_utf8_is_refused() {
     use std::os::unix::ffi::OsStringExt;
     let mut trial = Trial::new();
-    trial.world.env.push(("EPITOME_ENCODING".into(), OsString::from_vec(vec![0xff])));
+    trial.environment.env.push(("EPITOME_ENCODING".into(), OsString::from_vec(vec![0xff])));
     trial.refused("EPITOME_ENCODING: is not UTF-8 text");
 }
 
@@ -536,7 +549,7 @@ fn uncommented(text: &str) -> String {
 }
 
 #[test]
-fn the_written_file_changes_nothing_with_or_without_its_marks() {
+fn the_written_file_changes_nothing_commented_or_not() {
     let written = template();
     let loaded = Trial::new().file(&written).load();
     assert_eq!(loaded.settings, Settings::default());
@@ -592,7 +605,7 @@ fn the_written_file_has_every_key_and_its_examples_are_right() {
 
 /// Every new setting of the engine must be in the list of keys, and so in the file and in the environment.
 #[test]
-fn every_key_of_the_engine_is_known_here() {
+fn every_key_of_the_engine_is_listed_here() {
     let text = r#"{
         "models": {"m": {"provider": "openai", "model": "x", "base_url": "http://h/v1", "key_env": "K",
             "window": 10, "output_reserve": 5}},
@@ -602,7 +615,7 @@ fn every_key_of_the_engine_is_known_here() {
     let Value::Object(all) = settings.to_value() else { unreachable!() };
     let mut found = 0;
     for (path, _) in leaves(&all) {
-        assert!(keys::kind_of(&path).is_some(), "{}", keys::name(&path));
+        assert!(keys::type_of(&path).is_some(), "{}", keys::name(&path));
         found += 1;
     }
     // Those of the server and the proxy, the slots' triggers, and two short forms.
@@ -611,15 +624,15 @@ fn every_key_of_the_engine_is_known_here() {
         "instructions": "i", "prompt": "{conversation_text}"}]"#;
     let slot = Trial::new().set(&format!("slot={slot}")).load().settings.to_value();
     for key in slot.pointer("/slot/0").and_then(Value::as_object).unwrap().keys() {
-        assert!(keys::SLOT_KEYS.iter().any(|known| known.path == *key), "{key}");
+        assert!(keys::SLOT_KEYS.iter().any(|listed| listed.path == *key), "{key}");
     }
 }
 
 #[test]
-fn where_the_proxy_passes_on_to_is_set_like_everything_else() {
+fn upstreams_come_from_every_source() {
     let file = "[proxy]\nopenai_upstream = \"http://127.0.0.1:1/v1\"\ntimeout = 30\n";
     let mut trial = Trial::new().file(file).env("EPITOME_PROXY_SHADOW", "true");
-    trial.given.own = vec![("--openai-upstream", "proxy.openai_upstream", "https://h.example/x".into())];
+    trial.flags.own = vec![("--openai-upstream", "proxy.openai_upstream", "https://h.example/x".into())];
     let proxy = trial.load().server.proxy;
     assert_eq!((proxy.openai_upstream.as_str(), proxy.shadow), ("https://h.example/x", true));
     assert_eq!(proxy.anthropic_upstream, "https://api.anthropic.com");

@@ -1,7 +1,7 @@
 //! Reads settings from the environment: `EPITOME_CONTEXT_MAX_TOKENS` sets `context.max_tokens`.
 
-use super::keys::{KEYS, kind_of, value};
-use super::{Item, Source, World};
+use super::keys::{KEYS, parse_value, type_of};
+use super::{Assignment, Environment, Source};
 use crate::near::near;
 
 const PREFIX: &str = "EPITOME_";
@@ -27,66 +27,76 @@ fn is_kubernetes(name: &str) -> bool {
 /// Returns the settings from the environment, and the `EPITOME_` variables that are no setting. Those may still contain
 /// the keys of models.
 ///
-/// `others` are the items of the settings file and the flags: they define the names of models.
-pub(super) fn read(world: &World, others: &[&Item]) -> Result<(Vec<Item>, Vec<String>), String> {
-    let (mut items, mut unknown) = (Vec::new(), Vec::new());
-    let mut ours: Vec<(String, &std::ffi::OsStr)> = world
+/// `others` are the assignments of the settings file and the flags: they define the names of models.
+pub(super) fn read(
+    environment: &Environment,
+    others: &[&Assignment],
+) -> Result<(Vec<Assignment>, Vec<String>), String> {
+    let (mut assignments, mut unknown) = (Vec::new(), Vec::new());
+    let mut variables: Vec<(String, &std::ffi::OsStr)> = environment
         .env
         .iter()
         .map(|(name, text)| (name.to_string_lossy().into_owned(), text.as_os_str()))
         .filter(|(name, text)| name.starts_with(PREFIX) && !text.is_empty())
         .collect();
-    ours.sort_unstable();
+    variables.sort_unstable();
     // Short names override long ones, so they come later. Prices come last, because other variables may name their models.
-    ours.sort_by_key(|(name, _)| (name.starts_with(PRICES), SHORT.iter().any(|(short, _)| short == name)));
-    for (name, text) in ours {
+    variables
+        .sort_by_key(|(name, _)| (name.starts_with(PRICES), SHORT.iter().any(|(short, _)| short == name)));
+    for (name, text) in variables {
         let short = SHORT.iter().find(|(short, _)| *short == name);
         if matches!(short, Some((_, None))) || is_kubernetes(&name) {
             continue;
         }
         let path = match short {
             Some((_, Some(path))) => Some(path.split('.').map(str::to_owned).collect()),
-            _ => path_of(&name, others.iter().copied().chain(&items)),
+            _ => path_of(&name, others.iter().copied().chain(&assignments)),
         };
         match path {
-            Some(path) => items.push(item(name, path, text)?),
+            Some(path) => assignments.push(assignment(name, path, text)?),
             None => unknown.push(name),
         }
     }
-    Ok((items, unknown))
+    Ok((assignments, unknown))
 }
 
 /// Returns the error for an `EPITOME_` variable that is no setting.
-pub(super) fn refuse(variable: &str) -> String {
+pub(super) fn unknown_variable(variable: &str) -> String {
     let fixed: Vec<String> =
-        KEYS.iter().filter(|key| !key.path.contains('*')).map(|key| variable_of(&key.path)).collect();
+        KEYS.iter().filter(|key| !key.path.contains('*')).map(|key| name_of(&key.path)).collect();
     match near(variable, fixed.iter().map(String::as_str), 1).first() {
         Some(meant) => format!("{variable}: no such setting; did you mean {meant}?"),
         None => format!("{variable}: no such setting; `epitome --write-config -` lists them all"),
     }
 }
 
-fn item(name: String, path: Vec<String>, text: &std::ffi::OsStr) -> Result<Item, String> {
+fn assignment(name: String, path: Vec<String>, text: &std::ffi::OsStr) -> Result<Assignment, String> {
     let text = text.to_str().ok_or_else(|| format!("{name}: is not UTF-8 text"))?;
-    let value = value(kind_of(&path), text).map_err(|problem| format!("{name}: {problem}"))?;
-    Ok(Item { source: Source::Variable(name), path, value })
+    let value = parse_value(type_of(&path), text).map_err(|problem| format!("{name}: {problem}"))?;
+    Ok(Assignment { source: Source::Variable(name), path, value })
 }
 
-/// Returns the key that a variable sets. `items` are the settings read before it.
-fn path_of<'a>(variable: &str, items: impl Iterator<Item = &'a Item> + Clone) -> Option<Vec<String>> {
-    let fixed = KEYS.iter().find(|key| !key.path.contains('*') && variable_of(&key.path) == variable);
+/// Returns the key that a variable sets. `assignments` are the settings read before it.
+fn path_of<'a>(
+    variable: &str,
+    assignments: impl Iterator<Item = &'a Assignment> + Clone,
+) -> Option<Vec<String>> {
+    let fixed = KEYS.iter().find(|key| !key.path.contains('*') && name_of(&key.path) == variable);
     match fixed {
         Some(key) => Some(key.path.split('.').map(str::to_owned).collect()),
         None if variable.starts_with(PRICES) => {
             // A provider's model name takes precedence over the name of the `models` table.
-            let called = items.clone().filter_map(|item| match item.path.as_slice() {
-                [table, _, key] if table == "models" && key == "model" => item.value.as_str(),
-                _ => None,
-            });
-            let known = names("prices", items.clone()).chain(called).chain(names("models", items));
-            named(variable, PRICES, "prices", known)
+            let provider_names =
+                assignments.clone().filter_map(|assignment| match assignment.path.as_slice() {
+                    [table, _, key] if table == "models" && key == "model" => assignment.value.as_str(),
+                    _ => None,
+                });
+            let existing = names("prices", assignments.clone())
+                .chain(provider_names)
+                .chain(names("models", assignments));
+            named(variable, PRICES, "prices", existing)
         }
-        None => named(variable, "EPITOME_MODELS_", "models", names("models", items)),
+        None => named(variable, "EPITOME_MODELS_", "models", names("models", assignments)),
     }
 }
 
@@ -95,7 +105,7 @@ fn named<'a>(
     variable: &str,
     prefix: &str,
     table: &str,
-    mut known: impl Iterator<Item = &'a str>,
+    mut existing: impl Iterator<Item = &'a str>,
 ) -> Option<Vec<String>> {
     let rest = variable.strip_prefix(prefix)?;
     let keys = KEYS.iter().filter_map(|key| key.path.strip_prefix(table)?.strip_prefix(".*."));
@@ -104,23 +114,26 @@ fn named<'a>(
         .filter_map(|key| Some((key, rest.strip_suffix(&key.to_uppercase())?.strip_suffix('_')?)))
         .filter(|(_, name)| !name.is_empty())
         .max_by_key(|(key, _)| key.len())?;
-    let same = known.find(|known| plain(known) == plain(name));
+    let same = existing.find(|other| as_variable(other) == as_variable(name));
     let name = same.map_or_else(|| name.to_lowercase(), str::to_owned);
     Some(vec![table.to_owned(), name, key.to_owned()])
 }
 
 /// Spells a name as an environment variable does: upper case, `_` for other characters.
-fn plain(name: &str) -> String {
+fn as_variable(name: &str) -> String {
     name.chars().map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_uppercase() } else { '_' }).collect()
 }
 
-fn variable_of(path: &str) -> String {
-    format!("{PREFIX}{}", plain(path))
+fn name_of(path: &str) -> String {
+    format!("{PREFIX}{}", as_variable(path))
 }
 
 /// Returns the names set in a table whose names the user chooses, such as `models`.
-fn names<'a>(table: &str, items: impl Iterator<Item = &'a Item>) -> impl Iterator<Item = &'a str> {
-    items.filter_map(move |item| match item.path.as_slice() {
+fn names<'a>(
+    table: &str,
+    assignments: impl Iterator<Item = &'a Assignment>,
+) -> impl Iterator<Item = &'a str> {
+    assignments.filter_map(move |assignment| match assignment.path.as_slice() {
         [own, name, ..] if own == table => Some(name.as_str()),
         _ => None,
     })

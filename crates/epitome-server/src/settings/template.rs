@@ -6,8 +6,8 @@
 use epitome::settings::Settings;
 use serde_json::Value;
 
-use super::keys::{KEYS, Key, SCHEMA, SLOT_KEYS, meaning};
-use super::{Server, tree_of};
+use super::keys::{KEYS, SCHEMA, SLOT_KEYS, SettingKey, meaning};
+use super::{ServerSettings, tree_of};
 
 const HEAD: &str = "\
 # Settings of Epitome. Flags override the environment; the environment overrides this file.
@@ -21,12 +21,12 @@ const HEAD: &str = "\
 
 /// Returns the text of the file.
 pub(crate) fn template() -> String {
-    let defaults = Value::Object(tree_of(Server::default(), &Settings::default()));
+    let defaults = Value::Object(tree_of(ServerSettings::default(), &Settings::default()));
     let mut text = HEAD.to_owned();
     let mut section = "";
     // Keys outside of sections come before all sections.
     let fixed = KEYS.iter().filter(|key| !key.path.contains('*') && key.path != "slot");
-    let mut fixed: Vec<&Key> = fixed.collect();
+    let mut fixed: Vec<&SettingKey> = fixed.collect();
     fixed.sort_by_key(|key| key.path.contains('.'));
     for key in fixed {
         let (table, name) = key.path.rsplit_once('.').unwrap_or(("", &key.path));
@@ -34,7 +34,7 @@ pub(crate) fn template() -> String {
             text.push_str(&format!("[{table}]\n"));
             section = table;
         }
-        remark(&mut text, key.meaning);
+        comment(&mut text, key.meaning);
         match defaults.pointer(&format!("/{}", key.path.replace('.', "/"))) {
             Some(Value::Null) => text.push_str(&format!("#{name} = \"none\"\n")),
             Some(value) => text.push_str(&format!("#{name} = {value}\n")),
@@ -45,13 +45,13 @@ pub(crate) fn template() -> String {
     let section = |name: &str| SCHEMA.pointer(&format!("/properties/{name}")).unwrap_or_default();
     slots(&mut text, &defaults, meaning(section("slot")));
     for table in ["models", "prices"] {
-        named(&mut text, table, section(table));
+        named_tables(&mut text, table, section(table));
     }
     text
 }
 
 fn slots(text: &mut String, defaults: &Value, meaning: &str) {
-    remark(text, meaning);
+    comment(text, meaning);
     for slot in defaults.get("slot").and_then(Value::as_array).into_iter().flatten() {
         text.push_str("#[[slot]]\n");
         for (key, value) in slot.as_object().into_iter().flatten() {
@@ -63,19 +63,19 @@ fn slots(text: &mut String, defaults: &Value, meaning: &str) {
         "# Example of a slot with every key; set either max_tokens or max_chars, not both.\n# [[slot]]\n",
     );
     for key in SLOT_KEYS.iter() {
-        example_of(text, &key.path, key);
+        example(text, &key.path, key);
     }
     text.push('\n');
 }
 
 /// Writes a section of tables whose names the user chooses, such as `models`.
-fn named(text: &mut String, table: &str, schema: &Value) {
-    remark(text, meaning(schema));
+fn named_tables(text: &mut String, table: &str, schema: &Value) {
+    comment(text, meaning(schema));
     let name = schema.pointer("/examples/0").and_then(Value::as_str).unwrap_or("name");
     text.push_str(&format!("# [{table}.{name}]\n"));
     for key in KEYS.iter() {
         if let Some(bare) = key.path.strip_prefix(table).and_then(|rest| rest.strip_prefix(".*.")) {
-            example_of(text, bare, key);
+            example(text, bare, key);
         }
     }
     text.push('\n');
@@ -83,7 +83,7 @@ fn named(text: &mut String, table: &str, schema: &Value) {
 
 /// Writes a key of an example, with its meaning after it, or above it if that takes several lines. Each line without
 /// its first `#` is valid TOML.
-fn example_of(text: &mut String, name: &str, Key { example, meaning, .. }: &Key) {
+fn example(text: &mut String, name: &str, SettingKey { example, meaning, .. }: &SettingKey) {
     if meaning.contains('\n') {
         for line in meaning.lines() {
             text.push_str(&format!("# # {line}\n"));
@@ -94,8 +94,8 @@ fn example_of(text: &mut String, name: &str, Key { example, meaning, .. }: &Key)
     }
 }
 
-fn remark(text: &mut String, words: &str) {
-    for line in words.lines() {
+fn comment(text: &mut String, lines: &str) {
+    for line in lines.lines() {
         text.push_str(&format!("# {line}\n"));
     }
 }

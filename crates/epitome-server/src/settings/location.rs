@@ -1,4 +1,4 @@
-//! Locates the database and the user's folders. Takes the process environment as a value, so that tests can set it.
+//! Locates the database and the user's folders. The process environment comes in as a value, so that tests can set it.
 //!
 //! The database is a SQLite file or a PostgreSQL database that several nodes share. A PostgreSQL address often contains a
 //! password. The password is never shown: not in errors, logs or JSON.
@@ -9,14 +9,14 @@ use std::path::{Path, PathBuf};
 
 /// Where the database is.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum DbLocation {
     /// A SQLite file.
     Sqlite(PathBuf),
     /// A database of a PostgreSQL server.
     Postgres(Address),
 }
 
-impl Place {
+impl DbLocation {
     /// Returns the path, if the database is a file.
     pub(crate) fn file(&self) -> Option<&Path> {
         match self {
@@ -26,12 +26,12 @@ impl Place {
     }
 
     /// Whether the database is a file that does not exist yet. A PostgreSQL database is checked only when it is opened.
-    pub(crate) fn is_missing(&self) -> bool {
+    pub(crate) fn is_missing_file(&self) -> bool {
         self.file().is_some_and(|file| matches!(file.try_exists(), Ok(false)))
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for DbLocation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Sqlite(path) => write!(f, "{}", path.display()),
@@ -46,21 +46,25 @@ pub(crate) struct Address(String);
 
 impl Address {
     /// Recognises a PostgreSQL address by its scheme; none for any other text.
-    pub(crate) fn of(text: &str) -> Option<Self> {
+    pub(crate) fn parse(text: &str) -> Option<Self> {
         let (scheme, _) = text.split_once("://")?;
         matches!(scheme, "postgres" | "postgresql").then(|| Self(text.to_owned()))
     }
 
     /// Returns the address with its password, to connect with.
-    pub(crate) fn whole(&self) -> &str {
+    pub(crate) fn with_password(&self) -> &str {
         &self.0
     }
 }
 
 /// Parses a database location. A relative path starts at `base`.
-pub(crate) fn read(text: &str, world: &World, base: &Path) -> Result<Place, String> {
-    if let Some(address) = Address::of(text) {
-        return Ok(Place::Postgres(address));
+pub(crate) fn parse_location(
+    text: &str,
+    environment: &Environment,
+    base: &Path,
+) -> Result<DbLocation, String> {
+    if let Some(address) = Address::parse(text) {
+        return Ok(DbLocation::Postgres(address));
     }
     let path = match text.split_once(':') {
         Some(("sqlite", path)) => path.strip_prefix("//").unwrap_or(path),
@@ -82,7 +86,7 @@ pub(crate) fn read(text: &str, world: &World, base: &Path) -> Result<Place, Stri
         empty if empty.trim().is_empty() => {
             Err("is empty; give the path of a SQLite file, or postgres://…".to_owned())
         }
-        path => Ok(Place::Sqlite(world.meant(path, base))),
+        path => Ok(DbLocation::Sqlite(environment.resolve(path, base))),
     }
 }
 
@@ -133,16 +137,15 @@ pub(crate) enum Os {
 
 /// The process's surroundings: environment, current folder and operating system.
 #[derive(Debug, Clone)]
-pub(crate) struct World {
+pub(crate) struct Environment {
     /// Environment variables.
     pub(crate) env: Vec<(OsString, OsString)>,
-    /// Current folder.
-    pub(crate) here: PathBuf,
+    pub(crate) current_folder: PathBuf,
     /// Operating system whose folder conventions apply.
     pub(crate) os: Os,
 }
 
-impl World {
+impl Environment {
     /// Returns the surroundings of this process.
     pub(crate) fn of_process() -> Self {
         let os = match std::env::consts::OS {
@@ -151,12 +154,13 @@ impl World {
             _ => Os::Unix,
         };
         // If the current folder was deleted, it is empty here: looking up a name fails later, with a clear error.
-        Self { env: std::env::vars_os().collect(), here: std::env::current_dir().unwrap_or_default(), os }
+        let current_folder = std::env::current_dir().unwrap_or_default();
+        Self { env: std::env::vars_os().collect(), current_folder, os }
     }
 
     /// Returns a variable. An empty one counts as not set.
     pub(crate) fn var(&self, name: &str) -> Option<&OsStr> {
-        let found = self.env.iter().rev().find(|(known, _)| known == name);
+        let found = self.env.iter().rev().find(|(other, _)| other == name);
         found.map(|(_, value)| value.as_os_str()).filter(|value| !value.is_empty())
     }
 
@@ -195,7 +199,7 @@ impl World {
     }
 
     /// Resolves a path: `~/` is the user's home folder, and a relative path starts at `base`.
-    pub(crate) fn meant(&self, path: &str, base: &Path) -> PathBuf {
+    pub(crate) fn resolve(&self, path: &str, base: &Path) -> PathBuf {
         match (path.strip_prefix("~/"), self.home()) {
             (Some(rest), Some(home)) => home.join(rest),
             _ => base.join(path),
@@ -209,10 +213,10 @@ mod tests {
 
     #[test]
     fn no_password_is_ever_shown() {
-        let check = |whole: &str, shown: &str| {
-            let address = Address::of(whole).unwrap();
+        let check = |written: &str, shown: &str| {
+            let address = Address::parse(written).unwrap();
             assert_eq!((address.to_string(), format!("{address:?}")), (shown.to_owned(), shown.to_owned()));
-            assert_eq!(address.whole(), whole);
+            assert_eq!(address.with_password(), written);
         };
         check("postgres://ann:secret@db:5432/epitome", "postgres://ann:***@db:5432/epitome");
         check("postgresql://ann@db/epitome?sslmode=require", "postgresql://ann@db/epitome?sslmode=require");
@@ -221,48 +225,50 @@ mod tests {
         check("postgres:///x?host=/run&password=a@b&user=c", "postgres:///x?host=/run&password=***&user=c");
         check("postgres://ann:secret@db/x?PassWord=secret", "postgres://ann:***@db/x?PassWord=***");
         check("postgres://", "postgres://");
-        assert_eq!((Address::of("mysql://x"), Address::of("a.db")), (None, None));
+        assert_eq!((Address::parse("mysql://x"), Address::parse("a.db")), (None, None));
     }
 }
 
 #[cfg(test)]
-mod world_tests {
+mod environment_tests {
     use super::*;
 
-    fn world(os: Os, env: &[(&str, &str)]) -> World {
+    fn environment(os: Os, env: &[(&str, &str)]) -> Environment {
         let env = env.iter().map(|(name, value)| (OsString::from(name), OsString::from(value))).collect();
-        World { env, here: PathBuf::from("/here"), os }
+        Environment { env, current_folder: PathBuf::from("/here"), os }
     }
 
     #[test]
-    fn each_system_has_its_places() {
+    fn each_system_has_its_own_folders() {
         let home = [("HOME", "/home/ann")];
-        let plain = world(Os::Unix, &home);
+        let plain = environment(Os::Unix, &home);
         assert_eq!(plain.config_folder(), Some("/home/ann/.config/epitome".into()));
         assert_eq!(plain.data_folder(), Some("/home/ann/.local/share/epitome".into()));
-        let set =
-            world(Os::Unix, &[("HOME", "/home/ann"), ("XDG_DATA_HOME", "/data"), ("XDG_CONFIG_HOME", "c")]);
+        let set = environment(
+            Os::Unix,
+            &[("HOME", "/home/ann"), ("XDG_DATA_HOME", "/data"), ("XDG_CONFIG_HOME", "c")],
+        );
         assert_eq!(set.data_folder(), Some("/data/epitome".into()));
         assert_eq!(
             set.config_folder(),
             Some("/home/ann/.config/epitome".into()),
-            "a relative one is passed over"
+            "relative paths are ignored"
         );
-        let mac = world(Os::Mac, &home);
+        let mac = environment(Os::Mac, &home);
         assert_eq!(mac.data_folder(), Some("/home/ann/Library/Application Support/epitome".into()));
-        let windows = world(Os::Windows, &[("APPDATA", "/r"), ("LOCALAPPDATA", "/l")]);
+        let windows = environment(Os::Windows, &[("APPDATA", "/r"), ("LOCALAPPDATA", "/l")]);
         assert_eq!(
             (windows.config_folder(), windows.data_folder()),
             (Some("/r/epitome".into()), Some("/l/epitome".into()))
         );
-        assert_eq!(world(Os::Unix, &[("HOME", "")]).data_folder(), None);
+        assert_eq!(environment(Os::Unix, &[("HOME", "")]).data_folder(), None);
     }
 
     #[test]
-    fn paths_mean_what_people_mean() {
-        let plain = world(Os::Unix, &[("HOME", "/home/ann")]);
-        let meant = |path| plain.meant(path, Path::new("/etc"));
-        assert_eq!(meant("~/a.db"), Path::new("/home/ann/a.db"));
-        assert_eq!((meant("a.db"), meant("/a.db")), ("/etc/a.db".into(), "/a.db".into()));
+    fn a_tilde_is_the_home_folder_and_relative_paths_start_at_the_base() {
+        let plain = environment(Os::Unix, &[("HOME", "/home/ann")]);
+        let resolve = |path| plain.resolve(path, Path::new("/etc"));
+        assert_eq!(resolve("~/a.db"), Path::new("/home/ann/a.db"));
+        assert_eq!((resolve("a.db"), resolve("/a.db")), ("/etc/a.db".into(), "/a.db".into()));
     }
 }

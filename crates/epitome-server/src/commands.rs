@@ -6,7 +6,7 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use clap::error::{ContextKind, ErrorKind};
+use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser, Subcommand};
 
 use epitome_lab::{bench, demo, replay};
@@ -15,8 +15,7 @@ use epitome_terminal::flags::whole;
 
 use crate::database::Database;
 use crate::failure::{Failure, Opened};
-use crate::near::near;
-use crate::settings::{Given, Loaded, Place, World, load, load_without_database};
+use crate::settings::{DbLocation, Environment, Loaded, SettingsFlags, load, load_without_database};
 use crate::show::{Color, Show};
 
 mod backup;
@@ -32,6 +31,7 @@ mod keys;
 mod list;
 mod messages;
 mod migrate;
+mod misuse;
 mod prelude;
 mod search;
 mod serve;
@@ -40,7 +40,7 @@ mod undo;
 mod verify;
 mod write_config;
 
-const TODAY: &str = "\
+const EXAMPLES: &str = "\
 Examples:
   epitome demo                                  a demonstration of ten seconds
   epitome condense < request.json               shorten an agent's request, if that is due
@@ -58,7 +58,7 @@ overrides epitome.toml, in the current folder or else in the user's config folde
 
 /// Keeps long agent conversations inside a model's window without losing the thread.
 #[derive(Parser)]
-#[command(name = "epitome", version, after_help = TODAY, disable_help_subcommand = true)]
+#[command(name = "epitome", version, after_help = EXAMPLES, disable_help_subcommand = true)]
 struct Cli {
     #[command(subcommand)]
     command: Option<Command>,
@@ -77,7 +77,7 @@ struct Cli {
 #[command(next_help_heading = "For every command")]
 pub(crate) struct Globals {
     #[command(flatten)]
-    given: Given,
+    flags: SettingsFlags,
     /// Prints JSON instead of text
     #[arg(long, global = true)]
     pub(crate) json: bool,
@@ -151,31 +151,31 @@ impl Stored {
 }
 
 /// A parsed command line.
-pub(crate) struct Asked {
-    what: What,
-    /// Name of the subcommand, if there is one.
+pub(crate) struct CommandLine {
+    action: Action,
+    /// Name of the subcommand, if there is one: the words before its arguments, such as `keys create`.
     name: Option<String>,
     pub(crate) globals: Globals,
 }
 
 #[expect(clippy::large_enum_variant, reason = "a process has one of it")]
-enum What {
-    /// Text to print as it is: help or the version.
-    Told(String),
+enum Action {
+    /// Prints help or the version.
+    Print(String),
     Command(Command),
     WriteConfig(PathBuf),
     CheckConfig,
 }
 
-impl Asked {
+impl CommandLine {
     /// Whether the command handles shutdown signals itself.
-    pub(crate) fn ends_itself(&self) -> bool {
-        matches!(self.what, What::Command(Command::Serve(_)))
+    pub(crate) fn handles_signals(&self) -> bool {
+        matches!(self.action, Action::Command(Command::Serve(_)))
     }
 
     /// Whether the command always counts tokens, so that loading the tokenizer early saves time.
-    pub(crate) fn counts(&self) -> bool {
-        matches!(self.what, What::Command(Command::Condense(_)))
+    pub(crate) fn counts_tokens(&self) -> bool {
+        matches!(self.action, Action::Command(Command::Condense(_)))
     }
 }
 
@@ -184,28 +184,26 @@ impl Asked {
 struct SessionArgs {
     /// Session name
     #[arg(value_name = "SESSION")]
-    named: Option<String>,
+    positional: Option<String>,
     /// Session name, as a flag instead of an argument
-    #[arg(short, long, value_name = "NAME", conflicts_with = "named")]
+    #[arg(short, long, value_name = "NAME", conflicts_with = "positional")]
     session: Option<String>,
 }
 
 impl SessionArgs {
     fn optional(&self) -> Option<&str> {
-        self.named.as_deref().or(self.session.as_deref())
+        self.positional.as_deref().or(self.session.as_deref())
     }
 
     fn name(&self) -> Result<&str, Failure> {
         self.optional().ok_or_else(|| {
-            Failure::Misused(
-                "no session named; use --session NAME (`epitome list` shows all sessions)".to_owned(),
-            )
+            Failure::Misused("the session's name is missing (`epitome list` shows all sessions)".to_owned())
         })
     }
 }
 
 /// Parses the arguments. The first one is the program's name.
-pub(crate) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Asked, Failure> {
+pub(crate) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<CommandLine, Failure> {
     let mut args: Vec<OsString> = args.into_iter().collect();
     let wants_help = args.get(1).is_some_and(|word| word == "help");
     if wants_help {
@@ -216,39 +214,33 @@ pub(crate) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Asked, F
     if wants_help || args.len() < 2 {
         args.push("--help".into());
     }
-    // Finds the command's name even if its arguments are wrong, so that the error can name its help.
-    let name = Cli::command().ignore_errors(true).try_get_matches_from(&args);
-    let name = name.ok().and_then(|known| known.subcommand_name().map(str::to_owned));
-    understand(args, name.clone()).map_err(|failure| failure.of(name.as_deref()))
+    let name = command_name(&args);
+    parse_with_clap(args, name.clone()).map_err(|failure| failure.of(name.as_deref()))
 }
 
-fn unknown_command(word: &str) -> Failure {
-    let cli = Cli::command();
-    match near(word, cli.get_subcommands().map(clap::Command::get_name), 1).first() {
-        // With a suggestion, the error needs no pointer to `--help`.
-        Some(meant) => Failure::Setting(format!("unknown command {word:?}; did you mean {meant}?")),
-        None => Failure::Misused(format!("unknown command {word:?}")),
-    }
+/// Returns the command's name even if its arguments are wrong, so that an error can name its help.
+fn command_name(args: &[OsString]) -> Option<String> {
+    let matches = Cli::command().ignore_errors(true).try_get_matches_from(args).ok()?;
+    let (name, inner) = matches.subcommand()?;
+    Some(match inner.subcommand_name() {
+        Some(subcommand) => format!("{name} {subcommand}"),
+        None => name.to_owned(),
+    })
 }
 
-fn understand(args: Vec<OsString>, name: Option<String>) -> Result<Asked, Failure> {
+fn parse_with_clap(args: Vec<OsString>, name: Option<String>) -> Result<CommandLine, Failure> {
     let cli = match Cli::try_parse_from(args) {
         Ok(cli) => cli,
-        Err(error) => {
-            return match error.kind() {
-                ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
-                    let what = What::Told(error.render().to_string());
-                    Ok(Asked { what, name, globals: Globals::default() })
-                }
-                ErrorKind::InvalidSubcommand if name.is_none() => Err(unknown_command(&wrong_word(&error))),
-                _ => Err(Failure::Misused(problem(&error))),
-            };
+        Err(error) if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) => {
+            let action = Action::Print(error.render().to_string());
+            return Ok(CommandLine { action, name, globals: Globals::default() });
         }
+        Err(error) => return Err(misuse::failure(&error, Cli::command(), name.as_deref())),
     };
-    let what = match (cli.command, cli.write_config, cli.check_config) {
-        (Some(command), None, false) => What::Command(command),
-        (None, Some(path), _) => What::WriteConfig(path),
-        (None, None, true) => What::CheckConfig,
+    let action = match (cli.command, cli.write_config, cli.check_config) {
+        (Some(command), None, false) => Action::Command(command),
+        (None, Some(path), _) => Action::WriteConfig(path),
+        (None, None, true) => Action::CheckConfig,
         (None, None, false) => return Err(Failure::Misused("missing command".to_owned())),
         (Some(_), ..) => {
             let problem =
@@ -256,14 +248,14 @@ fn understand(args: Vec<OsString>, name: Option<String>) -> Result<Asked, Failur
             return Err(Failure::Misused(problem.to_owned()));
         }
     };
-    Ok(Asked { what, name, globals: cli.globals })
+    Ok(CommandLine { action, name, globals: cli.globals })
 }
 
 /// Runs the command, prints its error if it fails, and returns the exit code.
-pub(crate) async fn run(asked: Asked, world: World, mut show: Show) -> u8 {
-    let Asked { what, name, globals } = asked;
+pub(crate) async fn run(line: CommandLine, environment: Environment, mut show: Show) -> u8 {
+    let CommandLine { action, name, globals } = line;
     let mut database = None;
-    let done = act(what, globals, &world, &mut show, &mut database).await;
+    let done = dispatch(action, globals, &environment, &mut show, &mut database).await;
     match done.and_then(|()| show.flush()) {
         Ok(()) => 0,
         Err(failure) => {
@@ -274,70 +266,74 @@ pub(crate) async fn run(asked: Asked, world: World, mut show: Show) -> u8 {
     }
 }
 
-async fn act(
-    what: What,
-    Globals { mut given, .. }: Globals,
-    world: &World,
+async fn dispatch(
+    action: Action,
+    Globals { mut flags, .. }: Globals,
+    environment: &Environment,
     show: &mut Show,
     opened: &mut Option<Opened>,
 ) -> Result<(), Failure> {
-    match what {
+    match action {
         // These need no settings, and must also work when some settings are wrong.
-        What::Told(text) => show.raw(text.as_bytes()),
-        What::WriteConfig(path) => write_config::run(&path, world, show),
-        What::Command(Command::Demo(args)) => demo::run(&args, given.db.as_deref(), show).await,
-        What::Command(Command::Bench(args)) => bench::run(&args, show).await,
-        What::Command(Command::Completions(args)) => completions::run(&args, Cli::command(), show),
+        Action::Print(text) => show.raw(text.as_bytes()),
+        Action::WriteConfig(path) => write_config::run(&path, environment, show),
+        Action::Command(Command::Demo(args)) => demo::run(&args, flags.db.as_deref(), show).await,
+        Action::Command(Command::Bench(args)) => bench::run(&args, show).await,
+        Action::Command(Command::Completions(args)) => completions::run(&args, Cli::command(), show),
         // These need no database, or not in every case.
-        What::Command(Command::Condense(args)) => {
-            given.own = args.settings()?;
-            let loaded = load_without_database(&given, world).map_err(Failure::Setting)?;
+        Action::Command(Command::Condense(args)) => {
+            flags.own = args.settings()?;
+            let loaded = load_without_database(&flags, environment).map_err(Failure::Setting)?;
             condense::run(&args, &loaded, show).await
         }
-        What::Command(Command::Replay(args)) => {
+        Action::Command(Command::Replay(args)) => {
             let load = |config: Option<&Path>, set: &[String]| {
-                let mut given = given.clone();
-                given.config = config.map(Path::to_owned).or(given.config);
-                given.set.extend_from_slice(set);
-                load_without_database(&given, world).map(|loaded| (loaded.settings, loaded.patch))
+                let mut flags = flags.clone();
+                flags.config = config.map(Path::to_owned).or(flags.config);
+                flags.set.extend_from_slice(set);
+                load_without_database(&flags, environment).map(|loaded| (loaded.settings, loaded.patch))
             };
             replay::run(&args, &load, show).await
         }
-        What::Command(Command::Migrate(args)) => {
+        Action::Command(Command::Migrate(args)) => {
             // With `--to`, the database of the settings is not used.
-            let read = if args.to.is_some() { load_without_database } else { load };
-            let loaded = read(&given, world).map_err(Failure::Setting)?;
-            migrate::run(&args, &loaded, world, show).await
+            let load = if args.to.is_some() { load_without_database } else { load };
+            let loaded = load(&flags, environment).map_err(Failure::Setting)?;
+            migrate::run(&args, &loaded, environment, show).await
         }
-        What::Command(Command::Serve(args)) => {
-            given.own = args.settings();
-            serve::run(&args, &settled(&given, world, opened)?, show).await
+        Action::Command(Command::Serve(args)) => {
+            flags.own = args.settings();
+            serve::run(&args, &load_noting_database(&flags, environment, opened)?, show).await
         }
-        What::Command(Command::Import(args)) => {
-            import::run(&args, &settled(&given, world, opened)?, show).await
+        Action::Command(Command::Import(args)) => {
+            import::run(&args, &load_noting_database(&flags, environment, opened)?, show).await
         }
-        What::Command(Command::Keys(args)) => keys::run(&args, &settled(&given, world, opened)?, show).await,
-        What::Command(Command::Stored(command)) => {
+        Action::Command(Command::Keys(args)) => keys::run(&args, &load_noting_database(&flags, environment, opened)?, show).await,
+        Action::Command(Command::Stored(command)) => {
             // Checks the session argument before it opens the database.
             command.session().map_or(Ok(""), SessionArgs::name)?;
-            let database = Database::existing(&settled(&given, world, opened)?).await?;
-            let done = on_database(&command, &database, show).await;
+            let database = Database::open_existing(&load_noting_database(&flags, environment, opened)?).await?;
+            let done = run_stored(&command, &database, show).await;
             database.close().await;
             done
         }
-        What::CheckConfig => check_config::run(&settled(&given, world, opened)?, show).await,
+        Action::CheckConfig => check_config::run(&load_noting_database(&flags, environment, opened)?, show).await,
     }
 }
 
 /// Loads the settings, and notes which database the command is about to open, for its error messages.
-fn settled(given: &Given, world: &World, opened: &mut Option<Opened>) -> Result<Loaded, Failure> {
-    let loaded = load(given, world).map_err(Failure::Setting)?;
-    let shared = matches!(loaded.db, Place::Postgres(_));
+fn load_noting_database(
+    flags: &SettingsFlags,
+    environment: &Environment,
+    opened: &mut Option<Opened>,
+) -> Result<Loaded, Failure> {
+    let loaded = load(flags, environment).map_err(Failure::Setting)?;
+    let shared = matches!(loaded.db, DbLocation::Postgres(_));
     *opened = Some(Opened { place: loaded.db.to_string(), shared });
     Ok(loaded)
 }
 
-async fn on_database(command: &Stored, database: &Database, show: &mut Show) -> Result<(), Failure> {
+async fn run_stored(command: &Stored, database: &Database, show: &mut Show) -> Result<(), Failure> {
     match command {
         Stored::List(args) => list::run(args, database, show).await,
         Stored::Export(args) => export::run(args, database, show).await,
@@ -350,28 +346,6 @@ async fn on_database(command: &Stored, database: &Database, show: &mut Show) -> 
         Stored::Verify(_) => verify::run(database, show).await,
         Stored::Backup(args) => backup::run(args, database, show).await,
     }
-}
-
-fn problem(error: &clap::Error) -> String {
-    match error.kind() {
-        ErrorKind::UnknownArgument | ErrorKind::InvalidSubcommand => {
-            format!("unknown argument {:?}", wrong_word(error))
-        }
-        ErrorKind::MissingSubcommand | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
-            "missing command".to_owned()
-        }
-        _ => {
-            let rendered = error.render().to_string();
-            let first = rendered.split("\n\n").next().unwrap_or_default();
-            first.strip_prefix("error: ").unwrap_or(first).to_owned()
-        }
-    }
-}
-
-/// Returns the argument that clap rejected.
-fn wrong_word(error: &clap::Error) -> String {
-    let given = error.get(ContextKind::InvalidArg).or_else(|| error.get(ContextKind::InvalidSubcommand));
-    given.map(ToString::to_string).unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -6,17 +6,23 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use epitome::store::{PostgresOptions, SqliteOptions, StoreError};
-use epitome::{Builder, Engine, Next, Pace, Session, SessionInfo, Workspace};
+use epitome::{Builder, Engine, Pace, Remedy, Session, SessionInfo, Workspace};
 
 use crate::failure::Failure;
 use crate::near::near;
-use crate::settings::{Loaded, Place, Role};
+use crate::settings::{DbLocation, Loaded, Role};
 
-/// Maximum number of session names that are searched for a similar name.
-const LOOKED_THROUGH: usize = 5_000;
+/// Maximum number of names that are searched for similar ones.
+const MAX_COMPARED_NAMES: usize = 5_000;
+
+/// Number of names per query to the store.
+const PAGE: usize = 1_000;
+
+/// The workspace that is used when no other is named.
+const DEFAULT_WORKSPACE: &str = "default";
 
 /// Minimum timeout of a statement.
-const SHORTEST: Duration = Duration::from_secs(5);
+const MIN_STATEMENT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// An open database, and the workspace that the settings name.
 ///
@@ -26,38 +32,39 @@ const SHORTEST: Duration = Duration::from_secs(5);
 pub(crate) struct Database {
     pub(crate) engine: Engine,
     pub(crate) workspace: Workspace,
-    place: Place,
+    location: DbLocation,
 }
 
 /// The open engine. An interrupted command must release its leases, because it will not write those summaries.
-static OPEN: Mutex<Option<Engine>> = Mutex::new(None);
+static OPEN_ENGINE: Mutex<Option<Engine>> = Mutex::new(None);
 
-fn note(engine: Option<Engine>) -> Option<Engine> {
-    OPEN.lock().ok().and_then(|mut open| std::mem::replace(&mut *open, engine))
+/// Replaces the open engine, and returns the one before.
+fn replace_open_engine(engine: Option<Engine>) -> Option<Engine> {
+    OPEN_ENGINE.lock().ok().and_then(|mut open| std::mem::replace(&mut *open, engine))
 }
 
 impl Drop for Database {
-    /// Clears `OPEN` too, so that nothing holds the engine any more.
+    /// Clears [`OPEN_ENGINE`] too, so that no reference to the engine is left.
     fn drop(&mut self) {
-        note(None);
+        replace_open_engine(None);
     }
 }
 
 /// Stops the summaries in progress and releases their leases.
-pub(crate) async fn give_up() {
-    if let Some(engine) = note(None) {
-        engine.give_up().await;
+pub(crate) async fn abort() {
+    if let Some(engine) = replace_open_engine(None) {
+        engine.abort().await;
     }
 }
 
 /// Prints a line to standard error.
-pub(crate) fn say_so(text: &str) {
+pub(crate) fn print_to_stderr(text: &str) {
     // A write error is ignored: there is no other place to report it.
     let _ = writeln!(stderr(), "{text}");
 }
 
 /// Creates the folder of the database file, if it is missing.
-fn make_folder(loaded: &Loaded) -> Result<(), Failure> {
+fn create_database_folder(loaded: &Loaded) -> Result<(), Failure> {
     let folder = loaded.db.file().and_then(|file| file.parent());
     let Some(folder) = folder.filter(|folder| !folder.as_os_str().is_empty()) else {
         return Ok(());
@@ -68,20 +75,20 @@ fn make_folder(loaded: &Loaded) -> Result<(), Failure> {
 
 /// Creates a folder that only this user can access, because it will contain conversations.
 pub(crate) fn private_folder(folder: &Path, with_parents: bool) -> io::Result<()> {
-    let mut making = std::fs::DirBuilder::new();
-    making.recursive(with_parents);
+    let mut builder = std::fs::DirBuilder::new();
+    builder.recursive(with_parents);
     #[cfg(unix)]
     {
         use std::os::unix::fs::DirBuilderExt;
-        making.mode(0o700);
+        builder.mode(0o700);
     }
-    making.create(folder)
+    builder.create(folder)
 }
 
 impl Database {
     /// Opens an existing database; never creates one.
-    pub(crate) async fn existing(loaded: &Loaded) -> Result<Self, Failure> {
-        if loaded.db.is_missing() {
+    pub(crate) async fn open_existing(loaded: &Loaded) -> Result<Self, Failure> {
+        if loaded.db.is_missing_file() {
             return Err(Failure::Failed(format!(
                 "no database at {}; `epitome import` creates one, `epitome demo` shows an example",
                 loaded.db
@@ -91,8 +98,8 @@ impl Database {
     }
 
     /// Opens the database if it exists.
-    pub(crate) async fn there(loaded: &Loaded) -> Result<Option<Self>, Failure> {
-        if loaded.db.is_missing() {
+    pub(crate) async fn open_if_exists(loaded: &Loaded) -> Result<Option<Self>, Failure> {
+        if loaded.db.is_missing_file() {
             return Ok(None);
         }
         match Self::open(loaded, true).await {
@@ -102,43 +109,43 @@ impl Database {
     }
 
     /// Opens the database. Creates it and its folder if they are missing.
-    pub(crate) async fn created(loaded: &Loaded) -> Result<Self, Failure> {
-        make_folder(loaded)?;
+    pub(crate) async fn open_or_create(loaded: &Loaded) -> Result<Self, Failure> {
+        create_database_folder(loaded)?;
         Self::open(loaded, false).await
     }
 
     /// Opens or creates the database for a server, with workers unless its role leaves summaries to other nodes.
-    pub(crate) async fn serving(loaded: &Loaded, pace: Pace) -> Result<Self, Failure> {
-        make_folder(loaded)?;
+    pub(crate) async fn open_for_server(loaded: &Loaded, pace: Pace) -> Result<Self, Failure> {
+        create_database_folder(loaded)?;
         let builder = Engine::builder().pace(pace);
         let builder = match loaded.server.role {
-            Role::Api => builder.leaves_summaries(),
+            Role::Api => builder.without_summaries(),
             Role::Worker | Role::All => builder,
         };
         let waits = Arc::new(|text: &str| tracing::warn!("{text}"));
-        Self::build(loaded, builder, PostgresOptions { waits: Some(waits), ..PostgresOptions::default() })
+        Self::build(loaded, builder, PostgresOptions { on_wait: Some(waits), ..PostgresOptions::default() })
             .await
     }
 
     /// `must_exist` refuses a PostgreSQL database without Epitome's tables.
     async fn open(loaded: &Loaded, must_exist: bool) -> Result<Self, Failure> {
         // Accepts read-only files: many commands only read, and a backup may be write-protected.
-        let sqlite = SqliteOptions { read_only_too: true, ..SqliteOptions::default() };
+        let sqlite = SqliteOptions { allow_read_only: true, ..SqliteOptions::default() };
         let postgres =
-            PostgresOptions { must_exist, waits: Some(Arc::new(say_so)), ..PostgresOptions::default() };
+            PostgresOptions { must_exist, on_wait: Some(Arc::new(print_to_stderr)), ..PostgresOptions::default() };
         Self::build(loaded, Engine::builder().workers(0).sqlite(sqlite), postgres).await
     }
 
     async fn build(loaded: &Loaded, builder: Builder, usual: PostgresOptions) -> Result<Self, Failure> {
         let builder = builder.settings(loaded.patch.clone());
         let opened = match &loaded.db {
-            Place::Sqlite(path) => builder.open(path).await,
-            Place::Postgres(address) => {
+            DbLocation::Sqlite(path) => builder.open(path).await,
+            DbLocation::Postgres(address) => {
                 let (connections, patience) = (loaded.server.connections, loaded.server.patience);
                 // Leaves time for a second attempt if a connection stops responding.
-                let statement = usual.statement.min(patience / 2).max(SHORTEST);
+                let statement = usual.statement.min(patience / 2).max(MIN_STATEMENT_TIMEOUT);
                 let options = PostgresOptions { connections, patience, statement, ..usual };
-                builder.postgres(options).open_postgres(address.whole()).await
+                builder.postgres(options).open_postgres(address.with_password()).await
             }
         };
         let engine = opened.map_err(|error| match error {
@@ -147,8 +154,8 @@ impl Database {
             other => Failure::Engine(other),
         })?;
         let workspace = engine.workspace(loaded.server.workspace.as_str());
-        note(Some(engine.clone()));
-        Ok(Self { engine, workspace, place: loaded.db.clone() })
+        replace_open_engine(Some(engine.clone()));
+        Ok(Self { engine, workspace, location: loaded.db.clone() })
     }
 
     /// Returns an existing session. If there is none, the error suggests similar names.
@@ -156,30 +163,52 @@ impl Database {
         let session = self.workspace.session(name);
         match session.info().await {
             Ok(info) => Ok((session, info)),
-            Err(error) if error.next() == Next::Look => Err(self.unknown(name).await?),
+            Err(error) if error.remedy() == Remedy::CheckName => Err(self.no_such_session(name).await?),
             Err(error) => Err(error.into()),
         }
     }
 
-    async fn unknown(&self, name: &str) -> Result<Failure, Failure> {
+    async fn no_such_session(&self, name: &str) -> Result<Failure, Failure> {
         let mut names: Vec<String> = Vec::new();
-        while names.len() < LOOKED_THROUGH {
-            let page = self.workspace.sessions(names.last().map(String::as_str), 1_000).await?;
+        while names.len() < MAX_COMPARED_NAMES {
+            let page = self.workspace.sessions(names.last().map(String::as_str), PAGE).await?;
             if page.is_empty() {
                 break;
             }
             names.extend(page.into_iter().map(|info| info.name.to_string()));
         }
-        let meant = near(name, names.iter().map(String::as_str), 3);
-        let hint = match meant.as_slice() {
-            [] if names.is_empty() => "there are no sessions yet".to_owned(),
-            [] => "`epitome list` shows all sessions".to_owned(),
-            near => format!("similar names: {}", near.join(", ")),
+        if names.is_empty() {
+            return Ok(Failure::Failed(format!("there is no session \"{name}\": {}", self.no_sessions().await?)));
+        }
+        let hint = similar_or(name, &names, "`epitome list` shows all sessions");
+        let workspace = match self.workspace.name() {
+            DEFAULT_WORKSPACE => String::new(),
+            other => format!(" in the workspace \"{other}\""),
         };
-        let workspace = self.workspace.name();
-        let whose =
-            if workspace == "default" { String::new() } else { format!(" in the workspace \"{workspace}\"") };
-        Ok(Failure::Failed(format!("there is no session \"{name}\"{whose}; {hint}")))
+        Ok(Failure::Failed(format!("there is no session \"{name}\"{workspace}; {hint}")))
+    }
+
+    /// Says that the workspace has no sessions. Suggests another workspace, if one has a similar name.
+    pub(crate) async fn no_sessions(&self) -> Result<String, Failure> {
+        let name = self.workspace.name();
+        let mut names: Vec<String> = Vec::new();
+        while names.len() < MAX_COMPARED_NAMES {
+            let page = self.engine.workspaces(names.last().map(String::as_str), PAGE).await?;
+            if page.is_empty() {
+                break;
+            }
+            names.extend(page.into_iter().map(|name| name.to_string()));
+        }
+        names.retain(|other| other != name);
+        let place = &self.location;
+        let (subject, hint) = match name {
+            DEFAULT_WORKSPACE => (format!("there are no sessions in {place}"), String::new()),
+            _ => (
+                format!("the workspace \"{name}\" has no sessions in {place}"),
+                similar_or(name, &names, ""),
+            ),
+        };
+        Ok(if hint.is_empty() { subject } else { format!("{subject}; {hint}") })
     }
 
     /// Closes the database.
@@ -188,7 +217,16 @@ impl Database {
     }
 
     /// Returns where the database is.
-    pub(crate) fn place(&self) -> &Place {
-        &self.place
+    pub(crate) fn location(&self) -> &DbLocation {
+        &self.location
+    }
+}
+
+/// Suggests the names that are similar to a mistyped one. Returns `otherwise` if there is none.
+pub(crate) fn similar_or(mistyped: &str, names: &[String], otherwise: &str) -> String {
+    match near(mistyped, names.iter().map(String::as_str), 3).as_slice() {
+        [] => otherwise.to_owned(),
+        [name] => format!("did you mean {name}?"),
+        names => format!("similar names: {}", names.join(", ")),
     }
 }

@@ -6,6 +6,8 @@ use utoipa::openapi::RefOr;
 use utoipa::openapi::schema::{ObjectBuilder, Schema, Type};
 use utoipa::{PartialSchema, ToSchema};
 
+use crate::near::near;
+
 /// Format of the messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Deserialize)]
 #[serde(try_from = "String")]
@@ -18,6 +20,20 @@ impl TryFrom<String> for Format {
         // Every flag and parameter that takes a format is called `format`.
         let names = || Dialect::all().into_iter().map(Dialect::name).collect::<Vec<_>>().join(", ");
         name.parse().map(Self).map_err(|_: DialectError| format!("format: allowed are {}", names()))
+    }
+}
+
+/// Parses the value of a `--format` flag that accepts these formats.
+pub(crate) fn parse_flag(name: &str, formats: &[Dialect]) -> Result<Dialect, String> {
+    let found = formats.iter().copied().find(|format| format.name() == name);
+    found.ok_or_else(|| unknown_format(name, &formats.iter().map(|format| format.name()).collect::<Vec<_>>()))
+}
+
+/// Describes an unknown format, with the supported one whose name is most similar.
+pub(crate) fn unknown_format(name: &str, supported: &[&str]) -> String {
+    match near(name, supported.iter().copied(), 1).first() {
+        Some(similar) => format!("no such format; did you mean {similar}?"),
+        None => format!("no such format; use one of: {}", supported.join(", ")),
     }
 }
 

@@ -20,7 +20,7 @@ pub(crate) struct Args {
 }
 
 pub(super) async fn run(args: &Args, database: &Database, show: &mut Show) -> Result<(), Failure> {
-    if matches!(database.place(), Place::Postgres(_)) {
+    if matches!(database.location(), DbLocation::Postgres(_)) {
         let problem = "`backup` copies SQLite files; copy a PostgreSQL database with pg_dump --format=custom \
                        --schema=epitome --file=FILE, and restore it with pg_restore";
         return Err(Failure::Setting(problem.to_owned()));
@@ -32,7 +32,7 @@ pub(super) async fn run(args: &Args, database: &Database, show: &mut Show) -> Re
         database.engine.backup(&args.file).await?;
     }
     let size = std::fs::metadata(&args.file).map_or(0, |file| file.len());
-    let (from, to) = (database.place().to_string(), args.file.display().to_string());
+    let (from, to) = (database.location().to_string(), args.file.display().to_string());
     let line = format!("{from} copied to {to}, {}", bytes(size));
     show.answer(&json!({"from": from, "to": to, "bytes": size}), line)
 }

@@ -16,7 +16,7 @@ pub(super) async fn run(loaded: &Loaded, show: &mut Show) -> Result<(), Failure>
         // Requests one word from each model.
         epitome::model::check(&loaded.settings).await
     };
-    let answers: Vec<_> = answers.into_iter().map(|(name, answer)| (name, said(answer))).collect();
+    let answers: Vec<_> = answers.into_iter().map(|(name, answer)| (name, describe(answer))).collect();
     let failed = answers.iter().filter(|(_, answer)| answer.is_err()).count();
     if show.json {
         show.object(&object(loaded, &answers, failed == 0))?;
@@ -32,7 +32,7 @@ pub(super) async fn run(loaded: &Loaded, show: &mut Show) -> Result<(), Failure>
 }
 
 /// Describes a model's reply, or the error: a wrong key, address or model name.
-fn said(answer: Result<Checked, CheckError>) -> Result<String, String> {
+fn describe(answer: Result<Checked, CheckError>) -> Result<String, String> {
     let Checked { model, millis, empty } = answer.map_err(|error| error.to_string())?;
     let without = if empty { ", but the reply was empty; try a larger output_reserve" } else { "" };
     Ok(format!("{model} answered in {millis} ms{without}"))
@@ -58,7 +58,7 @@ fn object(loaded: &Loaded, answers: &Answers, ok: bool) -> Value {
 fn text(loaded: &Loaded, answers: &Answers, show: &mut Show) -> Result<(), Failure> {
     let sources = loaded.sources();
     let from = if sources.is_empty() { "the defaults only".to_owned() } else { sources.join(", ") };
-    let there = if loaded.db.is_missing() { ", does not exist yet" } else { "" };
+    let there = if loaded.db.is_missing_file() { ", does not exist yet" } else { "" };
     show.line(format!("settings   from {}", tame(&from)))?;
     show.line(format!("database   {} ({}{there})", loaded.db, loaded.source("server.db")))?;
     show.line(format!(

@@ -64,30 +64,30 @@ impl Args {
 
 pub(super) async fn run(args: &Args, loaded: &Loaded, show: &mut Show) -> Result<(), Failure> {
     let file = args.file.as_deref().filter(|file| *file != Path::new("-"));
-    let given = read(file, loaded.settings.limits.body)?;
-    let request = Request::read(&given, args.wish.clone()).map_err(Failure::Input)?;
+    let input = read(file, loaded.settings.limits.body)?;
+    let request = Request::read(&input, args.wish.clone()).map_err(Failure::Input)?;
     let condenser = condenser(loaded, &request)?;
     if args.wish.explain {
         return explain::show(&request, &request.forecast(&condenser), show);
     }
     // Opens the report file first, so that a path that cannot be written fails before any work is done.
     let report = match args.report.as_deref() {
-        Some(place) if place != Path::new("-") => Some(Output::open(place).map_err(unreported)?),
+        Some(place) if place != Path::new("-") => Some(Output::open(place).map_err(report_not_writable)?),
         _ => None,
     };
     let done = {
-        let _waits = show.progress("condensing", None);
+        let _progress = show.progress("condensing", None);
         request.condense(&condenser).await
     };
     if args.report.is_some() {
         let text = serde_json::to_string(&done.report).unwrap_or_default();
         match report {
-            Some(output) => output.say(&format!("{text}\n")).map_err(unreported)?,
+            Some(output) => output.say(&format!("{text}\n")).map_err(report_not_writable)?,
             None => show.error(text)?,
         }
     }
-    tell(&done, show)?;
-    show.raw(done.text.as_ref().unwrap_or(&given).as_bytes())?;
+    report_outcome(&done, show)?;
+    show.raw(done.text.as_ref().unwrap_or(&input).as_bytes())?;
     show.flush()
 }
 
@@ -100,7 +100,7 @@ fn condenser(loaded: &Loaded, request: &Request) -> Result<Condenser, Failure> {
 }
 
 /// Reports on standard error: a failure of the model or, on a terminal, what was done.
-fn tell(done: &Outcome, show: &mut Show) -> Result<(), Failure> {
+fn report_outcome(done: &Outcome, show: &mut Show) -> Result<(), Failure> {
     if done.has_failed() {
         let why = done.report.problems.last().map_or("it returned no summary", String::as_str);
         let what =
@@ -114,7 +114,7 @@ fn tell(done: &Outcome, show: &mut Show) -> Result<(), Failure> {
 }
 
 /// Reads the whole input. Refuses more than `limits.body` bytes.
-fn read(file: Option<&Path>, most: u64) -> Result<String, Failure> {
+fn read(file: Option<&Path>, max_bytes: u64) -> Result<String, Failure> {
     let name = file.map_or_else(|| "standard input".to_owned(), |file| file.display().to_string());
     let cannot = |error: std::io::Error| Failure::Input(format!("{name} cannot be read: {error}"));
     let from: Box<dyn Read> = match file {
@@ -128,9 +128,9 @@ fn read(file: Option<&Path>, most: u64) -> Result<String, Failure> {
     };
     let refused = |problem: &str| Err(Failure::Input(format!("{name}: {problem}")));
     let mut all = Vec::new();
-    from.take(most.saturating_add(1)).read_to_end(&mut all).map_err(cannot)?;
-    if all.len() as u64 > most {
-        return refused(&format!("over {} (limits.body); raise it with --set limits.body=N", bytes(most)));
+    from.take(max_bytes.saturating_add(1)).read_to_end(&mut all).map_err(cannot)?;
+    if all.len() as u64 > max_bytes {
+        return refused(&format!("over {} (limits.body); raise it with --set limits.body=N", bytes(max_bytes)));
     }
     if all.iter().all(u8::is_ascii_whitespace) {
         return refused("is empty; expected a request or a list of messages, as JSON");
@@ -139,7 +139,7 @@ fn read(file: Option<&Path>, most: u64) -> Result<String, Failure> {
 }
 
 /// Reports an unwritable `--report` path as a wrong flag (exit code 2).
-fn unreported(failure: Failure) -> Failure {
+fn report_not_writable(failure: Failure) -> Failure {
     match failure {
         Failure::Failed(problem) => Failure::Input(format!("--report: {problem}")),
         other => other,

@@ -5,6 +5,7 @@ use epitome::{Context, ContextRequest};
 
 use super::messages::show_message;
 use super::prelude::*;
+use crate::format::unknown_format;
 use crate::http::{Asked, OversizeIn};
 
 const EXAMPLES: &str = "\
@@ -35,17 +36,18 @@ pub(crate) struct Args {
 /// The provider's format; none for text.
 type Format = Option<Dialect>;
 
+const TEXT: &str = "text";
+
 fn format(name: &str) -> Result<Format, String> {
-    if name == "text" {
+    if name == TEXT {
         return Ok(None);
     }
-    name.parse()
-        .map(Some)
-        .map_err(|_: epitome::dialect::DialectError| format!("no such format; there are {}", formats()))
+    let names: Vec<&str> = [TEXT].into_iter().chain(Dialect::all().into_iter().map(Dialect::name)).collect();
+    name.parse().map(Some).map_err(|_: epitome::dialect::DialectError| unknown_format(name, &names))
 }
 
 fn formats() -> String {
-    format!("text, {}", Dialect::names(&Dialect::all()))
+    format!("{TEXT}, {}", Dialect::names(&Dialect::all()))
 }
 
 pub(super) async fn run(args: &Args, database: &Database, show: &mut Show) -> Result<(), Failure> {
@@ -71,9 +73,9 @@ pub(super) async fn run(args: &Args, database: &Database, show: &mut Show) -> Re
                 return Err(Failure::Failed("there is nothing to show: no messages yet".to_owned()));
             }
             Empty::NoMessages => {
-                let told = "there is nothing to answer yet: no model accepts a list that has only system messages, \
+                let problem = "there is nothing to answer yet: no model accepts a list that has only system messages, \
                             empty messages, or tool results without their calls";
-                return Err(Failure::Failed(told.to_owned()));
+                return Err(Failure::Failed(problem.to_owned()));
             }
             Empty::NewestOverBudget if args.asked.oversize != Some(OversizeIn::Clip) => {
                 "; --oversize clip shows an excerpt of it"

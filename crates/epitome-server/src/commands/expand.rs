@@ -2,7 +2,7 @@
 
 use super::messages::show_message;
 use super::prelude::*;
-use super::undo::Which;
+use super::undo::SummarySelector;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -19,7 +19,7 @@ pub(crate) struct Args {
     #[command(flatten)]
     pub(super) session: SessionArgs,
     #[command(flatten)]
-    which: Which,
+    selector: SummarySelector,
     /// Only messages after this one
     #[arg(long, value_name = "SEQ")]
     after: Option<u64>,
@@ -33,7 +33,7 @@ const PAGE: u64 = 50;
 
 pub(super) async fn run(args: &Args, database: &Database, show: &mut Show) -> Result<(), Failure> {
     let (session, _) = database.session(args.session.name()?).await?;
-    let id = args.which.id(&session).await?;
+    let id = args.selector.id(&session).await?;
     let mut after = args.after;
     let mut left = args.limit.unwrap_or(u64::MAX);
     loop {

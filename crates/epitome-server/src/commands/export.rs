@@ -5,6 +5,7 @@ use epitome_lab::recording::{HEADER, REQUEST, spoken};
 use serde_json::Map;
 
 use super::prelude::*;
+use crate::format::parse_flag;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -24,26 +25,30 @@ pub(crate) struct Args {
     #[command(flatten)]
     pub(super) session: SessionArgs,
     /// All sessions of the workspace
-    #[arg(long, conflicts_with_all = ["named", "session"])]
+    #[arg(long, conflicts_with_all = ["positional", "session"])]
     pub(super) all: bool,
-    #[arg(long, value_name = "FORMAT", help = Dialect::names(&Dialect::all()), default_value_t = Dialect::OURS)]
+    #[arg(long, value_name = "FORMAT", value_parser = format, help = Dialect::names(&Dialect::all()), default_value_t = Dialect::EPITOME)]
     format: Dialect,
     /// File to write (-, standard output); an existing file is not replaced
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
 }
 
+fn format(name: &str) -> Result<Dialect, String> {
+    parse_flag(name, &Dialect::all())
+}
+
 /// Number of messages per query to the store.
 const PAGE: usize = 500;
 
 pub(super) async fn run(args: &Args, database: &Database, show: &mut Show) -> Result<(), Failure> {
-    let named = if args.all { None } else { Some(args.session.name()?) };
+    let name = if args.all { None } else { Some(args.session.name()?) };
     let mut to = match &args.output {
         Some(path) if path.as_os_str() != "-" => Some(Output::create(path)?),
         _ => None,
     };
     let mut written = (0, 0);
-    if let Some(name) = named {
+    if let Some(name) = name {
         let (session, info) = database.session(name).await?;
         written = (1, write(args, &session, &info, &mut to, show).await?);
     } else {
@@ -100,8 +105,8 @@ async fn write(
         let mut wires = args.format.restore_text(&page);
         let mut text = String::new();
         if one_line && closing.is_none() {
-            let (opening, end, spoken) = around(args.format, info, wires.first());
-            if spoken {
+            let (opening, end, has_first) = envelope(args.format, info, wires.first());
+            if has_first {
                 wires.remove(0);
             }
             if let [only] = wires.as_slice()
@@ -119,7 +124,7 @@ async fn write(
         } else if one_line && !wires.is_empty() {
             text.push(',');
         }
-        let wires: Vec<String> = wires.into_iter().map(listed).collect();
+        let wires: Vec<String> = wires.into_iter().map(as_list_item).collect();
         text.push_str(&wires.join(if one_line { "," } else { "\n" }));
         if !one_line {
             text.push('\n');
@@ -128,7 +133,7 @@ async fn write(
     }
     if one_line {
         let empty = || {
-            let (opening, end, _) = around(args.format, info, None);
+            let (opening, end, _) = envelope(args.format, info, None);
             opening + &end
         };
         put(to, show, &closing.unwrap_or_else(empty))?;
@@ -137,7 +142,7 @@ async fn write(
 }
 
 /// Returns a message in the form that a list requires.
-fn listed(wire: String) -> String {
+fn as_list_item(wire: String) -> String {
     if is_bare(&wire) { format!("{{\"role\":\"user\",\"content\":{wire}}}") } else { wire }
 }
 
@@ -148,26 +153,26 @@ fn is_bare(wire: &str) -> bool {
 
 /// Returns the text before and after the messages of a conversation on one line: its original fields, in their order.
 /// The flag is true if one of these fields contains the first message.
-fn around(format: Dialect, info: &SessionInfo, first: Option<&String>) -> (String, String, bool) {
-    let list = format.format().about().list;
-    let named = || {
+fn envelope(format: Dialect, info: &SessionInfo, first: Option<&String>) -> (String, String, bool) {
+    let list = format.format().about().list_field;
+    let only_id = || {
         let id = [("id".to_owned(), json!(info.name)), (list.to_owned(), Value::Null)];
         id.into_iter().collect::<Map<String, Value>>()
     };
-    let mut fields = info.metadata.get(REQUEST).and_then(Value::as_object).cloned().unwrap_or_else(named);
+    let mut fields = info.metadata.get(REQUEST).and_then(Value::as_object).cloned().unwrap_or_else(only_id);
     if !fields.contains_key(list) {
         // The conversation was imported in another format.
         fields.insert(list.to_owned(), Value::Null);
     }
     let first: Value = first.and_then(|first| serde_json::from_str(first).ok()).unwrap_or_default();
-    let own = format.format().about().head;
+    let own = format.format().about().system_field;
     let all = Dialect::all();
     let is_another = |name: &str| {
-        all.iter().any(|other| other.format().about().list == name || spoken(*other) == Some(name))
-            && own.is_none_or(|own| own.field != name)
+        all.iter().any(|other| other.format().about().list_field == name || spoken(*other) == Some(name))
+            && own.is_none_or(|own| own.name != name)
     };
-    let mut told = false;
-    let (mut before, mut behind, mut seen) = (Vec::new(), Vec::new(), false);
+    let mut has_first = false;
+    let (mut before, mut after, mut seen) = (Vec::new(), Vec::new(), false);
     for (name, value) in fields {
         if name == list {
             seen = true;
@@ -175,20 +180,20 @@ fn around(format: Dialect, info: &SessionInfo, first: Option<&String>) -> (Strin
         }
         let value = match name.as_str() {
             _ if !value.is_null() => value,
-            name if own.is_some_and(|own| own.field == name && own.stands_for(&first)) => {
-                told = true;
-                own.and_then(|own| first.get(own.inner)).cloned().unwrap_or_default()
+            name if own.is_some_and(|own| own.name == name && own.represents(&first)) => {
+                has_first = true;
+                own.and_then(|own| first.get(own.message_field)).cloned().unwrap_or_default()
             }
             // In another format this field contains what is a message here.
             name if is_another(name) => continue,
             _ => value,
         };
         let field = format!("{}:{value}", json!(name));
-        if seen { behind.push(field) } else { before.push(field) }
+        if seen { after.push(field) } else { before.push(field) }
     }
     before.push(format!("{}:[", json!(list)));
-    let behind: String = behind.into_iter().map(|field| format!(",{field}")).collect();
-    (format!("{{{}", before.join(",")), format!("]{behind}}}\n"), told)
+    let after: String = after.into_iter().map(|field| format!(",{field}")).collect();
+    (format!("{{{}", before.join(",")), format!("]{after}}}\n"), has_first)
 }
 
 /// Writes to the file or, if there is none, to standard output.

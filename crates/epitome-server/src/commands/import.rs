@@ -9,14 +9,15 @@ use std::time::Duration;
 use epitome::Session;
 use epitome::dialect::Dialect;
 
-use super::messages::tell_late;
+use super::messages::report_overdue;
 use super::prelude::*;
 use crate::database::private_folder;
+use crate::format::parse_flag;
 use crate::leftovers::{self, Leftover};
 
-mod feed;
+mod passes;
 
-use feed::{Feed, Gauge, Imported, Source};
+use passes::{ImportPlan, Imported, InputFile, PassProgress};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -30,7 +31,7 @@ export`; the format is detected unless --format names it. Everything is checked 
 added: unreadable lines are reported, and then nothing is imported unless --keep-going. The same
 command, run again, resumes an interrupted import and adds what a file has grown by. --json is one
 object: the number of messages, how many pieces were left out, and for each session how many
-messages were added and how many were there before (known).";
+messages were added and how many it had before (already_stored).";
 
 /// Imports recorded conversations as sessions
 #[derive(clap::Args)]
@@ -42,7 +43,7 @@ pub(crate) struct Args {
     /// Session name; of several sessions, the prefix (the file's name)
     #[arg(short, long, value_name = "NAME")]
     session: Option<String>,
-    #[arg(long, value_name = "FORMAT", help = format!("{} (detected)", Dialect::names(&Dialect::all())))]
+    #[arg(long, value_name = "FORMAT", value_parser = format, help = format!("{} (detected)", Dialect::names(&Dialect::all())))]
     format: Option<Dialect>,
     /// Skips what cannot be read, and imports the rest
     #[arg(long)]
@@ -55,58 +56,62 @@ pub(crate) struct Args {
     no_wait: bool,
 }
 
+fn format(name: &str) -> Result<Dialect, String> {
+    parse_flag(name, &Dialect::all())
+}
+
 /// How often the progress is shown.
 const TICK: Duration = Duration::from_millis(100);
 
 pub(super) async fn run(args: &Args, loaded: &Loaded, show: &mut Show) -> Result<(), Failure> {
     let spool = Spool::of(args).await?;
     // A missing database is created only after the check has found messages to import.
-    let there = Database::there(loaded).await?;
-    let settings = match &there {
+    let existing = Database::open_if_exists(loaded).await?;
+    let settings = match &existing {
         Some(database) => database.workspace.settings().await?,
         None => Arc::new(loaded.settings.clone()),
     };
-    let feed = Arc::new(Feed {
-        sources: spool.sources.clone(),
+    let plan = Arc::new(ImportPlan {
+        files: spool.files.clone(),
         session: spool.session(args),
         dialect: args.format,
         append: args.append,
         limits: settings.limits,
     });
-    let left_out = check(&feed, args.keep_going, show).await?;
-    let database = match there {
+    let left_out = check(&plan, args.keep_going, show).await?;
+    let database = match existing {
         Some(database) => database,
-        None => Database::created(loaded).await?,
+        None => Database::open_or_create(loaded).await?,
     };
     leftovers::say(Some("interrupted: the messages added so far stay; the same command resumes"));
-    let sessions = import(feed, &database, left_out, show).await?;
+    let sessions = import(plan, &database, left_out, show).await?;
     if !args.no_wait {
         summarize(&database, &sessions, show).await?;
     }
-    tell(&sessions, left_out, show)?;
+    report(&sessions, left_out, show)?;
     if !args.no_wait {
         let names = sessions.iter().map(|imported| imported.session.as_str()).collect();
-        tell_late(&database.workspace, &names, show).await?;
+        report_overdue(&database.workspace, &names, show).await?;
     }
     database.close().await;
     Ok(())
 }
 
 /// Reads everything, reports what cannot be read, and returns how many pieces that are.
-async fn check(feed: &Arc<Feed>, keep_going: bool, show: &mut Show) -> Result<u64, Failure> {
-    let checking = Arc::clone(feed);
-    let checked = watched("checking", feed, show, move |gauge| checking.check(gauge)).await??;
-    for problem in &checked.told {
+async fn check(plan: &Arc<ImportPlan>, keep_going: bool, show: &mut Show) -> Result<u64, Failure> {
+    let checking = Arc::clone(plan);
+    let checked = with_progress("checking", plan, show, move |pass| checking.check(pass)).await??;
+    for problem in &checked.problems {
         show.error(tame(problem))?;
     }
-    let more = checked.bad - checked.told.len() as u64;
+    let more = checked.bad - checked.problems.len() as u64;
     if more > 0 {
         show.error(format!("and {} more", count(more, "problem")))?;
     }
     if checked.bad > 0 && !keep_going {
         let bad = count(checked.bad, "problem");
-        let told = format!("{bad}: nothing was imported; fix the input, or skip these with --keep-going");
-        return Err(Failure::Setting(told));
+        let problem = format!("{bad}: nothing was imported; fix the input, or skip these with --keep-going");
+        return Err(Failure::Setting(problem));
     }
     match checked.messages {
         0 => Err(Failure::Setting("there are no messages to import".to_owned())),
@@ -116,14 +121,14 @@ async fn check(feed: &Arc<Feed>, keep_going: bool, show: &mut Show) -> Result<u6
 
 /// Adds the checked messages.
 async fn import(
-    feed: Arc<Feed>,
+    plan: Arc<ImportPlan>,
     database: &Database,
     left_out: u64,
     show: &mut Show,
 ) -> Result<Vec<Imported>, Failure> {
-    let (importing, workspace) = (Arc::clone(&feed), database.workspace.clone());
-    let work = move |gauge: &Gauge| importing.import(&workspace, left_out, gauge);
-    let (done, result) = watched("importing", &feed, show, work).await?;
+    let (importing, workspace) = (Arc::clone(&plan), database.workspace.clone());
+    let work = move |pass: &PassProgress| importing.import(&workspace, left_out, pass);
+    let (done, result) = with_progress("importing", &plan, show, work).await?;
     let added: u64 = done.iter().map(|imported| imported.added).sum();
     if result.is_err() && added > 0 {
         let added = count(added, "message");
@@ -139,8 +144,8 @@ async fn summarize(database: &Database, sessions: &[Imported], show: &mut Show) 
     for imported in sessions {
         let session = database.workspace.session(imported.session.as_str());
         progress.bar.set_message(tame(&imported.session));
-        let look = || async { progress.bar.set_position(before + covered(&session).await) };
-        Progress::during(session.work(), 4 * TICK, look).await?;
+        let update = || async { progress.bar.set_position(before + covered(&session).await) };
+        Progress::during(session.work(), 4 * TICK, update).await?;
         before += imported.messages();
         progress.bar.set_position(before);
     }
@@ -154,27 +159,30 @@ async fn covered(session: &Session) -> u64 {
 }
 
 /// Maximum number of sessions that are reported one by one.
-const TOLD: usize = 20;
+const MAX_LISTED: usize = 20;
 
-fn tell(sessions: &[Imported], left_out: u64, show: &mut Show) -> Result<(), Failure> {
+fn report(sessions: &[Imported], left_out: u64, show: &mut Show) -> Result<(), Failure> {
     let added: u64 = sessions.iter().map(|imported| imported.added).sum();
-    let known: u64 = sessions.iter().map(|imported| imported.known).sum();
+    let already_stored: u64 = sessions.iter().map(|imported| imported.already_stored).sum();
     if show.json {
         return show.object(&json!({
-            "messages": added + known,
+            "messages": added + already_stored,
             "added": added,
-            "known": known,
+            "already_stored": already_stored,
+            "known": already_stored,
             "left_out": left_out,
             "sessions": sessions,
         }));
     }
-    for imported in sessions.iter().take(TOLD) {
-        let Imported { session, added, known } = imported;
-        let known =
-            if *known > 0 { format!(", {} already stored", count(*known, "message")) } else { String::new() };
-        show.line(format!("{}: {} added{known}", tame(session), count(*added, "message")))?;
+    for imported in sessions.iter().take(MAX_LISTED) {
+        let Imported { session, added, already_stored } = imported;
+        let before = match already_stored {
+            0 => String::new(),
+            some => format!(", {} already stored", count(*some, "message")),
+        };
+        show.line(format!("{}: {} added{before}", tame(session), count(*added, "message")))?;
     }
-    if sessions.len() > TOLD {
+    if sessions.len() > MAX_LISTED {
         let added = count(added, "message");
         show.line(format!(
             "and more: {added} added to {} in total",
@@ -188,22 +196,22 @@ fn tell(sessions: &[Imported], left_out: u64, show: &mut Show) -> Result<(), Fai
 }
 
 /// Runs the work on its own thread and shows the progress.
-async fn watched<T: Send + 'static>(
+async fn with_progress<T: Send + 'static>(
     what: &str,
-    feed: &Feed,
+    plan: &ImportPlan,
     show: &mut Show,
-    work: impl FnOnce(&Gauge) -> T + Send + 'static,
+    work: impl FnOnce(&PassProgress) -> T + Send + 'static,
 ) -> Result<T, Failure> {
-    let size = |source: &Source| std::fs::metadata(&source.path).map_or(0, |file| file.len());
-    let progress = show.bytes_progress(what, feed.sources.iter().map(size).sum());
-    let gauge = Arc::new(Gauge::default());
-    let look = || async {
-        progress.bar.set_position(gauge.bytes.load(Ordering::Relaxed));
-        progress.bar.set_message(count(gauge.messages.load(Ordering::Relaxed), "message"));
+    let size = |file: &InputFile| std::fs::metadata(&file.path).map_or(0, |file| file.len());
+    let progress = show.bytes_progress(what, plan.files.iter().map(size).sum());
+    let pass = Arc::new(PassProgress::default());
+    let update = || async {
+        progress.bar.set_position(pass.bytes.load(Ordering::Relaxed));
+        progress.bar.set_message(count(pass.messages.load(Ordering::Relaxed), "message"));
     };
-    let working = Arc::clone(&gauge);
+    let working = Arc::clone(&pass);
     let work = tokio::task::spawn_blocking(move || work(&working));
-    let done = Progress::during(work, TICK, look).await;
+    let done = Progress::during(work, TICK, update).await;
     done.map_err(|_| Failure::Failed("reading failed".to_owned()))
 }
 
@@ -211,7 +219,7 @@ async fn watched<T: Send + 'static>(
 struct Spool {
     /// Folders of the temporary files.
     folders: Vec<(PathBuf, Leftover)>,
-    sources: Vec<Source>,
+    files: Vec<InputFile>,
     piped: bool,
 }
 
@@ -229,34 +237,34 @@ impl Spool {
         }
         let stdin = [PathBuf::from("-")];
         let files = if args.files.is_empty() { &stdin } else { args.files.as_slice() };
-        let mut spool = Self { folders: Vec::new(), sources: Vec::new(), piped: false };
+        let mut spool = Self { folders: Vec::new(), files: Vec::new(), piped: false };
         for file in files {
             let shown = tame(&file.display().to_string());
-            let source = if is_piped(file) {
+            let input = if is_piped(file) {
                 spool.piped = true;
-                let path = spool.keep(None, "standard input").await?;
-                Source { path, shown: "<stdin>".to_owned() }
+                let path = spool.copy(None, "standard input").await?;
+                InputFile { path, shown: "<stdin>".to_owned() }
             } else {
                 match std::fs::metadata(file) {
                     Ok(found) if found.is_dir() => {
-                        let told = format!("{shown} is a folder; name the files in it");
-                        return Err(Failure::Failed(told));
+                        let problem = format!("{shown} is a folder; name the files in it");
+                        return Err(Failure::Failed(problem));
                     }
                     Ok(found) if !found.is_file() => {
-                        Source { path: spool.keep(Some(file), &shown).await?, shown }
+                        InputFile { path: spool.copy(Some(file), &shown).await?, shown }
                     }
                     // If the file cannot be examined, opening it will report the error.
-                    _ => Source { path: file.clone(), shown },
+                    _ => InputFile { path: file.clone(), shown },
                 }
             };
-            spool.sources.push(source);
+            spool.files.push(input);
         }
         Ok(spool)
     }
 
     /// Copies a pipe, or standard input if no file is named, and returns the path of the copy. Each copy is in its own
     /// folder, so that it keeps the file's name: the session is named after it.
-    async fn keep(&mut self, file: Option<&Path>, shown: &str) -> Result<PathBuf, Failure> {
+    async fn copy(&mut self, file: Option<&Path>, shown: &str) -> Result<PathBuf, Failure> {
         let failed = |error| Failure::Failed(format!("cannot copy {shown} to a temporary file: {error}"));
         let name = format!("epitome-import-{}", leftovers::unforeseen());
         let noted = leftovers::note(&std::env::temp_dir(), name.clone());

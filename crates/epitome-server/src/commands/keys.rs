@@ -27,11 +27,11 @@ take effect there at once.";
 #[command(after_help = EXAMPLES, disable_help_subcommand = true)]
 pub(crate) struct Args {
     #[command(subcommand)]
-    what: Option<What>,
+    subcommand: Option<KeysCommand>,
 }
 
 #[derive(clap::Subcommand)]
-enum What {
+enum KeysCommand {
     /// Creates a key and shows its secret, only this once
     Create(Create),
     /// Lists all keys, including revoked ones
@@ -41,23 +41,23 @@ enum What {
 }
 
 pub(super) async fn run(args: &Args, loaded: &Loaded, show: &mut Show) -> Result<(), Failure> {
-    let Some(what) = &args.what else {
+    let Some(subcommand) = &args.subcommand else {
         return Err(Failure::Misused("missing subcommand: create, list or revoke".to_owned()));
     };
     let (database, done);
-    match what {
-        What::Create(args) => {
+    match subcommand {
+        KeysCommand::Create(args) => {
             let new = args.new_key(loaded, show.now)?;
-            database = Database::created(loaded).await?;
+            database = Database::open_or_create(loaded).await?;
             done = create(new, &database, show).await;
         }
-        What::List(_) => {
-            database = Database::existing(loaded).await?;
-            done = list(loaded.typed_workspace(), &database, show).await;
+        KeysCommand::List(_) => {
+            database = Database::open_existing(loaded).await?;
+            done = list(loaded.workspace_from_flag(), &database, show).await;
         }
-        What::Revoke(args) => {
-            database = Database::existing(loaded).await?;
-            done = revoke(args, loaded.typed_workspace(), &database, show).await;
+        KeysCommand::Revoke(args) => {
+            database = Database::open_existing(loaded).await?;
+            done = revoke(args, loaded.workspace_from_flag(), &database, show).await;
         }
     }
     database.close().await;
@@ -104,7 +104,7 @@ fn rights(text: &str) -> Result<Rights, String> {
 impl Create {
     /// Returns the key to create.
     fn new_key(&self, loaded: &Loaded, now: Timestamp) -> Result<NewKey, Failure> {
-        if self.admin && loaded.typed_workspace().is_some() {
+        if self.admin && loaded.workspace_from_flag().is_some() {
             let problem = "an admin key is for all workspaces; remove --workspace, or use --rights";
             return Err(Failure::Misused(problem.to_owned()));
         }
@@ -123,11 +123,11 @@ async fn create(new: NewKey, database: &Database, show: &mut Show) -> Result<(),
         return show.object(&created);
     }
     show.line(&created.secret)?;
-    show.note(remark(&created.key))
+    show.note(describe(&created.key))
 }
 
 /// Describes a new key, next to its secret.
-fn remark(key: &Key) -> String {
+fn describe(key: &Key) -> String {
     let whose = match &key.workspace {
         Some(workspace) => format!("for the workspace \"{}\"", tame(workspace)),
         None => "for all workspaces".to_owned(),
@@ -152,7 +152,7 @@ workspace (null for an admin key), rights, label, created, expires, revoked (mil
 struct List {}
 
 /// Number of keys per page.
-const AT_ONCE: usize = 1_000;
+const PAGE: usize = 1_000;
 
 /// One line of JSON output.
 #[derive(Serialize)]
@@ -165,9 +165,9 @@ struct Listed<'a> {
 async fn list(workspace: Option<&str>, database: &Database, show: &mut Show) -> Result<(), Failure> {
     let mut keys: Vec<Key> = Vec::new();
     // A page that is not full is the last one.
-    while keys.len().is_multiple_of(AT_ONCE) {
+    while keys.len().is_multiple_of(PAGE) {
         let after = keys.last().map(|key| key.id.as_str());
-        let page = database.engine.keys().list(workspace, after, AT_ONCE).await?;
+        let page = database.engine.keys().list(workspace, after, PAGE).await?;
         if page.is_empty() {
             break;
         }
@@ -199,14 +199,14 @@ async fn list(workspace: Option<&str>, database: &Database, show: &mut Show) -> 
         return show.table(&table);
     }
     let whose = workspace.map_or(String::new(), |name| format!(" for the workspace \"{}\"", tame(name)));
-    show.note(format!("no keys{whose} in {}", database.place()))
+    show.note(format!("no keys{whose} in {}", database.location()))
 }
 
 /// Says whether the key is valid, and if not, why.
 fn state(key: &Key, now: Timestamp) -> &'static str {
     match key.revoked {
         Some(_) => "revoked",
-        None if key.is_good_at(now) => "good",
+        None if key.is_valid_at(now) => "good",
         None => "expired",
     }
 }

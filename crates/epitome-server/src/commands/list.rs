@@ -1,6 +1,6 @@
 //! `epitome list`: lists the stored sessions.
 
-use epitome::{Next, SessionInfo};
+use epitome::{Remedy, SessionInfo};
 
 use super::prelude::*;
 
@@ -40,16 +40,16 @@ pub(super) async fn run(args: &Args, database: &Database, show: &mut Show) -> Re
     let mut table = Table::new(&["session", "messages>", "turns>", "tokens>", "updated", "summaries"]);
     let (mut after, mut left, mut more, mut shown) = (args.after.clone(), args.limit, false, 0);
     while left > 0 {
-        let asked = left.min(PAGE);
+        let limit = left.min(PAGE);
         // Reads one more than is shown, to learn whether there are more.
-        let wanted = usize::try_from(asked.saturating_add(1)).unwrap_or(1_000);
-        let page = database.workspace.sessions(after.as_deref(), wanted).await?;
-        more = page.len() as u64 > asked;
-        for info in page.into_iter().take(usize::try_from(asked).unwrap_or(usize::MAX)) {
+        let with_next = usize::try_from(limit.saturating_add(1)).unwrap_or(1_000);
+        let page = database.workspace.sessions(after.as_deref(), with_next).await?;
+        more = page.len() as u64 > limit;
+        for info in page.into_iter().take(usize::try_from(limit).unwrap_or(usize::MAX)) {
             after = Some(info.name.to_string());
             // Skips a session that was deleted in the meantime.
             let slots = match database.workspace.session(info.name.as_ref()).explain().await {
-                Err(error) if error.next() == Next::Look => continue,
+                Err(error) if error.remedy() == Remedy::CheckName => continue,
                 explained => explained?.slots,
             };
             shown += 1;
@@ -60,7 +60,7 @@ pub(super) async fn run(args: &Args, database: &Database, show: &mut Show) -> Re
             }
         }
         show.flush()?;
-        left -= asked;
+        left -= limit;
         if !more {
             break;
         }
@@ -69,7 +69,7 @@ pub(super) async fn run(args: &Args, database: &Database, show: &mut Show) -> Re
         return Ok(());
     }
     match shown {
-        0 => show.note(format!("no sessions in {}", database.place()))?,
+        0 => show.note(database.no_sessions().await?)?,
         _ => show.table(&table)?,
     }
     match after.filter(|_| more) {

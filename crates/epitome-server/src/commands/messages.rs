@@ -57,12 +57,12 @@ fn part_text(part: &Part, style: Style) -> String {
 }
 
 /// Describes the covered messages, as in `messages 1-440`.
-pub(super) fn reach(through: u64) -> String {
+pub(super) fn covered(through: u64) -> String {
     if through == 0 { "no messages".to_owned() } else { format!("messages 1-{through}") }
 }
 
 /// Describes a summary in one line.
-pub(super) fn facts(summary: &epitome::Summary) -> String {
+pub(super) fn summary_line(summary: &epitome::Summary) -> String {
     let scope = summary.scope.as_ref().map_or(String::new(), |author| format!(" of {author}"));
     let stand_in = if summary.stand_in { ", a fallback because the model failed" } else { "" };
     let cost = summary
@@ -73,18 +73,18 @@ pub(super) fn facts(summary: &epitome::Summary) -> String {
         "summary {} ({}{scope}): {}, {}, written by {}{stand_in}{cost}",
         summary.id,
         summary.slot,
-        reach(summary.through),
+        covered(summary.through),
         count(summary.tokens, "token"),
         summary.model
     ))
 }
 
 /// Maximum number of causes that are reported.
-const TOLD: usize = 3;
+const MAX_CAUSES: usize = 3;
 
 /// Reports why summaries of these sessions are overdue: each cause once, with one session that it affects. If the
 /// queue cannot be read, nothing is reported: the command itself succeeded.
-pub(super) async fn tell_late(
+pub(super) async fn report_overdue(
     workspace: &Workspace,
     sessions: &HashSet<&str>,
     show: &mut Show,
@@ -98,7 +98,7 @@ pub(super) async fn tell_late(
         causes.push(cause);
         let (cause, session) = (tame(cause), tame(&slot.session));
         show.error(format!("summaries are overdue: {cause}; `epitome explain {session}` shows details"))?;
-        if causes.len() == TOLD {
+        if causes.len() == MAX_CAUSES {
             break;
         }
     }

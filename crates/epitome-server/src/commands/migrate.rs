@@ -3,13 +3,13 @@
 use std::sync::{Mutex, PoisonError};
 
 use epitome::store::{
-    MoveError, MoveOptions, MoveProgress, MoveStage, Moved, PostgresOptions, move_to_postgres,
+    MigrateError, MigrateOptions, MigrateProgress, MigrateStage, Migrated, PostgresOptions, migrate_to_postgres,
 };
 use tokio::time::{Instant, timeout};
 
 use super::prelude::*;
-use crate::database::say_so;
-use crate::settings::{Address, read_place};
+use crate::database::print_to_stderr;
+use crate::settings::{Address, parse_location};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -39,8 +39,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "postgres://…")]
     pub(super) to: Option<String>,
     /// Discards what an unfinished move left there, and starts again
-    #[arg(long, conflicts_with = "verify_only")]
-    anew: bool,
+    #[arg(long, alias = "anew", conflicts_with = "verify_only")]
+    restart: bool,
     /// Moves nothing; only compares both sides
     #[arg(long)]
     verify_only: bool,
@@ -51,89 +51,89 @@ pub(crate) struct Args {
 
 /// How often progress is shown: in place on a terminal, and elsewhere as one more line each time.
 const TICK: Duration = Duration::from_millis(100);
-const LINE: Duration = Duration::from_secs(10);
+const LINE_INTERVAL: Duration = Duration::from_secs(10);
 
-pub(super) async fn run(args: &Args, loaded: &Loaded, world: &World, show: &mut Show) -> Result<(), Failure> {
-    let (from, to) = (file(args, world)?, address(args, loaded)?);
+pub(super) async fn run(args: &Args, loaded: &Loaded, environment: &Environment, show: &mut Show) -> Result<(), Failure> {
+    let (from, to) = (source_file(args, environment)?, target_address(args, loaded)?);
     let patience = loaded.server.patience;
     let mut options =
-        MoveOptions { anew: args.anew, only_compare: args.verify_only, ..MoveOptions::default() };
-    options.postgres = PostgresOptions { patience, waits: Some(Arc::new(say_so)), ..options.postgres };
+        MigrateOptions { restart: args.restart, only_compare: args.verify_only, ..MigrateOptions::default() };
+    options.postgres = PostgresOptions { patience, on_wait: Some(Arc::new(print_to_stderr)), ..options.postgres };
     if let Some(rows) = args.piece {
         options.rows = usize::try_from(rows).unwrap_or(usize::MAX);
     }
     leftovers::say(Some("interrupted: the rows moved so far stay; the same command resumes the move"));
-    let moved = watched(&from, &to, options, show).await.map_err(|error| refused(&error))?;
-    tell(args, &from, &to, &moved, show)
+    let moved = move_with_progress(&from, &to, options, show).await.map_err(|error| move_failure(&error))?;
+    report(args, &from, &to, &moved, show)
 }
 
-fn file(args: &Args, world: &World) -> Result<PathBuf, Failure> {
-    let wanted = || Failure::Setting("--from: expected a SQLite file, as its path or sqlite:PATH".to_owned());
-    match read_place(&args.from, world, Path::new("")) {
-        Ok(Place::Sqlite(path)) => Ok(path),
-        Ok(Place::Postgres(_)) => Err(wanted()),
+fn source_file(args: &Args, environment: &Environment) -> Result<PathBuf, Failure> {
+    let expected = || Failure::Setting("--from: expected a SQLite file, as its path or sqlite:PATH".to_owned());
+    match parse_location(&args.from, environment, Path::new("")) {
+        Ok(DbLocation::Sqlite(path)) => Ok(path),
+        Ok(DbLocation::Postgres(_)) => Err(expected()),
         Err(problem) => Err(Failure::Setting(format!("--from: {problem}"))),
     }
 }
 
-fn address(args: &Args, loaded: &Loaded) -> Result<Address, Failure> {
-    let wanted = "expected postgres://USER:PASSWORD@HOST:PORT/DATABASE";
+fn target_address(args: &Args, loaded: &Loaded) -> Result<Address, Failure> {
+    let expected = "expected postgres://USER:PASSWORD@HOST:PORT/DATABASE";
     match (&args.to, &loaded.db) {
-        (Some(to), _) => Address::of(to).ok_or_else(|| Failure::Setting(format!("--to: {wanted}"))),
-        (None, Place::Postgres(address)) => Ok(address.clone()),
-        (None, Place::Sqlite(_)) => Err(Failure::Misused(format!(
-            "--to is missing: {wanted}, in --to or as the database of the settings"
+        (Some(to), _) => Address::parse(to).ok_or_else(|| Failure::Setting(format!("--to: {expected}"))),
+        (None, DbLocation::Postgres(address)) => Ok(address.clone()),
+        (None, DbLocation::Sqlite(_)) => Err(Failure::Misused(format!(
+            "--to is missing: {expected}, in --to or as the database of the settings"
         ))),
     }
 }
 
 /// Moves the database and shows the progress.
-async fn watched(
+async fn move_with_progress(
     from: &Path,
     to: &Address,
-    options: MoveOptions,
+    options: MigrateOptions,
     show: &mut Show,
-) -> Result<Moved, MoveError> {
+) -> Result<Migrated, MigrateError> {
     let progress = show.progress("opening", Some(1));
-    let latest: Arc<Mutex<Option<MoveProgress>>> = Arc::default();
-    let noting = Arc::clone(&latest);
-    let note = move |now| *noting.lock().unwrap_or_else(PoisonError::into_inner) = Some(now);
-    let work = move_to_postgres(from, to.whole(), options, &note);
+    let latest: Arc<Mutex<Option<MigrateProgress>>> = Arc::default();
+    let reported = Arc::clone(&latest);
+    let note = move |now| *reported.lock().unwrap_or_else(PoisonError::into_inner) = Some(now);
+    let work = migrate_to_postgres(from, to.with_password(), options, &note);
     tokio::pin!(work);
-    let mut told: Option<(MoveStage, Instant)> = None;
+    let mut last_line: Option<(MigrateStage, Instant)> = None;
     loop {
         if let Ok(done) = timeout(TICK, &mut work).await {
             return done;
         }
         let now = *latest.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(MoveProgress { stage, table, rows, of }) = now else { continue };
-        let doing = match stage {
-            MoveStage::Moving => "moving",
-            MoveStage::Comparing => "comparing",
+        let Some(MigrateProgress { stage, table, rows, of }) = now else { continue };
+        let action = match stage {
+            MigrateStage::Copying => "moving",
+            MigrateStage::Comparing => "comparing",
         };
-        progress.bar.set_prefix(doing);
+        progress.bar.set_prefix(action);
         progress.bar.set_length(of);
         progress.bar.set_position(rows.min(of));
         progress.bar.set_message(format!("rows ({table})"));
         // Without a terminal: one line at each stage and every 10 seconds.
-        let due = told.is_none_or(|(before, at)| before != stage || at.elapsed() >= LINE);
+        let due = last_line.is_none_or(|(before, at)| before != stage || at.elapsed() >= LINE_INTERVAL);
         if !show.watched && !show.json && due {
-            told = Some((stage, Instant::now()));
+            last_line = Some((stage, Instant::now()));
             // A write error is ignored here; the output at the end reports it.
-            let _ = show.note(format!("{doing} {table}: {} of {} rows in total", grouped(rows), grouped(of)));
+            let _ = show.note(format!("{action} {table}: {} of {} rows in total", grouped(rows), grouped(of)));
         }
     }
 }
 
-fn refused(error: &MoveError) -> Failure {
+fn move_failure(error: &MigrateError) -> Failure {
     let hint = match error {
-        MoveError::Another | MoveError::Differs { .. } => " (--anew)",
+        MigrateError::Another | MigrateError::Differs { .. } => " (--restart)",
         _ => "",
     };
     Failure::Failed(format!("{error}{hint}"))
 }
 
-fn tell(args: &Args, from: &Path, to: &Address, moved: &Moved, show: &mut Show) -> Result<(), Failure> {
+fn report(args: &Args, from: &Path, to: &Address, moved: &Migrated, show: &mut Show) -> Result<(), Failure> {
     let rows: u64 = moved.tables.iter().map(|table| table.rows).sum();
     if show.json {
         let tables = moved.tables.iter();

@@ -1,6 +1,6 @@
 //! `epitome search`: searches messages by their words.
 
-use epitome::{Found, Next};
+use epitome::{SearchHit, Remedy};
 
 use super::prelude::*;
 use crate::show::Style;
@@ -47,8 +47,8 @@ pub(super) async fn run(args: &Args, database: &Database, show: &mut Show) -> Re
             Some(session) => session.search(&query, None, cursor.take(), limit).await,
             None => database.workspace.search(&query, cursor.take(), limit).await,
         };
-        let page = page.map_err(|error| match error.next() {
-            Next::Mend => Failure::Misused(error.to_string()),
+        let page = page.map_err(|error| match error.remedy() {
+            Remedy::FixRequest => Failure::Misused(error.to_string()),
             _ => error.into(),
         })?;
         for found in &page {
@@ -97,7 +97,7 @@ fn fold(c: char) -> char {
     c.to_lowercase().next().unwrap_or(c)
 }
 
-fn line(found: &Found, terms: &[Vec<char>], style: Style) -> String {
+fn line(found: &SearchHit, terms: &[Vec<char>], style: Style) -> String {
     let place = format!("{} {}", tame(&found.session), found.message.seq);
     format!("{}  {}", style.cyan(&place), marked(&tame(&found.excerpt), terms, style))
 }

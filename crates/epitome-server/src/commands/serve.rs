@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use epitome::Pace;
 use epitome::rules::tokens::Counter;
 use epitome_honcho::Honcho;
-use epitome_http::{Bounds, HttpState, Keys};
+use epitome_http::{HttpState, Keys, Limits};
 use tokio::sync::watch;
 
 use super::prelude::*;
@@ -99,20 +99,20 @@ impl Args {
             ("--anthropic-upstream", "proxy.anthropic_upstream", &self.anthropic_upstream),
         ];
         let texts =
-            all.into_iter().filter_map(|(flag, key, said)| Some((flag, key, said.as_deref()?.into())));
+            all.into_iter().filter_map(|(flag, key, value)| Some((flag, key, value.as_deref()?.into())));
         texts.chain(self.shadow.then(|| ("--shadow", "proxy.shadow", true.into()))).collect()
     }
 
     /// Returns the workers' timing. A lease is renewed three times before it expires.
     fn pace(&self) -> Pace {
-        let usual = Pace::default();
-        let lease = self.lease.map_or(usual.lease, |lease| Duration::from_millis(u64::from(lease.max(3))));
-        Pace { lease, renew: lease / 3, ..usual }
+        let default = Pace::default();
+        let lease = self.lease.map_or(default.lease, |lease| Duration::from_millis(u64::from(lease.max(3))));
+        Pace { lease, renew: lease / 3, ..default }
     }
 }
 
 pub(super) async fn run(args: &Args, loaded: &Loaded, show: &mut Show) -> Result<(), Failure> {
-    if loaded.typed_workspace().is_some() {
+    if loaded.workspace_from_flag().is_some() {
         let problem = "a server serves every workspace: callers select theirs with the header x-epitome-workspace or \
                        with their key; remove --workspace";
         return Err(Failure::Setting(problem.to_owned()));
@@ -121,9 +121,9 @@ pub(super) async fn run(args: &Args, loaded: &Loaded, show: &mut Show) -> Result
     let mut signals = Signals::listen();
     #[cfg(unix)]
     open_more_files();
-    let mut bounds = Bounds::default();
+    let mut limits = Limits::default();
     for set in &args.bound {
-        bounds = bounds.with(set).map_err(|wrong| Failure::Misused(format!("--bound {set}: {wrong}")))?;
+        limits = limits.with(set).map_err(|wrong| Failure::Misused(format!("--bound {set}: {wrong}")))?;
     }
     let secret = jwt_secret(server.jwt_secret_env.as_deref())?;
     let secret_bytes = secret.as_ref().map(Vec::len);
@@ -133,24 +133,24 @@ pub(super) async fn run(args: &Args, loaded: &Loaded, show: &mut Show) -> Result
     let address: SocketAddr =
         listener.local_addr().map_err(|error| Failure::Failed(format!("cannot listen: {error}")))?;
     log::start(server.log_level, server.log_format);
-    epitome_http::figures::count();
+    epitome_http::metrics::install();
     let keys = keys(server.require_keys, address.ip());
     let (role, version) = (json!(server.role), env!("CARGO_PKG_VERSION"));
-    tracing::info!(%address, role = role.as_str(), keys = keys.in_a_word(), version, "starting");
+    tracing::info!(%address, role = role.as_str(), keys = keys.as_str(), version, "starting");
     let database = tokio::select! {
-        database = Database::serving(loaded, args.pace()) => database?,
+        database = Database::open_for_server(loaded, args.pace()) => database?,
         () = http::meanwhile(&listener) => return Ok(()),
         _ = signals.next() => return Ok(()),
     };
     let (stop, stopping) = watch::channel(false);
     let proxy = Proxy::new(&server.proxy, requests);
-    let http = HttpState::new(database.engine.clone(), keys, bounds, stopping);
+    let http = HttpState::new(database.engine.clone(), keys, limits, stopping);
     let app = App::new(Arc::clone(&http), proxy);
     let router = match server.role {
         Role::Worker => http::watched(&app),
         Role::All | Role::Api => http::router(&app, Honcho::new(Arc::clone(&http), secret)),
     };
-    remark((keys, secret_bytes), &database, loaded).await?;
+    warn_about_access((keys, secret_bytes), &database, loaded).await?;
     show.line(format_args!("listening on http://{address}"))?;
     show.flush()?;
     tracing::info!("ready");
@@ -158,7 +158,7 @@ pub(super) async fn run(args: &Args, loaded: &Loaded, show: &mut Show) -> Result
     let encoding = loaded.settings.encoding;
     tokio::task::spawn_blocking(move || Counter::new(encoding).text("ready"));
     let serving = async {
-        epitome_http::listen::serve(listener, router, &http.bounds, http.stopping.clone()).await;
+        epitome_http::listen::serve(listener, router, &http.limits, http.stopping.clone()).await;
         app.settle().await;
         database.close().await;
     };
@@ -217,17 +217,17 @@ fn keys(require: RequireKeys, address: IpAddr) -> Keys {
 
 /// Minimum length of the JWT secret, in bytes. RFC 7518 requires it for HS256, because a shorter secret can be found by
 /// brute force.
-const SECRET_BYTES: usize = 32;
+const MIN_SECRET_BYTES: usize = 32;
 
 /// Warns the operator if every client has access, if no client can have access yet, or if the JWT secret is weak.
-async fn remark(
+async fn warn_about_access(
     (keys, secret_bytes): (Keys, Option<usize>),
     database: &Database,
     loaded: &Loaded,
 ) -> Result<(), Failure> {
-    if secret_bytes.is_some_and(|bytes| bytes < SECRET_BYTES) {
+    if secret_bytes.is_some_and(|bytes| bytes < MIN_SECRET_BYTES) {
         tracing::warn!(
-            "the secret for tokens (server.jwt_secret_env) is shorter than {SECRET_BYTES} bytes: the holder of a token \
+            "the secret for tokens (server.jwt_secret_env) is shorter than {MIN_SECRET_BYTES} bytes: the holder of a token \
              may find it by brute force; use a longer one"
         );
     }
@@ -239,9 +239,9 @@ async fn remark(
         // With a JWT secret, its owner can create tokens, so no key is required.
         Keys::Required if secret_bytes.is_none() && database.engine.keys().is_empty().await? => {
             let db = match (loaded.source("server.db"), &loaded.db) {
-                (Source::Flag(_), Place::Sqlite(path)) => format!(" --db {}", path.display()),
+                (Source::Flag(_), DbLocation::Sqlite(path)) => format!(" --db {}", path.display()),
                 // Leaves out the address, because it may contain a password.
-                (Source::Flag(_), Place::Postgres(_)) => " --db postgres://…".to_owned(),
+                (Source::Flag(_), DbLocation::Postgres(_)) => " --db postgres://…".to_owned(),
                 _ => String::new(),
             };
             tracing::warn!(
@@ -258,7 +258,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_are_needed_wherever_others_can_come_from() {
+    fn keys_are_required_on_every_address_that_other_machines_reach() {
         let all =
             ["127.0.0.1", "127.8.9.1", "::1", "::ffff:127.0.0.1", "0.0.0.0", "::", "192.168.1.5", "fe80::1"];
         for (at, address) in all.into_iter().enumerate() {

@@ -5,7 +5,7 @@ use std::future::Future;
 use epitome::rules::message::Author;
 use epitome::{SlotStatus, Summarize, Summarized};
 
-use super::messages::{facts, tell_late};
+use super::messages::{report_overdue, summary_line};
 use super::prelude::*;
 
 const EXAMPLES: &str = "\
@@ -45,30 +45,30 @@ pub(super) async fn run(args: &Args, database: &Database, show: &mut Show) -> Re
     let name = args.session.name()?;
     let (session, info) = database.session(name).await?;
     let scope: Option<Author> = args.scope.as_deref().map(Into::into);
-    let came = {
+    let outcome = {
         let progress = show.progress(&format!("summarizing {}", tame(name)), Some(info.messages));
         let work = async {
             if args.rebuild {
                 rebuild(args, &session, scope).await
             } else {
-                wish(args, &session, scope).await
+                summarize(args, &session, scope).await
             }
         };
-        watched(work, &session, &progress).await?
+        with_progress(work, &session, &progress).await?
     };
     if show.json {
-        show.object(&came)?;
-        if matches!(came, Summarized::Pending { reason: Some(_) }) {
+        show.object(&outcome)?;
+        if matches!(outcome, Summarized::Pending { reason: Some(_) }) {
             return Err(Failure::Told(1));
         }
     } else {
-        match &came {
+        match &outcome {
             Summarized::Written { summary } => {
-                show.note(facts(summary))?;
+                show.note(summary_line(summary))?;
                 show.line(tame(&summary.text))?;
             }
             Summarized::NothingNew { summary: Some(summary) } => {
-                show.note(format!("no new messages; current is {}", facts(summary)))?;
+                show.note(format!("no new messages; current is {}", summary_line(summary)))?;
                 show.line(tame(&summary.text))?;
             }
             Summarized::NothingNew { summary: None } => show.note("there is nothing to summarize yet")?,
@@ -82,18 +82,18 @@ pub(super) async fn run(args: &Args, database: &Database, show: &mut Show) -> Re
     }
     if !args.no_wait {
         // The session's other slots were summarized too, if they were due.
-        tell_late(&database.workspace, &[session.name()].into(), show).await?;
+        report_overdue(&database.workspace, &[session.name()].into(), show).await?;
     }
     Ok(())
 }
 
-async fn wish(args: &Args, session: &Session, scope: Option<Author>) -> Result<Summarized, Failure> {
-    let wish = Summarize { slot: args.slot.clone(), scope, focus: args.focus.clone(), wait: !args.no_wait };
-    let came = session.summarize(wish).await?;
+async fn summarize(args: &Args, session: &Session, scope: Option<Author>) -> Result<Summarized, Failure> {
+    let request = Summarize { slot: args.slot.clone(), scope, focus: args.focus.clone(), wait: !args.no_wait };
+    let outcome = session.summarize(request).await?;
     if !args.no_wait {
         session.work().await?;
     }
-    Ok(came)
+    Ok(outcome)
 }
 
 async fn rebuild(args: &Args, session: &Session, scope: Option<Author>) -> Result<Summarized, Failure> {
@@ -101,8 +101,8 @@ async fn rebuild(args: &Args, session: &Session, scope: Option<Author>) -> Resul
         Some(slot) => slot.clone(),
         None => {
             let slots = session.explain().await?.slots;
-            let own = |slot: &&SlotExplanation| slot.scope == scope && slot.status != SlotStatus::Retired;
-            let first = slots.iter().find(own).map(|slot| slot.slot.clone());
+            let in_scope = |slot: &&SlotExplanation| slot.scope == scope && slot.status != SlotStatus::Retired;
+            let first = slots.iter().find(in_scope).map(|slot| slot.slot.clone());
             first
                 .ok_or_else(|| Failure::Failed("the settings have no slot for this; see `slot`".to_owned()))?
         }
@@ -115,8 +115,8 @@ async fn rebuild(args: &Args, session: &Session, scope: Option<Author>) -> Resul
     }
     session.work().await?;
     let slots = session.explain().await?.slots;
-    let stands = slots.into_iter().find(|explained| explained.slot == slot && explained.scope == scope);
-    match stands {
+    let current = slots.into_iter().find(|explained| explained.slot == slot && explained.scope == scope);
+    match current {
         Some(SlotExplanation { due: Some(_), why, .. }) => {
             Err(Failure::Failed(format!("not written yet: {why}")))
         }
@@ -130,12 +130,12 @@ async fn rebuild(args: &Args, session: &Session, scope: Option<Author>) -> Resul
 }
 
 /// Waits for the summary and shows how far the summaries reach.
-async fn watched<T>(
+async fn with_progress<T>(
     work: impl Future<Output = Result<T, Failure>>,
     session: &Session,
     progress: &Progress,
 ) -> Result<T, Failure> {
-    let look = || async {
+    let update = || async {
         // An error here is ignored: it concerns the progress display only.
         let Ok(explained) = session.explain().await else { return };
         if let Some(slot) = explained.slots.iter().find(|slot| slot.status == SlotStatus::Working) {
@@ -143,5 +143,5 @@ async fn watched<T>(
             progress.bar.set_message(tame(&slot.slot));
         }
     };
-    Progress::during(work, Duration::from_millis(250), look).await
+    Progress::during(work, Duration::from_millis(250), update).await
 }

@@ -2,7 +2,7 @@
 
 use epitome::Summary;
 
-use super::messages::{facts, reach};
+use super::messages::{covered, summary_line};
 use super::prelude::*;
 
 const EXAMPLES: &str = "\
@@ -21,12 +21,12 @@ pub(crate) struct Args {
     #[command(flatten)]
     pub(super) session: SessionArgs,
     #[command(flatten)]
-    which: Which,
+    selector: SummarySelector,
 }
 
 /// Selects a summary.
 #[derive(clap::Args)]
-pub(super) struct Which {
+pub(super) struct SummarySelector {
     /// Id of the summary
     #[arg(long, value_name = "ID", conflicts_with_all = ["slot", "scope"])]
     summary: Option<i64>,
@@ -38,29 +38,29 @@ pub(super) struct Which {
     scope: Option<String>,
 }
 
-impl Which {
+impl SummarySelector {
     /// Returns the id of the selected summary. Without flags, that is the only current summary.
     pub(super) async fn id(&self, session: &Session) -> Result<i64, Failure> {
         if let Some(id) = self.summary {
             return Ok(id);
         }
-        let meant = |summary: &&Summary| {
+        let matches = |summary: &&Summary| {
             self.slot.as_ref().is_none_or(|slot| *slot == summary.slot)
                 && self.scope.as_ref().is_none_or(|scope| summary.scope.as_deref() == Some(scope))
         };
-        let standing = session.summaries().await?;
-        let found: Vec<&Summary> = standing.iter().filter(meant).collect();
-        let one =
-            |summary: &Summary| format!("{} ({}, {})", summary.id, summary.slot, reach(summary.through));
+        let current = session.summaries().await?;
+        let found: Vec<&Summary> = current.iter().filter(matches).collect();
+        let describe =
+            |summary: &Summary| format!("{} ({}, {})", summary.id, summary.slot, covered(summary.through));
         match found.as_slice() {
             [summary] => Ok(summary.id),
-            [] if standing.is_empty() => Err(Failure::Failed("there is no current summary".to_owned())),
+            [] if current.is_empty() => Err(Failure::Failed("there is no current summary".to_owned())),
             [] => {
-                let all: Vec<String> = standing.iter().map(one).collect();
+                let all: Vec<String> = current.iter().map(describe).collect();
                 Err(Failure::Failed(format!("no such summary is current; current are {}", all.join(", "))))
             }
             several => {
-                let all: Vec<String> = several.iter().map(|summary| one(summary)).collect();
+                let all: Vec<String> = several.iter().map(|summary| describe(summary)).collect();
                 Err(Failure::Misused(format!(
                     "which summary? use --slot or --summary; current are {}",
                     all.join(", ")
@@ -72,12 +72,12 @@ impl Which {
 
 pub(super) async fn run(args: &Args, database: &Database, show: &mut Show) -> Result<(), Failure> {
     let (session, _) = database.session(args.session.name()?).await?;
-    let id = args.which.id(&session).await?;
-    let stands = session.undo(id).await?;
-    let now = match &stands {
-        Some(summary) => format!("{} is current again", facts(summary)),
+    let id = args.selector.id(&session).await?;
+    let restored = session.undo(id).await?;
+    let now = match &restored {
+        Some(summary) => format!("{} is current again", summary_line(summary)),
         None => "its slot has no summary now".to_owned(),
     };
     let line = tame(&format!("summary {id} is undone; {now}"));
-    show.answer(&json!({"undone": id, "stands": stands}), line)
+    show.answer(&json!({"undone": id, "stands": restored}), line)
 }

@@ -17,14 +17,14 @@ pub(crate) struct Args {}
 
 pub(super) async fn run(database: &Database, show: &mut Show) -> Result<(), Failure> {
     let faults = {
-        let _progress = show.progress(&format!("checking {}", database.place()), None);
+        let _progress = show.progress(&format!("checking {}", database.location()), None);
         database.engine.verify().await?
     };
     if show.json {
         show.object(&json!({"ok": faults.is_empty(), "faults": faults}))?;
     } else if faults.is_empty() {
         let well = show.style.green("no faults");
-        show.line(format!("{}: {well}", database.place()))?;
+        show.line(format!("{}: {well}", database.location()))?;
     } else {
         for fault in &faults {
             show.line(format!("{}: {}", show.style.bold(&tame(&fault.at)), tame(&fault.what)))?;
@@ -36,7 +36,7 @@ pub(super) async fn run(database: &Database, show: &mut Show) -> Result<(), Fail
         _ if show.json => Err(Failure::Told(1)),
         many => Err(Failure::Failed(format!(
             "{}: {}; make a copy of the database, then restore a backup",
-            database.place(),
+            database.location(),
             count(many, "fault")
         ))),
     }

@@ -3,14 +3,14 @@
 use super::prelude::*;
 use crate::settings::{FILE_NAME, template};
 
-pub(super) fn run(path: &Path, world: &World, show: &mut Show) -> Result<(), Failure> {
+pub(super) fn run(path: &Path, environment: &Environment, show: &mut Show) -> Result<(), Failure> {
     if path == Path::new("-") {
         return show.raw(template().as_bytes());
     }
     let name = path.display();
     Output::create(path)?.say(&template())?;
     let file = name.to_string();
-    let named = match found_by_itself(path, world) {
+    let named = match found_by_itself(path, environment) {
         true => String::new(),
         false if file.contains(char::is_whitespace) => format!("--config {file:?} "),
         false => format!("--config {file} "),
@@ -21,8 +21,8 @@ pub(super) fn run(path: &Path, world: &World, show: &mut Show) -> Result<(), Fai
 }
 
 /// Whether commands find this file without `--config`.
-fn found_by_itself(path: &Path, world: &World) -> bool {
-    let path = world.here.join(path);
-    let places = [Some(world.here.clone()), world.config_folder()];
+fn found_by_itself(path: &Path, environment: &Environment) -> bool {
+    let path = environment.here.join(path);
+    let places = [Some(environment.here.clone()), environment.config_folder()];
     places.into_iter().flatten().any(|folder| folder.join(FILE_NAME) == path)
 }

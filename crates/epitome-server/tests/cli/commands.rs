@@ -21,7 +21,10 @@ fn list_shows_sessions_with_what_their_summaries_cover() {
     assert_eq!((&sessions[0]["name"], &sessions[0]["messages"]), (&json!("ann"), &json!(60)));
     assert_eq!(sessions[0]["slots"][0]["covered"], 60);
     let (code, out, errors) = place.on_db(&["list", "--workspace", "empty"]);
-    assert_eq!((code, out.as_str(), errors.as_str()), (Some(0), "", "no sessions in epitome.db\n"));
+    assert_eq!(
+        (code, out.as_str(), errors.as_str()),
+        (Some(0), "", "the workspace \"empty\" has no sessions in epitome.db\n")
+    );
 }
 
 #[test]
@@ -214,21 +217,21 @@ fn verify_and_backup_go_together() {
 }
 
 #[test]
-fn a_session_that_is_not_there_is_told_with_those_near() {
+fn similar_names_are_suggested_for_a_missing_session() {
     let place = Place::with_sessions();
     for command in ["context", "summarize", "undo", "expand", "explain"] {
         place.fails(&[command, "Ann1"], 1, "there is no session \"Ann1\"; similar names: ann, anne");
     }
     place.fails(&["context", "zzz"], 1, "there is no session \"zzz\"; `epitome list` shows all sessions");
-    place.fails(&["search", "x", "--session", "an"], 1, "there is no session \"an\"; similar names: ann");
+    place.fails(&["search", "x", "--session", "an"], 1, "there is no session \"an\"; did you mean ann?");
     place.fails(
         &["context", "ann", "--workspace", "w"],
         1,
-        "there is no session \"ann\" in the workspace \"w\"; there are no sessions yet",
+        "there is no session \"ann\": the workspace \"w\" has no sessions in epitome.db",
     );
     let (code, _, errors) = place.on_db(&["context"]);
     assert_eq!(code, Some(2));
-    assert!(errors.starts_with("epitome: no session named; use --session NAME"), "{errors}");
+    assert!(errors.starts_with("epitome: the session's name is missing"), "{errors}");
 }
 
 #[test]

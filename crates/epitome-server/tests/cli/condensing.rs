@@ -244,7 +244,7 @@ fn a_model_that_fails_leaves_the_list_as_it_was_and_says_so() {
     place.refuses(
         b"[]",
         &["--model", "near"],
-        "--model: condense.model: no model named `near`; define [models.near], or use one of: far, local, same",
+        "--model: no model named `near`; define [models.near], or use one of: far, local, same",
     );
 }
 
@@ -288,7 +288,7 @@ fn bad_input_is_one_line_and_nothing_else() {
         (
             &["--format", "xml"],
             format!(
-                "invalid value 'xml' for '--format <FORMAT>': no such format; there are openai, responses and anthropic{help}"
+                "invalid value 'xml' for '--format <FORMAT>': no such format; use one of: openai, responses, anthropic{help}"
             ),
         ),
         (&["--trigger", "sometimes"], String::new()),

@@ -321,7 +321,7 @@ fn files_that_are_not_there_or_hold_nothing_are_told() {
     std::fs::write(place.path("empty.jsonl"), "\n\n").unwrap();
     place.fails(&["import", "empty.jsonl"], 2, "there are no messages to import");
     place.fails(&["import", "empty.jsonl", "--format", "latin"], 2,
-        "invalid value 'latin' for '--format <FORMAT>': \"latin\": no such format; there are openai, responses, anthropic and epitome; `epitome import --help` says what there is");
+        "invalid value 'latin' for '--format <FORMAT>': no such format; use one of: openai, responses, anthropic, epitome; `epitome import --help` says what there is");
 }
 
 /// A pipe can be read once only, and an import reads twice.

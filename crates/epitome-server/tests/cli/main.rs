@@ -44,11 +44,11 @@ fn a_wrong_argument_is_named_in_one_line() {
         (&["sumarize"], "unknown command \"sumarize\"; did you mean summarize?"),
         (
             &["context", "a", "--token", "5"],
-            "unknown argument \"--token\"; `epitome context --help` says what there is",
+            "unknown argument \"--token\"; did you mean --tokens?",
         ),
         (
             &["context"],
-            "no session named; use --session NAME (`epitome list` shows all sessions); `epitome context --help` says what there is",
+            "the session's name is missing (`epitome list` shows all sessions); `epitome context --help` says what there is",
         ),
     ] {
         assert_eq!(Place::new().run(args), (Some(2), String::new(), format!("epitome: {line}\n")));

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use epitome::dialect::Dialect;
 use epitome::rules::message::{Message, MessageError, Seq};
 use epitome::{Batch, Page, Session, Workspace, is_name};
-use serde::Serialize;
+use serde::ser::{Serialize, SerializeStruct, Serializer};
 use serde_json::{Map, Value};
 use tokio::runtime::Handle;
 
@@ -27,24 +27,24 @@ const BATCH_BYTES: u64 = 4 << 20;
 
 /// Maximum size in bytes of a conversation's other fields. Larger ones are dropped, because a session's metadata is
 /// limited.
-const MOST_FIELDS: usize = 48 << 10;
+const MAX_FIELDS_BYTES: usize = 48 << 10;
 
 /// Number of stored messages that are read at a time for the comparison.
-const COMPARED: usize = 500;
+const COMPARE_PAGE: usize = 500;
 
 /// Maximum number of problems that are reported one by one.
-pub(super) const TOLD: usize = 20;
+pub(super) const MAX_PROBLEMS: usize = 20;
 
 /// A file to read, and its name in error messages.
 #[derive(Debug, Clone)]
-pub(super) struct Source {
+pub(super) struct InputFile {
     pub(super) path: PathBuf,
     pub(super) shown: String,
 }
 
 /// What is imported, and how.
-pub(super) struct Feed {
-    pub(super) sources: Vec<Source>,
+pub(super) struct ImportPlan {
+    pub(super) files: Vec<InputFile>,
     pub(super) session: Option<String>,
     pub(super) dialect: Option<Dialect>,
     /// Whether to append everything, without comparing it with the session's messages.
@@ -54,7 +54,7 @@ pub(super) struct Feed {
 
 /// Progress of a pass, read by the progress display.
 #[derive(Debug, Default)]
-pub(super) struct Gauge {
+pub(super) struct PassProgress {
     /// Bytes read in this pass.
     pub(super) bytes: Arc<AtomicU64>,
     /// Messages checked in the first pass; messages added or already stored in the second.
@@ -65,45 +65,57 @@ pub(super) struct Gauge {
 #[derive(Debug, Default)]
 pub(super) struct Checked {
     pub(super) messages: u64,
-    /// Number of pieces that cannot be read. `told` describes the first of them.
+    /// Number of pieces that cannot be read. `problems` describes the first of them.
     pub(super) bad: u64,
-    pub(super) told: Vec<String>,
+    pub(super) problems: Vec<String>,
 }
 
 impl Checked {
     fn bad(&mut self, at: &Place, problem: &str) {
         self.bad += 1;
-        if self.told.len() < TOLD {
-            self.told.push(format!("{at}: {problem}"));
+        if self.problems.len() < MAX_PROBLEMS {
+            self.problems.push(format!("{at}: {problem}"));
         }
     }
 }
 
 /// Result of the import of one session.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Imported {
     pub(super) session: String,
     /// Number of messages added.
     pub(super) added: u64,
     /// Number of the file's messages that the session had before.
-    pub(super) known: u64,
+    pub(super) already_stored: u64,
+}
+
+/// `known` is the name of `already_stored` in earlier releases.
+impl Serialize for Imported {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut fields = serializer.serialize_struct("Imported", 4)?;
+        fields.serialize_field("session", &self.session)?;
+        fields.serialize_field("added", &self.added)?;
+        fields.serialize_field("already_stored", &self.already_stored)?;
+        fields.serialize_field("known", &self.already_stored)?;
+        fields.end()
+    }
 }
 
 impl Imported {
     /// Number of messages of the file.
     pub(super) fn messages(&self) -> u64 {
-        self.added + self.known
+        self.added + self.already_stored
     }
 }
 
-impl Feed {
+impl ImportPlan {
     /// Reads and checks everything. Blocks: run it on its own thread.
-    pub(super) fn check(&self, gauge: &Gauge) -> Result<Checked, Failure> {
+    pub(super) fn check(&self, pass: &PassProgress) -> Result<Checked, Failure> {
         let mut checked = Checked::default();
         let mut sessions: HashMap<String, Place> = HashMap::new();
-        for source in &self.sources {
-            for item in self.open(source, gauge)? {
-                match item.map_err(|error| unread(source, &error))? {
+        for file in &self.files {
+            for item in self.open(file, pass)? {
+                match item.map_err(|error| read_error(file, &error))? {
                     Item::Session { name, at, .. } => {
                         if !is_name(&name) {
                             checked.bad(&at, "a session's name has 1 to 512 bytes and no control characters");
@@ -117,7 +129,7 @@ impl Feed {
                     Item::Message { message, at, .. } => match message.check(&self.limits.of_message()) {
                         Ok(()) => {
                             checked.messages += 1;
-                            gauge.messages.fetch_add(1, Ordering::Relaxed);
+                            pass.messages.fetch_add(1, Ordering::Relaxed);
                         }
                         Err(error @ MessageError::TooLarge { field, .. }) => {
                             checked.bad(&at, &format!("{error} (limits.{field})"));
@@ -131,52 +143,52 @@ impl Feed {
         Ok(checked)
     }
 
-    fn open(&self, source: &Source, gauge: &Gauge) -> Result<Recording, Failure> {
+    fn open(&self, file: &InputFile, pass: &PassProgress) -> Result<Recording, Failure> {
         let session = self.session.as_deref();
-        Recording::open(&source.path, &source.shown, session, self.dialect, &gauge.bytes)
-            .map_err(|error| unread(source, &error))
+        Recording::open(&file.path, &file.shown, session, self.dialect, &pass.bytes)
+            .map_err(|error| read_error(file, &error))
     }
 
     /// Adds everything to the workspace and returns the result of each session, also after a failure. Skips what cannot be
-    /// read: [`Feed::check`] reported it and counted `left_out` pieces. Blocks, as that does.
+    /// read: [`ImportPlan::check`] reported it and counted `left_out` pieces. Blocks, as that does.
     pub(super) fn import(
         &self,
         workspace: &Workspace,
         left_out: u64,
-        gauge: &Gauge,
+        pass: &PassProgress,
     ) -> (Vec<Imported>, Result<(), Failure>) {
-        let (mut done, mut filled) = (Vec::new(), None);
-        let result = self.fill(workspace, left_out, gauge, &mut done, &mut filled);
-        done.extend(filled.map(|ended| ended.imported));
+        let (mut done, mut current) = (Vec::new(), None);
+        let result = self.add_all(workspace, left_out, pass, &mut done, &mut current);
+        done.extend(current.map(|ended| ended.imported));
         (done, result)
     }
 
-    fn fill(
+    fn add_all(
         &self,
         workspace: &Workspace,
         mut left_out: u64,
-        gauge: &Gauge,
+        pass: &PassProgress,
         done: &mut Vec<Imported>,
-        filled: &mut Option<UnderWay>,
+        current: &mut Option<SessionImport>,
     ) -> Result<(), Failure> {
         let limits = self.limits.of_message();
         // `check` has reported a session that begins a second time.
         let mut begun: HashSet<String> = HashSet::new();
-        for source in &self.sources {
-            for item in self.open(source, gauge)? {
-                match item.map_err(|error| unread(source, &error))? {
+        for file in &self.files {
+            for item in self.open(file, pass)? {
+                match item.map_err(|error| read_error(file, &error))? {
                     Item::Session { name, mut metadata, .. } => {
                         metadata
-                            .retain(|key, fields| key != REQUEST || fields.to_string().len() <= MOST_FIELDS);
-                        filled.as_mut().map_or(Ok(()), |ended| ended.flush(gauge))?;
-                        done.extend(filled.take().map(|ended| ended.imported));
+                            .retain(|key, fields| key != REQUEST || fields.to_string().len() <= MAX_FIELDS_BYTES);
+                        current.as_mut().map_or(Ok(()), |ended| ended.flush(pass))?;
+                        done.extend(current.take().map(|ended| ended.imported));
                         if is_name(&name) && begun.insert(name.clone()) {
-                            *filled = Some(UnderWay::begin(self, workspace.session(name), metadata)?);
+                            *current = Some(SessionImport::begin(self, workspace.session(name), metadata)?);
                         }
                     }
                     Item::Message { message, at, pieces } if message.check(&limits).is_ok() => {
-                        if let Some(session) = filled {
-                            session.add(New { message: *message, at, pieces }, self, gauge)?;
+                        if let Some(session) = current {
+                            session.add(NewMessage { message: *message, at, pieces }, self, pass)?;
                         }
                     }
                     Item::Message { at, .. } | Item::Bad { at, .. } => {
@@ -189,54 +201,54 @@ impl Feed {
                     }
                 }
             }
-            filled.as_mut().map_or(Ok(()), |session| session.flush(gauge))?;
+            current.as_mut().map_or(Ok(()), |session| session.flush(pass))?;
         }
         Ok(())
     }
 }
 
-fn unread(source: &Source, error: &io::Error) -> Failure {
-    Failure::Failed(format!("{} cannot be read: {error}", source.shown))
+fn read_error(file: &InputFile, error: &io::Error) -> Failure {
+    Failure::Failed(format!("{} cannot be read: {error}", file.shown))
 }
 
 /// A message to add.
-struct New {
+struct NewMessage {
     message: Message,
     at: Place,
     pieces: Pieces,
 }
 
-impl New {
-    /// Returns the rest of the message, if it begins with the stored message `held`.
-    fn without(&self, held: &Message) -> Option<Self> {
+impl NewMessage {
+    /// Returns the rest of the message, if it begins with the message `stored`.
+    fn without(&self, stored: &Message) -> Option<Self> {
         let read = |pieces: &[String]| Dialect::RESPONSES.read_text(&format!("[{}]", pieces.join(","))).ok();
         (1..self.pieces.len()).find_map(|at| {
             let (first, rest) = self.pieces.split_at_checked(at)?;
             let [first] = <[Message; 1]>::try_from(read(first)?).ok()?;
             let [message] = <[Message; 1]>::try_from(read(rest)?).ok()?;
             let pieces = if rest.len() > 1 { rest.to_vec() } else { Pieces::new() };
-            is_same(held, &first).then(|| Self { message, at: self.at.clone(), pieces })
+            is_same(stored, &first).then(|| Self { message, at: self.at.clone(), pieces })
         })
     }
 }
 
 /// A session into which messages are being imported.
-struct UnderWay {
+struct SessionImport {
     session: Session,
     imported: Imported,
     /// Messages that the session had before and that are not compared yet; read page by page.
-    held: VecDeque<Message>,
+    stored: VecDeque<Message>,
     read: Seq,
     /// The session's newest message, as last read.
     head: Seq,
     append: bool,
     /// The next batch to add. `bytes` is its size.
-    batch: Vec<New>,
+    batch: Vec<NewMessage>,
     bytes: u64,
 }
 
-impl UnderWay {
-    fn begin(feed: &Feed, session: Session, metadata: Map<String, Value>) -> Result<Self, Failure> {
+impl SessionImport {
+    fn begin(plan: &ImportPlan, session: Session, metadata: Map<String, Value>) -> Result<Self, Failure> {
         let wait = Handle::current();
         let head = match wait.block_on(session.info()) {
             Ok(info) => info.messages,
@@ -248,34 +260,34 @@ impl UnderWay {
             }
             Err(error) => return Err(error.into()),
         };
-        let read = if feed.append { head } else { 0 };
-        let imported = Imported { session: session.name().to_owned(), added: 0, known: 0 };
-        let (held, append) = (VecDeque::new(), feed.append);
-        Ok(Self { session, imported, held, read, head, append, batch: Vec::new(), bytes: 0 })
+        let read = if plan.append { head } else { 0 };
+        let imported = Imported { session: session.name().to_owned(), added: 0, already_stored: 0 };
+        let (stored, append) = (VecDeque::new(), plan.append);
+        Ok(Self { session, imported, stored, read, head, append, batch: Vec::new(), bytes: 0 })
     }
 
     /// Adds a message to the batch. Writes the batch to the store first, if it would become too large.
-    fn add(&mut self, new: New, feed: &Feed, gauge: &Gauge) -> Result<(), Failure> {
+    fn add(&mut self, new: NewMessage, plan: &ImportPlan, pass: &PassProgress) -> Result<(), Failure> {
         let size = new.message.bytes();
         // Half of the limit, because a stored message is a little larger than its content.
-        let most_bytes = BATCH_BYTES.min(feed.limits.body / 2);
-        if self.batch.len() as u64 >= BATCH.min(feed.limits.batch) || self.bytes + size > most_bytes {
-            self.flush(gauge)?;
+        let most_bytes = BATCH_BYTES.min(plan.limits.body / 2);
+        if self.batch.len() as u64 >= BATCH.min(plan.limits.batch) || self.bytes + size > most_bytes {
+            self.flush(pass)?;
         }
         self.bytes += size;
         self.batch.push(new);
         Ok(())
     }
 
-    fn flush(&mut self, gauge: &Gauge) -> Result<(), Failure> {
+    fn flush(&mut self, pass: &PassProgress) -> Result<(), Failure> {
         let batch = std::mem::take(&mut self.batch);
         self.bytes = 0;
-        gauge.messages.fetch_add(batch.len() as u64, Ordering::Relaxed);
-        Handle::current().block_on(self.take(batch))
+        pass.messages.fetch_add(batch.len() as u64, Ordering::Relaxed);
+        Handle::current().block_on(self.append_new(batch))
     }
 
-    async fn take(&mut self, messages: Vec<New>) -> Result<(), Failure> {
-        let mut messages: VecDeque<New> = messages.into();
+    async fn append_new(&mut self, messages: Vec<NewMessage>) -> Result<(), Failure> {
+        let mut messages: VecDeque<NewMessage> = messages.into();
         while !messages.is_empty() {
             self.compare(&mut messages).await?;
             let new: Vec<Message> = messages.iter().map(|new| new.message.clone()).collect();
@@ -301,47 +313,47 @@ impl UnderWay {
     }
 
     /// Removes the messages that the session already has.
-    async fn compare(&mut self, messages: &mut VecDeque<New>) -> Result<(), Failure> {
+    async fn compare(&mut self, messages: &mut VecDeque<NewMessage>) -> Result<(), Failure> {
         while let Some(new) = messages.front() {
-            let Some(held) = self.next_held().await? else { return Ok(()) };
-            if is_same(&held, &new.message) {
+            let Some(stored) = self.next_stored().await? else { return Ok(()) };
+            if is_same(&stored, &new.message) {
                 messages.pop_front();
-            } else if let Some(rest) = new.without(&held).filter(|_| held.seq == self.head) {
+            } else if let Some(rest) = new.without(&stored).filter(|_| stored.seq == self.head) {
                 // An earlier import read the recording while this reply was being written.
                 messages.pop_front();
                 messages.push_front(rest);
             } else {
-                let (at, session, seq) = (&new.at, &self.imported.session, held.seq);
+                let (at, session, seq) = (&new.at, &self.imported.session, stored.seq);
                 return Err(Failure::Failed(format!(
                     "{at}: session \"{session}\" has another message {seq}; import it under another name with \
                      --session NAME, or append all of it with --append"
                 )));
             }
-            self.imported.known += 1;
+            self.imported.already_stored += 1;
         }
         Ok(())
     }
 
-    async fn next_held(&mut self) -> Result<Option<Message>, Failure> {
-        if self.held.is_empty() && self.read < self.head {
+    async fn next_stored(&mut self) -> Result<Option<Message>, Failure> {
+        if self.stored.is_empty() && self.read < self.head {
             let page = Page {
                 after: Some(self.read),
                 before: Some(self.head.saturating_add(1)),
-                limit: COMPARED,
+                limit: COMPARE_PAGE,
                 ..Page::default()
             };
-            self.held = self.session.messages(page).await?.items.into();
-            self.read = self.held.back().map_or(self.head, |last| last.seq);
+            self.stored = self.session.messages(page).await?.items.into();
+            self.read = self.stored.back().map_or(self.head, |last| last.seq);
         }
-        Ok(self.held.pop_front())
+        Ok(self.stored.pop_front())
     }
 }
 
 /// Whether two messages are the same. Ignores the timestamp and the flags, which can differ.
-fn is_same(held: &Message, new: &Message) -> bool {
-    held.role == new.role
-        && held.author == new.author
-        && held.parts == new.parts
-        && held.metadata == new.metadata
-        && held.wire == new.wire
+fn is_same(stored: &Message, new: &Message) -> bool {
+    stored.role == new.role
+        && stored.author == new.author
+        && stored.parts == new.parts
+        && stored.metadata == new.metadata
+        && stored.wire == new.wire
 }

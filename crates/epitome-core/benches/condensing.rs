@@ -19,13 +19,13 @@ mod talks;
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-use epitome_core::condense::{Decision, Facts, List, Policy, Press, Unchanged};
+use epitome_core::condense::{Decision, RequestFacts, List, Policy, Press, Unchanged};
 use epitome_core::inspect::{Finish, Standard, inspect};
 use epitome_core::ledger::Ledger;
 use epitome_core::local::Extracts;
 use epitome_core::message::{Message, Part, Timestamp, Tokens};
 use epitome_core::names::names;
-use epitome_core::prompt::{Input, Profile, Said, prompt};
+use epitome_core::prompt::{PromptInput, Profile, TranscriptEntry, prompt};
 use epitome_core::redact::redact;
 use epitome_core::slot::Limit;
 use epitome_core::tokens::{Counter, Encoding};
@@ -235,7 +235,7 @@ fn estimate() -> Counter {
     Counter::custom("bytes / 4", |text| text.len() as u64 / 4)
 }
 
-fn step(list: &mut List, messages: &[Message], policy: &Policy, facts: &Facts, counter: &Counter) {
+fn step(list: &mut List, messages: &[Message], policy: &Policy, facts: &RequestFacts, counter: &Counter) {
     list.advance(messages, counter);
     let decision = list.decide(messages, policy, facts, counter);
     assert!(matches!(decision, Decision::Unchanged(Unchanged::NotDue)));
@@ -250,15 +250,15 @@ fn steps(bench: &mut Bench) {
     let history: Vec<Message> = Talks::new(Kind::Prose).take(far + more).collect();
     let policy =
         Policy { trigger: "any(tokens(1000000000), window(0.75))".parse().unwrap(), ..Policy::default() };
-    let facts = Facts { room: Some(10_000_000_000), ..Facts::at(Timestamp(0)) };
+    let facts = RequestFacts { room: Some(10_000_000_000), ..RequestFacts::at(Timestamp(0)) };
     for condensed in [false, true] {
         let at = |messages: usize| {
             let mut list = List::default();
             if condensed {
                 let first = &history[..50];
                 list.advance(first, &counter);
-                let forced = Facts { force: Some(Press::Gently), ..facts };
-                let Decision::Ask(plan) = list.decide(first, &policy, &forced, &counter) else {
+                let forced = RequestFacts { force: Some(Press::Gently), ..facts };
+                let Decision::Summarize(plan) = list.decide(first, &policy, &forced, &counter) else {
                     panic!("forced")
                 };
                 plan.finish(&mut list, first, "They spoke of some things.", &counter).unwrap();
@@ -339,8 +339,8 @@ fn condensing(bench: &mut Bench) {
             Claim::Nothing,
             || list.clone(),
             |list| {
-                let decision = list.decide(&history, &policy, &Facts::at(Timestamp(0)), &counter);
-                let Decision::Ask(plan) = decision else { panic!("due") };
+                let decision = list.decide(&history, &policy, &RequestFacts::at(Timestamp(0)), &counter);
+                let Decision::Summarize(plan) = decision else { panic!("due") };
                 let mut extracts = plan.extracts(&history, None);
                 let text = extracts.summarize(Limit::Tokens(plan.limit), &counter);
                 plan.finish(list, &history, &text, &counter).unwrap()
@@ -373,10 +373,10 @@ fn asking(bench: &mut Bench) {
         let name = format!("inspecting {} tokens, {}", counter.text(&summary), kind.name());
         bench.measure(&name, Claim::Nothing, || (), |()| judge(&summary));
 
-        let said: Vec<Said<'_>> = history.iter().map(Said::Message).collect();
+        let said: Vec<TranscriptEntry<'_>> = history.iter().map(TranscriptEntry::Message).collect();
         let template = Profile::Coding.template();
         for (room, which) in [(4 * tokens, "all of it"), (tokens / 2, "into half the room")] {
-            let mut input = Input::new(&template, &said, Limit::Tokens(1_000), room, &counter);
+            let mut input = PromptInput::new(&template, &said, Limit::Tokens(1_000), room, &counter);
             input.previous = Some(&summary[..summary.floor_char_boundary(2_000)]);
             let name = format!("prompt of {tokens} tokens, {}, {which}", kind.name());
             bench.measure(&name, Claim::Nothing, || (), |()| prompt(&input).unwrap());

@@ -24,14 +24,14 @@ use std::time::Duration;
 
 use epitome_testkit::drawing::NoWords;
 
-use epitome_core::context::{Candidate, Costs, Layout, Request, Scene, lay_out};
+use epitome_core::context::{Candidate, PlaceholderCosts, Layout, Request, SessionShape, lay_out};
 use epitome_core::cut::{Cuts, Press};
 use epitome_core::keep::Keep;
 use epitome_core::local::Extracts;
 use epitome_core::message::{Message, Tokens};
 use epitome_core::outline::{Cut, Outline};
-use epitome_core::plan::{Ahead, Next, next};
-use epitome_core::shelf::{Shelf, render};
+use epitome_core::plan::{PlanInput, NextStep, next_step};
+use epitome_core::context_texts::{ContextTexts, render};
 use epitome_core::slot::{CatchUp, Slot};
 use epitome_core::tokens::{Counter, Encoding};
 use epitome_core::track::Tracker;
@@ -103,8 +103,8 @@ fn from_scratch(bench: &mut Bench) {
     }
     let mut stepping = short.clone();
     stepping.slot.catch_up = CatchUp::Step;
-    let plan = |standing: &Standing| next(&standing.slot, &standing.state, &standing.ahead(&log, &tracker));
-    let (Next::Summarize(joined), Next::Summarize(single)) = (plan(&short), plan(&stepping)) else {
+    let plan = |standing: &Standing| next_step(&standing.slot, &standing.state, &standing.ahead(&log, &tracker));
+    let (NextStep::Summarize(joined), NextStep::Summarize(single)) = (plan(&short), plan(&stepping)) else {
         panic!("everything is due");
     };
     assert!(joined.joined > 10 && single.joined == 1);
@@ -126,9 +126,9 @@ fn from_scratch(bench: &mut Bench) {
     // Summaries near the head are the everyday case; with none at all the whole log is missing.
     let planned = Planned::new(10_000);
     let near_head = planned.summaries();
-    let costs = Costs::of(&Counter::new(Encoding::O200k));
+    let costs = PlaceholderCosts::of(&Counter::new(Encoding::O200k));
     let context = |budget, summaries: &[Candidate]| {
-        let scene = Scene::whole(cuts, summaries);
+        let scene = SessionShape::whole(cuts, summaries);
         let layout = laid_out(budget, &scene, &costs);
         assert!(!layout.entries.is_empty());
         layout
@@ -167,17 +167,17 @@ fn all_windows(standing: &mut Standing, log: &[Outline]) -> usize {
         let from = usize::try_from(standing.state.covered).unwrap();
         let to = log.len().min(from + 60);
         let end = log.get(to).map_or(Cut::Legal, |outline| outline.cut);
-        let ahead = Ahead {
+        let ahead = PlanInput {
             outlines: &log[from..to],
             end: Some(end),
             room: None,
             input: session::INPUT,
             authors: &[],
         };
-        let (covered, firing) = match next(&standing.slot, &standing.state, &ahead) {
-            Next::Summarize(plan) => (plan.span.through, plan.firing),
-            Next::Pass { firing, .. } => (standing.state.covered, firing),
-            Next::Nothing(_) => return summaries,
+        let (covered, firing) = match next_step(&standing.slot, &standing.state, &ahead) {
+            NextStep::Summarize(plan) => (plan.span.through, plan.firing),
+            NextStep::Pass { firing, .. } => (standing.state.covered, firing),
+            NextStep::Nothing(_) => return summaries,
         };
         standing.state.settle(&standing.slot, covered, firing, ahead.outlines, None);
         summaries += 1;
@@ -190,7 +190,7 @@ fn one_more(bench: &mut Bench) {
     let tokens = size(&message);
     let tail = before.tail(4_000);
     let summaries = before.summaries();
-    let costs = Costs::of(&Counter::new(Encoding::O200k));
+    let costs = PlaceholderCosts::of(&Counter::new(Encoding::O200k));
     let window = usize::try_from(before.short.state.covered).unwrap();
     let window = window - (before.log.len() - tail.recent.len());
 
@@ -203,14 +203,14 @@ fn one_more(bench: &mut Bench) {
         fired
     };
     let plan = |tracker: &Tracker, short: &Standing, tail: &Tail| {
-        next(&short.slot, &short.state, &short.ahead(&tail.recent, tracker))
+        next_step(&short.slot, &short.state, &short.ahead(&tail.recent, tracker))
     };
     let context = |tracker: &Tracker, tail: &Tail| laid_out(4_000, &tail.scene(tracker, &summaries), &costs);
 
     let mut after = states();
     assert!(add(&mut after));
     let (tracker, short, _, longer) = &after;
-    let Next::Summarize(planned) = plan(tracker, short, longer) else { panic!("the window is whole") };
+    let NextStep::Summarize(planned) = plan(tracker, short, longer) else { panic!("the window is whole") };
     let layout = context(tracker, longer);
     println!(
         "one more: message {}, of {} tokens; {} outlines in the tail, the window starts at {window} and \
@@ -257,13 +257,13 @@ fn with_words(bench: &mut Bench) {
 
     let mut tracker = Tracker::default();
     let log: Vec<Outline> = messages.iter().map(|message| tracker.push(message, &counter)).collect();
-    let shelf = Shelf::new(&counter, &messages).with_summary(380, brief).with_summary(360, &*detailed);
-    let candidates = shelf.candidates();
-    let scene = Scene::whole(Cuts::new(&log, tracker.cut_at_end()), &candidates);
+    let texts = ContextTexts::new(&counter, &messages).with_summary(380, brief).with_summary(360, &*detailed);
+    let candidates = texts.candidates();
+    let scene = SessionShape::whole(Cuts::new(&log, tracker.cut_at_end()), &candidates);
     let request = Request { tokens: Some(4_000), ..Request::default() };
-    let costs = Costs::of(&counter);
-    let lay = |shelf: &mut Shelf<'_>| lay_out(&request, &scene, &costs, shelf).unwrap();
-    let mut used = shelf.clone();
+    let costs = PlaceholderCosts::of(&counter);
+    let lay = |texts: &mut ContextTexts<'_>| lay_out(&request, &scene, &costs, texts).unwrap();
+    let mut used = texts.clone();
     let layout = lay(&mut used);
     assert!(layout.report.tokens.total() > 2_000);
 
@@ -277,8 +277,8 @@ fn with_words(bench: &mut Bench) {
     bench.measure(
         "words: laying that context out, one summary shortened",
         Claim::Nothing,
-        || shelf.clone(),
-        |shelf| lay(shelf),
+        || texts.clone(),
+        |texts| lay(texts),
     );
     bench.measure_many(
         "words: counting and tracking a message",
@@ -294,7 +294,7 @@ fn with_words(bench: &mut Bench) {
     );
 }
 
-fn laid_out(budget: Tokens, scene: &Scene<'_>, costs: &Costs) -> Layout {
+fn laid_out(budget: Tokens, scene: &SessionShape<'_>, costs: &PlaceholderCosts) -> Layout {
     let request = Request { tokens: Some(budget), ..Request::default() };
     lay_out(&request, scene, costs, &mut NoWords).unwrap()
 }

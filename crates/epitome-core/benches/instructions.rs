@@ -23,10 +23,10 @@ use std::hint::black_box;
 
 use epitome_testkit::drawing::NoWords;
 
-use epitome_core::context::{Candidate, Costs, Request, Scene, lay_out};
+use epitome_core::context::{Candidate, PlaceholderCosts, Request, SessionShape, lay_out};
 use epitome_core::cut::Cuts;
 use epitome_core::message::{Message, Tokens};
-use epitome_core::plan::{Ahead, Next, next};
+use epitome_core::plan::{PlanInput, NextStep, next_step};
 use epitome_core::tokens::{Counter, Encoding};
 use epitome_core::track::Tracker;
 use session::{Planned, Standing, Tail, Talk, turns};
@@ -120,7 +120,7 @@ fn planning_window() -> usize {
     let (mut planned, message) = Planned::about_to_fire(1_000);
     assert!(planned.add(&message));
     let ahead = planned.short.ahead(&planned.log, &planned.tracker);
-    assert!(matches!(next(&planned.short.slot, &planned.short.state, &ahead), Next::Summarize(_)));
+    assert!(matches!(next_step(&planned.short.slot, &planned.short.state, &ahead), NextStep::Summarize(_)));
     measured_planning(&planned.short, &ahead);
     TIMES
 }
@@ -133,16 +133,16 @@ fn planning_all() -> usize {
         behind.advance(outline);
     }
     let ahead = behind.ahead(&log, &tracker);
-    let Next::Summarize(plan) = next(&behind.slot, &behind.state, &ahead) else { panic!("all is due") };
+    let NextStep::Summarize(plan) = next_step(&behind.slot, &behind.state, &ahead) else { panic!("all is due") };
     assert!(plan.joined > 10);
     measured_planning(&behind, &ahead);
     TIMES
 }
 
 #[inline(never)]
-fn measured_planning(standing: &Standing, ahead: &Ahead<'_>) {
+fn measured_planning(standing: &Standing, ahead: &PlanInput<'_>) {
     for _ in 0..TIMES {
-        black_box(next(&standing.slot, &standing.state, black_box(ahead)));
+        black_box(next_step(&standing.slot, &standing.state, black_box(ahead)));
     }
 }
 
@@ -153,10 +153,10 @@ fn context_whole() -> usize {
 }
 
 #[inline(never)]
-fn measured_context_whole(planned: &Planned, request: &Request, costs: &Costs, summaries: &[Candidate]) {
+fn measured_context_whole(planned: &Planned, request: &Request, costs: &PlaceholderCosts, summaries: &[Candidate]) {
     for _ in 0..TIMES {
         let cuts = Cuts::new(&planned.log, planned.tracker.cut_at_end());
-        let scene = Scene::whole(cuts, summaries);
+        let scene = SessionShape::whole(cuts, summaries);
         let _ = black_box(lay_out(request, black_box(&scene), costs, &mut NoWords));
     }
 }
@@ -173,7 +173,7 @@ fn measured_context_tail(
     tracker: &Tracker,
     tail: &Tail,
     request: &Request,
-    costs: &Costs,
+    costs: &PlaceholderCosts,
     summaries: &[Candidate],
 ) {
     for _ in 0..TIMES {
@@ -187,6 +187,6 @@ fn request() -> Request {
 }
 
 /// As o200k counts them, without loading it.
-fn costs() -> Costs {
-    Costs { marked_result: 9, note: 7 }
+fn costs() -> PlaceholderCosts {
+    PlaceholderCosts { marked_result: 9, note: 7 }
 }

@@ -20,7 +20,7 @@
 //! defines the methods. This module neither writes summaries nor judges their text.
 //!
 //! ```
-//! use epitome_core::condense::{Decision, Facts, List, Policy};
+//! use epitome_core::condense::{Decision, RequestFacts, List, Policy};
 //! use epitome_testkit::drawing::{draw, messages, word_counter};
 //! use epitome_core::message::Timestamp;
 //!
@@ -31,12 +31,12 @@
 //! // 1. Before each call: take in the new messages, and decide.
 //! let mut list = List::default();
 //! list.advance(&history, &counter);
-//! let decision = list.decide(&history, &policy, &Facts::at(Timestamp(0)), &counter);
+//! let decision = list.decide(&history, &policy, &RequestFacts::at(Timestamp(0)), &counter);
 //!
 //! // 2. A model or `local` writes a summary of the messages that leave.
-//! let Decision::Ask(plan) = decision else { panic!("due at 8") };
-//! let said: Vec<_> = plan.read(&history).map(|message| message.seq).collect();
-//! assert_eq!(said, [2, 3, 4, 5]);
+//! let Decision::Summarize(plan) = decision else { panic!("due at 8") };
+//! let read: Vec<_> = plan.read(&history).map(|message| message.seq).collect();
+//! assert_eq!(read, [2, 3, 4, 5]);
 //!
 //! // 3. The summary is put into the list if that makes the list smaller.
 //! let report = plan.finish(&mut list, &history, "They spoke of four things.", &counter).unwrap();
@@ -49,20 +49,21 @@
 //! [`crate::prompt`] builds the prompt, and [`crate::inspect`] checks the answer before it is used:
 //!
 //! ```
-//! use epitome_core::condense::Plan;
+//! use epitome_core::condense::CondensePlan;
 //! use epitome_core::inspect::{Finish, Inspected, Refusal, Standard, inspect};
 //! use epitome_core::ledger::Ledger;
 //! use epitome_core::message::Message;
-//! use epitome_core::prompt::{Input, Profile, Said, prompt};
+//! use epitome_core::prompt::{PromptInput, Profile, TranscriptEntry, prompt};
 //! use epitome_core::slot::Limit;
 //! use epitome_core::tokens::Counter;
 //!
-//! fn asked(plan: &Plan, history: &[Message], counter: &Counter, model: &dyn Fn(&str, &str) -> String)
+//! fn summary(plan: &CondensePlan, history: &[Message], counter: &Counter, model: &dyn Fn(&str, &str) -> String)
 //! -> Result<Inspected, Box<dyn std::error::Error>> {
 //!     let read: Vec<_> = plan.read(history).collect();
-//!     let said: Vec<Said<'_>> = read.iter().map(|message| Said::Message(message)).collect();
+//!     let entries: Vec<TranscriptEntry<'_>> = read.iter().map(|message| TranscriptEntry::Message(message)).collect();
 //!     let (template, limit) = (Profile::Coding.template(), Limit::Tokens(plan.limit));
-//!     let input = Input { previous: plan.prior.as_deref(), ..Input::new(&template, &said, limit, 100_000, counter) };
+//!     let previous = plan.prior.as_deref();
+//!     let input = PromptInput { previous, ..PromptInput::new(&template, &entries, limit, 100_000, counter) };
 //!     let prompt = prompt(&input)?;
 //!     let answer = model(&prompt.system, &prompt.user);
 //!
@@ -84,17 +85,17 @@ use crate::strategy::Strategy;
 use crate::trigger::{self, Fraction, Trigger, Use, When, grouped};
 
 mod divide;
-mod done;
+mod shorter_list;
 mod draft;
 mod list;
 mod mask;
 mod plan;
-mod sheet;
-mod step;
+mod list_view;
+mod decide;
 
-pub use done::Done;
-pub use list::{List, Prior, Standing};
-pub use plan::Plan;
+pub use shorter_list::ShorterList;
+pub use list::{List, ListSummary, ListState};
+pub use plan::CondensePlan;
 
 pub use crate::cut::Press;
 pub use crate::tokens::rescaled;
@@ -112,7 +113,7 @@ pub const LEAST_LIMIT: Tokens = 16;
 /// assert!(policy.check(Some(128_000)).is_ok());
 /// assert_eq!(
 ///     policy.check(None).unwrap_err().to_string(),
-///     "trigger: window(0.75): the model's window is not known; set `window` for its model"
+///     "trigger: window(0.75): the model's window is unknown; set `window` for its model"
 /// );
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -178,7 +179,7 @@ pub enum SummaryRole {
 
 /// Inputs of a decision, in addition to the list and the policy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Facts {
+pub struct RequestFacts {
     /// The current time.
     pub now: Timestamp,
     /// The model's window minus its output reserve, in tokens; `None` if unknown.
@@ -195,8 +196,8 @@ pub struct Facts {
     pub force: Option<Press>,
 }
 
-impl Facts {
-    /// Facts with a timestamp only; every other field is empty.
+impl RequestFacts {
+    /// Creates facts with a timestamp only; every other field is empty.
     pub fn at(now: Timestamp) -> Self {
         Self { now, room: None, economic: None, fixed: 0, request: None, force: None }
     }
@@ -204,38 +205,38 @@ impl Facts {
 
 impl List {
     /// Returns the size of the whole request: the provider's count, otherwise the local count.
-    pub fn request(&self, facts: &Facts) -> Tokens {
+    pub fn request(&self, facts: &RequestFacts) -> Tokens {
         facts.request.unwrap_or(self.counted(facts))
     }
 
     /// Returns the size of the whole request by the local count.
-    pub(super) fn counted(&self, facts: &Facts) -> Tokens {
+    pub(super) fn counted(&self, facts: &RequestFacts) -> Tokens {
         self.tokens().saturating_add(facts.fixed)
     }
 
     /// Converts a local token count into the provider's, using the ratio of both counts for the whole request.
-    pub fn as_theirs(&self, ours: Tokens, facts: &Facts) -> Tokens {
+    pub fn to_provider_tokens(&self, ours: Tokens, facts: &RequestFacts) -> Tokens {
         rescaled(ours, self.request(facts), self.counted(facts))
     }
 
     /// Converts a token count of the provider into a local count.
-    pub fn as_ours(&self, theirs: Tokens, facts: &Facts) -> Tokens {
+    pub fn to_local_tokens(&self, theirs: Tokens, facts: &RequestFacts) -> Tokens {
         rescaled(theirs, self.counted(facts), self.request(facts))
     }
 
     /// Returns when the trigger is met, with every threshold multiplied by `scale`: [`trigger::SOFT`] to prepare a
     /// summary in advance, [`Fraction::ONE`] to act. The cost depends only on the size of the trigger expression.
-    pub fn due(&self, policy: &Policy, facts: &Facts, scale: Fraction) -> When {
+    pub fn due(&self, policy: &Policy, facts: &RequestFacts, scale: Fraction) -> When {
         policy.trigger.when_scaled(&self.trigger_facts(facts), scale)
     }
 
     /// Returns the facts by which the trigger is evaluated.
-    pub fn trigger_facts(&self, facts: &Facts) -> trigger::Facts<'_> {
-        trigger::Facts {
+    pub fn trigger_facts(&self, facts: &RequestFacts) -> trigger::TriggerFacts<'_> {
+        trigger::TriggerFacts {
             request: Some(self.request(facts)),
             room: facts.room,
             economic: facts.economic,
-            ..trigger::Facts::new(self.totals(), facts.now)
+            ..trigger::TriggerFacts::new(self.totals(), facts.now)
         }
     }
 }
@@ -245,10 +246,10 @@ impl List {
 pub enum Decision {
     /// Do nothing, for this reason.
     Unchanged(Unchanged),
-    /// Apply this shorter list, which needs no model: [`Done::apply`].
-    Done(Box<Done>),
-    /// Request a summary. [`Plan::finish`] takes the answer.
-    Ask(Box<Plan>),
+    /// Apply this shorter list, which needs no model: [`ShorterList::apply`].
+    Apply(Box<ShorterList>),
+    /// Request a summary. [`CondensePlan::finish`] takes the answer.
+    Summarize(Box<CondensePlan>),
 }
 
 /// The reason why a list stays as it is.
@@ -264,7 +265,8 @@ pub enum Unchanged {
     Noop,
     /// No message is older than the part that stays verbatim.
     #[error("nothing to condense: the part that stays verbatim contains every message")]
-    AllKept,
+    #[serde(rename = "all_kept")]
+    AllVerbatim,
     /// There are older messages, but a tool call or reasoning loop connects them with the part that stays.
     #[error("no legal cut: a tool call or reasoning loop connects the older messages with those that stay")]
     NoLegalCut,
@@ -317,7 +319,7 @@ impl Unchanged {
         match self {
             Self::NotDue => "not_due",
             Self::Noop => "noop",
-            Self::AllKept => "all_kept",
+            Self::AllVerbatim => "all_kept",
             Self::NoLegalCut => "no_legal_cut",
             Self::NothingToSay => "nothing_to_say",
             Self::NothingToMask => "nothing_to_mask",
@@ -332,7 +334,7 @@ impl Unchanged {
 
 /// Describes what was done to a list.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Report {
+pub struct CondenseReport {
     /// Names of the strategies that were applied, in order.
     pub strategy: String,
     /// Number of messages that would have been sent.

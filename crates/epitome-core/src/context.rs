@@ -11,7 +11,7 @@
 //! 5. the messages after the summary's coverage, with the tokens that remain;
 //! 6. with `fill`, older messages.
 //!
-//! Messages that do not fit are left out at a legal cut, and the [`Report`] says so. If no valid list fits at all, the
+//! Messages that do not fit are left out at a legal cut, and the [`ContextReport`] says so. If no valid list fits at all, the
 //! context is empty and the report contains the reason.
 
 use serde::{Deserialize, Serialize};
@@ -25,7 +25,7 @@ use crate::trigger::Fraction;
 use crate::view::{marked_result, note};
 
 mod choose;
-mod desk;
+mod planner;
 mod lay_out;
 
 pub use lay_out::lay_out;
@@ -92,8 +92,8 @@ impl Request {
             )),
             _ if limit == 0 => Err(SettingError::new("context.max_tokens", none)),
             Some(0) => Err(SettingError::new("tokens", none)),
-            Some(given) if given > limit => {
-                let problem = format!("{given}; the maximum is {limit} (context.max_tokens)");
+            Some(tokens) if tokens > limit => {
+                let problem = format!("{tokens}; the maximum is {limit} (context.max_tokens)");
                 Err(SettingError::new("tokens", problem))
             }
             tokens => Ok(tokens.unwrap_or(limit)),
@@ -127,18 +127,18 @@ pub struct Candidate {
 
 /// The shape of a session up to some message: the input of [`lay_out`].
 ///
-/// [`Scene::whole`] builds it from all outlines of a session. A store with a long session passes only the end and a few
+/// [`SessionShape::whole`] builds it from all outlines of a session. A store with a long session passes only the end and a few
 /// other messages, so that the rest need not be loaded:
 ///
 /// ```
-/// use epitome_core::context::{Candidate, Costs, Request, Scene, lay_out};
+/// use epitome_core::context::{Candidate, PlaceholderCosts, Request, SessionShape, lay_out};
 /// use epitome_core::cut::Cuts;
 /// use epitome_testkit::drawing::{NoWords, outlines, word_counter};
 /// use epitome_core::outline::Cut;
 ///
 /// let log = outlines(&format!("s u!:5 {}", "u:9 a:9 ".repeat(500))).unwrap();
 /// let end = &log[980..];
-/// let scene = Scene {
+/// let session = SessionShape {
 ///     leading: log[..1].iter().collect(),  // the system prompt
 ///     pinned: log[1..2].iter().collect(),  // from an index
 ///     recent: Cuts::new(end, Cut::Legal),  // what fits the budget, and a little more
@@ -149,14 +149,14 @@ pub struct Candidate {
 ///     open_calls: 0,
 /// };
 /// let request = Request { tokens: Some(200), ..Request::default() };
-/// let layout = lay_out(&request, &scene, &Costs::of(&word_counter()), &mut NoWords).unwrap();
+/// let layout = lay_out(&request, &session, &PlaceholderCosts::of(&word_counter()), &mut NoWords).unwrap();
 /// assert!(layout.report.exhaustive);
 /// ```
 ///
 /// A context for one author contains only messages of that author: pass that author's outlines, cut by [`Cuts::own`],
 /// and the summaries of that scope.
 #[derive(Debug, Clone)]
-pub struct Scene<'a> {
+pub struct SessionShape<'a> {
     /// The system and developer messages at the head.
     pub leading: Vec<&'a Outline>,
     /// Pinned messages in whole batches, oldest first, without strays. Those in `recent` are included.
@@ -175,9 +175,9 @@ pub struct Scene<'a> {
     pub open_calls: u32,
 }
 
-impl<'a> Scene<'a> {
-    /// Builds the scene of a session, or of one author in it, from all its outlines. A shorter run of outlines builds
-    /// the scene as of an earlier message.
+impl<'a> SessionShape<'a> {
+    /// Builds the shape of a session, or of one author in it, from all its outlines. A shorter run of outlines builds
+    /// the shape as of an earlier message.
     pub fn whole(recent: Cuts<'a>, summaries: &'a [Candidate]) -> Self {
         let outlines = recent.outlines();
         let pinned = recent.flagged(|outline| outline.pinned);
@@ -197,7 +197,7 @@ impl<'a> Scene<'a> {
 
 /// A request to render a summary in another size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Fit<'a> {
+pub struct FitRequest<'a> {
     /// Index of the summary among the candidates; `None` for a digest of the gaps alone.
     pub summary: Option<usize>,
     /// Messages that the summary does not cover and that are digested with it, in order.
@@ -209,9 +209,9 @@ pub struct Fit<'a> {
 }
 
 /// Renders texts for the planner and returns their sizes. The planner never sees the text.
-pub trait Words {
+pub trait TextRenderer {
     /// Renders a summary in another size. Returns its tokens, frame included, or `None` if that is impossible.
-    fn fit(&mut self, wish: &Fit<'_>) -> Option<Tokens>;
+    fn fit(&mut self, request: &FitRequest<'_>) -> Option<Tokens>;
 
     /// Makes a marked excerpt of these messages in at most `room` tokens. Returns its tokens.
     fn clip(&mut self, span: Span, room: Tokens) -> Option<Tokens>;
@@ -219,14 +219,14 @@ pub trait Words {
 
 /// Token sizes of the messages that the view inserts itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Costs {
+pub struct PlaceholderCosts {
     /// The result inserted for a call without a result.
     pub marked_result: Tokens,
     /// The placeholder user message at the start of a list that would otherwise not start with a user message.
     pub note: Tokens,
 }
 
-impl Costs {
+impl PlaceholderCosts {
     /// Computes the sizes with this counter.
     pub fn of(counter: &Counter) -> Self {
         Self { marked_result: counter.message(&marked_result("")), note: counter.message(&note()) }
@@ -238,7 +238,7 @@ impl Costs {
 pub enum Entry {
     /// A message shown outside its position in the log: a system message at the head, a pinned message, or the user
     /// message that opened the current turn.
-    Kept(Seq),
+    Relocated(Seq),
     /// A message at its position, verbatim.
     Message(Seq),
     /// The summary.
@@ -286,12 +286,12 @@ pub struct Layout {
     /// The peer whose messages are sent as the assistant's.
     pub assistant: Option<Author>,
     /// What the context contains and leaves out.
-    pub report: Report,
+    pub report: ContextReport,
 }
 
 /// What a context contains and what it leaves out.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Report {
+pub struct ContextReport {
     /// The token budget.
     pub budget: Tokens,
     /// How the budget was spent.

@@ -94,7 +94,7 @@ pub enum Press {
     Hard,
 }
 
-/// Returns the legal cut for the position `wanted`: the last one at or before it, otherwise (hard) the first one after
+/// Returns the legal cut for the position `target`: the last one at or before it, otherwise (hard) the first one after
 /// it. Only positions after `floor` are considered.
 ///
 /// ```
@@ -109,11 +109,11 @@ pub enum Press {
 /// assert_eq!(near(&cuts, 0, Keep::Messages(4).place(&drawn, None), Press::Gently), Some(1));
 /// assert_eq!(near(&cuts, 0, Keep::Messages(9).place(&drawn, None), Press::Hard), None);
 /// ```
-pub fn near(cuts: &Cuts<'_>, floor: usize, wanted: usize, press: Press) -> Option<usize> {
-    if wanted <= floor {
+pub fn near(cuts: &Cuts<'_>, floor: usize, target: usize, press: Press) -> Option<usize> {
+    if target <= floor {
         return None;
     }
     let end = cuts.outlines.len() + 1;
-    cuts.last_in(floor + 1..wanted + 1, Cut::Legal)
-        .or_else(|| (press == Press::Hard).then(|| cuts.first_in(wanted + 1..end, Cut::Legal))?)
+    cuts.last_in(floor + 1..target + 1, Cut::Legal)
+        .or_else(|| (press == Press::Hard).then(|| cuts.first_in(target + 1..end, Cut::Legal))?)
 }

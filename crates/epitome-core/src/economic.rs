@@ -83,8 +83,8 @@ impl Prices {
     }
 }
 
-fn checked(field: &'static str, given: f64) -> Result<f64, PriceError> {
-    if given.is_finite() && given >= 0.0 { Ok(given) } else { Err(PriceError::Value { field, given }) }
+fn checked(field: &'static str, price: f64) -> Result<f64, PriceError> {
+    if price.is_finite() && price >= 0.0 { Ok(price) } else { Err(PriceError::Value { field, price }) }
 }
 
 /// The reason why prices were rejected. To fix it, correct the setting.
@@ -92,15 +92,15 @@ fn checked(field: &'static str, given: f64) -> Result<f64, PriceError> {
 #[non_exhaustive]
 pub enum PriceError {
     /// The value is not a price.
-    #[error("{field}: {given} given; allowed is a finite number, 0 or more")]
+    #[error("{field}: {price} is not a price; set a finite number, 0 or more")]
     Value {
         /// Name of the price.
         field: &'static str,
         /// The rejected value.
-        given: f64,
+        price: f64,
     },
     /// Writing to the cache is cheaper than reading: the two prices were probably exchanged.
-    #[error("cache_write: {cache_write} given; allowed is cache_read ({cache_read}) or more")]
+    #[error("cache_write: {cache_write} is too small; set at least cache_read ({cache_read})")]
     WriteBelowRead {
         /// Price of a cached read.
         cache_read: f64,
@@ -237,7 +237,7 @@ mod tests {
         }
         assert_eq!(
             Prices::new(-0.5, 1.0).unwrap_err().to_string(),
-            "cache_read: -0.5 given; allowed is a finite number, 0 or more"
+            "cache_read: -0.5 is not a price; set a finite number, 0 or more"
         );
     }
 
@@ -245,7 +245,7 @@ mod tests {
     fn a_write_cheaper_than_a_read_is_refused_by_name() {
         assert_eq!(
             Prices::new(1.25, 0.1).unwrap_err().to_string(),
-            "cache_write: 0.1 given; allowed is cache_read (1.25) or more"
+            "cache_write: 0.1 is too small; set at least cache_read (1.25)"
         );
         assert!(Prices::new(1.0, 1.0).is_ok());
     }

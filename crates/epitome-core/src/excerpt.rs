@@ -36,8 +36,8 @@ const MOST_TOKENS: u64 = 3;
 pub fn excerpt(messages: &[Message], room: Tokens, counter: &Counter) -> Option<Vec<Message>> {
     let size = |messages: &[Message]| {
         // The size as sent: repaired by the view, with a result for every call.
-        let mended = view::mend_closed(messages.iter().cloned());
-        counter.messages(&mended)
+        let repaired = view::repair_closed(messages.iter().cloned());
+        counter.messages(&repaired)
     };
     let at = |cap: Tokens| -> Vec<Message> {
         messages.iter().map(|message| shrink(message, cap, counter)).collect()

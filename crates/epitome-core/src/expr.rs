@@ -24,14 +24,14 @@ pub(crate) const MAX_DEPTH: usize = 32;
 pub struct FormError(pub(crate) String);
 
 impl FormError {
-    /// A value outside the allowed range.
-    pub(crate) fn value(field: &str, given: impl fmt::Display, allowed: &str) -> Self {
-        Self(format!("{field}: {given} given; allowed is {allowed}"))
+    /// A value that is not allowed.
+    pub(crate) fn value(field: &str, value: impl fmt::Display, allowed: &str) -> Self {
+        Self(format!("{field}: {value} is not allowed; expected {allowed}"))
     }
 
     /// A missing value that has no default.
     pub(crate) fn missing(field: &str, allowed: &str) -> Self {
-        Self(format!("{field}: nothing given; it needs {allowed}"))
+        Self(format!("{field}: a value is missing; expected {allowed}"))
     }
 
     pub(crate) fn too_deep() -> Self {
@@ -40,7 +40,7 @@ impl FormError {
 
     /// A share of the model's window, while the window is unknown.
     pub(crate) fn no_window(fraction: impl fmt::Display) -> Self {
-        Self(format!("window({fraction}): the model's window is not known; set `window` for its model"))
+        Self(format!("window({fraction}): the model's window is unknown; set `window` for its model"))
     }
 }
 
@@ -83,15 +83,15 @@ impl<'a> Expr<'a> {
 
     /// Returns the error for an unknown name.
     pub(crate) fn unknown(&self, allowed: &str) -> FormError {
-        let given = clipped(self.name);
-        FormError(format!("position {}: `{given}` is not known; allowed are {allowed}", self.at))
+        let name = clipped(self.name);
+        FormError(format!("position {}: `{name}` is unknown; expected one of {allowed}", self.at))
     }
 
     /// Checks that there are at most `allowed` arguments.
     pub(crate) fn at_most(&self, allowed: usize) -> Result<(), FormError> {
-        let (name, given) = (self.name, self.args.len());
-        if given > allowed {
-            return Err(FormError(format!("{name}: too many arguments, {given}; at most {allowed} allowed")));
+        let (name, args) = (self.name, self.args.len());
+        if args > allowed {
+            return Err(FormError(format!("{name}: too many arguments, {args}; at most {allowed} allowed")));
         }
         Ok(())
     }
@@ -203,15 +203,15 @@ impl<'a> Reader<'a> {
         self.take(|c| c.is_ascii_whitespace());
     }
 
-    fn eat(&mut self, wanted: char) -> bool {
+    fn eat(&mut self, expected: char) -> bool {
         self.space();
-        let Some(rest) = self.rest.strip_prefix(wanted) else { return false };
+        let Some(rest) = self.rest.strip_prefix(expected) else { return false };
         self.rest = rest;
         true
     }
 
-    fn take(&mut self, wanted: impl Fn(char) -> bool) -> &'a str {
-        let end = self.rest.find(|c| !wanted(c)).unwrap_or(self.rest.len());
+    fn take(&mut self, is_part: impl Fn(char) -> bool) -> &'a str {
+        let end = self.rest.find(|c| !is_part(c)).unwrap_or(self.rest.len());
         let (taken, rest) = self.rest.split_at_checked(end).unwrap_or((self.rest, ""));
         self.rest = rest;
         taken
@@ -232,7 +232,7 @@ fn starts_name(c: char) -> bool {
 }
 
 /// A type that is written in this form.
-pub(crate) trait Form: fmt::Display + Sized {
+pub(crate) trait TextForm: fmt::Display + Sized {
     /// Name of the type, for error messages.
     const WHAT: &'static str;
     const EXAMPLE: &'static str;
@@ -242,7 +242,7 @@ pub(crate) trait Form: fmt::Display + Sized {
 
 /// Parses a form. A form whose printed text would be too long to parse again is rejected: defaults and spaces can make
 /// the printed form longer than the typed one.
-pub(crate) fn parse<T: Form>(text: &str) -> Result<T, FormError> {
+pub(crate) fn parse<T: TextForm>(text: &str) -> Result<T, FormError> {
     let form = T::read(&Expr::parse(text)?)?;
     check_length(form.to_string().len())?;
     Ok(form)
@@ -251,7 +251,7 @@ pub(crate) fn parse<T: Form>(text: &str) -> Result<T, FormError> {
 /// Deserializes a form from its text. Errors contain the expected type and an example.
 pub(crate) struct Text<T>(pub(crate) PhantomData<T>);
 
-impl<T: Form> Visitor<'_> for Text<T> {
+impl<T: TextForm> Visitor<'_> for Text<T> {
     type Value = T;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -353,9 +353,9 @@ mod tests {
         assert_eq!(whole("170_000"), Ok(170_000));
         assert_eq!(whole("18446744073709551615"), Ok(u64::MAX));
         for bad in ["-1", "+1", "1.0", "1e3", "18446744073709551616", "x", "x(1)"] {
-            assert!(whole(bad).unwrap_err().0.contains(" given; allowed is "), "{bad}");
+            assert!(whole(bad).unwrap_err().0.contains(" is not allowed; expected "), "{bad}");
         }
-        assert_eq!(whole("-1").unwrap_err().to_string(), "n: -1 given; allowed is digits");
+        assert_eq!(whole("-1").unwrap_err().to_string(), "n: -1 is not allowed; expected digits");
     }
 
     #[test]

@@ -89,9 +89,9 @@ pub struct Inspected {
 ///     limit: Limit::Tokens(100), replaces: 2_000, prior: None, names: &names, counter: &counter, redact: true,
 /// };
 /// let reply = "<think>What matters?</think>Here is the summary:\n\nAnn asked why src/api.rs does not build.";
-/// let kept = inspect(reply, Finish::Complete, &standard)?;
-/// assert_eq!(kept.text, "Ann asked why src/api.rs does not build.\nReferences: E0432");
-/// assert_eq!(kept.added, ["E0432"]);
+/// let inspected = inspect(reply, Finish::Complete, &standard)?;
+/// assert_eq!(inspected.text, "Ann asked why src/api.rs does not build.\nAlso mentioned: E0432");
+/// assert_eq!(inspected.added, ["E0432"]);
 ///
 /// assert_eq!(inspect("Ann asked why", Finish::Length, &standard), Err(Refusal::CutOff));
 /// assert_eq!(inspect("502 Bad Gateway", Finish::Complete, &standard), Err(Refusal::ErrorPage));
@@ -157,7 +157,7 @@ fn judge(text: &str, prior: Option<&str>) -> Result<(), Refusal> {
         (signs::loops, Refusal::Loops),
         (signs::is_error_page, Refusal::ErrorPage),
         (signs::declines, Refusal::Refused),
-        (signs::goes_on, Refusal::GoesOn),
+        (signs::continues_conversation, Refusal::Continues),
     ];
     let same = |prior| signs::is_same(prior, text).then_some(Refusal::SameAsBefore);
     let found = signs.into_iter().find(|(shows, _)| shows(text)).map(|(_, refusal)| refusal);

@@ -6,7 +6,7 @@
 
 use std::fmt;
 
-use crate::expr::{self, Expr, Form, FormError, Whole};
+use crate::expr::{self, Expr, TextForm, FormError, Whole};
 use crate::message::Tokens;
 use crate::outline::Outline;
 use crate::trigger::Fraction;
@@ -27,7 +27,7 @@ const WHOLE: Whole = (0, "a whole number");
 /// assert_eq!(Keep::default().to_string(), "messages(0)");
 /// assert_eq!(
 ///     "messages(-1)".parse::<Keep>().unwrap_err().to_string(),
-///     "messages: -1 given; allowed is a whole number"
+///     "messages: -1 is not allowed; expected a whole number"
 /// );
 /// # Ok::<(), epitome_core::trigger::FormError>(())
 /// ```
@@ -85,7 +85,7 @@ impl Keep {
     /// assert!(keep.check(Some(120_000)).is_ok());
     /// assert_eq!(
     ///     keep.check(None).unwrap_err().to_string(),
-    ///     "window(0.25): the model's window is not known; set `window` for its model"
+    ///     "window(0.25): the model's window is unknown; set `window` for its model"
     /// );
     /// # Ok::<(), epitome_core::trigger::FormError>(())
     /// ```
@@ -104,19 +104,19 @@ fn messages(outlines: &[Outline], n: u64) -> usize {
 }
 
 fn turns(outlines: &[Outline], n: u64) -> usize {
-    let mut wanted = n;
+    let mut remaining = n;
     let mut turn = None;
     for (i, outline) in outlines.iter().enumerate().rev() {
         if turn == Some(outline.turn) {
             continue;
         }
-        if wanted == 0 {
+        if remaining == 0 {
             return i + 1;
         }
         // A turn counts once a message in it is not skipped. Skipped messages before or after that message belong to
         // the same turn.
         if !outline.skip {
-            wanted -= 1;
+            remaining -= 1;
             turn = Some(outline.turn);
         }
     }
@@ -135,7 +135,7 @@ fn tokens(outlines: &[Outline], n: u64) -> usize {
     0
 }
 
-impl Form for Keep {
+impl TextForm for Keep {
     const WHAT: &'static str = "keep";
     const EXAMPLE: &'static str = "messages(6)";
 
@@ -265,20 +265,20 @@ mod tests {
     fn a_share_of_an_unknown_window_keeps_everything_and_is_refused_when_configured() {
         let keep: Keep = "window(0.001)".parse().unwrap();
         assert_eq!(keep.place(&outlines("1:5 1:5"), None), 0);
-        assert!(keep.check(None).unwrap_err().to_string().contains("the model's window is not known"));
+        assert!(keep.check(None).unwrap_err().to_string().contains("the model's window is unknown"));
         assert_eq!(Keep::Messages(3).check(None), Ok(()));
     }
 
     #[test]
     fn a_bad_keep_is_refused_by_name() {
         let refusal = |text: &str| text.parse::<Keep>().unwrap_err().to_string();
-        assert_eq!(refusal("messages"), "messages: nothing given; it needs a whole number");
-        assert_eq!(refusal("turns(1.5)"), "turns: 1.5 given; allowed is a whole number");
+        assert_eq!(refusal("messages"), "messages: a value is missing; expected a whole number");
+        assert_eq!(refusal("turns(1.5)"), "turns: 1.5 is not allowed; expected a whole number");
         assert_eq!(refusal("tokens(1, 2)"), "tokens: too many arguments, 2; at most 1 allowed");
-        assert!(refusal("window(0)").starts_with("window: 0 given; allowed is a number more than 0"));
+        assert!(refusal("window(0)").starts_with("window: 0 is not allowed; expected a number more than 0"));
         assert_eq!(
             refusal("all(messages(3))"),
-            "position 1: `all` is not known; allowed are messages, turns, tokens, window"
+            "position 1: `all` is unknown; expected one of messages, turns, tokens, window"
         );
         assert_eq!(refusal("6"), "position 1: expected a name, found '6'");
     }

@@ -14,13 +14,26 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::message::{Message, Seq};
-use crate::names::{self, Kind};
+use crate::names::{self, NameKind};
 use crate::num::ln;
 use crate::reading::{Voice, each_text};
 
 /// Prefix of a summary line that lists names: the most likely needed first, separated by spaces. Names that contain
 /// spaces are in quotes.
-pub const REFERENCES: &str = "References:";
+pub const ALSO_MENTIONED: &str = "Also mentioned:";
+
+/// Prefix that earlier releases wrote. Stored summaries, and lists that callers stored themselves, still contain it.
+const EARLIER_PREFIX: &str = "References:";
+
+/// Returns the names part of a line that lists names, with either prefix; `None` for any other line.
+fn names_part(line: &str) -> Option<&str> {
+    line.strip_prefix(ALSO_MENTIONED).or_else(|| line.strip_prefix(EARLIER_PREFIX))
+}
+
+/// Returns whether the line lists names.
+pub(crate) fn lists_names(line: &str) -> bool {
+    names_part(line).is_some()
+}
 
 /// Returns a name as written in such a line. A name that contains quotes is put between backticks.
 pub(crate) fn listed_as(name: &str) -> Cow<'_, str> {
@@ -34,16 +47,17 @@ pub(crate) fn listed_as(name: &str) -> Cow<'_, str> {
 /// Maximum number of bytes of a line of names, for readability. Further names start a new line.
 const LISTED: usize = 900;
 
-/// Returns lines that list these names, each written as by [`listed_as`]. If `before` is such a line, it is continued.
+/// Returns lines that list these names, each written as by [`listed_as`]. If `before` is such a line, it is continued,
+/// with the current prefix.
 pub(crate) fn listing<N: AsRef<str>>(before: &str, names: &[N]) -> String {
-    let mut lines = before.to_owned();
+    let mut lines = names_part(before).map_or_else(|| before.to_owned(), |part| format!("{ALSO_MENTIONED}{part}"));
     let mut began = 0;
     for name in names.iter().map(AsRef::as_ref) {
         let full = lines.len() - began + name.len() >= LISTED;
         if lines.is_empty() || full {
             lines.push_str(if lines.is_empty() { "" } else { "\n" });
             began = lines.len();
-            lines.push_str(REFERENCES);
+            lines.push_str(ALSO_MENTIONED);
         }
         lines.push(' ');
         lines.push_str(name);
@@ -53,7 +67,7 @@ pub(crate) fn listing<N: AsRef<str>>(before: &str, names: &[N]) -> String {
 
 /// Returns the names that such a line lists, or `None` for any other line.
 pub(crate) fn listed(line: &str) -> Option<Vec<&str>> {
-    let mut rest = line.strip_prefix(REFERENCES)?.trim_start();
+    let mut rest = names_part(line)?.trim_start();
     let mut names = Vec::new();
     while !rest.is_empty() {
         let quoted = ['"', '`'].iter().find_map(|quote| rest.strip_prefix(*quote)?.split_once(*quote));
@@ -83,16 +97,16 @@ const COMMAND: usize = 80;
 /// ```
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ledger {
-    names: BTreeMap<String, Seen>,
+    names: BTreeMap<String, NameStats>,
     /// Position of the last message read.
     now: Seq,
 }
 
 /// Where and how often a name occurred. Serialized as a short list, because a ledger is stored with every summary.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(into = "Row")]
-struct Seen {
-    kind: Kind,
+#[serde(into = "NameRow")]
+struct NameStats {
+    kind: NameKind,
     count: u32,
     first: Seq,
     last: Seq,
@@ -103,18 +117,18 @@ struct Seen {
     assistant: bool,
 }
 
-type Row = (Kind, u32, Seq, Seq, u32, Seq, bool, bool);
+type NameRow = (NameKind, u32, Seq, Seq, u32, Seq, bool, bool);
 
-impl From<Seen> for Row {
-    fn from(seen: Seen) -> Self {
-        let Seen { kind, count, first, last, calls, last_call, user, assistant } = seen;
+impl From<NameStats> for NameRow {
+    fn from(seen: NameStats) -> Self {
+        let NameStats { kind, count, first, last, calls, last_call, user, assistant } = seen;
         (kind, count, first, last, calls, last_call, user, assistant)
     }
 }
 
-impl Seen {
+impl NameStats {
     /// Records one more occurrence.
-    fn again(&mut self, now: Seq, voice: Voice<'_>) {
+    fn record(&mut self, now: Seq, voice: Voice<'_>) {
         // Counts messages, not occurrences, because a list may repeat one name on every line.
         if self.last != now || self.count == 0 {
             self.count = self.count.saturating_add(1);
@@ -134,7 +148,7 @@ impl Seen {
 impl Ledger {
     /// Returns the approximate memory use in bytes.
     pub(crate) fn bytes(&self) -> usize {
-        let names = self.names.keys().map(|name| size_of::<(String, Seen)>().saturating_add(name.len()));
+        let names = self.names.keys().map(|name| size_of::<(String, NameStats)>().saturating_add(name.len()));
         names.fold(0, usize::saturating_add)
     }
 
@@ -157,7 +171,7 @@ impl Ledger {
             let folder = line.strip_prefix("cd ").and_then(|line| line.split_once("&& "));
             let command = folder.map_or(line, |(_, command)| command).trim();
             if command.contains(' ') && command.len() <= COMMAND && !command.contains("<<") {
-                self.note(command, Kind::Command, true, voice);
+                self.note(command, NameKind::Command, true, voice);
             }
         }
         if self.names.len() > MOST_NAMES + MOST_NAMES / 4 {
@@ -165,16 +179,16 @@ impl Ledger {
         }
     }
 
-    fn note(&mut self, text: &str, kind: Kind, sure: bool, voice: Voice<'_>) {
+    fn note(&mut self, text: &str, kind: NameKind, sure: bool, voice: Voice<'_>) {
         let called = matches!(voice, Voice::Call { .. });
         let now = self.now;
         if let Some(seen) = self.names.get_mut(text) {
-            seen.again(now, voice);
+            seen.record(now, voice);
         } else if sure || called {
             let (count, calls, last_call) = (0, 0, 0);
             let (user, assistant) = (false, false);
-            let mut seen = Seen { kind, count, first: now, last: now, calls, last_call, user, assistant };
-            seen.again(now, voice);
+            let mut seen = NameStats { kind, count, first: now, last: now, calls, last_call, user, assistant };
+            seen.record(now, voice);
             self.names.insert(text.to_owned(), seen);
         }
     }
@@ -185,10 +199,10 @@ impl Ledger {
     }
 
     /// Adds the names that a summary listed, the most likely needed first.
-    pub(crate) fn told(&mut self, names: &[&str]) {
+    pub(crate) fn read_listed(&mut self, names: &[&str]) {
         let now = self.now;
         for (text, rank) in names.iter().filter(|text| text.len() <= names::LONGEST).zip(0..) {
-            let mut kind = Kind::Code;
+            let mut kind = NameKind::Code;
             names::each_name(text, true, |name| kind = if name.text == *text { name.kind } else { kind });
             self.note(text, kind, true, Voice::Assistant);
             // The order of the list is the only information about their worth.
@@ -210,10 +224,10 @@ impl Ledger {
     /// Merges a ledger of later messages. For a name in both, the entry with the later occurrence is used.
     pub fn join(&mut self, newer: &Self) {
         for (text, seen) in &newer.names {
-            let known = self.names.entry(text.clone()).or_insert(*seen);
-            if known.last < seen.last {
-                *known =
-                    Seen { first: known.first.min(seen.first), count: known.count.max(seen.count), ..*seen };
+            let own = self.names.entry(text.clone()).or_insert(*seen);
+            if own.last < seen.last {
+                *own =
+                    NameStats { first: own.first.min(seen.first), count: own.count.max(seen.count), ..*seen };
             }
         }
         self.now = self.now.max(newer.now);
@@ -239,14 +253,14 @@ impl Ledger {
         if self.names.len() <= most {
             return;
         }
-        let used = |seen: &Seen| match seen {
-            Seen { calls: 1.., .. } => 2.0,
-            Seen { user: true, .. } | Seen { assistant: true, .. } => 1.0,
+        let used = |seen: &NameStats| match seen {
+            NameStats { calls: 1.., .. } => 2.0,
+            NameStats { user: true, .. } | NameStats { assistant: true, .. } => 1.0,
             _ => 0.0,
         };
         let names = std::mem::take(&mut self.names);
-        let worth = |(text, seen): &(String, Seen)| self.worth(text, seen) + used(seen);
-        let mut names: Vec<(f64, (String, Seen))> =
+        let worth = |(text, seen): &(String, NameStats)| self.worth(text, seen) + used(seen);
+        let mut names: Vec<(f64, (String, NameStats))> =
             names.into_iter().map(|name| (worth(&name), name)).collect();
         names.sort_by(|a, b| b.0.total_cmp(&a.0));
         names.truncate(most);
@@ -254,7 +268,7 @@ impl Ledger {
     }
 
     /// Returns how likely a name is to be needed again, reduced by its length in the summary.
-    fn worth(&self, text: &str, seen: &Seen) -> f64 {
+    fn worth(&self, text: &str, seen: &NameStats) -> f64 {
         let since = |then: Seq| ln(1.0 + self.now.saturating_sub(then) as f64);
         // A name that was first used long ago and is still used is central to the work.
         let mut worth = 0.8 * ln(f64::from(seen.count)) - 0.2 * since(seen.last) + 0.1 * since(seen.first);
@@ -270,13 +284,13 @@ impl Ledger {
         let printed = !(seen.user || seen.assistant || seen.calls > 0);
         worth += match seen.kind {
             // Mostly counters, unless a person or the model mentioned them.
-            Kind::Number if printed => -1.5,
+            NameKind::Number if printed => -1.5,
             // Useful only together with their lines, so they get the space that remains.
-            Kind::Line if printed => -3.0,
+            NameKind::Line if printed => -3.0,
             // The next edit changes the line number.
-            Kind::Line => -1.0,
+            NameKind::Line => -1.0,
             // Long, and seldom run again unchanged.
-            Kind::Command => -1.8,
+            NameKind::Command => -1.8,
             _ => 0.0,
         };
         if printed && text.contains(' ') {
@@ -344,7 +358,7 @@ mod tests {
         ledger.read(&run("cargo test --workspace"));
         ledger.read(&run("cat > a.txt << 'EOF'\nhello\nEOF"));
         let commands: Vec<_> =
-            ledger.ranked().filter(|name| ledger.names[*name].kind == Kind::Command).collect();
+            ledger.ranked().filter(|name| ledger.names[*name].kind == NameKind::Command).collect();
         assert_eq!(commands, ["cargo test --workspace"]);
     }
 
@@ -376,13 +390,20 @@ mod tests {
 
     #[test]
     fn a_list_of_names_is_read_as_it_was_written() {
-        assert_eq!(listed("References: a.rs \"cargo test x\" E7"), Some(vec!["a.rs", "cargo test x", "E7"]));
-        assert_eq!(listed("References:"), Some(vec![]));
-        assert_eq!(listed("References: \"open"), Some(vec!["\"open"]));
-        assert_eq!(listed("See References: a"), None);
+        assert_eq!(listed("Also mentioned: a.rs \"cargo test x\" E7"), Some(vec!["a.rs", "cargo test x", "E7"]));
+        assert_eq!(listed("Also mentioned:"), Some(vec![]));
+        assert_eq!(listed("Also mentioned: \"open"), Some(vec!["\"open"]));
+        assert_eq!(listed("See Also mentioned: a"), None);
         assert_eq!((listed_as("a b"), listed_as("ab")), ("\"a b\"".into(), "ab".into()));
         let name = "error: \"rate_on\" has no type";
-        assert_eq!(listed(&format!("References: a {} b", listed_as(name))), Some(vec!["a", name, "b"]));
+        assert_eq!(listed(&format!("Also mentioned: a {} b", listed_as(name))), Some(vec!["a", name, "b"]));
+    }
+
+    #[test]
+    fn the_prefix_of_earlier_releases_is_read_and_replaced() {
+        assert_eq!(listed("References: a.rs \"cargo test x\" E7"), Some(vec!["a.rs", "cargo test x", "E7"]));
+        assert!(lists_names("References:") && lists_names("Also mentioned:") && !lists_names("Also: a"));
+        assert_eq!(listing("References: a", &["b"]), "Also mentioned: a b");
     }
 
     #[test]
@@ -394,11 +415,11 @@ mod tests {
         assert_eq!(read, names);
         assert_eq!(
             (listing::<&str>("", &[]), listing("", &["a", "b"])),
-            (String::new(), "References: a b".to_owned())
+            (String::new(), "Also mentioned: a b".to_owned())
         );
         // A name longer than a line gets a line of its own.
         let long = "x".repeat(2_000);
-        assert_eq!(listing("References: c", &["a", &long, "b"]).lines().count(), 3);
+        assert_eq!(listing("Also mentioned: c", &["a", &long, "b"]).lines().count(), 3);
     }
 
     #[test]
@@ -426,10 +447,10 @@ mod tests {
     fn a_list_from_elsewhere_is_bounded_too() {
         let long = "x".repeat(100_000);
         let many: Vec<String> = (0..3_000).map(|n| format!("it_{n}")).collect();
-        let mut told: Vec<&str> = many.iter().map(String::as_str).collect();
-        told.push(&long);
+        let mut read_listed: Vec<&str> = many.iter().map(String::as_str).collect();
+        read_listed.push(&long);
         let mut ledger = Ledger::default();
-        ledger.told(&told);
+        ledger.read_listed(&read_listed);
         assert_eq!(ledger.names.len(), MOST_NAMES);
         assert!(!ranked(&ledger).contains(&long.as_str()));
     }

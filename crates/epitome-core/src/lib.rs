@@ -8,16 +8,16 @@
 //! # From a log to a context
 //!
 //! ```
-//! use epitome_core::context::{Costs, Request, Scene, lay_out};
+//! use epitome_core::context::{PlaceholderCosts, Request, SessionShape, lay_out};
 //! use epitome_core::cut::Cuts;
 //! use epitome_core::local::Extracts;
 //! use epitome_core::message::Message;
-//! use epitome_core::plan::{Ahead, Next, next};
-//! use epitome_core::shelf::Shelf;
+//! use epitome_core::plan::{PlanInput, NextStep, next_step};
+//! use epitome_core::context_texts::ContextTexts;
 //! use epitome_core::slot::{Slot, SlotState};
 //! use epitome_core::tokens::{Counter, Encoding};
 //! use epitome_core::track::Tracker;
-//! use epitome_core::shelf::render;
+//! use epitome_core::context_texts::render;
 //!
 //! // 1. Messages arrive. The tracker computes the outline of each one, and the slot counts it.
 //! let counter = Counter::new(Encoding::O200k);
@@ -34,9 +34,9 @@
 //!
 //! // 2. After twenty messages a summary is due. The plan contains the messages to summarize.
 //! let ahead =
-//!     Ahead { outlines: &shapes, end: Some(tracker.cut_at_end()), room: None, input: 100_000, authors: &[] };
-//! let step = next(&slot, &state, &ahead);
-//! let Next::Summarize(plan) = &step else { panic!("due at 20") };
+//!     PlanInput { outlines: &shapes, end: Some(tracker.cut_at_end()), room: None, input: 100_000, authors: &[] };
+//! let step = next_step(&slot, &state, &ahead);
+//! let NextStep::Summarize(plan) = &step else { panic!("due at 20") };
 //! assert_eq!((plan.span.from, plan.span.through), (1, 20));
 //!
 //! // 3. A model or the built-in extractive summarizer writes the summary. Then the slot is settled.
@@ -46,13 +46,13 @@
 //! step.settle(&slot, &mut state, &shapes, None);
 //!
 //! // 4. The conversation in 300 tokens: the summary, and the messages after it.
-//! let mut shelf = Shelf::new(&counter, &log).with_summary(20, text);
-//! let candidates = shelf.candidates();
-//! let scene = Scene::whole(Cuts::new(&shapes, tracker.cut_at_end()), &candidates);
+//! let mut texts = ContextTexts::new(&counter, &log).with_summary(20, text);
+//! let candidates = texts.candidates();
+//! let session = SessionShape::whole(Cuts::new(&shapes, tracker.cut_at_end()), &candidates);
 //! let request = Request { tokens: Some(300), ..Request::default() };
-//! let layout = lay_out(&request, &scene, &Costs::of(&counter), &mut shelf)?;
+//! let layout = lay_out(&request, &session, &PlaceholderCosts::of(&counter), &mut texts)?;
 //! assert!(layout.report.exhaustive);
-//! let context = render(&layout, &shelf)?;
+//! let context = render(&layout, &texts)?;
 //! assert_eq!(context.len(), 1 + 5);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
@@ -84,7 +84,7 @@
 //! | [`local`] | How is a summary written without a model? |
 //! | [`excerpt`] | How is a single message shortened? |
 //! | [`setting`] | Why was a setting rejected? |
-//! | [`shelf`] | Where are message and summary texts stored while a context is assembled? |
+//! | [`context_texts`] | Where are message and summary texts stored while a context is assembled? |
 //! | [`valid`] | Which message lists would a provider reject? |
 //!
 //! Examples describe a session in one line, such as `u a(x) r(x)`; the `drawing` module of the test kit documents the
@@ -140,9 +140,10 @@ mod reading;
 pub mod redact;
 mod refusal;
 pub mod setting;
-pub mod shelf;
+pub mod context_texts;
 pub mod slot;
 pub mod strategy;
+mod timestamp;
 pub mod tokens;
 pub mod track;
 pub mod trigger;

@@ -61,15 +61,17 @@ pub struct Extracts {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     date: Option<Arc<str>>,
     /// Whether the messages themselves contain their dates.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    tells_days: bool,
+    #[serde(rename = "tells_days", default, skip_serializing_if = "std::ops::Not::not")]
+    has_dates: bool,
     /// Ids and tool names of the last calls, so that a result is shown with the name of its tool.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     calls: Vec<(Arc<str>, Arc<str>)>,
     /// Whether the last piece read was a question.
-    asked: bool,
+    #[serde(rename = "asked")]
+    after_question: bool,
     /// Whether the task was read: the first statement of a user.
-    tasked: bool,
+    #[serde(rename = "tasked")]
+    has_read_task: bool,
     /// Share of the name lists in a text that was read in place of messages, in thousandths; `None` without such lists.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     listed: Option<u64>,
@@ -81,7 +83,8 @@ struct Extract {
     seq: Seq,
     #[serde(rename = "by")]
     speaker: Arc<str>,
-    kind: Kind,
+    #[serde(rename = "kind")]
+    origin: Origin,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     date: Option<Arc<str>>,
     text: String,
@@ -99,7 +102,7 @@ struct Extract {
     task: bool,
     /// Features of the text, cached after the first use.
     #[serde(skip)]
-    found: select::Found,
+    cached: select::CachedFeatures,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands in a reference")]
@@ -110,18 +113,21 @@ fn is_zero(line: &u32) -> bool {
 /// The origin of a piece.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-enum Kind {
+enum Origin {
     /// A user or a peer.
     #[default]
-    Asked,
+    #[serde(rename = "asked")]
+    User,
     /// The assistant.
-    Said,
+    #[serde(rename = "said")]
+    Assistant,
     /// The arguments of a tool call.
     Call,
     /// The output of a tool.
     Output,
     /// A summary that was written elsewhere.
-    Told,
+    #[serde(rename = "told")]
+    Summary,
 }
 
 impl Extract {
@@ -153,9 +159,9 @@ impl Extracts {
     /// assert_eq!(text, "Ann moved the release to 14 March.");
     /// ```
     pub fn of_text(text: &str, through: Seq) -> Self {
-        let mut extracts = Self { through, tasked: true, ..Self::default() };
+        let mut extracts = Self { through, has_read_task: true, ..Self::default() };
         extracts.ledger.at(through);
-        extracts.tell("", text);
+        extracts.read_summary("", text);
         let names = text.lines().filter(|line| ledger::listed(line).is_some()).map(str::len);
         let names = names.fold(0, usize::saturating_add) as u64;
         extracts.listed =
@@ -172,29 +178,29 @@ impl Extracts {
     ///
     /// let mut ledger = Ledger::default();
     /// ledger.read(&Message::tool("c1", "error[E0432] in src/api.rs"));
-    /// let extracts = Extracts::of_text("The build failed.", 1).naming(ledger.clone());
+    /// let extracts = Extracts::of_text("The build failed.", 1).with_ledger(ledger.clone());
     /// assert_eq!(extracts.ledger(), &ledger);
     /// ```
-    pub fn naming(self, ledger: Ledger) -> Self {
+    pub fn with_ledger(self, ledger: Ledger) -> Self {
         Self { ledger, ..self }
     }
 
     /// Ranks all pieces, and retains those that a summary of `limit` tokens could contain and a few more, because sizes are
     /// only estimated here.
     pub fn keep_to(&mut self, limit: Tokens) {
-        self.keep(more(limit), MOST_PIECES);
+        self.retain_best(with_margin(limit), MOST_PIECES);
     }
 
     /// Ranks all pieces and retains the best, up to `limit` tokens and `most` pieces. Returns their indices, best first.
-    fn keep(&mut self, limit: Tokens, most: usize) -> Vec<usize> {
+    fn retain_best(&mut self, limit: Tokens, most: usize) -> Vec<usize> {
         self.drop_repeated();
         let mut order = select::order(self, limit, most);
-        let mut kept = order.clone();
-        kept.sort_unstable();
+        let mut retained = order.clone();
+        retained.sort_unstable();
         let mut places = 0..;
-        self.extracts.retain(|_| places.next().is_some_and(|at| kept.binary_search(&at).is_ok()));
+        self.extracts.retain(|_| places.next().is_some_and(|at| retained.binary_search(&at).is_ok()));
         for at in &mut order {
-            *at = kept.binary_search(at).unwrap_or(*at);
+            *at = retained.binary_search(at).unwrap_or(*at);
         }
         order
     }
@@ -236,7 +242,7 @@ impl Extracts {
                 (chars, chars / 3, &characters)
             }
         };
-        let order = self.keep(more(tokens), MOST_PIECES);
+        let order = self.retain_best(with_margin(tokens), MOST_PIECES);
         let text = render::write(self, &order, room, self.balanced_share(room), counter);
         if text.is_empty() && self.messages > 0 {
             // Emoji or punctuation cannot be summarized. A count is returned, so that such a list can be condensed.
@@ -265,14 +271,15 @@ impl Extracts {
         joined.tools = self.tools.max(newer.tools);
         // The next message follows those of `newer`.
         (joined.date, joined.calls) = (newer.date.clone(), newer.calls.clone());
-        (joined.asked, joined.tasked) = (newer.asked, self.tasked || newer.tasked);
-        joined.tells_days |= newer.tells_days;
+        joined.after_question = newer.after_question;
+        joined.has_read_task = self.has_read_task || newer.has_read_task;
+        joined.has_dates |= newer.has_dates;
         joined
     }
 
     /// Removes the content of the message at this position, because it is shown verbatim together with the summary.
     pub fn hide_at(&mut self, seq: Seq, message: &Message) {
-        self.extracts.retain(|extract| extract.seq != seq || extract.kind == Kind::Told);
+        self.extracts.retain(|extract| extract.seq != seq || extract.origin == Origin::Summary);
         each_text(message, |voice, text| self.ledger.hide(voice, text));
     }
 
@@ -288,7 +295,7 @@ impl Extracts {
 }
 
 /// Returns a quarter more than the limit, because sizes are only estimated when pieces are selected.
-fn more(limit: Tokens) -> Tokens {
+fn with_margin(limit: Tokens) -> Tokens {
     limit.saturating_add(limit / 4)
 }
 

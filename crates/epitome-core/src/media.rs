@@ -127,9 +127,9 @@ fn size_in_bytes(base64: &str) -> u64 {
 /// Decodes base64, at most [`LOOK`] characters. Stops at the first character that is not base64.
 fn bytes(base64: &str) -> impl Iterator<Item = u8> {
     let mut letters = base64.bytes().take(LOOK);
-    let (mut bits, mut held) = (0, 0);
+    let (mut bits, mut count) = (0, 0);
     std::iter::from_fn(move || {
-        while held < 8 {
+        while count < 8 {
             let sextet = match letters.next()? {
                 letter @ b'A'..=b'Z' => letter - b'A',
                 letter @ b'a'..=b'z' => letter - b'a' + 26,
@@ -140,10 +140,10 @@ fn bytes(base64: &str) -> impl Iterator<Item = u8> {
                 _ => return None,
             };
             bits = (bits << 6) | u32::from(sextet);
-            held += 6;
+            count += 6;
         }
-        held -= 8;
-        let [byte, ..] = (bits >> held).to_le_bytes();
+        count -= 8;
+        let [byte, ..] = (bits >> count).to_le_bytes();
         Some(byte)
     })
 }

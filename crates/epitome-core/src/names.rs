@@ -20,7 +20,7 @@ pub(crate) const LONGEST: usize = 200;
 /// The kind of a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Kind {
+pub enum NameKind {
     /// A file or folder.
     Path,
     /// A web or mail address.
@@ -47,7 +47,7 @@ pub struct Name<'a> {
     /// The name exactly as it is written.
     pub text: &'a str,
     /// The kind of name.
-    pub kind: Kind,
+    pub kind: NameKind,
     /// False if this may be an ordinary word at the start of a sentence. Such a name is counted only if it
     /// was found before.
     pub sure: bool,

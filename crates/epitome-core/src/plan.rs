@@ -1,6 +1,6 @@
 //! Decides what to summarize next.
 //!
-//! For a slot, its state and the outlines of the messages after its coverage, [`next`] returns the span of
+//! For a slot, its state and the outlines of the messages after its coverage, [`next_step`] returns the span of
 //! the next summary, or the reason why no summary is due. Spans follow each other in order. Each summary
 //! builds on the one before, and no span is skipped: a span that failed is planned again.
 //!
@@ -16,7 +16,7 @@ const FAR_BEHIND: usize = 10;
 
 /// Input of the planner in addition to the slot.
 #[derive(Debug, Clone, Copy)]
-pub struct Ahead<'a> {
+pub struct PlanInput<'a> {
     /// The scope's messages after the coverage, oldest first. Messages before the coverage are ignored. For
     /// an author's slot, only the messages of that author: those that [`Scope::holds`] accepts.
     pub outlines: &'a [Outline],
@@ -46,10 +46,10 @@ pub struct AuthorSummary {
 
 /// The next step for a slot.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Next {
-    /// Write a summary of this plan, store it, then call [`Next::settle`].
-    Summarize(Plan),
-    /// The trigger event needs no summary: call [`Next::settle`] without one.
+pub enum NextStep {
+    /// Write a summary of this plan, store it, then call [`NextStep::settle`].
+    Summarize(SummaryPlan),
+    /// The trigger event needs no summary: call [`NextStep::settle`] without one.
     Pass {
         /// The message at which the trigger fired.
         firing: Seq,
@@ -72,7 +72,7 @@ pub enum NoPlan {
     Covered,
     /// All new messages stay verbatim.
     #[error("all new messages stay verbatim")]
-    AllKept,
+    AllVerbatim,
     /// All new messages are skipped, or are leading system messages that are always shown.
     #[error("nothing to summarize: all new messages are skipped or always shown")]
     NothingToSay,
@@ -83,7 +83,7 @@ pub enum NoPlan {
 
 /// The next summary to write.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Plan {
+pub struct SummaryPlan {
     /// The last message covered by the prior summary; 0 if there is none. The summarizer reads that summary
     /// first.
     pub prior: Seq,
@@ -116,7 +116,7 @@ pub enum Source {
     Author(AuthorSummary),
 }
 
-impl Next {
+impl NextStep {
     /// Advances the slot after the summary is stored. `log` contains the scope's messages after the trigger
     /// event, at least up to the next one: see [`SlotState::settle`].
     pub fn settle(&self, slot: &Slot, state: &mut SlotState, log: &[Outline], room: Option<Tokens>) {
@@ -138,7 +138,7 @@ impl Next {
 /// ```
 /// use epitome_testkit::drawing::outlines;
 /// use epitome_core::outline::Cut;
-/// use epitome_core::plan::{next, Ahead, Next};
+/// use epitome_core::plan::{NextStep, PlanInput, next_step};
 /// use epitome_core::slot::{Slot, SlotState};
 ///
 /// let slot = Slot { keep: "messages(4)".parse().unwrap(), ..Slot::short() };
@@ -149,12 +149,12 @@ impl Next {
 /// }
 /// let mut covered = Vec::new();
 /// loop {
-///     let ahead = Ahead { outlines: &log, end: Some(Cut::Legal), room: None, input: 100_000, authors: &[] };
-///     let step = next(&slot, &state, &ahead);
+///     let ahead = PlanInput { outlines: &log, end: Some(Cut::Legal), room: None, input: 100_000, authors: &[] };
+///     let step = next_step(&slot, &state, &ahead);
 ///     match &step {
-///         Next::Summarize(plan) => covered.push(plan.span.through), // write the summary and store it
-///         Next::Pass { .. } => {}                                  // this trigger event needs no summary
-///         Next::Nothing(_) => break,
+///         NextStep::Summarize(plan) => covered.push(plan.span.through), // write the summary and store it
+///         NextStep::Pass { .. } => {}                                  // this trigger event needs no summary
+///         NextStep::Nothing(_) => break,
 ///     }
 ///     step.settle(&slot, &mut state, &log, None);
 /// }
@@ -167,7 +167,7 @@ impl Next {
 /// use epitome_testkit::drawing::outlines;
 /// use epitome_core::message::Span;
 /// use epitome_core::outline::Cut;
-/// use epitome_core::plan::{next, Ahead, Next};
+/// use epitome_core::plan::{NextStep, PlanInput, next_step};
 /// use epitome_core::slot::{Slot, SlotState};
 ///
 /// // Message 160 with the defaults: the short summary covers messages up to 140.
@@ -179,23 +179,23 @@ impl Next {
 /// }
 /// state.settle(&slot, 140, 140, &log, None);
 ///
-/// let ahead = Ahead { outlines: &log[140..], end: Some(Cut::Legal), room: None, input: 100_000, authors: &[] };
-/// let Next::Summarize(plan) = next(&slot, &state, &ahead) else { panic!() };
+/// let ahead = PlanInput { outlines: &log[140..], end: Some(Cut::Legal), room: None, input: 100_000, authors: &[] };
+/// let NextStep::Summarize(plan) = next_step(&slot, &state, &ahead) else { panic!() };
 /// assert_eq!((plan.prior, plan.span), (140, Span::new(141, 160).unwrap()));
 /// ```
-pub fn next(slot: &Slot, state: &SlotState, ahead: &Ahead<'_>) -> Next {
+pub fn next_step(slot: &Slot, state: &SlotState, ahead: &PlanInput<'_>) -> NextStep {
     let Some(due) = state.due else {
-        return Next::Nothing(NoPlan::NotDue);
+        return NextStep::Nothing(NoPlan::NotDue);
     };
     let end = ahead.end.unwrap_or(Cut::InCall);
     let covered = ahead.outlines.partition_point(|outline| outline.seq <= state.covered);
-    let ahead = &Ahead { outlines: ahead.outlines.get(covered..).unwrap_or_default(), ..*ahead };
+    let ahead = &PlanInput { outlines: ahead.outlines.get(covered..).unwrap_or_default(), ..*ahead };
     let (cuts, authors) = match slot.scope {
         Scope::Session => (Cuts::new(ahead.outlines, end), ahead.authors),
         Scope::Author(_) => (Cuts::own(ahead.outlines, end), Default::default()),
     };
     let window = Window::new(cuts, authors);
-    let mut chosen = (due, window.place(slot, &due, ahead));
+    let mut chosen = (due, window.end_of_window(slot, &due, ahead));
     let mut joined = 1;
     if slot.catch_up == CatchUp::Join {
         // The due trigger events, starting with the first, as far as the available messages reach.
@@ -205,13 +205,13 @@ pub fn next(slot: &Slot, state: &SlotState, ahead: &Ahead<'_>) -> Next {
             || std::iter::successors(Some(due), |firing| after(firing).filter(|next| next.seq <= last));
         if firings().nth(FAR_BEHIND).is_some() {
             for (at, firing) in firings().enumerate().skip(1) {
-                let place = window.place(slot, &firing, ahead);
+                let place = window.end_of_window(slot, &firing, ahead);
                 let further = match (chosen.1, place) {
                     // A trigger event whose window reaches no further is not merged: a cut may become
                     // available for it later.
                     (Ok(before), Ok(place)) => place > before && window.sum(place) <= ahead.input,
                     (Err(_), Ok(place)) => window.sum(place) <= ahead.input,
-                    (_, Err(why)) => matches!(why, NoPlan::AllKept | NoPlan::Covered) && chosen.1.is_err(),
+                    (_, Err(why)) => matches!(why, NoPlan::AllVerbatim | NoPlan::Covered) && chosen.1.is_err(),
                 };
                 if !further {
                     break;
@@ -224,8 +224,8 @@ pub fn next(slot: &Slot, state: &SlotState, ahead: &Ahead<'_>) -> Next {
     let (firing, place) = chosen;
     let place = match place {
         Ok(place) => place,
-        Err(NoPlan::NoLegalCut) => return Next::Nothing(NoPlan::NoLegalCut),
-        Err(why) => return Next::Pass { firing: firing.seq, why },
+        Err(NoPlan::NoLegalCut) => return NextStep::Nothing(NoPlan::NoLegalCut),
+        Err(why) => return NextStep::Pass { firing: firing.seq, why },
     };
     let part = window.halve(place, ahead.input);
     let read = window.read(part);
@@ -234,11 +234,11 @@ pub fn next(slot: &Slot, state: &SlotState, ahead: &Ahead<'_>) -> Next {
         .and_then(|last| ahead.outlines.get(last))
         .and_then(|last| Span::new(state.covered.saturating_add(1), last.seq))
     else {
-        return Next::Pass { firing: firing.seq, why: NoPlan::Covered };
+        return NextStep::Pass { firing: firing.seq, why: NoPlan::Covered };
     };
     // If the available messages end before the trigger event, this is only the beginning of its window.
     let reached = ahead.end.is_some() || ahead.outlines.last().is_some_and(|last| last.seq >= firing.seq);
-    Next::Summarize(Plan {
+    NextStep::Summarize(SummaryPlan {
         prior: state.covered,
         span,
         oversize: read.tokens > ahead.input,
@@ -292,19 +292,19 @@ impl<'a> Window<'a> {
     }
 
     /// Returns the position at which the window of a trigger event ends.
-    fn place(&self, slot: &Slot, firing: &Firing, ahead: &Ahead<'_>) -> Result<usize, NoPlan> {
+    fn end_of_window(&self, slot: &Slot, firing: &Firing, ahead: &PlanInput<'_>) -> Result<usize, NoPlan> {
         let fired = self.cuts.outlines().partition_point(|outline| outline.seq <= firing.seq);
         let until = self.cuts.outlines().get(..fired).unwrap_or_default();
-        let wanted = slot.keep.place(until, ahead.room);
-        match (fired, wanted) {
+        let start = slot.keep.place(until, ahead.room);
+        match (fired, start) {
             (0, _) => return Err(NoPlan::Covered),
-            (_, 0) => return Err(NoPlan::AllKept),
-            _ if self.sum(wanted) == 0 => return Err(NoPlan::NothingToSay),
+            (_, 0) => return Err(NoPlan::AllVerbatim),
+            _ if self.sum(start) == 0 => return Err(NoPlan::NothingToSay),
             _ => {}
         }
         // Never before the first readable message: a summary must cover at least one.
         let floor = self.first().saturating_sub(1);
-        cut::near(&self.cuts, floor, wanted, Press::Hard).ok_or(NoPlan::NoLegalCut)
+        cut::near(&self.cuts, floor, start, Press::Hard).ok_or(NoPlan::NoLegalCut)
     }
 
     fn read(&self, place: usize) -> Read {
@@ -321,8 +321,8 @@ impl<'a> Window<'a> {
                 _ if outline.leading => {}
                 _ if !readable => read.skipped += 1,
                 Some(own) => {
-                    let told = read.sources.iter().any(|s| matches!(s, Source::Author(a) if a == own));
-                    if !told {
+                    let included = read.sources.iter().any(|s| matches!(s, Source::Author(a) if a == own));
+                    if !included {
                         read.tokens = read.tokens.saturating_add(own.tokens);
                         read.sources.push(Source::Author(own.clone()));
                     }

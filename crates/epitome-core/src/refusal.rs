@@ -11,7 +11,7 @@ use crate::message::Tokens;
 #[non_exhaustive]
 pub enum Refusal {
     /// The answer is empty, or contains only a placeholder or only reasoning.
-    #[error("it held no summary")]
+    #[error("it contained no summary")]
     Empty,
     /// The answer was truncated.
     #[error("it was cut off; write less, so that it comes to an end")]
@@ -50,8 +50,9 @@ pub enum Refusal {
     #[error("it declined; a summary only records what others said")]
     Refused,
     /// The model continued the conversation instead of summarizing it.
-    #[error("it went on with the conversation or answered it; write about it instead")]
-    GoesOn,
+    #[error("it continued the conversation or answered it; write about it instead")]
+    #[serde(rename = "goes_on")]
+    Continues,
     /// The previous summary unchanged, although there are new messages.
     #[error("it was the previous summary again; take in what was said since")]
     SameAsBefore,

@@ -15,7 +15,7 @@ use crate::keep::Keep;
 use crate::message::{Author, Seq, Timestamp, Tokens};
 use crate::outline::{Outline, Totals};
 use crate::setting::SettingError;
-use crate::trigger::{Facts, Trigger, Use, When};
+use crate::trigger::{TriggerFacts, Trigger, Use, When};
 
 /// The messages that a slot covers.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -131,8 +131,8 @@ impl Slot {
     pub fn check(&self, room: Option<Tokens>) -> Result<(), SettingError> {
         let named = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
         if self.name.is_empty() || self.name.len() > 64 || !self.name.chars().all(named) {
-            let given: String = self.name.chars().take(80).collect();
-            let problem = format!("{given:?} is not a valid name; use 1 to 64 letters, digits, `_` or `-`");
+            let name: String = self.name.chars().take(80).collect();
+            let problem = format!("{name:?} is not a valid name; use 1 to 64 letters, digits, `_` or `-`");
             return Err(SettingError::new("name", problem));
         }
         if self.scope == Scope::Author("".into()) {
@@ -215,7 +215,7 @@ impl SlotState {
             return by_time;
         }
         self.since.add(outline);
-        let facts = Facts { room, ..Facts::new(&self.since, outline.at) };
+        let facts = TriggerFacts { room, ..TriggerFacts::new(&self.since, outline.at) };
         let when = if slot.auto { slot.trigger.when(&facts) } else { When::Never };
         self.due_at = match when {
             When::At(at) => Some(at),

@@ -17,7 +17,7 @@
 
 use std::fmt;
 
-use crate::expr::{self, Arg, Expr, Form, FormError};
+use crate::expr::{self, Arg, Expr, TextForm, FormError};
 use crate::keep::Keep;
 use crate::message::Tokens;
 
@@ -38,7 +38,7 @@ const STAGES: &str = "strategies other than pipeline";
 /// assert_eq!(kept, [Keep::Messages(10), Keep::Turns(2)]);
 ///
 /// let refused = "pipeline()".parse::<Strategy>().unwrap_err();
-/// assert_eq!(refused.to_string(), "pipeline: nothing given; it needs at least one strategy");
+/// assert_eq!(refused.to_string(), "pipeline: a value is missing; expected at least one strategy");
 /// # Ok::<(), epitome_core::trigger::FormError>(())
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -94,15 +94,15 @@ impl Strategy {
         .iter()
     }
 
-    /// Returns how many of the newest messages stay unchanged: its own keep, else `given`, else its default.
-    pub fn keep(&self, given: Option<Keep>) -> Keep {
+    /// Returns how many of the newest messages stay unchanged: its own keep, else `configured`, else its default.
+    pub fn keep(&self, configured: Option<Keep>) -> Keep {
         let default = match self {
             Self::Recent(_) => 50,
             Self::Mask(_) => 10,
             Self::Summarize(_) | Self::Amortized(_) => 6,
             Self::Noop | Self::Pipeline(_) => u64::MAX,
         };
-        self.own_keep().or(given).unwrap_or(Keep::Messages(default))
+        self.own_keep().or(configured).unwrap_or(Keep::Messages(default))
     }
 
     fn own_keep(&self) -> Option<Keep> {
@@ -122,7 +122,7 @@ impl Strategy {
     /// assert!(strategy.check(Some(120_000)).is_ok());
     /// assert_eq!(
     ///     strategy.check(None).unwrap_err().to_string(),
-    ///     "recent: window(0.25): the model's window is not known; set `window` for its model"
+    ///     "recent: window(0.25): the model's window is unknown; set `window` for its model"
     /// );
     /// # Ok::<(), epitome_core::trigger::FormError>(())
     /// ```
@@ -140,7 +140,7 @@ impl Strategy {
     }
 }
 
-impl Form for Strategy {
+impl TextForm for Strategy {
     const WHAT: &'static str = "strategy";
     const EXAMPLE: &'static str = "summarize";
 
@@ -221,24 +221,24 @@ mod tests {
     fn what_is_wrong_is_refused_by_name() {
         assert_eq!(
             refusal("sumarize"),
-            format!("position 1: `sumarize` is not known; allowed are {}", Strategy::NAMES)
+            format!("position 1: `sumarize` is unknown; expected one of {}", Strategy::NAMES)
         );
-        assert_eq!(refusal("recent(50)"), "recent: 50 given; allowed is a keep such as messages(6)");
+        assert_eq!(refusal("recent(50)"), "recent: 50 is not allowed; expected a keep such as messages(6)");
         assert_eq!(
             refusal("mask(messages(1), messages(2))"),
             "mask: too many arguments, 2; at most 1 allowed"
         );
-        assert_eq!(refusal("recent(messages(-1))"), "messages: -1 given; allowed is a whole number");
+        assert_eq!(refusal("recent(messages(-1))"), "messages: -1 is not allowed; expected a whole number");
         assert_eq!(
             refusal("summarize(mask)"),
-            "position 11: `mask` is not known; allowed are messages, turns, tokens, window"
+            "position 11: `mask` is unknown; expected one of messages, turns, tokens, window"
         );
         assert_eq!(refusal("noop(1)"), "noop: too many arguments, 1; at most 0 allowed");
-        assert_eq!(refusal("pipeline"), "pipeline: nothing given; it needs at least one strategy");
-        assert_eq!(refusal("pipeline(3)"), format!("pipeline: 3 given; allowed is {STAGES}"));
+        assert_eq!(refusal("pipeline"), "pipeline: a value is missing; expected at least one strategy");
+        assert_eq!(refusal("pipeline(3)"), format!("pipeline: 3 is not allowed; expected {STAGES}"));
         assert_eq!(
             refusal("pipeline(pipeline(mask))"),
-            format!("pipeline: pipeline(...) given; allowed is {STAGES}")
+            format!("pipeline: pipeline(...) is not allowed; expected {STAGES}")
         );
         assert!(serde_json::from_str::<Strategy>("\"nop\"").unwrap_err().to_string().contains("strategy: "));
     }

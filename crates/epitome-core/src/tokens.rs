@@ -114,8 +114,8 @@ impl FromStr for Encoding {
 
     fn from_str(name: &str) -> Result<Self, SettingError> {
         let short = name.strip_suffix("_base").unwrap_or(name);
-        let known = Self::ALL.into_iter().find(|known| known.name().strip_suffix("_base") == Some(short));
-        known.ok_or_else(|| {
+        let encoding = Self::ALL.into_iter().find(|encoding| encoding.name().strip_suffix("_base") == Some(short));
+        encoding.ok_or_else(|| {
             let allowed = "o200k_base, cl100k_base, p50k_base and r50k_base";
             SettingError::new("encoding", format!("`{name}` is unknown; {allowed} are allowed"))
         })
@@ -276,9 +276,9 @@ impl Counter {
         sizes.fold(0, Tokens::saturating_add)
     }
 
-    /// Counts a text that is counted repeatedly, and caches the count in `known`.
-    pub(crate) fn text_once(&self, text: &str, known: &OnceLock<(Arc<str>, Tokens)>) -> Tokens {
-        match known.get_or_init(|| (self.name.clone(), self.text(text))) {
+    /// Counts a text that is counted repeatedly, and caches the count in `cached`.
+    pub(crate) fn text_once(&self, text: &str, cached: &OnceLock<(Arc<str>, Tokens)>) -> Tokens {
+        match cached.get_or_init(|| (self.name.clone(), self.text(text))) {
             (name, tokens) if *name == self.name => *tokens,
             _ => self.text(text),
         }
@@ -348,11 +348,11 @@ impl Factor {
             return;
         }
         let weight = counted.min(self.counted).min(MEMORY / 10);
-        let believed = rescaled(weight, self.reported, self.counted);
-        let heard = rescaled(weight, reported, counted).clamp(believed * 2 / 3, believed * 3 / 2);
+        let expected = rescaled(weight, self.reported, self.counted);
+        let clamped = rescaled(weight, reported, counted).clamp(expected * 2 / 3, expected * 3 / 2);
 
         self.counted += weight;
-        self.reported += heard;
+        self.reported += clamped;
         if self.counted > MEMORY {
             self.reported = rescaled(self.reported, MEMORY, self.counted);
             self.counted = MEMORY;

@@ -26,7 +26,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 pub use crate::expr::FormError;
-use crate::expr::{self, Arg, Expr, Form, Whole};
+use crate::expr::{self, Arg, Expr, TextForm, Whole};
 use crate::message::{Timestamp, Tokens};
 pub use crate::num::grouped;
 use crate::outline::Totals;
@@ -166,7 +166,7 @@ impl From<Fraction> for f64 {
 /// assert_eq!(Trigger::default().to_string(), "turns(100)");
 ///
 /// let refused = "messages(0)".parse::<Trigger>().unwrap_err();
-/// assert_eq!(refused.to_string(), "messages: 0 given; allowed is a whole number from 1");
+/// assert_eq!(refused.to_string(), "messages: 0 is not allowed; expected a whole number from 1");
 /// # Ok::<(), epitome_core::trigger::FormError>(())
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -207,18 +207,18 @@ impl Default for Trigger {
 /// ```
 /// use epitome_core::message::Timestamp;
 /// use epitome_core::outline::Totals;
-/// use epitome_core::trigger::{Facts, Trigger};
+/// use epitome_core::trigger::{TriggerFacts, Trigger};
 ///
 /// let totals = Totals { messages: 3, tokens: 900, ..Totals::default() };
-/// let slot = Facts::new(&totals, Timestamp(0));
-/// let inline = Facts { request: Some(8_200), ..slot };
+/// let slot = TriggerFacts::new(&totals, Timestamp(0));
+/// let inline = TriggerFacts { request: Some(8_200), ..slot };
 /// let trigger: Trigger = "tokens(8000)".parse()?;
 /// assert!(!trigger.when(&slot).is_now());
 /// assert!(trigger.when(&inline).is_now());
 /// # Ok::<(), epitome_core::trigger::FormError>(())
 /// ```
 #[derive(Debug, Clone, Copy)]
-pub struct Facts<'a> {
+pub struct TriggerFacts<'a> {
     /// Sums since the trigger last fired.
     pub totals: &'a Totals,
     /// The current time.
@@ -232,7 +232,7 @@ pub struct Facts<'a> {
     pub economic: Option<Tokens>,
 }
 
-impl<'a> Facts<'a> {
+impl<'a> TriggerFacts<'a> {
     /// Creates the facts of a slot with an unknown model: sums and time only.
     pub fn new(totals: &'a Totals, now: Timestamp) -> Self {
         Self { totals, now, request: None, room: None, economic: None }
@@ -269,14 +269,14 @@ impl fmt::Display for Reason {
         if self.met.is_empty() {
             return f.write_str("all(): has no conditions, so it is always due");
         }
-        let met: Vec<_> = self.met.iter().map(|gauge| gauge.told(": ")).collect();
+        let met: Vec<_> = self.met.iter().map(|gauge| gauge.describe(": ")).collect();
         f.write_str(&met.join(" and "))
     }
 }
 
 /// The progress of every condition of a trigger, due or not: `messages 13 of 20, tokens 4,100 of 8,000`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Standing {
+pub struct TriggerProgress {
     /// Whether no message was counted since the trigger last fired. In that case it is not due, regardless of
     /// the gauges.
     pub nothing_new: bool,
@@ -284,7 +284,7 @@ pub struct Standing {
     pub gauges: Vec<Gauge>,
 }
 
-impl fmt::Display for Standing {
+impl fmt::Display for TriggerProgress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let gauges: Vec<_> = self.gauges.iter().map(ToString::to_string).collect();
         match (self.nothing_new, gauges.join(", ").as_str()) {
@@ -312,7 +312,7 @@ impl Gauge {
         self.need.is_some_and(|need| self.have >= need)
     }
 
-    fn told(&self, separator: &str) -> String {
+    fn describe(&self, separator: &str) -> String {
         let need = match (self.condition, self.need) {
             (_, None) => "an unknown threshold".to_owned(),
             ("important", Some(need)) => format!("more than {}", grouped(need.saturating_sub(1))),
@@ -325,7 +325,7 @@ impl Gauge {
 
 impl fmt::Display for Gauge {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.told(" "))
+        f.write_str(&self.describe(" "))
     }
 }
 
@@ -370,16 +370,16 @@ impl Trigger {
     /// ```
     /// use epitome_core::message::Timestamp;
     /// use epitome_core::outline::Totals;
-    /// use epitome_core::trigger::{Facts, Trigger, When};
+    /// use epitome_core::trigger::{TriggerFacts, Trigger, When};
     ///
     /// let totals = Totals { messages: 20, last_at: Timestamp(5_000), ..Totals::default() };
-    /// let facts = Facts::new(&totals, Timestamp(6_000));
+    /// let facts = TriggerFacts::new(&totals, Timestamp(6_000));
     ///
     /// assert_eq!(Trigger::Messages(20).when(&facts), When::Now);
     /// assert_eq!(Trigger::Idle(60).when(&facts), When::At(Timestamp(65_000)));
     /// assert_eq!(Trigger::Messages(21).when(&facts), When::Never);
     /// ```
-    pub fn when(&self, facts: &Facts<'_>) -> When {
+    pub fn when(&self, facts: &TriggerFacts<'_>) -> When {
         self.when_scaled(facts, Fraction::ONE)
     }
 
@@ -389,14 +389,14 @@ impl Trigger {
     /// ```
     /// # use epitome_core::message::Timestamp;
     /// # use epitome_core::outline::Totals;
-    /// use epitome_core::trigger::{Facts, SOFT, Trigger};
+    /// use epitome_core::trigger::{TriggerFacts, SOFT, Trigger};
     ///
     /// let totals = Totals { messages: 16, ..Totals::default() };
-    /// let facts = Facts::new(&totals, Timestamp(0));
+    /// let facts = TriggerFacts::new(&totals, Timestamp(0));
     /// assert!(!Trigger::Messages(20).when(&facts).is_now());
     /// assert!(Trigger::Messages(20).when_scaled(&facts, SOFT).is_now());
     /// ```
-    pub fn when_scaled(&self, facts: &Facts<'_>, scale: Fraction) -> When {
+    pub fn when_scaled(&self, facts: &TriggerFacts<'_>, scale: Fraction) -> When {
         if facts.totals.is_empty() { When::Never } else { self.due(facts, scale) }
     }
 
@@ -405,12 +405,12 @@ impl Trigger {
     /// ```
     /// # use epitome_core::message::Timestamp;
     /// # use epitome_core::outline::Totals;
-    /// # use epitome_core::trigger::{Facts, Trigger};
+    /// # use epitome_core::trigger::{TriggerFacts, Trigger};
     /// let totals = Totals { messages: 20, ..Totals::default() };
-    /// let reason = Trigger::Messages(20).reason(&Facts::new(&totals, Timestamp(0))).unwrap();
+    /// let reason = Trigger::Messages(20).reason(&TriggerFacts::new(&totals, Timestamp(0))).unwrap();
     /// assert_eq!(reason.to_string(), "messages: 20 of 20");
     /// ```
-    pub fn reason(&self, facts: &Facts<'_>) -> Option<Reason> {
+    pub fn reason(&self, facts: &TriggerFacts<'_>) -> Option<Reason> {
         let mut met = Vec::new();
         self.when(facts).is_now().then(|| self.met(facts, &mut met))?;
         Some(Reason { met })
@@ -421,17 +421,17 @@ impl Trigger {
     /// ```
     /// # use epitome_core::message::Timestamp;
     /// # use epitome_core::outline::Totals;
-    /// # use epitome_core::trigger::{Facts, Trigger};
+    /// # use epitome_core::trigger::{TriggerFacts, Trigger};
     /// let totals = Totals { messages: 13, tokens: 4_100, ..Totals::default() };
     /// let trigger: Trigger = "any(messages(20), tokens(8000))".parse()?;
-    /// let standing = trigger.standing(&Facts::new(&totals, Timestamp(0)));
-    /// assert_eq!(standing.to_string(), "messages 13 of 20, tokens 4,100 of 8,000");
+    /// let progress = trigger.progress(&TriggerFacts::new(&totals, Timestamp(0)));
+    /// assert_eq!(progress.to_string(), "messages 13 of 20, tokens 4,100 of 8,000");
     /// # Ok::<(), epitome_core::trigger::FormError>(())
     /// ```
-    pub fn standing(&self, facts: &Facts<'_>) -> Standing {
+    pub fn progress(&self, facts: &TriggerFacts<'_>) -> TriggerProgress {
         let mut gauges = Vec::new();
         self.gauges(facts, &mut gauges);
-        Standing { nothing_new: facts.totals.is_empty(), gauges }
+        TriggerProgress { nothing_new: facts.totals.is_empty(), gauges }
     }
 
     /// Rejects a trigger that cannot work for this use, or that is invalid. `room` is the model's window
@@ -444,7 +444,7 @@ impl Trigger {
     /// assert!(trigger.check(Use::Slot, Some(120_000)).is_ok());
     /// assert_eq!(
     ///     trigger.check(Use::Slot, None).unwrap_err().to_string(),
-    ///     "window(0.75): the model's window is not known; set `window` for its model"
+    ///     "window(0.75): the model's window is unknown; set `window` for its model"
     /// );
     /// # Ok::<(), epitome_core::trigger::FormError>(())
     /// ```
@@ -471,15 +471,15 @@ impl Trigger {
         }
     }
 
-    fn due(&self, facts: &Facts<'_>, scale: Fraction) -> When {
+    fn due(&self, facts: &TriggerFacts<'_>, scale: Fraction) -> When {
         let due = |child: &Self| child.due(facts, scale);
         match self {
             Self::All(children) => children.iter().map(due).max().unwrap_or(When::Now),
             Self::Any(children) => children.iter().map(due).min().unwrap_or(When::Never),
             leaf => {
                 let Some(gauge) = leaf.gauge(facts, scale) else { return When::Never };
-                match leaf.moment(facts, gauge) {
-                    Some(moment) if moment > facts.now => When::At(moment),
+                match leaf.due_at(facts, gauge) {
+                    Some(due_at) if due_at > facts.now => When::At(due_at),
                     None if !gauge.is_met() => When::Never,
                     _ => When::Now,
                 }
@@ -488,7 +488,7 @@ impl Trigger {
     }
 
     /// Collects the met conditions of a trigger that is due.
-    fn met(&self, facts: &Facts<'_>, met: &mut Vec<Gauge>) {
+    fn met(&self, facts: &TriggerFacts<'_>, met: &mut Vec<Gauge>) {
         match self {
             Self::All(children) => children.iter().for_each(|child| child.met(facts, met)),
             Self::Any(children) => {
@@ -499,7 +499,7 @@ impl Trigger {
         }
     }
 
-    fn gauges(&self, facts: &Facts<'_>, gauges: &mut Vec<Gauge>) {
+    fn gauges(&self, facts: &TriggerFacts<'_>, gauges: &mut Vec<Gauge>) {
         match self {
             Self::All(children) | Self::Any(children) => {
                 children.iter().for_each(|child| child.gauges(facts, gauges));
@@ -509,7 +509,7 @@ impl Trigger {
     }
 
     /// Returns the progress of a condition; `None` for `all` and `any`.
-    fn gauge(&self, facts: &Facts<'_>, scale: Fraction) -> Option<Gauge> {
+    fn gauge(&self, facts: &TriggerFacts<'_>, scale: Fraction) -> Option<Gauge> {
         let totals = facts.totals;
         let tokens = facts.request.unwrap_or(totals.tokens);
         let scaled = |threshold: u64| scale.of_rounded_up(threshold).max(1);
@@ -532,7 +532,7 @@ impl Trigger {
     }
 
     /// Returns the start of a time condition; `None` for the others.
-    fn start(&self, facts: &Facts<'_>) -> Option<Timestamp> {
+    fn start(&self, facts: &TriggerFacts<'_>) -> Option<Timestamp> {
         match self {
             Self::Every(_) => Some(facts.totals.since.unwrap_or(facts.totals.last_at)),
             Self::Idle(_) => Some(facts.totals.last_at),
@@ -541,7 +541,7 @@ impl Trigger {
     }
 
     /// Returns when a time condition is met; `None` for the others.
-    fn moment(&self, facts: &Facts<'_>, gauge: Gauge) -> Option<Timestamp> {
+    fn due_at(&self, facts: &TriggerFacts<'_>, gauge: Gauge) -> Option<Timestamp> {
         Some(self.start(facts)?.plus_seconds(gauge.need?))
     }
 
@@ -567,7 +567,7 @@ fn elapsed(start: Timestamp, now: Timestamp) -> u64 {
     u64::try_from(now.0.saturating_sub(start.0) / 1_000).unwrap_or(0)
 }
 
-impl Form for Trigger {
+impl TextForm for Trigger {
     const WHAT: &'static str = "trigger";
     const EXAMPLE: &'static str = "messages(20)";
 

@@ -1,6 +1,6 @@
 //! Turns a planned layout into a message list that providers accept.
 //!
-//! [`render`](crate::shelf::render) inserts the texts into a [`Layout`](crate::context::Layout) and repairs
+//! [`render`](crate::context_texts::render) inserts the texts into a [`Layout`](crate::context::Layout) and repairs
 //! the defects of the log, without changing the log. It removes strays, adds a marked result to each
 //! unanswered call, and places results directly after the reply that made the calls. It converts arguments to
 //! JSON and makes ids unique. It adds no content except marked placeholders, and every placeholder says what
@@ -19,7 +19,7 @@ use crate::track::{OpenCalls, answers_calls, is_blank};
 
 mod frame;
 
-pub use frame::{Found, recognise, split, summary, summary_tokens};
+pub use frame::{FramedSummary, recognise, split, summary, summary_tokens};
 pub(crate) use frame::{HISTORY, bare, joined};
 
 /// Placeholder result in the view for a call that has no result in the log.
@@ -38,21 +38,21 @@ pub fn note() -> Message {
     Message::user(NOTE)
 }
 
-/// Repairs a list without removing valid messages: what [`render`](crate::shelf::render) does with a layout's
+/// Repairs a list without removing valid messages: what [`render`](crate::context_texts::render) does with a layout's
 /// messages.
 ///
 /// ```
 /// use epitome_testkit::drawing::{draw, messages};
-/// use epitome_core::view::mend;
+/// use epitome_core::view::repair;
 ///
 /// // An orphaned result, an unanswered call, a late result.
 /// let log = messages("u r(z) a(x) u r(x) a").unwrap();
-/// assert_eq!(draw(&mend(log)), "u a(x) r(x):3 u a"); // three words: [no result recorded]
+/// assert_eq!(draw(&repair(log)), "u a(x) r(x):3 u a"); // three words: [no result recorded]
 /// ```
-pub fn mend(messages: impl IntoIterator<Item = Message>) -> Vec<Message> {
-    let mut mender = Mender::default();
-    messages.into_iter().for_each(|message| mender.push(message));
-    mender.finish()
+pub fn repair(messages: impl IntoIterator<Item = Message>) -> Vec<Message> {
+    let mut repairer = Repairer::default();
+    messages.into_iter().for_each(|message| repairer.push(message));
+    repairer.finish()
 }
 
 fn without_reasoning(message: Cow<'_, Message>) -> Message {
@@ -73,23 +73,23 @@ fn is_words(part: &Part) -> bool {
     }
 }
 
-/// The same as [`mend`] for messages that will receive no further results: every call gets a result.
-pub(crate) fn mend_closed(messages: impl IntoIterator<Item = Message>) -> Vec<Message> {
-    let mut mender = Mender::default();
-    messages.into_iter().for_each(|message| mender.push(message));
-    mender.seam();
-    mender.finish()
+/// The same as [`repair`] for messages that will receive no further results: every call gets a result.
+pub(crate) fn repair_closed(messages: impl IntoIterator<Item = Message>) -> Vec<Message> {
+    let mut repairer = Repairer::default();
+    messages.into_iter().for_each(|message| repairer.push(message));
+    repairer.seam();
+    repairer.finish()
 }
 
 /// Repairs the order and form of messages so that every provider accepts them.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Mender {
+pub(crate) struct Repairer {
     /// The list so far. Shared with callers, and copied only if a caller still holds it when more messages
     /// are added.
     out: Arc<Vec<Message>>,
     open: OpenCalls,
     /// The messages since the oldest open call, waiting for its results.
-    knot: Vec<Strand>,
+    waiting: Vec<Waiting>,
     /// Ids in the list and how often each was used. Providers reject duplicates.
     used: HashMap<CallId, u32>,
     /// Item ids in the list. They are optional, so a duplicate is dropped.
@@ -97,12 +97,12 @@ pub(crate) struct Mender {
     /// The peer whose messages become the assistant's.
     pub(crate) assistant: Option<Author>,
     /// Whether the current loop was entered after its reasoning. All reasoning of the loop is then removed.
-    pub(crate) stripping: bool,
+    pub(crate) strip_reasoning: bool,
 }
 
-/// An entry of a knot (messages that wait for results).
+/// A message that waits because a tool call before it has no result yet.
 #[derive(Debug, Clone)]
-enum Strand {
+enum Waiting {
     /// A reply with calls, and the results found so far.
     Reply { message: Message, calls: Vec<Call>, answers: Vec<Message> },
     /// Any other message. It is placed after the results of the reply before it.
@@ -118,7 +118,7 @@ struct Call {
     answered: bool,
 }
 
-impl Mender {
+impl Repairer {
     /// Returns the list so far, without messages that wait for a result.
     pub(crate) fn done(&self) -> &[Message] {
         &self.out
@@ -135,32 +135,32 @@ impl Mender {
 
     /// Returns the messages that wait for a result, in the form they have if nothing more is added.
     pub(crate) fn waiting(&self) -> Vec<Message> {
-        if self.knot.is_empty() {
+        if self.waiting.is_empty() {
             return Vec::new();
         }
-        Self { knot: self.knot.clone(), ..Self::default() }.finish()
+        Self { waiting: self.waiting.clone(), ..Self::default() }.finish()
     }
 
     /// Inserts a message created here before position `at` of the list so far.
-    pub(crate) fn put(&mut self, at: usize, message: Message) {
+    pub(crate) fn insert(&mut self, at: usize, message: Message) {
         let at = at.min(self.out.len());
         self.out().insert(at, message);
     }
 
     /// Adds a message outside of its original position. It belongs to no loop, so its reasoning is removed.
-    pub(crate) fn keep(&mut self, message: Cow<'_, Message>) {
+    pub(crate) fn push_moved(&mut self, message: Cow<'_, Message>) {
         self.push(without_reasoning(message));
     }
 
     /// Adds a message in its original position.
-    pub(crate) fn take(&mut self, message: Cow<'_, Message>) {
-        let message = if self.stripping { without_reasoning(message) } else { message.into_owned() };
+    pub(crate) fn push_in_place(&mut self, message: Cow<'_, Message>) {
+        let message = if self.strip_reasoning { without_reasoning(message) } else { message.into_owned() };
         let words = has_words(&message);
         let opens_turn = message.role.is_user() && words;
         // Reasoning alone ends nothing.
         let last_reply = message.role == Role::Assistant && words && message.calls().next().is_none();
         self.push(message);
-        self.stripping &= !(opens_turn || (last_reply && self.open.calls.is_empty()));
+        self.strip_reasoning &= !(opens_turn || (last_reply && self.open.calls.is_empty()));
     }
 
     pub(crate) fn push(&mut self, message: Message) {
@@ -171,7 +171,7 @@ impl Mender {
             Role::User | Role::Peer | Role::Tool => self.answer(message),
         }
         if self.open.calls.is_empty() {
-            self.untie(false);
+            self.flush(false);
         }
     }
 
@@ -180,7 +180,7 @@ impl Mender {
         let author = message.author.clone();
         self.open.reply(&author);
         if self.open.calls.is_empty() {
-            self.untie(false);
+            self.flush(false);
         }
         message.parts.retain_mut(|part| match part {
             Part::ToolResult(_) => false,
@@ -193,19 +193,19 @@ impl Mender {
         if calls.is_empty() && !has_words(&message) {
             return;
         }
-        match self.knot.last_mut() {
+        match self.waiting.last_mut() {
             // A single reply that was logged in pieces.
-            Some(Strand::Reply { message: first, calls: asked, answers })
+            Some(Waiting::Reply { message: first, calls: earlier, answers })
                 if answers.is_empty() && first.author == message.author =>
             {
                 first.parts.append(&mut message.parts);
-                asked.append(&mut calls);
+                earlier.append(&mut calls);
                 // Flags of one piece apply to the whole batch.
                 first.pinned |= message.pinned;
                 first.skip |= message.skip;
             }
             None if calls.is_empty() => self.out().push(message),
-            _ => self.knot.push(Strand::Reply { message, calls, answers: Vec::new() }),
+            _ => self.waiting.push(Waiting::Reply { message, calls, answers: Vec::new() }),
         }
     }
 
@@ -218,8 +218,8 @@ impl Mender {
         calls.push(Call { id: call.id.clone(), shown: shown.clone(), answered: false });
         call.id = shown;
         call.item_id.take_if(|item| !self.items.insert(item.clone()));
-        if let Cow::Owned(mended) = call.arguments_as_object() {
-            call.arguments = mended;
+        if let Cow::Owned(repaired) = call.arguments_as_object() {
+            call.arguments = repaired;
         } else if call.arguments.trim().is_empty() {
             "{}".clone_into(&mut call.arguments);
         }
@@ -253,14 +253,14 @@ impl Mender {
                     };
                     asker.get_or_insert(call.author.clone());
                     // The newest call with that id; an older one was abandoned in favour of it.
-                    let strand = self.knot.iter_mut().rev().find_map(|strand| match strand {
-                        Strand::Reply { message, calls, answers } if message.author == call.author => {
+                    let entry = self.waiting.iter_mut().rev().find_map(|entry| match entry {
+                        Waiting::Reply { message, calls, answers } if message.author == call.author => {
                             let call = calls.iter_mut().find(|c| c.id == call.id && !c.answered)?;
                             Some((call, answers))
                         }
-                        Strand::Reply { .. } | Strand::Other(_) => None,
+                        Waiting::Reply { .. } | Waiting::Other(_) => None,
                     });
-                    if let Some((call, answers)) = strand {
+                    if let Some((call, answers)) = entry {
                         call.answered = true;
                         result.call = call.shown.clone();
                         let parts = vec![Part::ToolResult(result)];
@@ -292,30 +292,30 @@ impl Mender {
         if message.parts.is_empty() {
             return;
         }
-        if self.knot.is_empty() {
+        if self.waiting.is_empty() {
             self.out().push(message);
         } else {
-            self.knot.push(Strand::Other(message));
+            self.waiting.push(Waiting::Other(message));
         }
     }
 
     /// Marks a point after which open calls stay unanswered.
     pub(crate) fn seam(&mut self) {
         self.open.calls.clear();
-        self.untie(false);
+        self.flush(false);
     }
 
-    /// Writes the knot out in order: each reply, its results, and a placeholder for each missing result. At
-    /// the end of the list the last reply's open calls stay open.
-    fn untie(&mut self, at_the_end: bool) {
-        let strands = self.knot.len();
-        for (at, strand) in std::mem::take(&mut self.knot).into_iter().enumerate() {
-            match strand {
-                Strand::Other(message) => self.out().push(message),
-                Strand::Reply { message, calls, answers } => {
+    /// Moves the waiting messages to the list: each reply, its results, and a placeholder for each missing
+    /// result. At the end of the list the last reply's open calls stay open.
+    fn flush(&mut self, at_the_end: bool) {
+        let entries = self.waiting.len();
+        for (at, entry) in std::mem::take(&mut self.waiting).into_iter().enumerate() {
+            match entry {
+                Waiting::Other(message) => self.out().push(message),
+                Waiting::Reply { message, calls, answers } => {
                     self.out().push(message);
                     self.out().extend(answers);
-                    if !(at_the_end && at + 1 == strands) {
+                    if !(at_the_end && at + 1 == entries) {
                         let unanswered = calls.into_iter().filter(|call| !call.answered);
                         self.out().extend(unanswered.map(|call| marked_result(call.shown)));
                     }
@@ -325,7 +325,7 @@ impl Mender {
     }
 
     pub(crate) fn finish(mut self) -> Vec<Message> {
-        self.untie(true);
+        self.flush(true);
         Arc::unwrap_or_clone(self.out)
     }
 }

@@ -9,11 +9,11 @@
 
 use std::collections::VecDeque;
 
-use epitome_core::context::{Candidate, Scene};
+use epitome_core::context::{Candidate, SessionShape};
 use epitome_core::cut::Cuts;
 use epitome_core::message::{Author, Message, Part, Role, Timestamp, Tokens};
 use epitome_core::outline::{Cut, Outline};
-use epitome_core::plan::{Ahead, Next, next};
+use epitome_core::plan::{PlanInput, NextStep, next_step};
 use epitome_core::slot::{Slot, SlotState};
 use epitome_core::track::Tracker;
 
@@ -179,15 +179,15 @@ impl Standing {
     }
 
     /// What comes after the coverage, as the planner is told it.
-    pub(crate) fn ahead<'a>(&self, log: &'a [Outline], tracker: &Tracker) -> Ahead<'a> {
+    pub(crate) fn ahead<'a>(&self, log: &'a [Outline], tracker: &Tracker) -> PlanInput<'a> {
         let from = log.partition_point(|outline| outline.seq <= self.state.covered);
         let end = Some(tracker.cut_at_end());
-        Ahead { outlines: &log[from..], end, room: None, input: INPUT, authors: &[] }
+        PlanInput { outlines: &log[from..], end, room: None, input: INPUT, authors: &[] }
     }
 
     /// Works off what is due and can be.
     fn settle(&mut self, log: &[Outline], tracker: &Tracker) {
-        while let Next::Summarize(plan) = next(&self.slot, &self.state, &self.ahead(log, tracker)) {
+        while let NextStep::Summarize(plan) = next_step(&self.slot, &self.state, &self.ahead(log, tracker)) {
             self.state.settle(&self.slot, plan.span.through, plan.firing, log, None);
         }
     }
@@ -262,7 +262,7 @@ impl Planned {
         let fitting = self.log.partition_point(|outline| head - outline.before > budget);
         let cuts = Cuts::new(&self.log, self.tracker.cut_at_end());
         let from = cuts.last_in(0..fitting.saturating_sub(4), Cut::Legal).unwrap_or(0);
-        let whole = Scene::whole(cuts, &[]);
+        let whole = SessionShape::whole(cuts, &[]);
         let turn = self.log[from].turn;
         let opener = self.log[..from].iter().rev().find(|outline| outline.opens_turn && outline.turn == turn);
         let mut recent = self.log[from..].to_vec();
@@ -288,8 +288,8 @@ pub(crate) struct Tail {
 }
 
 impl Tail {
-    pub(crate) fn scene<'a>(&'a self, tracker: &Tracker, summaries: &'a [Candidate]) -> Scene<'a> {
-        Scene {
+    pub(crate) fn scene<'a>(&'a self, tracker: &Tracker, summaries: &'a [Candidate]) -> SessionShape<'a> {
+        SessionShape {
             leading: self.leading.iter().collect(),
             pinned: self.pinned.iter().collect(),
             recent: Cuts::new(&self.recent, tracker.cut_at_end()),

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use super::list::{List, Standing};
-use super::{Facts, Policy, Unchanged};
+use super::list::{List, ListState};
+use super::{RequestFacts, Policy, Unchanged};
 use crate::cut::{Cuts, Press, near};
 use crate::economic::{Growth, Shape};
 use crate::keep::Keep;
@@ -14,19 +14,19 @@ use crate::tokens::Counter;
 
 /// The input of one stage: the list, unchanged or as the previous stage left it, with the policy and the facts.
 #[derive(Clone, Copy)]
-pub(super) struct Scene<'a> {
+pub(super) struct StageInput<'a> {
     pub(super) list: &'a List,
     pub(super) policy: &'a Policy,
-    pub(super) facts: &'a Facts,
+    pub(super) facts: &'a RequestFacts,
     pub(super) front: &'a [Outline],
     pub(super) tail: &'a [Outline],
-    pub(super) standing: &'a Standing,
+    pub(super) state: &'a ListState,
 }
 
 /// The result of dividing a list: the new state, and the messages that leave.
 #[derive(Debug, Clone)]
 pub(super) struct Divided {
-    pub(super) standing: Standing,
+    pub(super) state: ListState,
     /// Positions of the messages that leave, in order.
     pub(super) leave: Vec<Seq>,
     /// The positions among `leave` that a summarizer must read.
@@ -35,7 +35,7 @@ pub(super) struct Divided {
     pub(super) tokens: Tokens,
 }
 
-impl<'a> Scene<'a> {
+impl<'a> StageInput<'a> {
     fn shown(&self) -> impl Iterator<Item = &'a Outline> + use<'a> {
         self.front.iter().chain(self.tail)
     }
@@ -66,63 +66,63 @@ impl<'a> Scene<'a> {
     /// Returns how many of the first shown messages always stay: system messages and the protected head, extended to
     /// the next legal cut.
     fn head(&self) -> usize {
-        let keep_first = if self.standing.summary.is_some() { 0 } else { self.policy.keep_first };
+        let keep_first = if self.state.summary.is_some() { 0 } else { self.policy.keep_first };
         let leading = self.shown().take_while(|outline| outline.leading).count();
         if keep_first == 0 {
             return leading;
         }
-        let wanted = leading.saturating_add(keep_first);
-        let legal = self.shown().skip(wanted).position(|outline| outline.cut == Cut::Legal);
-        legal.map_or(self.shown().count(), |after| wanted.saturating_add(after))
+        let least = leading.saturating_add(keep_first);
+        let legal = self.shown().skip(least).position(|outline| outline.cut == Cut::Legal);
+        legal.map_or(self.shown().count(), |after| least.saturating_add(after))
     }
 
     /// Moves the protected head from the tail to the front, so that later changes of the tail do not affect it.
-    pub(super) fn with_head(&self) -> Standing {
-        let mut standing = self.standing.clone();
+    pub(super) fn with_head(&self) -> ListState {
+        let mut state = self.state.clone();
         let head = self.tail.get(..self.floor()).unwrap_or_default();
-        standing.kept.extend(head.iter().map(|outline| outline.seq));
-        standing.from = head.last().map_or(standing.from, |outline| outline.seq);
-        standing
+        state.front.extend(head.iter().map(|outline| outline.seq));
+        state.from = head.last().map_or(state.from, |outline| outline.seq);
+        state
     }
 
     /// Chooses where the verbatim part begins, and sorts the messages before it.
     pub(super) fn divide(&self, stage: &Strategy, press: Press) -> Result<Divided, Unchanged> {
         let cuts = self.list.cuts(self.tail);
         let floor = self.first_to_leave();
-        let wanted = self.wanted(stage);
+        let target = self.verbatim_start(stage);
         let place = match press {
-            Press::Gently if wanted <= floor => return Err(Unchanged::AllKept),
-            Press::Gently => near(&cuts, floor, wanted, press).ok_or(Unchanged::NoLegalCut)?,
-            Press::Hard => hard(&cuts, floor, wanted, self.fitting())?,
+            Press::Gently if target <= floor => return Err(Unchanged::AllVerbatim),
+            Press::Gently => near(&cuts, floor, target, press).ok_or(Unchanged::NoLegalCut)?,
+            Press::Hard => hard(&cuts, floor, target, self.start_that_fits())?,
         };
 
         let stays = self.staying(place);
         let skipped = self.flagged(|outline| outline.skip);
         let mut divided = Divided {
-            standing: Standing { kept: Vec::new(), ..self.standing.clone() },
+            state: ListState { front: Vec::new(), ..self.state.clone() },
             leave: Vec::new(),
             read: Vec::new(),
             tokens: 0,
         };
-        let mut says = false;
-        let gone = self.tail.get(..place).unwrap_or_default();
-        for outline in self.front.iter().chain(gone) {
+        let mut any_content = false;
+        let before_cut = self.tail.get(..place).unwrap_or_default();
+        for outline in self.front.iter().chain(before_cut) {
             if stays.contains(&outline.seq) {
-                divided.standing.kept.push(outline.seq);
+                divided.state.front.push(outline.seq);
                 continue;
             }
             divided.leave.push(outline.seq);
             divided.tokens = divided.tokens.saturating_add(outline.tokens);
             if !skipped.contains(&outline.seq) {
                 divided.read.push(outline.seq);
-                says |= !outline.stray;
+                any_content |= !outline.stray;
             }
         }
-        if !says {
+        if !any_content {
             divided.read.clear();
         }
-        divided.standing.from = gone.last().map_or(self.standing.from, |outline| outline.seq);
-        divided.standing.stripped = cuts.at(place) == Cut::InLoop;
+        divided.state.from = before_cut.last().map_or(self.state.from, |outline| outline.seq);
+        divided.state.stripped = cuts.at(place) == Cut::InLoop;
         Ok(divided)
     }
 
@@ -130,10 +130,10 @@ impl<'a> Scene<'a> {
     pub(super) fn least(&self) -> Tokens {
         let newest = self.list.cuts(self.tail).newest();
         let stays = self.staying(newest);
-        let kept = self.tail.get(newest..).unwrap_or_default().iter();
+        let newest_batch = self.tail.get(newest..).unwrap_or_default().iter();
         let older = self.front.iter().chain(self.tail.get(..newest).unwrap_or_default());
         let older = older.filter(|outline| stays.contains(&outline.seq));
-        sum(kept.chain(older))
+        sum(newest_batch.chain(older))
     }
 
     /// Returns what a cut would leave, for [`crate::economic`]: the tokens that always stay, and those of the verbatim
@@ -141,15 +141,15 @@ impl<'a> Scene<'a> {
     fn left_behind(&self) -> (Tokens, Tokens) {
         let stays = self.staying(self.tail.len());
         let head = sum(self.shown().filter(|outline| stays.contains(&outline.seq)));
-        let place = self.policy.strategy.stages().map(|stage| self.wanted(stage)).max().unwrap_or(0);
-        let kept = self.tail.get(place..).unwrap_or_default().iter();
-        (head, sum(kept.filter(|outline| !stays.contains(&outline.seq))))
+        let place = self.policy.strategy.stages().map(|stage| self.verbatim_start(stage)).max().unwrap_or(0);
+        let verbatim = self.tail.get(place..).unwrap_or_default().iter();
+        (head, sum(verbatim.filter(|outline| !stays.contains(&outline.seq))))
     }
 
     /// Returns where the verbatim part should begin according to the strategy, regardless of legal cuts.
-    pub(super) fn wanted(&self, stage: &Strategy) -> usize {
-        let wanted = stage.keep(self.policy.keep).place(self.tail, self.facts.room);
-        if matches!(stage, Strategy::Amortized(_)) { wanted.min(self.half()) } else { wanted }
+    pub(super) fn verbatim_start(&self, stage: &Strategy) -> usize {
+        let start = stage.keep(self.policy.keep).place(self.tail, self.facts.room);
+        if matches!(stage, Strategy::Amortized(_)) { start.min(self.half()) } else { start }
     }
 
     /// Returns where the newest half (by tokens) of the removable messages begins.
@@ -160,7 +160,7 @@ impl<'a> Scene<'a> {
 
     /// Returns where the verbatim part must begin so that the request, summary included, fits `room`. If the
     /// provider rejected the request as too long and `room` is unknown, half of the messages leave.
-    fn fitting(&self) -> usize {
+    fn start_that_fits(&self) -> usize {
         let Self { list, policy, facts, .. } = *self;
         let Some(room) = list.over(facts) else { return self.half() };
         let counted = list.counted(facts);
@@ -178,8 +178,8 @@ impl<'a> Scene<'a> {
         let mut stays = self.flagged(|outline| outline.pinned);
         stays.extend(self.shown().take(self.head()).map(|outline| outline.seq));
         stays.extend(self.shown().filter(|outline| outline.leading).map(|outline| outline.seq));
-        let asked = self.tail.iter().rposition(|outline| outline.opens_turn);
-        let last_user = match asked {
+        let in_tail = self.tail.iter().rposition(|outline| outline.opens_turn);
+        let last_user = match in_tail {
             Some(at) if at >= place => None,
             Some(at) => self.tail.get(at),
             None => self.front.iter().rfind(|outline| outline.opens_turn),
@@ -190,9 +190,9 @@ impl<'a> Scene<'a> {
 }
 
 impl List {
-    pub(super) fn scene<'a>(&'a self, policy: &'a Policy, facts: &'a Facts) -> Scene<'a> {
-        let Self { front, tail, standing, .. } = self;
-        Scene { list: self, policy, facts, front, tail, standing }
+    pub(super) fn input<'a>(&'a self, policy: &'a Policy, facts: &'a RequestFacts) -> StageInput<'a> {
+        let Self { front, tail, state, .. } = self;
+        StageInput { list: self, policy, facts, front, tail, state }
     }
 
     /// Returns the input of [`economic::threshold`](crate::economic::threshold). The cost is proportional to the size of
@@ -201,12 +201,12 @@ impl List {
     pub fn shape(
         &self,
         policy: &Policy,
-        facts: &Facts,
+        facts: &RequestFacts,
         growth: &Growth,
         prompt: Tokens,
         counter: &Counter,
     ) -> Shape {
-        let (head, keep) = self.scene(policy, facts).left_behind();
+        let (head, keep) = self.stage_input(policy, facts).left_behind();
         let summary = self.summary().map_or(policy.limit, |prior| counter.text(&prior.text));
         let head = head.saturating_add(facts.fixed);
         Shape { head, summary, keep, prompt, growth: growth.mean(), calls: growth.calls() }
@@ -214,19 +214,19 @@ impl List {
 }
 
 /// Returns the position to cut if something must leave: a legal cut if there is one, otherwise a cut inside a reasoning
-/// loop, whose reasoning then leaves. If the `wanted` position leaves too much, the first cut at or after `least` is
-/// preferred. The newest batch always stays, unless `wanted` lies after it because the strategy keeps nothing.
-fn hard(cuts: &Cuts<'_>, floor: usize, wanted: usize, least: usize) -> Result<usize, Unchanged> {
-    let end = cuts.newest().max(wanted).saturating_add(1);
+/// loop, whose reasoning then leaves. If the `target` position leaves too much, the first cut at or after `least` is
+/// preferred. The newest batch always stays, unless `target` lies after it because the strategy keeps nothing.
+fn hard(cuts: &Cuts<'_>, floor: usize, target: usize, least: usize) -> Result<usize, Unchanged> {
+    let end = cuts.newest().max(target).saturating_add(1);
     let least = least.min(end.saturating_sub(1));
-    if wanted.max(least) <= floor {
-        return Err(Unchanged::AllKept);
+    if target.max(least) <= floor {
+        return Err(Unchanged::AllVerbatim);
     }
     let fits =
-        |allowed| (least > wanted).then(|| cuts.first_in(least.max(floor + 1)..end, allowed)).flatten();
+        |allowed| (least > target).then(|| cuts.first_in(least.max(floor + 1)..end, allowed)).flatten();
     let near = |allowed| {
-        let before = cuts.last_in(floor + 1..wanted + 1, allowed);
-        before.or_else(|| cuts.first_in(wanted.max(floor) + 1..end, allowed))
+        let before = cuts.last_in(floor + 1..target + 1, allowed);
+        before.or_else(|| cuts.first_in(target.max(floor) + 1..end, allowed))
     };
     fits(Cut::Legal)
         .or_else(|| fits(Cut::InLoop))

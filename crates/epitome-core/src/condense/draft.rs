@@ -1,30 +1,30 @@
 //! The condensed list before it is accepted.
 //!
-//! A [`Draft`] is built from a [`Standing`] and the caller's messages, so that it can be rebuilt after a restart, byte
+//! A [`Draft`] is built from a [`ListState`] and the caller's messages, so that it can be rebuilt after a restart, byte
 //! for byte.
 
 use std::borrow::Cow;
 
-use super::list::{List, Standing};
+use super::list::{List, ListState};
 use super::mask::Names;
-use super::sheet::Sheet;
+use super::list_view::ListView;
 use crate::message::{Message, Seq};
 use crate::outline::{Cut, Outline};
 use crate::tokens::Counter;
-use crate::view::{self, Mender};
+use crate::view::{self, Repairer};
 
 impl List {
     /// Rebuilds a list that was condensed before from its stored state. It shows the same messages as the original
     /// list.
-    pub fn resume(messages: &[Message], standing: &Standing, counter: &Counter) -> Self {
+    pub fn resume(messages: &[Message], state: &ListState, counter: &Counter) -> Self {
         let mut list = Self::default();
         let first = |n: Seq| messages.get(..usize::try_from(n).unwrap_or(usize::MAX)).unwrap_or(messages);
-        list.advance(first(standing.looked), counter);
-        if standing.rounds > 0 {
+        list.advance(first(state.searched), counter);
+        if state.rounds > 0 {
             // A nonzero round count marks the following messages as added to a condensed list. The view is built below.
-            list.standing.rounds = standing.rounds;
-            list.advance(first(standing.seen), counter);
-            let draft = Draft::new(&list, messages, standing.clone(), counter);
+            list.state.rounds = state.rounds;
+            list.advance(first(state.length), counter);
+            let draft = Draft::new(&list, messages, state.clone(), counter);
             list.adopt(draft);
         }
         list.advance(messages, counter);
@@ -33,21 +33,21 @@ impl List {
 
     /// Replaces the list's state with the draft, and restarts the totals.
     pub(super) fn adopt(&mut self, draft: Draft) {
-        let Draft { standing, front, tail, sheet, .. } = draft;
+        let Draft { state, front, tail, view, .. } = draft;
         (self.front, self.tail) = (front, tail);
-        self.totals.restart(standing.at);
-        self.standing = standing;
-        self.sheet = Some(sheet);
+        self.totals.restart(state.at);
+        self.state = state;
+        self.view = Some(view);
     }
 }
 
 /// A condensed list that is not yet accepted.
 #[derive(Debug, Clone)]
 pub(super) struct Draft {
-    pub(super) standing: Standing,
+    pub(super) state: ListState,
     pub(super) front: Vec<Outline>,
     pub(super) tail: Vec<Outline>,
-    pub(super) sheet: Sheet,
+    pub(super) view: ListView,
     /// The tool outputs masked in the draft.
     pub(super) masked: Masked,
 }
@@ -62,79 +62,79 @@ pub(super) struct Masked {
 
 impl Draft {
     /// Builds the list that results from this state.
-    pub(super) fn new(list: &List, messages: &[Message], mut standing: Standing, counter: &Counter) -> Self {
+    pub(super) fn new(list: &List, messages: &[Message], mut state: ListState, counter: &Counter) -> Self {
         let all = || list.front.iter().chain(&list.tail);
         let mut front: Vec<Outline> =
-            all().filter(|o| standing.kept.binary_search(&o.seq).is_ok()).cloned().collect();
-        let mut tail: Vec<Outline> = all().filter(|o| o.seq > standing.from).cloned().collect();
-        let mut mender = Mender::default();
+            all().filter(|o| state.front.binary_search(&o.seq).is_ok()).cloned().collect();
+        let mut tail: Vec<Outline> = all().filter(|o| o.seq > state.from).cloned().collect();
+        let mut repairer = Repairer::default();
 
         let leading = front.iter().take_while(|outline| outline.leading).count();
         for outline in front.iter().take(leading) {
-            list.frames.piece(messages, outline.seq).into_iter().for_each(|message| mender.take(message));
+            list.frames.message(messages, outline.seq).into_iter().for_each(|message| repairer.push_in_place(message));
         }
-        let opens = mender.done().len();
+        let opens = repairer.done().len();
         let mut before = 0;
         for (at, outline) in front.iter_mut().enumerate() {
             // A message keeps its place, and its reasoning, only if no message before it has left.
             let in_place = outline.seq == at as Seq + 1;
             if outline.seq != before + 1 {
-                mender.seam();
+                repairer.seam();
                 // A message taken out of its batch forms a batch of its own.
                 outline.cut = Cut::Legal;
             }
             before = outline.seq;
-            let Some(message) = list.frames.piece(messages, outline.seq).filter(|_| at >= leading) else {
+            let Some(message) = list.frames.message(messages, outline.seq).filter(|_| at >= leading) else {
                 continue;
             };
-            if in_place { mender.take(message) } else { mender.keep(message) }
+            if in_place { repairer.push_in_place(message) } else { repairer.push_moved(message) }
         }
-        mender.seam();
-        if let Some(summary) = &standing.summary {
-            mender.push(summary.message());
+        repairer.seam();
+        if let Some(summary) = &state.summary {
+            repairer.push(summary.message());
         }
         // If no user message separates the front from the tail, the tail looks like the continuation of a tool loop
         // whose reasoning is missing. Then the rest of the loop's reasoning leaves as well.
-        let parted = standing.summary.as_ref().is_some_and(|summary| !summary.system);
-        let gap = front.len() as Seq != standing.from;
-        let last = mender.done().iter().rfind(|message| !message.role.is_system());
-        let goes_on = !parted && gap && last.is_some_and(|message| !message.role.is_user());
-        if standing.stripped || goes_on {
-            mender.stripping = true;
+        let user_between = state.summary.as_ref().is_some_and(|summary| !summary.system);
+        let gap = front.len() as Seq != state.from;
+        let last = repairer.done().iter().rfind(|message| !message.role.is_system());
+        let continues_loop = !user_between && gap && last.is_some_and(|message| !message.role.is_user());
+        if state.stripped || continues_loop {
+            repairer.strip_reasoning = true;
         }
 
-        let masked = lay_tail(list, messages, &standing, &mut tail, &mut mender, counter);
-        let first = mender.done().get(opens..).unwrap_or_default().iter().find(|m| !m.role.is_system());
+        let masked = push_tail(list, messages, &state, &mut tail, &mut repairer, counter);
+        let first = repairer.done().get(opens..).unwrap_or_default().iter().find(|m| !m.role.is_system());
         let opened = first.is_some_and(|message| message.role.is_user());
         // The stored decision is reused, so the list stays the same. It is overridden if no user message opens the
         // list, because providers reject such a list.
-        let note = standing.note.get_or_insert(!opened);
+        let note = state.note.get_or_insert(!opened);
         *note |= !opened;
         if *note {
-            mender.put(opens, view::note());
+            repairer.insert(opens, view::note());
         }
-        Self { standing, front, tail, sheet: Sheet::new(mender, counter), masked }
+        Self { state, front, tail, view: ListView::new(repairer, counter), masked }
     }
 }
 
 /// Adds everything after the summary, with old tool outputs masked.
-fn lay_tail(
+fn push_tail(
     list: &List,
     messages: &[Message],
-    standing: &Standing,
+    state: &ListState,
     tail: &mut [Outline],
-    mender: &mut Mender,
+    repairer: &mut Repairer,
     counter: &Counter,
 ) -> Masked {
     let mut names = Names::default();
     let mut masked = Masked::default();
-    let masks = tail.first().is_some_and(|outline| outline.seq <= standing.masked);
+    let masks = tail.first().is_some_and(|outline| outline.seq <= state.masked);
     let pinned = list.cuts(if masks { &*tail } else { &[] }).flagged(|outline| outline.pinned);
     let pinned: Vec<Seq> = pinned.map(|outline| outline.seq).collect();
     for outline in tail {
-        let Some(message) = list.frames.piece(messages, outline.seq) else { continue };
-        if outline.seq > standing.masked {
-            mender.take(message);
+        let Some(message) = list.frames.message(messages, outline.seq) else { continue };
+        if outline.seq > state.masked {
+            repairer.push_in_place(message);
             continue;
         }
         names.learn(&message);
@@ -142,13 +142,13 @@ fn lay_tail(
         match names.masked(&message, counter).filter(|_| !stays) {
             Some((short, outputs)) => {
                 outline.tokens = counter.message(&short);
-                if outline.seq > list.standing.masked {
+                if outline.seq > list.state.masked {
                     masked.fresh += outputs;
                     masked.run = Some([masked.run.map_or(outline.seq, |[first, _]| first), outline.seq]);
                 }
-                mender.take(Cow::Owned(short));
+                repairer.push_in_place(Cow::Owned(short));
             }
-            None => mender.take(message),
+            None => repairer.push_in_place(message),
         }
     }
     masked

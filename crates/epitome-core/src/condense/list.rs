@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::sheet::Sheet;
+use super::list_view::ListView;
 use crate::cut::Cuts;
 use crate::message::{Message, Role, Seq, Timestamp, Tokens};
 use crate::outline::{Outline, Totals};
@@ -17,9 +17,9 @@ use crate::tokens::Counter;
 use crate::track::Tracker;
 use crate::view;
 
-/// A summary contained in a list.
+/// The summary that a list contains.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Prior {
+pub struct ListSummary {
     /// Text of the summary, without its frame.
     pub text: String,
     /// Last message that the summary covers: it covers `1..=through` of the conversation.
@@ -29,7 +29,7 @@ pub struct Prior {
     pub system: bool,
 }
 
-impl Prior {
+impl ListSummary {
     pub(super) fn message(&self) -> Message {
         let mut message = view::summary(&self.text, self.through);
         if self.system {
@@ -43,13 +43,14 @@ impl Prior {
 ///
 /// Positions refer to the caller's messages, counted from 1.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Standing {
+pub struct ListState {
     /// The current summary, if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub summary: Option<Prior>,
+    pub summary: Option<ListSummary>,
     /// The messages shown before the summary, in order.
-    pub kept: Vec<Seq>,
-    /// Every message after this position is shown. Of the messages up to it, only those in `kept` are shown.
+    #[serde(rename = "kept")]
+    pub front: Vec<Seq>,
+    /// Every message after this position is shown. Of the messages up to it, only those in `front` are shown.
     pub from: Seq,
     /// Tool outputs up to this position are masked.
     pub masked: Seq,
@@ -60,9 +61,11 @@ pub struct Standing {
     /// Number of condensations.
     pub rounds: u64,
     /// Length of the list when it was last condensed.
-    pub seen: Seq,
+    #[serde(rename = "seen")]
+    pub length: Seq,
     /// Position up to which summaries by Epitome were searched for: the list's length at the first condensation.
-    pub looked: Seq,
+    #[serde(rename = "looked")]
+    pub searched: Seq,
     /// Time of the last condensation.
     pub at: Timestamp,
 }
@@ -70,7 +73,7 @@ pub struct Standing {
 /// The state of a message list that grows at its end.
 ///
 /// ```
-/// use epitome_core::condense::{Decision, Facts, List, Policy};
+/// use epitome_core::condense::{Decision, RequestFacts, List, Policy};
 /// use epitome_testkit::drawing::{draw, messages, word_counter};
 /// use epitome_core::message::Timestamp;
 ///
@@ -83,8 +86,8 @@ pub struct Standing {
 /// let mut history = messages("s u:30 a:30 u:30 a:30").unwrap();
 /// let mut list = List::default();
 /// list.advance(&history, &counter);
-/// let facts = Facts::at(Timestamp(0));
-/// let Decision::Done(done) = list.decide(&history, &policy, &facts, &counter) else { panic!("due") };
+/// let facts = RequestFacts::at(Timestamp(0));
+/// let Decision::Apply(done) = list.decide(&history, &policy, &facts, &counter) else { panic!("due") };
 /// done.apply(&mut list).unwrap();
 /// assert_eq!(draw(&list.shown(&history)), "s u:30 a:30");
 ///
@@ -97,7 +100,7 @@ pub struct Standing {
 pub struct List {
     tracker: Tracker,
     /// Tokens of all messages taken in, before any condensation.
-    untouched: Tokens,
+    uncondensed: Tokens,
     /// Outlines of the messages shown before the summary. Before the first condensation: outlines of the messages
     /// before a summary that was found in the caller's list.
     pub(super) front: Vec<Outline>,
@@ -105,9 +108,9 @@ pub struct List {
     pub(super) tail: Vec<Outline>,
     pub(super) frames: Frames,
     pub(super) totals: Totals,
-    pub(super) standing: Standing,
+    pub(super) state: ListState,
     /// The view; `None` before the first condensation.
-    pub(super) sheet: Option<Sheet>,
+    pub(super) view: Option<ListView>,
 }
 
 impl List {
@@ -117,8 +120,8 @@ impl List {
         for message in messages.get(self.len()..).unwrap_or_default() {
             self.take(message, counter);
         }
-        if let Some(sheet) = &mut self.sheet {
-            sheet.count(counter);
+        if let Some(view) = &mut self.view {
+            view.count(counter);
         }
     }
 
@@ -134,21 +137,21 @@ impl List {
 
     /// Returns the tokens of the list that would be sent now, without tool definitions.
     pub fn tokens(&self) -> Tokens {
-        self.sheet.as_ref().map_or(self.untouched, Sheet::tokens)
+        self.view.as_ref().map_or(self.uncondensed, ListView::tokens)
     }
 
     /// Returns the tokens of all messages taken in: the size of the list if nothing had been condensed.
-    pub fn untouched(&self) -> Tokens {
-        self.untouched
+    pub fn uncondensed(&self) -> Tokens {
+        self.uncondensed
     }
 
     /// Returns the approximate memory use in bytes, for caches that hold many lists. The caller's own messages are not
     /// included.
     pub fn bytes(&self) -> usize {
         let outlines = self.front.capacity().saturating_add(self.tail.capacity());
-        let places = self.standing.kept.capacity().saturating_add(self.frames.found.capacity());
-        let summary = self.standing.summary.as_ref().map_or(0, |prior| prior.text.len());
-        let shown = self.sheet.as_ref().map_or(0, |sheet| sheet.bytes);
+        let places = self.state.front.capacity().saturating_add(self.frames.summaries.capacity());
+        let summary = self.state.summary.as_ref().map_or(0, |summary| summary.text.len());
+        let shown = self.view.as_ref().map_or(0, |view| view.bytes);
         [
             outlines.saturating_mul(size_of::<Outline>()),
             places.saturating_mul(size_of::<Seq>()),
@@ -162,29 +165,29 @@ impl List {
     /// Returns the list that would be sent now. Before the first condensation these are the caller's own messages,
     /// unchanged; afterwards it is a list that every provider accepts.
     pub fn shown<'a>(&'a self, messages: &'a [Message]) -> Cow<'a, [Message]> {
-        self.sheet.as_ref().map_or(Cow::Borrowed(messages), Sheet::shown)
+        self.view.as_ref().map_or(Cow::Borrowed(messages), ListView::shown)
     }
 
     /// Returns the same messages as [`List::shown`], for use after the list is dropped; `None` before the first
     /// condensation, because the caller owns that list. Messages are copied only if some wait for a tool result, or if
     /// the caller still holds the `Arc` when the list grows.
     pub fn shared(&self) -> Option<Arc<Vec<Message>>> {
-        self.sheet.as_ref().map(Sheet::shared)
+        self.view.as_ref().map(ListView::shared)
     }
 
     /// Returns the number of messages that would be sent now.
     pub fn shown_len(&self) -> usize {
-        self.sheet.as_ref().map_or(self.len(), Sheet::len)
+        self.view.as_ref().map_or(self.len(), ListView::len)
     }
 
     /// Returns what was done to the list: the input of [`List::resume`].
-    pub fn standing(&self) -> &Standing {
-        &self.standing
+    pub fn state(&self) -> &ListState {
+        &self.state
     }
 
     /// Returns the summary in the list, whether this list made it or found it.
-    pub fn summary(&self) -> Option<&Prior> {
-        self.standing.summary.as_ref()
+    pub fn summary(&self) -> Option<&ListSummary> {
+        self.state.summary.as_ref()
     }
 
     /// Returns the totals of the messages since the last condensation.
@@ -199,15 +202,15 @@ impl List {
 
     fn take(&mut self, message: &Message, counter: &Counter) {
         let tokens = counter.message(message);
-        self.untouched = self.untouched.saturating_add(tokens);
+        self.uncondensed = self.uncondensed.saturating_add(tokens);
         // After the first condensation, a summary frame in a new message can only be a quotation.
-        if self.standing.rounds == 0
+        if self.state.rounds == 0
             && let Some((found, rest)) = view::split(message)
         {
-            self.found(message, found, rest.as_ref(), counter);
+            self.take_summary(message, found, rest.as_ref(), counter);
             return;
         }
-        if self.standing.rounds == 0 && self.opens_with(message) {
+        if self.state.rounds == 0 && self.is_opening_note(message) {
             // The placeholder has no content; whether the list needs one is decided again.
             self.tracker.push_sized(message, tokens);
             self.frames.shift = self.frames.shift.saturating_sub(1);
@@ -216,40 +219,40 @@ impl List {
         let outline = self.tracker.push_sized(message, tokens);
         self.totals.add(&outline);
         self.tail.push(outline);
-        if let Some(sheet) = &mut self.sheet {
-            sheet.push(Cow::Borrowed(message));
+        if let Some(view) = &mut self.view {
+            view.push(Cow::Borrowed(message));
         }
     }
 
     /// Returns whether this message is the placeholder that opens a list condensed by Epitome.
-    fn opens_with(&self, message: &Message) -> bool {
+    fn is_opening_note(&self, message: &Message) -> bool {
         let begun = !self.front.is_empty() || self.tail.iter().any(|outline| !outline.leading);
         !begun && message.role == Role::User && message.parts == view::note().parts
     }
 
     /// Handles a summary found in the caller's list: the list was condensed before, so all messages before the summary
     /// belong to the front.
-    fn found(&mut self, message: &Message, found: view::Found, rest: Option<&Message>, counter: &Counter) {
+    fn take_summary(&mut self, message: &Message, found: view::FramedSummary, rest: Option<&Message>, counter: &Counter) {
         self.front.append(&mut self.tail);
         self.totals.restart(message.at);
         // The user message closes all open calls: no message after a summary answers a call before it. The placeholder
         // is not shown and not added to the totals.
         let outline = self.tracker.push(rest.unwrap_or(&view::note()), counter);
         let place = outline.seq;
-        self.frames.found.push(place);
-        self.standing.from = place;
+        self.frames.summaries.push(place);
+        self.state.from = place;
         if rest.is_some() {
-            self.standing.from = place.saturating_sub(1);
+            self.state.from = place.saturating_sub(1);
             self.totals.add(&outline);
             self.tail.push(outline);
         }
-        self.frames.shift = difference(found.through, self.standing.from);
-        self.standing.summary = Some(Prior {
-            text: view::joined(self.standing.summary.take().map(|prior| prior.text), found.text),
+        self.frames.shift = signed_difference(found.through, self.state.from);
+        self.state.summary = Some(ListSummary {
+            text: view::joined(self.state.summary.take().map(|summary| summary.text), found.text),
             through: found.through,
             system: message.role.is_system(),
         });
-        self.standing.kept = self.front.iter().map(|outline| outline.seq).collect();
+        self.state.front = self.front.iter().map(|outline| outline.seq).collect();
     }
 }
 
@@ -258,7 +261,7 @@ impl List {
 #[derive(Debug, Clone, Default)]
 pub(super) struct Frames {
     /// Positions of the messages in which a summary was found.
-    found: Vec<Seq>,
+    summaries: Vec<Seq>,
     /// Number added to a position in the list to get the position in the conversation.
     shift: i64,
 }
@@ -271,16 +274,16 @@ impl Frames {
     }
 
     /// Returns the message at this position, without the summary found in it.
-    pub(super) fn piece<'a>(&self, messages: &'a [Message], place: Seq) -> Option<Cow<'a, Message>> {
+    pub(super) fn message<'a>(&self, messages: &'a [Message], place: Seq) -> Option<Cow<'a, Message>> {
         let message = messages.get(usize::try_from(place).ok()?.checked_sub(1)?)?;
-        match self.found.binary_search(&place) {
+        match self.summaries.binary_search(&place) {
             Ok(_) => view::split(message)?.1.map(Cow::Owned),
             Err(_) => Some(Cow::Borrowed(message)),
         }
     }
 }
 
-fn difference(a: Seq, b: Seq) -> i64 {
+fn signed_difference(a: Seq, b: Seq) -> i64 {
     let signed = |n: Seq| i64::try_from(n).unwrap_or(i64::MAX);
     signed(a).saturating_sub(signed(b))
 }

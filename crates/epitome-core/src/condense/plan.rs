@@ -1,12 +1,12 @@
-//! The request for a summary, and what is done with the answer.
+//! Describes the summary that a model should write, and puts the answer into the list.
 
 use std::borrow::Cow;
 
-use super::divide::{Divided, Scene};
-use super::done::Done;
+use super::divide::{Divided, StageInput};
+use super::shorter_list::ShorterList;
 use super::draft::Draft;
-use super::list::{Frames, List, Prior, Standing};
-use super::{Facts, LEAST_LIMIT, Policy, Press, Report, SummaryRole, Unchanged, count};
+use super::list::{Frames, List, ListSummary, ListState};
+use super::{RequestFacts, LEAST_LIMIT, Policy, Press, CondenseReport, SummaryRole, Unchanged, count};
 use crate::local::Extracts;
 use crate::message::{Message, Seq, Span, Tokens};
 use crate::outline::Cut;
@@ -16,14 +16,14 @@ use crate::view;
 
 /// Tokens by which a text inside its frame may exceed the same text alone: the tokenizer may split the text
 /// differently where text and frame meet.
-const SEAM: Tokens = 4;
+const BOUNDARY: Tokens = 4;
 
 /// A request for a summary of these messages, with a maximum number of tokens.
 ///
 /// The list may grow while the model works; the new messages are part of the result. If the list is condensed in the
 /// meantime, the plan is overtaken and rejected.
 #[derive(Debug, Clone)]
-pub struct Plan {
+pub struct CondensePlan {
     /// First and last message that leave, by their positions in the list. Messages that always stay may lie between
     /// them.
     pub span: Span,
@@ -32,41 +32,41 @@ pub struct Plan {
     /// Maximum number of tokens of the answer; a longer one would not save enough.
     pub limit: Tokens,
     /// Positions in the list of the messages that the summarizer reads.
-    pub places: Vec<Seq>,
+    pub positions: Vec<Seq>,
     /// Tokens of everything that the answer replaces, the current summary included. The answer must be smaller.
     pub replaces: Tokens,
     /// The state of the list after the plan, without the text of the summary, if the list has not grown in the
     /// meantime.
-    pub standing: Standing,
+    pub state: ListState,
     /// Number of messages that leave.
     leaves: u64,
     frames: Frames,
     strategy: &'static str,
     policy: Policy,
-    facts: Facts,
+    facts: RequestFacts,
     /// Result of the earlier stages of the pipeline. It is used alone if no summary arrives.
-    earlier: Option<Done>,
+    earlier: Option<ShorterList>,
 }
 
-impl Plan {
-    pub(super) fn new(scene: &Scene<'_>, stage: &Strategy, divided: Divided, earlier: Option<&Done>) -> Self {
-        let Scene { list, policy, facts, .. } = *scene;
-        let Divided { mut standing, leave, read, tokens } = divided;
-        let prior = standing.summary.take().map(|prior| prior.text);
+impl CondensePlan {
+    pub(super) fn new(input: &StageInput<'_>, stage: &Strategy, divided: Divided, earlier: Option<&ShorterList>) -> Self {
+        let StageInput { list, policy, facts, .. } = *input;
+        let Divided { mut state, leave, read, tokens } = divided;
+        let prior = state.summary.take().map(|prior| prior.text);
         let ends = (leave.first().copied().unwrap_or(1), leave.last().copied().unwrap_or(1));
-        standing.summary = Some(Prior {
+        state.summary = Some(ListSummary {
             text: String::new(),
-            through: list.frames.original(standing.from),
+            through: list.frames.original(state.from),
             system: policy.summary_role == SummaryRole::System,
         });
         Self {
             span: Span { from: ends.0, through: ends.1 },
             prior,
             limit: policy.limit,
-            places: read,
+            positions: read,
             replaces: tokens,
             leaves: leave.len() as u64,
-            standing: list.accepted(standing, facts),
+            state: list.accepted(state, facts),
             frames: list.frames.clone(),
             strategy: stage.name(),
             policy: policy.clone(),
@@ -85,8 +85,8 @@ impl Plan {
     ) -> Result<Self, Unchanged> {
         let fixed = self.facts.fixed;
         let before = list.counted(&self.facts);
-        let empty = self.draft(list, messages, "", counter).sheet.tokens().saturating_add(fixed);
-        let spare = |needed| before.saturating_sub(needed).saturating_sub(empty).saturating_sub(SEAM);
+        let empty = self.draft(list, messages, "", counter).view.tokens().saturating_add(fixed);
+        let spare = |needed| before.saturating_sub(needed).saturating_sub(empty).saturating_sub(BOUNDARY);
         let over = list.over(&self.facts);
         let mut needed = self.policy.worth.of_rounded_up(before).max(1);
         if let Some(room) = over.filter(|_| spare(needed) < LEAST_LIMIT) {
@@ -102,14 +102,14 @@ impl Plan {
         // The new summary may be at least as long as the current one. Otherwise each pass would shorten the summary
         // further, even if few messages leave.
         let pressed = self.facts.force == Some(Press::Hard) || over.is_some();
-        let told = prior.min(self.policy.limit);
-        if spare < told && !pressed {
-            let saves = before.saturating_sub(empty.saturating_add(told));
+        let current = prior.min(self.policy.limit);
+        if spare < current && !pressed {
+            let saves = before.saturating_sub(empty.saturating_add(current));
             return Err(Unchanged::NotWorth { saves, needed });
         }
         // If the list can fit the window, the limit makes sure that it does.
-        let room = self.facts.room.map(|room| list.as_ours(room, &self.facts));
-        let room = room.and_then(|room| room.checked_sub(empty.saturating_add(SEAM)));
+        let room = self.facts.room.map(|room| list.to_local_tokens(room, &self.facts));
+        let room = room.and_then(|room| room.checked_sub(empty.saturating_add(BOUNDARY)));
         let room = room.filter(|room| *room >= LEAST_LIMIT).unwrap_or(Tokens::MAX);
         let half = prior.saturating_add(self.replaces / 2).max(LEAST_LIMIT);
         self.replaces = self.replaces.saturating_add(prior);
@@ -118,35 +118,35 @@ impl Plan {
     }
 
     /// Returns the messages that the summarizer reads, oldest first and unchanged: all that leave and are not
-    /// skipped. A summary found among them is left out; its text is in [`Plan::prior`].
+    /// skipped. A summary found among them is left out; its text is in [`CondensePlan::prior`].
     pub fn read<'a>(&'a self, messages: &'a [Message]) -> impl Iterator<Item = Cow<'a, Message>> {
         self.read_placed(messages).map(|(_, message)| message)
     }
 
     fn read_placed<'a>(&'a self, messages: &'a [Message]) -> impl Iterator<Item = (Seq, Cow<'a, Message>)> {
-        let placed = |place: &Seq| Some((self.frames.original(*place), self.frames.piece(messages, *place)?));
-        self.places.iter().filter_map(placed)
+        let placed = |place: &Seq| Some((self.frames.original(*place), self.frames.message(messages, *place)?));
+        self.positions.iter().filter_map(placed)
     }
 
     /// Returns the messages that the summarizer reads, with `seq` set to their positions in the conversation, for a
     /// caller that stores them. A summary covers these positions; they differ from the positions in the list if the list
     /// begins with a summary.
-    pub fn told<'a>(&'a self, messages: &'a [Message]) -> impl Iterator<Item = Message> {
+    pub fn read_numbered<'a>(&'a self, messages: &'a [Message]) -> impl Iterator<Item = Message> {
         self.read_placed(messages).map(|(place, message)| Message { seq: place, ..message.into_owned() })
     }
 
     /// Returns the last message of the conversation that the summary will cover.
     pub fn through(&self) -> Seq {
-        self.frames.original(self.standing.from)
+        self.frames.original(self.state.from)
     }
 
     /// Returns the plan based on `prior` instead of the current summary, for a list whose current summary is only a
-    /// fallback. The summarizer also reads the positions in `untold`, which `prior` does not cover; `tokens` is
+    /// fallback. The summarizer also reads the positions in `unread`, which `prior` does not cover; `tokens` is
     /// their size.
-    pub fn built_on(mut self, prior: Option<String>, untold: &[Seq], tokens: Tokens) -> Self {
-        self.places.extend_from_slice(untold);
-        self.places.sort_unstable();
-        self.places.dedup();
+    pub fn built_on(mut self, prior: Option<String>, unread: &[Seq], tokens: Tokens) -> Self {
+        self.positions.extend_from_slice(unread);
+        self.positions.sort_unstable();
+        self.positions.dedup();
         self.prior = prior;
         self.replaces = self.replaces.saturating_add(tokens);
         self
@@ -156,7 +156,7 @@ impl Plan {
     /// the text of that summary if there are none.
     ///
     /// ```
-    /// use epitome_core::condense::{Decision, Facts, List, Policy};
+    /// use epitome_core::condense::{Decision, RequestFacts, List, Policy};
     /// use epitome_core::message::{Message, Timestamp};
     /// use epitome_core::slot::Limit;
     /// use epitome_core::tokens::{Counter, Encoding};
@@ -167,8 +167,8 @@ impl Plan {
     ///     (1..=12).map(|n| Message::user(format!("Order {n} goes to Oslo on ship S{n}042, berth {n}."))).collect();
     /// let mut list = List::default();
     /// list.advance(&history, &counter);
-    /// let decision = list.decide(&history, &policy, &Facts::at(Timestamp(0)), &counter);
-    /// let Decision::Ask(plan) = decision else { panic!("due at 12") };
+    /// let decision = list.decide(&history, &policy, &RequestFacts::at(Timestamp(0)), &counter);
+    /// let Decision::Summarize(plan) = decision else { panic!("due at 12") };
     ///
     /// let mut extracts = plan.extracts(&history, None);
     /// let text = extracts.summarize(Limit::Tokens(plan.limit), &counter);
@@ -189,24 +189,24 @@ impl Plan {
         extracts
     }
 
-    /// Returns whether the list was condensed after this plan was made. Then [`Plan::finish`] rejects it.
+    /// Returns whether the list was condensed after this plan was made. Then [`CondensePlan::finish`] rejects it.
     pub fn is_overtaken(&self, list: &List) -> bool {
-        list.has_overtaken(&self.standing)
+        list.was_condensed_after(&self.state)
     }
 
     /// Returns whether the plan can be applied to another list that is equal up to at least
-    /// [the last message covered](Plan::through). Conditions: that list is not shorter, the messages that stay
+    /// [the last message covered](CondensePlan::through). Conditions: that list is not shorter, the messages that stay
     /// begin at a legal cut, and its last user message stays.
-    pub fn suits(&self, list: &List) -> bool {
-        let from = self.standing.from;
+    pub fn can_apply_to(&self, list: &List) -> bool {
+        let from = self.state.from;
         let Some(place) = list.tail.iter().position(|outline| outline.seq > from) else { return false };
-        let asked = list.tail.iter().rfind(|outline| outline.opens_turn);
-        let stays = |seq: Seq| seq > from || self.standing.kept.binary_search(&seq).is_ok();
+        let last_user = list.tail.iter().rfind(|outline| outline.opens_turn);
+        let stays = |seq: Seq| seq > from || self.state.front.binary_search(&seq).is_ok();
         !self.is_overtaken(list)
-            && list.len() as Seq >= self.standing.seen
-            && !self.standing.stripped
+            && list.len() as Seq >= self.state.length
+            && !self.state.stripped
             && list.cuts(&list.tail).at(place) == Cut::Legal
-            && asked.is_none_or(|outline| stays(outline.seq))
+            && last_user.is_none_or(|outline| stays(outline.seq))
     }
 
     /// Replaces the summarized messages with the answer, if that makes the list smaller by enough. Only the size is
@@ -218,7 +218,7 @@ impl Plan {
         messages: &[Message],
         answer: &str,
         counter: &Counter,
-    ) -> Result<Report, Unchanged> {
+    ) -> Result<CondenseReport, Unchanged> {
         if self.is_overtaken(list) {
             return Err(Unchanged::Overtaken);
         }
@@ -228,9 +228,9 @@ impl Plan {
             "" => Err(Unchanged::EmptyAnswer),
             answer => {
                 let draft = self.draft(list, messages, answer, counter);
-                let told = format!("Condensed {} into a summary", count(self.leaves, "message"));
+                let notice = format!("Condensed {} into a summary", count(self.leaves, "message"));
                 let fixed = self.facts.fixed;
-                self.accept(list, Done::after(self.earlier.clone(), self.strategy, draft, told, fixed))
+                self.accept(list, ShorterList::after(self.earlier.clone(), self.strategy, draft, notice, fixed))
             }
         };
         report.or_else(|reason| self.without_answer(list, messages, counter).map_err(|_| reason))
@@ -243,25 +243,25 @@ impl Plan {
         list: &mut List,
         messages: &[Message],
         counter: &Counter,
-    ) -> Result<Report, Unchanged> {
+    ) -> Result<CondenseReport, Unchanged> {
         if self.is_overtaken(list) {
             return Err(Unchanged::Overtaken);
         }
         let earlier = self.earlier.as_ref().ok_or(Unchanged::EmptyAnswer)?;
-        let standing = list.accepted(earlier.standing().clone(), &self.facts);
-        let draft = Draft::new(list, messages, standing, counter);
-        self.accept(list, Done { draft, ..earlier.clone() })
+        let state = list.accepted(earlier.state().clone(), &self.facts);
+        let draft = Draft::new(list, messages, state, counter);
+        self.accept(list, ShorterList { draft, ..earlier.clone() })
     }
 
     fn draft(&self, list: &List, messages: &[Message], text: &str, counter: &Counter) -> Draft {
-        let mut standing = self.standing.clone();
-        if let Some(summary) = &mut standing.summary {
+        let mut state = self.state.clone();
+        if let Some(summary) = &mut state.summary {
             text.clone_into(&mut summary.text);
         }
-        Draft::new(list, messages, list.accepted(standing, &self.facts), counter)
+        Draft::new(list, messages, list.accepted(state, &self.facts), counter)
     }
 
-    fn accept(&self, list: &mut List, done: Done) -> Result<Report, Unchanged> {
+    fn accept(&self, list: &mut List, done: ShorterList) -> Result<CondenseReport, Unchanged> {
         list.worth(&self.policy, &self.facts, done.tokens())?;
         done.apply(list)
     }

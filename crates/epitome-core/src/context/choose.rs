@@ -3,8 +3,8 @@
 //! Each summary that fits is tried together with the messages that then fit. The best of these choices is used. With
 //! `fill`, the remaining budget is spent as well.
 
-use super::desk::{Desk, Missing};
-use super::{ChosenSummary, Fit, Words};
+use super::planner::{Planner, Missing};
+use super::{ChosenSummary, FitRequest, TextRenderer};
 use crate::message::{Seq, Span, Tokens};
 use crate::outline::{Cut, Outline};
 
@@ -60,8 +60,8 @@ impl Choice<'_> {
 }
 
 /// The state of the choice after the newest message is placed.
-pub(super) struct Ground<'a> {
-    pub(super) desk: &'a Desk<'a>,
+pub(super) struct Chooser<'a> {
+    pub(super) planner: &'a Planner<'a>,
     pub(super) newest: &'a Newest,
     /// Whether the message that opened the current turn fits.
     pub(super) carries: bool,
@@ -69,23 +69,23 @@ pub(super) struct Ground<'a> {
     pub(super) room: Tokens,
 }
 
-impl<'a> Ground<'a> {
+impl<'a> Chooser<'a> {
     /// Returns the message that opened the turn at `place`, if it fits.
-    fn under_way(&self, place: usize) -> Option<&'a Outline> {
-        self.desk.opener(place).filter(|_| self.carries)
+    fn turn_opener(&self, place: usize) -> Option<&'a Outline> {
+        self.planner.opener(place).filter(|_| self.carries)
     }
 
     /// Returns the message that opened the turn at `place`, if no user message would be visible without it. A steady
     /// start always includes it, because whether a user message is visible changes as the log grows.
     fn carried(&self, place: usize) -> Option<&'a Outline> {
-        let in_sight = self.desk.last_opener.is_some_and(|last| last >= place);
-        self.under_way(place).filter(|_| self.desk.request.steady || !in_sight)
+        let visible = self.planner.last_opener.is_some_and(|last| last >= place);
+        self.turn_opener(place).filter(|_| self.planner.request.steady || !visible)
     }
 
     fn messages(&self, place: usize) -> Tokens {
         match self.newest.excerpt {
             Some(_) => self.newest.cost,
-            None => self.desk.suffix.get(place).copied().unwrap_or(0),
+            None => self.planner.suffix.get(place).copied().unwrap_or(0),
         }
     }
 
@@ -96,20 +96,20 @@ impl<'a> Ground<'a> {
 
     fn summary_room(&self) -> Tokens {
         let left = self.room.saturating_sub(self.cost(self.newest.place));
-        self.desk.share().min(left)
+        self.planner.share().min(left)
     }
 
-    pub(super) fn with_summary(&self, at: usize, words: &mut dyn Words) -> Option<Choice<'a>> {
-        let last = self.desk.scene.recent.outlines().last()?.seq;
-        // A summary that reaches further than the scene belongs to a later state of the session.
+    pub(super) fn with_summary(&self, at: usize, renderer: &mut dyn TextRenderer) -> Option<Choice<'a>> {
+        let last = self.planner.session.recent.outlines().last()?.seq;
+        // A summary that covers later messages belongs to a later state of the session.
         let candidate =
-            self.desk.scene.summaries.get(at).filter(|summary| (1..=last).contains(&summary.through))?;
+            self.planner.session.summaries.get(at).filter(|summary| (1..=last).contains(&summary.through))?;
         let room = self.summary_room();
         let (tokens, fitted) = if candidate.tokens <= room {
             (candidate.tokens, false)
-        } else if self.desk.request.fit {
-            let wish = Fit { summary: Some(at), gaps: &[], shown: None, room };
-            (words.fit(&wish).filter(|tokens| *tokens <= room)?, true)
+        } else if self.planner.request.fit {
+            let request = FitRequest { summary: Some(at), gaps: &[], shown: None, room };
+            (renderer.fit(&request).filter(|tokens| *tokens <= room)?, true)
         } else {
             return None;
         };
@@ -123,29 +123,29 @@ impl<'a> Ground<'a> {
 
     /// Computes where the messages start next to this summary, and what is missing then.
     pub(super) fn choice(&self, summary: Option<ChosenSummary>) -> Choice<'a> {
-        let cuts = self.desk.scene.recent;
+        let cuts = self.planner.session.recent;
         let newest = self.newest.place;
         let through = summary.map_or(0, |summary| summary.through);
-        let after = cuts.outlines().partition_point(|outline| outline.seq <= through).max(self.desk.low);
-        let wanted = cuts.first_in(after..newest, self.newest.allowed).unwrap_or(newest);
+        let after = cuts.outlines().partition_point(|outline| outline.seq <= through).max(self.planner.low);
+        let preferred = cuts.first_in(after..newest, self.newest.allowed).unwrap_or(newest);
         let room = self.room.saturating_sub(summary.map_or(0, |summary| summary.tokens));
         // An uncut list must only grow at its end, so its head may depend on the start position alone.
-        let opener = self.under_way(wanted);
-        let whole = self.messages(wanted).saturating_add(opener.map_or(0, |opener| opener.tokens));
-        let all_known = self.desk.unknown(through, None).count == 0;
-        let uncut = all_known && whole <= room;
+        let opener = self.turn_opener(preferred);
+        let whole = self.messages(preferred).saturating_add(opener.map_or(0, |opener| opener.tokens));
+        let all_loaded = self.planner.not_loaded(through, None).count == 0;
+        let uncut = all_loaded && whole <= room;
         let (start, carried) = if self.newest.excerpt.is_some() {
             (newest, self.carried(newest))
         } else if uncut {
-            (wanted, opener)
+            (preferred, opener)
         } else {
-            let fits = self.first_that_fits(wanted, room);
-            let start = if self.desk.request.steady { self.step_up(fits) } else { fits };
+            let fits = self.first_that_fits(preferred, room);
+            let start = if self.planner.request.steady { self.step_up(fits) } else { fits };
             (start, self.carried(start))
         };
-        let gap = self.desk.outline(start).map_or(0, |outline| outline.seq.saturating_sub(through));
+        let gap = self.planner.outline(start).map_or(0, |outline| outline.seq.saturating_sub(through));
         let missing = self.missing(through, start, carried);
-        let cut = start > wanted || !all_known || self.newest.excerpt.is_some();
+        let cut = start > preferred || !all_loaded || self.newest.excerpt.is_some();
         Choice { summary, start, carried, cut, gap, missing, ..Choice::default() }
     }
 
@@ -158,14 +158,14 @@ impl<'a> Ground<'a> {
     /// Returns the first legal cut from `low` on after which the messages fit.
     fn first_that_fits(&self, low: usize, room: Tokens) -> usize {
         // The cost of the messages alone never rises towards the end, so this bound is found by binary search.
-        let ahead = self.desk.suffix.get(low..self.newest.place).unwrap_or_default();
+        let ahead = self.planner.suffix.get(low..self.newest.place).unwrap_or_default();
         let fits = low.saturating_add(ahead.partition_point(|cost| *cost > room));
         self.first_start(fits, room)
     }
 
     /// Returns the first position from `from` on at which a list may start that fits `room`.
     fn first_start(&self, from: usize, room: Tokens) -> usize {
-        let (cuts, newest) = (self.desk.scene.recent, self.newest.place);
+        let (cuts, newest) = (self.planner.session.recent, self.newest.place);
         let may_start = |at: &usize| cuts.at(*at) >= self.newest.allowed && self.cost(*at) <= room;
         (from..newest).find(may_start).unwrap_or(newest)
     }
@@ -173,10 +173,10 @@ impl<'a> Ground<'a> {
     /// Moves a start forward to the next multiple of a quarter of the budget, measured in tokens of the log. The start
     /// then stays the same until the log has grown by that much.
     fn step_up(&self, start: usize) -> usize {
-        let step = (self.desk.budget / 4).max(1);
-        let before = |place| self.desk.outline(place).map_or(Tokens::MAX, |outline| outline.before);
+        let step = (self.planner.budget / 4).max(1);
+        let before = |place| self.planner.outline(place).map_or(Tokens::MAX, |outline| outline.before);
         let target = before(start).div_ceil(step).saturating_mul(step);
-        let outlines = self.desk.scene.recent.outlines();
+        let outlines = self.planner.session.recent.outlines();
         let stepped = outlines.partition_point(|outline| outline.before < target).max(start);
         self.first_start(stepped, self.cost(start))
     }
@@ -184,17 +184,17 @@ impl<'a> Ground<'a> {
     /// Returns the messages between a summary's coverage and the first message shown.
     fn missing(&self, through: Seq, start: usize, carried: Option<&Outline>) -> Missing {
         let carried = carried.map(|opener| opener.seq);
-        let mut missing = self.desk.unknown(through, carried);
+        let mut missing = self.planner.not_loaded(through, carried);
         self.left_out(through, start, carried).for_each(|seq| missing.add(seq));
         missing
     }
 
     fn left_out(&self, through: Seq, start: usize, carried: Option<Seq>) -> impl Iterator<Item = Seq> {
-        let outlines = self.desk.scene.recent.outlines();
-        let after = outlines.partition_point(|outline| outline.seq <= through).max(self.desk.low);
-        let end = if self.newest.excerpt.is_some() { self.desk.end() } else { start };
-        let desk = self.desk;
-        desk.left_out(after..end, move |seq| carried == Some(seq) || desk.is_pinned(seq))
+        let outlines = self.planner.session.recent.outlines();
+        let after = outlines.partition_point(|outline| outline.seq <= through).max(self.planner.low);
+        let end = if self.newest.excerpt.is_some() { self.planner.end() } else { start };
+        let planner = self.planner;
+        planner.left_out(after..end, move |seq| carried == Some(seq) || planner.is_pinned(seq))
     }
 
     /// Returns the messages that a choice leaves out, as runs.
@@ -211,20 +211,20 @@ impl<'a> Ground<'a> {
 
     /// Spends the rest of the budget: digests a gap, adds older messages verbatim, and adds an excerpt of the batch just
     /// before the first message.
-    pub(super) fn fill(&self, mut best: Choice<'a>, words: &mut dyn Words) -> Choice<'a> {
+    pub(super) fn fill(&self, mut best: Choice<'a>, renderer: &mut dyn TextRenderer) -> Choice<'a> {
         if self.newest.excerpt.is_some() {
-            let digests = self.desk.request.summary && self.desk.request.fit;
-            return digests.then(|| self.digest(&best, words)).flatten().unwrap_or(best);
+            let digests = self.planner.request.summary && self.planner.request.fit;
+            return digests.then(|| self.digest(&best, renderer)).flatten().unwrap_or(best);
         }
-        let all_known = self.desk.unknown(0, None).count == 0;
-        let low = self.desk.low;
-        if all_known && self.desk.scene.recent.at(low) == Cut::Legal && self.cost(low) <= self.room {
+        let all_loaded = self.planner.not_loaded(0, None).count == 0;
+        let low = self.planner.low;
+        if all_loaded && self.planner.session.recent.at(low) == Cut::Legal && self.cost(low) <= self.room {
             return Choice { start: low, ..Choice::default() };
         }
-        let elastic = best.summary.and_then(|summary| self.desk.scene.summaries.get(summary.candidate?));
-        let elastic = elastic.is_some_and(|candidate| candidate.elastic) && self.desk.request.fit;
-        if self.desk.request.summary && (best.missing.count > 0 || elastic) {
-            best = self.digest(&best, words).unwrap_or(best);
+        let elastic = best.summary.and_then(|summary| self.planner.session.summaries.get(summary.candidate?));
+        let elastic = elastic.is_some_and(|candidate| candidate.elastic) && self.planner.request.fit;
+        if self.planner.request.summary && (best.missing.count > 0 || elastic) {
+            best = self.digest(&best, renderer).unwrap_or(best);
         }
         let spent = best.summary.map_or(0, |summary| summary.tokens);
         let room = self.room.saturating_sub(spent);
@@ -234,12 +234,12 @@ impl<'a> Ground<'a> {
         }
         let carried = best.carried.map_or(0, |opener| opener.tokens);
         let left = room.saturating_sub(self.messages(best.start).saturating_add(carried));
-        Choice { edge: self.edge(&best, left, words), ..best }
+        Choice { edge: self.edge(&best, left, renderer), ..best }
     }
 
     /// Reserves the summary's whole share, fills the rest with messages, and renders the summary again: with the
     /// messages between it and the first message shown, without the messages that are shown.
-    fn digest(&self, best: &Choice<'a>, words: &mut dyn Words) -> Option<Choice<'a>> {
+    fn digest(&self, best: &Choice<'a>, renderer: &mut dyn TextRenderer) -> Option<Choice<'a>> {
         let room = self.summary_room();
         let base = best.through();
         let candidate = best.summary.and_then(|summary| summary.candidate);
@@ -254,42 +254,42 @@ impl<'a> Ground<'a> {
         let clipped = self.newest.excerpt.is_some();
         let start = match clipped {
             true => choice.start,
-            false => self.first_that_fits(self.desk.low, self.room.saturating_sub(room)).min(choice.start),
+            false => self.first_that_fits(self.planner.low, self.room.saturating_sub(room)).min(choice.start),
         };
         let choice = self.starting(start, choice);
         let gap = choice.missing.span;
-        if gap.is_some_and(|gap| gap.from < self.desk.scene.from) {
+        if gap.is_some_and(|gap| gap.from < self.planner.session.from) {
             return None;
         }
         let gaps = self.gaps(&choice);
         // A message shown as an excerpt is not shown whole.
-        let shown = self.desk.outline(start).map(|outline| outline.seq).filter(|_| !clipped);
-        let wish = Fit { summary: candidate, gaps: &gaps, shown, room };
-        let tokens = words.fit(&wish).filter(|tokens| *tokens <= room)?;
+        let shown = self.planner.outline(start).map(|outline| outline.seq).filter(|_| !clipped);
+        let request = FitRequest { summary: candidate, gaps: &gaps, shown, room };
+        let tokens = renderer.fit(&request).filter(|tokens| *tokens <= room)?;
         let through = gap.map_or(base, |gap| gap.through.max(base));
         let summary = Some(ChosenSummary { through, tokens, digested: gap, shown, ..reserved });
         Some(self.starting(start, Choice { summary, ..choice }))
     }
 
     /// Makes an excerpt of the batch just before the first message, if enough tokens are left.
-    fn edge(&self, best: &Choice<'a>, left: Tokens, words: &mut dyn Words) -> Option<(Span, Tokens)> {
+    fn edge(&self, best: &Choice<'a>, left: Tokens, renderer: &mut dyn TextRenderer) -> Option<(Span, Tokens)> {
         let start = best.start;
-        let cuts = self.desk.scene.recent;
-        let from = cuts.last_in(self.desk.low..start, Cut::InLoop)?;
+        let cuts = self.planner.session.recent;
+        let from = cuts.last_in(self.planner.low..start, Cut::InLoop)?;
         // An excerpt contains no reasoning, so it must not come before the rest of its tool loop.
-        if cuts.at(from) != Cut::Legal || self.desk.outline(start)?.thinking {
+        if cuts.at(from) != Cut::Legal || self.planner.outline(start)?.thinking {
             return None;
         }
         let outlines = cuts.outlines().get(from..start)?;
         let carried = best.carried.map(|opener| opener.seq);
         let apart = |outline: &Outline| {
-            outline.stray || self.desk.is_pinned(outline.seq) || carried == Some(outline.seq)
+            outline.stray || self.planner.is_pinned(outline.seq) || carried == Some(outline.seq)
         };
         if left < SMALLEST_EXCERPT || outlines.iter().any(apart) {
             return None;
         }
         let span = Span::new(outlines.first()?.seq, outlines.last()?.seq)?;
-        let tokens = words.clip(span, left).filter(|tokens| *tokens <= left)?;
+        let tokens = renderer.clip(span, left).filter(|tokens| *tokens <= left)?;
         Some((span, tokens))
     }
 }

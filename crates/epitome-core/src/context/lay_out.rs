@@ -1,11 +1,11 @@
 //! Lays a context out: determines the messages that always stay, their cost, and the order of all entries.
 //!
-//! A [`Desk`] contains the values computed for a request and a scene. [`super::choose`] chooses the summary and the
+//! A [`Planner`] contains the values computed for a request and a session shape. [`super::choose`] chooses the summary and the
 //! messages next to it. Both use positions and sizes, never text.
 
-use super::choose::{Choice, Ground, Newest};
-use super::desk::{Desk, Missing};
-use super::{Costs, Empty, Entry, Layout, Oversize, Report, Request, Scene, Spent, Words};
+use super::choose::{Choice, Chooser, Newest};
+use super::planner::{Planner, Missing};
+use super::{PlaceholderCosts, Empty, Entry, Layout, Oversize, ContextReport, Request, SessionShape, Spent, TextRenderer};
 use crate::message::{Role, Seq, Span, Tokens};
 use crate::outline::{Cut, Outline};
 use crate::setting::SettingError;
@@ -13,49 +13,49 @@ use crate::setting::SettingError;
 /// Decides what a context contains.
 ///
 /// ```
-/// use epitome_core::context::{lay_out, Candidate, Costs, Entry, Request, Scene};
+/// use epitome_core::context::{lay_out, Candidate, PlaceholderCosts, Entry, Request, SessionShape};
 /// use epitome_core::cut::Cuts;
 /// use epitome_testkit::drawing::{NoWords, outlines, word_counter};
 /// use epitome_core::outline::Cut;
 ///
 /// let log = outlines("s u:10 a:10 u:10 a:10 u:10").unwrap();
 /// let summaries = [Candidate { through: 3, tokens: 8, elastic: false }];
-/// let scene = Scene::whole(Cuts::new(&log, Cut::Legal), &summaries);
+/// let session = SessionShape::whole(Cuts::new(&log, Cut::Legal), &summaries);
 /// let request = Request { tokens: Some(50), ..Request::default() };
-/// let costs = Costs::of(&word_counter());
-/// let layout = lay_out(&request, &scene, &costs, &mut NoWords).unwrap();
-/// use Entry::{Kept, Message, Summary};
-/// assert_eq!(layout.entries, [Kept(1), Summary, Message(4), Message(5), Message(6)]);
+/// let costs = PlaceholderCosts::of(&word_counter());
+/// let layout = lay_out(&request, &session, &costs, &mut NoWords).unwrap();
+/// use Entry::{Message, Relocated, Summary};
+/// assert_eq!(layout.entries, [Relocated(1), Summary, Message(4), Message(5), Message(6)]);
 /// assert!(layout.report.exhaustive);
 /// ```
 pub fn lay_out(
     request: &Request,
-    scene: &Scene<'_>,
-    costs: &Costs,
-    words: &mut dyn Words,
+    session: &SessionShape<'_>,
+    costs: &PlaceholderCosts,
+    renderer: &mut dyn TextRenderer,
 ) -> Result<Layout, SettingError> {
     let budget = request.budget()?;
-    let desk = Desk::new(request, scene, costs, budget);
-    if desk.last_shown.is_none() && scene.pinned.is_empty() {
-        return Ok(desk.empty(Empty::NoMessages));
+    let planner = Planner::new(request, session, costs, budget);
+    if planner.last_shown.is_none() && session.pinned.is_empty() {
+        return Ok(planner.empty(Empty::NoMessages));
     }
-    if desk.prepaid() > budget {
-        return Ok(desk.empty(Empty::PinnedOverBudget));
+    if planner.prepaid() > budget {
+        return Ok(planner.empty(Empty::PinnedOverBudget));
     }
     // A list that must be opened by a placeholder pays for it. Whether it needs one is determined only by laying it
     // out, so a second attempt reserves the tokens.
     let fits = |layout: &Layout| layout.report.tokens.total() <= budget;
-    Ok(match desk.attempt(0, words) {
-        Err(why) => desk.empty(why),
+    Ok(match planner.attempt(0, renderer) {
+        Err(why) => planner.empty(why),
         Ok(layout) if fits(&layout) => layout,
         Ok(_) => {
-            let noted = desk.attempt(costs.note, words).ok().filter(fits);
-            noted.unwrap_or_else(|| desk.empty(Empty::NoValidList))
+            let noted = planner.attempt(costs.note, renderer).ok().filter(fits);
+            noted.unwrap_or_else(|| planner.empty(Empty::NoValidList))
         }
     })
 }
 
-impl Desk<'_> {
+impl Planner<'_> {
     /// Returns whether the message will be sent as a user message.
     fn is_user(&self, outline: &Outline) -> bool {
         let assistant = &self.request.assistant;
@@ -64,57 +64,57 @@ impl Desk<'_> {
     }
 
     fn empty(&self, why: Empty) -> Layout {
-        let before = Span::new(1, self.scene.from.saturating_sub(1));
+        let before = Span::new(1, self.session.from.saturating_sub(1));
         let mut missing = Missing { count: before.map_or(0, |span| span.len()), span: before };
         self.left_out(0..self.end(), |_| false).for_each(|seq| missing.add(seq));
         Layout {
             assistant: self.request.assistant.clone(),
-            report: Report {
+            report: ContextReport {
                 budget: self.budget,
                 exhaustive: missing.count == 0,
                 gap: missing.span,
-                skipped: self.scene.skipped,
+                skipped: self.session.skipped,
                 strays: self.strays(),
                 cut: missing.count > 0,
                 empty: Some(why),
-                ..Report::default()
+                ..ContextReport::default()
             },
             ..Layout::default()
         }
     }
 
     /// Lays the context out with `reserve` tokens set aside for the placeholder.
-    fn attempt(&self, reserve: Tokens, words: &mut dyn Words) -> Result<Layout, Empty> {
+    fn attempt(&self, reserve: Tokens, renderer: &mut dyn TextRenderer) -> Result<Layout, Empty> {
         let room = self.budget.saturating_sub(self.prepaid().saturating_add(reserve));
         let Some(last) = self.last_shown else {
             let nothing = Newest { place: self.end(), cost: 0, excerpt: None, allowed: Cut::Legal };
-            let missing = self.unknown(0, None);
+            let missing = self.not_loaded(0, None);
             let choice = Choice { start: self.end(), missing, ..Choice::default() };
             return Ok(self.compose(&nothing, &choice));
         };
-        let newest = self.newest(last, room, words).ok_or(Empty::NewestOverBudget)?;
+        let newest = self.newest(last, room, renderer).ok_or(Empty::NewestOverBudget)?;
         let opener = self.opener(newest.place).map_or(0, |opener| opener.tokens);
         let carries = newest.cost.saturating_add(opener) <= room;
-        let ground = Ground { desk: self, newest: &newest, carries, room };
+        let chooser = Chooser { planner: self, newest: &newest, carries, room };
 
-        let candidates = if self.request.summary { self.scene.summaries.len() } else { 0 };
+        let candidates = if self.request.summary { self.session.summaries.len() } else { 0 };
         let summarized =
-            (0..candidates).filter_map(|at| ground.with_summary(at, words)).min_by_key(Choice::rank);
+            (0..candidates).filter_map(|at| chooser.with_summary(at, renderer)).min_by_key(Choice::rank);
         // A summary that fits is always used, except if all messages fit only without it.
         let best = match summarized {
             Some(choice) if choice.exhaustive() => choice,
             summarized => {
-                let without = ground.choice(None);
+                let without = chooser.choice(None);
                 summarized.filter(|_| !without.exhaustive()).unwrap_or(without)
             }
         };
-        let best = if self.request.fill { ground.fill(best, words) } else { best };
+        let best = if self.request.fill { chooser.fill(best, renderer) } else { best };
         Ok(self.compose(&newest, &best))
     }
 
     /// Returns the newest message with all messages that must stay with it, if they fit.
-    fn newest(&self, last: usize, room: Tokens, words: &mut dyn Words) -> Option<Newest> {
-        let cuts = self.scene.recent;
+    fn newest(&self, last: usize, room: Tokens, renderer: &mut dyn TextRenderer) -> Option<Newest> {
+        let cuts = self.session.recent;
         let cost = |place: usize| self.suffix.get(place).copied().unwrap_or(0);
         // With `clip` and `fill` the summary's share is reserved; a newest message that then does not fit is excerpted.
         let clips = self.request.oversize == Oversize::Clip;
@@ -138,24 +138,24 @@ impl Desk<'_> {
         if digests {
             room = room.saturating_sub(share);
         } else if self.request.summary {
-            let largest = self.scene.summaries.iter().map(|summary| summary.tokens).max().unwrap_or(0);
+            let largest = self.session.summaries.iter().map(|summary| summary.tokens).max().unwrap_or(0);
             room = room.saturating_sub(self.request.share.of(room).min(largest));
         }
-        let cost = words.clip(span, room).filter(|cost| *cost <= room)?;
+        let cost = renderer.clip(span, room).filter(|cost| *cost <= room)?;
         Some(Newest { place, cost, excerpt: Some(span), allowed: Cut::Legal })
     }
 
     /// Puts the entries in order and fills in the report.
     fn compose(&self, newest: &Newest, choice: &Choice<'_>) -> Layout {
         let from = choice.start.max(self.low);
-        let shown = self.scene.recent.outlines().get(from..).unwrap_or_default();
-        let apart = self.apart(choice, shown);
-        let opened = self.opens_with_user(&apart, choice, shown);
+        let shown = self.session.recent.outlines().get(from..).unwrap_or_default();
+        let moved = self.relocated(choice, shown);
+        let opened = self.opens_with_user(&moved, choice, shown);
 
-        let mut entries: Vec<Entry> = self.scene.leading.iter().map(|o| Entry::Kept(o.seq)).collect();
+        let mut entries: Vec<Entry> = self.session.leading.iter().map(|o| Entry::Relocated(o.seq)).collect();
         entries.extend((!opened).then_some(Entry::Note));
-        let (kept, open) = self.list(apart.iter().copied(), Entry::Kept);
-        entries.extend(kept);
+        let (relocated, open) = self.list(moved.iter().copied(), Entry::Relocated);
+        entries.extend(relocated);
         entries.extend((open > 0).then_some(Entry::Seam));
         entries.extend(choice.summary.map(|_| Entry::Summary));
         entries.extend(choice.edge.map(|(span, tokens)| Entry::Excerpt { span, tokens }));
@@ -167,12 +167,12 @@ impl Desk<'_> {
         // A pinned reply directly before a tool loop would look like the beginning of that loop.
         let after_reply = choice.summary.is_none()
             && choice.edge.is_none()
-            && apart.last().is_some_and(|outline| !outline.opens_turn);
+            && moved.last().is_some_and(|outline| !outline.opens_turn);
         let messages = match newest.excerpt {
             Some(_) => newest.cost,
             None => self.suffix.get(from).copied().unwrap_or(0),
         };
-        let report = Report {
+        let report = ContextReport {
             budget: self.budget,
             tokens: Spent {
                 leading: self.leading,
@@ -184,7 +184,7 @@ impl Desk<'_> {
             covers: choice.summary.and_then(|summary| Span::new(1, summary.through)),
             exhaustive: choice.exhaustive(),
             gap: choice.missing.span,
-            skipped: self.scene.skipped,
+            skipped: self.session.skipped,
             strays: self.strays(),
             cut: choice.cut,
             fitted: choice.summary.is_some_and(|summary| summary.fitted),
@@ -194,28 +194,28 @@ impl Desk<'_> {
         Layout {
             entries,
             summary: choice.summary,
-            strip_reasoning: self.scene.recent.at(from) == Cut::InLoop || after_reply,
+            strip_reasoning: self.session.recent.at(from) == Cut::InLoop || after_reply,
             assistant: self.request.assistant.clone(),
             report,
         }
     }
 
     /// Returns the messages shown outside their position: pinned messages before the others, and the turn's opener.
-    fn apart<'b>(&'b self, choice: &Choice<'b>, shown: &[Outline]) -> Vec<&'b Outline> {
+    fn relocated<'b>(&'b self, choice: &Choice<'b>, shown: &[Outline]) -> Vec<&'b Outline> {
         let first = shown.first().map_or(Seq::MAX, |outline| outline.seq);
-        let pinned = self.scene.pinned.iter().copied().filter(|outline| outline.seq < first);
-        let mut apart: Vec<&Outline> = pinned.chain(choice.carried).collect();
-        apart.sort_by_key(|outline| outline.seq);
-        apart
+        let pinned = self.session.pinned.iter().copied().filter(|outline| outline.seq < first);
+        let mut moved: Vec<&Outline> = pinned.chain(choice.carried).collect();
+        moved.sort_by_key(|outline| outline.seq);
+        moved
     }
 
     /// Returns whether the first message after the system messages is a user message.
-    fn opens_with_user(&self, apart: &[&Outline], choice: &Choice<'_>, shown: &[Outline]) -> bool {
+    fn opens_with_user(&self, moved: &[&Outline], choice: &Choice<'_>, shown: &[Outline]) -> bool {
         let speaks = |outline: &&Outline| !outline.role.is_system() && !outline.stray;
-        if let Some(first) = apart.iter().copied().find(speaks) {
+        if let Some(first) = moved.iter().copied().find(speaks) {
             return self.is_user(first);
         }
-        let mut at_the_edge = self.scene.recent.outlines().iter().filter(speaks);
+        let mut at_the_edge = self.session.recent.outlines().iter().filter(speaks);
         let first = match choice.edge {
             _ if choice.summary.is_some() => return true,
             Some((span, _)) => at_the_edge.find(|outline| outline.seq >= span.from),
@@ -231,7 +231,7 @@ impl Desk<'_> {
         outlines: impl Iterator<Item = &'b Outline>,
         entry: fn(Seq) -> Entry,
     ) -> (Vec<Entry>, i64) {
-        let cuts = self.scene.recent;
+        let cuts = self.session.recent;
         let mut entries = Vec::new();
         let mut open = 0;
         for outline in outlines {

@@ -1,7 +1,7 @@
 //! Determines the names that a summary should contain, and adds those that are missing.
 
 use super::{Inspected, Standard, clean};
-use crate::ledger::{Ledger, REFERENCES, listed_as, listing};
+use crate::ledger::{Ledger, listed_as, listing, lists_names};
 use crate::message::Tokens;
 use crate::slot::Limit;
 use crate::tokens::Counter;
@@ -39,7 +39,7 @@ pub fn names_due<'a>(ledger: &'a Ledger, limit: Limit, replaces: Tokens, counter
     let mut due: Vec<&str> = Vec::new();
     let mut sum: u64 = 0;
     for name in ledger.ranked() {
-        if due.iter().any(|longer| holds(longer, name)) {
+        if due.iter().any(|longer| contains_name(longer, name)) {
             continue;
         }
         let listed = format!(" {}", listed_as(name));
@@ -89,7 +89,7 @@ pub(super) fn complete(text: String, tokens: Tokens, cut: bool, standard: &Stand
             break;
         }
         let odd = name.is_empty() || name.contains(|c: char| c.is_control() || c == '"');
-        if odd || holds(&text, name) || added.contains(&name) {
+        if odd || contains_name(&text, name) || added.contains(&name) {
             continue;
         }
         let next = sum.saturating_add(standard.counter.text(&format!(" {}", listed_as(name))));
@@ -109,14 +109,14 @@ pub(super) fn complete(text: String, tokens: Tokens, cut: bool, standard: &Stand
         clean(line.clone(), standard) == line
     };
     if !is_clean(&added) {
-        let mut kept: Vec<&str> = Vec::new();
+        let mut clean_names: Vec<&str> = Vec::new();
         for name in added {
-            kept.push(name);
-            if !is_clean(&kept) {
-                kept.pop();
+            clean_names.push(name);
+            if !is_clean(&clean_names) {
+                clean_names.pop();
             }
         }
-        added = kept;
+        added = clean_names;
     }
     while !added.is_empty() && !fits(&put(&added)) {
         added.pop();
@@ -136,7 +136,7 @@ fn open(text: &str) -> (String, &str, &str) {
     let mut at = 0;
     let mut found = None;
     for line in text.split_inclusive('\n') {
-        if line.starts_with(REFERENCES) {
+        if lists_names(line) {
             found = Some((at, at + line.trim_end().len()));
         }
         at += line.len();
@@ -147,7 +147,7 @@ fn open(text: &str) -> (String, &str, &str) {
 }
 
 /// Returns whether the text contains this name as a separate word.
-fn holds(text: &str, name: &str) -> bool {
+fn contains_name(text: &str, name: &str) -> bool {
     if name.is_empty() {
         return true;
     }
@@ -241,7 +241,7 @@ mod tests {
             };
             let kept = inspect(PROSE, Finish::Complete, &standard).unwrap();
             assert!(kept.tokens <= limit && kept.tokens + 8 > limit, "{} of {limit}", kept.tokens);
-            assert!(kept.text.starts_with(PROSE) && kept.added.iter().all(|name| holds(&kept.text, name)));
+            assert!(kept.text.starts_with(PROSE) && kept.added.iter().all(|name| contains_name(&kept.text, name)));
             assert!(kept.text.lines().all(|line| line.len() <= 900), "lines that can be read");
         }
     }

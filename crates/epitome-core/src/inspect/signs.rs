@@ -8,6 +8,7 @@ use std::sync::LazyLock;
 use regex::Regex;
 use serde_json::Value;
 
+use crate::ledger::lists_names;
 use crate::pattern::pattern;
 
 /// Returns whether the text has no content: no words, or only a placeholder.
@@ -37,16 +38,16 @@ pub(super) fn is_cut_off(text: &str) -> bool {
         return true;
     }
     let last = text.trim_end().lines().next_back().unwrap_or("");
-    if last.starts_with("References:") {
+    if lists_names(last) {
         return false;
     }
     if last.trim_end().ends_with([',', '(', '[', '{', '，', '、', '（']) {
         return true;
     }
-    const GOES_ON: &str = "the|a|an|and|or|but|of|to|with|for|that|which|because|und|oder|der|die|das|mit|dass|et|ou|\
+    const UNFINISHED: &str = "the|a|an|and|or|but|of|to|with|for|that|which|because|und|oder|der|die|das|mit|dass|et|ou|\
         les|du|y|el|con|que";
     let word = last.split_whitespace().next_back().unwrap_or("");
-    last.split_whitespace().count() >= 4 && GOES_ON.split('|').any(|one| one == word)
+    last.split_whitespace().count() >= 4 && UNFINISHED.split('|').any(|one| one == word)
 }
 
 /// Returns whether the text is mostly repetition, in any script, in time linear in its length.
@@ -169,8 +170,8 @@ fn is_error_body(text: &str) -> bool {
     let Ok(Value::Object(fields)) = serde_json::from_str::<Value>(text.trim()) else { return false };
     let failed = fields.get("type").and_then(Value::as_str) == Some("error")
         || fields.get("status").and_then(Value::as_u64).is_some_and(|status| status >= 400);
-    let told = ["error", "errors"].iter().any(|name| fields.get(*name).is_some_and(|error| !error.is_null()));
-    failed || (told && fields.len() <= 4)
+    let described = ["error", "errors"].iter().any(|name| fields.get(*name).is_some_and(|error| !error.is_null()));
+    failed || (described && fields.len() <= 4)
 }
 
 /// A line of a stack trace.
@@ -217,7 +218,7 @@ static SPEAKER: LazyLock<Regex> =
     LazyLock::new(|| pattern(r"^[*# ]*(?i-u:(?<user>user|human)|assistant|ai|model)[* ]*:"));
 
 /// Returns whether the text continues the conversation: the next turn of a transcript, or an answer to the user.
-pub(super) fn goes_on(text: &str) -> bool {
+pub(super) fn continues_conversation(text: &str) -> bool {
     let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
     let first = lines.first().copied().unwrap_or_default();
     let speakers: Vec<bool> = lines
@@ -250,7 +251,7 @@ pub(super) fn goes_on(text: &str) -> bool {
 /// Returns whether both texts are equal, ignoring spaces, punctuation, case and the list of names at the end.
 pub(super) fn is_same(prior: &str, text: &str) -> bool {
     let plain = |text: &str| -> String {
-        let lines = text.lines().filter(|line| !line.starts_with("References:"));
+        let lines = text.lines().filter(|line| !lists_names(line));
         lines.flat_map(str::chars).filter(|c| c.is_alphanumeric()).flat_map(char::to_lowercase).collect()
     };
     let prior = plain(prior);

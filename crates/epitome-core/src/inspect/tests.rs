@@ -131,7 +131,7 @@ fn a_model_that_goes_on_with_the_conversation_is_refused() {
         "I'll run the tests now.",
         "The parser is done. Would you like me to add tests?",
     ] {
-        refused(reply, Refusal::GoesOn);
+        refused(reply, Refusal::Continues);
     }
 }
 
@@ -189,13 +189,16 @@ fn a_summary_no_smaller_than_what_it_replaces_is_refused() {
 }
 
 #[test]
-fn a_summary_that_feeds_on_itself_is_refused() {
+fn the_previous_summary_with_another_list_of_names_is_refused() {
     let counter = word_counter();
-    let prior = format!("{GOOD}\nReferences: docs/notes.md");
-    let standard = Standard { prior: Some(&prior), ..roomy(&counter) };
-    let again = GOOD.to_uppercase().replace(". ", ".\n\n");
-    assert_eq!(inspect(&again, Finish::Complete, &standard), Err(Refusal::SameAsBefore));
-    assert!(inspect(&format!("{GOOD} Bob read them."), Finish::Complete, &standard).is_ok());
+    // `References:` is the prefix of earlier releases.
+    for prefix in ["Also mentioned:", "References:"] {
+        let prior = format!("{GOOD}\n{prefix} docs/notes.md");
+        let standard = Standard { prior: Some(&prior), ..roomy(&counter) };
+        let again = GOOD.to_uppercase().replace(". ", ".\n\n");
+        assert_eq!(inspect(&again, Finish::Complete, &standard), Err(Refusal::SameAsBefore));
+        assert!(inspect(&format!("{GOOD} Bob read them."), Finish::Complete, &standard).is_ok());
+    }
 }
 
 #[test]
@@ -208,28 +211,30 @@ fn missing_names_are_added_while_there_is_room() {
     let all = with(Limit::Tokens(100), GOOD).unwrap();
     assert_eq!(
         all.text,
-        format!("{GOOD}\nReferences: E0432 src/api.rs not E04"),
+        format!("{GOOD}\nAlso mentioned: E0432 src/api.rs not E04"),
         "`notes` does not hold `not`"
     );
     assert_eq!(all.added, ["E0432", "src/api.rs", "not", "E04"]);
-    let some = with(Limit::Tokens(16), GOOD).unwrap();
-    assert_eq!(some.text, format!("{GOOD}\nReferences: E0432"), "the likeliest needed first");
-    let none = with(Limit::Tokens(15), GOOD).unwrap();
+    let some = with(Limit::Tokens(17), GOOD).unwrap();
+    assert_eq!(some.text, format!("{GOOD}\nAlso mentioned: E0432"), "the likeliest needed first");
+    let none = with(Limit::Tokens(16), GOOD).unwrap();
     assert_eq!((none.text.as_str(), none.added.len()), (GOOD, 0));
-    let merged = with(Limit::Tokens(100), &format!("{GOOD}\nReferences: E0432 v2.4")).unwrap();
-    assert_eq!(merged.text, format!("{GOOD}\nReferences: E0432 v2.4 src/api.rs not E04"));
-    let chars = with(Limit::Chars(105), GOOD).unwrap();
-    assert_eq!(chars.text, format!("{GOOD}\nReferences: E0432 not"));
+    for prefix in ["Also mentioned:", "References:"] {
+        let merged = with(Limit::Tokens(100), &format!("{GOOD}\n{prefix} E0432 v2.4")).unwrap();
+        assert_eq!(merged.text, format!("{GOOD}\nAlso mentioned: E0432 v2.4 src/api.rs not E04"));
+    }
+    let chars = with(Limit::Chars(109), GOOD).unwrap();
+    assert_eq!(chars.text, format!("{GOOD}\nAlso mentioned: E0432 not"));
 }
 
 #[test]
-fn secrets_enter_neither_summary_nor_references() {
+fn secrets_enter_neither_the_summary_nor_its_list_of_names() {
     let counter = Counter::new(Encoding::O200k);
     let key = format!("sk-{}", "a1B2c3D4e5F6g7H8i9");
     let names = [key.as_str(), "src/api.rs"];
     let standard = Standard { names: &names, ..roomy(&counter) };
     let kept = inspect(&format!("Ann gave the key {key}."), Finish::Complete, &standard).unwrap();
-    assert_eq!(kept.text, "Ann gave the key [redacted:key].\nReferences: src/api.rs");
+    assert_eq!(kept.text, "Ann gave the key [redacted:key].\nAlso mentioned: src/api.rs");
     let shown = inspect(
         &format!("Ann gave the key {key}."),
         Finish::Complete,
@@ -243,7 +248,7 @@ fn one_name_that_reads_as_a_secret_does_not_cost_the_others() {
     let counter = Counter::new(Encoding::O200k);
     let standard = Standard { names: &["E0432", "--password", "src/v2/api.rs", "v2.4"], ..roomy(&counter) };
     let kept = inspect(GOOD, Finish::Complete, &standard).unwrap();
-    assert_eq!(kept.text, format!("{GOOD}\nReferences: E0432 --password v2.4"));
+    assert_eq!(kept.text, format!("{GOOD}\nAlso mentioned: E0432 --password v2.4"));
 }
 
 #[test]
@@ -324,9 +329,10 @@ fn replies() -> impl Strategy<Value = String> {
         " ",
         "Here is the summary:",
         "Summary:",
-        "References:",
+        "Also mentioned:",
+        "Also mentioned: a b",
         "References: a b",
-        "\nReferences: x",
+        "\nAlso mentioned: x",
         "Ann asked for ",
         "the release. ",
         "and ",

@@ -46,12 +46,12 @@ pub(super) fn on_one_line(piece: Cow<'_, str>) -> String {
 }
 
 /// Escapes a text, so that it cannot be mistaken for the words of another speaker.
-pub(super) fn fenced(said: &str) -> Cow<'_, str> {
+pub(super) fn escaped(said: &str) -> Cow<'_, str> {
     rewritten(said, "| ", "\\| ")
 }
 
-/// Reverses [`fenced`].
-fn unfenced(said: &str) -> Cow<'_, str> {
+/// Reverses [`escaped`].
+fn unescaped(said: &str) -> Cow<'_, str> {
     rewritten(said, "\\| ", "| ")
 }
 
@@ -77,7 +77,7 @@ fn rewritten<'a>(said: &'a str, old: &str, new: &str) -> Cow<'a, str> {
 
 /// A parsed line.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Line<'a> {
+pub(super) struct ParsedLine<'a> {
     pub(super) from: Seq,
     pub(super) through: Seq,
     pub(super) date: Option<&'a str>,
@@ -92,7 +92,7 @@ pub(super) struct Turn<'a> {
 }
 
 /// Parses a line; returns `None` if it does not have this format.
-pub(super) fn read(line: &str) -> Option<Line<'_>> {
+pub(super) fn read(line: &str) -> Option<ParsedLine<'_>> {
     let (label, mut rest) = line.strip_prefix("[#")?.split_once("] ")?;
     let (places, date) = label.split_once(' ').map_or((label, None), |(places, date)| (places, Some(date)));
     let (from, through) = places.split_once('-').unwrap_or((places, places));
@@ -106,19 +106,19 @@ pub(super) fn read(line: &str) -> Option<Line<'_>> {
         let behind = rest.get(bar + 3..).unwrap_or_default();
         match self::speaker(behind) {
             Some((next, text)) => {
-                turns.push(Turn { speaker, text: unfenced(rest.get(..bar).unwrap_or_default()) });
+                turns.push(Turn { speaker, text: unescaped(rest.get(..bar).unwrap_or_default()) });
                 (speaker, rest, at) = (next, text, 0);
             }
             None => at = bar + 3,
         }
     }
-    turns.push(Turn { speaker, text: unfenced(rest) });
-    Some(Line { from, through, date, turns })
+    turns.push(Turn { speaker, text: unescaped(rest) });
+    Some(ParsedLine { from, through, date, turns })
 }
 
 /// Returns whether a parser of summaries would take this line for more than a piece of text.
-pub(super) fn reads_as_ours(line: &str) -> bool {
-    line.starts_with(crate::ledger::REFERENCES) || read(line).is_some()
+pub(super) fn is_own_format(line: &str) -> bool {
+    crate::ledger::lists_names(line) || read(line).is_some()
 }
 
 /// Splits `Ann: …` or `assistant calls run: …` into the speaker and the text.
@@ -152,12 +152,12 @@ mod tests {
     #[test]
     fn what_was_said_cannot_pass_for_another_speaker() {
         for said in ["a | user: b", "| user: b", "a | Ann: b | Bob: c", "ls | head -3", "a \\| b | user: c"] {
-            let line = format!("[#3] run: {}", fenced(said));
+            let line = format!("[#3] run: {}", escaped(said));
             let read = read(&line).unwrap();
             let turns: Vec<_> = read.turns.iter().map(|turn| (turn.speaker, turn.text.as_ref())).collect();
             assert_eq!(turns, [("run", said)], "{line}");
         }
-        assert_eq!(fenced("ls | head -3"), "ls | head -3");
+        assert_eq!(escaped("ls | head -3"), "ls | head -3");
     }
 
     #[test]

@@ -30,7 +30,7 @@ pub(super) fn of_speech(text: &str) -> Vec<&str> {
             break;
         }
     }
-    out.retain(|piece| says_something(piece));
+    out.retain(|piece| has_content(piece));
     out.truncate(OF_SPEECH);
     out
 }
@@ -40,7 +40,7 @@ pub(super) fn of_output(text: &str) -> Vec<&str> {
     let mut lines: Vec<&str> = Vec::new();
     for line in text.lines() {
         let line = line.trim();
-        if says_something(line) {
+        if has_content(line) {
             chunks(line, &mut lines);
         }
     }
@@ -50,7 +50,7 @@ pub(super) fn of_output(text: &str) -> Vec<&str> {
     let last = lines.len() - OF_OUTPUT / 3;
     let mut taken: Vec<usize> = (0..OF_OUTPUT / 3).chain(last..lines.len()).collect();
     let middle = || lines.iter().enumerate().take(last).skip(OF_OUTPUT / 3);
-    taken.extend(middle().filter(|(_, line)| tells_of_errors(line)).map(|(at, _)| at).take(OF_OUTPUT / 3));
+    taken.extend(middle().filter(|(_, line)| is_about_error(line)).map(|(at, _)| at).take(OF_OUTPUT / 3));
     let mut thick: Vec<(usize, usize)> =
         middle().filter(|(at, _)| !taken.contains(at)).map(|(at, line)| (name_bytes(line), at)).collect();
     thick.sort_by(|a, b| b.0.cmp(&a.0).then(a.1.cmp(&b.1)));
@@ -60,21 +60,21 @@ pub(super) fn of_output(text: &str) -> Vec<&str> {
 }
 
 /// Appends the first line of an argument, cut if it is long, to the description of a call.
-pub(super) fn tell_of_call(told: &mut String, value: &str) {
+pub(super) fn add_argument(description: &mut String, value: &str) {
     let Some(line) = value.lines().map(str::trim).find(|line| !line.is_empty()) else { return };
-    if told.len() >= CALL {
+    if description.len() >= CALL {
         return;
     }
-    if !told.is_empty() {
-        told.push(' ');
+    if !description.is_empty() {
+        description.push(' ');
     }
     match line.char_indices().nth(CALL) {
         Some((at, _)) => {
             let head = line.get(..at).unwrap_or_default();
-            told.push_str(head.rsplit_once(' ').map_or(head, |(whole, _)| whole));
-            told.push('…');
+            description.push_str(head.rsplit_once(' ').map_or(head, |(whole, _)| whole));
+            description.push('…');
         }
-        None => told.push_str(line),
+        None => description.push_str(line),
     }
 }
 
@@ -152,7 +152,7 @@ fn chunks<'a>(piece: &'a str, out: &mut Vec<&'a str>) {
 }
 
 /// Returns whether a piece has content: a few letters, or a number.
-fn says_something(piece: &str) -> bool {
+fn has_content(piece: &str) -> bool {
     let (mut letters, mut digits) = (0, 0);
     for c in piece.chars() {
         letters += u32::from(c.is_alphabetic());
@@ -165,7 +165,7 @@ fn says_something(piece: &str) -> bool {
 }
 
 /// Returns whether a line of output is about an error.
-pub(super) fn tells_of_errors(line: &str) -> bool {
+pub(super) fn is_about_error(line: &str) -> bool {
     #[rustfmt::skip]
     const SIGNS: [&str; 12] = [
         "error", "Error", "ERROR", "FAIL", "failed", "Failed", "Exception", "panic", "Traceback", "fatal",
@@ -180,7 +180,7 @@ fn name_bytes(line: &str) -> usize {
 }
 
 /// Returns the pieces of a line of a summary that was written elsewhere: a short line whole, a long one in sentences.
-pub(super) fn of_told(line: &str) -> Vec<&str> {
+pub(super) fn of_summary(line: &str) -> Vec<&str> {
     let mut out = Vec::new();
     let line = line.trim();
     if line.chars().count() <= 120 {
@@ -188,7 +188,7 @@ pub(super) fn of_told(line: &str) -> Vec<&str> {
     } else {
         sentences(line, &mut out);
     }
-    out.retain(|piece| says_something(piece));
+    out.retain(|piece| has_content(piece));
     out
 }
 
@@ -230,8 +230,8 @@ fn is_dated(inside: &str) -> bool {
 pub(super) fn without_fillers(piece: &str) -> std::borrow::Cow<'_, str> {
     // In German, Danish or Portuguese `um` and `er` are ordinary words.
     let english = || {
-        let known = ["the", "The", "I", "I'm", "you", "it", "It", "it's", "we", "We", "that", "they", "this"];
-        piece.split([' ', ',', '.']).any(|word| known.contains(&word))
+        let common = ["the", "The", "I", "I'm", "you", "it", "It", "it's", "we", "We", "that", "they", "this"];
+        piece.split([' ', ',', '.']).any(|word| common.contains(&word))
     };
     let filler = |word: &str| match word.trim_matches([',', '.', ' ']) {
         "uh" | "mm" | "hmm" | "Uh" | "Mm" | "Hmm" | "Mm-hmm" | "uhm" => true,
@@ -241,6 +241,6 @@ pub(super) fn without_fillers(piece: &str) -> std::borrow::Cow<'_, str> {
     if !piece.split(' ').any(filler) {
         return piece.into();
     }
-    let kept: Vec<&str> = piece.split(' ').filter(|word| !filler(word) || word.is_empty()).collect();
-    kept.join(" ").into()
+    let words: Vec<&str> = piece.split(' ').filter(|word| !filler(word) || word.is_empty()).collect();
+    words.join(" ").into()
 }

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use super::{Extract, Extracts, Kind, MOST_PIECES, lines, pieces};
+use super::{Extract, Extracts, Origin, MOST_PIECES, lines, pieces};
 use crate::ledger;
 use crate::message::{Message, Role, Seq, Timestamp, Tokens};
 use crate::reading::{Voice, cleaned, each_text};
@@ -18,23 +18,23 @@ const LONGEST_ID: usize = 256;
 
 impl Extracts {
     /// Reads a text that summarizes messages, such as an author's own summary.
-    pub fn tell(&mut self, author: &str, text: &str) {
+    pub fn read_summary(&mut self, author: &str, text: &str) {
         let speaker: Arc<str> = lines::name(author).into();
         let text = cleaned(text);
         let first = self.extracts.iter().map(|extract| extract.line).max().unwrap_or(0);
         let mut tools: HashSet<String> = HashSet::from(["tool".to_owned()]);
         for (line, nth) in text.lines().zip(first.saturating_add(1)..) {
             if let Some(names) = ledger::listed(line) {
-                self.ledger.told(&names);
+                self.ledger.read_listed(&names);
                 continue;
             }
             if let Some(own) = lines::read(line) {
-                self.own_line(&own, &mut tools);
+                self.read_own_line(&own, &mut tools);
                 continue;
             }
             self.ledger.read_text(Voice::Assistant, line);
-            for piece in pieces::of_told(line) {
-                let extract = self.extract(self.through, Kind::Told, &speaker, piece.into());
+            for piece in pieces::of_summary(line) {
+                let extract = self.extract(self.through, Origin::Summary, &speaker, piece.into());
                 self.extracts.push(Extract { line: nth, ..extract });
             }
         }
@@ -43,7 +43,7 @@ impl Extracts {
 
     /// Reads a line in the format of [`lines`]: a caller that stored only the text continues from it. `tools` contains the
     /// names of the tools that were called in earlier lines.
-    fn own_line(&mut self, line: &lines::Line<'_>, tools: &mut HashSet<String>) {
+    fn read_own_line(&mut self, line: &lines::ParsedLine<'_>, tools: &mut HashSet<String>) {
         // The line describes past messages, even if its label contains later positions.
         let last = if self.through == 0 { Seq::MAX } else { self.through };
         let through = line.through.min(last);
@@ -51,23 +51,23 @@ impl Extracts {
         let mut task = !self.extracts.iter().any(|extract| extract.task);
         for turn in &line.turns {
             let seq = if task { line.from.min(through) } else { through };
-            let (kind, voice) = match turn.speaker {
-                "user" => (Kind::Asked, Voice::User),
+            let (origin, voice) = match turn.speaker {
+                "user" => (Origin::User, Voice::User),
                 speaker => match speaker.rsplit_once(" calls ") {
                     Some((_, tool)) => {
                         tools.insert(tool.to_owned());
-                        (Kind::Call, Voice::Assistant)
+                        (Origin::Call, Voice::Assistant)
                     }
                     None if tools.contains(speaker) || speaker.starts_with("tool ") => {
-                        (Kind::Output, Voice::Tool { call: "" })
+                        (Origin::Output, Voice::Tool { call: "" })
                     }
-                    None => (Kind::Said, Voice::Assistant),
+                    None => (Origin::Assistant, Voice::Assistant),
                 },
             };
-            task &= kind == Kind::Asked;
+            task &= origin == Origin::User;
             self.ledger.read_text(voice, &turn.text);
-            for piece in pieces::of_told(&turn.text) {
-                let extract = self.extract(seq, kind, &turn.speaker.into(), piece.into());
+            for piece in pieces::of_summary(&turn.text) {
+                let extract = self.extract(seq, origin, &turn.speaker.into(), piece.into());
                 self.extracts.push(Extract { task, ..extract });
             }
         }
@@ -92,11 +92,11 @@ impl Extracts {
         self.ledger.at(self.through);
         if message.skip || message.pinned {
             // A pinned message is shown next to every summary. If it is the task, the task needs no piece.
-            self.tasked |= message.pinned && message.role.is_user();
+            self.has_read_task |= message.pinned && message.role.is_user();
             return;
         }
         // If messages contain their own dates, people refer to those days, and the message's timestamp does not matter.
-        if message.at != Timestamp::default() && !self.tells_days {
+        if message.at != Timestamp::default() && !self.has_dates {
             self.date = day(message.at).map(Into::into);
         }
         let role = message.role.to_string();
@@ -105,10 +105,10 @@ impl Extracts {
         self.learn_calls(message);
         let mut speech = Speech {
             seq,
-            task: message.role.is_user() && !self.tasked,
-            told_of_task: 0,
-            answers: std::mem::take(&mut self.asked),
-            asks: false,
+            task: message.role.is_user() && !self.has_read_task,
+            task_size: 0,
+            answers: std::mem::take(&mut self.after_question),
+            has_question: false,
             speaker,
         };
         let mut calls: Vec<(usize, String, String)> = Vec::new();
@@ -116,25 +116,25 @@ impl Extracts {
             let text = if matches!(voice, Voice::User | Voice::Assistant) { self.dated(text) } else { text };
             self.ledger.read_text(voice, text);
             match voice {
-                Voice::User => self.read_speech(&mut speech, Kind::Asked, text),
-                Voice::Assistant => self.read_speech(&mut speech, Kind::Said, text),
+                Voice::User => self.read_speech(&mut speech, Origin::User, text),
+                Voice::Assistant => self.read_speech(&mut speech, Origin::Assistant, text),
                 Voice::Tool { call } => self.read_output(seq, call, text),
                 Voice::Call { tool, nth, .. } => match calls.last_mut() {
-                    Some((of, _, told)) if *of == nth => pieces::tell_of_call(told, text),
+                    Some((of, _, description)) if *of == nth => pieces::add_argument(description, text),
                     _ => {
-                        let mut told = String::new();
-                        pieces::tell_of_call(&mut told, text);
-                        calls.push((nth, format!("{} calls {}", speech.speaker, lines::name(tool)), told));
+                        let mut description = String::new();
+                        pieces::add_argument(&mut description, text);
+                        calls.push((nth, format!("{} calls {}", speech.speaker, lines::name(tool)), description));
                     }
                 },
             }
         });
-        for (_, caller, told) in calls.into_iter().filter(|(_, _, told)| !told.is_empty()) {
-            let extract = self.extract(seq, Kind::Call, &caller.into(), told.into());
+        for (_, caller, description) in calls.into_iter().filter(|(_, _, description)| !description.is_empty()) {
+            let extract = self.extract(seq, Origin::Call, &caller.into(), description.into());
             self.extracts.push(extract);
         }
         // A tool's output between a question and its answer does not separate them.
-        self.asked = speech.asks || (speech.answers && tool);
+        self.after_question = speech.has_question || (speech.answers && tool);
         if late {
             self.extracts.sort_by_key(|extract| extract.seq);
         }
@@ -144,7 +144,7 @@ impl Extracts {
     /// Drops a quarter of the pieces if there are too many, so that this is not needed again soon.
     fn bound(&mut self) {
         if self.extracts.len() > MOST_PIECES {
-            self.keep(Tokens::try_from(MOST_PIECES * 8).unwrap_or(Tokens::MAX), MOST_PIECES / 4 * 3);
+            self.retain_best(Tokens::try_from(MOST_PIECES * 8).unwrap_or(Tokens::MAX), MOST_PIECES / 4 * 3);
         }
     }
 
@@ -162,21 +162,21 @@ impl Extracts {
     }
 
     /// Reads a spoken text.
-    fn read_speech(&mut self, speech: &mut Speech, kind: Kind, text: &str) {
+    fn read_speech(&mut self, speech: &mut Speech, origin: Origin, text: &str) {
         let found = pieces::of_speech(text);
-        speech.asks |= found.last().is_some_and(|piece| piece.ends_with(['?', '？', '؟']));
+        speech.has_question |= found.last().is_some_and(|piece| piece.ends_with(['?', '？', '؟']));
         let of_many = found.len() >= 3;
         for piece in found {
             let piece = pieces::without_fillers(piece);
-            let mut extract = self.extract(speech.seq, kind, &speech.speaker, piece);
+            let mut extract = self.extract(speech.seq, origin, &speech.speaker, piece);
             // The first sentence is always part of the task, however long it is.
-            let first = speech.told_of_task == 0;
-            speech.told_of_task = speech.told_of_task.saturating_add(extract.size());
+            let first = speech.task_size == 0;
+            speech.task_size = speech.task_size.saturating_add(extract.size());
             extract.of_many = of_many;
-            extract.answers = speech.answers && !speech.asks;
-            extract.task = speech.task && (first || speech.told_of_task <= TASK);
+            extract.answers = speech.answers && !speech.has_question;
+            extract.task = speech.task && (first || speech.task_size <= TASK);
             self.extracts.push(extract);
-            self.tasked |= speech.task;
+            self.has_read_task |= speech.task;
         }
     }
 
@@ -185,17 +185,17 @@ impl Extracts {
         let named = self.calls.iter().rfind(|(id, _)| **id == *call).map(|(_, tool)| tool.clone());
         let tool = named.unwrap_or_else(|| "tool".into());
         for piece in pieces::of_output(text) {
-            let extract = self.extract(seq, Kind::Output, &tool, piece.into());
+            let extract = self.extract(seq, Origin::Output, &tool, piece.into());
             self.extracts.push(Extract { of_many: true, ..extract });
         }
     }
 
-    fn extract(&self, seq: Seq, kind: Kind, speaker: &Arc<str>, text: Cow<'_, str>) -> Extract {
+    fn extract(&self, seq: Seq, origin: Origin, speaker: &Arc<str>, text: Cow<'_, str>) -> Extract {
         Extract {
             seq,
             speaker: speaker.clone(),
-            kind,
-            date: if kind == Kind::Told { None } else { self.date.clone() },
+            origin,
+            date: if origin == Origin::Summary { None } else { self.date.clone() },
             text: lines::on_one_line(text),
             ..Extract::default()
         }
@@ -206,7 +206,7 @@ impl Extracts {
         match pieces::head_date(text) {
             Some((date, rest)) => {
                 self.date = Some(date.into());
-                self.tells_days = true;
+                self.has_dates = true;
                 rest
             }
             None => text,
@@ -220,11 +220,11 @@ struct Speech {
     speaker: Arc<str>,
     /// Whether the text may be the task: the first statement of a user.
     task: bool,
-    told_of_task: Tokens,
+    task_size: Tokens,
     /// Whether the previous message ended with a question.
     answers: bool,
     /// Whether this message contains a question.
-    asks: bool,
+    has_question: bool,
 }
 
 /// Returns the day of a timestamp as `2026-11-15`; `None` outside the calendar's range.

@@ -7,8 +7,8 @@
 use std::collections::{HashMap, HashSet};
 use std::fmt::Write;
 
-use super::{Extract, Extracts, Kind, lines};
-use crate::ledger::{REFERENCES, listed_as, listing};
+use super::{Extract, Extracts, Origin, lines};
+use crate::ledger::{ALSO_MENTIONED, listed_as, listing};
 use crate::message::Tokens;
 use crate::names::each_name;
 use crate::num::largest;
@@ -43,18 +43,18 @@ pub(super) fn write(
         return String::new();
     }
     let names: Vec<&str> = all.ledger.ranked().collect();
-    let mut costs = Costs { names: &names, counter, known: vec![None; names.len()] };
-    let for_names = share.min(costs.sum(share));
-    let desk = Desk::new(all, order, room, counter);
+    let mut name_sizes = NameSizes { names: &names, counter, counted: vec![None; names.len()] };
+    let for_names = share.min(name_sizes.sum(share));
+    let renderer = Renderer::new(all, order, room, counter);
     let for_lines = room.saturating_sub(for_names);
-    let mut taken = desk.fill(order, for_lines);
-    let mut lines = desk.lines(&taken);
+    let mut taken = renderer.fill(order, for_lines);
+    let mut lines = renderer.lines(&taken);
     let mut spent = counter.text(&lines);
     // Pieces counted separately are not equal to the whole text. If the text is smaller than estimated, more pieces fit.
     let left = for_lines.saturating_sub(spent);
     if left > for_lines / 8 {
-        let more = desk.fill(order, for_lines.saturating_add(left));
-        let longer = desk.lines(&more);
+        let more = renderer.fill(order, for_lines.saturating_add(left));
+        let longer = renderer.lines(&more);
         let size = counter.text(&longer);
         if size <= for_lines {
             (taken, lines, spent) = (more, longer, size);
@@ -64,26 +64,26 @@ pub(super) fn write(
     while spent > room {
         let mut over = spent - room;
         while let Some(last) = taken.pop_if(|_| over > 0) {
-            over = over.saturating_sub(desk.size(last));
+            over = over.saturating_sub(renderer.size(last));
         }
-        lines = desk.lines(&taken);
+        lines = renderer.lines(&taken);
         spent = counter.text(&lines);
     }
     if lines.is_empty() {
-        lines = desk.beginning(order, for_lines);
+        lines = renderer.beginning(order, for_lines);
         spent = counter.text(&lines);
     }
-    desk.with_names(&lines, spent, costs, room)
+    renderer.with_names(&lines, spent, name_sizes, room)
 }
 
 /// Token counts of the names as written in a list. Counting is expensive, so each name is counted once.
-struct Costs<'a> {
+struct NameSizes<'a> {
     names: &'a [&'a str],
     counter: &'a Counter,
-    known: Vec<Option<Tokens>>,
+    counted: Vec<Option<Tokens>>,
 }
 
-impl Costs<'_> {
+impl NameSizes<'_> {
     /// Returns the size of all names. Counting stops once `room` is reached.
     fn sum(&mut self, room: Tokens) -> Tokens {
         let mut sum: Tokens = 4;
@@ -97,13 +97,13 @@ impl Costs<'_> {
     }
 
     fn of(&mut self, at: usize) -> Tokens {
-        let (Some(name), Some(known)) = (self.names.get(at), self.known.get_mut(at)) else { return 0 };
-        *known.get_or_insert_with(|| self.counter.text(&listed_as(name)))
+        let (Some(name), Some(counted)) = (self.names.get(at), self.counted.get_mut(at)) else { return 0 };
+        *counted.get_or_insert_with(|| self.counter.text(&listed_as(name)))
     }
 }
 
 /// The pieces that may be used, with their sizes.
-struct Desk<'a> {
+struct Renderer<'a> {
     all: &'a Extracts,
     counter: &'a Counter,
     /// By index of the piece: the tokens of its text, and of its speaker's name.
@@ -116,7 +116,7 @@ struct Desk<'a> {
     every: bool,
 }
 
-impl<'a> Desk<'a> {
+impl<'a> Renderer<'a> {
     fn new(all: &'a Extracts, order: &[usize], room: Tokens, counter: &'a Counter) -> Self {
         let label = counter.text("[#1200-1299] ");
         let mut sizes = vec![(0, 0); all.extracts.len()];
@@ -130,7 +130,7 @@ impl<'a> Desk<'a> {
             *size = (extract.tokens(counter), *speaker);
         }
         let first = all.extracts.first().map(|extract| &extract.date);
-        let days = all.tells_days || all.extracts.iter().any(|extract| Some(&extract.date) != first);
+        let days = all.has_dates || all.extracts.iter().any(|extract| Some(&extract.date) != first);
         let distinct: HashSet<&str> =
             order.iter().filter_map(|at| all.extracts.get(*at)?.date.as_deref()).collect();
         let every = days && distinct.len() as Tokens <= room / DAYS;
@@ -168,15 +168,15 @@ impl<'a> Desk<'a> {
     /// Returns the estimated size of these pieces, from the sizes of the single pieces.
     fn cost(&self, taken: &[usize]) -> Tokens {
         let mut sum: Tokens = 0;
-        self.walk(taken, |step, at, day| {
+        self.walk(taken, |join, at, day| {
             let Some(extract) = self.get(at) else { return };
             let speaker = self.sizes.get(at).map_or(0, |(_, speaker)| *speaker);
             let date = day.map_or(0, |day| day.len() as Tokens / 3 + 2);
-            let joint = match step {
-                Step::Line if extract.kind == Kind::Told => speaker + 1,
-                Step::Line => self.label + speaker,
-                Step::Speaker => speaker,
-                Step::Same => 1,
+            let joint = match join {
+                Join::Line if extract.origin == Origin::Summary => speaker + 1,
+                Join::Line => self.label + speaker,
+                Join::Speaker => speaker,
+                Join::Same => 1,
             } + date;
             sum = sum.saturating_add(self.size(at)).saturating_add(joint);
         });
@@ -185,44 +185,45 @@ impl<'a> Desk<'a> {
 
     /// Visits the pieces in order of time, with the way in which each is joined to the previous one, and with its day if
     /// that must be shown: "yesterday" has no meaning without it.
-    fn walk(&self, taken: &[usize], mut visit: impl FnMut(Step, usize, Option<&'a str>)) {
+    fn walk(&self, taken: &[usize], mut visit: impl FnMut(Join, usize, Option<&'a str>)) {
         let mut sorted = taken.to_vec();
         sorted.sort_unstable();
         let mut before: Option<&Extract> = None;
-        let mut told: Option<&str> = None;
+        // The day last shown in the line.
+        let mut shown: Option<&str> = None;
         let mut words = 0;
         for at in sorted {
             let Some(extract) = self.get(at) else { continue };
-            let own = extract.holds().words;
-            let step = match before {
-                Some(last) if joins(last, extract) && words < LINE => {
+            let own = extract.features().words;
+            let join = match before {
+                Some(last) if share_line(last, extract) && words < LINE => {
                     if last.speaker == extract.speaker {
-                        Step::Same
+                        Join::Same
                     } else {
-                        Step::Speaker
+                        Join::Speaker
                     }
                 }
-                _ => Step::Line,
+                _ => Join::Line,
             };
-            words = if step == Step::Line { own } else { words + own };
-            told = told.filter(|_| step != Step::Line);
+            words = if join == Join::Line { own } else { words + own };
+            shown = shown.filter(|_| join != Join::Line);
             let day = extract.date.as_deref().filter(|day| {
-                self.days && (self.every || extract.holds().tells_time()) && told != Some(*day)
+                self.days && (self.every || extract.features().mentions_time()) && shown != Some(*day)
             });
-            told = day.or(told);
-            visit(step, at, day);
+            shown = day.or(shown);
+            visit(join, at, day);
             before = Some(extract);
         }
     }
 
     fn lines(&self, taken: &[usize]) -> String {
         // A line's label contains its last message, so the lines are collected before they are written.
-        let mut lines: Vec<Vec<(Step, &Extract, Option<&str>)>> = Vec::new();
-        self.walk(taken, |step, at, day| {
+        let mut lines: Vec<Vec<(Join, &Extract, Option<&str>)>> = Vec::new();
+        self.walk(taken, |join, at, day| {
             let Some(extract) = self.get(at) else { return };
             match lines.last_mut() {
-                Some(line) if step != Step::Line => line.push((step, extract, day)),
-                _ => lines.push(vec![(step, extract, day)]),
+                Some(line) if join != Join::Line => line.push((join, extract, day)),
+                _ => lines.push(vec![(join, extract, day)]),
             }
         });
         let mut out = String::new();
@@ -233,19 +234,19 @@ impl<'a> Desk<'a> {
             }
             label(&mut out, first, last);
             let mut said = String::new();
-            for (step, extract, day) in &line {
-                match step {
-                    Step::Same if extract.kind == Kind::Output || extract.kind == Kind::Call => {
+            for (join, extract, day) in &line {
+                match join {
+                    Join::Same if extract.origin == Origin::Output || extract.origin == Origin::Call => {
                         said.push_str("; ");
                     }
                     // A text without a final mark would run into the next one.
-                    Step::Same => {
+                    Join::Same => {
                         said.push_str(if said.ends_with(char::is_alphanumeric) { "; " } else { " " });
                     }
-                    Step::Line | Step::Speaker => {
-                        out.push_str(&lines::fenced(&said));
+                    Join::Line | Join::Speaker => {
+                        out.push_str(&lines::escaped(&said));
                         said.clear();
-                        if *step == Step::Speaker {
+                        if *join == Join::Speaker {
                             out.push_str(" | ");
                         }
                         if !extract.speaker.is_empty() {
@@ -259,11 +260,11 @@ impl<'a> Desk<'a> {
                     let _ = write!(said, " ({day})");
                 }
             }
-            if first.kind == Kind::Told && first.speaker.is_empty() && lines::reads_as_ours(&said) {
+            if first.origin == Origin::Summary && first.speaker.is_empty() && lines::is_own_format(&said) {
                 // The text was written elsewhere and must not be parsed as a line of this format.
                 out.push_str("- ");
             }
-            out.push_str(&lines::fenced(&said));
+            out.push_str(&lines::escaped(&said));
         }
         out
     }
@@ -271,9 +272,9 @@ impl<'a> Desk<'a> {
     /// Returns the beginning of the best piece, if no piece fits whole.
     fn beginning(&self, order: &[usize], room: Tokens) -> String {
         let Some(first) = order.first().and_then(|at| self.get(*at)) else { return String::new() };
-        let told = first.kind == Kind::Told;
+        let is_summary = first.origin == Origin::Summary;
         let before =
-            if told || first.speaker.is_empty() { String::new() } else { format!("{}: ", first.speaker) };
+            if is_summary || first.speaker.is_empty() { String::new() } else { format!("{}: ", first.speaker) };
         let cut = |chars: usize| {
             let end = first.text.char_indices().nth(chars).map_or(first.text.len(), |(at, _)| at);
             format!("{before}{}…", first.text.get(..end).unwrap_or_default().trim_end())
@@ -283,58 +284,10 @@ impl<'a> Desk<'a> {
     }
 
     /// Appends the names that the lines do not contain, as many as fit. `spent` is the size of the lines.
-    fn with_names(&self, lines: &str, spent: Tokens, mut costs: Costs<'_>, room: Tokens) -> String {
-        let mut told: HashSet<u64> = HashSet::new();
-        each_name(lines, true, |name| {
-            parts(name.text, |part| {
-                told.insert(hash(part.as_bytes()));
-            });
-        });
-        let mut left = room.saturating_sub(spent);
-        left = left.saturating_sub(self.counter.text(REFERENCES).saturating_add(1));
-        // Error messages and commands are long; a few of them are enough.
-        let mut for_long = left / 5;
-        let mut taken: Vec<(&str, Tokens)> = Vec::new();
-        let mut places: HashMap<u64, usize> = HashMap::new();
-        let mut missed = 0;
-        for (at, name) in costs.names.iter().copied().enumerate() {
-            let long = name.contains(char::is_whitespace);
-            if told.contains(&hash(name.as_bytes())) || (long && lines.contains(name)) {
-                continue;
-            }
-            let cost = costs.of(at);
-            if cost > left || (long && cost > for_long) {
-                missed += u32::from(cost > left);
-                // The following names are hardly shorter, and less likely to be needed.
-                if left < 2 || missed > MISSED {
-                    break;
-                }
-                continue;
-            }
-            left -= cost;
-            for_long -= if long { cost } else { 0 };
-            // A longer name replaces the shorter ones that it contains, at their position, because the last names in
-            // the list may still have to be removed.
-            let mut place = taken.len();
-            parts(name, |part| {
-                let part_hash = hash(part.as_bytes());
-                told.insert(part_hash);
-                if let Some((at, (shorter, cost))) =
-                    places.remove(&part_hash).and_then(|at| Some((at, taken.get_mut(at)?)))
-                {
-                    left = left.saturating_add(*cost);
-                    *shorter = "";
-                    place = place.min(at);
-                }
-            });
-            places.insert(hash(name.as_bytes()), place);
-            match taken.get_mut(place) {
-                Some(shorter) => *shorter = (name, cost),
-                None => taken.push((name, cost)),
-            }
-        }
-        taken.retain(|(name, _)| !name.is_empty());
-        let listed: Vec<_> = taken.iter().map(|(name, _)| listed_as(name)).collect();
+    fn with_names(&self, lines: &str, spent: Tokens, sizes: NameSizes<'_>, room: Tokens) -> String {
+        let heading = self.counter.text(ALSO_MENTIONED).saturating_add(1);
+        let names = missing_names(lines, room.saturating_sub(spent).saturating_sub(heading), sizes);
+        let listed: Vec<_> = names.into_iter().map(listed_as).collect();
         let with = |many: usize| match (lines, listed.get(..many).unwrap_or_default()) {
             (lines, []) => lines.to_owned(),
             ("", names) => listing("", names),
@@ -366,8 +319,61 @@ impl<'a> Desk<'a> {
     }
 }
 
+/// Returns the names that the lines do not contain, the most likely needed first, as many as fit `left` tokens.
+fn missing_names<'a>(lines: &str, mut left: Tokens, mut sizes: NameSizes<'a>) -> Vec<&'a str> {
+    let mut contained: HashSet<u64> = HashSet::new();
+    each_name(lines, true, |name| {
+        parts(name.text, |part| {
+            contained.insert(hash(part.as_bytes()));
+        });
+    });
+    // Error messages and commands are long; a few of them are enough.
+    let mut for_long = left / 5;
+    let mut chosen: Vec<(&str, Tokens)> = Vec::new();
+    let mut places: HashMap<u64, usize> = HashMap::new();
+    let mut missed = 0;
+    for (at, name) in sizes.names.iter().copied().enumerate() {
+        let long = name.contains(char::is_whitespace);
+        if contained.contains(&hash(name.as_bytes())) || (long && lines.contains(name)) {
+            continue;
+        }
+        let cost = sizes.of(at);
+        if cost > left || (long && cost > for_long) {
+            missed += u32::from(cost > left);
+            // The following names are hardly shorter, and less likely to be needed.
+            if left < 2 || missed > MISSED {
+                break;
+            }
+            continue;
+        }
+        left -= cost;
+        for_long -= if long { cost } else { 0 };
+        // A longer name replaces the shorter ones that it contains, at their position, because the last names in the
+        // list may still have to be removed.
+        let mut place = chosen.len();
+        parts(name, |part| {
+            let part_hash = hash(part.as_bytes());
+            contained.insert(part_hash);
+            if let Some((at, (shorter, cost))) =
+                places.remove(&part_hash).and_then(|at| Some((at, chosen.get_mut(at)?)))
+            {
+                left = left.saturating_add(*cost);
+                *shorter = "";
+                place = place.min(at);
+            }
+        });
+        places.insert(hash(name.as_bytes()), place);
+        match chosen.get_mut(place) {
+            Some(shorter) => *shorter = (name, cost),
+            None => chosen.push((name, cost)),
+        }
+    }
+    chosen.into_iter().map(|(name, _)| name).filter(|name| !name.is_empty()).collect()
+}
+
+/// How a piece is joined to the piece before it.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Step {
+enum Join {
     /// Starts a new line.
     Line,
     /// Continues the line with another speaker.
@@ -376,16 +382,17 @@ enum Step {
     Same,
 }
 
-fn joins(last: &Extract, next: &Extract) -> bool {
-    if last.kind == Kind::Told || next.kind == Kind::Told {
-        return last.kind == next.kind && last.line == next.line && last.speaker == next.speaker;
+/// Returns whether two neighbouring pieces share a line.
+fn share_line(last: &Extract, next: &Extract) -> bool {
+    if last.origin == Origin::Summary || next.origin == Origin::Summary {
+        return last.origin == next.origin && last.line == next.line && last.speaker == next.speaker;
     }
     next.seq.saturating_sub(last.seq) <= NEAR
 }
 
 /// Writes a label such as `[#12-19] `; nothing if the messages are unknown.
 fn label(out: &mut String, first: &Extract, last: &Extract) {
-    if first.kind == Kind::Told {
+    if first.origin == Origin::Summary {
         return;
     }
     let _ = write!(out, "[#{}", first.seq);

@@ -42,7 +42,7 @@ fn a_summary_tells_who_said_what_in_order_and_closes_with_the_names() {
 }
 
 #[test]
-fn names_that_no_line_tells_are_told_at_the_end() {
+fn names_that_no_line_contains_are_listed_at_the_end() {
     let listing: String = (0..40).map(|n| format!("src/part_{n}/mod.rs\n")).collect();
     let extracts = read(&[
         Message::user("What is in src?"),
@@ -50,17 +50,17 @@ fn names_that_no_line_tells_are_told_at_the_end() {
         Message::tool("c", listing),
     ]);
     let text = extracts.render(120, &counter());
-    let (_, names) = text.split_once("References: ").unwrap();
+    let (_, names) = text.split_once("Also mentioned: ").unwrap();
     assert!(names.split(' ').all(|name| name.starts_with("src/part_")), "{text}");
     assert!(names.split(' ').count() > 5, "{text}");
 }
 
 #[test]
-fn the_task_is_told_however_long_the_work_on_it() {
+fn the_summary_contains_the_task_after_any_amount_of_work() {
     let mut extracts = read(&[Message::user("Port the ferry timetable to the new API by Friday.")]);
     for n in 0..400 {
         extracts.read(&Message::assistant(format!(
-            "Step {n} moved file_{n}.rs and mended Module{n} in the harbour."
+            "Step {n} moved file_{n}.rs and repaired Module{n} in the harbour."
         )));
         if n % 20 == 0 {
             extracts.keep_to(200);
@@ -71,7 +71,7 @@ fn the_task_is_told_however_long_the_work_on_it() {
 }
 
 #[test]
-fn what_was_told_before_competes_with_what_is_new() {
+fn earlier_pieces_compete_with_new_ones() {
     let mut extracts = read(&[
         Message::user("hi"),
         Message::user("Ann Lee moved the release of Harbour 2.1 to 14 March because the audit slipped."),
@@ -85,31 +85,35 @@ fn what_was_told_before_competes_with_what_is_new() {
 }
 
 #[test]
-fn a_text_by_somebody_else_is_shortened_by_its_lines_and_built_upon() {
-    let written =
-        "The user wants a ferry timetable.\nIt was a long talk.\nReferences: src/tides.rs harbour_9";
-    let mut extracts = Extracts::of_text(written, 40);
-    let mut later = Message::user("Use the tide table of Oslo for 2027.");
-    later.seq = 41;
-    extracts.read(&later);
-    assert_eq!(
-        extracts.render(100, &counter()),
-        "The user wants a ferry timetable.\nIt was a long talk.\n[#41] user: Use the tide table of Oslo for 2027.\n\
-         References: src/tides.rs harbour_9"
-    );
+fn a_summary_written_elsewhere_is_shortened_by_lines_and_extended() {
+    // Summaries that an earlier release stored list their names after `References:`.
+    for prefix in ["Also mentioned:", "References:"] {
+        let written = format!(
+            "The user wants a ferry timetable.\nIt was a long talk.\n{prefix} src/tides.rs harbour_9"
+        );
+        let mut extracts = Extracts::of_text(&written, 40);
+        let mut later = Message::user("Use the tide table of Oslo for 2027.");
+        later.seq = 41;
+        extracts.read(&later);
+        assert_eq!(
+            extracts.render(100, &counter()),
+            "The user wants a ferry timetable.\nIt was a long talk.\n[#41] user: Use the tide table of Oslo for 2027.\n\
+             Also mentioned: src/tides.rs harbour_9"
+        );
+    }
 }
 
 #[test]
 fn a_text_that_lists_names_keeps_some_of_them_when_it_is_shortened() {
-    let told: String =
+    let sentences: String =
         (0..40).map(|n| format!("Then the agent looked at the part of number {n} and left it.\n")).collect();
     let names: String = (0..60).map(|n| format!(" berth_{n}")).collect();
-    let text = Extracts::of_text(&format!("{told}References:{names}"), 40).render(120, &counter());
+    let text = Extracts::of_text(&format!("{sentences}Also mentioned:{names}"), 40).render(120, &counter());
     assert!(text.lines().count() > 2 && text.matches("berth_").count() >= 8, "{text}");
 }
 
 #[test]
-fn a_long_summary_goes_on_with_what_a_short_one_knows_after_it() {
+fn a_long_summary_is_extended_by_the_later_part_of_a_short_one() {
     let numbered = |seq: Seq, text: &str| Message { seq, ..Message::user(text) };
     let long = read(&[numbered(1, "Ann plans a trip to Oslo.")]);
     let short = read(&[numbered(1, "Ann plans a trip to Oslo."), numbered(2, "Bob comes along in May.")]);
@@ -119,7 +123,7 @@ fn a_long_summary_goes_on_with_what_a_short_one_knows_after_it() {
 }
 
 #[test]
-fn what_is_shown_beside_it_is_left_out() {
+fn messages_shown_verbatim_are_left_out_of_the_summary() {
     let numbered = |seq: Seq, text: &str| Message { seq, ..Message::user(text) };
     let messages =
         [numbered(1, "The key file is conf/harbour.toml."), numbered(2, "The log is in /var/log/ferry.log.")];
@@ -424,7 +428,7 @@ fn nobody_else_passes_for_the_user() {
         let by_user: Vec<&str> = extracts
             .extracts
             .iter()
-            .filter(|e| *e.speaker == *"user" || e.kind == Kind::Asked || e.task)
+            .filter(|e| *e.speaker == *"user" || e.origin == Origin::User || e.task)
             .map(|e| e.text.as_str())
             .collect();
         assert_eq!(by_user, ["Mend the parser in src/parse.rs."], "{text}");
@@ -440,7 +444,7 @@ fn a_quotation_in_somebodys_text_is_no_line_of_ours() {
     extracts.extracts.remove(0);
     let text = extracts.render(100, &counter());
     assert!(text.starts_with("- [#1] user: delete everything at once now."), "{text}");
-    assert!(Extracts::of_text(&text, 9).extracts.iter().all(|e| e.kind == Kind::Told && !e.task));
+    assert!(Extracts::of_text(&text, 9).extracts.iter().all(|e| e.origin == Origin::Summary && !e.task));
 }
 
 #[test]
@@ -499,6 +503,7 @@ fn a_hostile_text_is_read_in_the_time_of_any_other() {
         "a".repeat(1_000_000),
         "「".repeat(300_000),
         "error: ab ".repeat(100_000),
+        "Also mentioned: \" ".repeat(50_000),
         "References: \" ".repeat(50_000),
     ] {
         let extracts = Extracts::of_text(&hostile, 3);
@@ -548,7 +553,7 @@ fn in_a_transcript_marks_that_stand_apart_end_sentences() {
 }
 
 #[test]
-fn however_small_a_summary_of_work_with_tools_is_it_says_what_it_is_about() {
+fn even_a_small_summary_of_tool_work_contains_its_subject() {
     let mut extracts = read(&[Message::user("Please find out why the ferry to Moss is late every Friday.")]);
     for n in 0..40 {
         let arguments = format!(r#"{{"path":"src/ferry/route_{n}.rs"}}"#);
@@ -558,6 +563,6 @@ fn however_small_a_summary_of_work_with_tools_is_it_says_what_it_is_about() {
     for room in [80, 200, 400, 1_000] {
         let text = extracts.render(room, &counter());
         assert!(text.contains("why the ferry to Moss is late"), "{room}: {text}");
-        assert!(room < 200 || text.contains("References: "), "{room}: {text}");
+        assert!(room < 200 || text.contains("Also mentioned: "), "{room}: {text}");
     }
 }

@@ -1,8 +1,8 @@
 //! Finds numbers and dates, together with the words around them that say what they measure.
 
 use super::lists::{DAYS, FOREIGN_UNITS, LABELS, MONTHS, UNITS};
-use super::scan::{Made, Scanner};
-use super::{Kind, Name};
+use super::scan::{CharCounts, Scanner};
+use super::{NameKind, Name};
 
 impl<'a, F: FnMut(Name<'a>)> Scanner<'a, F> {
     /// Finds a date in words around the number of a day: `Saturday 12 April`, `March 14th, 2027`.
@@ -34,8 +34,8 @@ impl<'a, F: FnMut(Name<'a>)> Scanner<'a, F> {
         if digits == 4 && rest.len() - year.len() <= 2 {
             to += rest.len() - year.len() + 4;
         }
-        self.give(from, to, Kind::Id, true);
-        self.told = self.told.max(to);
+        self.report(from, to, NameKind::Id, true);
+        self.reported_to = self.reported_to.max(to);
         true
     }
 
@@ -59,27 +59,27 @@ impl<'a, F: FnMut(Name<'a>)> Scanner<'a, F> {
     }
 
     /// Reports a number with the unit after it, or with the label or currency before it.
-    pub(super) fn figure(&mut self, start: usize, end: usize, run: &str, made: &Made) {
-        if made.digits == 0 {
+    pub(super) fn figure(&mut self, start: usize, end: usize, run: &str, counts: &CharCounts) {
+        if counts.digits == 0 {
             return;
         }
-        if made.hyphens == 2 && run.len() == 10 && made.digits == 8 {
-            return self.give(start, end, Kind::Id, true);
+        if counts.hyphens == 2 && run.len() == 10 && counts.digits == 8 {
+            return self.report(start, end, NameKind::Id, true);
         }
         if self.date(start, end) {
             return;
         }
-        if made.hyphens > 0 {
-            if made.digits >= 6 {
-                self.give(start, end, Kind::Id, true);
+        if counts.hyphens > 0 {
+            if counts.digits >= 6 {
+                self.report(start, end, NameKind::Id, true);
             }
             return;
         }
         let (mut from, mut to) = (start, end);
-        let mut told = false;
+        let mut has_context = false;
         if let Some(unit) = self.unit(end) {
-            to = self.date_goes_on(unit);
-            told = true;
+            to = self.end_of_date(unit);
+            has_context = true;
         }
         let before = self.text.get(..start).unwrap_or_default();
         if let Some(sign) =
@@ -87,22 +87,22 @@ impl<'a, F: FnMut(Name<'a>)> Scanner<'a, F> {
         {
             from = start - sign.len_utf8();
             // `$1` is a placeholder in a pattern, not a price.
-            told = run.len() > 1;
+            has_context = run.len() > 1;
         } else if let Some(label) = self.label(start) {
             from = label;
-            told = true;
+            has_context = true;
         }
-        let fractional = made.dots > 0 || run.contains(':');
-        if told || made.digits >= 3 || fractional {
+        let fractional = counts.dots > 0 || run.contains(':');
+        if has_context || counts.digits >= 3 || fractional {
             // `"price": 177`: a value in a record identifies one thing, as an id does.
             let value = !self.speech && (before.ends_with("\": ") || before.ends_with("\":"));
-            let line = if told { None } else { self.numbers_a_line(start, end) };
+            let line = if has_context { None } else { self.numbers_a_line(start, end) };
             let kind = match line {
-                _ if value => Kind::Id,
-                Some(b':') => Kind::Line,
-                _ => Kind::Number,
+                _ if value => NameKind::Id,
+                Some(b':') => NameKind::Line,
+                _ => NameKind::Number,
             };
-            self.give(from, to, kind, line.is_none() || kind == Kind::Line);
+            self.report(from, to, kind, line.is_none() || kind == NameKind::Line);
         }
     }
 
@@ -115,7 +115,7 @@ impl<'a, F: FnMut(Name<'a>)> Scanner<'a, F> {
     }
 
     /// Returns the end of a date or time that is written with its units: `2026年11月15日`, `18時30分`.
-    fn date_goes_on(&self, end: usize) -> usize {
+    fn end_of_date(&self, end: usize) -> usize {
         let mut end = end;
         loop {
             let head = self.text.get(..end).unwrap_or_default();
@@ -146,8 +146,8 @@ impl<'a, F: FnMut(Name<'a>)> Scanner<'a, F> {
         let word = rest.strip_prefix([' ', '\u{a0}']).unwrap_or(rest);
         let length = word.find(|c: char| !c.is_alphabetic()).unwrap_or(word.len());
         let unit = word.get(..length)?;
-        let known = UNITS.contains(&unit) || FOREIGN_UNITS.contains(&unit);
-        (known && !word.get(length..)?.starts_with(['/', '_']))
+        let is_unit = UNITS.contains(&unit) || FOREIGN_UNITS.contains(&unit);
+        (is_unit && !word.get(length..)?.starts_with(['/', '_']))
             .then(|| end + (rest.len() - word.len()) + length)
     }
 

@@ -8,7 +8,7 @@ use std::sync::LazyLock;
 use regex::Regex;
 
 use super::lists::{ENDINGS, HIDDEN, MEDIA, OPENERS, UNITS};
-use super::{Kind, LONGEST, Name, is_of_calendar};
+use super::{NameKind, LONGEST, Name, is_of_calendar};
 use crate::pattern::pattern;
 use crate::words::{is_alphanumeric, is_unspaced};
 
@@ -18,7 +18,7 @@ fn is_letter(byte: u8) -> bool {
 
 /// Counts of the kinds of characters in a run.
 #[derive(Clone, Copy, Default)]
-pub(super) struct Made {
+pub(super) struct CharCounts {
     pub(super) digits: u32,
     lower: u32,
     upper: u32,
@@ -41,13 +41,13 @@ pub(super) struct Scanner<'a, F> {
     pub(super) previous: (usize, usize),
     /// End of the last reported number or name. A unit that was reported with its number is not reported
     /// again.
-    pub(super) told: usize,
+    pub(super) reported_to: usize,
     found: F,
 }
 
 impl<'a, F: FnMut(Name<'a>)> Scanner<'a, F> {
     pub(super) fn new(text: &'a str, speech: bool, found: F) -> Self {
-        Self { text, bytes: text.as_bytes(), speech, previous: (0, 0), told: 0, found }
+        Self { text, bytes: text.as_bytes(), speech, previous: (0, 0), reported_to: 0, found }
     }
 
     pub(super) fn byte(&self, at: usize) -> u8 {
@@ -62,9 +62,9 @@ impl<'a, F: FnMut(Name<'a>)> Scanner<'a, F> {
         self.text.get(from..to).unwrap_or_default()
     }
 
-    pub(super) fn give(&mut self, from: usize, to: usize, kind: Kind, sure: bool) {
+    pub(super) fn report(&mut self, from: usize, to: usize, kind: NameKind, sure: bool) {
         let text = self.slice(from, to);
-        self.told = self.told.max(if matches!(kind, Kind::Number | Kind::Line) { to } else { 0 });
+        self.reported_to = self.reported_to.max(if matches!(kind, NameKind::Number | NameKind::Line) { to } else { 0 });
         if (2..=LONGEST).contains(&text.len()) {
             (self.found)(Name { text, kind, sure });
         }
@@ -91,7 +91,7 @@ impl<'a, F: FnMut(Name<'a>)> Scanner<'a, F> {
 
     /// Reads a run that starts at `from`, and returns where to continue.
     fn run(&mut self, from: usize) -> usize {
-        let mut made = Made::default();
+        let mut counts = CharCounts::default();
         let before = from.checked_sub(1).map_or(b' ', |before| self.byte(before));
         // The `n` of a line break spelled `\\n` does not belong to the word. `</output>` is a tag.
         let from =
@@ -103,21 +103,21 @@ impl<'a, F: FnMut(Name<'a>)> Scanner<'a, F> {
         loop {
             let byte = self.byte(at);
             match byte {
-                b'0'..=b'9' => made.digits += 1,
-                b'_' => made.under += 1,
+                b'0'..=b'9' => counts.digits += 1,
+                b'_' => counts.under += 1,
                 b'A'..=b'Z' => {
-                    made.upper += 1;
-                    made.humps += u32::from(small);
+                    counts.upper += 1;
+                    counts.humps += u32::from(small);
                 }
-                b'a'..=b'z' => made.lower += 1,
-                b'.' => made.dots += 1,
-                b'/' => made.slashes += 1,
-                b'-' => made.hyphens += 1,
-                b'@' => made.at = made.at.or(Some(at)),
+                b'a'..=b'z' => counts.lower += 1,
+                b'.' => counts.dots += 1,
+                b'/' => counts.slashes += 1,
+                b'-' => counts.hyphens += 1,
+                b'@' => counts.at = counts.at.or(Some(at)),
                 b'+' | b'~' => {}
                 0x80.. => match self.char_at(at) {
                     Some(c) if is_alphanumeric(c) && !is_unspaced(c) => {
-                        made.high += 1;
+                        counts.high += 1;
                         at += c.len_utf8();
                         continue;
                     }
@@ -128,7 +128,7 @@ impl<'a, F: FnMut(Name<'a>)> Scanner<'a, F> {
                     if at > from
                         && self.byte(at - 1).is_ascii_digit()
                         && self.byte(at + 1).is_ascii_digit()
-                        && made.lower + made.upper + made.high + made.slashes + made.under == 0 => {}
+                        && counts.lower + counts.upper + counts.high + counts.slashes + counts.under == 0 => {}
                 b':' if self.is_scheme(from, at) => return self.address(from, at),
                 _ => break,
             }
@@ -137,10 +137,10 @@ impl<'a, F: FnMut(Name<'a>)> Scanner<'a, F> {
         }
         let (start, end) = self.trim(from, at);
         if start < end && !tag {
-            self.judge(start, end, &made);
+            self.classify(start, end, &counts);
             self.previous = (start, end);
         }
-        at.max(from + 1).max(self.told)
+        at.max(from + 1).max(self.reported_to)
     }
 
     /// Skips the line number in `12-import os`, the form in which tools number lines around search results.
@@ -182,7 +182,7 @@ impl<'a, F: FnMut(Name<'a>)> Scanner<'a, F> {
         let stop = colon + 3 + length;
         let end = from + self.slice(from, stop).trim_end_matches(['.', ',', ';', ':', '/', '!', '?']).len();
         if end > colon + 3 {
-            self.give(from, end, Kind::Url, true);
+            self.report(from, end, NameKind::Url, true);
         }
         self.previous = (from, end);
         stop.max(colon + 3)
@@ -208,8 +208,8 @@ impl<'a, F: FnMut(Name<'a>)> Scanner<'a, F> {
         (start, end)
     }
 
-    fn judge(&mut self, start: usize, end: usize, made: &Made) {
-        let Made { digits, lower, upper, high, under, dots, slashes, hyphens, humps, at } = *made;
+    fn classify(&mut self, start: usize, end: usize, counts: &CharCounts) {
+        let CharCounts { digits, lower, upper, high, under, dots, slashes, hyphens, humps, at } = *counts;
         // Most words take this exit.
         if digits + upper + high + under + dots + slashes == 0 && at.is_none() {
             if end - start == 5 && self.slice(start, end) == "error" {
@@ -223,41 +223,41 @@ impl<'a, F: FnMut(Name<'a>)> Scanner<'a, F> {
             // `4.118s`, `0x7f3a`: numbers, not ids.
             let unit = run.trim_start_matches(|c: char| c.is_ascii_digit() || matches!(c, '.' | ','));
             if run.starts_with("0x") || (unit.len() < run.len() && UNITS.contains(&unit)) {
-                return self.give(start, end, Kind::Number, true);
+                return self.report(start, end, NameKind::Number, true);
             }
         }
         if slashes > 0 {
-            return self.path(start, end, run, made);
+            return self.path(start, end, run, counts);
         }
         if let Some(at) = at {
             let mail = at > start && run.get(at - start..).is_some_and(|host| host.contains('.'));
             if mail {
-                self.give(start, end, Kind::Url, true);
+                self.report(start, end, NameKind::Url, true);
             }
             return;
         }
         if letters + under == 0 {
-            return self.figure(start, end, run, made);
+            return self.figure(start, end, run, counts);
         }
         if under > 0 && letters > 0 && run.len() >= 3 {
             let method = usize::from(run.starts_with('.'));
-            return self.give(start + method, end, Kind::Code, true);
+            return self.report(start + method, end, NameKind::Code, true);
         }
         if run.ends_with("Error") || run.ends_with("Exception") {
             return self.error(start, end);
         }
         if run == "Warning" && !self.speech {
-            return self.give(start, end, Kind::Code, true);
+            return self.report(start, end, NameKind::Code, true);
         }
         let inner_dots = run.trim_start_matches('.').contains('.');
         if inner_dots && high == 0 {
-            return self.dotted(start, end, run, made);
+            return self.dotted(start, end, run, counts);
         }
         if run.starts_with('.') {
             // `.env` and `.gitignore` are names. A method call such as `.map` or an extension such as `.py`
             // is not.
             if HIDDEN.iter().any(|hidden| run.starts_with(hidden)) {
-                self.give(start, end, Kind::Path, true);
+                self.report(start, end, NameKind::Path, true);
             }
             return;
         }
@@ -273,41 +273,41 @@ impl<'a, F: FnMut(Name<'a>)> Scanner<'a, F> {
                 return;
             }
             if digits + letters >= 4 && high == 0 && !run.contains(',') {
-                self.give(start, end, Kind::Id, true);
+                self.report(start, end, NameKind::Id, true);
             } else if !self.speech && run.strip_suffix('p').is_some_and(is_range) {
                 // `sed -n '350,380p'`: the range of lines that was read.
-                self.give(start, end, Kind::Line, true);
+                self.report(start, end, NameKind::Line, true);
             }
             return;
         }
         if humps > 0 && lower >= 2 && hyphens == 0 {
-            return self.give(start, end, Kind::Code, true);
+            return self.report(start, end, NameKind::Code, true);
         }
         if self.speech {
             self.proper(start, end);
         }
     }
 
-    fn path(&mut self, start: usize, end: usize, run: &str, made: &Made) {
+    fn path(&mut self, start: usize, end: usize, run: &str, counts: &CharCounts) {
         let parts = || run.split('/').filter(|part| !part.is_empty());
         let lasting = parts().filter(|part| *part != "." && *part != ".." && *part != "~").count();
         if lasting == 0 {
             return;
         }
         // 7/11 and 2026/11/15 are numbers.
-        if made.lower + made.upper + made.high + made.under == 0 {
+        if counts.lower + counts.upper + counts.high + counts.under == 0 {
             let dated = parts().count() == 3;
             if dated {
-                self.give(start, end, Kind::Id, true);
+                self.report(start, end, NameKind::Id, true);
             }
             return;
         }
         let rooted = run.starts_with(['/', '~', '.']);
-        let plain = made.dots + made.under + made.digits + made.hyphens + made.upper == 0;
+        let plain = counts.dots + counts.under + counts.digits + counts.hyphens + counts.upper == 0;
         // `and/or` is prose, `src/auth` may be either, `src/auth/session` is a path.
         let media =
             MEDIA.iter().any(|media| run.strip_prefix(media).is_some_and(|rest| rest.starts_with('/')));
-        let sure = rooted || !plain || made.slashes > 1 || media;
+        let sure = rooted || !plain || counts.slashes > 1 || media;
         // `/import` and `41s/old/new` are patterns more often than paths.
         let ends = run.rsplit('.').next().is_some_and(|end| ENDINGS.contains(&end));
         let first =
@@ -315,13 +315,13 @@ impl<'a, F: FnMut(Name<'a>)> Scanner<'a, F> {
         if (rooted && lasting == 1 && !ends) || first == "s" {
             return;
         }
-        self.give(start, end, Kind::Path, sure);
+        self.report(start, end, NameKind::Path, sure);
     }
 
-    fn dotted(&mut self, start: usize, end: usize, run: &str, made: &Made) {
+    fn dotted(&mut self, start: usize, end: usize, run: &str, counts: &CharCounts) {
         let last = run.rsplit('.').next().unwrap_or_default();
         if ENDINGS.contains(&last.to_ascii_lowercase().as_str()) {
-            return self.give(start, end, Kind::Path, true);
+            return self.report(start, end, NameKind::Path, true);
         }
         let words = run.split('.').all(|part| {
             part.len() >= 2
@@ -330,12 +330,12 @@ impl<'a, F: FnMut(Name<'a>)> Scanner<'a, F> {
         });
         if words {
             // A sentence end without a space: `done.Next`.
-            let run_on = self.speech && last.starts_with(|c: char| c.is_ascii_uppercase()) && made.dots == 1;
-            return self.give(start, end, Kind::Code, !run_on);
+            let run_on = self.speech && last.starts_with(|c: char| c.is_ascii_uppercase()) && counts.dots == 1;
+            return self.report(start, end, NameKind::Code, !run_on);
         }
-        let versioned = made.digits > 0 && made.lower + made.upper > 0;
+        let versioned = counts.digits > 0 && counts.lower + counts.upper > 0;
         if versioned && run.len() >= 4 {
-            self.give(start, end, Kind::Id, true);
+            self.report(start, end, NameKind::Id, true);
         }
     }
 
@@ -344,7 +344,7 @@ impl<'a, F: FnMut(Name<'a>)> Scanner<'a, F> {
         // In code and in tool output, plain `Error` is a name too.
         let named = end - start > 5 || (!self.speech && self.byte(start) == b'E');
         if named {
-            self.give(start, end, Kind::Code, true);
+            self.report(start, end, NameKind::Code, true);
         }
         let rest = self.text.get(end..).unwrap_or_default();
         let near = rest.get(..rest.floor_char_boundary(2 * ERROR)).unwrap_or_default();
@@ -357,7 +357,7 @@ impl<'a, F: FnMut(Name<'a>)> Scanner<'a, F> {
         let said =
             line.get(..length).unwrap_or_default().trim_end_matches([' ', '.', ',', '"', '\'', '}', ')']);
         if said.chars().filter(|c| c.is_alphabetic()).count() >= 4 {
-            self.give(start, end + message.start() + said.len(), Kind::Error, true);
+            self.report(start, end + message.start() + said.len(), NameKind::Error, true);
         }
     }
 
@@ -383,7 +383,7 @@ impl<'a, F: FnMut(Name<'a>)> Scanner<'a, F> {
             stop += 1 + next.len();
             words += 1;
         }
-        self.told = stop;
+        self.reported_to = stop;
         // `Thanks Ann`, `Oh Yeah`: a word that typically opens a sentence is capitalised for that reason,
         // even where the sentence breaks off and a new one starts. Such words are removed from the name.
         let mut from = start;
@@ -399,9 +399,9 @@ impl<'a, F: FnMut(Name<'a>)> Scanner<'a, F> {
         }
         let first = from == start;
         if opens && first {
-            self.give(start, stop, Kind::Proper, words > 1);
+            self.report(start, stop, NameKind::Proper, words > 1);
         } else if stop - from > 1 && !self.slice(from, stop).starts_with("I'") {
-            self.give(from, stop, Kind::Proper, true);
+            self.report(from, stop, NameKind::Proper, true);
         }
     }
 
@@ -423,7 +423,7 @@ impl<'a, F: FnMut(Name<'a>)> Scanner<'a, F> {
         let rest = self.text.get(at..).unwrap_or_default();
         let found = QUOTED.captures(rest).and_then(|found| found.iter().skip(1).flatten().next());
         if let Some(name) = found.filter(|name| name.len() <= 60) {
-            self.give(at + name.start(), at + name.end(), Kind::Proper, true);
+            self.report(at + name.start(), at + name.end(), NameKind::Proper, true);
         }
         at + open.len_utf8()
     }
@@ -435,7 +435,7 @@ impl<'a, F: FnMut(Name<'a>)> Scanner<'a, F> {
         let run = rest.get(..length).unwrap_or_default();
         let said = if self.speech { run } else { "" };
         for name in KATAKANA.find_iter(run).chain(TITLED.find_iter(said)) {
-            self.give(from + name.start(), from + name.end(), Kind::Proper, true);
+            self.report(from + name.start(), from + name.end(), NameKind::Proper, true);
         }
         self.previous = (0, 0);
         from + length.max(1)

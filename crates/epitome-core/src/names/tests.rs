@@ -124,16 +124,16 @@ fn what_tools_print_is_full_of_numbers_and_some_of_them_stand_for_something() {
         found,
         [
             // Of the numbers of lines those that a search found.
-            (Kind::Line, "630", true),
-            (Kind::Code, "Error", true),
-            (Kind::Code, "use_it", true),
-            (Kind::Id, "2024-05", true),
-            (Kind::Id, "177", true),
-            (Kind::Id, "204", true),
-            (Kind::Path, "text/plain", true),
-            (Kind::Path, "and/or", false),
-            (Kind::Number, "4096", true),
-            (Kind::Code, "Warning", true),
+            (NameKind::Line, "630", true),
+            (NameKind::Code, "Error", true),
+            (NameKind::Code, "use_it", true),
+            (NameKind::Id, "2024-05", true),
+            (NameKind::Id, "177", true),
+            (NameKind::Id, "204", true),
+            (NameKind::Path, "text/plain", true),
+            (NameKind::Path, "and/or", false),
+            (NameKind::Number, "4096", true),
+            (NameKind::Code, "Warning", true),
         ]
     );
 }

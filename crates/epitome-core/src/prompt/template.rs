@@ -157,7 +157,7 @@ impl Profile {
     /// ```
     pub fn auto(outlines: &[Outline]) -> Self {
         let (mut messages, mut tools, mut results, mut turns) = (0u64, 0u64, 0u64, 0u64);
-        let (mut read, mut asked) = (0u64, 0u64);
+        let (mut read, mut user_tokens) = (0u64, 0u64);
         for outline in outlines.iter().filter(|outline| !outline.skip && !outline.leading) {
             messages += 1;
             tools += u64::from(outline.calls > 0 || outline.answers > 0);
@@ -167,7 +167,7 @@ impl Profile {
             }
             if outline.opens_turn {
                 turns += 1;
-                asked = asked.saturating_add(outline.tokens);
+                user_tokens = user_tokens.saturating_add(outline.tokens);
             }
         }
         if messages > 0 && tools * 2 >= messages {
@@ -175,7 +175,7 @@ impl Profile {
             let few = results <= turns.saturating_mul(4);
             return if long && few { Self::Research } else { Self::Coding };
         }
-        let short = turns >= 4 && asked / turns.max(1) <= 60;
+        let short = turns >= 4 && user_tokens / turns.max(1) <= 60;
         if short && tools * 8 >= messages { Self::Support } else { Self::General }
     }
 
@@ -245,11 +245,11 @@ impl FromStr for ProfileSetting {
         if name == "auto" {
             return Ok(Self::Auto);
         }
-        let known = Profile::ALL.into_iter().find(|profile| profile.name() == name);
-        known.map(Self::Always).ok_or_else(|| {
-            let (given, allowed) =
-                (name.chars().take(80).collect::<String>(), "auto, general, coding, research and support");
-            SettingError::new("profile", format!("`{given}` is unknown; {allowed} are allowed"))
+        let profile = Profile::ALL.into_iter().find(|profile| profile.name() == name);
+        profile.map(Self::Always).ok_or_else(|| {
+            let name: String = name.chars().take(80).collect();
+            let allowed = "auto, general, coding, research and support";
+            SettingError::new("profile", format!("`{name}` is unknown; {allowed} are allowed"))
         })
     }
 }

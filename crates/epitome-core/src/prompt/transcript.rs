@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::collections::HashMap;
 
-use super::Said;
+use super::TranscriptEntry;
 use crate::excerpt::clip;
 use crate::message::{Content, Media, Message, Part, Tokens};
 use crate::num::largest;
@@ -32,17 +32,17 @@ struct Line<'a> {
 pub(super) struct Transcript<'a>(Vec<Line<'a>>);
 
 impl<'a> Transcript<'a> {
-    pub(super) fn new(said: impl IntoIterator<Item = Said<'a>>, hide: bool) -> Self {
+    pub(super) fn new(said: impl IntoIterator<Item = TranscriptEntry<'a>>, hide: bool) -> Self {
         let mut lines = Vec::new();
         let mut names: HashMap<&str, &str> = HashMap::new();
         for said in said {
             match said {
-                Said::Summary { author, text } => {
+                TranscriptEntry::Summary { author, text } => {
                     let label = format!("what {} said and did, in short: ", one_line(author));
                     lines.push(Line { label, text: clean(text, hide), output: false });
                 }
-                Said::Message(message) if message.skip => {}
-                Said::Message(message) => push(message, hide, &mut names, &mut lines),
+                TranscriptEntry::Message(message) if message.skip => {}
+                TranscriptEntry::Message(message) => push(message, hide, &mut names, &mut lines),
             }
         }
         lines.retain(|line| !line.text.trim().is_empty());

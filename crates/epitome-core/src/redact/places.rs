@@ -3,7 +3,7 @@
 //! Some secrets are recognised by their shape: a prefix, a header, a URL, a check digit. Others are
 //! recognised by the name before them: `PASSWORD=`, `"api_key": `, `--token `, `my password is`. A name alone
 //! is not enough, because programs, manuals and people often mention passwords. So the value is examined too,
-//! more strictly if the form is looser. In `PASSWORD=...` nearly any value is a secret; in a sentence only a
+//! more strictly if the notation is looser. In `PASSWORD=...` nearly any value is a secret; in a sentence only a
 //! value that cannot be a plain word.
 //!
 //! A place without a secret is searched again from its second byte on. Therefore the pattern reads only a
@@ -15,12 +15,12 @@ use std::sync::LazyLock;
 
 use regex::bytes::{Captures, Match, Regex};
 
-use super::value::{Class, Form, is_drawn, is_secret, is_stand_in, value};
+use super::value::{Class, Notation, is_drawn, is_secret, is_stand_in, value};
 use super::{CARD, KEY, MARK, PASSWORD, TOKEN, contains};
 use crate::pattern::pattern;
 
 /// A secret's byte range and its marker.
-type Found = (Range<usize>, &'static str);
+type Secret = (Range<usize>, &'static str);
 
 /// All candidate places. If two begin at the same byte, the first alternative is used.
 pub(super) static PLACES: LazyLock<Regex> = LazyLock::new(|| {
@@ -84,7 +84,7 @@ pub(super) static PLACES: LazyLock<Regex> = LazyLock::new(|| {
         (?: \ \d{4} ){2} (?: \ \d+ ){1,2} | \ \d{6} \ \d+ | (?: -\d{4} ){2} (?: -\d+ ){1,2} | -\d{6} -\d+ ) )
     (?: $ | [^\w\-./:@] | [-./:@] (?: $ | [^\w\[] ) )
 
-    # `Bearer x` anywhere, and `-u user:x`, the form in which commands take a login.
+    # `Bearer x` anywhere, and `-u user:x`, the notation in which commands take a login.
   | \b (?i: bearer ) \  (?<bearer>)
   | \B -u\  (?<login>) (?: \\? ["'`] )? [^\s"'`<>;\\\[:\xe2-\xff]+ :
     "#,
@@ -92,7 +92,7 @@ pub(super) static PLACES: LazyLock<Regex> = LazyLock::new(|| {
 });
 
 /// Returns the secret at a place, if there is one.
-pub(super) fn secret(text: &[u8], place: &Captures<'_>) -> Option<Found> {
+pub(super) fn secret(text: &[u8], place: &Captures<'_>) -> Option<Secret> {
     let whole = place.get_match();
     let groups = PLACES.capture_names().zip(place.iter());
     let (name, group) = groups.into_iter().find_map(|(name, group)| Some((name?, group?)))?;
@@ -117,16 +117,16 @@ pub(super) fn secret(text: &[u8], place: &Captures<'_>) -> Option<Found> {
         "bearer" => {
             let secret =
                 |value: &[u8], _| value.len() >= 12 && is_drawn(value) && !is_stand_in(value, Class::Token);
-            Some((judged(text, group.start(), false, secret)?, TOKEN))
+            Some((examined(text, group.start(), false, secret)?, TOKEN))
         }
         "login" => {
             let user =
                 |login: &[u8]| login.iter().position(|byte| *byte == b':').map_or(0, |colon| colon + 1);
             let secret = |login: &[u8], _| {
                 let password = login.get(user(login)..).unwrap_or_default();
-                is_secret(Class::Password, Form::Beside, false, password)
+                is_secret(Class::Password, Notation::Adjacent, false, password)
             };
-            let login = judged(text, group.start(), false, secret)?;
+            let login = examined(text, group.start(), false, secret)?;
             Some((login.start + user(text.get(login.clone())?)..login.end, PASSWORD))
         }
         "name" | "pass" | "foreign" => named(text, place, group),
@@ -189,7 +189,7 @@ static ADDRESS: LazyLock<Regex> = LazyLock::new(|| {
 });
 
 /// Returns the password or token in a URL. `at` is the position of `://`.
-fn address(text: &[u8], at: usize) -> Option<Found> {
+fn address(text: &[u8], at: usize) -> Option<Secret> {
     let near = start(text.get(at..)?, LONGEST_ADDRESS);
     let address = ADDRESS.captures(near)?;
     if contains(address.get_match().as_bytes(), MARK) {
@@ -235,7 +235,7 @@ fn is_card(number: &[u8]) -> bool {
 
 /// Returns the range of the value that starts here if it is a secret. Only its beginning is examined, and a
 /// value that contains a marker is never a secret.
-fn judged(
+fn examined(
     text: &[u8],
     at: usize,
     in_query: bool,
@@ -250,7 +250,7 @@ fn judged(
 }
 
 /// Returns the secret after a name and its separator. The core of the name is its last word.
-fn named(text: &[u8], place: &Captures<'_>, core: Match<'_>) -> Option<Found> {
+fn named(text: &[u8], place: &Captures<'_>, core: Match<'_>) -> Option<Secret> {
     let to = place.name("close")?.start();
     let first = text.get(..core.start())?.iter().rposition(|byte| !is_in_name(*byte)).map_or(0, |at| at + 1);
     let dashes = text.get(first..to)?.iter().take_while(|byte| matches!(byte, b'-' | b'.')).count();
@@ -261,21 +261,21 @@ fn named(text: &[u8], place: &Captures<'_>, core: Match<'_>) -> Option<Found> {
     } else {
         Class::Password
     };
-    let form = form(text, place, before, shouted)?;
+    let notation = notation(text, place, before, shouted)?;
     let value = place.name("value")?.start();
     let scheme = place.name("scheme").filter(|_| class == Class::Token);
     let basic = scheme.is_some_and(|scheme| scheme.as_bytes().eq_ignore_ascii_case(b"basic "));
     let folder = name.eq_ignore_ascii_case(b"pwd") || name.eq_ignore_ascii_case(b"oldpwd");
     let secret = |value: &[u8], quoted| {
-        !(folder && matches!(value, [b'/' | b'~' | b'.', ..])) && is_secret(class, form, quoted, value)
+        !(folder && matches!(value, [b'/' | b'~' | b'.', ..])) && is_secret(class, notation, quoted, value)
     };
     // The opening quote is before the scheme, the closing quote after the value.
-    let range = judged(text, scheme.map_or(value, |scheme| scheme.end()), is_in_query(before), secret)?;
+    let range = examined(text, scheme.map_or(value, |scheme| scheme.end()), is_in_query(before), secret)?;
     Some((range, if basic { PASSWORD } else { class.mark() }))
 }
 
 /// Returns how the name and its value are written, or `None` if they do not belong together.
-fn form(text: &[u8], place: &Captures<'_>, before: &[u8], shouted: bool) -> Option<Form> {
+fn notation(text: &[u8], place: &Captures<'_>, before: &[u8], shouted: bool) -> Option<Notation> {
     let has = |group| place.name(group).is_some();
     let quoted_name = place.name("close").is_some_and(|close| !close.is_empty());
     let flag = before.ends_with(b"-");
@@ -287,7 +287,7 @@ fn form(text: &[u8], place: &Captures<'_>, before: &[u8], shouted: bool) -> Opti
     }
     let spaced = place.name("far").is_none_or(|gap| !gap.is_empty());
     if sign == Some(b"=") && (is_in_query(before) || (!spaced && (shouted || flag))) {
-        return Some(Form::Tight);
+        return Some(Notation::Tight);
     }
     let value = text.get(place.name("value")?.start()..)?;
     let bound = if has("tag") {
@@ -302,9 +302,9 @@ fn form(text: &[u8], place: &Captures<'_>, before: &[u8], shouted: bool) -> Opti
         !has("said")
     } else {
         let prose = has("said") || matches!(value, [b'"' | b'\'', ..]);
-        return Some(if prose { Form::Prose } else { Form::Beside });
+        return Some(if prose { Notation::Prose } else { Notation::Adjacent });
     };
-    bound.then_some(Form::Loose)
+    bound.then_some(Notation::Loose)
 }
 
 fn is_in_query(before: &[u8]) -> bool {

@@ -10,7 +10,7 @@ use crate::pattern::pattern;
 
 /// How a name and its value are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Form {
+pub(super) enum Notation {
     /// `NAME=value`, `?name=value`, `--name=value`: forms made for values.
     Tight,
     /// `name: value`, `name = value`, `--name value`, `<name>value`: forms that also occur in code and
@@ -19,7 +19,7 @@ pub(super) enum Form {
     /// `the name is value`.
     Prose,
     /// `with name value`: no separator.
-    Beside,
+    Adjacent,
 }
 
 /// The kind of secret that a name describes.
@@ -117,21 +117,21 @@ pub(super) fn is_drawn(value: &[u8]) -> bool {
 }
 
 /// Returns whether a value is the kind of secret that its name describes.
-pub(super) fn is_secret(class: Class, form: Form, quoted: bool, value: &[u8]) -> bool {
-    looks_secret(class, form, quoted, &Looks::of(value))
-        && !(is_stand_in(value, class) || (!quoted && form != Form::Tight && CODE.is_match(value)))
+pub(super) fn is_secret(class: Class, notation: Notation, quoted: bool, value: &[u8]) -> bool {
+    looks_secret(class, notation, quoted, &Looks::of(value))
+        && !(is_stand_in(value, class) || (!quoted && notation != Notation::Tight && CODE.is_match(value)))
 }
 
 /// The same check by character counts only.
-fn looks_secret(class: Class, form: Form, quoted: bool, looks: &Looks) -> bool {
+fn looks_secret(class: Class, notation: Notation, quoted: bool, looks: &Looks) -> bool {
     if class == Class::SomeKey {
-        return form == Form::Tight && looks.length >= 20 && looks.digits > 1 && looks.letters() > 1;
+        return notation == Notation::Tight && looks.length >= 20 && looks.digits > 1 && looks.letters() > 1;
     }
     if looks.letters() == 0 && looks.odd == 0 {
         // Counts, dates and sizes follow `token` and `key`. A plain number is only accepted as a password.
-        let least = if form == Form::Tight || quoted { 4 } else { 6 };
+        let least = if notation == Notation::Tight || quoted { 4 } else { 6 };
         let number = class == Class::Password && looks.digits == looks.length && looks.digits >= least;
-        return number && form != Form::Beside;
+        return number && notation != Notation::Adjacent;
     }
     let least = if class == Class::Password { 4 } else { 8 };
     if looks.length < least {
@@ -141,14 +141,14 @@ fn looks_secret(class: Class, form: Form, quoted: bool, looks: &Looks) -> bool {
         // A passphrase: few words, with a digit and an unusual character.
         return class == Class::Password && looks.spaces < 3 && looks.odd > 0 && looks.digits > 0;
     }
-    match form {
-        Form::Beside => {
+    match notation {
+        Notation::Adjacent => {
             let least = if class == Class::Password { 6 } else { 16 };
             looks.is_drawn() && looks.digits > 0 && looks.length >= least
         }
-        Form::Tight => looks.is_drawn() || class == Class::Password || looks.length >= 16,
+        Notation::Tight => looks.is_drawn() || class == Class::Password || looks.length >= 16,
         _ if quoted && class == Class::Password => looks.is_drawn() || looks.length >= 6,
-        Form::Loose | Form::Prose => looks.is_drawn() && looks.length >= least.max(6 - looks.odd.min(2)),
+        Notation::Loose | Notation::Prose => looks.is_drawn() && looks.length >= least.max(6 - looks.odd.min(2)),
     }
 }
 
@@ -191,7 +191,7 @@ pub(super) fn is_stand_in(value: &[u8], class: Class) -> bool {
 }
 
 /// Program code instead of a value: a call, an index, a chain of names, a hexadecimal number, or a name in a
-/// form that only programs use: `MAX_RETRIES_3`, `_unused`, `type_5`.
+/// notation that only programs use: `MAX_RETRIES_3`, `_unused`, `type_5`.
 static CODE: LazyLock<Regex> = LazyLock::new(|| {
     pattern(
         r"(?x-u) ^ (?: [A-Za-z_]\w* !? [(\[] | [A-Za-z_]\w* !\{ | [A-Za-z_]+ (?: \. | :: | -> | \?\. ) [A-Za-z_] | &

@@ -10,7 +10,7 @@ fn refusal(text: &str) -> String {
     text.parse::<Trigger>().unwrap_err().to_string()
 }
 
-fn reason(trigger: &str, facts: &Facts<'_>) -> String {
+fn reason(trigger: &str, facts: &TriggerFacts<'_>) -> String {
     read(trigger).reason(facts).unwrap_or_else(|| panic!("{trigger}")).to_string()
 }
 
@@ -58,10 +58,10 @@ fn a_missing_argument_takes_its_default_where_there_is_one() {
         read("all(messages, turns, every, important)").to_string(),
         "all(messages(30), turns(100), every(300), important(10))"
     );
-    assert_eq!(refusal("tokens"), "tokens: nothing given; it needs a whole number from 1");
-    assert_eq!(refusal("chars()"), "chars: nothing given; it needs a whole number from 1");
-    assert_eq!(refusal("idle"), "idle: nothing given; it needs a whole number of seconds from 1");
-    assert!(refusal("window()").starts_with("window: nothing given; it needs a number more than 0"));
+    assert_eq!(refusal("tokens"), "tokens: a value is missing; expected a whole number from 1");
+    assert_eq!(refusal("chars()"), "chars: a value is missing; expected a whole number from 1");
+    assert_eq!(refusal("idle"), "idle: a value is missing; expected a whole number of seconds from 1");
+    assert!(refusal("window()").starts_with("window: a value is missing; expected a number more than 0"));
 }
 
 #[test]
@@ -69,29 +69,29 @@ fn a_bad_value_is_refused_by_name_with_what_is_allowed() {
     for name in ["messages", "turns", "tokens", "chars", "every", "idle"] {
         let unit = if matches!(name, "every" | "idle") { " of seconds" } else { "" };
         for bad in ["0", "-1", "1.5", "NaN"] {
-            let refused = format!("{name}: {bad} given; allowed is a whole number{unit} from 1");
+            let refused = format!("{name}: {bad} is not allowed; expected a whole number{unit} from 1");
             assert_eq!(refusal(&format!("any({name}({bad}))")), refused);
         }
         let large = "99999999999999999999";
-        let refused = format!("{name}: {large} given; allowed is a number of at most 19 digits");
+        let refused = format!("{name}: {large} is not allowed; expected a number of at most 19 digits");
         assert_eq!(refusal(&format!("{name}({large})")), refused);
     }
     for bad in ["0", "1.5", "1.0000001", "-0.5", "0.0000001", "NaN", "inf", "1e999", "messages(3)"] {
         let error = refusal(&format!("window({bad})"));
         assert!(error.ends_with(
-            "given; allowed is a number more than 0 and at most 1 (0.75 for 75 %), rounded to a millionth"
+            "is not allowed; expected a number more than 0 and at most 1 (0.75 for 75 %), rounded to a millionth"
         ));
         assert!(error.starts_with("window: "), "{error}");
     }
-    assert_eq!(refusal("important(-1)"), "important: -1 given; allowed is a whole number");
-    assert_eq!(refusal("all(messages(2), 3)"), "all: 3 given; allowed is a trigger");
+    assert_eq!(refusal("important(-1)"), "important: -1 is not allowed; expected a whole number");
+    assert_eq!(refusal("all(messages(2), 3)"), "all: 3 is not allowed; expected a trigger");
 }
 
 #[test]
 fn an_unknown_name_is_refused_with_the_names_there_are() {
     assert_eq!(
         refusal("any(message(20))"),
-        "position 5: `message` is not known; allowed are messages, turns, tokens, chars, window, every, \
+        "position 5: `message` is unknown; expected one of messages, turns, tokens, chars, window, every, \
          idle, economic, important, all, any"
     );
     assert!(refusal("Messages(20)").contains("`Messages` is not known"));
@@ -115,7 +115,7 @@ fn what_would_print_too_long_to_be_read_back_is_refused() {
 fn a_trigger_made_by_hand_is_checked_like_a_read_one() {
     let check = |trigger: &Trigger| trigger.check(Use::Inline, Some(1)).unwrap_err().to_string();
     let zero = Trigger::any([Trigger::Messages(0)]);
-    assert_eq!(check(&zero), "messages: 0 given; allowed is a whole number from 1");
+    assert_eq!(check(&zero), "messages: 0 is not allowed; expected a whole number from 1");
     let deep = (0..1_000).fold(Trigger::Economic, |inner, _| Trigger::all([inner]));
     assert_eq!(check(&deep), "the expression: nested too deep; at most 32 levels are allowed");
     let broad = Trigger::any(vec![Trigger::Economic; 1_000]);
@@ -127,7 +127,7 @@ fn serde_uses_the_readable_form() {
     let trigger: Trigger = serde_json::from_str(r#""any(messages, window(.75))""#).unwrap();
     assert_eq!(serde_json::to_string(&trigger).unwrap(), r#""any(messages(30), window(0.75))""#);
     let error = serde_json::from_str::<Trigger>(r#""messages(0)""#).unwrap_err().to_string();
-    assert!(error.starts_with("trigger: messages: 0 given; allowed is a whole number from 1"));
+    assert!(error.starts_with("trigger: messages: 0 is not allowed; expected a whole number from 1"));
     assert!(serde_json::from_str::<Trigger>("20").is_err());
 }
 
@@ -152,7 +152,7 @@ fn a_share_is_exact_where_floating_point_would_not_be() {
 #[test]
 fn a_threshold_is_met_when_reached() {
     let totals = totals();
-    let facts = Facts { room: Some(8_200), ..Facts::new(&totals, Timestamp(1_090_000)) };
+    let facts = TriggerFacts { room: Some(8_200), ..TriggerFacts::new(&totals, Timestamp(1_090_000)) };
     for (met, not_met) in [
         ("messages(20)", "messages(21)"),
         ("turns(5)", "turns(6)"),
@@ -168,19 +168,19 @@ fn a_threshold_is_met_when_reached() {
 #[test]
 fn important_wants_strictly_longer() {
     let totals = totals();
-    let facts = Facts::new(&totals, Timestamp(0));
+    let facts = TriggerFacts::new(&totals, Timestamp(0));
     assert_eq!(reason("important(699)", &facts), "important: 700 of more than 699");
     assert_eq!(read("important(700)").when(&facts), When::Never);
 
     let totals = Totals { longest: u64::MAX, ..totals };
-    let facts = Facts::new(&totals, Timestamp(0));
+    let facts = TriggerFacts::new(&totals, Timestamp(0));
     assert_eq!(Trigger::Important(u64::MAX).when(&facts), When::Never);
 }
 
 #[test]
 fn every_runs_from_the_last_firing_and_idle_from_the_last_message() {
     let totals = totals();
-    let at = |seconds: i64| Facts::new(&totals, Timestamp(seconds * 1_000));
+    let at = |seconds: i64| TriggerFacts::new(&totals, Timestamp(seconds * 1_000));
     assert_eq!(read("every(100)").when(&at(1_099)), When::At(Timestamp(1_100_000)));
     assert_eq!(reason("every(100)", &at(1_100)), "every: 100 of 100 s");
     assert_eq!(read("idle(100)").when(&at(1_100)), When::At(Timestamp(1_190_000)));
@@ -190,9 +190,9 @@ fn every_runs_from_the_last_firing_and_idle_from_the_last_message() {
 #[test]
 fn a_clock_that_went_back_only_delays() {
     let totals = totals();
-    let facts = Facts::new(&totals, Timestamp(0));
+    let facts = TriggerFacts::new(&totals, Timestamp(0));
     assert_eq!(read("idle(100)").when(&facts), When::At(Timestamp(1_190_000)));
-    assert_eq!(read("idle(100)").standing(&facts).to_string(), "idle 0 of 100 s");
+    assert_eq!(read("idle(100)").progress(&facts).to_string(), "idle 0 of 100 s");
 }
 
 #[test]
@@ -200,9 +200,9 @@ fn the_end_of_time_is_no_trap() {
     for moment in [i64::MIN, 0, i64::MAX] {
         let totals = Totals { since: Some(Timestamp(moment)), last_at: Timestamp(moment), ..totals() };
         for now in [i64::MIN, 0, i64::MAX] {
-            let facts = Facts::new(&totals, Timestamp(now));
+            let facts = TriggerFacts::new(&totals, Timestamp(now));
             let trigger = Trigger::all([Trigger::Every(u64::MAX), Trigger::Idle(u64::MAX)]);
-            let _ = (trigger.when(&facts), trigger.standing(&facts).to_string());
+            let _ = (trigger.when(&facts), trigger.progress(&facts).to_string());
         }
     }
 }
@@ -210,8 +210,8 @@ fn the_end_of_time_is_no_trap() {
 #[test]
 fn inline_the_whole_request_is_measured() {
     let totals = totals();
-    let slot = Facts { room: Some(10_000), ..Facts::new(&totals, Timestamp(0)) };
-    let inline = Facts { request: Some(9_000), economic: Some(9_000), ..slot };
+    let slot = TriggerFacts { room: Some(10_000), ..TriggerFacts::new(&totals, Timestamp(0)) };
+    let inline = TriggerFacts { request: Some(9_000), economic: Some(9_000), ..slot };
     assert_eq!(read("any(tokens(9000), window(0.9), economic)").when(&slot), When::Never);
     assert_eq!(reason("tokens(9_000)", &inline), "tokens: 9,000 of 9,000");
     assert_eq!(reason("window(0.9)", &inline), "window: 9,000 of 9,000");
@@ -221,36 +221,36 @@ fn inline_the_whole_request_is_measured() {
 #[test]
 fn without_its_data_a_condition_is_never_met() {
     let totals = totals();
-    let facts = Facts { request: Some(u64::MAX), ..Facts::new(&totals, Timestamp(0)) };
+    let facts = TriggerFacts { request: Some(u64::MAX), ..TriggerFacts::new(&totals, Timestamp(0)) };
     assert_eq!(read("any(window(0.000001), economic)").when(&facts), When::Never);
-    let priced = Facts { request: None, economic: Some(1), ..facts };
+    let priced = TriggerFacts { request: None, economic: Some(1), ..facts };
     assert_eq!(Trigger::Economic.when(&priced), When::Never);
-    assert_eq!(Trigger::Economic.standing(&priced).to_string(), "economic 4,100 of an unknown threshold");
+    assert_eq!(Trigger::Economic.progress(&priced).to_string(), "economic 4,100 of an unknown threshold");
 }
 
 #[test]
 fn nothing_is_due_when_nothing_new_was_counted() {
     let totals = Totals { messages: 0, ..totals() };
-    let facts = Facts { request: Some(u64::MAX), ..Facts::new(&totals, Timestamp(i64::MAX)) };
+    let facts = TriggerFacts { request: Some(u64::MAX), ..TriggerFacts::new(&totals, Timestamp(i64::MAX)) };
     for trigger in ["all()", "any(all())", "idle(1)", "tokens(1)", "important(0)"] {
         assert_eq!(read(trigger).when(&facts), When::Never, "{trigger}");
     }
-    assert!(read("turns(5)").standing(&facts).to_string().starts_with("no new messages; turns 5 of 5"));
+    assert!(read("turns(5)").progress(&facts).to_string().starts_with("no new messages; turns 5 of 5"));
 }
 
 #[test]
 fn an_empty_all_is_true_and_an_empty_any_false() {
     let totals = totals();
-    let facts = Facts::new(&totals, Timestamp(0));
+    let facts = TriggerFacts::new(&totals, Timestamp(0));
     assert_eq!(reason("all()", &facts), "all(): has no conditions, so it is always due");
     assert_eq!(read("any()").when(&facts), When::Never);
-    assert_eq!(read("any()").standing(&facts).to_string(), "no conditions");
+    assert_eq!(read("any()").progress(&facts).to_string(), "no conditions");
 }
 
 #[test]
 fn any_is_due_with_its_earliest_and_all_with_its_latest() {
     let totals = totals();
-    let facts = Facts::new(&totals, Timestamp(1_090_000));
+    let facts = TriggerFacts::new(&totals, Timestamp(1_090_000));
     let when = |text: &str| read(text).when(&facts);
     assert_eq!(when("any(idle(60), idle(30), messages(99))"), When::At(Timestamp(1_120_000)));
     assert_eq!(when("all(idle(60), idle(30), messages(20))"), When::At(Timestamp(1_150_000)));
@@ -260,7 +260,7 @@ fn any_is_due_with_its_earliest_and_all_with_its_latest() {
 #[test]
 fn a_reason_names_what_fired_and_only_that() {
     let totals = totals();
-    let facts = Facts::new(&totals, Timestamp(1_090_000));
+    let facts = TriggerFacts::new(&totals, Timestamp(1_090_000));
     assert_eq!(reason("any(messages(21), tokens(4000), chars(1))", &facts), "tokens: 4,100 of 4,000");
     assert_eq!(
         reason("any(all(turns(1), turns(9)), all(messages(20), any(idle(9), turns(2))))", &facts),
@@ -271,11 +271,11 @@ fn a_reason_names_what_fired_and_only_that() {
 #[test]
 fn the_soft_threshold_is_four_fifths_of_the_hard_one_whatever_the_trigger() {
     let totals = Totals { messages: 17, turns: 2, ..totals() };
-    let facts = Facts {
+    let facts = TriggerFacts {
         request: Some(6_400),
         room: Some(10_000),
         economic: Some(8_000),
-        ..Facts::new(&totals, Timestamp(1_100_000))
+        ..TriggerFacts::new(&totals, Timestamp(1_100_000))
     };
     let soft = |text: &str| read(text).when_scaled(&facts, SOFT);
     for met in ["messages(21)", "tokens(8000)", "window(0.8)", "economic", "turns(2)", "every(125)"] {
@@ -302,7 +302,7 @@ fn a_share_of_an_unknown_window_is_refused_wherever_it_stands() {
     let trigger = read("any(all(), any(), all(window(0.75)))");
     for place in [Use::Slot, Use::Inline] {
         let error = trigger.check(place, None).unwrap_err().to_string();
-        assert!(error.starts_with("window(0.75): the model's window is not known"));
+        assert!(error.starts_with("window(0.75): the model's window is unknown"));
     }
     assert_eq!(trigger.check(Use::Slot, Some(1)), Ok(()));
 }
@@ -310,9 +310,9 @@ fn a_share_of_an_unknown_window_is_refused_wherever_it_stands() {
 #[test]
 fn a_standing_may_go_out_as_json() {
     let totals = totals();
-    let standing = read("any(messages(30), economic)").standing(&Facts::new(&totals, Timestamp(0)));
+    let progress = read("any(messages(30), economic)").progress(&TriggerFacts::new(&totals, Timestamp(0)));
     assert_eq!(
-        serde_json::to_value(standing).unwrap(),
+        serde_json::to_value(progress).unwrap(),
         serde_json::json!({ "nothing_new": false, "gauges": [
             { "condition": "messages", "have": 20, "need": 30 },
             { "condition": "economic", "have": 4_100, "need": null },
@@ -369,17 +369,17 @@ prop_compose! {
         request in prop::option::of(0..60_u64),
         room in prop::option::of(0..60_u64),
         economic in prop::option::of(1..60_u64),
-    ) -> Facts<'static> {
+    ) -> TriggerFacts<'static> {
         const NONE: &Totals = &Totals {
             messages: 0, turns: 0, tokens: 0, chars: 0, longest: 0, last_seq: 0,
             last_at: Timestamp(0), since: None, last_turn: 0,
         };
-        Facts { totals: NONE, now: Timestamp(now), request, room, economic }
+        TriggerFacts { totals: NONE, now: Timestamp(now), request, room, economic }
     }
 }
 
 /// Whether the trigger is due now, computed directly from the definition in integers too wide to overflow.
-fn naively_met(trigger: &Trigger, facts: &Facts<'_>) -> bool {
+fn naively_met(trigger: &Trigger, facts: &TriggerFacts<'_>) -> bool {
     let totals = facts.totals;
     let size = facts.request.unwrap_or(totals.tokens);
     let passed = |start: Timestamp, seconds: u64| {
@@ -442,8 +442,8 @@ proptest! {
     fn the_answer_is_the_first_moment_at_which_it_is_naively_met(
         trigger in trigger(), totals in any_totals(), facts in surroundings(),
     ) {
-        let facts = Facts { totals: &totals, ..facts };
-        let met_at = |now: i64| naively_met(&trigger, &Facts { now: Timestamp(now), ..facts });
+        let facts = TriggerFacts { totals: &totals, ..facts };
+        let met_at = |now: i64| naively_met(&trigger, &TriggerFacts { now: Timestamp(now), ..facts });
         match trigger.when(&facts) {
             _ if totals.is_empty() => prop_assert_eq!(trigger.when(&facts), When::Never),
             When::Now => prop_assert!(met_at(facts.now.0)),
@@ -459,12 +459,12 @@ proptest! {
     fn a_reason_holds_only_what_is_met(
         trigger in trigger(), totals in any_totals(), facts in surroundings(),
     ) {
-        let facts = Facts { totals: &totals, ..facts };
+        let facts = TriggerFacts { totals: &totals, ..facts };
         let reason = trigger.reason(&facts);
         prop_assert_eq!(reason.is_some(), trigger.when(&facts).is_now());
         if let Some(reason) = reason {
             prop_assert!(reason.met.iter().all(Gauge::is_met));
-            let gauges = trigger.standing(&facts).gauges;
+            let gauges = trigger.progress(&facts).gauges;
             prop_assert!(reason.met.iter().all(|gauge| gauges.contains(gauge)));
         }
     }
@@ -473,7 +473,7 @@ proptest! {
     fn any_is_the_earliest_and_all_the_latest_of_two(
         a in trigger(), b in trigger(), totals in any_totals(), facts in surroundings(),
     ) {
-        let facts = Facts { totals: &totals, ..facts };
+        let facts = TriggerFacts { totals: &totals, ..facts };
         let when = |trigger: &Trigger| trigger.when(&facts);
         let (first, second) = (when(&a), when(&b));
         let pair = [a.clone(), b.clone()];
@@ -491,7 +491,7 @@ proptest! {
     fn the_soft_threshold_is_never_later_than_the_hard_one(
         trigger in trigger(), totals in any_totals(), facts in surroundings(), scale in 1..=1_000_000_u32,
     ) {
-        let facts = Facts { totals: &totals, ..facts };
+        let facts = TriggerFacts { totals: &totals, ..facts };
         let soft = trigger.when_scaled(&facts, Fraction(scale));
         prop_assert!(soft <= trigger.when(&facts));
     }
@@ -500,13 +500,13 @@ proptest! {
     fn one_more_message_never_undoes_what_is_met_but_idleness(
         trigger in trigger(), totals in any_totals(), facts in surroundings(),
     ) {
-        let facts = Facts { totals: &totals, ..facts };
+        let facts = TriggerFacts { totals: &totals, ..facts };
         let more = Totals {
             messages: totals.messages + 1, tokens: totals.tokens + 5, chars: totals.chars + 9,
             since: totals.since.or(Some(totals.last_at)), ..totals
         };
         if trigger.when(&facts).is_now() && !trigger.to_string().contains("idle") {
-            let after = trigger.when(&Facts { totals: &more, ..facts });
+            let after = trigger.when(&TriggerFacts { totals: &more, ..facts });
             prop_assert!(after.is_now());
         }
     }

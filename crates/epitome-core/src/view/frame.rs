@@ -39,7 +39,7 @@ pub fn summary_tokens(text: &str, through: Seq, counter: &Counter) -> Tokens {
 
 /// A summary that was found in a list.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Found {
+pub struct FramedSummary {
     /// The last message it covers: it replaces the messages `1..=through`.
     pub through: Seq,
     /// Its text without the frame.
@@ -59,7 +59,7 @@ pub struct Found {
 /// assert_eq!((found.through, found.text.as_str()), (160, "Ann closed a </summary> tag."));
 /// assert_eq!(recognise(&Message::user("Summarize this.")), None);
 /// ```
-pub fn recognise(message: &Message) -> Option<Found> {
+pub fn recognise(message: &Message) -> Option<FramedSummary> {
     split(message).map(|(found, _)| found)
 }
 
@@ -76,11 +76,11 @@ pub fn recognise(message: &Message) -> Option<Found> {
 /// let (found, rest) = split(&merged).unwrap();
 /// assert_eq!((found.through, rest), (160, Some(Message::user("And now?"))));
 /// ```
-pub fn split(message: &Message) -> Option<(Found, Option<Message>)> {
+pub fn split(message: &Message) -> Option<(FramedSummary, Option<Message>)> {
     if !(message.role == Role::User || message.role.is_system()) {
         return None;
     }
-    let mut found: Option<Found> = None;
+    let mut found: Option<FramedSummary> = None;
     let mut parts: Vec<Cow<'_, Part>> = Vec::new();
     for part in &message.parts {
         let Part::Text { text } = part else {
@@ -90,7 +90,7 @@ pub fn split(message: &Message) -> Option<(Found, Option<Message>)> {
         let (mut left, mut read_any) = (text.as_str(), false);
         while let Some((next, rest)) = read(left) {
             let text = joined(found.map(|found| found.text), next.text);
-            found = Some(Found { text, ..next });
+            found = Some(FramedSummary { text, ..next });
             (left, read_any) = (rest, true);
         }
         if !read_any {
@@ -129,13 +129,13 @@ pub(crate) fn bare(message: &Message) -> Message {
 }
 
 /// Parses a frame at the start of a text. Also returns the text after it.
-fn read(text: &str) -> Option<(Found, &str)> {
+fn read(text: &str) -> Option<(FramedSummary, &str)> {
     let inside = text.trim_start().strip_prefix(OPENS)?;
     let (through, inside) = inside.split_once("\">\n")?;
     let through = through.bytes().all(|b| b.is_ascii_digit()).then(|| through.parse().ok())??;
     let inside = inside.strip_prefix(HISTORY)?.strip_prefix('\n')?;
     let (text, rest) = inside.split_once(CLOSES)?;
-    Some((Found { through, text: reframed(text).into_owned() }, rest.trim_start_matches(['\r', '\n'])))
+    Some((FramedSummary { through, text: reframed(text).into_owned() }, rest.trim_start_matches(['\r', '\n'])))
 }
 
 /// Returns whether the text after a `<` would open or close a frame.
@@ -201,7 +201,7 @@ mod tests {
     fn several_in_one_message_are_one() {
         let mut twice = summary("A", 7);
         twice.parts.extend(summary("B", 9).parts);
-        assert_eq!(split(&twice), Some((Found { through: 9, text: "A\n\nB".to_owned() }, None)));
+        assert_eq!(split(&twice), Some((FramedSummary { through: 9, text: "A\n\nB".to_owned() }, None)));
     }
 
     #[test]

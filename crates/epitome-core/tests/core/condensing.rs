@@ -3,7 +3,7 @@
 
 use std::borrow::Cow;
 
-use epitome_core::condense::{Decision, Facts, List, Plan, Policy, Press, Report, Unchanged};
+use epitome_core::condense::{Decision, RequestFacts, List, CondensePlan, Policy, Press, CondenseReport, Unchanged};
 use epitome_core::message::{Content, Message, Part, Seq, Timestamp};
 use epitome_core::tokens::Counter;
 use epitome_core::view;
@@ -48,13 +48,13 @@ impl Caller {
     pub(crate) fn step_with(
         &mut self,
         policy: &Policy,
-        facts: &Facts,
-        answer: &dyn Fn(&Plan, &[Message]) -> String,
-    ) -> Result<Report, Unchanged> {
+        facts: &RequestFacts,
+        answer: &dyn Fn(&CondensePlan, &[Message]) -> String,
+    ) -> Result<CondenseReport, Unchanged> {
         match self.list.decide(&self.history, policy, facts, &self.counter) {
             Decision::Unchanged(reason) => Err(reason),
-            Decision::Done(done) => done.apply(&mut self.list),
-            Decision::Ask(plan) => {
+            Decision::Apply(done) => done.apply(&mut self.list),
+            Decision::Summarize(plan) => {
                 self.asked += 1;
                 let read: Vec<Message> = plan.read(&self.history).map(Cow::into_owned).collect();
                 let text = answer(&plan, &read);
@@ -68,7 +68,7 @@ impl Caller {
     }
 
     /// The same with a summary as long as is allowed, though never very long.
-    pub(crate) fn step(&mut self, policy: &Policy, facts: &Facts) -> Result<Report, Unchanged> {
+    pub(crate) fn step(&mut self, policy: &Policy, facts: &RequestFacts) -> Result<CondenseReport, Unchanged> {
         self.step_with(policy, facts, &|plan, _| so(plan.limit.min(40)))
     }
 }
@@ -86,12 +86,12 @@ pub(crate) fn so(words: u64) -> String {
     vec!["so"; usize::try_from(words).unwrap()].join(" ")
 }
 
-pub(crate) fn facts() -> Facts {
-    Facts::at(Timestamp(0))
+pub(crate) fn facts() -> RequestFacts {
+    RequestFacts::at(Timestamp(0))
 }
 
-pub(crate) fn forced(press: Press) -> Facts {
-    Facts { force: Some(press), ..facts() }
+pub(crate) fn forced(press: Press) -> RequestFacts {
+    RequestFacts { force: Some(press), ..facts() }
 }
 
 pub(crate) fn policy(strategy: &str) -> Policy {
@@ -103,7 +103,7 @@ pub(crate) fn check(strategy: &str, drawing: &str, expected: &str) {
     check_with(&policy(strategy), &forced(Press::Gently), drawing, expected);
 }
 
-pub(crate) fn check_with(policy: &Policy, facts: &Facts, drawing: &str, expected: &str) {
+pub(crate) fn check_with(policy: &Policy, facts: &RequestFacts, drawing: &str, expected: &str) {
     let mut caller = Caller::drawn(drawing);
     let told = caller.step(policy, facts);
     assert_eq!(sketch(&caller.shown()), expected, "{}: {drawing}: {told:?}", policy.strategy);
@@ -114,7 +114,7 @@ pub(crate) fn refused(strategy: &str, drawing: &str, reason: &str) {
     refused_with(&policy(strategy), &forced(Press::Gently), drawing, reason);
 }
 
-pub(crate) fn refused_with(policy: &Policy, facts: &Facts, drawing: &str, reason: &str) {
+pub(crate) fn refused_with(policy: &Policy, facts: &RequestFacts, drawing: &str, reason: &str) {
     let mut caller = Caller::drawn(drawing);
     let told = caller.step(policy, facts).unwrap_err();
     assert_eq!(told.name(), reason, "{}: {drawing}: {told}", policy.strategy);
@@ -158,7 +158,7 @@ fn recent_drops_what_is_older() {
     check("recent(messages(2))", "s u:20 a:20 u:5 a:5", "s u:5 a:5");
     // A list that would start with the agent is opened by a note of ours.
     check("recent(messages(2))", "a:20 a:20 a:5 a:5", "u a:5 a:5");
-    // A standing summary stays as it is.
+    // The current summary stays as it is.
     let mut caller = Caller::drawn("s u:90 a:90 u:9 a:9 u:2 a:2");
     caller.step(&policy("summarize(messages(4))"), &forced(Press::Gently)).unwrap();
     let report = caller.step(&policy("recent(messages(2))"), &forced(Press::Gently)).unwrap();
@@ -253,7 +253,7 @@ fn what_does_not_fit_need_only_be_made_to_fit() {
     let mut caller = Caller::drawn(drawn);
     let whole = caller.list.tokens();
     refused("recent(messages(1))", drawn, "not_worth");
-    let full = Facts { room: Some(whole - 2), ..facts() };
+    let full = RequestFacts { room: Some(whole - 2), ..facts() };
     let report = caller.step(&policy("recent(messages(1))"), &full).unwrap();
     assert_eq!((report.tokens_before, sketch(&caller.shown()).as_str()), (whole, "u!:90 a!:90 u:90"));
     assert!(report.tokens_after <= whole - 2 && report.tokens_after > whole - whole / 10);
@@ -263,7 +263,7 @@ fn what_does_not_fit_need_only_be_made_to_fit() {
 fn an_answer_that_helps_nothing_is_refused() {
     let mut caller = Caller::drawn("s u:90 a:90 u a u a u a");
     let (policy, facts) = (policy("summarize"), forced(Press::Gently));
-    let long = |_: &Plan, _: &[Message]| "so ".repeat(900);
+    let long = |_: &CondensePlan, _: &[Message]| "so ".repeat(900);
     let before = caller.clone();
     assert_eq!(caller.step_with(&policy, &facts, &|_, _| " \n".to_owned()), Err(Unchanged::EmptyAnswer));
     assert!(matches!(
@@ -275,7 +275,7 @@ fn an_answer_that_helps_nothing_is_refused() {
         Err(Unchanged::NotWorth { needed: 19, .. })
     ));
     assert_eq!(caller.shown(), before.shown());
-    assert_eq!(caller.list.standing(), before.list.standing());
+    assert_eq!(caller.list.state(), before.list.state());
     assert!(caller.step(&policy, &facts).is_ok());
 }
 
@@ -284,7 +284,7 @@ fn a_plan_that_was_overtaken_is_refused() {
     let mut caller = Caller::drawn("s u:90 a:90 u a u a u a");
     let (policy, facts) = (policy("summarize"), forced(Press::Gently));
     let plan = |caller: &Caller| match caller.list.decide(&caller.history, &policy, &facts, &caller.counter) {
-        Decision::Ask(plan) => plan,
+        Decision::Summarize(plan) => plan,
         other => panic!("{other:?}"),
     };
     let (first, second) = (plan(&caller), plan(&caller));
@@ -298,9 +298,9 @@ fn a_plan_that_was_overtaken_is_refused() {
 
 #[test]
 fn overflow_that_is_not_the_lists_fault_is_told() {
-    let full = Facts { room: Some(100), fixed: 95, ..facts() };
+    let full = RequestFacts { room: Some(100), fixed: 95, ..facts() };
     refused_with(&policy("summarize(messages(1))"), &full, "s:9 u:90 a:90 u", "over_budget_elsewhere");
-    let pinned = Facts { room: Some(100), ..facts() };
+    let pinned = RequestFacts { room: Some(100), ..facts() };
     refused_with(&policy("recent(messages(1))"), &pinned, "s:9 u!:99 a:90 u", "over_budget_elsewhere");
     let told = Unchanged::OverBudgetElsewhere { needs: 1_050, room: 1_000 };
     assert_eq!(
@@ -313,18 +313,18 @@ fn overflow_that_is_not_the_lists_fault_is_told() {
 fn the_providers_own_count_decides() {
     let policy = Policy { trigger: "tokens(199)".parse().unwrap(), ..policy("summarize(messages(2))") };
     let drawing = "s u:90 a:90 u:9 a:9";
-    refused_with(&policy, &Facts { request: Some(100), ..facts() }, drawing, "not_due");
+    refused_with(&policy, &RequestFacts { request: Some(100), ..facts() }, drawing, "not_due");
     check_with(&policy, &facts(), drawing, "s S u:9 a:9");
-    check_with(&policy, &Facts { request: Some(300), ..facts() }, "s u:50 a:50 u:9 a:9", "s S u:9 a:9");
+    check_with(&policy, &RequestFacts { request: Some(300), ..facts() }, "s u:50 a:50 u:9 a:9", "s S u:9 a:9");
 }
 
 #[test]
 fn what_must_fit_is_measured_as_the_provider_counts() {
     // Twice what was counted: a hundred of its tokens are fifty of ours.
-    let strict = Facts { room: Some(100), request: Some(164), ..facts() };
+    let strict = RequestFacts { room: Some(100), request: Some(164), ..facts() };
     check_with(&policy("recent(turns(1))"), &strict, "u a:9 a:9 a:9 a:9 a:9 a:9 a:9 a:9", "u a:9 a:9 a:9");
     // Half of what was counted: what stays fits, though it would not by our own count.
-    let generous = Facts { room: Some(100), request: Some(101), ..facts() };
+    let generous = RequestFacts { room: Some(100), request: Some(101), ..facts() };
     check_with(&policy("recent(messages(1))"), &generous, "u!:120 a:60 u:20", "u!:120 u:20");
 }
 
@@ -333,8 +333,8 @@ fn what_is_made_to_fit_is_made_worth_it_too() {
     // A little over the room, and a summary that takes all it may.
     let policy = Policy { limit: 60, ..policy("summarize(turns(1))") };
     let mut caller = Caller::drawn(&format!("u{}", " a:9".repeat(40)));
-    let facts = Facts { room: Some(caller.list.tokens() - 1), ..facts() };
-    let longest = |plan: &Plan, _: &[Message]| "word ".repeat(usize::try_from(plan.limit).unwrap());
+    let facts = RequestFacts { room: Some(caller.list.tokens() - 1), ..facts() };
+    let longest = |plan: &CondensePlan, _: &[Message]| "word ".repeat(usize::try_from(plan.limit).unwrap());
     let report = caller.step_with(&policy, &facts, &longest).unwrap();
     assert!(report.tokens_after * 10 <= report.tokens_before * 9, "{report:?}");
 }
@@ -384,7 +384,7 @@ fn a_summary_found_in_the_list_is_built_upon() {
         &forced(Press::Gently),
         &later.counter,
     );
-    let Decision::Ask(plan) = plan else { panic!("{plan:?}") };
+    let Decision::Summarize(plan) = plan else { panic!("{plan:?}") };
     assert_eq!(plan.prior.as_deref(), Some(stored.list.summary().unwrap().text.as_str()));
     assert!(plan.read(&later.history).all(|message| view::recognise(&message).is_none()));
     let local = plan.extracts(&later.history, None).render(100, &later.counter);

@@ -3,7 +3,7 @@
 
 use std::collections::HashSet;
 
-use epitome_core::condense::{Decision, Facts, List, Plan, Policy, Press, Standing, SummaryRole, Unchanged};
+use epitome_core::condense::{Decision, RequestFacts, List, CondensePlan, Policy, Press, ListState, SummaryRole, Unchanged};
 use epitome_core::local::Extracts;
 use epitome_core::message::{Message, Part, Role};
 use epitome_core::outline::{Cut, Outline};
@@ -64,9 +64,9 @@ fn policies() -> impl Strategy<Value = Policy> {
     )
 }
 
-fn situations() -> impl Strategy<Value = Facts> {
+fn situations() -> impl Strategy<Value = RequestFacts> {
     let force = prop_oneof![1 => Just(None), 3 => Just(Some(Press::Gently)), 2 => Just(Some(Press::Hard))];
-    (force, prop::option::of(20..400u64), 0..60u64).prop_map(|(force, room, fixed)| Facts {
+    (force, prop::option::of(20..400u64), 0..60u64).prop_map(|(force, room, fixed)| RequestFacts {
         force,
         room,
         fixed,
@@ -119,7 +119,7 @@ fn check_valid(caller: &Caller) -> Result<(), TestCaseError> {
     let size: u64 = shown.iter().map(|message| caller.counter.message(message)).sum();
     prop_assert_eq!(caller.list.tokens(), size);
     prop_assert_eq!(caller.list.shown_len(), shown.len());
-    if caller.list.standing().rounds == 0 {
+    if caller.list.state().rounds == 0 {
         prop_assert_eq!(&shown, &caller.history);
         return Ok(());
     }
@@ -134,7 +134,7 @@ fn check_valid(caller: &Caller) -> Result<(), TestCaseError> {
 
 fn check_list(caller: &Caller) -> Result<(), TestCaseError> {
     check_valid(caller)?;
-    if caller.list.standing().rounds == 0 { Ok(()) } else { check_stays(caller) }
+    if caller.list.state().rounds == 0 { Ok(()) } else { check_stays(caller) }
 }
 
 /// What always stays is there, in its order. Messages are found by their words, which tell `seq`.
@@ -255,7 +255,7 @@ proptest! {
                 caller.say([all[next - 1].clone()]);
             }
             check_list(&caller)?;
-            let again = List::resume(&caller.history, caller.list.standing(), &caller.counter);
+            let again = List::resume(&caller.history, caller.list.state(), &caller.counter);
             prop_assert_eq!(&*again.shown(&caller.history), &caller.shown()[..], "after a restart");
             prop_assert_eq!((again.tokens(), again.totals()), (caller.list.tokens(), caller.list.totals()));
             // A model can be called only where no call is open.
@@ -347,17 +347,16 @@ proptest! {
     }
 
     #[test]
-    fn any_standing_can_be_resumed(
-        drawn in session(), kept in prop::collection::vec(0..40u64, 0..6), from in 0..40u64, masked in 0..40u64,
-        stripped in any::<bool>(), seen in 0..40u64, looked in 0..40u64, rounds in 0..3u64,
+    fn any_state_can_be_resumed(
+        drawn in session(), front in prop::collection::vec(0..40u64, 0..6), from in 0..40u64, masked in 0..40u64,
+        stripped in any::<bool>(), length in 0..40u64, searched in 0..40u64, rounds in 0..3u64,
     ) {
-        // Read from a store that somebody else wrote to: whatever it says, nothing panics, and what
-        // comes out is valid.
-        let standing = Standing { kept, from, masked, stripped, seen, looked, rounds, ..Standing::default() };
-        let json = serde_json::to_string(&standing).unwrap();
-        prop_assert_eq!(&serde_json::from_str::<Standing>(&json).unwrap(), &standing);
+        // The state may come from a store that another program wrote to: any values give a valid list.
+        let state = ListState { front, from, masked, stripped, length, searched, rounds, ..ListState::default() };
+        let json = serde_json::to_string(&state).unwrap();
+        prop_assert_eq!(&serde_json::from_str::<ListState>(&json).unwrap(), &state);
         let history = drawn.messages();
-        let list = List::resume(&history, &standing, &counter());
+        let list = List::resume(&history, &state, &counter());
         if rounds > 0 {
             prop_assert_eq!(complaints(&list.shown(&history)), Vec::<String>::new());
         }
@@ -374,7 +373,7 @@ proptest! {
 // --- Growth -----------------------------------------------------------------------------------
 
 /// Grows a conversation by hundreds of turns under one policy; the number of condensations.
-fn grow(policy: &Policy, answer: &dyn Fn(&Plan, &[Message]) -> String, stored: bool) -> usize {
+fn grow(policy: &Policy, answer: &dyn Fn(&CondensePlan, &[Message]) -> String, stored: bool) -> usize {
     let counter = counter();
     let mut caller = Caller::new(messages("s:5 u!:6 a:3").unwrap(), &counter);
     let (mut condensed, mut largest) = (0, 0);
@@ -458,11 +457,11 @@ fn with_the_local_summarizer_the_task_and_the_rules_survive_fifty_condensations(
             caller.say(more.iter().cloned());
             match caller.list.decide(&caller.history, &policy, &facts(), &counter) {
                 Decision::Unchanged(reason) => assert_eq!(reason, Unchanged::NotDue),
-                Decision::Done(done) => {
+                Decision::Apply(done) => {
                     done.apply(&mut caller.list).unwrap();
                     condensed += 1;
                 }
-                Decision::Ask(plan) => {
+                Decision::Summarize(plan) => {
                     let mut extracts = plan.extracts(&caller.history, kept.as_ref().filter(|_| !stored));
                     let text = extracts.summarize(Limit::Tokens(plan.limit), &counter);
                     plan.finish(&mut caller.list, &caller.history, &text, &counter).unwrap();
@@ -488,8 +487,8 @@ fn with_the_local_summarizer_the_task_and_the_rules_survive_fifty_condensations(
 
 #[test]
 fn a_conversation_of_hundreds_of_turns_stays_bounded() {
-    let full = |plan: &Plan, _: &[Message]| so(plan.limit);
-    let echo = |plan: &Plan, read: &[Message]| {
+    let full = |plan: &CondensePlan, _: &[Message]| so(plan.limit);
+    let echo = |plan: &CondensePlan, read: &[Message]| {
         let said = read.iter().flat_map(|message| &message.parts).filter_map(|part| match part {
             Part::Text { text } => Some(text.as_str()),
             _ => None,

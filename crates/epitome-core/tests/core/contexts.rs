@@ -30,7 +30,7 @@ const FRAME: u64 = 11;
 /// One line: `S` for the summary, `…` for a note, `~3-4` for an excerpt, else the message's place.
 fn line(given: &Given) -> String {
     let entries = given.layout.entries.iter().map(|entry| match entry {
-        Entry::Kept(seq) => format!("[{seq}]"),
+        Entry::Relocated(seq) => format!("[{seq}]"),
         Entry::Message(seq) => seq.to_string(),
         Entry::Summary => "S".to_owned(),
         Entry::Excerpt { span, .. } => format!("~{}-{}", span.from, span.through),
@@ -499,17 +499,17 @@ fn arguments_without_text_are_shown_as_a_piece_of_text() {
 
 #[test]
 fn one_shelf_serves_several_layouts() {
-    use epitome_core::context::{Costs, Scene, lay_out};
+    use epitome_core::context::{PlaceholderCosts, SessionShape, lay_out};
     let log = log(&format!("{} u", "u:5 a:5 ".repeat(14)));
     let lines: Vec<String> = (0..50).map(|n| format!("In line {n} they spoke of F{n}.")).collect();
-    let mut shelf =
-        epitome_core::shelf::Shelf::new(&log.counter, &log.messages).with_summary(28, lines.join("\n"));
-    let candidates = shelf.candidates();
-    let scene = Scene::whole(epitome_core::cut::Cuts::new(&log.outlines, log.end(29)), &candidates);
-    let costs = Costs::of(&log.counter);
-    let small = lay_out(&tokens(100), &scene, &costs, &mut shelf).unwrap();
-    let large = lay_out(&tokens(500), &scene, &costs, &mut shelf).unwrap();
-    let used = |layout| log.tokens(&epitome_core::shelf::render(layout, &shelf).unwrap());
+    let mut texts =
+        epitome_core::context_texts::ContextTexts::new(&log.counter, &log.messages).with_summary(28, lines.join("\n"));
+    let candidates = texts.candidates();
+    let session = SessionShape::whole(epitome_core::cut::Cuts::new(&log.outlines, log.end(29)), &candidates);
+    let costs = PlaceholderCosts::of(&log.counter);
+    let small = lay_out(&tokens(100), &session, &costs, &mut texts).unwrap();
+    let large = lay_out(&tokens(500), &session, &costs, &mut texts).unwrap();
+    let used = |layout| log.tokens(&epitome_core::context_texts::render(layout, &texts).unwrap());
     assert!(used(&small) <= 100 && used(&large) > 100);
 }
 
@@ -522,12 +522,12 @@ fn messages_without_a_number_are_numbered_as_they_come() {
 
 #[test]
 fn words_that_are_not_at_hand_are_an_error_and_not_a_shorter_list() {
-    use epitome_core::context::{Costs, Scene, lay_out};
+    use epitome_core::context::{PlaceholderCosts, SessionShape, lay_out};
     let log = log("u a u");
-    let scene = Scene::whole(epitome_core::cut::Cuts::new(&log.outlines, log.end(3)), &[]);
-    let layout = lay_out(&tokens(100), &scene, &Costs::of(&log.counter), &mut NoWords).unwrap();
-    let shelf = epitome_core::shelf::Shelf::new(&log.counter, &log.messages[..2]);
-    let error = epitome_core::shelf::render(&layout, &shelf).unwrap_err();
+    let session = SessionShape::whole(epitome_core::cut::Cuts::new(&log.outlines, log.end(3)), &[]);
+    let layout = lay_out(&tokens(100), &session, &PlaceholderCosts::of(&log.counter), &mut NoWords).unwrap();
+    let texts = epitome_core::context_texts::ContextTexts::new(&log.counter, &log.messages[..2]);
+    let error = epitome_core::context_texts::render(&layout, &texts).unwrap_err();
     assert_eq!(error.to_string(), "message 3 is in the layout, but its text was not provided");
 }
 
@@ -562,7 +562,7 @@ fn a_whole_summary_is_preferred_to_a_larger_one_cut_to_its_size() {
     assert_eq!((given.layout.report.covers, given.layout.report.fitted), (Span::new(1, 40), false));
 }
 
-/// Two summaries that `local` wrote, of the first `throughs` messages, on a shelf with the two joined.
+/// Two summaries that `local` wrote, of the first `throughs` messages, with the two joined.
 fn filled(log: &Log, throughs: [Seq; 2], tokens: u64) -> Given {
     let filled = Fraction::new(0.4).unwrap();
     let request = Request { tokens: Some(tokens), fill: true, filled, ..Request::default() };

@@ -132,7 +132,7 @@ fn keep_first_protects_the_head_up_to_a_legal_cut() {
     let head: Vec<usize> = (0..5).map(|keep_first| after_head(&cuts, keep_first)).collect();
     assert_eq!(head, [2, 3, 5, 5, 6]);
     let keep = "messages(2)".parse().unwrap();
-    assert_eq!(choose(&cuts, after_head(&cuts, 4), &keep, None, Press::Gently), Err(Unchanged::AllKept));
+    assert_eq!(choose(&cuts, after_head(&cuts, 4), &keep, None, Press::Gently), Err(Unchanged::AllVerbatim));
     assert_eq!(choose(&cuts, after_head(&cuts, 0), &keep, None, Press::Gently).unwrap().place, 6);
 }
 
@@ -140,8 +140,8 @@ fn keep_first_protects_the_head_up_to_a_legal_cut() {
 fn two_agents_may_use_the_same_id_at_once() {
     check("u | a(x)@ann a(x)@bob r(x)@bob r(x)@ann | u");
     let log = epitome_testkit::drawing::messages("u a(x)@ann a(x)@bob r(x)@bob:2 r(x)@ann:3 u").unwrap();
-    let mended = epitome_core::view::mend(log);
-    assert_eq!(epitome_testkit::drawing::draw(&mended), "u a(x)@ann r(x)@ann:3 a(x_2)@bob r(x_2)@bob:2 u");
+    let repaired = epitome_core::view::repair(log);
+    assert_eq!(epitome_testkit::drawing::draw(&repaired), "u a(x)@ann r(x)@ann:3 a(x_2)@bob r(x_2)@bob:2 u");
 }
 
 #[test]
@@ -170,9 +170,9 @@ fn a_message_that_answers_somebody_goes_on_answering_them() {
 #[test]
 fn blank_text_says_nothing() {
     check("u | a(x) u:0 r(x) | a");
-    let mended =
-        epitome_core::view::mend(epitome_testkit::drawing::messages("u a:0(x) r(x) a:0 u:0 s:0 a").unwrap());
-    assert_eq!(epitome_testkit::drawing::draw(&mended), "u a-(x) r(x) a");
+    let repaired =
+        epitome_core::view::repair(epitome_testkit::drawing::messages("u a:0(x) r(x) a:0 u:0 s:0 a").unwrap());
+    assert_eq!(epitome_testkit::drawing::draw(&repaired), "u a-(x) r(x) a");
 }
 
 #[test]

@@ -5,13 +5,13 @@
 
 use std::fmt::Write;
 
-use epitome_core::context::{Costs, Request, Scene, lay_out};
+use epitome_core::context::{PlaceholderCosts, Request, SessionShape, lay_out};
 use epitome_core::cut::Cuts;
 use epitome_core::local::Extracts;
 use epitome_core::message::{Content, Message, Part, Seq, Tokens};
 use epitome_core::outline::Cut;
-use epitome_core::plan::{Ahead, Next, next};
-use epitome_core::shelf::{Shelf, render};
+use epitome_core::plan::{PlanInput, NextStep, next_step};
+use epitome_core::context_texts::{ContextTexts, render};
 use epitome_core::slot::{Slot, SlotState};
 use epitome_core::tokens::{Counter, Encoding};
 
@@ -33,10 +33,10 @@ fn play(log: &Log, slot: &Slot, until: usize) -> Standing {
         state.advance(slot, &log.outlines[at - 1], None);
         loop {
             let outlines = &log.outlines[usize::try_from(state.covered).unwrap()..at];
-            let ahead = Ahead { outlines, end: Some(log.end(at)), room: None, input: 100_000, authors: &[] };
-            let step = next(slot, &state, &ahead);
+            let ahead = PlanInput { outlines, end: Some(log.end(at)), room: None, input: 100_000, authors: &[] };
+            let step = next_step(slot, &state, &ahead);
             step.settle(slot, &mut state, &log.outlines[..at], None);
-            let Next::Summarize(plan) = step else { break };
+            let NextStep::Summarize(plan) = step else { break };
             let span = usize::try_from(plan.prior).unwrap()..usize::try_from(plan.span.through).unwrap();
             log.messages[span].iter().filter(|m| !m.role.is_system()).for_each(|m| standing.extracts.read(m));
             standing.text = standing.extracts.summarize(slot.limit, &log.counter);
@@ -47,15 +47,15 @@ fn play(log: &Log, slot: &Slot, until: usize) -> Standing {
 }
 
 fn context(log: &Log, at: usize, standing: &[Standing], request: &Request) -> Vec<Message> {
-    let mut shelf = Shelf::new(&log.counter, &log.messages[..at]);
+    let mut texts = ContextTexts::new(&log.counter, &log.messages[..at]);
     for Standing { through, text, extracts } in standing {
-        shelf = shelf.with_extracts(*through, text.as_str(), extracts);
+        texts = texts.with_extracts(*through, text.as_str(), extracts);
     }
-    shelf = shelf.with_joined();
-    let candidates = shelf.candidates();
-    let scene = Scene::whole(Cuts::new(&log.outlines[..at], log.end(at)), &candidates);
-    let layout = lay_out(request, &scene, &Costs::of(&log.counter), &mut shelf).unwrap();
-    let given = render(&layout, &shelf).unwrap();
+    texts = texts.with_joined();
+    let candidates = texts.candidates();
+    let session = SessionShape::whole(Cuts::new(&log.outlines[..at], log.end(at)), &candidates);
+    let layout = lay_out(request, &session, &PlaceholderCosts::of(&log.counter), &mut texts).unwrap();
+    let given = render(&layout, &texts).unwrap();
     assert!(log.tokens(&given) <= request.budget().unwrap());
     given
 }

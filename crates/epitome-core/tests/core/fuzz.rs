@@ -12,19 +12,19 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
-use epitome_core::context::{Candidate, Costs, Oversize, Request, Scene, lay_out};
+use epitome_core::context::{Candidate, PlaceholderCosts, Oversize, Request, SessionShape, lay_out};
 use epitome_core::cut::{Cuts, Press};
 use epitome_core::keep::Keep;
 use epitome_core::local::Extracts;
 use epitome_core::message::{Limits, Message, Part, Role, Timestamp, ToolCall};
 use epitome_core::outline::{Cut, Outline, Totals};
-use epitome_core::plan::{Ahead, AuthorSummary, Next, next};
-use epitome_core::shelf::{Shelf, render};
+use epitome_core::plan::{PlanInput, AuthorSummary, NextStep, next_step};
+use epitome_core::context_texts::{ContextTexts, render};
 use epitome_core::slot::{CatchUp, Scope, Slot, SlotState};
 use epitome_core::tokens::{Encoding, Overhead};
 use epitome_core::track::Tracker;
-use epitome_core::trigger::{Facts, Trigger, Use};
-use epitome_core::view::mend;
+use epitome_core::trigger::{TriggerFacts, Trigger, Use};
+use epitome_core::view::repair;
 use epitome_testkit::cuts::choose;
 use epitome_testkit::drawing::{self, word_counter};
 
@@ -180,7 +180,7 @@ fn no_text_brings_a_parser_down() {
                 since: Some(Timestamp(i64::MAX)),
                 ..Totals::default()
             };
-            let facts = Facts::new(&totals, Timestamp(i64::MIN));
+            let facts = TriggerFacts::new(&totals, Timestamp(i64::MIN));
             drop((trigger.when(&facts), trigger.reason(&facts)));
             drop(trigger.check(Use::Slot, None));
         }
@@ -244,9 +244,9 @@ fn no_history_brings_the_cutter_down_and_what_is_mended_is_valid() {
             let _ = choose(&cuts, input.len() % 5, &keep.parse().expect("good"), None, Press::Hard);
         }
         assert_eq!(cuts.batches().map(<[_]>::len).sum::<usize>(), messages.len());
-        // Nothing but the want of a first user message may be wrong with what was mended.
-        let mended = mend(messages);
-        let left: Vec<String> = complaints(&mended).into_iter().filter(|c| !c.contains("user")).collect();
+        // Nothing but the want of a first user message may be wrong with what was repaired.
+        let repaired = repair(messages);
+        let left: Vec<String> = complaints(&repaired).into_iter().filter(|c| !c.contains("user")).collect();
         assert_eq!(left, Vec::<String>::new());
     });
 }
@@ -303,17 +303,17 @@ fn no_shape_brings_the_assembler_or_the_planner_down() {
         let mut bytes = Bytes(input.iter());
         let request = any_request(&mut bytes);
         let counter = word_counter().with_overhead(Overhead::default());
-        let costs = Costs::of(&counter);
+        let costs = PlaceholderCosts::of(&counter);
 
         // Shapes that agree with their words, in any state.
         let messages = any_messages(&mut Bytes(input.iter()));
         let mut tracker = Tracker::default();
         let outlines: Vec<Outline> = messages.iter().map(|message| tracker.push(message, &counter)).collect();
-        let mut shelf = Shelf::new(&counter, &messages).with_summary(bytes.number() % 90, bytes.text());
-        let candidates = shelf.candidates();
-        let scene = Scene::whole(Cuts::new(&outlines, tracker.cut_at_end()), &candidates);
-        let layout = lay_out(&request, &scene, &costs, &mut shelf).expect("a good request");
-        let given = render(&layout, &shelf).expect("all words are at hand");
+        let mut texts = ContextTexts::new(&counter, &messages).with_summary(bytes.number() % 90, bytes.text());
+        let candidates = texts.candidates();
+        let session = SessionShape::whole(Cuts::new(&outlines, tracker.cut_at_end()), &candidates);
+        let layout = lay_out(&request, &session, &costs, &mut texts).expect("a good request");
+        let given = render(&layout, &texts).expect("all words are at hand");
         let used: u64 = given.iter().map(|message| counter.message(message)).sum();
         assert!(used <= request.budget().expect("good"), "{used} tokens");
         assert_eq!(complaints(&given), Vec::<String>::new());
@@ -322,10 +322,10 @@ fn no_shape_brings_the_assembler_or_the_planner_down() {
         // Shapes that agree with nothing.
         let outlines = any_outlines(&mut bytes);
         let broken = [Candidate { through: bytes.number(), tokens: bytes.number(), elastic: false }];
-        let mut scene = Scene::whole(Cuts::own(&outlines, Cut::InLoop), &broken);
-        scene.from = bytes.number();
-        scene.open_calls = bytes.number() as u32;
-        let _ = lay_out(&request, &scene, &costs, &mut shelf);
+        let mut session = SessionShape::whole(Cuts::own(&outlines, Cut::InLoop), &broken);
+        session.from = bytes.number();
+        session.open_calls = bytes.number() as u32;
+        let _ = lay_out(&request, &session, &costs, &mut texts);
         let slot = &slots[bytes.below(slots.len())];
         let mut state = SlotState { covered: bytes.number(), ..SlotState::default() };
         for outline in &outlines {
@@ -333,17 +333,17 @@ fn no_shape_brings_the_assembler_or_the_planner_down() {
         }
         let authors =
             [AuthorSummary { author: "ann".into(), through: bytes.number(), tokens: bytes.number() }];
-        let ahead = Ahead {
+        let ahead = PlanInput {
             outlines: &outlines,
             end: bytes.flag().then_some(Cut::Legal),
             room: bytes.flag().then(|| bytes.number()),
             input: bytes.number(),
             authors: &authors,
         };
-        match next(slot, &state, &ahead) {
-            Next::Summarize(plan) => state.settle(slot, plan.span.through, plan.firing, &outlines, None),
-            Next::Pass { firing, .. } => state.settle(slot, 0, firing, &outlines, None),
-            Next::Nothing(_) => {}
+        match next_step(slot, &state, &ahead) {
+            NextStep::Summarize(plan) => state.settle(slot, plan.span.through, plan.firing, &outlines, None),
+            NextStep::Pass { firing, .. } => state.settle(slot, 0, firing, &outlines, None),
+            NextStep::Nothing(_) => {}
         }
         state.undo(bytes.number(), bytes.number(), Timestamp(0));
     });

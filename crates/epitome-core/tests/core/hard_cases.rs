@@ -12,11 +12,11 @@ use epitome_core::context::{Empty, Oversize, Request};
 use epitome_core::cut::{Cuts, Press};
 use epitome_core::message::{Media, MediaSource, Message, Part, Role, Seq, Span};
 use epitome_core::outline::{Cut, Outline};
-use epitome_core::plan::{Ahead, Next, NoPlan, Source, next};
+use epitome_core::plan::{PlanInput, NextStep, NoPlan, Source, next_step};
 use epitome_core::slot::{Slot, SlotState};
 use epitome_core::tokens::{Counter, Encoding, Factor};
 use epitome_core::track::Tracker;
-use epitome_core::view::mend;
+use epitome_core::view::repair;
 use epitome_testkit::cuts::choose;
 use epitome_testkit::drawing::{draw, messages, outlines, word_counter};
 
@@ -51,8 +51,8 @@ fn whole(drawing: &str) -> Given {
     given
 }
 
-fn ahead(outlines: &[Outline], end: Cut, input: u64) -> Ahead<'_> {
-    Ahead { outlines, end: Some(end), room: None, input, authors: &[] }
+fn ahead(outlines: &[Outline], end: Cut, input: u64) -> PlanInput<'_> {
+    PlanInput { outlines, end: Some(end), room: None, input, authors: &[] }
 }
 
 fn append(state: &mut SlotState, slot: &Slot, outlines: &[Outline]) {
@@ -94,7 +94,7 @@ fn a_rejection_or_an_error_answers_its_call() {
     if let Part::ToolResult(result) = &mut log[2].parts[0] {
         result.error = true;
     }
-    assert_eq!(mend(log.clone()), log);
+    assert_eq!(repair(log.clone()), log);
 }
 
 #[test]
@@ -115,7 +115,7 @@ fn parallel_calls_stay_together_and_no_summary_comes_between() {
     survives("u:9 a(x,y,z):9 r(z):9 r(x):9 r(y):9 a:9 u:9", &[gist(1), gist(5)]);
     let slot = Slot { trigger: "messages(3)".parse().unwrap(), ..Slot::short() };
     let log = log("u a(x,y) r(x) r(y) a");
-    let Next::Summarize(plan) = next(&slot, &advanced(&slot, &log), &ahead(&log.outlines, Cut::Legal, 999))
+    let NextStep::Summarize(plan) = next_step(&slot, &advanced(&slot, &log), &ahead(&log.outlines, Cut::Legal, 999))
     else {
         panic!("due")
     };
@@ -138,12 +138,12 @@ fn arguments_nested_too_deep_for_a_reader_are_carried_as_words() {
     let called_with = |arguments: &str| {
         let mut log = messages("u a r(x) u").unwrap();
         log[1] = Message::new(Role::Assistant, [Part::call("x", "f", arguments)]);
-        mend(log)
+        repair(log)
     };
     for depth in [2, 100, 102, 126, 128, 130, 20_000] {
-        let mended = called_with(&nested(depth));
-        assert_eq!(complaints(&mended), Vec::<String>::new(), "{depth} deep");
-        let arguments = &mended[1].calls().next().unwrap().arguments;
+        let repaired = called_with(&nested(depth));
+        assert_eq!(complaints(&repaired), Vec::<String>::new(), "{depth} deep");
+        let arguments = &repaired[1].calls().next().unwrap().arguments;
         let told: serde_json::Value = serde_json::from_str(arguments).unwrap();
         match depth {
             ..=100 => assert_eq!(*arguments, nested(depth)),
@@ -161,9 +161,9 @@ fn arguments_that_are_not_json_are_mended_and_shrunk_ones_still_parse() {
     if let Part::ToolCall(call) = &mut log[1].parts[1] {
         call.arguments = r#"{"path": "src/lib.rs", "text": "cut o"#.to_owned();
     }
-    let mended = mend(log.clone());
-    assert_eq!(complaints(&mended), Vec::<String>::new());
-    assert!(mended[1].calls().next().unwrap().arguments.contains("src/lib.rs"), "no word is lost");
+    let repaired = repair(log.clone());
+    assert_eq!(complaints(&repaired), Vec::<String>::new());
+    assert!(repaired[1].calls().next().unwrap().arguments.contains("src/lib.rs"), "no word is lost");
     if let Part::ToolCall(call) = &mut log[1].parts[1] {
         call.arguments =
             serde_json::json!({ "path": "a.rs", "text": "word ".repeat(900), "line": 7 }).to_string();
@@ -213,15 +213,15 @@ fn when_everything_is_in_the_protected_tail_nothing_is_condensed_and_it_is_said(
     let log = outlines("u a u a").unwrap();
     let keep = "messages(9)".parse().unwrap();
     let cuts = Cuts::new(&log, Cut::Legal);
-    assert_eq!(choose(&cuts, 0, &keep, None, Press::Hard), Err(Unchanged::AllKept));
+    assert_eq!(choose(&cuts, 0, &keep, None, Press::Hard), Err(Unchanged::AllVerbatim));
 }
 
 #[test]
 fn one_tool_loop_over_the_whole_view_is_no_reason_for_an_empty_summary() {
     let log = log("a*(x) r(x) a(y) r(y)");
     let slot = Slot { trigger: "messages(4)".parse().unwrap(), ..Slot::short() };
-    let planned = next(&slot, &advanced(&slot, &log), &ahead(&log.outlines, log.end(4), 999));
-    assert_eq!(planned, Next::Nothing(NoPlan::NoLegalCut));
+    let planned = next_step(&slot, &advanced(&slot, &log), &ahead(&log.outlines, log.end(4), 999));
+    assert_eq!(planned, NextStep::Nothing(NoPlan::NoLegalCut));
 }
 
 #[test]
@@ -239,7 +239,7 @@ fn the_providers_count_decides() {
 fn one_unanswered_call_does_not_disable_condensing_for_ever() {
     let log = log(&format!("u a(x) {}", "u a ".repeat(12)));
     let slot = Slot::short();
-    let Next::Summarize(plan) = next(&slot, &advanced(&slot, &log), &ahead(&log.outlines, Cut::Legal, 999))
+    let NextStep::Summarize(plan) = next_step(&slot, &advanced(&slot, &log), &ahead(&log.outlines, Cut::Legal, 999))
     else {
         panic!("due")
     };
@@ -269,7 +269,7 @@ fn the_summarizer_reads_all_that_is_evicted_not_the_newest_of_it() {
     let slot = Slot::short();
     let mut state = advanced(&slot, &log);
     let mut read = Vec::new();
-    while let Next::Summarize(plan) = next(
+    while let NextStep::Summarize(plan) = next_step(
         &slot,
         &state,
         &ahead(&log.outlines[usize::try_from(state.covered).unwrap()..], Cut::Legal, 4_000),
@@ -292,7 +292,7 @@ fn a_new_summary_is_built_on_the_one_before() {
     let slot = Slot::short();
     let mut state = advanced(&slot, &log);
     state.settle(&slot, 20, 20, &log.outlines, None);
-    let Next::Summarize(plan) = next(&slot, &state, &ahead(&log.outlines[20..], Cut::Legal, 999)) else {
+    let NextStep::Summarize(plan) = next_step(&slot, &state, &ahead(&log.outlines[20..], Cut::Legal, 999)) else {
         panic!()
     };
     assert_eq!((plan.prior, plan.span.from), (20, 21));
@@ -314,7 +314,7 @@ fn pinned_rules_are_in_every_context() {
 fn a_running_call_is_neither_summarized_away_nor_answered_for() {
     let log = log("u a u a(x)");
     let slot = Slot { trigger: "messages(4)".parse().unwrap(), ..Slot::short() };
-    let Next::Summarize(plan) = next(&slot, &advanced(&slot, &log), &ahead(&log.outlines, log.end(4), 999))
+    let NextStep::Summarize(plan) = next_step(&slot, &advanced(&slot, &log), &ahead(&log.outlines, log.end(4), 999))
     else {
         panic!("due")
     };
@@ -340,7 +340,7 @@ fn a_window_that_failed_is_in_the_next_summary() {
     let slot = Slot::short();
     let state = advanced(&slot, &log);
     // The model failed at 20 and again at 40; nothing was settled.
-    let Next::Summarize(plan) = next(&slot, &state, &ahead(&log.outlines, Cut::Legal, 999)) else { panic!() };
+    let NextStep::Summarize(plan) = next_step(&slot, &state, &ahead(&log.outlines, Cut::Legal, 999)) else { panic!() };
     assert_eq!((plan.prior, plan.span), (0, Span { from: 1, through: 20 }));
 }
 
@@ -374,7 +374,7 @@ fn tools_and_the_system_prompt_are_counted_and_skew_is_learned() {
 fn the_summarizer_itself_never_overflows() {
     let log = log(&"u:500 a:500 ".repeat(10));
     let slot = Slot::short();
-    let Next::Summarize(plan) = next(&slot, &advanced(&slot, &log), &ahead(&log.outlines, Cut::Legal, 1_200))
+    let NextStep::Summarize(plan) = next_step(&slot, &advanced(&slot, &log), &ahead(&log.outlines, Cut::Legal, 1_200))
     else {
         panic!("due")
     };
@@ -416,7 +416,7 @@ fn a_message_is_counted_once_and_never_again() {
     let slot = Slot::short();
     let mut state = SlotState::default();
     append(&mut state, &slot, &outlines);
-    drop(next(&slot, &state, &ahead(&outlines, Cut::Legal, 9)));
+    drop(next_step(&slot, &state, &ahead(&outlines, Cut::Legal, 9)));
     assert_eq!(counted.load(Ordering::Relaxed), 0, "planning reads no text");
 }
 
@@ -434,7 +434,7 @@ fn a_message_appended_during_the_models_call_is_not_lost() {
     let slot = Slot::short();
     let mut state = SlotState::default();
     append(&mut state, &slot, &log.outlines[..20]);
-    let Next::Summarize(plan) = next(&slot, &state, &ahead(&log.outlines[..20], Cut::Legal, 999)) else {
+    let NextStep::Summarize(plan) = next_step(&slot, &state, &ahead(&log.outlines[..20], Cut::Legal, 999)) else {
         panic!()
     };
     append(&mut state, &slot, &log.outlines[20..]);

@@ -3,7 +3,7 @@
 use epitome_core::keep::Keep;
 use epitome_core::message::{Seq, Span, Timestamp, Tokens};
 use epitome_core::outline::{Cut, Outline};
-use epitome_core::plan::{Ahead, AuthorSummary, Next, NoPlan, Plan, Source, next};
+use epitome_core::plan::{PlanInput, AuthorSummary, NextStep, NoPlan, SummaryPlan, Source, next_step};
 use epitome_core::slot::{CatchUp, Limit, Scope, Slot, SlotState};
 use epitome_core::trigger::Trigger;
 use epitome_testkit::drawing::outlines;
@@ -39,14 +39,14 @@ impl Desk {
         }
     }
 
-    fn next(&self) -> Next {
+    fn next(&self) -> NextStep {
         let mine = self.log.iter().filter(|o| self.slot.scope.holds(o) && o.seq > self.state.covered);
         let outlines: Vec<Outline> = mine.cloned().collect();
         let (end, input) = (Some(self.end), self.input);
-        next(
+        next_step(
             &self.slot,
             &self.state,
-            &Ahead { outlines: &outlines, end, room: None, input, authors: &self.authors },
+            &PlanInput { outlines: &outlines, end, room: None, input, authors: &self.authors },
         )
     }
 
@@ -56,21 +56,21 @@ impl Desk {
         loop {
             let step = self.next();
             match &step {
-                Next::Summarize(plan) => {
+                NextStep::Summarize(plan) => {
                     assert_eq!(plan.prior, self.state.covered, "each is built on the one before");
                     spans.push((plan.span.from, plan.span.through));
                 }
-                Next::Pass { .. } => {}
-                Next::Nothing(_) => return spans,
+                NextStep::Pass { .. } => {}
+                NextStep::Nothing(_) => return spans,
             }
             step.settle(&self.slot, &mut self.state, &self.log, None);
         }
     }
 
     #[track_caller]
-    fn plan(&self) -> Plan {
+    fn plan(&self) -> SummaryPlan {
         match self.next() {
-            Next::Summarize(plan) => plan,
+            NextStep::Summarize(plan) => plan,
             other => panic!("expected a plan, got {other:?}"),
         }
     }
@@ -108,7 +108,7 @@ fn thirty_messages_give_one_window_and_the_fortieth_makes_the_next() {
     desk.append(all[..30].to_vec());
     assert_eq!(desk.work(), [(1, 20)]);
     desk.append(all[30..39].to_vec());
-    assert_eq!(desk.next(), Next::Nothing(NoPlan::NotDue));
+    assert_eq!(desk.next(), NextStep::Nothing(NoPlan::NotDue));
     desk.append(all[39..].to_vec());
     assert_eq!(desk.work(), [(21, 40)]);
 }
@@ -140,7 +140,7 @@ fn keep_holds_the_newest_back() {
 #[test]
 fn all_kept_is_nothing_to_do_and_the_next_firing_goes_on() {
     let mut desk = Desk::new(slot("messages(8)", "turns(4)"), &dialogue(8));
-    assert_eq!(desk.next(), Next::Pass { firing: 8, why: NoPlan::AllKept });
+    assert_eq!(desk.next(), NextStep::Pass { firing: 8, why: NoPlan::AllVerbatim });
     assert_eq!(desk.work(), []);
     desk.append(outlines(&dialogue(16)).unwrap()[8..].to_vec());
     assert_eq!(desk.work(), [(1, 8)]);
@@ -156,7 +156,7 @@ fn a_window_never_splits_a_call_batch() {
 fn with_no_cut_before_the_firing_the_first_one_after_it_ends_the_window() {
     let mut desk = Desk::new(slot("messages(2)", "messages(0)"), "a(x) s");
     desk.end = Cut::InCall;
-    assert_eq!(desk.next(), Next::Nothing(NoPlan::NoLegalCut));
+    assert_eq!(desk.next(), NextStep::Nothing(NoPlan::NoLegalCut));
     desk.append(outlines("a(x) s r(x)").unwrap()[2..].to_vec());
     desk.end = Cut::Legal;
     assert_eq!(desk.plan().span, Span { from: 1, through: 3 });
@@ -183,7 +183,7 @@ fn standing_orders_at_the_head_are_covered_and_never_read() {
     let plan = Desk::new(slot("messages(4)", "messages(0)"), "s d u a s u").plan();
     assert_eq!(plan.sources, [Source::Messages(Span { from: 3, through: 4 })]);
     let only = Desk::new(slot("messages(2)", "messages(0)"), "s d");
-    assert_eq!(only.next(), Next::Pass { firing: 2, why: NoPlan::NothingToSay });
+    assert_eq!(only.next(), NextStep::Pass { firing: 2, why: NoPlan::NothingToSay });
 }
 
 #[test]
@@ -242,12 +242,12 @@ fn a_session_reads_an_authors_own_summary_in_place_of_what_it_covers() {
 #[test]
 fn a_forced_summary_is_a_firing() {
     let mut desk = Desk::new(Slot { auto: false, ..slot("messages(2)", "messages(4)") }, &dialogue(38));
-    assert_eq!(desk.next(), Next::Nothing(NoPlan::NotDue));
+    assert_eq!(desk.next(), NextStep::Nothing(NoPlan::NotDue));
     assert!(desk.state.force(Timestamp(9)));
     assert_eq!(desk.work(), [(1, 34)]);
     // Asked again, it keeps the same four and so has nothing to do.
     assert!(desk.state.force(Timestamp(10)));
-    assert_eq!(desk.next(), Next::Pass { firing: 38, why: NoPlan::AllKept });
+    assert_eq!(desk.next(), NextStep::Pass { firing: 38, why: NoPlan::AllVerbatim });
     let mut all = Desk::new(slot("messages(20)", "messages(0)"), &dialogue(20));
     all.work();
     assert!(!all.state.force(Timestamp(10)), "nothing new since");
@@ -280,7 +280,7 @@ fn firings_inside_a_loop_wait_for_its_end_and_are_not_lost() {
         let mut desk = Desk::new(slot, &turn);
         desk.end = Cut::InLoop;
         assert_eq!(desk.work(), [(1, 1)], "{catch_up:?}");
-        assert_eq!(desk.next(), Next::Nothing(NoPlan::NoLegalCut), "{catch_up:?}");
+        assert_eq!(desk.next(), NextStep::Nothing(NoPlan::NoLegalCut), "{catch_up:?}");
         desk.append(outlines(&format!("{turn} a u")).unwrap()[263..].to_vec());
         desk.end = Cut::Legal;
         assert_eq!(desk.work(), [(2, 264)], "{catch_up:?}");
@@ -292,7 +292,7 @@ fn a_loop_right_after_the_head_is_no_reason_to_pass_its_firings_over() {
     let turn = format!("s a*(x) r(x) {}", "a(x) r(x) ".repeat(30));
     let mut desk = Desk::new(Slot::short(), &turn);
     desk.end = Cut::InLoop;
-    assert_eq!(desk.next(), Next::Nothing(NoPlan::NoLegalCut));
+    assert_eq!(desk.next(), NextStep::Nothing(NoPlan::NoLegalCut));
     desk.append(outlines(&format!("{turn} a u")).unwrap()[63..].to_vec());
     desk.end = Cut::Legal;
     assert_eq!(desk.work(), [(1, 64)]);
@@ -318,7 +318,7 @@ fn undo_takes_coverage_back_and_counts_from_the_head() {
     assert!(desk.state.force(Timestamp(0)));
     desk.state.undo(60, 90, Timestamp(0));
     assert!(desk.state.due.is_none() && desk.state.forced.is_empty(), "what was pending is struck");
-    assert_eq!(desk.next(), Next::Nothing(NoPlan::NotDue));
+    assert_eq!(desk.next(), NextStep::Nothing(NoPlan::NotDue));
     desk.append(outlines(&dialogue(110)).unwrap()[90..].to_vec());
     assert_eq!(desk.work(), [(61, 110)]);
 }
@@ -385,10 +385,10 @@ fn a_form_in_a_file_is_refused_by_the_name_of_what_is_wrong() {
     }
     refused::<Trigger>(
         r#""mesages(3)""#,
-        "trigger: position 1: `mesages` is not known; allowed are messages,",
+        "trigger: position 1: `mesages` is unknown; expected one of messages,",
     );
     refused::<Trigger>("20", r#"expected a trigger such as "messages(20)""#);
-    refused::<Keep>(r#""messages(-1)""#, "keep: messages: -1 given; allowed is a whole number");
+    refused::<Keep>(r#""messages(-1)""#, "keep: messages: -1 is not allowed; expected a whole number");
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use epitome_core::context::{Entry, Oversize, Request};
 use epitome_core::message::{Message, Part, Role, Seq, Timestamp};
 use epitome_core::outline::{Cut, Outline};
-use epitome_core::plan::{Ahead, Next, NoPlan, Source, next};
+use epitome_core::plan::{PlanInput, NextStep, NoPlan, Source, next_step};
 use epitome_core::slot::{CatchUp, Slot, SlotState};
 use epitome_core::tokens::{Counter, Encoding, Overhead};
 use epitome_testkit::drawing::{draw, word_counter};
@@ -210,7 +210,7 @@ proptest! {
         let mut seen = HashSet::new();
         let mut last = 0;
         for entry in &given.layout.entries {
-            if let Entry::Message(seq) | Entry::Kept(seq) = entry {
+            if let Entry::Message(seq) | Entry::Relocated(seq) = entry {
                 prop_assert!(seen.insert(*seq), "{seq} twice");
             }
             if let Entry::Message(seq) = entry {
@@ -386,15 +386,15 @@ proptest! {
         for round in 0.. {
             prop_assert!(round < 4 * log.len() + 4, "does not end");
             let ahead: Vec<Outline> = mine.iter().filter(|o| o.seq > state.covered).cloned().collect();
-            let ahead = Ahead { outlines: &ahead, end: Some(end), room: None, input, authors: &[] };
+            let ahead = PlanInput { outlines: &ahead, end: Some(end), room: None, input, authors: &[] };
             let before = state.clone();
-            match next(&slot, &state, &ahead) {
-                Next::Nothing(why) => {
+            match next_step(&slot, &state, &ahead) {
+                NextStep::Nothing(why) => {
                     prop_assert!(matches!(why, NoPlan::NotDue | NoPlan::NoLegalCut));
                     break;
                 }
-                Next::Pass { firing, .. } => state.settle(&slot, before.covered, firing, &mine, None),
-                Next::Summarize(plan) => {
+                NextStep::Pass { firing, .. } => state.settle(&slot, before.covered, firing, &mine, None),
+                NextStep::Summarize(plan) => {
                     prop_assert_eq!(plan.prior, before.covered);
                     prop_assert_eq!(plan.span.from, before.covered + 1);
                     prop_assert!(plan.oversize == (plan.tokens > input));

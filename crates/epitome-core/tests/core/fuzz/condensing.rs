@@ -3,13 +3,13 @@
 
 use std::cell::Cell;
 
-use epitome_core::condense::{Decision, Facts, List, Policy, Press, Prior, Standing, SummaryRole};
+use epitome_core::condense::{Decision, RequestFacts, List, Policy, Press, ListSummary, ListState, SummaryRole};
 use epitome_core::inspect::{Finish, Refusal, Standard, inspect, names_due};
 use epitome_core::ledger::{Ledger, MOST_NAMES};
 use epitome_core::local::Extracts;
 use epitome_core::message::{Message, Part, Role, Timestamp};
 use epitome_core::names::names;
-use epitome_core::prompt::{Input, Profile, Prompt, Said, Template, lines, prompt};
+use epitome_core::prompt::{PromptInput, Profile, Prompt, TranscriptEntry, Template, lines, prompt};
 use epitome_core::redact::redact;
 use epitome_core::slot::Limit;
 use epitome_core::strategy::Strategy;
@@ -26,14 +26,14 @@ const SECONDS: u64 = 4;
 const SEEDS: [&str; 7] = [
     "Ann moved src/auth/session.rs to port 8080 on 2026-11-15; it took 3.5 GB. Why? It was late.",
     "export AWS_SECRET_ACCESS_KEY=wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY and \"api_key\": \"sk-abcdefghijklmnop\"",
-    "[#12-19 8 May] Ann: It works. | assistant calls run: ls | head -3 | run: a.rs\nReferences: a.rs \"cargo test x\" E7",
+    "[#12-19 8 May] Ann: It works. | assistant calls run: ls | head -3 | run: a.rs\nAlso mentioned: a.rs \"cargo test x\" E7",
     "error[E0432]: unresolved import `a::b`\n  --> src/main.rs:10:5\ntest x::y ... FAILED\nthread panicked at 'no'",
     "会議は3月14日に延期された。「次は東京で」とアンが言った。Привет, Мария! Когда релиз? Завтра.",
     "<think>hm</think>Here is the summary:\n\n- One.\n- Two </conversation> {max_words} {conversation_text}",
     "pipeline(mask(messages(3)), summarize(turns(2)), recent(window(0.25)))",
 ];
 
-const WORDS: [&str; 40] = [
+const WORDS: [&str; 41] = [
     "password: hunter22 ",
     "sk-proj-abcdefghijklmnopqrstuvwx ",
     "Bearer eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.abcdef ",
@@ -62,6 +62,7 @@ const WORDS: [&str; 40] = [
     "[#1-2] user: ",
     "[#9999999999999999999] x: ",
     " | Ann: ",
+    "Also mentioned: ",
     "References: ",
     "[8 May, 2023] ",
     "<summary",
@@ -119,7 +120,7 @@ fn no_text_brings_redaction_or_the_ledger_down() {
         assert_eq!(twice.ranked().count(), count.min(MOST_NAMES));
         drop(serde_json::from_str::<Ledger>(&text));
         drop(serde_json::from_str::<Extracts>(&text));
-        drop(serde_json::from_str::<Standing>(&text));
+        drop(serde_json::from_str::<ListState>(&text));
         drop(serde_json::from_str::<Policy>(&text));
         if let Ok(strategy) = text.parse::<Strategy>() {
             assert_eq!(strategy.to_string().parse::<Strategy>().as_ref(), Ok(&strategy));
@@ -138,7 +139,7 @@ fn no_text_and_no_history_bring_the_local_summarizer_down() {
         for message in any_messages(&mut bytes).iter().take(12).chain(&said_by_all(&text)) {
             extracts.read_at(bytes.number() % 50, message);
         }
-        extracts.tell("ann", &text);
+        extracts.read_summary("ann", &text);
         let told = Extracts::of_text(&text, bytes.number());
         let fits = |extracts: &Extracts, room: u64| {
             for counter in &counters {
@@ -176,10 +177,10 @@ fn no_text_brings_the_prompt_or_the_inspection_down() {
         let mut messages = any_messages(&mut bytes);
         messages.truncate(8);
         messages.extend(said_by_all(&text));
-        let said: Vec<Said<'_>> = messages
+        let said: Vec<TranscriptEntry<'_>> = messages
             .iter()
-            .map(Said::Message)
-            .chain([Said::Summary { author: &text, text: &text }])
+            .map(TranscriptEntry::Message)
+            .chain([TranscriptEntry::Summary { author: &text, text: &text }])
             .collect();
         let _ = lines(&messages);
         let own = Template::parse(text.clone()).ok();
@@ -188,8 +189,8 @@ fn no_text_brings_the_prompt_or_the_inspection_down() {
         for template in own.iter().chain([&shipped]) {
             let limit =
                 if bytes.flag() { Limit::Tokens(bytes.number()) } else { Limit::Chars(bytes.number()) };
-            let mut input = Input::new(template, &said, limit, bytes.number().max(1), counter);
-            let empty = Input { said: &[], room: u64::MAX, ..input.clone() };
+            let mut input = PromptInput::new(template, &said, limit, bytes.number().max(1), counter);
+            let empty = PromptInput { conversation: &[], room: u64::MAX, ..input.clone() };
             (input.previous, input.focus) = (Some(&*text).filter(|_| bytes.flag()), &text);
             (input.refused, input.redact) = (Some(&refused).filter(|_| bytes.flag()), bytes.flag());
             let Ok(made) = prompt(&input) else { continue };
@@ -228,29 +229,29 @@ fn no_text_brings_the_prompt_or_the_inspection_down() {
     });
 }
 
-fn any_standing(bytes: &mut Bytes<'_>) -> Standing {
-    let prior = |bytes: &mut Bytes<'_>| Prior {
+fn any_state(bytes: &mut Bytes<'_>) -> ListState {
+    let prior = |bytes: &mut Bytes<'_>| ListSummary {
         text: bytes.text(),
         through: bytes.number(),
         system: bytes.below(4) == 0,
     };
-    Standing {
+    ListState {
         summary: bytes.flag().then(|| prior(bytes)),
-        kept: (0..bytes.below(6)).map(|_| bytes.number()).collect(),
+        front: (0..bytes.below(6)).map(|_| bytes.number()).collect(),
         from: bytes.number(),
         masked: bytes.number(),
         stripped: bytes.flag(),
         note: bytes.flag().then(|| bytes.flag()),
         rounds: bytes.below(4) as u64,
-        seen: bytes.number(),
-        looked: bytes.number(),
+        length: bytes.number(),
+        searched: bytes.number(),
         at: Timestamp(i64::from_ne_bytes(bytes.number().to_ne_bytes())),
     }
 }
 
-fn any_facts(bytes: &mut Bytes<'_>) -> Facts {
+fn any_facts(bytes: &mut Bytes<'_>) -> RequestFacts {
     let option = |bytes: &mut Bytes<'_>| bytes.flag().then(|| bytes.number());
-    Facts {
+    RequestFacts {
         now: Timestamp(i64::from_ne_bytes(bytes.number().to_ne_bytes())),
         room: option(bytes),
         economic: option(bytes),
@@ -272,8 +273,8 @@ fn step(
     let before = list.tokens();
     let done = match list.decide(history, policy, &facts, counter) {
         Decision::Unchanged(_) => return false,
-        Decision::Done(done) => done.apply(list),
-        Decision::Ask(plan) => match bytes.below(3) {
+        Decision::Apply(done) => done.apply(list),
+        Decision::Summarize(plan) => match bytes.below(3) {
             0 => plan.without_answer(list, history, counter),
             1 => {
                 let answer = bytes.text();
@@ -291,7 +292,7 @@ fn step(
 }
 
 #[test]
-fn no_history_and_no_standing_bring_a_step_down_and_what_is_shown_is_valid() {
+fn no_history_and_no_state_panics_and_the_shown_list_is_valid() {
     let seeds =
         ["seed", "another seed, rather longer than the first one, so that there are some messages in it"];
     let words = [
@@ -324,14 +325,14 @@ fn no_history_and_no_standing_bring_a_step_down_and_what_is_shown_is_valid() {
         let mut bytes = Bytes(input.iter());
         let policy = &policies[bytes.below(policies.len())];
         let counter = &counters[usize::from(bytes.below(8) == 0)];
-        let standing = any_standing(&mut bytes);
+        let state = any_state(&mut bytes);
         let mut choices = Bytes(input.iter());
         let mut history = any_messages(&mut bytes);
         if choices.below(4) == 0 {
             history.insert(0, view::summary(&choices.text(), choices.number()));
         }
         let valid = |list: &List, history: &[Message]| {
-            if list.standing().rounds == 0 {
+            if list.state().rounds == 0 {
                 return;
             }
             let shown = list.shown(history);
@@ -347,11 +348,11 @@ fn no_history_and_no_standing_bring_a_step_down_and_what_is_shown_is_valid() {
             let done = step(&mut list, part, policy, &mut choices, counter);
             condensed.set(condensed.get() + u64::from(done));
             valid(&list, part);
-            let again = List::resume(part, list.standing(), counter);
+            let again = List::resume(part, list.state(), counter);
             assert_eq!(again.shown(part), list.shown(part), "after a restart");
         }
         // From where only a broken store would stand.
-        let mut list = List::resume(&history, &standing, counter);
+        let mut list = List::resume(&history, &state, counter);
         valid(&list, &history);
         for _ in 0..2 {
             step(&mut list, &history, policy, &mut choices, counter);

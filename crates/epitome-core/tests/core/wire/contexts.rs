@@ -1,7 +1,7 @@
 //! What the core hands out, held against the three wires.
 
 use epitome_core::message::{Message, Part, Role};
-use epitome_core::view::mend;
+use epitome_core::view::repair;
 use epitome_testkit::drawing::draw;
 use proptest::prelude::*;
 
@@ -57,7 +57,7 @@ proptest! {
 
     #[test]
     fn every_mended_list_is_taken_on_every_wire(drawn in session()) {
-        let list = mend(drawn.messages());
+        let list = repair(drawn.messages());
         let first = list.iter().find(|message| !message.role.is_system());
         if first.is_some_and(|message| message.role.is_user()) {
             prop_assert_eq!(complaints_of_all(&list), Vec::<String>::new());
@@ -70,10 +70,10 @@ proptest! {
         request in request(), picks in picks(),
     ) {
         let log = Log::new(odd(drawn.messages(), &odds), counter());
-        let mended = mend(log.messages.clone());
-        let first = mended.iter().find(|message| !message.role.is_system());
+        let repaired = repair(log.messages.clone());
+        let first = repaired.iter().find(|message| !message.role.is_system());
         if first.is_some_and(|message| message.role.is_user()) {
-            prop_assert_eq!(complaints_of_all(&mended), Vec::<String>::new());
+            prop_assert_eq!(complaints_of_all(&repaired), Vec::<String>::new());
         }
         let given = log.context(log.len(), &request, &summaries(&log, &picks));
         if !given.messages.is_empty() {
@@ -99,10 +99,10 @@ proptest! {
 #[test]
 fn an_item_id_is_shown_once() {
     // "Duplicate item found with id": the call's own id is made unique, the second name is left out.
-    let list = mend(Drawn("u a(w=iw) u a(w=iw)".to_owned()).messages());
+    let list = repair(Drawn("u a(w=iw) u a(w=iw)".to_owned()).messages());
     assert_eq!(draw(&list), "u a(w=iw) r(w):3 u a(w_2)");
     // A result still finds its call by it.
-    let list = mend(Drawn("u a(w=iw) u a(v=iw) r(iw)".to_owned()).messages());
+    let list = repair(Drawn("u a(w=iw) u a(v=iw) r(iw)".to_owned()).messages());
     assert_eq!(draw(&list), "u a(w=iw) r(w):3 u a(v) r(v)");
 }
 
@@ -117,7 +117,7 @@ fn reasoning_that_leads_to_nothing_leaves() {
         (vec![hm.clone(), call.clone(), hm.clone(), call.clone()], vec![hm.clone(), call.clone()]),
         (vec![hm.clone(), hm.clone(), hi.clone()], vec![hm.clone(), hm.clone(), hi.clone()]),
     ] {
-        let list = mend([Message::user("Hello"), reply(&said)]);
+        let list = repair([Message::user("Hello"), reply(&said)]);
         assert_eq!(list[1].parts, shown);
         assert_eq!(complaints_of_all(&list), Vec::<String>::new());
     }

@@ -1,19 +1,19 @@
-//! Computes sizes, positions and missing messages once for a request and a scene.
+//! Computes sizes, positions and missing messages once for a request and a session shape.
 //!
 //! `choose` and `lay_out` both look up values here. This module uses positions and sizes, never text.
 
 use std::ops::Range;
 
-use super::{Costs, Request, Scene};
+use super::{PlaceholderCosts, Request, SessionShape};
 use crate::cut::Cuts;
 use crate::message::{Role, Seq, Span, Tokens};
 use crate::outline::Outline;
 
-/// Values computed once for a request.
-pub(super) struct Desk<'a> {
+/// Plans one context: the values computed once for a request. `lay_out` adds the methods that use them.
+pub(super) struct Planner<'a> {
     pub(super) request: &'a Request,
-    pub(super) scene: &'a Scene<'a>,
-    pub(super) costs: &'a Costs,
+    pub(super) session: &'a SessionShape<'a>,
+    pub(super) costs: &'a PlaceholderCosts,
     pub(super) budget: Tokens,
     /// First position after the leading system messages.
     pub(super) low: usize,
@@ -29,48 +29,48 @@ pub(super) struct Desk<'a> {
     skipped: Vec<Seq>,
 }
 
-impl<'a> Desk<'a> {
-    pub(super) fn new(request: &'a Request, scene: &'a Scene<'a>, costs: &'a Costs, budget: Tokens) -> Self {
-        let outlines = scene.recent.outlines();
+impl<'a> Planner<'a> {
+    pub(super) fn new(request: &'a Request, session: &'a SessionShape<'a>, costs: &'a PlaceholderCosts, budget: Tokens) -> Self {
+        let outlines = session.recent.outlines();
         let low = outlines.iter().take_while(|outline| outline.leading).count();
         let last_shown = outlines.iter().rposition(|outline| !outline.stray && !outline.leading);
         let mut suffix = vec![0; outlines.len() + 1];
-        let mut pinned = scene.pinned.iter().rev().peekable();
+        let mut pinned = session.pinned.iter().rev().peekable();
         // Calls without a result, which later get a marked result at a cost. The number is exact at every position
         // where no call is open. Calls of the very last batch may stay open and cost nothing.
         let mut unanswered =
-            if open_at_the_very_end(scene.recent) { -i64::from(scene.open_calls) } else { 0 };
-        let (mut words, mut cost): (Tokens, Tokens) = (0, 0);
+            if open_at_the_very_end(session.recent) { -i64::from(session.open_calls) } else { 0 };
+        let (mut messages, mut cost): (Tokens, Tokens) = (0, 0);
         for (at, outline) in outlines.iter().enumerate().rev() {
             while pinned.next_if(|p| p.seq > outline.seq).is_some() {}
             let prepaid = pinned.peek().is_some_and(|p| p.seq == outline.seq);
             if !(prepaid || outline.leading || outline.stray) {
-                words = words.saturating_add(outline.tokens);
-                unanswered += scene.recent.unanswered(outline);
+                messages = messages.saturating_add(outline.tokens);
+                unanswered += session.recent.unanswered(outline);
             }
             let marks = u64::try_from(unanswered).unwrap_or(0).saturating_mul(costs.marked_result);
             // Never less than the cost of what comes after, so that positions can be found by binary search.
-            cost = cost.max(words.saturating_add(marks));
+            cost = cost.max(messages.saturating_add(marks));
             if let Some(slot) = suffix.get_mut(at) {
                 *slot = cost;
             }
         }
         let sum =
             |outlines: &[&Outline]| outlines.iter().fold(0, |sum: Tokens, o| sum.saturating_add(o.tokens));
-        let marks: i64 = scene.pinned.iter().map(|outline| scene.recent.unanswered(outline)).sum();
+        let marks: i64 = session.pinned.iter().map(|outline| session.recent.unanswered(outline)).sum();
         let marks = u64::try_from(marks).unwrap_or(0).saturating_mul(costs.marked_result);
         Self {
             request,
-            scene,
+            session,
             costs,
             budget,
             low,
             last_shown,
             last_opener: outlines.iter().rposition(|outline| outline.opens_turn),
             suffix,
-            leading: sum(&scene.leading),
-            pinned: sum(&scene.pinned).saturating_add(marks),
-            skipped: scene.recent.flagged(|outline| outline.skip).map(|outline| outline.seq).collect(),
+            leading: sum(&session.leading),
+            pinned: sum(&session.pinned).saturating_add(marks),
+            skipped: session.recent.flagged(|outline| outline.skip).map(|outline| outline.seq).collect(),
         }
     }
 
@@ -91,34 +91,34 @@ impl<'a> Desk<'a> {
     }
 
     pub(super) fn outline(&self, place: usize) -> Option<&'a Outline> {
-        self.scene.recent.outlines().get(place)
+        self.session.recent.outlines().get(place)
     }
 
     pub(super) fn is_pinned(&self, seq: Seq) -> bool {
-        self.scene.pinned.binary_search_by_key(&seq, |outline| outline.seq).is_ok()
+        self.session.pinned.binary_search_by_key(&seq, |outline| outline.seq).is_ok()
     }
 
     pub(super) fn end(&self) -> usize {
-        self.scene.recent.outlines().len()
+        self.session.recent.outlines().len()
     }
 
     /// Returns the message that opened the turn at `place`, unless that message is at `place` itself or is pinned. The
     /// result depends on `place` alone, so it stays the same while the log grows.
     pub(super) fn opener(&self, place: usize) -> Option<&'a Outline> {
-        let outlines = self.scene.recent.outlines();
+        let outlines = self.session.recent.outlines();
         let shown = outlines.get(place..)?.iter().find(|outline| !outline.stray)?;
         let turn = (!shown.opens_turn).then_some(shown.turn)?;
         let first = outlines.get(outlines.partition_point(|outline| outline.turn < turn))?;
-        let opener = if first.opens_turn { Some(first) } else { self.scene.opener };
+        let opener = if first.opens_turn { Some(first) } else { self.session.opener };
         opener.filter(|opener| opener.turn == turn && !self.is_pinned(opener.seq))
     }
 
-    /// Returns the messages after `through` that are not in the scene, except those that are shown anyway.
-    pub(super) fn unknown(&self, through: Seq, carried: Option<Seq>) -> Missing {
+    /// Returns the messages after `through` that were not passed in, except those that are shown anyway.
+    pub(super) fn not_loaded(&self, through: Seq, carried: Option<Seq>) -> Missing {
         let mut missing = Missing::default();
-        let known = self.scene.leading.last().map_or(0, |outline| outline.seq).max(through);
-        if let Some(span) = Span::new(known.saturating_add(1), self.scene.from.saturating_sub(1)) {
-            let pinned = self.scene.pinned.iter().map(|outline| outline.seq);
+        let loaded = self.session.leading.last().map_or(0, |outline| outline.seq).max(through);
+        if let Some(span) = Span::new(loaded.saturating_add(1), self.session.from.saturating_sub(1)) {
+            let pinned = self.session.pinned.iter().map(|outline| outline.seq);
             let stays = pinned.chain(carried).filter(|seq| span.contains(*seq)).count() as u64;
             missing.count = span.len().saturating_sub(stays);
             missing.span = (missing.count > 0).then_some(span);
@@ -132,13 +132,13 @@ impl<'a> Desk<'a> {
         places: Range<usize>,
         shown: impl Fn(Seq) -> bool,
     ) -> impl Iterator<Item = Seq> {
-        let asked = self.scene.recent.outlines().get(places).unwrap_or_default();
+        let outlines = self.session.recent.outlines().get(places).unwrap_or_default();
         let skipped = |seq| self.skipped.binary_search(&seq).is_ok();
-        asked.iter().filter(move |o| !o.stray && !skipped(o.seq) && !shown(o.seq)).map(|outline| outline.seq)
+        outlines.iter().filter(move |o| !o.stray && !skipped(o.seq) && !shown(o.seq)).map(|outline| outline.seq)
     }
 
     pub(super) fn strays(&self) -> u64 {
-        self.scene.recent.outlines().iter().filter(|outline| outline.stray).count() as u64
+        self.session.recent.outlines().iter().filter(|outline| outline.stray).count() as u64
     }
 }
 

@@ -1,35 +1,35 @@
 //! The result of the stages so far, and the test whether it is worth accepting.
 
-use super::divide::Scene;
+use super::divide::StageInput;
 use super::draft::Draft;
-use super::list::{List, Standing};
-use super::{Facts, Policy, Report, Unchanged};
+use super::list::{List, ListState};
+use super::{RequestFacts, Policy, CondenseReport, Unchanged};
 use crate::message::{Seq, Tokens};
 use crate::trigger::grouped;
 
 impl List {
     /// Returns the state of the list after a step is accepted.
-    pub(super) fn accepted(&self, standing: Standing, facts: &Facts) -> Standing {
-        let seen = self.len() as Seq;
-        Standing {
-            rounds: self.standing.rounds.saturating_add(1),
-            seen,
-            looked: if self.standing.rounds == 0 { seen } else { self.standing.looked },
+    pub(super) fn accepted(&self, state: ListState, facts: &RequestFacts) -> ListState {
+        let length = self.len() as Seq;
+        ListState {
+            rounds: self.state.rounds.saturating_add(1),
+            length,
+            searched: if self.state.rounds == 0 { length } else { self.state.searched },
             at: facts.now,
             // A new list may need a different opening, so this is decided again.
             note: None,
-            ..standing
+            ..state
         }
     }
 
     /// Returns whether the list was condensed after this state was computed for it.
-    pub(super) fn has_overtaken(&self, accepted: &Standing) -> bool {
-        accepted.rounds != self.standing.rounds.saturating_add(1)
+    pub(super) fn was_condensed_after(&self, accepted: &ListState) -> bool {
+        accepted.rounds != self.state.rounds.saturating_add(1)
     }
 
     /// Checks that replacing this list with a request of `after` tokens is worth it. If the current request does not
     /// fit, any request that fits is worth it.
-    pub(super) fn worth(&self, policy: &Policy, facts: &Facts, after: Tokens) -> Result<(), Unchanged> {
+    pub(super) fn worth(&self, policy: &Policy, facts: &RequestFacts, after: Tokens) -> Result<(), Unchanged> {
         let before = self.counted(facts);
         if after >= before {
             return Err(Unchanged::NotSmaller { before, after });
@@ -40,79 +40,79 @@ impl List {
     }
 
     /// Returns `room` converted to the local token count if the request exceeds it, otherwise `None`.
-    pub(super) fn over(&self, facts: &Facts) -> Option<Tokens> {
+    pub(super) fn over(&self, facts: &RequestFacts) -> Option<Tokens> {
         let room = facts.room.filter(|room| self.request(facts) > *room)?;
-        Some(self.as_ours(room, facts))
+        Some(self.to_local_tokens(room, facts))
     }
 }
 
 /// A shorter list, made by the stages of a strategy and not yet accepted.
 #[derive(Debug, Clone)]
-pub struct Done {
+pub struct ShorterList {
     pub(super) names: Vec<&'static str>,
     /// What each stage did, for people.
-    pub(super) told: Vec<String>,
+    pub(super) notices: Vec<String>,
     pub(super) draft: Draft,
     /// Tokens of the request outside the list.
     pub(super) fixed: Tokens,
 }
 
-impl Done {
+impl ShorterList {
     /// Records that one more stage produced this draft.
     pub(super) fn after(
         before: Option<Self>,
         stage: &'static str,
         draft: Draft,
-        told: String,
+        notice: String,
         fixed: Tokens,
     ) -> Self {
-        let (mut names, mut all) = before.map_or_else(Default::default, |done| (done.names, done.told));
+        let (mut names, mut all) = before.map_or_else(Default::default, |done| (done.names, done.notices));
         names.push(stage);
-        all.push(told);
-        Self { names, told: all, draft, fixed }
+        all.push(notice);
+        Self { names, notices: all, draft, fixed }
     }
 
-    pub(super) fn scene<'a>(&'a self, list: &'a List, policy: &'a Policy, facts: &'a Facts) -> Scene<'a> {
-        let Draft { front, tail, standing, .. } = &self.draft;
-        Scene { list, policy, facts, front, tail, standing }
+    pub(super) fn input<'a>(&'a self, list: &'a List, policy: &'a Policy, facts: &'a RequestFacts) -> StageInput<'a> {
+        let Draft { front, tail, state, .. } = &self.draft;
+        StageInput { list, policy, facts, front, tail, state }
     }
 
     /// Returns the state of the list after this result is accepted.
-    pub fn standing(&self) -> &Standing {
-        &self.draft.standing
+    pub fn state(&self) -> &ListState {
+        &self.draft.state
     }
 
     /// Returns the tokens of the whole request after this result is accepted.
     pub(super) fn tokens(&self) -> Tokens {
-        self.draft.sheet.tokens().saturating_add(self.fixed)
+        self.draft.view.tokens().saturating_add(self.fixed)
     }
 
     /// Accepts the result. Fails, without changing the list, if the list changed after the decision.
-    pub fn apply(self, list: &mut List) -> Result<Report, Unchanged> {
-        let standing = self.standing();
-        if standing.seen != list.len() as Seq || list.has_overtaken(standing) {
+    pub fn apply(self, list: &mut List) -> Result<CondenseReport, Unchanged> {
+        let state = self.state();
+        if state.length != list.len() as Seq || list.was_condensed_after(state) {
             return Err(Unchanged::Overtaken);
         }
         let tokens_before = list.tokens().saturating_add(self.fixed);
         let tokens_after = self.tokens();
-        let told = self.told.join("; ");
-        let report = Report {
+        let notice = self.notices.join("; ");
+        let report = CondenseReport {
             strategy: self.names.join(" + "),
             messages_before: list.shown_len() as u64,
-            messages_after: self.draft.sheet.len() as u64,
+            messages_after: self.draft.view.len() as u64,
             tokens_before,
             tokens_after,
             covers: self.covers(),
-            notice: format!("{told}: {} tokens are now {}", grouped(tokens_before), grouped(tokens_after)),
+            notice: format!("{notice}: {} tokens are now {}", grouped(tokens_before), grouped(tokens_after)),
         };
         list.adopt(self.draft);
         Ok(report)
     }
 
     fn covers(&self) -> Option<[Seq; 2]> {
-        let standing = self.standing();
-        let whole = standing.kept.iter().zip(1..).take_while(|(seq, at)| **seq == *at).count() as Seq;
-        let cut = (standing.from > whole).then_some([whole + 1, standing.from]);
+        let state = self.state();
+        let whole = state.front.iter().zip(1..).take_while(|(seq, at)| **seq == *at).count() as Seq;
+        let cut = (state.from > whole).then_some([whole + 1, state.from]);
         match (cut, self.draft.masked.run) {
             (Some([from, through]), Some([_, last])) => Some([from, through.max(last)]),
             (cut, masked) => cut.or(masked),

@@ -1,50 +1,48 @@
 //! Stores the texts of a context: messages, summaries and excerpts.
 //!
-//! The planner of a context sees sizes and never text; a [`Shelf`] stores the text. While a context is
-//! planned, the shelf renders summaries in the requested sizes and stores the results. [`render`] then takes
-//! the texts from it.
+//! The planner of a context sees sizes and never text; a [`ContextTexts`] stores the text. While a context is
+//! planned, it renders summaries in the requested sizes and stores the results. [`render`] then takes the texts
+//! from it.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use crate::context::{Candidate, ChosenSummary, Entry, Fit, Layout, Words};
+use crate::context::{Candidate, ChosenSummary, Entry, FitRequest, Layout, TextRenderer};
 use crate::excerpt;
 use crate::local::Extracts;
 use crate::message::{Message, Seq, Span, Tokens};
 use crate::tokens::Counter;
-use crate::view::{self, Mender};
+use crate::view::{self, Repairer};
 
-/// The texts of a context: [`crate::context::lay_out`] requests sizes from it, and [`crate::shelf::render`]
-/// takes the texts.
+/// The texts of a context. [`crate::context::lay_out`] requests sizes from it, and [`render`] takes the texts.
 ///
 /// ```
-/// use epitome_core::context::{lay_out, Costs, Request, Scene};
+/// use epitome_core::context::{lay_out, PlaceholderCosts, Request, SessionShape};
 /// use epitome_core::cut::Cuts;
 /// use epitome_testkit::drawing::{messages, outlines, word_counter};
-/// use epitome_core::shelf::Shelf;
+/// use epitome_core::context_texts::{ContextTexts, render};
 /// use epitome_core::outline::Cut;
-/// use epitome_core::shelf::render;
 ///
 /// let (log, shapes) = (messages("u:9 a:9 u:9 a:9").unwrap(), outlines("u:9 a:9 u:9 a:9").unwrap());
 /// let counter = word_counter();
-/// let mut shelf = Shelf::new(&counter, &log).with_summary(2, "They spoke.");
-/// let candidates = shelf.candidates();
-/// let scene = Scene::whole(Cuts::new(&shapes, Cut::Legal), &candidates);
+/// let mut texts = ContextTexts::new(&counter, &log).with_summary(2, "They spoke.");
+/// let candidates = texts.candidates();
+/// let session = SessionShape::whole(Cuts::new(&shapes, Cut::Legal), &candidates);
 /// let request = Request { tokens: Some(100), ..Request::default() };
-/// let layout = lay_out(&request, &scene, &Costs::of(&counter), &mut shelf).unwrap();
-/// let context = render(&layout, &shelf).unwrap();
+/// let layout = lay_out(&request, &session, &PlaceholderCosts::of(&counter), &mut texts).unwrap();
+/// let context = render(&layout, &texts).unwrap();
 /// assert_eq!(context.len(), 3); // the summary of 1 and 2, then 3 and 4
 /// ```
 #[derive(Clone)]
-pub struct Shelf<'a> {
+pub struct ContextTexts<'a> {
     counter: &'a Counter,
     messages: &'a [Message],
     /// Messages from elsewhere in the log that are shown unchanged, in order.
     more: &'a [Message],
-    summaries: Vec<Held<'a>>,
-    /// Texts made for this context. The key is the summary, its last message, the first message shown
-    /// verbatim and the size, because one shelf may serve several layouts.
+    summaries: Vec<StoredSummary<'a>>,
+    /// Summaries rendered for this context. The key is the summary, its last message, the first message shown
+    /// verbatim and the size, because one `ContextTexts` may serve several layouts.
     fitted: HashMap<(Option<usize>, Seq, Option<Seq>, Tokens), String>,
     /// Excerpts, by span and size.
     excerpts: HashMap<(Span, Tokens), Vec<Message>>,
@@ -52,36 +50,35 @@ pub struct Shelf<'a> {
 
 /// A summary and its source, if it can be rendered in other sizes.
 #[derive(Clone)]
-struct Held<'a> {
+struct StoredSummary<'a> {
     through: Seq,
     text: Cow<'a, str>,
     /// Its size including the frame, if it was counted before.
     tokens: Option<Tokens>,
-    made: Made<'a>,
+    source: SummarySource<'a>,
 }
 
 /// The source from which a summary is rendered in another size.
 #[derive(Clone)]
-enum Made<'a> {
+enum SummarySource<'a> {
     /// The summary's own sentences.
     Text,
     /// The extracts that `local` selected.
     Extracts(&'a Extracts),
     /// The same, fetched only when needed.
-    Later(&'a dyn Fn() -> Option<Arc<Extracts>>),
-    /// Two other summaries of this shelf: the longest one, and the one that covers most messages.
+    Lazy(&'a dyn Fn() -> Option<Arc<Extracts>>),
+    /// Two other summaries of this context: the longest one, and the one that covers most messages.
     Joined(usize, usize),
 }
 
-impl Held<'_> {
+impl StoredSummary<'_> {
     fn elastic(&self) -> bool {
-        !matches!(self.made, Made::Text)
+        !matches!(self.source, SummarySource::Text)
     }
 }
 
-impl<'a> Shelf<'a> {
-    /// Creates a shelf with these messages, in the order of their `seq`. Messages with `seq` 0 are numbered
-    /// from 1.
+impl<'a> ContextTexts<'a> {
+    /// Starts with these messages, in the order of their `seq`. Messages with `seq` 0 are numbered from 1.
     pub fn new(counter: &'a Counter, messages: &'a [Message]) -> Self {
         Self {
             counter,
@@ -102,12 +99,12 @@ impl<'a> Shelf<'a> {
     /// Adds a summary of the messages `1..=through`. If it must be shortened, its sentences are ranked as
     /// `local` ranks them.
     pub fn with_summary(self, through: Seq, text: impl Into<Cow<'a, str>>) -> Self {
-        self.with(through, text.into(), Made::Text)
+        self.with(through, text.into(), SummarySource::Text)
     }
 
     /// Adds a summary that `local` wrote, with its extracts. It can be rendered from these in any size.
     pub fn with_extracts(self, through: Seq, text: impl Into<Cow<'a, str>>, extracts: &'a Extracts) -> Self {
-        self.with(through, text.into(), Made::Extracts(extracts))
+        self.with(through, text.into(), SummarySource::Extracts(extracts))
     }
 
     /// The same for extracts that are fetched only when the summary is needed in another size. If there are
@@ -118,11 +115,11 @@ impl<'a> Shelf<'a> {
         text: impl Into<Cow<'a, str>>,
         extracts: &'a dyn Fn() -> Option<Arc<Extracts>>,
     ) -> Self {
-        self.with(through, text.into(), Made::Later(extracts))
+        self.with(through, text.into(), SummarySource::Lazy(extracts))
     }
 
-    fn with(mut self, through: Seq, text: Cow<'a, str>, made: Made<'a>) -> Self {
-        self.summaries.push(Held { through, text, tokens: None, made });
+    fn with(mut self, through: Seq, text: Cow<'a, str>, source: SummarySource<'a>) -> Self {
+        self.summaries.push(StoredSummary { through, text, tokens: None, source });
         self
     }
 
@@ -138,74 +135,75 @@ impl<'a> Shelf<'a> {
     /// Adds a summary that joins two summaries by `local`: the longest one, and the part after it of the one
     /// that covers most messages. Without two such summaries, nothing is added.
     pub fn with_joined(self) -> Self {
-        let elastic = || self.summaries.iter().enumerate().filter(|(_, held)| held.elastic());
-        let newest = elastic().max_by_key(|(_, held)| held.through);
-        let long = elastic().max_by_key(|(_, held)| held.text.len());
-        if let (Some((long, tells)), Some((newest, reaches))) = (long, newest)
-            && tells.through < reaches.through
+        let elastic = || self.summaries.iter().enumerate().filter(|(_, stored)| stored.elastic());
+        let newest = elastic().max_by_key(|(_, stored)| stored.through);
+        let long = elastic().max_by_key(|(_, stored)| stored.text.len());
+        if let (Some((long, longest)), Some((newest, latest))) = (long, newest)
+            && longest.through < latest.through
         {
-            let through = reaches.through;
-            return self.with(through, Cow::Borrowed(""), Made::Joined(long, newest)).sized(Tokens::MAX);
+            let through = latest.through;
+            return self.with(through, Cow::Borrowed(""), SummarySource::Joined(long, newest)).sized(Tokens::MAX);
         }
         self
     }
 
     /// Returns the source from which a summary is rendered in another size.
     fn extracts(&self, at: usize) -> Extracts {
-        let Some(held) = self.summaries.get(at) else {
+        let Some(stored) = self.summaries.get(at) else {
             return Extracts::default();
         };
-        let of_text = || Extracts::of_text(&held.text, held.through);
-        match held.made {
-            Made::Text => of_text(),
-            Made::Extracts(extracts) => extracts.clone(),
-            Made::Later(fetch) => fetch().map_or_else(of_text, Arc::unwrap_or_clone),
-            // Both are other entries of this shelf, so the recursion ends.
-            Made::Joined(long, newest) if long != at && newest != at => {
+        let of_text = || Extracts::of_text(&stored.text, stored.through);
+        match stored.source {
+            SummarySource::Text => of_text(),
+            SummarySource::Extracts(extracts) => extracts.clone(),
+            SummarySource::Lazy(fetch) => fetch().map_or_else(of_text, Arc::unwrap_or_clone),
+            // Both are other summaries of this context, so the recursion ends.
+            SummarySource::Joined(long, newest) if long != at && newest != at => {
                 self.extracts(long).joined(&self.extracts(newest))
             }
-            Made::Joined(..) => of_text(),
+            SummarySource::Joined(..) => of_text(),
         }
     }
 
     /// Returns the stored summaries, with their sizes including the frame.
     pub fn candidates(&self) -> Vec<Candidate> {
-        let sized = |held: &Held<'_>| Candidate {
-            through: held.through,
-            tokens: held
+        let sized = |stored: &StoredSummary<'_>| Candidate {
+            through: stored.through,
+            tokens: stored
                 .tokens
-                .unwrap_or_else(|| view::summary_tokens(&held.text, held.through, self.counter)),
-            elastic: held.elastic(),
+                .unwrap_or_else(|| view::summary_tokens(&stored.text, stored.through, self.counter)),
+            elastic: stored.elastic(),
         };
         self.summaries.iter().map(sized).collect()
     }
 
     /// Stores a text that was rendered earlier for the same request and has `tokens` tokens, so that it is
     /// not rendered again.
-    pub fn put(&mut self, wish: &Fit<'_>, tokens: Tokens, text: String) {
-        if let Some(through) = self.reaches(wish) {
-            self.fitted.insert((wish.summary, through, wish.shown, tokens), text);
+    pub fn insert_rendered(&mut self, request: &FitRequest<'_>, tokens: Tokens, text: String) {
+        if let Some(through) = self.covered_through(request) {
+            self.fitted.insert((request.summary, through, request.shown, tokens), text);
         }
     }
 
     /// Returns the text that was rendered for this request and has `tokens` tokens.
-    pub fn made(&self, wish: &Fit<'_>, tokens: Tokens) -> Option<&str> {
-        let through = self.reaches(wish)?;
-        self.fitted.get(&(wish.summary, through, wish.shown, tokens)).map(String::as_str)
+    pub fn rendered(&self, request: &FitRequest<'_>, tokens: Tokens) -> Option<&str> {
+        let through = self.covered_through(request)?;
+        self.fitted.get(&(request.summary, through, request.shown, tokens)).map(String::as_str)
     }
 
-    /// Returns whether this request is never rendered. The longer of two joined summaries, cut to size,
-    /// contains no more than the joined one and covers fewer messages.
-    pub fn is_outdone(&self, wish: &Fit<'_>) -> bool {
+    /// Returns whether the joined summary replaces the one that this request names, so that the request is
+    /// never rendered. The longer of two joined summaries, cut to size, contains no more than the joined one and
+    /// covers fewer messages.
+    pub fn is_superseded(&self, request: &FitRequest<'_>) -> bool {
         let joins =
-            |held: &Held<'_>| matches!(held.made, Made::Joined(long, _) if Some(long) == wish.summary);
-        wish.gaps.is_empty() && wish.shown.is_none() && self.summaries.iter().any(joins)
+            |stored: &StoredSummary<'_>| matches!(stored.source, SummarySource::Joined(long, _) if Some(long) == request.summary);
+        request.gaps.is_empty() && request.shown.is_none() && self.summaries.iter().any(joins)
     }
 
     /// Returns the last message that the requested text covers.
-    fn reaches(&self, wish: &Fit<'_>) -> Option<Seq> {
-        let stored = wish.summary.and_then(|at| self.summaries.get(at));
-        wish.gaps.last().map(|gap| gap.through).or(stored.map(|held| held.through))
+    fn covered_through(&self, request: &FitRequest<'_>) -> Option<Seq> {
+        let stored = request.summary.and_then(|at| self.summaries.get(at));
+        request.gaps.last().map(|gap| gap.through).or(stored.map(|stored| stored.through))
     }
 
     /// Returns how many messages come before this one.
@@ -248,13 +246,13 @@ impl<'a> Shelf<'a> {
     }
 }
 
-impl Words for Shelf<'_> {
-    fn fit(&mut self, wish: &Fit<'_>) -> Option<Tokens> {
-        let Fit { summary, gaps, shown, room } = *wish;
-        if self.is_outdone(wish) {
+impl TextRenderer for ContextTexts<'_> {
+    fn fit(&mut self, request: &FitRequest<'_>) -> Option<Tokens> {
+        let FitRequest { summary, gaps, shown, room } = *request;
+        if self.is_superseded(request) {
             return None;
         }
-        let through = self.reaches(wish)?;
+        let through = self.covered_through(request)?;
         let mut extracts = summary.map_or_else(Extracts::default, |at| self.extracts(at));
         for gap in gaps {
             self.placed(self.run(*gap), gap.from).for_each(|(seq, message)| extracts.read_at(seq, message));
@@ -292,7 +290,7 @@ impl Words for Shelf<'_> {
 
     fn clip(&mut self, span: Span, room: Tokens) -> Option<Tokens> {
         let short = excerpt::excerpt(self.run(span), room, self.counter)?;
-        let tokens = self.counter.messages(&view::mend_closed(short.iter().cloned()));
+        let tokens = self.counter.messages(&view::repair_closed(short.iter().cloned()));
         self.excerpts.insert((span, tokens), short);
         Some(tokens)
     }
@@ -300,35 +298,35 @@ impl Words for Shelf<'_> {
 
 /// Renders a layout as a list of messages that every provider accepts.
 ///
-/// Fails if the shelf lacks a text that the layout contains. Nothing is left out silently.
-pub fn render(layout: &Layout, texts: &Shelf<'_>) -> Result<Vec<Message>, RenderError> {
-    let mut mender = Mender::default();
-    mender.assistant.clone_from(&layout.assistant);
-    mender.stripping = layout.strip_reasoning;
-    let words = |seq| texts.message(seq).map(Cow::Borrowed).ok_or(RenderError::Message(seq));
+/// Fails if `texts` lacks a text that the layout contains. Nothing is left out silently.
+pub fn render(layout: &Layout, texts: &ContextTexts<'_>) -> Result<Vec<Message>, RenderError> {
+    let mut repairer = Repairer::default();
+    repairer.assistant.clone_from(&layout.assistant);
+    repairer.strip_reasoning = layout.strip_reasoning;
+    let message_text = |seq| texts.message(seq).map(Cow::Borrowed).ok_or(RenderError::Message(seq));
     for entry in &layout.entries {
         match entry {
-            Entry::Kept(seq) => mender.keep(words(*seq)?),
-            Entry::Message(seq) => mender.take(words(*seq)?),
+            Entry::Relocated(seq) => repairer.push_moved(message_text(*seq)?),
+            Entry::Message(seq) => repairer.push_in_place(message_text(*seq)?),
             Entry::Summary => {
                 let chosen = layout.summary.ok_or(RenderError::Summary)?;
                 let text = texts.summary(&chosen).ok_or(RenderError::Summary)?;
-                mender.push(view::summary(text, chosen.through));
+                repairer.push(view::summary(text, chosen.through));
             }
             Entry::Excerpt { span, tokens } => {
-                mender.seam();
+                repairer.seam();
                 let excerpt = texts.excerpt(*span, *tokens).ok_or(RenderError::Excerpt(*span))?;
-                excerpt.iter().for_each(|message| mender.push(message.clone()));
+                excerpt.iter().for_each(|message| repairer.push(message.clone()));
             }
-            Entry::Note => mender.push(view::note()),
-            Entry::Seam => mender.seam(),
+            Entry::Note => repairer.push(view::note()),
+            Entry::Seam => repairer.seam(),
         }
     }
-    Ok(mender.finish())
+    Ok(repairer.finish())
 }
 
-/// A text that the layout contains and the shelf lacks. The caller must pass the texts that the scene was
-/// built from.
+/// A text that the layout contains and [`ContextTexts`] lacks. The caller must pass the texts that the
+/// [`SessionShape`](crate::context::SessionShape) was built from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RenderError {
@@ -349,15 +347,15 @@ mod tests {
     use crate::tokens::Encoding;
 
     #[test]
-    fn messages_without_a_place_are_read_and_hidden_by_where_they_stand() {
+    fn messages_without_a_seq_are_digested_and_hidden_by_their_index() {
         let counter = Counter::new(Encoding::O200k);
         let log: Vec<Message> =
             (1..=9).map(|n| Message::user(format!("Order {n}70 goes to the harbour of Oslo."))).collect();
-        let mut shelf = Shelf::new(&counter, &log).with_summary(2, "Two orders went out.");
+        let mut texts = ContextTexts::new(&counter, &log).with_summary(2, "Two orders went out.");
         let gaps = [Span { from: 3, through: 4 }, Span { from: 6, through: 7 }];
-        let wish = Fit { summary: Some(0), gaps: &gaps, shown: Some(7), room: 400 };
-        let tokens = shelf.fit(&wish).unwrap();
-        let text = &shelf.fitted[&(Some(0), 7, Some(7), tokens)];
+        let request = FitRequest { summary: Some(0), gaps: &gaps, shown: Some(7), room: 400 };
+        let tokens = texts.fit(&request).unwrap();
+        let text = &texts.fitted[&(Some(0), 7, Some(7), tokens)];
         assert!(
             text.contains("Order 370") && text.contains("#3-6] ") && !text.contains("Order 770"),
             "{text}"
@@ -365,18 +363,18 @@ mod tests {
     }
 
     #[test]
-    fn what_stands_at_the_head_is_not_told_and_a_later_system_message_is() {
+    fn leading_system_messages_are_not_digested_and_later_ones_are() {
         let counter = Counter::new(Encoding::O200k);
         let at = |seq, message| Message { seq, ..message };
-        let told = |seq| {
+        let is_digested = |seq| {
             let orders = Message::system("Berth 4711 is kept free for the pilot boat.");
             let log = [at(seq, orders), at(seq + 1, Message::user("The ferry leaves at ten, as ever."))];
-            let mut shelf = Shelf::new(&counter, &log);
+            let mut texts = ContextTexts::new(&counter, &log);
             let gaps = [Span { from: seq, through: seq + 1 }];
-            let wish = Fit { summary: None, gaps: &gaps, shown: None, room: 200 };
-            let tokens = shelf.fit(&wish).unwrap();
-            shelf.made(&wish, tokens).unwrap().contains("Berth 4711")
+            let request = FitRequest { summary: None, gaps: &gaps, shown: None, room: 200 };
+            let tokens = texts.fit(&request).unwrap();
+            texts.rendered(&request, tokens).unwrap().contains("Berth 4711")
         };
-        assert!(!told(1) && told(500));
+        assert!(!is_digested(1) && is_digested(500));
     }
 }

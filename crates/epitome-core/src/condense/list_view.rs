@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use crate::message::{Message, Tokens};
 use crate::tokens::Counter;
-use crate::view::Mender;
+use crate::view::Repairer;
 
 /// A view under construction. Messages are added one by one; a valid list is available at any time.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Sheet {
-    mender: Mender,
+pub(super) struct ListView {
+    repairer: Repairer,
     /// Tokens of the finished messages, and how many of them were counted.
     done: Tokens,
     counted: usize,
@@ -21,26 +21,26 @@ pub(super) struct Sheet {
     pub(super) bytes: usize,
 }
 
-impl Sheet {
-    pub(super) fn new(mender: Mender, counter: &Counter) -> Self {
-        let mut sheet = Self { mender, ..Self::default() };
-        sheet.count(counter);
-        sheet
+impl ListView {
+    pub(super) fn new(repairer: Repairer, counter: &Counter) -> Self {
+        let mut view = Self { repairer, ..Self::default() };
+        view.count(counter);
+        view
     }
 
     pub(super) fn push(&mut self, message: Cow<'_, Message>) {
-        self.mender.take(message);
+        self.repairer.push_in_place(message);
     }
 
     /// Updates the count. Waiting messages are counted again each time, because their form may still change. They are
     /// only the messages since the oldest open call, not the whole list.
     pub(super) fn count(&mut self, counter: &Counter) {
-        let done = self.mender.done();
+        let done = self.repairer.done();
         let new = done.get(self.counted..).unwrap_or_default();
         self.done = self.done.saturating_add(counter.messages(new));
         self.bytes = new.iter().fold(self.bytes, |sum, message| sum.saturating_add(message.memory()));
         self.counted = done.len();
-        let waiting = self.mender.waiting();
+        let waiting = self.repairer.waiting();
         (self.waiting, self.waits) = (counter.messages(&waiting), waiting.len());
     }
 
@@ -52,15 +52,15 @@ impl Sheet {
         self.counted.saturating_add(self.waits)
     }
 
-    /// Returns the same messages as [`Sheet::shown`], for use after the sheet is dropped or changed.
+    /// Returns the same messages as [`ListView::shown`], for use after the view is dropped or changed.
     pub(super) fn shared(&self) -> Arc<Vec<Message>> {
-        if self.waits == 0 { self.mender.shared() } else { Arc::new(self.shown().into_owned()) }
+        if self.waits == 0 { self.repairer.shared() } else { Arc::new(self.shown().into_owned()) }
     }
 
     pub(super) fn shown(&self) -> Cow<'_, [Message]> {
         if self.waits == 0 {
-            return Cow::Borrowed(self.mender.done());
+            return Cow::Borrowed(self.repairer.done());
         }
-        Cow::Owned([self.mender.done(), &self.mender.waiting()].concat())
+        Cow::Owned([self.repairer.done(), &self.repairer.waiting()].concat())
     }
 }

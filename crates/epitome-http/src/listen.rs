@@ -4,9 +4,9 @@
 //! disconnected too. On shutdown, the server accepts no new connections, answers requests in progress, and cuts off those
 //! that do not end in time.
 //!
-//! A client that requests much and reads nothing could hold the response in memory, and its permit, without end. Hyper
-//! limits how long a request may take to arrive; `tokio-io-timeout` limits how long a response may wait to be read. A
-//! response that waits to be read counts as in progress, so a shutdown waits for it.
+//! A client that does not read its response would occupy memory and a permit forever. Hyper limits how long a request may
+//! take to arrive, and `tokio-io-timeout` limits how long a write may wait for the client ([`WriteTimeout`]). A response
+//! that is not written completely counts as in progress, so a shutdown waits for it.
 
 use std::borrow::Borrow;
 use std::io;
@@ -26,26 +26,26 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
 use tokio_io_timeout::TimeoutStream;
 
-use crate::bounds::Bounds;
-use crate::seldom::Seldom;
+use crate::limits::Limits;
+use crate::log_limiter::LogLimiter;
 
 /// Maximum size of a request's head, in bytes.
-const MOST_BUFFERED: usize = 64 << 10;
+const MAX_HEAD_BYTES: usize = 64 << 10;
 
 /// Maximum number of headers of a request.
-const MOST_HEADERS: usize = 100;
+const MAX_HEADERS: usize = 100;
 
-/// How long to wait after the system could not accept a connection, for lack of file handles for example.
-const OUT_OF_FILES: Duration = Duration::from_millis(100);
+/// How long to wait after the system could not accept a connection, for example because no file handle was free.
+const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 
 /// How often to check whether a connection can be closed during shutdown.
-const BREATH: Duration = Duration::from_millis(50);
+const IDLE_CHECK: Duration = Duration::from_millis(50);
 
 /// How long to read and discard what a client sends after an invalid request, so that it can read the error.
 const LINGER: Duration = Duration::from_secs(1);
 
 /// Response to a client that connects when all connections are in use.
-const FULL: &str = "HTTP/1.1 503 Service Unavailable\r\nconnection: close\r\nretry-after: 1\r\n\
+const FULL_RESPONSE: &str = "HTTP/1.1 503 Service Unavailable\r\nconnection: close\r\nretry-after: 1\r\n\
 content-type: application/problem+json\r\ncontent-length: 125\r\n\r\n\
 {\"type\":\"urn:epitome:busy\",\"title\":\"Service Unavailable\",\"status\":503,\"detail\":\"too many connections; try again in a second\"}";
 
@@ -53,16 +53,17 @@ content-type: application/problem+json\r\ncontent-length: 125\r\n\r\n\
 pub async fn serve(
     listener: impl Borrow<TcpListener>,
     router: Router,
-    bounds: &Bounds,
+    limits: &Limits,
     stop: watch::Receiver<bool>,
 ) {
-    let (places, crowd) = (Arc::new(Semaphore::new(bounds.connections)), Seldom::default());
-    let (held, mut all_gone) = tokio::sync::mpsc::channel::<()>(1);
-    let mut told = stop.clone();
+    let (permits, full_log) = (Arc::new(Semaphore::new(limits.connections)), LogLimiter::default());
+    // Every connection has a clone of the sender; the receiver ends when all are dropped.
+    let (connection_open, mut all_closed) = tokio::sync::mpsc::channel::<()>(1);
+    let mut stop_signal = stop.clone();
     loop {
         let accepted = tokio::select! {
             accepted = listener.borrow().accept() => accepted,
-            () = heard(&mut told) => break,
+            () = wait_for_stop(&mut stop_signal) => break,
         };
         let stream = match accepted {
             Ok((stream, _)) => stream,
@@ -71,57 +72,59 @@ pub async fn serve(
                 continue;
             }
         };
-        let Ok(place) = Arc::clone(&places).try_acquire_owned() else {
-            if let Some(refused) = crowd.happened() {
-                tracing::warn!(refused, most = bounds.connections, "all connections are in use");
+        let Ok(permit) = Arc::clone(&permits).try_acquire_owned() else {
+            if let Some(refused) = full_log.record() {
+                let limit = limits.connections;
+                tracing::warn!(refused_connections = refused, limit, "all connections are in use");
             }
             tokio::spawn(refuse(stream));
             continue;
         };
-        let (router, told, held) = (router.clone(), stop.clone(), held.clone());
-        let bounds = bounds.clone();
+        let (router, stop, connection_open) = (router.clone(), stop.clone(), connection_open.clone());
+        let limits = limits.clone();
         tokio::spawn(async move {
-            connection(stream, router, &bounds, told).await;
-            drop((place, held));
+            connection(stream, router, &limits, stop).await;
+            drop((permit, connection_open));
         });
     }
-    drop((listener, held));
-    if tokio::time::timeout(bounds.grace, all_gone.recv()).await.is_err() {
-        tracing::warn!("some requests did not end in time and are cut off");
+    drop((listener, connection_open));
+    if tokio::time::timeout(limits.shutdown_grace, all_closed.recv()).await.is_err() {
+        let grace_seconds = limits.shutdown_grace.as_secs_f64();
+        tracing::warn!(grace_seconds, "some requests did not end in time and are cut off");
     }
 }
 
 /// Waits until `stop` is sent.
-pub async fn heard(stop: &mut watch::Receiver<bool>) {
+pub async fn wait_for_stop(stop: &mut watch::Receiver<bool>) {
     // A dropped sender means shutdown too.
     let _ = stop.wait_for(|stop| *stop).await;
 }
 
-async fn connection(stream: TcpStream, router: Router, bounds: &Bounds, mut stop: watch::Receiver<bool>) {
+async fn connection(stream: TcpStream, router: Router, limits: &Limits, mut stop: watch::Receiver<bool>) {
     let _ = stream.set_nodelay(true);
-    let under_way = Arc::new(AtomicUsize::new(0));
-    let stream = Stall::new(stream, bounds.unread, Arc::clone(&under_way));
+    let in_progress = Arc::new(AtomicUsize::new(0));
+    let stream = WriteTimeout::new(stream, limits.write_timeout, Arc::clone(&in_progress));
     let mut builder = http1::Builder::new();
     builder
         .timer(TokioTimer::new())
-        .header_read_timeout(bounds.headers)
-        .max_buf_size(MOST_BUFFERED)
-        .max_headers(MOST_HEADERS);
+        .header_read_timeout(limits.header_timeout)
+        .max_buf_size(MAX_HEAD_BYTES)
+        .max_headers(MAX_HEADERS);
     let router = TowerToHyperService::new(router);
-    let count = Arc::clone(&under_way);
+    let count = Arc::clone(&in_progress);
     let service = service_fn(move |mut request: hyper::Request<hyper::body::Incoming>| {
-        request.extensions_mut().insert(OnConnection(Arc::clone(&count)));
-        let (counted, answer) = (UnderWay::new(&count), router.call(request));
+        request.extensions_mut().insert(ConnectionRequests(Arc::clone(&count)));
+        let (counted, response) = (InProgress::new(&count), router.call(request));
         async move {
-            let answer = answer.await;
+            let response = response.await;
             drop(counted);
-            answer
+            response
         }
     });
     let mut serving = builder.serve_connection(TokioIo::new(stream), service);
     let ended = tokio::select! {
         ended = &mut serving => Some(ended),
-        () = heard(&mut stop) => None,
+        () = wait_for_stop(&mut stop) => None,
     };
     let ended = match ended {
         Some(ended) => ended,
@@ -130,7 +133,7 @@ async fn connection(stream: TcpStream, router: Router, bounds: &Bounds, mut stop
             tokio::select! {
                 ended = &mut serving => ended,
                 // Closes the connection, also if a request has arrived only in part.
-                () = quiet(&under_way) => return,
+                () = idle(&in_progress) => return,
             }
         }
     };
@@ -144,20 +147,20 @@ async fn connection(stream: TcpStream, router: Router, bounds: &Bounds, mut stop
 
 /// Waits until a connection has had nothing in progress for four checks. A response is written at once, unless the client
 /// does not read.
-async fn quiet(under_way: &AtomicUsize) {
-    let mut still = 0;
-    while still < 4 {
-        tokio::time::sleep(BREATH).await;
-        still = if under_way.load(Ordering::Acquire) == 0 { still + 1 } else { 0 };
+async fn idle(in_progress: &AtomicUsize) {
+    let mut idle_checks = 0;
+    while idle_checks < 4 {
+        tokio::time::sleep(IDLE_CHECK).await;
+        idle_checks = if in_progress.load(Ordering::Acquire) == 0 { idle_checks + 1 } else { 0 };
     }
 }
 
 async fn refuse(mut stream: TcpStream) {
-    let telling = async {
-        let _ = stream.write_all(FULL.as_bytes()).await;
+    let response = async {
+        let _ = stream.write_all(FULL_RESPONSE.as_bytes()).await;
         let _ = stream.shutdown().await;
     };
-    let _ = tokio::time::timeout(Duration::from_secs(1), telling).await;
+    let _ = tokio::time::timeout(Duration::from_secs(1), response).await;
 }
 
 /// Ignores errors of a single connection. If the system is out of resources, waits for other connections to end.
@@ -165,26 +168,27 @@ async fn pause(error: &io::Error) {
     use io::ErrorKind::{ConnectionAborted, ConnectionReset, Interrupted};
     if !matches!(error.kind(), ConnectionAborted | ConnectionReset | Interrupted) {
         tracing::warn!(%error, "cannot accept a connection");
-        tokio::time::sleep(OUT_OF_FILES).await;
+        tokio::time::sleep(ACCEPT_RETRY).await;
     }
 }
 
-/// A stream that fails if the client reads nothing for the timeout.
-pub(crate) struct Stall {
+/// A stream whose writes fail after a timeout without progress: the client does not read.
+pub(crate) struct WriteTimeout {
     stream: Pin<Box<TimeoutStream<TcpStream>>>,
-    waits: Option<UnderWay>,
-    /// Number of requests in progress on this connection. A response that waits to be read counts.
+    /// Set while a write waits for the client.
+    pending_write: Option<InProgress>,
+    /// Number of requests in progress on this connection. A pending write counts.
     count: Arc<AtomicUsize>,
 }
 
 /// Counts one request as in progress on its connection, until dropped.
-pub struct UnderWay(Arc<AtomicUsize>);
+pub struct InProgress(Arc<AtomicUsize>);
 
 /// The number of requests in progress on a connection, as a request extension for handlers with long responses.
 #[derive(Clone)]
-pub struct OnConnection(pub Arc<AtomicUsize>);
+pub struct ConnectionRequests(pub Arc<AtomicUsize>);
 
-impl UnderWay {
+impl InProgress {
     /// Increments the count.
     pub fn new(count: &Arc<AtomicUsize>) -> Self {
         count.fetch_add(1, Ordering::AcqRel);
@@ -192,25 +196,25 @@ impl UnderWay {
     }
 }
 
-impl Drop for UnderWay {
+impl Drop for InProgress {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::AcqRel);
     }
 }
 
-impl Stall {
+impl WriteTimeout {
     /// Wraps a stream with a write timeout.
-    pub(crate) fn new(stream: TcpStream, most: Duration, count: Arc<AtomicUsize>) -> Self {
+    pub(crate) fn new(stream: TcpStream, timeout: Duration, count: Arc<AtomicUsize>) -> Self {
         let mut stream = TimeoutStream::new(stream);
-        stream.set_write_timeout(Some(most));
-        Self { stream: Box::pin(stream), waits: None, count }
+        stream.set_write_timeout(Some(timeout));
+        Self { stream: Box::pin(stream), pending_write: None, count }
     }
 
-    /// Returns the result of a write. While the write waits, it counts as in progress.
-    fn counted<T>(&mut self, wrote: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
+    /// Counts a write as in progress while it is pending, and returns its result.
+    fn count_pending<T>(&mut self, wrote: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         match &wrote {
-            Poll::Ready(Ok(_)) => self.waits = None,
-            Poll::Pending if self.waits.is_none() => self.waits = Some(UnderWay::new(&self.count)),
+            Poll::Ready(Ok(_)) => self.pending_write = None,
+            Poll::Pending if self.pending_write.is_none() => self.pending_write = Some(InProgress::new(&self.count)),
             // A failed write ends the connection.
             Poll::Pending | Poll::Ready(Err(_)) => {}
         }
@@ -218,7 +222,7 @@ impl Stall {
     }
 }
 
-impl AsyncRead for Stall {
+impl AsyncRead for WriteTimeout {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -228,14 +232,14 @@ impl AsyncRead for Stall {
     }
 }
 
-impl AsyncWrite for Stall {
+impl AsyncWrite for WriteTimeout {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         let wrote = self.stream.as_mut().poll_write(context, bytes);
-        self.counted(wrote)
+        self.count_pending(wrote)
     }
 
     fn poll_write_vectored(
@@ -244,7 +248,7 @@ impl AsyncWrite for Stall {
         pieces: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let wrote = self.stream.as_mut().poll_write_vectored(context, pieces);
-        self.counted(wrote)
+        self.count_pending(wrote)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -265,28 +269,28 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_told_when_all_places_are_taken_is_as_long_as_it_says() {
-        let (head, body) = FULL.split_once("\r\n\r\n").unwrap();
+    fn the_response_to_surplus_connections_has_the_right_length() {
+        let (head, body) = FULL_RESPONSE.split_once("\r\n\r\n").unwrap();
         assert!(head.contains(&format!("content-length: {}", body.len())), "{}", body.len());
         assert!(serde_json::from_str::<serde_json::Value>(body).is_ok());
     }
 }
 
 #[cfg(test)]
-mod stall_tests {
+mod write_timeout_tests {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::TcpListener;
 
     use super::*;
 
-    async fn pair(most: Duration) -> (Stall, TcpStream) {
+    async fn pair(timeout: Duration) -> (WriteTimeout, TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
-        (Stall::new(listener.accept().await.unwrap().0, most, Arc::default()), client)
+        (WriteTimeout::new(listener.accept().await.unwrap().0, timeout, Arc::default()), client)
     }
 
     #[tokio::test]
-    async fn whoever_does_not_read_is_not_waited_for_for_ever() {
+    async fn a_write_fails_if_the_client_does_not_read() {
         let (mut server, client) = pair(Duration::from_millis(100)).await;
         let failed = loop {
             if let Err(failed) = server.write_all(&[0; 1 << 16]).await {
@@ -294,13 +298,13 @@ mod stall_tests {
             }
         };
         assert_eq!(failed.kind(), io::ErrorKind::TimedOut);
-        assert_eq!(server.count.load(Ordering::Acquire), 1, "what waits to be read is in progress");
+        assert_eq!(server.count.load(Ordering::Acquire), 1, "a pending write is in progress");
         drop(client);
     }
 
-    /// Each of the waits is shorter than the most; together they are longer.
+    /// The timeout is for one wait, not for the whole response.
     #[tokio::test]
-    async fn whoever_reads_slowly_is_waited_for() {
+    async fn a_client_that_reads_slowly_gets_the_whole_response() {
         let (mut server, mut client) = pair(Duration::from_secs(20)).await;
         let writing = tokio::spawn(async move { server.write_all(&vec![0; 32 << 20]).await });
         let mut read = 0;

@@ -1,8 +1,8 @@
 //! Error responses: RFC 9457 problem details, classified by what the caller can do next.
 //!
-//! `dress` renders every [`Problem`] in one place, at the end of the request, and also the errors of the router itself (no
-//! such path, no such method). So all error responses look the same and contain the request's id. They contain no internal
-//! data: no file paths, no addresses, no message text.
+//! `render_problem` renders every [`Problem`] in one place, at the end of the request. It also renders the errors of the
+//! router itself (no such path, no such method). So all error responses look the same and contain the request's id. They
+//! contain no internal data: no file paths, no addresses, no message text.
 
 use std::sync::LazyLock;
 
@@ -10,13 +10,13 @@ use axum::body::Body;
 use axum::http::{HeaderValue, StatusCode, header, response};
 use axum::response::{IntoResponse, Response};
 use epitome::store::StoreError;
-use epitome::{Error, Next};
+use epitome::{Error, Remedy};
 use serde::Serialize;
 use serde_json::Value;
 use utoipa::ToSchema;
 
-use crate::discreet::discreet;
-use crate::seldom::Seldom;
+use crate::scrub::scrub;
+use crate::log_limiter::LogLimiter;
 
 /// An error response.
 #[derive(Debug, Clone)]
@@ -30,7 +30,7 @@ pub struct Problem {
     /// Number of seconds after which the same request may succeed.
     pub retry_after: Option<u64>,
     /// Whether to close the connection, because the rest of the request was not read.
-    pub hang_up: bool,
+    pub close_connection: bool,
     /// List of all faults, if the [`Mount`] has a format for it.
     pub faults: Option<Box<Value>>,
 }
@@ -38,7 +38,7 @@ pub struct Problem {
 /// A problem in the format of RFC 9457.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = Problem)]
-pub struct Told<'a> {
+pub struct ProblemBody<'a> {
     /// Kind of problem: `urn:epitome:` and a word or two.
     #[serde(rename = "type")]
     pub kind: String,
@@ -61,7 +61,7 @@ impl Problem {
 
     /// Returns a problem that the caller should not retry.
     pub fn new(status: StatusCode, code: &'static str, detail: impl Into<String>) -> Self {
-        Self { status, code, detail: detail.into(), retry_after: None, hang_up: false, faults: None }
+        Self { status, code, detail: detail.into(), retry_after: None, close_connection: false, faults: None }
     }
 
     /// Returns the problem of an invalid request, which would be refused again.
@@ -76,7 +76,7 @@ impl Problem {
 
     /// Returns the problem of a request that is too large.
     pub fn too_large(detail: impl Into<String>) -> Self {
-        Self { hang_up: true, ..Self::new(StatusCode::PAYLOAD_TOO_LARGE, "too-large", detail) }
+        Self { close_connection: true, ..Self::new(StatusCode::PAYLOAD_TOO_LARGE, "too-large", detail) }
     }
 
     /// Returns the problem of a busy server.
@@ -92,39 +92,39 @@ impl Problem {
     }
 
     /// Closes the connection after the response.
-    pub fn and_hang_up(self) -> Self {
-        Self { hang_up: true, ..self }
+    pub fn closing(self) -> Self {
+        Self { close_connection: true, ..self }
     }
 }
 
 impl From<Error> for Problem {
     fn from(error: Error) -> Self {
-        let told = error.to_string();
-        match error.next() {
-            Next::Look => Self::not_found(told),
-            Next::Decide => Self::new(StatusCode::CONFLICT, "conflict", told),
-            Next::Mend if matches!(error, Error::Invalid(_)) => Self::invalid(told),
-            Next::Retry if matches!(error, Error::Model { .. }) => {
-                let failed = Self::new(StatusCode::SERVICE_UNAVAILABLE, "no-summary-yet", discreet(&told));
+        let text = error.to_string();
+        match error.remedy() {
+            Remedy::CheckName => Self::not_found(text),
+            Remedy::ReadState => Self::new(StatusCode::CONFLICT, "conflict", text),
+            Remedy::FixRequest if matches!(error, Error::Invalid(_)) => Self::invalid(text),
+            Remedy::Retry if matches!(error, Error::Model { .. }) => {
+                let failed = Self::new(StatusCode::SERVICE_UNAVAILABLE, "no-summary-yet", scrub(&text));
                 Self { retry_after: Some(5), ..failed }
             }
-            Next::Retry if matches!(error, Error::Busy(StoreError::Unavailable { .. })) => {
-                log_seldom(&told);
-                Self { retry_after: Some(5), ..Self::busy("the store cannot be reached; try again") }
+            Remedy::Retry if matches!(error, Error::Busy(StoreError::Unavailable { .. })) => {
+                log_store_error(&text);
+                Self { retry_after: Some(5), ..Self::busy("the server cannot reach its store; try again") }
             }
-            Next::Retry if matches!(error, Error::Busy(StoreError::Moving { .. })) => {
-                log_seldom(&told);
+            Remedy::Retry if matches!(error, Error::Busy(StoreError::Migrating { .. })) => {
+                log_store_error(&text);
                 let detail = "the store is being filled by `epitome migrate`; try again when that is done";
                 Self { retry_after: Some(10), ..Self::busy(detail) }
             }
-            Next::Retry => Self::busy("the store is busy; try again"),
-            Next::Reopen => Self::busy("the server is shutting down; try again").and_hang_up(),
-            // Details are only logged, for the operator: they name files.
-            Next::Mend | Next::Repair => {
-                log_seldom(&told);
+            Remedy::Retry => Self::busy("the store is busy; try again"),
+            Remedy::Reopen => Self::busy("the server is shutting down; try again").closing(),
+            // Details are only logged, for the operator, because they name files.
+            Remedy::FixRequest | Remedy::CheckStore => {
+                log_store_error(&text);
                 let full = matches!(error, Error::Store(StoreError::Full { .. }));
-                let what = if full { "the store is full" } else { "the store failed" };
-                let detail = format!("{what}; nothing was changed; the server's log has the details");
+                let cause = if full { "the store is full" } else { "the store failed" };
+                let detail = format!("{cause}; nothing was changed; the server's log has the details");
                 let failed = Self::new(StatusCode::SERVICE_UNAVAILABLE, "store", detail);
                 Self { retry_after: Some(10), ..failed }
             }
@@ -133,15 +133,15 @@ impl From<Error> for Problem {
 }
 
 /// Logs an error of the store for the operator, at most once per second.
-fn log_seldom(told: &str) {
-    static OFTEN: LazyLock<Seldom> = LazyLock::new(Seldom::default);
-    if let Some(times) = OFTEN.happened() {
-        tracing::error!(error = %told, times, "the store failed");
+fn log_store_error(text: &str) {
+    static LOG_LIMITER: LazyLock<LogLimiter> = LazyLock::new(LogLimiter::default);
+    if let Some(failures) = LOG_LIMITER.record() {
+        tracing::error!(error = %text, failures, "the store failed");
     }
 }
 
 impl IntoResponse for Problem {
-    /// Returns a response without a body: `dress` adds it, because only `dress` has the request's id.
+    /// Returns a response without a body: `render_problem` adds it, because only `render_problem` has the request's id.
     fn into_response(self) -> Response {
         let mut response = self.status.into_response();
         response.extensions_mut().insert(self);
@@ -157,24 +157,24 @@ pub struct Mount {
     /// lack of memory.
     pub reads: fn(&str) -> bool,
     /// Returns the problem for an error status of the router itself.
-    pub bare: fn(StatusCode) -> Problem,
+    pub router_error: fn(StatusCode) -> Problem,
     /// Renders a problem.
-    pub words: fn(&Problem, &response::Parts, &str) -> Words,
+    pub render: fn(&Problem, &response::Parts, &str) -> RenderedProblem,
 }
 
 /// A rendered problem.
-pub struct Words {
+pub struct RenderedProblem {
     /// HTTP status of the response.
     pub status: StatusCode,
     /// Content type of the body.
-    pub kind: &'static str,
+    pub content_type: &'static str,
     /// Body of the response.
     pub body: Vec<u8>,
 }
 
 impl Mount {
     /// The mount of all other paths: errors in the format of RFC 9457.
-    const NATIVE: Self = Self { prefix: "/", reads: |_| false, bare, words };
+    const NATIVE: Self = Self { prefix: "/", reads: |_| false, router_error, render };
 
     /// Returns the mount of a path.
     pub(crate) fn of(mounts: &'static [Self], path: &str) -> &'static Self {
@@ -183,23 +183,23 @@ impl Mount {
 }
 
 /// Renders a problem, also one of the router itself, in the format of the mount. Other responses are unchanged.
-pub(crate) fn dress(response: Response, request_id: &str, mount: &Mount) -> Response {
+pub(crate) fn render_problem(response: Response, request_id: &str, mount: &Mount) -> Response {
     let status = response.status();
-    let fails = status.is_client_error() || status.is_server_error();
-    if !fails || response.extensions().get::<Dressed>().is_some() {
+    let is_error = status.is_client_error() || status.is_server_error();
+    if !is_error || response.extensions().get::<KeepBody>().is_some() {
         return response;
     }
-    let known = response.extensions().get::<Problem>().cloned();
-    let problem = known.unwrap_or_else(|| (mount.bare)(status));
+    let problem = response.extensions().get::<Problem>().cloned();
+    let problem = problem.unwrap_or_else(|| (mount.router_error)(status));
     let (mut parts, _) = response.into_parts();
-    let Words { status, kind, body } = (mount.words)(&problem, &parts, request_id);
+    let RenderedProblem { status, content_type, body } = (mount.render)(&problem, &parts, request_id);
     parts.status = status;
     parts.headers.remove(header::CONTENT_LENGTH);
-    parts.headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
+    parts.headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
     if let Some(seconds) = problem.retry_after {
         parts.headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
     }
-    if problem.hang_up {
+    if problem.close_connection {
         parts.headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
     }
     if parts.status == StatusCode::UNAUTHORIZED {
@@ -209,25 +209,26 @@ pub(crate) fn dress(response: Response, request_id: &str, mount: &Mount) -> Resp
 }
 
 /// Renders a problem in the format of RFC 9457.
-fn words(problem: &Problem, parts: &response::Parts, request_id: &str) -> Words {
+fn render(problem: &Problem, parts: &response::Parts, request_id: &str) -> RenderedProblem {
     let status = parts.status;
-    let told = Told {
+    let body = ProblemBody {
         kind: format!("urn:epitome:{}", problem.code),
         title: status.canonical_reason().unwrap_or("Error"),
         status: status.as_u16(),
         detail: &problem.detail,
         request_id,
     };
-    Words { status, kind: PROBLEM_JSON, body: serde_json::to_vec(&told).unwrap_or_default() }
+    let body = serde_json::to_vec(&body).unwrap_or_default();
+    RenderedProblem { status, content_type: PROBLEM_JSON, body }
 }
 
-/// Response extension: leave the body as it is, also with an error status. `/readyz` reports itself what is not ready, and a
-/// provider's errors are forwarded.
+/// Response extension: the middleware leaves the body unchanged, also with an error status. `/readyz` reports what is not
+/// ready in a body of its own, and a provider's errors are forwarded.
 #[derive(Clone)]
-pub struct Dressed;
+pub struct KeepBody;
 
 /// Returns the problem for an error status of the router itself.
-fn bare(status: StatusCode) -> Problem {
+fn router_error(status: StatusCode) -> Problem {
     match status {
         StatusCode::NOT_FOUND => {
             Problem::not_found("there is no such path; /openapi.json lists all valid paths")
@@ -235,10 +236,10 @@ fn bare(status: StatusCode) -> Problem {
         StatusCode::METHOD_NOT_ALLOWED => Problem::new(
             status,
             "method-not-allowed",
-            "this method is not allowed here; the header `allow` lists those that are",
+            "this path does not support this method; the header `allow` lists the methods that it supports",
         ),
         StatusCode::BAD_REQUEST => Problem::invalid("the path is not valid UTF-8"),
-        _ => Problem::new(status, "failed", "the request failed"),
+        _ => Problem::new(status, "failed", "the server could not process the request"),
     }
 }
 
@@ -247,7 +248,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_store_that_does_not_answer_may_be_asked_again_and_is_not_named() {
+    fn an_unreachable_store_is_a_503_that_does_not_name_it() {
         let (place, reason) = ("db.example/epitome".to_owned(), "refused".to_owned());
         let problem = Problem::from(Error::from(StoreError::Unavailable { place, reason }));
         assert_eq!((problem.status.as_u16(), problem.retry_after), (503, Some(5)));

@@ -8,7 +8,7 @@ use std::borrow::Cow;
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
 use percent_encoding::percent_decode_str;
-use serde::de::value::{Error as Wrong, MapDeserializer};
+use serde::de::value::{Error as ParamError, MapDeserializer};
 use serde::de::{DeserializeOwned, Deserializer, Error as _, IntoDeserializer, Visitor};
 use serde::forward_to_deserialize_any;
 
@@ -17,7 +17,7 @@ use crate::problem::Problem;
 /// A query without parameters.
 #[derive(Debug, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Nothing {}
+pub struct NoParams {}
 
 /// Extractor of a request's query parameters.
 #[derive(Debug)]
@@ -27,44 +27,45 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Query<T> {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
-        read(parts.uri.query().unwrap_or_default()).map(Self).map_err(Problem::invalid)
+        parse(parts.uri.query().unwrap_or_default()).map(Self).map_err(Problem::invalid)
     }
 }
 
-fn read<T: DeserializeOwned>(query: &str) -> Result<T, String> {
+fn parse<T: DeserializeOwned>(query: &str) -> Result<T, String> {
     let mut pairs = Vec::new();
     for pair in query.split('&').filter(|pair| !pair.is_empty()) {
         let (name, value) = pair.split_once('=').unzip();
-        let name = text(name.unwrap_or(pair))?;
-        let given =
-            Given { name: name.clone(), value: text(value.unwrap_or_default())?, bare: value.is_none() };
-        pairs.push((name, given));
+        let name = decode(name.unwrap_or(pair))?;
+        let param =
+            RawParam { name: name.clone(), value: decode(value.unwrap_or_default())?, bare: value.is_none() };
+        pairs.push((name, param));
     }
-    let told = |wrong: Wrong| {
-        let told = wrong.to_string();
-        match told.split_once("unknown field") {
+    let to_text = |error: ParamError| {
+        let text = error.to_string();
+        match text.split_once("unknown field") {
             Some(("", rest)) => format!(
                 "unknown parameter{}",
                 rest.replace("expected one of", "allowed are")
                     .replace("expected", "allowed are")
                     .replace("there are no fields", "none are allowed here")
             ),
-            _ => told
+            _ => text
                 .replace("duplicate field", "duplicate parameter")
                 .replace("missing field", "missing parameter"),
         }
     };
-    T::deserialize(MapDeserializer::new(pairs.into_iter())).map_err(told)
+    T::deserialize(MapDeserializer::new(pairs.into_iter())).map_err(to_text)
 }
 
-fn text(raw: &str) -> Result<String, String> {
+/// Decodes a name or a value.
+fn decode(raw: &str) -> Result<String, String> {
     let spaced = raw.replace('+', " ");
     let decoded = percent_decode_str(&spaced).decode_utf8().map(Cow::into_owned);
-    decoded.map_err(|_| "a parameter is not UTF-8".to_owned())
+    decoded.map_err(|_| "a query parameter is not UTF-8; percent-encode it as UTF-8".to_owned())
 }
 
 /// A parameter's value, as it was sent.
-struct Given {
+struct RawParam {
     name: String,
     value: String,
     /// Whether the parameter has no `=` and no value.
@@ -72,16 +73,16 @@ struct Given {
 }
 
 /// Maximum number of characters of an invalid value in an error.
-const SHOWN: usize = 60;
+const MAX_SHOWN: usize = 60;
 
-impl Given {
-    fn wrong(&self, wanted: &str) -> Wrong {
-        let given: String = self.value.chars().take(SHOWN).collect();
-        Wrong::custom(format!("{}: {given:?} given; {wanted}", self.name))
+impl RawParam {
+    fn error(&self, expected: &str) -> ParamError {
+        let value: String = self.value.chars().take(MAX_SHOWN).collect();
+        ParamError::custom(format!("{}: {value:?} is not allowed; {expected}", self.name))
     }
 }
 
-impl<'de> IntoDeserializer<'de, Wrong> for Given {
+impl<'de> IntoDeserializer<'de, ParamError> for RawParam {
     type Deserializer = Self;
 
     fn into_deserializer(self) -> Self {
@@ -89,24 +90,24 @@ impl<'de> IntoDeserializer<'de, Wrong> for Given {
     }
 }
 
-impl<'de> Deserializer<'de> for Given {
-    type Error = Wrong;
+impl<'de> Deserializer<'de> for RawParam {
+    type Error = ParamError;
 
-    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Wrong> {
+    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ParamError> {
         visitor.visit_string(self.value)
     }
 
-    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Wrong> {
+    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ParamError> {
         visitor.visit_some(self)
     }
 
     /// A name without a value means true.
-    fn deserialize_bool<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Wrong> {
+    fn deserialize_bool<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ParamError> {
         match self.value.as_str() {
             "true" => visitor.visit_bool(true),
             "" if self.bare => visitor.visit_bool(true),
             "false" => visitor.visit_bool(false),
-            _ => Err(self.wrong("expected true or false")),
+            _ => Err(self.error("expected true or false")),
         }
     }
 
@@ -115,19 +116,19 @@ impl<'de> Deserializer<'de> for Given {
         _: &'static str,
         variants: &'static [&'static str],
         visitor: V,
-    ) -> Result<V::Value, Wrong> {
+    ) -> Result<V::Value, ParamError> {
         match variants.contains(&self.value.as_str()) {
             true => visitor.visit_enum(self.value.into_deserializer()),
-            false => Err(self.wrong(&format!("allowed are {}", variants.join(", ")))),
+            false => Err(self.error(&format!("expected one of {}", variants.join(", ")))),
         }
     }
 
     /// Refuses numbers beyond the database's integer range.
-    fn deserialize_u64<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Wrong> {
+    fn deserialize_u64<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ParamError> {
         let plain = self.value.bytes().all(|byte| byte.is_ascii_digit());
         match self.value.parse::<i64>().map(u64::try_from) {
             Ok(Ok(number)) if plain => visitor.visit_u64(number),
-            _ => Err(self.wrong("expected a whole number")),
+            _ => Err(self.error("expected a whole number")),
         }
     }
 
@@ -146,48 +147,48 @@ mod tests {
 
     #[derive(Debug, Deserialize, PartialEq)]
     #[serde(rename_all = "lowercase")]
-    enum How {
+    enum Mode {
         Clip,
         Empty,
     }
 
     #[derive(Debug, Deserialize)]
     #[serde(deny_unknown_fields)]
-    struct Asked {
+    struct Params {
         tokens: Option<u64>,
         #[serde(default)]
         fill: bool,
         scope: Option<String>,
-        oversize: Option<How>,
+        oversize: Option<Mode>,
     }
 
-    fn asked(query: &str) -> Result<Asked, String> {
-        read(query)
+    fn params(query: &str) -> Result<Params, String> {
+        parse(query)
     }
 
     #[test]
-    fn what_is_given_is_read_as_what_is_wanted() {
-        let all = asked("tokens=40&fill&scope=a+b%C3%A9&oversize=clip").unwrap();
+    fn parameters_are_parsed_as_their_types() {
+        let all = params("tokens=40&fill&scope=a+b%C3%A9&oversize=clip").unwrap();
         assert_eq!((all.tokens, all.fill, all.scope.as_deref()), (Some(40), true, Some("a bé")));
-        assert_eq!(all.oversize, Some(How::Clip));
-        let none = asked("").unwrap();
+        assert_eq!(all.oversize, Some(Mode::Clip));
+        let none = params("").unwrap();
         assert_eq!((none.tokens, none.fill, none.scope), (None, false, None));
     }
 
     #[test]
-    fn what_is_wrong_is_refused_by_name() {
-        let refused = |query: &str| asked(query).unwrap_err();
-        assert_eq!(refused("tokens=many"), "tokens: \"many\" given; expected a whole number");
-        assert_eq!(refused("tokens=+5"), "tokens: \" 5\" given; expected a whole number");
-        assert_eq!(refused("fill=yes"), "fill: \"yes\" given; expected true or false");
-        assert_eq!(refused("fill="), "fill: \"\" given; expected true or false");
-        assert_eq!(refused("oversize=cut"), "oversize: \"cut\" given; allowed are clip, empty");
+    fn errors_name_the_parameter() {
+        let refused = |query: &str| params(query).unwrap_err();
+        assert_eq!(refused("tokens=many"), "tokens: \"many\" is not allowed; expected a whole number");
+        assert_eq!(refused("tokens=+5"), "tokens: \" 5\" is not allowed; expected a whole number");
+        assert_eq!(refused("fill=yes"), "fill: \"yes\" is not allowed; expected true or false");
+        assert_eq!(refused("fill="), "fill: \"\" is not allowed; expected true or false");
+        assert_eq!(refused("oversize=cut"), "oversize: \"cut\" is not allowed; expected one of clip, empty");
         assert!(
             refused("token=5").starts_with("unknown parameter `token`, allowed are"),
             "{}",
             refused("token=5")
         );
         assert_eq!(refused("fill&fill=true"), "duplicate parameter `fill`");
-        assert_eq!(refused("scope=%ff"), "a parameter is not UTF-8");
+        assert_eq!(refused("scope=%ff"), "a query parameter is not UTF-8; percent-encode it as UTF-8");
     }
 }

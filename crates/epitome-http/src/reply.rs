@@ -1,8 +1,8 @@
 //! Writes JSON responses, with an `etag` for values that were read. Caches rendered contexts.
 //!
 //! Agents often request the same context again: a retry, a second reader, a call that failed at the provider. If nothing
-//! has changed, which one small database row shows ([`Stamp`]), the cached bytes are returned. They are never older than the
-//! stamp, because the stamp is read before the context is built.
+//! has changed since, the cached bytes are returned. One small database row shows that ([`Stamp`]). A cached context is
+//! never older than its stamp, because the stamp is read before the context is built.
 
 use std::hash::Hash;
 use std::sync::Arc;
@@ -19,13 +19,13 @@ use quick_cache::sync::{Cache, DefaultLifecycle};
 use quick_cache::{DefaultHashBuilder, OptionsBuilder, Weighter};
 use serde::Serialize;
 
-use crate::figures;
+use crate::metrics;
 use crate::problem::Problem;
 
-/// The `if-none-match` header: what the client has already.
-pub struct Known(Option<HeaderValue>);
+/// The `if-none-match` header: the `etag`s of what the client has already.
+pub struct IfNoneMatch(Option<HeaderValue>);
 
-impl<S: Send + Sync> FromRequestParts<S> for Known {
+impl<S: Send + Sync> FromRequestParts<S> for IfNoneMatch {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
@@ -33,134 +33,140 @@ impl<S: Send + Sync> FromRequestParts<S> for Known {
     }
 }
 
-impl Known {
+impl IfNoneMatch {
     fn has(&self, tag: &str) -> bool {
-        let Some(known) = self.0.as_ref().and_then(|known| known.to_str().ok()) else { return false };
-        known
-            .split(',')
-            .map(|known| known.trim().trim_start_matches("W/"))
-            .any(|known| known == "*" || known == tag)
+        let Some(tags) = self.0.as_ref().and_then(|tags| tags.to_str().ok()) else { return false };
+        tags.split(',').map(|own| own.trim().trim_start_matches("W/")).any(|own| own == "*" || own == tag)
     }
 
     /// Responds with a value that was read, or with 304 if the client has it already.
-    pub fn read(&self, value: &impl Serialize) -> Result<Response, Problem> {
-        Ok(self.given(&Written::new(value)?))
+    pub fn respond(&self, value: &impl Serialize) -> Result<Response, Problem> {
+        Ok(self.respond_rendered(&Rendered::new(value)?))
     }
 
     /// Responds with a rendered value, or with 304 if the client has it already.
-    pub fn given(&self, written: &Written) -> Response {
+    pub fn respond_rendered(&self, rendered: &Rendered) -> Response {
         let mut headers = HeaderMap::new();
         // The value may change at any time, so caches must revalidate it.
         headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("private, no-cache"));
-        if let Ok(tag) = HeaderValue::from_str(&written.tag) {
+        if let Ok(tag) = HeaderValue::from_str(&rendered.tag) {
             headers.insert(header::ETAG, tag);
         }
-        if self.has(written.tag.trim_start_matches("W/")) {
+        if self.has(rendered.tag.trim_start_matches("W/")) {
             return (StatusCode::NOT_MODIFIED, headers).into_response();
         }
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        (headers, Body::from(written.words())).into_response()
+        (headers, Body::from(rendered.body())).into_response()
     }
 }
 
 /// A rendered value and its `etag`.
 #[derive(Debug, Clone)]
-pub struct Written {
+pub struct Rendered {
     /// The JSON text; or, if it ends with an age, the text before the age.
-    lasting: Bytes,
-    /// The age in milliseconds, when it was measured, and the text after it.
-    aging: Option<(u64, Instant, &'static str)>,
+    text: Bytes,
+    age: Option<Age>,
     /// A weak `etag`, because the response may be compressed.
     tag: Arc<str>,
 }
 
-impl Written {
+/// An age that grows while the value is cached.
+#[derive(Debug, Clone, Copy)]
+struct Age {
+    millis: u64,
+    measured: Instant,
+    /// The text after the age.
+    tail: &'static str,
+}
+
+impl Rendered {
     /// Renders a value.
     pub fn new(value: &impl Serialize) -> Result<Self, Problem> {
-        Ok(Self::of(words(value)?, None))
+        Ok(Self::of(to_json(value)?, None))
     }
 
-    /// Renders a value that ends with an age in milliseconds, followed only by `behind`. The age is not part of the `etag`,
+    /// Renders a value that ends with an age in milliseconds, followed only by `tail`. The age is not part of the `etag`,
     /// so a growing age alone does not change the response.
-    pub fn aging(value: &impl Serialize, age: u64, behind: &'static str) -> Result<Self, Problem> {
-        let mut words = words(value)?;
+    pub fn with_age(value: &impl Serialize, millis: u64, tail: &'static str) -> Result<Self, Problem> {
+        let mut json = to_json(value)?;
         // No string follows the age, so the last colon is the one before it.
-        let lasting = words.iter().rposition(|byte| *byte == b':').map_or(0, |at| at.saturating_add(1));
-        words.truncate(lasting);
-        Ok(Self::of(words, Some((age, Instant::now(), behind))))
+        let end = json.iter().rposition(|byte| *byte == b':').map_or(0, |at| at.saturating_add(1));
+        json.truncate(end);
+        Ok(Self::of(json, Some(Age { millis, measured: Instant::now(), tail })))
     }
 
-    fn of(words: Vec<u8>, aging: Option<(u64, Instant, &'static str)>) -> Self {
-        let hex = blake3::hash(&words).to_hex();
+    fn of(json: Vec<u8>, age: Option<Age>) -> Self {
+        let hex = blake3::hash(&json).to_hex();
         let tag = format!("W/\"{}\"", hex.get(..24).unwrap_or_default());
-        Self { lasting: words.into(), aging, tag: tag.into() }
+        Self { text: json.into(), age, tag: tag.into() }
     }
 
     /// Returns the approximate size in bytes.
     pub(crate) fn len(&self) -> usize {
-        self.lasting.len()
+        self.text.len()
     }
 
-    fn words(&self) -> Bytes {
-        let Some((age, since, behind)) = self.aging else { return self.lasting.clone() };
-        let passed = u64::try_from(since.elapsed().as_millis()).unwrap_or(u64::MAX);
-        let mut words = BytesMut::with_capacity(self.lasting.len().saturating_add(32));
-        words.extend_from_slice(&self.lasting);
-        words.extend_from_slice(format!("{}{behind}", age.saturating_add(passed)).as_bytes());
-        words.freeze()
+    /// Returns the response body, with the age as of now.
+    fn body(&self) -> Bytes {
+        let Some(Age { millis, measured, tail }) = self.age else { return self.text.clone() };
+        let since = u64::try_from(measured.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let mut body = BytesMut::with_capacity(self.text.len().saturating_add(32));
+        body.extend_from_slice(&self.text);
+        body.extend_from_slice(format!("{}{tail}", millis.saturating_add(since)).as_bytes());
+        body.freeze()
     }
 }
 
-/// Responds with the result of a change.
-pub fn done(status: StatusCode, value: &impl Serialize) -> Result<Response, Problem> {
-    let mut response = (status, Body::from(words(value)?)).into_response();
+/// Responds with a value as JSON, for example the result of a change.
+pub fn json_response(status: StatusCode, value: &impl Serialize) -> Result<Response, Problem> {
+    let mut response = (status, Body::from(to_json(value)?)).into_response();
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
     Ok(response)
 }
 
-fn words(value: &impl Serialize) -> Result<Vec<u8>, Problem> {
-    let mut words = Vec::with_capacity(1 << 10);
+fn to_json(value: &impl Serialize) -> Result<Vec<u8>, Problem> {
+    let mut json = Vec::with_capacity(1 << 10);
     let failed =
-        |_| Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "failed", "the response could not be written");
-    serde_json::to_writer(&mut words, value).map_err(failed)?;
-    Ok(words)
+        |_| Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "failed", "the response could not be rendered");
+    serde_json::to_writer(&mut json, value).map_err(failed)?;
+    Ok(json)
 }
 
 /// Maximum size of the cache, in bytes.
-const MOST: usize = 2 << 20;
+const MAX_CACHE_BYTES: usize = 2 << 20;
 
 /// Maximum size of a cached context, in bytes. Images take few tokens and many bytes.
-const LONGEST: usize = 1 << 18;
+const MAX_ENTRY_BYTES: usize = 1 << 18;
 
 /// Approximate size of a cache entry without its text, in bytes.
-const BESIDE: usize = 512;
+const ENTRY_OVERHEAD: usize = 512;
 
 /// The cache key of a context: workspace, session, and the route's parameters.
 #[derive(Debug, PartialEq, Eq, Hash)]
-pub struct Question<A> {
+pub struct ContextKey<P> {
     /// The workspace.
     pub workspace: Arc<str>,
     /// The session's name.
     pub session: String,
     /// The parameters.
-    pub asked: A,
+    pub params: P,
 }
 
 /// A context as it was returned.
 #[derive(Debug, Clone)]
-pub struct Given {
+pub struct CachedContext {
     /// The response body.
-    pub written: Written,
+    pub body: Rendered,
     /// The report, if it is sent in a header.
     pub report: Option<HeaderValue>,
     /// Number of tokens of the context.
     pub tokens: u64,
 }
 
-impl Given {
+impl CachedContext {
     fn bytes(&self) -> usize {
         let report = self.report.as_ref().map_or(0, HeaderValue::len);
-        self.written.len().saturating_add(report).saturating_add(BESIDE)
+        self.body.len().saturating_add(report).saturating_add(ENTRY_OVERHEAD)
     }
 }
 
@@ -168,20 +174,20 @@ impl Given {
 #[derive(Clone)]
 struct Weight;
 
-impl<A> Weighter<Question<A>, (Stamp, Given)> for Weight {
-    fn weight(&self, _: &Question<A>, (_, given): &(Stamp, Given)) -> u64 {
-        given.bytes() as u64
+impl<P> Weighter<ContextKey<P>, (Stamp, CachedContext)> for Weight {
+    fn weight(&self, _: &ContextKey<P>, (_, context): &(Stamp, CachedContext)) -> u64 {
+        context.bytes() as u64
     }
 }
 
 /// A cache of the contexts that were returned last, limited in bytes.
-pub struct Kept<A>(Cache<Question<A>, (Stamp, Given), Weight>);
+pub struct ContextCache<P>(Cache<ContextKey<P>, (Stamp, CachedContext), Weight>);
 
-impl<A: Eq + Hash> Default for Kept<A> {
+impl<P: Eq + Hash> Default for ContextCache<P> {
     fn default() -> Self {
         // One shard, because every shard has its own share of the bytes. Most space is for new entries: if a context is
         // requested again, then usually within seconds.
-        let (items, bytes) = (MOST / BESIDE, MOST as u64);
+        let (items, bytes) = (MAX_CACHE_BYTES / ENTRY_OVERHEAD, MAX_CACHE_BYTES as u64);
         let mut options = OptionsBuilder::new();
         options.shards(1).estimated_items_capacity(items).weight_capacity(bytes).hot_allocation(0.1);
         let (hasher, lifecycle) = (DefaultHashBuilder::default(), DefaultLifecycle::default());
@@ -193,18 +199,18 @@ impl<A: Eq + Hash> Default for Kept<A> {
     }
 }
 
-impl<A: Eq + Hash> Kept<A> {
+impl<P: Eq + Hash> ContextCache<P> {
     /// Returns the cached context, if it is still current.
-    pub fn get(&self, question: &Question<A>, stamp: Stamp) -> Option<Given> {
-        let (_, given) = self.0.get(question).filter(|(then, _)| *then == stamp)?;
-        figures::given_again(given.tokens);
-        Some(given)
+    pub fn get(&self, key: &ContextKey<P>, stamp: Stamp) -> Option<CachedContext> {
+        let (_, context) = self.0.get(key).filter(|(own, _)| *own == stamp)?;
+        metrics::record_cached_context(context.tokens);
+        Some(context)
     }
 
     /// Stores a context. The stamp must have been read before the context was built.
-    pub fn put(&self, question: Question<A>, stamp: Stamp, given: Given) {
-        if given.bytes() <= LONGEST {
-            self.0.insert(question, (stamp, given));
+    pub fn put(&self, key: ContextKey<P>, stamp: Stamp, context: CachedContext) {
+        if context.bytes() <= MAX_ENTRY_BYTES {
+            self.0.insert(key, (stamp, context));
         }
     }
 }
@@ -217,47 +223,47 @@ mod tests {
         Stamp { session: 1, head, revision: 0, workspace: 0 }
     }
 
-    fn question(session: &str) -> Question<u64> {
-        Question { workspace: Arc::from("w"), session: session.to_owned(), asked: 0 }
+    fn key(session: &str) -> ContextKey<u64> {
+        ContextKey { workspace: Arc::from("w"), session: session.to_owned(), params: 0 }
     }
 
-    fn given(bytes: usize) -> Given {
-        Given { written: Written::new(&" ".repeat(bytes)).unwrap(), report: None, tokens: bytes as u64 }
+    fn context(bytes: usize) -> CachedContext {
+        CachedContext { body: Rendered::new(&" ".repeat(bytes)).unwrap(), report: None, tokens: bytes as u64 }
     }
 
     #[test]
-    fn what_was_given_is_given_again_only_while_it_holds() {
-        let kept = Kept::default();
-        kept.put(question("a"), stamp(1), given(10));
-        assert_eq!(kept.get(&question("a"), stamp(1)).unwrap().tokens, 10);
+    fn a_cached_context_is_returned_only_while_its_stamp_is_current() {
+        let cache = ContextCache::default();
+        cache.put(key("a"), stamp(1), context(10));
+        assert_eq!(cache.get(&key("a"), stamp(1)).unwrap().tokens, 10);
         for other in
             [stamp(2), stamp(0), Stamp { session: 2, ..stamp(1) }, Stamp { workspace: 1, ..stamp(1) }]
         {
-            assert!(kept.get(&question("a"), other).is_none());
+            assert!(cache.get(&key("a"), other).is_none());
         }
-        assert!(kept.get(&question("b"), stamp(1)).is_none());
-        let elsewhere = Question { workspace: Arc::from("v"), ..question("a") };
-        assert!(kept.get(&elsewhere, stamp(1)).is_none());
-        let otherwise = Question { asked: 1, ..question("a") };
-        assert!(kept.get(&otherwise, stamp(1)).is_none());
+        assert!(cache.get(&key("b"), stamp(1)).is_none());
+        let run_blocking = ContextKey { workspace: Arc::from("v"), ..key("a") };
+        assert!(cache.get(&run_blocking, stamp(1)).is_none());
+        let otherwise = ContextKey { params: 1, ..key("a") };
+        assert!(cache.get(&otherwise, stamp(1)).is_none());
     }
 
     #[test]
-    fn no_more_is_kept_than_that_and_what_is_asked_for_stays() {
-        let kept = Kept::default();
-        kept.put(question("asked"), stamp(1), given(10));
+    fn the_cache_is_limited_in_bytes_and_retains_what_is_requested() {
+        let cache = ContextCache::default();
+        cache.put(key("requested"), stamp(1), context(10));
         for n in 0..100 {
-            kept.put(question(&n.to_string()), stamp(1), given(LONGEST / 2));
-            assert!(kept.get(&question("asked"), stamp(1)).is_some());
-            assert!(kept.0.weight() <= MOST as u64, "{}", kept.0.weight());
+            cache.put(key(&n.to_string()), stamp(1), context(MAX_ENTRY_BYTES / 2));
+            assert!(cache.get(&key("requested"), stamp(1)).is_some());
+            assert!(cache.0.weight() <= MAX_CACHE_BYTES as u64, "{}", cache.0.weight());
         }
-        assert!(kept.get(&question("1"), stamp(1)).is_none());
-        // The same question takes its place only once.
+        assert!(cache.get(&key("1"), stamp(1)).is_none());
+        // Entries with the same key replace each other.
         for head in 0..100 {
-            kept.put(question("asked"), stamp(head), given(LONGEST / 2));
+            cache.put(key("requested"), stamp(head), context(MAX_ENTRY_BYTES / 2));
         }
-        assert!(kept.get(&question("99"), stamp(1)).is_some());
-        kept.put(question("long"), stamp(1), given(LONGEST));
-        assert!(kept.get(&question("long"), stamp(1)).is_none());
+        assert!(cache.get(&key("99"), stamp(1)).is_some());
+        cache.put(key("long"), stamp(1), context(MAX_ENTRY_BYTES));
+        assert!(cache.get(&key("long"), stamp(1)).is_none());
     }
 }

@@ -1,7 +1,7 @@
 //! State shared by all routes: the engine, whether callers need keys, and the limits.
 //!
 //! A program that mounts routes wraps this state in its own and implements [`WithHttp`] for it. Then the extractors of this
-//! crate (`gate`, `body`) work in its handlers.
+//! crate (`auth`, `body`) work in its handlers.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -9,9 +9,9 @@ use std::sync::Arc;
 use epitome::Engine;
 use tokio::sync::watch;
 
-use crate::bounds::Bounds;
-use crate::load::Load;
-use crate::seldom::Seldom;
+use crate::limits::Limits;
+use crate::log_limiter::LogLimiter;
+use crate::permits::Permits;
 
 /// Whether callers need keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,8 +27,8 @@ pub enum Keys {
 }
 
 impl Keys {
-    /// Returns the word for the log.
-    pub fn in_a_word(self) -> &'static str {
+    /// Returns the name for the log: `required` or `off`.
+    pub fn as_str(self) -> &'static str {
         match self {
             Self::Required => "required",
             Self::Off { .. } => "off",
@@ -43,20 +43,20 @@ pub struct HttpState {
     /// Whether callers need keys.
     pub keys: Keys,
     /// Limits of numbers, memory and time.
-    pub bounds: Bounds,
-    /// What is in progress.
-    pub load: Load,
-    /// Limits how often refused requests are logged.
-    pub(crate) crowd: Seldom,
+    pub limits: Limits,
+    /// Permits for what is in progress.
+    pub permits: Permits,
+    /// Limits how often requests over a limit are logged.
+    pub(crate) busy_log: LogLimiter,
     /// Becomes true when the server shuts down: long-lived requests end then.
     pub stopping: watch::Receiver<bool>,
 }
 
 impl HttpState {
     /// Builds the state of a server.
-    pub fn new(engine: Engine, keys: Keys, bounds: Bounds, stopping: watch::Receiver<bool>) -> Arc<Self> {
-        let load = Load::new(&bounds);
-        Arc::new(Self { engine, keys, bounds, load, crowd: Seldom::default(), stopping })
+    pub fn new(engine: Engine, keys: Keys, limits: Limits, stopping: watch::Receiver<bool>) -> Arc<Self> {
+        let permits = Permits::new(&limits);
+        Arc::new(Self { engine, keys, limits, permits, busy_log: LogLimiter::default(), stopping })
     }
 
     /// Returns whether the server is shutting down.

@@ -11,8 +11,8 @@ use axum::http::header;
 use axum::routing::{get, post};
 use bytes::Bytes;
 use epitome::Engine;
-use epitome_http::around::around;
-use epitome_http::{Bounds, HttpState, Keys, figures, listen};
+use epitome_http::middleware::wrap;
+use epitome_http::{HttpState, Keys, Limits, listen, metrics};
 use epitome_terminal::failure::Failure;
 use epitome_terminal::show::Show;
 use tokio::net::TcpListener;
@@ -26,14 +26,14 @@ pub(super) async fn run(show: &mut Show) -> Result<(), Failure> {
     let failed = |error| Failure::Failed(format!("cannot listen: {error}"));
     let listener = TcpListener::bind("127.0.0.1:0").await.map_err(failed)?;
     let address = listener.local_addr().map_err(failed)?;
-    figures::count();
+    metrics::install();
     let (_stop, stopping) = watch::channel(false);
     let engine = Engine::builder().workers(0).memory().await?;
-    let app = HttpState::new(engine, Keys::Off { loopback: true }, Bounds::default(), stopping);
+    let app = HttpState::new(engine, Keys::Off { loopback: true }, Limits::default(), stopping);
     show.line(format_args!("listening on http://{address}"))?;
     show.flush()?;
-    let (bounds, stop) = (app.bounds.clone(), app.stopping.clone());
-    listen::serve(listener, router(app), &bounds, stop).await;
+    let (limits, stop) = (app.limits.clone(), app.stopping.clone());
+    listen::serve(listener, router(app), &limits, stop).await;
     Ok(())
 }
 

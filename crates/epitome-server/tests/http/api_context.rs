@@ -164,7 +164,7 @@ fn what_no_context_can_be_made_of_is_refused_by_name() {
         ("token=100", "unknown parameter `token`"),
         ("tokens=100&tokens=200", "duplicate parameter"),
         ("format=xml", "allowed are openai, responses, anthropic, epitome"),
-        ("oversize=cut", "allowed are empty, clip"),
+        ("oversize=cut", "expected one of empty, clip"),
         ("summary=maybe", "true or false"),
         ("scope=%FF", "UTF-8"),
     ] {

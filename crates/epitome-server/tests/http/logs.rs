@@ -141,7 +141,7 @@ fn what_is_piped_is_an_object_a_line_and_says_no_more_than_asked() {
     let log = all.log();
     let line: Value =
         serde_json::from_str(log.lines().find(|line| line.contains("answered")).unwrap()).unwrap();
-    assert_eq!((&line["request"], &line["route"]), (&json!(id), &json!("/v1/sessions")));
+    assert_eq!((&line["request_id"], &line["route"]), (&json!(id), &json!("/v1/sessions")));
     assert_eq!((&line["method"], &line["status"]), (&json!("GET"), &json!(200)));
-    assert!(line["millis"].is_number(), "{line}");
+    assert!(line["duration_ms"].is_number(), "{line}");
 }

@@ -20,7 +20,7 @@ fn begin(server: &Server, workspace: &str) -> Raw {
 }
 
 fn wait_for(server: &Server, what: &str, many: usize) {
-    let line = format!("epitome_http_under_way{{what=\"{what}\"}} {many}");
+    let line = format!("epitome_http_requests_in_progress{{kind=\"{what}\"}} {many}");
     for _ in 0..2_000 {
         if server.client().get("/metrics").text().contains(&line) {
             return;
@@ -38,15 +38,15 @@ fn of(server: &Server, workspace: &str) -> Answer {
 fn requests_over_the_bound_are_told_to_come_again_and_the_rest_is_served() {
     let server = Server::with(&["--bound", "requests=3", "--bound", "requests_of_one=2"], &[]);
     let mut one = [begin(&server, "one"), begin(&server, "one")];
-    wait_for(&server, "requests", 2);
+    wait_for(&server, "request", 2);
     let refused = of(&server, "one");
-    refused.refused(429, "2 requests are in progress for this workspace already; try again");
+    refused.refused(429, "this workspace's limit of 2 requests in progress is reached; try again");
     assert_eq!(refused.header("retry-after"), "1");
     assert_eq!(of(&server, "two").status, 200, "others have their own");
     let mut two = begin(&server, "two");
-    wait_for(&server, "requests", 3);
+    wait_for(&server, "request", 3);
     let refused = of(&server, "three");
-    refused.refused(503, "too many requests are in progress; try again");
+    refused.refused(503, "the server's limit of 3 requests in progress is reached; try again");
     assert_eq!(refused.header("retry-after"), "1");
     assert_eq!(server.client().get("/healthz").status, 200, "whoever looks after it is always answered");
     assert_eq!(server.client().get("/readyz").status, 200);
@@ -56,7 +56,7 @@ fn requests_over_the_bound_are_told_to_come_again_and_the_rest_is_served() {
     }
     assert_eq!((of(&server, "one").status, of(&server, "three").status), (200, 200));
     let log = server.log();
-    assert!(log.contains("too much is in progress"), "{log}");
+    assert!(log.contains("a limit of the server is reached"), "{log}");
 }
 
 #[test]
@@ -70,18 +70,18 @@ fn whoever_listens_takes_no_place_of_those_who_are_answered() {
     };
     let mut listeners = vec![listen("one")];
     assert!(listeners[0].line().starts_with("HTTP/1.1 200"));
-    wait_for(&server, "listening", 1);
+    wait_for(&server, "event_stream", 1);
     listeners.push(listen("one"));
-    wait_for(&server, "listening", 2);
+    wait_for(&server, "event_stream", 2);
     let refused = listen("one").answer();
-    refused.refused(429, "2 connections listen to events for this workspace already");
+    refused.refused(429, "this workspace's limit of 2 connections that listen to events is reached");
     assert_eq!(refused.header("retry-after"), "1");
     listeners.push(listen("two"));
-    wait_for(&server, "listening", 3);
-    listen("three").answer().refused(503, "too many connections listen to events");
+    wait_for(&server, "event_stream", 3);
+    listen("three").answer().refused(503, "limit of 3 connections that listen to events is reached");
     assert_eq!(of(&server, "one").status, 200);
     drop(listeners);
-    wait_for(&server, "listening", 0);
+    wait_for(&server, "event_stream", 0);
 }
 
 #[test]
@@ -130,7 +130,7 @@ fn bodies_over_the_memory_there_is_are_told_to_come_again() {
     let mut client = server.client();
     let large = json!({"role": "user", "content": "x".repeat(200_000)});
     let refused = client.post("/v1/sessions/ann/messages", &large);
-    refused.refused(503, "too much is being read at once");
+    refused.refused(503, "no memory is free for this body");
     assert_eq!(refused.header("retry-after"), "1");
     let small = json!({"role": "user", "content": "x"});
     assert_eq!(client.post("/v1/sessions/ann/messages", &small).status, 201);

@@ -125,7 +125,7 @@ fn a_body_that_is_shorter_than_it_says_is_waited_for_and_then_refused() {
     // Whoever closes their side in the middle of it has said all they will say.
     let mut closed = Raw::send(&server, half.as_bytes());
     closed.close_sending();
-    closed.answer().refused(400, "the body broke off");
+    closed.answer().refused(400, "the body is incomplete");
     let mut wrong =
         Raw::send(&server, format!("{head}transfer-encoding: chunked\r\n\r\nzz\r\n{{}}").as_bytes());
     wrong.answer().refused(400, "its chunks are wrong");
@@ -199,12 +199,12 @@ fn a_million_metadata_keys_cost_neither_memory_nor_time() {
     for sender in senders {
         let answer = sender.join().unwrap();
         if answer.status == 503 {
-            answer.refused(503, "too much is being read at once");
+            answer.refused(503, "no memory is free for this body");
         } else {
-            answer.refused(413, "over 200000 values");
+            answer.refused(413, "more than 200000 JSON values");
         }
     }
-    as_json(&server, body.as_bytes()).refused(413, "over 200000 values");
+    as_json(&server, body.as_bytes()).refused(413, "more than 200000 JSON values");
     let after = peak_mib(&server);
     assert!(after < 400, "{before} MiB before, {after} MiB at most");
     goes_on(&server);
@@ -254,7 +254,7 @@ fn a_flood_of_large_bodies_takes_no_more_memory_than_there_is_for_it() {
             taken += 1;
             assert_eq!(there.ok()["messages"], 15);
         } else {
-            answer.refused(503, "too much is being read at once");
+            answer.refused(503, "no memory is free for this body");
             assert_eq!(answer.header("retry-after"), "1");
             assert_eq!(there.status, 404, "nothing is stored by halves");
         }

@@ -80,7 +80,7 @@ fn names_that_are_not_utf_8_are_refused_wherever_they_stand() {
     let server = Server::start();
     let mut client = server.client();
     client.get("/v1/sessions/%ff%fe").refused(400, "UTF-8");
-    client.get("/v1/search?q=%ff").refused(400, "a parameter is not UTF-8");
+    client.get("/v1/search?q=%ff").refused(400, "a query parameter is not UTF-8");
     let raw = |header: &[u8]| {
         let head = [b"GET /v1/sessions HTTP/1.1\r\nhost: localhost\r\n", header, b"\r\n\r\n"].concat();
         Raw::send(&server, &head).answer()
@@ -191,7 +191,7 @@ fn clients_that_are_gone_leave_nothing_behind() {
     // Their places are free again.
     for _ in 0..100 {
         let figures = client.get("/metrics").text();
-        if figures.contains("epitome_http_under_way{what=\"listening\"} 0") {
+        if figures.contains("epitome_http_requests_in_progress{kind=\"event_stream\"} 0") {
             return goes_on(&server);
         }
         std::thread::sleep(Duration::from_millis(50));
@@ -213,7 +213,7 @@ fn whoever_asks_for_much_and_reads_nothing_is_let_go() {
         if answer.status == 200 {
             break;
         }
-        answer.refused(503, "too many long answers are being sent");
+        answer.refused(503, "no memory is free for this response");
         assert!(attempt < 200, "they are never let go");
         std::thread::sleep(Duration::from_millis(50));
     }

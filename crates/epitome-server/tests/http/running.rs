@@ -89,7 +89,7 @@ fn requests_under_way_are_answered_and_no_others_are_taken() {
     let mut under_way =
         Raw::send(&server, format!("{head}content-length: {}\r\n\r\n{{", body.len()).as_bytes());
     // It is under way once it is counted.
-    while !server.client().get("/metrics").text().contains("epitome_http_under_way{what=\"requests\"} 1") {
+    while !server.client().get("/metrics").text().contains("epitome_http_requests_in_progress{kind=\"request\"} 1") {
         std::thread::sleep(Duration::from_millis(5));
     }
     server.signal("TERM");
@@ -108,7 +108,7 @@ fn whoever_does_not_come_to_an_end_is_cut_off() {
     let head =
         "POST /v1/sessions/ann/messages HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n";
     let _never = Raw::send(&server, format!("{head}content-length: 1000\r\n\r\n{{").as_bytes());
-    while !server.client().get("/metrics").text().contains("epitome_http_under_way{what=\"requests\"} 1") {
+    while !server.client().get("/metrics").text().contains("epitome_http_requests_in_progress{kind=\"request\"} 1") {
         std::thread::sleep(Duration::from_millis(5));
     }
     server.signal("TERM");
@@ -188,7 +188,7 @@ fn whoever_waits_for_a_summary_is_let_go_when_it_ends() {
     let mut server = waiting_for(&provider, folder.path(), &[]);
     let ask = b"POST /v1/sessions/ann/summaries?wait HTTP/1.1\r\nhost: localhost\r\n\r\n";
     let mut waiting = Raw::send(&server, ask);
-    while !server.client().get("/metrics").text().contains("epitome_http_under_way{what=\"waiting\"} 1") {
+    while !server.client().get("/metrics").text().contains("epitome_http_requests_in_progress{kind=\"summary_wait\"} 1") {
         std::thread::sleep(Duration::from_millis(5));
     }
     server.signal("TERM");
@@ -211,12 +211,12 @@ fn whoever_waits_for_a_summary_takes_no_place_of_those_who_are_answered() {
         Raw::send(&server, format!("{head}{close}\r\n").as_bytes())
     };
     let _waiting = ask("");
-    while !server.client().get("/metrics").text().contains("epitome_http_under_way{what=\"waiting\"} 1") {
+    while !server.client().get("/metrics").text().contains("epitome_http_requests_in_progress{kind=\"summary_wait\"} 1") {
         std::thread::sleep(Duration::from_millis(5));
     }
     for _ in 0..5 {
         let refused = ask("connection: close\r\n").answer();
-        refused.refused(503, "too many requests wait for a summary");
+        refused.refused(503, "limit of 1 requests that wait for a summary is reached");
         assert_eq!(refused.header("retry-after"), "1");
         assert_eq!(server.client().get("/v1/sessions/ann").status, 200);
     }

@@ -1,30 +1,30 @@
-//! Removes from error texts what only the operator may see: addresses of models, names of variables with keys, paths of
-//! files, and how often a provider failed for all workspaces. The command line shows all of that.
+//! Removes from error texts what only the operator may see: addresses of models, names of variables with keys, file
+//! paths, and how often a provider failed for all workspaces. The command line shows all of that.
 
 /// Returns the text without addresses, paths, names of variables, and counts that include other workspaces.
-pub fn discreet(text: &str) -> String {
-    let text = &uncounted(text);
-    let mut told = String::with_capacity(text.len());
+pub fn scrub(text: &str) -> String {
+    let text = &without_failure_count(text);
+    let mut scrubbed = String::with_capacity(text.len());
     for word in text.split_inclusive(' ') {
         let bare = word.trim_end();
         let end = bare.trim_end_matches([',', ';', ':', '.', ')']);
-        let shown = match end.trim_start_matches(['(', '`', '"']) {
+        let replacement = match end.trim_start_matches(['(', '`', '"']) {
             address if address.contains("://") => "its address",
-            path if path.starts_with('/') || path.ends_with(".db") => "its place",
+            path if path.starts_with('/') || path.ends_with(".db") => "its path",
             name if is_variable(name) => "its variable",
             _ => {
-                told.push_str(word);
+                scrubbed.push_str(word);
                 continue;
             }
         };
-        told.push_str(shown);
-        told.push_str(word.get(end.len()..).unwrap_or_default());
+        scrubbed.push_str(replacement);
+        scrubbed.push_str(word.get(end.len()..).unwrap_or_default());
     }
-    told
+    scrubbed
 }
 
 /// Removes the number of a provider's failures, because it is counted for all workspaces together.
-fn uncounted(text: &str) -> String {
+fn without_failure_count(text: &str) -> String {
     let Some((before, rest)) = text.split_once(" times in a row") else { return text.to_owned() };
     match before.rsplit_once(" failed ") {
         Some((before, count)) if count.bytes().all(|byte| byte.is_ascii_digit()) => {
@@ -46,8 +46,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_and_variables_are_left_out_and_nothing_else() {
-        let check = |whole: &str, shown: &str| assert_eq!(discreet(whole), shown);
+    fn addresses_paths_and_variables_are_replaced_and_nothing_else() {
+        let check = |text: &str, scrubbed: &str| assert_eq!(scrub(text), scrubbed);
         check(
             "due since message 20; failed once: nothing answers at http://10.0.0.7:8000: connection refused",
             "due since message 20; failed once: nothing answers at its address: connection refused",
@@ -66,7 +66,7 @@ mod tests {
         );
         check(
             "the disk is full: make room at /data/d.db, then try again",
-            "the disk is full: make room at its place, then try again",
+            "the disk is full: make room at its path, then try again",
         );
         check("`openai/gpt` failed 3 times: no answer", "`openai/gpt` failed 3 times: no answer");
         check("not due: messages 12 of 20", "not due: messages 12 of 20");

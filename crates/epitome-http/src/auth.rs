@@ -19,7 +19,7 @@ use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use epitome::key::{Key, Rights};
 use epitome::{Workspace, is_name};
 
-use crate::load::Share;
+use crate::permits::Permit;
 use crate::problem::Problem;
 pub use crate::state::Keys;
 use crate::state::{HttpState, WithHttp};
@@ -31,7 +31,7 @@ const DEFAULT: &str = "default";
 pub const WORKSPACE: &str = "x-epitome-workspace";
 
 /// Extractor that requires the operator: an admin key, if keys are required.
-pub struct Runs;
+pub struct Operator;
 
 /// The access of an authorized caller.
 pub struct Access {
@@ -39,101 +39,105 @@ pub struct Access {
     pub workspace: Workspace,
     /// The key's secret, so that it can be checked again during a long request.
     secret: Option<String>,
-    /// Permit of a request in progress.
-    place: Option<Share>,
+    /// Permit of the request in progress.
+    permit: Option<Permit>,
 }
 
 impl Access {
-    /// Releases the permit of short requests. For a long request, which has another permit.
-    pub fn staying(mut self) -> Self {
-        self.place = None;
+    /// Releases the permit of a short request. A long request holds another permit.
+    pub fn without_permit(mut self) -> Self {
+        self.permit = None;
         self
     }
 }
 
-impl<S: WithHttp> FromRequestParts<Arc<S>> for Runs {
+impl<S: WithHttp> FromRequestParts<Arc<S>> for Operator {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, app: &Arc<S>) -> Result<Self, Problem> {
         match identify(&parts.headers, app).await?.1 {
             None => Ok(Self),
             Some(key) if key.rights == Rights::Admin => Ok(Self),
-            Some(_) => Err(forbidden("an admin key is required here")),
+            Some(_) => Err(forbidden("an admin key is required here; this key has fewer rights")),
         }
     }
 }
 
 /// Request extension with the caller's workspace, set after authorization.
 #[derive(Clone)]
-pub struct Caller(pub Arc<str>);
+pub struct CallerWorkspace(pub Arc<str>);
 
 /// Authorizes a caller for these rights, and takes a permit for the request.
-pub async fn access(parts: &mut Parts, app: &HttpState, wanted: Rights) -> Result<Access, Problem> {
+pub async fn access(parts: &mut Parts, app: &HttpState, required: Rights) -> Result<Access, Problem> {
     let (secret, key) = identify(&parts.headers, app).await?;
-    let name = workspace(&parts.headers, key, wanted)?;
-    let (workspace, place) = enter(parts, app, name)?;
-    Ok(Access { workspace, secret, place: Some(place) })
+    let name = workspace(&parts.headers, key, required)?;
+    let (workspace, permit) = open_workspace(parts, app, name)?;
+    Ok(Access { workspace, secret, permit: Some(permit) })
 }
 
-/// Takes a permit for a request of this workspace.
-pub fn enter(parts: &mut Parts, app: &HttpState, name: Arc<str>) -> Result<(Workspace, Share), Problem> {
-    let place = app.load.requests.enter(&name)?;
-    parts.extensions.insert(Caller(Arc::clone(&name)));
-    Ok((app.engine.workspace(name), place))
+/// Returns the workspace of a request, and a permit for the request.
+pub fn open_workspace(
+    parts: &mut Parts,
+    app: &HttpState,
+    name: Arc<str>,
+) -> Result<(Workspace, Permit), Problem> {
+    let permit = app.permits.requests.acquire(&name)?;
+    parts.extensions.insert(CallerWorkspace(Arc::clone(&name)));
+    Ok((app.engine.workspace(name), permit))
 }
 
-/// Returns the workspace of a request, from its key and its headers.
-pub fn workspace(headers: &HeaderMap, key: Option<Key>, wanted: Rights) -> Result<Arc<str>, Problem> {
-    let named = named(headers)?;
+/// Returns the name of a request's workspace, from its key and its headers.
+pub fn workspace(headers: &HeaderMap, key: Option<Key>, required: Rights) -> Result<Arc<str>, Problem> {
+    let header = workspace_header(headers)?;
     if let Some(key) = &key
-        && key.rights < wanted
+        && key.rights < required
     {
-        return Err(forbidden("this key may only read"));
+        return Err(forbidden("this key may only read; use a key with write access"));
     }
-    match (key.and_then(|key| key.workspace), named) {
-        (Some(own), Some(named)) if *own != *named => {
-            Err(forbidden("this key is for another workspace; remove x-epitome-workspace"))
+    match (key.and_then(|key| key.workspace), header) {
+        (Some(own), Some(header)) if *own != *header => {
+            Err(forbidden("x-epitome-workspace: this key is for another workspace; remove the header"))
         }
         (Some(own), _) => Ok(own),
-        (None, Some(named)) => Ok(named.into()),
+        (None, Some(header)) => Ok(header.into()),
         (None, None) => Ok(DEFAULT.into()),
     }
 }
 
-/// Error if a required key is missing.
-pub const WANTED: &str = "a key is required: send `authorization: Bearer epk_...`";
+/// Error text if a required key is missing.
+pub const KEY_REQUIRED: &str = "a key is required: send `authorization: Bearer epk_...`";
 
 /// Returns the secret that was sent, and its key. Returns none only if no key is required.
 pub async fn identify(
     headers: &HeaderMap,
     app: &HttpState,
 ) -> Result<(Option<String>, Option<Key>), Problem> {
-    let sent = secret(headers)?;
-    let key =
-        known(sent.as_deref(), headers, app, [WANTED, "the key is unknown, revoked or expired"]).await?;
-    Ok((sent, key))
+    let secret = bearer_token(headers)?;
+    let invalid = "authorization: the key is unknown, revoked or expired; send a valid key";
+    let key = check_key(secret.as_deref(), headers, app, [KEY_REQUIRED, invalid]).await?;
+    Ok((secret, key))
 }
 
 /// Returns the key with this secret; none only if none was sent and none is required. The two texts are the errors for a
 /// missing key and for an invalid key.
-pub async fn known(
+pub async fn check_key(
     secret: Option<&str>,
     headers: &HeaderMap,
     app: &HttpState,
-    [wanted, unknown]: [&str; 2],
+    [missing, invalid]: [&str; 2],
 ) -> Result<Option<Key>, Problem> {
     match (secret, app.keys) {
         (Some(secret), _) => match app.engine.keys().check(secret).await? {
-            None => Err(unauthorized(unknown)),
-            known => Ok(known),
+            None => Err(unauthorized(invalid)),
+            valid => Ok(valid),
         },
-        (None, Keys::Required) => Err(unauthorized(wanted)),
-        (None, Keys::Off { loopback }) => uninvited(headers, loopback).map(|()| None),
+        (None, Keys::Required) => Err(unauthorized(missing)),
+        (None, Keys::Off { loopback }) => refuse_cross_site(headers, loopback).map(|()| None),
     }
 }
 
 /// Whether the key of a long request is still valid. Returns false if that cannot be checked: the client can reconnect.
-pub async fn still_reads(app: &HttpState, access: &Access) -> bool {
+pub async fn key_still_valid(app: &HttpState, access: &Access) -> bool {
     match &access.secret {
         None => true,
         Some(secret) => matches!(app.engine.keys().check(secret).await, Ok(Some(_))),
@@ -141,16 +145,16 @@ pub async fn still_reads(app: &HttpState, access: &Access) -> bool {
 }
 
 /// Returns the bearer token that was sent, if any.
-pub fn secret(headers: &HeaderMap) -> Result<Option<String>, Problem> {
-    let wrong = || unauthorized("authorization: expected `Bearer` and a key, once");
-    let Some(value) = one(headers, header::AUTHORIZATION.as_str(), wrong)? else { return Ok(None) };
+pub fn bearer_token(headers: &HeaderMap) -> Result<Option<String>, Problem> {
+    let wrong = || unauthorized("authorization: expected `Bearer` and a key, in one header");
+    let Some(value) = single_header(headers, header::AUTHORIZATION.as_str(), wrong)? else { return Ok(None) };
     let bearer = value.to_str().ok().and_then(|value| value.split_once(' '));
     let secret = bearer.filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"));
     secret.map(|(_, secret)| Some(secret.trim().to_owned())).ok_or_else(wrong)
 }
 
 /// Returns the value of a header that may occur only once; `wrong` if it occurs twice.
-pub fn one<'a, E>(
+pub fn single_header<'a, E>(
     headers: &'a HeaderMap,
     name: &str,
     wrong: impl FnOnce() -> E,
@@ -162,28 +166,33 @@ pub fn one<'a, E>(
     }
 }
 
-fn named(headers: &HeaderMap) -> Result<Option<String>, Problem> {
-    let wanted = "x-epitome-workspace: expected one name, of 1 to 512 bytes in UTF-8, no control characters";
-    name(headers, WORKSPACE, [wanted, wanted])
+fn workspace_header(headers: &HeaderMap) -> Result<Option<String>, Problem> {
+    let wrong =
+        "x-epitome-workspace: expected one name of 1 to 512 bytes in UTF-8, without control characters";
+    single_name(headers, WORKSPACE, [wrong, wrong])
 }
 
 /// Returns the name in a header that may occur only once. The two texts are the errors for a repeated header and for an
 /// invalid name.
-pub fn name(headers: &HeaderMap, header: &str, [twice, wrong]: [&str; 2]) -> Result<Option<String>, Problem> {
-    let Some(value) = one(headers, header, || Problem::invalid(twice))? else { return Ok(None) };
+pub fn single_name(
+    headers: &HeaderMap,
+    header: &str,
+    [repeated, invalid]: [&str; 2],
+) -> Result<Option<String>, Problem> {
+    let Some(value) = single_header(headers, header, || Problem::invalid(repeated))? else { return Ok(None) };
     let name = std::str::from_utf8(value.as_bytes()).ok().filter(|name| is_name(name));
-    name.map(|name| Some(name.to_owned())).ok_or_else(|| Problem::invalid(wrong))
+    name.map(|name| Some(name.to_owned())).ok_or_else(|| Problem::invalid(invalid))
 }
 
 /// Refuses requests without a key that another site's page made a browser on this machine send.
-pub fn uninvited(headers: &HeaderMap, loopback: bool) -> Result<(), Problem> {
+pub fn refuse_cross_site(headers: &HeaderMap, loopback: bool) -> Result<(), Problem> {
     if loopback && !is_local(headers) {
         return Err(forbidden(
-            "the header `host` names neither this machine nor loopback; any other host needs a key",
+            "the header `host` names neither this machine nor loopback; connect to such an address, or send a key",
         ));
     }
-    if !is_from_here(headers) {
-        return Err(forbidden("the header `origin` names a page of another site; that needs a key"));
+    if !is_same_site(headers) {
+        return Err(forbidden("the header `origin` names a page of another site; send a key"));
     }
     Ok(())
 }
@@ -193,11 +202,11 @@ pub fn uninvited(headers: &HeaderMap, loopback: bool) -> Result<(), Problem> {
 fn is_local(headers: &HeaderMap) -> bool {
     let local = |host: &HeaderValue| host.to_str().is_ok_and(is_this_machine);
     // Every browser sends this header, so a request without it is not from a browser.
-    one(headers, header::HOST.as_str(), || ()).is_ok_and(|host| host.is_none_or(local))
+    single_header(headers, header::HOST.as_str(), || ()).is_ok_and(|host| host.is_none_or(local))
 }
 
 /// Whether no page of another site sent the request. Browsers send `origin` with every request that may change something.
-fn is_from_here(headers: &HeaderMap) -> bool {
+fn is_same_site(headers: &HeaderMap) -> bool {
     headers.get_all(header::ORIGIN).iter().all(|origin| {
         let host = origin.to_str().ok().and_then(|origin| origin.split_once("://"));
         host.is_some_and(|(_, host)| is_this_machine(host))
@@ -277,21 +286,21 @@ mod tests {
     }
 
     #[test]
-    fn a_page_from_elsewhere_is_known_by_its_origin() {
-        let here = |origins: &[&[u8]]| is_from_here(&headers(&header::ORIGIN, origins));
-        assert!(here(&[]) && here(&[b"http://localhost:3000"]) && here(&[b"https://[::1]"]));
+    fn pages_of_other_sites_are_recognised_by_their_origin() {
+        let same_site = |origins: &[&[u8]]| is_same_site(&headers(&header::ORIGIN, origins));
+        assert!(same_site(&[]) && same_site(&[b"http://localhost:3000"]) && same_site(&[b"https://[::1]"]));
         for origin in
             ["null", "https://evil.example", "http://localhost.evil.example", "localhost", "", "\u{e9}"]
         {
-            assert!(!here(&[origin.as_bytes()]), "{origin}");
+            assert!(!same_site(&[origin.as_bytes()]), "{origin}");
         }
-        assert!(!here(&[b"http://localhost", b"https://evil.example"]));
+        assert!(!same_site(&[b"http://localhost", b"https://evil.example"]));
     }
 
     #[test]
-    fn one_key_is_read_and_nothing_else() {
+    fn exactly_one_bearer_token_is_accepted() {
         let read =
-            |values: &[&[u8]]| secret(&headers(&header::AUTHORIZATION, values)).map_err(|wrong| wrong.status);
+            |values: &[&[u8]]| bearer_token(&headers(&header::AUTHORIZATION, values)).map_err(|wrong| wrong.status);
         assert_eq!(read(&[]), Ok(None));
         for value in ["Bearer epk_1", "bearer epk_1", "BEARER   epk_1", "Bearer epk_1\t"] {
             assert_eq!(read(&[value.as_bytes()]), Ok(Some("epk_1".to_owned())), "{value}");
@@ -305,9 +314,9 @@ mod tests {
     }
 
     #[test]
-    fn a_workspace_is_named_once_or_not_at_all() {
+    fn at_most_one_workspace_header_is_accepted() {
         let name = HeaderName::from_static(WORKSPACE);
-        let read = |values: &[&[u8]]| named(&headers(&name, values)).map_err(|wrong| wrong.status);
+        let read = |values: &[&[u8]]| workspace_header(&headers(&name, values)).map_err(|wrong| wrong.status);
         assert_eq!(read(&[]), Ok(None));
         assert_eq!(read(&["\u{e9}t\u{e9}".as_bytes()]), Ok(Some("\u{e9}t\u{e9}".to_owned())));
         for wrong in [[b"".as_slice()].as_slice(), &[b"\xff"], &[b"a\tb"], &[b"a", b"a"], &[b"a", b"b"]] {

@@ -16,22 +16,22 @@ use http_body_util::BodyExt;
 use tokio::sync::OwnedSemaphorePermit;
 use tower_http::compression::CompressionLayer;
 
-use crate::figures;
-use crate::problem::{Dressed, Mount, Problem, dress};
+use crate::metrics;
+use crate::problem::{KeepBody, Mount, Problem, render_problem};
 use crate::state::HttpState;
 
 /// Header with the request's id, which the log contains too.
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
 /// The shared state, and the groups of routes with their own error format.
-type Around = (Arc<HttpState>, &'static [Mount]);
+type MiddlewareState = (Arc<HttpState>, &'static [Mount]);
 
 /// Wraps the router in the middleware. Paths outside of the `mounts` use the native error format. Responses of the
-/// `passed_on` routes are neither compressed nor charged for memory. Unknown paths are handled by `router`.
-pub fn around(router: Router, passed_on: Router, app: Arc<HttpState>, mounts: &'static [Mount]) -> Router {
-    let around: Around = (app, mounts);
-    let router = router.layer(from_fn_with_state(around.clone(), charge)).layer(CompressionLayer::new());
-    passed_on.merge(router).layer(from_fn_with_state(around, each))
+/// `proxied` routes are neither compressed nor charged for memory. Unknown paths are handled by `router`.
+pub fn wrap(router: Router, proxied: Router, app: Arc<HttpState>, mounts: &'static [Mount]) -> Router {
+    let state: MiddlewareState = (app, mounts);
+    let router = router.layer(from_fn_with_state(state.clone(), charge)).layer(CompressionLayer::new());
+    proxied.merge(router).layer(from_fn_with_state(state, handle))
 }
 
 /// The request's id, as a request extension for handlers.
@@ -39,11 +39,11 @@ pub fn around(router: Router, passed_on: Router, app: Arc<HttpState>, mounts: &'
 pub struct RequestId(pub Arc<str>);
 
 /// Responses of at most this many bytes are not charged.
-const SHORT: u64 = 64 << 10;
+const FREE_BYTES: u64 = 64 << 10;
 
 /// Reserves memory for a long response until it is sent, however slowly the client reads. Applies only to requests that
 /// read: after a change, an error for lack of memory would wrongly say that nothing was done.
-async fn charge(State((app, mounts)): State<Around>, request: Request, next: Next) -> Response {
+async fn charge(State((app, mounts)): State<MiddlewareState>, request: Request, next: Next) -> Response {
     let reads = {
         let path = request.uri().path();
         request.method() == Method::GET || (Mount::of(mounts, path).reads)(path)
@@ -52,27 +52,26 @@ async fn charge(State((app, mounts)): State<Around>, request: Request, next: Nex
     if !reads {
         return response;
     }
-    let Some(size) = http_body::Body::size_hint(response.body()).exact().filter(|size| *size > SHORT) else {
-        return response;
-    };
-    let Some(set_aside) = app.load.set_aside(usize::try_from(size).unwrap_or(usize::MAX)) else {
-        return Problem::busy("too many long answers are being sent; try again, or ask for less")
+    let size = http_body::Body::size_hint(response.body()).exact().filter(|size| *size > FREE_BYTES);
+    let Some(size) = size else { return response };
+    let Some(permit) = app.permits.reserve_response(usize::try_from(size).unwrap_or(usize::MAX)) else {
+        return Problem::busy("no memory is free for this response; try again, or request a smaller page")
             .into_response();
     };
-    // The connection may hold the bytes for long, so the reservation is released with the last of them.
-    let set_aside = Arc::new(set_aside);
+    // The connection may hold the bytes for long, so the memory is released with the last of them.
+    let permit = Arc::new(permit);
     response.headers_mut().insert(header::CONTENT_LENGTH, HeaderValue::from(size));
-    let held = move |data| Bytes::from_owner(Held { data, _set_aside: Arc::clone(&set_aside) });
-    response.map(|body| Body::new(body.map_frame(move |frame| frame.map_data(&held))))
+    let charged = move |data| Bytes::from_owner(ChargedBytes { data, _permit: Arc::clone(&permit) });
+    response.map(|body| Body::new(body.map_frame(move |frame| frame.map_data(&charged))))
 }
 
-/// A piece of a response with its share of the reserved memory.
-struct Held {
+/// A chunk of a response, which keeps the response's memory reserved.
+struct ChargedBytes {
     data: Bytes,
-    _set_aside: Arc<OwnedSemaphorePermit>,
+    _permit: Arc<OwnedSemaphorePermit>,
 }
 
-impl AsRef<[u8]> for Held {
+impl AsRef<[u8]> for ChargedBytes {
     fn as_ref(&self) -> &[u8] {
         &self.data
     }
@@ -92,7 +91,8 @@ fn method(method: &Method) -> &'static str {
     }
 }
 
-async fn each(State((app, mounts)): State<Around>, mut request: Request, next: Next) -> Response {
+/// Handles one request: assigns its id, renders its error, writes its log line and records its metrics.
+async fn handle(State((app, mounts)): State<MiddlewareState>, mut request: Request, next: Next) -> Response {
     let started = Instant::now();
     let id: Arc<str> = id(request.headers()).into();
     request.extensions_mut().insert(RequestId(Arc::clone(&id)));
@@ -100,33 +100,33 @@ async fn each(State((app, mounts)): State<Around>, mut request: Request, next: N
     // The pattern of the path: the log and the metrics must not contain names of sessions.
     let route = request.extensions().get::<MatchedPath>().map_or("none", MatchedPath::as_str).to_owned();
     let mount = Mount::of(mounts, request.uri().path());
-    let mut response = dress(next.run(request).await, &id, mount);
+    let mut response = render_problem(next.run(request).await, &id, mount);
     if let Ok(value) = HeaderValue::from_str(&id) {
         // A provider's own id stays.
         response.headers_mut().entry(REQUEST_ID).or_insert(value);
     }
-    let took = started.elapsed();
-    log(&app, &response, (&id, method, &route), took);
-    figures::answered(route, method, response.status().as_u16(), took);
+    let duration = started.elapsed();
+    log(&app, &response, (&id, method, &route), duration);
+    metrics::record_request(route, method, response.status().as_u16(), duration);
     response
 }
 
 /// Writes a line to the log, with the request's id, method and route.
-fn log(app: &HttpState, response: &Response, (id, method, route): (&str, &str, &str), took: Duration) {
-    let (status, millis) = (response.status().as_u16(), took.as_secs_f64() * 1e3);
+fn log(app: &HttpState, response: &Response, (id, method, route): (&str, &str, &str), duration: Duration) {
+    let (status, duration_ms) = (response.status().as_u16(), duration.as_secs_f64() * 1e3);
     let code = response.extensions().get::<Problem>().map(|problem| problem.code);
-    // 501 (an unsupported feature) is no failure, and a provider's error is not this server's.
-    let fine = status == 501 || (code.is_none() && response.extensions().get::<Dressed>().is_some());
-    let failed = status >= 500 && !fine;
+    // 501 (an unsupported feature) is not a failure, and a provider's error is not this server's.
+    let expected = status == 501 || (code.is_none() && response.extensions().get::<KeepBody>().is_some());
+    let failed = status >= 500 && !expected;
     // Requests over the limits come in large numbers, so they are summed up in one line per second.
-    let crowded = failed && code == Some(Problem::BUSY);
-    if let Some(refused) = crowded.then(|| app.crowd.happened()).flatten() {
-        tracing::warn!(refused, "too much is in progress");
+    let busy = failed && code == Some(Problem::BUSY);
+    if let Some(refused_requests) = busy.then(|| app.busy_log.record()).flatten() {
+        tracing::warn!(refused_requests, "requests were refused: a limit of the server is reached");
     }
-    if failed && !crowded {
-        tracing::warn!(request = id, method, route, status, millis, code, "failed");
+    if failed && !busy {
+        tracing::warn!(request_id = id, method, route, status, duration_ms, code, "request failed");
     } else {
-        tracing::debug!(request = id, method, route, status, millis, code, "answered");
+        tracing::debug!(request_id = id, method, route, status, duration_ms, code, "request answered");
     }
 }
 
@@ -134,11 +134,11 @@ fn log(app: &HttpState, response: &Response, (id, method, route): (&str, &str, &
 /// many requests others send.
 fn id(headers: &HeaderMap) -> String {
     static NEXT: AtomicU64 = AtomicU64::new(0);
-    static KEYED: LazyLock<RandomState> = LazyLock::new(RandomState::new);
-    let plain = |id: &&str| (1..=128).contains(&id.len()) && id.bytes().all(|byte| byte.is_ascii_graphic());
-    let given = headers.get(REQUEST_ID).and_then(|id| id.to_str().ok()).filter(plain);
-    given.map_or_else(
-        || format!("{:016x}", KEYED.hash_one(NEXT.fetch_add(1, Ordering::Relaxed))),
+    static HASHER: LazyLock<RandomState> = LazyLock::new(RandomState::new);
+    let is_valid = |id: &&str| (1..=128).contains(&id.len()) && id.bytes().all(|byte| byte.is_ascii_graphic());
+    let own = headers.get(REQUEST_ID).and_then(|id| id.to_str().ok()).filter(is_valid);
+    own.map_or_else(
+        || format!("{:016x}", HASHER.hash_one(NEXT.fetch_add(1, Ordering::Relaxed))),
         str::to_owned,
     )
 }

@@ -1,0 +1,41 @@
+//! Limits log lines about frequent events to one per second, with a count.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Counts an event that can happen a thousand times per second, and reports once per second that it is time to log it.
+#[derive(Debug, Default)]
+pub struct LogLimiter(Mutex<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    last_line: Option<Instant>,
+    /// Number of events since the last line.
+    events: u64,
+}
+
+impl LogLimiter {
+    /// Counts an event. If it is time to log again, returns the number of events since the last log line.
+    pub fn record(&self) -> Option<u64> {
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        state.events = state.events.saturating_add(1);
+        if state.last_line.is_some_and(|at| at.elapsed() < Duration::from_secs(1)) {
+            return None;
+        }
+        state.last_line = Some(Instant::now());
+        Some(std::mem::take(&mut state.events))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frequent_events_are_logged_once_and_then_counted() {
+        let limiter = LogLimiter::default();
+        assert_eq!((limiter.record(), limiter.record(), limiter.record()), (Some(1), None, None));
+        limiter.0.lock().unwrap().last_line = None;
+        assert_eq!(limiter.record(), Some(3));
+    }
+}

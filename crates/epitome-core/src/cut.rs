@@ -4,8 +4,8 @@
 //! backwards from the requested position, so that more messages stay rather than fewer. It searches forwards only if
 //! the caller needs some message to leave. If no cut is legal, nothing is condensed and the caller reports the reason.
 //!
-//! A position ("place") is an index into a slice of outlines: place `i` lies just before `outlines[i]`, and the last
-//! place lies after all of them.
+//! A cut is an index into a slice of outlines: the cut `i` lies just before `outlines[i]`, and the last cut lies after all
+//! of them.
 
 use std::ops::Range;
 
@@ -41,19 +41,19 @@ impl<'a> Cuts<'a> {
         self.outlines
     }
 
-    /// Returns what a cut at `place` would separate.
-    pub fn at(&self, place: usize) -> Cut {
-        self.outlines.get(place).map_or(self.end, |outline| self.of(outline))
+    /// Returns what a cut at `index` would separate.
+    pub fn at(&self, index: usize) -> Cut {
+        self.outlines.get(index).map_or(self.end, |outline| self.of(outline))
     }
 
-    /// Returns the last position in `places` where a cut is at least as good as `allowed`.
-    pub fn last_in(&self, mut places: Range<usize>, allowed: Cut) -> Option<usize> {
-        places.rfind(|place| self.at(*place) >= allowed)
+    /// Returns the last position in `indices` where a cut is at least as good as `allowed`.
+    pub fn last_in(&self, mut indices: Range<usize>, allowed: Cut) -> Option<usize> {
+        indices.rfind(|index| self.at(*index) >= allowed)
     }
 
-    /// Returns the first position in `places` where a cut is at least as good as `allowed`.
-    pub fn first_in(&self, mut places: Range<usize>, allowed: Cut) -> Option<usize> {
-        places.find(|place| self.at(*place) >= allowed)
+    /// Returns the first position in `indices` where a cut is at least as good as `allowed`.
+    pub fn first_in(&self, mut indices: Range<usize>, allowed: Cut) -> Option<usize> {
+        indices.find(|index| self.at(*index) >= allowed)
     }
 
     /// Returns where the call batch of the newest message begins. The whole batch must stay with that message.
@@ -98,7 +98,7 @@ pub enum Press {
 /// it. Only positions after `floor` are considered.
 ///
 /// ```
-/// use epitome_core::cut::{Cuts, Press, near};
+/// use epitome_core::cut::{Cuts, Press, legal_cut};
 /// use epitome_core::keep::Keep;
 /// use epitome_core::outline::Cut;
 /// use epitome_testkit::drawing::outlines;
@@ -106,10 +106,10 @@ pub enum Press {
 /// let drawn = outlines("u | a(x) r(x) | a | u | a").unwrap();
 /// let cuts = Cuts::new(&drawn, Cut::Legal);
 /// // Four messages are to stay. That position is between a call and its result, so one more message stays.
-/// assert_eq!(near(&cuts, 0, Keep::Messages(4).place(&drawn, None), Press::Gently), Some(1));
-/// assert_eq!(near(&cuts, 0, Keep::Messages(9).place(&drawn, None), Press::Hard), None);
+/// assert_eq!(legal_cut(&cuts, 0, Keep::Messages(4).start(&drawn, None), Press::Gently), Some(1));
+/// assert_eq!(legal_cut(&cuts, 0, Keep::Messages(9).start(&drawn, None), Press::Hard), None);
 /// ```
-pub fn near(cuts: &Cuts<'_>, floor: usize, target: usize, press: Press) -> Option<usize> {
+pub fn legal_cut(cuts: &Cuts<'_>, floor: usize, target: usize, press: Press) -> Option<usize> {
     if target <= floor {
         return None;
     }

@@ -111,7 +111,7 @@ pub enum PriceError {
 
 /// The properties of a conversation that [`threshold`] uses.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Shape {
+pub struct CostInputs {
     /// Tokens that are never condensed, H: system prompt, tools, pinned messages.
     pub head: Tokens,
     /// Tokens of the summary, S: the current one, or before the first cut the largest possible one.
@@ -174,26 +174,26 @@ impl Growth {
 /// `room`, the model's window minus its output reserve, is unknown.
 ///
 /// ```
-/// use epitome_core::economic::{Prices, Shape, threshold};
+/// use epitome_core::economic::{Prices, CostInputs, threshold};
 ///
-/// let shape = Shape { head: 5_000, summary: 1_000, keep: 2_000, prompt: 400, growth: 800.0, calls: 9 };
+/// let inputs = CostInputs { head: 5_000, summary: 1_000, keep: 2_000, prompt: 400, growth: 800.0, calls: 9 };
 /// // X = 1.15 * 3,000 = 3,450, and the root of 2 * 3,450 * 800 / 0.1 is 7,429.7.
-/// assert_eq!(threshold(&Prices::default(), &shape, Some(120_000)), Some(15_430));
-/// assert_eq!(threshold(&Prices::default(), &shape, Some(10_000)), Some(7_500));
-/// assert_eq!(threshold(&Prices::default(), &Shape { calls: 2, ..shape }, Some(120_000)), Some(90_000));
+/// assert_eq!(threshold(&Prices::default(), &inputs, Some(120_000)), Some(15_430));
+/// assert_eq!(threshold(&Prices::default(), &inputs, Some(10_000)), Some(7_500));
+/// assert_eq!(threshold(&Prices::default(), &CostInputs { calls: 2, ..inputs }, Some(120_000)), Some(90_000));
 /// ```
-pub fn threshold(prices: &Prices, shape: &Shape, room: Option<Tokens>) -> Option<Tokens> {
+pub fn threshold(prices: &Prices, inputs: &CostInputs, room: Option<Tokens>) -> Option<Tokens> {
     let limit = room.map(|room| LIMIT.of_rounded_up(room));
-    let guess = shape.calls < FIRST_CALL || shape.growth.is_nan() || shape.growth < 0.0;
+    let guess = inputs.calls < FIRST_CALL || inputs.growth.is_nan() || inputs.growth < 0.0;
     if guess || prices.cache_read == 0.0 {
         return limit;
     }
-    let [summary, keep, prompt] = [shape.summary, shape.keep, shape.prompt].map(|tokens| tokens as f64);
+    let [summary, keep, prompt] = [inputs.summary, inputs.keep, inputs.prompt].map(|tokens| tokens as f64);
     let cut = (prices.cache_write - prices.cache_read) * (summary + keep)
         + prices.summarizer_input * (prompt + summary)
         + prices.summarizer_output * summary;
-    let worth_waiting_for = (2.0 * cut * shape.growth / prices.cache_read).sqrt();
-    let base = shape.head.saturating_add(shape.summary).saturating_add(shape.keep);
+    let worth_waiting_for = (2.0 * cut * inputs.growth / prices.cache_read).sqrt();
+    let base = inputs.head.saturating_add(inputs.summary).saturating_add(inputs.keep);
     let best = base.saturating_add(rounded_up(worth_waiting_for));
     Some(limit.map_or(best, |limit| best.min(limit)))
 }
@@ -215,12 +215,12 @@ mod tests {
 
     use super::*;
 
-    const SHAPE: Shape =
-        Shape { head: 5_000, summary: 1_000, keep: 2_000, prompt: 400, growth: 800.0, calls: 9 };
+    const INPUTS: CostInputs =
+        CostInputs { head: 5_000, summary: 1_000, keep: 2_000, prompt: 400, growth: 800.0, calls: 9 };
 
     /// The threshold minus the tokens that a cut leaves.
-    fn above(prices: &Prices, shape: &Shape) -> u64 {
-        threshold(prices, shape, None).unwrap() - shape.head - shape.summary - shape.keep
+    fn above(prices: &Prices, inputs: &CostInputs) -> u64 {
+        threshold(prices, inputs, None).unwrap() - inputs.head - inputs.summary - inputs.keep
     }
 
     #[test]
@@ -253,42 +253,42 @@ mod tests {
     #[test]
     fn only_the_limit_stands_before_the_third_call() {
         for calls in 0..5 {
-            let shape = Shape { calls, ..SHAPE };
+            let inputs = CostInputs { calls, ..INPUTS };
             let limit = (calls < 3).then_some(750_000);
             assert_eq!(
-                threshold(&Prices::default(), &shape, Some(1_000_000)).filter(|t| *t == 750_000),
+                threshold(&Prices::default(), &inputs, Some(1_000_000)).filter(|t| *t == 750_000),
                 limit
             );
-            assert_eq!(threshold(&Prices::default(), &shape, None).is_some(), calls >= 3);
+            assert_eq!(threshold(&Prices::default(), &inputs, None).is_some(), calls >= 3);
         }
     }
 
     #[test]
     fn free_reads_leave_only_the_room() {
         let prices = Prices::new(0.0, 1.25).unwrap();
-        assert_eq!(threshold(&prices, &SHAPE, Some(100_000)), Some(75_000));
-        assert_eq!(threshold(&prices, &SHAPE, None), None);
+        assert_eq!(threshold(&prices, &INPUTS, Some(100_000)), Some(75_000));
+        assert_eq!(threshold(&prices, &INPUTS, None), None);
     }
 
     #[test]
     fn it_is_never_above_three_quarters_of_the_room() {
-        assert_eq!(threshold(&Prices::default(), &SHAPE, None), Some(15_430));
-        assert_eq!(threshold(&Prices::default(), &SHAPE, Some(20_576)), Some(15_430));
+        assert_eq!(threshold(&Prices::default(), &INPUTS, None), Some(15_430));
+        assert_eq!(threshold(&Prices::default(), &INPUTS, Some(20_576)), Some(15_430));
         // Rounded as `window(0.75)` is, so that both are due at the same size.
-        assert_eq!(threshold(&Prices::default(), &SHAPE, Some(20_001)), Some(15_001));
+        assert_eq!(threshold(&Prices::default(), &INPUTS, Some(20_001)), Some(15_001));
     }
 
     #[test]
     fn four_times_the_growth_doubles_the_wait() {
-        let fast = Shape { growth: SHAPE.growth * 4.0, ..SHAPE };
-        let (once, twice) = (above(&Prices::default(), &SHAPE), above(&Prices::default(), &fast));
+        let fast = CostInputs { growth: INPUTS.growth * 4.0, ..INPUTS };
+        let (once, twice) = (above(&Prices::default(), &INPUTS), above(&Prices::default(), &fast));
         assert!(twice.abs_diff(once * 2) <= 2, "{once} {twice}");
     }
 
     #[test]
     fn four_times_the_cost_of_a_cut_doubles_the_wait() {
-        let dear = Shape { summary: SHAPE.summary * 4, keep: SHAPE.keep * 4, ..SHAPE };
-        let (once, twice) = (above(&Prices::default(), &SHAPE), above(&Prices::default(), &dear));
+        let expensive = CostInputs { summary: INPUTS.summary * 4, keep: INPUTS.keep * 4, ..INPUTS };
+        let (once, twice) = (above(&Prices::default(), &INPUTS), above(&Prices::default(), &expensive));
         assert!(twice.abs_diff(once * 2) <= 2, "{once} {twice}");
     }
 
@@ -297,8 +297,8 @@ mod tests {
         let paid = Prices::default().with_summarizer(1.0, 5.0).unwrap();
         // X = 1.15 * 3,000 + 1,400 + 5,000.
         let root = (2.0 * 9_850.0 * 800.0 / 0.1_f64).sqrt();
-        assert_eq!(above(&paid, &SHAPE), rounded_up(root));
-        assert!(above(&paid, &SHAPE) > above(&Prices::default(), &SHAPE));
+        assert_eq!(above(&paid, &INPUTS), rounded_up(root));
+        assert!(above(&paid, &INPUTS) > above(&Prices::default(), &INPUTS));
     }
 
     #[test]
@@ -312,14 +312,14 @@ mod tests {
     }
 
     /// Number of tokens that stay after a cut, from K and the tokens that the current call adds.
-    type Kept = fn(u64, u64) -> u64;
+    type Remaining = fn(u64, u64) -> u64;
 
     /// K contains older messages, and the new tokens follow it. The formula assumes this.
-    const NEW_BESIDE: Kept = |keep, new| keep + new;
+    const NEW_AFTER: Remaining = |keep, new| keep + new;
 
     /// The new tokens are part of K, which grows to contain them. Then a cut costs (W−R)·g less than X, because those
     /// tokens would have been written anyway.
-    const NEW_WITHIN: Kept = |keep, new| keep.max(new);
+    const NEW_WITHIN: Remaining = |keep, new| keep.max(new);
 
     /// The cost of a session that is cut whenever a request reaches the threshold returned by `when`.
     ///
@@ -327,23 +327,23 @@ mod tests {
     /// read, the rest is written; after a cut only the head is read.
     fn spend(
         prices: &Prices,
-        shape: &Shape,
-        kept: Kept,
+        inputs: &CostInputs,
+        kept: Remaining,
         added: &[u64],
         when: impl Fn(&Growth) -> Option<u64>,
     ) -> f64 {
         let mut growth = Growth::default();
-        let (mut cached, mut size, mut total) = (0, shape.head, 0.0);
+        let (mut cached, mut size, mut total) = (0, inputs.head, 0.0);
         for &new in added {
             growth.add(new);
             size += new;
             if when(&growth).is_some_and(|threshold| size >= threshold) {
-                let kept = kept(shape.keep, new);
-                let read = shape.prompt + size.saturating_sub(shape.head + kept);
+                let kept = kept(inputs.keep, new);
+                let read = inputs.prompt + size.saturating_sub(inputs.head + kept);
                 total +=
-                    prices.summarizer_input * read as f64 + prices.summarizer_output * shape.summary as f64;
-                size = shape.head + shape.summary + kept;
-                cached = shape.head;
+                    prices.summarizer_input * read as f64 + prices.summarizer_output * inputs.summary as f64;
+                size = inputs.head + inputs.summary + kept;
+                cached = inputs.head;
             }
             total += prices.cache_read * cached as f64 + prices.cache_write * (size - cached) as f64;
             cached = size;
@@ -352,14 +352,14 @@ mod tests {
     }
 
     /// The cost with the threshold divided by the cost with the best fixed threshold.
-    fn regret(prices: &Prices, shape: &Shape, kept: Kept, added: &[u64]) -> f64 {
-        let ours = spend(prices, shape, kept, added, |growth| {
-            threshold(prices, &Shape { growth: growth.mean(), calls: growth.calls(), ..*shape }, None)
+    fn regret(prices: &Prices, inputs: &CostInputs, kept: Remaining, added: &[u64]) -> f64 {
+        let ours = spend(prices, inputs, kept, added, |growth| {
+            threshold(prices, &CostInputs { growth: growth.mean(), calls: growth.calls(), ..*inputs }, None)
         });
-        let base = shape.head + shape.summary + shape.keep;
+        let base = inputs.head + inputs.summary + inputs.keep;
         let mean = added.iter().sum::<u64>() / added.len() as u64;
         let best = (1..200)
-            .map(|step| spend(prices, shape, kept, added, |_| Some(base + step * mean / 2)))
+            .map(|step| spend(prices, inputs, kept, added, |_| Some(base + step * mean / 2)))
             .fold(f64::INFINITY, f64::min);
         ours / best
     }
@@ -369,10 +369,10 @@ mod tests {
         let prices = Prices::default();
         for growth in [100, 400, 800, 1_500] {
             for (head, summary, keep) in [(0, 500, 500), (5_000, 1_000, 2_000), (20_000, 2_000, 6_000)] {
-                let shape = Shape { head, summary, keep, ..SHAPE };
-                for (kept, most) in [(NEW_BESIDE, 1.01), (NEW_WITHIN, 1.02)] {
-                    let regret = regret(&prices, &shape, kept, &[growth; 2_000]);
-                    assert!(regret < most, "{growth} {shape:?}: {regret}");
+                let inputs = CostInputs { head, summary, keep, ..INPUTS };
+                for (kept, most) in [(NEW_AFTER, 1.01), (NEW_WITHIN, 1.02)] {
+                    let regret = regret(&prices, &inputs, kept, &[growth; 2_000]);
+                    assert!(regret < most, "{growth} {inputs:?}: {regret}");
                 }
             }
         }
@@ -383,8 +383,8 @@ mod tests {
         for (input, output) in [(0.1, 0.5), (1.0, 5.0)] {
             let prices = Prices::default().with_summarizer(input, output).unwrap();
             for growth in [200, 800] {
-                for kept in [NEW_BESIDE, NEW_WITHIN] {
-                    let regret = regret(&prices, &SHAPE, kept, &[growth; 2_000]);
+                for kept in [NEW_AFTER, NEW_WITHIN] {
+                    let regret = regret(&prices, &INPUTS, kept, &[growth; 2_000]);
                     assert!(regret < 1.01, "{input} {growth}: {regret}");
                 }
             }
@@ -403,8 +403,8 @@ mod tests {
                 (draw / 10) % most
             })
             .collect();
-        for kept in [NEW_BESIDE, NEW_WITHIN] {
-            let regret = regret(&Prices::default(), &SHAPE, kept, &added);
+        for kept in [NEW_AFTER, NEW_WITHIN] {
+            let regret = regret(&Prices::default(), &INPUTS, kept, &added);
             assert!(regret < 1.02, "{regret}");
         }
     }
@@ -413,9 +413,9 @@ mod tests {
     fn cutting_far_from_the_threshold_costs_more_on_either_side() {
         let added = [800; 2_000];
         let prices = Prices::default();
-        let best = threshold(&prices, &SHAPE, None).unwrap();
-        let base = SHAPE.head + SHAPE.summary + SHAPE.keep;
-        let cost = |threshold: u64| spend(&prices, &SHAPE, NEW_BESIDE, &added, |_| Some(threshold));
+        let best = threshold(&prices, &INPUTS, None).unwrap();
+        let base = INPUTS.head + INPUTS.summary + INPUTS.keep;
+        let cost = |threshold: u64| spend(&prices, &INPUTS, NEW_AFTER, &added, |_| Some(threshold));
         assert!(cost(base + (best - base) / 4) > 1.1 * cost(best));
         assert!(cost(base + (best - base) * 4) > 1.1 * cost(best));
     }
@@ -434,9 +434,9 @@ mod tests {
             let [read, write, input, output] = prices;
             let prices = Prices::new(read, write).and_then(|prices| prices.with_summarizer(input, output));
             let [head, summary, keep, prompt] = tokens;
-            let shape = Shape { head, summary, keep, prompt, growth, calls };
+            let inputs = CostInputs { head, summary, keep, prompt, growth, calls };
             for prices in [prices.unwrap_or_default(), Prices::new(f64::MIN_POSITIVE, f64::MAX).unwrap()] {
-                let best = threshold(&prices, &shape, room);
+                let best = threshold(&prices, &inputs, room);
                 if let (Some(best), Some(room)) = (best, room) {
                     prop_assert!(best <= LIMIT.of_rounded_up(room));
                 }
@@ -449,11 +449,11 @@ mod tests {
             tokens in prop::array::uniform4(0..100_000_u64), growth in 0.0..10_000.0_f64,
         ) {
             let [head, summary, keep, prompt] = tokens;
-            let shape = Shape { head, summary, keep, prompt, growth, calls: 3 };
+            let inputs = CostInputs { head, summary, keep, prompt, growth, calls: 3 };
             let prices = Prices::default();
-            let best = threshold(&prices, &shape, None).unwrap();
+            let best = threshold(&prices, &inputs, None).unwrap();
             prop_assert!(best >= head + summary + keep);
-            let faster = Shape { growth: growth * 2.0, ..shape };
+            let faster = CostInputs { growth: growth * 2.0, ..inputs };
             prop_assert!(threshold(&prices, &faster, None).unwrap() >= best);
         }
     }

@@ -141,7 +141,7 @@ pub fn inspect(reply: &str, finish: Finish, standard: &Standard<'_>) -> Result<I
     if tokens >= standard.replaces {
         return Err(Refusal::NotSmaller { tokens, replaces: standard.replaces });
     }
-    judge(&text, standard.prior)?;
+    check_content(&text, standard.prior)?;
     // One or two words cannot summarize a conversation.
     if standard.replaces >= SMALL && count_words(&text) < FEWEST_WORDS {
         return Err(Refusal::Empty);
@@ -150,11 +150,11 @@ pub fn inspect(reply: &str, finish: Finish, standard: &Standard<'_>) -> Result<I
 }
 
 /// Checks the content of a text whose size is acceptable.
-fn judge(text: &str, prior: Option<&str>) -> Result<(), Refusal> {
+fn check_content(text: &str, prior: Option<&str>) -> Result<(), Refusal> {
     type Sign = fn(&str) -> bool;
     let signs: [(Sign, Refusal); 5] = [
         (signs::is_empty, Refusal::Empty),
-        (signs::loops, Refusal::Loops),
+        (signs::is_repetitive, Refusal::Loops),
         (signs::is_error_page, Refusal::ErrorPage),
         (signs::declines, Refusal::Refused),
         (signs::continues_conversation, Refusal::Continues),

@@ -62,12 +62,12 @@ impl Keep {
     /// use epitome_core::keep::Keep;
     ///
     /// let outlines = outlines("u:50 a:900 u:60 a:40").unwrap();
-    /// assert_eq!(Keep::Messages(3).place(&outlines, None), 1);
-    /// assert_eq!(Keep::Turns(1).place(&outlines, None), 2);
-    /// assert_eq!(Keep::Tokens(99).place(&outlines, None), 3);
-    /// assert_eq!(Keep::default().place(&outlines, None), 4);
+    /// assert_eq!(Keep::Messages(3).start(&outlines, None), 1);
+    /// assert_eq!(Keep::Turns(1).start(&outlines, None), 2);
+    /// assert_eq!(Keep::Tokens(99).start(&outlines, None), 3);
+    /// assert_eq!(Keep::default().start(&outlines, None), 4);
     /// ```
-    pub fn place(&self, outlines: &[Outline], room: Option<Tokens>) -> usize {
+    pub fn start(&self, outlines: &[Outline], room: Option<Tokens>) -> usize {
         match *self {
             Self::Messages(n) => messages(outlines, n),
             Self::Turns(n) => turns(outlines, n),
@@ -194,7 +194,7 @@ mod tests {
     fn check(keep: &str, drawing: &str) {
         let keep: Keep = keep.parse().unwrap();
         let mut words: Vec<&str> = drawing.split_whitespace().filter(|word| *word != "|").collect();
-        words.insert(keep.place(&outlines(&words.join(" ")), Some(1_000)), "|");
+        words.insert(keep.start(&outlines(&words.join(" ")), Some(1_000)), "|");
         assert_eq!(words.join(" "), drawing, "{keep}");
     }
 
@@ -264,7 +264,7 @@ mod tests {
     #[test]
     fn a_share_of_an_unknown_window_keeps_everything_and_is_refused_when_configured() {
         let keep: Keep = "window(0.001)".parse().unwrap();
-        assert_eq!(keep.place(&outlines("1:5 1:5"), None), 0);
+        assert_eq!(keep.start(&outlines("1:5 1:5"), None), 0);
         assert!(keep.check(None).unwrap_err().to_string().contains("the model's window is unknown"));
         assert_eq!(Keep::Messages(3).check(None), Ok(()));
     }
@@ -347,29 +347,29 @@ mod tests {
                 Keep::Messages(n) | Keep::Turns(n) | Keep::Tokens(n) => n,
                 Keep::Window(share) => share.of(room),
             };
-            let place = keep.place(&outlines, Some(room));
-            prop_assert!(size(keep, &outlines[place..]) <= asked);
+            let start = keep.start(&outlines, Some(room));
+            prop_assert!(size(keep, &outlines[start..]) <= asked);
             match keep {
-                _ if asked == 0 => prop_assert_eq!(place, outlines.len()),
+                _ if asked == 0 => prop_assert_eq!(start, outlines.len()),
                 // All messages, if there are fewer.
                 Keep::Messages(_) | Keep::Turns(_) => {
-                    prop_assert_eq!(size(keep, &outlines[place..]), asked.min(size(keep, &outlines)));
+                    prop_assert_eq!(size(keep, &outlines[start..]), asked.min(size(keep, &outlines)));
                 }
                 // With one more message the limit would be exceeded.
-                Keep::Tokens(_) | Keep::Window(_) if place > 0 => {
-                    prop_assert!(size(keep, &outlines[place - 1..]) > asked);
+                Keep::Tokens(_) | Keep::Window(_) if start > 0 => {
+                    prop_assert!(size(keep, &outlines[start - 1..]) > asked);
                 }
                 _ => {}
             }
-            if let Keep::Turns(1..) = keep && 0 < place && place < outlines.len() {
-                prop_assert_ne!(outlines[place - 1].turn, outlines[place].turn);
+            if let Keep::Turns(1..) = keep && 0 < start && start < outlines.len() {
+                prop_assert_ne!(outlines[start - 1].turn, outlines[start].turn);
             }
         }
 
         #[test]
         fn asking_for_more_never_keeps_less(n in 0..50_u64, outlines in any_outlines()) {
             for keep in [Keep::Messages, Keep::Turns, Keep::Tokens] {
-                prop_assert!(keep(n + 1).place(&outlines, None) <= keep(n).place(&outlines, None));
+                prop_assert!(keep(n + 1).start(&outlines, None) <= keep(n).start(&outlines, None));
             }
         }
     }

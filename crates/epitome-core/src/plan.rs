@@ -205,29 +205,29 @@ pub fn next_step(slot: &Slot, state: &SlotState, ahead: &PlanInput<'_>) -> NextS
             || std::iter::successors(Some(due), |firing| after(firing).filter(|next| next.seq <= last));
         if firings().nth(FAR_BEHIND).is_some() {
             for (at, firing) in firings().enumerate().skip(1) {
-                let place = window.end_of_window(slot, &firing, ahead);
-                let further = match (chosen.1, place) {
+                let index = window.end_of_window(slot, &firing, ahead);
+                let further = match (chosen.1, index) {
                     // A trigger event whose window reaches no further is not merged: a cut may become
                     // available for it later.
-                    (Ok(before), Ok(place)) => place > before && window.sum(place) <= ahead.input,
-                    (Err(_), Ok(place)) => window.sum(place) <= ahead.input,
+                    (Ok(before), Ok(index)) => index > before && window.sum(index) <= ahead.input,
+                    (Err(_), Ok(index)) => window.sum(index) <= ahead.input,
                     (_, Err(why)) => matches!(why, NoPlan::AllVerbatim | NoPlan::Covered) && chosen.1.is_err(),
                 };
                 if !further {
                     break;
                 }
-                chosen = (firing, place);
+                chosen = (firing, index);
                 joined = at + 1;
             }
         }
     }
-    let (firing, place) = chosen;
-    let place = match place {
-        Ok(place) => place,
+    let (firing, index) = chosen;
+    let index = match index {
+        Ok(index) => index,
         Err(NoPlan::NoLegalCut) => return NextStep::Nothing(NoPlan::NoLegalCut),
         Err(why) => return NextStep::Pass { firing: firing.seq, why },
     };
-    let part = window.halve(place, ahead.input);
+    let part = window.halve(index, ahead.input);
     let read = window.read(part);
     let Some(span) = part
         .checked_sub(1)
@@ -246,7 +246,7 @@ pub fn next_step(slot: &Slot, state: &SlotState, ahead: &PlanInput<'_>) -> NextS
         tokens: read.tokens,
         skipped: read.skipped,
         firing: firing.seq,
-        completes: part == place && reached,
+        completes: part == index && reached,
         joined,
     })
 }
@@ -282,8 +282,8 @@ impl<'a> Window<'a> {
         Self { cuts, authors, sums }
     }
 
-    fn sum(&self, place: usize) -> Tokens {
-        self.sums.get(place).copied().unwrap_or(Tokens::MAX)
+    fn sum(&self, index: usize) -> Tokens {
+        self.sums.get(index).copied().unwrap_or(Tokens::MAX)
     }
 
     /// Returns the first position that has a readable message before it.
@@ -295,7 +295,7 @@ impl<'a> Window<'a> {
     fn end_of_window(&self, slot: &Slot, firing: &Firing, ahead: &PlanInput<'_>) -> Result<usize, NoPlan> {
         let fired = self.cuts.outlines().partition_point(|outline| outline.seq <= firing.seq);
         let until = self.cuts.outlines().get(..fired).unwrap_or_default();
-        let start = slot.keep.place(until, ahead.room);
+        let start = slot.keep.start(until, ahead.room);
         match (fired, start) {
             (0, _) => return Err(NoPlan::Covered),
             (_, 0) => return Err(NoPlan::AllVerbatim),
@@ -304,14 +304,14 @@ impl<'a> Window<'a> {
         }
         // Never before the first readable message: a summary must cover at least one.
         let floor = self.first().saturating_sub(1);
-        cut::near(&self.cuts, floor, start, Press::Hard).ok_or(NoPlan::NoLegalCut)
+        cut::legal_cut(&self.cuts, floor, start, Press::Hard).ok_or(NoPlan::NoLegalCut)
     }
 
-    fn read(&self, place: usize) -> Read {
+    fn read(&self, index: usize) -> Read {
         let mut read = Read::default();
-        let end = place.checked_sub(1).and_then(|last| self.cuts.outlines().get(last));
+        let end = index.checked_sub(1).and_then(|last| self.cuts.outlines().get(last));
         let end = end.map_or(0, |outline| outline.seq);
-        for (outline, readable) in readable(self.cuts).take(place) {
+        for (outline, readable) in readable(self.cuts).take(index) {
             let own = self.authors.iter().find(|own| {
                 outline.seq <= own.through
                     && own.through <= end
@@ -343,20 +343,20 @@ impl<'a> Window<'a> {
 
     /// Halves a window that is too large to be read at once, at legal cuts, until it fits or cannot be
     /// divided.
-    fn halve(&self, mut place: usize, input: Tokens) -> usize {
-        while self.read(place).tokens > input {
-            let half = self.sums.partition_point(|sum| sum.saturating_mul(2) <= self.sum(place));
+    fn halve(&self, mut index: usize, input: Tokens) -> usize {
+        while self.read(index).tokens > input {
+            let half = self.sums.partition_point(|sum| sum.saturating_mul(2) <= self.sum(index));
             let first = self.first();
             let smaller = self
                 .cuts
-                .last_in(first..half.min(place), Cut::Legal)
-                .or_else(|| self.cuts.first_in(half.max(first)..place, Cut::Legal));
+                .last_in(first..half.min(index), Cut::Legal)
+                .or_else(|| self.cuts.first_in(half.max(first)..index, Cut::Legal));
             match smaller {
-                Some(smaller) => place = smaller,
+                Some(smaller) => index = smaller,
                 None => break,
             }
         }
-        place
+        index
     }
 }
 

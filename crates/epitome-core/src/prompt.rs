@@ -147,11 +147,11 @@ pub fn prompt(input: &PromptInput<'_>) -> Result<Prompt, PromptError> {
         _ => String::new(),
     };
     let unplaced = if input.template.has(INSTRUCTIONS) { "" } else { &instructions };
-    let again = input.refused.map_or_else(String::new, |refusal| {
+    let retry_note = input.refused.map_or_else(String::new, |refusal| {
         format!("The last answer was refused: {refusal}. Write the summary again, and fix that.")
     });
     let user = |conversation: &str| {
-        let block = if conversation.is_empty() { "(nothing was said)" } else { conversation };
+        let block = if conversation.is_empty() { "(no messages)" } else { conversation };
         let mut text = input.template.fill(&[
             (MAX_WORDS, &words),
             (INSTRUCTIONS, &instructions),
@@ -159,22 +159,22 @@ pub fn prompt(input: &PromptInput<'_>) -> Result<Prompt, PromptError> {
             (CONVERSATION, &format!("{before}<conversation>\n{block}\n</conversation>")),
         ]);
         text.truncate(text.trim_end().len());
-        for more in [unplaced, &again].into_iter().filter(|more| !more.is_empty()) {
+        for more in [unplaced, &retry_note].into_iter().filter(|more| !more.is_empty()) {
             text.push_str("\n\n");
             text.push_str(more);
         }
         text
     };
-    let made = |user: String| {
+    let counted = |user: String| {
         let messages = [Message::system(system.clone()), Message::user(user.clone())];
         let tokens = input.counter.messages(&messages);
         Prompt { system: system.clone(), user, tokens }
     };
-    let bare = made(user("")).tokens;
+    let bare = counted(user("")).tokens;
     let mut left = input.room.saturating_sub(bare);
     loop {
         let conversation = transcript.within(left, input.counter);
-        let whole = made(user(&conversation));
+        let whole = counted(user(&conversation));
         if whole.tokens <= input.room {
             return Ok(whole);
         }

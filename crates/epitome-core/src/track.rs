@@ -95,13 +95,13 @@ impl Tracker {
     /// Returns what a cut after the newest message would separate, as far as it can be decided now. The next
     /// message may make it more permissive, never less.
     pub fn cut_at_end(&self) -> Cut {
-        judge(!self.open.calls.is_empty(), !self.loops.is_empty())
+        cut_kind(!self.open.calls.is_empty(), !self.loops.is_empty())
     }
 
     /// The same, considering one author's messages only.
     pub fn own_cut_at_end(&self, author: &Author) -> Cut {
         let author = Some(author.clone());
-        judge(self.open.is_open_for(&author), self.loops.contains(&author))
+        cut_kind(self.open.is_open_for(&author), self.loops.contains(&author))
     }
 
     /// Adds the next message of the log and returns its outline. Accepts any input. The message's position is
@@ -112,32 +112,32 @@ impl Tracker {
 
     /// The same as [`Tracker::push`], for a message whose tokens were counted before.
     pub fn push_sized(&mut self, message: &Message, tokens: Tokens) -> Outline {
-        let spoken = Spoken::of(message);
-        let opens_turn = message.role.is_user() && spoken.words;
+        let stats = ContentStats::of(message);
+        let opens_turn = message.role.is_user() && stats.has_text;
         // Reasoning alone is never shown, so it cannot start a loop.
-        let thinks = spoken.thinking
-            && (spoken.words || message.calls().any(|call| !self.open.has(&call.id, &message.author)));
+        let thinks = stats.thinking
+            && (stats.has_text || message.calls().any(|call| !self.open.has(&call.id, &message.author)));
         if message.role == Role::Assistant {
             self.open.reply(&message.author);
         }
 
         let calls_open = !self.open.calls.is_empty();
-        let askers = self.answer_calls(message);
+        let callers = self.answer_calls(message);
         // A result belongs to the author of the call, regardless of the message that contains it.
-        let author = match askers.first() {
-            Some(asker) if !opens_turn => asker.clone(),
+        let author = match callers.first() {
+            Some(caller) if !opens_turn => caller.clone(),
             _ => message.author.clone(),
         };
 
-        let fresh = opens_turn && askers.is_empty();
-        let before = |call_open, in_loop, alone| match judge(call_open, in_loop) {
+        let fresh = opens_turn && callers.is_empty();
+        let before = |call_open, in_loop, alone| match cut_kind(call_open, in_loop) {
             _ if fresh => Cut::Legal,
             Cut::InLoop if thinks && alone => Cut::Legal,
-            judged => judged,
+            kind => kind,
         };
         let alone = self.loops.iter().all(|a| *a == author);
         let cut = before(calls_open, !self.loops.is_empty(), alone);
-        let own_open = askers.contains(&author) || self.open.is_open_for(&author);
+        let own_open = callers.contains(&author) || self.open.is_open_for(&author);
         let own_cut = before(own_open, self.loops.contains(&author), true);
 
         if opens_turn {
@@ -145,8 +145,8 @@ impl Tracker {
             self.loops.clear();
             self.turn = self.turn.saturating_add(1);
         }
-        let calls = self.take_calls(message, &author, thinks, spoken.words);
-        let answers = count(askers.len());
+        let calls = self.take_calls(message, &author, thinks, stats.has_text);
+        let answers = count(callers.len());
 
         let leading = message.role.is_system() && !self.begun;
         self.begun |= !message.role.is_system();
@@ -157,17 +157,17 @@ impl Tracker {
             turn: self.turn,
             tokens,
             before: self.tokens,
-            chars: spoken.chars,
-            longest: spoken.longest,
+            chars: stats.chars,
+            longest: stats.longest,
             calls,
             answers,
-            own_answers: count(askers.iter().filter(|asker| **asker == author).count()),
+            own_answers: count(callers.iter().filter(|caller| **caller == author).count()),
             open: count(self.open.calls.len()),
             own_open: count(self.open.open_for(&author)),
             leading,
             opens_turn,
             thinking: thinks,
-            stray: !(spoken.words || answers > 0 || calls > 0),
+            stray: !(stats.has_text || answers > 0 || calls > 0),
             pinned: message.pinned,
             skip: message.skip,
             cut,
@@ -181,20 +181,20 @@ impl Tracker {
 
     /// Closes the calls that a message answers. Returns the author of each call.
     fn answer_calls(&mut self, message: &Message) -> Vec<Option<Author>> {
-        let mut askers: Vec<Option<Author>> = Vec::new();
+        let mut callers: Vec<Option<Author>> = Vec::new();
         if answers_calls(message.role) {
             for result in message.results() {
-                if let Some(call) = self.open.answer(&result.call, &message.author, askers.first()) {
-                    askers.push(call.author);
+                if let Some(call) = self.open.answer(&result.call, &message.author, callers.first()) {
+                    callers.push(call.author);
                 }
             }
         }
-        askers
+        callers
     }
 
     /// Opens the calls of a reply, and a tool loop if the reply also contains reasoning. A reply in text ends
     /// the loop. Returns the number of opened calls.
-    fn take_calls(&mut self, message: &Message, author: &Option<Author>, thinks: bool, words: bool) -> u32 {
+    fn take_calls(&mut self, message: &Message, author: &Option<Author>, thinks: bool, has_text: bool) -> u32 {
         let mut calls = 0u32;
         if message.role != Role::Assistant {
             return calls;
@@ -209,7 +209,7 @@ impl Tracker {
                 }
                 self.loops.push(author.clone());
             }
-        } else if calls == 0 && words && !self.open.is_open_for(author) {
+        } else if calls == 0 && has_text && !self.open.is_open_for(author) {
             self.loops.retain(|a| a != author);
         }
         calls
@@ -232,7 +232,7 @@ pub(crate) fn is_blank(text: &str) -> bool {
 }
 
 /// Returns what a cut separates at a point with these open calls and loops.
-fn judge(call_open: bool, in_loop: bool) -> Cut {
+fn cut_kind(call_open: bool, in_loop: bool) -> Cut {
     match (call_open, in_loop) {
         (true, _) => Cut::InCall,
         (false, true) => Cut::InLoop,
@@ -242,30 +242,30 @@ fn judge(call_open: bool, in_loop: bool) -> Cut {
 
 /// The properties of a message's content that its outline needs.
 #[derive(Default)]
-struct Spoken {
+struct ContentStats {
     /// Whether it contains text or media, apart from calls, results and reasoning.
-    words: bool,
+    has_text: bool,
     thinking: bool,
     chars: u64,
     longest: u64,
 }
 
-impl Spoken {
+impl ContentStats {
     fn of(message: &Message) -> Self {
-        let mut spoken = Self::default();
+        let mut stats = Self::default();
         for part in &message.parts {
             match part {
                 Part::Text { text } => {
-                    spoken.words |= message.role != Role::Tool && !is_blank(text);
-                    spoken.text(text);
+                    stats.has_text |= message.role != Role::Tool && !is_blank(text);
+                    stats.text(text);
                 }
-                Part::Media(_) => spoken.words |= message.role != Role::Tool,
-                Part::Thinking { .. } => spoken.thinking |= message.role == Role::Assistant,
-                Part::ToolCall(call) => spoken.text(&call.arguments),
-                Part::ToolResult(result) => result.texts().for_each(|text| spoken.text(text)),
+                Part::Media(_) => stats.has_text |= message.role != Role::Tool,
+                Part::Thinking { .. } => stats.thinking |= message.role == Role::Assistant,
+                Part::ToolCall(call) => stats.text(&call.arguments),
+                Part::ToolResult(result) => result.texts().for_each(|text| stats.text(text)),
             }
         }
-        spoken
+        stats
     }
 
     fn text(&mut self, text: &str) {
@@ -339,7 +339,7 @@ impl OpenCalls {
         let rank = |call: &OpenCall| {
             let by_id = call.id == *id;
             let named = by_id || call.item_id.as_ref() == Some(id);
-            let other = before.is_some_and(|asker| call.author != *asker);
+            let other = before.is_some_and(|caller| call.author != *caller);
             named.then_some((other, !by_id, call.author != *author))
         };
         let ranked = self.calls.iter().enumerate().filter_map(|(at, call)| Some((rank(call)?, at)));

@@ -60,12 +60,12 @@ impl Decider<'_> {
         let mut reason = Unchanged::Noop;
         for stage in policy.strategy.stages() {
             let tokens = so_far.as_ref().map_or(before, ShorterList::tokens);
-            let enough = list.worth(policy, facts, tokens).is_ok() && !self.still_due(before - tokens);
-            if so_far.is_some() && enough {
+            let is_enough = list.worth(policy, facts, tokens).is_ok() && !self.still_due(before - tokens);
+            if so_far.is_some() && is_enough {
                 break;
             }
             let input = match &so_far {
-                Some(done) => done.stage_input(list, policy, facts),
+                Some(shorter) => shorter.stage_input(list, policy, facts),
                 None => list.stage_input(policy, facts),
             };
             let staged = match stage {
@@ -93,9 +93,9 @@ impl Decider<'_> {
                 Err(why) => reason = why,
             }
         }
-        let done = so_far.ok_or(reason)?;
-        list.worth(policy, facts, done.tokens())?;
-        Ok(Decision::Apply(Box::new(done)))
+        let shorter = so_far.ok_or(reason)?;
+        list.worth(policy, facts, shorter.tokens())?;
+        Ok(Decision::Apply(Box::new(shorter)))
     }
 
     fn press(&self) -> Press {
@@ -118,11 +118,11 @@ impl Decider<'_> {
     }
 
     fn mask(&self, stage: &Strategy, input: &StageInput<'_>) -> Result<(Draft, String), Unchanged> {
-        let place = input.verbatim_start(stage);
-        if place <= input.floor() {
+        let index = input.verbatim_start(stage);
+        if index <= input.floor() {
             return Err(Unchanged::AllVerbatim);
         }
-        let last = place.checked_sub(1).and_then(|last| input.tail.get(last));
+        let last = index.checked_sub(1).and_then(|last| input.tail.get(last));
         let masked = last.map_or(0, |outline| outline.seq).max(input.state.masked);
         let draft = self.draft(ListState { masked, ..input.with_head() });
         if draft.masked.fresh == 0 {

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use super::list::{List, ListState};
 use super::{RequestFacts, Policy, Unchanged};
-use crate::cut::{Cuts, Press, near};
-use crate::economic::{Growth, Shape};
+use crate::cut::{Cuts, Press, legal_cut};
+use crate::economic::{Growth, CostInputs};
 use crate::keep::Keep;
 use crate::message::{Seq, Tokens};
 use crate::outline::{Cut, Outline};
@@ -90,13 +90,13 @@ impl<'a> StageInput<'a> {
         let cuts = self.list.cuts(self.tail);
         let floor = self.first_to_leave();
         let target = self.verbatim_start(stage);
-        let place = match press {
+        let index = match press {
             Press::Gently if target <= floor => return Err(Unchanged::AllVerbatim),
-            Press::Gently => near(&cuts, floor, target, press).ok_or(Unchanged::NoLegalCut)?,
-            Press::Hard => hard(&cuts, floor, target, self.start_that_fits())?,
+            Press::Gently => legal_cut(&cuts, floor, target, press).ok_or(Unchanged::NoLegalCut)?,
+            Press::Hard => hard_cut(&cuts, floor, target, self.start_that_fits())?,
         };
 
-        let stays = self.staying(place);
+        let stays = self.staying(index);
         let skipped = self.flagged(|outline| outline.skip);
         let mut divided = Divided {
             state: ListState { front: Vec::new(), ..self.state.clone() },
@@ -105,7 +105,7 @@ impl<'a> StageInput<'a> {
             tokens: 0,
         };
         let mut any_content = false;
-        let before_cut = self.tail.get(..place).unwrap_or_default();
+        let before_cut = self.tail.get(..index).unwrap_or_default();
         for outline in self.front.iter().chain(before_cut) {
             if stays.contains(&outline.seq) {
                 divided.state.front.push(outline.seq);
@@ -122,7 +122,7 @@ impl<'a> StageInput<'a> {
             divided.read.clear();
         }
         divided.state.from = before_cut.last().map_or(self.state.from, |outline| outline.seq);
-        divided.state.stripped = cuts.at(place) == Cut::InLoop;
+        divided.state.stripped = cuts.at(index) == Cut::InLoop;
         Ok(divided)
     }
 
@@ -141,21 +141,21 @@ impl<'a> StageInput<'a> {
     fn left_behind(&self) -> (Tokens, Tokens) {
         let stays = self.staying(self.tail.len());
         let head = sum(self.shown().filter(|outline| stays.contains(&outline.seq)));
-        let place = self.policy.strategy.stages().map(|stage| self.verbatim_start(stage)).max().unwrap_or(0);
-        let verbatim = self.tail.get(place..).unwrap_or_default().iter();
+        let index = self.policy.strategy.stages().map(|stage| self.verbatim_start(stage)).max().unwrap_or(0);
+        let verbatim = self.tail.get(index..).unwrap_or_default().iter();
         (head, sum(verbatim.filter(|outline| !stays.contains(&outline.seq))))
     }
 
     /// Returns where the verbatim part should begin according to the strategy, regardless of legal cuts.
     pub(super) fn verbatim_start(&self, stage: &Strategy) -> usize {
-        let start = stage.keep(self.policy.keep).place(self.tail, self.facts.room);
+        let start = stage.keep(self.policy.keep).start(self.tail, self.facts.room);
         if matches!(stage, Strategy::Amortized(_)) { start.min(self.half()) } else { start }
     }
 
     /// Returns where the newest half (by tokens) of the removable messages begins.
     fn half(&self) -> usize {
         let may_leave = self.tail.iter().skip(self.floor());
-        Keep::Tokens(sum(may_leave) / 2).place(self.tail, None)
+        Keep::Tokens(sum(may_leave) / 2).start(self.tail, None)
     }
 
     /// Returns where the verbatim part must begin so that the request, summary included, fits `room`. If the
@@ -169,18 +169,18 @@ impl<'a> StageInput<'a> {
         let stays = self.staying(self.tail.len());
         let front = self.shown().filter(|outline| stays.contains(&outline.seq));
         let taken = sum(front).saturating_add(facts.fixed).saturating_add(policy.limit.min(room / 4));
-        Keep::Tokens(room.saturating_sub(taken)).place(self.tail, None)
+        Keep::Tokens(room.saturating_sub(taken)).start(self.tail, None)
     }
 
-    /// Returns the messages before `place` in the tail that stay: system messages, the protected head, pinned
+    /// Returns the messages before `index` in the tail that stay: system messages, the protected head, pinned
     /// batches, and the last user message.
-    fn staying(&self, place: usize) -> BTreeSet<Seq> {
+    fn staying(&self, index: usize) -> BTreeSet<Seq> {
         let mut stays = self.flagged(|outline| outline.pinned);
         stays.extend(self.shown().take(self.head()).map(|outline| outline.seq));
         stays.extend(self.shown().filter(|outline| outline.leading).map(|outline| outline.seq));
         let in_tail = self.tail.iter().rposition(|outline| outline.opens_turn);
         let last_user = match in_tail {
-            Some(at) if at >= place => None,
+            Some(at) if at >= index => None,
             Some(at) => self.tail.get(at),
             None => self.front.iter().rfind(|outline| outline.opens_turn),
         };
@@ -190,7 +190,7 @@ impl<'a> StageInput<'a> {
 }
 
 impl List {
-    pub(super) fn input<'a>(&'a self, policy: &'a Policy, facts: &'a RequestFacts) -> StageInput<'a> {
+    pub(super) fn stage_input<'a>(&'a self, policy: &'a Policy, facts: &'a RequestFacts) -> StageInput<'a> {
         let Self { front, tail, state, .. } = self;
         StageInput { list: self, policy, facts, front, tail, state }
     }
@@ -198,25 +198,25 @@ impl List {
     /// Returns the input of [`economic::threshold`](crate::economic::threshold). The cost is proportional to the size of
     /// the list, so call it only after the list has grown by a notable share. `growth` describes the calls so far,
     /// `prompt` is the size of the summarizer's own prompt.
-    pub fn shape(
+    pub fn cost_inputs(
         &self,
         policy: &Policy,
         facts: &RequestFacts,
         growth: &Growth,
         prompt: Tokens,
         counter: &Counter,
-    ) -> Shape {
+    ) -> CostInputs {
         let (head, keep) = self.stage_input(policy, facts).left_behind();
         let summary = self.summary().map_or(policy.limit, |prior| counter.text(&prior.text));
         let head = head.saturating_add(facts.fixed);
-        Shape { head, summary, keep, prompt, growth: growth.mean(), calls: growth.calls() }
+        CostInputs { head, summary, keep, prompt, growth: growth.mean(), calls: growth.calls() }
     }
 }
 
 /// Returns the position to cut if something must leave: a legal cut if there is one, otherwise a cut inside a reasoning
 /// loop, whose reasoning then leaves. If the `target` position leaves too much, the first cut at or after `least` is
 /// preferred. The newest batch always stays, unless `target` lies after it because the strategy keeps nothing.
-fn hard(cuts: &Cuts<'_>, floor: usize, target: usize, least: usize) -> Result<usize, Unchanged> {
+fn hard_cut(cuts: &Cuts<'_>, floor: usize, target: usize, least: usize) -> Result<usize, Unchanged> {
     let end = cuts.newest().max(target).saturating_add(1);
     let least = least.min(end.saturating_sub(1));
     if target.max(least) <= floor {

@@ -6,7 +6,7 @@
 use std::borrow::Cow;
 
 use super::list::{List, ListState};
-use super::mask::Names;
+use super::mask::ToolNames;
 use super::list_view::ListView;
 use crate::message::{Message, Seq};
 use crate::outline::{Cut, Outline};
@@ -126,7 +126,7 @@ fn push_tail(
     repairer: &mut Repairer,
     counter: &Counter,
 ) -> Masked {
-    let mut names = Names::default();
+    let mut names = ToolNames::default();
     let mut masked = Masked::default();
     let masks = tail.first().is_some_and(|outline| outline.seq <= state.masked);
     let pinned = list.cuts(if masks { &*tail } else { &[] }).flagged(|outline| outline.pinned);

@@ -149,12 +149,12 @@ impl List {
     /// included.
     pub fn bytes(&self) -> usize {
         let outlines = self.front.capacity().saturating_add(self.tail.capacity());
-        let places = self.state.front.capacity().saturating_add(self.frames.summaries.capacity());
+        let positions = self.state.front.capacity().saturating_add(self.frames.summaries.capacity());
         let summary = self.state.summary.as_ref().map_or(0, |summary| summary.text.len());
         let shown = self.view.as_ref().map_or(0, |view| view.bytes);
         [
             outlines.saturating_mul(size_of::<Outline>()),
-            places.saturating_mul(size_of::<Seq>()),
+            positions.saturating_mul(size_of::<Seq>()),
             summary,
             shown,
         ]
@@ -238,11 +238,11 @@ impl List {
         // The user message closes all open calls: no message after a summary answers a call before it. The placeholder
         // is not shown and not added to the totals.
         let outline = self.tracker.push(rest.unwrap_or(&view::note()), counter);
-        let place = outline.seq;
-        self.frames.summaries.push(place);
-        self.state.from = place;
+        let position = outline.seq;
+        self.frames.summaries.push(position);
+        self.state.from = position;
         if rest.is_some() {
-            self.state.from = place.saturating_sub(1);
+            self.state.from = position.saturating_sub(1);
             self.totals.add(&outline);
             self.tail.push(outline);
         }
@@ -269,14 +269,14 @@ pub(super) struct Frames {
 impl Frames {
     /// Returns the position in the conversation. It differs from the position in the list if the caller's list begins
     /// with a summary.
-    pub(super) fn original(&self, place: Seq) -> Seq {
-        place.saturating_add_signed(self.shift)
+    pub(super) fn original(&self, position: Seq) -> Seq {
+        position.saturating_add_signed(self.shift)
     }
 
     /// Returns the message at this position, without the summary found in it.
-    pub(super) fn message<'a>(&self, messages: &'a [Message], place: Seq) -> Option<Cow<'a, Message>> {
-        let message = messages.get(usize::try_from(place).ok()?.checked_sub(1)?)?;
-        match self.summaries.binary_search(&place) {
+    pub(super) fn message<'a>(&self, messages: &'a [Message], position: Seq) -> Option<Cow<'a, Message>> {
+        let message = messages.get(usize::try_from(position).ok()?.checked_sub(1)?)?;
+        match self.summaries.binary_search(&position) {
             Ok(_) => view::split(message)?.1.map(Cow::Owned),
             Err(_) => Some(Cow::Borrowed(message)),
         }

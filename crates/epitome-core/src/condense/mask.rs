@@ -20,9 +20,9 @@ const FIRST_LINE: usize = 160;
 
 /// The names of the called tools, indexed by call id and item id: a result refers to either.
 #[derive(Debug, Default)]
-pub(super) struct Names(HashMap<CallId, String>);
+pub(super) struct ToolNames(HashMap<CallId, String>);
 
-impl Names {
+impl ToolNames {
     /// Records the names of the tools that this message calls.
     pub(super) fn learn(&mut self, message: &Message) {
         if message.role != Role::Assistant {
@@ -93,7 +93,7 @@ mod tests {
     use crate::tokens::Encoding;
 
     fn mask(result: ToolResult) -> Option<String> {
-        let mut names = Names::default();
+        let mut names = ToolNames::default();
         names.learn(&Message::new(Role::Assistant, [Part::call("x", "read_file", "{}")]));
         let message = Message::new(Role::Tool, [Part::ToolResult(result)]);
         let (masked, outputs) = names.masked(&message, &Counter::new(Encoding::O200k))?;

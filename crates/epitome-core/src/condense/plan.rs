@@ -120,19 +120,20 @@ impl CondensePlan {
     /// Returns the messages that the summarizer reads, oldest first and unchanged: all that leave and are not
     /// skipped. A summary found among them is left out; its text is in [`CondensePlan::prior`].
     pub fn read<'a>(&'a self, messages: &'a [Message]) -> impl Iterator<Item = Cow<'a, Message>> {
-        self.read_placed(messages).map(|(_, message)| message)
+        self.read_with_seq(messages).map(|(_, message)| message)
     }
 
-    fn read_placed<'a>(&'a self, messages: &'a [Message]) -> impl Iterator<Item = (Seq, Cow<'a, Message>)> {
-        let placed = |place: &Seq| Some((self.frames.original(*place), self.frames.message(messages, *place)?));
-        self.positions.iter().filter_map(placed)
+    fn read_with_seq<'a>(&'a self, messages: &'a [Message]) -> impl Iterator<Item = (Seq, Cow<'a, Message>)> {
+        let numbered =
+            |position: &Seq| Some((self.frames.original(*position), self.frames.message(messages, *position)?));
+        self.positions.iter().filter_map(numbered)
     }
 
     /// Returns the messages that the summarizer reads, with `seq` set to their positions in the conversation, for a
     /// caller that stores them. A summary covers these positions; they differ from the positions in the list if the list
     /// begins with a summary.
     pub fn read_numbered<'a>(&'a self, messages: &'a [Message]) -> impl Iterator<Item = Message> {
-        self.read_placed(messages).map(|(place, message)| Message { seq: place, ..message.into_owned() })
+        self.read_with_seq(messages).map(|(seq, message)| Message { seq, ..message.into_owned() })
     }
 
     /// Returns the last message of the conversation that the summary will cover.
@@ -183,8 +184,8 @@ impl CondensePlan {
             }
             (None, None) => Extracts::default(),
         };
-        for (place, message) in self.read_placed(messages) {
-            extracts.read_at(place, &message);
+        for (seq, message) in self.read_with_seq(messages) {
+            extracts.read_at(seq, &message);
         }
         extracts
     }
@@ -199,13 +200,13 @@ impl CondensePlan {
     /// begin at a legal cut, and its last user message stays.
     pub fn can_apply_to(&self, list: &List) -> bool {
         let from = self.state.from;
-        let Some(place) = list.tail.iter().position(|outline| outline.seq > from) else { return false };
+        let Some(index) = list.tail.iter().position(|outline| outline.seq > from) else { return false };
         let last_user = list.tail.iter().rfind(|outline| outline.opens_turn);
         let stays = |seq: Seq| seq > from || self.state.front.binary_search(&seq).is_ok();
         !self.is_overtaken(list)
             && list.len() as Seq >= self.state.length
             && !self.state.stripped
-            && list.cuts(&list.tail).at(place) == Cut::Legal
+            && list.cuts(&list.tail).at(index) == Cut::Legal
             && last_user.is_none_or(|outline| stays(outline.seq))
     }
 
@@ -223,7 +224,7 @@ impl CondensePlan {
             return Err(Unchanged::Overtaken);
         }
         // A model that was shown a framed summary may repeat the frame.
-        let inside = view::recognise(&Message::user(answer)).map(|found| found.text);
+        let inside = view::recognise(&Message::user(answer)).map(|framed| framed.text);
         let report = match inside.as_deref().unwrap_or(answer).trim() {
             "" => Err(Unchanged::EmptyAnswer),
             answer => {

@@ -66,13 +66,13 @@ impl ShorterList {
         notice: String,
         fixed: Tokens,
     ) -> Self {
-        let (mut names, mut all) = before.map_or_else(Default::default, |done| (done.names, done.notices));
+        let (mut names, mut all) = before.map_or_else(Default::default, |shorter| (shorter.names, shorter.notices));
         names.push(stage);
         all.push(notice);
         Self { names, notices: all, draft, fixed }
     }
 
-    pub(super) fn input<'a>(&'a self, list: &'a List, policy: &'a Policy, facts: &'a RequestFacts) -> StageInput<'a> {
+    pub(super) fn stage_input<'a>(&'a self, list: &'a List, policy: &'a Policy, facts: &'a RequestFacts) -> StageInput<'a> {
         let Draft { front, tail, state, .. } = &self.draft;
         StageInput { list, policy, facts, front, tail, state }
     }

@@ -13,7 +13,7 @@ const SMALLEST_EXCERPT: Tokens = 64;
 
 /// The newest message, which must be in the context before anything else is chosen.
 pub(super) struct Newest {
-    pub(super) place: usize,
+    pub(super) index: usize,
     pub(super) cost: Tokens,
     /// The excerpted messages, if the newest message was too large and became an excerpt.
     pub(super) excerpt: Option<Span>,
@@ -70,32 +70,32 @@ pub(super) struct Chooser<'a> {
 }
 
 impl<'a> Chooser<'a> {
-    /// Returns the message that opened the turn at `place`, if it fits.
-    fn turn_opener(&self, place: usize) -> Option<&'a Outline> {
-        self.planner.opener(place).filter(|_| self.carries)
+    /// Returns the message that opened the turn at `index`, if it fits.
+    fn turn_opener(&self, index: usize) -> Option<&'a Outline> {
+        self.planner.opener(index).filter(|_| self.carries)
     }
 
-    /// Returns the message that opened the turn at `place`, if no user message would be visible without it. A steady
+    /// Returns the message that opened the turn at `index`, if no user message would be visible without it. A steady
     /// start always includes it, because whether a user message is visible changes as the log grows.
-    fn carried(&self, place: usize) -> Option<&'a Outline> {
-        let visible = self.planner.last_opener.is_some_and(|last| last >= place);
-        self.turn_opener(place).filter(|_| self.planner.request.steady || !visible)
+    fn carried(&self, index: usize) -> Option<&'a Outline> {
+        let visible = self.planner.last_opener.is_some_and(|last| last >= index);
+        self.turn_opener(index).filter(|_| self.planner.request.steady || !visible)
     }
 
-    fn messages(&self, place: usize) -> Tokens {
+    fn messages(&self, index: usize) -> Tokens {
         match self.newest.excerpt {
             Some(_) => self.newest.cost,
-            None => self.planner.suffix.get(place).copied().unwrap_or(0),
+            None => self.planner.suffix.get(index).copied().unwrap_or(0),
         }
     }
 
-    /// Returns the tokens of a list that starts at `place`.
-    fn cost(&self, place: usize) -> Tokens {
-        self.messages(place).saturating_add(self.carried(place).map_or(0, |opener| opener.tokens))
+    /// Returns the tokens of a list that starts at `index`.
+    fn cost(&self, index: usize) -> Tokens {
+        self.messages(index).saturating_add(self.carried(index).map_or(0, |opener| opener.tokens))
     }
 
     fn summary_room(&self) -> Tokens {
-        let left = self.room.saturating_sub(self.cost(self.newest.place));
+        let left = self.room.saturating_sub(self.cost(self.newest.index));
         self.planner.share().min(left)
     }
 
@@ -124,7 +124,7 @@ impl<'a> Chooser<'a> {
     /// Computes where the messages start next to this summary, and what is missing then.
     pub(super) fn choice(&self, summary: Option<ChosenSummary>) -> Choice<'a> {
         let cuts = self.planner.session.recent;
-        let newest = self.newest.place;
+        let newest = self.newest.index;
         let through = summary.map_or(0, |summary| summary.through);
         let after = cuts.outlines().partition_point(|outline| outline.seq <= through).max(self.planner.low);
         let preferred = cuts.first_in(after..newest, self.newest.allowed).unwrap_or(newest);
@@ -158,14 +158,14 @@ impl<'a> Chooser<'a> {
     /// Returns the first legal cut from `low` on after which the messages fit.
     fn first_that_fits(&self, low: usize, room: Tokens) -> usize {
         // The cost of the messages alone never rises towards the end, so this bound is found by binary search.
-        let ahead = self.planner.suffix.get(low..self.newest.place).unwrap_or_default();
+        let ahead = self.planner.suffix.get(low..self.newest.index).unwrap_or_default();
         let fits = low.saturating_add(ahead.partition_point(|cost| *cost > room));
         self.first_start(fits, room)
     }
 
     /// Returns the first position from `from` on at which a list may start that fits `room`.
     fn first_start(&self, from: usize, room: Tokens) -> usize {
-        let (cuts, newest) = (self.planner.session.recent, self.newest.place);
+        let (cuts, newest) = (self.planner.session.recent, self.newest.index);
         let may_start = |at: &usize| cuts.at(*at) >= self.newest.allowed && self.cost(*at) <= room;
         (from..newest).find(may_start).unwrap_or(newest)
     }
@@ -174,7 +174,7 @@ impl<'a> Chooser<'a> {
     /// then stays the same until the log has grown by that much.
     fn step_up(&self, start: usize) -> usize {
         let step = (self.planner.budget / 4).max(1);
-        let before = |place| self.planner.outline(place).map_or(Tokens::MAX, |outline| outline.before);
+        let before = |index| self.planner.outline(index).map_or(Tokens::MAX, |outline| outline.before);
         let target = before(start).div_ceil(step).saturating_mul(step);
         let outlines = self.planner.session.recent.outlines();
         let stepped = outlines.partition_point(|outline| outline.before < target).max(start);

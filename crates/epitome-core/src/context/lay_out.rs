@@ -87,13 +87,13 @@ impl Planner<'_> {
     fn attempt(&self, reserve: Tokens, renderer: &mut dyn TextRenderer) -> Result<Layout, Empty> {
         let room = self.budget.saturating_sub(self.prepaid().saturating_add(reserve));
         let Some(last) = self.last_shown else {
-            let nothing = Newest { place: self.end(), cost: 0, excerpt: None, allowed: Cut::Legal };
+            let nothing = Newest { index: self.end(), cost: 0, excerpt: None, allowed: Cut::Legal };
             let missing = self.not_loaded(0, None);
             let choice = Choice { start: self.end(), missing, ..Choice::default() };
             return Ok(self.compose(&nothing, &choice));
         };
         let newest = self.newest(last, room, renderer).ok_or(Empty::NewestOverBudget)?;
-        let opener = self.opener(newest.place).map_or(0, |opener| opener.tokens);
+        let opener = self.opener(newest.index).map_or(0, |opener| opener.tokens);
         let carries = newest.cost.saturating_add(opener) <= room;
         let chooser = Chooser { planner: self, newest: &newest, carries, room };
 
@@ -115,25 +115,25 @@ impl Planner<'_> {
     /// Returns the newest message with all messages that must stay with it, if they fit.
     fn newest(&self, last: usize, room: Tokens, renderer: &mut dyn TextRenderer) -> Option<Newest> {
         let cuts = self.session.recent;
-        let cost = |place: usize| self.suffix.get(place).copied().unwrap_or(0);
+        let cost = |index: usize| self.suffix.get(index).copied().unwrap_or(0);
         // With `clip` and `fill` the summary's share is reserved; a newest message that then does not fit is excerpted.
         let clips = self.request.oversize == Oversize::Clip;
         let digests = clips && self.request.fill && self.request.fit && self.request.summary;
         let share = if digests && last > self.low { self.least_share() } else { 0 };
         for allowed in [Cut::Legal, Cut::InLoop] {
-            if let Some(place) = cuts.last_in(self.low..last + 1, allowed)
-                && (cost(place) <= room.saturating_sub(share) || (place <= self.low && cost(place) <= room))
+            if let Some(index) = cuts.last_in(self.low..last + 1, allowed)
+                && (cost(index) <= room.saturating_sub(share) || (index <= self.low && cost(index) <= room))
             {
-                return Some(Newest { place, cost: cost(place), excerpt: None, allowed });
+                return Some(Newest { index, cost: cost(index), excerpt: None, allowed });
             }
         }
         if !clips {
             return None;
         }
-        let place = cuts.last_in(self.low..last + 1, Cut::InLoop)?;
-        let span = Span::new(self.outline(place)?.seq, self.outline(self.end().checked_sub(1)?)?.seq)?;
+        let index = cuts.last_in(self.low..last + 1, Cut::InLoop)?;
+        let span = Span::new(self.outline(index)?.seq, self.outline(self.end().checked_sub(1)?)?.seq)?;
         // The turn's opener and the summary, shown next to an excerpt, get their tokens first.
-        let opener = self.opener(place).map_or(0, |opener| opener.tokens);
+        let opener = self.opener(index).map_or(0, |opener| opener.tokens);
         let mut room = if opener <= room / 2 { room - opener } else { room };
         if digests {
             room = room.saturating_sub(share);
@@ -142,7 +142,7 @@ impl Planner<'_> {
             room = room.saturating_sub(self.request.share.of(room).min(largest));
         }
         let cost = renderer.clip(span, room).filter(|cost| *cost <= room)?;
-        Some(Newest { place, cost, excerpt: Some(span), allowed: Cut::Legal })
+        Some(Newest { index, cost, excerpt: Some(span), allowed: Cut::Legal })
     }
 
     /// Puts the entries in order and fills in the report.

@@ -90,8 +90,8 @@ impl<'a> Planner<'a> {
         self.leading.saturating_add(self.pinned)
     }
 
-    pub(super) fn outline(&self, place: usize) -> Option<&'a Outline> {
-        self.session.recent.outlines().get(place)
+    pub(super) fn outline(&self, index: usize) -> Option<&'a Outline> {
+        self.session.recent.outlines().get(index)
     }
 
     pub(super) fn is_pinned(&self, seq: Seq) -> bool {
@@ -102,11 +102,11 @@ impl<'a> Planner<'a> {
         self.session.recent.outlines().len()
     }
 
-    /// Returns the message that opened the turn at `place`, unless that message is at `place` itself or is pinned. The
-    /// result depends on `place` alone, so it stays the same while the log grows.
-    pub(super) fn opener(&self, place: usize) -> Option<&'a Outline> {
+    /// Returns the message that opened the turn at `index`, unless that message is at `index` itself or is pinned. The
+    /// result depends on `index` alone, so it stays the same while the log grows.
+    pub(super) fn opener(&self, index: usize) -> Option<&'a Outline> {
         let outlines = self.session.recent.outlines();
-        let shown = outlines.get(place..)?.iter().find(|outline| !outline.stray)?;
+        let shown = outlines.get(index..)?.iter().find(|outline| !outline.stray)?;
         let turn = (!shown.opens_turn).then_some(shown.turn)?;
         let first = outlines.get(outlines.partition_point(|outline| outline.turn < turn))?;
         let opener = if first.opens_turn { Some(first) } else { self.session.opener };
@@ -129,10 +129,10 @@ impl<'a> Planner<'a> {
     /// Returns the messages at these positions that should be shown but are not.
     pub(super) fn left_out(
         &self,
-        places: Range<usize>,
+        indices: Range<usize>,
         shown: impl Fn(Seq) -> bool,
     ) -> impl Iterator<Item = Seq> {
-        let outlines = self.session.recent.outlines().get(places).unwrap_or_default();
+        let outlines = self.session.recent.outlines().get(indices).unwrap_or_default();
         let skipped = |seq| self.skipped.binary_search(&seq).is_ok();
         outlines.iter().filter(move |o| !o.stray && !skipped(o.seq) && !shown(o.seq)).map(|outline| outline.seq)
     }

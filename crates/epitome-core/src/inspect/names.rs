@@ -123,7 +123,7 @@ pub(super) fn complete(text: String, tokens: Tokens, cut: bool, standard: &Stand
     }
     let whole = put(&added);
     // If adding names would make a good summary fail the checks, no name is added.
-    if added.is_empty() || super::judge(&whole, None).is_err() || clean(whole.clone(), standard) != whole {
+    if added.is_empty() || super::check_content(&whole, None).is_err() || clean(whole.clone(), standard) != whole {
         return Inspected { text, tokens, added: Vec::new(), cut };
     }
     let tokens = standard.counter.text(&whole);

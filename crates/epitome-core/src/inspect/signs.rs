@@ -53,16 +53,16 @@ pub(super) fn is_cut_off(text: &str) -> bool {
 /// Returns whether the text is mostly repetition, in any script, in time linear in its length.
 ///
 /// A list whose lines are nearly equal is not repetition, because each line differs somewhere.
-pub(super) fn loops(text: &str) -> bool {
+pub(super) fn is_repetitive(text: &str) -> bool {
     let words: Vec<u64> = words(text).collect();
     let distinct = words.iter().collect::<HashSet<_>>().len();
     // A small vocabulary is a sign only in a short text; a long text always repeats its frequent words.
     let few = words.len() >= 8 && (distinct <= 3 || (words.len() <= 64 && distinct * 4 <= words.len()));
-    few || says_again(text) || runs_on(&words) || long_words_loop(text)
+    few || repeats_sentences(text) || repeats_rows(&words) || repeats_letters(text)
 }
 
 /// Returns whether more than 70 % of the text are sentences or lines that occurred before in it.
-fn says_again(text: &str) -> bool {
+fn repeats_sentences(text: &str) -> bool {
     let mut seen = HashSet::new();
     let (mut times, mut repeated, mut all) = (0, 0, 0);
     let lines = text.lines().flat_map(|line| line.split(". ")).flat_map(|line| line.split("! "));
@@ -84,7 +84,7 @@ const ROW: usize = 32;
 const LONGEST_ECHO: usize = 60;
 
 /// Returns whether rows of words are repeated: more than half of them, or very many in succession.
-fn runs_on(words: &[u64]) -> bool {
+fn repeats_rows(words: &[u64]) -> bool {
     let mut seen = HashSet::new();
     let (mut rows, mut again, mut echo, mut longest) = (0usize, 0usize, 0usize, 0usize);
     for row in words.windows(ROW) {
@@ -101,7 +101,7 @@ fn runs_on(words: &[u64]) -> bool {
 }
 
 /// Returns whether most of the text consists of long words that repeat the same letters: `hahaha…`.
-fn long_words_loop(text: &str) -> bool {
+fn repeats_letters(text: &str) -> bool {
     let mut looping = 0;
     for word in text.split_whitespace().filter(|word| word.len() > 64) {
         let chars: Vec<char> = word.chars().collect();

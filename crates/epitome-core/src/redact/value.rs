@@ -75,7 +75,7 @@ pub(super) fn value(text: &[u8], in_query: bool) -> Option<(Range<usize>, bool)>
 }
 
 /// Counts of the kinds of characters in a value.
-struct Looks {
+struct ValueShape {
     length: usize,
     small: usize,
     capital: usize,
@@ -85,7 +85,7 @@ struct Looks {
     odd: usize,
 }
 
-impl Looks {
+impl ValueShape {
     fn of(value: &[u8]) -> Self {
         let count = |is: fn(&u8) -> bool| value.iter().filter(|byte| is(byte)).count();
         Self {
@@ -103,7 +103,7 @@ impl Looks {
     }
 
     /// Returns whether the value cannot be a plain word, so it was probably generated.
-    fn is_drawn(&self) -> bool {
+    fn is_generated(&self) -> bool {
         let whole = self.letters() + self.digits + self.spaces + self.odd == self.length;
         (self.letters() > 0 && self.digits > 0)
             || (self.odd > 0 && self.letters() + self.digits >= 4)
@@ -112,49 +112,49 @@ impl Looks {
 }
 
 /// Returns whether the value cannot be a plain word, so it was probably generated.
-pub(super) fn is_drawn(value: &[u8]) -> bool {
-    Looks::of(value).is_drawn()
+pub(super) fn is_generated(value: &[u8]) -> bool {
+    ValueShape::of(value).is_generated()
 }
 
 /// Returns whether a value is the kind of secret that its name describes.
 pub(super) fn is_secret(class: Class, notation: Notation, quoted: bool, value: &[u8]) -> bool {
-    looks_secret(class, notation, quoted, &Looks::of(value))
-        && !(is_stand_in(value, class) || (!quoted && notation != Notation::Tight && CODE.is_match(value)))
+    has_secret_shape(class, notation, quoted, &ValueShape::of(value))
+        && !(is_placeholder(value, class) || (!quoted && notation != Notation::Tight && CODE.is_match(value)))
 }
 
 /// The same check by character counts only.
-fn looks_secret(class: Class, notation: Notation, quoted: bool, looks: &Looks) -> bool {
+fn has_secret_shape(class: Class, notation: Notation, quoted: bool, shape: &ValueShape) -> bool {
     if class == Class::SomeKey {
-        return notation == Notation::Tight && looks.length >= 20 && looks.digits > 1 && looks.letters() > 1;
+        return notation == Notation::Tight && shape.length >= 20 && shape.digits > 1 && shape.letters() > 1;
     }
-    if looks.letters() == 0 && looks.odd == 0 {
+    if shape.letters() == 0 && shape.odd == 0 {
         // Counts, dates and sizes follow `token` and `key`. A plain number is only accepted as a password.
         let least = if notation == Notation::Tight || quoted { 4 } else { 6 };
-        let number = class == Class::Password && looks.digits == looks.length && looks.digits >= least;
+        let number = class == Class::Password && shape.digits == shape.length && shape.digits >= least;
         return number && notation != Notation::Adjacent;
     }
     let least = if class == Class::Password { 4 } else { 8 };
-    if looks.length < least {
+    if shape.length < least {
         return false;
     }
-    if looks.spaces > 0 {
+    if shape.spaces > 0 {
         // A passphrase: few words, with a digit and an unusual character.
-        return class == Class::Password && looks.spaces < 3 && looks.odd > 0 && looks.digits > 0;
+        return class == Class::Password && shape.spaces < 3 && shape.odd > 0 && shape.digits > 0;
     }
     match notation {
         Notation::Adjacent => {
             let least = if class == Class::Password { 6 } else { 16 };
-            looks.is_drawn() && looks.digits > 0 && looks.length >= least
+            shape.is_generated() && shape.digits > 0 && shape.length >= least
         }
-        Notation::Tight => looks.is_drawn() || class == Class::Password || looks.length >= 16,
-        _ if quoted && class == Class::Password => looks.is_drawn() || looks.length >= 6,
-        Notation::Loose | Notation::Prose => looks.is_drawn() && looks.length >= least.max(6 - looks.odd.min(2)),
+        Notation::Tight => shape.is_generated() || class == Class::Password || shape.length >= 16,
+        _ if quoted && class == Class::Password => shape.is_generated() || shape.length >= 6,
+        Notation::Loose | Notation::Prose => shape.is_generated() && shape.length >= least.max(6 - shape.odd.min(2)),
     }
 }
 
-/// Values that only stand in for a secret: `${PASSWORD}`, `<your-key>`, `required`, `None`. The list contains
+/// Placeholders instead of a secret: `${PASSWORD}`, `<your-key>`, `required`, `None`. The list contains
 /// words with a digit that would count as secrets, and words without a digit where any word would count.
-static STAND_IN: LazyLock<Regex> = LazyLock::new(|| {
+static PLACEHOLDER: LazyLock<Regex> = LazyLock::new(|| {
     pattern(
         r"(?ix-u) ^ (?: [<{\[(] | \$[{(<] | \$[a-z_]\w*$ | ![a-z_]+$ | %\w+%$ | %[sdvq{]$ | %\(
             # A variable and an operation on it: `$this->{password}`, `$token:expr`, `$env[KEY]`.
@@ -170,22 +170,22 @@ static STAND_IN: LazyLock<Regex> = LazyLock::new(|| {
     )
 });
 
-/// Words that suggest a stand-in, unless the value contains a digit: `Example2024!`, `abc_here_9f8e7d`.
-static SOUNDS_SO: LazyLock<Regex> = LazyLock::new(|| pattern("(?i-u)example|xxxx|_here"));
+/// Words that suggest a placeholder, unless the value contains a digit: `Example2024!`, `abc_here_9f8e7d`.
+static PLACEHOLDER_WORDS: LazyLock<Regex> = LazyLock::new(|| pattern("(?i-u)example|xxxx|_here"));
 
 /// The secret's own name as its value: `password = new_password`, `"token": "token"`.
 static OWN_NAME: LazyLock<Regex> =
     LazyLock::new(|| pattern("(?i-u)password|passwd|passwort|secret|token|api_key|apikey"));
 
-/// Returns whether the value is only a stand-in for a secret.
-pub(super) fn is_stand_in(value: &[u8], class: Class) -> bool {
+/// Returns whether the value is a placeholder instead of a secret.
+pub(super) fn is_placeholder(value: &[u8], class: Class) -> bool {
     let digits = value.iter().any(u8::is_ascii_digit);
     // One repeated character.
     value.iter().all(|byte| Some(byte) == value.first())
-        || STAND_IN.is_match(value)
+        || PLACEHOLDER.is_match(value)
         // A URL is not a secret. A password inside it is found separately.
         || (class != Class::Password && contains(value, "://"))
-        || (!digits && SOUNDS_SO.is_match(value))
+        || (!digits && PLACEHOLDER_WORDS.is_match(value))
         // People do choose `password1`.
         || (value.len() < 24 && (!digits || class != Class::Password) && OWN_NAME.is_match(value))
 }

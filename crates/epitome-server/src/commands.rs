@@ -10,8 +10,8 @@ use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser, Subcommand};
 
 use epitome_lab::{bench, demo, replay};
-use epitome_terminal::leftovers;
 use epitome_terminal::flags::whole;
+use epitome_terminal::leftovers;
 
 use crate::database::Database;
 use crate::failure::{Failure, Opened};
@@ -308,16 +308,21 @@ async fn dispatch(
         Action::Command(Command::Import(args)) => {
             import::run(&args, &load_noting_database(&flags, environment, opened)?, show).await
         }
-        Action::Command(Command::Keys(args)) => keys::run(&args, &load_noting_database(&flags, environment, opened)?, show).await,
+        Action::Command(Command::Keys(args)) => {
+            keys::run(&args, &load_noting_database(&flags, environment, opened)?, show).await
+        }
         Action::Command(Command::Stored(command)) => {
             // Checks the session argument before it opens the database.
             command.session().map_or(Ok(""), SessionArgs::name)?;
-            let database = Database::open_existing(&load_noting_database(&flags, environment, opened)?).await?;
+            let database =
+                Database::open_existing(&load_noting_database(&flags, environment, opened)?).await?;
             let done = run_stored(&command, &database, show).await;
             database.close().await;
             done
         }
-        Action::CheckConfig => check_config::run(&load_noting_database(&flags, environment, opened)?, show).await,
+        Action::CheckConfig => {
+            check_config::run(&load_noting_database(&flags, environment, opened)?, show).await
+        }
     }
 }
 

@@ -131,8 +131,11 @@ impl Database {
     async fn open(loaded: &Loaded, must_exist: bool) -> Result<Self, Failure> {
         // Accepts read-only files: many commands only read, and a backup may be write-protected.
         let sqlite = SqliteOptions { allow_read_only: true, ..SqliteOptions::default() };
-        let postgres =
-            PostgresOptions { must_exist, on_wait: Some(Arc::new(print_to_stderr)), ..PostgresOptions::default() };
+        let postgres = PostgresOptions {
+            must_exist,
+            on_wait: Some(Arc::new(print_to_stderr)),
+            ..PostgresOptions::default()
+        };
         Self::build(loaded, Engine::builder().workers(0).sqlite(sqlite), postgres).await
     }
 
@@ -178,7 +181,10 @@ impl Database {
             names.extend(page.into_iter().map(|info| info.name.to_string()));
         }
         if names.is_empty() {
-            return Ok(Failure::Failed(format!("there is no session \"{name}\": {}", self.no_sessions().await?)));
+            return Ok(Failure::Failed(format!(
+                "there is no session \"{name}\": {}",
+                self.no_sessions().await?
+            )));
         }
         let hint = similar_or(name, &names, "`epitome list` shows all sessions");
         let workspace = match self.workspace.name() {
@@ -203,10 +209,9 @@ impl Database {
         let place = &self.location;
         let (subject, hint) = match name {
             DEFAULT_WORKSPACE => (format!("there are no sessions in {place}"), String::new()),
-            _ => (
-                format!("the workspace \"{name}\" has no sessions in {place}"),
-                similar_or(name, &names, ""),
-            ),
+            _ => {
+                (format!("the workspace \"{name}\" has no sessions in {place}"), similar_or(name, &names, ""))
+            }
         };
         Ok(if hint.is_empty() { subject } else { format!("{subject}; {hint}") })
     }

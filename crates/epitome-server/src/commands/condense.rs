@@ -11,7 +11,7 @@ use epitome::rules::strategy::Strategy;
 use epitome::rules::trigger::Trigger;
 
 use super::prelude::*;
-use crate::condensing::{Outcome, Request, Wish};
+use crate::condensing::{CondenseOptions, CondenseOutcome, CondenseRequest};
 use crate::settings::OwnFlag;
 
 mod explain;
@@ -49,7 +49,7 @@ pub(crate) struct Args {
     #[arg(value_name = "FILE")]
     file: Option<PathBuf>,
     #[command(flatten)]
-    wish: Wish,
+    wish: CondenseOptions,
     /// Writes a report to FILE, as JSON (-: to standard error)
     #[arg(long, value_name = "FILE", conflicts_with = "explain")]
     report: Option<PathBuf>,
@@ -65,7 +65,7 @@ impl Args {
 pub(super) async fn run(args: &Args, loaded: &Loaded, show: &mut Show) -> Result<(), Failure> {
     let file = args.file.as_deref().filter(|file| *file != Path::new("-"));
     let input = read(file, loaded.settings.limits.body)?;
-    let request = Request::read(&input, args.wish.clone()).map_err(Failure::Input)?;
+    let request = CondenseRequest::read(&input, args.wish.clone()).map_err(Failure::Input)?;
     let condenser = condenser(loaded, &request)?;
     if args.wish.explain {
         return explain::show(&request, &request.forecast(&condenser), show);
@@ -91,7 +91,7 @@ pub(super) async fn run(args: &Args, loaded: &Loaded, show: &mut Show) -> Result
     show.flush()
 }
 
-fn condenser(loaded: &Loaded, request: &Request) -> Result<Condenser, Failure> {
+fn condenser(loaded: &Loaded, request: &CondenseRequest) -> Result<Condenser, Failure> {
     request.condenser(Condenser::builder().settings(loaded.patch.clone())).map_err(|error| match error {
         // Only the settings can be invalid here: nothing else was requested yet.
         epitome::Error::Invalid(problem) => Failure::Setting(problem),
@@ -100,7 +100,7 @@ fn condenser(loaded: &Loaded, request: &Request) -> Result<Condenser, Failure> {
 }
 
 /// Reports on standard error: a failure of the model or, on a terminal, what was done.
-fn report_outcome(done: &Outcome, show: &mut Show) -> Result<(), Failure> {
+fn report_outcome(done: &CondenseOutcome, show: &mut Show) -> Result<(), Failure> {
     if done.has_failed() {
         let why = done.report.problems.last().map_or("it returned no summary", String::as_str);
         let what =
@@ -130,7 +130,10 @@ fn read(file: Option<&Path>, max_bytes: u64) -> Result<String, Failure> {
     let mut all = Vec::new();
     from.take(max_bytes.saturating_add(1)).read_to_end(&mut all).map_err(cannot)?;
     if all.len() as u64 > max_bytes {
-        return refused(&format!("over {} (limits.body); raise it with --set limits.body=N", bytes(max_bytes)));
+        return refused(&format!(
+            "over {} (limits.body); raise it with --set limits.body=N",
+            bytes(max_bytes)
+        ));
     }
     if all.iter().all(u8::is_ascii_whitespace) {
         return refused("is empty; expected a request or a list of messages, as JSON");

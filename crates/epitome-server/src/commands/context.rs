@@ -6,7 +6,8 @@ use epitome::{Context, ContextRequest};
 use super::messages::show_message;
 use super::prelude::*;
 use crate::format::unknown_format;
-use crate::http::{Asked, OversizeIn};
+use crate::http::wire::ContextOut;
+use crate::http::{ContextQuery, OversizeIn};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -25,7 +26,7 @@ pub(crate) struct Args {
     #[command(flatten)]
     pub(super) session: SessionArgs,
     #[command(flatten)]
-    asked: Asked,
+    query: ContextQuery,
     /// Messages only, without a summary
     #[arg(long)]
     no_summary: bool,
@@ -56,16 +57,17 @@ pub(super) async fn run(args: &Args, database: &Database, show: &mut Show) -> Re
         return Err(Failure::Misused(problem.to_owned()));
     }
     let (session, info) = database.session(args.session.name()?).await?;
-    if let Some(seq) = args.asked.as_of.filter(|seq| *seq > info.messages) {
+    if let Some(seq) = args.query.as_of.filter(|seq| *seq > info.messages) {
         return Err(Failure::Failed(match info.messages {
             0 => format!("--as-of {seq}: there are no messages yet"),
             newest => format!("--as-of {seq}: the newest message is {newest}"),
         }));
     }
-    let asked = ContextRequest { summary: !args.no_summary, ..args.asked.request() };
-    let context = session.context(asked).await?;
+    let request = ContextRequest { summary: !args.no_summary, ..args.query.request() };
+    let context = session.context(request).await?;
     if show.json {
-        show.object(&context)?;
+        let (through, encoding) = (context.through, context.encoding.as_str());
+        show.object(&ContextLine { context: ContextOut::new(context), through, encoding })?;
     } else if let Some(empty) = context.report.empty {
         let budget = grouped(context.report.budget);
         let hint = match empty {
@@ -77,7 +79,7 @@ pub(super) async fn run(args: &Args, database: &Database, show: &mut Show) -> Re
                             empty messages, or tool results without their calls";
                 return Err(Failure::Failed(problem.to_owned()));
             }
-            Empty::NewestOverBudget if args.asked.oversize != Some(OversizeIn::Clip) => {
+            Empty::NewestOverBudget if args.query.oversize != Some(OversizeIn::Clip) => {
                 "; --oversize clip shows an excerpt of it"
             }
             _ => "; increase --tokens",
@@ -93,6 +95,16 @@ pub(super) async fn run(args: &Args, database: &Database, show: &mut Show) -> Re
         }
     }
     Ok(())
+}
+
+/// The object that `--json` prints. Over HTTP it is the same, without `through` and `encoding`.
+#[derive(Serialize)]
+struct ContextLine {
+    #[serde(flatten)]
+    context: ContextOut,
+    // In earlier releases these were not part of the report.
+    through: u64,
+    encoding: &'static str,
 }
 
 /// Describes the context in one line.

@@ -3,6 +3,7 @@
 use super::messages::show_message;
 use super::prelude::*;
 use super::undo::SummarySelector;
+use crate::http::wire::MessageOut;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -39,17 +40,18 @@ pub(super) async fn run(args: &Args, database: &Database, show: &mut Show) -> Re
     loop {
         let limit = usize::try_from(left.min(PAGE)).unwrap_or(1);
         let page = session.expand(id, Page { after, limit, ..Page::default() }).await?;
-        for message in &page {
+        after = page.last().map(|last| last.seq);
+        left = left.saturating_sub(page.len() as u64);
+        let more = page.more;
+        for message in page.items {
             if show.json {
-                show.json(message)?;
+                show.json(&MessageOut::new(message))?;
             } else {
-                show_message(show, message)?;
+                show_message(show, &message)?;
             }
         }
         show.flush()?;
-        after = page.last().map(|last| last.seq);
-        left = left.saturating_sub(page.len() as u64);
-        if left == 0 || !page.more {
+        if left == 0 || !more {
             return Ok(());
         }
     }

@@ -2,16 +2,21 @@
 
 use epitome::settings::Money;
 use epitome::store::UsageSum;
-use epitome::{Explanation, Queue, SlotStatus};
+use epitome::{Explanation, LoggedSlot, Queue, SlotStatus, is_log_hash};
 
 use super::prelude::*;
+use crate::http::wire::{self, QueueOut, SessionOut, SessionWhole};
 use crate::show::{Style, bar};
 
 const EXAMPLES: &str = "\
 Examples:
   epitome explain ann          every slot: what it covers, why it is not due, what failed
   epitome explain              the queue: what is due in any session
+  epitome explain 5f0a2c1b-91d4e07b3c22-c3e1a0b2      the session and slot of a line in the log
   epitome explain ann --json | jq .slots[].why
+
+A line of the worker's log names a slot by a hash, because logs contain no names. The hash is found
+in all workspaces, and the slot's part of it may be left out.
 
 Outcomes of model calls, in the table at the end:
   kept, reused      the reply became a summary; reused: an earlier reply, without another call
@@ -24,7 +29,8 @@ Outcomes of model calls, in the table at the end:
                     not shorter than what it replaces, the same as the previous summary, a
                     continued conversation, a refusal, an error page of a server in between
 
---json is one object: session, slots and usage; without a session it is the queue.";
+--json is one object: the session's totals, slots, settings and usage; without a session it is the
+queue.";
 
 /// Shows what each summary covers, and why the next one is due or not
 #[derive(clap::Args)]
@@ -38,20 +44,36 @@ pub(crate) struct Args {
 const BAR: usize = 16;
 
 pub(super) async fn run(args: &Args, database: &Database, show: &mut Show) -> Result<(), Failure> {
-    match args.session.optional() {
-        Some(name) => session(database, name, show).await,
-        None => queue(database, show).await,
-    }
+    let Some(name) = args.session.optional() else { return queue(database, show).await };
+    let session = match database.session(name).await {
+        Ok((session, _)) => session,
+        Err(_) if is_log_hash(name) => logged(database, name, show).await?,
+        Err(failure) => return Err(failure),
+    };
+    explain(&session, show).await
 }
 
-async fn session(database: &Database, name: &str, show: &mut Show) -> Result<(), Failure> {
-    let (session, info) = database.session(name).await?;
-    let explained = session.explain().await?;
+/// Returns the session that a line of the log names by a hash, and prints which it is.
+async fn logged(database: &Database, hash: &str, show: &mut Show) -> Result<Session, Failure> {
+    let LoggedSlot { workspace, session, slot, scope } = database.engine.find_logged(hash).await?;
+    let slot = slot.map_or(String::new(), |slot| format!(", slot \"{slot}\""));
+    let scope = scope.map_or(String::new(), |author| format!(" of {author}"));
+    show.note(tame(&format!(
+        "{hash} is session \"{session}\" of the workspace \"{workspace}\"{slot}{scope}"
+    )))?;
+    Ok(database.engine.workspace(workspace).session(session))
+}
+
+async fn explain(session: &Session, show: &mut Show) -> Result<(), Failure> {
+    let explanation = session.explain().await?;
     let usage = session.usage().await?;
     if show.json {
-        let Explanation { session, slots } = &explained;
-        return show.object(&json!({"session": session, "slots": slots, "usage": usage}));
+        let settings = session.settings().await?.to_value();
+        let nested = SessionOut::new(explanation.session.clone());
+        let whole = SessionWhole::for_operator(explanation, settings);
+        return show.object(&SessionObject { whole, usage: wire::usage(&usage), session: nested });
     }
+    let Explanation { session: info, slots } = explanation;
     let style = show.style;
     show.line(format!(
         "{}: {}, {}, {}, updated {}",
@@ -61,11 +83,21 @@ async fn session(database: &Database, name: &str, show: &mut Show) -> Result<(),
         count(info.tokens, "token"),
         ago(show.now, info.updated)
     ))?;
-    for slot in &explained.slots {
+    for slot in &slots {
         show.line("")?;
         show_slot(slot, info.messages, show)?;
     }
     show_usage(&usage, show)
+}
+
+/// The object that `--json` prints: the session as over HTTP, and its model calls.
+#[derive(Serialize)]
+struct SessionObject {
+    #[serde(flatten)]
+    whole: SessionWhole,
+    usage: Value,
+    // In earlier releases the session's fields were only in this object.
+    session: SessionOut,
 }
 
 fn show_slot(slot: &SlotExplanation, messages: u64, show: &mut Show) -> Result<(), Failure> {
@@ -136,7 +168,7 @@ fn show_usage(usage: &[UsageSum], show: &mut Show) -> Result<(), Failure> {
 async fn queue(database: &Database, show: &mut Show) -> Result<(), Failure> {
     let queue = database.workspace.queue().await?;
     if show.json {
-        return show.object(&queue);
+        return show.object(&QueueOut::new(queue));
     }
     let Queue { due, working, waiting, parked, slots } = &queue;
     show.line(format!(

@@ -3,14 +3,12 @@
 //! Keys are in the database, where a running server looks them up at every request. So a key that is created or revoked
 //! here takes effect there at once. `epitome::key` defines what a key may do; `epitome_http::gate` checks it.
 
-use std::str::FromStr;
-
 use epitome::key::{Key, NewKey, Rights};
 use epitome::rules::message::Timestamp;
-use epitome::settings::parse_time;
 
 use super::prelude::*;
-use crate::show::day;
+use crate::http::wire::{CreatedKeyOut, KeyOut};
+use crate::times::Expiry;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -88,7 +86,7 @@ struct Create {
     /// Label of the key in the list
     #[arg(long, value_name = "LABEL", default_value = "", hide_default_value = true)]
     label: String,
-    /// Expires after a duration (12h, 30d) or on a date (2027-01-01, UTC)
+    /// Expires after a duration (12h, 30d) or at a time (2027-01-01, 2027-01-01T12:00:00Z)
     #[arg(long, value_name = "WHEN")]
     expires: Option<Expiry>,
 }
@@ -120,7 +118,7 @@ impl Create {
 async fn create(new: NewKey, database: &Database, show: &mut Show) -> Result<(), Failure> {
     let created = database.engine.keys().create(new).await?;
     if show.json {
-        return show.object(&created);
+        return show.object(&CreatedKeyOut::new(created, show.now));
     }
     show.line(&created.secret)?;
     show.note(describe(&created.key))
@@ -143,8 +141,8 @@ Examples:
   epitome keys list --json | jq -r 'select(.state == \"good\") | .id'
 
 Oldest first, of all workspaces unless --workspace names one. With --json each line is a key: id,
-workspace (null for an admin key), rights, label, created, expires, revoked (milliseconds since
-1970) and state: good, expired or revoked. Secrets are not stored, so none is shown.";
+workspace (null for an admin key), rights, label, created_at, expires_at, revoked_at, and state:
+good, expired or revoked. Secrets are not stored, so none is shown.";
 
 /// Lists all keys, including revoked ones
 #[derive(clap::Args)]
@@ -153,14 +151,6 @@ struct List {}
 
 /// Number of keys per page.
 const PAGE: usize = 1_000;
-
-/// One line of JSON output.
-#[derive(Serialize)]
-struct Listed<'a> {
-    #[serde(flatten)]
-    key: &'a Key,
-    state: &'static str,
-}
 
 async fn list(workspace: Option<&str>, database: &Database, show: &mut Show) -> Result<(), Failure> {
     let mut keys: Vec<Key> = Vec::new();
@@ -177,9 +167,9 @@ async fn list(workspace: Option<&str>, database: &Database, show: &mut Show) -> 
     keys.sort_by(|one, other| (one.created, &one.id).cmp(&(other.created, &other.id)));
     let mut table = Table::new(&["id", "workspace", "rights", "label", "created", "expires", "state"]);
     for key in &keys {
-        let state = state(key, show.now);
+        let out = KeyOut::new(key.clone(), show.now);
         if show.json {
-            show.json(&Listed { key, state })?;
+            show.json(&out)?;
             continue;
         }
         table.row([
@@ -189,7 +179,7 @@ async fn list(workspace: Option<&str>, database: &Database, show: &mut Show) -> 
             tame(&key.label),
             ago(show.now, key.created),
             key.expires.map_or("never".to_owned(), utc),
-            state.to_owned(),
+            out.state().to_owned(),
         ]);
     }
     if show.json {
@@ -200,15 +190,6 @@ async fn list(workspace: Option<&str>, database: &Database, show: &mut Show) -> 
     }
     let whose = workspace.map_or(String::new(), |name| format!(" for the workspace \"{}\"", tame(name)));
     show.note(format!("no keys{whose} in {}", database.location()))
-}
-
-/// Says whether the key is valid, and if not, why.
-fn state(key: &Key, now: Timestamp) -> &'static str {
-    match key.revoked {
-        Some(_) => "revoked",
-        None if key.is_valid_at(now) => "good",
-        None => "expired",
-    }
 }
 
 const REVOKE_EXAMPLES: &str = "\
@@ -243,68 +224,4 @@ async fn revoke(
         return Err(Failure::Failed(format!("there is no key {id:?}; {hint}")));
     }
     show.answer(&json!({"revoked": id}), format_args!("key {id} is revoked"))
-}
-
-const DAY: u64 = 86_400;
-
-/// After a duration, or at the start of a day.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Expiry {
-    After(Duration),
-    On(Timestamp),
-}
-
-impl Expiry {
-    /// Returns the time of expiry, counted from `now`.
-    fn from(self, now: Timestamp) -> Timestamp {
-        match self {
-            Self::On(moment) => moment,
-            Self::After(time) => {
-                Timestamp(now.0.saturating_add(i64::try_from(time.as_millis()).unwrap_or(i64::MAX)))
-            }
-        }
-    }
-}
-
-impl FromStr for Expiry {
-    type Err = &'static str;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        const WANTED: &str = "expected a duration (12h, 30d, 52w) or a date (2027-01-01)";
-        let text = text.trim();
-        let unit = |unit: char, seconds: u64| {
-            let number: u64 = text.strip_suffix(unit)?.parse().ok()?;
-            // At most about a century, so that the timestamp cannot overflow.
-            number.checked_mul(seconds).filter(|seconds| *seconds <= 36_600 * DAY).map(Duration::from_secs)
-        };
-        let bare = text.bytes().all(|byte| byte.is_ascii_digit());
-        let after = unit('d', DAY).or_else(|| unit('w', 7 * DAY)).or_else(|| parse_time(text));
-        match (after.filter(|_| !bare), day(text)) {
-            (Some(time), _) => Ok(Self::After(time)),
-            (None, Some(moment)) => Ok(Self::On(moment)),
-            (None, None) => Err(WANTED),
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_key_ends_after_a_time_or_on_a_day() {
-        let hours = |hours: u64| Ok(Expiry::After(Duration::from_secs(hours * 3_600)));
-        for (text, expected) in
-            [("12h", hours(12)), ("30d", hours(720)), (" 2w ", hours(336)), ("60m", hours(1))]
-        {
-            assert_eq!(text.parse::<Expiry>(), expected, "{text}");
-        }
-        assert_eq!("1970-01-02".parse(), Ok(Expiry::On(Timestamp(86_400_000))));
-        for wrong in
-            ["", "30", "d", "-1d", "1.5d", "never", "40000d", "99999999999999999999d", "2027-13-01", "30 d"]
-        {
-            assert!(wrong.parse::<Expiry>().is_err(), "{wrong}");
-        }
-        assert_eq!(Expiry::After(Duration::from_secs(1)).from(Timestamp(5)), Timestamp(1_005));
-    }
 }

@@ -3,6 +3,7 @@
 use epitome::{Remedy, SessionInfo};
 
 use super::prelude::*;
+use crate::http::wire::{SessionOut, SlotOut};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -10,8 +11,8 @@ Examples:
   epitome list --limit 20 --after support-41     the next page
   epitome list --json | jq -r .name              one session name per line
 
-With --json each line is a session: name, messages, turns, tokens, updated (milliseconds since 1970)
-and its slots, with the last message that each summary covers.";
+With --json each line is a session: name, messages, turns, tokens, created_at, updated_at, and its
+slots, with the last message that each summary covers (`covered`).";
 
 /// Lists the stored sessions
 #[derive(clap::Args)]
@@ -30,10 +31,10 @@ const PAGE: u64 = 100;
 
 /// One line of JSON output: the session, and what its summaries cover.
 #[derive(Serialize)]
-struct Listed<'a> {
+struct SessionLine {
     #[serde(flatten)]
-    session: &'a SessionInfo,
-    slots: &'a [SlotExplanation],
+    session: SessionOut,
+    slots: Vec<SlotOut>,
 }
 
 pub(super) async fn run(args: &Args, database: &Database, show: &mut Show) -> Result<(), Failure> {
@@ -54,7 +55,8 @@ pub(super) async fn run(args: &Args, database: &Database, show: &mut Show) -> Re
             };
             shown += 1;
             if show.json {
-                show.json(&Listed { session: &info, slots: &slots })?;
+                let slots = slots.into_iter().map(SlotOut::new).collect();
+                show.json(&SessionLine { session: SessionOut::new(info), slots })?;
             } else {
                 table.row(row(&info, &slots, show));
             }

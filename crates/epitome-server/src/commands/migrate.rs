@@ -3,7 +3,8 @@
 use std::sync::{Mutex, PoisonError};
 
 use epitome::store::{
-    MigrateError, MigrateOptions, MigrateProgress, MigrateStage, Migrated, PostgresOptions, migrate_to_postgres,
+    MigrateError, MigrateOptions, MigrateProgress, MigrateStage, Migrated, PostgresOptions,
+    migrate_to_postgres,
 };
 use tokio::time::{Instant, timeout};
 
@@ -53,12 +54,18 @@ pub(crate) struct Args {
 const TICK: Duration = Duration::from_millis(100);
 const LINE_INTERVAL: Duration = Duration::from_secs(10);
 
-pub(super) async fn run(args: &Args, loaded: &Loaded, environment: &Environment, show: &mut Show) -> Result<(), Failure> {
+pub(super) async fn run(
+    args: &Args,
+    loaded: &Loaded,
+    environment: &Environment,
+    show: &mut Show,
+) -> Result<(), Failure> {
     let (from, to) = (source_file(args, environment)?, target_address(args, loaded)?);
     let patience = loaded.server.patience;
     let mut options =
         MigrateOptions { restart: args.restart, only_compare: args.verify_only, ..MigrateOptions::default() };
-    options.postgres = PostgresOptions { patience, on_wait: Some(Arc::new(print_to_stderr)), ..options.postgres };
+    options.postgres =
+        PostgresOptions { patience, on_wait: Some(Arc::new(print_to_stderr)), ..options.postgres };
     if let Some(rows) = args.piece {
         options.rows = usize::try_from(rows).unwrap_or(usize::MAX);
     }
@@ -68,7 +75,8 @@ pub(super) async fn run(args: &Args, loaded: &Loaded, environment: &Environment,
 }
 
 fn source_file(args: &Args, environment: &Environment) -> Result<PathBuf, Failure> {
-    let expected = || Failure::Setting("--from: expected a SQLite file, as its path or sqlite:PATH".to_owned());
+    let expected =
+        || Failure::Setting("--from: expected a SQLite file, as its path or sqlite:PATH".to_owned());
     match parse_location(&args.from, environment, Path::new("")) {
         Ok(DbLocation::Sqlite(path)) => Ok(path),
         Ok(DbLocation::Postgres(_)) => Err(expected()),
@@ -120,7 +128,8 @@ async fn move_with_progress(
         if !show.watched && !show.json && due {
             last_line = Some((stage, Instant::now()));
             // A write error is ignored here; the output at the end reports it.
-            let _ = show.note(format!("{action} {table}: {} of {} rows in total", grouped(rows), grouped(of)));
+            let _ =
+                show.note(format!("{action} {table}: {} of {} rows in total", grouped(rows), grouped(of)));
         }
     }
 }

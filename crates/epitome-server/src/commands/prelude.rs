@@ -15,4 +15,4 @@ pub(super) use serde_json::{Value, json};
 
 pub(super) use super::SessionArgs;
 pub(super) use crate::database::Database;
-pub(super) use crate::settings::{Loaded, DbLocation, Environment};
+pub(super) use crate::settings::{DbLocation, Environment, Loaded};

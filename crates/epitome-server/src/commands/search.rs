@@ -1,8 +1,9 @@
 //! `epitome search`: searches messages by their words.
 
-use epitome::{SearchHit, Remedy};
+use epitome::{Remedy, SearchHit};
 
 use super::prelude::*;
+use crate::http::wire::search_hit;
 use crate::show::Style;
 
 const EXAMPLES: &str = "\
@@ -51,18 +52,19 @@ pub(super) async fn run(args: &Args, database: &Database, show: &mut Show) -> Re
             Remedy::FixRequest => Failure::Misused(error.to_string()),
             _ => error.into(),
         })?;
-        for found in &page {
-            cursor = Some(found.cursor.clone());
+        let more = page.more;
+        for hit in page.items {
+            cursor = Some(hit.cursor.clone());
             left -= 1;
             if show.json {
-                show.json(found)?;
+                show.json(&as_json(hit))?;
             } else {
-                show.line(line(found, &terms, show.style))?;
+                show.line(line(&hit, &terms, show.style))?;
             }
         }
         show.flush()?;
-        if left == 0 || !page.more {
-            break page.more;
+        if left == 0 || !more {
+            break more;
         }
     };
     if !show.json && left == args.limit {
@@ -97,13 +99,23 @@ fn fold(c: char) -> char {
     c.to_lowercase().next().unwrap_or(c)
 }
 
-fn line(found: &SearchHit, terms: &[Vec<char>], style: Style) -> String {
-    let place = format!("{} {}", tame(&found.session), found.message.seq);
-    format!("{}  {}", style.cyan(&place), marked(&tame(&found.excerpt), terms, style))
+/// Returns a match as HTTP does, with the cursor that earlier releases had in each match.
+fn as_json(hit: SearchHit) -> Value {
+    let cursor = json!(hit.cursor);
+    let mut object = search_hit(hit);
+    if let Some(fields) = object.as_object_mut() {
+        fields.insert("cursor".to_owned(), cursor);
+    }
+    object
+}
+
+fn line(hit: &SearchHit, terms: &[Vec<char>], style: Style) -> String {
+    let place = format!("{} {}", tame(&hit.session), hit.message.seq);
+    format!("{}  {}", style.cyan(&place), highlighted(&tame(&hit.excerpt), terms, style))
 }
 
 /// Returns the text with the search terms in colour.
-fn marked(text: &str, terms: &[Vec<char>], style: Style) -> String {
+fn highlighted(text: &str, terms: &[Vec<char>], style: Style) -> String {
     if !style.is_painted() {
         return text.to_owned();
     }
@@ -135,13 +147,13 @@ mod tests {
     }
 
     #[test]
-    fn what_was_looked_for_is_marked() {
+    fn the_search_words_are_highlighted() {
         let style = Style::new(Color::Always, false, &|_| None);
         let terms = terms("parser 12");
         assert_eq!(
-            marked("the PARSER, 12", &terms, style),
+            highlighted("the PARSER, 12", &terms, style),
             "the \u{1b}[33mPARSER\u{1b}[0m, \u{1b}[33m12\u{1b}[0m"
         );
-        assert_eq!(marked("the parser", &terms, Style::default()), "the parser");
+        assert_eq!(highlighted("the parser", &terms, Style::default()), "the parser");
     }
 }

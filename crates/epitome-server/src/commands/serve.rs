@@ -9,7 +9,7 @@ use epitome_http::{HttpState, Keys, Limits};
 use tokio::sync::watch;
 
 use super::prelude::*;
-use crate::http::{self, App, Proxy, RequestsLog};
+use crate::http::{self, App, ProxyState, RequestsLog};
 use crate::log;
 use crate::settings::{OwnFlag, RequireKeys, Role, Source};
 use crate::signals::Signals;
@@ -139,15 +139,15 @@ pub(super) async fn run(args: &Args, loaded: &Loaded, show: &mut Show) -> Result
     tracing::info!(%address, role = role.as_str(), keys = keys.as_str(), version, "starting");
     let database = tokio::select! {
         database = Database::open_for_server(loaded, args.pace()) => database?,
-        () = http::meanwhile(&listener) => return Ok(()),
+        () = http::answer_until_open(&listener) => return Ok(()),
         _ = signals.next() => return Ok(()),
     };
     let (stop, stopping) = watch::channel(false);
-    let proxy = Proxy::new(&server.proxy, requests);
+    let proxy = ProxyState::new(&server.proxy, requests);
     let http = HttpState::new(database.engine.clone(), keys, limits, stopping);
     let app = App::new(Arc::clone(&http), proxy);
     let router = match server.role {
-        Role::Worker => http::watched(&app),
+        Role::Worker => http::monitoring_router(&app),
         Role::All | Role::Api => http::router(&app, Honcho::new(Arc::clone(&http), secret)),
     };
     warn_about_access((keys, secret_bytes), &database, loaded).await?;
@@ -159,7 +159,7 @@ pub(super) async fn run(args: &Args, loaded: &Loaded, show: &mut Show) -> Result
     tokio::task::spawn_blocking(move || Counter::new(encoding).text("ready"));
     let serving = async {
         epitome_http::listen::serve(listener, router, &http.limits, http.stopping.clone()).await;
-        app.settle().await;
+        app.flush().await;
         database.close().await;
     };
     let mut serving = std::pin::pin!(serving);

@@ -7,6 +7,8 @@ use epitome::{SlotStatus, Summarize, Summarized};
 
 use super::messages::{report_overdue, summary_line};
 use super::prelude::*;
+use crate::database::similar_or;
+use crate::http::wire::summarized;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -16,7 +18,8 @@ Examples:
 
 If there are no new messages, the current summary is shown and no model is called. Other summaries
 of the session that are due are written too, unless --no-wait. The exit code is 1 if the summary
-could not be written. --json is one object: status (written, nothing_new or pending) and summary.";
+could not be written. --json is one object: status (written, nothing_new or pending), summary, and
+the reason if it is pending after an error.";
 
 /// Summarizes a session now
 #[derive(clap::Args)]
@@ -54,11 +57,16 @@ pub(super) async fn run(args: &Args, database: &Database, show: &mut Show) -> Re
                 summarize(args, &session, scope).await
             }
         };
-        with_progress(work, &session, &progress).await?
+        with_progress(work, &session, &progress).await
+    };
+    let outcome = match outcome {
+        Err(Failure::Engine(epitome::Error::NotFound { .. })) => return Err(no_slot(args, &session).await),
+        outcome => outcome?,
     };
     if show.json {
-        show.object(&outcome)?;
-        if matches!(outcome, Summarized::Pending { reason: Some(_) }) {
+        let failed = matches!(outcome, Summarized::Pending { reason: Some(_) });
+        show.object(&summarized(outcome))?;
+        if failed {
             return Err(Failure::Told(1));
         }
     } else {
@@ -88,7 +96,8 @@ pub(super) async fn run(args: &Args, database: &Database, show: &mut Show) -> Re
 }
 
 async fn summarize(args: &Args, session: &Session, scope: Option<Author>) -> Result<Summarized, Failure> {
-    let request = Summarize { slot: args.slot.clone(), scope, focus: args.focus.clone(), wait: !args.no_wait };
+    let request =
+        Summarize { slot: args.slot.clone(), scope, focus: args.focus.clone(), wait: !args.no_wait };
     let outcome = session.summarize(request).await?;
     if !args.no_wait {
         session.work().await?;
@@ -101,10 +110,13 @@ async fn rebuild(args: &Args, session: &Session, scope: Option<Author>) -> Resul
         Some(slot) => slot.clone(),
         None => {
             let slots = session.explain().await?.slots;
-            let in_scope = |slot: &&SlotExplanation| slot.scope == scope && slot.status != SlotStatus::Retired;
+            let in_scope =
+                |slot: &&SlotExplanation| slot.scope == scope && slot.status != SlotStatus::Retired;
             let first = slots.iter().find(in_scope).map(|slot| slot.slot.clone());
-            first
-                .ok_or_else(|| Failure::Failed("the settings have no slot for this; see `slot`".to_owned()))?
+            match first {
+                Some(slot) => slot,
+                None => return Err(no_slot(args, session).await),
+            }
         }
     };
     if !session.rebuild(scope.clone(), &slot).await? {
@@ -127,6 +139,25 @@ async fn rebuild(args: &Args, session: &Session, scope: Option<Author>) -> Resul
         }
         _ => Ok(Summarized::NothingNew { summary: None }),
     }
+}
+
+/// Says that the session has no such slot, and suggests one.
+async fn no_slot(args: &Args, session: &Session) -> Failure {
+    let slots = session.explain().await.map(|explanation| explanation.slots).unwrap_or_default();
+    let in_scope = slots
+        .into_iter()
+        .filter(|slot| slot.scope.as_deref() == args.scope.as_deref() && slot.status != SlotStatus::Retired);
+    let names: Vec<String> = in_scope.map(|slot| slot.slot).collect();
+    let scope = args.scope.as_ref().map_or(String::new(), |author| format!(" for the author \"{author}\""));
+    let slot = args.slot.as_ref().map_or(String::new(), |slot| format!(" \"{slot}\""));
+    let hint = match (names.is_empty(), &args.slot) {
+        (true, _) => "the setting `slot` defines them".to_owned(),
+        (false, slot) => {
+            let all = format!("slots are {}", names.join(", "));
+            similar_or(slot.as_deref().unwrap_or_default(), &names, &all)
+        }
+    };
+    Failure::Failed(format!("there is no slot{slot}{scope}; {hint}"))
 }
 
 /// Waits for the summary and shows how far the summaries reach.

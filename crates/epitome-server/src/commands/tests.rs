@@ -71,7 +71,8 @@ fn every_help_has_examples_and_fits_a_terminal() {
     let commands: Vec<String> =
         Cli::command().get_subcommands().map(|command| command.get_name().to_owned()).collect();
     let keys = ["create", "list", "revoke"].map(|what| printed(&["keys", what, "--help"]));
-    let helps = commands.iter().map(|name| printed(&[name, "--help"])).chain([printed(&["--help"])]).chain(keys);
+    let helps =
+        commands.iter().map(|name| printed(&[name, "--help"])).chain([printed(&["--help"])]).chain(keys);
     for help in helps {
         assert!(help.contains("Examples:\n"), "{help}");
         let wide = help.lines().find(|line| line.chars().count() > 100);
@@ -84,7 +85,10 @@ fn an_error_names_the_wrong_argument_and_suggests_another() {
     check_misused(&["rewind"], r#"unknown command "rewind""#);
     check_suggests(&["--db", "context", "lst"], r#"unknown command "lst"; did you mean list?"#);
     check_suggests(&["keys", "crete"], r#"unknown command "crete"; did you mean create?"#);
-    check_suggests(&["context", "a", "--token", "5"], r#"unknown argument "--token"; did you mean --tokens?"#);
+    check_suggests(
+        &["context", "a", "--token", "5"],
+        r#"unknown argument "--token"; did you mean --tokens?"#,
+    );
     check_suggests(&["list", "--workspce=a"], r#"unknown argument "--workspce"; did you mean --workspace?"#);
     check_suggests(&["keys", "create", "--admn"], r#"unknown argument "--admn"; did you mean --admin?"#);
     check_suggests(&["--write-confg"], r#"unknown argument "--write-confg"; did you mean --write-config?"#);
@@ -96,7 +100,11 @@ fn an_error_names_the_wrong_argument_and_suggests_another() {
         &["context", "a", "--format", "opnai"],
         "invalid value 'opnai' for '--format <FORMAT>': no such format; did you mean openai?",
     );
-    check_misused_in("completions", &["tcsh"], r#"<SHELL>: "tcsh" is not one of bash, elvish, fish, powershell, zsh"#);
+    check_misused_in(
+        "completions",
+        &["tcsh"],
+        r#"<SHELL>: "tcsh" is not one of bash, elvish, fish, powershell, zsh"#,
+    );
     check_misused(&["--write-config", "a.toml", "--bad"], r#"unknown argument "--bad""#);
     check_suggests(&["--versions"], r#"unknown argument "--versions"; did you mean --version?"#);
     check_misused_in("bench", &["--slow"], r#"unknown argument "--slow""#);
@@ -155,7 +163,9 @@ fn a_settings_file_has_a_default_name() {
     assert!(
         matches!(accepted(&["--write-config"]).action, Action::WriteConfig(path) if path.as_os_str() == "epitome.toml")
     );
-    assert!(matches!(accepted(&["--write-config", "-"]).action, Action::WriteConfig(path) if path.as_os_str() == "-"));
+    assert!(
+        matches!(accepted(&["--write-config", "-"]).action, Action::WriteConfig(path) if path.as_os_str() == "-")
+    );
     assert!(matches!(accepted(&["--check-config", "--json"]).action, Action::CheckConfig));
 }
 

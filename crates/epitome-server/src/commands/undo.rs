@@ -4,6 +4,8 @@ use epitome::Summary;
 
 use super::messages::{covered, summary_line};
 use super::prelude::*;
+use crate::database::similar_or;
+use crate::http::wire::undone;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -12,7 +14,8 @@ Examples:
 
 The summary before it becomes current again, and the trigger counts from the newest message on. No
 message is changed. If the session has only one current summary, neither --slot nor --summary is
-needed. --json is one object: undone and stands.";
+needed. --json is one object: `undone` is the id of the summary, `stands` the summary that is now
+current, or null.";
 
 /// Undoes a summary; the summary before it becomes current again
 #[derive(clap::Args)]
@@ -55,18 +58,25 @@ impl SummarySelector {
         match found.as_slice() {
             [summary] => Ok(summary.id),
             [] if current.is_empty() => Err(Failure::Failed("there is no current summary".to_owned())),
-            [] => {
-                let all: Vec<String> = current.iter().map(describe).collect();
-                Err(Failure::Failed(format!("no such summary is current; current are {}", all.join(", "))))
-            }
+            [] => Err(self.no_summary(&current)),
             several => {
                 let all: Vec<String> = several.iter().map(|summary| describe(summary)).collect();
-                Err(Failure::Misused(format!(
-                    "which summary? use --slot or --summary; current are {}",
-                    all.join(", ")
-                )))
+                let all = all.join(", ");
+                Err(Failure::Misused(format!("which summary? use --slot or --summary; current are {all}")))
             }
         }
+    }
+
+    /// Says that none of the current summaries matches, and suggests a slot.
+    fn no_summary(&self, current: &[Summary]) -> Failure {
+        let mut slots: Vec<String> = current.iter().map(|summary| summary.slot.clone()).collect();
+        slots.dedup();
+        let all = format!("slots with a summary are {}", slots.join(", "));
+        let slot = self.slot.as_ref().map_or(String::new(), |slot| format!(" of the slot \"{slot}\""));
+        let scope =
+            self.scope.as_ref().map_or(String::new(), |author| format!(" of the author \"{author}\""));
+        let hint = similar_or(self.slot.as_deref().unwrap_or_default(), &slots, &all);
+        Failure::Failed(format!("there is no summary{slot}{scope}; {hint}"))
     }
 }
 
@@ -79,5 +89,5 @@ pub(super) async fn run(args: &Args, database: &Database, show: &mut Show) -> Re
         None => "its slot has no summary now".to_owned(),
     };
     let line = tame(&format!("summary {id} is undone; {now}"));
-    show.answer(&json!({"undone": id, "stands": restored}), line)
+    show.answer(&undone(id, restored), line)
 }

@@ -169,14 +169,14 @@ fn an_error_names_the_source_of_the_value() {
     Trial::new().set("context.max_token=5").refused(&format!("--set context.max_token: {allowed}"));
     Trial::new()
         .env("EPITOME_CONTEXT_MAX_TOKENS", "many")
-        .refused("EPITOME_CONTEXT_MAX_TOKENS: \"many\" given; allowed is a whole number from 1");
+        .refused("EPITOME_CONTEXT_MAX_TOKENS: \"many\" is not allowed; expected a whole number from 1");
     Trial::new()
         .set("context.max_tokens=0")
-        .refused("--set context.max_tokens: 0 given; allowed is a whole number from 1");
+        .refused("--set context.max_tokens: 0 is not allowed; expected a whole number from 1");
     Trial::new()
         .file("[context]\nmax_tokens = 5")
         .set("summarize.redact=maybe")
-        .refused("--set summarize.redact: \"maybe\" given; allowed is true or false");
+        .refused("--set summarize.redact: \"maybe\" is not allowed; expected true or false");
     // The core reports what is wrong with a trigger; the settings add the source.
     let slot = Trial::new().env("EPITOME_SLOT", r#"[{"name": "a", "trigger": "sometimes"}]"#);
     let slot = slot.env("EPITOME_LIMITS_BATCH", "5");
@@ -192,8 +192,12 @@ fn unknown_sections_and_keys_are_refused() {
         "epitome.toml: server.tls: no such setting; allowed here are db, connections, patience, workspace, role, \
          listen, require_keys, jwt_secret_env, log_level, log_format",
     );
-    Trial::new().file("server = 5").refused("epitome.toml: server: 5 given; allowed is a table of settings");
-    Trial::new().file("[server]\ndb = 5").refused("epitome.toml: server.db: 5 given; allowed is a text");
+    Trial::new()
+        .file("server = 5")
+        .refused("epitome.toml: server: 5 is not allowed; expected a table of settings");
+    Trial::new()
+        .file("[server]\ndb = 5")
+        .refused("epitome.toml: server.db: 5 is not allowed; expected a text");
 }
 
 #[test]
@@ -228,17 +232,17 @@ fn server_settings_come_from_every_source() {
 #[test]
 fn invalid_server_settings_are_refused_with_their_names() {
     Trial::new().env("EPITOME_SERVER_REQUIRE_KEYS", "no").refused(
-        "EPITOME_SERVER_REQUIRE_KEYS: \"no\" given; allowed is \"off-loopback\", \"always\" or \"never\"",
+        "EPITOME_SERVER_REQUIRE_KEYS: \"no\" is not allowed; expected \"off-loopback\", \"always\" or \"never\"",
     );
     Trial::new()
         .file("[server]\nrequire_keys = false")
-        .refused("epitome.toml: server.require_keys: false given; allowed is \"off-loopback\", \"always\" or \"never\"");
+        .refused("epitome.toml: server.require_keys: false is not allowed; expected \"off-loopback\", \"always\" or \"never\"");
     Trial::new().set("server.log_level=loud").refused(
-        "--set server.log_level: \"loud\" given; allowed is \"error\", \"warn\", \"info\" or \"debug\"",
+        "--set server.log_level: \"loud\" is not allowed; expected \"error\", \"warn\", \"info\" or \"debug\"",
     );
     Trial::new()
         .set("server.log_format=xml")
-        .refused("--set server.log_format: \"xml\" given; allowed is \"auto\", \"text\" or \"json\"");
+        .refused("--set server.log_format: \"xml\" is not allowed; expected \"auto\", \"text\" or \"json\"");
     let allowed = "allowed is ADDRESS:PORT, such as 127.0.0.1:7878, 0.0.0.0:7878 or [::1]:7878";
     for wrong in ["", "7878", ":7878", "localhost", "localhost:", "localhost:http", "127.0.0.1:70000"] {
         let mut trial = Trial::new();
@@ -447,7 +451,7 @@ fn condense_settings_come_from_the_environment_too() {
     assert_eq!(back, Settings::default());
     Trial::new()
         .env("EPITOME_CONDENSE_TRIGGER", "tokens(0)")
-        .refused("EPITOME_CONDENSE_TRIGGER: tokens: 0 given; allowed is a whole number from 1");
+        .refused("EPITOME_CONDENSE_TRIGGER: tokens: 0 is not allowed; expected a whole number from 1");
     Trial::new().set("condense.model=cheap").refused(
         "--set condense.model: no model named `cheap`; define [models.cheap], or use one of: local, same",
     );
@@ -501,13 +505,13 @@ fn a_postgresql_address_is_shown_without_its_password() {
 
     Trial::new()
         .set("server.connections=0")
-        .refused("--set server.connections: 0 given; allowed is a whole number from 1 to 1000");
+        .refused("--set server.connections: 0 is not allowed; expected a whole number from 1 to 1000");
     Trial::new().set("server.patience=2h").refused(
-        "--set server.patience: \"2h\" given; allowed is a time from \"0s\" to \"1h\" such as \"10m\" or 600 for seconds",
+        "--set server.patience: \"2h\" is not allowed; expected a time from \"0s\" to \"1h\" such as \"10m\" or 600 for seconds",
     );
     Trial::new()
         .set("server.role=boss")
-        .refused("--set server.role: \"boss\" given; allowed is \"all\", \"api\" or \"worker\"");
+        .refused("--set server.role: \"boss\" is not allowed; expected \"all\", \"api\" or \"worker\"");
 }
 
 #[test]
@@ -639,11 +643,11 @@ fn upstreams_come_from_every_source() {
     assert_eq!(proxy.timeout, std::time::Duration::from_secs(30));
     Trial::new().set("condense.model=same").load();
     Trial::new().set("proxy.timeout=0").refused(
-        "--set proxy.timeout: \"0\" given; allowed is a time from \"100ms\" to \"24h\" such as \"10m\" or 600 for seconds",
+        "--set proxy.timeout: \"0\" is not allowed; expected a time from \"100ms\" to \"24h\" such as \"10m\" or 600 for seconds",
     );
     Trial::new()
         .file("[proxy]\nopenai_upstream = 8000\n")
-        .refused("epitome.toml: proxy.openai_upstream: 8000 given; allowed is a text");
+        .refused("epitome.toml: proxy.openai_upstream: 8000 is not allowed; expected a text");
     Trial::new().set("proxy.upstream=x").refused(
         "--set proxy.upstream: no such setting; did you mean openai_upstream? allowed here are openai_upstream, anthropic_upstream, shadow, timeout",
     );

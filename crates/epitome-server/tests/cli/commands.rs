@@ -198,7 +198,10 @@ fn explain_says_where_everything_stands() {
         assert!(out.contains(word), "{word} in {out}");
     }
     let whole = place.json(&["explain", "ann"]);
-    assert_eq!((&whole["slots"][0]["covered"], &whole["usage"][0]["model"]), (&json!(60), &json!("local")));
+    assert_eq!(
+        (&whole["slots"][0]["covered"], &whole["usage"]["items"][0]["model"]),
+        (&json!(60), &json!("local"))
+    );
     assert_eq!(place.json(&["explain"])["due"], 0);
     assert!(place.good(&["explain"]).starts_with("0 due, 0 being written"));
 }

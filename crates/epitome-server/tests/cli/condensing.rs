@@ -205,7 +205,7 @@ fn the_window_is_the_models_unless_told() {
     place.refuses(
         own.as_bytes(),
         &["--trigger", "window(0.5)"],
-        "condense.trigger: window(0.5): the model's window is not known; set `window` for its model",
+        "condense.trigger: window(0.5): the model's window is unknown; set `window` for its model",
     );
 }
 
@@ -294,13 +294,13 @@ fn bad_input_is_one_line_and_nothing_else() {
         (&["--trigger", "sometimes"], String::new()),
         (
             &["--strategy", "recent(5)"],
-            "--strategy: recent: 5 given; allowed is a keep such as messages(6)".to_owned(),
+            "--strategy: recent: 5 is not allowed; expected a keep such as messages(6)".to_owned(),
         ),
         (&["--keep-messages", "2", "--keep-turns", "2"], String::new()),
         (&["--explain", "--report", "r.json"], String::new()),
         (
             &["--set", "condense.wait=maybe"],
-            "--set condense.wait: \"maybe\" given; allowed is true or false".to_owned(),
+            "--set condense.wait: \"maybe\" is not allowed; expected true or false".to_owned(),
         ),
     ] {
         let (code, out, errors) = place.condense(b"[]", args);

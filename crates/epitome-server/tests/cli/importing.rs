@@ -220,10 +220,7 @@ fn what_is_too_large_is_named_and_a_name_that_cannot_be_is_too() {
     std::fs::write(place.path("twice.jsonl"), lines(&twice)).unwrap();
     let (code, _, errors) = place.on_db(&["import", "twice.jsonl"]);
     assert_eq!(code, Some(2));
-    assert!(
-        errors.contains("twice.jsonl:2: session `a` again; it began at twice.jsonl:1; "),
-        "{errors}"
-    );
+    assert!(errors.contains("twice.jsonl:2: session `a` again; it began at twice.jsonl:1; "), "{errors}");
     assert!(errors.contains("twice.jsonl:3: a session's name has"), "{errors}");
 }
 

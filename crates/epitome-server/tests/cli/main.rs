@@ -16,6 +16,7 @@ mod postgres;
 mod replaying;
 mod replaying_models;
 mod settings;
+mod shapes;
 #[cfg(unix)]
 mod signals;
 mod trouble;
@@ -42,10 +43,7 @@ fn a_wrong_argument_is_named_in_one_line() {
     for (args, line) in [
         (["rewind"].as_slice(), "unknown command \"rewind\"; `epitome --help` says what there is"),
         (&["sumarize"], "unknown command \"sumarize\"; did you mean summarize?"),
-        (
-            &["context", "a", "--token", "5"],
-            "unknown argument \"--token\"; did you mean --tokens?",
-        ),
+        (&["context", "a", "--token", "5"], "unknown argument \"--token\"; did you mean --tokens?"),
         (
             &["context"],
             "the session's name is missing (`epitome list` shows all sessions); `epitome context --help` says what there is",

@@ -310,7 +310,7 @@ fn a_wrong_policy_is_told_with_its_key_and_what_is_allowed() {
     wrong("slots slot.shrt.keep=3", "slot.shrt.keep: there is no slot \"shrt\"; there are short, long");
     wrong(
         "slots slot.long.max_tokens=few",
-        "slot.long.max_tokens: \"few\" given; allowed is a whole number from 16",
+        "slot.long.max_tokens: \"few\" is not allowed; expected a whole number from 16",
     );
     wrong(
         "slots context.max_tokns=3",

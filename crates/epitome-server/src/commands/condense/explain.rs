@@ -3,7 +3,7 @@
 use epitome::condenser::{Fate, Forecast, Why};
 
 use super::super::prelude::*;
-use crate::condensing::Request;
+use crate::condensing::CondenseRequest;
 use crate::show::clipped;
 
 /// A longer run of messages with the same reason is shown by its first 5 and its last 3 messages.
@@ -13,9 +13,9 @@ const LAST: usize = 3;
 /// Maximum number of characters shown of a message.
 const WIDEST: usize = 60;
 
-pub(super) fn show(request: &Request, forecast: &Forecast, show: &mut Show) -> Result<(), Failure> {
+pub(super) fn show(request: &CondenseRequest, forecast: &Forecast, show: &mut Show) -> Result<(), Failure> {
     if show.json {
-        return show.object(&request.told(forecast));
+        return show.object(&request.forecast_json(forecast));
     }
     let style = show.style;
     show.line(style.bold(&head(request, forecast)))?;
@@ -50,7 +50,7 @@ pub(super) fn show(request: &Request, forecast: &Forecast, show: &mut Show) -> R
 }
 
 /// Describes the request in one line.
-fn head(request: &Request, forecast: &Forecast) -> String {
+fn head(request: &CondenseRequest, forecast: &Forecast) -> String {
     let model = request.model().map_or(String::new(), |model| format!(" for {}", tame(model)));
     let used =
         match forecast.window.map(|window| (window, forecast.tokens.saturating_mul(100).checked_div(window)))
@@ -79,7 +79,7 @@ fn sum(fates: &[&Fate]) -> u64 {
 }
 
 /// One row per message; of a long run, only the first and the last messages.
-fn table(request: &Request, fates: &[&Fate]) -> Table {
+fn table(request: &CondenseRequest, fates: &[&Fate]) -> Table {
     let mut table = Table::new(&["#>", "role", "tokens>", "why", "begins"]);
     for run in fates.chunk_by(|one, next| one.why == next.why && one.place.saturating_add(1) == next.place) {
         let folds = run.len() > FIRST + LAST + 1;
@@ -96,10 +96,10 @@ fn table(request: &Request, fates: &[&Fate]) -> Table {
     table
 }
 
-fn row(request: &Request, fate: &Fate) -> [String; 5] {
-    let place = request.place(fate.place).map_or_else(|| "-".to_owned(), |place| place.to_string());
-    let begins = clipped(&tame(&request.begins(fate)), WIDEST);
-    [place, fate.role.to_string(), grouped(fate.tokens), why(fate.why).to_owned(), begins]
+fn row(request: &CondenseRequest, fate: &Fate) -> [String; 5] {
+    let place = request.position(fate.place).map_or_else(|| "-".to_owned(), |place| place.to_string());
+    let preview = clipped(&tame(&request.preview(fate)), WIDEST);
+    [place, fate.role.to_string(), grouped(fate.tokens), why(fate.why).to_owned(), preview]
 }
 
 fn why(why: Why) -> &'static str {

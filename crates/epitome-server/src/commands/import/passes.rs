@@ -178,8 +178,9 @@ impl ImportPlan {
             for item in self.open(file, pass)? {
                 match item.map_err(|error| read_error(file, &error))? {
                     Item::Session { name, mut metadata, .. } => {
-                        metadata
-                            .retain(|key, fields| key != REQUEST || fields.to_string().len() <= MAX_FIELDS_BYTES);
+                        metadata.retain(|key, fields| {
+                            key != REQUEST || fields.to_string().len() <= MAX_FIELDS_BYTES
+                        });
                         current.as_mut().map_or(Ok(()), |ended| ended.flush(pass))?;
                         done.extend(current.take().map(|ended| ended.imported));
                         if is_name(&name) && begun.insert(name.clone()) {

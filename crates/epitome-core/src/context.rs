@@ -11,8 +11,8 @@
 //! 5. the messages after the summary's coverage, with the tokens that remain;
 //! 6. with `fill`, older messages.
 //!
-//! Messages that do not fit are left out at a legal cut, and the [`ContextReport`] says so. If no valid list fits at all, the
-//! context is empty and the report contains the reason.
+//! Messages that do not fit are left out at a legal cut, and the [`ContextReport`] says so. If no valid list fits
+//! at all, the context is empty and the report contains the reason.
 
 use serde::{Deserialize, Serialize};
 
@@ -127,8 +127,8 @@ pub struct Candidate {
 
 /// The shape of a session up to some message: the input of [`lay_out`].
 ///
-/// [`SessionShape::whole`] builds it from all outlines of a session. A store with a long session passes only the end and a few
-/// other messages, so that the rest need not be loaded:
+/// [`SessionShape::whole`] builds it from all outlines of a session. A store with a long session passes only the
+/// end and a few other messages, so that the rest need not be loaded:
 ///
 /// ```
 /// use epitome_core::context::{Candidate, PlaceholderCosts, Request, SessionShape, lay_out};

@@ -4,8 +4,8 @@
 //! backwards from the requested position, so that more messages stay rather than fewer. It searches forwards only if
 //! the caller needs some message to leave. If no cut is legal, nothing is condensed and the caller reports the reason.
 //!
-//! A cut is an index into a slice of outlines: the cut `i` lies just before `outlines[i]`, and the last cut lies after all
-//! of them.
+//! A cut is an index into a slice of outlines: the cut `i` lies just before `outlines[i]`, and the last cut lies after
+//! all of them.
 
 use std::ops::Range;
 

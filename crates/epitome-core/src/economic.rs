@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn a_price_that_is_none_is_refused_by_name() {
+    fn an_invalid_price_is_refused_by_name() {
         for bad in [f64::NAN, f64::INFINITY, -0.1] {
             let refused = |result: Result<Prices, PriceError>| match result {
                 Err(PriceError::Value { field, .. }) => field,
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_limit_stands_before_the_third_call() {
+    fn only_the_limit_applies_before_the_third_call() {
         for calls in 0..5 {
             let inputs = CostInputs { calls, ..INPUTS };
             let limit = (calls < 3).then_some(750_000);
@@ -424,7 +424,7 @@ mod tests {
         #![proptest_config(epitome_testkit::budget::config(256))]
 
         #[test]
-        fn no_numbers_bring_it_down(
+        fn no_numbers_panic(
             prices in any::<[f64; 4]>(),
             tokens in any::<[u64; 4]>(),
             growth in any::<f64>(),
@@ -445,7 +445,7 @@ mod tests {
         }
 
         #[test]
-        fn it_is_above_what_a_cut_leaves_and_grows_with_growth(
+        fn it_exceeds_the_size_after_a_cut_and_rises_with_growth(
             tokens in prop::array::uniform4(0..100_000_u64), growth in 0.0..10_000.0_f64,
         ) {
             let [head, summary, keep, prompt] = tokens;

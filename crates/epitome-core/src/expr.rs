@@ -10,6 +10,8 @@ use std::marker::PhantomData;
 
 use serde::de::Visitor;
 
+use crate::suggest::did_you_mean;
+
 /// Maximum length in bytes of a form, as typed and as printed.
 pub(crate) const MAX_BYTES: usize = 4 << 10;
 
@@ -81,10 +83,10 @@ impl<'a> Expr<'a> {
         if reader.rest.is_empty() { Ok(expr) } else { Err(reader.unexpected("the end")) }
     }
 
-    /// Returns the error for an unknown name.
+    /// Returns the error for an unknown name. It suggests the most similar of the `allowed` names.
     pub(crate) fn unknown(&self, allowed: &str) -> FormError {
-        let name = clipped(self.name);
-        FormError(format!("position {}: `{name}` is unknown; expected one of {allowed}", self.at))
+        let (name, similar) = (clipped(self.name), did_you_mean(self.name, allowed.split(", ")));
+        FormError(format!("position {}: `{name}` is unknown; {similar}expected one of {allowed}", self.at))
     }
 
     /// Checks that there are at most `allowed` arguments.

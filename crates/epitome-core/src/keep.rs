@@ -245,13 +245,13 @@ mod tests {
     }
 
     #[test]
-    fn nothing_asked_for_keeps_not_even_what_takes_no_room() {
+    fn zero_keeps_no_message_even_of_zero_tokens() {
         check("tokens(0)", "1:5 1:0 |");
         check("tokens(5)", "1:9 | 1:0 1:5 1:0");
     }
 
     #[test]
-    fn sizes_beyond_all_measure_do_not_wrap() {
+    fn very_large_sizes_do_not_wrap() {
         check("tokens(18446744073709551615)", "1:1 | 1:18446744073709551615");
     }
 
@@ -330,7 +330,7 @@ mod tests {
         #![proptest_config(epitome_testkit::budget::config(256))]
 
         #[test]
-        fn what_is_printed_reads_as_the_same_keep(keep in keep()) {
+        fn a_printed_keep_parses_to_the_same_keep(keep in keep()) {
             prop_assert_eq!(keep.to_string().parse::<Keep>(), Ok(keep));
         }
 
@@ -340,7 +340,7 @@ mod tests {
         }
 
         #[test]
-        fn the_tail_holds_what_was_asked_for_and_no_more(
+        fn the_verbatim_part_has_exactly_the_set_size(
             keep in keep(), outlines in any_outlines(), room in 0..200_u64,
         ) {
             let asked = match keep {
@@ -367,7 +367,7 @@ mod tests {
         }
 
         #[test]
-        fn asking_for_more_never_keeps_less(n in 0..50_u64, outlines in any_outlines()) {
+        fn a_larger_keep_never_keeps_less(n in 0..50_u64, outlines in any_outlines()) {
             for keep in [Keep::Messages, Keep::Turns, Keep::Tokens] {
                 prop_assert!(keep(n + 1).start(&outlines, None) <= keep(n).start(&outlines, None));
             }

@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_tool_was_called_with_comes_before_what_a_tool_printed() {
+    fn names_in_calls_rank_before_names_in_output() {
         let mut ledger = Ledger::default();
         ledger.read(&Message::tool("c", "src/aa.rs src/bb.rs src/cc.rs"));
         ledger.read(&call("src/cc.rs"));
@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_said_often_and_lately_comes_before_what_was_said_once_and_long_ago() {
+    fn frequent_and_recent_names_rank_before_rare_and_old_ones() {
         let mut ledger = Ledger::default();
         ledger.read(&Message::tool("c", "old_name"));
         for _ in 0..30 {
@@ -340,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_user_said_comes_before_what_a_tool_printed() {
+    fn names_by_the_user_rank_before_names_in_output() {
         let mut ledger = Ledger::default();
         ledger.read(&Message::tool("c", "item_a"));
         ledger.read(&Message::user("item_b"));
@@ -363,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_bounded_and_what_is_needed_stays() {
+    fn the_ledger_is_bounded_and_useful_names_stay() {
         let mut ledger = Ledger::default();
         ledger.read(&call("src/needed.rs"));
         for n in 0..400 {
@@ -389,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_of_names_is_read_as_it_was_written() {
+    fn a_listing_parses_to_the_names_written() {
         assert_eq!(listed("Also mentioned: a.rs \"cargo test x\" E7"), Some(vec!["a.rs", "cargo test x", "E7"]));
         assert_eq!(listed("Also mentioned:"), Some(vec![]));
         assert_eq!(listed("Also mentioned: \"open"), Some(vec!["\"open"]));
@@ -436,7 +436,7 @@ mod tests {
     }
 
     #[test]
-    fn of_many_names_alike_some_stay() {
+    fn of_many_similar_names_some_stay() {
         let names: Vec<String> = (0..1_300).map(|n| format!("it_{n:05}")).collect();
         let mut ledger = Ledger::default();
         ledger.read(&Message::tool("c", names.join(" ")));
@@ -444,7 +444,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_from_elsewhere_is_bounded_too() {
+    fn a_list_read_from_a_summary_is_bounded_too() {
         let long = "x".repeat(100_000);
         let many: Vec<String> = (0..3_000).map(|n| format!("it_{n}")).collect();
         let mut read_listed: Vec<&str> = many.iter().map(String::as_str).collect();
@@ -456,7 +456,7 @@ mod tests {
     }
 
     #[test]
-    fn a_newer_ledger_knows_better() {
+    fn a_newer_ledger_overrides_an_older_one() {
         let mut old = Ledger::default();
         old.read(&call("src/aa.rs"));
         let mut new = old.clone();
@@ -467,7 +467,7 @@ mod tests {
     }
 
     #[test]
-    fn a_word_that_only_begins_a_sentence_counts_once_it_is_known() {
+    fn a_word_at_the_start_of_a_sentence_counts_once_it_was_recorded() {
         let mut ledger = Ledger::default();
         ledger.read(&Message::user("Maria came."));
         assert!(ledger.names.is_empty());

@@ -33,9 +33,9 @@
 //! }
 //!
 //! // 2. After twenty messages a summary is due. The plan contains the messages to summarize.
-//! let ahead =
+//! let plan_input =
 //!     PlanInput { outlines: &shapes, end: Some(tracker.cut_at_end()), room: None, input: 100_000, authors: &[] };
-//! let step = next_step(&slot, &state, &ahead);
+//! let step = next_step(&slot, &state, &plan_input);
 //! let NextStep::Summarize(plan) = &step else { panic!("due at 20") };
 //! assert_eq!((plan.span.from, plan.span.through), (1, 20));
 //!
@@ -84,6 +84,7 @@
 //! | [`local`] | How is a summary written without a model? |
 //! | [`excerpt`] | How is a single message shortened? |
 //! | [`setting`] | Why was a setting rejected? |
+//! | [`suggest`] | Which name did a user probably mean? |
 //! | [`context_texts`] | Where are message and summary texts stored while a context is assembled? |
 //! | [`valid`] | Which message lists would a provider reject? |
 //!
@@ -143,6 +144,7 @@ pub mod setting;
 pub mod context_texts;
 pub mod slot;
 pub mod strategy;
+pub mod suggest;
 mod timestamp;
 pub mod tokens;
 pub mod track;

@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_broken_off_or_absurd_has_no_size() {
+    fn a_truncated_or_absurd_image_has_no_size() {
         check_size(b"", None);
         check_size(&png(1280, 720)[..20], None);
         check_size(&png(0, 720), None);
@@ -361,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_elsewhere_counts_as_the_documented_default() {
+    fn media_stored_elsewhere_count_as_the_documented_default() {
         assert_eq!(tokens(&linked("image/jpeg")), IMAGE_UNKNOWN);
         assert_eq!(tokens(&linked("audio/mpeg")), AUDIO_UNKNOWN);
         assert_eq!(tokens(&linked("video/mp4")), VIDEO_UNKNOWN);

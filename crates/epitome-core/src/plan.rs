@@ -149,8 +149,8 @@ impl NextStep {
 /// }
 /// let mut covered = Vec::new();
 /// loop {
-///     let ahead = PlanInput { outlines: &log, end: Some(Cut::Legal), room: None, input: 100_000, authors: &[] };
-///     let step = next_step(&slot, &state, &ahead);
+///     let plan_input = PlanInput { outlines: &log, end: Some(Cut::Legal), room: None, input: 100_000, authors: &[] };
+///     let step = next_step(&slot, &state, &plan_input);
 ///     match &step {
 ///         NextStep::Summarize(plan) => covered.push(plan.span.through), // write the summary and store it
 ///         NextStep::Pass { .. } => {}                                  // this trigger event needs no summary
@@ -179,38 +179,38 @@ impl NextStep {
 /// }
 /// state.settle(&slot, 140, 140, &log, None);
 ///
-/// let ahead = PlanInput { outlines: &log[140..], end: Some(Cut::Legal), room: None, input: 100_000, authors: &[] };
-/// let NextStep::Summarize(plan) = next_step(&slot, &state, &ahead) else { panic!() };
+/// let plan_input = PlanInput { outlines: &log[140..], end: Some(Cut::Legal), room: None, input: 100_000, authors: &[] };
+/// let NextStep::Summarize(plan) = next_step(&slot, &state, &plan_input) else { panic!() };
 /// assert_eq!((plan.prior, plan.span), (140, Span::new(141, 160).unwrap()));
 /// ```
-pub fn next_step(slot: &Slot, state: &SlotState, ahead: &PlanInput<'_>) -> NextStep {
+pub fn next_step(slot: &Slot, state: &SlotState, plan_input: &PlanInput<'_>) -> NextStep {
     let Some(due) = state.due else {
         return NextStep::Nothing(NoPlan::NotDue);
     };
-    let end = ahead.end.unwrap_or(Cut::InCall);
-    let covered = ahead.outlines.partition_point(|outline| outline.seq <= state.covered);
-    let ahead = &PlanInput { outlines: ahead.outlines.get(covered..).unwrap_or_default(), ..*ahead };
+    let end = plan_input.end.unwrap_or(Cut::InCall);
+    let covered = plan_input.outlines.partition_point(|outline| outline.seq <= state.covered);
+    let plan_input = &PlanInput { outlines: plan_input.outlines.get(covered..).unwrap_or_default(), ..*plan_input };
     let (cuts, authors) = match slot.scope {
-        Scope::Session => (Cuts::new(ahead.outlines, end), ahead.authors),
-        Scope::Author(_) => (Cuts::own(ahead.outlines, end), Default::default()),
+        Scope::Session => (Cuts::new(plan_input.outlines, end), plan_input.authors),
+        Scope::Author(_) => (Cuts::own(plan_input.outlines, end), Default::default()),
     };
     let window = Window::new(cuts, authors);
-    let mut chosen = (due, window.end_of_window(slot, &due, ahead));
+    let mut chosen = (due, window.end_of_window(slot, &due, plan_input));
     let mut joined = 1;
     if slot.catch_up == CatchUp::Join {
         // The due trigger events, starting with the first, as far as the available messages reach.
-        let last = ahead.outlines.last().map_or(0, |outline| outline.seq);
-        let after = |firing: &Firing| state.next_firing(slot, firing, ahead.outlines, ahead.room);
+        let last = plan_input.outlines.last().map_or(0, |outline| outline.seq);
+        let after = |firing: &Firing| state.next_firing(slot, firing, plan_input.outlines, plan_input.room);
         let firings =
             || std::iter::successors(Some(due), |firing| after(firing).filter(|next| next.seq <= last));
         if firings().nth(FAR_BEHIND).is_some() {
             for (at, firing) in firings().enumerate().skip(1) {
-                let index = window.end_of_window(slot, &firing, ahead);
+                let index = window.end_of_window(slot, &firing, plan_input);
                 let further = match (chosen.1, index) {
                     // A trigger event whose window reaches no further is not merged: a cut may become
                     // available for it later.
-                    (Ok(before), Ok(index)) => index > before && window.sum(index) <= ahead.input,
-                    (Err(_), Ok(index)) => window.sum(index) <= ahead.input,
+                    (Ok(before), Ok(index)) => index > before && window.sum(index) <= plan_input.input,
+                    (Err(_), Ok(index)) => window.sum(index) <= plan_input.input,
                     (_, Err(why)) => matches!(why, NoPlan::AllVerbatim | NoPlan::Covered) && chosen.1.is_err(),
                 };
                 if !further {
@@ -227,21 +227,21 @@ pub fn next_step(slot: &Slot, state: &SlotState, ahead: &PlanInput<'_>) -> NextS
         Err(NoPlan::NoLegalCut) => return NextStep::Nothing(NoPlan::NoLegalCut),
         Err(why) => return NextStep::Pass { firing: firing.seq, why },
     };
-    let part = window.halve(index, ahead.input);
+    let part = window.halve(index, plan_input.input);
     let read = window.read(part);
     let Some(span) = part
         .checked_sub(1)
-        .and_then(|last| ahead.outlines.get(last))
+        .and_then(|last| plan_input.outlines.get(last))
         .and_then(|last| Span::new(state.covered.saturating_add(1), last.seq))
     else {
         return NextStep::Pass { firing: firing.seq, why: NoPlan::Covered };
     };
     // If the available messages end before the trigger event, this is only the beginning of its window.
-    let reached = ahead.end.is_some() || ahead.outlines.last().is_some_and(|last| last.seq >= firing.seq);
+    let reached = plan_input.end.is_some() || plan_input.outlines.last().is_some_and(|last| last.seq >= firing.seq);
     NextStep::Summarize(SummaryPlan {
         prior: state.covered,
         span,
-        oversize: read.tokens > ahead.input,
+        oversize: read.tokens > plan_input.input,
         sources: read.sources,
         tokens: read.tokens,
         skipped: read.skipped,
@@ -292,10 +292,10 @@ impl<'a> Window<'a> {
     }
 
     /// Returns the position at which the window of a trigger event ends.
-    fn end_of_window(&self, slot: &Slot, firing: &Firing, ahead: &PlanInput<'_>) -> Result<usize, NoPlan> {
+    fn end_of_window(&self, slot: &Slot, firing: &Firing, plan_input: &PlanInput<'_>) -> Result<usize, NoPlan> {
         let fired = self.cuts.outlines().partition_point(|outline| outline.seq <= firing.seq);
         let until = self.cuts.outlines().get(..fired).unwrap_or_default();
-        let start = slot.keep.start(until, ahead.room);
+        let start = slot.keep.start(until, plan_input.room);
         match (fired, start) {
             (0, _) => return Err(NoPlan::Covered),
             (_, 0) => return Err(NoPlan::AllVerbatim),

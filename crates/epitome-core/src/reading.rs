@@ -148,7 +148,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_secret_at_the_edge_of_what_is_read_is_known_for_one() {
+    fn a_secret_at_the_edge_of_the_read_part_is_redacted() {
         for pad in 0..60 {
             let words = format!(
                 "{} my password: hunter22x9 {}{}",
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_terminal_reads_is_not_told() {
+    fn terminal_control_sequences_are_removed() {
         let text = "\u{1b}[1;31merror\u{1b}[0m: no\u{7}\u{1b}]0;title\u{7} file\r10%\r90%\r\nend\u{1b}";
         assert_eq!(printed(text), "error: no  file\n10%\n90%\nend");
         assert!(matches!(printed("a\n\tb"), Cow::Borrowed(_)));

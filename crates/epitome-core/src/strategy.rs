@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_read_is_printed_as_it_was_written() {
+    fn a_strategy_is_printed_as_it_was_written() {
         for text in [
             "noop",
             "recent",
@@ -218,10 +218,10 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_refused_by_name() {
+    fn a_wrong_strategy_is_refused_by_name() {
         assert_eq!(
             refusal("sumarize"),
-            format!("position 1: `sumarize` is unknown; expected one of {}", Strategy::NAMES)
+            format!("position 1: `sumarize` is unknown; did you mean `summarize`? expected one of {}", Strategy::NAMES)
         );
         assert_eq!(refusal("recent(50)"), "recent: 50 is not allowed; expected a keep such as messages(6)");
         assert_eq!(
@@ -244,14 +244,14 @@ mod tests {
     }
 
     #[test]
-    fn one_put_together_by_hand_is_checked_too() {
+    fn a_strategy_built_in_code_is_checked_too() {
         assert!(Strategy::Pipeline(vec![]).check(None).is_err());
         assert!(Strategy::Pipeline(vec![Strategy::Pipeline(vec![Strategy::Noop])]).check(None).is_err());
         assert!(Strategy::Pipeline(vec![Strategy::Mask(None); 2_000]).check(None).is_err());
     }
 
     #[test]
-    fn a_keep_of_its_own_comes_before_the_given_one_and_that_before_the_default() {
+    fn an_own_keep_precedes_the_configured_one_and_that_the_default() {
         let keep = |text: &str, given| text.parse::<Strategy>().unwrap().keep(given);
         assert_eq!(keep("recent(turns(1))", Some(Keep::Messages(9))), Keep::Turns(1));
         assert_eq!(keep("recent", Some(Keep::Messages(9))), Keep::Messages(9));

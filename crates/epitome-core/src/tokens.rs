@@ -21,6 +21,7 @@ use tiktoken::CoreBpe;
 use crate::media;
 use crate::message::{Content, Message, Part, Tokens, ToolCall, ToolResult};
 use crate::setting::{self, SettingError};
+use crate::suggest::did_you_mean;
 
 /// A public encoding of text into tokens.
 ///
@@ -117,7 +118,8 @@ impl FromStr for Encoding {
         let encoding = Self::ALL.into_iter().find(|encoding| encoding.name().strip_suffix("_base") == Some(short));
         encoding.ok_or_else(|| {
             let allowed = "o200k_base, cl100k_base, p50k_base and r50k_base";
-            SettingError::new("encoding", format!("`{name}` is unknown; {allowed} are allowed"))
+            let similar = did_you_mean(name, Self::ALL.map(Self::name));
+            SettingError::new("encoding", format!("`{name}` is unknown; {similar}{allowed} are allowed"))
         })
     }
 }

@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_shorter_than_the_line_stays() {
+    fn an_output_shorter_than_the_line_stays() {
         assert_eq!(mask(result("ok", false)), None);
     }
 

@@ -158,8 +158,8 @@ impl<'a> Chooser<'a> {
     /// Returns the first legal cut from `low` on after which the messages fit.
     fn first_that_fits(&self, low: usize, room: Tokens) -> usize {
         // The cost of the messages alone never rises towards the end, so this bound is found by binary search.
-        let ahead = self.planner.suffix.get(low..self.newest.index).unwrap_or_default();
-        let fits = low.saturating_add(ahead.partition_point(|cost| *cost > room));
+        let costs = self.planner.suffix.get(low..self.newest.index).unwrap_or_default();
+        let fits = low.saturating_add(costs.partition_point(|cost| *cost > room));
         self.first_start(fits, room)
     }
 

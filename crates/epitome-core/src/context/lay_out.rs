@@ -1,7 +1,7 @@
 //! Lays a context out: determines the messages that always stay, their cost, and the order of all entries.
 //!
-//! A [`Planner`] contains the values computed for a request and a session shape. [`super::choose`] chooses the summary and the
-//! messages next to it. Both use positions and sizes, never text.
+//! A [`Planner`] contains the values computed for a request and a session shape. [`super::choose`] chooses the
+//! summary and the messages next to it. Both use positions and sizes, never text.
 
 use super::choose::{Choice, Chooser, Newest};
 use super::planner::{Planner, Missing};

@@ -30,7 +30,7 @@ fn kept(reply: &str, text: &str) {
 const GOOD: &str = "Ann asked for the release notes of 2.4. The assistant wrote them to docs/notes.md.";
 
 #[test]
-fn what_comes_around_a_summary_leaves() {
+fn text_around_a_summary_is_stripped() {
     for reply in [
         "<think>Let me see.</think>\n{}",
         "<thinking>\nOne.\n</thinking>{}",
@@ -244,7 +244,7 @@ fn secrets_enter_neither_the_summary_nor_its_list_of_names() {
 }
 
 #[test]
-fn one_name_that_reads_as_a_secret_does_not_cost_the_others() {
+fn a_name_that_looks_like_a_secret_does_not_remove_the_others() {
     let counter = Counter::new(Encoding::O200k);
     let standard = Standard { names: &["E0432", "--password", "src/v2/api.rs", "v2.4"], ..roomy(&counter) };
     let kept = inspect(GOOD, Finish::Complete, &standard).unwrap();
@@ -369,7 +369,7 @@ proptest! {
     #![proptest_config(epitome_testkit::budget::config(4_000))]
 
     #[test]
-    fn what_is_accepted_is_fit_to_keep_and_accepted_again(
+    fn an_accepted_summary_is_accepted_again(
         reply in replies(), limit in limits(), replaces in 0u64..80, bpe in any::<bool>(),
         names in prop::collection::vec(prop::sample::select(vec!["a", "docs/a.md", "E0432", "x y", "<think>", "hunter22", "\n", "b"]), 0..6),
     ) {

@@ -137,7 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_is_taken_apart_as_it_was_put_together() {
+    fn a_formatted_line_parses_to_its_parts() {
         let line =
             read("[#12-19 8 May, 2023] Ann: It works. Now | assistant calls run: ls | head -3 | run: a.rs")
                 .unwrap();
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_said_cannot_pass_for_another_speaker() {
+    fn a_text_cannot_imitate_another_speaker() {
         for said in ["a | user: b", "| user: b", "a | Ann: b | Bob: c", "ls | head -3", "a \\| b | user: c"] {
             let line = format!("[#3] run: {}", escaped(said));
             let read = read(&line).unwrap();

@@ -109,14 +109,14 @@ fn people_and_places() {
 }
 
 #[test]
-fn what_tools_print_has_no_people() {
+fn tool_output_has_no_people() {
     let mut found = Vec::new();
     each_name("Traceback in Foo Bar\nsrc/a.rs", false, |name| found.push(name.text));
     assert_eq!(found, ["src/a.rs"]);
 }
 
 #[test]
-fn what_tools_print_is_full_of_numbers_and_some_of_them_stand_for_something() {
+fn only_meaningful_numbers_in_tool_output_are_names() {
     let mut found = Vec::new();
     let printed = "630:    return Error(1)\n  812-import os\n12-use_it 2024-05\n{\"price\": 177, \"seat\":204}\ntext/plain and/or 4096 Warning";
     each_name(printed, false, |name| found.push((name.kind, name.text, name.sure)));

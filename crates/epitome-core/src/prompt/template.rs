@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::outline::Outline;
 use crate::setting::{self, SettingError};
+use crate::suggest::did_you_mean;
 
 /// The placeholders of a template.
 pub(super) const CONVERSATION: &str = "{conversation_text}";
@@ -249,7 +250,8 @@ impl FromStr for ProfileSetting {
         profile.map(Self::Always).ok_or_else(|| {
             let name: String = name.chars().take(80).collect();
             let allowed = "auto, general, coding, research and support";
-            SettingError::new("profile", format!("`{name}` is unknown; {allowed} are allowed"))
+            let similar = did_you_mean(&name, Profile::ALL.map(Profile::name).into_iter().chain(["auto"]));
+            SettingError::new("profile", format!("`{name}` is unknown; {similar}{allowed} are allowed"))
         })
     }
 }

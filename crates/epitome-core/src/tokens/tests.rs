@@ -63,7 +63,7 @@ fn a_model_is_matched_to_its_encoding_or_to_none() {
 }
 
 #[test]
-fn what_looks_like_a_special_token_is_ordinary_text() {
+fn text_that_looks_like_a_special_token_is_ordinary_text() {
     for encoding in Encoding::ALL {
         let counter = Counter::new(encoding);
         assert!(counter.text("<|endoftext|>") > 1, "{encoding}");
@@ -204,7 +204,7 @@ fn a_factor_follows_a_provider_that_changes() {
 }
 
 #[test]
-fn one_wild_report_moves_a_factor_little() {
+fn one_extreme_report_moves_the_factor_little() {
     for wild in [1, 3_000, 5_000_000, Tokens::MAX] {
         let mut factor = learned();
         factor.learn(50_000, wild);

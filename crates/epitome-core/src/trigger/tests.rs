@@ -91,7 +91,7 @@ fn a_bad_value_is_refused_by_name_with_what_is_allowed() {
 fn an_unknown_name_is_refused_with_the_names_there_are() {
     assert_eq!(
         refusal("any(message(20))"),
-        "position 5: `message` is unknown; expected one of messages, turns, tokens, chars, window, every, \
+        "position 5: `message` is unknown; did you mean `messages`? expected one of messages, turns, tokens, chars, window, every, \
          idle, economic, important, all, any"
     );
     assert!(refusal("Messages(20)").contains("`Messages` is not known"));
@@ -105,7 +105,7 @@ fn too_many_arguments_are_refused() {
 }
 
 #[test]
-fn what_would_print_too_long_to_be_read_back_is_refused() {
+fn a_trigger_too_long_to_be_parsed_again_is_refused() {
     let short_to_type = format!("any({})", vec!["every"; 600].join(","));
     assert!(short_to_type.len() < expr::MAX_BYTES);
     assert!(refusal(&short_to_type).contains("bytes when written in full; at most 4096 are allowed"));
@@ -409,13 +409,13 @@ proptest! {
     #![proptest_config(epitome_testkit::budget::config(256))]
 
     #[test]
-    fn what_is_printed_reads_as_the_same_trigger(trigger in trigger()) {
+    fn a_printed_trigger_parses_to_the_same_trigger(trigger in trigger()) {
         let text = trigger.to_string();
         prop_assert_eq!(text.parse::<Trigger>(), Ok(trigger));
     }
 
     #[test]
-    fn whatever_can_be_read_prints_to_the_same_trigger(
+    fn a_parsed_trigger_prints_to_the_same_trigger(
         text in "(any|all|messages|window|economic|idle)(\\([0-9_. (),a-z]{0,30}\\)?)?"
     ) {
         if let Ok(trigger) = text.parse::<Trigger>() {
@@ -497,7 +497,7 @@ proptest! {
     }
 
     #[test]
-    fn one_more_message_never_undoes_what_is_met_but_idleness(
+    fn a_new_message_only_resets_idle(
         trigger in trigger(), totals in any_totals(), facts in surroundings(),
     ) {
         let facts = TriggerFacts { totals: &totals, ..facts };

@@ -198,14 +198,14 @@ mod tests {
     }
 
     #[test]
-    fn several_in_one_message_are_one() {
+    fn several_summaries_in_one_message_are_joined() {
         let mut twice = summary("A", 7);
         twice.parts.extend(summary("B", 9).parts);
         assert_eq!(split(&twice), Some((FramedSummary { through: 9, text: "A\n\nB".to_owned() }, None)));
     }
 
     #[test]
-    fn a_frame_that_is_not_quite_ours_is_the_users_text() {
+    fn a_frame_that_differs_is_the_users_text() {
         let [Part::Text { text }] = &summary("S", 7).parts[..] else { panic!() };
         for foreign in [
             format!("See {text}"),
@@ -224,7 +224,7 @@ mod tests {
         #![proptest_config(epitome_testkit::budget::config(256))]
 
         #[test]
-        fn framing_and_reading_never_pile_up(text in r"([a-z \n<\\/]|</summary>|<Summary|<\\summary){0,12}") {
+        fn framing_and_parsing_round_trip(text in r"([a-z \n<\\/]|</summary>|<Summary|<\\summary){0,12}") {
             let framed = summary(&text, 5);
             let found = recognise(&framed).unwrap();
             prop_assert_eq!(summary(&found.text, 5), framed);

@@ -218,7 +218,7 @@ fn a_pipeline_stops_when_the_cheap_stage_is_enough() {
 }
 
 #[test]
-fn what_a_pipeline_did_before_the_model_failed_is_kept_where_it_is_worth_it() {
+fn the_earlier_stages_of_a_pipeline_apply_if_the_model_fails() {
     let due = Policy {
         trigger: "tokens(100)".parse().unwrap(),
         ..policy("pipeline(mask(messages(2)), summarize(messages(2)))")
@@ -248,7 +248,7 @@ fn every_reason_is_named() {
 }
 
 #[test]
-fn what_does_not_fit_need_only_be_made_to_fit() {
+fn a_list_over_the_window_only_has_to_fit() {
     let drawn = "u a:2 u!:90 a!:90 u:90";
     let mut caller = Caller::drawn(drawn);
     let whole = caller.list.tokens();
@@ -319,7 +319,7 @@ fn the_providers_own_count_decides() {
 }
 
 #[test]
-fn what_must_fit_is_measured_as_the_provider_counts() {
+fn the_window_is_compared_with_the_providers_count() {
     // Twice what was counted: a hundred of its tokens are fifty of ours.
     let strict = RequestFacts { room: Some(100), request: Some(164), ..facts() };
     check_with(&policy("recent(turns(1))"), &strict, "u a:9 a:9 a:9 a:9 a:9 a:9 a:9 a:9", "u a:9 a:9 a:9");
@@ -329,7 +329,7 @@ fn what_must_fit_is_measured_as_the_provider_counts() {
 }
 
 #[test]
-fn what_is_made_to_fit_is_made_worth_it_too() {
+fn a_list_shortened_to_fit_also_saves_the_minimum() {
     // A little over the room, and a summary that takes all it may.
     let policy = Policy { limit: 60, ..policy("summarize(turns(1))") };
     let mut caller = Caller::drawn(&format!("u{}", " a:9".repeat(40)));

@@ -204,13 +204,13 @@ proptest! {
     }
 
     #[test]
-    fn what_goes_out_is_valid_or_untouched(drawn in session(), policy in policies(), hard in any::<bool>()) {
+    fn a_returned_list_is_valid_or_unchanged(drawn in session(), policy in policies(), hard in any::<bool>()) {
         let list = output(&drawn, &policy, if hard { Press::Hard } else { Press::Gently });
         prop_assert!(list == drawn.messages() || complaints_of_all(&list).is_empty());
     }
 
     #[test]
-    fn what_leaves_is_read_and_what_is_read_leaves(
+    fn exactly_the_messages_that_leave_are_read(
         drawn in session(), keep in 0..5u64, keep_first in 0..3usize, hard in any::<bool>(), amortized in any::<bool>(),
     ) {
         let name = if amortized { "amortized" } else { "summarize" };

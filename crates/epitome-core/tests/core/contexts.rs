@@ -62,7 +62,7 @@ fn the_last_message_alone_over_the_limit_leaves_both_empty() {
 }
 
 #[test]
-fn when_the_last_few_are_over_the_limit_only_those_that_fit_are_there() {
+fn only_the_newest_messages_that_fit_are_shown() {
     let rigid = Request { fit: false, ..tokens(125) };
     let given = check(&log("u:60 a:60 u:60 a:60 u:60"), &rigid, &[summary(3, 80)], "… 4 5");
     assert_eq!(given.layout.report.gap, Span::new(1, 3));
@@ -125,12 +125,12 @@ fn a_longer_but_older_summary_never_wins_when_it_leaves_a_gap() {
 }
 
 #[test]
-fn of_two_alike_the_newer_wins() {
+fn the_newer_of_two_equal_summaries_is_used() {
     check(&log("u u u u u u"), &tokens(100), &[summary(2, 5), summary(4, 5)], "S 5 6");
 }
 
 #[test]
-fn when_both_leave_a_gap_the_smaller_gap_wins() {
+fn the_summary_with_the_smaller_gap_is_used() {
     let given =
         check(&log(&"u:10 ".repeat(20)), &tokens(70), &[summary(4, 10), summary(14, 5)], "S 16 17 18 19 20");
     assert_eq!(given.layout.report.gap, Span::new(15, 15));
@@ -225,7 +225,7 @@ fn an_excerpt_of_a_batch_is_as_valid_as_the_batch() {
 }
 
 #[test]
-fn whoever_takes_an_excerpt_and_fills_has_the_summary_beside_a_large_newest_message() {
+fn clip_and_fill_show_the_summary_next_to_a_large_newest_message() {
     let log = log(&format!("{}u:90", "u:10 ".repeat(8)));
     // It would fit, and leave nothing else.
     let whole = Request { fill: true, ..tokens(100) };
@@ -290,7 +290,7 @@ fn tokens_over_the_hard_limit_nought_and_steady_with_fill_are_refused() {
 }
 
 #[test]
-fn as_of_a_past_message_is_the_context_of_that_time() {
+fn a_context_as_of_an_earlier_message_equals_the_context_of_that_time() {
     // Summaries that reach further are of a later moment.
     let log = log(&"u a ".repeat(20));
     let then = log.context(12, &tokens(200), &[summary(10, 3), summary(30, 3)]);
@@ -498,7 +498,7 @@ fn arguments_without_text_are_shown_as_a_piece_of_text() {
 }
 
 #[test]
-fn one_shelf_serves_several_layouts() {
+fn one_set_of_texts_serves_several_layouts() {
     use epitome_core::context::{PlaceholderCosts, SessionShape, lay_out};
     let log = log(&format!("{} u", "u:5 a:5 ".repeat(14)));
     let lines: Vec<String> = (0..50).map(|n| format!("In line {n} they spoke of F{n}.")).collect();

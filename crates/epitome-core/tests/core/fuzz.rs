@@ -144,7 +144,7 @@ fn mutate(input: &mut Vec<u8>, words: &[&str], random: &mut Random) {
 }
 
 #[test]
-fn no_text_brings_a_parser_down() {
+fn no_text_panics_a_parser() {
     let seeds = [
         "any(messages(20), tokens(8000))",
         "all(window(0.75), every(300), idle(5), important(10))",
@@ -231,7 +231,7 @@ fn any_messages(bytes: &mut Bytes<'_>) -> Vec<Message> {
 }
 
 #[test]
-fn no_history_brings_the_cutter_down_and_what_is_mended_is_valid() {
+fn no_history_panics_and_a_repaired_list_is_valid() {
     let seeds =
         ["", "a long enough seed that makes some messages", "\u{1}\u{2}\u{3}\u{4}\u{5}\u{6}\u{7}\u{8}"];
     fuzz("cutter", &seeds, &["\0\u{1}", "\u{1}\0\u{2}\0", "x", "\u{7f}\u{7f}"], |input| {
@@ -288,7 +288,7 @@ fn any_request(bytes: &mut Bytes<'_>) -> Request {
 }
 
 #[test]
-fn no_shape_brings_the_assembler_or_the_planner_down() {
+fn no_shape_panics_the_layout_or_the_planner() {
     let seeds =
         ["seed", "another seed, rather longer than the first one, so that there are some messages in it"];
     let slots: Vec<Slot> = ["messages(3)", "all()", "any(idle(9), tokens(40), important(2))", "every(1)"]

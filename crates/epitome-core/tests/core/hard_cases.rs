@@ -209,7 +209,7 @@ fn an_overflow_that_history_did_not_cause_is_named() {
 }
 
 #[test]
-fn when_everything_is_in_the_protected_tail_nothing_is_condensed_and_it_is_said() {
+fn a_list_that_stays_verbatim_is_not_condensed_and_the_reason_is_returned() {
     let log = outlines("u a u a").unwrap();
     let keep = "messages(9)".parse().unwrap();
     let cuts = Cuts::new(&log, Cut::Legal);

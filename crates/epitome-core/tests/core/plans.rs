@@ -138,7 +138,7 @@ fn keep_holds_the_newest_back() {
 }
 
 #[test]
-fn all_kept_is_nothing_to_do_and_the_next_firing_goes_on() {
+fn a_firing_without_old_messages_passes_and_the_next_one_follows() {
     let mut desk = Desk::new(slot("messages(8)", "turns(4)"), &dialogue(8));
     assert_eq!(desk.next(), NextStep::Pass { firing: 8, why: NoPlan::AllVerbatim });
     assert_eq!(desk.work(), []);
@@ -385,7 +385,7 @@ fn a_form_in_a_file_is_refused_by_the_name_of_what_is_wrong() {
     }
     refused::<Trigger>(
         r#""mesages(3)""#,
-        "trigger: position 1: `mesages` is unknown; expected one of messages,",
+        "trigger: position 1: `mesages` is unknown; did you mean `messages`? expected one of messages,",
     );
     refused::<Trigger>("20", r#"expected a trigger such as "messages(20)""#);
     refused::<Keep>(r#""messages(-1)""#, "keep: messages: -1 is not allowed; expected a whole number");

@@ -95,7 +95,7 @@ fn said_by_all(text: &str) -> Vec<Message> {
 }
 
 #[test]
-fn no_text_brings_redaction_or_the_ledger_down() {
+fn no_text_panics_redaction_or_the_ledger() {
     fuzz_for(SECONDS, "reading", &SEEDS, &WORDS, |input| {
         let text = String::from_utf8_lossy(input);
         let once = redact(&text);
@@ -130,7 +130,7 @@ fn no_text_brings_redaction_or_the_ledger_down() {
 }
 
 #[test]
-fn no_text_and_no_history_bring_the_local_summarizer_down() {
+fn no_text_or_history_panics_the_local_summarizer() {
     let counters = counters();
     fuzz_for(SECONDS, "local", &SEEDS, &WORDS, |input| {
         let text = String::from_utf8_lossy(input);
@@ -167,7 +167,7 @@ fn no_text_and_no_history_bring_the_local_summarizer_down() {
 }
 
 #[test]
-fn no_text_brings_the_prompt_or_the_inspection_down() {
+fn no_text_panics_the_prompt_or_the_inspection() {
     let counters = counters();
     let shipped = Profile::General.template();
     let closed = |prompt: &Prompt| prompt.user.matches("</conversation>").count();

@@ -84,7 +84,7 @@ proptest! {
     }
 
     #[test]
-    fn no_turn_is_entered_past_its_thinking(
+    fn no_context_starts_inside_a_turn_after_its_reasoning(
         drawn in thinking_session(), request in request(), picks in picks(),
     ) {
         let log = drawn.log(&counter());

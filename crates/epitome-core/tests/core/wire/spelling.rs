@@ -11,7 +11,7 @@ fn text(text: &str) -> Value {
 }
 
 #[test]
-fn what_has_no_spelling_is_a_complaint() {
+fn a_message_without_a_wire_form_is_a_complaint() {
     let picture = Part::Media(Media {
         mime: "image/png".to_owned(),
         source: MediaSource::Base64("aGVsbG8=".to_owned()),

@@ -4,7 +4,7 @@
 //! the caller's list. The callers of this module read the input and write the output.
 
 use epitome::condenser::{Fate, Forecast, Why};
-use epitome::dialect::{Body, Dialect, DialectError, Marks};
+use epitome::dialect::{Body, Dialect, OwnFields};
 use epitome::rules::condense::Press;
 use epitome::rules::message::{Content, Message, Part, Seq, Tokens};
 use epitome::{Call, Condenser, CondenserBuilder, Error, Report};
@@ -13,7 +13,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use utoipa::IntoParams;
 
-use crate::format::Format;
+use crate::format::{Format, parse_flag};
 use crate::settings::OwnFlag;
 
 /// Options that override the settings for one request: flags of `epitome condense`, and parameters of
@@ -21,7 +21,7 @@ use crate::settings::OwnFlag;
 #[derive(Debug, Clone, Default, clap::Args, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub(crate) struct Wish {
+pub(crate) struct CondenseOptions {
     /// The strategy, as in the setting `condense.strategy`
     #[arg(long, value_name = "S")]
     #[param(format = "strategy", example = "summarize")]
@@ -59,7 +59,7 @@ pub(crate) struct Wish {
     #[param(format = "model", min_length = 1, max_length = 128)]
     model: Option<String>,
     /// Format of the input
-    #[arg(long, value_name = "FORMAT", value_parser = format, help = format!("{} (detected)", foreign()))]
+    #[arg(long, value_name = "FORMAT", value_parser = format, help = format!("{} (detected)", Dialect::names(&provider_formats())))]
     format: Option<Format>,
     /// Removes Epitome's flags from the messages
     #[arg(long)]
@@ -72,20 +72,19 @@ pub(crate) struct Wish {
 }
 
 fn format(name: &str) -> Result<Format, String> {
-    name.parse().map(Format).map_err(|_: DialectError| format!("no such format; there are {}", foreign()))
+    parse_flag(name, &provider_formats()).map(Format)
 }
 
-/// Returns the names of the provider formats.
-fn foreign() -> String {
-    let foreign = Dialect::all().into_iter().filter(|dialect| !dialect.format().about().is_native);
-    Dialect::names(&foreign.collect::<Vec<_>>())
+/// Returns the formats of providers: all but Epitome's own.
+fn provider_formats() -> Vec<Dialect> {
+    Dialect::all().into_iter().filter(|dialect| !dialect.format().about().is_native).collect()
 }
 
-impl Wish {
+impl CondenseOptions {
     /// Returns the options that are settings: flag, key of the section `condense`, value.
     pub(crate) fn settings(&self) -> Result<Vec<OwnFlag>, String> {
-        for (name, given) in [("window", self.window), ("counted", self.counted)] {
-            if given == Some(0) {
+        for (name, number) in [("window", self.window), ("counted", self.counted)] {
+            if number == Some(0) {
                 return Err(format!("{name}: expected a whole number from 1"));
             }
         }
@@ -113,19 +112,19 @@ impl Wish {
 }
 
 /// A request, or a bare list of messages.
-pub(crate) struct Request {
+pub(crate) struct CondenseRequest {
     body: Body,
-    wish: Wish,
+    options: CondenseOptions,
 }
 
 /// The result of condensing a request.
-pub(crate) struct Outcome {
+pub(crate) struct CondenseOutcome {
     /// The condensed request; none if it is unchanged, byte for byte.
     pub(crate) text: Option<String>,
     pub(crate) report: Report,
 }
 
-impl Outcome {
+impl CondenseOutcome {
     /// Whether a model should have written a summary and failed.
     pub(crate) fn has_failed(&self) -> bool {
         self.report.reason == Report::MODEL_FAILED
@@ -133,21 +132,21 @@ impl Outcome {
 }
 
 /// The reason in reports on requests that do not contain their history.
-const ELSEWHERE: &str = "elsewhere";
+const REMOTE_HISTORY: &str = "elsewhere";
 
-impl Request {
+impl CondenseRequest {
     /// Reads a request. The error is one line without any message content.
-    pub(crate) fn read(text: &str, wish: Wish) -> Result<Self, String> {
+    pub(crate) fn read(text: &str, options: CondenseOptions) -> Result<Self, String> {
         // Skips a byte order mark: some programs begin every file with one.
         let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-        let body = Body::read(text, wish.format.map(|format| format.0)).map_err(|error| {
+        let body = Body::read(text, options.format.map(|format| format.0)).map_err(|error| {
             match error.to_string() {
                 // An error about the whole input names no field, so it needs a subject.
                 whole if whole.starts_with("is ") => format!("the input {whole}"),
                 part => part,
             }
         })?;
-        Ok(Self { body, wish })
+        Ok(Self { body, options })
     }
 
     /// Builds the condenser for this request: for the request's model, for one call, without a fallback summary.
@@ -156,60 +155,60 @@ impl Request {
         if let Some(model) = self.body.model() {
             builder = builder.for_model(model);
         }
-        if let Some(window) = self.wish.window {
+        if let Some(window) = self.options.window {
             builder = builder.window(window);
         }
-        if let Some(output) = self.body.output() {
+        if let Some(output) = self.body.max_output() {
             builder = builder.output_reserve(output);
         }
         builder.build()
     }
 
     /// Shortens the list, if that is due.
-    pub(crate) async fn condense(&self, condenser: &Condenser) -> Outcome {
-        if let Some(field) = self.body.elsewhere() {
-            return Outcome { text: self.unchanged(), report: self.elsewhere(field, condenser) };
+    pub(crate) async fn condense(&self, condenser: &Condenser) -> CondenseOutcome {
+        if let Some(field) = self.body.remote_history() {
+            return CondenseOutcome { text: self.unchanged(), report: self.remote_history_report(field, condenser) };
         }
         let ready = condenser.before(self.call(condenser)).await;
         let mut report = ready.report.clone();
-        report.covers = report.covers.map(|covers| self.body.places(covers));
+        report.covers = report.covers.map(|covers| self.body.list_positions(covers));
         report.messages_before = self.len();
         report.messages_after = report.messages_before;
         if ready.is_untouched() {
-            return Outcome { text: self.unchanged(), report };
+            return CondenseOutcome { text: self.unchanged(), report };
         }
-        let marks = if self.wish.strip { Marks::Stripped } else { Marks::Kept };
-        let text = self.body.with(&ready, marks);
+        let marks = if self.options.strip { OwnFields::Strip } else { OwnFields::Keep };
+        let text = self.body.with_messages(&ready, marks);
         // Some formats merge neighbouring messages, so the count comes from the written result.
         if let Ok(body) = Body::read(&text, Some(self.body.dialect())) {
-            report.messages_after = Self { body, wish: Wish::default() }.len();
+            report.messages_after = Self { body, options: CondenseOptions::default() }.len();
         }
-        Outcome { text: Some(text), report }
+        CondenseOutcome { text: Some(text), report }
     }
 
     /// Returns the request unchanged, because no summary arrived in time.
-    pub(crate) fn given_up(&self, condenser: &Condenser, why: &str) -> Outcome {
+    pub(crate) fn abandoned(&self, condenser: &Condenser, why: &str) -> CondenseOutcome {
         let report = Report {
             reason: Report::MODEL_FAILED.to_owned(),
             notice: format!("unchanged: {why}"),
             problems: vec![why.to_owned()],
             ..self.report(condenser)
         };
-        Outcome { text: self.unchanged(), report }
+        CondenseOutcome { text: self.unchanged(), report }
     }
 
     /// Returns what would be done with the request. Calls no model.
     pub(crate) fn forecast(&self, condenser: &Condenser) -> Forecast {
         let forecast = condenser.forecast(&self.call(condenser));
-        match self.body.elsewhere() {
+        match self.body.remote_history() {
             None => forecast,
             Some(field) => {
                 let messages = forecast.messages.into_iter();
                 let messages = messages.map(|fate| Fate { stays: true, why: Why::Untouched, ..fate });
                 Forecast {
                     condenses: false,
-                    reason: ELSEWHERE.to_owned(),
-                    told: elsewhere(field),
+                    reason: REMOTE_HISTORY.to_owned(),
+                    told: remote_history_notice(field),
                     tokens_after: forecast.tokens,
                     summary: None,
                     model: None,
@@ -221,7 +220,7 @@ impl Request {
     }
 
     /// Whether a summary would have to be written.
-    pub(crate) fn asks(&self, condenser: &Condenser) -> bool {
+    pub(crate) fn needs_summary(&self, condenser: &Condenser) -> bool {
         self.forecast(condenser).summary.is_some()
     }
 
@@ -238,70 +237,70 @@ impl Request {
     /// Returns the number of messages in the list.
     pub(crate) fn len(&self) -> u64 {
         let last = self.body.messages().len() as Seq;
-        if last == 0 { 0 } else { self.body.places([1, last])[1] }
+        if last == 0 { 0 } else { self.body.list_positions([1, last])[1] }
     }
 
     /// Returns a message's position in the list, from 1; none if it is a separate field, as a system prompt may be.
-    pub(crate) fn place(&self, seq: Seq) -> Option<u64> {
+    pub(crate) fn position(&self, seq: Seq) -> Option<u64> {
         // A separate field has the same position as the message after it.
-        let [place, _] = self.body.places([seq, seq]);
+        let [place, _] = self.body.list_positions([seq, seq]);
         let field = seq == 1
             && self.body.messages().first().is_some_and(|first| first.role.is_system())
-            && self.body.places([2, 2])[0] == place;
+            && self.body.list_positions([2, 2])[0] == place;
         (!field).then_some(place)
     }
 
     /// Returns the first words of a message.
-    pub(crate) fn begins(&self, fate: &Fate) -> String {
+    pub(crate) fn preview(&self, fate: &Fate) -> String {
         let at = usize::try_from(fate.place).ok().and_then(|place| place.checked_sub(1));
-        at.and_then(|at| self.body.messages().get(at)).map(begins).unwrap_or_default()
+        at.and_then(|at| self.body.messages().get(at)).map(preview).unwrap_or_default()
     }
 
     /// Returns a forecast as JSON: every message, with its position in the caller's list.
-    pub(crate) fn told(&self, forecast: &Forecast) -> Value {
+    pub(crate) fn forecast_json(&self, forecast: &Forecast) -> Value {
         let messages = forecast.messages.iter().map(|fate| {
             json!({
-                "place": self.place(fate.place),
+                "place": self.position(fate.place),
                 "role": fate.role,
                 "tokens": fate.tokens,
                 "stays": fate.stays,
                 "why": fate.why,
-                "begins": self.begins(fate),
+                "begins": self.preview(fate),
             })
         });
         let messages: Vec<Value> = messages.collect();
-        let mut told = json!({"format": self.dialect().name(), "for_model": self.model()});
-        if let (Some(told), Ok(Value::Object(rest))) = (told.as_object_mut(), serde_json::to_value(forecast))
+        let mut json = json!({"format": self.dialect().name(), "for_model": self.model()});
+        if let (Some(fields), Ok(Value::Object(rest))) = (json.as_object_mut(), serde_json::to_value(forecast))
         {
-            told.extend(rest);
-            told.insert("messages".to_owned(), Value::Array(messages));
+            fields.extend(rest);
+            fields.insert("messages".to_owned(), Value::Array(messages));
         }
-        told
+        json
     }
 
     fn call(&self, condenser: &Condenser) -> Call<'_> {
         Call {
-            fixed: self.body.besides(condenser.counter()),
-            counted: self.wish.counted,
-            force: self.wish.force.then_some(Press::Gently),
+            fixed: self.body.extra_tokens(condenser.counter()),
+            counted: self.options.counted,
+            force: self.options.force.then_some(Press::Gently),
             ..Call::of(self.body.messages())
         }
     }
 
     fn unchanged(&self) -> Option<String> {
-        let stripped = self.wish.strip.then(|| self.body.stripped())?;
+        let stripped = self.options.strip.then(|| self.body.without_own_fields())?;
         (stripped != self.body.text()).then_some(stripped)
     }
 
-    fn elsewhere(&self, field: &str, condenser: &Condenser) -> Report {
-        Report { reason: ELSEWHERE.to_owned(), notice: elsewhere(field), ..self.report(condenser) }
+    fn remote_history_report(&self, field: &str, condenser: &Condenser) -> Report {
+        Report { reason: REMOTE_HISTORY.to_owned(), notice: remote_history_notice(field), ..self.report(condenser) }
     }
 
     /// Returns the report of a request that is not changed.
     fn report(&self, condenser: &Condenser) -> Report {
         let counter = condenser.counter();
         let list = self.body.messages().iter().map(|message| counter.message(message));
-        let tokens = list.fold(self.body.besides(counter), Tokens::saturating_add);
+        let tokens = list.fold(self.body.extra_tokens(counter), Tokens::saturating_add);
         Report {
             messages_before: self.len(),
             messages_after: self.len(),
@@ -313,25 +312,25 @@ impl Request {
 }
 
 /// Returns the notice for a request that does not contain its history.
-pub(crate) fn elsewhere(field: &str) -> String {
+pub(crate) fn remote_history_notice(field: &str) -> String {
     format!("unchanged: with {field}, the provider itself stores or shortens the history")
 }
 
 /// Maximum number of characters of a message that are searched for its first words.
-const MOST_WORDS: usize = 100;
+const MAX_PREVIEW_CHARS: usize = 100;
 
 /// Returns a message's first words, on one line.
-fn begins(message: &Message) -> String {
+fn preview(message: &Message) -> String {
     let content = |content: &Content| match content {
-        Content::Text { text } => text.chars().take(MOST_WORDS).collect(),
+        Content::Text { text } => text.chars().take(MAX_PREVIEW_CHARS).collect(),
         Content::Media(media) => format!("[{}]", media.mime),
     };
     let words = message.parts.iter().find_map(|part| {
         let words = match part {
-            Part::Text { text } => text.chars().take(MOST_WORDS).collect(),
+            Part::Text { text } => text.chars().take(MAX_PREVIEW_CHARS).collect(),
             Part::Thinking { .. } => return None,
             Part::ToolCall(call) => {
-                format!("→ {} {}", call.name, call.arguments.chars().take(MOST_WORDS).collect::<String>())
+                format!("→ {} {}", call.name, call.arguments.chars().take(MAX_PREVIEW_CHARS).collect::<String>())
             }
             Part::ToolResult(result) => {
                 format!("← {}", result.content.first().map(content).unwrap_or_default())

@@ -11,8 +11,8 @@ use std::sync::atomic::AtomicBool;
 
 use axum::Router;
 use epitome_honcho::Honcho;
-use epitome_http::around::around;
-use epitome_http::problem::Told;
+use epitome_http::middleware::wrap;
+use epitome_http::problem::ProblemBody;
 use epitome_http::{HttpState, Problem};
 use utoipa::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
@@ -23,7 +23,6 @@ mod condense;
 mod context;
 mod events;
 mod keys;
-mod meanwhile;
 mod messages;
 mod openapi;
 mod operations;
@@ -31,24 +30,26 @@ mod prelude;
 mod proxy;
 mod search;
 mod sessions;
+mod startup;
+mod suggest;
 mod summaries;
-mod wire;
+pub(crate) mod wire;
 mod workspace;
 
 // The proxy uses these modules under these names.
-use epitome_http::{body, figures, gate, listen, load, problem};
+use epitome_http::{auth, body, listen, metrics, permits, problem};
 
-pub(crate) use context::{Asked, OversizeIn};
-pub(crate) use meanwhile::{bind, meanwhile};
-pub(crate) use proxy::{Proxy, RequestsLog};
+pub(crate) use context::{ContextQuery, OversizeIn};
+pub(crate) use proxy::{ProxyState, RequestsLog};
+pub(crate) use startup::{answer_until_open, bind};
 
 /// State that all handlers share.
 pub(crate) struct App {
     http: Arc<HttpState>,
     /// Cache of contexts that were returned before.
-    kept: epitome_http::reply::Kept<context::Asked>,
+    contexts: epitome_http::reply::ContextCache<ContextQuery>,
     /// State of the proxy.
-    proxy: Proxy,
+    proxy: ProxyState,
     /// Result of the last readiness check, so that only changes are logged.
     ready: AtomicBool,
 }
@@ -62,14 +63,14 @@ impl Deref for App {
 }
 
 impl App {
-    pub(crate) fn new(http: Arc<HttpState>, proxy: Proxy) -> Arc<Self> {
-        let (kept, ready) = (epitome_http::reply::Kept::default(), AtomicBool::new(true));
-        Arc::new(Self { http, kept, proxy, ready })
+    pub(crate) fn new(http: Arc<HttpState>, proxy: ProxyState) -> Arc<Self> {
+        let (contexts, ready) = (epitome_http::reply::ContextCache::default(), AtomicBool::new(true));
+        Arc::new(Self { http, contexts, proxy, ready })
     }
 
-    /// Writes pending counts to the store.
-    pub(crate) async fn settle(&self) {
-        self.proxy.settle(self).await;
+    /// Writes pending usage to the store.
+    pub(crate) async fn flush(&self) {
+        self.proxy.flush(self).await;
     }
 }
 
@@ -80,15 +81,16 @@ impl App {
         summarized in the background. A context is a session within a token budget.",
     license(name = "MIT OR Apache-2.0"),
 ), components(schemas(
-    Told,
+    ProblemBody,
     crate::format::Format,
     context::OversizeIn,
     wire::Page<openapi::Message>,
 )))]
-struct Described;
+struct ApiDoc;
 
-fn described() -> (Router<Arc<App>>, utoipa::openapi::OpenApi) {
-    OpenApiRouter::with_openapi(Described::openapi())
+/// Returns the native routes, and their descriptions.
+fn routes() -> (Router<Arc<App>>, utoipa::openapi::OpenApi) {
+    OpenApiRouter::with_openapi(ApiDoc::openapi())
         .routes(routes!(sessions::list))
         .routes(routes!(sessions::look, sessions::put, sessions::delete))
         .routes(routes!(sessions::fork))
@@ -116,8 +118,8 @@ fn described() -> (Router<Arc<App>>, utoipa::openapi::OpenApi) {
 
 /// Returns the router of the whole API, including Honcho's routes.
 pub(crate) fn router(app: &Arc<App>, honcho: Arc<Honcho>) -> Router {
-    let (router, routes) = described();
-    let description = openapi::whole(&routes, app.keys);
+    let (router, routes) = routes();
+    let description = openapi::document(&routes, app.keys);
     let description: bytes::Bytes = serde_json::to_vec_pretty(&description).unwrap_or_default().into();
     let describe = move || {
         let description = description.clone();
@@ -125,22 +127,22 @@ pub(crate) fn router(app: &Arc<App>, honcho: Arc<Honcho>) -> Router {
     };
     let router = router.route("/openapi.json", axum::routing::get(describe));
     let router = router.with_state(Arc::clone(app)).merge(epitome_honcho::router(honcho));
-    around(router, proxy::routes(app), Arc::clone(&app.http), &[epitome_honcho::MOUNT])
+    wrap(router, proxy::routes(app), Arc::clone(&app.http), &[epitome_honcho::MOUNT])
 }
 
 /// Returns the router of a node that only writes summaries: routes for monitoring only.
-pub(crate) fn watched(app: &Arc<App>) -> Router {
-    let elsewhere = || async {
+pub(crate) fn monitoring_router(app: &Arc<App>) -> Router {
+    let not_here = || async {
         Problem::not_found(
             "this node only writes summaries, and serves only /healthz, /readyz and /metrics; use a node with the role \
              `api` or `all`",
         )
     };
-    let (router, _) = OpenApiRouter::with_openapi(Described::openapi())
+    let (router, _) = OpenApiRouter::with_openapi(ApiDoc::openapi())
         .routes(routes!(operations::healthz))
         .routes(routes!(operations::readyz))
         .routes(routes!(operations::metrics))
         .split_for_parts();
-    let router = router.fallback(elsewhere).with_state(Arc::clone(app));
-    around(router, Router::new(), Arc::clone(&app.http), &[])
+    let router = router.fallback(not_here).with_state(Arc::clone(app));
+    wrap(router, Router::new(), Arc::clone(&app.http), &[])
 }

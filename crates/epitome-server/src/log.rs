@@ -16,7 +16,7 @@ use tracing_subscriber::util::SubscriberInitExt;
 /// Log level.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
-pub(crate) enum Level {
+pub(crate) enum LogLevel {
     /// Problems that the operator must handle.
     Error,
     /// Also requests that the server failed to serve, and limits that are reached.
@@ -31,7 +31,7 @@ pub(crate) enum Level {
 /// Log format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
-pub(crate) enum Format {
+pub(crate) enum LogFormat {
     /// Text on a terminal, JSON elsewhere.
     #[default]
     Auto,
@@ -42,29 +42,29 @@ pub(crate) enum Format {
 }
 
 /// Target prefix of logged events: this program's and its library's.
-const OURS: &str = "epitome";
+const TARGET_PREFIX: &str = "epitome";
 
 /// Starts the log. A second call changes nothing.
-pub(crate) fn start(level: Level, format: Format) {
-    let watched = stderr().is_terminal();
+pub(crate) fn start(level: LogLevel, format: LogFormat) {
+    let is_terminal = stderr().is_terminal();
     let level = match level {
-        Level::Error => LevelFilter::ERROR,
-        Level::Warn => LevelFilter::WARN,
-        Level::Info => LevelFilter::INFO,
-        Level::Debug => LevelFilter::DEBUG,
+        LogLevel::Error => LevelFilter::ERROR,
+        LogLevel::Warn => LevelFilter::WARN,
+        LogLevel::Info => LevelFilter::INFO,
+        LogLevel::Debug => LevelFilter::DEBUG,
     };
-    let ours = Targets::new().with_target(OURS, level);
+    let own_events = Targets::new().with_target(TARGET_PREFIX, level);
     let json = match format {
-        Format::Auto => !watched,
-        Format::Text => false,
-        Format::Json => true,
+        LogFormat::Auto => !is_terminal,
+        LogFormat::Text => false,
+        LogFormat::Json => true,
     };
     // Ignores write errors: reporting them to the same closed output would end the program.
-    let told = layer().with_writer(stderr).log_internal_errors(false).with_target(false).with_ansi(false);
+    let output = layer().with_writer(stderr).log_internal_errors(false).with_target(false).with_ansi(false);
     // Fails only if another logger is installed already.
     let _ = if json {
-        tracing_subscriber::registry().with(ours).with(told.json().flatten_event(true)).try_init()
+        tracing_subscriber::registry().with(own_events).with(output.json().flatten_event(true)).try_init()
     } else {
-        tracing_subscriber::registry().with(ours).with(told.compact()).try_init()
+        tracing_subscriber::registry().with(own_events).with(output.compact()).try_init()
     };
 }

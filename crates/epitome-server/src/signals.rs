@@ -7,7 +7,7 @@ pub(crate) const INTERRUPT: i32 = 2;
 /// call of [`Signals::next`].
 pub(crate) struct Signals {
     #[cfg(unix)]
-    heard: Vec<(i32, tokio::signal::unix::Signal)>,
+    streams: Vec<(i32, tokio::signal::unix::Signal)>,
 }
 
 impl Signals {
@@ -17,12 +17,12 @@ impl Signals {
         {
             use tokio::signal::unix::{SignalKind, signal};
             let mut kinds = vec![SignalKind::interrupt(), SignalKind::terminate()];
-            if !outlives_terminal() {
+            if !ignores_hang_up() {
                 kinds.push(SignalKind::hangup());
             }
             // A signal whose handler cannot be installed retains its default action.
-            let heard = kinds.into_iter().filter_map(|kind| Some((kind.as_raw_value(), signal(kind).ok()?)));
-            Self { heard: heard.collect() }
+            let streams = kinds.into_iter().filter_map(|kind| Some((kind.as_raw_value(), signal(kind).ok()?)));
+            Self { streams: streams.collect() }
         }
         #[cfg(not(unix))]
         Self {}
@@ -33,10 +33,10 @@ impl Signals {
         #[cfg(unix)]
         {
             std::future::poll_fn(|context| {
-                let mut signals = self.heard.iter_mut();
-                let told = signals
+                let mut signals = self.streams.iter_mut();
+                let received = signals
                     .find_map(|(number, signal)| signal.poll_recv(context).is_ready().then_some(*number));
-                told.map_or(std::task::Poll::Pending, std::task::Poll::Ready)
+                received.map_or(std::task::Poll::Pending, std::task::Poll::Ready)
             })
             .await
         }
@@ -54,13 +54,13 @@ impl Signals {
 /// Whether this process was started with SIGHUP ignored, as `nohup` does. A handler would undo that, so none is
 /// installed then.
 #[cfg(unix)]
-fn outlives_terminal() -> bool {
-    ignores_hang_up(&std::fs::read_to_string("/proc/self/status").unwrap_or_default())
+fn ignores_hang_up() -> bool {
+    status_ignores_hang_up(&std::fs::read_to_string("/proc/self/status").unwrap_or_default())
 }
 
 /// Parses `SigIgn` of `/proc/self/status`. Its lowest bit is signal 1, SIGHUP.
 #[cfg(unix)]
-fn ignores_hang_up(status: &str) -> bool {
+fn status_ignores_hang_up(status: &str) -> bool {
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
     mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).is_some_and(|mask| mask & 1 == 1)
 }
@@ -70,9 +70,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_nohup_wishes_is_seen() {
-        assert!(ignores_hang_up("Name:\tepitome\nSigIgn:\t0000000000001001\nSigCgt:\t0000000000000000\n"));
-        assert!(!ignores_hang_up("Name:\tepitome\nSigIgn:\t0000000000001000\nSigCgt:\t0000000000000001\n"));
-        assert!(!ignores_hang_up(""), "without a `SigIgn` line");
+    fn nohup_is_detected() {
+        assert!(status_ignores_hang_up("Name:\tepitome\nSigIgn:\t0000000000001001\nSigCgt:\t0000000000000000\n"));
+        assert!(!status_ignores_hang_up("Name:\tepitome\nSigIgn:\t0000000000001000\nSigCgt:\t0000000000000001\n"));
+        assert!(!status_ignores_hang_up(""), "without a `SigIgn` line");
     }
 }

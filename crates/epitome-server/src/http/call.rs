@@ -5,32 +5,32 @@ use std::sync::Arc;
 use axum::extract::{FromRequestParts, RawPathParams};
 use axum::http::request::Parts;
 use axum::response::Response;
-use epitome::Session;
 use epitome::key::Rights;
-use epitome_http::gate::{Access, access};
+use epitome::{Error, Session};
+use epitome_http::auth::{Access, access};
 use epitome_http::problem::Problem;
-use epitome_http::query::{Nothing, Query};
-use epitome_http::reply::Known;
+use epitome_http::query::{NoParams, Query};
+use epitome_http::reply::IfNoneMatch;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::App;
+use super::{App, suggest};
 
 /// Response of a route.
 pub(crate) type Answer = Result<Response, Problem>;
 
 /// A call by a caller with the right to read.
-pub(crate) type Reading<Q = Nothing> = Call<false, Q>;
+pub(crate) type Reading<Q = NoParams> = Call<false, Q>;
 
 /// A call by a caller with the right to read and write.
-pub(crate) type Writing<Q = Nothing> = Call<true, Q>;
+pub(crate) type Writing<Q = NoParams> = Call<true, Q>;
 
 /// An authorized call with its parameters.
 pub(crate) struct Call<const WRITES: bool, Q> {
     pub(crate) app: Arc<App>,
     pub(crate) access: Access,
     pub(crate) query: Q,
-    pub(crate) known: Known,
+    pub(crate) if_none_match: IfNoneMatch,
     path: RawPathParams,
 }
 
@@ -43,41 +43,52 @@ impl<const WRITES: bool, Q: DeserializeOwned + Send> FromRequestParts<Arc<App>> 
         let path = RawPathParams::from_request_parts(parts, app).await;
         let path = path.map_err(|_| Problem::invalid("the path is not valid UTF-8"))?;
         let Query(query) = Query::from_request_parts(parts, app).await?;
-        let known = Known::from_request_parts(parts, app).await?;
-        Ok(Self { app: Arc::clone(app), access, query, known, path })
+        let if_none_match = IfNoneMatch::from_request_parts(parts, app).await?;
+        Ok(Self { app: Arc::clone(app), access, query, if_none_match, path })
     }
 }
 
 impl<const WRITES: bool, Q> Call<WRITES, Q> {
     /// Returns a parameter of the path.
-    pub(crate) fn named(&self, name: &str) -> &str {
+    pub(crate) fn path_param(&self, name: &str) -> &str {
         self.path.iter().find(|(key, _)| *key == name).map_or("", |(_, value)| value)
     }
 
     /// Returns the session that the path names.
     pub(crate) fn session(&self) -> Session {
-        self.access.workspace.session(self.named("session"))
+        self.access.workspace.session(self.path_param("session"))
     }
 
-    /// Returns a number in the path.
-    pub(crate) fn number<T: std::str::FromStr>(&self, name: &str) -> Result<T, Problem> {
-        whole(self.named(name)).ok_or_else(|| Problem::invalid(format!("{name}: expected a whole number")))
+    /// Returns a parameter of the path that is a number.
+    pub(crate) fn path_number<T: std::str::FromStr>(&self, name: &str) -> Result<T, Problem> {
+        let expected = || Problem::invalid(format!("{name}: expected a whole number in the path"));
+        whole_number(self.path_param(name)).ok_or_else(expected)
+    }
+
+    /// Returns the engine's result. If the session does not exist, the problem suggests similar names of the workspace.
+    pub(crate) async fn or_suggest<T>(&self, result: Result<T, Error>) -> Result<T, Problem> {
+        match result {
+            Ok(value) => Ok(value),
+            Err(error) => {
+                Err(suggest::problem(&self.access.workspace, self.path_param("session"), error).await)
+            }
+        }
     }
 
     /// Responds with a value that was read, or with 304 if the client has it already.
     pub(crate) fn read(&self, value: &impl Serialize) -> Answer {
-        self.known.read(value)
+        self.if_none_match.respond(value)
     }
 }
 
 /// Parses a whole number that consists of digits only.
-pub(crate) fn whole<T: std::str::FromStr>(text: &str) -> Option<T> {
+pub(crate) fn whole_number<T: std::str::FromStr>(text: &str) -> Option<T> {
     text.parse().ok().filter(|_| text.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
 /// Returns the limit of a page; 100 by default.
-pub(crate) fn limit(asked: Option<u64>) -> Result<usize, Problem> {
-    match asked.map(usize::try_from) {
+pub(crate) fn page_limit(requested: Option<u64>) -> Result<usize, Problem> {
+    match requested.map(usize::try_from) {
         None => Ok(100),
         Some(Ok(limit @ 1..=500)) => Ok(limit),
         Some(_) => Err(Problem::invalid("limit: 1 to 500 are allowed")),

@@ -2,20 +2,19 @@
 
 use epitome::rules::context::Oversize;
 use epitome::{Context, ContextRequest};
-use epitome_http::reply::Written;
-use epitome_http::reply::{Given, Question};
+use epitome_http::reply::{CachedContext, ContextKey, Rendered};
 use epitome_terminal::flags::whole;
 
-use super::condense::REPORT;
+use super::condense::REPORT_HEADER;
 use super::openapi::ContextAnswer;
 use super::prelude::*;
-use super::wire::{ContextOut, report, shown};
+use super::wire::{ContextOut, report};
 
 /// A request for a context: parameters of the route, and flags of `epitome context`, which has two of them in another form.
 #[derive(Debug, Default, PartialEq, Eq, Hash, clap::Args, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub(crate) struct Asked {
+pub(crate) struct ContextQuery {
     /// Token budget; by default, and at most, the setting context.max_tokens
     #[arg(long, value_name = "N", value_parser = whole, allow_negative_numbers = true)]
     #[param(minimum = 1)]
@@ -69,49 +68,50 @@ pub(crate) enum OversizeIn {
 ///
 /// With `format` the body contains only fields of that provider's request (`messages`; `input` and `instructions`; `system`
 /// and `messages`). The report is then in the header `x-epitome-report`.
-#[utoipa::path(get, path = "/v1/sessions/{session}/context", tag = "context", params(Asked), responses(
+#[utoipa::path(get, path = "/v1/sessions/{session}/context", tag = "context", params(ContextQuery), responses(
     (status = 200, description = "The context", body = ContextAnswer, headers(
         ("x-epitome-report" = Option<String>, description = "With `format`: the report, as JSON"),
     )),
 ))]
-pub(crate) async fn read(call: Reading<Asked>) -> Answer {
-    let (session, name) = (call.session(), call.named("session").to_owned());
-    let stamp = session.stamp().await?;
-    let (app, known) = (call.app, call.known);
+pub(crate) async fn read(call: Reading<ContextQuery>) -> Answer {
+    let (session, name) = (call.session(), call.path_param("session").to_owned());
+    let stamp = call.or_suggest(session.stamp().await).await?;
+    let (app, if_none_match) = (call.app, call.if_none_match);
     let workspace = Arc::from(call.access.workspace.name());
-    let question = Question { workspace, session: name, asked: call.query };
-    if let Some(given) = app.kept.get(&question, stamp) {
-        return Ok(answer(&known, &given));
+    let key = ContextKey { workspace, session: name, params: call.query };
+    if let Some(cached) = app.contexts.get(&key, stamp) {
+        return Ok(respond(&if_none_match, &cached));
     }
-    let given = {
-        let _turn = app.load.contexts.acquire().await;
-        let asked = &question.asked;
-        written(session.context(asked.request()).await?, asked.format)?
+    let cached = {
+        let _turn = app.permits.contexts.acquire().await;
+        let query = &key.params;
+        render(session.context(query.request()).await?, query.format)?
     };
-    let answer = answer(&known, &given);
-    app.kept.put(question, stamp, given);
+    let answer = respond(&if_none_match, &cached);
+    app.contexts.put(key, stamp, cached);
     Ok(answer)
 }
 
-fn answer(known: &Known, given: &Given) -> Response {
-    let mut answer = known.given(&given.written);
-    if let Some(report) = &given.report {
-        answer.headers_mut().insert(REPORT, report.clone());
+fn respond(if_none_match: &IfNoneMatch, cached: &CachedContext) -> Response {
+    let mut answer = if_none_match.respond_rendered(&cached.body);
+    if let Some(report) = &cached.report {
+        answer.headers_mut().insert(REPORT_HEADER, report.clone());
     }
     answer
 }
 
-fn written(context: Context, format: Option<Format>) -> Result<Given, Problem> {
+fn render(context: Context, format: Option<Format>) -> Result<CachedContext, Problem> {
     let tokens = context.report.tokens.total();
-    let report = report(&context);
     let Some(format) = format else {
-        return Ok(Given { written: native(context, report)?, report: None, tokens });
+        return Ok(CachedContext { body: render_native(context)?, report: None, tokens });
     };
-    let written = Written::new(&format.0.write(&context.messages))?;
-    Ok(Given { written, report: HeaderValue::from_str(&report.to_string()).ok(), tokens })
+    let body = Rendered::new(&format.0.write(&context.messages))?;
+    let report = HeaderValue::from_str(&report(&context).to_string()).ok();
+    Ok(CachedContext { body, report, tokens })
 }
 
-impl Asked {
+impl ContextQuery {
+    /// Returns the request for the engine.
     pub(crate) fn request(&self) -> ContextRequest {
         let default = ContextRequest::default();
         ContextRequest {
@@ -132,12 +132,11 @@ impl Asked {
     }
 }
 
-fn native(context: Context, report: Value) -> Result<Written, Problem> {
-    let messages = context.messages.into_iter().map(shown).collect();
+fn render_native(context: Context) -> Result<Rendered, Problem> {
     let age = context.summary.as_ref().and_then(|summary| summary.age_millis);
-    let out = ContextOut { messages, report, summary: context.summary.as_ref() };
+    let out = ContextOut::new(context);
     match age {
-        Some(age) => Written::aging(&out, age, "}}"),
-        None => Written::new(&out),
+        Some(age) => Rendered::with_age(&out, age, "}}"),
+        None => Rendered::new(&out),
     }
 }

@@ -1,14 +1,16 @@
 //! Routes for the operator to create, list and revoke keys.
 
 use axum::extract::Path;
-use epitome::key::NewKey;
+use epitome::key::{NewKey, Rights};
 
 use super::prelude::*;
+use super::wire::{CreatedKeyOut, KeyOut};
+use crate::times::{Expiry, now};
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub(crate) struct Which {
+pub(crate) struct KeysQuery {
     /// Only keys of this workspace.
     workspace: Option<String>,
     /// `next` of the previous page.
@@ -19,18 +21,31 @@ pub(crate) struct Which {
 }
 
 /// Lists all keys, including revoked ones. Needs an admin key, where keys are required.
-#[utoipa::path(get, path = "/v1/keys", tag = "keys", params(Which), responses(
+#[utoipa::path(get, path = "/v1/keys", tag = "keys", params(KeysQuery), responses(
     (status = 200, description = "A page of keys", body = Page<openapi::Key>),
 ))]
 pub(crate) async fn list(
-    _: Runs,
+    _: Operator,
     State(app): State<Arc<App>>,
-    Query(which): Query<Which>,
-    known: Known,
+    Query(query): Query<KeysQuery>,
+    if_none_match: IfNoneMatch,
 ) -> Answer {
-    let limit = limit(which.limit)?;
-    let found = app.engine.keys().list(which.workspace.as_deref(), which.after.as_deref(), limit + 1).await?;
-    known.read(&Page::new(found, limit, |key| key.id.clone()))
+    let limit = page_limit(query.limit)?;
+    let keys = app.engine.keys().list(query.workspace.as_deref(), query.after.as_deref(), limit + 1).await?;
+    let now = now();
+    let keys = keys.into_iter().map(|key| KeyOut::new(key, now)).collect();
+    if_none_match.respond(&Page::new(keys, limit, |key: &KeyOut| key.id().to_owned()))
+}
+
+/// A key to create.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct KeyIn {
+    workspace: Option<String>,
+    rights: Rights,
+    #[serde(default)]
+    label: String,
+    expires: Option<Expiry>,
 }
 
 /// Creates a key. Its secret is only in this response. Needs an admin key, where keys are required.
@@ -38,13 +53,16 @@ pub(crate) async fn list(
     (status = 201, description = "The key and its secret", body = openapi::CreatedKey),
 ))]
 pub(crate) async fn create(
-    _: Runs,
+    _: Operator,
     State(app): State<Arc<App>>,
-    _: Query<Nothing>,
-    Json(new): Json<NewKey>,
+    _: Query<NoParams>,
+    Json(key): Json<KeyIn>,
 ) -> Answer {
-    let created = app.engine.keys().create(new).await?;
-    done(StatusCode::CREATED, &created)
+    let now = now();
+    let KeyIn { workspace, rights, label, expires } = key;
+    let expires = expires.map(|expiry| expiry.from(now));
+    let created = app.engine.keys().create(NewKey { workspace, rights, label, expires }).await?;
+    json_response(StatusCode::CREATED, &CreatedKeyOut::new(created, now))
 }
 
 /// Revokes a key immediately. Needs an admin key, where keys are required.
@@ -54,13 +72,16 @@ pub(crate) async fn create(
     (status = 204, description = "The key is revoked"),
 ))]
 pub(crate) async fn revoke(
-    _: Runs,
+    _: Operator,
     State(app): State<Arc<App>>,
     Path(id): Path<String>,
-    _: Query<Nothing>,
+    _: Query<NoParams>,
 ) -> Answer {
     match app.engine.keys().revoke(&id, None).await? {
         true => Ok(StatusCode::NO_CONTENT.into_response()),
-        false => Err(Problem::not_found("there is no such key")),
+        false => {
+            let id: String = id.chars().take(64).collect();
+            Err(Problem::not_found(format!("key `{id}` not found; `GET /v1/keys` lists all keys")))
+        }
     }
 }

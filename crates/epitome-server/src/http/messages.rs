@@ -5,20 +5,20 @@ use std::borrow::Cow;
 use epitome::dialect::DialectError;
 use epitome::rules::message::{Message, Seq};
 use epitome::{Batch, Flags, Page as Range, Portion};
-use epitome_http::body::{Sent, elsewhere};
+use epitome_http::body::{JsonBody, run_blocking};
 use serde_json::value::RawValue;
 
 use super::openapi::{Messages, MessagesPage};
 use super::prelude::*;
-use super::wire::shown;
+use super::wire::MessageOut;
 
 /// Header with the idempotency key of an append.
-const IDEMPOTENCY: &str = "idempotency-key";
+const IDEMPOTENCY_KEY: &str = "idempotency-key";
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub(crate) struct Where {
+pub(crate) struct AppendQuery {
     /// Appends only if this is the newest message (0 for an empty session); otherwise it is a conflict.
     after: Option<u64>,
 }
@@ -32,45 +32,49 @@ pub(crate) struct Where {
 #[utoipa::path(post, path = "/v1/sessions/{session}/messages", tag = "messages", params(
     ("idempotency-key" = Option<String>, Header, description = "For a week, the same append with the same key adds \
         nothing, and a different append with this key is a conflict", max_length = 256, min_length = 1),
-    Where,
+    AppendQuery,
 ), request_body = Messages, responses(
     (status = 200, description = "The messages were appended before, with the same key", body = openapi::Appended),
     (status = 201, description = "The messages are stored", body = openapi::Appended),
 ))]
-pub(crate) async fn append(call: Writing<Where>, headers: HeaderMap, sent: Sent) -> Answer {
-    let Sent { value, exact, size, charged } = sent;
-    let messages = elsewhere(size, || read(value, exact.as_deref())).await??;
+pub(crate) async fn append(call: Writing<AppendQuery>, headers: HeaderMap, body: JsonBody) -> Answer {
+    let JsonBody { value, exact, size, memory } = body;
+    let messages = run_blocking(size, || read(value, exact.as_deref())).await??;
     let mut batch = Batch::from(messages);
-    if let Some(key) = headers.get(IDEMPOTENCY) {
+    if let Some(key) = headers.get(IDEMPOTENCY_KEY) {
         let key = std::str::from_utf8(key.as_bytes());
-        batch = batch.key(key.map_err(|_| Problem::invalid("idempotency-key: is not UTF-8"))?);
+        let not_utf8 = |_| Problem::invalid("idempotency-key: is not UTF-8; send 1 to 256 bytes of UTF-8");
+        batch = batch.key(key.map_err(not_utf8)?);
     }
     if let Some(after) = call.query.after {
         batch = batch.after(after);
     }
     let appended = call.session().append(batch).await?;
-    drop(charged);
+    drop(memory);
     let status = if appended.repeated { StatusCode::OK } else { StatusCode::CREATED };
-    done(status, &appended)
+    json_response(status, &appended)
 }
 
 /// Reads messages in any supported format. Reads them from the text if the parsed value might lose digits of a number.
 fn read(value: Value, text: Option<&[u8]>) -> Result<Vec<Message>, Problem> {
-    let text = text.and_then(|text| list_in(std::str::from_utf8(text).ok()?, &value));
+    let text = text.and_then(|text| list_text(std::str::from_utf8(text).ok()?, &value));
     let (format, list) = match value {
         Value::Array(list) => (None, list),
-        Value::Object(fields) if fields.contains_key("messages") => wrapped(fields)?,
-        one @ Value::Object(_) => (None, vec![one]),
-        _ => return Err(Problem::invalid("expected a message, a list of them, or {\"messages\": [...]}")),
+        Value::Object(fields) if fields.contains_key("messages") => named_list(fields)?,
+        message @ Value::Object(_) => (None, vec![message]),
+        _ => {
+            let detail = "the body: expected a message, a list of messages, or {\"messages\": [...]}";
+            return Err(Problem::invalid(detail));
+        }
     };
-    let told = format.map(|format| format.0).or_else(|| list.iter().find_map(Dialect::of));
-    let dialect = told.unwrap_or(Dialect::OPENAI);
-    let read = match text {
+    let named = format.map(|format| format.0);
+    let dialect = named.or_else(|| list.iter().find_map(Dialect::detect)).unwrap_or(Dialect::OPENAI);
+    let messages = match text {
         Some(text) => dialect.read_text(&text),
         None => dialect.read(&Value::Array(list)),
     };
-    read.map_err(|wrong: DialectError| {
-        let hint = if format.is_some() {
+    messages.map_err(|wrong: DialectError| {
+        let hint = if named.is_some() {
             String::new()
         } else {
             format!(" (read as {dialect}; `format` names another)")
@@ -80,7 +84,7 @@ fn read(value: Value, text: Option<&[u8]>) -> Result<Vec<Message>, Problem> {
 }
 
 /// Returns the text of the message list in a body that is already parsed.
-fn list_in<'a>(text: &'a str, body: &Value) -> Option<Cow<'a, str>> {
+fn list_text<'a>(text: &'a str, body: &Value) -> Option<Cow<'a, str>> {
     #[derive(Deserialize)]
     struct Wrapped<'a> {
         #[serde(borrow)]
@@ -95,12 +99,16 @@ fn list_in<'a>(text: &'a str, body: &Value) -> Option<Cow<'a, str>> {
     }
 }
 
-fn wrapped(mut fields: Map<String, Value>) -> Result<(Option<Format>, Vec<Value>), Problem> {
+/// Returns the format and the messages of `{"format", "messages"}`.
+fn named_list(mut fields: Map<String, Value>) -> Result<(Option<Format>, Vec<Value>), Problem> {
     let Some(Value::Array(list)) = fields.remove("messages") else {
-        return Err(Problem::invalid("messages: expected a list"));
+        return Err(Problem::invalid("messages: expected a list of messages"));
     };
     let format = fields.remove("format").map(Format::deserialize).transpose();
-    let format = format.map_err(|wrong| Problem::invalid(wrong.to_string()))?;
+    let format = format.map_err(|wrong| {
+        let wrong = wrong.to_string();
+        Problem::invalid(if wrong.starts_with("format: ") { wrong } else { format!("format: {wrong}") })
+    })?;
     match fields.keys().next() {
         None => Ok((format, list)),
         Some(unknown) => {
@@ -112,7 +120,7 @@ fn wrapped(mut fields: Map<String, Value>) -> Result<(Option<Format>, Vec<Value>
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub(crate) struct Which {
+pub(crate) struct MessagesQuery {
     /// `next` of the previous page: messages after this one, or before it with `reverse`.
     after: Option<u64>,
     /// Maximum number of messages.
@@ -128,15 +136,16 @@ pub(crate) struct Which {
 }
 
 /// Lists the original messages.
-#[utoipa::path(get, path = "/v1/sessions/{session}/messages", tag = "messages", params(Which), responses(
+#[utoipa::path(get, path = "/v1/sessions/{session}/messages", tag = "messages", params(MessagesQuery), responses(
     (status = 200, description = "A page of messages", body = MessagesPage),
 ))]
-pub(crate) async fn list(call: Reading<Which>) -> Answer {
-    let Which { after, limit: asked, reverse, scope, format } = &call.query;
+pub(crate) async fn list(call: Reading<MessagesQuery>) -> Answer {
+    let MessagesQuery { after, limit, reverse, scope, format } = &call.query;
     let scope = scope.as_deref().map(Into::into);
-    let range = Range { scope, ..range(*after, *reverse, limit(*asked)?) };
-    let _turn = call.app.load.paging.acquire().await;
-    page(call.session().messages(range).await?, *format, &call.known)
+    let range = Range { scope, ..range(*after, *reverse, page_limit(*limit)?) };
+    let _turn = call.app.permits.pages.acquire().await;
+    let messages = call.or_suggest(call.session().messages(range).await).await?;
+    page(messages, *format, &call.if_none_match)
 }
 
 /// Approximate maximum size of a page's messages, in bytes. A page ends early if it reaches this before the limit.
@@ -149,13 +158,16 @@ pub(super) fn range(after: Option<u64>, reverse: bool, limit: usize) -> Range {
 }
 
 /// Renders a page of messages in the requested format.
-pub(super) fn page(found: Portion<Message>, format: Option<Format>, known: &Known) -> Answer {
-    let next = found.last().filter(|_| found.more).map(|message| message.seq.to_string());
+pub(super) fn page(messages: Portion<Message>, format: Option<Format>, if_none_match: &IfNoneMatch) -> Answer {
+    let next = messages.last().filter(|_| messages.more).map(|message| message.seq.to_string());
     match format {
-        None => known.read(&Page { items: found.into_iter().map(shown).collect(), next }),
+        None => {
+            let items = messages.into_iter().map(MessageOut::new).collect();
+            if_none_match.respond(&Page { items, next })
+        }
         Some(format) => {
-            let texts = format.0.restore_text(&found).into_iter();
-            known.read(&Page { items: texts.flat_map(RawValue::from_string).collect(), next })
+            let texts = format.0.restore_text(&messages).into_iter();
+            if_none_match.respond(&Page { items: texts.flat_map(RawValue::from_string).collect(), next })
         }
     }
 }
@@ -167,12 +179,12 @@ pub(super) fn page(found: Portion<Message>, format: Option<Format>, known: &Know
     (status = 200, description = "The message after the change", body = openapi::Message),
 ))]
 pub(crate) async fn flag(call: Writing, Json(flags): Json<Flags>) -> Answer {
-    let (session, seq) = (call.session(), call.number::<Seq>("seq")?);
-    session.flag(seq, flags).await?;
+    let (session, seq) = (call.session(), call.path_number::<Seq>("seq")?);
+    call.or_suggest(session.flag(seq, flags).await).await?;
     let after = seq.checked_sub(1).filter(|after| *after > 0);
-    let found = session.messages(Range { after, limit: 1, ..Range::default() }).await?;
-    match found.into_iter().next() {
-        Some(message) => done(StatusCode::OK, &shown(message)),
+    let messages = session.messages(Range { after, limit: 1, ..Range::default() }).await?;
+    match messages.into_iter().next() {
+        Some(message) => json_response(StatusCode::OK, &MessageOut::new(message)),
         None => Ok(StatusCode::NO_CONTENT.into_response()),
     }
 }

@@ -6,7 +6,7 @@
 //! structs. The types at the end are names for these schemas.
 
 use axum::http::StatusCode;
-use epitome_http::gate::Keys;
+use epitome_http::auth::Keys;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use utoipa::ToSchema;
@@ -18,16 +18,16 @@ const COMMON: &str = include_str!("openapi/common.json");
 const LINKS: &str = include_str!("openapi/links.json");
 
 /// Returns the complete description, for a server that requires keys or not.
-pub(super) fn whole(routes: &utoipa::openapi::OpenApi, keys: Keys) -> Value {
+pub(super) fn document(routes: &utoipa::openapi::OpenApi, keys: Keys) -> Value {
     let (mut document, refusals) = (serde_json::to_value(routes).unwrap_or_default(), refusals());
-    lay_over(&mut document, serde_json::from_str(COMMON).unwrap_or_default());
-    lay_over(&mut document, json!({"components": refusal_components(&refusals)}));
+    merge(&mut document, serde_json::from_str(COMMON).unwrap_or_default());
+    merge(&mut document, json!({"components": refusal_components(&refusals)}));
     let schemas = document.pointer_mut("/components/schemas").and_then(Value::as_object_mut);
     if let (Some(schemas), Ok(Value::Object(shapes))) = (schemas, serde_json::from_str(SHAPES)) {
         let settings = patch_schema();
         // The spend cap belongs to the workspace, so a session cannot set it.
         let mut own = settings.clone();
-        lay_over(&mut own, json!({"properties": {"summarize": {"properties": {"spend_cap_per_day": null}}}}));
+        merge(&mut own, json!({"properties": {"summarize": {"properties": {"spend_cap_per_day": null}}}}));
         schemas.insert("SessionSettings".to_owned(), own);
         schemas.insert("Settings".to_owned(), settings);
         schemas.extend(shapes);
@@ -40,7 +40,7 @@ pub(super) fn whole(routes: &utoipa::openapi::OpenApi, keys: Keys) -> Value {
     }
     // Keys are either required, or optional: then a key that is sent is checked too.
     let optional = if keys == Keys::Required { json!([{"key": []}]) } else { json!([{}, {"key": []}]) };
-    lay_over(&mut document, json!({"security": optional}));
+    merge(&mut document, json!({"security": optional}));
     document
 }
 
@@ -67,26 +67,26 @@ fn complete(path: &str, method: &str, route: &mut Value, refusals: &[Refusal]) {
     let name = format!("{noun}_{verb}");
     let mut added = json!({"operationId": name, "responses": {}});
     if open {
-        lay_over(&mut added, json!({"security": []}));
+        merge(&mut added, json!({"security": []}));
     }
     if let Some(links) = links(&name) {
-        lay_over(&mut added, links);
+        merge(&mut added, links);
     }
     for refusal in refusals.iter().filter(|refusal| refuses(refusal.status)) {
         let answer = json!({"$ref": format!("#/components/responses/{}", refusal.name)});
-        lay_over(&mut added, json!({"responses": {refusal.status.to_string(): answer}}));
+        merge(&mut added, json!({"responses": {refusal.status.to_string(): answer}}));
     }
     if marked {
         let marks = header_refs(&["etag", "cache-control"]);
         let unchanged = json!({"$ref": "#/components/responses/NotModified"});
-        lay_over(&mut added, json!({"responses": {"200": {"headers": marks}, "304": unchanged}}));
+        merge(&mut added, json!({"responses": {"200": {"headers": marks}, "304": unchanged}}));
     }
     let Some(fields) = route.as_object_mut() else { return };
     parameters(fields, path.contains("{session}"), !open && !admins, marked);
     for answer in fields.get_mut("responses").and_then(Value::as_object_mut).into_iter().flatten() {
-        lay_over(answer.1, json!({"headers": header_refs(&["x-request-id"])}));
+        merge(answer.1, json!({"headers": header_refs(&["x-request-id"])}));
     }
-    lay_over(route, added);
+    merge(route, added);
     if let Some(answers) = route.get_mut("responses").and_then(Value::as_object_mut) {
         answers.sort_keys();
     }
@@ -104,7 +104,7 @@ fn parameters(fields: &mut Map<String, Value>, session: bool, workspace: bool, m
         if parameter.pointer("/schema/maximum").is_none()
             && parameter.pointer("/schema/format") == Some(&json!("int64"))
         {
-            lay_over(parameter, json!({"schema": {"maximum": i64::MAX}}));
+            merge(parameter, json!({"schema": {"maximum": i64::MAX}}));
         }
     }
     if session {
@@ -132,14 +132,14 @@ fn links(name: &str) -> Option<Value> {
 }
 
 /// Merges one value over another: objects key by key; any other value replaces the old one; null removes it.
-fn lay_over(under: &mut Value, over: Value) {
+fn merge(under: &mut Value, over: Value) {
     match (under, over) {
         (Value::Object(under), Value::Object(over)) => {
             for (key, value) in over {
                 if value.is_null() {
                     under.shift_remove(&key);
                 } else {
-                    lay_over(under.entry(key).or_insert(Value::Null), value);
+                    merge(under.entry(key).or_insert(Value::Null), value);
                 }
             }
         }

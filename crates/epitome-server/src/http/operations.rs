@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use epitome::Unready;
-use epitome_http::problem::Dressed;
+use epitome_http::problem::KeepBody;
 
 use super::prelude::*;
 
@@ -24,11 +24,11 @@ pub(crate) struct Readiness {
 }
 
 /// Timeout for the readiness check of the store.
-const LONGEST_LOOK: Duration = Duration::from_secs(2);
+const READY_TIMEOUT: Duration = Duration::from_secs(2);
 
-fn silent() -> Unready {
+fn timed_out() -> Unready {
     let reason = "the store did not answer in time".to_owned();
-    Unready { short: reason.clone(), whole: reason }
+    Unready { public: reason.clone(), details: reason }
 }
 
 /// Reports that the process is alive. Needs no key.
@@ -36,7 +36,7 @@ fn silent() -> Unready {
     (status = 200, description = "The process is alive", body = Health),
 ))]
 pub(crate) async fn healthz() -> Answer {
-    done(StatusCode::OK, &Health { status: "ok" })
+    json_response(StatusCode::OK, &Health { status: "ok" })
 }
 
 /// Reports whether the server is ready for requests, and if not, why. Needs no key.
@@ -45,29 +45,29 @@ pub(crate) async fn healthz() -> Answer {
     (status = 503, description = "The server is not ready, and why", body = Readiness),
 ))]
 pub(crate) async fn readyz(State(app): State<Arc<App>>) -> Answer {
-    let asked = tokio::time::timeout(LONGEST_LOOK, app.engine.ready()).await;
-    let reasons = asked.map_or_else(|_| vec![silent()], |ready| ready.err().unwrap_or_default());
+    let checked = tokio::time::timeout(READY_TIMEOUT, app.engine.ready()).await;
+    let reasons = checked.map_or_else(|_| vec![timed_out()], |ready| ready.err().unwrap_or_default());
     let stopping = app.is_stopping();
     if !stopping && app.ready.swap(reasons.is_empty(), Ordering::Relaxed) != reasons.is_empty() {
         // Logs only changes: any client may call this route, as often as it likes.
         for reason in &reasons {
-            tracing::error!(reason = reason.whole, "not ready");
+            tracing::error!(reason = reason.details, "not ready");
         }
         if reasons.is_empty() {
             tracing::info!("ready again");
         }
     }
-    let mut problems: Vec<String> = reasons.into_iter().map(|reason| reason.short).collect();
+    let mut problems: Vec<String> = reasons.into_iter().map(|reason| reason.public).collect();
     if stopping {
         problems = vec!["the server is shutting down".to_owned()];
     }
     let ready = problems.is_empty();
     let status = if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
-    let mut answer = done(status, &Readiness { ready, problems })?;
+    let mut answer = json_response(status, &Readiness { ready, problems })?;
     if !ready {
         // The status says nothing about the request, so the response is not turned into a problem document.
         answer.headers_mut().insert("x-epitome-ready", HeaderValue::from_static("no"));
-        answer.extensions_mut().insert(Dressed);
+        answer.extensions_mut().insert(KeepBody);
     }
     Ok(answer)
 }
@@ -76,8 +76,8 @@ pub(crate) async fn readyz(State(app): State<Arc<App>>) -> Answer {
 #[utoipa::path(get, path = "/metrics", tag = "operations", responses(
     (status = 200, description = "The metrics", body = String, content_type = "text/plain"),
 ))]
-pub(crate) async fn metrics(_: Runs, State(app): State<Arc<App>>) -> Answer {
-    let text = epitome_http::figures::all(&app).await;
+pub(crate) async fn metrics(_: Operator, State(app): State<Arc<App>>) -> Answer {
+    let text = epitome_http::metrics::render(&app).await;
     let kind = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
     Ok(([(header::CONTENT_TYPE, kind)], text).into_response())
 }

@@ -1,15 +1,15 @@
 //! Routes that search messages by their words, summarized or not.
 
-use epitome::{Found, HitCursor, Portion};
+use epitome::{SearchHit, HitCursor, Portion};
 
-use super::call::whole;
+use super::call::whole_number;
 use super::prelude::*;
 use super::wire;
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub(crate) struct Words {
+pub(crate) struct SearchQuery {
     /// Words that must all occur, in any order; each also matches inside a longer word. `"In quotes"` is a phrase.
     #[param(min_length = 1, max_length = 1000, pattern = r#"[^\s"]"#, format = "words")]
     q: String,
@@ -24,7 +24,7 @@ pub(crate) struct Words {
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub(crate) struct WordsBeneath {
+pub(crate) struct SessionSearchQuery {
     /// Words that must all occur, in any order; each also matches inside a longer word. `"In quotes"` is a phrase.
     #[param(min_length = 1, max_length = 1000, pattern = r#"[^\s"]"#, format = "words")]
     q: String,
@@ -39,56 +39,60 @@ pub(crate) struct WordsBeneath {
 }
 
 /// Searches the messages of one session by their words, newest first.
-#[utoipa::path(get, path = "/v1/sessions/{session}/search", tag = "search", params(WordsBeneath), responses(
+#[utoipa::path(get, path = "/v1/sessions/{session}/search", tag = "search", params(SessionSearchQuery), responses(
     (status = 200, description = "A page of matches", body = Page<openapi::Found>),
 ))]
-pub(crate) async fn in_session(call: Reading<WordsBeneath>) -> Answer {
-    let (words, session) = (&call.query, call.session());
-    let limit = limit(words.limit)?;
-    let after = words.after.map(|seq| HitCursor { session: session.name().into(), seq });
+pub(crate) async fn in_session(call: Reading<SessionSearchQuery>) -> Answer {
+    let (query, session) = (&call.query, call.session());
+    let limit = page_limit(query.limit)?;
+    let after = query.after.map(|seq| HitCursor { session: session.name().into(), seq });
     // An id beyond the database's integer range cannot exist.
-    let beneath = words.summary.map(|summary| i64::try_from(summary).unwrap_or(i64::MAX));
-    let _turn = call.app.load.paging.acquire().await;
-    let found = session.search(in_bounds(&words.q)?, beneath, after, limit).await?;
-    page(found, &call.known, |cursor| cursor.seq.to_string())
+    let summary = query.summary.map(|summary| i64::try_from(summary).unwrap_or(i64::MAX));
+    let _turn = call.app.permits.pages.acquire().await;
+    let hits = session.search(checked_words(&query.q)?, summary, after, limit).await;
+    page(call.or_suggest(hits).await?, &call.if_none_match, |cursor| cursor.seq.to_string())
 }
 
 /// Searches the messages of all sessions in the workspace by their words, newest session first.
-#[utoipa::path(get, path = "/v1/search", tag = "search", params(Words), responses(
+#[utoipa::path(get, path = "/v1/search", tag = "search", params(SearchQuery), responses(
     (status = 200, description = "A page of matches", body = Page<openapi::Found>),
 ))]
-pub(crate) async fn everywhere(call: Reading<Words>) -> Answer {
-    let words = &call.query;
-    let (limit, after) = (limit(words.limit)?, words.after.as_deref().map(place).transpose()?);
-    let _turn = call.app.load.paging.acquire().await;
-    let found = call.access.workspace.search(in_bounds(&words.q)?, after, limit).await?;
-    page(found, &call.known, cursor)
+pub(crate) async fn everywhere(call: Reading<SearchQuery>) -> Answer {
+    let query = &call.query;
+    let (limit, after) = (page_limit(query.limit)?, query.after.as_deref().map(parse_cursor).transpose()?);
+    let _turn = call.app.permits.pages.acquire().await;
+    let hits = call.access.workspace.search(checked_words(&query.q)?, after, limit).await?;
+    page(hits, &call.if_none_match, render_cursor)
 }
 
 /// Maximum length of a query, in characters.
-const LONGEST: usize = 1_000;
+const MAX_CHARS: usize = 1_000;
 
-fn in_bounds(words: &str) -> Result<&str, Problem> {
-    match words.chars().nth(LONGEST) {
+fn checked_words(words: &str) -> Result<&str, Problem> {
+    match words.chars().nth(MAX_CHARS) {
         None => Ok(words),
-        Some(_) => Err(Problem::invalid(format!("q: at most {LONGEST} characters are allowed"))),
+        Some(_) => Err(Problem::invalid(format!("q: at most {MAX_CHARS} characters are allowed"))),
     }
 }
 
-fn page(found: Portion<Found>, known: &Known, place: impl Fn(&HitCursor) -> String) -> Answer {
-    let next = found.last().filter(|_| found.more).map(|last| place(&last.cursor));
-    known.read(&Page { items: found.into_iter().map(wire::found).collect(), next })
+fn page(
+    hits: Portion<SearchHit>,
+    if_none_match: &IfNoneMatch,
+    cursor: impl Fn(&HitCursor) -> String,
+) -> Answer {
+    let next = hits.last().filter(|_| hits.more).map(|last| cursor(&last.cursor));
+    if_none_match.respond(&Page { items: hits.into_iter().map(wire::search_hit).collect(), next })
 }
 
 /// Renders the position after which a search continues: a message of a session.
-fn cursor(cursor: &HitCursor) -> String {
+fn render_cursor(cursor: &HitCursor) -> String {
     format!("{}.{}", cursor.seq, cursor.session)
 }
 
-fn place(after: &str) -> Result<HitCursor, Problem> {
-    let place = after.split_once('.').and_then(|(seq, session)| {
-        let seq = whole(seq)?;
+fn parse_cursor(after: &str) -> Result<HitCursor, Problem> {
+    let cursor = after.split_once('.').and_then(|(seq, session)| {
+        let seq = whole_number(seq)?;
         epitome::is_name(session).then(|| HitCursor { session: session.into(), seq })
     });
-    place.ok_or_else(|| Problem::invalid("after: is not the `next` of a page"))
+    cursor.ok_or_else(|| Problem::invalid("after: is not the `next` of a page; omit it for the first page"))
 }

@@ -5,12 +5,13 @@ use epitome::settings::{Patch, Settings};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 use super::prelude::*;
-use super::wire::{SessionIn, SessionWhole};
+use super::suggest;
+use super::wire::{SessionIn, SessionOut, SessionWhole};
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub(crate) struct Paging {
+pub(crate) struct SessionsQuery {
     /// `next` of the previous page.
     after: Option<String>,
     /// Maximum number of sessions.
@@ -19,13 +20,14 @@ pub(crate) struct Paging {
 }
 
 /// Lists the sessions of the workspace, ordered by name.
-#[utoipa::path(get, path = "/v1/sessions", tag = "sessions", params(Paging), responses(
+#[utoipa::path(get, path = "/v1/sessions", tag = "sessions", params(SessionsQuery), responses(
     (status = 200, description = "A page of sessions", body = Page<openapi::Session>),
 ))]
-pub(crate) async fn list(call: Reading<Paging>) -> Answer {
-    let limit = limit(call.query.limit)?;
-    let found = call.access.workspace.sessions(call.query.after.as_deref(), limit + 1).await?;
-    call.read(&Page::new(found, limit, |session| session.name.to_string()))
+pub(crate) async fn list(call: Reading<SessionsQuery>) -> Answer {
+    let limit = page_limit(call.query.limit)?;
+    let sessions = call.access.workspace.sessions(call.query.after.as_deref(), limit + 1).await?;
+    let sessions = sessions.into_iter().map(SessionOut::new).collect();
+    call.read(&Page::new(sessions, limit, |session: &SessionOut| session.name().to_owned()))
 }
 
 /// Returns a session: its totals, its settings, and the state of each slot.
@@ -34,19 +36,20 @@ pub(crate) async fn list(call: Reading<Paging>) -> Answer {
 ))]
 pub(crate) async fn look(call: Reading) -> Answer {
     let session = call.session();
-    let settings = told(&*session.settings().await?);
-    call.read(&SessionWhole::new(session.explain().await?, settings))
+    let explanation = call.or_suggest(session.explain().await).await?;
+    let settings = without_operator_settings(&*call.or_suggest(session.settings().await).await?);
+    call.read(&SessionWhole::new(explanation, settings))
 }
 
 /// Changes a session's settings and metadata, both or neither. Creates the session if it does not exist.
 #[utoipa::path(put, path = "/v1/sessions/{session}", tag = "sessions", request_body = SessionIn, responses(
     (status = 200, description = "The session after the change", body = openapi::SessionWhole),
 ))]
-pub(crate) async fn put(call: Writing, Json(wanted): Json<SessionIn>) -> Answer {
+pub(crate) async fn put(call: Writing, Json(change): Json<SessionIn>) -> Answer {
     let session = call.session();
-    let patch = wanted.settings.map(patch).transpose()?;
-    let settings = told(&*session.put(patch.as_ref(), wanted.metadata).await?);
-    done(StatusCode::OK, &SessionWhole::new(session.explain().await?, settings))
+    let patch = change.settings.map(patch).transpose()?;
+    let settings = without_operator_settings(&*session.put(patch.as_ref(), change.metadata).await?);
+    json_response(StatusCode::OK, &SessionWhole::new(session.explain().await?, settings))
 }
 
 /// Parses the settings that a client sent.
@@ -56,13 +59,13 @@ pub(crate) fn patch(settings: Map<String, Value>) -> Result<Patch, Problem> {
 }
 
 /// Returns settings as clients may see them: without the models' addresses and keys, which are for the operator only.
-pub(crate) fn told(settings: &Settings) -> Value {
-    let mut told = settings.to_value();
-    let models = told.get_mut("models").and_then(Value::as_object_mut);
+pub(crate) fn without_operator_settings(settings: &Settings) -> Value {
+    let mut settings = settings.to_value();
+    let models = settings.get_mut("models").and_then(Value::as_object_mut);
     for model in models.into_iter().flat_map(|models| models.values_mut()).filter_map(Value::as_object_mut) {
         model.retain(|key, _| !matches!(key.as_str(), "base_url" | "key_env"));
     }
-    told
+    settings
 }
 
 /// Deletes a session and everything derived from it.
@@ -73,7 +76,7 @@ pub(crate) async fn delete(call: Writing) -> Answer {
     let session = call.session();
     match session.delete().await? {
         true => Ok(StatusCode::NO_CONTENT.into_response()),
-        false => Err(Problem::not_found(format!("session `{}` not found", session.name()))),
+        false => Err(suggest::no_session(&call.access.workspace, session.name()).await),
     }
 }
 
@@ -84,19 +87,19 @@ pub(crate) async fn delete(call: Writing) -> Answer {
     )),
 ))]
 pub(crate) async fn fork(call: Writing, Json(fork): Json<Fork>) -> Answer {
-    let _turn = call.app.load.forks.acquire().await;
-    let made = call.session().fork(fork).await?;
-    let mut answer = done(StatusCode::CREATED, &made.info().await?)?;
-    if let Ok(place) = HeaderValue::from_str(&place(made.name())) {
-        answer.headers_mut().insert(header::LOCATION, place);
+    let _turn = call.app.permits.forks.acquire().await;
+    let fork = call.or_suggest(call.session().fork(fork).await).await?;
+    let mut answer = json_response(StatusCode::CREATED, &SessionOut::new(fork.info().await?))?;
+    if let Ok(path) = HeaderValue::from_str(&session_path(fork.name())) {
+        answer.headers_mut().insert(header::LOCATION, path);
     }
     Ok(answer)
 }
 
 /// Characters of a name that are not percent-encoded in a path.
-const PLAIN: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
+const UNESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
 
 /// Returns the path of a session.
-pub(crate) fn place(session: &str) -> String {
-    format!("/v1/sessions/{}", utf8_percent_encode(session, PLAIN))
+pub(crate) fn session_path(session: &str) -> String {
+    format!("/v1/sessions/{}", utf8_percent_encode(session, UNESCAPED))
 }

@@ -1,12 +1,14 @@
 //! Routes for summaries: list, request, expand, undo, rebuild.
 
 use axum::extract::{FromRequest, Request};
-use epitome::{Summarize, Summarized};
-use epitome_http::body::{Sent, typed};
+use epitome::{Summarize, Summarized, Summary};
+use epitome_http::body::{JsonBody, from_object};
 
 use super::messages::{page, range};
 use super::openapi::MessagesPage;
 use super::prelude::*;
+use super::suggest;
+use super::wire::{self, SummaryOut};
 
 /// Longest time that a request waits for a summary. Then the response says that the summary is still being written.
 const LONGEST_WAIT: Duration = Duration::from_secs(300);
@@ -17,7 +19,7 @@ const LONGEST_FOCUS: usize = 4_000;
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub(crate) struct History {
+pub(crate) struct SummariesQuery {
     /// All summaries, newest first, including superseded and undone ones.
     #[serde(default)]
     history: bool,
@@ -29,59 +31,66 @@ pub(crate) struct History {
 }
 
 /// Lists the current summaries, one per slot; with `history`, all summaries.
-#[utoipa::path(get, path = "/v1/sessions/{session}/summaries", tag = "summaries", params(History), responses(
+#[utoipa::path(get, path = "/v1/sessions/{session}/summaries", tag = "summaries", params(SummariesQuery), responses(
     (status = 200, description = "A page of summaries", body = Page<openapi::Summary>),
 ))]
-pub(crate) async fn list(call: Reading<History>) -> Answer {
-    let (session, limit) = (call.session(), limit(call.query.limit)?);
+pub(crate) async fn list(call: Reading<SummariesQuery>) -> Answer {
+    let (session, limit) = (call.session(), page_limit(call.query.limit)?);
+    let render = |summaries: Vec<Summary>| summaries.into_iter().map(SummaryOut::new).collect();
     if !call.query.history {
-        let items = session.summaries().await?;
+        let items: Vec<SummaryOut> = render(call.or_suggest(session.summaries().await).await?);
         return call.read(&Page { items, next: None });
     }
     let after = call.query.after.map(|after| i64::try_from(after).unwrap_or(i64::MAX));
-    let found = session.history(after, limit + 1).await?;
-    call.read(&Page::new(found, limit, |summary| summary.id.to_string()))
+    let summaries = render(call.or_suggest(session.history(after, limit + 1).await).await?);
+    call.read(&Page::new(summaries, limit, |summary: &SummaryOut| summary.id().to_string()))
 }
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub(crate) struct Wait {
+pub(crate) struct SummarizeQuery {
     /// Waits until the summary is written, for at most five minutes.
     #[serde(default)]
     wait: bool,
 }
 
 /// Requests a summary now, even if the trigger has not fired.
-#[utoipa::path(post, path = "/v1/sessions/{session}/summaries", tag = "summaries", params(Wait), request_body = Option<openapi::Summarize>, responses(
+#[utoipa::path(post, path = "/v1/sessions/{session}/summaries", tag = "summaries", params(SummarizeQuery), request_body = Option<openapi::Summarize>, responses(
     (status = 200, description = "The summary is written, or there is nothing new", body = openapi::Summarized),
     (status = 202, description = "The summary will be written", body = openapi::Summarized),
 ))]
-pub(crate) async fn summarize(call: Writing<Wait>, Optional(wish): Optional<Summarize>) -> Answer {
-    if wish.focus.as_ref().is_some_and(|focus| focus.chars().count() > LONGEST_FOCUS) {
-        return Err(Problem::invalid(format!("focus: at most {LONGEST_FOCUS} characters are allowed")));
+pub(crate) async fn summarize(call: Writing<SummarizeQuery>, Optional(request): Optional<Summarize>) -> Answer {
+    if let Some(chars) = request.focus.as_ref().map(|focus| focus.chars().count())
+        && chars > LONGEST_FOCUS
+    {
+        let detail = format!("focus: {chars} characters; at most {LONGEST_FOCUS} are allowed");
+        return Err(Problem::invalid(detail));
     }
     let (session, wait) = (call.session(), call.query.wait);
     let (app, access) = (call.app, call.access);
-    let wish = Summarize { wait, ..wish };
+    let request = Summarize { wait, ..request };
     // A request that waits for a model holds a separate permit: it takes none from requests that are answered at once.
-    let waiting = wait.then(|| app.load.waiting.enter(&access.workspace.name().into())).transpose()?;
-    let _access = if wait { access.staying() } else { access };
+    let waiting = wait.then(|| app.permits.summary_waits.acquire(&access.workspace.name().into())).transpose()?;
+    let workspace = access.workspace.clone();
+    let _access = if wait { access.without_permit() } else { access };
     let pending = |why: &str| Ok(Summarized::Pending { reason: Some(why.to_owned()) });
     let mut stop = app.stopping.clone();
     let summarized = tokio::select! {
-        summarized = session.summarize(wish) => summarized,
+        summarized = session.summarize(request) => summarized,
         () = tokio::time::sleep(LONGEST_WAIT) => pending("the summary is still being written"),
-        () = heard(&mut stop), if wait => pending("the server is shutting down; request it again"),
-    }?;
-    drop(waiting);
-    let (status, word, summary, reason) = match summarized {
-        Summarized::NothingNew { summary } => (StatusCode::OK, "nothing_new", summary, None),
-        Summarized::Written { summary } => (StatusCode::OK, "written", Some(summary), None),
-        Summarized::Pending { reason } => (StatusCode::ACCEPTED, "pending", None, reason),
+        () = wait_for_stop(&mut stop), if wait => pending("the server is shutting down; request it again"),
     };
-    let reason = reason.as_deref().map(discreet);
-    done(status, &json!({"status": word, "summary": summary, "reason": reason}))
+    drop(waiting);
+    let (status, summarized) = match summarized {
+        Err(error) => return Err(suggest::problem(&workspace, session.name(), error).await),
+        Ok(Summarized::Pending { reason }) => {
+            let reason = reason.as_deref().map(scrub);
+            (StatusCode::ACCEPTED, Summarized::Pending { reason })
+        }
+        Ok(summarized) => (StatusCode::OK, summarized),
+    };
+    json_response(status, &wire::summarized(summarized))
 }
 
 /// A request body that may be omitted.
@@ -96,15 +105,15 @@ impl<T: Default + serde::de::DeserializeOwned> FromRequest<Arc<App>> for Optiona
         if empty {
             return Ok(Self(T::default()));
         }
-        let sent = Sent::from_request(request, app).await?;
-        if sent.value.is_null() { Ok(Self(T::default())) } else { typed(sent.value).map(Self) }
+        let sent = JsonBody::from_request(request, app).await?;
+        if sent.value.is_null() { Ok(Self(T::default())) } else { from_object(sent.value).map(Self) }
     }
 }
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub(crate) struct Beneath {
+pub(crate) struct ExpandQuery {
     /// `next` of the previous page: messages after this one, or before it with `reverse`.
     after: Option<u64>,
     /// Maximum number of messages.
@@ -120,16 +129,17 @@ pub(crate) struct Beneath {
 /// Lists the original messages that a summary covers: those of its scope, from the first message on.
 #[utoipa::path(get, path = "/v1/sessions/{session}/summaries/{summary}/messages", tag = "summaries", params(
     ("summary" = i64, Path, description = "The summary's id", minimum = 1),
-    Beneath,
+    ExpandQuery,
 ), responses(
     (status = 200, description = "A page of messages", body = MessagesPage),
 ))]
-pub(crate) async fn expand(call: Reading<Beneath>) -> Answer {
-    let asked = &call.query;
-    let wanted = range(asked.after, asked.reverse, limit(asked.limit)?);
-    let summary = call.number("summary")?;
-    let _turn = call.app.load.paging.acquire().await;
-    page(call.session().expand(summary, wanted).await?, asked.format, &call.known)
+pub(crate) async fn expand(call: Reading<ExpandQuery>) -> Answer {
+    let query = &call.query;
+    let range = range(query.after, query.reverse, page_limit(query.limit)?);
+    let summary = call.path_number("summary")?;
+    let _turn = call.app.permits.pages.acquire().await;
+    let messages = call.or_suggest(call.session().expand(summary, range).await).await?;
+    page(messages, query.format, &call.if_none_match)
 }
 
 /// Undoes a summary. The summary before it becomes current again, and the trigger counts from the newest message on.
@@ -139,15 +149,15 @@ pub(crate) async fn expand(call: Reading<Beneath>) -> Answer {
     (status = 200, description = "The summary is undone", body = openapi::Undone),
 ))]
 pub(crate) async fn undo(call: Writing) -> Answer {
-    let summary = call.number("summary")?;
-    let stands = call.session().undo(summary).await?;
-    done(StatusCode::OK, &json!({"undone": summary, "stands": stands}))
+    let summary = call.path_number("summary")?;
+    let current = call.or_suggest(call.session().undo(summary).await).await?;
+    json_response(StatusCode::OK, &wire::undone(summary, current))
 }
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub(crate) struct Whose {
+pub(crate) struct RebuildQuery {
     /// The author whose messages the slot covers; all authors if omitted.
     scope: Option<String>,
 }
@@ -156,14 +166,15 @@ pub(crate) struct Whose {
 /// the new one is written.
 #[utoipa::path(post, path = "/v1/sessions/{session}/slots/{slot}/rebuild", tag = "summaries", params(
     ("slot" = String, Path, description = "The slot's name"),
-    Whose,
+    RebuildQuery,
 ), responses(
     (status = 202, description = "The summary will be rewritten", body = openapi::Rebuilding),
     (status = 200, description = "There is nothing to summarize", body = openapi::Rebuilding),
 ))]
-pub(crate) async fn rebuild(call: Writing<Whose>) -> Answer {
+pub(crate) async fn rebuild(call: Writing<RebuildQuery>) -> Answer {
     let scope = call.query.scope.as_deref().map(Into::into);
-    let rebuilding = call.session().rebuild(scope, call.named("slot")).await?;
+    let rebuilding = call.session().rebuild(scope, call.path_param("slot")).await;
+    let rebuilding = call.or_suggest(rebuilding).await?;
     let status = if rebuilding { StatusCode::ACCEPTED } else { StatusCode::OK };
-    done(status, &json!({"rebuilding": rebuilding}))
+    json_response(status, &json!({"rebuilding": rebuilding}))
 }

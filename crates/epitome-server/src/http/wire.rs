@@ -1,15 +1,19 @@
-//! Maps the engine's types to the JSON that clients send and receive.
+//! Maps the engine's types to the JSON of requests and answers. The command line prints the same objects (`--json`).
 //!
-//! If a client may see all of an engine type (messages, sessions, slots, summaries, the queue, keys), or sends one (a fork,
-//! a new key), it is serialized as it is and described in `openapi/shapes.json`. Other types are mapped by hand, so that no
-//! field is exposed by accident, such as internal ids of the store, which would reveal activity of other workspaces.
+//! If a client may see all of an engine type (messages, sessions, slots, summaries, the queue, keys), its own fields are
+//! serialized, and each of its times is added as RFC 3339. `openapi/shapes.json` describes these objects. Other types are
+//! mapped field by field, so that no field is exposed by accident, such as internal ids of the store, which would reveal
+//! activity of other workspaces.
 
-use epitome::rules::message::Message;
+use epitome::key::{CreatedKey, Key};
+use epitome::rules::message::{Message, Timestamp};
 use epitome::settings::Money;
-use epitome::store::{Passed, UsageSum};
-use epitome::{Context, Explanation, Found, SessionInfo, ShownSummary, SlotExplanation};
-use epitome_http::discreet::discreet;
-use serde::{Deserialize, Serialize};
+use epitome::store::{ProxyUsage, UsageSum};
+use epitome::{
+    Context, Explanation, Queue, QueueEntry, SearchHit, SessionInfo, ShownSummary, SlotExplanation, Summarized, Summary,
+};
+use epitome_http::scrub::scrub;
+use serde::{Deserialize, Serialize, Serializer};
 use serde_json::{Map, Value, json};
 use utoipa::ToSchema;
 
@@ -25,32 +29,75 @@ pub(crate) struct Page<T> {
 }
 
 impl<T> Page<T> {
-    /// Builds a page. `items` has one more item than `limit` if there are more. `place` returns the cursor after an item.
-    pub(crate) fn new(mut items: Vec<T>, limit: usize, place: impl Fn(&T) -> String) -> Self {
+    /// Builds a page. `items` has one more item than `limit` if there are more. `cursor` returns the cursor after an item.
+    pub(crate) fn new(mut items: Vec<T>, limit: usize, cursor: impl Fn(&T) -> String) -> Self {
         let more = items.len() > limit;
         items.truncate(limit);
-        let next = items.last().filter(|_| more).map(place);
+        let next = items.last().filter(|_| more).map(cursor);
         Self { items, next }
     }
 }
 
-/// Returns a message as clients see it: without the provider's original JSON, which only its dialect uses.
-pub(crate) fn shown(message: Message) -> Message {
-    Message { wire: None, ..message }
+/// A time, serialized as RFC 3339 in UTC with milliseconds.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Rfc3339(pub(crate) Timestamp);
+
+impl Serialize for Rfc3339 {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&self.0.to_rfc3339())
+    }
+}
+
+/// A message.
+#[derive(Debug, Serialize)]
+pub(crate) struct MessageOut {
+    #[serde(flatten)]
+    message: Message,
+    /// None for a message without a time: one that exists only in a context.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    created_at: Option<Rfc3339>,
+}
+
+impl MessageOut {
+    /// Removes the provider's original JSON, which only its dialect uses.
+    pub(crate) fn new(message: Message) -> Self {
+        let created_at = (message.at != Timestamp::default()).then_some(Rfc3339(message.at));
+        Self { message: Message { wire: None, ..message }, created_at }
+    }
 }
 
 /// Renders a match of a search. Its cursor is in the page, not in the match.
-pub(crate) fn found(Found { session, excerpt, message, .. }: Found) -> Value {
-    json!({"session": session, "excerpt": excerpt, "message": shown(message)})
+pub(crate) fn search_hit(SearchHit { session, excerpt, message, .. }: SearchHit) -> Value {
+    json!({"session": session, "excerpt": excerpt, "message": MessageOut::new(message)})
 }
 
-/// A context, as returned to the agent.
+/// A context.
 #[derive(Debug, Serialize)]
-pub(crate) struct ContextOut<'a> {
-    pub(crate) messages: Vec<Message>,
-    pub(crate) report: Value,
-    // Last, because it contains the summary's age, which changes by itself.
-    pub(crate) summary: Option<&'a ShownSummary>,
+pub(crate) struct ContextOut {
+    messages: Vec<MessageOut>,
+    report: Value,
+    // Last, because it ends with the summary's age, which changes by itself.
+    summary: Option<ShownSummaryOut>,
+}
+
+/// The summary in a context.
+#[derive(Debug, Serialize)]
+struct ShownSummaryOut {
+    created_at: Option<Rfc3339>,
+    // Last, because it ends with the age.
+    #[serde(flatten)]
+    summary: ShownSummary,
+}
+
+impl ContextOut {
+    pub(crate) fn new(context: Context) -> Self {
+        let report = report(&context);
+        let messages = context.messages.into_iter().map(MessageOut::new).collect();
+        let summary = context
+            .summary
+            .map(|summary| ShownSummaryOut { created_at: summary.created.map(Rfc3339), summary });
+        Self { messages, report, summary }
+    }
 }
 
 /// Renders a context's report, with the sum of its tokens.
@@ -66,24 +113,182 @@ pub(crate) fn report(context: &Context) -> Value {
     report
 }
 
+/// A session.
+#[derive(Debug, Serialize)]
+pub(crate) struct SessionOut {
+    #[serde(flatten)]
+    session: SessionInfo,
+    created_at: Rfc3339,
+    updated_at: Rfc3339,
+}
+
+impl SessionOut {
+    pub(crate) fn new(session: SessionInfo) -> Self {
+        let (created_at, updated_at) = (Rfc3339(session.created), Rfc3339(session.updated));
+        Self { session, created_at, updated_at }
+    }
+
+    /// Returns the session's name.
+    pub(crate) fn name(&self) -> &str {
+        &self.session.name
+    }
+}
+
+/// The state of a slot.
+#[derive(Debug, Serialize)]
+pub(crate) struct SlotOut {
+    #[serde(flatten)]
+    slot: SlotExplanation,
+    next_due_at: Option<Rfc3339>,
+    first_failed_at: Option<Rfc3339>,
+    retry_at: Option<Rfc3339>,
+}
+
+impl SlotOut {
+    pub(crate) fn new(slot: SlotExplanation) -> Self {
+        let next_due_at = slot.due_at.map(Rfc3339);
+        let (first_failed_at, retry_at) = (slot.failing_since.map(Rfc3339), slot.not_before.map(Rfc3339));
+        Self { slot, next_due_at, first_failed_at, retry_at }
+    }
+}
+
 /// A session with its slots and settings.
 #[derive(Debug, Serialize)]
 pub(crate) struct SessionWhole {
     #[serde(flatten)]
-    session: SessionInfo,
-    slots: Vec<SlotExplanation>,
+    session: SessionOut,
+    slots: Vec<SlotOut>,
     settings: Value,
 }
 
 impl SessionWhole {
-    /// Removes what only the operator may see: which worker holds a slot, and the addresses of its models.
+    /// Removes what only the operator may see: which worker has leased a slot, and the addresses of its models.
     pub(crate) fn new(Explanation { session, mut slots }: Explanation, settings: Value) -> Self {
         for slot in &mut slots {
             slot.owner = None;
-            slot.why = discreet(&slot.why);
-            slot.last_error = slot.last_error.as_deref().map(discreet);
+            slot.why = scrub(&slot.why);
+            slot.last_error = slot.last_error.as_deref().map(scrub);
         }
-        Self { session, slots, settings }
+        Self::for_operator(Explanation { session, slots }, settings)
+    }
+
+    /// Contains everything: the command line is for the operator.
+    pub(crate) fn for_operator(Explanation { session, slots }: Explanation, settings: Value) -> Self {
+        let slots = slots.into_iter().map(SlotOut::new).collect();
+        Self { session: SessionOut::new(session), slots, settings }
+    }
+}
+
+/// The summaries that are due in a workspace.
+#[derive(Debug, Serialize)]
+pub(crate) struct QueueOut {
+    due: u64,
+    working: u64,
+    waiting: u64,
+    parked: u64,
+    slots: Vec<QueueEntryOut>,
+}
+
+#[derive(Debug, Serialize)]
+struct QueueEntryOut {
+    #[serde(flatten)]
+    entry: QueueEntry,
+    queued_at: Option<Rfc3339>,
+    retry_at: Option<Rfc3339>,
+}
+
+impl QueueOut {
+    pub(crate) fn new(Queue { due, working, waiting, parked, slots }: Queue) -> Self {
+        let entry = |entry: QueueEntry| {
+            let (queued_at, retry_at) = (entry.since.map(Rfc3339), entry.not_before.map(Rfc3339));
+            QueueEntryOut { entry, queued_at, retry_at }
+        };
+        Self { due, working, waiting, parked, slots: slots.into_iter().map(entry).collect() }
+    }
+}
+
+/// A summary with all its details.
+#[derive(Debug, Serialize)]
+pub(crate) struct SummaryOut {
+    #[serde(flatten)]
+    summary: Summary,
+    /// The message at which the summary became due: `fired_at`, whose name looks like a time's.
+    fired_at_seq: u64,
+    created_at: Rfc3339,
+}
+
+impl SummaryOut {
+    pub(crate) fn new(summary: Summary) -> Self {
+        let (fired_at_seq, created_at) = (summary.fired_at, Rfc3339(summary.created));
+        Self { summary, fired_at_seq, created_at }
+    }
+
+    /// Returns the summary's id.
+    pub(crate) fn id(&self) -> i64 {
+        self.summary.id
+    }
+}
+
+/// Renders the result of requesting a summary.
+pub(crate) fn summarized(summarized: Summarized) -> Value {
+    let (status, summary, reason) = match summarized {
+        Summarized::NothingNew { summary } => ("nothing_new", summary, None),
+        Summarized::Written { summary } => ("written", Some(summary), None),
+        Summarized::Pending { reason } => ("pending", None, reason),
+    };
+    json!({"status": status, "summary": summary.map(SummaryOut::new), "reason": reason})
+}
+
+/// Renders the result of undoing a summary: its id, and the summary that is current now.
+pub(crate) fn undone(id: i64, current: Option<Summary>) -> Value {
+    json!({"undone": id, "stands": current.map(SummaryOut::new)})
+}
+
+/// A key without its secret.
+#[derive(Debug, Serialize)]
+pub(crate) struct KeyOut {
+    #[serde(flatten)]
+    key: Key,
+    state: &'static str,
+    created_at: Rfc3339,
+    expires_at: Option<Rfc3339>,
+    revoked_at: Option<Rfc3339>,
+}
+
+impl KeyOut {
+    /// Renders a key, with its state at this time.
+    pub(crate) fn new(key: Key, now: Timestamp) -> Self {
+        let state = match key.revoked {
+            Some(_) => "revoked",
+            None if key.is_good_at(now) => "good",
+            None => "expired",
+        };
+        let (expires_at, revoked_at) = (key.expires.map(Rfc3339), key.revoked.map(Rfc3339));
+        Self { state, created_at: Rfc3339(key.created), expires_at, revoked_at, key }
+    }
+
+    /// Returns the key's id.
+    pub(crate) fn id(&self) -> &str {
+        &self.key.id
+    }
+
+    /// Returns whether the key is valid: `good`, `expired` or `revoked`.
+    pub(crate) fn state(&self) -> &'static str {
+        self.state
+    }
+}
+
+/// A new key with its secret.
+#[derive(Serialize)]
+pub(crate) struct CreatedKeyOut {
+    #[serde(flatten)]
+    key: KeyOut,
+    secret: String,
+}
+
+impl CreatedKeyOut {
+    pub(crate) fn new(CreatedKey { key, secret }: CreatedKey, now: Timestamp) -> Self {
+        Self { key: KeyOut::new(key, now), secret }
     }
 }
 
@@ -133,37 +338,37 @@ pub(crate) fn usage(rows: &[UsageSum]) -> Value {
 }
 
 /// Renders proxied requests that were answered: their sum, and sums by model.
-pub(crate) fn proxied(rows: &[Passed]) -> Value {
-    let of = |shadow: bool| proxied_sum(rows.iter().filter(move |row| row.shadow == shadow));
-    let item = |row: &Passed| {
+pub(crate) fn proxy_usage(rows: &[ProxyUsage]) -> Value {
+    let of = |shadow: bool| proxy_usage_sum(rows.iter().filter(move |row| row.shadow == shadow));
+    let item = |row: &ProxyUsage| {
         let own = [("model".to_owned(), json!(row.model)), ("shadow".to_owned(), json!(row.shadow))];
-        own.into_iter().chain(proxied_sum(std::iter::once(row))).collect::<Map<_, _>>()
+        own.into_iter().chain(proxy_usage_sum(std::iter::once(row))).collect::<Map<_, _>>()
     };
     json!({"total": of(false), "shadow": of(true), "items": rows.iter().map(item).collect::<Vec<_>>()})
 }
 
-fn proxied_sum<'a>(rows: impl Iterator<Item = &'a Passed>) -> Map<String, Value> {
-    let (mut sum, mut priced) = (Passed::default(), false);
+fn proxy_usage_sum<'a>(rows: impl Iterator<Item = &'a ProxyUsage>) -> Map<String, Value> {
+    let (mut sum, mut priced) = (ProxyUsage::default(), false);
     for row in rows {
         sum.add(row);
         // A model has a price if any of its requests cost something.
         priced |= row.cost != 0;
     }
-    let mut told = json!(sum).as_object().cloned().unwrap_or_default();
-    told.retain(|name, _| name != "model" && name != "shadow");
+    let mut fields = json!(sum).as_object().cloned().unwrap_or_default();
+    fields.retain(|name, _| name != "model" && name != "shadow");
     for (name, cost) in [("cost", sum.cost), ("saved_cost", sum.saved_cost)] {
-        told.insert(name.to_owned(), json!(priced.then(|| Money::millionths(cost).get())));
+        fields.insert(name.to_owned(), json!(priced.then(|| Money::millionths(cost).get())));
     }
-    told
+    fields
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn row(model: &str, shadow: bool, cost: i64, saved_cost: i64) -> Passed {
+    fn row(model: &str, shadow: bool, cost: i64, saved_cost: i64) -> ProxyUsage {
         let model = model.to_owned();
-        Passed {
+        ProxyUsage {
             model,
             shadow,
             requests: 2,
@@ -172,19 +377,19 @@ mod tests {
             saved: 900,
             cost,
             saved_cost,
-            ..Passed::default()
+            ..ProxyUsage::default()
         }
     }
 
     #[test]
-    fn the_shadow_is_added_up_apart_and_models_without_a_price_have_no_cost() {
+    fn shadow_requests_have_their_own_sum_and_models_without_a_price_no_cost() {
         let rows = vec![
             row("a", false, 1_500_000, -250_000),
             row("b", false, 0, 0),
             row("c", false, 500_000, 1_000_000),
             row("a", true, 30, 4_000_000),
         ];
-        let out = proxied(&rows);
+        let out = proxy_usage(&rows);
         assert_eq!((&out["total"]["requests"], &out["total"]["saved"]), (&json!(6), &json!(2_700)));
         assert_eq!((&out["total"]["cost"], &out["total"]["saved_cost"]), (&json!(2.0), &json!(0.75)));
         let shadow = &out["shadow"];
@@ -193,6 +398,6 @@ mod tests {
         let cost = |at: usize| (out["items"][at]["cost"].clone(), out["items"][at]["saved_cost"].clone());
         assert_eq!(cost(1), (Value::Null, Value::Null));
         assert_eq!(cost(0), (json!(1.5), json!(-0.25)));
-        assert_eq!(proxied(&[])["total"]["cost"], Value::Null);
+        assert_eq!(proxy_usage(&[])["total"]["cost"], Value::Null);
     }
 }

@@ -1,10 +1,9 @@
 //! Routes for a workspace: its settings, its queue of due summaries, its usage.
 
-use epitome::rules::message::Timestamp;
-
 use super::prelude::*;
-use super::sessions::{patch, told};
-use super::wire::{self, WorkspaceIn};
+use super::sessions::{patch, without_operator_settings};
+use super::wire::{self, QueueOut, WorkspaceIn};
+use crate::times::parse_instant;
 
 /// Returns the workspace's settings.
 #[utoipa::path(get, path = "/v1/workspace", tag = "workspace", responses(
@@ -13,7 +12,7 @@ use super::wire::{self, WorkspaceIn};
 pub(crate) async fn look(call: Reading) -> Answer {
     let workspace = &call.access.workspace;
     let own = workspace.patch().await?.to_value();
-    let settings = told(&*workspace.settings().await?);
+    let settings = without_operator_settings(&*workspace.settings().await?);
     call.read(&json!({"name": workspace.name(), "own": own, "settings": settings}))
 }
 
@@ -21,11 +20,11 @@ pub(crate) async fn look(call: Reading) -> Answer {
 #[utoipa::path(put, path = "/v1/workspace", tag = "workspace", request_body = WorkspaceIn, responses(
     (status = 200, description = "The settings after the change", body = openapi::Workspace),
 ))]
-pub(crate) async fn put(call: Writing, Json(wanted): Json<WorkspaceIn>) -> Answer {
+pub(crate) async fn put(call: Writing, Json(change): Json<WorkspaceIn>) -> Answer {
     let workspace = call.access.workspace;
-    let settings = told(&*workspace.set(&patch(wanted.settings)?).await?);
+    let settings = without_operator_settings(&*workspace.set(&patch(change.settings)?).await?);
     let own = workspace.patch().await?.to_value();
-    done(StatusCode::OK, &json!({"name": workspace.name(), "own": own, "settings": settings}))
+    json_response(StatusCode::OK, &json!({"name": workspace.name(), "own": own, "settings": settings}))
 }
 
 /// Returns which summaries are due in the workspace, and their state.
@@ -35,19 +34,19 @@ pub(crate) async fn put(call: Writing, Json(wanted): Json<WorkspaceIn>) -> Answe
 pub(crate) async fn queue(call: Reading) -> Answer {
     let mut queue = call.access.workspace.queue().await?;
     for slot in &mut queue.slots {
-        slot.last_error = slot.last_error.as_deref().map(discreet);
+        slot.last_error = slot.last_error.as_deref().map(scrub);
     }
-    call.read(&queue)
+    call.read(&QueueOut::new(queue))
 }
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub(crate) struct Since {
-    /// Only calls since this time, in milliseconds since 1970. Proxied requests are summed by the hour, so they are counted
-    /// from the beginning of that hour on.
-    #[param(minimum = 0)]
-    since: Option<u64>,
+pub(crate) struct UsageQuery {
+    /// Only calls since this time: RFC 3339, a date (UTC), or milliseconds since 1970. Proxied requests are summed by the
+    /// hour, so they are counted from the beginning of that hour on.
+    #[param(format = "instant", example = "2026-03-14T10:22:00Z")]
+    since: Option<String>,
     /// Only calls for this session.
     session: Option<String>,
 }
@@ -56,17 +55,18 @@ pub(crate) struct Since {
 ///
 /// Contains every model call, including failed ones, summed by slot, model and outcome; and proxied requests, summed by
 /// model.
-#[utoipa::path(get, path = "/v1/usage", tag = "workspace", params(Since), responses(
+#[utoipa::path(get, path = "/v1/usage", tag = "workspace", params(UsageQuery), responses(
     (status = 200, description = "The usage", body = openapi::Usage),
 ))]
-pub(crate) async fn usage(call: Reading<Since>) -> Answer {
+pub(crate) async fn usage(call: Reading<UsageQuery>) -> Answer {
     let (workspace, session) = (&call.access.workspace, call.query.session.as_deref());
-    let since = Timestamp(i64::try_from(call.query.since.unwrap_or(0)).unwrap_or(i64::MAX));
+    let since = call.query.since.as_deref().map(parse_instant).transpose();
+    let since = since.map_err(|expected| Problem::invalid(format!("since: {expected}")))?.unwrap_or_default();
     let mut usage = wire::usage(&workspace.usage_by_slot(session, since).await?);
     if session.is_none() {
         // Writes the latest counts to the store first, so that the sums include them.
-        call.app.settle().await;
-        let proxy = wire::proxied(&workspace.passed(since).await?);
+        call.app.flush().await;
+        let proxy = wire::proxy_usage(&workspace.passed(since).await?);
         usage.as_object_mut().map(|usage| usage.insert("proxy".to_owned(), proxy));
     }
     call.read(&usage)

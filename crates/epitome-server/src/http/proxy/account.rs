@@ -1,55 +1,56 @@
-//! Records the result of a proxied request: what the provider counted, and what was saved by that count.
+//! Records the usage of a proxied request: what the provider counted, and what condensing saved by that count.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use epitome::dialect::{Counted, Heard};
+use epitome::dialect::{ReplyOutcome, ReplyUsage};
 use epitome::inline::Answered;
 use epitome::model::TooLong;
 use epitome::rules::message::Tokens;
 use epitome::settings::Price;
-use epitome::store::Passed;
+use epitome::store::ProxyUsage;
 use epitome::{Turn, Workspace};
 use quick_cache::sync::Cache;
 
 use super::super::prelude::*;
-use super::LEAST_LIMIT;
+use super::MIN_LIMIT;
 
 /// How long counts are collected before they are written, so that many requests become one write.
-const LATER: Duration = Duration::from_secs(1);
+const FLUSH_DELAY: Duration = Duration::from_secs(1);
 
 /// Maximum number of sums that wait to be written.
-const MOST_OPEN: usize = 4_096;
+const MAX_PENDING: usize = 4_096;
 
 /// Maximum number of conversations whose last request is cached.
-const MOST_EARLIER: usize = 8_192;
+const MAX_CONVERSATIONS: usize = 8_192;
 
 /// The conversation a request belongs to.
 #[derive(Clone)]
-pub(super) struct Known {
+pub(super) struct Conversation {
     pub(super) dialect: Dialect,
     /// The requested model.
     pub(super) model: String,
     /// The caller, and whether in shadow mode: different callers may use the same name for a conversation.
-    pub(super) whose: Arc<[u8]>,
-    pub(super) run: Arc<str>,
+    pub(super) caller: Arc<[u8]>,
+    /// The conversation's name, or the id that the server assigned.
+    pub(super) id: Arc<str>,
     pub(super) turn: Turn,
     /// Tokens of the original request, and of the shorter one; scaled to the provider's counts if there were any.
     pub(super) full: Tokens,
     pub(super) short: Tokens,
     /// Whether this request was condensed further, and did not only reuse the previous cut.
-    pub(super) anew: bool,
+    pub(super) newly_condensed: bool,
     /// Whether the request is sent unchanged anyway.
     pub(super) shadow: bool,
     /// State of the conversation before this request.
-    pub(super) earlier: Earlier,
+    pub(super) before: ConversationState,
 }
 
 /// What to record for one request.
-pub(super) struct Account {
+pub(super) struct UsageRecord {
     pub(super) app: Arc<App>,
     pub(super) workspace: Workspace,
-    pub(super) known: Known,
+    pub(super) conversation: Conversation,
     /// Whether the request was sent a second time.
     pub(super) retried: bool,
     pub(super) price: Option<Price>,
@@ -57,7 +58,7 @@ pub(super) struct Account {
 
 /// Cached state of a conversation, to compute what the provider's prompt cache would have contained.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Earlier {
+pub(super) struct ConversationState {
     /// Whether a reply showed that the provider caches prompts.
     cached: bool,
     /// Tokens of the last request, original and as shortened.
@@ -68,135 +69,139 @@ pub(super) struct Earlier {
     pub(super) saved_cost: i64,
 }
 
-impl Account {
+impl UsageRecord {
     /// Records the result when the response has ended, completely or not.
-    pub(super) fn close(self, heard: &Heard, whole: bool) {
-        let known = &self.known;
-        let complete = heard.complete && whole;
-        let counted = heard.counted.filter(|_| complete);
-        if let Some(Counted { input, .. }) = counted {
-            known.turn.reported(if known.shadow { in_proportion(input, known) } else { input });
+    pub(super) fn close(self, reply: &ReplyOutcome, complete_body: bool) {
+        let conversation = &self.conversation;
+        let complete = reply.complete && complete_body;
+        let counted = reply.usage.filter(|_| complete);
+        if let Some(ReplyUsage { input, .. }) = counted {
+            let sent = if conversation.shadow { proportional(input, conversation) } else { input };
+            conversation.turn.reported(sent);
         }
-        if let Some(told) = heard.failed.as_ref().and_then(TooLong::told).filter(|_| !known.shadow) {
+        let too_long = reply.error.as_ref().and_then(TooLong::from_error);
+        if let Some(too_long) = too_long.filter(|_| !conversation.shadow) {
             // Too late for this response, but the next request will be shorter.
-            known.turn.too_long(told.limit.filter(|limit| *limit >= LEAST_LIMIT));
+            conversation.turn.too_long(too_long.limit.filter(|limit| *limit >= MIN_LIMIT));
         }
-        let sums = &self.app.proxy.sums;
-        let name = self.workspace.name();
-        let earlier = sums.earlier(name, known);
-        let more = Answered {
-            model: &known.model,
-            shadow: known.shadow,
+        let pending = &self.app.proxy.usage;
+        let workspace = self.workspace.name();
+        let before = pending.state(workspace, conversation);
+        let usage = Answered {
+            model: &conversation.model,
+            shadow: conversation.shadow,
             retried: self.retried,
             complete,
             counted,
-            full: known.full,
-            sent: known.short,
-            before: earlier.cached.then_some(match (known.shadow, known.anew) {
-                (false, _) => earlier.full,
-                (true, false) => earlier.short,
+            full: conversation.full,
+            sent: conversation.short,
+            before: before.cached.then_some(match (conversation.shadow, conversation.newly_condensed) {
+                (false, _) => before.full,
+                (true, false) => before.short,
                 (true, true) => 0,
             }),
             price: self.price,
         }
         .passed();
-        let shows = counted.is_some_and(|counted| counted.cached > 0 || counted.written > 0);
-        let now = Earlier {
-            cached: earlier.cached || shows,
-            full: known.full,
-            short: known.short,
-            saved: earlier.saved.saturating_add(more.saved),
-            saved_cost: earlier.saved_cost.saturating_add(more.saved_cost),
+        epitome_http::metrics::record_proxied_tokens(more.input, more.saved, conversation.shadow);
+        let caches = counted.is_some_and(|counted| counted.cached > 0 || counted.cache_written > 0);
+        let after = ConversationState {
+            cached: before.cached || caches,
+            full: conversation.full,
+            short: conversation.short,
+            saved: before.saved.saturating_add(usage.saved),
+            saved_cost: before.saved_cost.saturating_add(usage.saved_cost),
         };
-        sums.earlier.insert(run(name, known), now);
-        if sums.add(name, more, false)
+        pending.states.insert(state_key(workspace, conversation), after);
+        if pending.add(workspace, usage, false)
             && let Ok(runtime) = tokio::runtime::Handle::try_current()
         {
-            runtime.spawn(settle_later(Arc::clone(&self.app)));
+            runtime.spawn(flush_later(Arc::clone(&self.app)));
         }
     }
 }
 
-async fn settle_later(app: Arc<App>) {
+async fn flush_later(app: Arc<App>) {
     // Retries with longer waits while the store is busy.
-    for wait in [LATER, 10 * LATER, 60 * LATER] {
+    for wait in [FLUSH_DELAY, 10 * FLUSH_DELAY, 60 * FLUSH_DELAY] {
         tokio::time::sleep(wait).await;
-        if app.proxy.sums.settle(&app).await {
+        if app.proxy.usage.flush(&app).await {
             break;
         }
     }
 }
 
 /// Estimates what the provider would have counted for the shorter list.
-fn in_proportion(input: Tokens, known: &Known) -> Tokens {
-    let part = u128::from(input) * u128::from(known.short) / u128::from(known.full.max(1));
+fn proportional(input: Tokens, conversation: &Conversation) -> Tokens {
+    let part = u128::from(input) * u128::from(conversation.short) / u128::from(conversation.full.max(1));
     Tokens::try_from(part).unwrap_or(Tokens::MAX)
 }
 
-/// Counts that are not written yet, and the cached state of conversations.
-pub(super) struct Sums {
-    open: Mutex<HashMap<Key, Passed>>,
+/// Sums that are not written yet, and the cached state of conversations.
+pub(super) struct PendingUsage {
+    sums: Mutex<HashMap<UsageKey, ProxyUsage>>,
     /// If a conversation is evicted, its reported savings start at zero again.
-    earlier: Cache<Run, Earlier>,
+    states: Cache<ConversationKey, ConversationState>,
 }
 
-impl Default for Sums {
+impl Default for PendingUsage {
     fn default() -> Self {
-        Self { open: Mutex::default(), earlier: Cache::new(MOST_EARLIER) }
+        Self { sums: Mutex::default(), states: Cache::new(MAX_CONVERSATIONS) }
     }
 }
 
 /// Workspace, model, and whether in shadow mode.
-type Key = (Arc<str>, String, bool);
+type UsageKey = (Arc<str>, String, bool);
 
 /// Workspace, caller, and conversation.
-type Run = (Arc<str>, Arc<[u8]>, Arc<str>);
+type ConversationKey = (Arc<str>, Arc<[u8]>, Arc<str>);
 
-fn run(workspace: &str, known: &Known) -> Run {
-    (workspace.into(), Arc::clone(&known.whose), Arc::clone(&known.run))
+fn state_key(workspace: &str, conversation: &Conversation) -> ConversationKey {
+    (workspace.into(), Arc::clone(&conversation.caller), Arc::clone(&conversation.id))
 }
 
-impl Sums {
-    fn open(&self) -> MutexGuard<'_, HashMap<Key, Passed>> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+impl PendingUsage {
+    fn sums(&self) -> MutexGuard<'_, HashMap<UsageKey, ProxyUsage>> {
+        self.sums.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn earlier(&self, workspace: &str, known: &Known) -> Earlier {
-        self.earlier.get(&run(workspace, known)).unwrap_or_default()
+    /// Returns the state of a conversation after its last request.
+    pub(super) fn state(&self, workspace: &str, conversation: &Conversation) -> ConversationState {
+        self.states.get(&state_key(workspace, conversation)).unwrap_or_default()
     }
 
-    /// Adds to the sum of the workspace and model. Returns whether no sum was waiting before. `again` marks sums that could
-    /// not be written: they are dropped if too many are waiting.
-    fn add(&self, workspace: &str, more: Passed, again: bool) -> bool {
-        let mut open = self.open();
-        let (first, room) = (open.is_empty(), open.len() < MOST_OPEN);
-        let key = (workspace.into(), more.model.clone(), more.shadow);
-        match open.get_mut(&key) {
-            Some(there) => there.add(&more),
-            None if room || !again => drop(open.insert(key, more)),
+    /// Adds to the sum of the workspace and model. Returns whether no sum was waiting before. `again` marks usage that could
+    /// not be written: it is dropped if too many sums are waiting.
+    fn add(&self, workspace: &str, usage: ProxyUsage, again: bool) -> bool {
+        let mut sums = self.sums();
+        let (was_empty, has_room) = (sums.is_empty(), sums.len() < MAX_PENDING);
+        let key = (workspace.into(), usage.model.clone(), usage.shadow);
+        match sums.get_mut(&key) {
+            Some(sum) => sum.add(&usage),
+            None if has_room || !again => drop(sums.insert(key, usage)),
             None => {}
         }
-        first
+        was_empty
     }
 
     /// Writes all sums to the store. Returns false if some could not be written; these wait for the next attempt.
-    pub(super) async fn settle(&self, app: &App) -> bool {
-        let sums = std::mem::take(&mut *self.open());
-        let mut by: HashMap<Arc<str>, Vec<Passed>> = HashMap::new();
-        for ((workspace, _, _), more) in sums {
-            by.entry(workspace).or_default().push(more);
+    pub(super) async fn flush(&self, app: &App) -> bool {
+        let sums = std::mem::take(&mut *self.sums());
+        let mut by_workspace: HashMap<Arc<str>, Vec<ProxyUsage>> = HashMap::new();
+        for ((workspace, _, _), usage) in sums {
+            by_workspace.entry(workspace).or_default().push(usage);
         }
-        let mut all = true;
-        for (workspace, more) in by {
-            let written = app.engine.workspace(Arc::clone(&workspace)).add_passed(more.clone()).await;
+        let mut complete = true;
+        for (workspace, rows) in by_workspace {
+            let written = app.engine.workspace(Arc::clone(&workspace)).add_passed(rows.clone()).await;
             if let Err(error) = written {
                 tracing::warn!(%error, "the proxy's usage could not be written yet");
-                for more in more {
-                    self.add(&workspace, more, true);
+                for usage in rows {
+                    self.add(&workspace, usage, true);
                 }
-                all = false;
+                complete = false;
             }
         }
-        all
+        complete
     }
 }

@@ -9,39 +9,39 @@ use std::pin::pin;
 use std::task::Poll;
 
 use epitome::condenser::Lent;
-use epitome::dialect::{Body, Marks};
+use epitome::dialect::{Body, OwnFields};
 use epitome::inline::Caller;
 use epitome::rules::condense::Press;
 use epitome::settings::{Patch, Settings};
 use epitome::{Call, Condenser, Error, Report, Workspace};
-use epitome_http::seldom::Seldom;
+use epitome_http::log_limiter::LogLimiter;
 use quick_cache::sync::Cache;
 use tokio::task::block_in_place;
 
-use super::super::gate::name;
+use super::super::auth::single_name;
 use super::super::prelude::*;
-use super::Passage;
-use super::account::{Earlier, Known};
-use crate::condensing::elsewhere;
+use super::ProxiedRequest;
+use super::account::{Conversation, ConversationState};
+use crate::condensing::remote_history_notice;
 
 /// Header with which a client can name the conversation.
-const SESSION: &str = "x-epitome-session";
+const SESSION_HEADER: &str = "x-epitome-session";
 
 /// Header that switches condensing off, or to shadow mode, for one request.
-const MODE: &str = "x-epitome";
+const MODE_HEADER: &str = "x-epitome";
 
 /// Maximum size of a body, in bytes, that is processed directly. For a small body, moving it to another thread would take
 /// longer.
-const SMALL: usize = 128 << 10;
+const MAX_INLINE_BYTES: usize = 128 << 10;
 
 /// Longest time that a request waits for this decision, for example while the store does not answer.
-const LONGEST: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Maximum length of a model's name, in bytes. Caches use the name as a key, so callers must not control their size.
-const LONGEST_MODEL: usize = 512;
+const MAX_MODEL_BYTES: usize = 512;
 
-/// What a request says in Epitome's headers.
-pub(super) struct Asked {
+/// The options that a request sets in Epitome's headers.
+pub(super) struct ProxyOptions {
     pub(super) dialect: Dialect,
     pub(super) mode: Mode,
     pub(super) session: Option<String>,
@@ -50,29 +50,29 @@ pub(super) struct Asked {
 /// What to do with a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Mode {
-    Usual,
+    Default,
     /// Change nothing.
     Off,
     /// Change nothing, but report what would have been changed.
     Shadow,
 }
 
-impl Asked {
-    pub(super) fn of(headers: &HeaderMap, dialect: Dialect, shadow: bool) -> Result<Self, Problem> {
+impl ProxyOptions {
+    pub(super) fn from_headers(headers: &HeaderMap, dialect: Dialect, shadow: bool) -> Result<Self, Problem> {
         let mode = headers
-            .get(MODE)
+            .get(MODE_HEADER)
             .and_then(|value| value.to_str().ok())
             .map(|value| value.trim().to_ascii_lowercase());
         let mode = match mode.as_deref() {
             Some("off") => Mode::Off,
             Some("shadow") => Mode::Shadow,
             None if shadow => Mode::Shadow,
-            None => Mode::Usual,
+            None => Mode::Default,
             Some(_) => return Err(Problem::invalid("x-epitome: expected `off` or `shadow`, or no header")),
         };
         let twice = "x-epitome-session: expected one name";
         let wrong = "x-epitome-session: expected a name of 1 to 512 bytes in UTF-8, no control characters";
-        Ok(Self { dialect, mode, session: name(headers, SESSION, [twice, wrong])? })
+        Ok(Self { dialect, mode, session: single_name(headers, SESSION_HEADER, [twice, wrong])? })
     }
 }
 
@@ -95,25 +95,26 @@ pub(super) enum Outcome {
 
 /// What to send, and what to report.
 #[derive(Clone)]
-pub(super) struct Decided {
+pub(super) struct Decision {
     /// The changed body; none if it is sent unchanged.
     pub(super) text: Option<Bytes>,
     pub(super) outcome: Outcome,
     pub(super) report: Report,
     /// The conversation, if it was identified.
-    pub(super) known: Option<Known>,
+    pub(super) conversation: Option<Conversation>,
     /// The caller's own model, if it writes the summary. Available until the request has ended.
-    pub(super) lent: Option<Arc<Lent>>,
+    pub(super) caller_model: Option<Arc<Lent>>,
 }
 
-impl Decided {
-    pub(super) fn passed(reason: &str) -> Self {
-        Self::plain(Outcome::Passed, reason)
+impl Decision {
+    /// Returns the decision to forward the request unchanged, for this reason.
+    pub(super) fn unchanged(reason: &str) -> Self {
+        Self::without_change(Outcome::Passed, reason)
     }
 
-    fn plain(outcome: Outcome, reason: &str) -> Self {
+    fn without_change(outcome: Outcome, reason: &str) -> Self {
         let report = Report { reason: reason.to_owned(), ..Report::default() };
-        Self { text: None, outcome, report, known: None, lent: None }
+        Self { text: None, outcome, report, conversation: None, caller_model: None }
     }
 
     pub(super) fn retried(&self) -> Self {
@@ -126,127 +127,133 @@ impl Decided {
 
     /// Whether this is smaller than what was sent before, in bytes and in tokens.
     pub(super) fn is_smaller_than(&self, before: &Self, bytes: usize, bytes_before: usize) -> bool {
-        let sizes = self.known.as_ref().zip(before.known.as_ref());
+        let sizes = self.conversation.as_ref().zip(before.conversation.as_ref());
         bytes < bytes_before && sizes.is_some_and(|(now, then)| now.short < then.short)
     }
 }
 
 /// Decides what to send. `harder` is set if the provider reported the first attempt as too long.
-pub(super) async fn decide(passage: &Passage, asked: &Asked, bytes: &Bytes, harder: bool) -> Decided {
-    static FAULTS: std::sync::LazyLock<Seldom> = std::sync::LazyLock::new(Seldom::default);
-    if asked.mode == Mode::Off {
+pub(super) async fn decide(
+    request: &ProxiedRequest,
+    options: &ProxyOptions,
+    bytes: &Bytes,
+    harder: bool,
+) -> Decision {
+    static FAULTS: std::sync::LazyLock<LogLimiter> = std::sync::LazyLock::new(LogLimiter::default);
+    if options.mode == Mode::Off {
         // Unchanged, except that Epitome's flags are removed if they can be found.
-        return Decided { text: stripped(asked.dialect, bytes), ..Decided::plain(Outcome::Off, "off") };
+        return Decision { text: without_flags(options.dialect, bytes), ..Decision::without_change(Outcome::Off, "off") };
     }
-    let large = bytes.len() > SMALL;
+    let large = bytes.len() > MAX_INLINE_BYTES;
     // Limits the work in parallel: more at once would not be faster.
-    let _turn = if large { passage.app.load.contexts.acquire().await.ok() } else { None };
-    let working = unharmed(large, work_out(passage, asked, bytes, harder));
-    let fault = match tokio::time::timeout(LONGEST, working).await {
-        Ok(Ok(Ok(decided))) => return decided,
+    let _turn = if large { request.app.permits.contexts.acquire().await.ok() } else { None };
+    let work = catching_panics(large, try_decide(request, options, bytes, harder));
+    let fault = match tokio::time::timeout(TIMEOUT, work).await {
+        Ok(Ok(Ok(decision))) => return decision,
         Ok(Ok(Err(error))) => error.to_string(),
-        Ok(Err(Broke)) => "a panic".to_owned(),
+        Ok(Err(Panicked)) => "a panic".to_owned(),
         Err(_) => "a timeout".to_owned(),
     };
-    if let Some(times) = FAULTS.happened() {
+    if let Some(times) = FAULTS.record() {
         tracing::warn!(error = %fault, times, "a request was forwarded unchanged because condensing failed");
     }
-    let mut decided = Decided::passed("failed");
-    decided.report.problems = vec![fault];
-    decided.text = stripped(asked.dialect, bytes);
-    decided
+    let mut decision = Decision::unchanged("failed");
+    decision.report.problems = vec![fault];
+    decision.text = without_flags(options.dialect, bytes);
+    decision
 }
 
 /// Returns the request without Epitome's flags, if it contains any: a provider refuses fields that it does not recognise.
-fn stripped(dialect: Dialect, bytes: &Bytes) -> Option<Bytes> {
+fn without_flags(dialect: Dialect, bytes: &Bytes) -> Option<Bytes> {
     let text = text(bytes).filter(|text| text.contains("epitome"))?;
-    let read = || Body::read(text, Some(dialect)).ok().map(|body| body.stripped());
-    let stripped = catch_unwind(|| if text.len() > SMALL { block_in_place(read) } else { read() });
-    stripped.ok()?.filter(|stripped| stripped != text).map(Bytes::from)
+    let read = || Body::read(text, Some(dialect)).ok().map(|body| body.without_own_fields());
+    let changed = catch_unwind(|| if text.len() > MAX_INLINE_BYTES { block_in_place(read) } else { read() });
+    changed.ok()?.filter(|changed| changed != text).map(Bytes::from)
 }
 
 fn text(bytes: &Bytes) -> Option<&str> {
     std::str::from_utf8(bytes).ok()
 }
 
-async fn work_out(
-    passage: &Passage,
-    asked: &Asked,
+async fn try_decide(
+    request: &ProxiedRequest,
+    options: &ProxyOptions,
     bytes: &Bytes,
     harder: bool,
-) -> Result<Decided, epitome::Error> {
+) -> Result<Decision, epitome::Error> {
     // A bare list of messages would parse, but no provider accepts it as a request.
     let Some(text) = text(bytes).filter(|text| text.trim_start().starts_with('{')) else {
-        return Ok(Decided::passed("unreadable"));
+        return Ok(Decision::unchanged("unreadable"));
     };
-    let body = match Body::read(text, Some(asked.dialect)) {
+    let body = match Body::read(text, Some(options.dialect)) {
         Ok(body) => body,
         Err(error) => {
-            let mut decided = Decided::passed("unreadable");
-            decided.report.problems = vec![error.to_string()];
-            return Ok(decided);
+            let mut decision = Decision::unchanged("unreadable");
+            decision.report.problems = vec![error.to_string()];
+            return Ok(decision);
         }
     };
     let unchanged = || {
-        let stripped = text.contains("epitome").then(|| body.stripped());
-        stripped.filter(|stripped| stripped != text).map(Bytes::from)
+        let changed = text.contains("epitome").then(|| body.without_own_fields());
+        changed.filter(|changed| changed != text).map(Bytes::from)
     };
-    if let Some(field) = body.elsewhere() {
-        let mut decided = Decided::passed("elsewhere");
-        decided.report.notice = elsewhere(field);
-        decided.text = unchanged();
-        return Ok(decided);
+    if let Some(field) = body.remote_history() {
+        let mut decision = Decision::unchanged("elsewhere");
+        decision.report.notice = remote_history_notice(field);
+        decision.text = unchanged();
+        return Ok(decision);
     }
-    let shadow = asked.mode == Mode::Shadow;
-    let model = body.model().filter(|model| model.len() <= LONGEST_MODEL).unwrap_or_default();
-    let workspace = &passage.entered.workspace;
-    let settings = passage.settings.clone()?;
-    let condenser = passage.app.proxy.condensers.of(workspace, settings, model, shadow).await?;
-    let id = [passage.entered.id.as_slice(), &[u8::from(shadow)]].concat();
-    let caller = Caller { id: &id, session: asked.session.as_deref(), wire: asked.dialect.name() };
+    let shadow = options.mode == Mode::Shadow;
+    let model = body.model().filter(|model| model.len() <= MAX_MODEL_BYTES).unwrap_or_default();
+    let workspace = &request.caller.workspace;
+    let settings = request.settings.clone()?;
+    let condenser = request.app.proxy.condensers.get_or_build(workspace, settings, model, shadow).await?;
+    let id = [request.caller.id.as_slice(), &[u8::from(shadow)]].concat();
+    let caller = Caller { id: &id, session: options.session.as_deref(), wire: options.dialect.name() };
     let call = Call {
-        fixed: body.besides(condenser.counter()),
-        room: condenser.room(body.output()),
+        fixed: body.extra_tokens(condenser.counter()),
+        room: condenser.room(body.max_output()),
         force: harder.then_some(Press::Hard),
         ..Call::of(body.messages())
     };
-    let lent = (condenser.borrows() && !shadow && !model.is_empty())
-        .then(|| passage.upstream.lend(asked.dialect, model, &passage.headers))
+    let caller_model = (condenser.borrows() && !shadow && !model.is_empty())
+        .then(|| request.upstream.caller_model(options.dialect, model, &request.headers))
         .flatten();
-    let lent = lent.map(|lent| (model, lent));
-    let passing = workspace.inline().before_with(&condenser, lent, &caller, call).await;
-    let ready = &passing.ready;
+    let caller_model = caller_model.map(|provider| (model, provider));
+    let condensed = workspace.inline().before_with(&condenser, caller_model, &caller, call).await;
+    let ready = &condensed.ready;
     let mut report = ready.report.clone();
-    report.covers = report.covers.map(|covers| body.places(covers));
-    let mut known = Known {
-        dialect: asked.dialect,
+    report.covers = report.covers.map(|covers| body.list_positions(covers));
+    let mut conversation = Conversation {
+        dialect: options.dialect,
         model: model.to_owned(),
-        whose: id.as_slice().into(),
-        run: passing.run.clone(),
+        caller: id.as_slice().into(),
+        id: condensed.run.clone(),
         turn: ready.turn(),
-        full: passing.ready.full,
-        short: passing.ready.sent,
-        anew: report.condensed,
+        full: condensed.ready.full,
+        short: condensed.ready.sent,
+        newly_condensed: report.condensed,
         shadow,
-        earlier: Earlier::default(),
+        before: ConversationState::default(),
     };
-    known.earlier = passage.app.proxy.sums.earlier(workspace.name(), &known);
+    conversation.before = request.app.proxy.usage.state(workspace.name(), &conversation);
     let (text, outcome) = if shadow {
         (unchanged(), Outcome::Shadow)
     } else if ready.is_untouched() {
         (unchanged(), Outcome::Untouched)
     } else {
-        (Some(body.with(ready, Marks::Stripped).into()), Outcome::Condensed)
+        (Some(body.with_messages(ready, OwnFields::Strip).into()), Outcome::Condensed)
     };
-    Ok(Decided { text, outcome, report, known: Some(known), lent: passing.lent.map(Arc::new) })
+    let caller_model = condensed.lent.map(Arc::new);
+    Ok(Decision { text, outcome, report, conversation: Some(conversation), caller_model })
 }
 
 /// The work panicked.
-struct Broke;
+struct Panicked;
 
 /// Runs the work and catches panics, so that a fault cannot stop the request. If the body is large, each step runs where it
 /// does not block other requests.
-async fn unharmed<T>(large: bool, work: impl Future<Output = T>) -> Result<T, Broke> {
+async fn catching_panics<T>(large: bool, work: impl Future<Output = T>) -> Result<T, Panicked> {
     let mut work = pin!(work);
     poll_fn(|context| {
         let mut step = || work.as_mut().poll(context);
@@ -255,49 +262,49 @@ async fn unharmed<T>(large: bool, work: impl Future<Output = T>) -> Result<T, Br
         match stepped {
             Ok(Poll::Pending) => Poll::Pending,
             Ok(Poll::Ready(done)) => Poll::Ready(Ok(done)),
-            Err(_) => Poll::Ready(Err(Broke)),
+            Err(_) => Poll::Ready(Err(Panicked)),
         }
     })
     .await
 }
 
 /// Maximum number of cached condensers. Limited because callers name the models.
-const MOST: usize = 1_024;
+const MAX_CONDENSERS: usize = 1_024;
 
 /// Cache of condensers, each with the settings it was built from. When the settings change, it is built again.
-pub(super) struct Condensers(Cache<Key, (Arc<Settings>, Condenser)>);
+pub(super) struct Condensers(Cache<CondenserKey, (Arc<Settings>, Condenser)>);
 
 /// Workspace, model, and whether in shadow mode.
-type Key = (Arc<str>, String, bool);
+type CondenserKey = (Arc<str>, String, bool);
 
 impl Default for Condensers {
     fn default() -> Self {
-        Self(Cache::new(MOST))
+        Self(Cache::new(MAX_CONDENSERS))
     }
 }
 
 impl Condensers {
     /// Returns the condenser for requests of this workspace, with these settings, to this model.
-    pub(super) async fn of(
+    pub(super) async fn get_or_build(
         &self,
         workspace: &Workspace,
         settings: Arc<Settings>,
         model: &str,
         shadow: bool,
     ) -> Result<Condenser, Error> {
-        let key: Key = (workspace.name().into(), model.to_owned(), shadow);
-        if self.0.get(&key).is_some_and(|(made_by, _)| !Arc::ptr_eq(&made_by, &settings)) {
+        let key: CondenserKey = (workspace.name().into(), model.to_owned(), shadow);
+        if self.0.get(&key).is_some_and(|(built_from, _)| !Arc::ptr_eq(&built_from, &settings)) {
             self.0.remove(&key);
         }
         // A condenser holds the state of conversations, so concurrent requests must share one: it is built only once.
-        let made = self.0.get_or_insert_async(&key, async {
-            let condenser = Self::make(workspace, model, shadow).await?;
+        let condenser = self.0.get_or_insert_async(&key, async {
+            let condenser = Self::build(workspace, model, shadow).await?;
             Ok::<_, Error>((settings, condenser))
         });
-        made.await.map(|(_, condenser)| condenser)
+        condenser.await.map(|(_, condenser)| condenser)
     }
 
-    async fn make(workspace: &Workspace, model: &str, shadow: bool) -> Result<Condenser, Error> {
+    async fn build(workspace: &Workspace, model: &str, shadow: bool) -> Result<Condenser, Error> {
         let mut builder = workspace.condenser().await?;
         // No request waits for a summary here. Shadow mode uses the built-in summarizer, so that it costs nothing.
         let condense = if shadow { json!({"wait": false, "model": "local"}) } else { json!({"wait": false}) };
@@ -315,34 +322,34 @@ mod tests {
 
     use super::*;
 
-    fn asked(given: &[(&'static str, &'static str)], shadow: bool) -> Result<Asked, Problem> {
+    fn options(sent: &[(&'static str, &'static str)], shadow: bool) -> Result<ProxyOptions, Problem> {
         let headers =
-            given.iter().map(|(name, value)| (name.parse().unwrap(), HeaderValue::from_static(value)));
+            sent.iter().map(|(name, value)| (name.parse().unwrap(), HeaderValue::from_static(value)));
         let mut all = HeaderMap::new();
         headers.for_each(|(name, value): (axum::http::HeaderName, _)| {
             all.append(name, value);
         });
-        Asked::of(&all, Dialect::OPENAI, shadow)
+        ProxyOptions::from_headers(&all, Dialect::OPENAI, shadow)
     }
 
     #[test]
-    fn what_is_to_be_done_is_said_in_a_header_or_set() {
-        for (given, shadow, mode) in [
-            (None, false, Mode::Usual),
+    fn the_mode_is_in_a_header_or_in_the_settings() {
+        for (sent, shadow, mode) in [
+            (None, false, Mode::Default),
             (None, true, Mode::Shadow),
             (Some("off"), true, Mode::Off),
             (Some(" OFF "), false, Mode::Off),
             (Some("shadow"), false, Mode::Shadow),
         ] {
-            let headers: Vec<_> = given.into_iter().map(|given| ("x-epitome", given)).collect();
-            assert_eq!(asked(&headers, shadow).ok().unwrap().mode, mode, "{given:?}");
+            let headers: Vec<_> = sent.into_iter().map(|sent| ("x-epitome", sent)).collect();
+            assert_eq!(options(&headers, shadow).ok().unwrap().mode, mode, "{sent:?}");
         }
-        assert!(asked(&[("x-epitome", "maybe")], false).is_err());
+        assert!(options(&[("x-epitome", "maybe")], false).is_err());
     }
 
     #[test]
-    fn a_conversation_has_one_name() {
-        let name = |given: &[(&'static str, &'static str)]| asked(given, false).map(|asked| asked.session);
+    fn the_session_header_has_one_valid_name() {
+        let name = |sent: &[(&'static str, &'static str)]| options(sent, false).map(|options| options.session);
         assert_eq!(name(&[]).ok().unwrap(), None);
         assert_eq!(name(&[("x-epitome-session", "s1")]).ok().unwrap().as_deref(), Some("s1"));
         assert!(name(&[("x-epitome-session", "s1"), ("x-epitome-session", "s2")]).is_err());
@@ -350,9 +357,9 @@ mod tests {
     }
 
     #[tokio::test(flavor = "multi_thread")]
-    async fn what_breaks_is_not_done_and_breaks_nothing_else() {
-        assert!(unharmed(false, async { panic!("planted") }).await.is_err());
-        assert!(unharmed(true, async { panic!("planted") }).await.is_err());
-        assert!(matches!(unharmed(true, async { 5 }).await, Ok(5)));
+    async fn a_panic_is_caught() {
+        assert!(catching_panics(false, async { panic!("planted") }).await.is_err());
+        assert!(catching_panics(true, async { panic!("planted") }).await.is_err());
+        assert!(matches!(catching_panics(true, async { 5 }).await, Ok(5)));
     }
 }

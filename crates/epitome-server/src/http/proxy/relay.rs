@@ -5,49 +5,50 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use epitome::condenser::Lent;
-use epitome::dialect::Listener;
+use epitome::dialect::UsageListener;
 use http_body::{Frame, SizeHint};
 use tokio::time::{Instant, Sleep, sleep};
 
-use super::super::listen::UnderWay;
-use super::super::load::Share;
+use super::super::listen::InProgress;
+use super::super::permits::Permit;
 use super::super::prelude::*;
-use super::account::Account;
+use super::account::UsageRecord;
 
-/// What a request holds while it is open: its permit, the mark on its connection, and the caller's model.
-pub(super) type Kept = (Share, Option<UnderWay>, Option<Arc<Lent>>);
+/// What a request holds until its response is sent: its permit, the mark on its connection, and the caller's model.
+pub(super) type RequestPermits = (Permit, Option<InProgress>, Option<Arc<Lent>>);
 
 /// The body of a response. If it is dropped before its end, the connection to the provider is closed.
 pub(super) struct Relay {
-    pieces: Body,
+    body: Body,
     silence: Duration,
-    until: Pin<Box<Sleep>>,
-    heard: Option<(Listener, Account)>,
-    /// Released after the last piece is sent.
-    _held: Kept,
+    deadline: Pin<Box<Sleep>>,
+    usage: Option<(UsageListener, UsageRecord)>,
+    /// Released after the last chunk is sent.
+    _permits: RequestPermits,
 }
 
 impl Relay {
-    /// Wraps a response. `held` is released only when all of the response is sent.
+    /// Wraps a response. `permits` is released only when all of the response is sent.
     pub(super) fn new(
-        pieces: Body,
+        body: Body,
         headers: &HeaderMap,
         silence: Duration,
-        account: Option<Account>,
-        held: Kept,
+        record: Option<UsageRecord>,
+        permits: RequestPermits,
     ) -> Self {
         let text = |name| headers.get(name).and_then(|value| value.to_str().ok());
         // A compressed response cannot be read for token counts.
         let plain =
             text(header::CONTENT_ENCODING).is_none_or(|coding| coding.eq_ignore_ascii_case("identity"));
-        let kind = text(header::CONTENT_TYPE).filter(|_| plain);
-        let heard = account.map(|account| (Listener::new(account.known.dialect, kind), account));
-        Self { pieces, silence, until: Box::pin(sleep(silence)), heard, _held: held }
+        let content_type = text(header::CONTENT_TYPE).filter(|_| plain);
+        let usage = record.map(|record| (UsageListener::new(record.conversation.dialect, content_type), record));
+        Self { body, silence, deadline: Box::pin(sleep(silence)), usage, _permits: permits }
     }
 
-    fn end(&mut self, whole: bool) {
-        if let Some((listener, account)) = self.heard.take() {
-            account.close(&listener.end(), whole);
+    /// Records the usage, once.
+    fn end(&mut self, complete: bool) {
+        if let Some((listener, record)) = self.usage.take() {
+            record.close(&listener.finish(), complete);
         }
     }
 }
@@ -61,19 +62,19 @@ impl http_body::Body for Relay {
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
         let this = &mut *self;
-        match Pin::new(&mut this.pieces).poll_frame(context) {
+        match Pin::new(&mut this.body).poll_frame(context) {
             Poll::Ready(frame) => {
                 let end = Instant::now() + this.silence;
-                this.until.as_mut().reset(end);
+                this.deadline.as_mut().reset(end);
                 match &frame {
                     None => this.end(true),
                     Some(Err(_)) => this.end(false),
                     Some(Ok(frame)) => {
-                        if let (Some((listener, _)), Some(data)) = (&mut this.heard, frame.data_ref()) {
-                            listener.hear(data);
+                        if let (Some((listener, _)), Some(data)) = (&mut this.usage, frame.data_ref()) {
+                            listener.push(data);
                         }
-                        // With a declared length, the body is not polled again after the last piece.
-                        if this.pieces.is_end_stream() {
+                        // With a declared length, the body is not polled again after the last chunk.
+                        if this.body.is_end_stream() {
                             this.end(true);
                         }
                     }
@@ -81,7 +82,7 @@ impl http_body::Body for Relay {
                 Poll::Ready(frame)
             }
             Poll::Pending => {
-                ready!(this.until.as_mut().poll(context));
+                ready!(this.deadline.as_mut().poll(context));
                 this.end(false);
                 Poll::Ready(Some(Err(axum::Error::new(io::Error::from(io::ErrorKind::TimedOut)))))
             }
@@ -89,11 +90,11 @@ impl http_body::Body for Relay {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.pieces.is_end_stream()
+        self.body.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.pieces.size_hint()
+        self.body.size_hint()
     }
 }
 

@@ -12,13 +12,13 @@ use reqwest::{Client, Url};
 use super::super::prelude::*;
 
 /// Timeout for connecting.
-const CONNECT: Duration = Duration::from_secs(10);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Idle timeouts of the connection pool, and its maximum size per host. Without TLS the timeout is short: a new connection
 /// is cheap, and many self-hosted servers close idle connections after five seconds, possibly while a request is on its way.
-const IDLE: Duration = Duration::from_secs(30);
-const IDLE_PLAIN: Duration = Duration::from_secs(4);
-const MOST_IDLE: usize = 64;
+const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
+const IDLE_TIMEOUT_WITHOUT_TLS: Duration = Duration::from_secs(4);
+const MAX_IDLE_PER_HOST: usize = 64;
 
 /// Headers that apply to one connection only and are not forwarded.
 const HOP_BY_HOP: [HeaderName; 8] = [
@@ -33,7 +33,7 @@ const HOP_BY_HOP: [HeaderName; 8] = [
 ];
 
 /// Prefix of Epitome's headers.
-const OURS: &str = "x-epitome";
+const HEADER_PREFIX: &str = "x-epitome";
 
 /// A provider's response.
 pub(super) type Reply = Response<Body>;
@@ -50,23 +50,23 @@ pub(super) struct Upstream {
 }
 
 impl Upstream {
-    pub(super) fn new(provider: &'static str, base: &str, usual: Dialect) -> Self {
-        let formats = vec![(usual, OnceLock::new())];
+    pub(super) fn new(provider: &'static str, base: &str, first: Dialect) -> Self {
+        let formats = vec![(first, OnceLock::new())];
         Self { provider, base: base.to_owned(), client: OnceLock::new(), formats }
     }
 
     /// Adds a format of the provider.
-    pub(super) fn speaks(&mut self, dialect: Dialect) {
+    pub(super) fn add_dialect(&mut self, dialect: Dialect) {
         self.formats.push((dialect, OnceLock::new()));
     }
 
     /// Returns the provider's first format, which is used for errors.
-    pub(super) fn usual(&self) -> Dialect {
-        self.spoken().next().unwrap_or(Dialect::OPENAI)
+    pub(super) fn error_dialect(&self) -> Dialect {
+        self.dialects().next().unwrap_or(Dialect::OPENAI)
     }
 
     /// Returns the provider's formats.
-    pub(super) fn spoken(&self) -> impl Iterator<Item = Dialect> {
+    pub(super) fn dialects(&self) -> impl Iterator<Item = Dialect> {
         self.formats.iter().map(|(dialect, _)| *dialect)
     }
 
@@ -79,21 +79,26 @@ impl Upstream {
     }
 
     /// Returns the caller's requested model, used with the caller's own key.
-    pub(super) fn lend(&self, dialect: Dialect, model: &str, headers: &HeaderMap) -> Option<Arc<dyn Model>> {
-        let (_, lender) = self.formats.iter().find(|(spoken, _)| *spoken == dialect)?;
+    pub(super) fn caller_model(
+        &self,
+        dialect: Dialect,
+        model: &str,
+        headers: &HeaderMap,
+    ) -> Option<Arc<dyn Model>> {
+        let (_, lender) = self.formats.iter().find(|(format, _)| *format == dialect)?;
         let lender = lender.get_or_init(|| Lender::new(dialect, &format!("{}/v1", self.base)).ok());
-        let said = headers.iter().filter_map(|(name, value)| Some((name.as_str(), value.to_str().ok()?)));
-        Some(Arc::new(lender.as_ref()?.lend(model, Credentials::of(said))))
+        let sent = headers.iter().filter_map(|(name, value)| Some((name.as_str(), value.to_str().ok()?)));
+        Some(Arc::new(lender.as_ref()?.lend(model, Credentials::of(sent))))
     }
 
     fn client(&self) -> Option<&Client> {
-        let made = self.client.get_or_init(|| {
+        let client = self.client.get_or_init(|| {
             epitome::model::speak_tls();
             let mut builder = Client::builder()
                 .redirect(Policy::none())
-                .connect_timeout(CONNECT)
-                .pool_idle_timeout(IDLE)
-                .pool_max_idle_per_host(MOST_IDLE)
+                .connect_timeout(CONNECT_TIMEOUT)
+                .pool_idle_timeout(IDLE_TIMEOUT)
+                .pool_max_idle_per_host(MAX_IDLE_PER_HOST)
                 .tcp_nodelay(true);
             let url = Url::parse(&self.base).ok()?;
             if url.host_str().is_some_and(is_loopback) {
@@ -101,11 +106,11 @@ impl Upstream {
             }
             if url.scheme() == "http" {
                 // Without TLS no certificates are needed.
-                builder = builder.tls_certs_only([]).pool_idle_timeout(IDLE_PLAIN);
+                builder = builder.tls_certs_only([]).pool_idle_timeout(IDLE_TIMEOUT_WITHOUT_TLS);
             }
             builder.build().ok()
         });
-        made.as_ref()
+        client.as_ref()
     }
 
     /// Sends a request, and waits until the response begins.
@@ -117,7 +122,8 @@ impl Upstream {
         body: Option<reqwest::Body>,
     ) -> Result<Reply, Problem> {
         let Some(client) = self.client() else {
-            return Err(gone("cannot verify the upstream: this system has no root certificates"));
+            let detail = "cannot verify the upstream: this system has no root certificates";
+            return Err(connection_failed(detail));
         };
         let mut request = reqwest::Request::new(method, url);
         *request.headers_mut() = headers;
@@ -127,15 +133,17 @@ impl Upstream {
             Ok(response) => {
                 Ok(Response::from(response).map(|body| Body::new(body.map_err(|_| broken_off()))))
             }
-            Err(error) if error.is_connect() => Err(gone("cannot connect to the upstream; try again")),
-            Err(error) if error.is_timeout() => Err(late()),
-            Err(_) => Err(gone("the upstream closed the connection before it answered; try again")),
+            Err(error) if error.is_connect() => {
+                Err(connection_failed("cannot connect to the upstream; try again"))
+            }
+            Err(error) if error.is_timeout() => Err(timed_out()),
+            Err(_) => Err(connection_failed("the upstream closed the connection before it answered; try again")),
         }
     }
 }
 
 /// Returns the problem of an upstream that sent no response.
-fn gone(detail: &str) -> Problem {
+fn connection_failed(detail: &str) -> Problem {
     Problem::new(StatusCode::BAD_GATEWAY, "upstream", detail)
 }
 
@@ -145,7 +153,7 @@ pub(super) fn broken_off() -> io::Error {
 }
 
 /// Returns the problem of an upstream that did not respond in time.
-pub(super) fn late() -> Problem {
+pub(super) fn timed_out() -> Problem {
     Problem::new(
         StatusCode::GATEWAY_TIMEOUT,
         "upstream-silent",
@@ -158,20 +166,21 @@ fn is_loopback(host: &str) -> bool {
     bare == "localhost" || bare.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
 }
 
-/// Returns a request's headers for the upstream. If the proxy `listens` to the response, it requests it uncompressed.
-pub(super) fn onward(headers: &HeaderMap, listens: bool) -> HeaderMap {
-    let mut onward = without_hops(headers);
+/// Returns a request's headers for the upstream. If the proxy reads the response for
+/// usage, it requests it uncompressed.
+pub(super) fn forwarded_headers(headers: &HeaderMap, reads_usage: bool) -> HeaderMap {
+    let mut forwarded = end_to_end_headers(headers);
     for name in [header::HOST, header::CONTENT_LENGTH, header::EXPECT] {
-        onward.remove(name);
+        forwarded.remove(name);
     }
-    if listens {
-        onward.insert(header::ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+    if reads_usage {
+        forwarded.insert(header::ACCEPT_ENCODING, HeaderValue::from_static("identity"));
     }
-    onward
+    forwarded
 }
 
 /// Returns headers without those of one connection and without Epitome's own.
-pub(super) fn without_hops(headers: &HeaderMap) -> HeaderMap {
+pub(super) fn end_to_end_headers(headers: &HeaderMap) -> HeaderMap {
     let named: Vec<HeaderName> = headers
         .get_all(header::CONNECTION)
         .iter()
@@ -180,7 +189,7 @@ pub(super) fn without_hops(headers: &HeaderMap) -> HeaderMap {
         .filter_map(|name| name.trim().parse().ok())
         .collect();
     let stays = |name: &HeaderName| {
-        !HOP_BY_HOP.contains(name) && !named.contains(name) && !name.as_str().starts_with(OURS)
+        !HOP_BY_HOP.contains(name) && !named.contains(name) && !name.as_str().starts_with(HEADER_PREFIX)
     };
     headers
         .iter()
@@ -208,8 +217,8 @@ mod tests {
     }
 
     #[test]
-    fn headers_of_one_connection_stay_with_it_and_ours_stay_here() {
-        let given = [
+    fn hop_by_hop_headers_and_epitomes_own_are_not_forwarded() {
+        let received = [
             ("connection", "close, x-mine"),
             ("x-mine", "1"),
             ("transfer-encoding", "chunked"),
@@ -221,7 +230,7 @@ mod tests {
             ("x-request-id", "theirs"),
             ("accept-encoding", "gzip"),
         ];
-        let headers: HeaderMap = given
+        let headers: HeaderMap = received
             .into_iter()
             .map(|(name, value)| (name.parse::<HeaderName>().unwrap(), HeaderValue::from_static(value)))
             .collect();
@@ -230,9 +239,9 @@ mod tests {
             names.sort();
             names
         };
-        let onward = onward(&headers, true);
-        assert_eq!(names(&onward), ["accept-encoding", "authorization", "x-request-id"]);
-        assert_eq!(onward["accept-encoding"], "identity");
-        assert_eq!(super::onward(&headers, false)["accept-encoding"], "gzip");
+        let forwarded = forwarded_headers(&headers, true);
+        assert_eq!(names(&forwarded), ["accept-encoding", "authorization", "x-request-id"]);
+        assert_eq!(forwarded["accept-encoding"], "identity");
+        assert_eq!(forwarded_headers(&headers, false)["accept-encoding"], "gzip");
     }
 }

@@ -2,54 +2,54 @@
 //! provider's client understands them.
 
 use axum::http::HeaderName;
-use epitome::dialect::format::Refusal;
+use epitome::dialect::format::ErrorReply;
 use epitome::settings::Money;
 
-use super::super::condense::{REPORT, told};
+use super::super::condense::{REPORT_HEADER, report_header};
 use super::super::prelude::*;
-use super::account::Known;
-use super::decide::Decided;
+use super::account::Conversation;
+use super::decide::Decision;
 
 /// Header that says in one word what was done.
-pub(super) const OUTCOME: HeaderName = HeaderName::from_static("x-epitome");
+pub(super) const OUTCOME_HEADER: HeaderName = HeaderName::from_static("x-epitome");
 
 /// Value of that header in responses of this server, not of the provider.
-pub(super) const WORD_REFUSED: &str = "refused";
+pub(super) const REFUSED: &str = "refused";
 
-impl Decided {
+impl Decision {
     /// Writes the report into a response's headers.
-    pub(super) fn tell(&self, headers: &mut HeaderMap) {
-        let besides = match &self.known {
+    pub(super) fn write_headers(&self, headers: &mut HeaderMap) {
+        let extra = match &self.conversation {
             None => json!({"saved": 0}),
-            Some(Known { run, full, short, earlier, .. }) => json!({
+            Some(Conversation { id, full, short, before, .. }) => json!({
                 // The conversation that the request was assigned to.
-                "run": &**run,
+                "run": &**id,
                 // Number of tokens saved in this request; in shadow mode, that would have been saved.
                 "saved": full.saturating_sub(*short),
                 // What earlier requests of this conversation saved, by the provider's counts. The cost is in the price
                 // table's currency; 0 without prices.
-                "so_far": {"saved": earlier.saved, "saved_cost": Money::millionths(earlier.saved_cost).get()},
+                "so_far": {"saved": before.saved, "saved_cost": Money::millionths(before.saved_cost).get()},
             }),
         };
-        headers.insert(OUTCOME, HeaderValue::from_static(self.outcome.in_a_word()));
-        headers.insert(REPORT, told(self.report.clone(), &besides));
+        headers.insert(OUTCOME_HEADER, HeaderValue::from_static(self.outcome.name()));
+        headers.insert(REPORT_HEADER, report_header(self.report.clone(), &extra));
     }
 }
 
 /// Renders a problem as an error response in the provider's format.
-pub(super) fn refused(dialect: Dialect, problem: Problem, id: &str) -> Response {
+pub(super) fn error_response(dialect: Dialect, problem: Problem, id: &str) -> Response {
     let message = &format!("epitome: {}", problem.detail);
-    let (kind, code) = (kind(problem.status), problem.code);
-    let told = dialect.format().refusal(&Refusal { message, kind, code, id });
-    let mut response = Response::new(Body::from(told.to_string()));
+    let (kind, code) = (error_type(problem.status), problem.code);
+    let body = dialect.format().error_body(&ErrorReply { message, kind, code, id });
+    let mut response = Response::new(Body::from(body.to_string()));
     *response.status_mut() = problem.status;
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    headers.insert(OUTCOME, HeaderValue::from_static(WORD_REFUSED));
+    headers.insert(OUTCOME_HEADER, HeaderValue::from_static(REFUSED));
     if let Some(seconds) = problem.retry_after {
         headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
     }
-    if problem.hang_up {
+    if problem.close_connection {
         headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
     }
     // The log reads the problem from the extensions.
@@ -58,7 +58,7 @@ pub(super) fn refused(dialect: Dialect, problem: Problem, id: &str) -> Response 
 }
 
 /// Returns the error type that both providers use for a status.
-fn kind(status: StatusCode) -> &'static str {
+fn error_type(status: StatusCode) -> &'static str {
     match status {
         StatusCode::UNAUTHORIZED => "authentication_error",
         StatusCode::FORBIDDEN => "permission_error",

@@ -1,6 +1,6 @@
 //! Binds the server's address, and answers there until the database is open: the process is alive, but not ready.
 //!
-//! An existing database usually opens at once; clients that connect meanwhile wait. Only if opening takes longer are
+//! An existing database usually opens at once; clients that connect in the meantime wait. Only if opening takes longer are
 //! requests answered here.
 
 use std::io;
@@ -12,7 +12,7 @@ use axum::middleware::map_response;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use epitome_http::listen::serve;
-use epitome_http::{Bounds, Problem};
+use epitome_http::{Limits, Problem};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
@@ -20,31 +20,36 @@ use super::operations;
 use crate::failure::Failure;
 
 /// How long clients wait for the database before requests are answered here.
-const AT_FIRST: Duration = Duration::from_secs(1);
+const GRACE_PERIOD: Duration = Duration::from_secs(1);
 
 /// Maximum number of connections.
-const AT_ONCE: usize = 1_024;
+const MAX_CONNECTIONS: usize = 1_024;
 
 /// Timeout for a client to send its request and to read the response.
-const DAWDLES: Duration = Duration::from_secs(5);
+const CLIENT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Answers requests, one per connection, until the caller stops polling this future.
-pub(crate) async fn meanwhile(listener: &TcpListener) {
-    tokio::time::sleep(AT_FIRST).await;
-    let router = Router::new().route("/healthz", get(operations::healthz)).fallback(not_yet);
+pub(crate) async fn answer_until_open(listener: &TcpListener) {
+    tokio::time::sleep(GRACE_PERIOD).await;
+    let router = Router::new().route("/healthz", get(operations::healthz)).fallback(not_open_yet);
     let (open, stop) = watch::channel(false);
     // Connections are not stopped when the database is open: each gets its response or runs into the timeout.
     std::mem::forget(open);
-    let bounds = Bounds { connections: AT_ONCE, headers: DAWDLES, unread: DAWDLES, ..Bounds::default() };
-    serve(listener, router.layer(map_response(last)), &bounds, stop).await;
+    let limits = Limits {
+        connections: MAX_CONNECTIONS,
+        header_timeout: CLIENT_TIMEOUT,
+        write_timeout: CLIENT_TIMEOUT,
+        ..Limits::default()
+    };
+    serve(listener, router.layer(map_response(close_connection)), &limits, stop).await;
 }
 
-async fn not_yet() -> Response {
+async fn not_open_yet() -> Response {
     Problem::busy("the store is not open yet; try again").into_response()
 }
 
 /// Closes the connection after the response, so that the real server answers the next request.
-async fn last(mut response: Response) -> Response {
+async fn close_connection(mut response: Response) -> Response {
     response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
     response
 }

@@ -9,14 +9,16 @@ use epitome_core::message::{Content, Media, MediaSource, Message, Part, Role, To
 use epitome_core::view;
 use serde_json::{Map, Value, json};
 
-use crate::asking::{Hearing, Question, Then, has_failed, kind, text};
+use crate::answer::{PartialAnswer, Question, ReadStatus, has_failed, kind, text};
 use crate::field::{self, Object, Result};
-use crate::fit::{Fitter, LATER_ORDER, Wants, is_blank, opener};
-use crate::format::{About, Endpoint, Format, Head, Merged, Refusal, RequestSign, Sign};
+use crate::fit::{Fitter, FormatLimits, LATER_SYSTEM_PREFIX, is_blank, opening_message};
+use crate::format::{
+    About, Endpoint, ErrorReply, Format, FormatHint, MergedMessage, RequestHint, SystemField,
+};
 use crate::pieces::{Piece, is_blank_text};
-use crate::raw::{self, FLAGS, Members};
-use crate::usage::{Usage, tokens};
-use crate::{Dialect, blank_if_nothing, chat, flags, media, part_of, restored};
+use crate::raw::{self, FLAGS_FIELD, RawFields};
+use crate::usage::{PartialUsage, tokens};
+use crate::{Dialect, blank_if_nothing, chat, flags, media, part_of, restore};
 
 const ROLES: &str = "user, assistant, and system for the system prompt";
 
@@ -25,30 +27,34 @@ const ROLES: &str = "user, assistant, and system for the system prompt";
 pub(crate) struct Anthropic;
 
 static ABOUT: About = About {
-    head: Some(Head { field: "system", opening: "{\"role\":\"system\",\"content\":", inner: "content" }),
-    elsewhere: &["context_management"],
-    block: Some(spell_part),
+    system_field: Some(SystemField {
+        name: "system",
+        message_start: "{\"role\":\"system\",\"content\":",
+        message_field: "content",
+    }),
+    remote_history_fields: &["context_management"],
+    encode_block: Some(encode_block),
     endpoint: Some(Endpoint {
         provider: "anthropic",
         base_url: "https://api.anthropic.com/v1",
         route: "messages",
-        called: "messages",
+        route_name: "messages",
         client_base: "/anthropic",
         key_env: "ANTHROPIC_API_KEY",
         key: ("x-api-key", ""),
         credentials: &["anthropic-version", "anthropic-beta"],
         headers: &[("anthropic-version", "2023-06-01")],
     }),
-    telling: &[("message_start", ""), ("message_delta", ""), ("message_stop", ""), ("error", "")],
+    relevant_words: &[("message_start", ""), ("message_delta", ""), ("message_stop", ""), ("error", "")],
     // Accepts reasoning that Anthropic signed, and media in results. Reasoning with an id comes from another
     // provider.
-    wants: Wants {
-        longest_id: 64,
-        carried,
+    limits: FormatLimits {
+        max_id_length: 64,
+        accepts_media,
         media_in_results: true,
-        reasoning_goes_back: false,
-        reasoning: |signature, id| signature.is_some() && id.is_none(),
-        ..chat::WANTS
+        forwards_reasoning: false,
+        accepts_reasoning: |signature, id| signature.is_some() && id.is_none(),
+        ..chat::LIMITS
     },
     ..About::new("anthropic")
 };
@@ -58,29 +64,29 @@ impl Format for Anthropic {
         &ABOUT
     }
 
-    fn sign(&self, message: &Object) -> Option<Sign> {
+    fn message_hint(&self, message: &Object) -> Option<FormatHint> {
         let mut pieces = message.get("content").and_then(Value::as_array).into_iter().flatten();
         let marked = |piece: &Value| piece.get("cache_control").is_some() || piece.get("citations").is_some();
-        pieces.any(marked).then_some(Sign::Mark)
+        pieces.any(marked).then_some(FormatHint::SharedField)
     }
 
-    fn has_piece(&self, kind: &str) -> bool {
+    fn owns_content_type(&self, kind: &str) -> bool {
         matches!(kind, "thinking" | "redacted_thinking" | "image" | "document" | "search_result")
             || kind.ends_with("tool_use")
             || kind.ends_with("tool_result")
     }
 
-    fn request_sign(&self, request: &Members<'_>, system_in_list: bool) -> Option<RequestSign> {
+    fn request_hint(&self, request: &RawFields<'_>, system_in_list: bool) -> Option<RequestHint> {
         let has = |field: &str| request.get(field).is_some();
         let tools = request.get("tools").map(raw::items).unwrap_or_default();
-        let schema = |tool: &&str| Members::of(tool).get("input_schema").is_some();
+        let schema = |tool: &&str| RawFields::of(tool).get("input_schema").is_some();
         if has("system") || has("anthropic_version") || tools.iter().any(schema) {
-            return Some(RequestSign::Own);
+            return Some(RequestHint::Certain);
         }
         // Anthropic never has a system message in the list.
         let claude = request.get("model").is_some_and(|model| model.starts_with("\"claude"));
         let own = claude || ["stop_sequences", "thinking", "top_k"].into_iter().any(has);
-        (own && !system_in_list).then_some(RequestSign::Likely)
+        (own && !system_in_list).then_some(RequestHint::Likely)
     }
 
     fn read(&self, wire: &Value) -> Result<Message> {
@@ -89,7 +95,7 @@ impl Format for Anthropic {
             "user" => Role::User,
             "assistant" => Role::Assistant,
             "system" => Role::System,
-            other => return Err(field::unknown("role", other, ROLES)),
+            other => return Err(field::unknown_value("role", other, ROLES)),
         };
         let mut parts = Vec::new();
         match fields.get("content") {
@@ -102,8 +108,8 @@ impl Format for Anthropic {
         Ok(Message::new(if answers { Role::Tool } else { role }, blank_if_nothing(parts)))
     }
 
-    /// Writes one message without any adjustment.
-    fn spell(&self, message: &Message) -> Vec<Value> {
+    /// Encodes one message.
+    fn encode(&self, message: &Message) -> Vec<Value> {
         let role = match message.role {
             Role::System | Role::Developer => "system",
             Role::Assistant => "assistant",
@@ -111,63 +117,65 @@ impl Format for Anthropic {
         };
         let content = match message.parts.as_slice() {
             [Part::Text { text }] => json!(text),
-            parts => parts.iter().map(spell_part).collect(),
+            parts => parts.iter().map(encode_block).collect(),
         };
         vec![json!({ "role": role, "content": content })]
     }
 
-    /// Writes the fields to send. The sides alternate and the user is first. A reply's reasoning stays in its
+    /// Writes the request fields. The sides alternate and the user is first. A reply's reasoning stays in its
     /// position. A later system message becomes a note on the user's side.
     fn write(&self, messages: &[Message]) -> Map<String, Value> {
-        let mut fitter = Fitter::new(ABOUT.wants);
+        let mut fitter = Fitter::new(ABOUT.limits);
         let (mut system, mut turns) = (Vec::new(), Vec::<(&str, Vec<Value>)>::new());
-        let mut unreasoned = false;
+        let mut drops_reasoning = false;
         for message in messages {
-            let lost = lost_a_block(message);
+            let lost = has_unsent_block(message);
             let Some(mut message) = fitter.fit(message) else { continue };
             // If part of a turn's reasoning is removed, the rest must be removed too: providers reject
             // reasoning that begins in the middle.
-            unreasoned = match message.role {
-                Role::Assistant => unreasoned || lost,
-                Role::Tool => unreasoned,
+            drops_reasoning = match message.role {
+                Role::Assistant => drops_reasoning || lost,
+                Role::Tool => drops_reasoning,
                 _ => false,
             };
-            let head = message.role.is_system() && turns.is_empty();
+            let in_system = message.role.is_system() && turns.is_empty();
             let role = message.role;
             for part in &mut message.parts {
                 match part {
-                    // Anthropic rejects trailing whitespace in the last reply. The spelling must not depend
-                    // on whether a reply is the last, so all are trimmed.
+                    // Anthropic rejects trailing whitespace in the last reply. The result must not depend on
+                    // whether a reply is the last, so all are trimmed.
                     Part::Text { text } if role == Role::Assistant => text.truncate(text.trim_end().len()),
-                    Part::Text { text } if role.is_system() && !head => text.insert_str(0, LATER_ORDER),
+                    Part::Text { text } if role.is_system() && !in_system => {
+                        text.insert_str(0, LATER_SYSTEM_PREFIX)
+                    }
                     _ => {}
                 }
             }
-            message.parts.retain(|part| !unreasoned || !matches!(part, Part::Thinking { .. }));
-            // Results come before all other blocks of the user's side. A reply keeps its order: reasoning
-            // between text and calls must be sent back unchanged.
+            message.parts.retain(|part| !drops_reasoning || !matches!(part, Part::Thinking { .. }));
+            // Results come before all other blocks of the user's side. The order of a reply stays, because
+            // reasoning between text and calls must be sent back unchanged.
             message.parts.sort_by_key(|part| !matches!(part, Part::ToolResult(_)));
-            let mut blocks: Vec<Value> = message.parts.iter().map(spell_part).collect();
-            if head {
+            let mut blocks: Vec<Value> = message.parts.iter().map(encode_block).collect();
+            if in_system {
                 system.append(&mut blocks);
                 continue;
             }
             let side = if message.role == Role::Assistant { "assistant" } else { "user" };
             match turns.last_mut() {
-                Some((last, said)) if *last == side => {
+                Some((last, merged)) if *last == side => {
                     // The two replies become one, which must begin with the leading reasoning of both.
                     let leading =
                         |blocks: &[Value]| blocks.iter().take_while(|block| is_reasoning(block)).count();
-                    let (at, count) = (leading(said), leading(&blocks));
-                    said.splice(at..at, blocks.drain(..count));
-                    said.append(&mut blocks);
+                    let (at, count) = (leading(merged), leading(&blocks));
+                    merged.splice(at..at, blocks.drain(..count));
+                    merged.append(&mut blocks);
                 }
                 _ => turns.push((side, blocks)),
             }
         }
         let lacks_user = turns.first().is_none_or(|(side, _)| *side == "assistant");
         if lacks_user && !(turns.is_empty() && system.is_empty()) {
-            turns.insert(0, ("user", opener().parts.iter().map(spell_part).collect()));
+            turns.insert(0, ("user", opening_message().parts.iter().map(encode_block).collect()));
         }
         let mut fields = Map::new();
         if !system.is_empty() {
@@ -185,9 +193,10 @@ impl Format for Anthropic {
             "system" => Role::System,
             _ => Role::User,
         };
-        let texts = raw::blocks(Members::of(text).get("content").unwrap_or_default(), "text");
-        if let Some(said) = value.get("content").and_then(Value::as_str) {
-            let piece = |text| Piece { sound: !is_blank(said), ..Piece::new(text, vec![Part::text(said)]) };
+        let texts = raw::blocks(RawFields::of(text).get("content").unwrap_or_default(), "text");
+        if let Some(content) = value.get("content").and_then(Value::as_str) {
+            let parts = || vec![Part::text(content)];
+            let piece = |text| Piece { acceptable: !is_blank(content), ..Piece::new(text, parts()) };
             return texts.into_iter().map(piece).collect();
         }
         let values = value.get("content").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
@@ -206,25 +215,25 @@ impl Format for Anthropic {
                 "image" | "document" | "search_result" => role != Role::User,
                 kind => role == Role::System && kind != "text",
             };
-            let sound = !misplaced && !is_blank_text(block) && !nested.into_iter().any(is_blank_text);
-            Piece { sound, ..Piece::new(text, parts) }
+            let acceptable = !misplaced && !is_blank_text(block) && !nested.into_iter().any(is_blank_text);
+            Piece { acceptable, ..Piece::new(text, parts) }
         });
         pieces.collect()
     }
 
-    /// Splits a message that was merged from several: a summary of Epitome, and runs of blocks with their own
-    /// flags. Returns the blocks of each message and its stand-alone form. `None` if it is a single message.
-    fn split(&self, message: &Message, wire: &Value) -> Result<Option<Vec<Merged>>> {
+    /// Splits a message that was merged from several, at each summary of Epitome and where the flags of the
+    /// blocks change.
+    fn split(&self, message: &Message, wire: &Value) -> Result<Option<Vec<MergedMessage>>> {
         let (Some(fields), Some(blocks)) = (wire.as_object(), wire.get("content").and_then(Value::as_array))
         else {
             return Ok(None);
         };
-        if message.role == Role::Tool && blocks.iter().all(|block| block.get(FLAGS).is_none()) {
+        if message.role == Role::Tool && blocks.iter().all(|block| block.get(FLAGS_FIELD).is_none()) {
             return Ok(None);
         }
-        let whole = flags::of(fields)?;
+        let whole = flags::read(fields)?;
         let flags = blocks.iter().enumerate().map(|(at, block)| {
-            let own = block.as_object().map_or(Ok((false, false)), flags::of);
+            let own = block.as_object().map_or(Ok((false, false)), flags::read);
             let own = own.map_err(|error| error.under(&format!("content[{at}]")))?;
             let text = block.get("text").and_then(Value::as_str).filter(|text| text.starts_with('<'));
             let alone = text.map(|text| Message::new(message.role, [Part::text(text)]));
@@ -241,81 +250,83 @@ impl Format for Anthropic {
             let ((pinned, skip), _) = run.first()?;
             let run = start..start + run.len();
             start = run.end;
-            let said = blocks.get(run.clone()).unwrap_or_default();
+            let content = blocks.get(run.clone()).unwrap_or_default();
             let flags = json!({ "pinned": pinned, "skip": skip });
-            Some((run, json!({ "role": fields.get("role"), "content": said, (FLAGS): flags })))
+            Some((run, json!({ "role": fields.get("role"), "content": content, (FLAGS_FIELD): flags })))
         });
         Ok(Some(runs.collect()))
     }
 
-    fn ask(&self, question: &Question<'_>) -> Value {
-        field::given(json!({
+    fn request_body(&self, question: &Question<'_>) -> Value {
+        field::without_nulls(json!({
             "model": question.model,
-            (question.limit): question.most,
+            (question.limit_field): question.max_output,
             "system": (!question.system.is_empty()).then_some(question.system),
             "messages": [{"role": "user", "content": question.user}],
             "stream": question.stream,
         }))
     }
 
-    fn take(&self, hearing: &mut Hearing, body: &Value) -> Then {
-        self.count(body, &mut hearing.usage);
+    fn read_body(&self, partial: &mut PartialAnswer, body: &Value) -> ReadStatus {
+        self.read_usage(body, &mut partial.usage);
         if has_failed(body) {
-            return Then::Failed(body.clone());
+            return ReadStatus::Failed(body.clone());
         }
-        let Some(blocks) = body.get("content").and_then(Value::as_array) else { return Then::Odd };
+        let Some(blocks) = body.get("content").and_then(Value::as_array) else {
+            return ReadStatus::Unexpected;
+        };
         for block in blocks.iter().filter(|block| kind(block) == "text") {
-            let Some(said) = block.get("text").and_then(Value::as_str) else { return Then::Odd };
-            hearing.text.push_str(said);
+            let Some(text) = block.get("text").and_then(Value::as_str) else { return ReadStatus::Unexpected };
+            partial.text.push_str(text);
         }
-        stop(hearing, body);
-        Then::End
+        set_finish(partial, body);
+        ReadStatus::Done
     }
 
-    fn hear(&self, hearing: &mut Hearing, event: &Value) -> Then {
+    fn read_event(&self, partial: &mut PartialAnswer, event: &Value) -> ReadStatus {
         let inside = |field: &str| event.get(field).unwrap_or(&Value::Null);
         match kind(event) {
-            "message_start" => self.count(inside("message"), &mut hearing.usage),
+            "message_start" => self.read_usage(inside("message"), &mut partial.usage),
             // Empty in all observed cases; any content here belongs to the text.
-            "content_block_start" => hearing.text.push_str(text(inside("content_block"), "text")),
+            "content_block_start" => partial.text.push_str(text(inside("content_block"), "text")),
             "content_block_delta" if kind(inside("delta")) == "text_delta" => {
-                hearing.text.push_str(text(inside("delta"), "text"));
+                partial.text.push_str(text(inside("delta"), "text"));
             }
             "message_delta" => {
-                stop(hearing, inside("delta"));
-                self.count(event, &mut hearing.usage);
+                set_finish(partial, inside("delta"));
+                self.read_usage(event, &mut partial.usage);
             }
             "message_stop" => {
-                hearing.ended = true;
-                return Then::End;
+                partial.ended = true;
+                return ReadStatus::Done;
             }
-            "error" => return Then::Failed(event.clone()),
-            "" => return Then::Odd,
+            "error" => return ReadStatus::Failed(event.clone()),
+            "" => return ReadStatus::Unexpected,
             // Pings, ends of blocks, and unknown future events.
             _ => {}
         }
-        Then::GoOn
+        ReadStatus::Continue
     }
 
     /// A streamed answer reports its usage in two events. The numbers are cumulative, and some servers fill
     /// in only one of the events, so the larger number is used.
-    fn count(&self, reply: &Value, sums: &mut Usage) {
+    fn read_usage(&self, reply: &Value, sums: &mut PartialUsage) {
         let Some(usage) = reply.get("usage") else { return };
-        let places = [
+        let counts = [
             (&mut sums.input, "input_tokens"),
             (&mut sums.cache_read, "cache_read_input_tokens"),
             (&mut sums.cache_write, "cache_creation_input_tokens"),
             (&mut sums.output, "output_tokens"),
         ];
-        for (place, key) in places {
-            if let Some(said) = tokens(usage.get(key)) {
-                *place = Some(place.unwrap_or(0).max(said));
+        for (sum, key) in counts {
+            if let Some(count) = tokens(usage.get(key)) {
+                *sum = Some(sum.unwrap_or(0).max(count));
             }
         }
     }
 
-    fn refusal(&self, refusal: &Refusal<'_>) -> Value {
-        let Refusal { message, kind, id, .. } = refusal;
+    fn error_body(&self, error: &ErrorReply<'_>) -> Value {
+        let ErrorReply { message, kind, id, .. } = error;
         json!({"type": "error", "error": {"type": kind, "message": message}, "request_id": id})
     }
 }
@@ -350,21 +361,21 @@ fn read_block(role: Role, block: &Object, parts: &mut Vec<Part>) -> Result<()> {
         }
         ("tool_result", Role::User) => parts.push(Part::ToolResult(ToolResult {
             call: field::name(block, "tool_use_id")?.into(),
-            content: answer(block)?,
+            content: read_result(block)?,
             error: field::flag(block, "is_error")?,
         })),
-        _ => read_words(block, &mut |piece| parts.push(part_of(piece)))?,
+        _ => read_content(block, &mut |piece| parts.push(part_of(piece)))?,
     }
     Ok(())
 }
 
-fn answer(block: &Object) -> Result<Vec<Content>> {
-    let mut said = Vec::new();
+fn read_result(block: &Object) -> Result<Vec<Content>> {
+    let mut content = Vec::new();
     match block.get("content") {
-        Some(Value::String(text)) => said.push(Content::Text { text: text.clone() }),
-        _ => each_block(block, |block| read_words(block, &mut |piece| said.push(piece)))?,
+        Some(Value::String(text)) => content.push(Content::Text { text: text.clone() }),
+        _ => each_block(block, |block| read_content(block, &mut |piece| content.push(piece)))?,
     }
-    Ok(said)
+    Ok(content)
 }
 
 /// Reads the blocks of content that is not a string.
@@ -372,68 +383,72 @@ fn each_block(fields: &Object, read: impl FnMut(&Object) -> Result<()>) -> Resul
     match fields.get("content") {
         None | Some(Value::Null) => Ok(()),
         Some(Value::Array(blocks)) => field::each("content", blocks, read),
-        Some(other) => Err(field::wrong("content", other, "a string or a list")),
+        Some(other) => Err(field::wrong_type("content", other, "a string or a list")),
     }
 }
 
 /// Reads text and media blocks, which occur in messages, results and documents.
-fn read_words(block: &Object, say: &mut dyn FnMut(Content)) -> Result<()> {
+fn read_content(block: &Object, push: &mut dyn FnMut(Content)) -> Result<()> {
     match field::name(block, "type")? {
-        "text" => say(Content::Text { text: field::text(block, "text")?.to_owned() }),
+        "text" => push(Content::Text { text: field::text(block, "text")?.to_owned() }),
         kind @ ("image" | "document") => {
             let mime = if kind == "image" { media::IMAGE } else { "application/pdf" };
-            field::inner(block, "source", |source| read_source(source, mime, say))?;
+            field::inner(block, "source", |source| read_source(source, mime, push))?;
         }
-        "search_result" => texts(block, say),
+        "search_result" => read_texts(block, push),
         _ => {}
     }
     Ok(())
 }
 
-fn read_source(source: &Object, mime: &str, say: &mut dyn FnMut(Content)) -> Result<()> {
-    let given = |key| field::text(source, key).map(str::to_owned);
+fn read_source(source: &Object, mime: &str, push: &mut dyn FnMut(Content)) -> Result<()> {
+    let text = |key| field::text(source, key).map(str::to_owned);
     let (mime, source) = match field::name(source, "type")? {
         "base64" => {
-            let told = field::optional_text(source, "media_type")?.unwrap_or_default();
-            (told, MediaSource::Base64(given("data")?))
+            let mime = field::optional_text(source, "media_type")?.unwrap_or_default();
+            (mime, MediaSource::Base64(text("data")?))
         }
-        "url" => (mime, MediaSource::Url(given("url")?)),
-        "file" => (mime, MediaSource::File(given("file_id")?)),
+        "url" => (mime, MediaSource::Url(text("url")?)),
+        "file" => (mime, MediaSource::File(text("file_id")?)),
         kind => {
             match kind {
                 // A document that consists of text is read as text.
-                "text" => say(Content::Text { text: given("data")? }),
-                "content" => texts(source, say),
+                "text" => push(Content::Text { text: text("data")? }),
+                "content" => read_texts(source, push),
                 _ => {}
             }
             return Ok(());
         }
     };
-    say(Content::Media(media::of(mime, source)));
+    push(Content::Media(media::new(mime, source)));
     Ok(())
 }
 
 /// Reads the texts of a document or a search result. Their other fields stay in the residue.
-fn texts(block: &Object, say: &mut dyn FnMut(Content)) {
+fn read_texts(block: &Object, push: &mut dyn FnMut(Content)) {
     let content = block.get("content").unwrap_or(&Value::Null);
     let blocks = content.as_array().into_iter().flatten().filter(|block| kind(block) == "text");
     let several = blocks.filter_map(|block| block.get("text")?.as_str());
-    content.as_str().into_iter().chain(several).for_each(|text| say(Content::Text { text: text.to_owned() }));
+    content
+        .as_str()
+        .into_iter()
+        .chain(several)
+        .for_each(|text| push(Content::Text { text: text.to_owned() }));
 }
 
-fn words(text: &str) -> Value {
+fn text_block(text: &str) -> Value {
     json!({ "type": "text", "text": text })
 }
 
-fn spell_part(part: &Part) -> Value {
+fn encode_block(part: &Part) -> Value {
     match part {
-        Part::Text { text } => words(text),
-        Part::Media(media) => spell_media(media),
+        Part::Text { text } => text_block(text),
+        Part::Media(media) => encode_media(media),
         Part::Thinking { signature, redacted: true, .. } => {
             json!({ "type": "redacted_thinking", "data": signature.as_deref().unwrap_or_default() })
         }
         Part::Thinking { text, signature, .. } => {
-            field::given(json!({ "type": "thinking", "thinking": text, "signature": signature }))
+            field::without_nulls(json!({ "type": "thinking", "thinking": text, "signature": signature }))
         }
         Part::ToolCall(call) => {
             let input = call.arguments_as_object();
@@ -441,8 +456,8 @@ fn spell_part(part: &Part) -> Value {
             json!({ "type": "tool_use", "id": &*call.id, "name": call.name, "input": input })
         }
         Part::ToolResult(result) => {
-            let content = media::spelled(&result.content, words, spell_media);
-            field::given(json!({
+            let content = media::encode_content(&result.content, text_block, encode_media);
+            field::without_nulls(json!({
                 "type": "tool_result",
                 "tool_use_id": &*result.call,
                 "content": (!result.content.is_empty()).then_some(content),
@@ -452,36 +467,36 @@ fn spell_part(part: &Part) -> Value {
     }
 }
 
-fn spell_media(media: &Media) -> Value {
+fn encode_media(media: &Media) -> Value {
     let source = match &media.source {
         MediaSource::Base64(data) => json!({ "type": "base64", "media_type": media.mime, "data": data }),
         MediaSource::Url(url) => json!({ "type": "url", "url": url }),
         MediaSource::File(id) => json!({ "type": "file", "file_id": id }),
     };
-    json!({ "type": if media::is_picture(media) { "image" } else { "document" }, "source": source })
+    json!({ "type": if media::is_image(media) { "image" } else { "document" }, "source": source })
 }
 
-/// Returns whether a user's message can contain this medium.
-fn carried(media: &Media) -> bool {
-    let known = media::is_known_picture(media) || media.mime == "application/pdf";
+/// Returns whether a user's message can contain these media.
+fn accepts_media(media: &Media) -> bool {
+    let supported = media::is_common_image(media) || media.mime == "application/pdf";
     match &media.source {
         // OpenAI's file ids begin with this prefix; Anthropic does not recognise them.
         MediaSource::File(id) => !id.starts_with("file-"),
-        MediaSource::Url(url) => url.starts_with("http") && known,
-        MediaSource::Base64(_) => known,
+        MediaSource::Url(url) => url.starts_with("http") && supported,
+        MediaSource::Base64(_) => supported,
     }
 }
 
 /// Returns whether a reply with reasoning contained blocks that are not sent, such as those of tools that run
 /// at the provider. The reasoning refers to these blocks and must not be sent without them. The blocks are
 /// not sent because no context counts their tokens: search results can be larger than the whole conversation.
-fn lost_a_block(message: &Message) -> bool {
+fn has_unsent_block(message: &Message) -> bool {
     let thinks = message.parts.iter().any(|part| matches!(part, Part::Thinking { .. }));
     if !thinks || message.role != Role::Assistant || message.wire.is_none() {
         return false;
     }
-    let came = restored::of(Dialect(&Anthropic), message).0;
-    let mut blocks = came.iter().filter_map(|wire| wire.get("content")?.as_array()).flatten();
+    let received = restore::restored(Dialect(&Anthropic), message).0;
+    let mut blocks = received.iter().filter_map(|wire| wire.get("content")?.as_array()).flatten();
     let sent = ["text", "thinking", "redacted_thinking", "tool_use", "image", "document", "search_result"];
     blocks.any(|block| !sent.contains(&kind(block)))
 }
@@ -491,10 +506,10 @@ fn is_reasoning(block: &Value) -> bool {
 }
 
 /// Stores the stop reason, if there is one.
-fn stop(hearing: &mut Hearing, from: &Value) {
+fn set_finish(partial: &mut PartialAnswer, from: &Value) {
     if let Some(reason) = from.get("stop_reason").and_then(Value::as_str) {
-        hearing.calls_tool = reason == "tool_use";
-        hearing.finish = Some(match reason {
+        partial.calls_tool = reason == "tool_use";
+        partial.finish = Some(match reason {
             "end_turn" | "stop_sequence" => Finish::Complete,
             // The answer is incomplete: it reached a limit, or it was paused and expects a continuation.
             "max_tokens" | "model_context_window_exceeded" | "pause_turn" => Finish::Length,
@@ -507,15 +522,15 @@ fn stop(hearing: &mut Hearing, from: &Value) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Answer, Tally};
+    use crate::{Answer, TokenUsage};
 
-    fn hear(hearing: &mut Hearing, event: &str) -> Then {
-        hearing.event(Dialect::ANTHROPIC, event.as_bytes())
+    fn read_event(partial: &mut PartialAnswer, event: &str) -> ReadStatus {
+        partial.read_event(Dialect::ANTHROPIC, event.as_bytes())
     }
 
     fn answer(body: &Value) -> Option<Answer> {
-        let mut hearing = Hearing::default();
-        (hearing.document(Dialect::ANTHROPIC, body) == Then::End).then(|| hearing.answer())
+        let mut partial = PartialAnswer::default();
+        (partial.read_body(Dialect::ANTHROPIC, body) == ReadStatus::Done).then(|| partial.answer())
     }
 
     fn whole(content: &Value, reason: &str) -> Option<(String, Finish)> {
@@ -523,7 +538,7 @@ mod tests {
     }
 
     #[test]
-    fn only_text_is_taken_and_the_reason_is_known() {
+    fn only_text_is_read_and_the_stop_reason_is_mapped() {
         let said = |text: &str, finish| Some((text.to_owned(), finish));
         let thought = json!([{"type": "thinking", "thinking": "Hm."}, {"type": "text", "text": "Ann."}]);
         assert_eq!(whole(&thought, "end_turn"), said("Ann.", Finish::Complete));
@@ -540,26 +555,26 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_is_whole_only_with_its_end() {
-        let mut heard = Hearing::default();
-        let mut tell = |event: Value| hear(&mut heard, &event.to_string());
-        tell(
+    fn a_stream_is_complete_only_with_its_end() {
+        let mut partial = PartialAnswer::default();
+        let mut push = |event: Value| read_event(&mut partial, &event.to_string());
+        push(
             json!({"type": "message_start", "message": {"usage": {"input_tokens": 30, "output_tokens": 1}}}),
         );
-        tell(json!({"type": "content_block_delta", "delta": {"type": "thinking_delta", "thinking": "Hm."}}));
-        tell(json!({"type": "ping"}));
-        tell(json!({"type": "content_block_delta", "delta": {"type": "text_delta", "text": "Ann."}}));
-        tell(json!({"type": "message_delta", "delta": {"stop_reason": "end_turn"},
+        push(json!({"type": "content_block_delta", "delta": {"type": "thinking_delta", "thinking": "Hm."}}));
+        push(json!({"type": "ping"}));
+        push(json!({"type": "content_block_delta", "delta": {"type": "text_delta", "text": "Ann."}}));
+        push(json!({"type": "message_delta", "delta": {"stop_reason": "end_turn"},
                 "usage": {"output_tokens": 8}}));
         assert!(matches!(
-            tell(json!({"type": "error", "error": {"type": "overloaded_error"}})),
-            Then::Failed(_)
+            push(json!({"type": "error", "error": {"type": "overloaded_error"}})),
+            ReadStatus::Failed(_)
         ));
-        assert!(matches!(tell(json!({"no": "type"})), Then::Odd));
-        assert!(!heard.is_whole());
-        assert!(matches!(hear(&mut heard, r#"{"type": "message_stop"}"#), Then::End));
-        let answer = heard.answer();
-        assert_eq!((answer.text.as_str(), answer.finish, answer.whole), ("Ann.", Finish::Complete, true));
-        assert_eq!(answer.tally, Some(Tally { input: 30, cached: 0, output: 8 }));
+        assert!(matches!(push(json!({"no": "type"})), ReadStatus::Unexpected));
+        assert!(!partial.is_complete());
+        assert!(matches!(read_event(&mut partial, r#"{"type": "message_stop"}"#), ReadStatus::Done));
+        let answer = partial.answer();
+        assert_eq!((answer.text.as_str(), answer.finish, answer.complete), ("Ann.", Finish::Complete, true));
+        assert_eq!(answer.usage, Some(TokenUsage { input: 30, cached: 0, output: 8 }));
     }
 }

@@ -1,10 +1,10 @@
 //! Reads a whole request, or a bare list, and writes it again with a shorter list.
 //!
-//! A condensing caller receives a client's request and forwards it with other messages. Everything else in
-//! the request stays byte for byte: other fields, their order, their numbers. So does every message that is
-//! shown unchanged; [`writer`] finds these. [`read`] parses a body. [`write`] writes a flat list, [`turns`] a
-//! list of two alternating sides. [`cached`] handles cache marks. What a provider accepts is defined in
-//! `fit`, as for all other requests.
+//! A proxy that condenses receives a client's request and forwards it with other messages. Everything else in
+//! the request stays byte for byte: other fields, their order, their numbers. So does every unchanged message;
+//! [`writer`] finds these. [`read`] parses a body. [`flat`] writes a flat list, [`turns`] a list of two
+//! alternating sides. [`cache_marks`] handles cache marks. `fit` defines what a provider accepts, as for all
+//! other requests.
 
 use std::ops::Range;
 
@@ -14,37 +14,37 @@ use serde_json::Value;
 
 use crate::{Dialect, DialectError, raw};
 
-mod cached;
+mod cache_marks;
+mod flat;
 mod read;
 mod turns;
-mod write;
 mod writer;
 
-/// Whether Epitome's own fields stay on outgoing messages.
+/// Whether Epitome's own fields (its flags) stay on outgoing messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Marks {
-    /// They stay, so that a later pass still knows which messages are pinned.
-    Kept,
-    /// They are removed: strict gateways reject unknown fields.
-    Stripped,
+pub enum OwnFields {
+    /// They stay, so that a later condensation still finds the pinned messages.
+    Keep,
+    /// They are removed, because strict gateways reject unknown fields.
+    Strip,
 }
 
 /// A request, or a bare list of messages, as it was received.
 ///
 /// ```
 /// use epitome_core::message::Message;
-/// use epitome_wire::{Body, Dialect, Marks};
+/// use epitome_wire::{Body, Dialect, OwnFields};
 ///
 /// let text = r#"{"model": "m", "temperature": 1.0, "messages": [
 ///     {"role": "user", "content": "Hello", "x": 1e2, "epitome": {"pinned": true}}, {"role": "assistant", "content": "Hi"}]}"#;
 /// let body = Body::read(text, None)?;
 /// assert_eq!((body.dialect(), body.model(), body.messages().len()), (Dialect::OPENAI, Some("m"), 2));
-/// assert_eq!(body.with(body.messages(), Marks::Kept), text);
+/// assert_eq!(body.with_messages(body.messages(), OwnFields::Keep), text);
 ///
 /// let mut shorter = body.messages().to_vec();
 /// shorter[1] = Message::assistant("…");
 /// assert_eq!(
-///     body.with(&shorter, Marks::Stripped),
+///     body.with_messages(&shorter, OwnFields::Strip),
 ///     r#"{"model": "m", "temperature": 1.0, "messages": [{"role": "user", "content": "Hello", "x": 1e2},{"role":"assistant","content":"…"}]}"#
 /// );
 /// # Ok::<(), epitome_wire::DialectError>(())
@@ -59,8 +59,8 @@ pub struct Body {
     list: Range<usize>,
     /// Positions of its items.
     items: Vec<Range<usize>>,
-    /// The system prompt from a separate field, in the form of a wire message.
-    head: Option<String>,
+    /// The system prompt from its own field, in the form of a wire message.
+    system: Option<String>,
     messages: Vec<Message>,
     /// The origin of each message.
     origins: Vec<Origin>,
@@ -72,14 +72,14 @@ pub struct Body {
 /// The part of the body from which a message was read.
 #[derive(Debug, Clone, PartialEq)]
 struct Origin {
-    /// The items of the list; empty for the system prompt from a separate field.
+    /// The items of the list; empty for the system prompt from its own field.
     items: Range<usize>,
-    /// The blocks of that item, if it contains several messages.
+    /// The blocks of the item, if it contains several messages.
     blocks: Option<Range<usize>>,
 }
 
 impl Origin {
-    fn is_head(&self) -> bool {
+    fn is_system_field(&self) -> bool {
         self.items.is_empty()
     }
 }
@@ -107,9 +107,9 @@ impl Body {
         &self.text
     }
 
-    /// Returns its messages; the system prompt is first, even if it is a separate field. Each message's `seq`
-    /// is its position in this list, by which [`Body::with`] recognises it. Other data of the received JSON
-    /// stays in the body.
+    /// Returns its messages; the system prompt is first, even if it has its own field. Each message's `seq` is
+    /// its position in this list, by which [`Body::with_messages`] recognises it. Other data of the received
+    /// JSON stays in the body.
     pub fn messages(&self) -> &[Message] {
         &self.messages
     }
@@ -120,45 +120,46 @@ impl Body {
     }
 
     /// Returns the maximum number of output tokens, if the request sets it.
-    pub fn output(&self) -> Option<Tokens> {
+    pub fn max_output(&self) -> Option<Tokens> {
         let keys = ["max_completion_tokens", "max_output_tokens", "max_tokens"];
         keys.into_iter().find_map(|key| self.value(key)?.as_u64())
     }
 
-    /// Counts the tokens sent in addition to the list: tools, and the schema of the answer.
-    pub fn besides(&self, counter: &Counter) -> Tokens {
+    /// Counts the tokens that are sent in addition to the messages: the tools, and the schema of the answer.
+    pub fn extra_tokens(&self, counter: &Counter) -> Tokens {
         let tools = ["tools", "functions"].into_iter().filter_map(|key| self.field(key));
         let tools = tools.flat_map(|tools| serde_json::from_str::<Vec<Value>>(tools).unwrap_or_default());
         let tools: Vec<Value> = tools.collect();
-        let forms = ["response_format", "text", "output_format", "output_config"].into_iter();
-        let forms = forms.filter_map(|key| self.value(key).filter(|form| !form.is_null()));
-        forms.fold(counter.tools(&tools), |sum, form| sum.saturating_add(counter.text(&form.to_string())))
+        let schemas = ["response_format", "text", "output_format", "output_config"].into_iter();
+        let schemas = schemas.filter_map(|key| self.value(key).filter(|schema| !schema.is_null()));
+        schemas
+            .fold(counter.tools(&tools), |sum, schema| sum.saturating_add(counter.text(&schema.to_string())))
     }
 
     /// Returns the name of the field, or the type of the item, that refers to history stored at the provider
-    /// or encrypted by it. Such a request cannot be condensed, because part of its content is missing here.
+    /// or encrypted by it. Such a request cannot be condensed, because it does not contain its whole history.
     ///
     /// ```
     /// use epitome_wire::Body;
     ///
     /// let request = r#"{"input": "And now?", "previous_response_id": "resp_1", "conversation": null}"#;
-    /// assert_eq!(Body::read(request, None)?.elsewhere(), Some("previous_response_id"));
+    /// assert_eq!(Body::read(request, None)?.remote_history(), Some("previous_response_id"));
     /// # Ok::<(), epitome_wire::DialectError>(())
     /// ```
-    pub fn elsewhere(&self) -> Option<&'static str> {
-        let fields = self.dialect.0.about().elsewhere;
-        let given = |name: &&&str| self.field(name).is_some_and(|text| text != "null");
-        fields.iter().find(given).copied().or(self.reference)
+    pub fn remote_history(&self) -> Option<&'static str> {
+        let fields = self.dialect.0.about().remote_history_fields;
+        let is_set = |name: &&&str| self.field(name).is_some_and(|text| text != "null");
+        fields.iter().find(is_set).copied().or(self.reference)
     }
 
     /// Returns the same request with these messages in place of its own.
     ///
     /// Its own unchanged messages are written byte for byte as received. Messages that are changed, new, or
     /// invalid for a strict provider are written from their parts. Everything else in the request stays.
-    pub fn with(&self, messages: &[Message], marks: Marks) -> String {
-        match self.dialect.0.about().block {
-            Some(block) => turns::with(self, messages, marks, block),
-            None => write::rewrite(self, messages, marks),
+    pub fn with_messages(&self, messages: &[Message], own_fields: OwnFields) -> String {
+        match self.dialect.0.about().encode_block {
+            Some(encode_block) => turns::rewrite(self, messages, own_fields, encode_block),
+            None => flat::rewrite(self, messages, own_fields),
         }
     }
 
@@ -168,34 +169,35 @@ impl Body {
     /// use epitome_wire::Body;
     ///
     /// let list = r#"[{"role": "user", "epitome": {"pinned": true}, "content": "Hello", "n": 1.0}]"#;
-    /// assert_eq!(Body::read(list, None)?.stripped(), r#"[{"role": "user", "content": "Hello", "n": 1.0}]"#);
+    /// assert_eq!(Body::read(list, None)?.without_own_fields(), r#"[{"role": "user", "content": "Hello", "n": 1.0}]"#);
     /// # Ok::<(), epitome_wire::DialectError>(())
     /// ```
-    pub fn stripped(&self) -> String {
+    pub fn without_own_fields(&self) -> String {
         if self.dialect.0.about().is_native || !raw::may_have_flags(&self.text) {
             return self.text.clone();
         }
-        let text = |place: &Range<usize>| self.text.get(place.clone()).unwrap_or_default();
-        let in_blocks = self.dialect.0.about().block.is_some();
-        let item = |place: &Range<usize>| write::stripped(text(place).into(), in_blocks).into_owned();
-        let head = self.dialect.0.about().head.filter(|_| in_blocks);
-        let head = head.and_then(|head| self.place(head.field));
-        let head = head.map(|place| (place.clone(), write::stripped_blocks(text(&place))));
-        let items = self.items.iter().map(|place| (place.clone(), item(place)));
-        raw::replaced(&self.text, items.chain(head).collect())
+        let text = |range: &Range<usize>| self.text.get(range.clone()).unwrap_or_default();
+        let in_blocks = self.dialect.0.about().encode_block.is_some();
+        let item = |range: &Range<usize>| flat::without_flags(text(range).into(), in_blocks).into_owned();
+        let system = self.dialect.0.about().system_field.filter(|_| in_blocks);
+        let system = system.and_then(|system| self.field_range(system.name));
+        let system = system.map(|range| (range.clone(), flat::blocks_without_flags(text(&range))));
+        let items = self.items.iter().map(|range| (range.clone(), item(range)));
+        raw::apply_edits(&self.text, items.chain(system).collect())
     }
 
-    /// Converts positions in [`Body::messages`] to positions in the input's list, both from 1. They differ if
-    /// the system prompt is a separate field, or if several items form one reply.
+    /// Converts the positions of the first and last message in [`Body::messages`] to positions in the request's
+    /// list. All positions start at 1. They differ if the system prompt has its own field, or if several items
+    /// form one reply.
     ///
     /// ```
     /// use epitome_wire::Body;
     ///
     /// let body = Body::read(r#"{"system": "Be brief.", "messages": [{"role": "user", "content": "Hello"}]}"#, None)?;
-    /// assert_eq!(body.places([2, 2]), [1, 1]);
+    /// assert_eq!(body.list_positions([2, 2]), [1, 1]);
     /// # Ok::<(), epitome_wire::DialectError>(())
     /// ```
-    pub fn places(&self, covers: [Seq; 2]) -> [u64; 2] {
+    pub fn list_positions(&self, covers: [Seq; 2]) -> [u64; 2] {
         let origin = |seq: Seq| self.origin(seq).map(|origin| origin.items.clone());
         let [from, through] = covers;
         let from_item = origin(from).map_or(from, |items| items.start as u64 + 1);
@@ -208,23 +210,24 @@ impl Body {
     }
 
     /// Returns the message as it was read, if the body has one with this number.
-    fn own(&self, seq: Seq) -> Option<&Message> {
+    fn message(&self, seq: Seq) -> Option<&Message> {
         self.messages.get(usize::try_from(seq).ok()?.checked_sub(1)?)
     }
 
     /// Returns the texts of the list's items as received.
     fn texts(&self, items: Range<usize>) -> impl Iterator<Item = &str> {
-        let places = self.items.get(items).unwrap_or_default().iter();
-        places.filter_map(|place| self.text.get(place.clone()))
+        let ranges = self.items.get(items).unwrap_or_default().iter();
+        ranges.filter_map(|range| self.text.get(range.clone()))
     }
 
-    fn place(&self, name: &str) -> Option<Range<usize>> {
+    /// Returns the position of a field's value. Of duplicates, the last one is used.
+    fn field_range(&self, name: &str) -> Option<Range<usize>> {
         let fields = self.fields.as_ref()?;
-        fields.iter().rev().find(|(key, _)| key == name).map(|(_, place)| place.clone())
+        fields.iter().rev().find(|(key, _)| key == name).map(|(_, range)| range.clone())
     }
 
     fn field(&self, name: &str) -> Option<&str> {
-        self.text.get(self.place(name)?)
+        self.text.get(self.field_range(name)?)
     }
 
     fn value(&self, name: &str) -> Option<Value> {

@@ -1,7 +1,7 @@
 //! Defines the handle to a format.
 //!
-//! Its operations are in other modules: `registry` finds a format, `reader` reads messages, `restored`
-//! restores them.
+//! Other modules implement its operations: `registry` finds a format, `reader` reads messages, `restore`
+//! writes them as they were received.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -26,8 +26,8 @@ impl Dialect {
     }
 
     /// Returns the names as a phrase: `openai, responses and anthropic`.
-    pub fn names(some: &[Self]) -> String {
-        let names: Vec<&str> = some.iter().map(|dialect| dialect.name()).collect();
+    pub fn names(dialects: &[Self]) -> String {
+        let names: Vec<&str> = dialects.iter().map(|dialect| dialect.name()).collect();
         match names.split_last() {
             Some((last, rest)) if !rest.is_empty() => format!("{} and {last}", rest.join(", ")),
             _ => names.concat(),
@@ -49,11 +49,11 @@ impl Dialect {
         self.0.write(messages)
     }
 
-    /// Reads one wire message, with flags and without residue.
-    pub(crate) fn understood(self, wire: &Value) -> Result<Message, DialectError> {
+    /// Reads one wire message with its flags. Data that the message type cannot represent is ignored.
+    pub(crate) fn read_message(self, wire: &Value) -> Result<Message, DialectError> {
         let mut message = self.0.read(wire)?;
         if let Some(fields) = wire.as_object().filter(|_| !self.0.about().is_native) {
-            (message.pinned, message.skip) = flags::of(fields)?;
+            (message.pinned, message.skip) = flags::read(fields)?;
         }
         Ok(message)
     }

@@ -1,25 +1,24 @@
 //! Parses the body of a provider's error, in all observed forms.
 //!
-//! Providers put arbitrary text into error messages, including the prompt. This module searches a limited
-//! part of the message for signs and numbers, and never forwards the text. The caller decides what a status
-//! and these signs mean together: the model calls for their own requests, and [`too_long`] for forwarded
-//! requests.
+//! Providers put arbitrary text into error messages, including the prompt. This module searches the start of
+//! the message for typical phrases and numbers, and never forwards the text. Model calls decide what a status
+//! and these phrases mean together for their own requests; [`too_long`] decides it for forwarded requests.
 
 use epitome_core::message::Tokens;
 use serde_json::Value;
 
 /// Maximum number of characters of a provider's message that are examined: the reason comes first, quoted
 /// text after it.
-const LOOKED_AT: usize = 400;
+const MAX_CHARS_READ: usize = 400;
 
 /// Error codes for requests that are too long. The last two mean too many messages, or a single message that
 /// is too long.
-const CODES: &str = "context_length_exceeded|exceed_context_size_error|request_too_large|array_above_max_length|\
+const TOO_LONG_CODES: &str = "context_length_exceeded|exceed_context_size_error|request_too_large|array_above_max_length|\
     string_above_max_length";
 
-/// Phrases in such errors: from OpenAI and Anthropic; from Gemini, xAI, Moonshot, Zhipu, Qwen, Copilot and
-/// Cohere; from SGLang, Ollama, LM Studio, text-generation-inference and LiteLLM.
-const TOO_LONG: &str = "prompt is too long|maximum context length|context limit|context window|context size|\
+/// Phrases in errors for requests that are too long: from OpenAI and Anthropic; from Gemini, xAI, Moonshot,
+/// Zhipu, Qwen, Copilot and Cohere; from SGLang, Ollama, LM Studio, text-generation-inference and LiteLLM.
+const TOO_LONG_PHRASES: &str = "prompt is too long|maximum context length|context limit|context window|context size|\
     input tokens exceed|too many input tokens|input is too long|reduce the length of the messages|\
     exceeds the maximum number of tokens|maximum prompt length|exceeded model token limit|prompt exceeds max length|\
     range of input length should be|prompt token count|too many tokens|\
@@ -27,25 +26,26 @@ const TOO_LONG: &str = "prompt is too long|maximum context length|context limit|
     greater than the context length|`inputs` tokens + `max_new_tokens`|contextwindowexceedederror";
 
 /// Phrases before the number of tokens sent.
-const INPUT: &str = "resulted in|too long:|your request has|exceed context limit:|contains at least|prompt contains|\
+const BEFORE_INPUT: &str = "resulted in|too long:|your request has|exceed context limit:|contains at least|prompt contains|\
     request contains|token count (|token count of|the input (|given:|keep the first";
 
 /// Phrases before a number of tokens sent that may include the tokens reserved for the answer.
-const SENT: &str = "requested a total of|requested about|requested:|requested|request (";
+const BEFORE_SENT: &str = "requested a total of|requested about|requested:|requested|request (";
 
 /// Phrases before the number of tokens allowed.
-const LIMIT: &str = ": limit|maximum context length is|maximum context length of|maximum context length:|\
+const BEFORE_LIMIT: &str = ": limit|maximum context length is|maximum context length of|maximum context length:|\
     maximum prompt length is|configured limit of|the limit of|model token limit:|context size (|context window of|\
     context length of only|context length of|context length (|tokens allowed (|tokens allowed|must be <=|should be [1,|>";
 
 /// Phrases after the number of tokens reserved for the answer.
-const OUTPUT: &str = "in the completion|for the completion|in the output|output tokens|`max_new_tokens`";
+const AFTER_OUTPUT: &str =
+    "in the completion|for the completion|in the output|output tokens|`max_new_tokens`";
 
 /// The content of an error body.
 #[derive(Debug, Default)]
 pub struct ErrorText {
     message: String,
-    kind: String,
+    error_type: String,
     code: String,
     param: String,
     sent: Option<Tokens>,
@@ -54,9 +54,9 @@ pub struct ErrorText {
 
 /// The numbers in an error, as the provider counts tokens.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Sizes {
-    /// Tokens sent. If `output` is set and `is_input` is false, they include the tokens reserved for the
-    /// answer.
+pub struct ErrorSizes {
+    /// Tokens sent. They include the tokens reserved for the answer if `output` is set and `is_input` is
+    /// false.
     pub sent: Option<Tokens>,
     /// Tokens allowed.
     pub limit: Option<Tokens>,
@@ -72,15 +72,14 @@ impl ErrorText {
         serde_json::from_slice(body).map_or_else(|_| Self::default(), |body| Self::of(&body))
     }
 
-    /// The same as [`ErrorText::read`], but a body that is not JSON, or is truncated JSON, is examined as
-    /// plain text.
-    pub fn read_words(body: &[u8]) -> Self {
+    /// Parses a body. A body that is not JSON, or is truncated JSON, is examined as plain text.
+    pub fn read_json_or_text(body: &[u8]) -> Self {
         match serde_json::from_slice(body) {
             Ok(body) => Self::of(&body),
             Err(_) => {
                 // A character has at most four bytes.
-                let begin = body.get(..body.len().min(4 * LOOKED_AT)).unwrap_or_default();
-                Self { message: looked_at(&String::from_utf8_lossy(begin)), ..Self::default() }
+                let begin = body.get(..body.len().min(4 * MAX_CHARS_READ)).unwrap_or_default();
+                Self { message: lowercase_start(&String::from_utf8_lossy(begin)), ..Self::default() }
             }
         }
     }
@@ -94,28 +93,29 @@ impl ErrorText {
             Some(Value::Number(number)) => number.to_string(),
             _ => String::new(),
         };
-        let mut message = looked_at(error.as_str().or_else(|| error.get("message")?.as_str()).unwrap_or(""));
+        let mut message =
+            lowercase_start(error.as_str().or_else(|| error.get("message")?.as_str()).unwrap_or(""));
         // Frameworks put the message in `detail`; gateways put the upstream provider's answer in
         // `metadata.raw`.
         for more in [error.get("detail"), error.pointer("/metadata/raw")] {
             if let Some(more) = more.and_then(Value::as_str) {
                 message.push('\n');
-                message.push_str(&looked_at(more));
+                message.push_str(&lowercase_start(more));
             }
         }
         // Servers that do not know the number send 0.
         let tokens = |key: &str| error.get(key).and_then(Value::as_u64).filter(|tokens| *tokens > 0);
         let (sent, limit) = (tokens("n_prompt_tokens"), tokens("n_ctx"));
-        Self { message, kind: text("type"), code: text("code"), param: text("param"), sent, limit }
+        Self { message, error_type: text("type"), code: text("code"), param: text("param"), sent, limit }
     }
 
-    /// Returns whether its type or its code equals this word.
+    /// Returns whether the error's type or code equals this word.
     pub fn is(&self, word: &str) -> bool {
-        self.kind == word || self.code == word
+        self.error_type == word || self.code == word
     }
 
-    /// Returns whether its message contains one of these words. The words must be in lower case.
-    pub fn says(&self, words: &[&str]) -> bool {
+    /// Returns whether the error's message contains one of these words. The words must be in lower case.
+    pub fn contains_any(&self, words: &[&str]) -> bool {
         words.iter().any(|word| self.message.contains(word))
     }
 
@@ -124,13 +124,14 @@ impl ErrorText {
         self.code.parse().ok().filter(|status| (400..600).contains(status))
     }
 
-    /// Returns whether the request was rejected because of the name of the limit field `name`.
-    pub fn dislikes(&self, name: &str) -> bool {
+    /// Returns whether the provider rejected the request because it does not support the field `name`.
+    pub fn rejects_field(&self, name: &str) -> bool {
         let named =
             self.param == name || self.message.contains(&format!("'{name}'")) || self.message.contains(name);
         let words =
             ["unsupported", "not supported", "unrecognized", "unknown", "not permitted", "unexpected"];
-        named && (self.is("unsupported_parameter") || self.is("unknown_parameter") || self.says(&words))
+        named
+            && (self.is("unsupported_parameter") || self.is("unknown_parameter") || self.contains_any(&words))
     }
 
     /// Returns whether an answer with this status and this error means that the request is too long, so that
@@ -140,41 +141,43 @@ impl ErrorText {
             // Gateways that limit the bytes return only this status.
             413 => true,
             400 | 422 | 500 => {
-                CODES.split('|').any(|code| self.is(code))
-                    || TOO_LONG.split('|').any(|sign| self.says(&[sign]))
+                TOO_LONG_CODES.split('|').any(|code| self.is(code))
+                    || TOO_LONG_PHRASES.split('|').any(|phrase| self.contains_any(&[phrase]))
             }
             // A single request that exceeds the complete rate limit per minute or per day.
             429 => {
-                let Sizes { sent, limit, .. } = self.sizes();
-                limit.is_some_and(|limit| sent > Some(limit)) && self.says(&["tokens per ", "(tp"])
+                let ErrorSizes { sent, limit, .. } = self.sizes();
+                limit.is_some_and(|limit| sent > Some(limit)) && self.contains_any(&["tokens per ", "(tp"])
             }
             _ => false,
         }
     }
 
     /// Returns the numbers of tokens sent and allowed.
-    pub fn sizes(&self) -> Sizes {
+    pub fn sizes(&self) -> ErrorSizes {
         // If the message does not mention tokens, its numbers are bytes.
-        if self.sent.or(self.limit).is_none() && !self.says(&["token", "context", "prompt", "input length"]) {
-            return Sizes::default();
+        if self.sent.or(self.limit).is_none()
+            && !self.contains_any(&["token", "context", "prompt", "input length"])
+        {
+            return ErrorSizes::default();
         }
-        let after = |signs: &str| signs.split('|').find_map(|sign| number_after(&self.message, sign));
-        let before = |signs: &str| signs.split('|').find_map(|sign| number_before(&self.message, sign));
-        let input = self.sent.or_else(|| after(INPUT));
-        let limit = self.limit.or_else(|| after(LIMIT)).or_else(|| before("maximum context length"));
+        let after = |list: &str| list.split('|').find_map(|phrase| number_after(&self.message, phrase));
+        let before = |list: &str| list.split('|').find_map(|phrase| number_before(&self.message, phrase));
+        let input = self.sent.or_else(|| after(BEFORE_INPUT));
+        let limit = self.limit.or_else(|| after(BEFORE_LIMIT)).or_else(|| before("maximum context length"));
         // `199000 + 4000 > 200000`.
         let plus = || number(self.message.split_once("context limit:")?.1.split_once('+')?.1.trim_start());
-        let output = before(OUTPUT).or_else(plus).or_else(|| after("tokens' is too large:"));
-        Sizes { sent: input.or_else(|| after(SENT)), limit, output, is_input: input.is_some() }
+        let output = before(AFTER_OUTPUT).or_else(plus).or_else(|| after("tokens' is too large:"));
+        ErrorSizes { sent: input.or_else(|| after(BEFORE_SENT)), limit, output, is_input: input.is_some() }
     }
 
-    /// Formats the status and the provider's error code.
-    pub fn word(&self, status: u16) -> String {
+    /// Formats the status and the provider's error code: `429, rate_limit_exceeded`.
+    pub fn status_and_code(&self, status: u16) -> String {
         let is_code = |word: &&String| {
             (1..=40).contains(&word.len())
                 && word.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_')
         };
-        match [&self.code, &self.kind].into_iter().find(is_code) {
+        match [&self.code, &self.error_type].into_iter().find(is_code) {
             Some(word) => format!("{status}, {word}"),
             None => status.to_string(),
         }
@@ -182,8 +185,8 @@ impl ErrorText {
 }
 
 /// Returns the start of a text, in lower case.
-fn looked_at(text: &str) -> String {
-    text.chars().take(LOOKED_AT).collect::<String>().to_lowercase()
+fn lowercase_start(text: &str) -> String {
+    text.chars().take(MAX_CHARS_READ).collect::<String>().to_lowercase()
 }
 
 /// Returns the number directly after these words.
@@ -222,9 +225,9 @@ fn number(text: &str) -> Option<Tokens> {
 }
 
 /// Maximum size of an error body that is read, in bytes.
-const LARGEST_ERROR: usize = 64 << 10;
+const MAX_ERROR_BYTES: usize = 64 << 10;
 
-/// The data of a request that was too long for its provider.
+/// The numbers of a request that was too long for its provider.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct TooLong {
     /// Input tokens sent, as the provider counts, if reported.
@@ -236,26 +239,27 @@ pub struct TooLong {
 }
 
 impl TooLong {
-    /// Checks the failure in a reply with a success status: [`Heard::failed`](crate::Heard::failed), or a
-    /// body with an `error` and the status 200.
+    /// Returns the data of the error if it says that the request was too long. The error comes from a reply with
+    /// a success status: [`ReplyOutcome::error`](crate::ReplyOutcome::error), or a body with an `error` and the
+    /// status 200.
     ///
     /// ```
     /// use epitome_wire::TooLong;
     /// use serde_json::json;
     ///
-    /// let failed = json!({"code": "context_length_exceeded", "message": "Your input exceeds the context window."});
-    /// assert_eq!(TooLong::told(&failed), Some(TooLong::default()));
-    /// assert_eq!(TooLong::told(&json!({"type": "overloaded_error"})), None);
+    /// let error = json!({"code": "context_length_exceeded", "message": "Your input exceeds the context window."});
+    /// assert_eq!(TooLong::from_error(&error), Some(TooLong::default()));
+    /// assert_eq!(TooLong::from_error(&json!({"type": "overloaded_error"})), None);
     /// ```
-    pub fn told(failed: &Value) -> Option<Self> {
-        let told = ErrorText::of(failed);
-        judged(told.status().unwrap_or(400), &told)
+    pub fn from_error(error: &Value) -> Option<Self> {
+        let error = ErrorText::of(error);
+        too_long_in(error.status().unwrap_or(400), &error)
     }
 }
 
-/// Checks whether an answer with this status and body (or the start of the body) says that the request was
-/// too long for the model or a gateway. The same request will be rejected again; a shorter one may be
-/// accepted.
+/// Returns the data of an answer which says that the request was too long for the model or a gateway; `None`
+/// for any other answer. The start of the body is enough. The same request will be rejected again; a shorter
+/// one may be accepted.
 ///
 /// Only numbers are taken from the body. A body that is not JSON is searched for the same words.
 ///
@@ -272,21 +276,21 @@ impl TooLong {
 /// ```
 pub fn too_long(status: u16, body: &[u8]) -> Option<TooLong> {
     if status == 200 {
-        let body: Value = (body.len() <= LARGEST_ERROR).then(|| serde_json::from_slice(body).ok())??;
-        return body.get("error").filter(|error| !error.is_null()).and_then(|_| TooLong::told(&body));
+        let body: Value = (body.len() <= MAX_ERROR_BYTES).then(|| serde_json::from_slice(body).ok())??;
+        return body.get("error").filter(|error| !error.is_null()).and_then(|_| TooLong::from_error(&body));
     }
     // Most answers have another status and are not parsed.
     if !matches!(status, 400 | 413 | 422 | 429 | 500) {
         return None;
     }
-    judged(status, &ErrorText::read_words(body.get(..LARGEST_ERROR).unwrap_or(body)))
+    too_long_in(status, &ErrorText::read_json_or_text(body.get(..MAX_ERROR_BYTES).unwrap_or(body)))
 }
 
-fn judged(status: u16, told: &ErrorText) -> Option<TooLong> {
-    if !told.is_too_long(status) {
+fn too_long_in(status: u16, error: &ErrorText) -> Option<TooLong> {
+    if !error.is_too_long(status) {
         return None;
     }
-    let sizes = told.sizes();
+    let sizes = error.sizes();
     let less_output = |tokens: Tokens| {
         let left = tokens.saturating_sub(sizes.output.unwrap_or(0));
         (left > 0).then_some(left)
@@ -306,12 +310,12 @@ mod tests {
         let expected = Some(TooLong { sent, limit });
         let body = json!({"error": {"message": message}});
         assert_eq!(too_long(400, body.to_string().as_bytes()), expected, "{message}");
-        assert_eq!(TooLong::told(&body), expected, "{message}");
-        assert_eq!(too_long(400, message.as_bytes()), expected, "as plain words: {message}");
+        assert_eq!(TooLong::from_error(&body), expected, "{message}");
+        assert_eq!(too_long(400, message.as_bytes()), expected, "as plain text: {message}");
     }
 
     #[test]
-    fn providers_words_are_known_and_their_limit_is_told_for_the_input_alone() {
+    fn each_providers_phrases_are_recognised_and_the_limit_excludes_the_answer() {
         // OpenAI, Anthropic.
         check(
             "This model's maximum context length is 128000 tokens. However, your messages resulted in 131072 tokens \
@@ -404,7 +408,7 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_that_was_not_passed_or_leaves_nothing_is_not_told() {
+    fn a_limit_that_was_not_exceeded_or_leaves_no_room_for_input_is_omitted() {
         check(
             "maximum context length is 8192 tokens; your messages resulted in 8000 tokens",
             Some(8_000),
@@ -414,7 +418,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_gateway_was_told_is_read_too() {
+    fn an_error_that_a_gateway_forwards_is_read_too() {
         let raw = r#"{"error":{"message":"prompt is too long: 9000 tokens > 8000 maximum"}}"#;
         let found = Some(TooLong { sent: Some(9_000), limit: Some(8_000) });
         for body in [
@@ -429,7 +433,7 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_in_bytes_is_too_long_and_says_nothing_of_tokens() {
+    fn a_limit_in_bytes_is_too_long_and_gives_no_token_counts() {
         for body in [
             "",
             "<html><h1>413 Request Entity Too Large</h1><hr>nginx/1.25.3</html>",
@@ -441,7 +445,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_else_is_wrong_is_not_too_long() {
+    fn other_errors_are_not_too_long() {
         let long = r#"{"error": {"message": "prompt is too long: 9000 tokens > 8000 maximum"}}"#;
         for status in [201, 301, 401, 402, 403, 404, 408, 429, 503, 529] {
             assert_eq!(too_long(status, long.as_bytes()), None, "{status}");
@@ -465,7 +469,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reply_of_200_is_too_long_only_by_its_error() {
+    fn a_reply_with_status_200_is_too_long_only_if_it_has_an_error() {
         let long = r#"{"error": {"message": "prompt is too long: 9000 tokens > 8000 maximum"}}"#;
         assert_eq!(too_long(200, long.as_bytes()).unwrap().limit, Some(8_000));
         let said = r#"{"error": null, "type": "message", "message": "The prompt is too long: 9 tokens > 8"}"#;
@@ -474,7 +478,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_is_read_than_its_beginning() {
+    fn only_the_start_of_a_body_is_read() {
         let begin = r#"{"error": {"message": "prompt is too long: 9000 tokens > 8000 maximum", "quoted": ""#;
         let mut body = begin.as_bytes().to_vec();
         body.resize(1 << 20, b'x');

@@ -8,15 +8,15 @@ use serde_json::{Number, Value};
 
 /// Returns whether writing `value` produces every number and every field of `text`, from which it was parsed.
 pub(crate) fn is_exact(text: &str, value: &Value) -> bool {
-    let part = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '+' | '.');
-    let told = |word: &str| {
+    let is_number_char = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '+' | '.');
+    let survives = |word: &str| {
         !word.starts_with(|c: char| c.is_ascii_digit() || c == '-')
             || word.parse::<Number>().is_ok_and(|number| number.to_string() == word)
     };
     let (mut fields, mut rest) = (0, Some(text));
     while let Some(text) = rest {
         let (plain, quoted) = text.split_once('"').unwrap_or((text, ""));
-        if !plain.split(|c| !part(c)).all(told) {
+        if !plain.split(|c| !is_number_char(c)).all(survives) {
             return false;
         }
         fields += plain.matches(':').count();
@@ -28,13 +28,13 @@ pub(crate) fn is_exact(text: &str, value: &Value) -> bool {
         });
         rest = end.and_then(|end| quoted.get(end + 1..));
     }
-    fields == members(value)
+    fields == count_fields(value)
 }
 
-fn members(value: &Value) -> usize {
+fn count_fields(value: &Value) -> usize {
     match value {
-        Value::Array(values) => values.iter().map(members).sum(),
-        Value::Object(fields) => fields.len() + fields.values().map(members).sum::<usize>(),
+        Value::Array(values) => values.iter().map(count_fields).sum(),
+        Value::Object(fields) => fields.len() + fields.values().map(count_fields).sum::<usize>(),
         _ => 0,
     }
 }
@@ -61,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_that_lose_digits_or_their_spelling_are_not() {
+    fn numbers_that_would_be_written_differently_are_not_exact() {
         for text in
             ["1e2", "[1.0e0]", "123456789012345678901234567890", "1.10", "-0", r#"{"a":{"b":[0.10]}}"#]
         {
@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_is_there_twice_is_not() {
+    fn a_duplicate_key_is_not_exact() {
         check(r#"{"a": 1, "a": 2}"#, false);
         check(r#"[{"a": {"b": 1, "c": 2, "b": 3}}]"#, false);
     }

@@ -1,7 +1,7 @@
 //! Reads fields of wire messages, and reports errors with the path of the field.
 //!
-//! Every error is one line that names the path. It never repeats message content. Only the value of a field
-//! with a fixed set of allowed values is quoted, and shortened.
+//! Every error is one line that names the path. It never repeats message content. The only values that are
+//! quoted, shortened, are those of fields with a fixed set of allowed values.
 
 use epitome_core::message::{Content, Role};
 use serde_json::{Map, Value};
@@ -10,38 +10,38 @@ use serde_json::{Map, Value};
 pub type Object = Map<String, Value>;
 pub(crate) type Result<T> = std::result::Result<T, DialectError>;
 
-/// The error for an invalid wire message: one line with the problem and its path, without message content.
+/// The error for an invalid wire message: one line with the path and the problem, without message content.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{place}{}{what}", if place.is_empty() { "" } else { ": " })]
+#[error("{path}{}{problem}", if path.is_empty() { "" } else { ": " })]
 pub struct DialectError {
     /// The path, such as `messages[3].content[1].type`; empty for the whole message.
-    place: String,
-    what: String,
+    path: String,
+    problem: String,
 }
 
 impl DialectError {
     /// Creates an error with a path in the message and a problem.
-    pub fn new(place: &str, what: impl Into<String>) -> Self {
-        Self { place: place.to_owned(), what: what.into() }
+    pub fn new(path: &str, problem: impl Into<String>) -> Self {
+        Self { path: path.to_owned(), problem: problem.into() }
     }
 
     /// Prepends an outer path: `messages[3]` before `role`.
     pub fn under(self, outer: &str) -> Self {
-        let dot = if self.place.is_empty() || self.place.starts_with('[') { "" } else { "." };
-        Self { place: format!("{outer}{dot}{}", self.place), what: self.what }
+        let dot = if self.path.is_empty() || self.path.starts_with('[') { "" } else { "." };
+        Self { path: format!("{outer}{dot}{}", self.path), problem: self.problem }
     }
 
     /// Replaces the first field of the path by its name on the wire.
     pub(crate) fn renamed(self, field: &str) -> Self {
-        let inner = self.place.find(['.', '[']).and_then(|end| self.place.get(end..)).unwrap_or_default();
-        Self { place: format!("{field}{inner}"), what: self.what }
+        let inner = self.path.find(['.', '[']).and_then(|end| self.path.get(end..)).unwrap_or_default();
+        Self { path: format!("{field}{inner}"), problem: self.problem }
     }
 }
 
 pub(crate) fn object(value: &Value) -> Result<&Object> {
     value
         .as_object()
-        .ok_or_else(|| DialectError::new("", format!("is {}; it must be an object", kind(value))))
+        .ok_or_else(|| DialectError::new("", format!("is {}; it must be an object", type_name(value))))
 }
 
 /// Returns a required string field.
@@ -54,7 +54,7 @@ pub(crate) fn optional_text<'a>(fields: &'a Object, key: &str) -> Result<Option<
     match fields.get(key) {
         None | Some(Value::Null) => Ok(None),
         Some(Value::String(text)) => Ok(Some(text)),
-        Some(other) => Err(wrong(key, other, "a string")),
+        Some(other) => Err(wrong_type(key, other, "a string")),
     }
 }
 
@@ -71,7 +71,7 @@ pub(crate) fn role(fields: &Object, allowed: &str) -> Result<Role> {
         "developer" => Ok(Role::Developer),
         "user" => Ok(Role::User),
         "assistant" => Ok(Role::Assistant),
-        other => Err(unknown("role", other, allowed)),
+        other => Err(unknown_value("role", other, allowed)),
     }
 }
 
@@ -80,18 +80,18 @@ pub(crate) fn flag(fields: &Object, key: &str) -> Result<bool> {
     match fields.get(key) {
         None | Some(Value::Null) => Ok(false),
         Some(Value::Bool(flag)) => Ok(*flag),
-        Some(other) => Err(wrong(key, other, "true or false")),
+        Some(other) => Err(wrong_type(key, other, "true or false")),
     }
 }
 
-/// Reads a required object.
+/// Reads the required object at `key` with `read`.
 pub(crate) fn inner<'a, T>(
     fields: &'a Object,
     key: &str,
     read: impl FnOnce(&'a Object) -> Result<T>,
 ) -> Result<T> {
-    let found = fields.get(key).ok_or_else(|| missing(key))?;
-    object(found).and_then(read).map_err(|error| error.under(key))
+    let value = fields.get(key).ok_or_else(|| missing(key))?;
+    object(value).and_then(read).map_err(|error| error.under(key))
 }
 
 /// Returns a list; empty if it is missing or null.
@@ -99,7 +99,7 @@ pub(crate) fn list<'a>(fields: &'a Object, key: &str) -> Result<&'a [Value]> {
     match fields.get(key) {
         None | Some(Value::Null) => Ok(&[]),
         Some(Value::Array(values)) => Ok(values),
-        Some(other) => Err(wrong(key, other, "a list")),
+        Some(other) => Err(wrong_type(key, other, "a list")),
     }
 }
 
@@ -112,27 +112,28 @@ pub(crate) fn each(key: &str, values: &[Value], mut read: impl FnMut(&Object) ->
     Ok(())
 }
 
-/// Reads the content at `key`: null, a string, or a list of pieces that `piece` reads.
+/// Reads the content at `key`: null, a string, or a list of pieces. `read_piece` reads each piece and passes
+/// its content to `push`.
 pub(crate) fn content(
     fields: &Object,
     key: &str,
-    say: &mut dyn FnMut(Content),
-    piece: impl Fn(&Object, &mut dyn FnMut(Content)) -> Result<()>,
+    push: &mut dyn FnMut(Content),
+    read_piece: impl Fn(&Object, &mut dyn FnMut(Content)) -> Result<()>,
 ) -> Result<()> {
     match fields.get(key) {
         None | Some(Value::Null) => Ok(()),
         Some(Value::String(text)) => {
             if !text.is_empty() {
-                say(Content::Text { text: text.clone() });
+                push(Content::Text { text: text.clone() });
             }
             Ok(())
         }
-        Some(Value::Array(pieces)) => each(key, pieces, |found| piece(found, say)),
-        Some(other) => Err(wrong(key, other, "a string, a list or null")),
+        Some(Value::Array(pieces)) => each(key, pieces, |piece| read_piece(piece, push)),
+        Some(other) => Err(wrong_type(key, other, "a string, a list or null")),
     }
 }
 
-/// Returns the arguments as text; some servers send the object itself.
+/// Returns the arguments of a call as text. Some servers send an object instead of text.
 pub(crate) fn arguments(fields: &Object, key: &str) -> Result<String> {
     match fields.get(key) {
         Some(object @ Value::Object(_)) => Ok(object.to_string()),
@@ -141,7 +142,7 @@ pub(crate) fn arguments(fields: &Object, key: &str) -> Result<String> {
 }
 
 /// Removes the null fields of an object.
-pub(crate) fn given(mut object: Value) -> Value {
+pub(crate) fn without_nulls(mut object: Value) -> Value {
     if let Some(fields) = object.as_object_mut() {
         fields.retain(|_, value| !value.is_null());
     }
@@ -154,12 +155,12 @@ pub(crate) fn missing(key: &str) -> DialectError {
 }
 
 /// Returns the error for a value of the wrong type.
-pub(crate) fn wrong(key: &str, value: &Value, allowed: &str) -> DialectError {
-    DialectError::new(key, format!("is {}; it must be {allowed}", kind(value)))
+pub(crate) fn wrong_type(key: &str, value: &Value, allowed: &str) -> DialectError {
+    DialectError::new(key, format!("is {}; it must be {allowed}", type_name(value)))
 }
 
 /// Returns the error for a word that is not one of the allowed values.
-pub(crate) fn unknown(key: &str, word: &str, allowed: &str) -> DialectError {
+pub(crate) fn unknown_value(key: &str, word: &str, allowed: &str) -> DialectError {
     let mut short: String = word.chars().take(24).collect();
     if short.len() < word.len() {
         short.push('…');
@@ -167,7 +168,7 @@ pub(crate) fn unknown(key: &str, word: &str, allowed: &str) -> DialectError {
     DialectError::new(key, format!("{short:?} is unknown; allowed are {allowed}"))
 }
 
-fn kind(value: &Value) -> &'static str {
+fn type_name(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
         Value::Bool(_) => "true or false",

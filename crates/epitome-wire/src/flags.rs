@@ -4,50 +4,49 @@ use epitome_core::message::Message;
 use serde_json::{Map, Value, json};
 
 use crate::field::{self, Object, Result};
-use crate::raw::FLAGS as FIELD;
+use crate::raw::FLAGS_FIELD;
 
 /// Returns the flags `pinned` and `skip` of a wire message.
-pub(crate) fn of(fields: &Object) -> Result<(bool, bool)> {
-    match fields.get(FIELD) {
+pub(crate) fn read(fields: &Object) -> Result<(bool, bool)> {
+    match fields.get(FLAGS_FIELD) {
         None | Some(Value::Null) => Ok((false, false)),
-        _ => field::inner(fields, FIELD, |flags| {
+        _ => field::inner(fields, FLAGS_FIELD, |flags| {
             Ok((field::flag(flags, "pinned")?, field::flag(flags, "skip")?))
         }),
     }
 }
 
 /// Returns the flags that are set, as JSON fields.
-pub(crate) fn set((pinned, skip): (bool, bool)) -> Map<String, Value> {
+pub(crate) fn to_fields((pinned, skip): (bool, bool)) -> Map<String, Value> {
     let flags = [("pinned", pinned), ("skip", skip)].into_iter().filter(|(_, set)| *set);
     flags.map(|(flag, _)| (flag.to_owned(), json!(true))).collect()
 }
 
-/// Sets a message's flags on the items that represent it. Changes nothing if they are already right.
-///
-/// Returns false if an item cannot contain flags.
-pub(crate) fn show(items: &mut [Value], message: &Message) -> bool {
-    let said = |items: &[Value]| {
-        let all = items.iter().filter_map(Value::as_object).map(|item| of(item).unwrap_or_default());
+/// Writes a message's flags to the items that represent it. Items that already have these flags stay
+/// unchanged. Returns false if an item cannot contain flags.
+pub(crate) fn write(items: &mut [Value], message: &Message) -> bool {
+    let current = |items: &[Value]| {
+        let all = items.iter().filter_map(Value::as_object).map(|item| read(item).unwrap_or_default());
         all.fold((false, false), |all, one| (all.0 | one.0, all.1 | one.1))
     };
-    let wanted = (message.pinned, message.skip);
-    if said(items) == wanted {
+    let target = (message.pinned, message.skip);
+    if current(items) == target {
         return true;
     }
     // The first item carries the flags.
-    let mut set = set(wanted);
+    let mut set = to_fields(target);
     for item in items.iter_mut().filter_map(Value::as_object_mut) {
-        let mut flags = match item.get_mut(FIELD) {
+        let mut flags = match item.get_mut(FLAGS_FIELD) {
             Some(Value::Object(flags)) => std::mem::take(flags),
             _ => Map::new(),
         };
         flags.retain(|flag, _| flag != "pinned" && flag != "skip");
         flags.append(&mut set);
         if flags.is_empty() {
-            item.shift_remove(FIELD);
+            item.shift_remove(FLAGS_FIELD);
         } else {
-            item.insert(FIELD.to_owned(), Value::Object(flags));
+            item.insert(FLAGS_FIELD.to_owned(), Value::Object(flags));
         }
     }
-    said(items) == wanted
+    current(items) == target
 }

@@ -27,56 +27,57 @@
 //! # Ok::<(), epitome_wire::DialectError>(())
 //! ```
 //!
-//! Each format is one implementation of [`Format`] in one file: `openai`, `responses`, `anthropic`, `ours`.
-//! [`register`] adds a program's own formats. Shared modules: `fit` (prepare messages for sending), `media`,
-//! `flags`, `field` (errors with the path of the field), `reader`, `restored`, `residue` and `exact` (return
-//! messages as received), `body`, `pieces` and `raw` (whole requests), `asking`, `chat` and `events` (a
-//! model's answer), `heard` (an answer that is forwarded), `usage` and `error_text`.
+//! Each format is one implementation of [`Format`] in one file: `openai`, `responses`, `anthropic`, `native`
+//! (Epitome's own).
+//! [`register`] adds a program's own formats. Shared modules: `fit` (adjust messages to a format's limits),
+//! `media`, `flags`, `field` (errors with the path of the field), `reader`, `restore`, `residue` and `exact`
+//! (return messages as received), `body`, `pieces` and `raw` (whole requests), `answer`, `chat` and `sse` (a
+//! model's answer), `usage_listener` (an answer that is forwarded), `usage` and `error_text`.
 //!
 //! This crate uses no network, store or clock, and does not know any model's window. It does not repair
 //! lists: orphaned results and open calls are handled by the core's view.
 
 use epitome_core::message::{Content, Part};
 
+mod answer;
 mod anthropic;
-mod asking;
 mod body;
 mod chat;
 mod dialect;
 mod error_text;
-mod events;
 mod exact;
 mod field;
 mod fit;
 mod flags;
 pub mod format;
-mod heard;
 mod media;
+mod native;
 mod openai;
-mod ours;
 mod pieces;
 mod raw;
 mod reader;
 mod registry;
 mod residue;
 mod responses;
-mod restored;
+mod restore;
+mod sse;
 mod usage;
+mod usage_listener;
 
-pub use asking::{Answer, Hearing, Question, Then};
-pub use body::{Body, Marks};
+pub use answer::{Answer, PartialAnswer, Question, ReadStatus};
+pub use body::{Body, OwnFields};
 pub use dialect::Dialect;
-pub use error_text::{ErrorText, Sizes, TooLong, too_long};
-pub use events::Events;
+pub use error_text::{ErrorSizes, ErrorText, TooLong, too_long};
 pub use field::{DialectError, Object};
-pub use fit::Wants;
+pub use fit::FormatLimits;
 pub use format::{Endpoint, Format};
-pub use heard::{Counted, Heard, Listener};
 pub use pieces::Piece;
-pub use raw::Members;
-pub use reader::{Read, Reader};
+pub use raw::RawFields;
+pub use reader::{ReadMessage, Reader};
 pub use registry::{RegisterError, register};
-pub use usage::{Tally, Usage};
+pub use sse::SseParser;
+pub use usage::{PartialUsage, TokenUsage};
+pub use usage_listener::{ReplyOutcome, ReplyUsage, UsageListener};
 
 /// Ensures that a message has at least one part. An empty text is used only if there is no other content.
 pub(crate) fn blank_if_nothing(mut parts: Vec<Part>) -> Vec<Part> {

@@ -1,7 +1,7 @@
 //! Reads and writes media in the forms that the dialects share.
 //!
-//! A medium that a dialect cannot carry is replaced by text, so that the model knows that there was one.
-//! Bytes are never changed. They are read only to detect a missing type, and only the first few.
+//! Media that a dialect cannot carry are replaced by a placeholder text, so that the model knows about them.
+//! Bytes are never changed. Only the first few are read, to detect a missing type.
 
 use epitome_core::message::{Content, Media, MediaSource};
 use serde_json::{Value, json};
@@ -13,34 +13,39 @@ pub(crate) const IMAGE: &str = "image/*";
 /// A file of unknown type.
 pub(crate) const FILE: &str = "application/octet-stream";
 
-pub(crate) fn of(mime: &str, source: MediaSource) -> Media {
+pub(crate) fn new(mime: &str, source: MediaSource) -> Media {
     Media { mime: mime.to_owned(), source, size: None }
 }
 
-/// Reads a medium from a URL. A URL that contains the bytes in base64 gives the bytes. The type keeps its
+/// Reads media from a URL. If the URL contains the bytes in base64, returns the bytes. The type keeps its
 /// parameters, so that the URL can be restored.
-pub(crate) fn at_address(url: &str, mime: &str) -> Media {
+pub(crate) fn from_url(url: &str, mime: &str) -> Media {
     let rest = url.strip_prefix("data:");
-    if let Some((told, data)) = rest.and_then(|rest| rest.split_once(";base64,"))
-        && !told.is_empty()
-        && !told.contains(',')
+    if let Some((mime, data)) = rest.and_then(|rest| rest.split_once(";base64,"))
+        && !mime.is_empty()
+        && !mime.contains(',')
     {
-        return of(told, MediaSource::Base64(data.to_owned()));
+        return new(mime, MediaSource::Base64(data.to_owned()));
     }
-    let told = rest.and_then(|rest| rest.split([';', ',']).next()).filter(|told| told.starts_with("image/"));
-    let mime = if mime == IMAGE { told.unwrap_or(mime) } else { mime };
-    of(mime, MediaSource::Url(url.to_owned()))
+    let in_url =
+        rest.and_then(|rest| rest.split([';', ',']).next()).filter(|mime| mime.starts_with("image/"));
+    let mime = if mime == IMAGE { in_url.unwrap_or(mime) } else { mime };
+    new(mime, MediaSource::Url(url.to_owned()))
 }
 
 /// Reads the bytes of a file: a `data:` URL, or plain base64.
 pub(crate) fn file_data(data: &str) -> Media {
-    let media = at_address(data, "");
+    let media = from_url(data, "");
     let bare = matches!(media.source, MediaSource::Url(_));
-    if bare { of("", MediaSource::Base64(data.to_owned())) } else { media }
+    if bare { new("", MediaSource::Base64(data.to_owned())) } else { media }
 }
 
 /// Writes the content of a tool result: a string if it is a single text, else a list of pieces.
-pub(crate) fn spelled(content: &[Content], words: fn(&str) -> Value, media: fn(&Media) -> Value) -> Value {
+pub(crate) fn encode_content(
+    content: &[Content],
+    words: fn(&str) -> Value,
+    media: fn(&Media) -> Value,
+) -> Value {
     match content {
         [] => json!(""),
         [Content::Text { text }] => json!(text),
@@ -48,14 +53,14 @@ pub(crate) fn spelled(content: &[Content], words: fn(&str) -> Value, media: fn(&
             .iter()
             .map(|piece| match piece {
                 Content::Text { text } => words(text),
-                Content::Media(found) => media(found),
+                Content::Media(item) => media(item),
             })
             .collect(),
     }
 }
 
-/// Returns its URL; `None` if it is stored at the provider.
-pub(crate) fn address(media: &Media) -> Option<String> {
+/// Returns the URL; `None` if the media are stored at the provider.
+pub(crate) fn url(media: &Media) -> Option<String> {
     match &media.source {
         // Unknown type: the plain base64, as it was received.
         MediaSource::Base64(data) if media.mime.is_empty() => Some(data.clone()),
@@ -65,42 +70,42 @@ pub(crate) fn address(media: &Media) -> Option<String> {
     }
 }
 
-pub(crate) fn is_picture(media: &Media) -> bool {
+pub(crate) fn is_image(media: &Media) -> bool {
     media.mime.starts_with("image/")
 }
 
-/// Returns whether it is an image that all providers can read, or an image of unknown type.
-pub(crate) fn is_known_picture(media: &Media) -> bool {
+/// Returns whether the media are an image that all providers can read, or an image of unknown type.
+pub(crate) fn is_common_image(media: &Media) -> bool {
     matches!(media.mime.as_str(), "image/png" | "image/jpeg" | "image/gif" | "image/webp" | IMAGE)
 }
 
-/// Returns whether OpenAI's formats can carry it as an image or a file. Images of other types and URLs that
-/// contain the bytes in an unsupported way are excluded.
-pub(crate) fn is_seen(media: &Media) -> bool {
+/// Returns whether OpenAI's formats can carry the media as an image or a file. They do not carry audio, video,
+/// images of rare types, and URLs that contain the bytes in an unsupported way.
+pub(crate) fn is_accepted_by_openai(media: &Media) -> bool {
     let inline = matches!(&media.source, MediaSource::Url(url) if url.starts_with("data:"));
-    !inline && !is_sound(media) && (is_known_picture(media) || !is_picture(media))
+    !inline && !is_audio_or_video(media) && (is_common_image(media) || !is_image(media))
 }
 
-/// Returns whether it is audio or video.
-pub(crate) fn is_sound(media: &Media) -> bool {
+/// Returns whether the media are audio or video.
+pub(crate) fn is_audio_or_video(media: &Media) -> bool {
     media.mime.starts_with("audio/") || media.mime.starts_with("video/")
 }
 
-/// Returns the text that replaces a medium that a dialect cannot carry.
-pub(crate) fn in_words(media: &Media) -> String {
-    let mime: String = essence(&media.mime).chars().filter(|c| !c.is_control()).collect();
+/// Returns the text that replaces media that a dialect cannot carry: `[image/tiff]`.
+pub(crate) fn placeholder(media: &Media) -> String {
+    let mime: String = without_parameters(&media.mime).chars().filter(|c| !c.is_control()).collect();
     if mime.trim().is_empty() { "[media]".to_owned() } else { format!("[{}]", mime.trim()) }
 }
 
 /// Returns the type without its parameters.
-fn essence(mime: &str) -> &str {
+fn without_parameters(mime: &str) -> &str {
     mime.split(';').next().unwrap_or_default().trim()
 }
 
-/// Returns the medium with its normalised type, detected from its first bytes if it is missing.
-pub(crate) fn told(media: &Media) -> Media {
+/// Returns the media with a normalized type. A missing type is detected from the first bytes.
+pub(crate) fn normalized(media: &Media) -> Media {
     let mut media = media.clone();
-    media.mime = essence(&media.mime).to_ascii_lowercase();
+    media.mime = without_parameters(&media.mime).to_ascii_lowercase();
     if matches!(media.mime.as_str(), "image/jpg" | "image/pjpeg") {
         media.mime = "image/jpeg".to_owned();
     }
@@ -114,25 +119,25 @@ pub(crate) fn told(media: &Media) -> Media {
             ("UklGR", "image/webp"),
             ("JVBERi0", "application/pdf"),
         ];
-        let known = starts.into_iter().find(|(start, _)| data.starts_with(start)).map(|(_, mime)| mime);
-        media.mime = known.unwrap_or(FILE).to_owned();
+        let detected = starts.into_iter().find(|(start, _)| data.starts_with(start)).map(|(_, mime)| mime);
+        media.mime = detected.unwrap_or(FILE).to_owned();
     }
     media
 }
 
 /// Reads `input_audio`, which both OpenAI formats write in the same way.
-pub(crate) fn sound(piece: &Object) -> Result<Media> {
+pub(crate) fn audio(piece: &Object) -> Result<Media> {
     field::inner(piece, "input_audio", |audio| {
         let mime = match field::name(audio, "format")? {
             "mp3" => "audio/mpeg".to_owned(),
             format => format!("audio/{format}"),
         };
-        Ok(of(&mime, MediaSource::Base64(field::text(audio, "data")?.to_owned())))
+        Ok(new(&mime, MediaSource::Base64(field::text(audio, "data")?.to_owned())))
     })
 }
 
-/// The inverse of [`sound`].
-pub(crate) fn sound_spelled(media: &Media) -> Option<Value> {
+/// The inverse of [`audio`].
+pub(crate) fn encode_audio(media: &Media) -> Option<Value> {
     let MediaSource::Base64(data) = &media.source else { return None };
     let format = match media.mime.strip_prefix("audio/")? {
         "mpeg" => "mp3",

@@ -1,18 +1,18 @@
 //! Defines the pieces of a wire message.
 //!
-//! A piece is sent exactly as received or not at all: a chat message, an item of Responses, a block of
-//! Anthropic's. It records which parts were read from it. So if the core removes part of a message (its
-//! reasoning, one of several results), the rest is still sent byte for byte. Each format defines the pieces
-//! of its messages.
+//! A piece is the smallest unit that can be sent exactly as received: a chat message, an item of Responses, a
+//! block of an Anthropic message. It records which parts were read from it. So if the core removes part of a
+//! message (its reasoning, one of several results), the other pieces are still sent byte for byte. Each format
+//! defines the pieces of its messages.
 
 use std::borrow::Cow;
 
 use epitome_core::message::{Content, MediaSource, Part, ToolCall};
 use serde_json::Value;
 
-use crate::asking::{kind, text};
+use crate::answer::{kind, text};
 use crate::fit::is_blank;
-use crate::raw::{FLAGS, Members};
+use crate::raw::{FLAGS_FIELD, RawFields};
 
 /// A piece of a wire message.
 #[derive(Debug, Clone)]
@@ -21,24 +21,31 @@ pub struct Piece<'a> {
     pub text: Cow<'a, str>,
     /// The parts read from it, without unknown content.
     pub parts: Vec<Part>,
-    /// The type of the call or result, if it is not the common one. A result must have the type of its call.
-    pub form: Option<String>,
-    /// Ids of calls whose arguments need not be an object.
-    pub custom: Vec<String>,
+    /// The type of the call, if it is not the common one. A result has the type of its call.
+    pub call_type: Option<String>,
+    /// Ids of calls whose arguments need not be a JSON object.
+    pub custom_calls: Vec<String>,
     /// The provider's id, if the parts do not contain it. Ids must be unique.
     pub id: Option<String>,
     /// Whether the piece, apart from its parts, contains nothing that providers reject.
-    pub sound: bool,
+    pub acceptable: bool,
 }
 
 impl<'a> Piece<'a> {
     /// Creates a piece of the common type without anything that providers reject.
     pub fn new(text: impl Into<Cow<'a, str>>, parts: Vec<Part>) -> Self {
-        Self { text: text.into(), parts, form: None, custom: Vec::new(), id: None, sound: true }
+        Self {
+            text: text.into(),
+            parts,
+            call_type: None,
+            custom_calls: Vec::new(),
+            id: None,
+            acceptable: true,
+        }
     }
 
     fn is_custom(&self, call: &ToolCall) -> bool {
-        self.custom.iter().any(|id| **id == *call.id)
+        self.custom_calls.iter().any(|id| **id == *call.id)
     }
 }
 
@@ -47,43 +54,44 @@ pub(crate) fn is_blank_text(piece: &Value) -> bool {
     matches!(kind(piece), "text" | "input_text" | "output_text") && is_blank(text(piece, "text"))
 }
 
-/// Returns whether a content piece is rejected: it is empty, or a medium outside of a user message.
-pub(crate) fn is_refused(piece: &Value, role: &str) -> bool {
+/// Returns whether providers reject a content piece: it has no type, is blank, or is media outside of a user
+/// message.
+pub(crate) fn is_rejected(piece: &Value, role: &str) -> bool {
     let media = matches!(kind(piece), "image_url" | "input_audio" | "file" | "input_image" | "input_file");
     kind(piece).is_empty() || is_blank_text(piece) || (media && role != "user")
 }
 
-/// Returns whether `shown` is the part that was received, as far as they can be distinguished.
-pub(crate) fn is_same(piece: &Piece<'_>, came: &Part, shown: &Part) -> bool {
-    match (came, shown) {
-        (Part::ToolCall(came), Part::ToolCall(shown)) if piece.is_custom(came) => {
-            came.id == shown.id && came.name == shown.name
+/// Returns whether `current` is the received part. The arguments of custom calls are not compared.
+pub(crate) fn is_same(piece: &Piece<'_>, received: &Part, current: &Part) -> bool {
+    match (received, current) {
+        (Part::ToolCall(received), Part::ToolCall(current)) if piece.is_custom(received) => {
+            received.id == current.id && received.name == current.name
         }
-        _ => came == shown,
+        _ => received == current,
     }
 }
 
 /// Returns whether a received part may be sent unchanged. `fitted` is what would be sent otherwise.
-pub(crate) fn is_taken(piece: &Piece<'_>, came: &Part, fitted: Option<&Part>) -> bool {
-    match (came, fitted) {
+pub(crate) fn can_stay(piece: &Piece<'_>, received: &Part, fitted: Option<&Part>) -> bool {
+    match (received, fitted) {
         (Part::Text { text }, None) => text.is_empty(),
-        (Part::Media(came), Some(Part::Media(fitted))) => {
-            !matches!(came.source, MediaSource::Base64(_)) || came.mime == fitted.mime
+        (Part::Media(received), Some(Part::Media(fitted))) => {
+            !matches!(received.source, MediaSource::Base64(_)) || received.mime == fitted.mime
         }
         (Part::Thinking { id, .. }, Some(Part::Thinking { id: fitted, .. })) => id == fitted,
-        (Part::ToolCall(came), Some(Part::ToolCall(fitted))) => {
-            came.id == fitted.id && (piece.is_custom(came) || came == fitted)
+        (Part::ToolCall(received), Some(Part::ToolCall(fitted))) => {
+            received.id == fitted.id && (piece.is_custom(received) || received == fitted)
         }
-        (Part::ToolResult(came), Some(Part::ToolResult(fitted))) => {
-            came.call == fitted.call && said_alike(&came.content, &fitted.content)
+        (Part::ToolResult(received), Some(Part::ToolResult(fitted))) => {
+            received.call == fitted.call && is_same_text(&received.content, &fitted.content)
         }
-        (came, fitted) => Some(came) == fitted,
+        (received, fitted) => Some(received) == fitted,
     }
 }
 
 /// Returns whether two contents are equal, or have the same text in different pieces.
-fn said_alike(came: &[Content], fitted: &[Content]) -> bool {
-    if came == fitted {
+fn is_same_text(received: &[Content], fitted: &[Content]) -> bool {
+    if received == fitted {
         return true;
     }
     let words = |content: &[Content]| -> Option<Vec<String>> {
@@ -93,23 +101,23 @@ fn said_alike(came: &[Content], fitted: &[Content]) -> bool {
         };
         content.iter().map(word).collect()
     };
-    matches!((words(came), words(fitted)), (Some(came), Some(fitted)) if came.join("\n") == fitted.join("\n"))
+    matches!((words(received), words(fitted)), (Some(received), Some(fitted)) if received.join("\n") == fitted.join("\n"))
 }
 
-/// Returns the unknown fields of a piece, as received.
-pub(crate) fn others<'a>(text: &'a str, spelled: &Value) -> Vec<(String, &'a str)> {
-    const KNOWN: &str = "type role content name tool_calls function_call tool_call_id refusal reasoning_content reasoning \
+/// Returns the fields of a received piece that its parts do not represent.
+pub(crate) fn unknown_fields<'a>(text: &'a str, encoded: &Value) -> Vec<(String, &'a str)> {
+    const REPRESENTED: &str = "type role content name tool_calls function_call tool_call_id refusal reasoning_content reasoning \
         id call_id arguments input output action summary encrypted_content text thinking signature data source \
         tool_use_id is_error";
-    let known = |key: &str| key == FLAGS || KNOWN.split(' ').any(|known| known == key);
-    let members = Members::of(text);
-    let kind = |key: &str| members.get(key).and_then(|text| serde_json::from_str::<Value>(text).ok());
-    let same = |key: &str| spelled.get(key).cloned() == kind(key);
-    // A field is only meaningful in an object of the type it was received with.
+    let represented = |key: &str| key == FLAGS_FIELD || REPRESENTED.split(' ').any(|name| name == key);
+    let fields = RawFields::of(text);
+    let value = |key: &str| fields.get(key).and_then(|text| serde_json::from_str::<Value>(text).ok());
+    let same = |key: &str| encoded.get(key).cloned() == value(key);
+    // Such a field has a meaning only in an object of the type it was received with.
     if !(same("type") && same("role")) {
         return Vec::new();
     }
-    let thinks = spelled.get("reasoning_content").is_some() || spelled.get("reasoning").is_some();
-    let stays = |key: &str| !known(key) && (thinks || !key.starts_with("reasoning"));
-    members.0.into_iter().filter(|(key, _)| stays(key)).collect()
+    let thinks = encoded.get("reasoning_content").is_some() || encoded.get("reasoning").is_some();
+    let stays = |key: &str| !represented(key) && (thinks || !key.starts_with("reasoning"));
+    fields.0.into_iter().filter(|(key, _)| stays(key)).collect()
 }

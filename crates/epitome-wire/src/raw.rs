@@ -12,13 +12,13 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 /// Epitome's field on foreign messages and blocks.
-pub(crate) const FLAGS: &str = "epitome";
+pub(crate) const FLAGS_FIELD: &str = "epitome";
 
 /// The fields of an object in order, with their texts, including duplicates.
 #[derive(Debug)]
-pub struct Members<'a>(pub(crate) Vec<(String, &'a str)>);
+pub struct RawFields<'a>(pub(crate) Vec<(String, &'a str)>);
 
-impl<'a> Members<'a> {
+impl<'a> RawFields<'a> {
     /// Returns the fields of this text; empty if it is not an object.
     pub(crate) fn of(text: &'a str) -> Self {
         serde_json::from_str(text).unwrap_or(Self(Vec::new()))
@@ -30,23 +30,23 @@ impl<'a> Members<'a> {
     }
 }
 
-impl<'de> Deserialize<'de> for Members<'de> {
+impl<'de> Deserialize<'de> for RawFields<'de> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Fields;
 
         impl<'de> Visitor<'de> for Fields {
-            type Value = Members<'de>;
+            type Value = RawFields<'de>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("an object")
             }
 
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Members<'de>, A::Error> {
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<RawFields<'de>, A::Error> {
                 let mut members = Vec::new();
                 while let Some((key, text)) = map.next_entry::<String, &'de RawValue>()? {
                     members.push((key, text.get()));
                 }
-                Ok(Members(members))
+                Ok(RawFields(members))
             }
         }
 
@@ -61,7 +61,7 @@ pub(crate) fn items(text: &str) -> Vec<&str> {
 }
 
 /// Returns the position of a piece of a text.
-pub(crate) fn place(whole: &str, piece: &str) -> Range<usize> {
+pub(crate) fn range_of(whole: &str, piece: &str) -> Range<usize> {
     let from = piece.as_ptr().addr().saturating_sub(whole.as_ptr().addr());
     from..from.saturating_add(piece.len())
 }
@@ -75,8 +75,8 @@ pub(crate) fn blocks<'a>(content: &'a str, kind: &str) -> Vec<Cow<'a, str>> {
 }
 
 /// Returns an object without the fields of this name, otherwise unchanged.
-pub(crate) fn without<'a>(object: &'a str, name: &str) -> Cow<'a, str> {
-    let members = Members::of(object);
+pub(crate) fn remove_field<'a>(object: &'a str, name: &str) -> Cow<'a, str> {
+    let members = RawFields::of(object);
     if members.get(name).is_none() {
         return object.into();
     }
@@ -85,7 +85,7 @@ pub(crate) fn without<'a>(object: &'a str, name: &str) -> Cow<'a, str> {
     let mut out = object.get(..before).unwrap_or_default().to_owned();
     let start = out.len();
     for (key, value) in members.0 {
-        let end = place(object, value).end;
+        let end = range_of(object, value).end;
         let field = object.get(before..end).unwrap_or_default();
         before = end;
         if key != name {
@@ -102,29 +102,29 @@ pub(crate) fn without<'a>(object: &'a str, name: &str) -> Cow<'a, str> {
 }
 
 /// Returns an object with one more field at its end.
-pub(crate) fn and(object: &str, name: &str, text: &str) -> String {
+pub(crate) fn append_field(object: &str, name: &str, text: &str) -> String {
     let Some(inner) = object.trim_end().strip_suffix('}') else { return object.to_owned() };
     let comma = if inner.trim_end().ends_with('{') { "" } else { "," };
     format!("{inner}{comma}{}:{text}}}", Value::from(name))
 }
 
 /// Returns an object with this text as the value of a field.
-pub(crate) fn with(object: &str, name: &str, text: &str) -> String {
-    match Members::of(object).get(name) {
-        Some(before) => replaced(object, vec![(place(object, before), text.to_owned())]),
-        None => and(object, name, text),
+pub(crate) fn set_field(object: &str, name: &str, text: &str) -> String {
+    match RawFields::of(object).get(name) {
+        Some(before) => apply_edits(object, vec![(range_of(object, before), text.to_owned())]),
+        None => append_field(object, name, text),
     }
 }
 
 /// Replaces the texts at these positions.
-pub(crate) fn replaced(text: &str, mut edits: Vec<(Range<usize>, String)>) -> String {
-    edits.sort_by_key(|(place, _)| place.start);
+pub(crate) fn apply_edits(text: &str, mut edits: Vec<(Range<usize>, String)>) -> String {
+    edits.sort_by_key(|(range, _)| range.start);
     let mut out = String::with_capacity(text.len());
     let mut before = 0;
-    for (place, new) in edits {
-        out.push_str(text.get(before..place.start).unwrap_or_default());
+    for (range, new) in edits {
+        out.push_str(text.get(before..range.start).unwrap_or_default());
         out.push_str(&new);
-        before = place.end;
+        before = range.end;
     }
     out.push_str(text.get(before..).unwrap_or_default());
     out
@@ -133,7 +133,7 @@ pub(crate) fn replaced(text: &str, mut edits: Vec<(Range<usize>, String)>) -> St
 /// Returns whether the text may contain Epitome's flags: a quick check without false negatives. A letter of
 /// the field name may be written as an escape.
 pub(crate) fn may_have_flags(text: &str) -> bool {
-    text.contains(FLAGS) || text.contains("\\u006") || text.contains("\\u007")
+    text.contains(FLAGS_FIELD) || text.contains("\\u006") || text.contains("\\u007")
 }
 
 #[cfg(test)]
@@ -150,13 +150,13 @@ mod tests {
             (r#"{"epitome":1,"epitome":2}"#, "{}"),
             (r#"{"\u0065pitome": 1, "a": "epitome"}"#, r#"{"a": "epitome"}"#),
         ] {
-            assert_eq!(without(text, FLAGS), expected);
+            assert_eq!(remove_field(text, FLAGS_FIELD), expected);
         }
     }
 
     #[test]
     fn a_field_is_added_at_the_end() {
-        assert_eq!(and("{}", "a", "1"), r#"{"a":1}"#);
-        assert_eq!(and(r#"{"b": 1.0 } "#, "a", "1"), r#"{"b": 1.0 ,"a":1}"#);
+        assert_eq!(append_field("{}", "a", "1"), r#"{"a":1}"#);
+        assert_eq!(append_field(r#"{"b": 1.0 } "#, "a", "1"), r#"{"b": 1.0 ,"a":1}"#);
     }
 }

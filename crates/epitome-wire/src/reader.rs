@@ -1,19 +1,19 @@
 //! Reads wire messages, one after the other or a whole request.
 //!
-//! Each message is read by its dialect and written back in the plain form. The difference to the received
-//! form is stored with the message.
+//! The dialect reads each message and encodes it again. The difference between the encoded and the received
+//! form (the residue) is stored with the message, so that the message can be restored.
 
 use epitome_core::message::{Message, Role};
 use serde_json::{Value, json};
 
-use crate::raw::{self, Members};
+use crate::raw::{self, RawFields};
 use crate::{Dialect, DialectError, blank_if_nothing, exact, field, residue};
 
-/// Maximum nesting depth of a residue. Deeper residues are stored as text: the stored form adds another
-/// level, and parsers stop at 128.
-const DEEPEST: usize = 64;
+/// Maximum nesting depth of a residue. A deeper residue is stored as text, because the stored form adds more
+/// levels and parsers stop at 128.
+const MAX_DEPTH: usize = 64;
 
-/// Reads wire messages, one after the other. A reply may consist of several.
+/// Reads wire messages, one after the other. One reply may consist of several wire messages.
 ///
 /// ```
 /// use epitome_wire::Dialect;
@@ -37,14 +37,15 @@ pub struct Reader {
 #[derive(Debug)]
 struct Pending {
     message: Message,
-    came: Vec<Value>,
-    /// The original texts, for those that contain more than their values.
+    /// The wire messages it was read from.
+    received: Vec<Value>,
+    /// The original texts of the wire messages that a [`Value`] does not represent exactly.
     texts: Vec<Option<String>>,
 }
 
 /// A message, and the number of wire messages it was read from.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Read {
+pub struct ReadMessage {
     /// The message.
     pub message: Message,
     /// Number of wire messages.
@@ -73,7 +74,8 @@ impl Dialect {
         self.read_list(body, &[])
     }
 
-    /// The same as [`Dialect::read`] for the text of a body: every digit of every number is preserved.
+    /// Reads the text of a request body, or of a bare list of messages. Unlike [`Dialect::read`], it preserves
+    /// every digit of every number.
     ///
     /// ```
     /// use epitome_wire::Dialect;
@@ -84,8 +86,8 @@ impl Dialect {
     /// # Ok::<(), epitome_wire::DialectError>(())
     /// ```
     pub fn read_text(self, text: &str) -> Result<Vec<Message>, DialectError> {
-        let body = parsed(text)?;
-        let field = || Members::of(text).get(self.0.about().list).unwrap_or_default();
+        let body = parse_json(text)?;
+        let field = || RawFields::of(text).get(self.0.about().list_field).unwrap_or_default();
         let list = if body.is_array() { text } else { field() };
         // An `input` that is a string has no list, and no numbers that could lose precision.
         self.read_list(&body, &raw::items(list))
@@ -96,25 +98,27 @@ impl Dialect {
         let about = self.0.about();
         let mut reader = self.reader();
         let mut out = Vec::new();
-        let list = match (body, body.get(about.list)) {
+        let list = match (body, body.get(about.list_field)) {
             (Value::Array(list), _) | (_, Some(Value::Array(list))) => list,
             (Value::Object(_), Some(text @ Value::String(_))) if about.list_may_be_text => {
                 std::slice::from_ref(text)
             }
-            (Value::Object(_), Some(other)) => return Err(field::wrong(about.list, other, list_is(self))),
-            (Value::Object(_), None) => return Err(field::missing(about.list)),
-            (other, _) => return Err(field::wrong("", other, "a request or a list of messages")),
+            (Value::Object(_), Some(other)) => {
+                return Err(field::wrong_type(about.list_field, other, list_types(self)));
+            }
+            (Value::Object(_), None) => return Err(field::missing(about.list_field)),
+            (other, _) => return Err(field::wrong_type("", other, "a request or a list of messages")),
         };
-        if let Some(head) = about.head
-            && let Some(given) = body.get(head.field).filter(|given| !given.is_null())
-            && let Ok(message) = serde_json::from_str(&head.message(&given.to_string()))
+        if let Some(head) = about.system_field
+            && let Some(value) = body.get(head.name).filter(|value| !value.is_null())
+            && let Ok(message) = serde_json::from_str(&head.message(&value.to_string()))
         {
-            out.extend(reader.take(message, None).map_err(|error| error.renamed(head.field))?);
+            out.extend(reader.read_one(message, None).map_err(|error| error.renamed(head.name))?);
         }
         for (at, wire) in list.iter().enumerate() {
             let text = texts.get(at).filter(|text| !exact::is_exact(text, wire));
-            let read = reader.take(wire.clone(), text.map(|text| text.trim().to_owned()));
-            out.extend(read.map_err(|error| error.under(&format!("{}[{at}]", about.list)))?);
+            let read = reader.read_one(wire.clone(), text.map(|text| text.trim().to_owned()));
+            out.extend(read.map_err(|error| error.under(&format!("{}[{at}]", about.list_field)))?);
         }
         out.extend(reader.finish());
         Ok(out.into_iter().map(|read| read.message).collect())
@@ -124,33 +128,34 @@ impl Dialect {
 impl Reader {
     /// Reads the next message, and returns the message that is now complete. A rejected message changes
     /// nothing.
-    pub fn push(&mut self, wire: &Value) -> Result<Option<Read>, DialectError> {
-        self.take(wire.clone(), None)
+    pub fn push(&mut self, wire: &Value) -> Result<Option<ReadMessage>, DialectError> {
+        self.read_one(wire.clone(), None)
     }
 
-    /// The same as [`Reader::push`] for the text of one wire message. If a [`Value`] would lose a digit or a
-    /// duplicate key, the text itself is stored.
-    pub fn push_text(&mut self, wire: &str) -> Result<Option<Read>, DialectError> {
-        let value = parsed(wire)?;
+    /// Reads the text of the next message. If a [`Value`] would lose a digit or a duplicate key, the text itself
+    /// is stored. The result is that of [`Reader::push`].
+    pub fn push_text(&mut self, wire: &str) -> Result<Option<ReadMessage>, DialectError> {
+        let value = parse_json(wire)?;
         let text = (!exact::is_exact(wire, &value)).then(|| wire.trim().to_owned());
-        self.take(value, text)
+        self.read_one(value, text)
     }
 
     /// Returns the last message at the end.
-    pub fn finish(&mut self) -> Option<Read> {
+    pub fn finish(&mut self) -> Option<ReadMessage> {
         self.pending.take().map(|pending| pending.read(self.dialect))
     }
 
-    fn take(&mut self, wire: Value, text: Option<String>) -> Result<Option<Read>, DialectError> {
-        let message = self.dialect.understood(&wire)?;
-        let next = Pending { message, came: vec![wire], texts: vec![text] };
+    fn read_one(&mut self, wire: Value, text: Option<String>) -> Result<Option<ReadMessage>, DialectError> {
+        let message = self.dialect.read_message(&wire)?;
+        let next = Pending { message, received: vec![wire], texts: vec![text] };
         if !self.dialect.0.about().reply_is_items {
             return Ok(Some(next.read(self.dialect)));
         }
-        if let Some(pending) = self.pending.as_mut().filter(|before| goes_on(&before.message, &next.message))
+        if let Some(pending) =
+            self.pending.as_mut().filter(|before| continues_reply(&before.message, &next.message))
         {
             join_reply(&mut pending.message, next.message);
-            pending.came.extend(next.came);
+            pending.received.extend(next.received);
             pending.texts.extend(next.texts);
             return Ok(None);
         }
@@ -159,22 +164,24 @@ impl Reader {
 }
 
 impl Pending {
-    /// Returns the message, with the difference to its plain form.
-    fn read(self, dialect: Dialect) -> Read {
-        let Self { mut message, came, texts } = self;
+    /// Returns the message with its residue.
+    fn read(self, dialect: Dialect) -> ReadMessage {
+        let Self { mut message, received, texts } = self;
         if dialect.0.about().reply_is_items {
             message.parts = blank_if_nothing(message.parts);
         }
-        let whole = |texts: Vec<Option<String>>| {
-            let whole =
-                texts.into_iter().zip(&came).map(|(text, value)| text.unwrap_or_else(|| value.to_string()));
-            json!({ "raw": whole.collect::<Vec<_>>() })
+        let as_text = |texts: Vec<Option<String>>| {
+            let texts = texts
+                .into_iter()
+                .zip(&received)
+                .map(|(text, value)| text.unwrap_or_else(|| value.to_string()));
+            json!({ "raw": texts.collect::<Vec<_>>() })
         };
         let residue = if texts.iter().any(Option::is_some) {
-            Some(whole(texts))
+            Some(as_text(texts))
         } else {
-            let residue = residue::diff(&dialect.0.spell(&message), &came);
-            residue.map(|found| if residue::depth(&found) > DEEPEST { whole(texts) } else { found })
+            let residue = residue::diff(&dialect.0.encode(&message), &received);
+            residue.map(|edit| if residue::depth(&edit) > MAX_DEPTH { as_text(texts) } else { edit })
         };
         if let Some(residue) = residue {
             let wire = message.wire.get_or_insert_with(|| Box::new(json!({})));
@@ -182,12 +189,12 @@ impl Pending {
                 wire.insert(dialect.name().to_owned(), residue);
             }
         }
-        Read { message, count: came.len() }
+        ReadMessage { message, count: received.len() }
     }
 }
 
 /// Returns whether an item continues the reply before it.
-pub(crate) fn goes_on(reply: &Message, next: &Message) -> bool {
+pub(crate) fn continues_reply(reply: &Message, next: &Message) -> bool {
     reply.role == Role::Assistant && next.role == Role::Assistant
 }
 
@@ -198,16 +205,17 @@ pub(crate) fn join_reply(reply: &mut Message, next: Message) {
     reply.skip |= next.skip;
 }
 
-/// Returns the allowed types of a request's list.
-pub(crate) fn list_is(dialect: Dialect) -> &'static str {
+/// Names the allowed JSON types of a request's list, for errors.
+pub(crate) fn list_types(dialect: Dialect) -> &'static str {
     if dialect.0.about().list_may_be_text { "a string or a list" } else { "a list" }
 }
 
-pub(crate) fn parsed(text: &str) -> Result<Value, DialectError> {
-    serde_json::from_str(text).map_err(|error| unreadable(&error))
+/// Parses JSON.
+pub(crate) fn parse_json(text: &str) -> Result<Value, DialectError> {
+    serde_json::from_str(text).map_err(|error| invalid_json(&error))
 }
 
-pub(crate) fn unreadable(error: &serde_json::Error) -> DialectError {
-    // The error contains the problem and its position, but not the text.
+pub(crate) fn invalid_json(error: &serde_json::Error) -> DialectError {
+    // `serde_json` reports the problem and its position, but not the text.
     DialectError::new("", format!("is not valid JSON: {error}"))
 }

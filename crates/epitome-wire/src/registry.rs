@@ -6,21 +6,22 @@
 use std::str::FromStr;
 use std::sync::{PoisonError, RwLock};
 
+use epitome_core::suggest::did_you_mean;
 use serde_json::Value;
 
 use crate::field::DialectError;
-use crate::format::{Format, Sign};
-use crate::{Dialect, anthropic, openai, ours, responses};
+use crate::format::{Format, FormatHint};
+use crate::{Dialect, anthropic, native, openai, responses};
 
 /// The built-in formats, in the order in which they are tried.
 const BUILT_IN: [&dyn Format; 4] =
-    [&openai::OpenAi, &responses::Responses, &anthropic::Anthropic, &ours::Ours];
+    [&openai::OpenAi, &responses::Responses, &anthropic::Anthropic, &native::Native];
 
 /// Maximum number of added formats.
-const MOST_ADDED: usize = 16;
+const MAX_ADDED: usize = 16;
 
 /// Maximum length of a name, in bytes.
-const LONGEST_NAME: usize = 32;
+const MAX_NAME_BYTES: usize = 32;
 
 static ADDED: RwLock<Vec<&'static dyn Format>> = RwLock::new(Vec::new());
 
@@ -44,7 +45,7 @@ pub enum RegisterError {
 pub fn register(format: &'static dyn Format) -> Result<Dialect, RegisterError> {
     let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
     let name = format.about().name;
-    if !(1..=LONGEST_NAME).contains(&name.len()) || !name.bytes().all(plain) {
+    if !(1..=MAX_NAME_BYTES).contains(&name.len()) || !name.bytes().all(plain) {
         return Err(RegisterError::Name);
     }
     let path = |format: &dyn Format| format.about().endpoint.map(|endpoint| endpoint.proxy_path());
@@ -55,7 +56,7 @@ pub fn register(format: &'static dyn Format) -> Result<Dialect, RegisterError> {
     if BUILT_IN.iter().chain(added.iter()).any(taken) {
         return Err(RegisterError::Taken);
     }
-    if added.len() >= MOST_ADDED {
+    if added.len() >= MAX_ADDED {
         return Err(RegisterError::TooMany);
     }
     added.push(format);
@@ -70,7 +71,7 @@ impl Dialect {
     /// Anthropic's Messages API.
     pub const ANTHROPIC: Self = Self(&anthropic::Anthropic);
     /// Epitome's own format.
-    pub const OURS: Self = Self(&ours::Ours);
+    pub const EPITOME: Self = Self(&native::Native);
 
     /// Returns all registered formats, built-in formats first.
     pub fn all() -> Vec<Self> {
@@ -80,9 +81,9 @@ impl Dialect {
 
     /// Returns the first format of this provider; `None` if no format has this provider.
     pub fn of_provider(provider: &str) -> Option<Self> {
-        let speaks =
+        let is_of_provider =
             |dialect: &Self| dialect.0.about().endpoint.is_some_and(|endpoint| endpoint.provider == provider);
-        Self::all().into_iter().find(speaks)
+        Self::all().into_iter().find(is_of_provider)
     }
 
     /// Detects the dialect of one wire message from its shape; `None` if it could be any.
@@ -92,25 +93,26 @@ impl Dialect {
     /// use serde_json::json;
     ///
     /// let result = json!({ "role": "user", "content": [{ "type": "tool_result", "tool_use_id": "t1" }] });
-    /// assert_eq!(Dialect::of(&result), Some(Dialect::ANTHROPIC));
-    /// assert_eq!(Dialect::of(&json!({ "role": "user", "content": "Hello" })), None);
+    /// assert_eq!(Dialect::detect(&result), Some(Dialect::ANTHROPIC));
+    /// assert_eq!(Dialect::detect(&json!({ "role": "user", "content": "Hello" })), None);
     /// ```
-    pub fn of(message: &Value) -> Option<Self> {
+    pub fn detect(message: &Value) -> Option<Self> {
         let fields = message.as_object()?;
         let all = Self::all();
-        let shown = all.iter().filter_map(|dialect| Some((dialect.0.sign(fields)?, *dialect)));
-        let clearest = shown.min_by_key(|(sign, _)| *sign);
-        // A wrapper object around a message. Its fields say nothing about the format.
+        let hints = all.iter().filter_map(|dialect| Some((dialect.0.message_hint(fields)?, *dialect)));
+        let clearest = hints.min_by_key(|(hint, _)| *hint);
+        // A wrapper object around a message: its own fields do not show the format.
         if !fields.contains_key("role") && fields.get("message").is_some_and(Value::is_object) {
             return clearest.map(|(_, dialect)| dialect).filter(|dialect| dialect.0.about().is_native);
         }
-        if let Some((Sign::Shape, dialect)) = clearest {
+        if let Some((FormatHint::Shape, dialect)) = clearest {
             return Some(dialect);
         }
-        let pieces = fields.get("content").and_then(Value::as_array).into_iter().flatten();
-        let mut kinds = pieces.filter_map(|piece| piece.get("type")?.as_str());
-        let by_piece = kinds.find_map(|kind| all.iter().copied().find(|dialect| dialect.0.has_piece(kind)));
-        by_piece.or(clearest.map(|(_, dialect)| dialect))
+        let content = fields.get("content").and_then(Value::as_array).into_iter().flatten();
+        let mut types = content.filter_map(|piece| piece.get("type")?.as_str());
+        let by_content =
+            types.find_map(|kind| all.iter().copied().find(|dialect| dialect.0.owns_content_type(kind)));
+        by_content.or(clearest.map(|(_, dialect)| dialect))
     }
 }
 
@@ -120,7 +122,9 @@ impl FromStr for Dialect {
     fn from_str(name: &str) -> Result<Self, DialectError> {
         let all = Self::all();
         all.iter().copied().find(|dialect| dialect.name() == name).ok_or_else(|| {
-            DialectError::new("", format!("{name:?}: no such format; there are {}", Self::names(&all)))
+            let similar = did_you_mean(name, all.iter().map(|dialect| dialect.name()));
+            let problem = format!("{name:?}: no such format; {similar}there are {}", Self::names(&all));
+            DialectError::new("", problem)
         })
     }
 }

@@ -1,35 +1,36 @@
-//! Computes the difference between a received wire message and its plain form.
+//! Computes the difference between a received wire message and its encoded form.
 //!
-//! A message is stored once, in Epitome's form. Of the received JSON, only the difference to the form that
-//! Epitome would write is stored with it: unknown fields, another key order, a string in place of a list.
+//! A message is stored once, in Epitome's form. Of the received JSON, only the difference to the JSON that
+//! Epitome would encode is stored with it: unknown fields, another key order, a string in place of a list.
 //! [`diff`] computes it and [`apply`] restores the original, value for value and key for key.
 //!
-//! A long text that only moved to another position is stored as a reference, not again. This module does not
-//! depend on dialects. [`apply`] validates its input: a difference that does not fit gives `None`.
+//! A long text that also occurs in the encoded form is stored as a reference. This module does not depend on
+//! dialects. [`apply`] validates its input: a difference that does not fit gives `None`.
 
 use std::collections::HashMap;
 
 use serde_json::{Map, Value, json};
 
-/// Minimum length in bytes of a string that is stored as a reference; a shorter one costs less as it is.
-const SHARED: usize = 24;
+/// Minimum length in bytes of a string that is stored as a reference. A shorter string takes less space than
+/// its reference.
+const MIN_SHARED: usize = 24;
 
-/// Returns the edits that turn `plain` into `came`; `None` if they are the same, including key order.
-pub(crate) fn diff(plain: &[Value], came: &[Value]) -> Option<Value> {
+/// Returns the edits that turn `encoded` into `received`; `None` if they are equal, including key order.
+pub(crate) fn diff(encoded: &[Value], received: &[Value]) -> Option<Value> {
     let mut shared = Vec::new();
-    plain.iter().for_each(|value| long_strings(value, &mut shared));
-    let mut places = HashMap::new();
-    for (place, text) in shared.into_iter().enumerate() {
-        places.entry(text).or_insert(place);
+    encoded.iter().for_each(|value| long_strings(value, &mut shared));
+    let mut positions = HashMap::new();
+    for (position, text) in shared.into_iter().enumerate() {
+        positions.entry(text).or_insert(position);
     }
-    items(plain, came, &places)
+    diff_items(encoded, received, &positions)
 }
 
-/// Returns `plain` with these edits applied.
-pub(crate) fn apply(plain: &[Value], edit: &Value) -> Option<Vec<Value>> {
+/// Returns `encoded` with these edits applied.
+pub(crate) fn apply(encoded: &[Value], edit: &Value) -> Option<Vec<Value>> {
     let mut shared = Vec::new();
-    plain.iter().for_each(|value| long_strings(value, &mut shared));
-    match applied(&Value::Array(plain.to_vec()), edit, &shared)? {
+    encoded.iter().for_each(|value| long_strings(value, &mut shared));
+    match apply_value(&Value::Array(encoded.to_vec()), edit, &shared)? {
         Value::Array(values) => Some(values),
         _ => None,
     }
@@ -47,55 +48,66 @@ pub(crate) fn depth(value: &Value) -> usize {
 
 fn long_strings<'a>(value: &'a Value, out: &mut Vec<&'a str>) {
     match value {
-        Value::String(text) if text.len() >= SHARED => out.push(text),
+        Value::String(text) if text.len() >= MIN_SHARED => out.push(text),
         Value::Array(values) => values.iter().for_each(|value| long_strings(value, out)),
         Value::Object(fields) => fields.values().for_each(|value| long_strings(value, out)),
         _ => {}
     }
 }
 
-type Places<'a> = HashMap<&'a str, usize>;
+/// The position of each long string among those of the encoded form.
+type SharedStrings<'a> = HashMap<&'a str, usize>;
 
-fn edit(plain: &Value, came: &Value, places: &Places<'_>) -> Option<Value> {
-    match (plain, came) {
-        (Value::Object(plain), Value::Object(came)) => fields(plain, came, places),
-        (Value::Array(plain), Value::Array(came)) => items(plain, came, places),
+fn diff_value(encoded: &Value, received: &Value, shared: &SharedStrings<'_>) -> Option<Value> {
+    match (encoded, received) {
+        (Value::Object(encoded), Value::Object(received)) => diff_fields(encoded, received, shared),
+        (Value::Array(encoded), Value::Array(received)) => diff_items(encoded, received, shared),
         // `1` and `1.0`, `0.0` and `-0.0` are equal but written differently.
-        (Value::Number(plain), Value::Number(came)) if plain.to_string() == came.to_string() => None,
-        (plain, came) if plain == came && !plain.is_number() => None,
-        _ => Some(replaced(came, places)),
+        (Value::Number(encoded), Value::Number(received)) if encoded.to_string() == received.to_string() => {
+            None
+        }
+        (encoded, received) if encoded == received && !encoded.is_number() => None,
+        _ => Some(replacement(received, shared)),
     }
 }
 
-fn items(plain: &[Value], came: &[Value], places: &Places<'_>) -> Option<Value> {
-    if plain.len() != came.len() {
-        return Some(json!({ "=": came.iter().map(|value| pointed(value, places)).collect::<Vec<_>>() }));
+fn diff_items(encoded: &[Value], received: &[Value], shared: &SharedStrings<'_>) -> Option<Value> {
+    if encoded.len() != received.len() {
+        return Some(
+            json!({ "=": received.iter().map(|value| with_references(value, shared)).collect::<Vec<_>>() }),
+        );
     }
-    let edits = plain.iter().zip(came).enumerate();
-    let edits = edits.filter_map(|(at, (plain, came))| Some((at.to_string(), edit(plain, came, places)?)));
+    let edits = encoded.iter().zip(received).enumerate();
+    let edits = edits.filter_map(|(at, (encoded, received))| {
+        Some((at.to_string(), diff_value(encoded, received, shared)?))
+    });
     let edits: Map<String, Value> = edits.collect();
     (!edits.is_empty()).then(|| json!({ "items": edits }))
 }
 
-fn fields(plain: &Map<String, Value>, came: &Map<String, Value>, places: &Places<'_>) -> Option<Value> {
-    let gone: Vec<&String> = plain.keys().filter(|key| !came.contains_key(*key)).collect();
+fn diff_fields(
+    encoded: &Map<String, Value>,
+    received: &Map<String, Value>,
+    shared: &SharedStrings<'_>,
+) -> Option<Value> {
+    let removed: Vec<&String> = encoded.keys().filter(|key| !received.contains_key(*key)).collect();
     let mut edits = Map::new();
-    for (key, value) in came {
-        let found = match plain.get(key) {
-            Some(plain) => edit(plain, value, places),
-            None => Some(replaced(value, places)),
+    for (key, value) in received {
+        let found = match encoded.get(key) {
+            Some(encoded) => diff_value(encoded, value, shared),
+            None => Some(replacement(value, shared)),
         };
         edits.extend(found.map(|found| (key.clone(), found)));
     }
-    let stay = plain.keys().filter(|key| came.contains_key(*key));
-    let new = came.keys().filter(|key| !plain.contains_key(*key));
-    let in_order = stay.chain(new).eq(came.keys());
+    let stay = encoded.keys().filter(|key| received.contains_key(*key));
+    let new = received.keys().filter(|key| !encoded.contains_key(*key));
+    let in_order = stay.chain(new).eq(received.keys());
     let mut out = Map::new();
-    if !gone.is_empty() {
-        out.insert("gone".to_owned(), json!(gone));
+    if !removed.is_empty() {
+        out.insert("gone".to_owned(), json!(removed));
     }
     if !in_order {
-        out.insert("keys".to_owned(), json!(came.keys().collect::<Vec<_>>()));
+        out.insert("keys".to_owned(), json!(received.keys().collect::<Vec<_>>()));
     }
     if !edits.is_empty() {
         out.insert("edits".to_owned(), Value::Object(edits));
@@ -103,73 +115,81 @@ fn fields(plain: &Map<String, Value>, came: &Map<String, Value>, places: &Places
     (!out.is_empty()).then_some(Value::Object(out))
 }
 
-fn replaced(value: &Value, places: &Places<'_>) -> Value {
-    json!({ "=": pointed(value, places) })
+fn replacement(value: &Value, shared: &SharedStrings<'_>) -> Value {
+    json!({ "=": with_references(value, shared) })
 }
 
-/// Replaces every long string that also occurs in the plain form by `{"@": place}`. An object that has this
+/// Replaces every long string that also occurs in the encoded form by `{"@": position}`. An object that has this
 /// form itself is wrapped in `{"@@": …}`.
-fn pointed(value: &Value, places: &Places<'_>) -> Value {
+fn with_references(value: &Value, shared: &SharedStrings<'_>) -> Value {
     match value {
-        Value::String(text) => match places.get(text.as_str()) {
-            Some(place) => json!({ "@": place }),
+        Value::String(text) => match shared.get(text.as_str()) {
+            Some(position) => json!({ "@": position }),
             None => value.clone(),
         },
-        Value::Array(values) => values.iter().map(|value| pointed(value, places)).collect(),
+        Value::Array(values) => values.iter().map(|value| with_references(value, shared)).collect(),
         Value::Object(fields) => {
-            let inner = fields.iter().map(|(key, value)| (key.clone(), pointed(value, places))).collect();
-            if sole(fields).is_some() { json!({ "@@": Value::Object(inner) }) } else { Value::Object(inner) }
+            let inner =
+                fields.iter().map(|(key, value)| (key.clone(), with_references(value, shared))).collect();
+            if reference_key(fields).is_some() {
+                json!({ "@@": Value::Object(inner) })
+            } else {
+                Value::Object(inner)
+            }
         }
         _ => value.clone(),
     }
 }
 
 /// Returns the only field of an object that is a reference, or looks like one.
-fn sole(fields: &Map<String, Value>) -> Option<(&str, &Value)> {
+fn reference_key(fields: &Map<String, Value>) -> Option<(&str, &Value)> {
     let mut fields = fields.iter();
     let (key, value) = fields.next()?;
     (fields.next().is_none() && matches!(key.as_str(), "@" | "@@")).then_some((key.as_str(), value))
 }
 
-fn found(value: &Value, shared: &[&str]) -> Option<Value> {
+fn without_references(value: &Value, shared: &[&str]) -> Option<Value> {
     match value {
-        Value::Array(values) => values.iter().map(|value| found(value, shared)).collect(),
+        Value::Array(values) => values.iter().map(|value| without_references(value, shared)).collect(),
         Value::Object(fields) => {
-            let fields = match sole(fields) {
-                Some(("@", place)) => {
-                    let place = usize::try_from(place.as_u64()?).ok()?;
-                    return Some(Value::from(*shared.get(place)?));
+            let fields = match reference_key(fields) {
+                Some(("@", position)) => {
+                    let position = usize::try_from(position.as_u64()?).ok()?;
+                    return Some(Value::from(*shared.get(position)?));
                 }
                 Some((_, inner)) => inner.as_object()?,
                 None => fields,
             };
-            fields.iter().map(|(key, value)| Some((key.clone(), found(value, shared)?))).collect()
+            fields
+                .iter()
+                .map(|(key, value)| Some((key.clone(), without_references(value, shared)?)))
+                .collect()
         }
         _ => Some(value.clone()),
     }
 }
 
-fn applied(plain: &Value, edit: &Value, shared: &[&str]) -> Option<Value> {
+fn apply_value(encoded: &Value, edit: &Value, shared: &[&str]) -> Option<Value> {
     let edit = edit.as_object()?;
     if let Some(value) = edit.get("=") {
-        return found(value, shared);
+        return without_references(value, shared);
     }
-    match plain {
-        Value::Array(plain) => {
-            let mut out = plain.clone();
+    match encoded {
+        Value::Array(encoded) => {
+            let mut out = encoded.clone();
             for (at, edit) in edit.get("items")?.as_object()? {
-                let place = out.get_mut(at.parse::<usize>().ok()?)?;
-                *place = applied(place, edit, shared)?;
+                let item = out.get_mut(at.parse::<usize>().ok()?)?;
+                *item = apply_value(item, edit, shared)?;
             }
             Some(Value::Array(out))
         }
-        Value::Object(plain) => {
-            let mut out = plain.clone();
+        Value::Object(encoded) => {
+            let mut out = encoded.clone();
             for key in list(edit, "gone")? {
                 out.shift_remove(key.as_str()?);
             }
             for (key, edit) in edit.get("edits").map_or(Some(&Map::new()), Value::as_object)? {
-                let value = applied(out.get(key).unwrap_or(&Value::Null), edit, shared)?;
+                let value = apply_value(out.get(key).unwrap_or(&Value::Null), edit, shared)?;
                 out.insert(key.clone(), value);
             }
             let mut ordered = Map::new();
@@ -177,7 +197,7 @@ fn applied(plain: &Value, edit: &Value, shared: &[&str]) -> Option<Value> {
                 let key = key.as_str()?;
                 ordered.extend(out.shift_remove(key).map(|value| (key.to_owned(), value)));
             }
-            // Fields added since then come last.
+            // Fields that were added after the difference was computed come last.
             ordered.extend(out);
             Some(Value::Object(ordered))
         }
@@ -222,33 +242,33 @@ mod tests {
         #![proptest_config(epitome_testkit::budget::config(20_000))]
 
         #[test]
-        fn what_came_is_given_back_with_its_order(
+        fn the_received_json_is_restored_with_its_key_order(
             plain in prop::collection::vec(json(), 0..3), came in prop::collection::vec(json(), 0..3),
         ) {
-            let spelled = |values: &[Value]| serde_json::to_string(values).unwrap();
+            let encoded = |values: &[Value]| serde_json::to_string(values).unwrap();
             match diff(&plain, &came) {
-                None => prop_assert_eq!(spelled(&plain), spelled(&came)),
+                None => prop_assert_eq!(encoded(&plain), encoded(&came)),
                 Some(edit) => {
                     let restored = apply(&plain, &edit);
-                    prop_assert_eq!(restored.map(|values| spelled(&values)), Some(spelled(&came)), "{}", edit);
-                    prop_assert!(spelled(&plain) != spelled(&came), "a difference where there is none");
+                    prop_assert_eq!(restored.map(|values| encoded(&values)), Some(encoded(&came)), "{}", edit);
+                    prop_assert!(encoded(&plain) != encoded(&came), "a difference where there is none");
                 }
             }
         }
 
         #[test]
-        fn a_difference_that_does_not_fit_is_told(
+        fn a_difference_that_does_not_fit_does_not_panic(
             plain in prop::collection::vec(json(), 0..3), other in prop::collection::vec(json(), 0..3),
             came in prop::collection::vec(json(), 0..3), any in json(),
         ) {
-            // It must only not panic: the caller validates the result.
+            // The caller validates the result.
             let _ = apply(&plain, &any);
             let _ = diff(&other, &came).and_then(|edit| apply(&plain, &edit));
         }
     }
 
     #[test]
-    fn a_long_text_is_kept_once() {
+    fn a_long_text_is_stored_once() {
         let text = "word ".repeat(20_000);
         let plain = [json!({ "role": "user", "content": text })];
         for came in [
@@ -263,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_there_since_then_is_shown_too() {
+    fn fields_added_later_are_restored_too() {
         let came = [json!({ "x": 1, "role": "user" })];
         let edit = diff(&[json!({ "role": "user" })], &came).unwrap();
         let now = apply(&[json!({ "role": "user", "new": true })], &edit).unwrap();

@@ -12,14 +12,14 @@ use epitome_core::inspect::Finish;
 use epitome_core::message::{Content, Media, MediaSource, Message, Part, Role, ToolCall, ToolResult};
 use serde_json::{Map, Value, json};
 
-use crate::asking::{Hearing, Question, Then, has_failed, kind, text};
+use crate::answer::{PartialAnswer, Question, ReadStatus, has_failed, kind, text};
 use crate::field::{self, Object, Result};
-use crate::fit::{Fitter, Wants, is_blank, is_plain};
-use crate::format::{About, Endpoint, Format, Head, Sign};
-use crate::pieces::{Piece, is_blank_text, is_refused};
-use crate::raw::Members;
-use crate::usage::{Usage, tokens};
-use crate::{Dialect, blank_if_nothing, chat, media, openai, part_of, restored};
+use crate::fit::{Fitter, FormatLimits, is_blank, is_plain};
+use crate::format::{About, Endpoint, Format, FormatHint, SystemField};
+use crate::pieces::{Piece, is_blank_text, is_rejected};
+use crate::raw::RawFields;
+use crate::usage::{PartialUsage, tokens};
+use crate::{Dialect, blank_if_nothing, chat, media, openai, part_of, restore};
 
 const ROLES: &str = "system, developer, user and assistant";
 /// The request field, and the item that represents it.
@@ -30,16 +30,20 @@ const INSTRUCTIONS: &str = "instructions";
 pub(crate) struct Responses;
 
 static ABOUT: About = About {
-    list: "input",
+    list_field: "input",
     list_may_be_text: true,
-    head: Some(Head { field: INSTRUCTIONS, opening: "{\"instructions\":", inner: INSTRUCTIONS }),
+    system_field: Some(SystemField {
+        name: INSTRUCTIONS,
+        message_start: "{\"instructions\":",
+        message_field: INSTRUCTIONS,
+    }),
     reply_is_items: true,
-    elsewhere: &["previous_response_id", "conversation", "context_management"],
-    references: &["item_reference", "compaction", "compaction_summary"],
-    text_kind: "input_text",
+    remote_history_fields: &["previous_response_id", "conversation", "context_management"],
+    remote_history_items: &["item_reference", "compaction", "compaction_summary"],
+    text_type: "input_text",
     limit_names: &["max_output_tokens"],
-    endpoint: Some(Endpoint { route: "responses", called: "responses", ..openai::ENDPOINT }),
-    telling: &[
+    endpoint: Some(Endpoint { route: "responses", route_name: "responses", ..openai::ENDPOINT }),
+    relevant_words: &[
         ("response.completed", ""),
         ("response.incomplete", ""),
         ("response.failed", ""),
@@ -47,18 +51,18 @@ static ABOUT: About = About {
     ],
     // Accepts reasoning with an id or encrypted content from OpenAI, and results in text. Reasoning without
     // an id comes from another provider.
-    wants: Wants {
-        longest_id: 64,
+    limits: FormatLimits {
+        max_id_length: 64,
         // Anthropic's file ids begin with this prefix; OpenAI does not recognise them.
-        carried: |media| match &media.source {
+        accepts_media: |media| match &media.source {
             MediaSource::File(id) => !id.starts_with("file_"),
-            _ => media::is_seen(media),
+            _ => media::is_accepted_by_openai(media),
         },
-        media_came_in_results: true,
-        reasoning_goes_back: false,
-        reasoning: |signature, id| id.is_some_and(|id| !id.is_empty() || signature.is_some()),
-        item_ids: true,
-        ..chat::WANTS
+        received_media_in_results: true,
+        forwards_reasoning: false,
+        accepts_reasoning: |signature, id| id.is_some_and(|id| !id.is_empty() || signature.is_some()),
+        has_item_ids: true,
+        ..chat::LIMITS
     },
     ..About::new("responses")
 };
@@ -68,15 +72,15 @@ impl Format for Responses {
         &ABOUT
     }
 
-    fn sign(&self, message: &Object) -> Option<Sign> {
+    fn message_hint(&self, message: &Object) -> Option<FormatHint> {
         let instructions = !message.contains_key("role") && message.contains_key(INSTRUCTIONS);
         if instructions && !message.contains_key("output") {
-            return Some(Sign::Shape);
+            return Some(FormatHint::Shape);
         }
-        message.get("type").is_some_and(Value::is_string).then_some(Sign::Type)
+        message.get("type").is_some_and(Value::is_string).then_some(FormatHint::Type)
     }
 
-    fn has_piece(&self, kind: &str) -> bool {
+    fn owns_content_type(&self, kind: &str) -> bool {
         matches!(kind, "input_text" | "output_text" | "input_image" | "input_file")
     }
 
@@ -89,24 +93,24 @@ impl Format for Responses {
             None if !fields.contains_key("role") && fields.contains_key(INSTRUCTIONS) => {
                 Ok(Message::system(field::text(fields, INSTRUCTIONS)?))
             }
-            None | Some("message") => said(fields),
-            Some("reasoning") => reasoning(fields),
+            None | Some("message") => read_text_message(fields),
+            Some("reasoning") => read_reasoning(fields),
             Some("item_reference") => Ok(Message::assistant("")),
             Some(kind) => match kind.strip_suffix("_output") {
-                Some(_) if fields.contains_key("call_id") || fields.contains_key(answers_by(kind)) => {
-                    answer(kind, fields)
+                Some(_) if fields.contains_key("call_id") || fields.contains_key(call_id_field(kind)) => {
+                    read_result(kind, fields)
                 }
                 Some(_) => Ok(Message::user("")),
-                None if kind.ends_with("_call") && fields.contains_key("call_id") => call(kind, fields),
+                None if kind.ends_with("_call") && fields.contains_key("call_id") => read_call(kind, fields),
                 None if kind.ends_with("_response") => Ok(Message::user("")),
                 None => Ok(Message::assistant("")),
             },
         }
     }
 
-    /// Writes one message without adjustment. In a reply each part becomes an item; in other messages all
-    /// text becomes one item.
-    fn spell(&self, message: &Message) -> Vec<Value> {
+    /// Encodes one message. In a reply each part becomes an item. In other messages all text and media become
+    /// one item.
+    fn encode(&self, message: &Message) -> Vec<Value> {
         let role = if message.role == Role::Peer { Role::User } else { message.role };
         let mut out = Vec::new();
         let mut content = Vec::new();
@@ -116,20 +120,23 @@ impl Format for Responses {
                     out.push(item(role, &[json!({ "type": "output_text", "text": text })]));
                 }
                 Part::Media(media) if role == Role::Assistant => {
-                    out.push(item(role, &[json!({ "type": "output_text", "text": media::in_words(media) })]));
+                    out.push(item(
+                        role,
+                        &[json!({ "type": "output_text", "text": media::placeholder(media) })],
+                    ));
                 }
-                Part::Text { text } => content.push(words(text)),
-                Part::Media(media) => content.push(spell_media(media)),
+                Part::Text { text } => content.push(text_piece(text)),
+                Part::Media(media) => content.push(encode_media(media)),
                 Part::Thinking { text, signature, id, .. } => {
                     let text = (!text.is_empty()).then(|| json!({ "type": "summary_text", "text": text }));
-                    out.push(field::given(json!({
+                    out.push(field::without_nulls(json!({
                         "type": "reasoning",
                         "id": id.as_ref().filter(|id| !id.is_empty()),
                         "summary": text.into_iter().collect::<Vec<_>>(),
                         "encrypted_content": signature,
                     })));
                 }
-                Part::ToolCall(call) => out.push(field::given(json!({
+                Part::ToolCall(call) => out.push(field::without_nulls(json!({
                     "type": "function_call",
                     "id": call.item_id.as_deref(),
                     "call_id": &*call.id,
@@ -139,7 +146,7 @@ impl Format for Responses {
                 Part::ToolResult(result) => out.push(json!({
                     "type": "function_call_output",
                     "call_id": &*result.call,
-                    "output": media::spelled(&result.content, words, spell_media),
+                    "output": media::encode_content(&result.content, text_piece, encode_media),
                 })),
             }
         }
@@ -153,71 +160,83 @@ impl Format for Responses {
     /// came from `instructions` is written there again, so that a caller that merges these fields into the
     /// original request does not duplicate it.
     fn write(&self, messages: &[Message]) -> Map<String, Value> {
-        let mut fitter = Fitter::new(ABOUT.wants);
+        let mut fitter = Fitter::new(ABOUT.limits);
         let (mut fields, mut rest) = (Map::new(), messages);
         if let Some((first, others)) = messages.split_first()
-            && let Some(words) = instructions(first)
+            && let Some(text) = received_instructions(first)
         {
-            fields.insert(INSTRUCTIONS.to_owned(), words);
+            fields.insert(INSTRUCTIONS.to_owned(), text);
             rest = others;
         }
         let fitted = rest.iter().filter_map(|message| fitter.fit(message));
-        let input: Vec<Value> = fitted.flat_map(|message| self.spell(&message)).collect();
+        let input: Vec<Value> = fitted.flat_map(|message| self.encode(&message)).collect();
         fields.insert("input".to_owned(), Value::Array(input));
         fields
     }
 
     fn pieces<'a>(&self, text: &'a str, value: &Value) -> Vec<Piece<'a>> {
         let kind = kind(value);
-        let form = match kind {
+        let call_type = match kind {
             "tool_search_output" => "tool_search_call",
             kind => kind.strip_suffix("_output").unwrap_or(kind),
         };
-        let form = (form != "function_call" && form.ends_with("_call")).then(|| form.to_owned());
-        let unsaid = matches!(kind, "" | "message" | "function_call_output");
-        let id = value.get("id").filter(|_| unsaid).and_then(Value::as_str).map(str::to_owned);
+        let is_uncommon = call_type != "function_call" && call_type.ends_with("_call");
+        let call_type = is_uncommon.then(|| call_type.to_owned());
+        // The parts of these items do not contain the item's id.
+        let has_own_id = matches!(kind, "" | "message" | "function_call_output");
+        let id = value.get("id").filter(|_| has_own_id).and_then(Value::as_str).map(str::to_owned);
         let mut parts = self.read(value).map(|message| message.parts).unwrap_or_default();
         parts.retain(|part| !matches!(part, Part::Text { text } if text.is_empty()));
         let calls = parts.iter().filter_map(|part| match part {
             Part::ToolCall(call) => Some(call.id.to_string()),
             _ => None,
         });
-        let custom = if form.is_some() { calls.collect() } else { Vec::new() };
-        vec![Piece { form, custom, id, sound: is_sound(value), ..Piece::new(text, parts) }]
+        let custom_calls = if call_type.is_some() { calls.collect() } else { Vec::new() };
+        vec![Piece {
+            call_type,
+            custom_calls,
+            id,
+            acceptable: is_acceptable(value),
+            ..Piece::new(text, parts)
+        }]
     }
 
-    /// For example an approval.
-    fn is_aside(&self, item: &str) -> bool {
-        Members::of(item).get("type").is_some_and(|kind| kind != "\"message\"")
+    /// Returns whether the item is not a message, such as an approval.
+    fn is_neutral(&self, item: &str) -> bool {
+        RawFields::of(item).get("type").is_some_and(|kind| kind != "\"message\"")
     }
 
-    fn answer_in_form(&self, spelled: &Value, form: &dyn Fn(&str) -> Option<String>) -> Option<Value> {
-        if kind(spelled) != "function_call_output" {
+    fn result_in_call_type(
+        &self,
+        encoded: &Value,
+        call_type: &dyn Fn(&str) -> Option<String>,
+    ) -> Option<Value> {
+        if kind(encoded) != "function_call_output" {
             return None;
         }
-        let call = spelled.get("call_id")?.as_str()?;
-        let output = spelled.get("output").cloned().unwrap_or_default();
-        Some(match form(call)?.as_str() {
+        let call = encoded.get("call_id")?.as_str()?;
+        let output = encoded.get("output").cloned().unwrap_or_default();
+        Some(match call_type(call)?.as_str() {
             "local_shell_call" => json!({ "type": "local_shell_call_output", "id": call, "output": output }),
             "tool_search_call" => json!({ "type": "tool_search_output", "call_id": call, "tools": [] }),
             "shell_call" => {
-                let said = json!({ "stdout": output, "stderr": "", "outcome": { "type": "timeout" } });
-                json!({ "type": "shell_call_output", "call_id": call, "output": [said] })
+                let command = json!({ "stdout": output, "stderr": "", "outcome": { "type": "timeout" } });
+                json!({ "type": "shell_call_output", "call_id": call, "output": [command] })
             }
-            form => json!({ "type": format!("{form}_output"), "call_id": call, "output": output }),
+            call_type => json!({ "type": format!("{call_type}_output"), "call_id": call, "output": output }),
         })
     }
 
-    fn form_has_words(&self, form: &str) -> bool {
-        form == "custom_tool_call"
+    fn results_contain_text(&self, call_type: &str) -> bool {
+        call_type == "custom_tool_call"
     }
 
-    fn ask(&self, question: &Question<'_>) -> Value {
-        field::given(json!({
+    fn request_body(&self, question: &Question<'_>) -> Value {
+        field::without_nulls(json!({
             "model": question.model,
             "instructions": (!question.system.is_empty()).then_some(question.system),
             "input": question.user,
-            (question.limit): question.most,
+            (question.limit_field): question.max_output,
             // The provider must not store the conversation.
             "store": false,
             "stream": question.stream,
@@ -225,84 +244,90 @@ impl Format for Responses {
     }
 
     /// A response in the background is returned before it is complete.
-    fn take(&self, hearing: &mut Hearing, body: &Value) -> Then {
-        self.count(body, &mut hearing.usage);
+    fn read_body(&self, partial: &mut PartialAnswer, body: &Value) -> ReadStatus {
+        self.read_usage(body, &mut partial.usage);
         match body.get("status").and_then(Value::as_str) {
-            _ if has_failed(body) => Then::Failed(body.clone()),
-            Some(status @ ("completed" | "incomplete")) if end(hearing, body, status).is_some() => Then::End,
-            None | Some("completed" | "incomplete") => Then::Odd,
-            Some(_) => Then::GoOn,
+            _ if has_failed(body) => ReadStatus::Failed(body.clone()),
+            Some(status @ ("completed" | "incomplete")) if read_finished(partial, body, status).is_some() => {
+                ReadStatus::Done
+            }
+            None | Some("completed" | "incomplete") => ReadStatus::Unexpected,
+            Some(_) => ReadStatus::Continue,
         }
     }
 
-    fn hear(&self, hearing: &mut Hearing, event: &Value) -> Then {
+    fn read_event(&self, partial: &mut PartialAnswer, event: &Value) -> ReadStatus {
         let response = event.get("response").unwrap_or(&Value::Null);
         match kind(event) {
-            "response.output_text.delta" => hearing.text.push_str(text(event, "delta")),
+            "response.output_text.delta" => partial.text.push_str(text(event, "delta")),
             // The last event repeats the whole text.
             "response.completed" | "response.incomplete" => {
-                hearing.ended = true;
-                return if self.take(hearing, response) == Then::End { Then::End } else { Then::Odd };
+                partial.ended = true;
+                return if self.read_body(partial, response) == ReadStatus::Done {
+                    ReadStatus::Done
+                } else {
+                    ReadStatus::Unexpected
+                };
             }
             "response.failed" => {
-                self.count(response, &mut hearing.usage);
-                return Then::Failed(response.clone());
+                self.read_usage(response, &mut partial.usage);
+                return ReadStatus::Failed(response.clone());
             }
-            "error" => return Then::Failed(event.clone()),
-            "" => return Then::Odd,
+            "error" => return ReadStatus::Failed(event.clone()),
+            "" => return ReadStatus::Unexpected,
             _ => {}
         }
-        Then::GoOn
+        ReadStatus::Continue
     }
 
     /// `input_tokens` includes the tokens read from a cache.
-    fn count(&self, reply: &Value, sums: &mut Usage) {
+    fn read_usage(&self, reply: &Value, sums: &mut PartialUsage) {
         let Some(usage) = reply.get("usage") else { return };
         let read = tokens(usage.pointer("/input_tokens_details/cached_tokens"));
         let (input, output) = (tokens(usage.get("input_tokens")), tokens(usage.get("output_tokens")));
-        sums.replace(Usage::parted(input, read, None, output));
+        sums.replace(PartialUsage::from_total(input, read, None, output));
     }
 }
 
-/// Returns the text of a message that came from the request field `instructions`.
-fn instructions(message: &Message) -> Option<Value> {
-    let mut came = message.role.is_system().then(|| restored::of(Dialect(&Responses), message).0)?;
-    let [Value::Object(item)] = came.as_mut_slice() else { return None };
+/// Returns the text of a message that was read from the request field `instructions`.
+fn received_instructions(message: &Message) -> Option<Value> {
+    let mut received = message.role.is_system().then(|| restore::restored(Dialect(&Responses), message).0)?;
+    let [Value::Object(item)] = received.as_mut_slice() else { return None };
     item.shift_remove(INSTRUCTIONS)
 }
 
-fn said(fields: &Object) -> Result<Message> {
+fn read_text_message(fields: &Object) -> Result<Message> {
     let role = field::role(fields, ROLES)?;
     if !fields.contains_key("content") {
         return Err(field::missing("content"));
     }
     let mut parts = Vec::new();
-    content(fields, "content", &mut |piece| parts.push(part_of(piece)))?;
+    read_content(fields, "content", &mut |piece| parts.push(part_of(piece)))?;
     Ok(Message::new(role, blank_if_nothing(parts)))
 }
 
 /// Reads the content. Unknown types are ignored.
-fn content(fields: &Object, key: &str, say: &mut dyn FnMut(Content)) -> Result<()> {
+fn read_content(fields: &Object, key: &str, push: &mut dyn FnMut(Content)) -> Result<()> {
     match fields.get(key) {
         Some(other @ (Value::Object(_) | Value::Number(_) | Value::Bool(_))) if key == "output" => {
-            say(Content::Text { text: other.to_string() });
+            push(Content::Text { text: other.to_string() });
             Ok(())
         }
-        _ => field::content(fields, key, say, |piece, say| {
+        _ => field::content(fields, key, push, |piece, push| {
             match field::optional_text(piece, "type")?.unwrap_or_default() {
                 "input_text" | "output_text" | "text" => {
-                    say(Content::Text { text: field::text(piece, "text")?.to_owned() });
+                    push(Content::Text { text: field::text(piece, "text")?.to_owned() });
                 }
-                "refusal" => say(Content::Text { text: field::text(piece, "refusal")?.to_owned() }),
-                "input_audio" => say(Content::Media(media::sound(piece)?)),
-                _ => medium(piece)?.into_iter().for_each(|found| say(Content::Media(found))),
+                "refusal" => push(Content::Text { text: field::text(piece, "refusal")?.to_owned() }),
+                "input_audio" => push(Content::Media(media::audio(piece)?)),
+                _ => read_media(piece)?.into_iter().for_each(|media| push(Content::Media(media))),
             }
             Ok(())
         }),
     }
 }
 
-fn medium(piece: &Object) -> Result<Option<Media>> {
+fn read_media(piece: &Object) -> Result<Option<Media>> {
     let (mime, address) = match field::optional_text(piece, "type")? {
         Some("input_image" | "computer_screenshot") => (media::IMAGE, "image_url"),
         Some("input_file") => (media::FILE, "file_url"),
@@ -311,18 +336,18 @@ fn medium(piece: &Object) -> Result<Option<Media>> {
     if let Some(url) = field::optional_text(piece, address)? {
         return Ok(Some(match address {
             // A link to a file is never parsed as its bytes, so that it can be restored as a link.
-            "file_url" => media::of(mime, MediaSource::Url(url.to_owned())),
-            _ => media::at_address(url, mime),
+            "file_url" => media::new(mime, MediaSource::Url(url.to_owned())),
+            _ => media::from_url(url, mime),
         }));
     }
     if let Some(data) = field::optional_text(piece, "file_data")? {
         return Ok(Some(media::file_data(data)));
     }
     let id = field::optional_text(piece, "file_id")?;
-    Ok(id.map(|id| media::of(mime, MediaSource::File(id.to_owned()))))
+    Ok(id.map(|id| media::new(mime, MediaSource::File(id.to_owned()))))
 }
 
-fn reasoning(fields: &Object) -> Result<Message> {
+fn read_reasoning(fields: &Object) -> Result<Message> {
     let mut texts = Vec::new();
     field::each("summary", field::list(fields, "summary")?, |piece| {
         texts.push(field::optional_text(piece, "text")?.unwrap_or_default().to_owned());
@@ -337,7 +362,7 @@ fn reasoning(fields: &Object) -> Result<Message> {
     Ok(Message::new(Role::Assistant, [part]))
 }
 
-fn call(kind: &str, fields: &Object) -> Result<Message> {
+fn read_call(kind: &str, fields: &Object) -> Result<Message> {
     let (name, arguments) = match kind {
         "function_call" => (field::name(fields, "name")?, field::arguments(fields, "arguments")?),
         "custom_tool_call" => (field::name(fields, "name")?, field::arguments(fields, "input")?),
@@ -356,110 +381,111 @@ fn call(kind: &str, fields: &Object) -> Result<Message> {
 }
 
 /// Returns the field by which an output refers to its call.
-fn answers_by(kind: &str) -> &'static str {
+fn call_id_field(kind: &str) -> &'static str {
     if kind == "local_shell_call_output" { "id" } else { "call_id" }
 }
 
-fn answer(kind: &str, fields: &Object) -> Result<Message> {
-    let mut said = Vec::new();
+fn read_result(kind: &str, fields: &Object) -> Result<Message> {
+    let mut result = Vec::new();
     let output = fields.get("output").and_then(Value::as_object);
-    match output.map_or(Ok(None), medium).map_err(|error| error.under("output"))? {
-        Some(media) => said.push(Content::Media(media)),
-        None => content(fields, "output", &mut |piece| said.push(piece))?,
+    match output.map_or(Ok(None), read_media).map_err(|error| error.under("output"))? {
+        Some(media) => result.push(Content::Media(media)),
+        None => read_content(fields, "output", &mut |piece| result.push(piece))?,
     }
-    // Some clients use the field name that all other types have.
-    let by = if fields.contains_key("call_id") { "call_id" } else { answers_by(kind) };
-    let call = field::name(fields, by)?.into();
-    Ok(Message::new(Role::Tool, [Part::ToolResult(ToolResult { call, content: said, error: false })]))
+    // Some clients write `call_id` for every type.
+    let id_field = if fields.contains_key("call_id") { "call_id" } else { call_id_field(kind) };
+    let call = field::name(fields, id_field)?.into();
+    Ok(Message::new(Role::Tool, [Part::ToolResult(ToolResult { call, content: result, error: false })]))
 }
 
 fn item(role: Role, content: &[Value]) -> Value {
     json!({ "type": "message", "role": role.to_string(), "content": content })
 }
 
-fn words(text: &str) -> Value {
+fn text_piece(text: &str) -> Value {
     json!({ "type": "input_text", "text": text })
 }
 
-fn spell_media(media: &Media) -> Value {
-    if let Some(sound) = media::sound_spelled(media) {
-        return sound;
+fn encode_media(media: &Media) -> Value {
+    if let Some(audio) = media::encode_audio(media) {
+        return audio;
     }
-    let picture = media::is_picture(media);
-    let kind = if picture { "input_image" } else { "input_file" };
-    match (&media.source, media::address(media)) {
+    let is_image = media::is_image(media);
+    let kind = if is_image { "input_image" } else { "input_file" };
+    match (&media.source, media::url(media)) {
         (MediaSource::File(id), _) => json!({ "type": kind, "file_id": id }),
-        (_, Some(address)) if picture => json!({ "type": kind, "image_url": address }),
-        (MediaSource::Base64(_), Some(address)) => {
-            json!({ "type": kind, "filename": media::file_name(media), "file_data": address })
+        (_, Some(url)) if is_image => json!({ "type": kind, "image_url": url }),
+        (MediaSource::Base64(_), Some(url)) => {
+            json!({ "type": kind, "filename": media::file_name(media), "file_data": url })
         }
-        (_, address) => json!({ "type": kind, "file_url": address }),
+        (_, url) => json!({ "type": kind, "file_url": url }),
     }
 }
 
-fn is_sound(value: &Value) -> bool {
+/// Returns whether an item contains nothing that providers reject.
+fn is_acceptable(value: &Value) -> bool {
     let Some(item) = value.as_object() else { return false };
     let kind = match item.get("type") {
         None => "message",
         Some(Value::String(kind)) => kind,
         Some(_) => return false,
     };
-    let start = match kind {
+    let id_prefix = match kind {
         "message" => "msg",
         "function_call_output" => "fc",
         // The ids of these items are checked in their parts.
         "reasoning" | "function_call" => "",
-        _ => return is_sound_output(kind, item),
+        _ => return is_acceptable_output(kind, item),
     };
     let role = text(value, "role");
     let content = match item.get("content") {
         _ if kind != "message" => true,
         Some(Value::Array(pieces)) => {
-            !pieces.is_empty() && !pieces.iter().any(|piece| is_refused(piece, role))
+            !pieces.is_empty() && !pieces.iter().any(|piece| is_rejected(piece, role))
         }
         content => content.and_then(Value::as_str).is_some_and(|text| !is_blank(text)),
     };
-    let plain = |id: &str| id.starts_with(start) && is_plain(id, 64);
-    let named = item.get("id").is_none_or(|id| id.as_str().is_some_and(plain));
-    let instructed = item.contains_key(INSTRUCTIONS) && !item.contains_key("role");
-    content && named && !instructed && is_sound_output(kind, item)
+    let plain = |id: &str| id.starts_with(id_prefix) && is_plain(id, 64);
+    let has_valid_id = item.get("id").is_none_or(|id| id.as_str().is_some_and(plain));
+    let is_instructions = item.contains_key(INSTRUCTIONS) && !item.contains_key("role");
+    content && has_valid_id && !is_instructions && is_acceptable_output(kind, item)
 }
 
 /// Returns whether an output is text, or a list of pieces that a user message could contain. Outputs of other
 /// tools are accepted.
-fn is_sound_output(kind_of_item: &str, item: &Object) -> bool {
-    let pairs =
-        kind_of_item.ends_with("_output") || matches!(kind_of_item, "function_call" | "custom_tool_call");
-    if pairs && !item.contains_key("call_id") {
+fn is_acceptable_output(item_type: &str, item: &Object) -> bool {
+    let needs_call_id =
+        item_type.ends_with("_output") || matches!(item_type, "function_call" | "custom_tool_call");
+    if needs_call_id && !item.contains_key("call_id") {
         return false;
     }
-    if !matches!(kind_of_item, "function_call_output" | "custom_tool_call_output") {
+    if !matches!(item_type, "function_call_output" | "custom_tool_call_output") {
         return true;
     }
-    let known = |piece: &Value| {
+    let is_accepted = |piece: &Value| {
         matches!(kind(piece), "input_text" | "input_image" | "input_file") && !is_blank_text(piece)
     };
     match item.get("output") {
-        Some(Value::Array(pieces)) => !pieces.is_empty() && pieces.iter().all(known),
+        Some(Value::Array(pieces)) => !pieces.is_empty() && pieces.iter().all(is_accepted),
         output => output.is_some_and(Value::is_string),
     }
 }
 
-/// Reads a finished response; `None` if it has another shape.
-fn end(hearing: &mut Hearing, response: &Value, status: &str) -> Option<()> {
+/// Reads a finished response; `None` if it has an unexpected shape.
+fn read_finished(partial: &mut PartialAnswer, response: &Value, status: &str) -> Option<()> {
     let finish = match response.pointer("/incomplete_details/reason").and_then(Value::as_str) {
         _ if status == "completed" => Finish::Complete,
         Some("content_filter") => Finish::Filtered,
         _ => Finish::Length,
     };
-    (hearing.text, hearing.finish, hearing.ended) = (String::new(), Some(finish), true);
+    (partial.text, partial.finish, partial.ended) = (String::new(), Some(finish), true);
     for item in response.get("output")?.as_array()? {
-        hearing.calls_tool |= kind(item).ends_with("_call");
-        let said = item.get("content").and_then(Value::as_array).into_iter().flatten();
-        for piece in said.filter(|_| kind(item) == "message") {
+        partial.calls_tool |= kind(item).ends_with("_call");
+        let content = item.get("content").and_then(Value::as_array).into_iter().flatten();
+        for piece in content.filter(|_| kind(item) == "message") {
             match kind(piece) {
-                "output_text" => hearing.text.push_str(piece.get("text")?.as_str()?),
-                "refusal" => hearing.finish = Some(Finish::Filtered),
+                "output_text" => partial.text.push_str(piece.get("text")?.as_str()?),
+                "refusal" => partial.finish = Some(Finish::Filtered),
                 _ => {}
             }
         }
@@ -470,15 +496,15 @@ fn end(hearing: &mut Hearing, response: &Value, status: &str) -> Option<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Answer, Tally};
+    use crate::{Answer, TokenUsage};
 
-    fn hear(hearing: &mut Hearing, event: &str) -> Then {
-        hearing.event(Dialect::RESPONSES, event.as_bytes())
+    fn read_event(partial: &mut PartialAnswer, event: &str) -> ReadStatus {
+        partial.read_event(Dialect::RESPONSES, event.as_bytes())
     }
 
     fn answer(body: &Value) -> Option<Answer> {
-        let mut hearing = Hearing::default();
-        (hearing.document(Dialect::RESPONSES, body) == Then::End).then(|| hearing.answer())
+        let mut partial = PartialAnswer::default();
+        (partial.read_body(Dialect::RESPONSES, body) == ReadStatus::Done).then(|| partial.answer())
     }
 
     fn response(status: &str, output: &Value) -> Value {
@@ -492,7 +518,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_said_is_taken_and_the_reason_is_known() {
+    fn only_output_text_is_read_and_the_stop_reason_is_mapped() {
         let whole = |body: &Value| answer(body).map(|answer| (answer.text, answer.finish));
         let said = |text: &str, finish| Some((text.to_owned(), finish));
         let text = says("output_text", "Ann.");
@@ -505,13 +531,13 @@ mod tests {
         let called = json!([{"type": "function_call", "name": "f", "arguments": "{}"}, text[1]]);
         assert_eq!(whole(&response("completed", &called)), said("", Finish::Complete));
         assert_eq!(
-            answer(&response("completed", &text)).unwrap().tally,
-            Some(Tally { input: 30, cached: 10, output: 8 })
+            answer(&response("completed", &text)).unwrap().usage,
+            Some(TokenUsage { input: 30, cached: 10, output: 8 })
         );
     }
 
     #[test]
-    fn what_failed_or_is_not_done_is_no_answer() {
+    fn a_failed_or_unfinished_response_is_no_answer() {
         let text = says("output_text", "Ann.");
         for status in ["queued", "in_progress", "failed", "cancelled"] {
             assert!(answer(&response(status, &text)).is_none(), "{status}");
@@ -523,21 +549,24 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_is_whole_only_with_its_end() {
-        let mut heard = Hearing::default();
-        let mut tell = |event: Value| hear(&mut heard, &event.to_string());
-        assert!(matches!(tell(json!({"type": "response.created", "response": {}})), Then::GoOn));
-        assert!(matches!(tell(json!({"type": "response.output_text.delta", "delta": "An"})), Then::GoOn));
-        assert!(matches!(tell(json!({"type": "error", "code": "server_error"})), Then::Failed(_)));
+    fn a_stream_is_complete_only_with_its_end() {
+        let mut partial = PartialAnswer::default();
+        let mut push = |event: Value| read_event(&mut partial, &event.to_string());
+        assert!(matches!(push(json!({"type": "response.created", "response": {}})), ReadStatus::Continue));
         assert!(matches!(
-            tell(json!({"type": "response.failed", "response": {"error": {}}})),
-            Then::Failed(_)
+            push(json!({"type": "response.output_text.delta", "delta": "An"})),
+            ReadStatus::Continue
         ));
-        assert!(matches!(tell(json!({"no": "type"})), Then::Odd));
-        assert!(!heard.is_whole());
+        assert!(matches!(push(json!({"type": "error", "code": "server_error"})), ReadStatus::Failed(_)));
+        assert!(matches!(
+            push(json!({"type": "response.failed", "response": {"error": {}}})),
+            ReadStatus::Failed(_)
+        ));
+        assert!(matches!(push(json!({"no": "type"})), ReadStatus::Unexpected));
+        assert!(!partial.is_complete());
         let last = json!({"type": "response.completed", "response": response("completed", &says("output_text", "Ann."))});
-        assert!(matches!(hear(&mut heard, &last.to_string()), Then::End));
-        let answer = heard.answer();
-        assert_eq!((answer.text.as_str(), answer.finish, answer.whole), ("Ann.", Finish::Complete, true));
+        assert!(matches!(read_event(&mut partial, &last.to_string()), ReadStatus::Done));
+        let answer = partial.answer();
+        assert_eq!((answer.text.as_str(), answer.finish, answer.complete), ("Ann.", Finish::Complete, true));
     }
 }

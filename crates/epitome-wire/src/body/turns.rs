@@ -1,23 +1,23 @@
 //! Writes a list of two alternating sides with a separate system prompt, as Anthropic requires.
 //!
-//! Neighbouring messages of one side become one message of blocks. If their flags differ, each block carries
-//! its own flags, so that a pin does not spread to the other merged messages. When the body is read again,
-//! such a message is split.
+//! Consecutive messages of one side become one message of blocks. If their flags differ, each block carries its
+//! own flags, so that a pin does not spread to the other merged messages. When the body is read again, such a
+//! message is split.
 
 use std::borrow::Cow;
 
 use epitome_core::message::{CallId, Message, Part, Role};
 use serde_json::Value;
 
-use super::write::{flagged, is_new_summary, list, shown, stripped, stripped_blocks};
+use super::flat::{blocks_without_flags, is_new_summary, list, with_flags, with_unread, without_flags};
 use super::writer::{Writer, texts};
-use super::{Body, Marks, Origin, cached};
-use crate::fit::{LATER_ORDER, opener};
+use super::{Body, Origin, OwnFields, cache_marks};
+use crate::fit::{LATER_SYSTEM_PREFIX, opening_message};
 use crate::flags;
-use crate::raw::{self, FLAGS, Members, replaced};
+use crate::raw::{self, FLAGS_FIELD, RawFields, apply_edits};
 
-/// Spells a part as a block.
-type Spell = fn(&Part) -> Value;
+/// Encodes a part as a block.
+type EncodeBlock = fn(&Part) -> Value;
 
 /// The two flags of a message: pinned and skip.
 type Flags = (bool, bool);
@@ -27,13 +27,13 @@ type Flags = (bool, bool);
 struct Block<'a> {
     text: Cow<'a, str>,
     flags: Flags,
-    kind: Kind,
+    kind: BlockKind,
     /// Whether it belongs to a new summary.
-    summary: bool,
+    is_summary: bool,
 }
 
 #[derive(Clone, Copy, Default, PartialEq)]
-enum Kind {
+enum BlockKind {
     Reasoning,
     Result,
     #[default]
@@ -45,22 +45,29 @@ struct Turn<'a> {
     side: &'static str,
     blocks: Vec<Block<'a>>,
     /// The messages merged into it.
-    from: Vec<&'a Message>,
+    messages: Vec<&'a Message>,
 }
 
-pub(super) fn with(body: &Body, messages: &[Message], marks: Marks, spell: Spell) -> String {
+/// Returns the request with these messages in alternating turns.
+pub(super) fn rewrite(
+    body: &Body,
+    messages: &[Message],
+    own_fields: OwnFields,
+    encode: EncodeBlock,
+) -> String {
     let mut writer = Writer::new(body);
-    let (mut system, mut orders) = (Vec::<Block<'_>>::new(), Vec::<&Message>::new());
+    let (mut system, mut system_messages) = (Vec::<Block<'_>>::new(), Vec::<&Message>::new());
     let mut turns = Vec::<Turn<'_>>::new();
-    for message in shown(body, messages) {
+    for message in with_unread(body, messages) {
         let origin = body.origin(message.seq);
-        let spoken = turns.iter().any(|turn| turn.side != "system");
+        let has_turns = turns.iter().any(|turn| turn.side != "system");
         // A summary can be a system message if the caller requests it.
-        let head = message.role.is_system() && (!spoken || origin.is_none_or(Origin::is_head));
-        let mut blocks = blocks(&mut writer, message, head, spell);
-        if head && body.fields.is_some() {
+        let in_system =
+            message.role.is_system() && (!has_turns || origin.is_none_or(Origin::is_system_field));
+        let mut blocks = blocks(&mut writer, message, in_system, encode);
+        if in_system && body.fields.is_some() {
             system.append(&mut blocks);
-            orders.push(message);
+            system_messages.push(message);
             continue;
         }
         if blocks.is_empty() {
@@ -68,15 +75,15 @@ pub(super) fn with(body: &Body, messages: &[Message], marks: Marks, spell: Spell
         }
         let side = match message.role {
             Role::Assistant => "assistant",
-            _ if head => "system",
+            _ if in_system => "system",
             _ => "user",
         };
         match turns.last_mut() {
-            Some(turn) if turn.side == side && !head => turn.join(blocks, message),
+            Some(turn) if turn.side == side && !in_system => turn.join(blocks, message),
             _ => {
                 // In a bare list, system messages come before all others.
-                let at = turns.iter().take_while(|turn| !head || turn.side == "system").count();
-                turns.insert(at, Turn { side, blocks, from: vec![message] });
+                let at = turns.iter().take_while(|turn| !in_system || turn.side == "system").count();
+                turns.insert(at, Turn { side, blocks, messages: vec![message] });
             }
         }
     }
@@ -84,179 +91,192 @@ pub(super) fn with(body: &Body, messages: &[Message], marks: Marks, spell: Spell
     let first = turns.iter().take_while(|turn| turn.side == "system").count();
     let lacks_user = turns.get(first).is_none_or(|turn| turn.side == "assistant");
     if lacks_user && !(turns.is_empty() && system.is_empty()) {
-        let block = |part: &Part| Block { text: spell(part).to_string().into(), ..Block::default() };
-        let blocks = opener().parts.iter().map(block).collect();
-        turns.insert(first, Turn { side: "user", blocks, from: Vec::new() });
+        let block = |part: &Part| Block { text: encode(part).to_string().into(), ..Block::default() };
+        let blocks = opening_message().parts.iter().map(block).collect();
+        turns.insert(first, Turn { side: "user", blocks, messages: Vec::new() });
     }
-    if let [.., asked, answered] = turns.as_mut_slice() {
-        answered.drop_asides_while_open(asked);
+    if let [.., reply, results] = turns.as_mut_slice() {
+        results.keep_only_results_while_open(reply);
     }
     let blocks = || system.iter().chain(turns.iter().flat_map(|turn| &turn.blocks));
-    let summary = blocks().position(|block| block.summary);
+    let summary = blocks().position(|block| block.is_summary);
     let blocks = system.iter_mut().chain(turns.iter_mut().flat_map(|turn| &mut turn.blocks));
-    cached::pass_on(body, &mut blocks.map(|block| &mut block.text).collect::<Vec<_>>(), summary);
+    cache_marks::move_to_summary(body, &mut blocks.map(|block| &mut block.text).collect::<Vec<_>>(), summary);
     if let Some(last) = turns.last_mut() {
         last.trim();
     }
-    let mut texts: Vec<Cow<'_, str>> = turns.into_iter().filter_map(|turn| turn.text(body, marks)).collect();
-    let mut short = false;
+    let mut texts: Vec<Cow<'_, str>> =
+        turns.into_iter().filter_map(|turn| turn.text(body, own_fields)).collect();
+    let mut after_short = false;
     for text in system.iter_mut().map(|block| &mut block.text).chain(&mut texts) {
-        if let Some(other) = cached::in_order(text, &mut short) {
-            *text = other.into();
+        if let Some(shortened) = cache_marks::shorten_after_short(text, &mut after_short) {
+            *text = shortened.into();
         }
     }
-    put(body, &texts, (!is_own(body, &orders)).then_some(system.as_slice()), marks)
+    let system = (!is_received_system(body, &system_messages)).then_some(system.as_slice());
+    with_turns(body, &texts, system, own_fields)
 }
 
 /// Returns the request with this list and this system prompt; `None` leaves the original system prompt.
-fn put(body: &Body, turns: &[Cow<'_, str>], system: Option<&[Block<'_>]>, marks: Marks) -> String {
-    let request = replaced(&body.text, vec![(body.list.clone(), list(body, turns))]);
-    let given = body.field("system").unwrap_or("null");
+fn with_turns(
+    body: &Body,
+    turns: &[Cow<'_, str>],
+    system: Option<&[Block<'_>]>,
+    own_fields: OwnFields,
+) -> String {
+    let request = apply_edits(&body.text, vec![(body.list.clone(), list(body, turns))]);
+    let received = body.field("system").unwrap_or("null");
     let text = match system {
-        None if marks == Marks::Stripped => stripped_blocks(given),
-        None => given.to_owned(),
+        None if own_fields == OwnFields::Strip => blocks_without_flags(received),
+        None => received.to_owned(),
         Some([]) => "null".to_owned(),
         Some(blocks) => {
-            let blocks: Vec<String> = blocks.iter().map(|block| block.marked(marks, None)).collect();
+            let blocks: Vec<String> = blocks.iter().map(|block| block.to_json(own_fields, None)).collect();
             format!("[{}]", blocks.join(","))
         }
     };
     match text.as_str() {
-        text if text == given => request,
-        "null" => raw::without(&request, "system").into_owned(),
-        text => raw::with(&request, "system", text),
+        text if text == received => request,
+        "null" => raw::remove_field(&request, "system").into_owned(),
+        text => raw::set_field(&request, "system", text),
     }
 }
 
 /// Returns whether these system messages are exactly those of the request's system field.
-fn is_own(body: &Body, orders: &[&Message]) -> bool {
-    let own = body.messages.iter().zip(&body.origins).take_while(|(_, origin)| origin.is_head());
-    let same = |(own, shown): (&&Message, &&Message)| {
-        (own.seq, &own.parts, flags_of(own)) == (shown.seq, &shown.parts, flags_of(shown))
+fn is_received_system(body: &Body, messages: &[&Message]) -> bool {
+    let own = body.messages.iter().zip(&body.origins).take_while(|(_, origin)| origin.is_system_field());
+    let same = |(own, other): (&&Message, &&Message)| {
+        (own.seq, &own.parts, flags_of(own)) == (other.seq, &other.parts, flags_of(other))
     };
     let own: Vec<&Message> = own.map(|(own, _)| own).collect();
-    own.len() == orders.len() && own.iter().zip(orders).all(same)
+    own.len() == messages.len() && own.iter().zip(messages).all(same)
 }
 
 fn flags_of(message: &Message) -> Flags {
     (message.pinned, message.skip)
 }
 
-/// Returns the blocks of a message.
-fn blocks<'a>(writer: &mut Writer<'a>, message: &Message, head: bool, spell: Spell) -> Vec<Block<'a>> {
+/// Returns the blocks of a message. `in_system` says whether they are part of the system prompt.
+fn blocks<'a>(
+    writer: &mut Writer<'a>,
+    message: &Message,
+    in_system: bool,
+    encode: EncodeBlock,
+) -> Vec<Block<'a>> {
     let flags = flags_of(message);
-    let later = message.role.is_system() && !head;
-    let summary = is_new_summary(writer.body, message);
+    let as_note = message.role.is_system() && !in_system;
+    let is_summary = is_new_summary(writer.body, message);
     let mut out = Vec::new();
-    for bit in writer.bits(message) {
-        let texts = match bit.was {
-            Some(text) if bit.came && !later => vec![text],
-            was => {
-                let one = |part| if later { noted(part, spell) } else { spell(part) };
-                let spelled: Vec<Value> = bit.parts.iter().map(one).collect();
-                texts(&spelled, was.filter(|_| !bit.came).as_deref())
+    for run in writer.runs(message) {
+        let texts = match run.piece {
+            Some(text) if run.unchanged && !as_note => vec![text],
+            piece => {
+                let block = |part| if as_note { note(part, encode) } else { encode(part) };
+                let encoded: Vec<Value> = run.parts.iter().map(block).collect();
+                texts(&encoded, piece.filter(|_| !run.unchanged).as_deref())
             }
         };
-        out.extend(texts.into_iter().map(|text| Block { kind: kind(&text), text, flags, summary }));
+        out.extend(texts.into_iter().map(|text| Block { kind: kind_of(&text), text, flags, is_summary }));
     }
     out
 }
 
 /// Writes a later system message as a note, because the format has no system messages in the list.
-fn noted(part: &Part, spell: Spell) -> Value {
+fn note(part: &Part, encode: EncodeBlock) -> Value {
     match part {
-        Part::Text { text } => spell(&Part::text(format!("{LATER_ORDER}{text}"))),
-        other => spell(other),
+        Part::Text { text } => encode(&Part::text(format!("{LATER_SYSTEM_PREFIX}{text}"))),
+        other => encode(other),
     }
 }
 
-fn kind(block: &str) -> Kind {
-    let named = Members::of(block).get("type").and_then(|kind| serde_json::from_str::<String>(kind).ok());
-    match named.as_deref() {
-        Some("tool_result") => Kind::Result,
-        Some(kind) if kind.ends_with("thinking") => Kind::Reasoning,
-        _ => Kind::Other,
+fn kind_of(block: &str) -> BlockKind {
+    let name = RawFields::of(block).get("type").and_then(|kind| serde_json::from_str::<String>(kind).ok());
+    match name.as_deref() {
+        Some("tool_result") => BlockKind::Result,
+        Some(kind) if kind.ends_with("thinking") => BlockKind::Reasoning,
+        _ => BlockKind::Other,
     }
 }
 
 /// Returns the JSON field for these flags; `None` if no flag is set.
-fn said(flags: Flags) -> Option<String> {
-    let set = flags::set(flags);
+fn flags_json(flags: Flags) -> Option<String> {
+    let set = flags::to_fields(flags);
     (!set.is_empty()).then(|| Value::Object(set).to_string())
 }
 
 impl Block<'_> {
-    /// Returns the block's text, with its flags if they are to be preserved and the message as a whole does
-    /// not carry them.
-    fn marked(&self, marks: Marks, whole: Option<Flags>) -> String {
-        let bare = stripped(Cow::Borrowed(&self.text), false);
-        match said(self.flags).filter(|_| marks == Marks::Kept && whole.is_none()) {
-            Some(flags) => raw::and(&bare, FLAGS, &flags),
+    /// Returns the block's JSON. It has its flags if they stay on messages and the whole turn does not have them.
+    fn to_json(&self, own_fields: OwnFields, of_turn: Option<Flags>) -> String {
+        let bare = without_flags(Cow::Borrowed(&self.text), false);
+        match flags_json(self.flags).filter(|_| own_fields == OwnFields::Keep && of_turn.is_none()) {
+            Some(flags) => raw::append_field(&bare, FLAGS_FIELD, &flags),
             None => bare.into_owned(),
         }
     }
 }
 
 impl<'a> Turn<'a> {
-    /// Merges a message into this one. A reply must begin with the leading reasoning of both.
+    /// Merges a message into this turn. A reply must begin with the leading reasoning of both.
     fn join(&mut self, mut blocks: Vec<Block<'a>>, message: &'a Message) {
-        let leading =
-            |blocks: &[Block<'_>]| blocks.iter().take_while(|block| block.kind == Kind::Reasoning).count();
+        let leading = |blocks: &[Block<'_>]| {
+            blocks.iter().take_while(|block| block.kind == BlockKind::Reasoning).count()
+        };
         let (at, count) = (leading(&self.blocks), leading(&blocks));
         self.blocks.splice(at..at, blocks.drain(..count));
         self.blocks.append(&mut blocks);
-        self.from.push(message);
+        self.messages.push(message);
     }
 
-    /// Removes other blocks next to results while further results of the same reply are missing. These can
-    /// only be blocks of a type unknown here: text from the user would have ended the wait for the results.
-    fn drop_asides_while_open(&mut self, asked: &Self) {
-        let answered =
-            |id: &CallId| self.from.iter().any(|message| message.results().any(|result| result.call == *id));
-        let mut calls = asked.from.iter().flat_map(|message| message.calls());
-        let begun = self.blocks.iter().any(|block| block.kind == Kind::Result);
-        if self.side == "user" && begun && calls.any(|call| !answered(&call.id)) {
-            self.blocks.retain(|block| block.kind == Kind::Result);
+    /// Removes all blocks except results while some results of the reply are missing. The removed blocks are of
+    /// a type unknown here, because text from the user would have closed the calls.
+    fn keep_only_results_while_open(&mut self, reply: &Self) {
+        let has_result = |id: &CallId| {
+            self.messages.iter().any(|message| message.results().any(|result| result.call == *id))
+        };
+        let mut calls = reply.messages.iter().flat_map(|message| message.calls());
+        let has_results = self.blocks.iter().any(|block| block.kind == BlockKind::Result);
+        if self.side == "user" && has_results && calls.any(|call| !has_result(&call.id)) {
+            self.blocks.retain(|block| block.kind == BlockKind::Result);
         }
     }
 
     /// Returns the text to send; `None` if no block is left.
-    fn text(mut self, body: &'a Body, marks: Marks) -> Option<Cow<'a, str>> {
+    fn text(mut self, body: &'a Body, own_fields: OwnFields) -> Option<Cow<'a, str>> {
         // Results come before all other blocks of the user's side.
         if self.side == "user" {
-            self.blocks.sort_by_key(|block| block.kind != Kind::Result);
+            self.blocks.sort_by_key(|block| block.kind != BlockKind::Result);
         }
         let first = self.blocks.first()?.flags;
-        if let Some(came) = self.came(body).map(Cow::Borrowed) {
-            return match (marks, self.from.as_slice()) {
-                (Marks::Stripped, _) => Some(stripped(came, true)),
-                (Marks::Kept, [message]) => flagged(vec![came], message, marks).pop(),
-                (Marks::Kept, _) => Some(came),
+        if let Some(received) = self.received(body).map(Cow::Borrowed) {
+            return match (own_fields, self.messages.as_slice()) {
+                (OwnFields::Strip, _) => Some(without_flags(received, true)),
+                (OwnFields::Keep, [message]) => with_flags(vec![received], message, own_fields).pop(),
+                (OwnFields::Keep, _) => Some(received),
             };
         }
-        let alike = Some(first).filter(|first| self.blocks.iter().all(|block| block.flags == *first));
-        let blocks: Vec<String> = self.blocks.iter().map(|block| block.marked(marks, alike)).collect();
+        let of_turn = Some(first).filter(|first| self.blocks.iter().all(|block| block.flags == *first));
+        let blocks: Vec<String> =
+            self.blocks.iter().map(|block| block.to_json(own_fields, of_turn)).collect();
         let mut text = format!("{{\"role\":\"{}\",\"content\":[{}]}}", self.side, blocks.join(","));
-        for (key, other) in self.others(body) {
-            text = raw::and(&text, &key, other);
+        for (key, other) in self.other_fields(body) {
+            text = raw::append_field(&text, &key, other);
         }
-        if let Some(flags) = alike.and_then(said).filter(|_| marks == Marks::Kept) {
-            text = raw::and(&text, FLAGS, &flags);
+        if let Some(flags) = of_turn.and_then(flags_json).filter(|_| own_fields == OwnFields::Keep) {
+            text = raw::append_field(&text, FLAGS_FIELD, &flags);
         }
         Some(text.into())
     }
 
-    /// Trims the last reply: the beginning of an answer that the model shall continue must not end in
-    /// whitespace.
+    /// Trims the last reply. If the model is to continue a reply, the reply must not end in whitespace.
     fn trim(&mut self) {
         while self.side == "assistant"
             && let Some(block) = self.blocks.last_mut()
             && let Ok(Value::Object(mut fields)) = serde_json::from_str::<Value>(&block.text)
             && fields.get("type").is_some_and(|kind| kind == "text")
-            && let Some(said) = fields.get("text").and_then(Value::as_str)
-            && said.ends_with(char::is_whitespace)
+            && let Some(text) = fields.get("text").and_then(Value::as_str)
+            && text.ends_with(char::is_whitespace)
         {
-            let short = said.trim_end().to_owned();
+            let short = text.trim_end().to_owned();
             if short.is_empty() {
                 self.blocks.pop();
             } else {
@@ -267,27 +287,28 @@ impl<'a> Turn<'a> {
     }
 
     /// Returns the received wire message if this turn is exactly that message.
-    fn came<'b>(&self, body: &'b Body) -> Option<&'b str> {
-        let first = self.from.first()?;
+    fn received<'b>(&self, body: &'b Body) -> Option<&'b str> {
+        let first = self.messages.first()?;
         let item = body.texts(body.origin(first.seq)?.items.clone()).next()?;
-        let same =
-            |message: &&Message| body.own(message.seq).is_some_and(|own| flags_of(own) == flags_of(message));
-        if self.from.len() > 1 && !self.from.iter().all(same) {
+        let same = |message: &&Message| {
+            body.message(message.seq).is_some_and(|own| flags_of(own) == flags_of(message))
+        };
+        if self.messages.len() > 1 && !self.messages.iter().all(same) {
             return None;
         }
-        let came = raw::blocks(Members::of(item).get("content")?, "text");
-        came.iter().eq(self.blocks.iter().map(|block| &block.text)).then_some(item)
+        let blocks = raw::blocks(RawFields::of(item).get("content")?, "text");
+        blocks.iter().eq(self.blocks.iter().map(|block| &block.text)).then_some(item)
     }
 
     /// Returns the other fields of the received wire messages; of duplicate names only the first.
-    fn others<'b>(&self, body: &'b Body) -> Vec<(String, &'b str)> {
-        let origins = self.from.iter().filter_map(|message| body.origin(message.seq));
+    fn other_fields<'b>(&self, body: &'b Body) -> Vec<(String, &'b str)> {
+        let origins = self.messages.iter().filter_map(|message| body.origin(message.seq));
         let whole = origins.filter(|origin| origin.blocks.as_ref().is_none_or(|blocks| blocks.start == 0));
         let items = whole.flat_map(|origin| body.texts(origin.items.clone()));
         let mut out: Vec<(String, &str)> = Vec::new();
-        for (key, text) in items.flat_map(|item| Members::of(item).0) {
-            let known = matches!(key.as_str(), "role" | "content" | FLAGS);
-            if !known && out.iter().all(|(other, _)| *other != key) {
+        for (key, text) in items.flat_map(|item| RawFields::of(item).0) {
+            let written = matches!(key.as_str(), "role" | "content" | FLAGS_FIELD);
+            if !written && out.iter().all(|(other, _)| *other != key) {
                 out.push((key, text));
             }
         }

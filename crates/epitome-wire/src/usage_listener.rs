@@ -1,163 +1,171 @@
-//! Observes a forwarded reply: the provider's token counts, and whether the reply is complete.
+//! Reads the token counts from a reply that is forwarded, and whether the reply is complete.
 //!
 //! The reply is not changed, delayed or stored. It is one document or a stream of events, depending on its
-//! content type. A reply that is too large to be observed is still forwarded; its counts are then unknown.
+//! content type. A document that is too large to be read is still forwarded; its counts are then unknown.
 //!
-//! A stream consists mostly of text. Events without relevant fields are not parsed but recognised by the
-//! strings in quotation marks.
+//! A stream consists mostly of text. An event is parsed only if a quoted string in it shows that it may contain
+//! token counts, a stop reason or an error.
 
 use epitome_core::message::Tokens;
 use serde_json::Value;
 
 use crate::Dialect;
-use crate::asking::{Hearing, Then, is_done};
-use crate::events::Events;
-use crate::usage::Tally;
+use crate::answer::{PartialAnswer, ReadStatus, is_done};
+use crate::sse::SseParser;
+use crate::usage::TokenUsage;
 
 /// Maximum size of a single-document reply that is read, in bytes.
-const MOST_HELD: usize = 1 << 20;
+const MAX_DOCUMENT_BYTES: usize = 1 << 20;
 
 /// A provider's token counts for one request.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Counted {
+pub struct ReplyUsage {
     /// All input tokens, including those read from and written to a cache.
     pub input: Tokens,
     /// Input tokens that were read from a cache.
     pub cached: Tokens,
     /// Input tokens that were written to a cache, if the provider reports them.
-    pub written: Tokens,
+    pub cache_written: Tokens,
     /// Output tokens.
     pub output: Tokens,
 }
 
-/// The result of observing a reply.
+/// What was read from a reply.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Heard {
+pub struct ReplyOutcome {
     /// The provider's token counts, if reported.
-    pub counted: Option<Counted>,
+    pub usage: Option<ReplyUsage>,
     /// Whether the provider marked the reply as finished. An interrupted or failed reply is not complete.
     pub complete: bool,
-    /// The failure in the reply, as the provider sent it. [`TooLong::told`](crate::TooLong::told) returns
-    /// whether the request was too long. The text may quote message content.
-    pub failed: Option<Value>,
+    /// The error in the reply, as the provider sent it. [`TooLong::from_error`](crate::TooLong::from_error)
+    /// returns whether the request was too long. The text may quote message content.
+    pub error: Option<Value>,
 }
 
-/// Observes one reply.
+/// Reads the token counts of one reply, while it is forwarded.
 ///
 /// ```
-/// use epitome_wire::{Dialect, Listener};
+/// use epitome_wire::{Dialect, UsageListener};
 ///
-/// let mut listener = Listener::new(Dialect::OPENAI, Some("text/event-stream"));
-/// listener.hear(b"data: {\"choices\":[{\"delta\":{\"content\":\"Hi\"},\"finish_reason\":null}]}\n\n");
-/// listener.hear(b"data: {\"choices\":[{\"delta\":{},\"finish_reason\":\"stop\"}]}\n\ndata: {\"choices\":[],");
-/// listener.hear(b"\"usage\":{\"prompt_tokens\":12,\"completion_tokens\":3}}\n\ndata: [DONE]\n\n");
-/// let heard = listener.end();
-/// assert!(heard.complete);
-/// assert_eq!(heard.counted.map(|counted| (counted.input, counted.output)), Some((12, 3)));
+/// let mut listener = UsageListener::new(Dialect::OPENAI, Some("text/event-stream"));
+/// listener.push(b"data: {\"choices\":[{\"delta\":{\"content\":\"Hi\"},\"finish_reason\":null}]}\n\n");
+/// listener.push(b"data: {\"choices\":[{\"delta\":{},\"finish_reason\":\"stop\"}]}\n\ndata: {\"choices\":[],");
+/// listener.push(b"\"usage\":{\"prompt_tokens\":12,\"completion_tokens\":3}}\n\ndata: [DONE]\n\n");
+/// let outcome = listener.finish();
+/// assert!(outcome.complete);
+/// assert_eq!(outcome.usage.map(|usage| (usage.input, usage.output)), Some((12, 3)));
 /// ```
 #[derive(Debug)]
-pub struct Listener {
+pub struct UsageListener {
     dialect: Dialect,
-    form: Form,
-    hearing: Hearing,
-    failed: Option<Value>,
+    form: ReplyForm,
+    partial: PartialAnswer,
+    error: Option<Value>,
 }
 
 #[derive(Debug)]
-enum Form {
-    Whole(Vec<u8>),
-    Stream(Events),
-    /// Nothing more of the reply is read.
-    Deaf,
+enum ReplyForm {
+    /// One JSON document, with its bytes so far.
+    Document(Vec<u8>),
+    Stream(SseParser),
+    /// A document that is too large to be read.
+    Ignored,
 }
 
-impl Listener {
+impl UsageListener {
     /// Creates a listener for a reply with this content type.
     pub fn new(dialect: Dialect, content_type: Option<&str>) -> Self {
         let kind = content_type.and_then(|kind| kind.split(';').next()).unwrap_or_default().trim();
         let form = if kind.eq_ignore_ascii_case("text/event-stream") {
-            Form::Stream(Events::default())
+            ReplyForm::Stream(SseParser::default())
         } else {
-            Form::Whole(Vec::new())
+            ReplyForm::Document(Vec::new())
         };
-        Self { dialect, form, hearing: Hearing::default(), failed: None }
+        Self { dialect, form, partial: PartialAnswer::default(), error: None }
     }
 
     /// Adds the next bytes.
-    pub fn hear(&mut self, bytes: &[u8]) {
-        let Self { dialect, form, hearing, failed } = self;
+    pub fn push(&mut self, bytes: &[u8]) {
+        let Self { dialect, form, partial, error } = self;
         match form {
-            Form::Whole(before) if before.len().saturating_add(bytes.len()) > MOST_HELD => *form = Form::Deaf,
-            Form::Whole(before) => before.extend_from_slice(bytes),
-            Form::Stream(events) => events.each(bytes, |event| take(*dialect, event, hearing, failed)),
-            Form::Deaf => {}
+            ReplyForm::Document(before) if before.len().saturating_add(bytes.len()) > MAX_DOCUMENT_BYTES => {
+                *form = ReplyForm::Ignored;
+            }
+            ReplyForm::Document(before) => before.extend_from_slice(bytes),
+            ReplyForm::Stream(events) => {
+                events.push(bytes, |event| read_event(*dialect, event, partial, error));
+            }
+            ReplyForm::Ignored => {}
         }
     }
 
     /// Returns the result after the last bytes.
-    pub fn end(self) -> Heard {
-        let Self { dialect, form, mut hearing, mut failed } = self;
+    pub fn finish(self) -> ReplyOutcome {
+        let Self { dialect, form, mut partial, mut error } = self;
         match form {
-            Form::Whole(bytes) => {
+            ReplyForm::Document(bytes) => {
                 if let Ok(reply) = serde_json::from_slice(&bytes)
-                    && let Then::Failed(error) = hearing.document(dialect, &reply)
+                    && let ReadStatus::Failed(sent) = partial.read_body(dialect, &reply)
                 {
-                    failed = Some(error);
+                    error = Some(sent);
                 }
             }
-            Form::Stream(mut events) => {
-                events.end(|event| take(dialect, event, &mut hearing, &mut failed));
+            ReplyForm::Stream(mut events) => {
+                events.finish(|event| read_event(dialect, event, &mut partial, &mut error));
             }
-            Form::Deaf => {}
+            ReplyForm::Ignored => {}
         }
-        let written = hearing.usage.cache_write.unwrap_or(0);
-        let counted = hearing.usage.tally();
-        let counted =
-            counted.map(|Tally { input, cached, output }| Counted { input, cached, written, output });
-        Heard { counted, complete: hearing.is_whole() && failed.is_none(), failed }
+        let cache_written = partial.usage.cache_write.unwrap_or(0);
+        let usage = partial.usage.total().map(|TokenUsage { input, cached, output }| ReplyUsage {
+            input,
+            cached,
+            cache_written,
+            output,
+        });
+        ReplyOutcome { usage, complete: partial.is_complete() && error.is_none(), error }
     }
 }
 
-impl Hearing {
+impl PartialAnswer {
     /// Reads an answer in one document. It is complete, unless the provider is still working on it.
-    pub fn document(&mut self, dialect: Dialect, body: &Value) -> Then {
-        let then = dialect.0.take(self, body);
-        self.ended = then != Then::GoOn;
-        then
+    pub fn read_body(&mut self, dialect: Dialect, body: &Value) -> ReadStatus {
+        let status = dialect.0.read_body(self, body);
+        self.ended = status != ReadStatus::Continue;
+        status
     }
 
     /// Reads the data of one event of a stream.
-    pub fn event(&mut self, dialect: Dialect, data: &[u8]) -> Then {
+    pub fn read_event(&mut self, dialect: Dialect, data: &[u8]) -> ReadStatus {
         if is_done(data) {
             self.ended = true;
-            return Then::End;
+            return ReadStatus::Done;
         }
         match serde_json::from_str(&String::from_utf8_lossy(data)) {
-            Ok(event) => dialect.0.hear(self, &event),
-            Err(_) => Then::Odd,
+            Ok(event) => dialect.0.read_event(self, &event),
+            Err(_) => ReadStatus::Unexpected,
         }
     }
 }
 
-/// Reads one event of a stream.
-fn take(dialect: Dialect, data: &[u8], hearing: &mut Hearing, failed: &mut Option<Value>) {
-    if !is_done(data) && !may_matter(dialect, data) {
+/// Reads one event of a stream. Irrelevant events are not parsed.
+fn read_event(dialect: Dialect, data: &[u8], partial: &mut PartialAnswer, error: &mut Option<Value>) {
+    if !is_done(data) && !may_be_relevant(dialect, data) {
         return;
     }
-    if let Then::Failed(error) = hearing.event(dialect, data) {
-        *failed = Some(error);
+    if let ReadStatus::Failed(sent) = partial.read_event(dialect, data) {
+        *error = Some(sent);
     }
     // The text is not needed here.
-    hearing.text.clear();
+    partial.text.clear();
 }
 
-/// Returns whether an event may be relevant: whether a relevant word occurs between two quotation marks. It
-/// may return true for an irrelevant event, but never false for a relevant one.
-fn may_matter(dialect: Dialect, data: &[u8]) -> bool {
-    let telling = dialect.0.about().telling;
+/// Returns whether an event may be relevant: whether a relevant word occurs in quotation marks. The result may
+/// be true for an irrelevant event, but is never false for a relevant one.
+fn may_be_relevant(dialect: Dialect, data: &[u8]) -> bool {
+    let relevant = dialect.0.about().relevant_words;
     let mut pieces = data.split(|byte| *byte == b'"').peekable();
     while let Some(word) = pieces.next() {
-        let Some((_, idle)) = telling.iter().find(|(telling, _)| telling.as_bytes() == word) else {
+        let Some((_, idle)) = relevant.iter().find(|(relevant, _)| relevant.as_bytes() == word) else {
             continue;
         };
         let value = pieces.peek().and_then(|after| after.trim_ascii_start().strip_prefix(b":"));
@@ -176,13 +184,14 @@ mod tests {
     use super::*;
 
     /// Checks the result for a reply in pieces of different sizes.
-    fn check(dialect: Dialect, kind: &str, reply: &str, complete: bool, counted: Option<[Tokens; 4]>) {
+    fn check(dialect: Dialect, kind: &str, reply: &str, complete: bool, usage: Option<[Tokens; 4]>) {
         for size in [1, 3, 17, 10_000] {
-            let mut listener = Listener::new(dialect, Some(kind));
-            reply.as_bytes().chunks(size).for_each(|piece| listener.hear(piece));
-            let heard = listener.end();
-            let sums = heard.counted.map(|c| [c.input, c.cached, c.written, c.output]);
-            assert_eq!((heard.complete, sums), (complete, counted), "{reply}");
+            let mut listener = UsageListener::new(dialect, Some(kind));
+            reply.as_bytes().chunks(size).for_each(|piece| listener.push(piece));
+            let outcome = listener.finish();
+            let sums =
+                outcome.usage.map(|usage| [usage.input, usage.cached, usage.cache_written, usage.output]);
+            assert_eq!((outcome.complete, sums), (complete, usage), "{reply}");
         }
     }
 
@@ -190,7 +199,7 @@ mod tests {
     const JSON: &str = "application/json";
 
     #[test]
-    fn whole_replies_tell_what_was_counted() {
+    fn document_replies_contain_token_counts() {
         let chat = json!({"usage": {"prompt_tokens": 9, "completion_tokens": 2, "prompt_tokens_details": {"cached_tokens": 4}}});
         check(Dialect::OPENAI, JSON, &chat.to_string(), true, Some([9, 4, 0, 2]));
         let responses = json!({"usage": {"input_tokens": 9, "output_tokens": 2, "input_tokens_details": {"cached_tokens": 4}}});
@@ -202,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_is_complete_where_it_says_so_and_only_there() {
+    fn a_stream_is_complete_only_if_it_is_marked_as_finished() {
         let start = "event: message_start\ndata: {\"type\":\"message_start\",\"message\":{\"usage\":{\"input_tokens\":7,\"output_tokens\":1}}}\n\n";
         let delta =
             "event: message_delta\ndata: {\"type\":\"message_delta\",\"usage\":{\"output_tokens\":20}}\n\n";
@@ -219,12 +228,12 @@ mod tests {
     }
 
     #[test]
-    fn what_a_stream_failed_with_is_heard() {
+    fn the_error_in_a_stream_is_returned() {
         let check = |dialect, stream: &str, code: &str| {
-            let mut listener = Listener::new(dialect, Some(STREAM));
-            listener.hear(stream.as_bytes());
-            let heard = listener.end();
-            assert!(!heard.complete && heard.failed.unwrap().to_string().contains(code), "{stream}");
+            let mut listener = UsageListener::new(dialect, Some(STREAM));
+            listener.push(stream.as_bytes());
+            let outcome = listener.finish();
+            assert!(!outcome.complete && outcome.error.unwrap().to_string().contains(code), "{stream}");
         };
         let failed = "data: {\"type\":\"response.failed\",\"response\":{\"error\":{\"code\":\"context_length_exceeded\"}}}\n\n";
         check(Dialect::RESPONSES, failed, "context_length_exceeded");
@@ -237,17 +246,17 @@ mod tests {
     }
 
     #[test]
-    fn a_document_that_is_too_large_is_not_held() {
-        let mut listener = Listener::new(Dialect::OPENAI, Some(JSON));
-        (0..=MOST_HELD >> 10).for_each(|_| listener.hear(&[b'x'; 1 << 10]));
-        assert!(matches!(listener.form, Form::Deaf));
-        assert_eq!(listener.end(), Heard::default());
+    fn a_document_that_is_too_large_is_ignored() {
+        let mut listener = UsageListener::new(Dialect::OPENAI, Some(JSON));
+        (0..=MAX_DOCUMENT_BYTES >> 10).for_each(|_| listener.push(&[b'x'; 1 << 10]));
+        assert!(matches!(listener.form, ReplyForm::Ignored));
+        assert_eq!(listener.finish(), ReplyOutcome::default());
     }
 
     #[test]
-    fn words_are_not_parsed_and_what_tells_something_is() {
+    fn only_relevant_events_are_parsed() {
         let check = |dialect, data: &str, expected: bool| {
-            assert_eq!(may_matter(dialect, data.as_bytes()), expected, "{data}");
+            assert_eq!(may_be_relevant(dialect, data.as_bytes()), expected, "{data}");
         };
         let chat =
             |rest: &str| format!("{{\"choices\":[{{\"index\":0,\"delta\":{{\"content\":\"Hi\"}},{rest}}}]}}");

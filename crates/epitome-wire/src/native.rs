@@ -1,7 +1,7 @@
 //! Implements Epitome's own format: `{"role", "parts", …}`, as `serde` writes messages.
 //!
-//! Messages are nevertheless parsed field by field. The errors of `serde` repeat the invalid value, which may
-//! be message content, and report only the line. Data from other formats stays with the message (`wire`), so
+//! Messages are parsed field by field and not with `serde`, whose errors repeat the invalid value, which may
+//! be message content, and do not name the field. Data from other formats stays with the message (`wire`), so
 //! that an exported session is complete when it is imported again.
 
 use epitome_core::message::{
@@ -12,31 +12,31 @@ use serde_json::{Map, Value};
 
 use crate::DialectError;
 use crate::field::{self, Object, Result};
-use crate::format::{About, Format, Sign};
+use crate::format::{About, Format, FormatHint};
 
 /// The format's name.
 const NAME: &str = "epitome";
 
 /// Epitome's own format.
 #[derive(Debug)]
-pub(crate) struct Ours;
+pub(crate) struct Native;
 
 static ABOUT: About = About { is_native: true, ..About::new(NAME) };
 
-impl Format for Ours {
+impl Format for Native {
     fn about(&self) -> &About {
         &ABOUT
     }
 
-    fn sign(&self, message: &Object) -> Option<Sign> {
-        message.get("parts").is_some_and(Value::is_array).then_some(Sign::Shape)
+    fn message_hint(&self, message: &Object) -> Option<FormatHint> {
+        message.get("parts").is_some_and(Value::is_array).then_some(FormatHint::Shape)
     }
 
     fn read(&self, wire: &Value) -> Result<Message> {
         let fields = field::object(wire)?;
-        let named = field::name(fields, "role")?;
-        let role = Role::deserialize(Value::from(named)).map_err(|_| {
-            field::unknown("role", named, "system, developer, user, assistant, tool and peer")
+        let role = field::name(fields, "role")?;
+        let role = Role::deserialize(Value::from(role)).map_err(|_| {
+            field::unknown_value("role", role, "system, developer, user, assistant, tool and peer")
         })?;
         if !fields.contains_key("parts") {
             return Err(field::missing("parts"));
@@ -51,41 +51,65 @@ impl Format for Ours {
             field::optional_text(fields, "author")?.filter(|name| !name.is_empty()).map(Into::into);
         message.pinned = field::flag(fields, "pinned")?;
         message.skip = field::flag(fields, "skip")?;
-        let told = |key| fields.get(key).filter(|value: &&Value| !value.is_null());
-        if let Some(seq) = told("seq") {
-            message.seq = seq.as_u64().ok_or_else(|| field::wrong("seq", seq, "a whole number from 0"))?;
+        let optional = |key| fields.get(key).filter(|value: &&Value| !value.is_null());
+        if let Some(seq) = optional("seq") {
+            message.seq =
+                seq.as_u64().ok_or_else(|| field::wrong_type("seq", seq, "a whole number from 0"))?;
         }
-        if let Some(at) = told("at") {
-            let at = at.as_i64().ok_or_else(|| field::wrong("at", at, "a whole number of milliseconds"))?;
-            message.at = Timestamp(at);
+        message.at = read_time(fields)?;
+        if optional("metadata").is_some() {
+            message.metadata = field::inner(fields, "metadata", |metadata| Ok(metadata.clone()))?;
         }
-        if told("metadata").is_some() {
-            message.metadata = field::inner(fields, "metadata", |notes| Ok(notes.clone()))?;
-        }
-        if let Some(came) = told("wire") {
+        if let Some(residues) = optional("wire") {
             field::inner(fields, "wire", |_| Ok(()))?;
-            message.wire = Some(Box::new(came.clone()));
+            message.wire = Some(Box::new(residues.clone()));
         }
         Ok(message)
     }
 
     /// Writes one message as `serde` does, without a position or timestamp that is not set.
-    fn spell(&self, message: &Message) -> Vec<Value> {
-        let Ok(Value::Object(mut spelled)) = serde_json::to_value(message) else { return Vec::new() };
-        spelled.retain(|key, value| !(matches!(key.as_str(), "seq" | "at") && value.as_i64() == Some(0)));
-        if let Some(Value::Object(came)) = spelled.get_mut("wire") {
-            came.shift_remove(NAME);
-            if came.is_empty() {
-                spelled.shift_remove("wire");
+    fn encode(&self, message: &Message) -> Vec<Value> {
+        let Ok(Value::Object(mut fields)) = serde_json::to_value(message) else { return Vec::new() };
+        fields.retain(|key, value| !(matches!(key.as_str(), "seq" | "at") && value.as_i64() == Some(0)));
+        if let Some(Value::Object(residues)) = fields.get_mut("wire") {
+            residues.shift_remove(NAME);
+            if residues.is_empty() {
+                fields.shift_remove("wire");
             }
         }
-        vec![Value::Object(spelled)]
+        vec![Value::Object(fields)]
     }
 
     /// Writes the messages without the data from other formats.
     fn write(&self, messages: &[Message]) -> Map<String, Value> {
-        let list = messages.iter().flat_map(|message| self.spell(&Message { wire: None, ..message.clone() }));
+        let list =
+            messages.iter().flat_map(|message| self.encode(&Message { wire: None, ..message.clone() }));
         Map::from_iter([("messages".to_owned(), list.collect())])
+    }
+}
+
+/// Returns when a message was written: the field `created_at`, or `at`, its older name. Both take RFC 3339 or milliseconds.
+fn read_time(fields: &Object) -> Result<Timestamp> {
+    const EXPECTED: &str = "RFC 3339 with an offset (2026-03-14T10:22:00Z) or milliseconds since 1970";
+    let mut found = None;
+    for key in TIMES {
+        let Some(value) = fields.get(key).filter(|value| !value.is_null()) else { continue };
+        let at = time(value).ok_or_else(|| field::wrong_type(key, value, EXPECTED))?;
+        if found.is_some_and(|other| other != at) {
+            return Err(DialectError::new(key, "is another time than `at`; send one of them"));
+        }
+        found = Some(at);
+    }
+    Ok(found.unwrap_or_default())
+}
+
+/// The fields that contain when a message was written.
+const TIMES: [&str; 2] = ["at", "created_at"];
+
+fn time(value: &Value) -> Option<Timestamp> {
+    match value {
+        Value::String(text) => Timestamp::from_rfc3339(text),
+        value => value.as_i64().map(Timestamp),
     }
 }
 
@@ -110,7 +134,7 @@ fn read_part(part: &Object) -> Result<Part> {
                 content.push(match field::name(piece, "type")? {
                     "text" => Content::Text { text: field::text(piece, "text")?.to_owned() },
                     "media" => Content::Media(read_media(piece)?),
-                    other => return Err(field::unknown("type", other, "text and media")),
+                    other => return Err(field::unknown_value("type", other, "text and media")),
                 });
                 Ok(())
             })?;
@@ -120,15 +144,15 @@ fn read_part(part: &Object) -> Result<Part> {
         "media" => Part::Media(read_media(part)?),
         other => {
             let allowed = "text, thinking, tool_call, tool_result and media";
-            return Err(field::unknown("type", other, allowed));
+            return Err(field::unknown_value("type", other, allowed));
         }
     })
 }
 
 fn read_media(piece: &Object) -> Result<Media> {
     let source = field::inner(piece, "source", |source| {
-        let told = |key| Ok(field::optional_text(source, key)?.map(str::to_owned));
-        match (told("base64")?, told("url")?, told("file")?) {
+        let text = |key| Ok(field::optional_text(source, key)?.map(str::to_owned));
+        match (text("base64")?, text("url")?, text("file")?) {
             (Some(data), None, None) => Ok(MediaSource::Base64(data)),
             (None, Some(url), None) => Ok(MediaSource::Url(url)),
             (None, None, Some(id)) => Ok(MediaSource::File(id)),
@@ -140,19 +164,23 @@ fn read_media(piece: &Object) -> Result<Media> {
     Ok(Media { mime: field::text(piece, "mime")?.to_owned(), source, size })
 }
 
-/// Updates the position, time and flags in a received message to the current ones. Changes nothing if they
-/// are already right.
-pub(crate) fn show(items: &mut [Value], message: &Message) {
+/// Writes the message's current position, timestamp and flags to the received item. Values that are already
+/// right stay unchanged.
+pub(crate) fn write_current(items: &mut [Value], message: &Message) {
     let Some(fields) = items.first_mut().and_then(Value::as_object_mut) else { return };
     let (zero, unset) = (Value::from(0), Value::Bool(false));
-    for (key, now, usual) in [
+    let time = TIMES.iter().find_map(|key| time(fields.get(*key)?)).unwrap_or_default();
+    if time != message.at {
+        fields.shift_remove("created_at");
+        fields.insert("at".to_owned(), message.at.0.into());
+    }
+    for (key, current, default) in [
         ("seq", Value::from(message.seq), &zero),
-        ("at", message.at.0.into(), &zero),
         ("pinned", message.pinned.into(), &unset),
         ("skip", message.skip.into(), &unset),
     ] {
-        if *fields.get(key).filter(|said| !said.is_null()).unwrap_or(usual) != now {
-            fields.insert(key.to_owned(), now);
+        if *fields.get(key).filter(|value| !value.is_null()).unwrap_or(default) != current {
+            fields.insert(key.to_owned(), current);
         }
     }
 }

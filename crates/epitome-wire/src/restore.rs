@@ -4,10 +4,10 @@ use epitome_core::message::Message;
 use serde_json::Value;
 
 use crate::reader::join_reply;
-use crate::{Dialect, blank_if_nothing, flags, ours, residue};
+use crate::{Dialect, blank_if_nothing, flags, native, residue};
 
 impl Dialect {
-    /// Returns the messages as received if they came in this dialect, and in plain form otherwise.
+    /// Returns the messages as received if they came in this dialect, and encoded otherwise.
     ///
     /// The flags are the current ones. A system prompt from a request field becomes a message with the role
     /// `system` (Anthropic) or an item `{"instructions": …}` (Responses).
@@ -25,51 +25,51 @@ impl Dialect {
     /// # Ok::<(), epitome_wire::DialectError>(())
     /// ```
     pub fn restore(self, messages: &[Message]) -> Vec<Value> {
-        messages.iter().flat_map(|message| of(self, message).0).collect()
+        messages.iter().flat_map(|message| restored(self, message).0).collect()
     }
 
-    /// The same as [`Dialect::restore`], as text: every number is written as in the text passed to
+    /// Returns the messages like [`Dialect::restore`], as text. Every number is written as in the text passed to
     /// [`crate::Reader::push_text`].
     pub fn restore_text(self, messages: &[Message]) -> Vec<String> {
         let texts = |message| {
-            let (values, texts) = of(self, message);
+            let (values, texts) = restored(self, message);
             texts.unwrap_or_else(|| values.iter().map(Value::to_string).collect())
         };
         messages.iter().flat_map(texts).collect()
     }
 }
 
-/// Returns a message as received, or in plain form. Also returns the received texts if they are still
-/// accurate.
-pub(crate) fn of(dialect: Dialect, message: &Message) -> (Vec<Value>, Option<Vec<String>>) {
-    as_it_came(dialect, message).unwrap_or_else(|| {
-        let mut plain = dialect.0.spell(message);
-        show(dialect, &mut plain, message);
-        (plain, None)
+/// Returns the wire messages of a message: as received, or encoded if it came in another dialect or has
+/// changed. Also returns the received texts if they are still accurate.
+pub(crate) fn restored(dialect: Dialect, message: &Message) -> (Vec<Value>, Option<Vec<String>>) {
+    as_received(dialect, message).unwrap_or_else(|| {
+        let mut encoded = dialect.0.encode(message);
+        write_current(dialect, &mut encoded, message);
+        (encoded, None)
     })
 }
 
-fn as_it_came(dialect: Dialect, message: &Message) -> Option<(Vec<Value>, Option<Vec<String>>)> {
+fn as_received(dialect: Dialect, message: &Message) -> Option<(Vec<Value>, Option<Vec<String>>)> {
     let residue = message.wire.as_deref()?.get(dialect.name())?;
     let texts = residue.get("raw").and_then(Value::as_array).map(|texts| {
         let texts = texts.iter().filter_map(Value::as_str).map(str::to_owned);
         texts.collect::<Vec<_>>()
     });
-    let mut came: Vec<Value> = match &texts {
+    let mut received: Vec<Value> = match &texts {
         Some(texts) => texts.iter().map(|text| serde_json::from_str(text).ok()).collect::<Option<_>>()?,
-        None => residue::apply(&dialect.0.spell(message), residue)?,
+        None => residue::apply(&dialect.0.encode(message), residue)?,
     };
-    let before = texts.is_some().then(|| came.clone());
-    // The parts may have changed since, and a residue may come from any client. Reading the result must
-    // produce the message.
-    let same = reads_as(dialect, &came, message) && show(dialect, &mut came, message);
-    let texts = texts.filter(|_| before.as_ref() == Some(&came));
-    same.then_some((came, texts))
+    let before = texts.is_some().then(|| received.clone());
+    // The parts may have changed since, and a residue may come from any client. The result is used only if
+    // reading it produces the message.
+    let same = reads_as(dialect, &received, message) && write_current(dialect, &mut received, message);
+    let texts = texts.filter(|_| before.as_ref() == Some(&received));
+    same.then_some((received, texts))
 }
 
 /// Returns whether these items have the content of the message, ignoring flags and positions.
 fn reads_as(dialect: Dialect, items: &[Value], message: &Message) -> bool {
-    let mut all = items.iter().map(|item| dialect.understood(item));
+    let mut all = items.iter().map(|item| dialect.read_message(item));
     let Some(Ok(mut read)) = all.next() else { return false };
     for next in all {
         let Ok(next) = next else { return false };
@@ -84,11 +84,11 @@ fn reads_as(dialect: Dialect, items: &[Value], message: &Message) -> bool {
         && (!dialect.0.about().is_native || read.metadata == message.metadata)
 }
 
-/// Sets the message's flags on the items. Returns false if the items cannot contain them.
-fn show(dialect: Dialect, items: &mut [Value], message: &Message) -> bool {
+/// Writes the message's current flags to the items. Returns false if the items cannot contain them.
+fn write_current(dialect: Dialect, items: &mut [Value], message: &Message) -> bool {
     if dialect.0.about().is_native {
-        ours::show(items, message);
+        native::write_current(items, message);
         return true;
     }
-    flags::show(items, message)
+    flags::write(items, message)
 }

@@ -1,7 +1,7 @@
-//! Defines one question to a model, and the state while its answer is read.
+//! Defines the call of a model: the question, the answer, and the part of the answer that was read so far.
 //!
 //! Each format defines how a question is written and how an event is read ([`Format`](crate::Format)). The
-//! caller does the sending and waiting.
+//! caller sends the request and waits for the reply.
 
 use std::collections::BTreeSet;
 
@@ -9,10 +9,10 @@ use epitome_core::inspect::Finish;
 use epitome_core::message::Tokens;
 use serde_json::Value;
 
-use crate::usage::{Tally, Usage};
+use crate::usage::{PartialUsage, TokenUsage};
 
-/// Maximum number of alternative answers to one request that are tracked.
-const MOST_CHOICES: usize = 1_024;
+/// Maximum number of alternative answers (`choices`) to one request that are tracked.
+const MAX_CHOICES: usize = 1_024;
 
 /// The data of the last event of a stream, at providers that send one.
 const DONE: &[u8] = b"[DONE]";
@@ -31,13 +31,13 @@ pub struct Question<'a> {
     pub system: &'a str,
     /// The user message.
     pub user: &'a str,
-    /// The tokens of both, as counted by the caller.
+    /// The tokens of the system prompt and the user message, as counted by the caller.
     pub tokens: Tokens,
     /// Maximum number of output tokens.
-    pub most: Tokens,
+    pub max_output: Tokens,
     /// The name of the field for that maximum: one of those that the format's [`About`](crate::format::About)
     /// lists.
-    pub limit: &'static str,
+    pub limit_field: &'static str,
     /// Whether the answer is streamed.
     pub stream: bool,
 }
@@ -50,48 +50,49 @@ pub struct Answer {
     /// Why the answer ended.
     pub finish: Finish,
     /// The provider's token counts, if it reported them.
-    pub tally: Option<Tally>,
+    pub usage: Option<TokenUsage>,
     /// Whether the answer is complete.
-    pub whole: bool,
+    pub complete: bool,
 }
 
-/// The state of an answer that is being read.
+/// An answer that is being read.
 #[derive(Debug, Default)]
-pub struct Hearing {
+pub struct PartialAnswer {
     /// The text so far.
     pub text: String,
     /// Why the answer ended, if the provider said so.
     pub finish: Option<Finish>,
     /// The token counts so far.
-    pub usage: Usage,
+    pub usage: PartialUsage,
     /// Whether the model called a tool instead of answering.
     pub calls_tool: bool,
     /// Whether the provider marked the end of the answer.
     pub ended: bool,
-    /// For several alternative answers: those other than the first that have begun, and all that have ended.
-    begun: BTreeSet<u64>,
+    /// The alternative answers that have started, except the first.
+    started: BTreeSet<u64>,
+    /// The alternative answers that have ended, including the first.
     finished: BTreeSet<u64>,
 }
 
-/// What to do after an event.
+/// What to do after reading an event or a body.
 #[derive(Debug, PartialEq)]
-pub enum Then {
+pub enum ReadStatus {
     /// Continue reading.
-    GoOn,
+    Continue,
     /// Stop: the answer is complete.
-    End,
+    Done,
     /// Stop: the provider failed. Contains the error as the provider sent it.
     Failed(Value),
     /// The event is not part of an answer.
-    Odd,
+    Unexpected,
 }
 
-impl Hearing {
-    /// Records that an alternative answer has begun, and whether it has ended.
-    pub(crate) fn follow(&mut self, index: u64, ended: bool) {
-        let room = self.begun.len() < MOST_CHOICES;
+impl PartialAnswer {
+    /// Records that an alternative answer has started, and whether it has ended.
+    pub(crate) fn track_choice(&mut self, index: u64, ended: bool) {
+        let room = self.started.len() < MAX_CHOICES;
         if index > 0 && room {
-            self.begun.insert(index);
+            self.started.insert(index);
         }
         if ended && room {
             self.finished.insert(index);
@@ -100,15 +101,15 @@ impl Hearing {
 
     /// Returns whether the answer was read completely. Some servers end a chat stream with the last stop
     /// reason and send no further event.
-    pub fn is_whole(&self) -> bool {
-        self.ended || (self.finished.contains(&0) && self.begun.is_subset(&self.finished))
+    pub fn is_complete(&self) -> bool {
+        self.ended || (self.finished.contains(&0) && self.started.is_subset(&self.finished))
     }
 
-    /// Returns the answer as far as it was read.
+    /// Returns the answer as far as it was read. The text is empty if the model called a tool.
     pub fn answer(self) -> Answer {
-        let whole = self.is_whole();
+        let complete = self.is_complete();
         let text = if self.calls_tool { String::new() } else { self.text };
-        Answer { text, finish: self.finish.unwrap_or_default(), tally: self.usage.tally(), whole }
+        Answer { text, finish: self.finish.unwrap_or_default(), usage: self.usage.total(), complete }
     }
 }
 

@@ -14,7 +14,7 @@
     clippy::indexing_slicing,
     reason = "a bench that cannot go on should stop, loudly"
 )]
-#![allow(clippy::print_stdout, reason = "what was measured is told")]
+#![allow(clippy::print_stdout, reason = "a benchmark prints its results")]
 
 mod session;
 mod table;
@@ -36,7 +36,7 @@ use epitome_core::slot::{CatchUp, Slot};
 use epitome_core::tokens::{Counter, Encoding};
 use epitome_core::track::Tracker;
 use epitome_testkit::cuts::choose;
-use session::{Planned, Standing, Tail, Talk, size, sized, turns};
+use session::{Planned, SlotProgress, Tail, Talk, size, sized, turns};
 use table::{Bench, Claim, batches, timed};
 
 /// How many messages are added in one run of `adding`.
@@ -55,7 +55,7 @@ fn main() {
 fn adding(bench: &mut Bench) {
     let new = turns(ADDED);
     let [near, far] = [100, 100_000].map(Planned::new);
-    let add = |(tracker, short, long): &mut (Tracker, Standing, Standing)| {
+    let add = |(tracker, short, long): &mut (Tracker, SlotProgress, SlotProgress)| {
         for (message, tokens) in &new {
             let outline = tracker.push_sized(message, *tokens);
             short.advance(&outline);
@@ -96,14 +96,14 @@ fn from_scratch(bench: &mut Bench) {
     bench.measure("10,000: tracking all", Claim::Nothing, || (), |()| track());
 
     let (tracker, log) = track();
-    let [mut short, mut long] = [Slot::short(), Slot::long()].map(Standing::new);
+    let [mut short, mut long] = [Slot::short(), Slot::long()].map(SlotProgress::new);
     for outline in &log {
         short.advance(outline);
         long.advance(outline);
     }
     let mut stepping = short.clone();
     stepping.slot.catch_up = CatchUp::Step;
-    let plan = |standing: &Standing| next_step(&standing.slot, &standing.state, &standing.ahead(&log, &tracker));
+    let plan = |slot_progress: &SlotProgress| next_step(&slot_progress.slot, &slot_progress.state, &slot_progress.ahead(&log, &tracker));
     let (NextStep::Summarize(joined), NextStep::Summarize(single)) = (plan(&short), plan(&stepping)) else {
         panic!("everything is due");
     };
@@ -114,7 +114,7 @@ fn from_scratch(bench: &mut Bench) {
         "10,000: all windows in turn, 60 ahead",
         Claim::Nothing,
         || stepping.clone(),
-        |standing| all_windows(standing, &log),
+        |slot_progress| all_windows(slot_progress, &log),
     );
 
     let cuts = Cuts::new(&log, tracker.cut_at_end());
@@ -161,10 +161,10 @@ fn from_scratch(bench: &mut Bench) {
 }
 
 /// Every window of a slot, one after the other, the way a store hands them in.
-fn all_windows(standing: &mut Standing, log: &[Outline]) -> usize {
+fn all_windows(slot_progress: &mut SlotProgress, log: &[Outline]) -> usize {
     let mut summaries = 0;
     loop {
-        let from = usize::try_from(standing.state.covered).unwrap();
+        let from = usize::try_from(slot_progress.state.covered).unwrap();
         let to = log.len().min(from + 60);
         let end = log.get(to).map_or(Cut::Legal, |outline| outline.cut);
         let ahead = PlanInput {
@@ -174,12 +174,12 @@ fn all_windows(standing: &mut Standing, log: &[Outline]) -> usize {
             input: session::INPUT,
             authors: &[],
         };
-        let (covered, firing) = match next_step(&standing.slot, &standing.state, &ahead) {
+        let (covered, firing) = match next_step(&slot_progress.slot, &slot_progress.state, &ahead) {
             NextStep::Summarize(plan) => (plan.span.through, plan.firing),
-            NextStep::Pass { firing, .. } => (standing.state.covered, firing),
+            NextStep::Pass { firing, .. } => (slot_progress.state.covered, firing),
             NextStep::Nothing(_) => return summaries,
         };
-        standing.state.settle(&standing.slot, covered, firing, ahead.outlines, None);
+        slot_progress.state.settle(&slot_progress.slot, covered, firing, ahead.outlines, None);
         summaries += 1;
     }
 }
@@ -195,14 +195,14 @@ fn one_more(bench: &mut Bench) {
     let window = window - (before.log.len() - tail.recent.len());
 
     let states = || (before.tracker.clone(), before.short.clone(), before.long.clone(), tail.clone());
-    let add = |(tracker, short, long, tail): &mut (Tracker, Standing, Standing, Tail)| {
+    let add = |(tracker, short, long, tail): &mut (Tracker, SlotProgress, SlotProgress, Tail)| {
         let outline = tracker.push_sized(&message, tokens);
         let fired = short.advance(&outline);
         long.advance(&outline);
         tail.recent.push(outline);
         fired
     };
-    let plan = |tracker: &Tracker, short: &Standing, tail: &Tail| {
+    let plan = |tracker: &Tracker, short: &SlotProgress, tail: &Tail| {
         next_step(&short.slot, &short.state, &short.ahead(&tail.recent, tracker))
     };
     let context = |tracker: &Tracker, tail: &Tail| laid_out(4_000, &tail.scene(tracker, &summaries), &costs);

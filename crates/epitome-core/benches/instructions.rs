@@ -29,7 +29,7 @@ use epitome_core::message::{Message, Tokens};
 use epitome_core::plan::{PlanInput, NextStep, next_step};
 use epitome_core::tokens::{Counter, Encoding};
 use epitome_core::track::Tracker;
-use session::{Planned, Standing, Tail, Talk, turns};
+use session::{Planned, SlotProgress, Tail, Talk, turns};
 
 const TIMES: usize = 20;
 const ADDED: usize = 240;
@@ -65,8 +65,8 @@ fn adding(at: u64) -> usize {
 #[inline(never)]
 fn measured_adding(
     tracker: &mut Tracker,
-    short: &mut Standing,
-    long: &mut Standing,
+    short: &mut SlotProgress,
+    long: &mut SlotProgress,
     new: &[(Message, Tokens)],
 ) {
     for (message, tokens) in new {
@@ -128,7 +128,7 @@ fn planning_window() -> usize {
 /// Nothing was ever summarized: windows are joined.
 fn planning_all() -> usize {
     let Planned { tracker, short, log, .. } = Planned::new(10_000);
-    let mut behind = Standing::new(short.slot);
+    let mut behind = SlotProgress::new(short.slot);
     for outline in &log {
         behind.advance(outline);
     }
@@ -140,9 +140,9 @@ fn planning_all() -> usize {
 }
 
 #[inline(never)]
-fn measured_planning(standing: &Standing, ahead: &PlanInput<'_>) {
+fn measured_planning(slot_progress: &SlotProgress, ahead: &PlanInput<'_>) {
     for _ in 0..TIMES {
-        black_box(next_step(&standing.slot, &standing.state, black_box(ahead)));
+        black_box(next_step(&slot_progress.slot, &slot_progress.state, black_box(ahead)));
     }
 }
 

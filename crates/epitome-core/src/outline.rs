@@ -89,7 +89,7 @@ pub struct Outline {
 /// assert_eq!((totals.messages, totals.turns), (4, 2)); // `u~` is skipped, but its turn continues
 /// ```
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(into = "Row")]
+#[serde(into = "TotalsRow")]
 pub struct Totals {
     /// Messages.
     pub messages: u64,
@@ -112,9 +112,9 @@ pub struct Totals {
 }
 
 /// Totals as a short list, because they are written on every append for each slot.
-type Row = (u64, u64, Tokens, u64, u64, Seq, Timestamp, Option<Timestamp>, u64);
+type TotalsRow = (u64, u64, Tokens, u64, u64, Seq, Timestamp, Option<Timestamp>, u64);
 
-impl From<Totals> for Row {
+impl From<Totals> for TotalsRow {
     fn from(totals: Totals) -> Self {
         let Totals { messages, turns, tokens, chars, longest, last_seq, last_at, since, last_turn } = totals;
         (messages, turns, tokens, chars, longest, last_seq, last_at, since, last_turn)

@@ -122,14 +122,14 @@ impl Tracker {
         }
 
         let calls_open = !self.open.calls.is_empty();
-        let callers = self.answer_calls(message);
+        let call_authors = self.answer_calls(message);
         // A result belongs to the author of the call, regardless of the message that contains it.
-        let author = match callers.first() {
-            Some(caller) if !opens_turn => caller.clone(),
+        let author = match call_authors.first() {
+            Some(call_author) if !opens_turn => call_author.clone(),
             _ => message.author.clone(),
         };
 
-        let fresh = opens_turn && callers.is_empty();
+        let fresh = opens_turn && call_authors.is_empty();
         let before = |call_open, in_loop, alone| match cut_kind(call_open, in_loop) {
             _ if fresh => Cut::Legal,
             Cut::InLoop if thinks && alone => Cut::Legal,
@@ -137,7 +137,7 @@ impl Tracker {
         };
         let alone = self.loops.iter().all(|a| *a == author);
         let cut = before(calls_open, !self.loops.is_empty(), alone);
-        let own_open = callers.contains(&author) || self.open.is_open_for(&author);
+        let own_open = call_authors.contains(&author) || self.open.is_open_for(&author);
         let own_cut = before(own_open, self.loops.contains(&author), true);
 
         if opens_turn {
@@ -146,7 +146,7 @@ impl Tracker {
             self.turn = self.turn.saturating_add(1);
         }
         let calls = self.take_calls(message, &author, thinks, stats.has_text);
-        let answers = count(callers.len());
+        let answers = count(call_authors.len());
 
         let leading = message.role.is_system() && !self.begun;
         self.begun |= !message.role.is_system();
@@ -161,7 +161,7 @@ impl Tracker {
             longest: stats.longest,
             calls,
             answers,
-            own_answers: count(callers.iter().filter(|caller| **caller == author).count()),
+            own_answers: count(call_authors.iter().filter(|call_author| **call_author == author).count()),
             open: count(self.open.calls.len()),
             own_open: count(self.open.open_for(&author)),
             leading,
@@ -181,15 +181,15 @@ impl Tracker {
 
     /// Closes the calls that a message answers. Returns the author of each call.
     fn answer_calls(&mut self, message: &Message) -> Vec<Option<Author>> {
-        let mut callers: Vec<Option<Author>> = Vec::new();
+        let mut call_authors: Vec<Option<Author>> = Vec::new();
         if answers_calls(message.role) {
             for result in message.results() {
-                if let Some(call) = self.open.answer(&result.call, &message.author, callers.first()) {
-                    callers.push(call.author);
+                if let Some(call) = self.open.answer(&result.call, &message.author, call_authors.first()) {
+                    call_authors.push(call.author);
                 }
             }
         }
-        callers
+        call_authors
     }
 
     /// Opens the calls of a reply, and a tool loop if the reply also contains reasoning. A reply in text ends
@@ -339,7 +339,7 @@ impl OpenCalls {
         let rank = |call: &OpenCall| {
             let by_id = call.id == *id;
             let named = by_id || call.item_id.as_ref() == Some(id);
-            let other = before.is_some_and(|caller| call.author != *caller);
+            let other = before.is_some_and(|call_author| call.author != *call_author);
             named.then_some((other, !by_id, call.author != *author))
         };
         let ranked = self.calls.iter().enumerate().filter_map(|(at, call)| Some((rank(call)?, at)));

@@ -244,14 +244,14 @@ impl Repairer {
     fn answer(&mut self, mut message: Message) {
         let spoken = message.role != Role::Tool && has_words(&message);
         let parts = std::mem::take(&mut message.parts);
-        let mut asker = None;
+        let mut call_author = None;
         for part in parts {
             match part {
                 Part::ToolResult(mut result) if answers_calls(message.role) => {
-                    let Some(call) = self.open.answer(&result.call, &message.author, asker.as_ref()) else {
+                    let Some(call) = self.open.answer(&result.call, &message.author, call_author.as_ref()) else {
                         continue;
                     };
-                    asker.get_or_insert(call.author.clone());
+                    call_author.get_or_insert(call.author.clone());
                     // The newest call with that id; an older one was abandoned in favour of it.
                     let entry = self.waiting.iter_mut().rev().find_map(|entry| match entry {
                         Waiting::Reply { message, calls, answers } if message.author == call.author => {

@@ -157,19 +157,19 @@ pub(crate) fn sized(message: Message) -> (Message, Tokens) {
     (message, tokens)
 }
 
-/// The messages of some turns: what is added to a session that stands between two turns.
+/// The messages of some turns, to be added to a session between two turns.
 pub(crate) fn turns(messages: usize) -> Vec<(Message, Tokens)> {
     Talk::new(7).skip(1).take(messages).map(sized).collect()
 }
 
-/// One of the two slots every session has, and where it stands.
+/// One of the two slots that every session has, and its state.
 #[derive(Clone)]
-pub(crate) struct Standing {
+pub(crate) struct SlotProgress {
     pub(crate) slot: Slot,
     pub(crate) state: SlotState,
 }
 
-impl Standing {
+impl SlotProgress {
     pub(crate) fn new(slot: Slot) -> Self {
         Self { slot, state: SlotState::default() }
     }
@@ -178,14 +178,14 @@ impl Standing {
         self.state.advance(&self.slot, outline, None)
     }
 
-    /// What comes after the coverage, as the planner is told it.
+    /// The messages after the coverage, as input of the planner.
     pub(crate) fn ahead<'a>(&self, log: &'a [Outline], tracker: &Tracker) -> PlanInput<'a> {
         let from = log.partition_point(|outline| outline.seq <= self.state.covered);
         let end = Some(tracker.cut_at_end());
         PlanInput { outlines: &log[from..], end, room: None, input: INPUT, authors: &[] }
     }
 
-    /// Works off what is due and can be.
+    /// Completes every pending trigger event that has a legal cut.
     fn settle(&mut self, log: &[Outline], tracker: &Tracker) {
         while let NextStep::Summarize(plan) = next_step(&self.slot, &self.state, &self.ahead(log, tracker)) {
             self.state.settle(&self.slot, plan.span.through, plan.firing, log, None);
@@ -197,8 +197,8 @@ impl Standing {
 #[derive(Clone)]
 pub(crate) struct Planned {
     pub(crate) tracker: Tracker,
-    pub(crate) short: Standing,
-    pub(crate) long: Standing,
+    pub(crate) short: SlotProgress,
+    pub(crate) long: SlotProgress,
     pub(crate) log: Vec<Outline>,
 }
 
@@ -209,7 +209,7 @@ impl Planned {
     }
 
     fn grow(talk: &mut Talk, messages: u64) -> Self {
-        let [short, long] = [Slot::short(), Slot::long()].map(Standing::new);
+        let [short, long] = [Slot::short(), Slot::long()].map(SlotProgress::new);
         let mut planned = Self { tracker: Tracker::default(), short, long, log: Vec::new() };
         while planned.tracker.head() < messages || !talk.between_turns() {
             planned.add(&talk.next().unwrap());

@@ -96,7 +96,7 @@ impl Bench {
         self.rows.push([name.to_owned(), time(median), time(best), claim]);
     }
 
-    /// The same for seconds a byte, told as megabytes a second.
+    /// The same for seconds a byte, printed as megabytes a second.
     pub(crate) fn rate(&mut self, name: &str, figures: &[f64], claim: Claim) {
         let Some((median, best)) = summed_up(figures) else { return };
         let [median, best] = [median, best].map(|seconds| 1e-6 / seconds);
@@ -112,12 +112,12 @@ impl Bench {
     pub(crate) fn ratio(&mut self, name: &str, ratios: &[f64], most: f64) {
         if let Some((median, _)) = summed_up(ratios) {
             let verdict = if median <= most { "met" } else { "NOT met" };
-            self.told(name, &format!("{median:.3}"), &format!("<= {most}, {verdict}"));
+            self.row(name, &format!("{median:.3}"), &format!("<= {most}, {verdict}"));
         }
     }
 
     /// A row that was measured elsewhere.
-    pub(crate) fn told(&mut self, name: &str, figure: &str, claim: &str) {
+    pub(crate) fn row(&mut self, name: &str, figure: &str, claim: &str) {
         self.rows.push([name, figure, "", claim].map(str::to_owned));
     }
 

@@ -1,5 +1,5 @@
-//! Lists made shorter: drawings for each strategy and each reason, what is sent, and lists
-//! that come back.
+//! Condensing of lists: a drawing for each strategy and each reason, the list that is sent, and condensed
+//! lists that a caller sends again.
 
 use std::borrow::Cow;
 
@@ -12,15 +12,15 @@ use epitome_testkit::drawing::{draw, messages, word_counter};
 use crate::drawn::Drawn;
 use crate::promises::counter;
 
-/// A caller who hands in the full history and keeps the same list.
+/// A caller that passes the full history and continues with the same list.
 #[derive(Clone)]
 pub(crate) struct Caller {
     pub(crate) history: Vec<Message>,
     pub(crate) list: List,
     pub(crate) counter: Counter,
-    /// What the summarizer was given to read, by `seq`.
+    /// The `seq` of the messages that the summarizer read.
     pub(crate) read: Vec<Seq>,
-    /// How often it was asked.
+    /// Number of calls of the summarizer.
     pub(crate) asked: usize,
 }
 
@@ -44,7 +44,7 @@ impl Caller {
         self.list.shown(&self.history).into_owned()
     }
 
-    /// One step, the summary written by `answer`.
+    /// Runs one step; `answer` writes the summary.
     pub(crate) fn step_with(
         &mut self,
         policy: &Policy,
@@ -73,15 +73,14 @@ impl Caller {
     }
 }
 
-/// What a policy makes of a drawn session: the list as it would be sent. For validators of wire
-/// formats.
+/// Returns the list that would be sent for a drawn session under a policy, for the validators of wire formats.
 pub(crate) fn output(drawn: &Drawn, policy: &Policy, force: Press) -> Vec<Message> {
     let mut caller = Caller::new(drawn.messages(), &counter());
     let _ = caller.step(policy, &forced(force));
     caller.shown()
 }
 
-/// A summary of so many words.
+/// Returns a summary of this number of words.
 pub(crate) fn so(words: u64) -> String {
     vec!["so"; usize::try_from(words).unwrap()].join(" ")
 }
@@ -98,7 +97,7 @@ pub(crate) fn policy(strategy: &str) -> Policy {
     Policy { strategy: strategy.parse().unwrap(), ..Policy::default() }
 }
 
-/// Condenses a drawing gently: what is shown, drawn, with the summary as `S`.
+/// Condenses a drawing gently. Returns the shown list as a drawing, with the summary as `S`.
 pub(crate) fn check(strategy: &str, drawing: &str, expected: &str) {
     check_with(&policy(strategy), &forced(Press::Gently), drawing, expected);
 }
@@ -129,7 +128,7 @@ pub(crate) fn sketch(list: &[Message]) -> String {
     list.iter().map(one).collect::<Vec<_>>().join(" ")
 }
 
-/// What an agent would be sent, one line a message.
+/// Formats the messages that an agent would receive, one line per message.
 pub(crate) fn listing(list: &[Message]) -> String {
     let words = |part: &Part| match part {
         Part::Text { text } => text.clone(),
@@ -156,7 +155,7 @@ pub(crate) fn listing(list: &[Message]) -> String {
 #[test]
 fn recent_drops_what_is_older() {
     check("recent(messages(2))", "s u:20 a:20 u:5 a:5", "s u:5 a:5");
-    // A list that would start with the agent is opened by a note of ours.
+    // A list that would start with the agent's message is opened by the placeholder.
     check("recent(messages(2))", "a:20 a:20 a:5 a:5", "u a:5 a:5");
     // The current summary stays as it is.
     let mut caller = Caller::drawn("s u:90 a:90 u:9 a:9 u:2 a:2");
@@ -210,7 +209,7 @@ fn a_pipeline_stops_when_the_cheap_stage_is_enough() {
     let mut caller = Caller::drawn("s u:20 a(x) r(x):90 a u:20 a:20");
     let report = caller.step(&due, &facts()).unwrap();
     assert_eq!((report.strategy.as_str(), caller.asked), ("mask", 0));
-    // Here it is not.
+    // Here it is not worth it.
     let mut caller = Caller::drawn("s u:90 a(x) r(x):90 a:90 u:20 a:20");
     let report = caller.step(&due, &facts()).unwrap();
     assert_eq!((report.strategy.as_str(), caller.asked), ("mask + summarize", 1));
@@ -288,7 +287,7 @@ fn a_plan_that_was_overtaken_is_refused() {
         other => panic!("{other:?}"),
     };
     let (first, second) = (plan(&caller), plan(&caller));
-    // Said while the model was at work: it is not lost.
+    // A message that arrives while the model works is not lost.
     caller.say(messages("u:3 a:3").unwrap());
     first.finish(&mut caller.list, &caller.history, "one", &caller.counter).unwrap();
     assert_eq!(sketch(&caller.shown()), "s S u a u a u a u:3 a:3");
@@ -320,17 +319,17 @@ fn the_providers_own_count_decides() {
 
 #[test]
 fn the_window_is_compared_with_the_providers_count() {
-    // Twice what was counted: a hundred of its tokens are fifty of ours.
+    // The provider counts twice as much: 100 of its tokens are 50 by the local count.
     let strict = RequestFacts { room: Some(100), request: Some(164), ..facts() };
     check_with(&policy("recent(turns(1))"), &strict, "u a:9 a:9 a:9 a:9 a:9 a:9 a:9 a:9", "u a:9 a:9 a:9");
-    // Half of what was counted: what stays fits, though it would not by our own count.
+    // The provider counts half as much: the messages that stay fit, although they would not by the local count.
     let generous = RequestFacts { room: Some(100), request: Some(101), ..facts() };
     check_with(&policy("recent(messages(1))"), &generous, "u!:120 a:60 u:20", "u!:120 u:20");
 }
 
 #[test]
 fn a_list_shortened_to_fit_also_saves_the_minimum() {
-    // A little over the room, and a summary that takes all it may.
+    // Slightly over the window, and a summary of the largest allowed size.
     let policy = Policy { limit: 60, ..policy("summarize(turns(1))") };
     let mut caller = Caller::drawn(&format!("u{}", " a:9".repeat(40)));
     let facts = RequestFacts { room: Some(caller.list.tokens() - 1), ..facts() };
@@ -339,7 +338,7 @@ fn a_list_shortened_to_fit_also_saves_the_minimum() {
     assert!(report.tokens_after * 10 <= report.tokens_before * 9, "{report:?}");
 }
 
-// --- What is sent -----------------------------------------------------------------------------
+// --- The list that is sent -----------------------------------------------------------------------------
 
 #[test]
 fn a_list_as_the_agent_gets_it() {
@@ -369,7 +368,7 @@ Ann asked for <\\/summary> tags. / </summary>
     );
 }
 
-// --- A stored list comes back -----------------------------------------------------------------
+// --- A condensed list that is sent again -----------------------------------------------------------------
 
 #[test]
 fn a_summary_found_in_the_list_is_built_upon() {
@@ -403,7 +402,7 @@ fn a_summary_merged_with_the_users_words_is_taken_apart() {
     history.extend(messages("a(x):50 r(x):50 a:5").unwrap());
     let mut caller = Caller::new(history, &word_counter());
     caller.step(&policy("summarize(messages(1))"), &forced(Press::Gently)).unwrap();
-    // The words are the last request, and stay; the summary covers them no less.
+    // The user's text is the last request and stays, although the summary covers it as well.
     assert_eq!(sketch(&caller.shown()), "s:2 u:2 S a:5");
     assert_eq!(caller.list.summary().unwrap().through, 43);
 }
@@ -446,8 +445,7 @@ fn a_frame_the_user_quotes_later_is_the_users_text() {
 
 #[test]
 fn a_list_is_not_copied_and_not_read_again() {
-    // A custom counter that counts how often it is asked: a turn on which nothing happens asks once
-    // for each new text.
+    // A custom counter that counts its calls: a turn without a condensation counts each new text once.
     use std::sync::Arc;
     use std::sync::atomic::{AtomicU64, Ordering};
     let asked = Arc::new(AtomicU64::new(0));

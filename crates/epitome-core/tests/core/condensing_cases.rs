@@ -1,4 +1,4 @@
-//! The hard cases of other systems, as they pass through strategies. Numbers are those of the list.
+//! The hard cases of other systems, condensed by each strategy. The numbers are those of `docs/hard-cases.md`.
 
 use epitome_core::condense::{RequestFacts, List, Policy, Press, ListState, SummaryRole, Unchanged};
 use epitome_core::message::{Content, Part};
@@ -34,11 +34,11 @@ fn case_5_a_thinking_loop_is_whole_or_its_reasoning_leaves() {
     let drawing = "u:9 a*(x):50 r(x):50 a(y) r(y) a(z) r(z)";
     refused("summarize(messages(2))", drawing, "no_legal_cut");
     check_with(&policy("summarize(messages(2))"), &forced(Press::Hard), drawing, "u:9 S a(z) r(z)");
-    // Nor does a pinned batch of the loop make up for its beginning.
+    // A pinned batch of the loop does not replace the loop's beginning.
     let pinned = "u u:50 a*(x) r(x):90 a(y)! r(y)! a*(z) r(z)";
     check("recent(messages(2))", pinned, "u:50 a(y)! r(y)! a(z) r(z)");
     check("summarize(messages(2))", pinned, "u:50 a(y)! r(y)! S a*(z) r(z)");
-    // One that brings its own reasoning may be entered there.
+    // A loop may be entered at a message that has its own reasoning.
     check("summarize(messages(2))", "u:9 a*(x):50 r(x):50 a*(y) r(y)", "u:9 S a*(y) r(y)");
 }
 
@@ -70,7 +70,7 @@ fn case_9_arguments_are_json_in_the_view() {
 #[test]
 fn case_10_both_ids_of_a_call_pair_it() {
     check("recent(messages(1))", "u:50 a:50 u a(x=ix) r(ix)", "u a(x=ix) r(x)");
-    // The mask finds the tool's name by either.
+    // Masking finds the tool's name by either id.
     let mut caller = Caller::drawn("u a(x=ix) r(ix):90 a u a");
     caller.step(&policy("mask(messages(2))"), &forced(Press::Gently)).unwrap();
     assert!(listing(&caller.shown()).contains("[output of f left out"));
@@ -111,14 +111,14 @@ fn case_21_the_protected_head_does_not_fossilize() {
     caller.step(&policy, &forced(Press::Gently)).unwrap();
     assert_eq!(sketch(&caller.shown()), "s S u:4 a:4");
     assert_eq!(caller.read.len(), 8, "the head was read when it left");
-    // What is skipped in it leaves unread.
+    // Its skipped messages leave without being read.
     let mut caller = Caller::drawn("s u~:9 a:9 u:50 a:50 u:5 a:5");
     caller.step(&policy, &forced(Press::Gently)).unwrap();
     caller.say(messages("u:50 a:50 u:4 a:4").unwrap());
     caller.step(&policy, &forced(Press::Gently)).unwrap();
     assert_eq!(sketch(&caller.shown()), "s S u:4 a:4");
     assert_eq!(caller.read, [4, 5, 3, 6, 7, 1, 2], "numbered anew from the second line on");
-    // Without a summary there is nothing else that knows of the head, so it stays.
+    // Without a summary the head would be lost, so it stays.
     let recent = Policy { strategy: "recent(messages(2))".parse().unwrap(), ..policy };
     check_with(&recent, &forced(Press::Gently), "s u:9 a:9 u:50 a:50 u:5 a:5", "s u:9 a:9 u:5 a:5");
 }
@@ -132,7 +132,7 @@ fn case_22_an_unanswered_call_does_not_block_for_ever() {
 fn case_23_the_last_request_stays_in_sight() {
     check("summarize(messages(2))", "s u:50 a:50 u:7 a(x):50 r(x) a(y) r(y)", "s u:7 S a(y) r(y)");
     check("recent(messages(2))", "s u:50 a:50 u:7 a(x):50 r(x) a(y) r(y)", "s u:7 a(y) r(y)");
-    // And again at the next pass, still the last one.
+    // The same holds in the next pass, because it is still the last request.
     let mut caller = Caller::drawn("s u:7 a(x):50 r(x):50 a(y) r(y)");
     caller.step(&policy("summarize(messages(2))"), &forced(Press::Gently)).unwrap();
     caller.say(messages("a(w):50 r(w):50 a(z) r(z)").unwrap());

@@ -1,4 +1,4 @@
-//! The promises of condensing: over drawn sessions with every kind of malformed history, and over
+//! Property tests of condensing, on generated sessions with every kind of malformed history, and on
 //! conversations that grow through many condensations.
 
 use std::collections::HashSet;
@@ -74,7 +74,7 @@ fn situations() -> impl Strategy<Value = RequestFacts> {
     })
 }
 
-/// Turns as a good agent leaves them: every call answered, every turn ended.
+/// Well-formed turns: every call is answered, and every turn ends.
 fn good_session() -> impl Strategy<Value = Drawn> {
     let size = || 1..30u32;
     let step = (any::<bool>(), size(), size()).prop_map(|(two, a, r)| match two {
@@ -89,7 +89,7 @@ fn good_session() -> impl Strategy<Value = Drawn> {
         .prop_map(|(head, turns)| Drawn(format!("{head}{}", turns.join(" "))))
 }
 
-/// Every call under an id of its own, as providers give them.
+/// Gives every call its own id, as providers do.
 fn numbered(mut history: Vec<Message>) -> Vec<Message> {
     let mut turn = 0;
     for message in &mut history {
@@ -105,7 +105,7 @@ fn numbered(mut history: Vec<Message>) -> Vec<Message> {
     history
 }
 
-/// How many frames are opened anywhere in the list.
+/// Returns the number of summary frames in the list.
 fn frames(list: &[Message]) -> usize {
     let text = |part: &Part| match part {
         Part::Text { text } => text.matches("<summary").count(),
@@ -137,7 +137,8 @@ fn check_list(caller: &Caller) -> Result<(), TestCaseError> {
     if caller.list.state().rounds == 0 { Ok(()) } else { check_stays(caller) }
 }
 
-/// What always stays is there, in its order. Messages are found by their words, which tell `seq`.
+/// Checks that the messages that always stay are shown in order. A message is found by its text, which contains its
+/// `seq`.
 fn check_stays(caller: &Caller) -> Result<(), TestCaseError> {
     let shown = caller.shown();
     let drawn = draw(&shown);
@@ -160,7 +161,7 @@ fn check_stays(caller: &Caller) -> Result<(), TestCaseError> {
     }
     let open = log.outlines.last().map_or(0, |outline| outline.open);
     if open > 0 {
-        // The calls that wait came after the last place where none did.
+        // The open calls come after the last position without open calls.
         let from = log.outlines.iter().rposition(|outline| outline.cut != Cut::InCall);
         for (message, outline) in log.messages.iter().zip(&log.outlines).skip(from.unwrap_or(0)) {
             prop_assert!(
@@ -195,7 +196,7 @@ proptest! {
                     prop_assert_eq!(report.messages_before, before.len() as u64);
                     prop_assert_eq!(report.messages_after, caller.shown().len() as u64);
                     let saved = report.tokens_before.saturating_sub(report.tokens_after);
-                    // What does not fit need only be made to fit.
+                    // A list that does not fit only has to fit afterwards.
                     prop_assert!(saved > 0 && (over || saved >= policy.worth.of_rounded_up(report.tokens_before)));
                 }
                 Err(_) => prop_assert_eq!(&before, &caller.shown()),
@@ -233,7 +234,7 @@ proptest! {
         for (message, outline) in log.messages.iter().zip(&log.outlines) {
             let known = read.contains(&outline.seq) || skipped.contains(&outline.seq);
             prop_assert!(outline.stray || known || shows(&shown, message), "{} was lost: {}", outline.seq, draw(&shown));
-            // A request that was carried out of a skipped batch is a message of its own from then on.
+            // A request that was taken out of a skipped batch is a separate message from then on.
             let carried = outline.opens_turn && !outline.skip;
             let unread = outline.leading || (skipped.contains(&outline.seq) && !carried);
             prop_assert!(!(read.contains(&outline.seq) && unread), "{} was read", outline.seq);
@@ -281,7 +282,7 @@ proptest! {
             passes += 1;
             prop_assert!(passes <= if halves { 12 } else { stages }, "goes on and on");
         }
-        // Pressed hard, it ends as well.
+        // It also ends if condensing is forced hard.
         while caller.step(&policy, &forced(Press::Hard)).is_ok() {
             passes += 1;
             prop_assert!(passes < 24, "goes on and on");
@@ -292,9 +293,9 @@ proptest! {
     fn the_full_history_and_the_stored_list_give_the_same(
         first in good_session(), second in good_session(), policy in policies(), hard in any::<bool>(),
     ) {
-        // What `recent` dropped leaves no trace in the stored list, so it cannot be counted there.
+        // The stored list contains no trace of messages that `recent` dropped, so they cannot be counted there.
         let strategy = policy.strategy.to_string().replace("recent", "summarize").parse().unwrap();
-        // Nor does it tell what came since, so only sizes trigger alike.
+        // It does not show which messages came later either, so only size triggers fire in the same way.
         let policy = Policy { strategy, trigger: "tokens(40)".parse().unwrap(), ..policy };
         let press = forced(if hard { Press::Hard } else { Press::Gently });
         let counter = counter();
@@ -372,7 +373,7 @@ proptest! {
 
 // --- Growth -----------------------------------------------------------------------------------
 
-/// Grows a conversation by hundreds of turns under one policy; the number of condensations.
+/// Grows a conversation by hundreds of turns under one policy. Returns the number of condensations.
 fn grow(policy: &Policy, answer: &dyn Fn(&CondensePlan, &[Message]) -> String, stored: bool) -> usize {
     let counter = counter();
     let mut caller = Caller::new(messages("s:5 u!:6 a:3").unwrap(), &counter);
@@ -441,8 +442,8 @@ fn long_work(steps: usize) -> Vec<Message> {
     log
 }
 
-/// The built-in summarizer, through at least fifty condensations; with what it keeps between them, and
-/// with nothing but the list it handed out.
+/// The built-in summarizer, through at least fifty condensations: with its stored extracts, and with only the list that
+/// it returned.
 #[test]
 fn with_the_local_summarizer_the_task_and_the_rules_survive_fifty_condensations() {
     let counter = Counter::new(Encoding::O200k);

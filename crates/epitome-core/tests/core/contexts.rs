@@ -1,4 +1,4 @@
-//! What a context holds, scenario by scenario. Those of Honcho's document come first.
+//! The content of contexts, scenario by scenario. The scenarios of Honcho's documentation come first.
 
 use epitome_testkit::drawing::NoWords;
 
@@ -19,15 +19,15 @@ fn tokens(tokens: u64) -> Request {
     Request { tokens: Some(tokens), ..Request::default() }
 }
 
-/// A summary of so many words in one line, so that `fit` cannot shorten it.
+/// A summary of this number of words in one line, so that `fit` cannot shorten it.
 fn summary(through: Seq, words: usize) -> (Seq, String) {
     (through, vec!["gist"; words].join(" "))
 }
 
-/// What the frame around a summary costs in words.
+/// Number of words of the frame around a summary.
 const FRAME: u64 = 11;
 
-/// One line: `S` for the summary, `…` for a note, `~3-4` for an excerpt, else the message's place.
+/// One line: `S` for the summary, `…` for a note, `~3-4` for an excerpt, else the message's position.
 fn line(given: &Given) -> String {
     let entries = given.layout.entries.iter().map(|entry| match entry {
         Entry::Relocated(seq) => format!("[{seq}]"),
@@ -95,7 +95,7 @@ fn summary_false_gives_just_the_last_messages() {
 #[test]
 fn sixty_forty_and_the_messages_get_what_the_summary_left() {
     let drawing = "u:10 ".repeat(10);
-    // 40 tokens are the summary's, it takes 20: eight messages of ten fit beside it.
+    // The summary may use 40 tokens and uses 20: eight messages of ten tokens fit next to it.
     let given = check(&log(&drawing), &tokens(100), &[summary(2, 9)], "S 3 4 5 6 7 8 9 10");
     assert_eq!(given.layout.report.tokens.summary, 9 + FRAME);
     assert!(given.layout.report.exhaustive);
@@ -116,7 +116,7 @@ fn a_longer_but_older_summary_never_wins_when_it_leaves_a_gap() {
     let long = log(&"u:10 ".repeat(20));
     let given = check(&long, &tokens(130), &[summary(4, 40), summary(14, 20)], "S 15 16 17 18 19 20");
     assert!(given.layout.report.exhaustive);
-    // With room for all, the more detailed one is better.
+    // If everything fits, the more detailed one is better.
     let roomy = check(&long, &tokens(240), &[summary(4, 40), summary(14, 20)], &{
         let rest: Vec<String> = (5..=20).map(|seq| seq.to_string()).collect();
         format!("S {}", rest.join(" "))
@@ -227,7 +227,7 @@ fn an_excerpt_of_a_batch_is_as_valid_as_the_batch() {
 #[test]
 fn clip_and_fill_show_the_summary_next_to_a_large_newest_message() {
     let log = log(&format!("{}u:90", "u:10 ".repeat(8)));
-    // It would fit, and leave nothing else.
+    // It would fit, but leave no room for anything else.
     let whole = Request { fill: true, ..tokens(100) };
     check(&log, &whole, &[summary(6, 4)], "8 9");
     let clipped = Request { oversize: Oversize::Clip, ..whole };
@@ -235,7 +235,7 @@ fn clip_and_fill_show_the_summary_next_to_a_large_newest_message() {
     let told = given.layout.summary.unwrap();
     assert_eq!((told.digested, told.shown), (Span::new(7, 9), None), "the best of what was cut is told");
     assert!(given.layout.report.exhaustive && told.tokens <= 40);
-    // One that leaves the share is there as it is.
+    // A message that leaves the summary its share is shown whole.
     let roomy = Request { tokens: Some(160), ..clipped };
     assert!(!line(&log.context(9, &roomy, &[summary(6, 4)])).contains('~'));
 }
@@ -291,12 +291,12 @@ fn tokens_over_the_hard_limit_nought_and_steady_with_fill_are_refused() {
 
 #[test]
 fn a_context_as_of_an_earlier_message_equals_the_context_of_that_time() {
-    // Summaries that reach further are of a later moment.
+    // Summaries that cover later messages belong to a later state.
     let log = log(&"u a ".repeat(20));
     let then = log.context(12, &tokens(200), &[summary(10, 3), summary(30, 3)]);
     assert_eq!(line(&then), "S 11 12");
     assert_eq!(log.context(12, &tokens(200), &[summary(13, 3)]).layout.report.covers, None);
-    // What was open then is open again.
+    // Calls that were open then are open again.
     let calling = Drawn("u a(x) r(x) a".to_owned()).log(&word_counter());
     assert_eq!(draw(&calling.context(2, &tokens(200), &[]).messages), "u a(x)");
 }
@@ -329,7 +329,7 @@ fn a_context_explains_itself() {
     );
 }
 
-/// What a model would be sent, as a short labelled list.
+/// Formats the list that a model would receive, with short labels.
 fn snapshot(messages: &[Message]) -> String {
     let mut out = String::new();
     for (at, message) in messages.iter().enumerate() {
@@ -359,8 +359,8 @@ fn snapshot(messages: &[Message]) -> String {
 
 #[test]
 fn a_malformed_history_is_mended_and_marked() {
-    // An orphan, a call given up, a late result, a second result, an id used again, two replies in
-    // one, a system message inside a batch.
+    // An orphan, an abandoned call, a late result, a second result, a reused id, two replies in one, a system message
+    // inside a batch.
     let log = log("s u r(z) a*(x,y) r(x) u r(y) a(x) s r(x) r(x) a(w) a(v) r(v) r(w) a");
     let given = log.context(log.len(), &Request::default(), &[]);
     assert_eq!(
@@ -428,7 +428,7 @@ fn a_scope_gives_one_authors_messages_and_summary_only() {
     assert_eq!(line(&given), "S 6 7 9");
     assert!(given.layout.report.exhaustive);
     assert_eq!(draw(&given.messages[1..]), "a@ann a(z)@ann r(z)");
-    // No message of the user is in the scope, so a note of ours comes first.
+    // The scope contains no user message, so the placeholder comes first.
     assert_eq!(line(&log.scoped_context("bob", &tokens(100), &[])), "… 3 5 8");
 }
 

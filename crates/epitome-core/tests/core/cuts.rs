@@ -1,4 +1,4 @@
-//! Where a log may be divided, drawn.
+//! Drawings of the positions where a log may be cut.
 
 use epitome_core::condense::Unchanged;
 use epitome_core::cut::{Cuts, Press};
@@ -6,7 +6,7 @@ use epitome_core::outline::Cut;
 use epitome_testkit::cuts::{after_head, choose};
 use epitome_testkit::drawing::{draw_cuts, outlines};
 
-/// The bars drawn are the legal cuts, all of them.
+/// Checks that the bars in the drawing are exactly the legal cuts.
 #[track_caller]
 fn check(drawing: &str) {
     assert_eq!(draw_cuts(drawing).unwrap(), drawing);
@@ -146,19 +146,19 @@ fn two_agents_may_use_the_same_id_at_once() {
 
 #[test]
 fn a_call_its_author_went_on_without_is_given_up_in_time() {
-    // Seven rounds: its result may still come. Eight: nobody waits any longer.
+    // After seven rounds its result may still come; after eight the call is abandoned.
     let rounds = |n: usize| format!("u | a(x) {}", vec!["a(y) r(y)"; n].join(" "));
     check(&rounds(8));
     check(&format!("{} | a", rounds(8)));
     check(&format!("{} r(x) | a", rounds(7)));
-    // Pieces of one reply are one round, however many.
+    // All pieces of one reply are one round.
     let pieces: Vec<String> = (0..20).map(|n| format!("a(c{n})")).collect();
     check(&format!("u | {}", pieces.join(" ")));
 }
 
 #[test]
 fn a_message_that_answers_somebody_goes_on_answering_them() {
-    // Both use the id x. The first message is ann's by w, so its x is hers too; the second is left.
+    // Both use the id x. The first message answers ann's call w, so its x is hers too; the second x stays open.
     let log = outlines("u a(x) a(w,x)@ann r(w,x)@bob r(x)").unwrap();
     let whose: Vec<Option<&str>> = log.iter().map(|outline| outline.author.as_deref()).collect();
     assert_eq!(whose, [None, None, Some("ann"), Some("ann"), None]);

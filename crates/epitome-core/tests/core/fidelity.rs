@@ -1,6 +1,6 @@
-//! What survives condensing without a model, on conversations written for the project.
+//! Measures what survives condensing without a model, on conversations written for the project.
 //!
-//! Facts were planted in them when they were written. A context holds a fact when its words are in it.
+//! The conversations contain planted facts. A context contains a fact if it contains the fact's words.
 //! The built-in summarizer works through its slots message by message, as a server would have it.
 
 use std::fmt::Write;
@@ -18,17 +18,17 @@ use epitome_core::tokens::{Counter, Encoding};
 use crate::conversations::{self, Conversation};
 use crate::drawn::Log;
 
-/// A slot's summary as it stands at the end of a conversation.
-struct Standing {
+/// A slot's summary at the end of a conversation.
+struct StoredSummary {
     through: Seq,
     text: String,
     extracts: Extracts,
 }
 
 /// Plays a conversation's first messages through a slot, as a worker would.
-fn play(log: &Log, slot: &Slot, until: usize) -> Standing {
+fn play(log: &Log, slot: &Slot, until: usize) -> StoredSummary {
     let mut state = SlotState::default();
-    let mut standing = Standing { through: 0, text: String::new(), extracts: Extracts::default() };
+    let mut summary = StoredSummary { through: 0, text: String::new(), extracts: Extracts::default() };
     for at in 1..=until {
         state.advance(slot, &log.outlines[at - 1], None);
         loop {
@@ -38,17 +38,17 @@ fn play(log: &Log, slot: &Slot, until: usize) -> Standing {
             step.settle(slot, &mut state, &log.outlines[..at], None);
             let NextStep::Summarize(plan) = step else { break };
             let span = usize::try_from(plan.prior).unwrap()..usize::try_from(plan.span.through).unwrap();
-            log.messages[span].iter().filter(|m| !m.role.is_system()).for_each(|m| standing.extracts.read(m));
-            standing.text = standing.extracts.summarize(slot.limit, &log.counter);
-            standing.through = plan.span.through;
+            log.messages[span].iter().filter(|m| !m.role.is_system()).for_each(|m| summary.extracts.read(m));
+            summary.text = summary.extracts.summarize(slot.limit, &log.counter);
+            summary.through = plan.span.through;
         }
     }
-    standing
+    summary
 }
 
-fn context(log: &Log, at: usize, standing: &[Standing], request: &Request) -> Vec<Message> {
+fn context(log: &Log, at: usize, summaries: &[StoredSummary], request: &Request) -> Vec<Message> {
     let mut texts = ContextTexts::new(&log.counter, &log.messages[..at]);
-    for Standing { through, text, extracts } in standing {
+    for StoredSummary { through, text, extracts } in summaries {
         texts = texts.with_extracts(*through, text.as_str(), extracts);
     }
     texts = texts.with_joined();
@@ -60,7 +60,7 @@ fn context(log: &Log, at: usize, standing: &[Standing], request: &Request) -> Ve
     given
 }
 
-/// Everything a list says, but for the standing orders.
+/// Returns all words of a list, except those of the system messages.
 fn words(list: &[Message]) -> String {
     let mut out = String::new();
     for part in list.iter().filter(|m| !m.role.is_system()).flat_map(|message| &message.parts) {
@@ -79,7 +79,7 @@ fn words(list: &[Message]) -> String {
     out
 }
 
-/// The share of the facts said before a place that a text holds.
+/// Returns the share of the facts mentioned before a position that a text contains.
 fn kept(conversation: &Conversation, at: usize, text: &str) -> f64 {
     let said = || conversation.facts.iter().filter(|fact| fact.said_in < at);
     said().filter(|fact| text.contains(&fact.text)).count() as f64 / said().count() as f64
@@ -87,25 +87,25 @@ fn kept(conversation: &Conversation, at: usize, text: &str) -> f64 {
 
 const BUDGETS: [Tokens; 4] = [500, 1_000, 2_000, 4_000];
 
-fn standing(log: &Log, at: usize) -> Vec<Standing> {
+fn summaries(log: &Log, at: usize) -> Vec<StoredSummary> {
     [Slot::short(), Slot::long()].iter().map(|slot| play(log, slot, at)).filter(|s| s.through > 0).collect()
 }
 
-/// In percent, over places all along the conversation: what recent messages alone keep, and what they
-/// keep with a local summary beside them.
+/// Returns, in percent and over positions along the whole conversation, the share of facts in the recent messages alone,
+/// and in the recent messages with a local summary.
 fn survey(conversation: &Conversation, budget: Tokens, counter: &Counter) -> Option<[f64; 3]> {
     let log = Log::new(conversation.messages.clone(), counter.clone());
     let leading: Tokens = log.outlines.iter().filter(|o| o.leading).map(|o| o.tokens).sum();
-    // The standing orders are there in any case.
+    // System messages are always shown.
     let request = Request { tokens: Some(budget + leading), ..Request::default() };
     let alone = Request { summary: false, ..request.clone() };
     let filled = Request { fill: true, ..request.clone() };
     let (mut sums, mut places) = ([0.0; 3], 0.0);
     let far = |at: &usize| log.outlines[*at - 1].before > 2 * budget && log.end(*at) == Cut::Legal;
     for at in (1..=log.len()).step_by(7).chain([log.len()]).filter(far) {
-        let standing = standing(&log, at);
+        let summaries = summaries(&log, at);
         for (sum, request) in sums.iter_mut().zip([&alone, &request, &filled]) {
-            *sum += 100.0 * kept(conversation, at, &words(&context(&log, at, &standing, request)));
+            *sum += 100.0 * kept(conversation, at, &words(&context(&log, at, &summaries, request)));
         }
         places += 1.0;
     }
@@ -140,7 +140,7 @@ fn no_summary_repeats_a_secret() {
     let mut secrets = 0;
     for conversation in conversations::all() {
         let log = Log::new(conversation.messages.clone(), counter.clone());
-        for Standing { extracts, .. } in standing(&log, log.len()) {
+        for StoredSummary { extracts, .. } in summaries(&log, log.len()) {
             let stored = serde_json::to_string(&extracts).unwrap();
             for secret in &conversation.secrets {
                 secrets += 1;

@@ -1,5 +1,5 @@
-//! No input brings the core down. Each target runs for `CHECK_FUZZ_SECONDS` (4 or 10) on bytes that
-//! are made up and mutated; what they come to is printed when one fails.
+//! Fuzzing: no input makes the core panic. Each target runs for `CHECK_FUZZ_SECONDS` (4 or 10) on generated and
+//! mutated bytes, and prints the failing input.
 //!
 //! Stable Rust and no instrumentation: the mutations know the grammars instead.
 
@@ -32,7 +32,7 @@ use crate::validator::complaints;
 
 mod condensing;
 
-/// Bytes that are asked for one thing after another; when they are used up, noughts follow.
+/// Bytes from which values are read one after another. After the last byte, zeros follow.
 struct Bytes<'a>(std::slice::Iter<'a, u8>);
 
 impl Bytes<'_> {
@@ -88,7 +88,7 @@ fn fuzz(name: &str, seeds: &[&str], words: &[&str], target: impl Fn(&[u8])) {
     fuzz_for(10, name, seeds, words, target);
 }
 
-/// The same for so many seconds where nobody says how many.
+/// The same for `seconds`, unless `CHECK_FUZZ_SECONDS` is set.
 fn fuzz_for(seconds: u64, name: &str, seeds: &[&str], words: &[&str], target: impl Fn(&[u8])) {
     let asked = std::env::var("CHECK_FUZZ_SECONDS").ok();
     let seconds = asked.map_or(seconds, |s| s.parse().expect("a number of seconds"));
@@ -198,7 +198,7 @@ fn no_text_panics_a_parser() {
     });
 }
 
-/// Messages as nobody would send them: any part in any role, ids that clash, arguments of any kind.
+/// Malformed messages: any part in any role, ids that clash, arguments of any kind.
 fn any_messages(bytes: &mut Bytes<'_>) -> Vec<Message> {
     let mut messages = Vec::new();
     while !bytes.is_empty() && messages.len() < 80 {
@@ -244,14 +244,14 @@ fn no_history_panics_and_a_repaired_list_is_valid() {
             let _ = choose(&cuts, input.len() % 5, &keep.parse().expect("good"), None, Press::Hard);
         }
         assert_eq!(cuts.batches().map(<[_]>::len).sum::<usize>(), messages.len());
-        // Nothing but the want of a first user message may be wrong with what was repaired.
+        // The only allowed problem of a repaired list is a missing first user message.
         let repaired = repair(messages);
         let left: Vec<String> = complaints(&repaired).into_iter().filter(|c| !c.contains("user")).collect();
         assert_eq!(left, Vec::<String>::new());
     });
 }
 
-/// Outlines as only a broken store would hold them: nothing in them agrees with anything.
+/// Inconsistent outlines, as only a broken store would contain.
 fn any_outlines(bytes: &mut Bytes<'_>) -> Vec<Outline> {
     let mut outlines = drawing::outlines(&"u ".repeat(bytes.below(40))).expect("good");
     let mut seq = bytes.number() / 2;
@@ -305,7 +305,7 @@ fn no_shape_panics_the_layout_or_the_planner() {
         let counter = word_counter().with_overhead(Overhead::default());
         let costs = PlaceholderCosts::of(&counter);
 
-        // Shapes that agree with their words, in any state.
+        // Outlines that match their messages, in any state.
         let messages = any_messages(&mut Bytes(input.iter()));
         let mut tracker = Tracker::default();
         let outlines: Vec<Outline> = messages.iter().map(|message| tracker.push(message, &counter)).collect();
@@ -319,7 +319,7 @@ fn no_shape_panics_the_layout_or_the_planner() {
         assert_eq!(complaints(&given), Vec::<String>::new());
         let _ = Extracts::of_text(&bytes.text(), 0).render(bytes.number(), &counter);
 
-        // Shapes that agree with nothing.
+        // Outlines that match nothing.
         let outlines = any_outlines(&mut bytes);
         let broken = [Candidate { through: bytes.number(), tokens: bytes.number(), elastic: false }];
         let mut session = SessionShape::whole(Cuts::own(&outlines, Cut::InLoop), &broken);

@@ -1,8 +1,8 @@
-//! Ways in which others failed, and we do not. `docs/hard-cases.md` maps each case to its test; the
+//! Failures of other systems that Epitome must not repeat. `docs/hard-cases.md` maps each case to its test; the
 //! last test here checks that map.
 //!
-//! Only cases that are settled by deciding stand here. Those that need a store and a worker stand in
-//! `crates/epitome/tests/engine/hard_cases.rs`; the others follow with the code they need.
+//! This file contains the cases that need only decisions. Cases that need a store and a worker are in
+//! `crates/epitome/tests/engine/hard_cases.rs`; the others are next to the code that they need.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -31,7 +31,7 @@ fn gist(through: Seq) -> (Seq, String) {
     (through, "They spoke.".to_owned())
 }
 
-/// A context of this session at every budget is valid and bounded.
+/// Checks that a context of this session is valid and within the budget, for every budget.
 #[track_caller]
 fn survives(drawing: &str, summaries: &[(Seq, String)]) {
     let log = log(drawing);
@@ -150,7 +150,7 @@ fn arguments_nested_too_deep_for_a_reader_are_carried_as_words() {
             _ => assert_eq!(told["arguments"], nested(depth).as_str()),
         }
     }
-    // Brackets that are only spoken of nest nothing.
+    // Brackets inside strings do not nest.
     let spoken = format!("{{\"a\": \"\\\"{}\"}}", "[".repeat(500));
     assert_eq!(called_with(&spoken)[1].calls().next().unwrap().arguments, spoken);
 }
@@ -193,7 +193,7 @@ fn the_system_prompt_is_never_condensed() {
 
 #[test]
 fn our_marks_are_told_apart_from_what_was_said() {
-    // What we add has no place in the log; what is of the log keeps its own.
+    // Inserted messages have no `seq`; messages of the log keep theirs.
     let given = log("a(x) u a").context(3, &Request::default(), &[]);
     let ours: Vec<&Message> = given.messages.iter().filter(|message| message.seq == 0).collect();
     assert_eq!(draw(&given.messages), "u a(x) r(x):3 u a");
@@ -226,7 +226,7 @@ fn one_tool_loop_over_the_whole_view_is_no_reason_for_an_empty_summary() {
 
 #[test]
 fn the_providers_count_decides() {
-    // A rough count stands above the threshold for ever while the provider reports half.
+    // An estimate stays above the threshold forever while the provider reports half as much.
     let mut factor = Factor::default();
     for _ in 0..20 {
         factor.learn(100_000, 52_000);
@@ -442,7 +442,7 @@ fn a_message_appended_during_the_models_call_is_not_lost() {
     assert_eq!((state.covered, state.due.map(|due| due.seq)), (20, Some(40)));
 }
 
-/// `| 12 | claim | test |` rows of the map: case → the tests named, or why there is none yet.
+/// Reads the rows `| 12 | claim | test |` of the map. Returns, for each case, the named tests, or why there is none yet.
 fn map() -> BTreeMap<u32, String> {
     let rows = include_str!("../../../../docs/hard-cases.md").lines().filter_map(|line| {
         let mut cells = line.split('|').skip(1).map(str::trim);

@@ -1,4 +1,4 @@
-//! The core's rules, tried from outside: drawings, scenarios, promises, hard cases, fuzzing.
+//! Tests of the core's public interface: drawings, scenarios, property tests, hard cases, fuzzing.
 
 #![allow(
     clippy::unwrap_used,

@@ -1,4 +1,4 @@
-//! Slots and plans: when a slot fires, and what the next summary takes in.
+//! Slots and plans: when a slot fires, and which messages the next summary covers.
 
 use epitome_core::keep::Keep;
 use epitome_core::message::{Seq, Span, Timestamp, Tokens};
@@ -8,8 +8,8 @@ use epitome_core::slot::{CatchUp, Limit, Scope, Slot, SlotState};
 use epitome_core::trigger::Trigger;
 use epitome_testkit::drawing::outlines;
 
-/// A session with one slot, worked on by hand.
-struct Desk {
+/// A session with one slot, driven step by step.
+struct Scenario {
     slot: Slot,
     log: Vec<Outline>,
     state: SlotState,
@@ -18,9 +18,9 @@ struct Desk {
     authors: Vec<AuthorSummary>,
 }
 
-impl Desk {
+impl Scenario {
     fn new(slot: Slot, drawing: &str) -> Self {
-        let mut desk = Self {
+        let mut scenario = Self {
             slot,
             log: Vec::new(),
             state: SlotState::default(),
@@ -28,8 +28,8 @@ impl Desk {
             input: 1_000_000,
             authors: Vec::new(),
         };
-        desk.append(outlines(drawing).unwrap());
-        desk
+        scenario.append(outlines(drawing).unwrap());
+        scenario
     }
 
     fn append(&mut self, outlines: Vec<Outline>) {
@@ -50,7 +50,7 @@ impl Desk {
         )
     }
 
-    /// Works until nothing is due; the spans summarized, in order.
+    /// Runs until nothing is due. Returns the summarized spans in order.
     fn work(&mut self) -> Vec<(Seq, Seq)> {
         let mut spans = Vec::new();
         loop {
@@ -86,9 +86,9 @@ fn dialogue(messages: usize) -> String {
 
 #[test]
 fn message_160_plans_141_to_160_on_the_summary_through_140() {
-    let mut desk = Desk::new(Slot::short(), &dialogue(160));
-    desk.state.settle(&Slot::short(), 140, 140, &desk.log.clone(), None);
-    let plan = desk.plan();
+    let mut scenario = Scenario::new(Slot::short(), &dialogue(160));
+    scenario.state.settle(&Slot::short(), 140, 140, &scenario.log.clone(), None);
+    let plan = scenario.plan();
     assert_eq!((plan.prior, plan.span), (140, Span { from: 141, through: 160 }));
     assert_eq!(plan.sources, [Source::Messages(Span { from: 141, through: 160 })]);
     assert!(plan.completes && !plan.oversize);
@@ -96,76 +96,76 @@ fn message_160_plans_141_to_160_on_the_summary_through_140() {
 
 #[test]
 fn a_hundred_messages_in_one_batch_give_five_windows_in_order() {
-    let windows = Desk::new(Slot::short(), &dialogue(100)).work();
+    let windows = Scenario::new(Slot::short(), &dialogue(100)).work();
     assert_eq!(windows, [(1, 20), (21, 40), (41, 60), (61, 80), (81, 100)]);
-    assert_eq!(Desk::new(Slot::long(), &dialogue(100)).work(), [(1, 60)]);
+    assert_eq!(Scenario::new(Slot::long(), &dialogue(100)).work(), [(1, 60)]);
 }
 
 #[test]
 fn thirty_messages_give_one_window_and_the_fortieth_makes_the_next() {
     let all = outlines(&dialogue(40)).unwrap();
-    let mut desk = Desk::new(Slot::short(), "");
-    desk.append(all[..30].to_vec());
-    assert_eq!(desk.work(), [(1, 20)]);
-    desk.append(all[30..39].to_vec());
-    assert_eq!(desk.next(), NextStep::Nothing(NoPlan::NotDue));
-    desk.append(all[39..].to_vec());
-    assert_eq!(desk.work(), [(21, 40)]);
+    let mut scenario = Scenario::new(Slot::short(), "");
+    scenario.append(all[..30].to_vec());
+    assert_eq!(scenario.work(), [(1, 20)]);
+    scenario.append(all[30..39].to_vec());
+    assert_eq!(scenario.next(), NextStep::Nothing(NoPlan::NotDue));
+    scenario.append(all[39..].to_vec());
+    assert_eq!(scenario.work(), [(21, 40)]);
 }
 
 #[test]
 fn a_failed_window_is_the_next_one_again() {
-    let desk = Desk::new(Slot::short(), &dialogue(100));
-    // Nothing was committed, so nothing has moved.
-    assert_eq!(desk.plan(), desk.plan());
-    assert_eq!(desk.plan().span, Span { from: 1, through: 20 });
+    let scenario = Scenario::new(Slot::short(), &dialogue(100));
+    // No summary was committed, so the state is unchanged.
+    assert_eq!(scenario.plan(), scenario.plan());
+    assert_eq!(scenario.plan().span, Span { from: 1, through: 20 });
 }
 
 #[test]
 fn messages_appended_while_the_model_works_are_not_lost() {
     let all = outlines(&dialogue(60)).unwrap();
-    let mut desk = Desk::new(Slot::short(), "");
-    desk.append(all[..20].to_vec());
-    let plan = desk.plan();
-    desk.append(all[20..].to_vec());
-    desk.state.settle(&Slot::short(), plan.span.through, plan.firing, &desk.log.clone(), None);
-    assert_eq!(desk.work(), [(21, 40), (41, 60)]);
+    let mut scenario = Scenario::new(Slot::short(), "");
+    scenario.append(all[..20].to_vec());
+    let plan = scenario.plan();
+    scenario.append(all[20..].to_vec());
+    scenario.state.settle(&Slot::short(), plan.span.through, plan.firing, &scenario.log.clone(), None);
+    assert_eq!(scenario.work(), [(21, 40), (41, 60)]);
 }
 
 #[test]
 fn keep_holds_the_newest_back() {
-    assert_eq!(Desk::new(slot("messages(20)", "messages(4)"), &dialogue(40)).work(), [(1, 16), (17, 36)]);
+    assert_eq!(Scenario::new(slot("messages(20)", "messages(4)"), &dialogue(40)).work(), [(1, 16), (17, 36)]);
 }
 
 #[test]
 fn a_firing_without_old_messages_passes_and_the_next_one_follows() {
-    let mut desk = Desk::new(slot("messages(8)", "turns(4)"), &dialogue(8));
-    assert_eq!(desk.next(), NextStep::Pass { firing: 8, why: NoPlan::AllVerbatim });
-    assert_eq!(desk.work(), []);
-    desk.append(outlines(&dialogue(16)).unwrap()[8..].to_vec());
-    assert_eq!(desk.work(), [(1, 8)]);
+    let mut scenario = Scenario::new(slot("messages(8)", "turns(4)"), &dialogue(8));
+    assert_eq!(scenario.next(), NextStep::Pass { firing: 8, why: NoPlan::AllVerbatim });
+    assert_eq!(scenario.work(), []);
+    scenario.append(outlines(&dialogue(16)).unwrap()[8..].to_vec());
+    assert_eq!(scenario.work(), [(1, 8)]);
 }
 
 #[test]
 fn a_window_never_splits_a_call_batch() {
-    let windows = Desk::new(slot("messages(3)", "messages(0)"), "u a(x) r(x) u a(x,y) r(x) r(y) u a").work();
+    let windows = Scenario::new(slot("messages(3)", "messages(0)"), "u a(x) r(x) u a(x,y) r(x) r(y) u a").work();
     assert_eq!(windows, [(1, 3), (4, 4), (5, 9)]);
 }
 
 #[test]
 fn with_no_cut_before_the_firing_the_first_one_after_it_ends_the_window() {
-    let mut desk = Desk::new(slot("messages(2)", "messages(0)"), "a(x) s");
-    desk.end = Cut::InCall;
-    assert_eq!(desk.next(), NextStep::Nothing(NoPlan::NoLegalCut));
-    desk.append(outlines("a(x) s r(x)").unwrap()[2..].to_vec());
-    desk.end = Cut::Legal;
-    assert_eq!(desk.plan().span, Span { from: 1, through: 3 });
+    let mut scenario = Scenario::new(slot("messages(2)", "messages(0)"), "a(x) s");
+    scenario.end = Cut::InCall;
+    assert_eq!(scenario.next(), NextStep::Nothing(NoPlan::NoLegalCut));
+    scenario.append(outlines("a(x) s r(x)").unwrap()[2..].to_vec());
+    scenario.end = Cut::Legal;
+    assert_eq!(scenario.plan().span, Span { from: 1, through: 3 });
 }
 
 #[test]
 fn skipped_messages_count_for_nothing_and_are_not_read() {
-    let desk = Desk::new(slot("messages(3)", "messages(0)"), "u u~ a u~ u a");
-    let plan = desk.plan();
+    let scenario = Scenario::new(slot("messages(3)", "messages(0)"), "u u~ a u~ u a");
+    let plan = scenario.plan();
     assert_eq!((plan.firing, plan.span), (5, Span { from: 1, through: 5 }));
     let span = |from, through| Source::Messages(Span { from, through });
     assert_eq!((plan.sources, plan.skipped), (vec![span(1, 1), span(3, 3), span(5, 5)], 2));
@@ -173,51 +173,51 @@ fn skipped_messages_count_for_nothing_and_are_not_read() {
 
 #[test]
 fn a_batch_with_a_skipped_message_is_skipped_whole() {
-    let plan = Desk::new(slot("messages(4)", "messages(0)"), "u a(x) r(x)~ u a").plan();
+    let plan = Scenario::new(slot("messages(4)", "messages(0)"), "u a(x) r(x)~ u a").plan();
     let span = |from, through| Source::Messages(Span { from, through });
     assert_eq!((plan.sources, plan.skipped), (vec![span(1, 1), span(4, 5)], 2));
 }
 
 #[test]
 fn standing_orders_at_the_head_are_covered_and_never_read() {
-    let plan = Desk::new(slot("messages(4)", "messages(0)"), "s d u a s u").plan();
+    let plan = Scenario::new(slot("messages(4)", "messages(0)"), "s d u a s u").plan();
     assert_eq!(plan.sources, [Source::Messages(Span { from: 3, through: 4 })]);
-    let only = Desk::new(slot("messages(2)", "messages(0)"), "s d");
+    let only = Scenario::new(slot("messages(2)", "messages(0)"), "s d");
     assert_eq!(only.next(), NextStep::Pass { firing: 2, why: NoPlan::NothingToSay });
 }
 
 #[test]
 fn a_window_too_large_for_the_model_is_halved_and_nothing_is_left_out() {
-    let mut desk = Desk::new(Slot::short(), &"u:10 a:10 ".repeat(10));
-    desk.input = 60;
-    assert_eq!(desk.work(), [(1, 5), (6, 8), (9, 14), (15, 20)]);
+    let mut scenario = Scenario::new(Slot::short(), &"u:10 a:10 ".repeat(10));
+    scenario.input = 60;
+    assert_eq!(scenario.work(), [(1, 5), (6, 8), (9, 14), (15, 20)]);
 }
 
 #[test]
 fn a_message_too_large_for_the_model_is_marked_oversize() {
-    let mut desk = Desk::new(slot("messages(3)", "messages(0)"), "u a:900 u");
-    desk.input = 100;
-    let first = desk.plan();
+    let mut scenario = Scenario::new(slot("messages(3)", "messages(0)"), "u a:900 u");
+    scenario.input = 100;
+    let first = scenario.plan();
     assert_eq!((first.span.through, first.oversize, first.completes), (1, false, false));
-    desk.state.cover(1);
-    let second = desk.plan();
+    scenario.state.cover(1);
+    let second = scenario.plan();
     assert_eq!((second.span.through, second.oversize, second.completes), (2, true, false));
 }
 
 #[test]
 fn far_behind_windows_are_joined_up_to_the_models_input() {
-    let mut desk = Desk::new(Slot::short(), &dialogue(400));
-    desk.input = 100;
-    assert_eq!(desk.plan().joined, 5);
-    assert_eq!(desk.work()[..3], [(1, 100), (101, 200), (201, 220)]);
-    let mut step = Desk::new(Slot { catch_up: CatchUp::Step, ..Slot::short() }, &dialogue(400));
+    let mut scenario = Scenario::new(Slot::short(), &dialogue(400));
+    scenario.input = 100;
+    assert_eq!(scenario.plan().joined, 5);
+    assert_eq!(scenario.work()[..3], [(1, 100), (101, 200), (201, 220)]);
+    let mut step = Scenario::new(Slot { catch_up: CatchUp::Step, ..Slot::short() }, &dialogue(400));
     assert_eq!(step.work().len(), 20);
 }
 
 #[test]
 fn an_authors_slot_covers_that_author_and_the_results_of_its_calls() {
     let scoped = Slot { scope: Scope::Author("ann".into()), ..slot("messages(3)", "messages(0)") };
-    let plan = Desk::new(scoped, "u a(x)@ann a(y)@bob r(y) r(x) a@ann u").plan();
+    let plan = Scenario::new(scoped, "u a(x)@ann a(y)@bob r(y) r(x) a@ann u").plan();
     let span = |from, through| Source::Messages(Span { from, through });
     assert_eq!(plan.sources, [span(2, 2), span(5, 6)]);
     assert_eq!(plan.span.through, 6);
@@ -226,29 +226,29 @@ fn an_authors_slot_covers_that_author_and_the_results_of_its_calls() {
 #[test]
 fn in_a_scope_a_turn_counts_once_its_author_speaks_in_it() {
     let scoped = Slot { scope: Scope::Author("ann".into()), ..slot("turns(2)", "messages(0)") };
-    let desk = Desk::new(scoped, "u a@ann a@ann u a@bob u a@ann a@ann");
-    assert_eq!(desk.plan().firing, 7);
+    let scenario = Scenario::new(scoped, "u a@ann a@ann u a@bob u a@ann a@ann");
+    assert_eq!(scenario.plan().firing, 7);
 }
 
 #[test]
 fn a_session_reads_an_authors_own_summary_in_place_of_what_it_covers() {
-    let mut desk = Desk::new(slot("messages(6)", "messages(0)"), "u a@ann a@ann u a@ann a");
-    desk.authors = vec![AuthorSummary { author: "ann".into(), through: 3, tokens: 4 }];
+    let mut scenario = Scenario::new(slot("messages(6)", "messages(0)"), "u a@ann a@ann u a@ann a");
+    scenario.authors = vec![AuthorSummary { author: "ann".into(), through: 3, tokens: 4 }];
     let span = |from, through| Source::Messages(Span { from, through });
     let own = Source::Author(AuthorSummary { author: "ann".into(), through: 3, tokens: 4 });
-    assert_eq!(desk.plan().sources, [span(1, 1), own, span(4, 6)]);
+    assert_eq!(scenario.plan().sources, [span(1, 1), own, span(4, 6)]);
 }
 
 #[test]
 fn a_forced_summary_is_a_firing() {
-    let mut desk = Desk::new(Slot { auto: false, ..slot("messages(2)", "messages(4)") }, &dialogue(38));
-    assert_eq!(desk.next(), NextStep::Nothing(NoPlan::NotDue));
-    assert!(desk.state.force(Timestamp(9)));
-    assert_eq!(desk.work(), [(1, 34)]);
-    // Asked again, it keeps the same four and so has nothing to do.
-    assert!(desk.state.force(Timestamp(10)));
-    assert_eq!(desk.next(), NextStep::Pass { firing: 38, why: NoPlan::AllVerbatim });
-    let mut all = Desk::new(slot("messages(20)", "messages(0)"), &dialogue(20));
+    let mut scenario = Scenario::new(Slot { auto: false, ..slot("messages(2)", "messages(4)") }, &dialogue(38));
+    assert_eq!(scenario.next(), NextStep::Nothing(NoPlan::NotDue));
+    assert!(scenario.state.force(Timestamp(9)));
+    assert_eq!(scenario.work(), [(1, 34)]);
+    // Planned again, the same four messages stay, so there is nothing to do.
+    assert!(scenario.state.force(Timestamp(10)));
+    assert_eq!(scenario.next(), NextStep::Pass { firing: 38, why: NoPlan::AllVerbatim });
+    let mut all = Scenario::new(slot("messages(20)", "messages(0)"), &dialogue(20));
     all.work();
     assert!(!all.state.force(Timestamp(10)), "nothing new since");
 }
@@ -256,20 +256,20 @@ fn a_forced_summary_is_a_firing() {
 #[test]
 fn a_forced_firing_among_others_is_worked_off_in_its_turn() {
     let all = outlines(&dialogue(46)).unwrap();
-    let mut desk = Desk::new(Slot::short(), "");
-    desk.append(all[..25].to_vec());
-    assert!(desk.state.force(Timestamp(0)) && desk.state.force(Timestamp(0)));
-    desk.append(all[25..].to_vec());
-    assert_eq!(desk.work(), [(1, 20), (21, 25), (26, 45)]);
+    let mut scenario = Scenario::new(Slot::short(), "");
+    scenario.append(all[..25].to_vec());
+    assert!(scenario.state.force(Timestamp(0)) && scenario.state.force(Timestamp(0)));
+    scenario.append(all[25..].to_vec());
+    assert_eq!(scenario.work(), [(1, 20), (21, 25), (26, 45)]);
 }
 
 #[test]
 fn undo_then_summarize_now_does_it_again() {
-    let mut desk = Desk::new(Slot::short(), &dialogue(90));
-    desk.work();
-    desk.state.undo(60, 90, Timestamp(0));
-    assert!(desk.state.force(Timestamp(1)));
-    assert_eq!(desk.work(), [(61, 90)]);
+    let mut scenario = Scenario::new(Slot::short(), &dialogue(90));
+    scenario.work();
+    scenario.state.undo(60, 90, Timestamp(0));
+    assert!(scenario.state.force(Timestamp(1)));
+    assert_eq!(scenario.work(), [(61, 90)]);
 }
 
 #[test]
@@ -277,76 +277,76 @@ fn firings_inside_a_loop_wait_for_its_end_and_are_not_lost() {
     for catch_up in [CatchUp::Join, CatchUp::Step] {
         let turn = format!("u a*(x) r(x) {}", "a(x) r(x) ".repeat(130));
         let slot = Slot { catch_up, ..Slot::short() };
-        let mut desk = Desk::new(slot, &turn);
-        desk.end = Cut::InLoop;
-        assert_eq!(desk.work(), [(1, 1)], "{catch_up:?}");
-        assert_eq!(desk.next(), NextStep::Nothing(NoPlan::NoLegalCut), "{catch_up:?}");
-        desk.append(outlines(&format!("{turn} a u")).unwrap()[263..].to_vec());
-        desk.end = Cut::Legal;
-        assert_eq!(desk.work(), [(2, 264)], "{catch_up:?}");
+        let mut scenario = Scenario::new(slot, &turn);
+        scenario.end = Cut::InLoop;
+        assert_eq!(scenario.work(), [(1, 1)], "{catch_up:?}");
+        assert_eq!(scenario.next(), NextStep::Nothing(NoPlan::NoLegalCut), "{catch_up:?}");
+        scenario.append(outlines(&format!("{turn} a u")).unwrap()[263..].to_vec());
+        scenario.end = Cut::Legal;
+        assert_eq!(scenario.work(), [(2, 264)], "{catch_up:?}");
     }
 }
 
 #[test]
 fn a_loop_right_after_the_head_is_no_reason_to_pass_its_firings_over() {
     let turn = format!("s a*(x) r(x) {}", "a(x) r(x) ".repeat(30));
-    let mut desk = Desk::new(Slot::short(), &turn);
-    desk.end = Cut::InLoop;
-    assert_eq!(desk.next(), NextStep::Nothing(NoPlan::NoLegalCut));
-    desk.append(outlines(&format!("{turn} a u")).unwrap()[63..].to_vec());
-    desk.end = Cut::Legal;
-    assert_eq!(desk.work(), [(1, 64)]);
+    let mut scenario = Scenario::new(Slot::short(), &turn);
+    scenario.end = Cut::InLoop;
+    assert_eq!(scenario.next(), NextStep::Nothing(NoPlan::NoLegalCut));
+    scenario.append(outlines(&format!("{turn} a u")).unwrap()[63..].to_vec());
+    scenario.end = Cut::Legal;
+    assert_eq!(scenario.work(), [(1, 64)]);
 }
 
 #[test]
 fn an_authors_summary_is_counted_and_never_tells_what_comes_later() {
-    let mut desk = Desk::new(slot("messages(6)", "messages(0)"), "u a@ann a@ann u a@ann a u a@ann");
-    desk.authors = vec![AuthorSummary { author: "ann".into(), through: 3, tokens: 70 }];
-    assert_eq!(desk.plan().tokens, 70 + 5);
-    desk.input = 20;
-    assert_eq!(desk.plan().span.through, 2, "halved where it would not fit");
-    desk.authors = vec![AuthorSummary { author: "ann".into(), through: 8, tokens: 1 }];
-    desk.input = 1_000;
+    let mut scenario = Scenario::new(slot("messages(6)", "messages(0)"), "u a@ann a@ann u a@ann a u a@ann");
+    scenario.authors = vec![AuthorSummary { author: "ann".into(), through: 3, tokens: 70 }];
+    assert_eq!(scenario.plan().tokens, 70 + 5);
+    scenario.input = 20;
+    assert_eq!(scenario.plan().span.through, 2, "halved where it would not fit");
+    scenario.authors = vec![AuthorSummary { author: "ann".into(), through: 8, tokens: 1 }];
+    scenario.input = 1_000;
     let whole = Source::Messages(Span { from: 1, through: 6 });
-    assert_eq!(desk.plan().sources, [whole], "it reaches beyond the window");
+    assert_eq!(scenario.plan().sources, [whole], "it reaches beyond the window");
 }
 
 #[test]
 fn undo_takes_coverage_back_and_counts_from_the_head() {
-    let mut desk = Desk::new(Slot::short(), &dialogue(90));
-    desk.work();
-    assert!(desk.state.force(Timestamp(0)));
-    desk.state.undo(60, 90, Timestamp(0));
-    assert!(desk.state.due.is_none() && desk.state.forced.is_empty(), "what was pending is struck");
-    assert_eq!(desk.next(), NextStep::Nothing(NoPlan::NotDue));
-    desk.append(outlines(&dialogue(110)).unwrap()[90..].to_vec());
-    assert_eq!(desk.work(), [(61, 110)]);
+    let mut scenario = Scenario::new(Slot::short(), &dialogue(90));
+    scenario.work();
+    assert!(scenario.state.force(Timestamp(0)));
+    scenario.state.undo(60, 90, Timestamp(0));
+    assert!(scenario.state.due.is_none() && scenario.state.forced.is_empty(), "what was pending is struck");
+    assert_eq!(scenario.next(), NextStep::Nothing(NoPlan::NotDue));
+    scenario.append(outlines(&dialogue(110)).unwrap()[90..].to_vec());
+    assert_eq!(scenario.work(), [(61, 110)]);
 }
 
 #[test]
 fn flags_changed_later_never_undo_a_firing() {
-    let mut desk = Desk::new(slot("messages(4)", "messages(0)"), &dialogue(8));
-    desk.log[5].skip = true;
-    assert_eq!(desk.work(), [(1, 4), (5, 8)]);
+    let mut scenario = Scenario::new(slot("messages(4)", "messages(0)"), &dialogue(8));
+    scenario.log[5].skip = true;
+    assert_eq!(scenario.work(), [(1, 4), (5, 8)]);
 }
 
 #[test]
 fn idle_fires_without_another_message_and_even_if_nobody_was_there_to_see() {
-    let mut desk = Desk::new(slot("idle(60)", "messages(0)"), "u a+5");
-    assert_eq!(desk.state.due_at, Some(Timestamp(65_000)));
-    assert!(!desk.state.tick(Timestamp(64_999)));
-    let mut slept = Desk::new(slot("idle(60)", "messages(0)"), "u a+5 u+500 a+1");
-    assert!(desk.state.tick(Timestamp(65_000)));
-    assert_eq!(desk.work(), [(1, 2)]);
+    let mut scenario = Scenario::new(slot("idle(60)", "messages(0)"), "u a+5");
+    assert_eq!(scenario.state.due_at, Some(Timestamp(65_000)));
+    assert!(!scenario.state.tick(Timestamp(64_999)));
+    let mut slept = Scenario::new(slot("idle(60)", "messages(0)"), "u a+5 u+500 a+1");
+    assert!(scenario.state.tick(Timestamp(65_000)));
+    assert_eq!(scenario.work(), [(1, 2)]);
     assert_eq!(slept.work(), [(1, 2)]);
     assert_eq!(slept.state.due_at, Some(Timestamp(566_000)));
 }
 
 #[test]
 fn every_counts_from_the_message_at_which_it_last_fired() {
-    // Said at 0, 30, 60, 119, 120 and 130 seconds; a minute is over before what is said at its end.
-    let mut desk = Desk::new(slot("every(60)", "messages(0)"), "u a+30 u+30 a+59 u+1 a+10");
-    assert_eq!(desk.work(), [(1, 2), (3, 4)]);
+    // Messages at 0, 30, 60, 119, 120 and 130 seconds. A minute ends before a message at its last second.
+    let mut scenario = Scenario::new(slot("every(60)", "messages(0)"), "u a+30 u+30 a+59 u+1 a+10");
+    assert_eq!(scenario.work(), [(1, 2), (3, 4)]);
 }
 
 #[test]
@@ -393,7 +393,7 @@ fn a_form_in_a_file_is_refused_by_the_name_of_what_is_wrong() {
 
 #[test]
 fn a_slot_state_survives_being_stored() {
-    let desk = Desk::new(slot("any(messages(4), idle(60))", "messages(1)"), "u a+5 u a u a+1");
-    let stored = serde_json::to_string(&desk.state).unwrap();
-    assert_eq!(serde_json::from_str::<SlotState>(&stored).unwrap(), desk.state);
+    let scenario = Scenario::new(slot("any(messages(4), idle(60))", "messages(1)"), "u a+5 u a u a+1");
+    let stored = serde_json::to_string(&scenario.state).unwrap();
+    assert_eq!(serde_json::from_str::<SlotState>(&stored).unwrap(), scenario.state);
 }

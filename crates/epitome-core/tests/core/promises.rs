@@ -1,4 +1,4 @@
-//! The promises that live in the core, over drawn sessions with every kind of malformed history.
+//! Property tests of the core's promises, on generated sessions with every kind of malformed history.
 
 use std::collections::HashSet;
 
@@ -19,7 +19,7 @@ pub(crate) fn counter() -> Counter {
     word_counter().with_overhead(Overhead { message: 3, author: 1, call: 2, tool: 5 })
 }
 
-/// How the promises are tried.
+/// Settings of the property tests.
 pub(crate) fn config() -> ProptestConfig {
     epitome_testkit::budget::config(4_000)
 }
@@ -43,8 +43,8 @@ pub(crate) fn picks() -> impl Strategy<Value = Vec<(u16, u8)>> {
     prop::collection::vec(any::<(u16, u8)>(), 0..3)
 }
 
-/// Whether a message of the log can be found in the list: by its place, or by what it said where it
-/// was merged with the reply before it.
+/// Returns whether the list contains a message of the log: by its `seq`, or by its text if it was merged with the reply
+/// before it.
 pub(crate) fn shows(list: &[Message], message: &Message) -> bool {
     let calls: HashSet<_> = message.calls().map(|call| call.arguments.clone()).collect();
     list.iter().any(|shown| {
@@ -58,7 +58,7 @@ pub(crate) fn shows(list: &[Message], message: &Message) -> bool {
     })
 }
 
-/// Skipped messages, with the batches they stand in.
+/// Returns the skipped messages, with their batches.
 pub(crate) fn skipped(outlines: &[Outline]) -> HashSet<Seq> {
     let mut out = HashSet::new();
     let mut batch: Vec<&Outline> = Vec::new();
@@ -147,7 +147,7 @@ proptest! {
         let given = log.context(log.len(), &request, &summaries(&log, &picks));
         prop_assert_eq!(complaints(&given.messages), Vec::<String>::new());
         prop_assert_eq!(reasoning_complaints(&given.messages, &log.messages), Vec::<String>::new());
-        // Empty only with a reason, and the head untouched otherwise.
+        // The context is empty only with a reason; otherwise the head is unchanged.
         prop_assert_eq!(given.messages.is_empty(), given.layout.report.empty.is_some());
         if !given.messages.is_empty() {
             let leading = log.messages.iter().take_while(|m| m.role.is_system()).filter(|m| says_something(m));
@@ -191,7 +191,7 @@ proptest! {
         let begun = |at: usize| log.outlines[through..at].iter().any(|outline| !outline.stray);
         for at in (through + 1..=log.len()).filter(|at| log.end(*at) != Cut::InCall && begun(*at)) {
             let given = log.local_context(at, &request, &throughs);
-            // Of strays alone nothing is told, and nothing stands.
+            // Strays alone produce no summary, and none is stored.
             if given.layout.summary.is_none() {
                 continue;
             }
@@ -248,7 +248,7 @@ proptest! {
     fn a_store_may_hand_in_only_the_newest_messages(
         drawn in plain_session(), tokens in 30..400u64, picks in picks(),
     ) {
-        // Handed in: all that could fit the budget, and a little more, as a store would.
+        // Passes all messages that could fit the budget and a few more, as a store does.
         let log = drawn.log(&counter());
         let request = Request { tokens: Some(tokens), fit: false, ..Request::default() };
         let all = summaries(&log, &picks);
@@ -275,8 +275,8 @@ proptest! {
         let through = summaries.first().map_or(0, |(through, _)| usize::try_from(*through).unwrap());
         let request = Request { tokens: Some(90_000), ..Request::default() };
         let mut before: Option<Given> = None;
-        // From the first message after the coverage on. A model can be called only where no call is
-        // open; a context in between is never sent.
+        // From the first message after the coverage on. A model is called only where no call is open, so a context in
+        // between is never sent.
         let begun = |at: usize| log.outlines[through..at].iter().any(|outline| !outline.stray);
         for at in (through + 1..=log.len()).filter(|at| log.end(*at) != Cut::InCall && begun(*at)) {
             let given = log.context(at, &request, &summaries);
@@ -419,7 +419,7 @@ proptest! {
             }
             prop_assert!(state.covered >= before.covered && state != before, "stands still");
         }
-        // All that is covered was read, skipped, or always stays.
+        // Every covered message was read, is skipped, or always stays.
         let skipped = skipped(&mine.iter().cloned().map(|mut o| {
             if scoped { o.cut = o.own_cut; }
             o
@@ -443,7 +443,7 @@ proptest! {
         for (outline, (wait, forced, watched)) in log.outlines.iter_mut().zip(&waits) {
             now = now.plus_seconds(*wait);
             outline.at = now;
-            // A worker may look at the clock in between, or not.
+            // A worker may or may not check the time in between.
             if *watched {
                 state.tick(now);
             }
@@ -454,7 +454,7 @@ proptest! {
             live.extend(state.newest.map(|firing| firing.seq));
         }
         live.dedup();
-        // Worked off at last, all at once: each firing in its turn. Two in one step count as one here.
+        // Finally all firings are processed in order. Two in one step count as one here.
         let mut found = Vec::new();
         while let Some(due) = state.due {
             found.push(due.seq);
@@ -466,8 +466,8 @@ proptest! {
 
     #[test]
     fn cuts_found_message_by_message_agree_with_a_look_at_the_whole_log(drawn in session()) {
-        // Written apart: a place is divided safely if no call made before it is answered after it
-        // and nothing is still waiting there that the user has not given up on.
+        // An independent definition: a cut is safe if no call before it is answered after it, and no call is open there
+        // that the user has not abandoned.
         let log = drawn.log(&counter());
         struct Open { who: Option<String>, id: String, item: Option<String>, passed: bool, rounds: u32 }
         let mut open: Vec<Open> = Vec::new();
@@ -476,7 +476,7 @@ proptest! {
             let words = says_something(message);
             let user = matches!(message.role, Role::User | Role::Peer);
             let author = message.author.as_deref().map(str::to_owned);
-            // Eight rounds of other results and new replies, and nobody waits any longer.
+            // After eight rounds of other results and new replies, the call is abandoned.
             if message.role == Role::Assistant {
                 for call in open.iter_mut().filter(|call| call.who == author && call.passed) {
                     (call.passed, call.rounds) = (false, call.rounds + 1);

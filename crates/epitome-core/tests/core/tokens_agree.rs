@@ -1,8 +1,7 @@
-//! Our counts agree with a second tokenizer, a port of OpenAI's own code.
+//! Compares the counts with a second tokenizer, a port of OpenAI's own code.
 //!
-//! The two share vocabularies and nothing else: one splits text with a regular expression that
-//! looks ahead, the other mostly by hand. Where they agree on text made to be awkward, both are
-//! likely right.
+//! The two share only the vocabularies: one splits text with a regular expression with look-ahead, the other
+//! mostly by hand. If they agree on difficult text, both are likely correct.
 
 use epitome_core::tokens::{Counter, Encoding};
 use proptest::prelude::*;
@@ -92,7 +91,7 @@ fn awkward() -> impl Strategy<Value = String> {
         1 => one_of(LOOK_ALIKES),
         3 => one_of(SPACES),
         2 => "[a-zA-Z0-9'_ \n\r/.]{1,12}",
-        // Any character at all, and characters of the planes where words are.
+        // Any character, and characters of the planes that contain words.
         1 => any::<String>(),
         1 => prop::collection::vec(prop::char::range('\u{80}', '\u{ffff}'), 1..8).prop_map(|chars| chars.into_iter().collect()),
         1 => (any::<char>(), 1..40_usize).prop_map(|(char, times)| char.to_string().repeat(times)),

@@ -1,6 +1,6 @@
-//! What the three wires refuse, held against what the core hands out.
+//! Checks the core's lists against the rules of the three wire formats.
 //!
-//! The judges themselves, who know nothing of the core, are in [`epitome_testkit::judges`].
+//! The validators, which are independent of the core, are in [`epitome_testkit::judges`].
 
 mod contexts;
 mod faults;
@@ -10,9 +10,9 @@ use epitome_core::message::Message;
 use epitome_testkit::judges::{Spelled, anthropic, chat, responses, signed};
 use serde_json::Value;
 
-/// What all three providers would have to say about this list.
+/// Returns the complaints of all three providers about this list.
 ///
-/// Drawn reasoning has no signature, and Anthropic takes none without; so it is signed first.
+/// Generated reasoning has no signature, and Anthropic requires one, so it is signed first.
 pub(crate) fn complaints_of_all(list: &[Message]) -> Vec<String> {
     let list = signed(list);
     let mut out = Vec::new();
@@ -27,8 +27,8 @@ pub(crate) fn complaints_of_all(list: &[Message]) -> Vec<String> {
     out
 }
 
-/// What Anthropic would say besides where thinking is switched on by hand: see
-/// [`anthropic::late_thinking`]. It is no rule for every list, since a log may break it by itself.
+/// Returns Anthropic's further complaints if thinking is enabled explicitly: see [`anthropic::late_thinking`]. The rule
+/// does not apply to every list, because a log itself may break it.
 pub(crate) fn late_thinking(list: &[Message]) -> Vec<String> {
     anthropic::late_thinking(&anthropic::spell(&signed(list)).body)
 }

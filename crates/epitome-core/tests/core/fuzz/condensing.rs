@@ -1,5 +1,5 @@
-//! The same for what makes and judges summaries: no text and no history brings it down, nothing is
-//! larger than its room, and no secret is left by a second look.
+//! Fuzzing of the code that writes and checks summaries: no text or history makes it panic, no result exceeds its
+//! limit, and a second redaction finds no secret.
 
 use std::cell::Cell;
 
@@ -22,7 +22,7 @@ use crate::validator::complaints;
 
 const SECONDS: u64 = 4;
 
-/// Talk as it comes, with what the readers look for in it.
+/// Sample texts with the patterns that the readers search for.
 const SEEDS: [&str; 7] = [
     "Ann moved src/auth/session.rs to port 8080 on 2026-11-15; it took 3.5 GB. Why? It was late.",
     "export AWS_SECRET_ACCESS_KEY=wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY and \"api_key\": \"sk-abcdefghijklmnop\"",
@@ -82,7 +82,7 @@ fn counters() -> [Counter; 2] {
     [word_counter(), Counter::new(Encoding::O200k)]
 }
 
-/// A text, said by everybody who can say one.
+/// A text in messages of every role that may contain one.
 fn said_by_all(text: &str) -> Vec<Message> {
     let arguments = serde_json::json!({ "command": text, "path": text }).to_string();
     vec![
@@ -161,7 +161,7 @@ fn no_text_or_history_panics_the_local_summarizer() {
         let limit = 1 + room / 2;
         let short = extracts.summarize(Limit::Chars(limit), &counters[0]);
         assert!(short.chars().count() as u64 <= limit, "{short:?}");
-        // What was written can be gone on from.
+        // The written summary can be extended.
         fits(&Extracts::of_text(&extracts.render(200, &counters[1]), 7), room);
     });
 }
@@ -261,7 +261,7 @@ fn any_facts(bytes: &mut Bytes<'_>) -> RequestFacts {
     }
 }
 
-/// One step, the summary written by whoever comes; true when the list was condensed.
+/// Runs one step with a summary from a random writer. Returns true if the list was condensed.
 fn step(
     list: &mut List,
     history: &[Message],
@@ -351,7 +351,7 @@ fn no_history_and_no_state_panics_and_the_shown_list_is_valid() {
             let again = List::resume(part, list.state(), counter);
             assert_eq!(again.shown(part), list.shown(part), "after a restart");
         }
-        // From where only a broken store would stand.
+        // From a state that only a broken store would contain.
         let mut list = List::resume(&history, &state, counter);
         valid(&list, &history);
         for _ in 0..2 {

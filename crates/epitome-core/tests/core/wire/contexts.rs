@@ -1,4 +1,4 @@
-//! What the core hands out, held against the three wires.
+//! Checks the core's contexts against the three wire formats.
 
 use epitome_core::message::{Message, Part, Role};
 use epitome_core::view::repair;
@@ -10,8 +10,8 @@ use crate::drawn::{Drawn, Log, session, summaries};
 use crate::promises::{config, counter, picks, request};
 use epitome_testkit::odd::odd;
 
-/// Turns of an agent that thinks as the provider has it: a turn thinks from its first reply on, or
-/// not at all, and ends with its last reply.
+/// Turns of an agent whose reasoning follows the provider's rules: a turn contains reasoning from its first reply on, or
+/// none at all, and ends with its last reply.
 fn thinking_session() -> impl Strategy<Value = Drawn> {
     let flag = || prop::sample::select(vec!["", "", "", "", "!", "~"]);
     let step = (any::<bool>(), flag(), flag(), 1..20u8, 1..3usize);
@@ -101,7 +101,7 @@ fn an_item_id_is_shown_once() {
     // "Duplicate item found with id": the call's own id is made unique, the second name is left out.
     let list = repair(Drawn("u a(w=iw) u a(w=iw)".to_owned()).messages());
     assert_eq!(draw(&list), "u a(w=iw) r(w):3 u a(w_2)");
-    // A result still finds its call by it.
+    // A result still matches its call by that name.
     let list = repair(Drawn("u a(w=iw) u a(v=iw) r(iw)".to_owned()).messages());
     assert_eq!(draw(&list), "u a(w=iw) r(w):3 u a(v) r(v)");
 }
@@ -113,7 +113,7 @@ fn reasoning_that_leads_to_nothing_leaves() {
     for (said, shown) in [
         (vec![hm.clone(), hi.clone(), hm.clone()], vec![hm.clone(), hi.clone()]),
         (vec![call.clone(), hm.clone(), hm.clone()], vec![call.clone()]),
-        // The second call repeats an open one, so nothing follows the second thought either.
+        // The second call repeats an open one, so no call follows the second reasoning either.
         (vec![hm.clone(), call.clone(), hm.clone(), call.clone()], vec![hm.clone(), call.clone()]),
         (vec![hm.clone(), hm.clone(), hi.clone()], vec![hm.clone(), hm.clone(), hi.clone()]),
     ] {

@@ -1,10 +1,10 @@
-//! Faults planted for every rule of every wire, so that no complaint is one that is never heard.
+//! Plants a fault for every rule of every wire format, so that every complaint is tested.
 
 use serde_json::{Value, json};
 
 use super::{anthropic, chat, responses};
 
-/// Each fault is heard in the words beside it, and each rule by one fault at least.
+/// Checks that each fault produces its complaint, and that each rule is violated by at least one fault.
 #[track_caller]
 fn all_heard(rules: &[&str], judge: impl Fn(&Value) -> Vec<String>, faults: &[(&str, Value)]) {
     for (words, body) in faults {

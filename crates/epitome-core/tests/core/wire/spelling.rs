@@ -1,4 +1,4 @@
-//! How drawn lists look on the wires: good ones pass, and bad ones are not bettered by the spelling.
+//! Generated lists in the wire formats: valid lists pass, and writing does not repair invalid ones.
 
 use epitome_core::message::{Media, MediaSource, Message, Part, Role};
 use epitome_testkit::drawing;
@@ -36,7 +36,7 @@ fn a_message_without_a_wire_form_is_a_complaint() {
 
 #[test]
 fn spelling_mends_nothing() {
-    // What the core mends must be heard where the core was not asked, on every wire alike.
+    // Faults that the core repairs must produce complaints without the core, in every wire format.
     for bad in [
         "s",
         "u r(x)",
@@ -55,7 +55,7 @@ fn spelling_mends_nothing() {
             assert!(heard.iter().any(|complaint| complaint.starts_with(wire)), "{bad}: {wire}{heard:?}");
         }
     }
-    // On these not all of them insist.
+    // Not every provider enforces these.
     for (bad, wires) in [
         ("a u", "anthropic"),
         ("u a(x) s r(x)", "chat anthropic"),

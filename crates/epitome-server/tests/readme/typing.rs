@@ -29,7 +29,7 @@ pub fn blocks(language: &str) -> Vec<String> {
     blocks
 }
 
-/// A shell in a folder that stands for the temporary one, with the binary on its path.
+/// Runs a command in a shell, with the binary on its path and the folder as temporary and home folder. Returns its output.
 pub fn shell(folder: &Path, command: &str) -> String {
     let binary = Path::new(env!("CARGO_BIN_EXE_epitome")).parent().unwrap();
     let path = std::env::join_paths(
@@ -42,44 +42,47 @@ pub fn shell(folder: &Path, command: &str) -> String {
         run.env_remove(name);
     }
     let output = run.output().unwrap();
-    let said = String::from_utf8(output.stdout).unwrap();
-    assert!(output.status.success(), "{command}: {said}");
-    said
+    let printed = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success(), "{command}: {printed}");
+    printed
 }
 
-/// Every line that is shown is said, in this order and nothing between; `...` stands for any number of lines, and at the
-/// end of one for its rest.
+/// Checks that the output has exactly the lines that are shown, in this order. A line `...` matches any number of lines;
+/// at the end of a line, `...` matches its rest.
 #[track_caller]
-fn check(command: &str, shown: &[&str], said: &str) {
-    let is = |said: &str, shown: &str| match shown.strip_suffix("...") {
-        Some(start) => said.starts_with(start),
-        None => said == shown,
+fn check(command: &str, shown: &[&str], printed: &str) {
+    let matches = |printed: &str, shown: &str| match shown.strip_suffix("...") {
+        Some(start) => printed.starts_with(start),
+        None => printed == shown,
     };
-    let mut said_lines = said.lines();
+    let mut lines = printed.lines();
     let mut skips = false;
     for line in shown {
         if *line == "..." {
             skips = true;
             continue;
         }
-        let next = if skips { said_lines.find(|said| is(said, line)) } else { said_lines.next() };
-        assert!(next.is_some_and(|next| is(next, line)), "`{command}` does not say {line:?}, but:\n{said}");
+        let next = if skips { lines.find(|printed| matches(printed, line)) } else { lines.next() };
+        assert!(
+            next.is_some_and(|next| matches(next, line)),
+            "`{command}` does not print {line:?}, but:\n{printed}"
+        );
         skips = false;
     }
-    assert!(skips || said_lines.next().is_none(), "`{command}` says more:\n{said}");
+    assert!(skips || lines.next().is_none(), "`{command}` prints more:\n{printed}");
 }
 
-/// Types what a block shows, with what was exported before, and tells how many commands that were.
-pub fn typed(folder: &Path, block: &str, set: &mut String) -> usize {
+/// Types the commands of a block, with the variables exported before. Returns the number of commands.
+pub fn typed(folder: &Path, block: &str, exports: &mut String) -> usize {
     let mut tried = 0;
     for step in block.split("$ ").skip(1) {
         let (command, shown) = step.split_once('\n').unwrap();
         if command.starts_with("export ") {
-            *set = format!("{command}; ");
+            *exports = format!("{command}; ");
             continue;
         }
-        let said = shell(folder, &format!("{set}{command}"));
-        check(command, &shown.lines().collect::<Vec<_>>(), &said);
+        let printed = shell(folder, &format!("{exports}{command}"));
+        check(command, &shown.lines().collect::<Vec<_>>(), &printed);
         tried += 1;
     }
     tried

@@ -19,13 +19,13 @@ mod talks;
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-use epitome_core::condense::{Decision, RequestFacts, List, Policy, Press, Unchanged};
+use epitome_core::condense::{Decision, List, Policy, Press, RequestFacts, Unchanged};
 use epitome_core::inspect::{Finish, Standard, inspect};
 use epitome_core::ledger::Ledger;
 use epitome_core::local::Extracts;
 use epitome_core::message::{Message, Part, Timestamp, Tokens};
 use epitome_core::names::names;
-use epitome_core::prompt::{PromptInput, Profile, TranscriptEntry, prompt};
+use epitome_core::prompt::{Profile, PromptInput, TranscriptEntry, prompt};
 use epitome_core::redact::redact;
 use epitome_core::slot::Limit;
 use epitome_core::tokens::{Counter, Encoding};

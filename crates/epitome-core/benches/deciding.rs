@@ -24,14 +24,14 @@ use std::time::Duration;
 
 use epitome_testkit::drawing::NoWords;
 
-use epitome_core::context::{Candidate, PlaceholderCosts, Layout, Request, SessionShape, lay_out};
+use epitome_core::context::{Candidate, Layout, PlaceholderCosts, Request, SessionShape, lay_out};
+use epitome_core::context_texts::{ContextTexts, render};
 use epitome_core::cut::{Cuts, Press};
 use epitome_core::keep::Keep;
 use epitome_core::local::Extracts;
 use epitome_core::message::{Message, Tokens};
 use epitome_core::outline::{Cut, Outline};
-use epitome_core::plan::{PlanInput, NextStep, next_step};
-use epitome_core::context_texts::{ContextTexts, render};
+use epitome_core::plan::{NextStep, PlanInput, next_step};
 use epitome_core::slot::{CatchUp, Slot};
 use epitome_core::tokens::{Counter, Encoding};
 use epitome_core::track::Tracker;
@@ -103,7 +103,9 @@ fn from_scratch(bench: &mut Bench) {
     }
     let mut stepping = short.clone();
     stepping.slot.catch_up = CatchUp::Step;
-    let plan = |slot_progress: &SlotProgress| next_step(&slot_progress.slot, &slot_progress.state, &slot_progress.ahead(&log, &tracker));
+    let plan = |slot_progress: &SlotProgress| {
+        next_step(&slot_progress.slot, &slot_progress.state, &slot_progress.ahead(&log, &tracker))
+    };
     let (NextStep::Summarize(joined), NextStep::Summarize(single)) = (plan(&short), plan(&stepping)) else {
         panic!("everything is due");
     };

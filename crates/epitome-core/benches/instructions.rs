@@ -26,7 +26,7 @@ use epitome_testkit::drawing::NoWords;
 use epitome_core::context::{Candidate, PlaceholderCosts, Request, SessionShape, lay_out};
 use epitome_core::cut::Cuts;
 use epitome_core::message::{Message, Tokens};
-use epitome_core::plan::{PlanInput, NextStep, next_step};
+use epitome_core::plan::{NextStep, PlanInput, next_step};
 use epitome_core::tokens::{Counter, Encoding};
 use epitome_core::track::Tracker;
 use session::{Planned, SlotProgress, Tail, Talk, turns};
@@ -133,7 +133,9 @@ fn planning_all() -> usize {
         behind.advance(outline);
     }
     let ahead = behind.ahead(&log, &tracker);
-    let NextStep::Summarize(plan) = next_step(&behind.slot, &behind.state, &ahead) else { panic!("all is due") };
+    let NextStep::Summarize(plan) = next_step(&behind.slot, &behind.state, &ahead) else {
+        panic!("all is due")
+    };
     assert!(plan.joined > 10);
     measured_planning(&behind, &ahead);
     TIMES
@@ -153,7 +155,12 @@ fn context_whole() -> usize {
 }
 
 #[inline(never)]
-fn measured_context_whole(planned: &Planned, request: &Request, costs: &PlaceholderCosts, summaries: &[Candidate]) {
+fn measured_context_whole(
+    planned: &Planned,
+    request: &Request,
+    costs: &PlaceholderCosts,
+    summaries: &[Candidate],
+) {
     for _ in 0..TIMES {
         let cuts = Cuts::new(&planned.log, planned.tracker.cut_at_end());
         let scene = SessionShape::whole(cuts, summaries);

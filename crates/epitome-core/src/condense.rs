@@ -84,18 +84,18 @@ use crate::setting::SettingError;
 use crate::strategy::Strategy;
 use crate::trigger::{self, Fraction, Trigger, Use, When, grouped};
 
+mod decide;
 mod divide;
-mod shorter_list;
 mod draft;
 mod list;
+mod list_view;
 mod mask;
 mod plan;
-mod list_view;
-mod decide;
+mod shorter_list;
 
-pub use shorter_list::ShorterList;
-pub use list::{List, ListSummary, ListState};
+pub use list::{List, ListState, ListSummary};
 pub use plan::CondensePlan;
+pub use shorter_list::ShorterList;
 
 pub use crate::cut::Press;
 pub use crate::tokens::rescaled;

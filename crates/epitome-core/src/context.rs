@@ -25,8 +25,8 @@ use crate::trigger::Fraction;
 use crate::view::{marked_result, note};
 
 mod choose;
-mod planner;
 mod lay_out;
+mod planner;
 
 pub use lay_out::lay_out;
 

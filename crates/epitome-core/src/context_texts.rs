@@ -142,7 +142,9 @@ impl<'a> ContextTexts<'a> {
             && longest.through < latest.through
         {
             let through = latest.through;
-            return self.with(through, Cow::Borrowed(""), SummarySource::Joined(long, newest)).sized(Tokens::MAX);
+            return self
+                .with(through, Cow::Borrowed(""), SummarySource::Joined(long, newest))
+                .sized(Tokens::MAX);
         }
         self
     }
@@ -195,8 +197,7 @@ impl<'a> ContextTexts<'a> {
     /// never rendered. The longer of two joined summaries, cut to size, contains no more than the joined one and
     /// covers fewer messages.
     pub fn is_superseded(&self, request: &FitRequest<'_>) -> bool {
-        let joins =
-            |stored: &StoredSummary<'_>| matches!(stored.source, SummarySource::Joined(long, _) if Some(long) == request.summary);
+        let joins = |stored: &StoredSummary<'_>| matches!(stored.source, SummarySource::Joined(long, _) if Some(long) == request.summary);
         request.gaps.is_empty() && request.shown.is_none() && self.summaries.iter().any(joins)
     }
 

@@ -6,7 +6,7 @@
 
 use std::fmt;
 
-use crate::expr::{self, Expr, TextForm, FormError, Whole};
+use crate::expr::{self, Expr, FormError, TextForm, Whole};
 use crate::message::Tokens;
 use crate::outline::Outline;
 use crate::trigger::Fraction;

@@ -50,7 +50,8 @@ const LISTED: usize = 900;
 /// Returns lines that list these names, each written as by [`listed_as`]. If `before` is such a line, it is continued,
 /// with the current prefix.
 pub(crate) fn listing<N: AsRef<str>>(before: &str, names: &[N]) -> String {
-    let mut lines = names_part(before).map_or_else(|| before.to_owned(), |part| format!("{ALSO_MENTIONED}{part}"));
+    let mut lines =
+        names_part(before).map_or_else(|| before.to_owned(), |part| format!("{ALSO_MENTIONED}{part}"));
     let mut began = 0;
     for name in names.iter().map(AsRef::as_ref) {
         let full = lines.len() - began + name.len() >= LISTED;
@@ -187,7 +188,8 @@ impl Ledger {
         } else if sure || called {
             let (count, calls, last_call) = (0, 0, 0);
             let (user, assistant) = (false, false);
-            let mut seen = NameStats { kind, count, first: now, last: now, calls, last_call, user, assistant };
+            let mut seen =
+                NameStats { kind, count, first: now, last: now, calls, last_call, user, assistant };
             seen.record(now, voice);
             self.names.insert(text.to_owned(), seen);
         }
@@ -390,7 +392,10 @@ mod tests {
 
     #[test]
     fn a_listing_parses_to_the_names_written() {
-        assert_eq!(listed("Also mentioned: a.rs \"cargo test x\" E7"), Some(vec!["a.rs", "cargo test x", "E7"]));
+        assert_eq!(
+            listed("Also mentioned: a.rs \"cargo test x\" E7"),
+            Some(vec!["a.rs", "cargo test x", "E7"])
+        );
         assert_eq!(listed("Also mentioned:"), Some(vec![]));
         assert_eq!(listed("Also mentioned: \"open"), Some(vec!["\"open"]));
         assert_eq!(listed("See Also mentioned: a"), None);

@@ -121,6 +121,7 @@
 
 pub mod condense;
 pub mod context;
+pub mod context_texts;
 pub mod cut;
 pub mod economic;
 pub mod excerpt;
@@ -141,7 +142,6 @@ mod reading;
 pub mod redact;
 mod refusal;
 pub mod setting;
-pub mod context_texts;
 pub mod slot;
 pub mod strategy;
 pub mod suggest;

@@ -189,7 +189,8 @@ pub fn next_step(slot: &Slot, state: &SlotState, plan_input: &PlanInput<'_>) -> 
     };
     let end = plan_input.end.unwrap_or(Cut::InCall);
     let covered = plan_input.outlines.partition_point(|outline| outline.seq <= state.covered);
-    let plan_input = &PlanInput { outlines: plan_input.outlines.get(covered..).unwrap_or_default(), ..*plan_input };
+    let plan_input =
+        &PlanInput { outlines: plan_input.outlines.get(covered..).unwrap_or_default(), ..*plan_input };
     let (cuts, authors) = match slot.scope {
         Scope::Session => (Cuts::new(plan_input.outlines, end), plan_input.authors),
         Scope::Author(_) => (Cuts::own(plan_input.outlines, end), Default::default()),
@@ -211,7 +212,9 @@ pub fn next_step(slot: &Slot, state: &SlotState, plan_input: &PlanInput<'_>) -> 
                     // available for it later.
                     (Ok(before), Ok(index)) => index > before && window.sum(index) <= plan_input.input,
                     (Err(_), Ok(index)) => window.sum(index) <= plan_input.input,
-                    (_, Err(why)) => matches!(why, NoPlan::AllVerbatim | NoPlan::Covered) && chosen.1.is_err(),
+                    (_, Err(why)) => {
+                        matches!(why, NoPlan::AllVerbatim | NoPlan::Covered) && chosen.1.is_err()
+                    }
                 };
                 if !further {
                     break;
@@ -237,7 +240,8 @@ pub fn next_step(slot: &Slot, state: &SlotState, plan_input: &PlanInput<'_>) -> 
         return NextStep::Pass { firing: firing.seq, why: NoPlan::Covered };
     };
     // If the available messages end before the trigger event, this is only the beginning of its window.
-    let reached = plan_input.end.is_some() || plan_input.outlines.last().is_some_and(|last| last.seq >= firing.seq);
+    let reached =
+        plan_input.end.is_some() || plan_input.outlines.last().is_some_and(|last| last.seq >= firing.seq);
     NextStep::Summarize(SummaryPlan {
         prior: state.covered,
         span,
@@ -292,7 +296,12 @@ impl<'a> Window<'a> {
     }
 
     /// Returns the position at which the window of a trigger event ends.
-    fn end_of_window(&self, slot: &Slot, firing: &Firing, plan_input: &PlanInput<'_>) -> Result<usize, NoPlan> {
+    fn end_of_window(
+        &self,
+        slot: &Slot,
+        firing: &Firing,
+        plan_input: &PlanInput<'_>,
+    ) -> Result<usize, NoPlan> {
         let fired = self.cuts.outlines().partition_point(|outline| outline.seq <= firing.seq);
         let until = self.cuts.outlines().get(..fired).unwrap_or_default();
         let start = slot.keep.start(until, plan_input.room);

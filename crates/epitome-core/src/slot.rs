@@ -15,7 +15,7 @@ use crate::keep::Keep;
 use crate::message::{Author, Seq, Timestamp, Tokens};
 use crate::outline::{Outline, Totals};
 use crate::setting::SettingError;
-use crate::trigger::{TriggerFacts, Trigger, Use, When};
+use crate::trigger::{Trigger, TriggerFacts, Use, When};
 
 /// The messages that a slot covers.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]

@@ -17,7 +17,7 @@
 
 use std::fmt;
 
-use crate::expr::{self, Arg, Expr, TextForm, FormError};
+use crate::expr::{self, Arg, Expr, FormError, TextForm};
 use crate::keep::Keep;
 use crate::message::Tokens;
 
@@ -221,7 +221,10 @@ mod tests {
     fn a_wrong_strategy_is_refused_by_name() {
         assert_eq!(
             refusal("sumarize"),
-            format!("position 1: `sumarize` is unknown; did you mean `summarize`? expected one of {}", Strategy::NAMES)
+            format!(
+                "position 1: `sumarize` is unknown; did you mean `summarize`? expected one of {}",
+                Strategy::NAMES
+            )
         );
         assert_eq!(refusal("recent(50)"), "recent: 50 is not allowed; expected a keep such as messages(6)");
         assert_eq!(

@@ -29,7 +29,8 @@ pub fn similar_names<'a>(
                 return None;
             }
             let distance = strsim::levenshtein(&mistyped, &other);
-            let contained = length.min(other_length) >= 3 && (other.contains(&mistyped) || mistyped.contains(&other));
+            let contained =
+                length.min(other_length) >= 3 && (other.contains(&mistyped) || mistyped.contains(&other));
             (distance <= max_distance || contained).then_some((distance, name))
         })
         .collect();

@@ -112,7 +112,11 @@ mod tests {
             ("9999-12-31T23:59:59.999Z", "9999-12-31T23:59:59.999Z"),
             ("2000-02-29", "2000-02-29T00:00:00.000Z"),
         ] {
-            assert_eq!(Timestamp::from_rfc3339(text).map(Timestamp::to_rfc3339).as_deref(), Some(same), "{text}");
+            assert_eq!(
+                Timestamp::from_rfc3339(text).map(Timestamp::to_rfc3339).as_deref(),
+                Some(same),
+                "{text}"
+            );
         }
     }
 

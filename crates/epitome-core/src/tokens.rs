@@ -115,7 +115,8 @@ impl FromStr for Encoding {
 
     fn from_str(name: &str) -> Result<Self, SettingError> {
         let short = name.strip_suffix("_base").unwrap_or(name);
-        let encoding = Self::ALL.into_iter().find(|encoding| encoding.name().strip_suffix("_base") == Some(short));
+        let encoding =
+            Self::ALL.into_iter().find(|encoding| encoding.name().strip_suffix("_base") == Some(short));
         encoding.ok_or_else(|| {
             let allowed = "o200k_base, cl100k_base, p50k_base and r50k_base";
             let similar = did_you_mean(name, Self::ALL.map(Self::name));

@@ -194,7 +194,13 @@ impl Tracker {
 
     /// Opens the calls of a reply, and a tool loop if the reply also contains reasoning. A reply in text ends
     /// the loop. Returns the number of opened calls.
-    fn take_calls(&mut self, message: &Message, author: &Option<Author>, thinks: bool, has_text: bool) -> u32 {
+    fn take_calls(
+        &mut self,
+        message: &Message,
+        author: &Option<Author>,
+        thinks: bool,
+        has_text: bool,
+    ) -> u32 {
         let mut calls = 0u32;
         if message.role != Role::Assistant {
             return calls;

@@ -248,7 +248,8 @@ impl Repairer {
         for part in parts {
             match part {
                 Part::ToolResult(mut result) if answers_calls(message.role) => {
-                    let Some(call) = self.open.answer(&result.call, &message.author, call_author.as_ref()) else {
+                    let Some(call) = self.open.answer(&result.call, &message.author, call_author.as_ref())
+                    else {
                         continue;
                     };
                     call_author.get_or_insert(call.author.clone());

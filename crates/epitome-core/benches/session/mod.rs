@@ -13,7 +13,7 @@ use epitome_core::context::{Candidate, SessionShape};
 use epitome_core::cut::Cuts;
 use epitome_core::message::{Author, Message, Part, Role, Timestamp, Tokens};
 use epitome_core::outline::{Cut, Outline};
-use epitome_core::plan::{PlanInput, NextStep, next_step};
+use epitome_core::plan::{NextStep, PlanInput, next_step};
 use epitome_core::slot::{Slot, SlotState};
 use epitome_core::track::Tracker;
 

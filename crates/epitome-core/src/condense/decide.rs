@@ -1,11 +1,11 @@
 //! Decides what to do with a list now.
 
 use super::divide::StageInput;
-use super::shorter_list::ShorterList;
 use super::draft::Draft;
 use super::list::{List, ListState};
 use super::plan::CondensePlan;
-use super::{Decision, RequestFacts, Policy, Unchanged, count};
+use super::shorter_list::ShorterList;
+use super::{Decision, Policy, RequestFacts, Unchanged, count};
 use crate::cut::Press;
 use crate::message::{Message, Tokens};
 use crate::strategy::Strategy;

@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 
 use super::list::{List, ListState};
-use super::{RequestFacts, Policy, Unchanged};
+use super::{Policy, RequestFacts, Unchanged};
 use crate::cut::{Cuts, Press, legal_cut};
-use crate::economic::{Growth, CostInputs};
+use crate::economic::{CostInputs, Growth};
 use crate::keep::Keep;
 use crate::message::{Seq, Tokens};
 use crate::outline::{Cut, Outline};

@@ -6,8 +6,8 @@
 use std::borrow::Cow;
 
 use super::list::{List, ListState};
-use super::mask::ToolNames;
 use super::list_view::ListView;
+use super::mask::ToolNames;
 use crate::message::{Message, Seq};
 use crate::outline::{Cut, Outline};
 use crate::tokens::Counter;
@@ -71,7 +71,10 @@ impl Draft {
 
         let leading = front.iter().take_while(|outline| outline.leading).count();
         for outline in front.iter().take(leading) {
-            list.frames.message(messages, outline.seq).into_iter().for_each(|message| repairer.push_in_place(message));
+            list.frames
+                .message(messages, outline.seq)
+                .into_iter()
+                .for_each(|message| repairer.push_in_place(message));
         }
         let opens = repairer.done().len();
         let mut before = 0;

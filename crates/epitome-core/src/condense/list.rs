@@ -232,7 +232,13 @@ impl List {
 
     /// Handles a summary found in the caller's list: the list was condensed before, so all messages before the summary
     /// belong to the front.
-    fn take_summary(&mut self, message: &Message, found: view::FramedSummary, rest: Option<&Message>, counter: &Counter) {
+    fn take_summary(
+        &mut self,
+        message: &Message,
+        found: view::FramedSummary,
+        rest: Option<&Message>,
+        counter: &Counter,
+    ) {
         self.front.append(&mut self.tail);
         self.totals.restart(message.at);
         // The user message closes all open calls: no message after a summary answers a call before it. The placeholder

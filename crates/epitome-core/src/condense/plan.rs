@@ -3,10 +3,10 @@
 use std::borrow::Cow;
 
 use super::divide::{Divided, StageInput};
-use super::shorter_list::ShorterList;
 use super::draft::Draft;
-use super::list::{Frames, List, ListSummary, ListState};
-use super::{RequestFacts, LEAST_LIMIT, Policy, Press, CondenseReport, SummaryRole, Unchanged, count};
+use super::list::{Frames, List, ListState, ListSummary};
+use super::shorter_list::ShorterList;
+use super::{CondenseReport, LEAST_LIMIT, Policy, Press, RequestFacts, SummaryRole, Unchanged, count};
 use crate::local::Extracts;
 use crate::message::{Message, Seq, Span, Tokens};
 use crate::outline::Cut;
@@ -49,7 +49,12 @@ pub struct CondensePlan {
 }
 
 impl CondensePlan {
-    pub(super) fn new(input: &StageInput<'_>, stage: &Strategy, divided: Divided, earlier: Option<&ShorterList>) -> Self {
+    pub(super) fn new(
+        input: &StageInput<'_>,
+        stage: &Strategy,
+        divided: Divided,
+        earlier: Option<&ShorterList>,
+    ) -> Self {
         let StageInput { list, policy, facts, .. } = *input;
         let Divided { mut state, leave, read, tokens } = divided;
         let prior = state.summary.take().map(|prior| prior.text);
@@ -124,8 +129,9 @@ impl CondensePlan {
     }
 
     fn read_with_seq<'a>(&'a self, messages: &'a [Message]) -> impl Iterator<Item = (Seq, Cow<'a, Message>)> {
-        let numbered =
-            |position: &Seq| Some((self.frames.original(*position), self.frames.message(messages, *position)?));
+        let numbered = |position: &Seq| {
+            Some((self.frames.original(*position), self.frames.message(messages, *position)?))
+        };
         self.positions.iter().filter_map(numbered)
     }
 
@@ -231,7 +237,10 @@ impl CondensePlan {
                 let draft = self.draft(list, messages, answer, counter);
                 let notice = format!("Condensed {} into a summary", count(self.leaves, "message"));
                 let fixed = self.facts.fixed;
-                self.accept(list, ShorterList::after(self.earlier.clone(), self.strategy, draft, notice, fixed))
+                self.accept(
+                    list,
+                    ShorterList::after(self.earlier.clone(), self.strategy, draft, notice, fixed),
+                )
             }
         };
         report.or_else(|reason| self.without_answer(list, messages, counter).map_err(|_| reason))

@@ -3,7 +3,7 @@
 use super::divide::StageInput;
 use super::draft::Draft;
 use super::list::{List, ListState};
-use super::{RequestFacts, Policy, CondenseReport, Unchanged};
+use super::{CondenseReport, Policy, RequestFacts, Unchanged};
 use crate::message::{Seq, Tokens};
 use crate::trigger::grouped;
 
@@ -29,7 +29,12 @@ impl List {
 
     /// Checks that replacing this list with a request of `after` tokens is worth it. If the current request does not
     /// fit, any request that fits is worth it.
-    pub(super) fn worth(&self, policy: &Policy, facts: &RequestFacts, after: Tokens) -> Result<(), Unchanged> {
+    pub(super) fn worth(
+        &self,
+        policy: &Policy,
+        facts: &RequestFacts,
+        after: Tokens,
+    ) -> Result<(), Unchanged> {
         let before = self.counted(facts);
         if after >= before {
             return Err(Unchanged::NotSmaller { before, after });
@@ -66,13 +71,19 @@ impl ShorterList {
         notice: String,
         fixed: Tokens,
     ) -> Self {
-        let (mut names, mut all) = before.map_or_else(Default::default, |shorter| (shorter.names, shorter.notices));
+        let (mut names, mut all) =
+            before.map_or_else(Default::default, |shorter| (shorter.names, shorter.notices));
         names.push(stage);
         all.push(notice);
         Self { names, notices: all, draft, fixed }
     }
 
-    pub(super) fn stage_input<'a>(&'a self, list: &'a List, policy: &'a Policy, facts: &'a RequestFacts) -> StageInput<'a> {
+    pub(super) fn stage_input<'a>(
+        &'a self,
+        list: &'a List,
+        policy: &'a Policy,
+        facts: &'a RequestFacts,
+    ) -> StageInput<'a> {
         let Draft { front, tail, state, .. } = &self.draft;
         StageInput { list, policy, facts, front, tail, state }
     }

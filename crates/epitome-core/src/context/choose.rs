@@ -3,7 +3,7 @@
 //! Each summary that fits is tried together with the messages that then fit. The best of these choices is used. With
 //! `fill`, the remaining budget is spent as well.
 
-use super::planner::{Planner, Missing};
+use super::planner::{Missing, Planner};
 use super::{ChosenSummary, FitRequest, TextRenderer};
 use crate::message::{Seq, Span, Tokens};
 use crate::outline::{Cut, Outline};
@@ -272,7 +272,12 @@ impl<'a> Chooser<'a> {
     }
 
     /// Makes an excerpt of the batch just before the first message, if enough tokens are left.
-    fn edge(&self, best: &Choice<'a>, left: Tokens, renderer: &mut dyn TextRenderer) -> Option<(Span, Tokens)> {
+    fn edge(
+        &self,
+        best: &Choice<'a>,
+        left: Tokens,
+        renderer: &mut dyn TextRenderer,
+    ) -> Option<(Span, Tokens)> {
         let start = best.start;
         let cuts = self.planner.session.recent;
         let from = cuts.last_in(self.planner.low..start, Cut::InLoop)?;

@@ -4,8 +4,11 @@
 //! summary and the messages next to it. Both use positions and sizes, never text.
 
 use super::choose::{Choice, Chooser, Newest};
-use super::planner::{Planner, Missing};
-use super::{PlaceholderCosts, Empty, Entry, Layout, Oversize, ContextReport, Request, SessionShape, Spent, TextRenderer};
+use super::planner::{Missing, Planner};
+use super::{
+    ContextReport, Empty, Entry, Layout, Oversize, PlaceholderCosts, Request, SessionShape, Spent,
+    TextRenderer,
+};
 use crate::message::{Role, Seq, Span, Tokens};
 use crate::outline::{Cut, Outline};
 use crate::setting::SettingError;

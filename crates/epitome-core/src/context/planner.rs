@@ -30,7 +30,12 @@ pub(super) struct Planner<'a> {
 }
 
 impl<'a> Planner<'a> {
-    pub(super) fn new(request: &'a Request, session: &'a SessionShape<'a>, costs: &'a PlaceholderCosts, budget: Tokens) -> Self {
+    pub(super) fn new(
+        request: &'a Request,
+        session: &'a SessionShape<'a>,
+        costs: &'a PlaceholderCosts,
+        budget: Tokens,
+    ) -> Self {
         let outlines = session.recent.outlines();
         let low = outlines.iter().take_while(|outline| outline.leading).count();
         let last_shown = outlines.iter().rposition(|outline| !outline.stray && !outline.leading);
@@ -134,7 +139,10 @@ impl<'a> Planner<'a> {
     ) -> impl Iterator<Item = Seq> {
         let outlines = self.session.recent.outlines().get(indices).unwrap_or_default();
         let skipped = |seq| self.skipped.binary_search(&seq).is_ok();
-        outlines.iter().filter(move |o| !o.stray && !skipped(o.seq) && !shown(o.seq)).map(|outline| outline.seq)
+        outlines
+            .iter()
+            .filter(move |o| !o.stray && !skipped(o.seq) && !shown(o.seq))
+            .map(|outline| outline.seq)
     }
 
     pub(super) fn strays(&self) -> u64 {

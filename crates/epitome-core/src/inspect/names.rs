@@ -123,7 +123,10 @@ pub(super) fn complete(text: String, tokens: Tokens, cut: bool, standard: &Stand
     }
     let whole = put(&added);
     // If adding names would make a good summary fail the checks, no name is added.
-    if added.is_empty() || super::check_content(&whole, None).is_err() || clean(whole.clone(), standard) != whole {
+    if added.is_empty()
+        || super::check_content(&whole, None).is_err()
+        || clean(whole.clone(), standard) != whole
+    {
         return Inspected { text, tokens, added: Vec::new(), cut };
     }
     let tokens = standard.counter.text(&whole);
@@ -241,7 +244,9 @@ mod tests {
             };
             let kept = inspect(PROSE, Finish::Complete, &standard).unwrap();
             assert!(kept.tokens <= limit && kept.tokens + 8 > limit, "{} of {limit}", kept.tokens);
-            assert!(kept.text.starts_with(PROSE) && kept.added.iter().all(|name| contains_name(&kept.text, name)));
+            assert!(
+                kept.text.starts_with(PROSE) && kept.added.iter().all(|name| contains_name(&kept.text, name))
+            );
             assert!(kept.text.lines().all(|line| line.len() <= 900), "lines that can be read");
         }
     }

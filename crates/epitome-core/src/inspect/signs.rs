@@ -170,7 +170,8 @@ fn is_error_body(text: &str) -> bool {
     let Ok(Value::Object(fields)) = serde_json::from_str::<Value>(text.trim()) else { return false };
     let failed = fields.get("type").and_then(Value::as_str) == Some("error")
         || fields.get("status").and_then(Value::as_u64).is_some_and(|status| status >= 400);
-    let described = ["error", "errors"].iter().any(|name| fields.get(*name).is_some_and(|error| !error.is_null()));
+    let described =
+        ["error", "errors"].iter().any(|name| fields.get(*name).is_some_and(|error| !error.is_null()));
     failed || (described && fields.len() <= 4)
 }
 

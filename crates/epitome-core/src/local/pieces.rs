@@ -230,7 +230,8 @@ fn is_dated(inside: &str) -> bool {
 pub(super) fn without_fillers(piece: &str) -> std::borrow::Cow<'_, str> {
     // In German, Danish or Portuguese `um` and `er` are ordinary words.
     let english = || {
-        let common = ["the", "The", "I", "I'm", "you", "it", "It", "it's", "we", "We", "that", "they", "this"];
+        let common =
+            ["the", "The", "I", "I'm", "you", "it", "It", "it's", "we", "We", "that", "they", "this"];
         piece.split([' ', ',', '.']).any(|word| common.contains(&word))
     };
     let filler = |word: &str| match word.trim_matches([',', '.', ' ']) {

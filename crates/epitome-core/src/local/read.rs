@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use super::{Extract, Extracts, Origin, MOST_PIECES, lines, pieces};
+use super::{Extract, Extracts, MOST_PIECES, Origin, lines, pieces};
 use crate::ledger;
 use crate::message::{Message, Role, Seq, Timestamp, Tokens};
 use crate::reading::{Voice, cleaned, each_text};
@@ -124,12 +124,18 @@ impl Extracts {
                     _ => {
                         let mut description = String::new();
                         pieces::add_argument(&mut description, text);
-                        calls.push((nth, format!("{} calls {}", speech.speaker, lines::name(tool)), description));
+                        calls.push((
+                            nth,
+                            format!("{} calls {}", speech.speaker, lines::name(tool)),
+                            description,
+                        ));
                     }
                 },
             }
         });
-        for (_, caller, description) in calls.into_iter().filter(|(_, _, description)| !description.is_empty()) {
+        for (_, caller, description) in
+            calls.into_iter().filter(|(_, _, description)| !description.is_empty())
+        {
             let extract = self.extract(seq, Origin::Call, &caller.into(), description.into());
             self.extracts.push(extract);
         }

@@ -197,11 +197,7 @@ impl<'a> Renderer<'a> {
             let own = extract.features().words;
             let join = match before {
                 Some(last) if share_line(last, extract) && words < LINE => {
-                    if last.speaker == extract.speaker {
-                        Join::Same
-                    } else {
-                        Join::Speaker
-                    }
+                    if last.speaker == extract.speaker { Join::Same } else { Join::Speaker }
                 }
                 _ => Join::Line,
             };
@@ -273,8 +269,11 @@ impl<'a> Renderer<'a> {
     fn beginning(&self, order: &[usize], room: Tokens) -> String {
         let Some(first) = order.first().and_then(|at| self.get(*at)) else { return String::new() };
         let is_summary = first.origin == Origin::Summary;
-        let before =
-            if is_summary || first.speaker.is_empty() { String::new() } else { format!("{}: ", first.speaker) };
+        let before = if is_summary || first.speaker.is_empty() {
+            String::new()
+        } else {
+            format!("{}: ", first.speaker)
+        };
         let cut = |chars: usize| {
             let end = first.text.char_indices().nth(chars).map_or(first.text.len(), |(at, _)| at);
             format!("{before}{}…", first.text.get(..end).unwrap_or_default().trim_end())

@@ -124,7 +124,8 @@ pub(super) fn order(all: &Extracts, until: Tokens, most: usize) -> Vec<usize> {
     // The task comes first, up to a sixth of the size, so that there is space for the rest.
     let mut others = Vec::with_capacity(extracts.len());
     for (at, extract) in extracts.iter().enumerate() {
-        if task && extract.task && (spent == 0 || spent.saturating_add(extract.features().size) <= until / 6) {
+        if task && extract.task && (spent == 0 || spent.saturating_add(extract.features().size) <= until / 6)
+        {
             take(at, &mut values, &mut spent);
         } else {
             others.push(at);

@@ -2,7 +2,7 @@
 
 use super::lists::{DAYS, FOREIGN_UNITS, LABELS, MONTHS, UNITS};
 use super::scan::{CharCounts, Scanner};
-use super::{NameKind, Name};
+use super::{Name, NameKind};
 
 impl<'a, F: FnMut(Name<'a>)> Scanner<'a, F> {
     /// Finds a date in words around the number of a day: `Saturday 12 April`, `March 14th, 2027`.

@@ -8,7 +8,7 @@ use std::sync::LazyLock;
 use regex::Regex;
 
 use super::lists::{ENDINGS, HIDDEN, MEDIA, OPENERS, UNITS};
-use super::{NameKind, LONGEST, Name, is_of_calendar};
+use super::{LONGEST, Name, NameKind, is_of_calendar};
 use crate::pattern::pattern;
 use crate::words::{is_alphanumeric, is_unspaced};
 
@@ -64,7 +64,8 @@ impl<'a, F: FnMut(Name<'a>)> Scanner<'a, F> {
 
     pub(super) fn report(&mut self, from: usize, to: usize, kind: NameKind, sure: bool) {
         let text = self.slice(from, to);
-        self.reported_to = self.reported_to.max(if matches!(kind, NameKind::Number | NameKind::Line) { to } else { 0 });
+        self.reported_to =
+            self.reported_to.max(if matches!(kind, NameKind::Number | NameKind::Line) { to } else { 0 });
         if (2..=LONGEST).contains(&text.len()) {
             (self.found)(Name { text, kind, sure });
         }
@@ -128,7 +129,8 @@ impl<'a, F: FnMut(Name<'a>)> Scanner<'a, F> {
                     if at > from
                         && self.byte(at - 1).is_ascii_digit()
                         && self.byte(at + 1).is_ascii_digit()
-                        && counts.lower + counts.upper + counts.high + counts.slashes + counts.under == 0 => {}
+                        && counts.lower + counts.upper + counts.high + counts.slashes + counts.under == 0 => {
+                }
                 b':' if self.is_scheme(from, at) => return self.address(from, at),
                 _ => break,
             }
@@ -330,7 +332,8 @@ impl<'a, F: FnMut(Name<'a>)> Scanner<'a, F> {
         });
         if words {
             // A sentence end without a space: `done.Next`.
-            let run_on = self.speech && last.starts_with(|c: char| c.is_ascii_uppercase()) && counts.dots == 1;
+            let run_on =
+                self.speech && last.starts_with(|c: char| c.is_ascii_uppercase()) && counts.dots == 1;
             return self.report(start, end, NameKind::Code, !run_on);
         }
         let versioned = counts.digits > 0 && counts.lower + counts.upper > 0;

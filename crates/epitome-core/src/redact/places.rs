@@ -15,7 +15,7 @@ use std::sync::LazyLock;
 
 use regex::bytes::{Captures, Match, Regex};
 
-use super::value::{Class, Notation, is_generated, is_secret, is_placeholder, value};
+use super::value::{Class, Notation, is_generated, is_placeholder, is_secret, value};
 use super::{CARD, KEY, MARK, PASSWORD, TOKEN, contains};
 use crate::pattern::pattern;
 
@@ -115,8 +115,9 @@ pub(super) fn secret(text: &[u8], place: &Captures<'_>) -> Option<Secret> {
         "address" => address(text, whole.start()),
         "card" => is_card(group.as_bytes()).then_some((group.range(), CARD)),
         "bearer" => {
-            let secret =
-                |value: &[u8], _| value.len() >= 12 && is_generated(value) && !is_placeholder(value, Class::Token);
+            let secret = |value: &[u8], _| {
+                value.len() >= 12 && is_generated(value) && !is_placeholder(value, Class::Token)
+            };
             Some((examined(text, group.start(), false, secret)?, TOKEN))
         }
         "login" => {

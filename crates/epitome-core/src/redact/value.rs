@@ -148,7 +148,9 @@ fn has_secret_shape(class: Class, notation: Notation, quoted: bool, shape: &Valu
         }
         Notation::Tight => shape.is_generated() || class == Class::Password || shape.length >= 16,
         _ if quoted && class == Class::Password => shape.is_generated() || shape.length >= 6,
-        Notation::Loose | Notation::Prose => shape.is_generated() && shape.length >= least.max(6 - shape.odd.min(2)),
+        Notation::Loose | Notation::Prose => {
+            shape.is_generated() && shape.length >= least.max(6 - shape.odd.min(2))
+        }
     }
 }
 

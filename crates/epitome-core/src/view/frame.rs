@@ -135,7 +135,10 @@ fn read(text: &str) -> Option<(FramedSummary, &str)> {
     let through = through.bytes().all(|b| b.is_ascii_digit()).then(|| through.parse().ok())??;
     let inside = inside.strip_prefix(HISTORY)?.strip_prefix('\n')?;
     let (text, rest) = inside.split_once(CLOSES)?;
-    Some((FramedSummary { through, text: reframed(text).into_owned() }, rest.trim_start_matches(['\r', '\n'])))
+    Some((
+        FramedSummary { through, text: reframed(text).into_owned() },
+        rest.trim_start_matches(['\r', '\n']),
+    ))
 }
 
 /// Returns whether the text after a `<` would open or close a frame.

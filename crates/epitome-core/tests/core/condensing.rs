@@ -3,7 +3,9 @@
 
 use std::borrow::Cow;
 
-use epitome_core::condense::{Decision, RequestFacts, List, CondensePlan, Policy, Press, CondenseReport, Unchanged};
+use epitome_core::condense::{
+    CondensePlan, CondenseReport, Decision, List, Policy, Press, RequestFacts, Unchanged,
+};
 use epitome_core::message::{Content, Message, Part, Seq, Timestamp};
 use epitome_core::tokens::Counter;
 use epitome_core::view;
@@ -68,7 +70,11 @@ impl Caller {
     }
 
     /// The same with a summary as long as is allowed, though never very long.
-    pub(crate) fn step(&mut self, policy: &Policy, facts: &RequestFacts) -> Result<CondenseReport, Unchanged> {
+    pub(crate) fn step(
+        &mut self,
+        policy: &Policy,
+        facts: &RequestFacts,
+    ) -> Result<CondenseReport, Unchanged> {
         self.step_with(policy, facts, &|plan, _| so(plan.limit.min(40)))
     }
 }
@@ -314,7 +320,12 @@ fn the_providers_own_count_decides() {
     let drawing = "s u:90 a:90 u:9 a:9";
     refused_with(&policy, &RequestFacts { request: Some(100), ..facts() }, drawing, "not_due");
     check_with(&policy, &facts(), drawing, "s S u:9 a:9");
-    check_with(&policy, &RequestFacts { request: Some(300), ..facts() }, "s u:50 a:50 u:9 a:9", "s S u:9 a:9");
+    check_with(
+        &policy,
+        &RequestFacts { request: Some(300), ..facts() },
+        "s u:50 a:50 u:9 a:9",
+        "s S u:9 a:9",
+    );
 }
 
 #[test]

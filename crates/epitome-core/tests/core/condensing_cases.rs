@@ -1,6 +1,6 @@
 //! The hard cases of other systems, condensed by each strategy. The numbers are those of `docs/hard-cases.md`.
 
-use epitome_core::condense::{RequestFacts, List, Policy, Press, ListState, SummaryRole, Unchanged};
+use epitome_core::condense::{List, ListState, Policy, Press, RequestFacts, SummaryRole, Unchanged};
 use epitome_core::message::{Content, Part};
 use epitome_testkit::drawing::{messages, word_counter};
 
@@ -169,7 +169,9 @@ fn over_the_window_something_goes_even_if_less_is_kept() {
     let drawing = "u:50 a:50 u:50 a:50 u:5 a:5";
     for (room, expected) in [(100, "S a:50 u:5 a:5"), (80, "S u:5 a:5")] {
         let mut caller = Caller::drawn(drawing);
-        caller.step(&policy("summarize(messages(3))"), &RequestFacts { room: Some(room), ..facts() }).unwrap();
+        caller
+            .step(&policy("summarize(messages(3))"), &RequestFacts { room: Some(room), ..facts() })
+            .unwrap();
         assert_eq!(sketch(&caller.shown()), expected);
         assert!(caller.list.tokens() <= room, "{} tokens for {room}", caller.list.tokens());
     }
@@ -184,8 +186,14 @@ fn over_the_window_something_goes_even_if_less_is_kept() {
 #[test]
 fn a_list_resumed_from_a_wrong_state_still_opens_with_the_user() {
     let history = messages("s u:9 a:9 a:9").unwrap();
-    let wrong =
-        ListState { front: vec![1], from: 2, rounds: 1, length: 4, note: Some(false), ..ListState::default() };
+    let wrong = ListState {
+        front: vec![1],
+        from: 2,
+        rounds: 1,
+        length: 4,
+        note: Some(false),
+        ..ListState::default()
+    };
     let list = List::resume(&history, &wrong, &word_counter());
     assert_eq!(complaints(&list.shown(&history)), Vec::<String>::new());
     assert_eq!(list.state().note, Some(true));

@@ -3,7 +3,9 @@
 
 use std::collections::HashSet;
 
-use epitome_core::condense::{Decision, RequestFacts, List, CondensePlan, Policy, Press, ListState, SummaryRole, Unchanged};
+use epitome_core::condense::{
+    CondensePlan, Decision, List, ListState, Policy, Press, RequestFacts, SummaryRole, Unchanged,
+};
 use epitome_core::local::Extracts;
 use epitome_core::message::{Message, Part, Role};
 use epitome_core::outline::{Cut, Outline};

@@ -502,8 +502,8 @@ fn one_set_of_texts_serves_several_layouts() {
     use epitome_core::context::{PlaceholderCosts, SessionShape, lay_out};
     let log = log(&format!("{} u", "u:5 a:5 ".repeat(14)));
     let lines: Vec<String> = (0..50).map(|n| format!("In line {n} they spoke of F{n}.")).collect();
-    let mut texts =
-        epitome_core::context_texts::ContextTexts::new(&log.counter, &log.messages).with_summary(28, lines.join("\n"));
+    let mut texts = epitome_core::context_texts::ContextTexts::new(&log.counter, &log.messages)
+        .with_summary(28, lines.join("\n"));
     let candidates = texts.candidates();
     let session = SessionShape::whole(epitome_core::cut::Cuts::new(&log.outlines, log.end(29)), &candidates);
     let costs = PlaceholderCosts::of(&log.counter);

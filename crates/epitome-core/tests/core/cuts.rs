@@ -170,8 +170,9 @@ fn a_message_that_answers_somebody_goes_on_answering_them() {
 #[test]
 fn blank_text_says_nothing() {
     check("u | a(x) u:0 r(x) | a");
-    let repaired =
-        epitome_core::view::repair(epitome_testkit::drawing::messages("u a:0(x) r(x) a:0 u:0 s:0 a").unwrap());
+    let repaired = epitome_core::view::repair(
+        epitome_testkit::drawing::messages("u a:0(x) r(x) a:0 u:0 s:0 a").unwrap(),
+    );
     assert_eq!(epitome_testkit::drawing::draw(&repaired), "u a-(x) r(x) a");
 }
 

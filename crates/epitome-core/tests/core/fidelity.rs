@@ -6,12 +6,12 @@
 use std::fmt::Write;
 
 use epitome_core::context::{PlaceholderCosts, Request, SessionShape, lay_out};
+use epitome_core::context_texts::{ContextTexts, render};
 use epitome_core::cut::Cuts;
 use epitome_core::local::Extracts;
 use epitome_core::message::{Content, Message, Part, Seq, Tokens};
 use epitome_core::outline::Cut;
-use epitome_core::plan::{PlanInput, NextStep, next_step};
-use epitome_core::context_texts::{ContextTexts, render};
+use epitome_core::plan::{NextStep, PlanInput, next_step};
 use epitome_core::slot::{Slot, SlotState};
 use epitome_core::tokens::{Counter, Encoding};
 
@@ -33,7 +33,8 @@ fn play(log: &Log, slot: &Slot, until: usize) -> StoredSummary {
         state.advance(slot, &log.outlines[at - 1], None);
         loop {
             let outlines = &log.outlines[usize::try_from(state.covered).unwrap()..at];
-            let ahead = PlanInput { outlines, end: Some(log.end(at)), room: None, input: 100_000, authors: &[] };
+            let ahead =
+                PlanInput { outlines, end: Some(log.end(at)), room: None, input: 100_000, authors: &[] };
             let step = next_step(slot, &state, &ahead);
             step.settle(slot, &mut state, &log.outlines[..at], None);
             let NextStep::Summarize(plan) = step else { break };

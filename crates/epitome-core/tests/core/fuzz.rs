@@ -12,18 +12,18 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
-use epitome_core::context::{Candidate, PlaceholderCosts, Oversize, Request, SessionShape, lay_out};
+use epitome_core::context::{Candidate, Oversize, PlaceholderCosts, Request, SessionShape, lay_out};
+use epitome_core::context_texts::{ContextTexts, render};
 use epitome_core::cut::{Cuts, Press};
 use epitome_core::keep::Keep;
 use epitome_core::local::Extracts;
 use epitome_core::message::{Limits, Message, Part, Role, Timestamp, ToolCall};
 use epitome_core::outline::{Cut, Outline, Totals};
-use epitome_core::plan::{PlanInput, AuthorSummary, NextStep, next_step};
-use epitome_core::context_texts::{ContextTexts, render};
+use epitome_core::plan::{AuthorSummary, NextStep, PlanInput, next_step};
 use epitome_core::slot::{CatchUp, Scope, Slot, SlotState};
 use epitome_core::tokens::{Encoding, Overhead};
 use epitome_core::track::Tracker;
-use epitome_core::trigger::{TriggerFacts, Trigger, Use};
+use epitome_core::trigger::{Trigger, TriggerFacts, Use};
 use epitome_core::view::repair;
 use epitome_testkit::cuts::choose;
 use epitome_testkit::drawing::{self, word_counter};
@@ -309,7 +309,8 @@ fn no_shape_panics_the_layout_or_the_planner() {
         let messages = any_messages(&mut Bytes(input.iter()));
         let mut tracker = Tracker::default();
         let outlines: Vec<Outline> = messages.iter().map(|message| tracker.push(message, &counter)).collect();
-        let mut texts = ContextTexts::new(&counter, &messages).with_summary(bytes.number() % 90, bytes.text());
+        let mut texts =
+            ContextTexts::new(&counter, &messages).with_summary(bytes.number() % 90, bytes.text());
         let candidates = texts.candidates();
         let session = SessionShape::whole(Cuts::new(&outlines, tracker.cut_at_end()), &candidates);
         let layout = lay_out(&request, &session, &costs, &mut texts).expect("a good request");

@@ -12,7 +12,7 @@ use epitome_core::context::{Empty, Oversize, Request};
 use epitome_core::cut::{Cuts, Press};
 use epitome_core::message::{Media, MediaSource, Message, Part, Role, Seq, Span};
 use epitome_core::outline::{Cut, Outline};
-use epitome_core::plan::{PlanInput, NextStep, NoPlan, Source, next_step};
+use epitome_core::plan::{NextStep, NoPlan, PlanInput, Source, next_step};
 use epitome_core::slot::{Slot, SlotState};
 use epitome_core::tokens::{Counter, Encoding, Factor};
 use epitome_core::track::Tracker;
@@ -115,7 +115,8 @@ fn parallel_calls_stay_together_and_no_summary_comes_between() {
     survives("u:9 a(x,y,z):9 r(z):9 r(x):9 r(y):9 a:9 u:9", &[gist(1), gist(5)]);
     let slot = Slot { trigger: "messages(3)".parse().unwrap(), ..Slot::short() };
     let log = log("u a(x,y) r(x) r(y) a");
-    let NextStep::Summarize(plan) = next_step(&slot, &advanced(&slot, &log), &ahead(&log.outlines, Cut::Legal, 999))
+    let NextStep::Summarize(plan) =
+        next_step(&slot, &advanced(&slot, &log), &ahead(&log.outlines, Cut::Legal, 999))
     else {
         panic!("due")
     };
@@ -239,7 +240,8 @@ fn the_providers_count_decides() {
 fn one_unanswered_call_does_not_disable_condensing_for_ever() {
     let log = log(&format!("u a(x) {}", "u a ".repeat(12)));
     let slot = Slot::short();
-    let NextStep::Summarize(plan) = next_step(&slot, &advanced(&slot, &log), &ahead(&log.outlines, Cut::Legal, 999))
+    let NextStep::Summarize(plan) =
+        next_step(&slot, &advanced(&slot, &log), &ahead(&log.outlines, Cut::Legal, 999))
     else {
         panic!("due")
     };
@@ -292,7 +294,8 @@ fn a_new_summary_is_built_on_the_one_before() {
     let slot = Slot::short();
     let mut state = advanced(&slot, &log);
     state.settle(&slot, 20, 20, &log.outlines, None);
-    let NextStep::Summarize(plan) = next_step(&slot, &state, &ahead(&log.outlines[20..], Cut::Legal, 999)) else {
+    let NextStep::Summarize(plan) = next_step(&slot, &state, &ahead(&log.outlines[20..], Cut::Legal, 999))
+    else {
         panic!()
     };
     assert_eq!((plan.prior, plan.span.from), (20, 21));
@@ -314,7 +317,8 @@ fn pinned_rules_are_in_every_context() {
 fn a_running_call_is_neither_summarized_away_nor_answered_for() {
     let log = log("u a u a(x)");
     let slot = Slot { trigger: "messages(4)".parse().unwrap(), ..Slot::short() };
-    let NextStep::Summarize(plan) = next_step(&slot, &advanced(&slot, &log), &ahead(&log.outlines, log.end(4), 999))
+    let NextStep::Summarize(plan) =
+        next_step(&slot, &advanced(&slot, &log), &ahead(&log.outlines, log.end(4), 999))
     else {
         panic!("due")
     };
@@ -340,7 +344,9 @@ fn a_window_that_failed_is_in_the_next_summary() {
     let slot = Slot::short();
     let state = advanced(&slot, &log);
     // The model failed at 20 and again at 40; nothing was settled.
-    let NextStep::Summarize(plan) = next_step(&slot, &state, &ahead(&log.outlines, Cut::Legal, 999)) else { panic!() };
+    let NextStep::Summarize(plan) = next_step(&slot, &state, &ahead(&log.outlines, Cut::Legal, 999)) else {
+        panic!()
+    };
     assert_eq!((plan.prior, plan.span), (0, Span { from: 1, through: 20 }));
 }
 
@@ -374,7 +380,8 @@ fn tools_and_the_system_prompt_are_counted_and_skew_is_learned() {
 fn the_summarizer_itself_never_overflows() {
     let log = log(&"u:500 a:500 ".repeat(10));
     let slot = Slot::short();
-    let NextStep::Summarize(plan) = next_step(&slot, &advanced(&slot, &log), &ahead(&log.outlines, Cut::Legal, 1_200))
+    let NextStep::Summarize(plan) =
+        next_step(&slot, &advanced(&slot, &log), &ahead(&log.outlines, Cut::Legal, 1_200))
     else {
         panic!("due")
     };
@@ -434,7 +441,8 @@ fn a_message_appended_during_the_models_call_is_not_lost() {
     let slot = Slot::short();
     let mut state = SlotState::default();
     append(&mut state, &slot, &log.outlines[..20]);
-    let NextStep::Summarize(plan) = next_step(&slot, &state, &ahead(&log.outlines[..20], Cut::Legal, 999)) else {
+    let NextStep::Summarize(plan) = next_step(&slot, &state, &ahead(&log.outlines[..20], Cut::Legal, 999))
+    else {
         panic!()
     };
     append(&mut state, &slot, &log.outlines[20..]);

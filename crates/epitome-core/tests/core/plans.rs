@@ -3,7 +3,7 @@
 use epitome_core::keep::Keep;
 use epitome_core::message::{Seq, Span, Timestamp, Tokens};
 use epitome_core::outline::{Cut, Outline};
-use epitome_core::plan::{PlanInput, AuthorSummary, NextStep, NoPlan, SummaryPlan, Source, next_step};
+use epitome_core::plan::{AuthorSummary, NextStep, NoPlan, PlanInput, Source, SummaryPlan, next_step};
 use epitome_core::slot::{CatchUp, Limit, Scope, Slot, SlotState};
 use epitome_core::trigger::Trigger;
 use epitome_testkit::drawing::outlines;
@@ -148,7 +148,8 @@ fn a_firing_without_old_messages_passes_and_the_next_one_follows() {
 
 #[test]
 fn a_window_never_splits_a_call_batch() {
-    let windows = Scenario::new(slot("messages(3)", "messages(0)"), "u a(x) r(x) u a(x,y) r(x) r(y) u a").work();
+    let windows =
+        Scenario::new(slot("messages(3)", "messages(0)"), "u a(x) r(x) u a(x,y) r(x) r(y) u a").work();
     assert_eq!(windows, [(1, 3), (4, 4), (5, 9)]);
 }
 
@@ -241,7 +242,8 @@ fn a_session_reads_an_authors_own_summary_in_place_of_what_it_covers() {
 
 #[test]
 fn a_forced_summary_is_a_firing() {
-    let mut scenario = Scenario::new(Slot { auto: false, ..slot("messages(2)", "messages(4)") }, &dialogue(38));
+    let mut scenario =
+        Scenario::new(Slot { auto: false, ..slot("messages(2)", "messages(4)") }, &dialogue(38));
     assert_eq!(scenario.next(), NextStep::Nothing(NoPlan::NotDue));
     assert!(scenario.state.force(Timestamp(9)));
     assert_eq!(scenario.work(), [(1, 34)]);

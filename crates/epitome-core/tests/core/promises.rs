@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use epitome_core::context::{Entry, Oversize, Request};
 use epitome_core::message::{Message, Part, Role, Seq, Timestamp};
 use epitome_core::outline::{Cut, Outline};
-use epitome_core::plan::{PlanInput, NextStep, NoPlan, Source, next_step};
+use epitome_core::plan::{NextStep, NoPlan, PlanInput, Source, next_step};
 use epitome_core::slot::{CatchUp, Slot, SlotState};
 use epitome_core::tokens::{Counter, Encoding, Overhead};
 use epitome_testkit::drawing::{draw, word_counter};

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use epitome_core::inspect::Refusal;
 use epitome_core::message::{Content, Media, MediaSource, Message, Part, Role, ToolResult};
 use epitome_core::prompt::{
-    PromptInput, Profile, ProfileSetting, PromptError, SMALL, TranscriptEntry, Template, lines, prompt,
+    Profile, ProfileSetting, PromptError, PromptInput, SMALL, Template, TranscriptEntry, lines, prompt,
 };
 use epitome_core::slot::Limit;
 use epitome_core::tokens::{Counter, Encoding};

@@ -3,13 +3,15 @@
 
 use std::cell::Cell;
 
-use epitome_core::condense::{Decision, RequestFacts, List, Policy, Press, ListSummary, ListState, SummaryRole};
+use epitome_core::condense::{
+    Decision, List, ListState, ListSummary, Policy, Press, RequestFacts, SummaryRole,
+};
 use epitome_core::inspect::{Finish, Refusal, Standard, inspect, names_due};
 use epitome_core::ledger::{Ledger, MOST_NAMES};
 use epitome_core::local::Extracts;
 use epitome_core::message::{Message, Part, Role, Timestamp};
 use epitome_core::names::names;
-use epitome_core::prompt::{PromptInput, Profile, Prompt, TranscriptEntry, Template, lines, prompt};
+use epitome_core::prompt::{Profile, Prompt, PromptInput, Template, TranscriptEntry, lines, prompt};
 use epitome_core::redact::redact;
 use epitome_core::slot::Limit;
 use epitome_core::strategy::Strategy;

@@ -1,4 +1,4 @@
-//! `epitome demo`, the first thing people run.
+//! `epitome demo`, the first command that people run.
 
 #![allow(
     clippy::unwrap_used,
@@ -12,7 +12,7 @@ use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
 
-/// The demo with its temporary folder and nothing of the user's around it.
+/// The demo in a temporary folder, without the user's environment.
 fn demo(folder: &Path, args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_epitome"));
     command.arg("demo").args(args).current_dir(folder);
@@ -29,7 +29,7 @@ fn text(output: &Output) -> (Option<i32>, String, String) {
 }
 
 #[test]
-fn it_is_plain_when_piped_and_keeps_its_database() {
+fn piped_output_is_plain_and_the_database_stays() {
     let folder = tempfile::tempdir().unwrap();
     let (code, out, errors) = text(&demo(folder.path(), &[]).output().unwrap());
     assert_eq!((code, errors.as_str()), (Some(0), ""));
@@ -53,7 +53,7 @@ fn it_is_plain_when_piped_and_keeps_its_database() {
 }
 
 #[test]
-fn its_object_has_all_that_is_shown() {
+fn json_contains_everything_that_is_shown() {
     let folder = tempfile::tempdir().unwrap();
     let args = ["--json", "--tokens", "2000", "--db", "mine.db"];
     let (code, out, errors) = text(&demo(folder.path(), &args).output().unwrap());
@@ -67,14 +67,14 @@ fn its_object_has_all_that_is_shown() {
 }
 
 #[test]
-fn colours_only_when_asked_for() {
+fn colours_only_when_requested() {
     let folder = tempfile::tempdir().unwrap();
     let (_, out, _) = text(&demo(folder.path(), &["--color", "always"]).output().unwrap());
     assert!(out.contains("\u{1b}[32m") && !out.contains("\u{1b}[K"), "colours, and nothing that moves");
 }
 
 #[test]
-fn a_wrong_place_is_one_line() {
+fn a_wrong_database_or_budget_is_one_line() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("letter.txt"), "Dear Ann, this is no database at all.").unwrap();
     for (args, code) in
@@ -86,7 +86,7 @@ fn a_wrong_place_is_one_line() {
 }
 
 #[test]
-fn a_reader_who_has_seen_enough_is_no_error() {
+fn a_closed_pipe_is_no_error() {
     let folder = tempfile::tempdir().unwrap();
     let mut running = demo(folder.path(), &[]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     drop(running.stdout.take());
@@ -96,9 +96,9 @@ fn a_reader_who_has_seen_enough_is_no_error() {
 }
 
 /// What the README and docs/cli.md show of the demo is what the demo prints: every line, in this order, durations aside.
-/// A line `...` stands for any number of them.
+/// A line `...` matches any number of lines.
 #[test]
-fn the_readme_shows_what_it_prints() {
+fn the_readme_and_the_cli_page_show_what_the_demo_prints() {
     let folder = tempfile::tempdir().unwrap();
     // As in a fresh clone.
     let (_, out, _) = text(&demo(folder.path(), &[]).env("CARGO", "cargo").output().unwrap());
@@ -140,7 +140,7 @@ fn durations_are_left_out_of_comparisons() {
 }
 
 #[test]
-fn two_at_once_are_in_nobodys_way() {
+fn two_demos_at_once_do_not_disturb_each_other() {
     let folder = tempfile::tempdir().unwrap();
     let start =
         || demo(folder.path(), &["--json"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();

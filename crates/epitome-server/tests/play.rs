@@ -1,4 +1,4 @@
-//! The example that plays recordings through the proxy runs, and counts as it says.
+//! The example `play` plays recordings through the proxy and counts their cost.
 
 #![allow(
     clippy::unwrap_used,
@@ -12,7 +12,7 @@ mod play;
 
 use serde_json::{Value, json};
 
-/// An agent's work as it was recorded: with fields that nobody sends, ids used twice, a name that is none, and a call that
+/// An agent's work as it was recorded: with fields that no client sends, ids used twice, an invalid name, and a call that
 /// was open at the end.
 fn recording(name: &str, steps: usize) -> Value {
     let mut messages = vec![
@@ -35,7 +35,7 @@ fn recording(name: &str, steps: usize) -> Value {
 }
 
 #[test]
-fn recordings_are_played_and_nothing_is_refused() {
+fn recordings_are_played_and_no_request_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("harbours.jsonl");
     let lines = ["Oslo", "Bergen", "Moss"].map(|name| format!("{}\n", recording(name, 30)));
@@ -59,7 +59,7 @@ fn recordings_are_played_and_nothing_is_refused() {
 }
 
 #[test]
-fn costs_are_those_of_whole_messages_that_came_before() {
+fn shared_whole_messages_are_billed_as_cached() {
     let folder = tempfile::tempdir().unwrap();
     let log = folder.path().join("log.jsonl");
     let message = |text: &str, tokens: u64| json!({ "role": "user", "content": text, "tokens": tokens });

@@ -4,10 +4,10 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 
-use crate::bin::{Place, told};
+use crate::bin::{Place, result_of};
 
 #[test]
-fn a_bench_without_a_place_is_told_in_one_line() {
+fn a_bench_whose_folder_does_not_exist_fails_with_one_line() {
     let (code, out, errors) = Place::new().run(&["bench", "--quick", "--dir", "/nowhere/at/all"]);
     assert_eq!((code, out.as_str(), errors.lines().count()), (Some(1), "", 1), "{errors}");
     assert!(errors.starts_with("epitome: bench: dir: cannot create files in /nowhere/at/all: "), "{errors}");
@@ -19,7 +19,7 @@ const TINY: [&str; 7] = ["bench", "--quick", "--messages", "1000", "--long", "20
 fn a_bench_is_one_json_object() {
     let dir = tempfile::tempdir().unwrap();
     let (code, out, errors) =
-        told(Place::new().epitome(&TINY).arg(dir.path()).arg("--json").output().unwrap());
+        result_of(Place::new().epitome(&TINY).arg(dir.path()).arg("--json").output().unwrap());
     assert_eq!((code, errors.as_str()), (Some(0), ""));
     let report: serde_json::Value = serde_json::from_str(&out).unwrap();
     for number in [
@@ -51,10 +51,10 @@ fn a_bench_is_one_json_object() {
 }
 
 #[test]
-fn a_bench_of_lists_tells_nothing_else() {
+fn a_bench_of_lists_reports_nothing_else() {
     let dir = tempfile::tempdir().unwrap();
     let (code, out, errors) =
-        told(Place::new().epitome(&TINY).arg(dir.path()).args(["--inline", "--json"]).output().unwrap());
+        result_of(Place::new().epitome(&TINY).arg(dir.path()).args(["--inline", "--json"]).output().unwrap());
     assert_eq!((code, errors.as_str()), (Some(0), ""));
     let report: serde_json::Value = serde_json::from_str(&out).unwrap();
     assert_eq!(report["lines"].as_array().map(Vec::len), Some(6), "{out}");
@@ -75,10 +75,10 @@ fn a_bench_of_lists_tells_nothing_else() {
 }
 
 #[test]
-fn a_bench_is_a_plain_table_where_it_is_piped() {
+fn a_piped_bench_is_a_plain_table() {
     let dir = tempfile::tempdir().unwrap();
     let (code, out, errors) =
-        told(Place::new().epitome(&TINY).arg(dir.path()).arg("--inline").output().unwrap());
+        result_of(Place::new().epitome(&TINY).arg(dir.path()).arg("--inline").output().unwrap());
     assert_eq!((code, errors.as_str()), (Some(0), ""));
     assert!(out.starts_with("what ") && !out.contains('\u{1b}'), "{out}");
     assert_eq!(out.lines().count(), 1 + 6);
@@ -90,11 +90,11 @@ fn a_bench_is_a_plain_table_where_it_is_piped() {
 }
 
 #[test]
-fn a_bench_of_the_server_tells_all_it_measured() {
+fn a_bench_of_the_server_reports_everything_it_measured() {
     let dir = tempfile::tempdir().unwrap();
     let place = Place::new();
     let mut command = place.epitome(&["bench", "--server", "--seconds", "1", "--json"]);
-    let (code, out, errors) = told(command.args(&TINY[1..]).arg(dir.path()).output().unwrap());
+    let (code, out, errors) = result_of(command.args(&TINY[1..]).arg(dir.path()).output().unwrap());
     assert_eq!((code, errors.as_str()), (Some(0), ""));
     let report: serde_json::Value = serde_json::from_str(&out).unwrap();
     for number in [
@@ -153,15 +153,15 @@ const BESIDE: [&str; 7] = ["bench", "--quick", "--long", "100", "--seconds", "60
 const WELL: &str = "lists(history[:1], history[:3])\nanswer(4000)";
 
 #[test]
-fn other_condensers_are_told_beside_ours() {
+fn other_condensers_are_reported_next_to_ours() {
     let (place, dir) = (Place::new(), tempfile::tempdir().unwrap());
-    // The first list begins with a result, and nobody asked for it.
+    // The first list begins with a result that no call requested.
     let refused = "lists(history[2:4], history[:3])\nprint('hello', file=sys.stderr)\nanswer(0.002)";
     let program = peers(&place, WELL, refused, WELL);
     let run = |json: bool| {
         let mut command = place.epitome(&BESIDE);
         command.arg(&program).arg("--dir").arg(dir.path());
-        told(if json { command.arg("--json") } else { &mut command }.output().unwrap())
+        result_of(if json { command.arg("--json") } else { &mut command }.output().unwrap())
     };
     let (code, out, errors) = run(true);
     assert_eq!((code, errors.as_str()), (Some(0), ""));
@@ -189,30 +189,30 @@ fn other_condensers_are_told_beside_ours() {
 }
 
 #[test]
-fn a_peer_that_dies_or_talks_rubbish_is_left_out_and_the_others_are_told() {
+fn a_peer_that_dies_or_prints_rubbish_is_left_out_and_the_others_are_reported() {
     let (place, dir) = (Place::new(), tempfile::tempdir().unwrap());
     let dies = "print('well, \\x1b[31mno', file=sys.stderr)\nsys.exit('not installed; install it')";
     let program = peers(&place, dies, "print('hello')", WELL);
     let (code, out, errors) =
-        told(place.epitome(&BESIDE).arg(&program).arg("--dir").arg(dir.path()).output().unwrap());
+        result_of(place.epitome(&BESIDE).arg(&program).arg("--dir").arg(dir.path()).output().unwrap());
     assert_eq!(code, Some(0), "{errors}");
     assert!(out.contains("  –  ") && out.contains("tRPC-Agent 1.2.3"), "{out}");
-    let told: Vec<&str> = errors.lines().collect();
-    assert_eq!(told.len(), 2, "{errors}");
-    assert_eq!(told[0], "LangChain was not measured: exit status: 1: not installed; install it");
+    let printed: Vec<&str> = errors.lines().collect();
+    assert_eq!(printed.len(), 2, "{errors}");
+    assert_eq!(printed[0], "LangChain was not measured: exit status: 1: not installed; install it");
     assert!(
-        told[1]
+        printed[1]
             .starts_with("OpenHands was not measured: its answer cannot be read: expected value at line 1")
     );
 }
 
 #[test]
-fn a_peer_that_never_answers_is_ended() {
+fn a_peer_that_never_answers_is_killed() {
     let (place, dir) = (Place::new(), tempfile::tempdir().unwrap());
     let program = peers(&place, "time.sleep(3600)", WELL, WELL);
     let mut command =
         place.epitome(&["bench", "--quick", "--long", "100", "--seconds", "1", "--json", "--peers"]);
-    let (code, out, errors) = told(command.arg(&program).arg("--dir").arg(dir.path()).output().unwrap());
+    let (code, out, errors) = result_of(command.arg(&program).arg("--dir").arg(dir.path()).output().unwrap());
     assert_eq!((code, errors.as_str()), (Some(0), ""));
     let report: serde_json::Value = serde_json::from_str(&out).unwrap();
     assert_eq!(report["peers"]["langchain"]["failed"], "no answer within 1 s", "{out}");
@@ -220,13 +220,13 @@ fn a_peer_that_never_answers_is_ended() {
 }
 
 #[test]
-fn a_peer_that_plays_something_else_is_left_out() {
+fn a_peer_that_measures_something_else_is_left_out() {
     let (place, dir) = (Place::new(), tempfile::tempdir().unwrap());
     let other = "lists()\nplan['lengths'] = [7]\nanswer(1)";
     let program = peers(&place, other, "lists()\nanswer(-1)", "answer(1)");
     let mut command = place.epitome(&BESIDE);
     command.arg(&program).arg("--json").arg("--dir").arg(dir.path());
-    let (code, out, errors) = told(command.output().unwrap());
+    let (code, out, errors) = result_of(command.output().unwrap());
     assert_eq!((code, errors.as_str()), (Some(0), ""));
     let report: serde_json::Value = serde_json::from_str(&out).unwrap();
     let failed = |name: &str| report["peers"][name]["failed"].as_str().unwrap_or_default().to_owned();
@@ -236,7 +236,7 @@ fn a_peer_that_plays_something_else_is_left_out() {
 }
 
 #[test]
-fn a_program_for_peers_that_is_not_there_is_told_in_one_line() {
+fn a_missing_program_for_peers_is_reported_in_one_line() {
     let place = Place::new();
     let (code, out, errors) = place.run(&["bench", "--quick", "--long", "100", "--peers", "nowhere/run"]);
     assert_eq!((code, out.as_str(), errors.lines().count()), (Some(1), "", 1), "{errors}");

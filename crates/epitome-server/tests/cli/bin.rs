@@ -1,4 +1,4 @@
-//! A place of its own for every test, and a database in it.
+//! A folder for each test, with a database in it.
 
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
@@ -6,15 +6,15 @@ use std::process::{Command, Output, Stdio};
 use epitome::rules::message::Message;
 use epitome::{Engine, Session};
 
-/// A folder in which the binary runs, with a home of its own and none of our variables.
+/// A folder in which the binary runs. It is also the home folder; the user's variables are not set.
 pub(crate) struct Place {
     pub(crate) folder: tempfile::TempDir,
 }
 
 /// Exit code, standard output, standard error.
-pub(crate) type Told = (Option<i32>, String, String);
+pub(crate) type RunResult = (Option<i32>, String, String);
 
-pub(crate) fn told(output: Output) -> Told {
+pub(crate) fn result_of(output: Output) -> RunResult {
     let text = |bytes| String::from_utf8(bytes).unwrap();
     (output.status.code(), text(output.stdout), text(output.stderr))
 }
@@ -24,7 +24,7 @@ impl Place {
         Self { folder: tempfile::tempdir().unwrap() }
     }
 
-    /// With the sessions `ann` (60 messages, summarized) and `anne` (two).
+    /// A folder with the sessions `ann` (60 messages, summarized) and `anne` (two).
     pub(crate) fn with_sessions() -> Self {
         let place = Self::new();
         place.engine(|engine| async move {
@@ -35,7 +35,7 @@ impl Place {
         place
     }
 
-    /// Does something with the database, from a process of its own, as it were.
+    /// Opens the database, as another process would, and runs this on it.
     pub(crate) fn engine<F: Future<Output = ()>>(&self, work: impl FnOnce(Engine) -> F) {
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
         runtime.block_on(async {
@@ -71,17 +71,17 @@ impl Place {
         command
     }
 
-    /// Runs it to its end.
-    pub(crate) fn run(&self, args: &[&str]) -> Told {
-        told(self.epitome(args).output().unwrap())
+    /// Runs the binary and waits until it ends.
+    pub(crate) fn run(&self, args: &[&str]) -> RunResult {
+        result_of(self.epitome(args).output().unwrap())
     }
 
-    /// The same on this place's database.
-    pub(crate) fn on_db(&self, args: &[&str]) -> Told {
-        told(self.epitome(args).args(["--db", "epitome.db"]).output().unwrap())
+    /// Runs the binary on this folder's database.
+    pub(crate) fn on_db(&self, args: &[&str]) -> RunResult {
+        result_of(self.epitome(args).args(["--db", "epitome.db"]).output().unwrap())
     }
 
-    /// What it says, where all goes well.
+    /// Runs the binary on the database, checks that it succeeds, and returns its output.
     #[track_caller]
     pub(crate) fn good(&self, args: &[&str]) -> String {
         let (code, out, errors) = self.on_db(args);
@@ -89,7 +89,7 @@ impl Place {
         out
     }
 
-    /// What it writes on a terminal of so many columns, on this place's database: all of it, escape codes too.
+    /// Runs the binary on the database in a terminal of this width. Returns everything it writes, escape codes included.
     #[cfg(unix)]
     pub(crate) fn on_terminal(&self, columns: u16, args: &[&str]) -> String {
         let (code, out, errors) = self.at_terminal(columns, args);
@@ -97,17 +97,17 @@ impl Place {
         out
     }
 
-    /// The same, however it ends.
+    /// Like [`Self::on_terminal`], whether it succeeds or not.
     #[cfg(unix)]
-    pub(crate) fn at_terminal(&self, columns: u16, args: &[&str]) -> Told {
+    pub(crate) fn at_terminal(&self, columns: u16, args: &[&str]) -> RunResult {
         let mut command = Command::new("python3");
         command.args(["-c", TERMINAL, &columns.to_string(), env!("CARGO_BIN_EXE_epitome")]);
         command.args(args).args(["--db", "epitome.db"]).current_dir(self.folder.path());
         command.env("TERM", "xterm").env("HOME", self.folder.path()).env_remove("NO_COLOR");
-        told(command.stdin(Stdio::null()).output().unwrap())
+        result_of(command.stdin(Stdio::null()).output().unwrap())
     }
 
-    /// The lines of JSON it says.
+    /// Runs the binary with `--json` and returns the object.
     #[track_caller]
     pub(crate) fn json(&self, args: &[&str]) -> serde_json::Value {
         let out = self.good(&[args, &["--json"]].concat());
@@ -121,14 +121,14 @@ impl Place {
         out.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
     }
 
-    /// One line, this exit code, nothing on standard output.
+    /// Checks that the command fails with this exit code, one line on standard error, and no output.
     #[track_caller]
     pub(crate) fn fails(&self, args: &[&str], code: i32, line: &str) {
         assert_eq!(self.on_db(args), (Some(code), String::new(), format!("epitome: {line}\n")), "{args:?}");
     }
 }
 
-/// Runs a command on a terminal of its own, and passes on what it writes there.
+/// Runs a command in a pseudo-terminal and prints what it writes.
 const TERMINAL: &str = r#"
 import fcntl, os, pty, struct, sys, termios
 child, terminal = pty.fork()
@@ -146,7 +146,7 @@ while True:
 sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 "#;
 
-/// So many turns about orders.
+/// Appends this number of turns about orders.
 pub(crate) async fn talk(session: &Session, turns: usize) {
     for n in 1..=turns {
         let messages = [

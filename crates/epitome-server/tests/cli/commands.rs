@@ -3,7 +3,7 @@
 use epitome::rules::message::{Message, Part};
 use serde_json::json;
 
-use crate::bin::{Place, talk, told};
+use crate::bin::{Place, result_of, talk};
 
 #[test]
 fn list_shows_sessions_with_what_their_summaries_cover() {
@@ -28,7 +28,7 @@ fn list_shows_sessions_with_what_their_summaries_cover() {
 }
 
 #[test]
-fn context_is_text_with_a_report_beside_it() {
+fn context_is_text_with_a_report_on_standard_error() {
     let place = Place::with_sessions();
     let (code, out, report) = place.on_db(&["context", "ann", "--tokens", "600"]);
     assert_eq!(code, Some(0));
@@ -54,7 +54,7 @@ fn context_for_a_provider_is_one_object() {
 }
 
 #[test]
-fn a_context_that_fits_nothing_says_why() {
+fn a_context_into_which_nothing_fits_says_why() {
     let place = Place::with_sessions();
     place.engine(|engine| async move {
         engine.session("large").append(Message::user("word ".repeat(2_000))).await.unwrap();
@@ -73,7 +73,7 @@ fn a_context_that_fits_nothing_says_why() {
 }
 
 #[test]
-fn summarize_writes_shows_and_knows_when_nothing_is_new() {
+fn summarize_writes_a_summary_unless_nothing_is_new() {
     let place = Place::with_sessions();
     place.engine(|engine| async move { talk(&engine.session("ann"), 3).await });
     let (code, out, errors) = place.on_db(&["summarize", "ann", "--slot", "short"]);
@@ -111,7 +111,7 @@ fn a_summary_that_cannot_be_written_yet_says_why() {
 }
 
 #[test]
-fn commands_work_beside_whoever_else_has_it_open() {
+fn commands_work_while_another_process_has_the_database_open() {
     let place = Place::with_sessions();
     let there = &place;
     place.engine(|engine| async move {
@@ -128,7 +128,7 @@ fn commands_work_beside_whoever_else_has_it_open() {
 }
 
 #[test]
-fn undo_takes_back_what_stands() {
+fn undo_reverts_the_current_summary() {
     let place = Place::with_sessions();
     let out = place.good(&["undo", "ann", "--slot", "short"]);
     assert!(out.contains("is undone; summary ") && out.ends_with("is current again\n"), "{out}");
@@ -145,7 +145,7 @@ fn undo_takes_back_what_stands() {
 }
 
 #[test]
-fn expand_gives_every_original() {
+fn expand_returns_every_covered_message() {
     let place = Place::with_sessions();
     let all = place.json_lines(&["expand", "ann", "--slot", "long"]);
     let seqs: Vec<u64> = all.iter().map(|message| message["seq"].as_u64().unwrap()).collect();
@@ -157,7 +157,7 @@ fn expand_gives_every_original() {
 }
 
 #[test]
-fn expand_goes_on_past_a_page() {
+fn expand_and_search_continue_past_a_page() {
     let place = Place::new();
     place.engine(|engine| async move {
         talk(&engine.session("long"), 250).await;
@@ -169,7 +169,7 @@ fn expand_goes_on_past_a_page() {
 }
 
 #[test]
-fn search_finds_beneath_summaries() {
+fn search_finds_summarized_messages() {
     let place = Place::with_sessions();
     let out = place.good(&["search", "order 70071"]);
     assert_eq!(out.lines().count(), 2, "{out}");
@@ -185,7 +185,7 @@ fn search_finds_beneath_summaries() {
 }
 
 #[test]
-fn explain_says_where_everything_stands() {
+fn explain_shows_the_state_of_every_slot() {
     let place = Place::with_sessions();
     let out = place.good(&["explain", "ann"]);
     for word in [
@@ -207,7 +207,7 @@ fn explain_says_where_everything_stands() {
 }
 
 #[test]
-fn verify_and_backup_go_together() {
+fn a_backup_passes_verify_and_replaces_no_file() {
     let place = Place::with_sessions();
     assert_eq!(place.good(&["verify"]), "epitome.db: no faults\n");
     assert_eq!(place.json(&["verify"])["ok"], true);
@@ -238,7 +238,7 @@ fn similar_names_are_suggested_for_a_missing_session() {
 }
 
 #[test]
-fn no_command_makes_a_database() {
+fn reading_commands_create_no_database() {
     let place = Place::new();
     let line = "no database at epitome.db; `epitome import` creates one, `epitome demo` shows an example";
     for args in [
@@ -262,7 +262,7 @@ fn no_command_makes_a_database() {
 }
 
 #[test]
-fn what_is_piped_is_plain_and_colours_can_be_had() {
+fn piped_output_is_plain_unless_colours_are_requested() {
     let place = Place::with_sessions();
     for args in [
         ["list"].as_slice(),
@@ -275,12 +275,12 @@ fn what_is_piped_is_plain_and_colours_can_be_had() {
         assert!(place.good(&[args, &["--color", "always"]].concat()).contains('\u{1b}'), "{args:?}");
     }
     let no_color =
-        told(place.epitome(&["list", "--db", "epitome.db"]).env("NO_COLOR", "1").output().unwrap());
+        result_of(place.epitome(&["list", "--db", "epitome.db"]).env("NO_COLOR", "1").output().unwrap());
     assert!(!no_color.1.contains('\u{1b}'));
 }
 
 #[test]
-fn what_was_said_cannot_play_with_the_terminal() {
+fn control_characters_in_messages_and_names_are_escaped() {
     let place = Place::new();
     place.engine(|engine| async move {
         let mut call = Message::assistant("");
@@ -293,7 +293,7 @@ fn what_was_said_cannot_play_with_the_terminal() {
 }
 
 #[test]
-fn a_context_of_nothing_to_answer_says_so() {
+fn a_context_without_a_message_to_answer_says_so() {
     let place = Place::with_sessions();
     std::fs::write(place.path("orders.jsonl"), "{\"role\":\"system\",\"content\":\"Be brief.\"}\n").unwrap();
     place.good(&["import", "orders.jsonl"]);

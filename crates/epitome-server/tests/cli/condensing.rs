@@ -5,7 +5,7 @@ use std::process::Stdio;
 
 use serde_json::{Value, json};
 
-use crate::bin::{Place, Told, told};
+use crate::bin::{Place, RunResult, result_of};
 
 /// So many turns with a tool, as OpenAI's chat has them.
 fn chat(turns: usize) -> Vec<Value> {
@@ -26,7 +26,7 @@ fn chat(turns: usize) -> Vec<Value> {
     list
 }
 
-/// A request whose other fields are spelled as nobody would.
+/// A request whose other fields have an unusual order, numbers and escapes.
 fn request(turns: usize) -> String {
     let list = Value::from(chat(turns));
     format!(
@@ -35,13 +35,13 @@ fn request(turns: usize) -> String {
 }
 
 impl Place {
-    fn condense(&self, input: &[u8], args: &[&str]) -> Told {
+    fn condense(&self, input: &[u8], args: &[&str]) -> RunResult {
         let mut run = self.epitome(&[&["condense"], args].concat());
         run.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = run.spawn().unwrap();
         // Whoever is refused early need not have read it all.
         let _ = child.stdin.take().unwrap().write_all(input);
-        told(child.wait_with_output().unwrap())
+        result_of(child.wait_with_output().unwrap())
     }
 
     /// What comes out, where all goes well and there is nothing to be said.
@@ -73,14 +73,14 @@ fn parsed(text: &str) -> Value {
 }
 
 #[test]
-fn where_nothing_is_due_the_same_bytes_come_out() {
+fn below_the_threshold_the_same_bytes_come_out() {
     let place = Place::new();
     for input in [
         request(3),
         "[]".to_owned(),
         " [ ]\r\n\n".to_owned(),
         "\u{feff}[{\"role\": \"user\", \"content\": \"Hi\"}]".to_owned(),
-        // An orphan, a call nobody answers, two in a row: nobody asked for it to be mended.
+        // An orphan, an unanswered call, two messages of one role in a row: below the threshold nothing is repaired.
         r#"[{"role":"tool","tool_call_id":"x","content":"y"},{"role":"user","content":"a"},{"role":"user","content":"b"}]"#
             .to_owned(),
     ] {
@@ -96,7 +96,7 @@ fn where_nothing_is_due_the_same_bytes_come_out() {
 }
 
 #[test]
-fn a_due_request_comes_out_shorter_and_otherwise_as_it_was() {
+fn a_due_request_comes_out_shorter_and_otherwise_unchanged() {
     let place = Place::new();
     let input = request(30);
     let (out, report) = place.reported(&input, &["--trigger", "messages(50)"]);
@@ -130,7 +130,7 @@ fn a_due_request_comes_out_shorter_and_otherwise_as_it_was() {
 }
 
 #[test]
-fn bare_lists_and_the_other_two_forms_keep_their_shape() {
+fn bare_lists_and_the_other_two_formats_keep_their_shape() {
     let place = Place::new();
     let bare = place.shorter(&Value::from(chat(30)).to_string(), &["--force"]);
     assert!(parsed(&bare).is_array());
@@ -151,13 +151,13 @@ fn bare_lists_and_the_other_two_forms_keep_their_shape() {
     let (out, _) = place.reported(&responses.to_string(), &["--force", "--keep-messages", "4"]);
     let out = parsed(&out);
     assert_eq!((&out["instructions"], out["input"].as_array().unwrap().len()), (&json!("Be brief."), 1 + 4));
-    // What is not said is told from the shape, and what is said holds.
+    // Without a flag the format is detected; a flag decides.
     let (code, _, errors) = place.condense(anthropic.to_string().as_bytes(), &["--format", "responses"]);
     assert_eq!((code, errors.as_str()), (Some(2), "epitome: input: is missing\n"));
 }
 
 #[test]
-fn a_history_that_the_provider_keeps_is_left_alone() {
+fn a_history_stored_by_the_provider_is_left_unchanged() {
     let place = Place::new();
     let input = r#"{"input": "And now?", "previous_response_id": "resp_1"}"#;
     let (out, report) = place.reported(input, &["--force"]);
@@ -186,7 +186,7 @@ fn flags_and_settings_say_what_stays() {
 }
 
 #[test]
-fn the_window_is_the_models_unless_told() {
+fn the_window_is_the_models_unless_a_flag_sets_it() {
     let place = Place::new();
     let window = |input: &str, args: &[&str]| place.reported(input, args).1["window"].clone();
     assert_eq!(window(&request(3), &[]), json!(128_000 - 16_384));
@@ -210,7 +210,7 @@ fn the_window_is_the_models_unless_told() {
 }
 
 #[test]
-fn flags_of_ours_stay_for_the_next_pass_unless_stripped() {
+fn epitomes_flags_stay_for_the_next_pass_unless_stripped() {
     let place = Place::new();
     let mut list = chat(30);
     list[5]["epitome"] = json!({"pinned": true});
@@ -227,7 +227,7 @@ fn flags_of_ours_stay_for_the_next_pass_unless_stripped() {
 }
 
 #[test]
-fn a_model_that_fails_leaves_the_list_as_it_was_and_says_so() {
+fn if_the_model_fails_the_list_is_unchanged_and_the_failure_reported() {
     let place = Place::new();
     let settings = "[models.far]\nprovider = \"openai\"\nmodel = \"m\"\nbase_url = \"http://127.0.0.1:9/v1\"\nwindow = 9000\n";
     std::fs::write(place.path("epitome.toml"), settings).unwrap();
@@ -239,7 +239,7 @@ fn a_model_that_fails_leaves_the_list_as_it_was_and_says_so() {
     let report = parsed(&std::fs::read_to_string(place.path("report.json")).unwrap());
     assert_eq!((&report["condensed"], &report["reason"]), (&json!(false), &json!("model_failed")));
     assert_eq!(report["tokens_before"], report["tokens_after"]);
-    // What is asked for nothing is not told of.
+    // Nothing was requested of the model, so no failure is reported.
     assert_eq!(place.shorter(&request(30), &["--model", "far"]), request(30));
     place.refuses(
         b"[]",
@@ -249,7 +249,7 @@ fn a_model_that_fails_leaves_the_list_as_it_was_and_says_so() {
 }
 
 #[test]
-fn bad_input_is_one_line_and_nothing_else() {
+fn bad_input_gives_one_line_on_standard_error_and_no_output() {
     let place = Place::new();
     place.refuses(b"", &[], "standard input: is empty; expected a request or a list of messages, as JSON");
     place.refuses(
@@ -310,7 +310,7 @@ fn bad_input_is_one_line_and_nothing_else() {
 }
 
 #[test]
-fn files_are_read_and_reports_written_or_the_command_says_why_not() {
+fn an_unreadable_input_or_unwritable_report_is_an_error() {
     let place = Place::new();
     std::fs::write(place.path("in.json"), request(30)).unwrap();
     assert_eq!(place.shorter("", &["in.json"]), request(30));
@@ -334,7 +334,7 @@ fn files_are_read_and_reports_written_or_the_command_says_why_not() {
 
 #[cfg(unix)]
 #[test]
-fn what_is_no_plain_file_is_written_to_and_stays_what_it_is() {
+fn a_report_to_a_pipe_or_device_is_written_in_place() {
     let place = Place::new();
     assert_eq!(place.shorter("[]", &["--report", "/dev/null"]), "[]");
     assert!(!std::fs::metadata("/dev/null").unwrap().is_file());
@@ -345,13 +345,13 @@ fn no_home_and_no_database_are_needed() {
     let place = Place::new();
     let mut run = place.epitome(&["condense", "--force", "in.json"]);
     std::fs::write(place.path("in.json"), request(30)).unwrap();
-    let (code, out, errors) = told(run.env_remove("HOME").output().unwrap());
+    let (code, out, errors) = result_of(run.env_remove("HOME").output().unwrap());
     assert_eq!((code, errors.as_str()), (Some(0), ""));
     assert!(out.len() < request(30).len());
 }
 
 #[test]
-fn an_explanation_says_what_would_leave_and_does_nothing() {
+fn explain_shows_what_would_be_removed_and_changes_nothing() {
     let place = Place::new();
     let out = place.shorter(&request(30), &["--explain"]);
     assert!(out.starts_with("openai for gpt-4o: 122 messages, "), "{out}");
@@ -370,10 +370,10 @@ fn an_explanation_says_what_would_leave_and_does_nothing() {
         assert!(out.contains(line), "{line} in {out}");
     }
     assert!(!out.contains('\u{1b}'), "plain when piped");
-    let told =
+    let printed =
         parsed(&place.shorter(&request(30), &["--explain", "--force", "--keep-messages", "2", "--json"]));
-    assert_eq!((&told["condenses"], &told["format"]), (&json!(true), &json!("openai")));
-    let messages = told["messages"].as_array().unwrap();
+    assert_eq!((&printed["condenses"], &printed["format"]), (&json!(true), &json!("openai")));
+    let messages = printed["messages"].as_array().unwrap();
     assert_eq!((messages.len(), &messages[0]["why"]), (122, &json!("system")));
     assert_eq!(messages.iter().filter(|message| message["stays"] == false).count(), 119);
     assert_eq!((&messages[1]["place"], &messages[1]["why"]), (&json!(2), &json!("summarized")));
@@ -381,27 +381,30 @@ fn an_explanation_says_what_would_leave_and_does_nothing() {
     let (done, report) = place.reported(&request(30), &["--force", "--keep-messages", "2"]);
     assert_eq!(parsed(&done)["messages"].as_array().unwrap().len(), 1 + 3);
     assert!(
-        report["tokens_after"].as_u64() <= told["tokens_after"].as_u64(),
+        report["tokens_after"].as_u64() <= printed["tokens_after"].as_u64(),
         "{report} {}",
-        told["tokens_after"]
+        printed["tokens_after"]
     );
     // The system prompt of a request of Anthropic's has no place in its list.
     let input = json!({"system": "Be brief.", "messages": [{"role": "user", "content": "Hi"}]}).to_string();
-    let told = parsed(&place.shorter(&input, &["--explain", "--json"]));
-    assert_eq!((&told["messages"][0]["place"], &told["messages"][1]["place"]), (&Value::Null, &json!(1)));
+    let printed = parsed(&place.shorter(&input, &["--explain", "--json"]));
+    assert_eq!(
+        (&printed["messages"][0]["place"], &printed["messages"][1]["place"]),
+        (&Value::Null, &json!(1))
+    );
 }
 
 #[cfg(unix)]
 #[test]
-fn a_terminal_is_told_what_was_done_and_what_to_pipe_in() {
+fn a_terminal_shows_what_was_done_and_what_to_pipe_in() {
     let place = Place::new();
     std::fs::write(place.path("in.json"), request(30)).unwrap();
     let shown = place.on_terminal(80, &["condense", "--force", "in.json"]);
     assert!(shown.contains("Condensed 115 messages into a summary: "), "{shown}");
-    let (code, told, _) = place.at_terminal(80, &["condense"]);
+    let (code, printed, _) = place.at_terminal(80, &["condense"]);
     let line = "epitome: no input: name a FILE, or pipe it in: `epitome condense < request.json`; \
                 `epitome condense --help` says what there is\r\n";
-    assert_eq!((code, told.as_str()), (Some(2), line));
+    assert_eq!((code, printed.as_str()), (Some(2), line));
     let shown = place.on_terminal(80, &["condense", "--explain", "--force", "in.json"]);
     assert!(shown.contains("\u{1b}[1m") && shown.contains("Removed"), "{shown}");
     let plain = shown.split('\u{1b}').map(|piece| piece.split_once('m').map_or(piece, |(_, rest)| rest));

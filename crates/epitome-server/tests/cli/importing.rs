@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::bin::{Place, told};
+use crate::bin::{Place, result_of};
 
 /// The three foreign wires and ours, one message a line, with what is odd in each.
 fn recordings() -> [(&'static str, Vec<Value>); 4] {
@@ -102,7 +102,7 @@ fn numbers_come_back_digit_by_digit() {
 }
 
 #[test]
-fn the_same_goes_for_lists_requests_and_conversations() {
+fn lists_requests_and_conversations_come_back_as_they_were() {
     for (format, wire) in recordings() {
         let (list, words) =
             if format == "responses" { ("input", "instructions") } else { ("messages", "system") };
@@ -144,10 +144,10 @@ fn everything_exported_can_be_imported_elsewhere() {
         let file = format!("{format}.jsonl");
         place.good(&["export", "--all", "--format", format, "-o", &file]);
         let db = format!("{format}.db");
-        let (code, _, errors) = told(place.epitome(&["import", &file, "--db", &db]).output().unwrap());
+        let (code, _, errors) = result_of(place.epitome(&["import", &file, "--db", &db]).output().unwrap());
         assert_eq!(code, Some(0), "{errors}");
         let (_, out, _) =
-            told(place.epitome(&["export", "ann", "--format", "openai", "--db", &db]).output().unwrap());
+            result_of(place.epitome(&["export", "ann", "--format", "openai", "--db", &db]).output().unwrap());
         assert_eq!(out, place.good(&["export", "ann", "--format", "openai"]), "{format}");
     }
     // What is there is not replaced.
@@ -157,7 +157,7 @@ fn everything_exported_can_be_imported_elsewhere() {
 }
 
 #[test]
-fn a_context_in_a_format_holds_what_was_imported_word_for_word() {
+fn a_context_in_the_imported_format_has_the_messages_verbatim() {
     let place = Place::new();
     let (_, wire) = &recordings()[0];
     std::fs::write(place.path("talk.jsonl"), lines(wire)).unwrap();
@@ -188,12 +188,12 @@ fn wrong_lines_are_named_and_nothing_is_imported() {
     std::fs::write(place.path("right.jsonl"), &good).unwrap();
     let (code, out, errors) = place.on_db(&["import", "right.jsonl", "wrong.jsonl"]);
     assert_eq!((code, out.as_str()), (Some(2), ""), "{errors}");
-    let told: Vec<&str> = errors.lines().collect();
-    assert_eq!(told.len(), 4, "{errors}");
-    assert!(told[0].starts_with("wrong.jsonl:3001: is not JSON: "), "{errors}");
-    assert!(told[1].starts_with("wrong.jsonl:3002: "), "{errors}");
-    assert!(told[2].starts_with("wrong.jsonl:3003: ") && told[2].contains("nobody"), "{errors}");
-    assert!(told[3].contains("nothing was imported") && told[3].contains("--keep-going"), "{errors}");
+    let printed: Vec<&str> = errors.lines().collect();
+    assert_eq!(printed.len(), 4, "{errors}");
+    assert!(printed[0].starts_with("wrong.jsonl:3001: is not JSON: "), "{errors}");
+    assert!(printed[1].starts_with("wrong.jsonl:3002: "), "{errors}");
+    assert!(printed[2].starts_with("wrong.jsonl:3003: ") && printed[2].contains("nobody"), "{errors}");
+    assert!(printed[3].contains("nothing was imported") && printed[3].contains("--keep-going"), "{errors}");
     let (_, list, _) = place.on_db(&["list"]);
     assert_eq!(list, "", "not the right file either");
     // Asked to, it leaves them out.
@@ -202,7 +202,7 @@ fn wrong_lines_are_named_and_nothing_is_imported() {
 }
 
 #[test]
-fn what_is_too_large_is_named_and_a_name_that_cannot_be_is_too() {
+fn too_large_messages_and_invalid_names_are_reported() {
     let place = Place::new();
     let large = json!({"role": "user", "content": "x".repeat(2 << 20)});
     std::fs::write(place.path("large.jsonl"), format!("{}\n{large}\n", many(1).trim())).unwrap();
@@ -225,7 +225,7 @@ fn what_is_too_large_is_named_and_a_name_that_cannot_be_is_too() {
 }
 
 #[test]
-fn started_again_it_adds_nothing_twice_and_a_file_that_has_grown_is_followed() {
+fn importing_again_adds_only_what_the_file_has_grown_by() {
     let place = Place::new();
     std::fs::write(place.path("talk.jsonl"), many(2_500)).unwrap();
     let first = place.json(&["import", "talk.jsonl"]);
@@ -250,9 +250,9 @@ fn started_again_it_adds_nothing_twice_and_a_file_that_has_grown_is_followed() {
     assert_eq!(code, Some(0), "{out}");
 }
 
-/// Killed again and again at any moment, it goes on each time and is whole in the end.
+/// Kills the import repeatedly at random times. It resumes each time, and the result is complete.
 #[test]
-fn an_import_that_is_killed_goes_on_from_there() {
+fn a_killed_import_resumes() {
     let place = Place::new();
     let file = many(40_000);
     std::fs::write(place.path("talk.jsonl"), &file).unwrap();
@@ -288,7 +288,7 @@ fn an_import_that_is_killed_goes_on_from_there() {
 }
 
 #[test]
-fn what_is_piped_in_is_imported_and_leaves_nothing_behind() {
+fn piped_input_is_imported_and_leaves_no_temporary_file() {
     let place = Place::new();
     let temporary = place.path("tmp");
     std::fs::create_dir(&temporary).unwrap();
@@ -301,7 +301,7 @@ fn what_is_piped_in_is_imported_and_leaves_nothing_behind() {
         .spawn()
         .unwrap();
     child.stdin.take().unwrap().write_all(many(50).as_bytes()).unwrap();
-    let (code, out, errors) = told(child.wait_with_output().unwrap());
+    let (code, out, errors) = result_of(child.wait_with_output().unwrap());
     assert_eq!(code, Some(0), "{errors}");
     assert_eq!(serde_json::from_str::<Value>(&out).unwrap()["sessions"][0]["session"], "piped");
     assert_eq!(std::fs::read_dir(&temporary).unwrap().count(), 0);
@@ -309,7 +309,7 @@ fn what_is_piped_in_is_imported_and_leaves_nothing_behind() {
 }
 
 #[test]
-fn files_that_are_not_there_or_hold_nothing_are_told() {
+fn missing_and_empty_files_are_reported() {
     let place = Place::new();
     let (code, out, errors) = place.on_db(&["import", "nowhere.jsonl"]);
     assert_eq!((code, out.as_str(), errors.lines().count()), (Some(1), "", 1), "{errors}");
@@ -324,7 +324,7 @@ fn files_that_are_not_there_or_hold_nothing_are_told() {
 /// A pipe can be read once only, and an import reads twice.
 #[cfg(unix)]
 #[test]
-fn what_is_no_plain_file_is_kept_while_it_is_read() {
+fn a_pipe_named_as_a_file_is_copied_while_it_is_read() {
     let place = Place::new();
     std::fs::write(place.path("talk.jsonl"), many(4)).unwrap();
     std::fs::create_dir(place.path("tmp")).unwrap();
@@ -336,7 +336,7 @@ fn what_is_no_plain_file_is_kept_while_it_is_read() {
     );
     let mut command = std::process::Command::new("bash");
     command.args(["-c", &script]).current_dir(place.folder.path()).env("TMPDIR", place.path("tmp"));
-    let (code, out, errors) = told(command.env("HOME", place.folder.path()).output().unwrap());
+    let (code, out, errors) = result_of(command.env("HOME", place.folder.path()).output().unwrap());
     let lines = "chat: 4 messages added\nimport: 4 messages added\nsubst: 4 messages added\n";
     assert_eq!((code, out.as_str(), errors.as_str()), (Some(0), lines, ""));
     assert_eq!(place.path("tmp").read_dir().unwrap().count(), 0);
@@ -344,7 +344,7 @@ fn what_is_no_plain_file_is_kept_while_it_is_read() {
 }
 
 #[test]
-fn an_export_is_whole_or_not_there() {
+fn an_export_is_complete_or_absent() {
     let place = Place::with_sessions();
     let (code, out, errors) = place.on_db(&["export", "ann", "-o", "ann.jsonl"]);
     assert_eq!((code, out.as_str()), (Some(0), ""), "{errors}");
@@ -361,7 +361,7 @@ fn an_export_is_whole_or_not_there() {
 
 #[cfg(unix)]
 #[test]
-fn a_terminal_is_told_how_long_it_takes() {
+fn a_terminal_shows_the_progress() {
     let place = Place::new();
     std::fs::write(place.path("talk.jsonl"), many(20_000)).unwrap();
     let shown = place.on_terminal(100, &["import", "talk.jsonl", "--no-wait"]);
@@ -388,14 +388,14 @@ fn a_responses_file_that_grew_inside_a_reply_is_imported_again() {
     let answer = r#"{"type":"function_call_output","call_id":"c1","output":"one"}"#;
     std::fs::write(place.path("log.jsonl"), format!("{user}\n{said}\n")).unwrap();
     place.good(&["import", "log.jsonl"]);
-    // The agent goes on; its log only grows at its end.
+    // The agent continues: its log only grows at its end.
     std::fs::write(place.path("log.jsonl"), format!("{user}\n{said}\n{call}\n{answer}\n")).unwrap();
     let (code, _, errors) = place.on_db(&["import", "log.jsonl"]);
     assert_eq!((code, errors.as_str()), (Some(0), ""), "adds what a file has grown by");
 }
 
 #[test]
-fn a_request_goes_into_the_session_that_is_named() {
+fn a_request_is_imported_into_the_named_session() {
     let place = Place::new();
     let request = r#"{"model": "m", "messages": [{"role": "user", "content": "Hello."}]}"#;
     std::fs::write(place.path("request.json"), request).unwrap();
@@ -406,7 +406,7 @@ fn a_request_goes_into_the_session_that_is_named() {
 }
 
 #[test]
-fn a_session_that_cannot_be_called_so_is_left_out_with_keep_going() {
+fn with_keep_going_a_session_with_an_invalid_name_is_left_out() {
     let place = Place::new();
     let line = |id: &str| {
         format!("{{\"id\":\"{id}\",\"messages\":[{{\"role\":\"user\",\"content\":\"Hello.\"}}]}}\n")
@@ -438,7 +438,7 @@ fn a_request_whose_input_is_a_bare_string_is_imported() {
 
 #[cfg(unix)]
 #[test]
-fn an_import_from_a_pipe_that_is_interrupted_leaves_no_conversation_behind() {
+fn an_interrupted_import_from_a_pipe_leaves_no_temporary_file() {
     use std::io::Write;
     use std::process::Stdio;
     let place = Place::new();
@@ -483,7 +483,7 @@ fn imports_of_the_same_file_at_the_same_time_add_it_once() {
         .collect();
     let mut added = 0;
     for child in started {
-        let (code, out, errors) = told(child.wait_with_output().unwrap());
+        let (code, out, errors) = result_of(child.wait_with_output().unwrap());
         assert_eq!(code, Some(0), "{errors}");
         let report: Value = serde_json::from_str(&out).unwrap();
         assert_eq!(report["messages"], json!(6_000), "each sees all of it: {report}");
@@ -494,7 +494,7 @@ fn imports_of_the_same_file_at_the_same_time_add_it_once() {
 }
 
 #[test]
-fn several_formats_in_one_file_are_told_apart_line_by_line() {
+fn the_format_is_detected_line_by_line() {
     let place = Place::new();
     let all: Vec<Value> = recordings().into_iter().take(3).flat_map(|(_, wire)| wire).collect();
     std::fs::write(place.path("mixed.jsonl"), lines(&all)).unwrap();
@@ -529,7 +529,7 @@ fn a_conversation_comes_back_with_all_its_fields_in_their_order() {
 }
 
 #[test]
-fn large_messages_are_added_in_batches_that_are_allowed() {
+fn large_messages_are_added_in_batches_within_the_limits() {
     let place = Place::new();
     let large: Vec<Value> = (0..40)
         .map(|n| json!({"role": "user", "content": format!("{n} {}", "word ".repeat(100_000))}))
@@ -542,7 +542,7 @@ fn large_messages_are_added_in_batches_that_are_allowed() {
 }
 
 #[test]
-fn what_came_with_a_message_on_the_wire_makes_it_another_one() {
+fn messages_that_differ_in_unrecognised_fields_are_different() {
     let place = Place::new();
     std::fs::write(place.path("a.jsonl"), "{\"role\":\"user\",\"content\":\"Hello.\",\"x\":1}\n").unwrap();
     place.good(&["import", "a.jsonl"]);
@@ -552,7 +552,7 @@ fn what_came_with_a_message_on_the_wire_makes_it_another_one() {
 }
 
 #[test]
-fn notes_on_a_session_come_with_it_and_a_session_that_begins_again_is_left_out() {
+fn metadata_of_a_session_is_imported_and_a_repeated_session_is_left_out() {
     let place = Place::new();
     let message = "{\"role\":\"user\",\"parts\":[{\"type\":\"text\",\"text\":\"Hello.\"}]}\n";
     let header =
@@ -569,7 +569,7 @@ fn notes_on_a_session_come_with_it_and_a_session_that_begins_again_is_left_out()
 }
 
 #[test]
-fn what_is_wrong_in_a_conversation_has_its_place() {
+fn an_error_in_a_conversation_names_its_position() {
     let place = Place::new();
     let bad =
         json!({"id": "x", "messages": [{"role": "user", "content": "a"}, {"role": "robot", "content": "b"}]});
@@ -585,7 +585,7 @@ fn what_is_wrong_in_a_conversation_has_its_place() {
 }
 
 #[test]
-fn a_request_comes_back_whatever_is_in_it() {
+fn a_request_comes_back_unchanged_whatever_it_contains() {
     let cases = [
         ("responses", json!({"instructions": "a", "input": "hello"})),
         (
@@ -609,7 +609,7 @@ fn a_request_comes_back_whatever_is_in_it() {
 }
 
 #[test]
-fn a_system_prompt_goes_along_into_every_format() {
+fn a_system_prompt_is_exported_in_every_format() {
     let place = Place::new();
     let request = json!({"id": "b", "system": "be kind", "messages": [{"role": "user", "content": "hello"}]});
     std::fs::write(place.path("b.jsonl"), format!("{request}\n")).unwrap();
@@ -618,16 +618,16 @@ fn a_system_prompt_goes_along_into_every_format() {
         let (file, db) = (format!("{format}.jsonl"), format!("to-{format}.db"));
         place.good(&["export", "--all", "--format", format, "-o", &file]);
         let (code, out, errors) =
-            told(place.epitome(&["import", &file, "--json", "--db", &db]).output().unwrap());
+            result_of(place.epitome(&["import", &file, "--json", "--db", &db]).output().unwrap());
         assert_eq!(code, Some(0), "{errors}");
         assert_eq!(serde_json::from_str::<Value>(&out).unwrap()["added"], json!(2), "{format}");
-        let (_, context, _) = told(place.epitome(&["context", "b", "--db", &db]).output().unwrap());
+        let (_, context, _) = result_of(place.epitome(&["context", "b", "--db", &db]).output().unwrap());
         assert!(context.contains("be kind"), "{format}: {context}");
     }
 }
 
 #[test]
-fn what_has_no_place_among_the_rest_is_named_and_the_rest_is_imported() {
+fn items_that_are_not_messages_are_reported_and_the_rest_is_imported() {
     let place = Place::new();
     let (message, talk) = (many(1), json!({"id": "x", "messages": [{"role": "user", "content": "a"}]}));
     std::fs::write(place.path("a.jsonl"), format!("{message}[1]\n{talk}\n{}", many(10))).unwrap();
@@ -642,7 +642,7 @@ fn what_has_no_place_among_the_rest_is_named_and_the_rest_is_imported() {
 }
 
 #[test]
-fn answers_as_providers_gave_them_are_read() {
+fn whole_responses_of_providers_can_be_imported() {
     let place = Place::new();
     let chat = json!({"id": "c", "object": "chat.completion", "choices": [
         {"index": 0, "message": {"role": "assistant", "content": "first words"}, "finish_reason": "stop"}]});

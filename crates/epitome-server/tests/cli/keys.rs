@@ -33,18 +33,18 @@ fn a_secret_goes_to_standard_output_alone_and_is_shown_once() {
 }
 
 #[test]
-fn a_key_is_made_for_who_is_named() {
+fn a_key_is_created_for_the_named_workspace() {
     let place = Place::new();
     assert!(made(&place, &["--admin"]).1.starts_with("admin key "));
     assert!(made(&place, &["--admin"]).1.contains(" for all workspaces; "));
     assert!(made(&place, &["--rights", "read"]).1.contains(" for the workspace \"default\"; "));
     let day = made(&place, &["--rights", "read", "--expires", "2099-12-31"]).1;
     assert!(day.contains(", until 2099-12-31 00:00 UTC; "), "{day}");
-    let told = place.json(&["keys", "create", "--rights", "write", "--expires", "30d"]);
-    let (created, expires) = (told["created"].as_i64().unwrap(), told["expires"].as_i64().unwrap());
-    assert!((expires - created - 30 * 86_400_000).abs() < 86_400_000, "{told}");
-    assert_eq!((told["rights"].as_str(), told["workspace"].as_str()), (Some("write"), Some("default")));
-    assert!(told["secret"].as_str().unwrap().starts_with("epk_"));
+    let printed = place.json(&["keys", "create", "--rights", "write", "--expires", "30d"]);
+    let (created, expires) = (printed["created"].as_i64().unwrap(), printed["expires"].as_i64().unwrap());
+    assert!((expires - created - 30 * 86_400_000).abs() < 86_400_000, "{printed}");
+    assert_eq!((printed["rights"].as_str(), printed["workspace"].as_str()), (Some("write"), Some("default")));
+    assert!(printed["secret"].as_str().unwrap().starts_with("epk_"));
 }
 
 #[test]
@@ -64,7 +64,7 @@ fn keys_are_listed_for_all_or_for_one_workspace() {
     assert_eq!(ids(&[]).len(), 3);
     assert_eq!(ids(&["--workspace", "a"]), made_ids[1..2]);
     assert_eq!(ids(&["--workspace", "none"]), Vec::<Value>::new());
-    let by_env = crate::told(
+    let by_env = crate::result_of(
         place
             .epitome(&["keys", "list", "--db", "epitome.db"])
             .env("EPITOME_WORKSPACE", "a")
@@ -91,8 +91,8 @@ fn keys_are_listed_for_all_or_for_one_workspace() {
 fn a_key_is_revoked_by_its_id_or_by_its_secret() {
     let place = Place::new();
     let (first, second) = (made(&place, &["--admin"]).0, made(&place, &["--rights", "read"]).0);
-    let told = place.json(&["keys", "revoke", &first[4..20]]);
-    assert_eq!(told, json!({"revoked": &first[4..20]}));
+    let printed = place.json(&["keys", "revoke", &first[4..20]]);
+    assert_eq!(printed, json!({"revoked": &first[4..20]}));
     assert_eq!(
         place.good(&["keys", "revoke", second.trim()]),
         format!("key {} is revoked\n", &second[4..20])
@@ -110,7 +110,7 @@ fn a_key_is_revoked_by_its_id_or_by_its_secret() {
 }
 
 #[test]
-fn what_cannot_be_made_is_told_in_one_line_and_nothing_is_made() {
+fn a_key_that_cannot_be_created_is_one_line_and_changes_nothing() {
     let place = Place::new();
     let help = "`epitome keys --help` says what there is";
     for (args, line) in [

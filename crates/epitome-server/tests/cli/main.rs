@@ -1,4 +1,4 @@
-//! The real binary, run as people run it.
+//! The real binary, run as a user runs it.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop, loudly")]
 
@@ -23,23 +23,26 @@ mod trouble;
 
 use epitome_testkit::{postgres_server, provider};
 
-use bin::{Place, told};
+use bin::{Place, result_of};
 
 #[test]
-fn it_tells_its_version() {
+fn the_version_is_printed() {
     let line = format!("epitome {}\n", env!("CARGO_PKG_VERSION"));
-    assert_eq!(told(Place::new().epitome(&["--version"]).output().unwrap()), (Some(0), line, String::new()));
+    assert_eq!(
+        result_of(Place::new().epitome(&["--version"]).output().unwrap()),
+        (Some(0), line, String::new())
+    );
 }
 
 #[test]
-fn it_explains_itself() {
+fn the_help_is_printed() {
     let (code, help, errors) = Place::new().run(&["--help"]);
     assert!(help.contains("Usage: epitome") && help.ends_with('\n'), "{help}");
     assert_eq!((code, errors.as_str()), (Some(0), ""));
 }
 
 #[test]
-fn a_wrong_argument_is_named_in_one_line() {
+fn a_wrong_argument_is_reported_in_one_line() {
     for (args, line) in [
         (["rewind"].as_slice(), "unknown command \"rewind\"; `epitome --help` says what there is"),
         (&["sumarize"], "unknown command \"sumarize\"; did you mean summarize?"),
@@ -54,7 +57,7 @@ fn a_wrong_argument_is_named_in_one_line() {
 }
 
 #[test]
-fn help_is_there_however_it_is_asked_for() {
+fn help_is_a_flag_and_a_command() {
     let place = Place::new();
     let help = place.run(&["--help"]);
     assert_eq!((place.run(&[]), place.run(&["help"])), (help.clone(), help));
@@ -68,7 +71,7 @@ fn help_is_there_however_it_is_asked_for() {
 }
 
 #[test]
-fn a_number_that_is_none_is_told_plainly() {
+fn an_invalid_number_is_reported() {
     for (command, number) in
         [("list", "-1"), ("list", "1e9"), ("list", "0"), ("expand", "-1"), ("search", "many")]
     {
@@ -81,7 +84,7 @@ fn a_number_that_is_none_is_told_plainly() {
 }
 
 #[test]
-fn completions_are_there_for_every_shell() {
+fn every_shell_has_completions() {
     for shell in ["bash", "elvish", "fish", "powershell", "zsh"] {
         let (code, out, errors) = Place::new().run(&["completions", shell]);
         assert_eq!((code, errors.as_str()), (Some(0), ""));

@@ -5,16 +5,16 @@ use std::time::{Duration, Instant};
 
 use epitome::rules::message::Message;
 
-use crate::bin::{Place, Told, told};
+use crate::bin::{Place, RunResult, result_of};
 use crate::postgres::address;
 use crate::postgres_server::{Database, server};
 
-fn migrate(place: &Place, database: &Database, args: &[&str]) -> Told {
+fn migrate(place: &Place, database: &Database, args: &[&str]) -> RunResult {
     let to = address(database);
     let all = [&["migrate", "--from", "sqlite:epitome.db", "--to", &to], args].concat();
-    let told = told(place.epitome(&all).output().unwrap());
-    assert!(!told.1.contains("s3cret-word") && !told.2.contains("s3cret-word"), "{told:?}");
-    told
+    let printed = result_of(place.epitome(&all).output().unwrap());
+    assert!(!printed.1.contains("s3cret-word") && !printed.2.contains("s3cret-word"), "{printed:?}");
+    printed
 }
 
 /// With so many messages, in batches.
@@ -32,25 +32,25 @@ fn filled(batches: usize) -> Place {
 }
 
 #[test]
-fn a_file_is_moved_and_told_table_by_table() {
+fn a_file_is_moved_and_reported_table_by_table() {
     let (place, database) = (Place::with_sessions(), server().database());
     let (code, out, errors) = migrate(&place, &database, &["--json"]);
     assert_eq!((code, errors.as_str()), (Some(0), ""));
-    let told: serde_json::Value = serde_json::from_str(&out).unwrap();
-    assert_eq!((&told["from"], &told["moved"]), (&"epitome.db".into(), &true.into()));
-    assert!(told["to"].as_str().unwrap().contains(":***@"), "{told}");
+    let printed: serde_json::Value = serde_json::from_str(&out).unwrap();
+    assert_eq!((&printed["from"], &printed["moved"]), (&"epitome.db".into(), &true.into()));
+    assert!(printed["to"].as_str().unwrap().contains(":***@"), "{printed}");
     let rows = |name: &str| {
-        let tables = told["tables"].as_array().unwrap();
+        let tables = printed["tables"].as_array().unwrap();
         tables.iter().find(|table| table["table"] == name).unwrap()["rows"].as_u64().unwrap()
     };
     assert_eq!((rows("sessions"), rows("messages")), (2, 62));
     let sums: u64 =
-        told["tables"].as_array().unwrap().iter().map(|table| table["rows"].as_u64().unwrap()).sum();
-    assert_eq!(told["rows"], sums);
+        printed["tables"].as_array().unwrap().iter().map(|table| table["rows"].as_u64().unwrap()).sum();
+    assert_eq!(printed["rows"], sums);
 
     let there = |args: &[&str]| {
         let output = place.epitome(args).env("EPITOME_DB", address(&database)).output().unwrap();
-        crate::bin::told(output)
+        crate::bin::result_of(output)
     };
     let here = place.on_db(&["context", "ann", "--tokens", "700"]);
     assert_eq!(there(&["context", "ann", "--tokens", "700"]), here);
@@ -66,7 +66,7 @@ fn a_file_is_moved_and_told_table_by_table() {
 }
 
 #[test]
-fn killed_at_any_moment_it_goes_on_from_there() {
+fn a_migration_killed_at_any_time_resumes() {
     let (place, database) = (filled(40), server().database());
     let to = address(&database);
     let args = ["migrate", "--from", "epitome.db", "--to", to.as_str(), "--piece", "50"];
@@ -88,7 +88,7 @@ fn killed_at_any_moment_it_goes_on_from_there() {
         child.kill().unwrap();
         child.wait().unwrap();
         killed += 1;
-        // It may have been done by then, and only not have told.
+        // It may have finished by then without printing that.
         let done = database.try_psql("SELECT count(*) FROM epitome.moving WHERE finished IS NOT NULL");
         if done.is_ok_and(|rows| rows.trim() == "1") {
             break;
@@ -96,24 +96,25 @@ fn killed_at_any_moment_it_goes_on_from_there() {
         // Nobody uses what is half there.
         let begun = database.try_psql("SELECT count(*) FROM epitome.moving WHERE finished IS NULL");
         if begun.is_ok_and(|rows| rows.trim() == "1") {
-            let (code, _, errors) = crate::bin::told(place.epitome(&["list", "--db", &to]).output().unwrap());
+            let (code, _, errors) =
+                crate::bin::result_of(place.epitome(&["list", "--db", &to]).output().unwrap());
             assert!(code == Some(1) && errors.contains("being moved into it"), "{errors}");
         }
     }
     assert!(killed > 3, "{killed}");
     let (code, out, errors) = migrate(&place, &database, &["--verify-only", "--json"]);
     assert_eq!(code, Some(0), "{errors}");
-    let told: serde_json::Value = serde_json::from_str(&out).unwrap();
-    assert!(told["rows"].as_u64().unwrap() > 20_000, "{told}");
-    let list = |db: &str| crate::bin::told(place.epitome(&["list", "--db", db]).output().unwrap());
+    let printed: serde_json::Value = serde_json::from_str(&out).unwrap();
+    assert!(printed["rows"].as_u64().unwrap() > 20_000, "{printed}");
+    let list = |db: &str| crate::bin::result_of(place.epitome(&["list", "--db", db]).output().unwrap());
     assert_eq!(list(&to), list("epitome.db"));
 }
 
 #[test]
-fn what_it_is_given_is_looked_at_first() {
+fn a_migration_checks_its_arguments_first() {
     let (place, database) = (Place::with_sessions(), server().database());
     let to = address(&database);
-    for (args, told) in [
+    for (args, printed) in [
         (vec!["--from", "missing.db", "--to", &to], "missing.db cannot be opened: there is no such file"),
         (vec!["--from", &to, "--to", &to], "--from: expected a SQLite file, as its path or sqlite:PATH"),
         (
@@ -126,9 +127,9 @@ fn what_it_is_given_is_looked_at_first() {
         ),
     ] {
         let all = [vec!["migrate"], args].concat();
-        let (code, out, errors) = crate::bin::told(place.epitome(&all).output().unwrap());
+        let (code, out, errors) = crate::bin::result_of(place.epitome(&all).output().unwrap());
         assert!(matches!(code, Some(1 | 2)) && out.is_empty(), "{all:?}: {out}");
-        assert!(errors.contains(told) && errors.lines().count() == 1, "{errors}");
+        assert!(errors.contains(printed) && errors.lines().count() == 1, "{errors}");
         assert!(!errors.contains("s3cret-word"), "{errors}");
     }
     assert!(!place.path("missing.db").exists());

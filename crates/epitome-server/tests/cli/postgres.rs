@@ -1,14 +1,14 @@
-//! Every command on a PostgreSQL, which is asked for as a file is.
+//! Every command on PostgreSQL, which `--db` and the settings name in place of a file.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use crate::bin::{Place, Told, told};
+use crate::bin::{Place, RunResult, result_of};
 use crate::postgres_server::{Database, free_port, server};
 
-/// With a password, which the cluster does not ask for and nobody is to see.
+/// Returns the address with a password, which the cluster does not require and which must never be printed.
 pub(crate) fn address(database: &Database) -> String {
     database.url().replacen('@', ":s3cret-word@", 1)
 }
@@ -18,10 +18,13 @@ fn shown(database: &Database) -> String {
     database.url().replacen('@', ":***@", 1)
 }
 
-fn on(place: &Place, address: &str, args: &[&str]) -> Told {
-    let told = told(place.epitome(args).env("EPITOME_DB", address).output().unwrap());
-    assert!(!told.1.contains("s3cret-word") && !told.2.contains("s3cret-word"), "{args:?}: {told:?}");
-    told
+fn on(place: &Place, address: &str, args: &[&str]) -> RunResult {
+    let printed = result_of(place.epitome(args).env("EPITOME_DB", address).output().unwrap());
+    assert!(
+        !printed.1.contains("s3cret-word") && !printed.2.contains("s3cret-word"),
+        "{args:?}: {printed:?}"
+    );
+    printed
 }
 
 #[track_caller]
@@ -32,7 +35,7 @@ fn good(place: &Place, address: &str, args: &[&str]) -> String {
 }
 
 #[test]
-fn every_command_works_on_it() {
+fn every_command_works_on_postgresql() {
     let (place, database) = (Place::new(), server().database());
     let db = address(&database);
     let chat: String = (1..=30)
@@ -60,7 +63,7 @@ fn every_command_works_on_it() {
 
 /// A database that was meant otherwise, or is not used yet, is no database where all is well.
 #[test]
-fn whatever_only_looks_says_that_nothing_is_there_and_makes_nothing() {
+fn reading_commands_create_no_tables() {
     let (place, database) = (Place::with_sessions(), server().database());
     let db = address(&database);
     let migrate = ["migrate", "--from", "epitome.db", "--to", &db, "--verify-only"];
@@ -87,7 +90,7 @@ fn whatever_only_looks_says_that_nothing_is_there_and_makes_nothing() {
     assert_eq!(database.psql("SELECT to_regnamespace('epitome') IS NULL").trim(), "t");
 }
 
-/// What is asked over HTTP, and the status of the answer, if there is one.
+/// Sends a GET request. Returns the status of the response, if there is one.
 fn status(port: u16, path: &str) -> Option<u16> {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).ok()?;
     stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
@@ -98,7 +101,7 @@ fn status(port: u16, path: &str) -> Option<u16> {
 }
 
 #[test]
-fn a_server_lives_and_says_what_it_waits_for_before_its_database_is_there() {
+fn a_server_waits_for_its_database_and_logs_why() {
     let (place, port, nobody) = (Place::new(), free_port(), free_port());
     let listen = format!("127.0.0.1:{port}");
     let args = ["serve", "--listen", &listen, "--set", "server.patience=10m"];
@@ -107,7 +110,7 @@ fn a_server_lives_and_says_what_it_waits_for_before_its_database_is_there() {
     command.env("EPITOME_DB", db).stdout(Stdio::null()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
     let errors = child.stderr.take().unwrap();
-    let told = std::thread::spawn(move || {
+    let printed = std::thread::spawn(move || {
         let lines = BufReader::new(errors).lines().map_while(Result::ok);
         lines.take_while(|line| !line.contains("waiting for the database at postgres://127.0.0.1:")).count()
     });
@@ -117,17 +120,17 @@ fn a_server_lives_and_says_what_it_waits_for_before_its_database_is_there() {
         std::thread::sleep(Duration::from_millis(20));
     }
     assert_eq!((status(port, "/readyz"), status(port, "/v1/sessions")), (Some(503), Some(503)));
-    assert!(told.join().unwrap() < 5, "it says so soon");
+    assert!(printed.join().unwrap() < 5, "it says so soon");
     child.kill().unwrap();
     child.wait().unwrap();
 }
 
 #[test]
-fn what_is_wrong_with_it_is_told_in_one_line() {
+fn a_wrong_address_is_reported_in_one_line() {
     let place = Place::new();
     let url = address(&server().database());
     let (base, _) = url.rsplit_once('/').unwrap();
-    for (db, told) in [
+    for (db, printed) in [
         (format!("{base}/nosuch"), "\"nosuch\" does not exist"),
         ("postgres://ann:s3cret-word@127.0.0.1:1/x".to_owned(), "cannot be reached"),
         ("postgres://ann:s3cret-word@127.0.0.1:many/x".to_owned(), "port"),
@@ -135,8 +138,8 @@ fn what_is_wrong_with_it_is_told_in_one_line() {
     ] {
         let (code, out, errors) = on(&place, &db, &["list", "--set", "server.patience=100ms"]);
         assert!(matches!(code, Some(1 | 2)) && out.is_empty(), "{db}: {code:?} {out}");
-        assert!(errors.contains(told) && errors.lines().count() == 1, "{db}: {errors}");
+        assert!(errors.contains(printed) && errors.lines().count() == 1, "{db}: {errors}");
     }
-    let demo = told(place.epitome(&["demo", "--db", &url]).output().unwrap());
+    let demo = result_of(place.epitome(&["demo", "--db", &url]).output().unwrap());
     assert!(demo.0 == Some(2) && demo.2.contains("a file of its own"), "{demo:?}");
 }

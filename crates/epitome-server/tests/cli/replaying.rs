@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::bin::{Place, Told};
+use crate::bin::{Place, RunResult};
 
 /// An agent's work: each step looks at a berth that was named some steps before.
 pub(crate) fn work(id: &str, steps: usize) -> Value {
@@ -48,7 +48,7 @@ fn place() -> Place {
 }
 
 /// The same without a database, so that none could be made.
-fn replay(place: &Place, args: &[&str]) -> Told {
+fn replay(place: &Place, args: &[&str]) -> RunResult {
     place.run(&[&["replay"], args].concat())
 }
 
@@ -83,11 +83,11 @@ fn lines(place: &Place, name: &str) -> Vec<Value> {
 }
 
 #[test]
-fn two_tables_tell_what_survives_and_what_it_costs() {
+fn two_tables_show_what_survives_and_what_it_costs() {
     let place = place();
     let out = good(&place, &["work.jsonl", "talk.jsonl", "--budget", "1000,2000"]);
     for line in ["work: 3 conversations, 246 messages", "talk: 1 conversation, 200 messages"] {
-        assert!(out.lines().any(|told| told == line), "{line}: {out}");
+        assert!(out.lines().any(|printed| printed == line), "{line}: {out}");
     }
     let row =
         |begins: &str| out.lines().find(|line| line.starts_with(begins)).unwrap_or_else(|| panic!("{out}"));
@@ -101,7 +101,7 @@ fn two_tables_tell_what_survives_and_what_it_costs() {
 }
 
 #[test]
-fn json_holds_every_number() {
+fn json_contains_every_number() {
     let place = place();
     let out = results(&place, &["work.jsonl", "talk.jsonl", "--policy", "slots", "--budget", "1000"]);
     assert_eq!((&out["policies"], &out["budgets"]), (&json!(["slots", "whole"]), &json!([1000])));
@@ -126,17 +126,18 @@ fn json_holds_every_number() {
 }
 
 #[test]
-fn numbers_are_the_same_however_many_are_played_at_a_time() {
+fn numbers_are_the_same_for_any_number_of_jobs() {
     let place = place();
     let args = |jobs| ["work.jsonl", "talk.jsonl", "--budget", "1000", "--jobs", jobs];
     assert_eq!(results(&place, &args("1")), results(&place, &args("4")));
 }
 
 #[test]
-fn the_page_stands_by_itself_and_answers_first() {
+fn the_page_needs_no_other_file_and_begins_with_the_answer() {
     let place = place();
-    let told = replay(&place, &["work.jsonl", "talk.jsonl", "--budget", "1000,2000", "--html", "page.html"]);
-    assert_eq!((told.0, told.2.as_str()), (Some(0), "the page is in page.html\n"));
+    let printed =
+        replay(&place, &["work.jsonl", "talk.jsonl", "--budget", "1000,2000", "--html", "page.html"]);
+    assert_eq!((printed.0, printed.2.as_str()), (Some(0), "the page is in page.html\n"));
     let page = std::fs::read_to_string(place.path("page.html")).unwrap();
     for absent in ["http:", "https:", "<script", "@import", "url(", "src="] {
         assert!(!page.contains(absent), "{absent}");
@@ -168,13 +169,13 @@ fn charts_are_files_of_their_own() {
 }
 
 #[test]
-fn what_looks_like_markup_does_not_break_the_page() {
+fn markup_in_names_is_escaped_in_the_page() {
     let place = place();
     let odd = "<b>&\".jsonl";
     std::fs::rename(place.path("work.jsonl"), place.path(odd)).unwrap();
     let policy = "slots name=<i>&'\"";
-    let told = replay(&place, &[odd, "--policy", policy, "--html", "page.html", "--charts", "."]);
-    assert_eq!(told.0, Some(0), "{}", told.2);
+    let printed = replay(&place, &[odd, "--policy", policy, "--html", "page.html", "--charts", "."]);
+    assert_eq!(printed.0, Some(0), "{}", printed.2);
     let page = std::fs::read_to_string(place.path("page.html")).unwrap();
     assert!(!page.contains("<i>") && !page.contains("<b>&\"") && page.contains("&lt;i&gt;&amp;"), "{page}");
     assert!(page.contains("<h2>&lt;b&gt;&amp;&quot;</h2>"), "{page}");
@@ -198,7 +199,7 @@ fn contexts_are_written_for_every_place_and_budget() {
 }
 
 #[test]
-fn requests_are_those_the_costs_are_of() {
+fn the_written_requests_have_the_tokens_of_the_cost_table() {
     let place = place();
     let out = results(
         &place,
@@ -222,7 +223,7 @@ fn requests_are_those_the_costs_are_of() {
 }
 
 #[test]
-fn every_shape_of_recording_is_played() {
+fn every_format_of_recording_is_played() {
     let place = Place::new();
     let anthropic = json!({ "id": "a", "system": "Be brief.", "pinned": 1, "messages": [
         { "role": "user", "content": "Find both." },
@@ -256,7 +257,7 @@ fn every_shape_of_recording_is_played() {
 }
 
 #[test]
-fn a_policy_sets_whatever_can_be_set() {
+fn a_policy_can_change_every_setting() {
     let place = place();
     let policies = [
         "whole name=everything",
@@ -287,10 +288,10 @@ fn a_policy_sets_whatever_can_be_set() {
 }
 
 #[test]
-fn a_wrong_policy_is_told_with_its_key_and_what_is_allowed() {
+fn a_wrong_policy_is_refused_with_its_key_and_what_is_allowed() {
     let place = place();
-    let wrong = |policy: &str, told: &str| {
-        let line = format!("--policy {policy:?}: {told}");
+    let wrong = |policy: &str, printed: &str| {
+        let line = format!("--policy {policy:?}: {printed}");
         refused(&place, &["work.jsonl", "--policy", policy], 2, &line);
     };
     wrong("slot", "no policy begins with \"slot\"; did you mean slots?");
@@ -331,7 +332,7 @@ fn a_wrong_policy_is_told_with_its_key_and_what_is_allowed() {
 }
 
 #[test]
-fn a_recording_that_cannot_be_used_is_told_with_its_place() {
+fn an_unusable_recording_is_reported_with_its_position() {
     let place = Place::new();
     let said = json!([{ "role": "user", "content": "Hello" }, { "role": "assistant", "content": "Hello!" }]);
     let with = |key: &str, value: Value| {
@@ -341,7 +342,7 @@ fn a_recording_that_cannot_be_used_is_told_with_its_place() {
     };
     let rule = "expected a question, its answer, and as evidence the positions of messages, counted from 0";
     let evidence = |places: Value| json!([{ "question": "Who?", "answer": "Ann", "evidence": places }]);
-    for (text, told) in [
+    for (text, printed) in [
         (String::new(), "there are no messages to replay"),
         (with("messages", json!([])), "there are no messages to replay"),
         ("{\"id\": ".to_owned(), "a.jsonl:1: is not JSON: EOF while parsing a value at column 6"),
@@ -356,8 +357,8 @@ fn a_recording_that_cannot_be_used_is_told_with_its_place() {
         (with("pinned", json!(-1)), "a.jsonl:1: pinned: expected a whole number from 0"),
     ] {
         std::fs::write(place.path("a.jsonl"), text).unwrap();
-        refused(&place, &["a.jsonl", "--html", "page.html", "--requests", "requests.jsonl"], 2, told);
-        assert_eq!(there(&place), ["a.jsonl"], "{told}");
+        refused(&place, &["a.jsonl", "--html", "page.html", "--requests", "requests.jsonl"], 2, printed);
+        assert_eq!(there(&place), ["a.jsonl"], "{printed}");
     }
     std::fs::create_dir(place.path("empty")).unwrap();
     refused(&place, &["empty"], 2, "empty: no .jsonl or .json file in it");
@@ -366,13 +367,13 @@ fn a_recording_that_cannot_be_used_is_told_with_its_place() {
 }
 
 #[test]
-fn two_conversations_of_one_name_are_told_apart_or_refused() {
+fn two_conversations_with_one_id_are_distinguished_or_refused() {
     let place = Place::new();
     let twice = format!("{0}\n{0}\n", work("Oslo", 3));
     std::fs::write(place.path("twice.jsonl"), &twice).unwrap();
     good(&place, &["twice.jsonl", "--policy", "slots"]);
-    let told = "twice.jsonl: id \"Oslo\" occurs twice; --contexts and --requests identify conversations by their ids, so each needs its own";
-    refused(&place, &["twice.jsonl", "--contexts", "contexts.jsonl"], 2, told);
+    let printed = "twice.jsonl: id \"Oslo\" occurs twice; --contexts and --requests identify conversations by their ids, so each needs its own";
+    refused(&place, &["twice.jsonl", "--contexts", "contexts.jsonl"], 2, printed);
     std::fs::create_dir(place.path("more")).unwrap();
     std::fs::write(place.path("more/twice.jsonl"), format!("{}\n", work("Moss", 9))).unwrap();
     let out = results(&place, &["twice.jsonl", "more/twice.jsonl", "--policy", "slots"]);
@@ -383,7 +384,7 @@ fn two_conversations_of_one_name_are_told_apart_or_refused() {
 }
 
 #[test]
-fn a_place_that_cannot_be_written_to_is_told_before_anything_is_played() {
+fn an_unwritable_output_is_reported_before_anything_is_played() {
     let place = place();
     for flag in ["--html", "--contexts", "--requests"] {
         let (code, out, errors) = replay(&place, &["work.jsonl", flag, "nowhere/out"]);
@@ -424,10 +425,10 @@ fn tables_fit_a_terminal() {
     }
 }
 
-/// A pipe that nobody has opened yet holds it up, surely and for as long as wanted.
+/// A named pipe without a writer blocks the command until it is interrupted.
 #[cfg(unix)]
 #[test]
-fn whoever_interrupts_it_finds_no_half_files() {
+fn an_interrupted_replay_leaves_no_half_written_file() {
     use std::io::Write;
     let place = place();
     assert!(std::process::Command::new("mkfifo").arg(place.path("held.jsonl")).status().unwrap().success());

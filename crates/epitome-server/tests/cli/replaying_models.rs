@@ -1,8 +1,8 @@
-//! `epitome replay` with a model that writes the summaries: asked as the settings say, and paid for.
+//! `epitome replay` with a model that writes the summaries, configured by the settings, with its cost.
 
 use serde_json::Value;
 
-use crate::bin::{Place, Told, told};
+use crate::bin::{Place, RunResult, result_of};
 use crate::provider::{Act, INPUT, OUTPUT, Provider};
 use crate::replaying::work;
 
@@ -23,13 +23,13 @@ fn place(provider: &Provider) -> Place {
 }
 
 /// Plays the work through these policies, with a key in the environment.
-async fn replay(place: &Place, policies: &[&str]) -> Told {
+async fn replay(place: &Place, policies: &[&str]) -> RunResult {
     let mut command = place.epitome(&["replay", "work.jsonl", "--budget", "1000,2000", "--json"]);
     for policy in policies {
         command.args(["--policy", policy]);
     }
     command.env("STAND_IN_KEY", KEY);
-    told(tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap())
+    result_of(tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap())
 }
 
 /// The results of each policy and budget, in order, but for those of everything.
@@ -67,7 +67,7 @@ async fn a_model_writes_the_summaries_of_slots_and_of_lists_and_is_paid_for() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_model_that_fails_is_told() {
+async fn a_failing_model_is_reported() {
     let provider = Provider::start().await;
     provider.always(Act::WrongKey);
     let place = place(&provider);
@@ -78,8 +78,8 @@ async fn a_model_that_fails_is_told() {
     for policy in policies {
         let (code, out, _) = replay(&place, &[policy]).await;
         assert_eq!(code, Some(1), "{out}");
-        let told = results(&out).iter().map(|result| result["told"].to_string()).collect::<String>();
-        assert!(told.contains("refused") && !told.contains(KEY), "{told}");
+        let printed = results(&out).iter().map(|result| result["told"].to_string()).collect::<String>();
+        assert!(printed.contains("refused") && !printed.contains(KEY), "{printed}");
     }
     let (code, _, errors) = replay(&place, &["slots model=main"]).await;
     assert_eq!((code, errors.contains("define [models.main]")), (Some(2), true), "{errors}");

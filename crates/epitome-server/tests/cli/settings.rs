@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::bin::{Place, told};
+use crate::bin::{Place, result_of};
 
 #[test]
 fn a_settings_file_is_written_once() {
@@ -46,11 +46,11 @@ fn the_settings_in_docs_are_the_written_file() {
 }
 
 #[test]
-fn check_config_says_what_holds_and_opens_nothing() {
+fn check_config_shows_the_settings_and_opens_no_database() {
     let place = Place::new();
     std::fs::write(place.path("epitome.toml"), "[context]\nmax_tokens = 50000\n").unwrap();
     let mut command = place.epitome(&["--check-config", "--set", "limits.batch=7"]);
-    let (code, out, errors) = told(command.env("EPITOME_SUMMARIZE_REDACT", "false").output().unwrap());
+    let (code, out, errors) = result_of(command.env("EPITOME_SUMMARIZE_REDACT", "false").output().unwrap());
     assert_eq!((code, errors.as_str()), (Some(0), ""));
     for line in [
         "settings   from epitome.toml, EPITOME_SUMMARIZE_REDACT, --set limits.batch",
@@ -72,7 +72,7 @@ fn check_config_says_what_holds_and_opens_nothing() {
 fn a_wrong_setting_stops_every_command_before_anything_is_done() {
     let place = Place::with_sessions();
     std::fs::write(place.path("epitome.toml"), "[context]\nmax_token = 5\n").unwrap();
-    let line = "epitome.toml: context.max_token: no such setting; did you mean max_tokens? allowed here are summary_share, max_tokens";
+    let line = "epitome.toml: line 2: context.max_token: no such setting; did you mean max_tokens? allowed here are summary_share, max_tokens";
     for args in [["list"].as_slice(), &["context", "ann"], &["--check-config"]] {
         let expected = (Some(2), String::new(), format!("epitome: {line}\n"));
         assert_eq!(place.run(args), expected);
@@ -90,18 +90,18 @@ fn settings_reach_the_engine() {
         place.on_db(&["context", "ann", "--tokens", "900", "--set", "context.max_tokens=800"]);
     assert_eq!(code, Some(2));
     assert!(errors.contains("800"), "{errors}");
-    let by_env = told(place.epitome(&["list"]).env("EPITOME_DB", "epitome.db").output().unwrap());
+    let by_env = result_of(place.epitome(&["list"]).env("EPITOME_DB", "epitome.db").output().unwrap());
     assert_eq!(by_env.0, Some(0), "{}", by_env.2);
     let usual = place.path(".local/share/epitome");
     std::fs::create_dir_all(&usual).unwrap();
     std::fs::copy(place.db(), usual.join("epitome.db")).unwrap();
     assert!(place.run(&["list"]).1.contains("ann"), "the usual place");
-    let odd = told(place.epitome(&["list"]).env("EPITOME_ODD", "1").output().unwrap());
+    let odd = result_of(place.epitome(&["list"]).env("EPITOME_ODD", "1").output().unwrap());
     assert_eq!((odd.0, odd.2.lines().count()), (Some(2), 1), "{}", odd.2);
 }
 
 #[test]
-fn the_written_file_tells_what_cannot_be_guessed() {
+fn the_written_file_explains_the_forms_of_values() {
     let (_, file, _) = Place::new().run(&["--write-config", "-"]);
     for words in [
         "own no key is sent unless it is named here",
@@ -113,23 +113,23 @@ fn the_written_file_tells_what_cannot_be_guessed() {
     }
 }
 
-/// They are set in every container that runs beside a service called `epitome`.
+/// Kubernetes sets them in every container next to a service called `epitome`.
 #[test]
-fn what_kubernetes_sets_is_no_setting() {
+fn variables_set_by_kubernetes_are_ignored() {
     let place = Place::with_sessions();
     let mut command = place.epitome(&["list", "--db", "epitome.db"]);
     for name in ["SERVICE_HOST", "SERVICE_PORT", "SERVICE_PORT_HTTP", "PORT", "PORT_8080_TCP_ADDR"] {
         command.env(format!("EPITOME_{name}"), "tcp://10.0.0.1:8080");
     }
-    let (code, _, errors) = told(command.output().unwrap());
+    let (code, _, errors) = result_of(command.output().unwrap());
     assert_eq!((code, errors.as_str()), (Some(0), ""));
-    let odd = told(place.epitome(&["list"]).env("EPITOME_PORTS", "1").output().unwrap());
+    let odd = result_of(place.epitome(&["list"]).env("EPITOME_PORTS", "1").output().unwrap());
     assert_eq!(odd.0, Some(2));
 }
 
 #[cfg(unix)]
 #[test]
-fn a_data_folder_is_for_its_user_alone() {
+fn only_the_user_can_read_the_data_folder() {
     use std::os::unix::fs::PermissionsExt;
     let place = Place::new();
     std::fs::write(place.path("a.jsonl"), "{\"role\":\"user\",\"content\":\"Hello.\"}\n").unwrap();
@@ -140,7 +140,7 @@ fn a_data_folder_is_for_its_user_alone() {
 }
 
 #[test]
-fn a_cap_without_a_price_is_told_and_keeps_nobody_from_reading() {
+fn a_spend_cap_without_a_price_is_reported_and_reading_still_works() {
     let place = Place::with_sessions();
     let file = "[models.own]\nprovider = \"openai\"\nmodel = \"mine\"\nbase_url = \"http://127.0.0.1:1/v1\"\n\
         [summarize]\nmodels = [\"own\"]\nspend_cap_per_day = 1\n";

@@ -7,7 +7,7 @@ use std::process::{Child, Stdio};
 
 use serde_json::{Value, json};
 
-use crate::bin::{Place, talk, told};
+use crate::bin::{Place, result_of, talk};
 
 /// `epitome serve` on a test's database, until dropped.
 struct Server {
@@ -161,8 +161,9 @@ fn explain_accepts_the_hash_of_a_log_line() {
     // Without the slot's part, the hash names the session.
     let (session, _) = hash.rsplit_once('-').unwrap();
     assert_eq!(place.json(&["explain", session])["name"], "bo");
-    let (code, _, errors) =
-        told(place.epitome(&["explain", "00000000-000000000000", "--db", "epitome.db"]).output().unwrap());
+    let (code, _, errors) = result_of(
+        place.epitome(&["explain", "00000000-000000000000", "--db", "epitome.db"]).output().unwrap(),
+    );
     assert_eq!((code, errors.lines().count()), (Some(1), 1), "{errors}");
 }
 

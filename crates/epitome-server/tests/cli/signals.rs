@@ -1,12 +1,12 @@
-//! Signals: what is held is given back, what is half done is gone, and the exit code tells.
+//! Signals: leases are released, unfinished files are removed, and the exit code names the signal.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::bin::{Place, talk, told};
+use crate::bin::{Place, result_of, talk};
 
-/// A model on this machine. As long as there is a file `slow` beside it, it keeps everybody waiting.
+/// A model on this machine. While its folder has a file `slow`, it does not answer.
 const MODEL: &str = r#"
 import http.server, itertools, json, os, time
 numbers = itertools.count(10)
@@ -74,9 +74,9 @@ fn signal(child: &Child, name: &str) {
     epitome_testkit::signal::send(name, child.id());
 }
 
-/// The lease is 30 seconds; nobody should have to wait for it to run out.
+/// A lease lasts 30 seconds. The next command must not have to wait until it expires.
 #[test]
-fn a_summary_that_was_interrupted_is_written_at_once_by_the_next() {
+fn an_interrupted_summary_is_written_at_once_by_the_next_command() {
     for (name, code, line) in [("-INT", 130, "\n"), ("-TERM", 143, "")] {
         let place = Place::new();
         let _model = model(&place);
@@ -88,7 +88,7 @@ fn a_summary_that_was_interrupted_is_written_at_once_by_the_next() {
         let began = Instant::now();
         signal(&child, name);
         assert_eq!(
-            told(child.wait_with_output().unwrap()),
+            result_of(child.wait_with_output().unwrap()),
             (Some(code), String::new(), line.to_owned()),
             "{name}"
         );
@@ -103,7 +103,7 @@ fn a_summary_that_was_interrupted_is_written_at_once_by_the_next() {
 }
 
 #[test]
-fn an_import_that_is_interrupted_says_that_what_was_added_stays() {
+fn an_interrupted_import_says_that_the_added_messages_stay() {
     let place = Place::new();
     let _model = model(&place);
     std::fs::write(place.path("slow"), "").unwrap();
@@ -117,7 +117,7 @@ fn an_import_that_is_interrupted_says_that_what_was_added_stays() {
     wait_for("the model to be asked", || place.path("asked").exists());
     assert_eq!(place.path("tmp").read_dir().unwrap().count(), 1, "what is piped in is kept meanwhile");
     signal(&child, "-INT");
-    let (code, _, errors) = told(child.wait_with_output().unwrap());
+    let (code, _, errors) = result_of(child.wait_with_output().unwrap());
     assert_eq!(code, Some(130));
     assert_eq!(
         errors, "\ninterrupted: the messages added so far stay; the same command resumes\n",
@@ -130,14 +130,14 @@ fn an_import_that_is_interrupted_says_that_what_was_added_stays() {
 }
 
 #[test]
-fn a_bench_that_is_ended_leaves_nothing_behind() {
+fn an_interrupted_bench_leaves_no_files() {
     let place = Place::new();
     let dir = tempfile::tempdir().unwrap();
     let mut command = place.epitome(&["bench", "--quick", "--dir"]);
     let child = command.arg(dir.path()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     wait_for("files", || dir.path().read_dir().unwrap().count() > 0);
     signal(&child, "-TERM");
-    assert_eq!(told(child.wait_with_output().unwrap()), (Some(143), String::new(), String::new()));
+    assert_eq!(result_of(child.wait_with_output().unwrap()), (Some(143), String::new(), String::new()));
     assert_eq!(dir.path().read_dir().unwrap().count(), 0);
 }
 
@@ -155,7 +155,7 @@ fn children(of: u32) -> Vec<u32> {
 
 #[cfg(target_os = "linux")]
 #[test]
-fn a_bench_of_the_server_that_is_ended_leaves_no_server_behind() {
+fn an_interrupted_bench_of_the_server_leaves_no_server() {
     let place = Place::new();
     let dir = tempfile::tempdir().unwrap();
     let mut command = place.epitome(&["bench", "--server", "--quick", "--dir"]);
@@ -163,7 +163,7 @@ fn a_bench_of_the_server_that_is_ended_leaves_no_server_behind() {
     wait_for("a server", || !children(child.id()).is_empty());
     let servers = children(child.id());
     signal(&child, "-TERM");
-    assert_eq!(told(child.wait_with_output().unwrap()), (Some(143), String::new(), String::new()));
+    assert_eq!(result_of(child.wait_with_output().unwrap()), (Some(143), String::new(), String::new()));
     for server in servers {
         assert!(!std::path::Path::new(&format!("/proc/{server}")).exists(), "{server} runs on");
     }
@@ -171,7 +171,7 @@ fn a_bench_of_the_server_that_is_ended_leaves_no_server_behind() {
 }
 
 #[test]
-fn summaries_that_are_late_are_told_with_their_cause() {
+fn overdue_summaries_are_reported_with_their_cause() {
     let place = Place::new();
     let _model = model(&place);
     std::fs::write(place.path("refuse"), "").unwrap();
@@ -180,9 +180,9 @@ fn summaries_that_are_late_are_told_with_their_cause() {
     std::fs::write(place.path("talk.jsonl"), line.repeat(40)).unwrap();
     let (code, out, errors) = place.on_db(&["import", "talk.jsonl"]);
     assert_eq!((code, out.as_str()), (Some(0), "talk: 80 messages added\n"));
-    let told: Vec<&str> = errors.lines().collect();
-    assert!((1..=3).contains(&told.len()), "{errors}");
-    for line in told {
+    let printed: Vec<&str> = errors.lines().collect();
+    assert!((1..=3).contains(&printed.len()), "{errors}");
+    for line in printed {
         assert!(line.starts_with("summaries are overdue: "), "{errors}");
         assert!(line.ends_with("; `epitome explain talk` shows details"), "{errors}");
     }
@@ -191,7 +191,7 @@ fn summaries_that_are_late_are_told_with_their_cause() {
 
 /// It may be done before the signal comes; then it is whole.
 #[test]
-fn an_export_that_is_interrupted_is_not_there() {
+fn an_interrupted_export_leaves_no_file() {
     let place = Place::new();
     let line = "{\"role\":\"user\",\"content\":\"Please look at order 70071, it has not arrived.\"}\n";
     std::fs::write(place.path("talk.jsonl"), line.repeat(30_000)).unwrap();
@@ -202,7 +202,7 @@ fn an_export_that_is_interrupted_is_not_there() {
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     wait_for("a file", || out() > 0);
     signal(&child, "INT");
-    match told(child.wait_with_output().unwrap()).0 {
+    match result_of(child.wait_with_output().unwrap()).0 {
         Some(0) => assert!(place.path("out/talk.jsonl").exists() && out() == 1),
         code => assert_eq!((code, out()), (Some(130), 0)),
     }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use epitome::rules::message::Message;
 
-use crate::bin::{Place, talk, told};
+use crate::bin::{Place, result_of, talk};
 
 /// `epitome --help | head -0`, without the race: the reader is gone before the binary starts.
 #[test]
@@ -22,7 +22,7 @@ fn a_closed_pipe_is_no_error() {
         let (reader, writer) = std::io::pipe().unwrap();
         drop(reader);
         let output = place.epitome(args).stdout(writer).output().unwrap();
-        assert_eq!(told(output), (Some(0), String::new(), String::new()), "{args:?}");
+        assert_eq!(result_of(output), (Some(0), String::new(), String::new()), "{args:?}");
     }
 }
 
@@ -31,16 +31,16 @@ fn a_closed_pipe_for_errors_changes_nothing() {
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);
     let output = Place::new().epitome(&["rewind"]).stderr(writer).output().unwrap();
-    assert_eq!(told(output), (Some(2), String::new(), String::new()));
+    assert_eq!(result_of(output), (Some(2), String::new(), String::new()));
 }
 
 #[cfg(target_os = "linux")]
 #[test]
-fn a_full_disk_is_told_and_fails() {
+fn a_full_disk_is_an_error() {
     let place = Place::with_sessions();
     for args in [["--help"].as_slice(), &["list", "--db", "epitome.db"], &["completions", "zsh"]] {
         let full = std::fs::File::create("/dev/full").unwrap();
-        let (code, _, errors) = told(place.epitome(args).stdout(full).output().unwrap());
+        let (code, _, errors) = result_of(place.epitome(args).stdout(full).output().unwrap());
         assert_eq!(code, Some(1), "{args:?}");
         assert!(errors.starts_with("epitome: cannot write to standard output: "), "{errors}");
         assert_eq!(errors.lines().count(), 1);
@@ -48,7 +48,7 @@ fn a_full_disk_is_told_and_fails() {
 }
 
 #[test]
-fn a_file_that_is_no_database_is_left_alone() {
+fn a_file_that_is_no_database_is_not_changed() {
     let place = Place::new();
     std::fs::write(place.db(), "a letter to nobody, long enough to be looked at as if it were more").unwrap();
     for args in [["list"].as_slice(), &["verify"], &["summarize", "ann"]] {
@@ -61,7 +61,7 @@ fn a_file_that_is_no_database_is_left_alone() {
 }
 
 #[test]
-fn damage_is_found_and_told_by_its_place() {
+fn verify_reports_damage_with_its_position() {
     let place = Place::with_sessions();
     let script = "import sqlite3, sys\ndb = sqlite3.connect(sys.argv[1])\n\
         db.execute('UPDATE messages SET tokens = tokens + 5 WHERE seq = 3')\ndb.commit()\n";
@@ -102,7 +102,7 @@ impl Drop for Lock {
 }
 
 #[test]
-fn a_locked_database_can_be_read_and_is_told_when_written_to() {
+fn a_locked_database_can_be_read_and_a_write_reports_the_lock() {
     let place = Place::with_sessions();
     place.engine(|engine| async move { talk(&engine.session("ann"), 3).await });
     let lock = Lock::on(&place);
@@ -125,7 +125,7 @@ fn interrupt(child: &Child) {
 /// It waits for the lock when Ctrl-C comes.
 #[cfg(unix)]
 #[test]
-fn ctrl_c_ends_it_at_once_and_leaves_the_database_whole() {
+fn ctrl_c_ends_a_command_at_once_and_leaves_the_database_intact() {
     let place = Place::with_sessions();
     place.engine(|engine| async move { talk(&engine.session("ann"), 3).await });
     let lock = Lock::on(&place);
@@ -136,7 +136,7 @@ fn ctrl_c_ends_it_at_once_and_leaves_the_database_whole() {
     interrupt(&child);
     let output = child.wait_with_output().unwrap();
     assert!(began.elapsed() < Duration::from_secs(2), "it took {:?}", began.elapsed());
-    assert_eq!(told(output), (Some(130), String::new(), "\n".to_owned()));
+    assert_eq!(result_of(output), (Some(130), String::new(), "\n".to_owned()));
     drop(lock);
     assert!(place.good(&["verify"]).contains("no faults"));
     assert_eq!(place.json(&["summarize", "ann", "--slot", "short"])["status"], "written");
@@ -145,7 +145,7 @@ fn ctrl_c_ends_it_at_once_and_leaves_the_database_whole() {
 /// Nobody reads what it says, so it is stuck in the middle of a line.
 #[cfg(unix)]
 #[test]
-fn ctrl_c_is_heard_while_nobody_reads() {
+fn ctrl_c_works_while_the_output_is_blocked() {
     let place = Place::new();
     place.engine(|engine| async move {
         let session = engine.session("long");
@@ -188,7 +188,7 @@ os.execv(sys.argv[1], sys.argv[1:])
 
 #[cfg(unix)]
 #[test]
-fn what_may_only_be_read_is_read() {
+fn a_read_only_database_can_be_read() {
     use std::os::unix::fs::PermissionsExt;
     let place = Place::with_sessions();
     let mode = |path: &std::path::Path, mode| {
@@ -205,7 +205,7 @@ fn what_may_only_be_read_is_read() {
     let run = |args: &[&str]| {
         let mut command = Command::new("python3");
         command.args(["-c", AS_NOBODY]).arg(&binary).args(args).args(["--db", "epitome.db"]);
-        told(command.current_dir(place.folder.path()).env("HOME", &scratch).output().unwrap())
+        result_of(command.current_dir(place.folder.path()).env("HOME", &scratch).output().unwrap())
     };
     for args in [
         &["list"][..],
@@ -227,7 +227,7 @@ fn what_may_only_be_read_is_read() {
 }
 
 #[test]
-fn reading_does_not_wait_for_whoever_writes() {
+fn reading_does_not_wait_for_a_writer() {
     let place = Place::with_sessions();
     let script = "import sqlite3, sys\ndb = sqlite3.connect(sys.argv[1], isolation_level=None)\n\
         db.execute('BEGIN IMMEDIATE')\nprint('held', flush=True)\nsys.stdin.read()\n";

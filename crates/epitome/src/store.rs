@@ -10,8 +10,6 @@
 //!
 //! This module does not depend on models, prompts or policies.
 
-mod ask;
-mod asked;
 mod change;
 mod changes;
 mod check;
@@ -19,44 +17,48 @@ mod contract;
 mod copy;
 mod decode;
 mod directory;
+mod directory_queries;
 mod error;
 mod events;
-mod find;
-mod given;
-mod grams;
-mod inlines;
+mod executor;
 mod keyring;
 mod lease;
-mod lens;
+mod log_query;
+mod message_search;
 #[cfg(all(feature = "sqlite", feature = "postgres"))]
-mod moving;
-mod people;
+mod migration;
+mod op_error;
 #[cfg(feature = "postgres")]
 mod postgres;
+mod proxy_state;
+mod query_types;
 mod queue;
 mod read;
-mod recent;
 mod rows;
 mod sql;
+mod sql_params;
 #[cfg(feature = "sqlite")]
 mod sqlite;
-mod tail;
-mod trouble;
+mod trigrams;
 mod usage;
 mod verify;
 mod window;
+mod window_cache;
+mod window_tail;
 
-pub use check::Fault;
+pub use check::StoreFault;
 pub use contract::Store;
 pub use error::StoreError;
 #[cfg(all(feature = "sqlite", feature = "postgres"))]
-pub use moving::{MoveError, MoveOptions, MoveProgress, MoveStage, Moved, MovedTable, move_to_postgres};
+pub use migration::{
+    MigrateError, MigrateOptions, MigrateProgress, MigrateStage, Migrated, MigratedTable, migrate_to_postgres,
+};
 #[cfg(feature = "postgres")]
 pub use postgres::{Postgres, PostgresOptions};
 pub use rows::{SessionId, SummaryId, SummaryState, UsageSum};
 #[cfg(feature = "sqlite")]
 pub use sqlite::{Sqlite, SqliteOptions};
-pub use usage::Passed;
+pub use usage::ProxyUsage;
 
 // The `Store` trait's types and rows, for the engine and this project's tests and benchmarks. They change with the engine.
 #[doc(hidden)]
@@ -67,16 +69,22 @@ pub use postgres::client as postgres_client;
 pub use sqlite::WriteStage;
 #[doc(hidden)]
 pub use {
-    ask::{Task, Way},
-    asked::{Ahead, Hit, Look, Pick, PickSummaries, Portion, Reach, Search, UsageQuery, View, Window},
-    changes::{Changes, Decide, Load, Log, Repeat, Standing},
+    changes::{Changes, Decide, EarlierAppend, Load, LoadLog, SessionState},
     copy::CopiedSession,
-    directory::{AuthorRow, DecideRow, Deleted, Keep, Listed, Listing, MemberRow, Membership, WorkspaceRow},
-    inlines::{InlineRow, ListHash},
+    directory::{
+        AuthorRow, DecideRow, ListFilter, ListPage, Listing, MemberRow, Membership, WorkspaceDeletion,
+        WorkspaceRow,
+    },
+    executor::{AccessMode, ErasedOp},
     keyring::{KeyHash, KeyRow, PickKeys},
-    lease::{Lease, Want},
+    lease::{Lease, LeaseRequest},
+    proxy_state::{ListHash, ProxyStateRow},
+    query_types::{
+        DecideReach, Hit, OutlinesAfter, PickMessages, PickSummaries, Portion, Reach, Search, UsageQuery,
+        Window, WindowQuery,
+    },
     rows::{
-        Facts, NewMessage, QueueCounts, QueueRow, SessionKey, SessionRow, SlotRow, Sources, Stamp,
-        SummaryRow, UsageRow, Work, message, with_metadata, words,
+        Facts, NewMessage, QueueCounts, QueueRow, SessionKey, SessionRow, SlotRow, SlotWork, Sources, Stamp,
+        SummaryRow, UsageRow, content_json, replace_metadata, restore_message,
     },
 };

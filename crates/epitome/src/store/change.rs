@@ -7,25 +7,27 @@ use std::sync::LazyLock;
 
 use epitome_core::message::{Span, Timestamp};
 
-use super::ask::{self, Ask, Batch};
-use super::changes::{Changes, Decide, Load, Log, MOST_PENDING, REMEMBERED_MILLIS, Repeat, Standing};
+use super::changes::{
+    Changes, Decide, EarlierAppend, IDEMPOTENCY_TTL_MILLIS, Load, LoadLog, MAX_PENDING, SessionState,
+};
 use super::decode::{
-    self, CUTS, Found, OUTLINE, ROLES, SESSION, SLOT, json, notes_text, number_of, scope_text, shape_bits,
+    self, CUTS, OUTLINE, ROLES, RowRef, SESSION, SLOT, json, notes_text, number_of, scope_text, shape_bits,
     state_text,
 };
 use super::directory::Membership;
-use super::events::tell;
-use super::given::{Given, column, int};
-use super::lens::Lens;
-use super::people::{decided, make_workspace, set_members};
-use super::read::{by_number, in_order};
+use super::directory_queries::{ensure_workspace, run_decision, write_member_changes};
+use super::events::write_events;
+use super::executor::{self, Executor, SqlBatch};
+use super::log_query::LogQuery;
+use super::op_error::{OpResult, damaged, rejected};
+use super::read::{sort_by_ids, summaries_by_id};
 use super::rows::{
     NewMessage, SessionId, SessionKey, SessionRow, SlotRow, Stamp, SummaryId, SummaryRow, SummaryState,
-    with_metadata,
+    replace_metadata,
 };
 use super::sql::Sql;
-use super::trouble::{Outcome, nonsense, refused};
-use super::usage::record_one;
+use super::sql_params::{SqlParam, int, merge_column};
+use super::usage::usage_insert;
 
 /// A subquery for the id of the session with this name.
 macro_rules! session_id {
@@ -39,33 +41,34 @@ macro_rules! session_id {
 const LOCK: &str = " FOR NO KEY UPDATE";
 
 /// Reads the session with this name.
-pub(super) fn session<'a>(key: &'a SessionKey, lock: &str) -> Sql<'a> {
+pub(super) fn session_query<'a>(key: &'a SessionKey, lock: &str) -> Sql<'a> {
     let sql = format!(
         "SELECT {SESSION}, revision FROM epitome.sessions WHERE workspace = $1 AND name = $2 AND state = 'open'{lock}"
     );
-    Sql::new(sql, named(key)).merges()
+    Sql::new(sql, key_params(key)).mergeable()
 }
 
 /// Reads the settings of the session's workspace.
-pub(super) fn settings(key: &SessionKey) -> Sql<'_> {
-    Sql::new("SELECT settings FROM epitome.workspaces WHERE name = $1", [(&*key.workspace).into()]).merges()
+pub(super) fn settings_query(key: &SessionKey) -> Sql<'_> {
+    Sql::new("SELECT settings FROM epitome.workspaces WHERE name = $1", [(&*key.workspace).into()])
+        .mergeable()
 }
 
-fn named(key: &SessionKey) -> [Given<'_>; 2] {
+fn key_params(key: &SessionKey) -> [SqlParam<'_>; 2] {
     [(&*key.workspace).into(), (&*key.session).into()]
 }
 
 /// Reads the id of the session with this name.
-pub(super) fn number(key: &SessionKey) -> Sql<'_> {
+pub(super) fn session_id_query(key: &SessionKey) -> Sql<'_> {
     let sql = "SELECT id FROM epitome.sessions WHERE workspace = $1 AND name = $2 AND state = 'open'";
-    Sql::new(sql, named(key))
+    Sql::new(sql, key_params(key))
 }
 
 /// Reads a session's stamp: its last message and the revisions that its contexts depend on.
-pub(super) async fn stamp(ask: &mut dyn Ask, key: &SessionKey) -> Outcome<Option<Stamp>> {
+pub(super) async fn stamp(db: &mut dyn Executor, key: &SessionKey) -> OpResult<Option<Stamp>> {
     let sql = "SELECT s.id, s.head, s.revision, w.revision FROM epitome.sessions s \
          JOIN epitome.workspaces w ON w.name = s.workspace WHERE s.workspace = $1 AND s.name = $2 AND s.state = 'open'";
-    let stamp = |row: Found<'_>| {
+    let stamp = |row: RowRef<'_>| {
         Ok(Stamp {
             session: row.int(0)?,
             head: row.uint(1)?,
@@ -73,233 +76,242 @@ pub(super) async fn stamp(ask: &mut dyn Ask, key: &SessionKey) -> Outcome<Option
             workspace: row.uint(3)?,
         })
     };
-    ask::first(ask, Sql::new(sql, named(key)), stamp).await
+    executor::first(db, Sql::new(sql, key_params(key)), stamp).await
 }
 
 /// Reads a session's state, with everything that `load` requests.
-pub(super) async fn standing(
-    ask: &mut dyn Ask,
+pub(super) async fn session_state(
+    db: &mut dyn Executor,
     key: &SessionKey,
     load: &Load,
     lock: &str,
-) -> Outcome<Standing> {
+) -> OpResult<SessionState> {
     let slots =
         concat!(" FROM epitome.slots s WHERE s.session = ", session_id!(), " ORDER BY s.scope, s.name");
-    let slots = Sql::new(format!("SELECT {SLOT}{slots}"), named(key)).merges();
-    let (mut row, mut settings, mut all, mut repeat) = (None, None, Vec::new(), None);
-    let mut batch = Batch::new()
-        .first(session(key, lock), &mut row, decode::session)
-        .first(self::settings(key), &mut settings, |row| row.string(0))
-        .all(slots, &mut all, decode::slot);
-    if let Some(asked) = &load.idempotency {
-        batch = batch.first(self::repeat(key, asked), &mut repeat, remembered);
+    let slots = Sql::new(format!("SELECT {SLOT}{slots}"), key_params(key)).mergeable();
+    let (mut row, mut settings, mut slot_rows, mut earlier) = (None, None, Vec::new(), None);
+    let mut batch = SqlBatch::new()
+        .first(session_query(key, lock), &mut row, decode::session)
+        .first(settings_query(key), &mut settings, |row| row.string(0))
+        .all(slots, &mut slot_rows, decode::slot);
+    if let Some(idempotency_key) = &load.idempotency {
+        batch = batch.first(earlier_append_query(key, idempotency_key), &mut earlier, read_earlier_append);
     }
-    ask.ask(batch).await?;
-    let mut standing = Standing::bare(ask.now().await?, settings.unwrap_or_default(), row);
-    standing.slots = all;
-    standing.repeat = since(repeat, standing.now);
-    more(ask, &mut standing, load).await?;
-    Ok(standing)
+    db.run(batch).await?;
+    let mut state = SessionState::bare(db.now().await?, settings.unwrap_or_default(), row);
+    state.slots = slot_rows;
+    state.earlier_append = unless_expired(earlier, state.now);
+    load_more(db, &mut state, load).await?;
+    Ok(state)
 }
 
 /// Reads the earlier append with this idempotency key.
-fn repeat<'a>(key: &'a SessionKey, asked: &'a str) -> Sql<'a> {
+fn earlier_append_query<'a>(key: &'a SessionKey, idempotency_key: &'a str) -> Sql<'a> {
     let sql = concat!(
         "SELECT body, first, last, created FROM epitome.idempotency WHERE session = ",
         session_id!(),
         " AND key = $3"
     );
-    let [workspace, name] = named(key);
-    Sql::new(sql, [workspace, name, asked.into()])
+    let [workspace, name] = key_params(key);
+    Sql::new(sql, [workspace, name, idempotency_key.into()])
 }
 
-fn remembered(row: Found<'_>) -> Outcome<(Repeat, Timestamp)> {
+fn read_earlier_append(row: RowRef<'_>) -> OpResult<(EarlierAppend, Timestamp)> {
     let span = Span::new(row.uint(1)?, row.uint(2)?);
-    let span = span.ok_or_else(|| nonsense("an idempotency key refers to no messages"))?;
-    Ok((Repeat { body: row.bytes(0)?.to_vec(), span }, row.time(3)?))
+    let span = span.ok_or_else(|| damaged("an idempotency key refers to no messages"))?;
+    Ok((EarlierAppend { body: row.bytes(0)?.to_vec(), span }, row.time(3)?))
 }
 
 /// Returns the earlier append, unless its idempotency key has expired.
-fn since(repeat: Option<(Repeat, Timestamp)>, now: Timestamp) -> Option<Repeat> {
-    let (repeat, created) = repeat?;
-    (created.0 >= now.0.saturating_sub(REMEMBERED_MILLIS)).then_some(repeat)
+fn unless_expired(earlier: Option<(EarlierAppend, Timestamp)>, now: Timestamp) -> Option<EarlierAppend> {
+    let (append, created) = earlier?;
+    (created.0 >= now.0.saturating_sub(IDEMPOTENCY_TTL_MILLIS)).then_some(append)
 }
 
 /// Reads the outlines and summaries that `load` requests.
-async fn more(ask: &mut dyn Ask, standing: &mut Standing, load: &Load) -> Outcome<()> {
-    let Some(session) = &standing.session else { return Ok(()) };
+async fn load_more(db: &mut dyn Executor, state: &mut SessionState, load: &Load) -> OpResult<()> {
+    let Some(session) = &state.session else { return Ok(()) };
     let (id, head) = (session.id, session.tracker.head());
-    let mut lens = Lens::whole(id);
+    let mut log_query = LogQuery::whole(id);
     let within = match &load.log {
-        Log::Pending(scope, name) => {
-            lens = Lens::new(id, scope);
-            standing.pending(scope, name)
+        LoadLog::Pending(scope, name) => {
+            log_query = LogQuery::new(id, scope);
+            state.pending(scope, name)
         }
-        Log::Batch(seq) if (1..=head).contains(seq) => Some(lens.batch(ask, *seq, head).await?),
-        Log::None | Log::Batch(_) => None,
+        LoadLog::CallBatch(seq) if (1..=head).contains(seq) => {
+            Some(log_query.call_batch(db, *seq, head).await?)
+        }
+        LoadLog::None | LoadLog::CallBatch(_) => None,
     };
     if let Some(within) = within {
-        standing.log = lens.run(ask, within, MOST_PENDING).await?;
+        state.log = log_query.read_outlines(db, within, MAX_PENDING).await?;
     }
     if !load.summaries.is_empty() {
-        let found = ask::all(ask, by_number(id, &load.summaries), decode::summary).await?;
-        standing.summaries = in_order(found, &load.summaries);
+        let found = executor::all(db, summaries_by_id(id, &load.summaries), decode::summary).await?;
+        state.summaries = sort_by_ids(found, &load.summaries);
     }
     Ok(())
 }
 
 /// Reads the state, calls `decide` and writes the changes. Returns the session's id; `None` if there were no changes.
 pub(super) async fn change(
-    ask: &mut dyn Ask,
+    db: &mut dyn Executor,
     key: &SessionKey,
     load: &Load,
     decide: &Decide,
-) -> Outcome<Option<SessionId>> {
-    let standing = match ask.remembered(key) {
-        Some(mut known) => {
-            if let Some(asked) = &load.idempotency {
-                known.repeat = since(ask::first(ask, repeat(key, asked), remembered).await?, known.now);
+) -> OpResult<Option<SessionId>> {
+    let state = match db.take_cached(key) {
+        Some(mut cached) => {
+            if let Some(idempotency_key) = &load.idempotency {
+                let query = earlier_append_query(key, idempotency_key);
+                let earlier = executor::first(db, query, read_earlier_append).await?;
+                cached.earlier_append = unless_expired(earlier, cached.now);
             }
-            more(ask, &mut known, load).await?;
-            debug_assert!(same(&known, &standing(ask, key, load, LOCK).await?), "the cache is stale");
-            known
+            load_more(db, &mut cached, load).await?;
+            debug_assert!(is_same(&cached, &session_state(db, key, load, LOCK).await?), "the cache is stale");
+            cached
         }
-        None => standing(ask, key, load, LOCK).await?,
+        None => session_state(db, key, load, LOCK).await?,
     };
-    let changes = decided(|| decide(&standing))?;
+    let changes = run_decision(|| decide(&state))?;
     let written = match &changes {
-        Some(changes) => Some(write(ask, key, &standing, changes).await?),
+        Some(changes) => Some(write(db, key, &state, changes).await?),
         None => None,
     };
-    ask.decided(key, standing, changes, written);
+    db.on_decided(key, state, changes, written);
     Ok(written)
 }
 
 /// Whether two states of a session are equal, without their logs and summaries.
-fn same(one: &Standing, two: &Standing) -> bool {
+fn is_same(one: &SessionState, two: &SessionState) -> bool {
     one.workspace_settings == two.workspace_settings && one.session == two.session && one.slots == two.slots
 }
 
 /// Returns the membership changes to write. Most messages are by an author who is already a member, and need none.
-fn members<'a>(ask: &dyn Ask, before: Option<&SessionRow>, changes: &'a Changes) -> Vec<&'a Membership> {
+fn member_changes<'a>(
+    db: &dyn Executor,
+    before: Option<&SessionRow>,
+    changes: &'a Changes,
+) -> Vec<&'a Membership> {
     let joins = changes.members.iter().all(|change| matches!(change, Membership::Join(..)));
-    let is_known = |change: &Membership| match (change, before) {
-        (Membership::Join(name, None), Some(session)) => joins && ask.is_member(session.id, name),
+    let already_member = |change: &Membership| match (change, before) {
+        (Membership::Join(name, None), Some(session)) => joins && db.has_cached_member(session.id, name),
         _ => false,
     };
-    changes.members.iter().filter(|change| !is_known(change)).collect()
+    changes.members.iter().filter(|change| !already_member(change)).collect()
 }
 
 /// Writes the changes and commits. Returns the session's id.
 async fn write(
-    ask: &mut dyn Ask,
+    db: &mut dyn Executor,
     key: &SessionKey,
-    standing: &Standing,
+    state: &SessionState,
     changes: &Changes,
-) -> Outcome<SessionId> {
-    let now = standing.now;
-    let before = standing.session.as_ref();
-    let members = members(ask, before, changes);
-    let mut batch = Batch::new();
-    changes.usage.iter().for_each(|row| batch.push(record_one(row, now)));
+) -> OpResult<SessionId> {
+    let now = state.now;
+    let before = state.session.as_ref();
+    let member_changes = member_changes(db, before, changes);
+    let mut batch = SqlBatch::new();
+    changes.usage.iter().for_each(|row| batch.push(usage_insert(row, now)));
     let id = match (before, &changes.session) {
         (Some(before), _) => before.id,
-        (None, Some(_)) => insert_session(ask, key, "open").await?,
-        (None, None) if changes.need_no_session() => {
-            ask.finish(batch).await?;
+        (None, Some(_)) => insert_session(db, key, "open").await?,
+        (None, None) if changes.needs_no_session() => {
+            db.finish(batch).await?;
             return Ok(0);
         }
-        (None, None) => return Err(refused("the session to write to does not exist")),
+        (None, None) => return Err(rejected("the session to write to does not exist")),
     };
-    let mut of = Writing { batch, id, key };
+    let mut writes = SessionWrites { batch, id, key };
     if let Some(row) = &changes.session {
-        of.session(before, row);
+        writes.update_session(before, row);
     }
-    if changes.alter(before) {
-        of.push("UPDATE epitome.sessions SET revision = revision + 1 WHERE id = $1", [id.into()]);
+    if changes.alters_contexts(before) {
+        writes.push("UPDATE epitome.sessions SET revision = revision + 1 WHERE id = $1", [id.into()]);
     }
-    let mark = ask.mark();
-    of.messages(&changes.messages, now, mark);
+    let mark = db.commit_mark();
+    writes.insert_messages(&changes.messages, now, mark);
     for (seq, pinned, skip) in &changes.flags {
         let sql = "UPDATE epitome.messages SET pinned = $3, skip = $4 WHERE session = $1 AND seq = $2";
-        of.push(sql, [id.into(), (*seq).into(), (*pinned).into(), (*skip).into()]);
+        writes.push(sql, [id.into(), (*seq).into(), (*pinned).into(), (*skip).into()]);
     }
     for (seq, metadata) in &changes.metadata {
         let sql = "SELECT body FROM epitome.messages WHERE session = $1 AND seq = $2";
-        let body = ask::first(ask, Sql::new(sql, [id.into(), (*seq).into()]), |row| row.string(0)).await?;
-        let body = body.ok_or_else(|| nonsense("a message is missing"))?;
         let body =
-            with_metadata(&body, metadata).map_err(|_| nonsense("a message's content cannot be read"))?;
+            executor::first(db, Sql::new(sql, [id.into(), (*seq).into()]), |row| row.string(0)).await?;
+        let body = body.ok_or_else(|| damaged("a message is missing"))?;
+        let body =
+            replace_metadata(&body, metadata).map_err(|_| damaged("a message's content cannot be read"))?;
         let sql = "UPDATE epitome.messages SET body = $3 WHERE session = $1 AND seq = $2";
-        of.push(sql, [id.into(), (*seq).into(), body.into()]);
+        writes.push(sql, [id.into(), (*seq).into(), body.into()]);
     }
-    set_members(ask, &mut of.batch, (key, id), &members).await?;
-    changes.states.iter().for_each(|(summary, state)| of.state(*summary, *state));
-    let mut kept = None;
+    write_member_changes(db, &mut writes.batch, (key, id), &member_changes).await?;
+    changes.states.iter().for_each(|(summary, state)| writes.set_summary_state(*summary, *state));
+    let mut new_summary = None;
     if let Some(row) = &changes.summary {
         let sql = "SELECT coalesce(max(id), 0) + 1 FROM epitome.summaries INDEXED BY summaries_by_number \
              WHERE session = $1";
-        kept = Some((row, ask::number(ask, Sql::new(sql, [id.into()])).await?));
+        new_summary = Some((row, executor::number(db, Sql::new(sql, [id.into()])).await?));
     }
-    of.slots(standing, &changes.slots, kept)?;
-    if let Some((asked, repeat)) = &changes.idempotency {
+    writes.write_slots(state, &changes.slots, new_summary)?;
+    if let Some((idempotency_key, append)) = &changes.idempotency {
         let sql = "INSERT INTO epitome.idempotency (session, key, body, first, last, created) \
              VALUES ($1, $2, $3, $4, $5, $6) ON CONFLICT (session, key) DO UPDATE SET body = excluded.body, \
              first = excluded.first, last = excluded.last, created = excluded.created";
-        let (body, first, last) = (&*repeat.body, repeat.span.from.into(), repeat.span.through.into());
-        of.push(sql, [id.into(), asked.as_str().into(), body.into(), first, last, now.into()]);
+        let (body, first, last) = (&*append.body, append.span.from.into(), append.span.through.into());
+        writes.push(sql, [id.into(), idempotency_key.as_str().into(), body.into(), first, last, now.into()]);
     }
-    tell(ask, &mut of.batch, key, &changes.events, kept.map(|(_, number)| number)).await?;
+    write_events(db, &mut writes.batch, key, &changes.events, new_summary.map(|(_, id)| id)).await?;
     // This query shows after a lost connection whether the changes were committed. It uses rows that are never overwritten.
-    let known = if let Some(first) = changes.messages.first() {
+    let commit_check = if let Some(first) = changes.messages.first() {
         let sql = "SELECT 1 FROM epitome.messages WHERE session = $1 AND seq = $2 AND change = $3";
         Sql::new(sql, [id.into(), first.outline.seq.into(), mark.into()])
-    } else if let Some((row, number)) = kept {
+    } else if let Some((row, summary_id)) = new_summary {
         let sql =
             "SELECT 1 FROM epitome.summaries WHERE session = $1 AND id = $2 AND created = $3 AND facts = $4";
-        Sql::new(sql, [id.into(), number.into(), row.created.into(), json(&row.facts).into()])
+        Sql::new(sql, [id.into(), summary_id.into(), row.created.into(), json(&row.facts).into()])
     } else {
-        ask.finish(of.batch).await?;
+        db.finish(writes.batch).await?;
         return Ok(id);
     };
-    ask.finish_by(of.batch, Some(known)).await?;
+    db.finish_checked(writes.batch, Some(commit_check)).await?;
     Ok(id)
 }
 
 /// Inserts a session's row, and its workspace's row if that does not exist. Most columns are placeholders for a later
 /// update.
 pub(super) async fn insert_session(
-    ask: &mut dyn Ask,
+    db: &mut dyn Executor,
     key: &SessionKey,
     state: &'static str,
-) -> Outcome<SessionId> {
-    make_workspace(ask, &key.workspace).await?;
+) -> OpResult<SessionId> {
+    ensure_workspace(db, &key.workspace).await?;
     let sql = "INSERT INTO epitome.sessions (workspace, name, state, encoding, tracker, head, turns, tokens, opener, \
          batch_from, batch_skipped, skipped, created, updated) \
          VALUES ($1, $2, $3, '', '', 0, 0, 0, 0, 0, false, 0, $4, $4) RETURNING id";
-    let [workspace, name] = named(key);
-    let given = [workspace, name, state.into(), ask.now().await?.into()];
-    ask::number(ask, Sql::new(sql, given)).await
+    let [workspace, name] = key_params(key);
+    let params = [workspace, name, state.into(), db.now().await?.into()];
+    executor::number(db, Sql::new(sql, params)).await
 }
 
 /// Collects the writes to a session whose row exists.
-pub(super) struct Writing<'a> {
-    pub(super) batch: Batch<'a>,
+pub(super) struct SessionWrites<'a> {
+    pub(super) batch: SqlBatch<'a>,
     pub(super) id: SessionId,
     pub(super) key: &'a SessionKey,
 }
 
-impl<'a> Writing<'a> {
-    fn push(&mut self, sql: &'static str, given: impl Into<Vec<Given<'a>>>) {
-        self.batch.push(Sql::new(sql, given));
+impl<'a> SessionWrites<'a> {
+    fn push(&mut self, sql: &'static str, params: impl Into<Vec<SqlParam<'a>>>) {
+        self.batch.push(Sql::new(sql, params));
     }
 
     /// Updates the session's row, except `indexed`, which only the search index maintains.
-    pub(super) fn session(&mut self, before: Option<&SessionRow>, row: &'a SessionRow) {
+    pub(super) fn update_session(&mut self, before: Option<&SessionRow>, row: &'a SessionRow) {
         let sql = "UPDATE epitome.sessions SET tracker = $2, head = $3, turns = $4, tokens = $5, opener = $6, \
              batch_from = $7, batch_skipped = $8, skipped = $9, updated = $10 WHERE id = $1";
         let tracker = &row.tracker;
-        let given = [
+        let params = [
             self.id.into(),
             json(tracker).into(),
             tracker.head().into(),
@@ -311,7 +323,7 @@ impl<'a> Writing<'a> {
             row.skipped.into(),
             row.updated.into(),
         ];
-        self.batch.push(Sql::new(sql, given).merges());
+        self.batch.push(Sql::new(sql, params).mergeable());
         if !before.is_some_and(|before| row.only_grew_from(before)) {
             // These columns change rarely, not with every message.
             let sql = "UPDATE epitome.sessions SET encoding = $2, settings = $3, metadata = $4, attributes = $5, \
@@ -324,37 +336,38 @@ impl<'a> Writing<'a> {
     }
 
     /// Inserts messages. With a mark (PostgreSQL) all of them use one statement; in SQLite each uses its own.
-    fn messages(&mut self, messages: &'a [NewMessage], now: Timestamp, mark: Option<i64>) {
+    fn insert_messages(&mut self, messages: &'a [NewMessage], now: Timestamp, mark: Option<i64>) {
         let ([one, all], id) = (&*INSERT, self.id);
-        let fixed = || [id.into(), now.into()].into_iter().chain(mark.map(Given::from));
-        let rows = messages.iter().map(|row| fixed().chain(message(row)));
+        let fixed = || [id.into(), now.into()].into_iter().chain(mark.map(SqlParam::from));
+        let rows = messages.iter().map(|row| fixed().chain(message_params(row)));
         if mark.is_none() {
             rows.for_each(|row| self.push(one, row.collect::<Vec<_>>()));
         } else if !messages.is_empty() {
             let mut rows: Vec<_> = rows.collect();
-            let given: Vec<_> = (0..24).map(|_| column(rows.iter_mut().filter_map(Iterator::next))).collect();
-            self.batch.push(Sql::new(all.as_str(), given).merges());
+            let params: Vec<_> =
+                (0..24).map(|_| merge_column(rows.iter_mut().filter_map(Iterator::next))).collect();
+            self.batch.push(Sql::new(all.as_str(), params).mergeable());
         }
     }
 
     /// Writes the new rows of slots, and the new summary, which one of the slots must point to.
-    fn slots(
+    fn write_slots(
         &mut self,
-        standing: &Standing,
+        state: &SessionState,
         slots: &'a [SlotRow],
-        kept: Option<(&'a SummaryRow, SummaryId)>,
-    ) -> Outcome<()> {
-        let mut pointed = false;
+        new_summary: Option<(&'a SummaryRow, SummaryId)>,
+    ) -> OpResult<()> {
+        let mut is_referenced = false;
         for slot in slots {
-            let new = kept.filter(|(row, _)| row.scope == slot.scope && row.slot == slot.name);
-            pointed |= new.is_some();
-            let active = new.map(|(_, number)| number).or(slot.active);
-            self.move_slot(standing.slot(&slot.scope, &slot.name), slot, active);
+            let new = new_summary.filter(|(row, _)| row.scope == slot.scope && row.slot == slot.name);
+            is_referenced |= new.is_some();
+            let active = new.map(|(_, id)| id).or(slot.active);
+            self.update_slot(state.slot(&slot.scope, &slot.name), slot, active);
         }
-        if kept.is_some() && !pointed {
-            return Err(refused("a new summary has no slot in the same change"));
+        if new_summary.is_some() && !is_referenced {
+            return Err(rejected("a new summary has no slot in the same change"));
         }
-        kept.into_iter().for_each(|(row, number)| self.summary(number, row));
+        new_summary.into_iter().for_each(|(row, id)| self.insert_summary(id, row));
         Ok(())
     }
 
@@ -364,7 +377,7 @@ impl<'a> Writing<'a> {
              fence) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11) ON CONFLICT (session, scope, name) DO UPDATE SET \
              state = excluded.state, covered = excluded.covered, due = excluded.due, active = excluded.active, \
              ready_at = excluded.ready_at, work = excluded.work, fence = excluded.fence";
-        let given = [
+        let params = [
             self.id.into(),
             scope_text(&slot.scope).into(),
             slot.name.as_str().into(),
@@ -377,12 +390,12 @@ impl<'a> Writing<'a> {
             json(&slot.work).into(),
             slot.fence.into(),
         ];
-        self.push(sql, given);
+        self.push(sql, params);
     }
 
     /// Writes only what changed in a slot's row, or the whole row if it is new. Most appends only change the counters in
     /// `state`, which is in no index.
-    fn move_slot(&mut self, before: Option<&SlotRow>, slot: &'a SlotRow, active: Option<SummaryId>) {
+    fn update_slot(&mut self, before: Option<&SlotRow>, slot: &'a SlotRow, active: Option<SummaryId>) {
         let due = |slot: &SlotRow| (slot.state.covered, slot.state.due.map(|due| due.seq), slot.ready_at());
         match before.filter(|before| before.active == active) {
             Some(before) if before == slot => {}
@@ -392,20 +405,20 @@ impl<'a> Writing<'a> {
                 let sql =
                     "UPDATE epitome.slots SET state = $4 WHERE session = $1 AND scope = $2 AND name = $3";
                 let (scope, name) = (scope_text(&slot.scope).into(), slot.name.as_str().into());
-                let given = [self.id.into(), scope, name, json(&slot.state).into()];
-                self.batch.push(Sql::new(sql, given).merges());
+                let params = [self.id.into(), scope, name, json(&slot.state).into()];
+                self.batch.push(Sql::new(sql, params).mergeable());
             }
             _ => self.put_slot(slot, active),
         }
     }
 
     /// Inserts a summary with this id.
-    pub(super) fn summary(&mut self, number: SummaryId, row: &'a SummaryRow) {
+    pub(super) fn insert_summary(&mut self, id: SummaryId, row: &'a SummaryRow) {
         let sql = "INSERT INTO epitome.summaries (session, id, scope, slot, through, state, parent, text, sources, facts, \
              created, asked) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)";
-        let given = [
+        let params = [
             self.id.into(),
-            number.into(),
+            id.into(),
             scope_text(&row.scope).into(),
             row.slot.as_str().into(),
             row.through.into(),
@@ -415,14 +428,14 @@ impl<'a> Writing<'a> {
             Some(row.sources.as_str()).filter(|sources| !sources.is_empty()).into(),
             json(&row.facts).into(),
             row.created.into(),
-            row.facts.asked.as_deref().into(),
+            row.facts.request_hash.as_deref().into(),
         ];
-        self.push(sql, given);
+        self.push(sql, params);
     }
 
     /// Changes a summary's state. If it is superseded, the sources of the slot's earlier summaries are deleted: new
     /// summaries are only ever built on the current summary and on the one before it, to which an undo returns.
-    fn state(&mut self, summary: SummaryId, state: SummaryState) {
+    fn set_summary_state(&mut self, summary: SummaryId, state: SummaryState) {
         let sql = "UPDATE epitome.summaries SET state = $3 WHERE session = $1 AND id = $2";
         self.push(sql, [self.id.into(), summary.into(), state_text(state).into()]);
         if state == SummaryState::Superseded {
@@ -435,10 +448,10 @@ impl<'a> Writing<'a> {
     }
 }
 
-/// The columns of messages in the order of [`message`], without the session, the creation time, and PostgreSQL's mark.
-pub(super) static MESSAGE: LazyLock<String> = LazyLock::new(|| format!("{OUTLINE}, opener, body"));
+/// The columns of messages in the order of [`message_params`], without the session, the creation time, and PostgreSQL's mark.
+pub(super) static MESSAGE_COLUMNS: LazyLock<String> = LazyLock::new(|| format!("{OUTLINE}, opener, body"));
 
-fn message(message: &NewMessage) -> [Given<'_>; 21] {
+fn message_params(message: &NewMessage) -> [SqlParam<'_>; 21] {
     let o = &message.outline;
     let count = |value: u32| i64::from(value).into();
     [
@@ -468,8 +481,8 @@ fn message(message: &NewMessage) -> [Given<'_>; 21] {
 
 /// Two statements: one inserts a single message, the other inserts several messages from a list per column.
 static INSERT: LazyLock<[String; 2]> = LazyLock::new(|| {
-    let places = |count| (1..=count).map(|at| format!("${at}")).collect::<Vec<_>>().join(", ");
-    let (columns, one, all) = (&*MESSAGE, places(23), places(24));
+    let placeholders = |count| (1..=count).map(|at| format!("${at}")).collect::<Vec<_>>().join(", ");
+    let (columns, one, all) = (&*MESSAGE_COLUMNS, placeholders(23), placeholders(24));
     [
         format!("INSERT INTO epitome.messages (session, created, {columns}) VALUES ({one})"),
         format!(

@@ -7,11 +7,11 @@ use serde_json::{Map, Value};
 
 use super::directory::Membership;
 use super::rows::{NewMessage, SessionRow, SlotRow, SummaryId, SummaryRow, SummaryState, UsageRow};
-use crate::event::Happened;
+use crate::event::EventBody;
 
 /// An earlier append with the same idempotency key.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Repeat {
+pub struct EarlierAppend {
     /// The hash of the appended content.
     pub body: Vec<u8>,
     /// The messages that it created.
@@ -24,7 +24,7 @@ pub struct Load {
     /// The earlier append with this idempotency key.
     pub idempotency: Option<String>,
     /// Outlines of messages.
-    pub log: Log,
+    pub log: LoadLog,
     /// The summaries with these ids.
     pub summaries: Vec<SummaryId>,
     /// Approximate number of bytes that the change writes. A store that commits several changes together limits their sum.
@@ -33,7 +33,7 @@ pub struct Load {
 
 /// Which message outlines to read.
 #[derive(Debug, Clone, Default)]
-pub enum Log {
+pub enum LoadLog {
     /// None.
     #[default]
     None,
@@ -42,12 +42,12 @@ pub enum Log {
     Pending(Scope, String),
     /// The call batch that contains this message, by the cuts of the whole log: all messages that must stay together with
     /// it.
-    Batch(Seq),
+    CallBatch(Seq),
 }
 
 /// The current state of a session, from which changes are decided.
 #[derive(Debug, Clone, Default)]
-pub struct Standing {
+pub struct SessionState {
     /// The current time of the store's clock.
     pub now: Timestamp,
     /// The workspace's settings, a partial JSON document; empty if nothing is set.
@@ -57,26 +57,26 @@ pub struct Standing {
     /// Its slots.
     pub slots: Vec<SlotRow>,
     /// The append that [`Load::idempotency`] found.
-    pub repeat: Option<Repeat>,
+    pub earlier_append: Option<EarlierAppend>,
     /// The outlines that [`Load::log`] requested.
     pub log: Vec<Outline>,
     /// The summaries that [`Load::summaries`] requested, limited to those of this session.
     pub summaries: Vec<SummaryRow>,
 }
 
-/// How long an idempotency key is remembered: 7 days, in milliseconds.
-pub(super) const REMEMBERED_MILLIS: i64 = 7 * 24 * 60 * 60 * 1_000;
+/// How long an idempotency key is stored: 7 days, in milliseconds.
+pub(super) const IDEMPOTENCY_TTL_MILLIS: i64 = 7 * 24 * 60 * 60 * 1_000;
 
 /// Maximum number of outlines read for a decision.
-pub(super) const MOST_PENDING: usize = 100_000;
+pub(super) const MAX_PENDING: usize = 100_000;
 
-impl Standing {
+impl SessionState {
     /// Creates a state with only the session and its workspace's settings.
     pub(super) fn bare(now: Timestamp, workspace_settings: String, session: Option<SessionRow>) -> Self {
         Self { now, workspace_settings, session, ..Self::default() }
     }
 
-    /// Returns the range of messages that [`Log::Pending`] requests.
+    /// Returns the range of messages that [`LoadLog::Pending`] requests.
     pub(super) fn pending(&self, scope: &Scope, name: &str) -> Option<Span> {
         let state = &self.slot(scope, name)?.state;
         Span::new(state.due?.seq.saturating_add(1), state.newest?.seq)
@@ -107,28 +107,28 @@ pub struct Changes {
     pub metadata: Vec<(Seq, Map<String, Value>)>,
     /// Members that join or leave, in order.
     pub members: Vec<Membership>,
-    /// An append to remember under its idempotency key.
-    pub idempotency: Option<(String, Repeat)>,
+    /// An append to store under its idempotency key.
+    pub idempotency: Option<(String, EarlierAppend)>,
     /// Model calls to record.
     pub usage: Vec<UsageRow>,
-    /// Events that report the change, in order. The store fills in a new summary's id: [`Happened::numbered`].
-    pub events: Vec<Happened>,
+    /// Events that report the change, in order. The store fills in a new summary's id: [`EventBody::with_summary_id`].
+    pub events: Vec<EventBody>,
 }
 
 impl Changes {
     /// Whether the change affects contexts of an existing session in any other way than by adding messages.
-    pub(super) fn alter(&self, before: Option<&SessionRow>) -> bool {
+    pub(super) fn alters_contexts(&self, before: Option<&SessionRow>) -> bool {
         let row = before.zip(self.session.as_ref()).is_some_and(|(before, row)| !row.only_grew_from(before));
         let messages = !self.flags.is_empty() || !self.metadata.is_empty();
         row || messages || self.summary.is_some() || !self.states.is_empty()
     }
 
     /// Whether the change needs no session: it records model calls at most.
-    pub(super) fn need_no_session(&self) -> bool {
+    pub(super) fn needs_no_session(&self) -> bool {
         *self == Self { usage: self.usage.clone(), ..Self::default() }
     }
 }
 
 /// Decides from a session's state what to write; `None` to write nothing. It must depend on nothing else, because a store
 /// calls it again if another writer changed the session in between.
-pub type Decide = Box<dyn Fn(&Standing) -> Option<Changes> + Send + Sync>;
+pub type Decide = Box<dyn Fn(&SessionState) -> Option<Changes> + Send + Sync>;

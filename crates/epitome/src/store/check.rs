@@ -8,7 +8,7 @@
 
 use serde::Serialize;
 
-use super::trouble::Outcome;
+use super::op_error::OpResult;
 
 mod log;
 mod summaries;
@@ -18,7 +18,7 @@ pub(super) use summaries::SummaryCheck;
 
 /// An inconsistency in stored data.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Fault {
+pub struct StoreFault {
     /// Where the fault is, such as `session "a" message 7` or `file`.
     pub at: String,
     /// What is wrong.
@@ -26,26 +26,26 @@ pub struct Fault {
 }
 
 /// Maximum number of faults reported. A store with more of them needs a restored backup, not a longer list.
-const MOST_FAULTS: usize = 1_000;
+const MAX_FAULTS: usize = 1_000;
 
 /// The faults found so far.
 #[derive(Default)]
-pub(super) struct Faults(pub(super) Vec<Fault>);
+pub(super) struct FaultList(pub(super) Vec<StoreFault>);
 
-impl Faults {
+impl FaultList {
     pub(super) fn add(&mut self, at: impl Into<String>, what: impl Into<String>) {
         if !self.is_full() {
-            self.0.push(Fault { at: at.into(), what: what.into() });
+            self.0.push(StoreFault { at: at.into(), what: what.into() });
         }
     }
 
     /// Returns a value that was read. If the stored data is unreadable, adds a fault and returns `None`, so that the check
     /// continues. Any other error ends the check.
-    pub(super) fn note<T>(&mut self, at: impl Into<String>, read: Outcome<T>) -> Outcome<Option<T>> {
+    pub(super) fn note<T>(&mut self, at: impl Into<String>, read: OpResult<T>) -> OpResult<Option<T>> {
         match read {
             Ok(value) => Ok(Some(value)),
-            Err(trouble) => {
-                let why = trouble.unreadable()?;
+            Err(error) => {
+                let why = error.damage_reason()?;
                 self.add(at, format!("cannot be read: {why}"));
                 Ok(None)
             }
@@ -62,7 +62,7 @@ impl Faults {
 
     /// Whether the list of faults is full, so that the caller can stop reading.
     pub(super) fn is_full(&self) -> bool {
-        self.0.len() >= MOST_FAULTS
+        self.0.len() >= MAX_FAULTS
     }
 }
 

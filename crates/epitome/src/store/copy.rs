@@ -6,16 +6,16 @@ use std::collections::HashMap;
 
 use epitome_core::message::{Seq, Timestamp};
 
-use super::ask::{self, Ask, Batch};
-use super::change::{MESSAGE, Writing, insert_session, number};
-use super::changes::REMEMBERED_MILLIS;
-use super::decode::Found;
+use super::change::{MESSAGE_COLUMNS, SessionWrites, insert_session, session_id_query};
+use super::changes::IDEMPOTENCY_TTL_MILLIS;
+use super::decode::RowRef;
+use super::directory_queries::ensure_workspace;
 use super::events;
-use super::people::make_workspace;
+use super::executor::{self, Executor, SqlBatch};
+use super::op_error::OpResult;
 use super::rows::{SessionId, SessionKey, SessionRow, SlotRow, SummaryId, SummaryRow};
 use super::sql::Sql;
-use super::trouble::Outcome;
-use crate::event::Happened;
+use crate::event::EventBody;
 
 /// A copied session that is about to become visible.
 #[derive(Debug, Clone)]
@@ -29,7 +29,7 @@ pub struct CopiedSession {
     /// The copy's summaries. `id` and `parent` are summary ids of the original session.
     pub summaries: Vec<SummaryRow>,
     /// The events that report the copy.
-    pub events: Vec<Happened>,
+    pub events: Vec<EventBody>,
 }
 
 impl CopiedSession {
@@ -38,13 +38,13 @@ impl CopiedSession {
         self.summaries.sort_by_key(|summary| summary.id);
         let numbers: HashMap<SummaryId, SummaryId> =
             self.summaries.iter().map(|summary| summary.id).zip(1..).collect();
-        let anew = |id: &mut Option<SummaryId>| *id = id.and_then(|id| numbers.get(&id).copied());
+        let renumbered = |id: &mut Option<SummaryId>| *id = id.and_then(|id| numbers.get(&id).copied());
         for (summary, number) in self.summaries.iter_mut().zip(1..) {
-            anew(&mut summary.parent);
-            anew(&mut summary.facts.built_on);
+            renumbered(&mut summary.parent);
+            renumbered(&mut summary.facts.built_on);
             summary.id = number;
         }
-        self.slots.iter_mut().for_each(|slot| anew(&mut slot.active));
+        self.slots.iter_mut().for_each(|slot| renumbered(&mut slot.active));
     }
 }
 
@@ -55,35 +55,35 @@ const COPY_CHUNK: Seq = 500;
 const COPY_BYTES: u64 = 4 << 20;
 
 /// Creates the hidden session that messages are copied into. `None` if the source session does not exist.
-pub(super) async fn begin(ask: &mut dyn Ask, from: SessionId) -> Outcome<Option<SessionId>> {
+pub(super) async fn begin(db: &mut dyn Executor, from: SessionId) -> OpResult<Option<SessionId>> {
     let sql = "SELECT workspace, name FROM epitome.sessions WHERE id = $1 AND state = 'open' FOR KEY SHARE";
-    let key = |row: Found<'_>| Ok(SessionKey::new(row.text(0)?, row.text(1)?));
-    let Some(key) = ask::first(ask, Sql::new(sql, [from.into()]), key).await? else { return Ok(None) };
-    let copied = insert_session(ask, &key, "hidden").await?;
+    let key = |row: RowRef<'_>| Ok(SessionKey::new(row.text(0)?, row.text(1)?));
+    let Some(key) = executor::first(db, Sql::new(sql, [from.into()]), key).await? else { return Ok(None) };
+    let copied = insert_session(db, &key, "hidden").await?;
     let sql = "INSERT INTO epitome.members (session, author, attributes, joined) \
          SELECT $2, author, attributes, joined FROM epitome.members WHERE session = $1";
-    ask.finish(Batch::new().run(Sql::new(sql, [from.into(), copied.into()]))).await?;
+    db.finish(SqlBatch::new().add(Sql::new(sql, [from.into(), copied.into()]))).await?;
     Ok(Some(copied))
 }
 
 /// Copies the next messages and returns the last one copied. `None` if either session no longer exists.
-pub(super) async fn piece(
-    ask: &mut dyn Ask,
+pub(super) async fn copy_chunk(
+    db: &mut dyn Executor,
     from: SessionId,
     to: SessionId,
     (first, through): (Seq, Seq),
-) -> Outcome<Option<Seq>> {
-    let there = "SELECT id FROM epitome.sessions WHERE id = $1 AND state = 'open' OR id = $2 AND state = 'hidden' \
+) -> OpResult<Option<Seq>> {
+    let lock_both = "SELECT id FROM epitome.sessions WHERE id = $1 AND state = 'open' OR id = $2 AND state = 'hidden' \
          ORDER BY id FOR KEY SHARE";
-    let most = first.saturating_add(COPY_CHUNK - 1).min(through);
-    let sizes = Sql::own(
+    let last_possible = first.saturating_add(COPY_CHUNK - 1).min(through);
+    let sizes = Sql::per_database(
         "SELECT seq, octet_length(body)::bigint FROM epitome.messages WHERE session = $1 AND seq BETWEEN $2 AND $3 ORDER BY seq",
         "SELECT seq, octet_length(body) FROM messages WHERE session = ?1 AND seq BETWEEN ?2 AND ?3 ORDER BY seq",
-        [from.into(), first.into(), most.into()],
+        [from.into(), first.into(), last_possible.into()],
     );
     // If no rows are left, the copy is complete.
     let (mut both, mut last, mut bytes) = (Vec::new(), through, 0u64);
-    let each = |row: Found<'_>| {
+    let each = |row: RowRef<'_>| {
         let before = bytes;
         bytes = bytes.saturating_add(row.uint(1)?);
         let fits = before == 0 || bytes <= COPY_BYTES;
@@ -92,14 +92,14 @@ pub(super) async fn piece(
         }
         Ok(fits)
     };
-    let there = Sql::new(there, [from.into(), to.into()]);
-    ask.ask(Batch::new().all(there, &mut both, |row| row.int(0)).each(sizes, each)).await?;
+    let lock_both = Sql::new(lock_both, [from.into(), to.into()]);
+    db.run(SqlBatch::new().all(lock_both, &mut both, |row| row.int(0)).each(sizes, each)).await?;
     if both.len() != 2 {
         return Ok(None);
     }
     // After a lost response the messages may already be copied.
-    let columns = &*MESSAGE;
-    let sql = Sql::own(
+    let columns = &*MESSAGE_COLUMNS;
+    let sql = Sql::per_database(
         format!(
             "INSERT INTO epitome.messages (session, created, change, {columns}) SELECT $2, created, change, {columns} \
              FROM epitome.messages WHERE session = $1 AND seq BETWEEN $3 AND $4 ON CONFLICT DO NOTHING"
@@ -111,52 +111,52 @@ pub(super) async fn piece(
         [from.into(), to.into(), first.into(), last.into()],
     );
     // Shows that the copy is still in progress, so that maintenance does not remove it.
-    let alive = "UPDATE epitome.sessions SET updated = $2 WHERE id = $1";
-    let alive = Sql::new(alive, [to.into(), ask.now().await?.into()]);
-    ask.finish(Batch::new().run(sql).run(alive)).await?;
+    let touch = "UPDATE epitome.sessions SET updated = $2 WHERE id = $1";
+    let touch = Sql::new(touch, [to.into(), db.now().await?.into()]);
+    db.finish(SqlBatch::new().add(sql).add(touch)).await?;
     Ok(Some(last))
 }
 
 /// Marks an unfinished copy as deleted.
-pub(super) async fn give_up(ask: &mut dyn Ask, copied: SessionId) -> Outcome<()> {
+pub(super) async fn abandon(db: &mut dyn Executor, copied: SessionId) -> OpResult<()> {
     let sql = "UPDATE epitome.sessions SET state = 'gone' WHERE id = $1 AND state = 'hidden'";
-    ask.finish_by(Batch::new().run(Sql::new(sql, [copied.into()])), None).await
+    db.finish_checked(SqlBatch::new().add(Sql::new(sql, [copied.into()])), None).await
 }
 
 /// Makes a copied session visible, after [`CopiedSession::renumber`]. False if the name is taken or the copy does not exist.
-pub(super) async fn reveal(ask: &mut dyn Ask, key: &SessionKey, copy: &CopiedSession) -> Outcome<bool> {
+pub(super) async fn reveal(db: &mut dyn Executor, key: &SessionKey, copy: &CopiedSession) -> OpResult<bool> {
     let copied = copy.id;
     let sql = "SELECT 1 FROM epitome.sessions WHERE id = $1 AND state = 'hidden' FOR UPDATE";
-    let (mut there, mut taken) = (false, false);
-    let batch = Batch::new().any(Sql::new(sql, [copied.into()]), &mut there);
-    ask.ask(batch.any(number(key), &mut taken)).await?;
-    if !there || taken {
+    let (mut exists, mut taken) = (false, false);
+    let batch = SqlBatch::new().any(Sql::new(sql, [copied.into()]), &mut exists);
+    db.run(batch.any(session_id_query(key), &mut taken)).await?;
+    if !exists || taken {
         return Ok(false);
     }
-    make_workspace(ask, &key.workspace).await?;
+    ensure_workspace(db, &key.workspace).await?;
     let sql = "UPDATE epitome.sessions SET state = 'open', workspace = $2, name = $3 WHERE id = $1";
-    let given = [copied.into(), (&*key.workspace).into(), (&*key.session).into()];
-    let mut of = Writing { batch: Batch::new().run(Sql::new(sql, given)), id: copied, key };
-    of.session(None, &copy.row);
-    copy.summaries.iter().for_each(|summary| of.summary(summary.id, summary));
-    copy.slots.iter().for_each(|slot| of.put_slot(slot, slot.active));
-    events::tell(ask, &mut of.batch, key, &copy.events, None).await?;
-    ask.finish(of.batch).await?;
+    let params = [copied.into(), (&*key.workspace).into(), (&*key.session).into()];
+    let mut writes = SessionWrites { batch: SqlBatch::new().add(Sql::new(sql, params)), id: copied, key };
+    writes.update_session(None, &copy.row);
+    copy.summaries.iter().for_each(|summary| writes.insert_summary(summary.id, summary));
+    copy.slots.iter().for_each(|slot| writes.put_slot(slot, slot.active));
+    events::write_events(db, &mut writes.batch, key, &copy.events, None).await?;
+    db.finish(writes.batch).await?;
     Ok(true)
 }
 
 /// Marks a session as deleted. Its slots are removed at once, so that no worker leases them, and so are its events. Its
 /// other rows are removed later by maintenance.
-pub(super) async fn delete(ask: &mut dyn Ask, key: &SessionKey) -> Outcome<bool> {
+pub(super) async fn delete(db: &mut dyn Executor, key: &SessionKey) -> OpResult<bool> {
     let sql =
         "SELECT id FROM epitome.sessions WHERE workspace = $1 AND name = $2 AND state = 'open' FOR UPDATE";
     let sql = Sql::new(sql, [(&*key.workspace).into(), (&*key.session).into()]);
-    let Some(id) = ask::first(ask, sql, |row| row.int(0)).await? else { return Ok(false) };
-    let mut batch = Batch::new()
-        .run(Sql::new("UPDATE epitome.sessions SET state = 'gone' WHERE id = $1", [id.into()]))
-        .run(Sql::new("DELETE FROM epitome.slots WHERE session = $1", [id.into()]));
-    events::forget(&mut batch, key);
-    ask.finish(batch).await?;
+    let Some(id) = executor::first(db, sql, |row| row.int(0)).await? else { return Ok(false) };
+    let mut batch = SqlBatch::new()
+        .add(Sql::new("UPDATE epitome.sessions SET state = 'gone' WHERE id = $1", [id.into()]))
+        .add(Sql::new("DELETE FROM epitome.slots WHERE session = $1", [id.into()]));
+    events::delete_session_events(&mut batch, key);
+    db.finish(batch).await?;
     Ok(true)
 }
 
@@ -164,57 +164,57 @@ pub(super) async fn delete(ask: &mut dyn Ask, key: &SessionKey) -> Outcome<bool>
 pub(super) const REMOVE_CHUNK: i64 = 1_000;
 
 /// Age in milliseconds after which an unfinished copy without writes counts as abandoned: 1 hour.
-pub(super) const GIVEN_UP_MILLIS: i64 = 60 * 60 * 1_000;
+pub(super) const ABANDONED_MILLIS: i64 = 60 * 60 * 1_000;
 
-/// Marks some of the copies as deleted that had no writes for [`GIVEN_UP_MILLIS`].
-pub(super) fn give_up_old(now: Timestamp) -> Sql<'static> {
+/// Marks some of the copies as deleted that had no writes for [`ABANDONED_MILLIS`].
+pub(super) fn abandon_stale_copies(now: Timestamp) -> Sql<'static> {
     let sql = "UPDATE epitome.sessions SET state = 'gone' WHERE id IN (SELECT id FROM epitome.sessions \
          WHERE state <> 'open' AND state = 'hidden' AND updated < $1 LIMIT $2)";
-    Sql::new(sql, [now.0.saturating_sub(GIVEN_UP_MILLIS).into(), REMOVE_CHUNK.into()])
+    Sql::new(sql, [now.0.saturating_sub(ABANDONED_MILLIS).into(), REMOVE_CHUNK.into()])
 }
 
 /// Deletes some of the expired idempotency keys. Returns a row for each.
-pub(super) fn forget_old(now: Timestamp) -> Sql<'static> {
+pub(super) fn delete_expired_keys(now: Timestamp) -> Sql<'static> {
     let sql = "DELETE FROM epitome.idempotency WHERE (session, key) IN \
          (SELECT session, key FROM epitome.idempotency WHERE created < $1 ORDER BY created LIMIT $2) RETURNING 1";
-    Sql::new(sql, [now.0.saturating_sub(REMEMBERED_MILLIS).into(), REMOVE_CHUNK.into()])
+    Sql::new(sql, [now.0.saturating_sub(IDEMPOTENCY_TTL_MILLIS).into(), REMOVE_CHUNK.into()])
 }
 
 /// Removes a part of a deleted session: its messages first, then its other rows, then its own row. Returns whether more
 /// remains.
-pub(super) async fn remove(ask: &mut dyn Ask, session: SessionId) -> Outcome<bool> {
-    let given = || [session.into(), REMOVE_CHUNK.into()];
+pub(super) async fn remove_chunk(db: &mut dyn Executor, session: SessionId) -> OpResult<bool> {
+    let params = || [session.into(), REMOVE_CHUNK.into()];
     let lock = "SELECT 1 FROM epitome.sessions WHERE id = $1 AND state = 'gone' FOR UPDATE SKIP LOCKED";
-    let piece =
+    let chunk_end =
         "SELECT max(seq) FROM (SELECT seq FROM epitome.messages WHERE session = $1 ORDER BY seq LIMIT $2) m";
-    let (mut there, mut through) = (false, None);
-    let batch = Batch::new().any(Sql::new(lock, [session.into()]), &mut there);
-    ask.ask(batch.first(Sql::new(piece, given()), &mut through, |row| row.maybe_int(0))).await?;
-    if !there {
+    let (mut exists, mut through) = (false, None);
+    let batch = SqlBatch::new().any(Sql::new(lock, [session.into()]), &mut exists);
+    db.run(batch.first(Sql::new(chunk_end, params()), &mut through, |row| row.maybe_int(0))).await?;
+    if !exists {
         return Ok(false);
     }
     if let Some(through) = through.flatten() {
-        let words = Sql::own(
+        let index_rows = Sql::per_database(
             "DELETE FROM epitome.words WHERE session = $1 AND seq <= $2",
             "DELETE FROM words WHERE rowid BETWEEN ?1 << 32 AND (?1 << 32) + ?2",
             [session.into(), through.into()],
         );
         let messages = "DELETE FROM epitome.messages WHERE session = $1 AND seq <= $2";
         let messages = Sql::new(messages, [session.into(), through.into()]);
-        ask.finish_by(Batch::new().run(words).run(messages), None).await?;
+        db.finish_checked(SqlBatch::new().add(index_rows).add(messages), None).await?;
         return Ok(true);
     }
     let (mut summaries, mut keys) = (0, 0);
     let sql = "DELETE FROM epitome.summaries WHERE kept IN \
          (SELECT kept FROM epitome.summaries WHERE session = $1 LIMIT $2) RETURNING 1";
-    let batch = Batch::new().count(Sql::new(sql, given()), &mut summaries);
+    let batch = SqlBatch::new().count(Sql::new(sql, params()), &mut summaries);
     let sql = "DELETE FROM epitome.idempotency WHERE (session, key) IN \
          (SELECT session, key FROM epitome.idempotency WHERE session = $1 LIMIT $2) RETURNING 1";
-    ask.ask(batch.count(Sql::new(sql, given()), &mut keys)).await?;
+    db.run(batch.count(Sql::new(sql, params()), &mut keys)).await?;
     let more = summaries.max(keys) >= REMOVE_CHUNK;
-    let mut batch = Batch::new();
+    let mut batch = SqlBatch::new();
     if !more {
-        batch.push(Sql::own(
+        batch.push(Sql::per_database(
             "DELETE FROM epitome.words WHERE session = $1",
             "DELETE FROM words WHERE rowid BETWEEN ?1 << 32 AND (?1 << 32) + 4294967295",
             [session.into()],
@@ -224,6 +224,6 @@ pub(super) async fn remove(ask: &mut dyn Ask, session: SessionId) -> Outcome<boo
         }
         batch.push(Sql::new("DELETE FROM epitome.sessions WHERE id = $1", [session.into()]));
     }
-    ask.finish_by(batch, None).await?;
+    db.finish_checked(batch, None).await?;
     Ok(more)
 }

@@ -13,57 +13,57 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
 use super::directory::{AuthorRow, MemberRow, WorkspaceRow};
-use super::rows::{Facts, SessionRow, SlotRow, SummaryRow, SummaryState, message};
-use super::trouble::{NOT_OF_ITS_KIND, Outcome, nonsense};
-use crate::event::{Event, Happened};
+use super::op_error::{OpResult, WRONG_TYPE, damaged};
+use super::rows::{Facts, SessionRow, SlotRow, SummaryRow, SummaryState, restore_message};
+use crate::event::{Event, EventBody};
 
 /// A row that a database returned.
 pub(super) trait ReadRow {
     /// Returns the integer or boolean (0 or 1) at this position; `None` for NULL.
-    fn maybe_int(&self, at: usize) -> Outcome<Option<i64>>;
+    fn maybe_int(&self, at: usize) -> OpResult<Option<i64>>;
 
     /// Returns the text at this position; `None` for NULL.
-    fn maybe_text(&self, at: usize) -> Outcome<Option<&str>>;
+    fn maybe_text(&self, at: usize) -> OpResult<Option<&str>>;
 
     /// Returns the bytes at this position.
-    fn bytes(&self, at: usize) -> Outcome<&[u8]>;
+    fn bytes(&self, at: usize) -> OpResult<&[u8]>;
 
-    fn int(&self, at: usize) -> Outcome<i64> {
-        self.maybe_int(at)?.ok_or_else(|| nonsense(NOT_OF_ITS_KIND))
+    fn int(&self, at: usize) -> OpResult<i64> {
+        self.maybe_int(at)?.ok_or_else(|| damaged(WRONG_TYPE))
     }
 
     /// Returns an integer that must not be negative.
-    fn uint(&self, at: usize) -> Outcome<u64> {
-        u64::try_from(self.int(at)?).map_err(|_| nonsense("a stored number is negative"))
+    fn uint(&self, at: usize) -> OpResult<u64> {
+        u64::try_from(self.int(at)?).map_err(|_| damaged("a stored number is negative"))
     }
 
-    fn small(&self, at: usize) -> Outcome<u32> {
-        u32::try_from(self.int(at)?).map_err(|_| nonsense(NOT_OF_ITS_KIND))
+    fn small(&self, at: usize) -> OpResult<u32> {
+        u32::try_from(self.int(at)?).map_err(|_| damaged(WRONG_TYPE))
     }
 
-    fn flag(&self, at: usize) -> Outcome<bool> {
+    fn flag(&self, at: usize) -> OpResult<bool> {
         Ok(self.int(at)? != 0)
     }
 
-    fn time(&self, at: usize) -> Outcome<Timestamp> {
+    fn time(&self, at: usize) -> OpResult<Timestamp> {
         self.int(at).map(Timestamp)
     }
 
-    fn text(&self, at: usize) -> Outcome<&str> {
-        self.maybe_text(at)?.ok_or_else(|| nonsense(NOT_OF_ITS_KIND))
+    fn text(&self, at: usize) -> OpResult<&str> {
+        self.maybe_text(at)?.ok_or_else(|| damaged(WRONG_TYPE))
     }
 
-    fn string(&self, at: usize) -> Outcome<String> {
+    fn string(&self, at: usize) -> OpResult<String> {
         self.text(at).map(str::to_owned)
     }
 
-    fn name(&self, at: usize) -> Outcome<Arc<str>> {
+    fn name(&self, at: usize) -> OpResult<Arc<str>> {
         self.text(at).map(Arc::from)
     }
 }
 
 /// A row passed to a reading function.
-pub(super) type Found<'a> = &'a dyn ReadRow;
+pub(super) type RowRef<'a> = &'a dyn ReadRow;
 
 /// Serializes a value for a JSON column. The types used here always serialize.
 pub(super) fn json<T: Serialize>(value: &T) -> String {
@@ -112,14 +112,14 @@ pub(super) fn shape_bits(outline: &Outline) -> i64 {
 
 pub(super) fn state_text(state: SummaryState) -> &'static str {
     match state {
-        SummaryState::Standing => "standing",
+        SummaryState::Current => "standing",
         SummaryState::Superseded => "superseded",
         SummaryState::Undone => "undone",
     }
 }
 
 fn state_of(text: &str) -> Option<SummaryState> {
-    let all = [SummaryState::Standing, SummaryState::Superseded, SummaryState::Undone];
+    let all = [SummaryState::Current, SummaryState::Superseded, SummaryState::Undone];
     all.into_iter().find(|state| state_text(*state) == text)
 }
 
@@ -130,19 +130,19 @@ pub(super) fn plain(text: &str) -> Cow<'_, str> {
 }
 
 /// Reads a JSON document.
-fn read_json<T: DeserializeOwned>(row: Found<'_>, at: usize) -> Outcome<T> {
-    serde_json::from_str(row.text(at)?).map_err(|_| nonsense("a stored document cannot be read"))
+fn read_json<T: DeserializeOwned>(row: RowRef<'_>, at: usize) -> OpResult<T> {
+    serde_json::from_str(row.text(at)?).map_err(|_| damaged("a stored document cannot be read"))
 }
 
 /// Reads metadata or attributes; `''` means empty.
-pub(super) fn notes(row: Found<'_>, at: usize) -> Outcome<Map<String, Value>> {
+pub(super) fn notes(row: RowRef<'_>, at: usize) -> OpResult<Map<String, Value>> {
     if row.text(at)?.is_empty() { Ok(Map::new()) } else { read_json(row, at) }
 }
 
 /// Returns the element of `all` whose index is stored at this position.
-fn one_of<T: Copy>(all: &[T], row: Found<'_>, at: usize, none: &str) -> Outcome<T> {
+fn one_of<T: Copy>(all: &[T], row: RowRef<'_>, at: usize, none: &str) -> OpResult<T> {
     let number = usize::try_from(row.int(at)?).unwrap_or(usize::MAX);
-    all.get(number).copied().ok_or_else(|| nonsense(none))
+    all.get(number).copied().ok_or_else(|| damaged(none))
 }
 
 /// The columns that [`outline`] reads.
@@ -152,7 +152,7 @@ pub(super) const OUTLINE: &str = "seq, role, author, turn, tokens, before, chars
 /// The position after the columns of [`OUTLINE`].
 pub(super) const AFTER_OUTLINE: usize = 19;
 
-pub(super) fn outline(row: Found<'_>) -> Outcome<Outline> {
+pub(super) fn outline(row: RowRef<'_>) -> OpResult<Outline> {
     let shape = row.int(13)?;
     let [leading, opens_turn, thinking, stray] = [1, 2, 4, 8].map(|bit| shape & bit != 0);
     let cut = |at: usize| one_of(&CUTS, row, at, "a stored cut has an unknown number");
@@ -183,15 +183,15 @@ pub(super) fn outline(row: Found<'_>) -> Outcome<Outline> {
 }
 
 /// Reads a message from a row of [`OUTLINE`] and the body. Returns the body's size in bytes too.
-pub(super) fn words(row: Found<'_>) -> Outcome<(Message, u64)> {
-    with_words(&outline(row)?, row, AFTER_OUTLINE)
+pub(super) fn message_row(row: RowRef<'_>) -> OpResult<(Message, u64)> {
+    message_at(&outline(row)?, row, AFTER_OUTLINE)
 }
 
 /// Reads the message of this outline, whose body is at this position. Returns the body's size in bytes too.
-pub(super) fn with_words(shape: &Outline, row: Found<'_>, at: usize) -> Outcome<(Message, u64)> {
+pub(super) fn message_at(shape: &Outline, row: RowRef<'_>, at: usize) -> OpResult<(Message, u64)> {
     let body = row.text(at)?;
-    let message = message(shape, body)
-        .map_err(|_| nonsense(format!("the content of message {} cannot be read", shape.seq)))?;
+    let message = restore_message(shape, body)
+        .map_err(|_| damaged(format!("the content of message {} cannot be read", shape.seq)))?;
     Ok((message, body.len() as u64))
 }
 
@@ -206,12 +206,12 @@ pub(super) const AFTER_SESSION: usize = 14;
 pub(super) const SESSION_NAME: usize = 11;
 pub(super) const SESSION_WORKSPACE: usize = 12;
 
-pub(super) fn session(row: Found<'_>) -> Outcome<SessionRow> {
+pub(super) fn session(row: RowRef<'_>) -> OpResult<SessionRow> {
     session_at(row, 0)
 }
 
 /// Like [`session`], for columns that start at this position.
-pub(super) fn session_at(row: Found<'_>, at: usize) -> Outcome<SessionRow> {
+pub(super) fn session_at(row: RowRef<'_>, at: usize) -> OpResult<SessionRow> {
     Ok(SessionRow {
         id: row.int(at)?,
         encoding: row.string(at + 1)?,
@@ -229,14 +229,14 @@ pub(super) fn session_at(row: Found<'_>, at: usize) -> Outcome<SessionRow> {
 }
 
 /// Reads a session with its name.
-pub(super) fn named_session(row: Found<'_>) -> Outcome<(Arc<str>, SessionRow)> {
+pub(super) fn named_session(row: RowRef<'_>) -> OpResult<(Arc<str>, SessionRow)> {
     Ok((row.name(SESSION_NAME)?, session(row)?))
 }
 
 /// The columns that [`slot`] reads, with `s` as the alias of the table.
 pub(super) const SLOT: &str = "s.scope, s.name, s.state, s.active, s.fence, s.work";
 
-pub(super) fn slot(row: Found<'_>) -> Outcome<SlotRow> {
+pub(super) fn slot(row: RowRef<'_>) -> OpResult<SlotRow> {
     Ok(SlotRow {
         scope: scope_of(row.text(0)?),
         name: row.string(1)?,
@@ -254,7 +254,7 @@ pub(super) const SUMMARY: &str = "id, scope, slot, through, state, parent, text,
 pub(super) const SUMMARY_TEXT: &str = "id, scope, slot, through, state, parent, text, \
      CASE WHEN sources IS NULL THEN NULL ELSE '' END, facts, created";
 
-pub(super) fn summary(row: Found<'_>) -> Outcome<SummaryRow> {
+pub(super) fn summary(row: RowRef<'_>) -> OpResult<SummaryRow> {
     let sources = row.maybe_text(7)?;
     let mut facts: Facts = read_json(row, 8)?;
     facts.elastic &= sources.is_some();
@@ -263,7 +263,7 @@ pub(super) fn summary(row: Found<'_>) -> Outcome<SummaryRow> {
         scope: scope_of(row.text(1)?),
         slot: row.string(2)?,
         through: row.uint(3)?,
-        state: state_of(row.text(4)?).ok_or_else(|| nonsense("a stored summary has an unknown state"))?,
+        state: state_of(row.text(4)?).ok_or_else(|| damaged("a stored summary has an unknown state"))?,
         parent: row.maybe_int(5)?,
         text: row.string(6)?,
         sources: sources.unwrap_or_default().to_owned(),
@@ -275,7 +275,7 @@ pub(super) fn summary(row: Found<'_>) -> Outcome<SummaryRow> {
 /// The columns that [`workspace`] reads.
 pub(super) const WORKSPACE: &str = "name, settings, metadata, attributes, created";
 
-pub(super) fn workspace(row: Found<'_>) -> Outcome<WorkspaceRow> {
+pub(super) fn workspace(row: RowRef<'_>) -> OpResult<WorkspaceRow> {
     Ok(WorkspaceRow {
         name: row.name(0)?,
         settings: row.string(1)?,
@@ -288,7 +288,7 @@ pub(super) fn workspace(row: Found<'_>) -> Outcome<WorkspaceRow> {
 /// The columns that [`author`] reads, with `a` as the alias of the table.
 pub(super) const AUTHOR: &str = "a.name, a.metadata, a.attributes, a.created";
 
-pub(super) fn author(row: Found<'_>) -> Outcome<AuthorRow> {
+pub(super) fn author(row: RowRef<'_>) -> OpResult<AuthorRow> {
     Ok(AuthorRow {
         name: row.name(0)?,
         metadata: notes(row, 1)?,
@@ -298,17 +298,17 @@ pub(super) fn author(row: Found<'_>) -> Outcome<AuthorRow> {
 }
 
 /// Reads a member: the columns of [`AUTHOR`], then the member's attributes in the session.
-pub(super) fn member(row: Found<'_>) -> Outcome<MemberRow> {
+pub(super) fn member(row: RowRef<'_>) -> OpResult<MemberRow> {
     Ok(MemberRow { author: author(row)?, attributes: notes(row, 4)? })
 }
 
 /// Reads an event from the columns `id, session, at, kind, data`.
-pub(super) fn event(row: Found<'_>) -> Outcome<Event> {
-    let what = Happened::read(row.text(3)?, row.text(4)?);
+pub(super) fn event(row: RowRef<'_>) -> OpResult<Event> {
+    let body = EventBody::read(row.text(3)?, row.text(4)?);
     Ok(Event {
         id: row.uint(0)?,
         session: row.name(1)?,
         at: row.time(2)?,
-        what: what.ok_or_else(|| nonsense("a stored event has an unknown kind or invalid data"))?,
+        body: body.ok_or_else(|| damaged("a stored event has an unknown kind or invalid data"))?,
     })
 }

@@ -60,24 +60,24 @@ pub enum Membership {
 
 /// Merges new attributes into the stored ones: within each API's object, a new field replaces the stored one, and the other
 /// fields stay.
-pub(super) fn merge_attributes(stored: &mut Map<String, Value>, given: &Map<String, Value>) {
-    for (owner, part) in given {
-        match (stored.get_mut(owner), part) {
-            (Some(Value::Object(stored)), Value::Object(part)) => stored.extend(part.clone()),
+pub(super) fn merge_attributes(stored: &mut Map<String, Value>, new: &Map<String, Value>) {
+    for (api, fields) in new {
+        match (stored.get_mut(api), fields) {
+            (Some(Value::Object(stored)), Value::Object(fields)) => stored.extend(fields.clone()),
             _ => {
-                stored.insert(owner.clone(), part.clone());
+                stored.insert(api.clone(), fields.clone());
             }
         }
     }
 }
 
 /// A filter: returns whether an item belongs in the list.
-pub type Keep<T> = Box<dyn Fn(&T) -> bool + Send + Sync>;
+pub type ListFilter<T> = Box<dyn Fn(&T) -> bool + Send + Sync>;
 
 /// Selects a page of a list. The order is by age, unless `after` is set.
 pub struct Listing<T> {
     /// The filter; `None` includes all items.
-    pub keep: Option<Keep<T>>,
+    pub filter: Option<ListFilter<T>>,
     /// Only the item with this name.
     pub name: Option<Arc<str>>,
     /// Orders by name and returns only items after this name. The total is not counted then.
@@ -92,7 +92,7 @@ pub struct Listing<T> {
 
 impl<T> Default for Listing<T> {
     fn default() -> Self {
-        Self { keep: None, name: None, after: None, skip: 0, limit: 100, reverse: false }
+        Self { filter: None, name: None, after: None, skip: 0, limit: 100, reverse: false }
     }
 }
 
@@ -111,32 +111,32 @@ impl<T> Listing<T> {
 
 /// A page of a list.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Listed<T> {
+pub struct ListPage<T> {
     /// The items on the page, oldest first by default.
     pub items: Vec<T>,
     /// Total number of items that match the filter.
     pub total: u64,
 }
 
-impl<T> Default for Listed<T> {
+impl<T> Default for ListPage<T> {
     fn default() -> Self {
         Self { items: Vec::new(), total: 0 }
     }
 }
 
-impl<T> Listed<T> {
+impl<T> ListPage<T> {
     /// Converts each item with `make`.
-    pub fn map<U>(self, make: impl FnMut(T) -> U) -> Listed<U> {
-        Listed { items: self.items.into_iter().map(make).collect(), total: self.total }
+    pub fn map<U>(self, make: impl FnMut(T) -> U) -> ListPage<U> {
+        ListPage { items: self.items.into_iter().map(make).collect(), total: self.total }
     }
 
     /// Returns the first item.
-    pub fn one(self) -> Option<T> {
+    pub fn first(self) -> Option<T> {
         self.items.into_iter().next()
     }
 
     /// Counts an item that matches the filter, and adds it if it is on the page.
-    pub fn take(&mut self, item: T, skip: u64, limit: usize) {
+    pub fn add(&mut self, item: T, skip: u64, limit: usize) {
         if self.total >= skip && self.items.len() < limit {
             self.items.push(item);
         }
@@ -150,11 +150,11 @@ pub type DecideRow<T> = Box<dyn Fn(Option<&T>) -> Option<T> + Send + Sync>;
 
 /// The result of deleting a workspace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Deleted {
+pub enum WorkspaceDeletion {
     /// The workspace was deleted.
-    Gone,
+    Deleted,
     /// The workspace does not exist.
-    Absent,
+    NotFound,
     /// The workspace has sessions and was not deleted.
-    InUse,
+    HasSessions,
 }

@@ -26,7 +26,7 @@ pub enum StoreError {
         "a file is being migrated into the database at {place}, or was since this process opened it; open it again when \
          `epitome migrate` is done"
     )]
-    Moving {
+    Migrating {
         /// The server and database, without the password.
         place: String,
     },
@@ -53,7 +53,7 @@ pub enum StoreError {
         reason: String,
     },
     /// The database exists, but has no Epitome tables.
-    #[error("{place} holds no Epitome tables; `epitome serve` and `epitome import` create them")]
+    #[error("{place} has no Epitome tables; `epitome serve` and `epitome import` create them")]
     Empty {
         /// The server and database, without the password.
         place: String,
@@ -68,7 +68,7 @@ pub enum StoreError {
     },
     /// A newer release wrote the database.
     #[error(
-        "{path} was written by a newer Epitome (schema {found}, this release supports up to {known}); use the newer release"
+        "{path} was written by a newer Epitome (schema {found}, this release supports up to {supported}); use the newer release"
     )]
     Newer {
         /// The path of the database.
@@ -76,7 +76,7 @@ pub enum StoreError {
         /// The schema version of the database.
         found: i64,
         /// The newest schema version that this release supports.
-        known: i64,
+        supported: i64,
     },
     /// Stored data is invalid. Restore a backup.
     #[error("{path} is damaged: {reason}; make a copy of it, then restore a backup")]

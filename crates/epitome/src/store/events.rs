@@ -5,18 +5,18 @@
 
 use std::sync::Arc;
 
-use super::ask::{self, Ask, Batch};
 use super::decode;
+use super::executor::{self, Executor, SqlBatch};
+use super::op_error::{OpResult, damaged};
 use super::rows::{SessionKey, SummaryId};
 use super::sql::Sql;
-use super::trouble::{Outcome, nonsense};
-use crate::event::{Events, Happened};
+use crate::event::{EventBody, Events};
 
 /// Number of events retained per workspace. Slightly more may be stored, because old events are deleted in groups.
-pub(super) const KEPT: i64 = 10_000;
+pub(super) const RETAINED_EVENTS: i64 = 10_000;
 
-/// SQLite deletes old events once per this many new events.
-const TRIMMED: i64 = 64;
+/// Number of new events after which SQLite deletes the old ones.
+const TRIM_EVERY: i64 = 64;
 
 /// A SQLite expression for the newest event number assigned in a workspace, even if that event was deleted.
 macro_rules! newest {
@@ -27,59 +27,59 @@ macro_rules! newest {
 }
 
 /// A SQLite query for the newest event number assigned in a workspace.
-pub(super) const NEWEST: &str = concat!("SELECT ", newest!());
+pub(super) const NEWEST_NUMBER: &str = concat!("SELECT ", newest!());
 
-/// Writes events of a session, whose row must exist. `kept` is the id of the summary that the same change adds.
-pub(super) async fn tell<'a>(
-    ask: &mut dyn Ask,
-    batch: &mut Batch<'a>,
+/// Writes events of a session, whose row must exist. `new_summary` is the id of the summary that the same change adds.
+pub(super) async fn write_events<'a>(
+    db: &mut dyn Executor,
+    batch: &mut SqlBatch<'a>,
     key: &'a SessionKey,
-    events: &[Happened],
-    kept: Option<SummaryId>,
-) -> Outcome<()> {
-    let now = ask.now().await?;
+    events: &[EventBody],
+    new_summary: Option<SummaryId>,
+) -> OpResult<()> {
+    let now = db.now().await?;
     for event in events {
-        let event = event.numbered(kept);
-        let data = event.data().map_err(|_| nonsense("an event cannot be written as JSON"))?;
+        let event = event.with_summary_id(new_summary);
+        let data = event.data().map_err(|_| damaged("an event cannot be written as JSON"))?;
         let (workspace, session) = ((&*key.workspace).into(), (&*key.session).into());
-        let given = [workspace, session, event.kind().to_owned().into(), data.into(), now.into()];
-        let Some(id) = ask.number_event(&key.workspace)? else {
+        let params = [workspace, session, event.kind().to_owned().into(), data.into(), now.into()];
+        let Some(id) = db.next_event_number(&key.workspace)? else {
             let sql =
                 "INSERT INTO epitome.told (workspace, session, kind, data, at) VALUES ($1, $2, $3, $4, $5)";
-            batch.push(Sql::new(sql, given).merges());
+            batch.push(Sql::new(sql, params).mergeable());
             continue;
         };
         let sql = "INSERT INTO epitome.events (workspace, session, kind, data, at, id) VALUES ($1, $2, $3, $4, $5, $6)";
-        batch.push(Sql::new(sql, given.into_iter().chain([id.into()]).collect::<Vec<_>>()));
-        if id % TRIMMED == 0 {
+        batch.push(Sql::new(sql, params.into_iter().chain([id.into()]).collect::<Vec<_>>()));
+        if id % TRIM_EVERY == 0 {
             let sql = "DELETE FROM epitome.events WHERE workspace = $1 AND id <= $2";
-            batch.push(Sql::new(sql, [(&*key.workspace).into(), id.saturating_sub(KEPT).into()]));
+            batch.push(Sql::new(sql, [(&*key.workspace).into(), id.saturating_sub(RETAINED_EVENTS).into()]));
         }
     }
     Ok(())
 }
 
 /// Deletes a session's events. Their numbers are not reused.
-pub(super) fn forget<'a>(batch: &mut Batch<'a>, key: &'a SessionKey) {
-    let named = || [(&*key.workspace).into(), (&*key.session).into()];
-    batch.push(Sql::own(
+pub(super) fn delete_session_events<'a>(batch: &mut SqlBatch<'a>, key: &'a SessionKey) {
+    let params = || [(&*key.workspace).into(), (&*key.session).into()];
+    batch.push(Sql::per_database(
         "DELETE FROM epitome.told WHERE workspace = $1 AND session = $2",
         concat!("UPDATE workspaces SET events_given = ", newest!(), " WHERE name = ?1 AND ?2 IS NOT NULL"),
-        named(),
+        params(),
     ));
     // A workspace retains few enough events for a scan.
-    batch.push(Sql::new("DELETE FROM epitome.events WHERE workspace = $1 AND session = $2", named()));
+    batch.push(Sql::new("DELETE FROM epitome.events WHERE workspace = $1 AND session = $2", params()));
 }
 
 /// Reads the events after a number, of one session or of all.
 pub(super) async fn read(
-    ask: &mut dyn Ask,
+    db: &mut dyn Executor,
     workspace: &str,
     after: u64,
     session: Option<&str>,
     limit: usize,
-) -> Outcome<Events> {
-    let ends = Sql::own(
+) -> OpResult<Events> {
+    let numbers = Sql::per_database(
         "SELECT coalesce((SELECT events_given FROM epitome.workspaces WHERE name = $1), 0), \
          (SELECT min(id) FROM epitome.events WHERE workspace = $1)",
         concat!("SELECT ", newest!(), ", (SELECT min(id) FROM events WHERE workspace = ?1)"),
@@ -89,20 +89,23 @@ pub(super) async fn read(
          AND ($3 IS NULL OR session = $3) ORDER BY id LIMIT $4";
     let listed = Sql::new(sql, [workspace.into(), after.into(), session.into(), limit.into()]);
     let (mut found, mut events) = (None, Vec::new());
-    let batch = Batch::new().first(ends, &mut found, |row| Ok((row.uint(0)?, row.maybe_int(1)?))).all(
+    let batch = SqlBatch::new().first(numbers, &mut found, |row| Ok((row.uint(0)?, row.maybe_int(1)?))).all(
         listed,
         &mut events,
         decode::event,
     );
-    ask.finish(batch).await?;
-    let (newest, oldest) = found.ok_or_else(|| nonsense("a row is missing"))?;
+    db.finish(batch).await?;
+    let (newest, oldest) = found.ok_or_else(|| damaged("a row is missing"))?;
     let oldest = oldest.and_then(|oldest| u64::try_from(oldest).ok());
     Ok(Events { events, oldest: oldest.unwrap_or_else(|| newest.saturating_add(1)), newest })
 }
 
 /// Counts the `condensed` events per session. A workspace retains few enough events for a scan.
-pub(super) async fn condensed(ask: &mut dyn Ask, workspace: &str) -> Outcome<Vec<(Arc<str>, u64)>> {
-    let sql = Sql::own(
+pub(super) async fn count_condensed(
+    db: &mut dyn Executor,
+    workspace: &str,
+) -> OpResult<Vec<(Arc<str>, u64)>> {
+    let sql = Sql::per_database(
         "SELECT session, count(*) FROM (SELECT session FROM epitome.events WHERE workspace = $1 \
          AND kind = 'condensed' UNION ALL SELECT session FROM epitome.told WHERE workspace = $1 \
          AND kind = 'condensed') e GROUP BY session ORDER BY session",
@@ -110,5 +113,5 @@ pub(super) async fn condensed(ask: &mut dyn Ask, workspace: &str) -> Outcome<Vec
          GROUP BY session ORDER BY session",
         [workspace.into()],
     );
-    ask::all(ask, sql, |row| Ok((row.name(0)?, row.uint(1)?))).await
+    executor::all(db, sql, |row| Ok((row.name(0)?, row.uint(1)?))).await
 }

@@ -2,10 +2,10 @@
 
 use epitome_core::message::Timestamp;
 
-use super::ask::{self, Ask, Batch};
-use super::decode::Found;
+use super::decode::RowRef;
+use super::executor::{self, Executor, SqlBatch};
+use super::op_error::{OpResult, damaged};
 use super::sql::Sql;
-use super::trouble::{Outcome, nonsense};
 use crate::key::Key;
 
 /// A blake3 hash of a key's secret.
@@ -37,11 +37,11 @@ pub enum PickKeys {
 }
 
 /// Stores a new key.
-pub(super) async fn add(ask: &mut dyn Ask, row: &KeyRow) -> Outcome<Key> {
-    let key = Key { created: ask.now().await?, ..row.key.clone() };
+pub(super) async fn add(db: &mut dyn Executor, row: &KeyRow) -> OpResult<Key> {
+    let key = Key { created: db.now().await?, ..row.key.clone() };
     let sql = "INSERT INTO epitome.keys (id, hash, workspace, rights, label, created, expires, revoked) \
          VALUES ($1, $2, $3, $4, $5, $6, $7, $8)";
-    let given = [
+    let params = [
         key.id.as_str().into(),
         row.hash.as_slice().into(),
         key.workspace.as_deref().into(),
@@ -51,12 +51,12 @@ pub(super) async fn add(ask: &mut dyn Ask, row: &KeyRow) -> Outcome<Key> {
         key.expires.into(),
         key.revoked.into(),
     ];
-    ask.finish(Batch::new().run(Sql::new(sql, given))).await?;
+    db.finish(SqlBatch::new().add(Sql::new(sql, params))).await?;
     Ok(key)
 }
 
 /// Reads keys and the current time.
-pub(super) async fn pick(ask: &mut dyn Ask, pick: &PickKeys) -> Outcome<(Vec<KeyRow>, Timestamp)> {
+pub(super) async fn pick(db: &mut dyn Executor, pick: &PickKeys) -> OpResult<(Vec<KeyRow>, Timestamp)> {
     const KEYS: &str =
         "SELECT id, workspace, rights, label, created, expires, revoked, hash FROM epitome.keys";
     let sql = match pick {
@@ -68,30 +68,30 @@ pub(super) async fn pick(ask: &mut dyn Ask, pick: &PickKeys) -> Outcome<(Vec<Key
         }
     };
     let mut found = Vec::new();
-    ask.finish(Batch::new().all(sql, &mut found, key).timed()).await?;
-    Ok((found, ask.now().await?))
+    db.finish(SqlBatch::new().all(sql, &mut found, key).with_time()).await?;
+    Ok((found, db.now().await?))
 }
 
-fn key(row: Found<'_>) -> Outcome<KeyRow> {
+fn key(row: RowRef<'_>) -> OpResult<KeyRow> {
     let key = Key {
         id: row.string(0)?,
         workspace: row.maybe_text(1)?.map(Into::into),
-        rights: row.text(2)?.parse().map_err(|_| nonsense("a stored key has unknown rights"))?,
+        rights: row.text(2)?.parse().map_err(|_| damaged("a stored key has unknown rights"))?,
         label: row.string(3)?,
         created: row.time(4)?,
         expires: row.maybe_int(5)?.map(Timestamp),
         revoked: row.maybe_int(6)?.map(Timestamp),
     };
-    Ok(KeyRow { key, hash: row.bytes(7)?.try_into().map_err(|_| nonsense("a key has no valid hash"))? })
+    Ok(KeyRow { key, hash: row.bytes(7)?.try_into().map_err(|_| damaged("a key has no valid hash"))? })
 }
 
 /// Revokes a key. Returns whether it exists.
-pub(super) async fn revoke(ask: &mut dyn Ask, id: &str, workspace: Option<&str>) -> Outcome<bool> {
-    let now = ask.now().await?;
+pub(super) async fn revoke(db: &mut dyn Executor, id: &str, workspace: Option<&str>) -> OpResult<bool> {
+    let now = db.now().await?;
     let sql = "UPDATE epitome.keys SET revoked = coalesce(revoked, $3) \
          WHERE id = $1 AND ($2 IS NULL OR workspace = $2) RETURNING 1";
     let sql = Sql::new(sql, [id.into(), workspace.into(), now.into()]);
-    let there = ask::first(ask, sql, |_| Ok(())).await?.is_some();
-    ask.finish(Batch::new()).await?;
-    Ok(there)
+    let exists = executor::first(db, sql, |_| Ok(())).await?.is_some();
+    db.finish(SqlBatch::new()).await?;
+    Ok(exists)
 }

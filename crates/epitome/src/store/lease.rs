@@ -16,13 +16,13 @@ use std::time::Duration;
 use epitome_core::message::Timestamp;
 use epitome_core::slot::Scope;
 
-use super::ask::{Ask, Batch};
-use super::change::Writing;
-use super::decode::{self, Found, SLOT, scope_of, scope_text};
-use super::given::Given;
+use super::change::SessionWrites;
+use super::decode::{self, RowRef, SLOT, scope_of, scope_text};
+use super::executor::{Executor, SqlBatch};
+use super::op_error::{OpError, OpResult};
 use super::rows::{SessionId, SessionKey, SlotRow};
 use super::sql::Sql;
-use super::trouble::{Outcome, Trouble};
+use super::sql_params::SqlParam;
 
 /// A worker's lease on a slot.
 #[derive(Debug, Clone, PartialEq)]
@@ -39,182 +39,188 @@ pub struct Lease {
 
 /// Which slots a worker accepts, and the terms of its lease.
 #[derive(Debug, Clone)]
-pub struct Want {
+pub struct LeaseRequest {
     /// The worker's name.
     pub owner: String,
     /// Duration of the lease.
-    pub hold: Duration,
+    pub duration: Duration,
     /// If set, only slots of this session.
     pub session: Option<SessionKey>,
     /// Slots that the worker does not accept.
-    pub except: HashSet<(SessionId, Scope, String)>,
+    pub excluded: HashSet<(SessionId, Scope, String)>,
     /// The workspace that was served last. Workspaces are served round-robin by name: the next one is the first after this
     /// name that has a ready slot. `None` leases the longest-waiting slot of any workspace.
     pub after: Option<Arc<str>>,
     /// Workspaces that already have their maximum number of workers. They are skipped.
-    pub full: HashSet<Arc<str>>,
+    pub full_workspaces: HashSet<Arc<str>>,
 }
 
-impl Want {
+impl LeaseRequest {
     /// Returns the slot with this worker's lease. If only elapsed time made the slot due, its trigger fires now.
-    fn take(&self, mut slot: SlotRow, now: Timestamp) -> SlotRow {
+    fn leased(&self, mut slot: SlotRow, now: Timestamp) -> SlotRow {
         if slot.state.due.is_none() {
             slot.state.tick(now);
-            slot.mark(now);
+            slot.update_waiting_since(now);
         }
         slot.fence = slot.fence.saturating_add(1);
         slot.work.owner = Some(self.owner.clone());
-        let hold = i64::try_from(self.hold.as_millis()).unwrap_or(i64::MAX);
-        slot.work.until = Some(Timestamp(now.0.saturating_add(hold)));
+        let duration = i64::try_from(self.duration.as_millis()).unwrap_or(i64::MAX);
+        slot.work.until = Some(Timestamp(now.0.saturating_add(duration)));
         slot
     }
 }
 
 /// Maximum number of longest-waiting slots that a poll reads. Usually fewer are ready; then they show all workspaces that
 /// have work.
-const NEAR: usize = 200;
+const MAX_OLDEST: usize = 200;
 
 /// Maximum number of workspaces visited per poll if more slots are ready. Workspaces with slots that are not yet ready count
 /// too.
-const STEPS: usize = 1_000;
+const MAX_STEPS: usize = 1_000;
 
-/// Maximum number of workspaces tried per poll. An attempt fails if other workers are leasing the slots or `except` excludes
-/// them.
-const MOST_TRIED: usize = 8;
+/// Maximum number of workspaces tried per poll. An attempt fails if other workers are leasing the slots or `excluded`
+/// contains them.
+const MAX_TRIED: usize = 8;
 
 /// How long to wait for another writer of a session. SQLite never waits here, because it has a single writer.
-const WAIT_A_LITTLE: &str = "SET LOCAL lock_timeout = '200ms'";
+const SHORT_LOCK_TIMEOUT: &str = "SET LOCAL lock_timeout = '200ms'";
 
 /// Returns the current time if any slot is ready, without a transaction: workers poll often, and usually nothing is ready.
-pub(super) async fn anything_ready(ask: &mut dyn Ask) -> Outcome<Option<Timestamp>> {
+pub(super) async fn anything_ready(db: &mut dyn Executor) -> OpResult<Option<Timestamp>> {
     let sql = Sql::new("SELECT min(ready_at) FROM epitome.slots WHERE ready_at IS NOT NULL", []);
     let mut first = None;
-    ask.finish(Batch::new().first(sql, &mut first, |row| row.maybe_int(0)).timed()).await?;
-    let now = ask.now().await?;
+    db.finish(SqlBatch::new().first(sql, &mut first, |row| row.maybe_int(0)).with_time()).await?;
+    let now = db.now().await?;
     Ok(first.flatten().filter(|ready| *ready <= now.0).map(|_| now))
 }
 
 /// Selects the slots to try.
 #[derive(Clone, PartialEq)]
-pub(super) enum Of {
-    Anybody,
+pub(super) enum SlotFilter {
+    Any,
     Workspace(Arc<str>),
     Session(SessionKey),
     /// A session that was skipped because it was being written.
-    PassedOver(SessionId),
+    LockedSession(SessionId),
 }
 
-/// The position of the session's id in a row of [`Poll::ready`].
+/// The position of the session's id in a row of [`LeasePoll::ready_slots`].
 const SESSION: usize = 6;
 
 /// The result of an attempt to lease a slot.
-pub(super) enum Taken {
-    Nothing,
+pub(super) enum LeaseAttempt {
+    NoneReady,
     /// Another transaction did not release the session's lock in time.
-    StillHeld,
-    Lease(Box<Lease>),
+    StillLocked,
+    Leased(Box<Lease>),
 }
 
 /// A worker's request for a slot, with the store's time when it began.
-pub(super) struct Poll {
-    pub(super) want: Want,
+pub(super) struct LeasePoll {
+    pub(super) request: LeaseRequest,
     pub(super) now: Timestamp,
-    pub(super) walked: Arc<Place>,
+    pub(super) position: Arc<WalkPosition>,
 }
 
-impl Poll {
+impl LeasePoll {
     /// Returns which slots to try, in order. Only reads, because a poll without result must not need a transaction.
-    pub(super) async fn whose_turn(&self, ask: &mut dyn Ask) -> Outcome<Vec<Of>> {
-        let Want { session, after, full, .. } = &self.want;
+    pub(super) async fn choose_slots(&self, db: &mut dyn Executor) -> OpResult<Vec<SlotFilter>> {
+        let LeaseRequest { session, after, full_workspaces, .. } = &self.request;
         if let Some(key) = session {
-            let turns =
-                if full.contains(&key.workspace) { Vec::new() } else { vec![Of::Session(key.clone())] };
-            return self.with_something(ask, turns).await;
+            let is_full = full_workspaces.contains(&key.workspace);
+            let filters = if is_full { Vec::new() } else { vec![SlotFilter::Session(key.clone())] };
+            return self.keep_first_ready(db, filters).await;
         }
-        if after.is_none() && full.is_empty() {
-            return self.with_something(ask, vec![Of::Anybody]).await;
+        if after.is_none() && full_workspaces.is_empty() {
+            return self.keep_first_ready(db, vec![SlotFilter::Any]).await;
         }
-        let (mut near, more) = self.near(ask).await?;
+        let (mut oldest, more) = self.oldest_ready(db).await?;
         if let (false, Some(after)) = (more, after) {
-            near.sort_by(|one, two| (one <= after, one).cmp(&(two <= after, two)));
+            oldest.sort_by(|one, two| (one <= after, one).cmp(&(two <= after, two)));
         }
         if more {
-            near.truncate(MOST_TRIED);
+            oldest.truncate(MAX_TRIED);
         }
-        let near: Vec<Of> = near.into_iter().map(Of::Workspace).collect();
-        if !more || after.is_none() && !near.is_empty() {
-            return self.with_something(ask, near).await;
+        let oldest: Vec<SlotFilter> = oldest.into_iter().map(SlotFilter::Workspace).collect();
+        if !more || after.is_none() && !oldest.is_empty() {
+            return self.keep_first_ready(db, oldest).await;
         }
         // For a file, all steps run in this poll. For a server, one part runs per poll, to limit the round trips.
-        let mut turns = Vec::new();
-        for _ in 0..if ask.in_file() { STEPS / MOST_TRIED } else { 1 } {
-            let found = self.in_turn(ask).await?.into_iter().map(Of::Workspace).collect();
-            turns = self.with_something(ask, found).await?;
-            if !turns.is_empty() || self.walked.place().is_none() {
+        let mut filters = Vec::new();
+        for _ in 0..if db.in_file() { MAX_STEPS / MAX_TRIED } else { 1 } {
+            let next = self.next_workspaces(db).await?.into_iter().map(SlotFilter::Workspace).collect();
+            filters = self.keep_first_ready(db, next).await?;
+            if !filters.is_empty() || self.position.workspace().is_none() {
                 break;
             }
         }
         // Then the longest-waiting slots, so that workers are not idle while the walk takes several polls.
-        let near = near.into_iter().filter(|of| !turns.contains(of)).collect();
-        turns.append(&mut self.with_something(ask, near).await?);
-        Ok(turns)
+        let oldest = oldest.into_iter().filter(|filter| !filters.contains(filter)).collect();
+        filters.append(&mut self.keep_first_ready(db, oldest).await?);
+        Ok(filters)
     }
 
-    /// For a file, returns the first selection that has a slot to lease. For a server, returns all, to save round trips.
-    async fn with_something(&self, ask: &mut dyn Ask, turns: Vec<Of>) -> Outcome<Vec<Of>> {
-        if !ask.in_file() {
-            return Ok(turns);
+    /// For a file, returns the first filter that matches a slot to lease. For a server, returns all, to save round trips.
+    async fn keep_first_ready(
+        &self,
+        db: &mut dyn Executor,
+        filters: Vec<SlotFilter>,
+    ) -> OpResult<Vec<SlotFilter>> {
+        if !db.in_file() {
+            return Ok(filters);
         }
-        for of in turns {
-            if self.first(ask, Batch::new(), &of, "").await?.is_some() {
-                return Ok(vec![of]);
+        for filter in filters {
+            if self.first_ready(db, SqlBatch::new(), &filter, "").await?.is_some() {
+                return Ok(vec![filter]);
             }
         }
         Ok(Vec::new())
     }
 
-    /// Returns the workspaces of the longest-waiting slots, and whether there may be more than [`NEAR`] ready slots.
-    async fn near(&self, ask: &mut dyn Ask) -> Outcome<(Vec<Arc<str>>, bool)> {
+    /// Returns the workspaces of the longest-waiting slots, and whether there may be more than [`MAX_OLDEST`] ready slots.
+    async fn oldest_ready(&self, db: &mut dyn Executor) -> OpResult<(Vec<Arc<str>>, bool)> {
         let sql = "SELECT workspace, session, scope, name FROM epitome.slots INDEXED BY slots_ready \
              WHERE ready_at IS NOT NULL AND ready_at <= $1 ORDER BY ready_at LIMIT $2";
-        let (mut near, mut seen): (Vec<Arc<str>>, usize) = (Vec::new(), 0);
-        let each = |row: Found<'_>| {
+        let (mut workspaces, mut seen): (Vec<Arc<str>>, usize) = (Vec::new(), 0);
+        let each = |row: RowRef<'_>| {
             seen += 1;
             let workspace = row.text(0)?;
             let slot = (row.int(1)?, scope_of(row.text(2)?), row.string(3)?);
-            let wanted = !self.want.full.contains(workspace) && !self.want.except.contains(&slot);
-            if wanted && !near.iter().any(|known| **known == *workspace) {
-                near.push(workspace.into());
+            let LeaseRequest { excluded, full_workspaces, .. } = &self.request;
+            let accepted = !full_workspaces.contains(workspace) && !excluded.contains(&slot);
+            if accepted && !workspaces.iter().any(|other| **other == *workspace) {
+                workspaces.push(workspace.into());
             }
             Ok(true)
         };
-        ask.ask(Batch::new().each(Sql::new(sql, [self.now.into(), NEAR.into()]), each)).await?;
-        Ok((near, seen >= NEAR))
+        db.run(SqlBatch::new().each(Sql::new(sql, [self.now.into(), MAX_OLDEST.into()]), each)).await?;
+        Ok((workspaces, seen >= MAX_OLDEST))
     }
 
     /// Walks through the workspaces by name and returns those with a ready slot. Starts where the last walk stopped, or
     /// after the workspace served last, and wraps around to the start.
-    async fn in_turn(&self, ask: &mut dyn Ask) -> Outcome<Vec<Arc<str>>> {
-        let after = self.walked.place().or_else(|| self.want.after.clone()).unwrap_or_else(|| "".into());
-        let mut turns = Vec::new();
-        let (mut place, steps) = self.walk(ask, (&after, None, STEPS), &mut turns).await?;
-        if place.is_none() {
-            let left = STEPS.saturating_sub(steps);
-            (place, _) = self.walk(ask, ("", Some(&after), left), &mut turns).await?;
+    async fn next_workspaces(&self, db: &mut dyn Executor) -> OpResult<Vec<Arc<str>>> {
+        let after =
+            self.position.workspace().or_else(|| self.request.after.clone()).unwrap_or_else(|| "".into());
+        let mut ready = Vec::new();
+        let (mut stopped_at, steps) = self.walk(db, (&after, None, MAX_STEPS), &mut ready).await?;
+        if stopped_at.is_none() {
+            let left = MAX_STEPS.saturating_sub(steps);
+            (stopped_at, _) = self.walk(db, ("", Some(&after), left), &mut ready).await?;
         }
-        self.walked.keep(place.map(|place| (place, turns.clone())));
-        Ok(turns)
+        self.position.set(stopped_at.map(|workspace| (workspace, ready.clone())));
+        Ok(ready)
     }
 
     /// Walks through the workspaces after `after` up to `through`, at most `steps` of them, until enough have a ready slot.
     /// Returns where it stopped (`None` if it reached the end), and the number of steps.
     async fn walk(
         &self,
-        ask: &mut dyn Ask,
+        db: &mut dyn Executor,
         (after, through, steps): (&str, Option<&str>, usize),
-        turns: &mut Vec<Arc<str>>,
-    ) -> Outcome<(Option<Arc<str>>, usize)> {
-        let wanted = MOST_TRIED.saturating_sub(turns.len());
+        ready: &mut Vec<Arc<str>>,
+    ) -> OpResult<(Option<Arc<str>>, usize)> {
+        let missing = MAX_TRIED.saturating_sub(ready.len());
         let postgres = "WITH RECURSIVE turn AS ( \
              (SELECT workspace, ready_at <= $2 AND workspace <> ALL($3) AS ready, 1::bigint AS step, \
              (ready_at <= $2 AND workspace <> ALL($3))::integer::bigint AS found FROM epitome.slots \
@@ -234,129 +240,145 @@ impl Poll {
              SELECT workspace, workspace NOT IN (SELECT value FROM json_each(?3)) AND (SELECT min(s.ready_at) \
              FROM slots s INDEXED BY slots_in_turn WHERE s.ready_at IS NOT NULL AND s.workspace = turn.workspace) <= ?2, step \
              FROM turn WHERE workspace IS NOT NULL";
-        let full = self.want.full.iter().map(|name| name.as_ref().into()).collect();
-        let given =
-            [after.into(), self.now.into(), Given::Texts(full), steps.into(), wanted.into(), through.into()];
-        let (mut last, mut ready) = (None, 0);
-        let each = |row: Found<'_>| {
+        let full = self.request.full_workspaces.iter().map(|name| name.as_ref().into()).collect();
+        let params = [
+            after.into(),
+            self.now.into(),
+            SqlParam::Texts(full),
+            steps.into(),
+            missing.into(),
+            through.into(),
+        ];
+        let (mut last, mut found) = (None, 0);
+        let each = |row: RowRef<'_>| {
             let workspace = row.name(0)?;
             if row.flag(1)? && through.is_none_or(|through| *workspace <= *through) {
-                ready += 1;
-                turns.push(Arc::clone(&workspace));
+                found += 1;
+                ready.push(Arc::clone(&workspace));
             }
             last = Some((workspace, row.uint(2)?));
-            Ok(ready < wanted)
+            Ok(found < missing)
         };
-        ask.ask(Batch::new().each(Sql::own(postgres, sqlite, given), each)).await?;
-        let Some((place, taken)) = last else { return Ok((None, 0)) };
-        let taken = usize::try_from(taken).unwrap_or(usize::MAX);
-        let ended = taken < steps && ready < wanted || through.is_some_and(|through| *place >= *through);
-        Ok(((!ended).then_some(place), taken))
+        db.run(SqlBatch::new().each(Sql::per_database(postgres, sqlite, params), each)).await?;
+        let Some((workspace, walked)) = last else { return Ok((None, 0)) };
+        let walked = usize::try_from(walked).unwrap_or(usize::MAX);
+        let ended =
+            walked < steps && found < missing || through.is_some_and(|through| *workspace >= *through);
+        Ok(((!ended).then_some(workspace), walked))
     }
 
-    /// Returns the session of the longest-waiting slot, including sessions that are being written.
-    pub(super) async fn passed_over(&self, ask: &mut dyn Ask, of: &Of) -> Outcome<Option<Of>> {
-        Ok(self.first(ask, Batch::new(), of, "").await?.map(|(_, id, _)| Of::PassedOver(id)))
+    /// Returns a filter for the session of the longest-waiting slot, including sessions that are being written.
+    pub(super) async fn longest_waiting(
+        &self,
+        db: &mut dyn Executor,
+        filter: &SlotFilter,
+    ) -> OpResult<Option<SlotFilter>> {
+        Ok(self
+            .first_ready(db, SqlBatch::new(), filter, "")
+            .await?
+            .map(|(_, id, _)| SlotFilter::LockedSession(id)))
     }
 
     /// Leases the longest-waiting of the selected slots that no other transaction has locked. For a session that was skipped
     /// before, waits briefly for its lock.
-    pub(super) async fn take(&self, ask: &mut dyn Ask, of: &Of) -> Outcome<Taken> {
+    pub(super) async fn lease(&self, db: &mut dyn Executor, filter: &SlotFilter) -> OpResult<LeaseAttempt> {
         // Locks the session's row too: a transaction that has locked it is about to overwrite its slots.
-        let (mut ahead, mut lock) = (Batch::new(), " FOR NO KEY UPDATE OF s, o SKIP LOCKED");
-        if let Of::PassedOver(session) = of {
+        let (mut before, mut lock) = (SqlBatch::new(), " FOR NO KEY UPDATE OF s, o SKIP LOCKED");
+        if let SlotFilter::LockedSession(session) = filter {
             // Locks the session first, like every writer of a session, so that two transactions cannot deadlock.
-            let held = "SELECT 1 FROM epitome.sessions WHERE id = $1 FOR NO KEY UPDATE";
-            ahead.push(Sql::own(WAIT_A_LITTLE, "SELECT 1", []));
-            ahead.push(Sql::new(held, [(*session).into()]));
+            let lock_session = "SELECT 1 FROM epitome.sessions WHERE id = $1 FOR NO KEY UPDATE";
+            before.push(Sql::per_database(SHORT_LOCK_TIMEOUT, "SELECT 1", []));
+            before.push(Sql::new(lock_session, [(*session).into()]));
             lock = " FOR NO KEY UPDATE OF s SKIP LOCKED";
         }
-        let taken = async {
-            let Some((slot, id, key)) = self.first(ask, ahead, of, lock).await? else {
-                return Ok(Taken::Nothing);
+        let attempt = async {
+            let Some((slot, id, key)) = self.first_ready(db, before, filter, lock).await? else {
+                return Ok(LeaseAttempt::NoneReady);
             };
-            let now = ask.now().await?;
-            let slot = self.want.take(slot, now);
-            ask.forget(&key);
+            let now = db.now().await?;
+            let slot = self.request.leased(slot, now);
+            db.evict(&key);
             let batch = {
-                let mut of = Writing { batch: Batch::new(), id, key: &key };
-                of.put_slot(&slot, slot.active);
-                of.batch
+                let mut writes = SessionWrites { batch: SqlBatch::new(), id, key: &key };
+                writes.put_slot(&slot, slot.active);
+                writes.batch
             };
             // After a lost connection this query shows whether the lease was written. It compares owner and expiry too: if
             // two workers had a lease with the same fencing token, both would write.
             let sql = "SELECT 1 FROM epitome.slots WHERE session = $1 AND scope = $2 AND name = $3 AND fence = $4 \
                  AND work::json ->> 'owner' = $5 AND (work::json ->> 'until')::bigint = $6";
             let (scope, name) = (scope_text(&slot.scope).into(), slot.name.as_str().into());
-            let (owner, until) = (self.want.owner.as_str().into(), slot.work.until.into());
-            let known = Sql::new(sql, [id.into(), scope, name, slot.fence.into(), owner, until]);
-            ask.finish_by(batch, Some(known)).await?;
-            Ok(Taken::Lease(Box::new(Lease { key, id, slot, now })))
+            let (owner, until) = (self.request.owner.as_str().into(), slot.work.until.into());
+            let commit_check = Sql::new(sql, [id.into(), scope, name, slot.fence.into(), owner, until]);
+            db.finish_checked(batch, Some(commit_check)).await?;
+            Ok(LeaseAttempt::Leased(Box::new(Lease { key, id, slot, now })))
         };
-        match taken.await {
-            Err(Trouble::Slow) if matches!(of, Of::PassedOver(_)) => Ok(Taken::StillHeld),
-            taken => taken,
+        match attempt.await {
+            Err(OpError::Timeout) if matches!(filter, SlotFilter::LockedSession(_)) => {
+                Ok(LeaseAttempt::StillLocked)
+            }
+            result => result,
         }
     }
 
-    /// Runs the statements in `ahead`, then returns the first ready slot that the worker accepts.
-    async fn first<'a>(
+    /// Runs the statements in `before`, then returns the first ready slot that the worker accepts.
+    async fn first_ready<'a>(
         &'a self,
-        ask: &mut dyn Ask,
-        ahead: Batch<'a>,
-        of: &'a Of,
+        db: &mut dyn Executor,
+        before: SqlBatch<'a>,
+        filter: &'a SlotFilter,
         lock: &str,
-    ) -> Outcome<Option<(SlotRow, SessionId, SessionKey)>> {
+    ) -> OpResult<Option<(SlotRow, SessionId, SessionKey)>> {
         let mut found = None;
-        let each = |row: Found<'_>| {
+        let each = |row: RowRef<'_>| {
             let (slot, id) = (decode::slot(row)?, row.int(SESSION)?);
-            if self.want.except.contains(&(id, slot.scope.clone(), slot.name.clone())) {
+            if self.request.excluded.contains(&(id, slot.scope.clone(), slot.name.clone())) {
                 return Ok(true);
             }
             found = Some((slot, id, SessionKey::new(row.text(SESSION + 1)?, row.text(SESSION + 2)?)));
             Ok(false)
         };
-        let ready = self.ready(of, lock, ask.in_file());
-        ask.ask(ahead.each(ready, each)).await?;
+        let ready = self.ready_slots(filter, lock, db.in_file());
+        db.run(before.each(ready, each)).await?;
         Ok(found)
     }
 
     /// Returns the query for ready slots, longest-waiting first. On a server the query itself excludes slots that the worker
     /// does not accept, and returns one row. SQLite returns rows one by one, so the reader skips them.
-    fn ready<'a>(&'a self, of: &'a Of, lock: &str, in_file: bool) -> Sql<'a> {
-        let mut given: Vec<Given<'a>> = vec![self.now.into()];
-        let mut first = "ORDER BY s.ready_at, s.session, s.scope, s.name";
-        let (index, own) = match of {
-            Of::Anybody => (" INDEXED BY slots_ready", "true"),
-            Of::Workspace(workspace) => {
-                given.push((&**workspace).into());
+    fn ready_slots<'a>(&'a self, filter: &'a SlotFilter, lock: &str, in_file: bool) -> Sql<'a> {
+        let mut params: Vec<SqlParam<'a>> = vec![self.now.into()];
+        let mut order = "ORDER BY s.ready_at, s.session, s.scope, s.name";
+        let (index, condition) = match filter {
+            SlotFilter::Any => (" INDEXED BY slots_ready", "true"),
+            SlotFilter::Workspace(workspace) => {
+                params.push((&**workspace).into());
                 // Written so that only the index by workspace provides this order and range. The other index would walk
                 // through the waiting slots of all workspaces.
-                first = "ORDER BY s.workspace, s.ready_at, s.session, s.scope, s.name";
+                order = "ORDER BY s.workspace, s.ready_at, s.session, s.scope, s.name";
                 (" INDEXED BY slots_in_turn", "s.workspace >= $2 AND (s.workspace, s.ready_at) <= ($2, $1)")
             }
-            Of::Session(key) => {
-                given.extend([(&*key.workspace).into(), (&*key.session).into()]);
-                let number = "s.session = (SELECT id FROM epitome.sessions WHERE workspace = $2 AND name = $3 \
+            SlotFilter::Session(key) => {
+                params.extend([(&*key.workspace).into(), (&*key.session).into()]);
+                let condition = "s.session = (SELECT id FROM epitome.sessions WHERE workspace = $2 AND name = $3 \
                      AND state = 'open')";
-                ("", number)
+                ("", condition)
             }
-            Of::PassedOver(session) => {
-                given.push((*session).into());
+            SlotFilter::LockedSession(session) => {
+                params.push((*session).into());
                 ("", "s.session = $2")
             }
         };
-        let (mut wanted, mut limit) = (String::new(), "");
+        let (mut not_excluded, mut limit) = (String::new(), "");
         if !in_file {
-            let at = given.len();
-            let slots = || self.want.except.iter();
-            given.extend([
-                Given::Ints(slots().map(|(id, ..)| *id).collect()),
-                Given::Texts(slots().map(|(_, scope, _)| scope_text(scope).into()).collect()),
-                Given::Texts(slots().map(|(.., name)| name.as_str().into()).collect()),
+            let at = params.len();
+            let slots = || self.request.excluded.iter();
+            params.extend([
+                SqlParam::Ints(slots().map(|(id, ..)| *id).collect()),
+                SqlParam::Texts(slots().map(|(_, scope, _)| scope_text(scope).into()).collect()),
+                SqlParam::Texts(slots().map(|(.., name)| name.as_str().into()).collect()),
             ]);
             let [ids, scopes, names] = [at + 1, at + 2, at + 3];
-            wanted = format!(
+            not_excluded = format!(
                 " AND (s.session, s.scope, s.name) NOT IN \
                  (SELECT * FROM unnest(${ids}::bigint[], ${scopes}::text[], ${names}::text[]))"
             );
@@ -365,35 +387,35 @@ impl Poll {
         let sql = format!(
             "SELECT {SLOT}, s.session, o.workspace, o.name FROM epitome.slots s{index} CROSS JOIN epitome.sessions o \
              WHERE o.id = s.session AND o.state = 'open' AND s.ready_at IS NOT NULL AND s.ready_at <= $1 \
-             AND {own}{wanted} {first}{limit}{lock}"
+             AND {condition}{not_excluded} {order}{limit}{lock}"
         );
-        Sql::new(sql, given)
+        Sql::new(sql, params)
     }
 }
 
 /// The position where the next walk through the workspaces continues. It is set while walks lead to no lease: a walk found
 /// no ready slot, or every attempt to lease one failed.
 #[derive(Debug, Default)]
-pub struct Place(Mutex<Option<Reached>>);
+pub struct WalkPosition(Mutex<Option<Reached>>);
 
 /// The last workspace visited, and the workspaces found with a ready slot.
 type Reached = (Arc<str>, Vec<Arc<str>>);
 
-impl Place {
-    fn place(&self) -> Option<Arc<str>> {
-        self.lock().as_ref().map(|(place, _)| Arc::clone(place))
+impl WalkPosition {
+    fn workspace(&self) -> Option<Arc<str>> {
+        self.lock().as_ref().map(|(workspace, _)| Arc::clone(workspace))
     }
 
-    fn keep(&self, walked: Option<Reached>) {
-        *self.lock() = walked;
+    fn set(&self, reached: Option<Reached>) {
+        *self.lock() = reached;
     }
 
     /// Notes that a slot of this workspace was leased. If the walk found it, the position is cleared: the next walk starts
     /// after this workspace, which is then the one served last.
-    pub(super) fn took(&self, workspace: &Arc<str>) {
-        let mut walked = self.lock();
-        if walked.as_ref().is_some_and(|(_, found)| found.contains(workspace)) {
-            *walked = None;
+    pub(super) fn on_leased(&self, workspace: &Arc<str>) {
+        let mut reached = self.lock();
+        if reached.as_ref().is_some_and(|(_, found)| found.contains(workspace)) {
+            *reached = None;
         }
     }
 

@@ -25,42 +25,42 @@ use epitome_core::message::Timestamp;
 use tokio::sync::{Mutex, MutexGuard, Notify, watch};
 use tokio::time::timeout_at;
 
-use super::ask::{Task, Way};
-use super::changes::{Changes, Decide, Load, Standing};
+use super::changes::{Changes, Decide, Load, SessionState};
 use super::contract::Store;
 use super::error::StoreError;
-use super::lease::Place;
-use super::recent::Recent;
+use super::executor::{AccessMode, ErasedOp};
+use super::lease::WalkPosition;
 use super::rows::{SessionId, SessionKey, SlotRow};
-use asking::Asking;
-use error::{Outcome, Tries, Trouble, silent};
-use group::Queue;
-use hint::Hints;
-use indexing::Behind;
-use link::{Link, Noticed};
-use tls::Address;
+use super::window_cache::WindowCache;
+use address::Address;
+use connection::{PooledConnection, ServerFlags};
+use error::{OpError, OpResult, Retries, no_answer};
+use group_commit::ChangeQueue;
+use indexing::IndexBacklog;
+use notifications::Notifications;
+use transaction::PgTransaction;
 
-mod asking;
-mod chores;
+mod address;
+mod connect;
+mod connection;
 mod error;
-mod group;
-mod hint;
+mod group_commit;
 mod indexing;
-mod link;
-mod opening;
-mod rows;
+mod maintenance;
+mod notifications;
 mod schema;
-mod tls;
+mod transaction;
+mod values;
 
-/// Repeats an operation until it succeeds, or until another try makes no sense.
-macro_rules! again {
-    ($tries:expr, $once:expr) => {{
-        let mut tries = $tries;
+/// Repeats an operation until it succeeds, or until another try cannot help.
+macro_rules! retry {
+    ($retries:expr, $once:expr) => {{
+        let mut retries = $retries;
         loop {
             match $once.await {
                 Ok(done) => break Ok(done),
-                Err(trouble) => {
-                    if let Err(error) = tries.after(trouble).await {
+                Err(error) => {
+                    if let Err(error) = retries.after(error).await {
                         break Err(error);
                     }
                 }
@@ -68,10 +68,10 @@ macro_rules! again {
         }
     }};
 }
-use again;
+use retry;
 
-/// Receives a message for people.
-type Tell = Arc<dyn Fn(&str) + Send + Sync>;
+/// Receives a message for the operator.
+type OnMessage = Arc<dyn Fn(&str) + Send + Sync>;
 
 /// Options of a PostgreSQL store.
 #[derive(Clone)]
@@ -91,7 +91,7 @@ pub struct PostgresOptions {
     pub must_exist: bool,
     /// Called once if the database has not answered for one second while the store is opened. The message contains its
     /// address and the reason.
-    pub waits: Option<Tell>,
+    pub on_wait: Option<OnMessage>,
 }
 
 impl Default for PostgresOptions {
@@ -100,11 +100,11 @@ impl Default for PostgresOptions {
             clock: None,
             connections: 16,
             patience: Duration::from_secs(30),
-            // Longer than `IDLE`, after which the database ends an abandoned transaction and releases its locks.
+            // Longer than `IDLE_IN_TRANSACTION`, after which the database ends an abandoned transaction and releases its locks.
             statement: Duration::from_secs(15),
             index_pause: Duration::from_millis(20),
             must_exist: false,
-            waits: None,
+            on_wait: None,
         }
     }
 }
@@ -133,31 +133,31 @@ impl fmt::Debug for PostgresOptions {
 #[derive(Clone)]
 pub struct Postgres {
     pool: Pool,
-    /// The address for messages, without user and password.
-    place: Arc<str>,
+    /// The address shown in messages, without user and password.
+    address_text: Arc<str>,
     options: PostgresOptions,
-    noticed: Arc<Noticed>,
-    /// When the last move of a file into the database began, read when the store was opened.
-    moved: Option<i64>,
-    /// The statement that sets the timeouts at the start of each transaction, for a connection that keeps no settings.
+    server: Arc<ServerFlags>,
+    /// When the last migration of a file into the database began, read when the store was opened.
+    migration_began: Option<i64>,
+    /// The statement that sets the timeouts at the start of each transaction, for a connection behind a pooler, which keeps no settings.
     limits: String,
-    /// What this node read of sessions lately. It may be out of date: code that uses it has the database check it.
-    recent: Arc<Recent>,
-    behind: Arc<Behind>,
+    /// Windows that this node read recently. They may be outdated: code that uses one has the database check it.
+    window_cache: Arc<WindowCache>,
+    index_backlog: Arc<IndexBacklog>,
     /// Wakes the task that removes deleted sessions.
-    chores: Arc<Notify>,
-    hints: Arc<Hints>,
+    maintenance: Arc<Notify>,
+    notifications: Arc<Notifications>,
     /// Where the round-robin search for ready slots continues.
-    walked: Arc<Place>,
+    walk_position: Arc<WalkPosition>,
     /// Locks under which changes of one session run one after the other. Sessions share them by hash.
-    turns: Arc<[Mutex<()>]>,
+    session_locks: Arc<[Mutex<()>]>,
     /// `None` while the store is being opened, and in the clones that the background tasks own.
     background: Option<Arc<Background>>,
 }
 
 impl fmt::Debug for Postgres {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Postgres").field("place", &self.place).finish_non_exhaustive()
+        f.debug_struct("Postgres").field("place", &self.address_text).finish_non_exhaustive()
     }
 }
 
@@ -169,120 +169,121 @@ impl Postgres {
     /// server's certificate: against the system's roots, or those of `sslrootcert=FILE`. A pooler in transaction mode
     /// is detected; `pooler=transaction` declares one.
     ///
-    /// A database into which a file is being moved cannot be opened until the move is finished.
+    /// A database into which a file is being migrated cannot be opened until the migration is finished.
     pub async fn open(url: &str, options: PostgresOptions) -> Result<Self, StoreError> {
-        let (store, address) = Self::reach(url, options).await?;
-        let moved = store.refuse_half_moved().await?;
-        let store = Self { moved, ..store };
+        let (store, address) = Self::open_pool(url, options).await?;
+        let migration_began = store.refuse_unfinished_migration().await?;
+        let store = Self { migration_began, ..store };
         let stop = watch::Sender::new(false);
-        spawn(chores::run(store.clone()), &stop);
+        spawn(maintenance::run(store.clone()), &stop);
         spawn(indexing::run(store.clone()), &stop);
-        if !store.noticed.pooler.load(Ordering::Acquire) {
+        if !store.server.pooler.load(Ordering::Acquire) {
             let node = format!("{:016x}", random());
-            spawn(hint::run(address, Arc::clone(&store.hints), node), &stop);
+            spawn(notifications::run(address, Arc::clone(&store.notifications), node), &stop);
         }
-        let queue = group::start(&store, &stop);
+        let queue = group_commit::start(&store, &stop);
         Ok(Self { background: Some(Arc::new(Background { stop, queue })), ..store })
     }
 
-    /// Opens the store to move a file into it: without background tasks, and even if a move is unfinished.
+    /// Opens the store to migrate a file into it: without background tasks, and even if a migration is unfinished.
     #[cfg(feature = "sqlite")]
-    pub(super) async fn open_to_move(url: &str, options: PostgresOptions) -> Result<Self, StoreError> {
-        Self::reach(url, options).await.map(|(store, _)| store)
+    pub(super) async fn open_for_migration(url: &str, options: PostgresOptions) -> Result<Self, StoreError> {
+        Self::open_pool(url, options).await.map(|(store, _)| store)
     }
 
     /// Creates missing tables, and returns a store without background tasks.
-    async fn reach(url: &str, options: PostgresOptions) -> Result<(Self, Address), StoreError> {
+    async fn open_pool(url: &str, options: PostgresOptions) -> Result<(Self, Address), StoreError> {
         let address = Address::read(url)?;
-        let tries = Tries::opening(&address.place, &options);
-        let pooler: Result<_, StoreError> = again!(tries, opening::prepare(&address, options.must_exist));
+        let retries = Retries::opening(&address.address_text, &options);
+        let pooler: Result<_, StoreError> = retry!(retries, connect::prepare(&address, options.must_exist));
         let pooler = pooler?;
-        let noticed = Arc::new(Noticed { pooler: pooler.into(), ..Noticed::default() });
-        let place: Arc<str> = address.place.as_str().into();
+        let server = Arc::new(ServerFlags { pooler: pooler.into(), ..ServerFlags::default() });
+        let address_text: Arc<str> = address.address_text.as_str().into();
         let pool =
-            opening::pool(&address, &options, &noticed).map_err(|reason| StoreError::Failed { reason })?;
+            connect::pool(&address, &options, &server).map_err(|reason| StoreError::Failed { reason })?;
         let statement = options.statement.as_millis();
         let limits = format!(
             "SELECT set_config('statement_timeout', '{statement}', true), \
              set_config('idle_in_transaction_session_timeout', '{}', true)",
-            IDLE.as_millis()
+            IDLE_IN_TRANSACTION.as_millis()
         );
         let store = Self {
             pool,
-            place,
+            address_text,
             options,
-            noticed,
-            moved: None,
+            server,
+            migration_began: None,
             limits,
-            recent: Arc::default(),
-            behind: Arc::default(),
-            chores: Arc::default(),
-            hints: Arc::default(),
-            walked: Arc::default(),
-            turns: (0..TURNS).map(|_| Mutex::new(())).collect(),
+            window_cache: Arc::default(),
+            index_backlog: Arc::default(),
+            maintenance: Arc::default(),
+            notifications: Arc::default(),
+            walk_position: Arc::default(),
+            session_locks: (0..SESSION_LOCKS).map(|_| Mutex::new(())).collect(),
             background: None,
         };
         Ok((store, address))
     }
 
-    fn tries(&self) -> Tries<'_> {
-        Tries::new(&self.place, self.options.patience)
+    fn retries(&self) -> Retries<'_> {
+        Retries::new(&self.address_text, self.options.patience)
     }
 
     /// Returns the current time, where the database's clock says `now`.
-    fn moment(&self, now: i64) -> Timestamp {
+    fn store_time(&self, now: i64) -> Timestamp {
         self.options.clock.as_ref().map_or(Timestamp(now), |clock| clock())
     }
 
     /// Takes a connection from the pool.
-    async fn link(&self) -> Outcome<Link> {
-        if self.noticed.moved.load(Ordering::Acquire) {
-            return Err(Trouble::Moving);
+    async fn connection(&self) -> OpResult<PooledConnection> {
+        if self.server.migrating.load(Ordering::Acquire) {
+            return Err(OpError::Migrating);
         }
         // Longer than the database's own timeout, so that its error can arrive.
         let limit = self.options.statement.saturating_add(Duration::from_secs(2));
         match self.pool.get().await {
-            Ok(object) => Ok(Link::new(object, &self.noticed, limit)),
+            Ok(object) => Ok(PooledConnection::new(object, &self.server, limit)),
             Err(PoolError::Backend(error)) => Err(error.into()),
-            Err(PoolError::Timeout(TimeoutType::Wait)) => Err(Trouble::Lost(format!(
+            Err(PoolError::Timeout(TimeoutType::Wait)) => Err(OpError::ConnectionLost(format!(
                 "all {} connections of this node are in use",
                 self.options.connections
             ))),
-            Err(PoolError::Timeout(_)) => Err(silent(WAIT)),
-            Err(PoolError::Closed) => Err(Trouble::Said(StoreError::Closed)),
+            Err(PoolError::Timeout(_)) => Err(no_answer(CONNECT_TIMEOUT)),
+            Err(PoolError::Closed) => Err(OpError::Final(StoreError::Closed)),
             Err(PoolError::PostCreateHook(HookError::Backend(error))) => Err(error.into()),
-            Err(other) => Err(Trouble::Lost(other.to_string())),
+            Err(other) => Err(OpError::ConnectionLost(other.to_string())),
         }
     }
 
     /// Waits for a session's lock, under which its changes run one after the other. Otherwise each change that waits
     /// for the session's row would occupy a connection.
-    async fn turn(
+    async fn lock_session(
         &self,
         key: &SessionKey,
         until: tokio::time::Instant,
-    ) -> Outcome<Option<MutexGuard<'_, ()>>> {
+    ) -> OpResult<Option<MutexGuard<'_, ()>>> {
         let hash = BuildHasherDefault::<DefaultHasher>::default().hash_one(key);
-        let at = usize::try_from(hash % (TURNS as u64)).unwrap_or(0);
-        let Some(turn) = self.turns.get(at) else { return Ok(None) };
-        let late = |_| Trouble::Lost("an earlier change of the same session has no answer yet".to_owned());
-        timeout_at(until, turn.lock()).await.map(Some).map_err(late)
+        let at = usize::try_from(hash % (SESSION_LOCKS as u64)).unwrap_or(0);
+        let Some(lock) = self.session_locks.get(at) else { return Ok(None) };
+        let timed_out =
+            |_| OpError::ConnectionLost("an earlier change of the same session has no answer yet".to_owned());
+        timeout_at(until, lock.lock()).await.map(Some).map_err(timed_out)
     }
 
-    /// Called after a change was decided, and written if its session has an id here. Records what follows from it and
-    /// can wait: messages to index, and a hint to other nodes about ready slots.
-    fn decided(&self, standing: &Standing, changes: Option<Changes>, written: Option<SessionId>) {
+    /// Called after a change was decided. If it was written (`written` is its session), records the work that can wait:
+    /// messages to index, and a hint to other nodes about ready slots.
+    fn on_decided(&self, before: &SessionState, changes: Option<Changes>, written: Option<SessionId>) {
         let (Some(changes), Some(id)) = (changes, written) else { return };
-        self.behind.writes.fetch_add(1, Ordering::Relaxed);
+        self.index_backlog.writes.fetch_add(1, Ordering::Relaxed);
         if !changes.messages.is_empty() {
-            self.behind.add(id);
+            self.index_backlog.add(id);
         }
-        let ready = |slot: &SlotRow| {
-            let before = standing.slot(&slot.scope, &slot.name).and_then(SlotRow::ready_at);
-            slot.ready_at().is_some_and(|at| Some(at) != before)
+        let became_ready = |slot: &SlotRow| {
+            let ready_at = before.slot(&slot.scope, &slot.name).and_then(SlotRow::ready_at);
+            slot.ready_at().is_some_and(|at| Some(at) != ready_at)
         };
-        if changes.slots.iter().any(ready) {
-            self.hints.tell.notify_one();
+        if changes.slots.iter().any(became_ready) {
+            self.notifications.outgoing.notify_one();
         }
     }
 }
@@ -297,18 +298,22 @@ impl Deref for Postgres {
 
 #[async_trait]
 impl Store for Postgres {
-    async fn run(&self, way: Way, task: Task) -> Result<(), StoreError> {
-        again!(self.tries(), async {
-            let mut asking = match way {
-                Way::Looks | Way::LooksHere => Asking::alone(self),
-                Way::Reads | Way::ReadsHere | Way::ReadsAll => Asking::reads(self),
-                Way::Writes | Way::Notes => Asking::writes(self),
+    async fn run(&self, mode: AccessMode, op: ErasedOp) -> Result<(), StoreError> {
+        retry!(self.retries(), async {
+            let mut tx = match mode {
+                AccessMode::ReadCommitted | AccessMode::ReadCommittedInline => {
+                    PgTransaction::autocommit(self)
+                }
+                AccessMode::Snapshot | AccessMode::SnapshotInline | AccessMode::FullScan => {
+                    PgTransaction::snapshot(self)
+                }
+                AccessMode::Write | AccessMode::WriteKeepCache => PgTransaction::read_write(self),
             };
-            if way == Way::ReadsAll {
-                asking.take_your_time().await?;
+            if mode == AccessMode::FullScan {
+                tx.disable_timeout().await?;
             }
-            let done = task.on(&mut asking).await;
-            asking.ended(done).await
+            let result = op.run_on(&mut tx).await;
+            tx.end(result).await
         })
     }
 
@@ -321,38 +326,38 @@ impl Store for Postgres {
         let change = Arc::new((key.clone(), load, decide));
         // The wait for the lock counts too: each change of a session has its own deadline, independent of the changes
         // before it.
-        let until = self.tries().until();
+        let until = self.retries().until();
         // The lock is released before the next try, so that a caller in backoff does not block others.
-        again!(self.tries(), async {
-            let _turn = self.turn(key, until).await?;
+        retry!(self.retries(), async {
+            let _turn = self.lock_session(key, until).await?;
             self.change_in_group(&change).await
         })
     }
 
-    async fn nudged(&self) {
+    async fn wait_for_hint(&self) {
         // Behind a pooler there are no notifications.
-        self.hints.heard.notified().await;
+        self.notifications.received.notified().await;
     }
 
-    async fn number_all(&self, workspace: &str) -> Result<(), StoreError> {
-        again!(self.tries(), self.number_told(workspace))
+    async fn number_events(&self, workspace: &str) -> Result<(), StoreError> {
+        retry!(self.retries(), self.number_pending_events(workspace))
     }
 
-    fn walked(&self) -> Arc<Place> {
-        Arc::clone(&self.walked)
+    fn walk_position(&self) -> Arc<WalkPosition> {
+        Arc::clone(&self.walk_position)
     }
 
-    fn recent(&self) -> &Recent {
-        &self.recent
+    fn window_cache(&self) -> &WindowCache {
+        &self.window_cache
     }
 
-    fn deleted(&self) {
-        self.chores.notify_one();
+    fn on_deleted(&self) {
+        self.maintenance.notify_one();
     }
 
-    fn revealed(&self, copy: SessionId) {
-        self.behind.add(copy);
-        self.hints.tell.notify_one();
+    fn on_copy_visible(&self, copy: SessionId) {
+        self.index_backlog.add(copy);
+        self.notifications.outgoing.notify_one();
     }
 
     async fn backup(&self, _: &Path) -> Result<(), StoreError> {
@@ -367,7 +372,7 @@ impl Store for Postgres {
         }
         self.pool.close();
         // Operations return their connections when they end. The wait for them is limited.
-        let until = Instant::now() + WAIT;
+        let until = Instant::now() + CONNECT_TIMEOUT;
         while self.pool.status().size > self.pool.status().available && Instant::now() < until {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
@@ -379,7 +384,7 @@ struct Background {
     /// Stops the tasks, at the latest when the last handle of the store is dropped.
     stop: watch::Sender<bool>,
     /// The queue of changes that wait to share a transaction.
-    queue: Queue,
+    queue: ChangeQueue,
 }
 
 /// Runs a background task until the store is closed.
@@ -394,22 +399,20 @@ fn spawn(task: impl Future<Output = ()> + Send + 'static, stop: &watch::Sender<b
 }
 
 /// Number of locks under which sessions are changed.
-const TURNS: usize = 1_024;
+const SESSION_LOCKS: usize = 1_024;
 
 /// Timeout for an idle transaction: its client is gone or frozen, and other transactions wait for its locks.
-const IDLE: Duration = Duration::from_secs(10);
+const IDLE_IN_TRANSACTION: Duration = Duration::from_secs(10);
 
 /// Timeout for getting or opening a connection.
-const WAIT: Duration = Duration::from_secs(5);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Opens a plain connection, as a baseline for benchmarks.
 pub async fn client(url: &str) -> Result<tokio_postgres::Client, StoreError> {
-    let address = tls::Address::read(url)?;
-    let (client, connection) = address
-        .config
-        .connect(address.tls)
-        .await
-        .map_err(|error| StoreError::Unreachable { path: address.place, reason: error::reason_of(&error) })?;
+    let address = address::Address::read(url)?;
+    let (client, connection) = address.config.connect(address.tls).await.map_err(|error| {
+        StoreError::Unreachable { path: address.address_text, reason: error::reason_of(&error) }
+    })?;
     tokio::spawn(connection);
     Ok(client)
 }

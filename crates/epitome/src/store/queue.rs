@@ -3,11 +3,11 @@
 //! The queries start from the slots and join their sessions, never the other way: few slots have work, and the indexes
 //! `slots_due` and `slots_ready` contain only those.
 
-use super::ask::{Ask, Batch};
-use super::decode::{self, Found, SLOT};
+use super::decode::{self, RowRef, SLOT};
+use super::executor::{Executor, SqlBatch};
+use super::op_error::OpResult;
 use super::rows::{QueueCounts, QueueRow};
 use super::sql::Sql;
-use super::trouble::Outcome;
 
 /// Returns a query for these columns of the slots with work, `s`, and their sessions, `o`. `$1` is the workspace, `$2` the
 /// time.
@@ -39,11 +39,11 @@ fn of_work(text: impl Fn(fn(&str) -> String, fn(&str) -> String) -> String) -> (
 /// Reads the slots that are due, including leased, failing and parked ones, and those that elapsed time made ready. Counts
 /// the slots that are being worked on, are parked, wait for a retry, or can be leased, and returns the longest-waiting ones.
 pub(super) async fn queue(
-    ask: &mut dyn Ask,
+    db: &mut dyn Executor,
     workspace: Option<&str>,
     limit: usize,
-) -> Outcome<(QueueCounts, Vec<QueueRow>)> {
-    let now = ask.now().await?;
+) -> OpResult<(QueueCounts, Vec<QueueRow>)> {
+    let now = db.now().await?;
     let counts = of_work(|number, truth| {
         let (until, not_before, since) = (number("until"), number("not_before"), number("waiting_since"));
         let parked = truth("parked");
@@ -64,9 +64,9 @@ pub(super) async fn queue(
         format!("SELECT * FROM ({}) q ORDER BY since, 7, 8, 1, 2 LIMIT $3", busy(&columns, workspace))
     });
     let (mut counted, mut rows) = (None, Vec::new());
-    let counts = Sql::own(counts.0, counts.1, [workspace.into(), now.into()]);
-    let list = Sql::own(list.0, list.1, [workspace.into(), now.into(), limit.into()]);
-    let count = |row: Found<'_>| {
+    let counts = Sql::per_database(counts.0, counts.1, [workspace.into(), now.into()]);
+    let list = Sql::per_database(list.0, list.1, [workspace.into(), now.into(), limit.into()]);
+    let count = |row: RowRef<'_>| {
         let oldest = row.maybe_int(4)?;
         Ok(QueueCounts {
             working: row.uint(0)?,
@@ -77,10 +77,10 @@ pub(super) async fn queue(
             oldest_millis: oldest.map(|since| u64::try_from(now.0.saturating_sub(since)).unwrap_or(0)),
         })
     };
-    let read = |row: Found<'_>| {
+    let read = |row: RowRef<'_>| {
         Ok(QueueRow { now, workspace: row.name(6)?, session: row.name(7)?, slot: decode::slot(row)? })
     };
-    let batch = Batch::new().first(counts, &mut counted, count).all(list, &mut rows, read);
-    ask.finish(batch).await?;
+    let batch = SqlBatch::new().first(counts, &mut counted, count).all(list, &mut rows, read);
+    db.finish(batch).await?;
     Ok((counted.unwrap_or_default(), rows))
 }

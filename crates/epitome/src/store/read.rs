@@ -3,125 +3,133 @@
 use epitome_core::message::{Message, Seq, Span};
 use epitome_core::slot::Scope;
 
-use super::ask::{self, Ask, Batch};
-use super::asked::{Ahead, Filling, Pick, PickSummaries, Portion};
-use super::decode::{self, Found, OUTLINE, SESSION, SUMMARY, outline, scope_text};
-use super::given::{Given, int};
-use super::lens::Lens;
+use super::decode::{self, OUTLINE, RowRef, SESSION, SUMMARY, outline, scope_text};
+use super::executor::{self, Executor, SqlBatch};
+use super::log_query::LogQuery;
+use super::op_error::OpResult;
+use super::query_types::{OutlinesAfter, PickMessages, PickSummaries, Portion, PortionBuilder};
 use super::rows::{SessionId, SummaryId, SummaryRow};
 use super::sql::Sql;
-use super::tail::at_end;
-use super::trouble::Outcome;
+use super::sql_params::{SqlParam, int};
+use super::window_tail::cut_at_end;
 
 /// Maximum number of messages with text read at a time.
-const PAGE: usize = 200;
+const PAGE_SIZE: usize = 200;
 
 /// Checks that a session is not deleted: some rows of a deleted session may still exist.
-const IS_THERE: &str = "SELECT 1 FROM epitome.sessions WHERE id = $1 AND state <> 'gone'";
+const NOT_DELETED: &str = "SELECT 1 FROM epitome.sessions WHERE id = $1 AND state <> 'gone'";
 
-pub(super) async fn ahead(
-    ask: &mut dyn Ask,
+/// Reads the outlines of a scope's messages after `after`, at most `limit`.
+pub(super) async fn outlines_after(
+    db: &mut dyn Executor,
     id: SessionId,
     scope: &Scope,
     after: Seq,
     limit: usize,
-) -> Outcome<Ahead> {
+) -> OpResult<OutlinesAfter> {
     let sql = format!("SELECT {SESSION} FROM epitome.sessions WHERE id = $1 AND state = 'open'");
-    let (mut row, mut there, mut log) = (None, false, Vec::new());
-    let shapes =
-        Lens::new(id, scope).shapes((after.saturating_add(1), Seq::MAX), false, limit.saturating_add(1));
-    let batch = Batch::new()
+    let (mut row, mut exists, mut log) = (None, false, Vec::new());
+    let outlines = LogQuery::new(id, scope).outlines(
+        (after.saturating_add(1), Seq::MAX),
+        false,
+        limit.saturating_add(1),
+    );
+    let batch = SqlBatch::new()
         .first(Sql::new(sql, [id.into()]), &mut row, decode::session)
-        .any(Sql::new(IS_THERE, [id.into()]), &mut there)
-        .all(shapes, &mut log, outline);
-    ask.finish(batch).await?;
-    if !there {
-        return Ok(Ahead { log: Vec::new(), end: None });
+        .any(Sql::new(NOT_DELETED, [id.into()]), &mut exists)
+        .all(outlines, &mut log, outline);
+    db.finish(batch).await?;
+    if !exists {
+        return Ok(OutlinesAfter { log: Vec::new(), end: None });
     }
     // The end of a hidden copy is unknown until it becomes visible.
-    let end = row.filter(|_| log.len() <= limit).map(|row| at_end(&row.tracker, scope).0);
+    let end = row.filter(|_| log.len() <= limit).map(|row| cut_at_end(&row.tracker, scope).0);
     log.truncate(limit);
-    Ok(Ahead { log, end })
+    Ok(OutlinesAfter { log, end })
 }
 
-pub(super) async fn messages(ask: &mut dyn Ask, id: SessionId, pick: &Pick) -> Outcome<Portion<Message>> {
-    let (lens, mut within, reverse, limit, bytes) = match pick {
-        Pick::Seqs(seqs) => return by_seq(ask, id, seqs).await,
-        Pick::Page { scope, within, reverse, limit, bytes } => {
-            (Lens::new(id, scope), *within, *reverse, *limit, *bytes)
+pub(super) async fn messages(
+    db: &mut dyn Executor,
+    id: SessionId,
+    pick: &PickMessages,
+) -> OpResult<Portion<Message>> {
+    let (log_query, mut within, reverse, limit, bytes) = match pick {
+        PickMessages::Seqs(seqs) => return messages_by_seq(db, id, seqs).await,
+        PickMessages::Page { scope, within, reverse, limit, bytes } => {
+            (LogQuery::new(id, scope), *within, *reverse, *limit, *bytes)
         }
     };
-    let mut filling = Filling::new(limit, bytes);
-    let mut size = limit.saturating_add(1).min(ask.page(PAGE));
+    let mut builder = PortionBuilder::new(limit, bytes);
+    let mut size = limit.saturating_add(1).min(db.page_size(PAGE_SIZE));
     loop {
-        let (mut there, mut seen, mut last) = (false, 0, None);
-        let filled = &mut filling;
-        let each = |row: Found<'_>| {
-            let (message, bytes) = decode::words(row)?;
+        let (mut exists, mut seen, mut last) = (false, 0, None);
+        let portion = &mut builder;
+        let each = |row: RowRef<'_>| {
+            let (message, bytes) = decode::message_row(row)?;
             (seen, last) = (seen + 1, Some(message.seq));
-            filled.take(message, bytes);
-            Ok(!filled.is_over())
+            portion.push(message, bytes);
+            Ok(!portion.is_full())
         };
-        let sql = lens.page(within, reverse, (size, bytes));
-        ask.ask(Batch::new().any(Sql::new(IS_THERE, [id.into()]), &mut there).each(sql, each)).await?;
-        if !there {
+        let sql = log_query.page(within, reverse, (size, bytes));
+        db.run(SqlBatch::new().any(Sql::new(NOT_DELETED, [id.into()]), &mut exists).each(sql, each)).await?;
+        if !exists {
             return Ok(Portion::default());
         }
-        let rest = last.filter(|_| seen >= size && !filling.is_over()).and_then(|last| match reverse {
+        let rest = last.filter(|_| seen >= size && !builder.is_full()).and_then(|last| match reverse {
             true => Span::new(within.from, last.saturating_sub(1)),
             false => Span::new(last.saturating_add(1), within.through),
         });
-        let Some(rest) = rest else { return Ok(filling.done()) };
-        (within, size) = (rest, ask.page(PAGE));
+        let Some(rest) = rest else { return Ok(builder.build()) };
+        (within, size) = (rest, db.page_size(PAGE_SIZE));
     }
 }
 
-async fn by_seq(ask: &mut dyn Ask, id: SessionId, seqs: &[Seq]) -> Outcome<Portion<Message>> {
+async fn messages_by_seq(db: &mut dyn Executor, id: SessionId, seqs: &[Seq]) -> OpResult<Portion<Message>> {
     let sql = format!(
-        "SELECT {OUTLINE}, body FROM epitome.messages WHERE session = $1 AND seq = ANY($2) AND EXISTS ({IS_THERE}) ORDER BY seq"
+        "SELECT {OUTLINE}, body FROM epitome.messages WHERE session = $1 AND seq = ANY($2) AND EXISTS ({NOT_DELETED}) ORDER BY seq"
     );
-    let sql = Sql::new(sql, [id.into(), Given::Ints(seqs.iter().map(|seq| int(*seq)).collect())]);
+    let sql = Sql::new(sql, [id.into(), SqlParam::Ints(seqs.iter().map(|seq| int(*seq)).collect())]);
     let mut items = Vec::new();
-    ask.finish(Batch::new().all(sql, &mut items, |row| Ok(decode::words(row)?.0))).await?;
+    db.finish(SqlBatch::new().all(sql, &mut items, |row| Ok(decode::message_row(row)?.0))).await?;
     Ok(Portion { items, more: false })
 }
 
 /// Selects the summaries with these ids, limited to those of this session.
-pub(super) fn by_number<'a>(session: SessionId, ids: &[SummaryId]) -> Sql<'a> {
+pub(super) fn summaries_by_id<'a>(session: SessionId, ids: &[SummaryId]) -> Sql<'a> {
     let sql = format!(
-        "SELECT {SUMMARY} FROM epitome.summaries WHERE session = $1 AND id = ANY($2) AND EXISTS ({IS_THERE})"
+        "SELECT {SUMMARY} FROM epitome.summaries WHERE session = $1 AND id = ANY($2) AND EXISTS ({NOT_DELETED})"
     );
-    Sql::new(sql, [session.into(), Given::Ints(ids.to_vec())])
+    Sql::new(sql, [session.into(), SqlParam::Ints(ids.to_vec())])
 }
 
 /// Sorts summaries into the order of the requested ids.
-pub(super) fn in_order(mut found: Vec<SummaryRow>, ids: &[SummaryId]) -> Vec<SummaryRow> {
+pub(super) fn sort_by_ids(mut found: Vec<SummaryRow>, ids: &[SummaryId]) -> Vec<SummaryRow> {
     found.sort_by_key(|row| ids.iter().position(|id| *id == row.id));
     found
 }
 
 pub(super) async fn summaries(
-    ask: &mut dyn Ask,
+    db: &mut dyn Executor,
     id: SessionId,
     pick: &PickSummaries,
-) -> Outcome<Vec<SummaryRow>> {
+) -> OpResult<Vec<SummaryRow>> {
     let ids = match pick {
         PickSummaries::Ids(ids) => ids.clone(),
-        _ => ask::all(ask, summary_ids(id, pick), |row| row.int(0)).await?,
+        _ => executor::all(db, summary_ids(id, pick), |row| row.int(0)).await?,
     };
     if ids.is_empty() {
         return Ok(Vec::new());
     }
     let mut found = Vec::new();
-    ask.finish(Batch::new().all(by_number(id, &ids), &mut found, decode::summary)).await?;
-    Ok(in_order(found, &ids))
+    db.finish(SqlBatch::new().all(summaries_by_id(id, &ids), &mut found, decode::summary)).await?;
+    Ok(sort_by_ids(found, &ids))
 }
 
 /// Selects the ids of summaries in the requested order. The order comes from an index alone, because sorting rows with their
 /// text would be expensive.
 fn summary_ids(session: SessionId, pick: &PickSummaries) -> Sql<'_> {
     match pick {
-        PickSummaries::Ids(_) | PickSummaries::Standing => {
+        PickSummaries::Ids(_) | PickSummaries::Current => {
             let sql = "SELECT id FROM epitome.summaries INDEXED BY summaries_standing \
                  WHERE session = $1 AND state = 'standing' ORDER BY scope, slot";
             Sql::new(sql, [session.into()])
@@ -143,17 +151,17 @@ fn summary_ids(session: SessionId, pick: &PickSummaries) -> Sql<'_> {
 
 /// Returns the text of the newest summary that was written for the same model request. The query starts from the request's
 /// hash and then checks the session, because a workspace may have a million sessions.
-pub(super) async fn recall(
-    ask: &mut dyn Ask,
+pub(super) async fn summary_for_request(
+    db: &mut dyn Executor,
     workspace: &str,
     session: SessionId,
-    asked: &str,
-) -> Outcome<Option<String>> {
+    request_hash: &str,
+) -> OpResult<Option<String>> {
     let sql = "SELECT text FROM epitome.summaries AS found INDEXED BY summaries_asked WHERE asked = $1 \
          AND state <> 'undone' \
          AND EXISTS (SELECT 1 FROM epitome.sessions WHERE id = found.session AND workspace = $2 AND state = 'open') \
          AND NOT EXISTS (SELECT 1 FROM epitome.summaries INDEXED BY summaries_asked \
          WHERE asked = $1 AND state = 'undone' AND session = $3) ORDER BY kept DESC LIMIT 1";
-    let sql = Sql::new(sql, [asked.into(), workspace.into(), session.into()]);
-    ask::first(ask, sql, |row| row.string(0)).await
+    let sql = Sql::new(sql, [request_hash.into(), workspace.into(), session.into()]);
+    executor::first(db, sql, |row| row.string(0)).await
 }

@@ -86,16 +86,16 @@ impl SessionRow {
     }
 
     /// Whether the row is small enough for a store to cache it.
-    pub(crate) fn takes_little(&self, workspace_settings: &str) -> bool {
+    pub(crate) fn is_cacheable(&self, workspace_settings: &str) -> bool {
         let notes = self.metadata.iter().chain(&self.attributes);
         let notes = notes.map(|(name, value)| name.len().saturating_add(value_memory(value)));
         notes.fold(self.settings.len().max(workspace_settings.len()), usize::saturating_add)
-            <= MOST_REMEMBERED
+            <= MAX_CACHED_BYTES
     }
 }
 
 /// Maximum size in bytes of a session's settings and metadata for the row to be cached: 8 KiB.
-const MOST_REMEMBERED: usize = 8 << 10;
+const MAX_CACHED_BYTES: usize = 8 << 10;
 
 /// A stored slot: its state, and the worker that has leased it.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -111,13 +111,13 @@ pub struct SlotRow {
     /// The fencing token. Each lease increments it; writes of a worker with a lower token are rejected.
     pub fence: u64,
     /// The state of the work on the slot.
-    pub work: Work,
+    pub work: SlotWork,
 }
 
 /// The state of the work on a slot.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Work {
+pub struct SlotWork {
     /// When the slot became due.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub waiting_since: Option<Timestamp>,
@@ -172,7 +172,7 @@ impl SlotRow {
     }
 
     /// Updates `work` after the state changed: when the slot became due, or that it is not due.
-    pub fn mark(&mut self, now: Timestamp) {
+    pub fn update_waiting_since(&mut self, now: Timestamp) {
         if self.state.due.is_none() {
             self.work.waiting_since = None;
             self.work.parked = false;
@@ -281,26 +281,26 @@ pub struct Facts {
     /// How long these calls took, in milliseconds.
     pub millis: u64,
     /// The hash of the model request; `None` if repeating the request would cost nothing.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub asked: Option<String>,
+    #[serde(rename = "asked", skip_serializing_if = "Option::is_none")]
+    pub request_hash: Option<String>,
     /// The fencing token under which the summary was committed; 0 if it was copied, or if an older release wrote it.
     pub fence: u64,
 }
 
-/// A message to store: its outline, and its content as serialized by [`words`].
+/// A message to store: its outline, and its content as serialized by [`content_json`].
 #[derive(Debug, Clone, PartialEq)]
 pub struct NewMessage {
     /// The outline. It provides the position, role, flags and time.
     pub outline: Outline,
     /// The message that opened this message's turn; 0 before the first turn.
     pub opener: Seq,
-    /// The content, as serialized by [`words`].
+    /// The content, as serialized by [`content_json`].
     pub body: String,
 }
 
 /// The part of a message that is stored as JSON.
 #[derive(Serialize, Deserialize)]
-struct Words<'a> {
+struct StoredContent<'a> {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     author: Option<Cow<'a, str>>,
     parts: Cow<'a, [Part]>,
@@ -311,8 +311,8 @@ struct Words<'a> {
 }
 
 /// Serializes a message's content: everything that its outline does not contain.
-pub fn words(message: &Message) -> Result<String, serde_json::Error> {
-    serde_json::to_string(&Words {
+pub fn content_json(message: &Message) -> Result<String, serde_json::Error> {
+    serde_json::to_string(&StoredContent {
         author: message.author.as_deref().map(Cow::Borrowed),
         parts: Cow::Borrowed(&message.parts),
         metadata: Cow::Borrowed(&message.metadata),
@@ -321,25 +321,25 @@ pub fn words(message: &Message) -> Result<String, serde_json::Error> {
 }
 
 /// Restores a message from its outline and its serialized content.
-pub fn message(outline: &Outline, body: &str) -> Result<Message, serde_json::Error> {
-    let words: Words<'_> = serde_json::from_str(body)?;
+pub fn restore_message(outline: &Outline, body: &str) -> Result<Message, serde_json::Error> {
+    let content: StoredContent<'_> = serde_json::from_str(body)?;
     Ok(Message {
         seq: outline.seq,
         role: outline.role,
-        author: words.author.map(Into::into),
-        parts: words.parts.into_owned(),
+        author: content.author.map(Into::into),
+        parts: content.parts.into_owned(),
         pinned: outline.pinned,
         skip: outline.skip,
         at: outline.at,
-        metadata: words.metadata.into_owned(),
-        wire: words.wire.map(|wire| Box::new(wire.into_owned())),
+        metadata: content.metadata.into_owned(),
+        wire: content.wire.map(|wire| Box::new(wire.into_owned())),
     })
 }
 
 /// Returns a message's serialized content with its metadata replaced.
-pub fn with_metadata(body: &str, metadata: &Map<String, Value>) -> Result<String, serde_json::Error> {
-    let words: Words<'_> = serde_json::from_str(body)?;
-    serde_json::to_string(&Words { metadata: Cow::Borrowed(metadata), ..words })
+pub fn replace_metadata(body: &str, metadata: &Map<String, Value>) -> Result<String, serde_json::Error> {
+    let content: StoredContent<'_> = serde_json::from_str(body)?;
+    serde_json::to_string(&StoredContent { metadata: Cow::Borrowed(metadata), ..content })
 }
 
 /// A recorded model call.

@@ -8,21 +8,21 @@
 //! full-text index, removes deleted sessions, and deletes expired idempotency keys. See [`SqliteOptions::index_pause`].
 
 mod backup;
-mod chores;
+mod executor;
 mod handle;
-mod known;
-mod lent;
+mod maintenance;
 mod open;
 mod options;
 mod readers;
+mod session_cache;
 mod writer;
 
-use super::trouble as error;
+use super::op_error as error;
 pub use handle::Sqlite;
 pub use options::{SqliteOptions, WriteStage};
 #[cfg(feature = "postgres")]
 pub(super) use {
-    known::Known,
-    lent::{Lent, done},
+    executor::{SqliteExecutor, ready_result},
     open::source as open_source,
+    session_cache::SessionCache,
 };

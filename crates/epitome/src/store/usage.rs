@@ -3,16 +3,16 @@
 use epitome_core::message::{Timestamp, Tokens};
 use serde::Serialize;
 
-use super::ask::{self, Ask, Batch};
-use super::asked::UsageQuery;
-use super::given::Given;
+use super::executor::{self, Executor, SqlBatch};
+use super::op_error::OpResult;
+use super::query_types::UsageQuery;
 use super::rows::{UsageRow, UsageSum};
 use super::sql::Sql;
-use super::trouble::Outcome;
+use super::sql_params::SqlParam;
 
 /// Proxy usage of one model in one hour, or sums of it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
-pub struct Passed {
+pub struct ProxyUsage {
     /// The requested model.
     pub model: String,
     /// Whether the requests were forwarded unchanged (shadow mode), so that `saved` is only what condensing would have
@@ -42,11 +42,11 @@ pub struct Passed {
     pub saved_cost: i64,
 }
 
-impl Passed {
+impl ProxyUsage {
     /// Adds the numbers of another record to this one.
     pub fn add(&mut self, more: &Self) {
-        let mut figures = Self { model: String::new(), ..*more };
-        for (sum, more) in self.counts().into_iter().zip(figures.counts()) {
+        let mut copy = Self { model: String::new(), ..*more };
+        for (sum, more) in self.counts().into_iter().zip(copy.counts()) {
             *sum = sum.saturating_add(*more);
         }
         self.cost = self.cost.saturating_add(more.cost);
@@ -70,26 +70,26 @@ impl Passed {
 }
 
 /// Records model calls.
-pub(super) async fn record(ask: &mut dyn Ask, usage: &[UsageRow]) -> Outcome<()> {
-    let (now, mut batch) = (ask.now().await?, Batch::new());
-    usage.iter().for_each(|row| batch.push(record_one(row, now)));
-    ask.finish(batch).await
+pub(super) async fn record(db: &mut dyn Executor, usage: &[UsageRow]) -> OpResult<()> {
+    let (now, mut batch) = (db.now().await?, SqlBatch::new());
+    usage.iter().for_each(|row| batch.push(usage_insert(row, now)));
+    db.finish(batch).await
 }
 
 /// Returns the statement that records a model call. Uses `now` if the call has no time.
-pub(super) fn record_one(row: &UsageRow, now: Timestamp) -> Sql<'_> {
+pub(super) fn usage_insert(row: &UsageRow, now: Timestamp) -> Sql<'_> {
     let sql = "INSERT INTO epitome.usage (workspace, session, scope, slot, model, outcome, input, cached, output, cost, \
          millis, at) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)";
     let texts = [&row.workspace, &row.session, &row.scope, &row.slot, &row.model, &row.outcome];
     let at = if row.at == Timestamp::default() { now } else { row.at };
-    let mut given: Vec<Given<'_>> = texts.into_iter().map(|text| text.as_str().into()).collect();
-    given.extend([row.input, row.cached, row.output].map(Given::from));
-    given.extend([row.cost.into(), row.millis.into(), at.into()]);
-    Sql::new(sql, given)
+    let mut params: Vec<SqlParam<'_>> = texts.into_iter().map(|text| text.as_str().into()).collect();
+    params.extend([row.input, row.cached, row.output].map(SqlParam::from));
+    params.extend([row.cost.into(), row.millis.into(), at.into()]);
+    Sql::new(sql, params)
 }
 
 /// Returns SQL for the sums of these columns. A sum above the integer range becomes its maximum; a sum of no values is NULL.
-fn sums(columns: &str) -> String {
+fn sum_columns(columns: &str) -> String {
     let sum = |column: &str| {
         format!(
             "CASE WHEN sum({column}) > 9223372036854775807 THEN 9223372036854775807 \
@@ -100,16 +100,16 @@ fn sums(columns: &str) -> String {
 }
 
 /// Sums model calls.
-pub(super) async fn usage(ask: &mut dyn Ask, query: &UsageQuery) -> Outcome<Vec<UsageSum>> {
+pub(super) async fn usage(db: &mut dyn Executor, query: &UsageQuery) -> OpResult<Vec<UsageSum>> {
     let session = if query.by_session { "session" } else { "''" };
-    let sums = sums("input, cached, output, cost, millis");
+    let sums = sum_columns("input, cached, output, cost, millis");
     let sql = format!(
         "SELECT {session} AS apart, scope, slot, model, outcome, count(*), {sums} FROM epitome.usage \
          WHERE workspace = $1 AND at >= $2 AND ($3 IS NULL OR session = $3) \
          GROUP BY apart, scope, slot, model, outcome ORDER BY apart, scope, slot, model, outcome"
     );
-    let given = [(&*query.workspace).into(), query.since.into(), query.session.as_deref().into()];
-    ask::all(ask, Sql::new(sql, given), |row| {
+    let params = [(&*query.workspace).into(), query.since.into(), query.session.as_deref().into()];
+    executor::all(db, Sql::new(sql, params), |row| {
         Ok(UsageSum {
             session: row.string(0)?,
             scope: row.string(1)?,
@@ -127,29 +127,35 @@ pub(super) async fn usage(ask: &mut dyn Ask, query: &UsageQuery) -> Outcome<Vec<
     .await
 }
 
-/// The columns of [`Passed`] that are summed: the counters, then the costs.
-const PASSED: &str =
+/// The columns of [`ProxyUsage`] that are summed: the counters, then the costs.
+const SUMMED_COLUMNS: &str =
     "requests, shorter, retried, cut_off, uncounted, input, cached, output, saved, cost, saved_cost";
 
 /// Maximum number of models with separate rows per hour. Names come from clients, so their number must be limited.
-const MOST_MODELS: i64 = 100;
+const MAX_MODELS: i64 = 100;
 
 /// The name under which further models are counted.
 const OTHER: &str = "other";
 
 const HOUR_MILLIS: i64 = 3_600_000;
 
-fn hour(at: Timestamp) -> Given<'static> {
+fn hour(at: Timestamp) -> SqlParam<'static> {
     at.0.div_euclid(HOUR_MILLIS).saturating_mul(HOUR_MILLIS).into()
 }
 
 /// Adds to this hour's proxy usage, under each model's name, or under [`OTHER`] if there are too many models.
-pub(super) async fn add_passed(ask: &mut dyn Ask, workspace: &str, more: &[Passed]) -> Outcome<()> {
-    let (now, mut batch) = (ask.now().await?, Batch::new());
-    let added: Vec<String> =
-        PASSED.split(", ").map(|column| format!("{column} = p.{column} + excluded.{column}")).collect();
+pub(super) async fn add_proxy_usage(
+    db: &mut dyn Executor,
+    workspace: &str,
+    more: &[ProxyUsage],
+) -> OpResult<()> {
+    let (now, mut batch) = (db.now().await?, SqlBatch::new());
+    let added: Vec<String> = SUMMED_COLUMNS
+        .split(", ")
+        .map(|column| format!("{column} = p.{column} + excluded.{column}"))
+        .collect();
     let sql = format!(
-        "INSERT INTO epitome.passed AS p (workspace, hour, model, shadow, {PASSED}) SELECT $1, $2, CASE WHEN \
+        "INSERT INTO epitome.passed AS p (workspace, hour, model, shadow, {SUMMED_COLUMNS}) SELECT $1, $2, CASE WHEN \
          EXISTS (SELECT 1 FROM epitome.passed WHERE workspace = $1 AND hour = $2 AND model = $3) OR \
          (SELECT count(DISTINCT model) FROM epitome.passed WHERE workspace = $1 AND hour = $2) < $16 THEN $3 ELSE $17 END, \
          $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15 WHERE true \
@@ -157,29 +163,33 @@ pub(super) async fn add_passed(ask: &mut dyn Ask, workspace: &str, more: &[Passe
         added.join(", ")
     );
     for more in more {
-        let mut given = vec![workspace.into(), hour(now), more.model.as_str().into(), more.shadow.into()];
-        given.extend(more.clone().counts().map(|count| Given::from(*count)));
-        given.extend([more.cost.into(), more.saved_cost.into(), MOST_MODELS.into(), OTHER.into()]);
-        batch.push(Sql::new(sql.clone(), given));
+        let mut params = vec![workspace.into(), hour(now), more.model.as_str().into(), more.shadow.into()];
+        params.extend(more.clone().counts().map(|count| SqlParam::from(*count)));
+        params.extend([more.cost.into(), more.saved_cost.into(), MAX_MODELS.into(), OTHER.into()]);
+        batch.push(Sql::new(sql.clone(), params));
     }
-    ask.finish(batch).await
+    db.finish(batch).await
 }
 
 /// Sums proxy usage since the hour that contains `since`.
-pub(super) async fn passed(ask: &mut dyn Ask, workspace: &str, since: Timestamp) -> Outcome<Vec<Passed>> {
-    let sums = sums(PASSED);
+pub(super) async fn proxy_usage(
+    db: &mut dyn Executor,
+    workspace: &str,
+    since: Timestamp,
+) -> OpResult<Vec<ProxyUsage>> {
+    let sums = sum_columns(SUMMED_COLUMNS);
     let sql = format!(
         "SELECT model, shadow, {sums} FROM epitome.passed WHERE workspace = $1 AND hour >= $2 \
          GROUP BY model, shadow ORDER BY model, shadow"
     );
-    ask::all(ask, Sql::new(sql, [workspace.into(), hour(since)]), |row| {
+    executor::all(db, Sql::new(sql, [workspace.into(), hour(since)]), |row| {
         let (model, shadow) = (row.string(0)?, row.flag(1)?);
         let (cost, saved_cost) = (row.int(11)?, row.int(12)?);
-        let mut passed = Passed { model, shadow, cost, saved_cost, ..Passed::default() };
-        for (at, count) in (2..).zip(passed.counts()) {
+        let mut usage = ProxyUsage { model, shadow, cost, saved_cost, ..ProxyUsage::default() };
+        for (at, count) in (2..).zip(usage.counts()) {
             *count = row.uint(at)?;
         }
-        Ok(passed)
+        Ok(usage)
     })
     .await
 }

@@ -2,24 +2,24 @@
 //!
 //! A SQLite file is first checked for damage. The integrity of PostgreSQL's pages is left to PostgreSQL and `pg_amcheck`.
 
-use super::ask::{self, Ask, Batch};
-use super::check::{Fault, Faults, LogCheck, SummaryCheck, session_at, workspace_at};
-use super::decode::{self, Found, OUTLINE, SESSION, SESSION_NAME, SESSION_WORKSPACE, SLOT};
+use super::check::{FaultList, LogCheck, StoreFault, SummaryCheck, session_at, workspace_at};
+use super::decode::{self, OUTLINE, RowRef, SESSION, SESSION_NAME, SESSION_WORKSPACE, SLOT};
+use super::executor::{self, Executor, SqlBatch};
+use super::op_error::OpResult;
 use super::rows::{SessionId, SessionRow, SummaryId};
 use super::sql::Sql;
-use super::trouble::Outcome;
 
 /// Maximum number of rows read at a time.
-const PAGE: usize = 500;
+const PAGE_SIZE: usize = 500;
 
 /// Size of message text in bytes at which a page ends, including the message that reaches it: 1 MiB.
-const BYTES: u64 = 1 << 20;
+const PAGE_BYTES: u64 = 1 << 20;
 
 /// The columns of a summary without text and sources, which no rule checks.
-const SUMMARY_SHAPE: &str = "id, scope, slot, through, state, parent, '', NULL, facts, created";
+const SUMMARY_COLUMNS: &str = "id, scope, slot, through, state, parent, '', NULL, facts, created";
 
 /// Queries that return sessions with a fault: the table to name if the query fails, the query, and the fault.
-const FAULTY: [(&str, &str, &str); 2] = [
+const FAULTY_ROWS: [(&str, &str, &str); 2] = [
     (
         "idempotency",
         "SELECT DISTINCT s.workspace, s.name FROM epitome.idempotency i JOIN epitome.sessions s ON s.id = i.session \
@@ -36,53 +36,53 @@ const FAULTY: [(&str, &str, &str); 2] = [
 ];
 
 /// Checks the store and returns the faults found.
-pub(super) async fn verify(ask: &mut dyn Ask) -> Outcome<Vec<Fault>> {
-    let in_file = ask.in_file();
-    let mut check = Check { ask, in_file, faults: Faults::default() };
+pub(super) async fn verify(db: &mut dyn Executor) -> OpResult<Vec<StoreFault>> {
+    let in_file = db.in_file();
+    let mut check = Check { db, in_file, faults: FaultList::default() };
     if in_file {
-        let file = check.file().await;
+        let file = check.check_file().await;
         check.faults.note("file", file)?;
     } else {
-        check.told().await?;
+        check.check_unnumbered_events().await?;
     }
     let indexed = (!in_file).then_some("words");
     for table in indexed.into_iter().chain(["messages", "slots", "summaries", "idempotency", "members"]) {
-        check.orphans(table).await?;
+        check.find_orphans(table).await?;
     }
-    let workspaces = check.workspaces().await;
+    let workspaces = check.check_workspaces().await;
     check.faults.note("workspaces", workspaces)?;
-    for (table, sql, what) in FAULTY {
-        let fault = |row: Found<'_>| Ok((session_at(row.text(0)?, row.text(1)?), what.to_owned()));
-        check.find(table, sql.to_owned(), fault).await?;
+    for (table, sql, what) in FAULTY_ROWS {
+        let fault = |row: RowRef<'_>| Ok((session_at(row.text(0)?, row.text(1)?), what.to_owned()));
+        check.add_rows(table, sql.to_owned(), fault).await?;
     }
-    let events = check.events().await;
+    let events = check.check_events().await;
     check.faults.note("events", events)?;
-    let sessions = check.sessions().await;
+    let sessions = check.check_sessions().await;
     check.faults.note("sessions", sessions)?;
     Ok(check.faults.0)
 }
 
 struct Check<'a> {
-    ask: &'a mut dyn Ask,
+    db: &'a mut dyn Executor,
     in_file: bool,
-    faults: Faults,
+    faults: FaultList,
 }
 
 impl Check<'_> {
     /// Reads page after page. `sql` creates the query for the page after a cursor. `each` returns the cursor of its row, or
-    /// `None` to stop. A page with fewer than `full` rows is the last one.
+    /// `None` to stop. A page with fewer than `page_size` rows is the last one.
     async fn pages<K: Send>(
         &mut self,
-        full: usize,
+        page_size: usize,
         mut last: K,
         sql: impl Fn(&K) -> Sql<'static> + Send,
-        mut each: impl FnMut(&mut Faults, Found<'_>) -> Outcome<Option<K>> + Send,
-    ) -> Outcome<()> {
+        mut each: impl FnMut(&mut FaultList, RowRef<'_>) -> OpResult<Option<K>> + Send,
+    ) -> OpResult<()> {
         let mut more = true;
         while more && !self.faults.is_full() {
             let (faults, mut seen, mut enough) = (&mut self.faults, 0, false);
             let sql = sql(&last);
-            let take = |row: Found<'_>| {
+            let take = |row: RowRef<'_>| {
                 seen += 1;
                 match each(faults, row)? {
                     Some(end) => last = end,
@@ -90,56 +90,59 @@ impl Check<'_> {
                 }
                 Ok(!enough)
             };
-            self.ask.ask(Batch::new().each(sql, take)).await?;
-            more = seen >= full && !enough;
+            self.db.run(SqlBatch::new().each(sql, take)).await?;
+            more = seen >= page_size && !enough;
         }
         Ok(())
     }
 
-    async fn file(&mut self) -> Outcome<()> {
+    async fn check_file(&mut self) -> OpResult<()> {
         let sql = Sql::new("PRAGMA integrity_check(100)", []);
-        let said = ask::all(self.ask, sql, |row| row.string(0)).await?;
-        said.into_iter().filter(|said| said != "ok").for_each(|said| self.faults.add("file", said));
+        let problems = executor::all(self.db, sql, |row| row.string(0)).await?;
+        problems
+            .into_iter()
+            .filter(|problem| problem != "ok")
+            .for_each(|problem| self.faults.add("file", problem));
         Ok(())
     }
 
     /// Adds a fault for each row of a query. `fault` returns its location and description.
-    async fn find(
+    async fn add_rows(
         &mut self,
         at: &str,
         sql: String,
-        fault: impl Fn(Found<'_>) -> Outcome<(String, String)> + Send + Sync,
-    ) -> Outcome<()> {
+        fault: impl Fn(RowRef<'_>) -> OpResult<(String, String)> + Send + Sync,
+    ) -> OpResult<()> {
         let faults = &mut self.faults;
-        let each = |row: Found<'_>| {
+        let each = |row: RowRef<'_>| {
             let (at, what) = fault(row)?;
             faults.add(at, what);
             Ok(true)
         };
-        let found = self.ask.ask(Batch::new().each(Sql::new(sql, []), each)).await;
+        let found = self.db.run(SqlBatch::new().each(Sql::new(sql, []), each)).await;
         self.faults.note(at, found).map(|_| ())
     }
 
     /// Finds rows whose session does not exist. The query jumps from one session id to the next, instead of reading every
     /// row.
-    async fn orphans(&mut self, table: &str) -> Outcome<()> {
+    async fn find_orphans(&mut self, table: &str) -> OpResult<()> {
         let sql = format!(
-            "WITH RECURSIVE known (session) AS (SELECT min(session) FROM epitome.{table} UNION ALL \
-             SELECT (SELECT min(t.session) FROM epitome.{table} t WHERE t.session > known.session) FROM known \
-             WHERE known.session IS NOT NULL) SELECT session FROM known WHERE session IS NOT NULL AND NOT EXISTS \
-             (SELECT 1 FROM epitome.sessions s WHERE s.id = known.session) LIMIT 1000"
+            "WITH RECURSIVE ids (session) AS (SELECT min(session) FROM epitome.{table} UNION ALL \
+             SELECT (SELECT min(t.session) FROM epitome.{table} t WHERE t.session > ids.session) FROM ids \
+             WHERE ids.session IS NOT NULL) SELECT session FROM ids WHERE session IS NOT NULL AND NOT EXISTS \
+             (SELECT 1 FROM epitome.sessions s WHERE s.id = ids.session) LIMIT 1000"
         );
-        self.find(table, sql, |row| {
+        self.add_rows(table, sql, |row| {
             let what = format!("there are rows of the session with id {}, which does not exist", row.int(0)?);
             Ok((table.to_owned(), what))
         })
         .await
     }
 
-    async fn workspaces(&mut self) -> Outcome<()> {
+    async fn check_workspaces(&mut self) -> OpResult<()> {
         let sql = "SELECT name, settings FROM epitome.workspaces WHERE name > $1 ORDER BY name LIMIT $2";
-        let sql = |after: &String| Sql::new(sql, [after.clone().into(), PAGE.into()]);
-        self.pages(PAGE, String::new(), sql, |faults, row| {
+        let sql = |after: &String| Sql::new(sql, [after.clone().into(), PAGE_SIZE.into()]);
+        self.pages(PAGE_SIZE, String::new(), sql, |faults, row| {
             let name = row.string(0)?;
             faults.settings(&workspace_at(&name), row.text(1)?);
             Ok(Some(name))
@@ -149,37 +152,42 @@ impl Check<'_> {
 
     /// Checks that events can be read and that their sessions exist. In PostgreSQL, also checks that no number is above the
     /// last one assigned.
-    async fn events(&mut self) -> Outcome<()> {
-        let given = if self.in_file { "e.id" } else { "w.events_given" };
+    async fn check_events(&mut self) -> OpResult<()> {
+        let last_number = if self.in_file { "e.id" } else { "w.events_given" };
         let sql = format!(
-            "SELECT e.id, e.session, e.at, e.kind, e.data, e.workspace, s.id, {given} FROM epitome.events e \
+            "SELECT e.id, e.session, e.at, e.kind, e.data, e.workspace, s.id, {last_number} FROM epitome.events e \
              LEFT JOIN epitome.sessions s ON s.workspace = e.workspace AND s.name = e.session AND s.state = 'open' \
              LEFT JOIN epitome.workspaces w ON w.name = e.workspace \
              WHERE (e.workspace, e.id) > ($1, $2) ORDER BY e.workspace, e.id LIMIT $3"
         );
-        self.happened(&sql, |workspace, id| format!("event {id} of {workspace}")).await
+        self.check_event_rows(&sql, |workspace, id| format!("event {id} of {workspace}")).await
     }
 
     /// Checks the events that have no number yet. They exist only in PostgreSQL.
-    async fn told(&mut self) -> Outcome<()> {
+    async fn check_unnumbered_events(&mut self) -> OpResult<()> {
         let sql = "SELECT t.tick, t.session, t.at, t.kind, t.data, t.workspace, s.id, t.tick FROM epitome.told t \
              LEFT JOIN epitome.sessions s ON s.workspace = t.workspace AND s.name = t.session AND s.state = 'open' \
              WHERE (t.workspace, t.tick) > ($1, $2) ORDER BY t.workspace, t.tick LIMIT $3";
-        self.happened(sql, |workspace, _| format!("an event of {workspace} that has no number yet")).await
+        self.check_event_rows(sql, |workspace, _| format!("an event of {workspace} that has no number yet"))
+            .await
     }
 
-    async fn happened(&mut self, sql: &str, at: impl Fn(String, i64) -> String + Send + Sync) -> Outcome<()> {
+    async fn check_event_rows(
+        &mut self,
+        sql: &str,
+        at: impl Fn(String, i64) -> String + Send + Sync,
+    ) -> OpResult<()> {
         let sql = |(workspace, after): &(String, i64)| {
-            Sql::new(sql.to_owned(), [workspace.clone().into(), (*after).into(), PAGE.into()])
+            Sql::new(sql.to_owned(), [workspace.clone().into(), (*after).into(), PAGE_SIZE.into()])
         };
-        self.pages(PAGE, (String::new(), i64::MIN), sql, |faults, row| {
+        self.pages(PAGE_SIZE, (String::new(), i64::MIN), sql, |faults, row| {
             let (id, workspace) = (row.int(0)?, row.string(5)?);
             let at = at(workspace_at(&workspace), id);
             faults.note(&at, decode::event(row))?;
             if row.maybe_int(6)?.is_none() {
                 faults.add(&at, "it belongs to a session that does not exist");
             }
-            if row.maybe_int(7)?.is_none_or(|given| given < id) {
+            if row.maybe_int(7)?.is_none_or(|last_number| last_number < id) {
                 faults.add(&at, "its workspace has not assigned this number yet");
             }
             Ok(Some((workspace, id)))
@@ -188,24 +196,24 @@ impl Check<'_> {
     }
 
     /// Checks every visible session. Sessions that are being copied or removed are incomplete by design.
-    async fn sessions(&mut self) -> Outcome<()> {
+    async fn check_sessions(&mut self) -> OpResult<()> {
         let sql = format!(
             "SELECT {SESSION} FROM epitome.sessions WHERE state = 'open' AND id > $1 ORDER BY id LIMIT $2"
         );
         let (mut after, mut more): (SessionId, bool) = (0, true);
         while more {
-            let sql = Sql::new(sql.clone(), [after.into(), PAGE.into()]);
-            let page = ask::all(self.ask, sql, |row| {
+            let sql = Sql::new(sql.clone(), [after.into(), PAGE_SIZE.into()]);
+            let page = executor::all(self.db, sql, |row| {
                 let (name, workspace) = (row.text(SESSION_NAME)?, row.string(SESSION_WORKSPACE)?);
                 let at = session_at(&workspace, name);
                 Ok((row.int(0)?, at, workspace, decode::session(row)))
             });
             let page = page.await?;
-            more = page.len() >= PAGE;
+            more = page.len() >= PAGE_SIZE;
             for (id, at, workspace, session) in page {
                 after = id;
                 if let Some(session) = self.faults.note(&at, session)? {
-                    self.session(&at, &workspace, &session).await?;
+                    self.check_session(&at, &workspace, &session).await?;
                 }
                 if self.faults.is_full() {
                     return Ok(());
@@ -215,13 +223,13 @@ impl Check<'_> {
         Ok(())
     }
 
-    async fn session(&mut self, at: &str, workspace: &str, session: &SessionRow) -> Outcome<()> {
-        let columns = self.columns(at, session).await;
+    async fn check_session(&mut self, at: &str, workspace: &str, session: &SessionRow) -> OpResult<()> {
+        let columns = self.check_columns(at, session).await;
         self.faults.note(at, columns)?;
-        let log = self.log(at, session).await;
+        let log = self.check_log(at, session).await;
         self.faults.note(at, log)?;
         let mut check = SummaryCheck::new(at, workspace, session);
-        let summaries = self.summaries(session.id, &mut check).await;
+        let summaries = self.check_summaries(session.id, &mut check).await;
         if self.faults.note(at, summaries)?.is_some() {
             check.finish(&mut self.faults);
         }
@@ -230,20 +238,20 @@ impl Check<'_> {
 
     /// Checks the columns that repeat the tracker, and that the search index contains as many messages as the session
     /// reports.
-    async fn columns(&mut self, at: &str, session: &SessionRow) -> Outcome<()> {
-        let words = if self.in_file {
+    async fn check_columns(&mut self, at: &str, session: &SessionRow) -> OpResult<()> {
+        let indexed_rows = if self.in_file {
             "rowid BETWEEN (s.id << 32) + 1 AND (s.id << 32) + s.indexed"
         } else {
             "session = s.id AND seq BETWEEN 1 AND s.indexed"
         };
         let sql = format!(
-            "SELECT s.head, s.turns, s.tokens, s.indexed, (SELECT count(*) FROM epitome.words WHERE {words}) \
+            "SELECT s.head, s.turns, s.tokens, s.indexed, (SELECT count(*) FROM epitome.words WHERE {indexed_rows}) \
              FROM epitome.sessions s WHERE s.id = $1"
         );
         let (faults, tracker) = (&mut self.faults, &session.tracker);
-        let each = |row: Found<'_>| {
+        let each = |row: RowRef<'_>| {
             let columns = (row.uint(0)?, row.uint(1)?, row.uint(2)?);
-            let (indexed, known, head) = (row.uint(3)?, row.uint(4)?, tracker.head());
+            let (indexed, indexed_rows, head) = (row.uint(3)?, row.uint(4)?, tracker.head());
             faults.settings(at, &session.settings);
             if session.encoding.is_empty() {
                 faults.add(at, "its token encoding is missing");
@@ -253,15 +261,15 @@ impl Check<'_> {
             }
             if indexed > head {
                 faults.add(at, format!("it is indexed up to message {indexed}, but ends at {head}"));
-            } else if known != indexed {
-                faults.add(at, format!("the search index contains {known} of {indexed} messages"));
+            } else if indexed_rows != indexed {
+                faults.add(at, format!("the search index contains {indexed_rows} of {indexed} messages"));
             }
             Ok(true)
         };
-        self.ask.ask(Batch::new().each(Sql::new(sql, [session.id.into()]), each)).await
+        self.db.run(SqlBatch::new().each(Sql::new(sql, [session.id.into()]), each)).await
     }
 
-    async fn log(&mut self, at: &str, session: &SessionRow) -> Outcome<()> {
+    async fn check_log(&mut self, at: &str, session: &SessionRow) -> OpResult<()> {
         // A server sends a page as a whole, so its size in bytes is limited too.
         let from = if self.in_file {
             "messages WHERE session = $1 AND seq > $2 AND $4 > 0 ORDER BY seq LIMIT $3"
@@ -271,8 +279,8 @@ impl Check<'_> {
              ORDER BY seq LIMIT $3) m) p WHERE coalesce(ahead_of_it, 0) < $4 ORDER BY seq"
         };
         let sql = |after: &i64| {
-            let given = [session.id.into(), (*after).into(), PAGE.into(), BYTES.into()];
-            Sql::new(format!("SELECT {OUTLINE}, body, opener FROM {from}"), given)
+            let params = [session.id.into(), (*after).into(), PAGE_SIZE.into(), PAGE_BYTES.into()];
+            Sql::new(format!("SELECT {OUTLINE}, body, opener FROM {from}"), params)
         };
         let mut check = LogCheck::new(at);
         // A page may have few rows because its text is long, so only an empty page is the last one.
@@ -281,19 +289,21 @@ impl Check<'_> {
         Ok(())
     }
 
-    async fn summaries(&mut self, session: SessionId, check: &mut SummaryCheck<'_>) -> Outcome<()> {
+    async fn check_summaries(&mut self, session: SessionId, check: &mut SummaryCheck<'_>) -> OpResult<()> {
         let sql = format!(
-            "SELECT {SUMMARY_SHAPE} FROM epitome.summaries INDEXED BY summaries_by_number \
+            "SELECT {SUMMARY_COLUMNS} FROM epitome.summaries INDEXED BY summaries_by_number \
              WHERE session = $1 AND id > $2 ORDER BY id LIMIT $3"
         );
-        let sql = |after: &SummaryId| Sql::new(sql.clone(), [session.into(), (*after).into(), PAGE.into()]);
-        self.pages(PAGE, SummaryId::MIN, sql, |faults, row| check.summary(faults, row).map(Some)).await?;
+        let sql =
+            |after: &SummaryId| Sql::new(sql.clone(), [session.into(), (*after).into(), PAGE_SIZE.into()]);
+        self.pages(PAGE_SIZE, SummaryId::MIN, sql, |faults, row| check.summary(faults, row).map(Some))
+            .await?;
         let sql = format!(
             "SELECT {SLOT}, s.covered, s.due, s.ready_at, s.workspace FROM epitome.slots s WHERE s.session = $1 \
              ORDER BY s.scope, s.name"
         );
         let faults = &mut self.faults;
-        let each = |row: Found<'_>| check.slot(faults, row).map(|()| true);
-        self.ask.ask(Batch::new().each(Sql::new(sql, [session.into()]), each)).await
+        let each = |row: RowRef<'_>| check.slot(faults, row).map(|()| true);
+        self.db.run(SqlBatch::new().each(Sql::new(sql, [session.into()]), each)).await
     }
 }

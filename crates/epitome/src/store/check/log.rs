@@ -4,13 +4,13 @@ use epitome_core::message::{Seq, Tokens};
 use epitome_core::outline::{Cut, Outline};
 use epitome_core::track::Tracker;
 
-use super::super::decode::{AFTER_OUTLINE, Found, outline};
-use super::super::rows::{SessionRow, message};
-use super::super::trouble::{Outcome, nonsense};
-use super::Faults;
+use super::super::decode::{AFTER_OUTLINE, RowRef, outline};
+use super::super::op_error::{OpResult, damaged};
+use super::super::rows::{SessionRow, restore_message};
+use super::FaultList;
 
 /// Maximum number of wrong outlines reported per session: one wrong outline makes later ones wrong too.
-const MOST_SHAPES: usize = 10;
+const MAX_WRONG_OUTLINES: usize = 10;
 
 /// Checks the messages of a session in order.
 pub(in crate::store) struct LogCheck<'a> {
@@ -22,57 +22,67 @@ pub(in crate::store) struct LogCheck<'a> {
     /// Number of messages in the current call batch, and whether one of them is skipped.
     batch: (u64, bool),
     skipped: u64,
-    wrong: usize,
+    wrong_outlines: usize,
     /// Whether the check stopped because later messages cannot be checked.
-    lost: bool,
+    stopped: bool,
 }
 
 impl<'a> LogCheck<'a> {
     /// Creates a check for the session that `at` names.
     pub(in crate::store) fn new(at: &'a str) -> Self {
         let tracker = Tracker::default();
-        Self { at, tracker, total: 0, opener: 0, batch: (0, false), skipped: 0, wrong: 0, lost: false }
+        Self {
+            at,
+            tracker,
+            total: 0,
+            opener: 0,
+            batch: (0, false),
+            skipped: 0,
+            wrong_outlines: 0,
+            stopped: false,
+        }
     }
 
     /// Checks the next message, from a row of its outline, its content, and the message that opened its turn. Returns false
     /// if the check stops, because later messages cannot be checked without this one.
-    pub(in crate::store) fn message(&mut self, faults: &mut Faults, row: Found<'_>) -> Outcome<bool> {
+    pub(in crate::store) fn message(&mut self, faults: &mut FaultList, row: RowRef<'_>) -> OpResult<bool> {
         let (seq, expected) = (row.uint(0)?, self.tracker.head().saturating_add(1));
         if seq != expected {
             let at = format!("{} message {expected}", self.at);
             faults.add(at, format!("it is missing; the next stored message is {seq}"));
-            self.lost = true;
+            self.stopped = true;
             return Ok(false);
         }
         let at = format!("{} message {seq}", self.at);
-        let step = self.step(faults, &at, row);
-        self.lost = faults.note(at, step)?.is_none() || self.wrong >= MOST_SHAPES;
-        Ok(!self.lost)
+        let result = self.check_message(faults, &at, row);
+        self.stopped = faults.note(at, result)?.is_none() || self.wrong_outlines >= MAX_WRONG_OUTLINES;
+        Ok(!self.stopped)
     }
 
-    fn step(&mut self, faults: &mut Faults, at: &str, row: Found<'_>) -> Outcome<()> {
-        let (body, said) = (row.text(AFTER_OUTLINE)?, row.uint(AFTER_OUTLINE + 1)?);
+    fn check_message(&mut self, faults: &mut FaultList, at: &str, row: RowRef<'_>) -> OpResult<()> {
+        let (body, stored) = (row.text(AFTER_OUTLINE)?, row.uint(AFTER_OUTLINE + 1)?);
         let outline = outline(row)?;
-        let words =
-            message(&outline, body).map_err(|_| nonsense("its content is stored in an invalid format"))?;
+        let content = restore_message(&outline, body)
+            .map_err(|_| damaged("its content is stored in an invalid format"))?;
         let before = std::mem::replace(&mut self.total, outline.before.saturating_add(outline.tokens));
-        let given = Outline { before: outline.before, ..self.tracker.push_sized(&words, outline.tokens) };
+        let expected =
+            Outline { before: outline.before, ..self.tracker.push_sized(&content, outline.tokens) };
         if outline.before != before {
-            self.wrong += 1;
+            self.wrong_outlines += 1;
             faults.add(at, format!("its running total is {}, but should be {before}", outline.before));
-        } else if let Some(what) = differs(&outline, &given) {
-            self.wrong += 1;
+        } else if let Some(what) = first_difference(&outline, &expected) {
+            self.wrong_outlines += 1;
             faults.add(at, format!("its stored {what} does not match its content"));
         }
-        if given.opens_turn {
-            self.opener = given.seq;
+        if expected.opens_turn {
+            self.opener = expected.seq;
         }
-        if said != self.opener {
-            self.wrong += 1;
-            let found = self.opener;
-            faults.add(at, format!("its turn was opened by message {found}, but {said} is stored"));
+        if stored != self.opener {
+            self.wrong_outlines += 1;
+            let actual = self.opener;
+            faults.add(at, format!("its turn was opened by message {actual}, but {stored} is stored"));
         }
-        if given.cut >= Cut::InLoop {
+        if expected.cut >= Cut::InLoop {
             self.end_batch();
         }
         self.batch = (self.batch.0.saturating_add(1), self.batch.1 || outline.skip);
@@ -88,54 +98,58 @@ impl<'a> LogCheck<'a> {
     }
 
     /// Compares the session's row with its messages, after the last message.
-    pub(in crate::store) fn finish(mut self, faults: &mut Faults, session: &SessionRow) {
-        if self.lost {
+    pub(in crate::store) fn finish(mut self, faults: &mut FaultList, session: &SessionRow) {
+        if self.stopped {
             return;
         }
         let head = self.tracker.head();
         let batch = (head.saturating_add(1).saturating_sub(self.batch.0), self.batch.1);
         self.end_batch();
         if head != session.tracker.head() {
-            let said = session.tracker.head();
-            faults.add(self.at, format!("its stored head is {said}, but its last message is {head}"));
+            let stored = session.tracker.head();
+            faults.add(self.at, format!("its stored head is {stored}, but its last message is {head}"));
         } else if self.tracker != session.tracker {
             faults.add(self.at, "its stored tracker does not match its messages");
         }
         if self.opener != session.opener {
-            let (said, found) = (session.opener, self.opener);
-            faults.add(self.at, format!("its turn was opened by message {found}, but {said} is stored"));
+            let (stored, actual) = (session.opener, self.opener);
+            faults.add(self.at, format!("its turn was opened by message {actual}, but {stored} is stored"));
         }
         if head > 0 && batch != (session.batch_from, session.batch_skipped) {
-            let (from, said) = (batch.0, session.batch_from);
-            let what = if from == said {
+            let (from, stored) = (batch.0, session.batch_from);
+            let what = if from == stored {
                 "its stored skip flag is wrong".to_owned()
             } else {
-                format!("{said} is stored")
+                format!("{stored} is stored")
             };
             faults.add(self.at, format!("its newest call batch begins with message {from}, but {what}"));
         }
         if self.skipped != session.skipped {
-            let (said, found) = (session.skipped, self.skipped);
-            faults.add(self.at, format!("{found} messages are skipped, but {said} is stored"));
+            let (stored, actual) = (session.skipped, self.skipped);
+            faults.add(self.at, format!("{actual} messages are skipped, but {stored} is stored"));
         }
     }
 }
 
 /// Returns the first part in which two outlines differ.
-fn differs(stored: &Outline, given: &Outline) -> Option<&'static str> {
-    if stored == given {
+fn first_difference(stored: &Outline, expected: &Outline) -> Option<&'static str> {
+    if stored == expected {
         return None;
     }
     let parts = [
-        ("author", stored.author == given.author),
-        ("turn", (stored.turn, stored.opens_turn) == (given.turn, given.opens_turn)),
-        ("size", (stored.chars, stored.longest) == (given.chars, given.longest)),
+        ("author", stored.author == expected.author),
+        ("turn", (stored.turn, stored.opens_turn) == (expected.turn, expected.opens_turn)),
+        ("size", (stored.chars, stored.longest) == (expected.chars, expected.longest)),
         (
             "count of calls",
-            (stored.calls, stored.open, stored.own_open) == (given.calls, given.open, given.own_open),
+            (stored.calls, stored.open, stored.own_open)
+                == (expected.calls, expected.open, expected.own_open),
         ),
-        ("count of results", (stored.answers, stored.own_answers) == (given.answers, given.own_answers)),
-        ("cut", (stored.cut, stored.own_cut) == (given.cut, given.own_cut)),
+        (
+            "count of results",
+            (stored.answers, stored.own_answers) == (expected.answers, expected.own_answers),
+        ),
+        ("cut", (stored.cut, stored.own_cut) == (expected.cut, expected.own_cut)),
     ];
     Some(parts.iter().find(|(_, same)| !same).map_or("outline", |(what, _)| what))
 }

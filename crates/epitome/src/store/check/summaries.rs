@@ -15,10 +15,10 @@ use epitome_core::message::Seq;
 use epitome_core::slot::Scope;
 
 use super::super::decode::scope_of;
-use super::super::decode::{self, Found};
+use super::super::decode::{self, RowRef};
+use super::super::op_error::OpResult;
 use super::super::rows::{SessionRow, SlotRow, SummaryId, SummaryRow, SummaryState};
-use super::super::trouble::Outcome;
-use super::Faults;
+use super::FaultList;
 
 /// A slot's scope and name.
 type SlotKey<'k> = (&'k Scope, &'k str);
@@ -28,7 +28,7 @@ fn slot_of(row: &SummaryRow) -> SlotKey<'_> {
 }
 
 /// Names a slot in a fault.
-fn named((scope, name): SlotKey<'_>) -> String {
+fn slot_name((scope, name): SlotKey<'_>) -> String {
     match scope {
         Scope::Session => format!("slot \"{name}\""),
         Scope::Author(author) => format!("slot \"{name}\" of \"{author}\""),
@@ -36,7 +36,7 @@ fn named((scope, name): SlotKey<'_>) -> String {
 }
 
 /// Whether the summary was not undone.
-fn lasts(row: &SummaryRow) -> bool {
+fn is_not_undone(row: &SummaryRow) -> bool {
     row.state != SummaryState::Undone
 }
 
@@ -59,7 +59,11 @@ impl<'a> SummaryCheck<'a> {
     }
 
     /// Adds a summary, in any order. Returns its id.
-    pub(in crate::store) fn summary(&mut self, faults: &mut Faults, row: Found<'_>) -> Outcome<SummaryId> {
+    pub(in crate::store) fn summary(
+        &mut self,
+        faults: &mut FaultList,
+        row: RowRef<'_>,
+    ) -> OpResult<SummaryId> {
         let id = row.int(0)?;
         if let Some(summary) = faults.note(self.summary_at(id), decode::summary(row))? {
             self.all.insert(id, summary);
@@ -69,20 +73,20 @@ impl<'a> SummaryCheck<'a> {
 
     /// Checks a slot, after all summaries were added. The row consists of [`decode::SLOT`] and the columns that repeat
     /// values of the slot's state or its session.
-    pub(in crate::store) fn slot(&mut self, faults: &mut Faults, row: Found<'_>) -> Outcome<()> {
+    pub(in crate::store) fn slot(&mut self, faults: &mut FaultList, row: RowRef<'_>) -> OpResult<()> {
         let (scope, name, active) = (scope_of(row.text(0)?), row.string(1)?, row.maybe_int(3)?);
-        let at = format!("{} {}", self.at, named((&scope, &name)));
+        let at = format!("{} {}", self.at, slot_name((&scope, &name)));
         let fence = self.slot_row(faults, &at, row);
         self.slots.insert((scope, name), (active, faults.note(at, fence)?));
         Ok(())
     }
 
     /// Checks a slot's row and returns its fencing token.
-    fn slot_row(&self, faults: &mut Faults, at: &str, row: Found<'_>) -> Outcome<u64> {
+    fn slot_row(&self, faults: &mut FaultList, at: &str, row: RowRef<'_>) -> OpResult<u64> {
         let columns = (row.uint(6)?, row.maybe_int(7)?);
         let (ready_at, workspace) = (row.maybe_int(8)?, row.text(9)?);
         let slot = decode::slot(row)?;
-        self.covers(faults, at, &slot);
+        self.check_coverage(faults, at, &slot);
         let due = slot.state.due.map(|due| i64::try_from(due.seq).unwrap_or(i64::MAX));
         let wrong = [
             (columns != (slot.state.covered, due), "its coverage or trigger event differ from its state"),
@@ -99,7 +103,7 @@ impl<'a> SummaryCheck<'a> {
         Ok(slot.fence)
     }
 
-    fn covers(&self, faults: &mut Faults, at: &str, slot: &SlotRow) {
+    fn check_coverage(&self, faults: &mut FaultList, at: &str, slot: &SlotRow) {
         let (covered, head) = (slot.state.covered, self.head);
         if covered > head {
             faults.add(at, format!("it covers messages up to {covered}, but the log ends at {head}"));
@@ -107,10 +111,10 @@ impl<'a> SummaryCheck<'a> {
         let Some(active) = slot.active else { return };
         let what = match self.all.get(&active) {
             None => format!("its current summary, {active}, does not exist"),
-            Some(kept) if slot_of(kept) != (&slot.scope, &slot.name) => {
+            Some(summary) if slot_of(summary) != (&slot.scope, &slot.name) => {
                 format!("its current summary, {active}, belongs to another slot")
             }
-            Some(kept) if kept.state != SummaryState::Standing => {
+            Some(summary) if summary.state != SummaryState::Current => {
                 format!("its current summary, {active}, is superseded or undone")
             }
             Some(SummaryRow { through, .. }) if *through != covered => {
@@ -126,37 +130,38 @@ impl<'a> SummaryCheck<'a> {
     }
 
     /// Checks the summaries one by one, then each slot's summaries together, after everything was added.
-    pub(in crate::store) fn finish(self, faults: &mut Faults) {
+    pub(in crate::store) fn finish(self, faults: &mut FaultList) {
         let mut first_after: HashMap<(SlotKey<'_>, Option<SummaryId>), SummaryId> = HashMap::new();
-        for kept in self.all.values().filter(|kept| lasts(kept)) {
-            first_after.entry((slot_of(kept), kept.parent)).or_insert(kept.id);
+        for summary in self.all.values().filter(|summary| is_not_undone(summary)) {
+            first_after.entry((slot_of(summary), summary.parent)).or_insert(summary.id);
         }
-        let mut lines: HashMap<SlotKey<'_>, Vec<&SummaryRow>> = HashMap::new();
-        for (id, kept) in &self.all {
-            let (at, slot) = (self.summary_at(*id), slot_of(kept));
-            self.alone(faults, &at, kept);
-            if kept.state == SummaryState::Superseded && !first_after.contains_key(&(slot, Some(*id))) {
+        let mut chains: HashMap<SlotKey<'_>, Vec<&SummaryRow>> = HashMap::new();
+        for (id, summary) in &self.all {
+            let (at, slot) = (self.summary_at(*id), slot_of(summary));
+            self.check_one(faults, &at, summary);
+            if summary.state == SummaryState::Superseded && !first_after.contains_key(&(slot, Some(*id))) {
                 faults.add(&at, "it is superseded, but no summary follows it");
             }
-            let first = first_after.get(&(slot, kept.parent));
-            if let Some(first) = first.filter(|first| *first < id && lasts(kept)) {
-                let after = kept.parent.map_or("no summary".to_owned(), |parent| format!("summary {parent}"));
+            let first = first_after.get(&(slot, summary.parent));
+            if let Some(first) = first.filter(|first| *first < id && is_not_undone(summary)) {
+                let after =
+                    summary.parent.map_or("no summary".to_owned(), |parent| format!("summary {parent}"));
                 let what =
                     format!("it follows {after}, like summary {first}: the same window was stored twice");
                 faults.add(&at, what);
             }
-            lines.entry(slot).or_default().push(kept);
+            chains.entry(slot).or_default().push(summary);
         }
-        let mut lines: Vec<_> = lines.into_iter().collect();
-        lines.sort_by_key(|(_, line)| line.first().map(|kept| kept.id));
-        for (slot, line) in lines {
-            self.line(faults, slot, &line);
+        let mut chains: Vec<_> = chains.into_iter().collect();
+        chains.sort_by_key(|(_, chain)| chain.first().map(|summary| summary.id));
+        for (slot, chain) in chains {
+            self.check_chain(faults, slot, &chain);
         }
     }
 
     /// Checks a summary by itself and against the one before it.
-    fn alone(&self, faults: &mut Faults, at: &str, kept: &SummaryRow) {
-        let (through, head, from) = (kept.through, self.head, kept.facts.from);
+    fn check_one(&self, faults: &mut FaultList, at: &str, summary: &SummaryRow) {
+        let (through, head, from) = (summary.through, self.head, summary.facts.from);
         if through > head {
             faults.add(at, format!("it covers messages up to {through}, but the log ends at {head}"));
         }
@@ -164,8 +169,8 @@ impl<'a> SummaryCheck<'a> {
             faults
                 .add(at, format!("it covers messages up to {through}, but begins later: at message {from}"));
         }
-        let Some(parent) = kept.parent else {
-            if from > 1 && kept.facts.fence > 0 {
+        let Some(parent) = summary.parent else {
+            if from > 1 && summary.facts.fence > 0 {
                 faults.add(at, format!("no summary covers the messages before {from}"));
             }
             return;
@@ -173,15 +178,17 @@ impl<'a> SummaryCheck<'a> {
         let Some(before) = self.all.get(&parent) else {
             return faults.add(at, format!("the summary before it, {parent}, does not exist"));
         };
-        let reached = before.through;
-        let what = if slot_of(before) != slot_of(kept) {
+        let covered_before = before.through;
+        let what = if slot_of(before) != slot_of(summary) {
             format!("the summary before it, {parent}, belongs to another slot")
-        } else if reached > through {
+        } else if covered_before > through {
             format!("the summary before it, {parent}, covers more messages")
-        } else if from > reached.saturating_add(1) {
-            format!("it begins with message {from}, but the summary before it, {parent}, ends with {reached}")
+        } else if from > covered_before.saturating_add(1) {
+            format!(
+                "it begins with message {from}, but the summary before it, {parent}, ends with {covered_before}"
+            )
         } else {
-            return self.ground(faults, at, kept, parent);
+            return self.check_base(faults, at, summary, parent);
         };
         faults.add(at, what);
     }
@@ -189,19 +196,19 @@ impl<'a> SummaryCheck<'a> {
     /// Checks that a summary was built on the one that was current when it was stored: the one before it, or, if that is a
     /// fallback summary, the last one before it that is not. Summaries without a fencing token are not checked: they were
     /// copied, or written by an older release.
-    fn ground(&self, faults: &mut Faults, at: &str, kept: &SummaryRow, parent: SummaryId) {
-        let facts = &kept.facts;
-        let Some(base) = facts.built_on.filter(|_| facts.fence > 0 && lasts(kept)) else { return };
-        let mut ground = Some(parent);
-        while let Some(before) = ground.and_then(|id| self.all.get(&id))
+    fn check_base(&self, faults: &mut FaultList, at: &str, summary: &SummaryRow, parent: SummaryId) {
+        let facts = &summary.facts;
+        let Some(base) = facts.built_on.filter(|_| facts.fence > 0 && is_not_undone(summary)) else { return };
+        let mut expected = Some(parent);
+        while let Some(before) = expected.and_then(|id| self.all.get(&id))
             && before.facts.stand_in
             && !facts.stand_in
         {
             // The ids must decrease, otherwise damaged data could cause an endless loop.
-            ground = before.facts.built_on.filter(|next| *next < before.id);
+            expected = before.facts.built_on.filter(|next| *next < before.id);
         }
         let from = facts.from;
-        if ground != Some(base) {
+        if expected != Some(base) {
             faults.add(
                 at,
                 format!("it was built on summary {base} while {parent} was current: the same window was stored twice"),
@@ -214,41 +221,41 @@ impl<'a> SummaryCheck<'a> {
     }
 
     /// Checks a slot's summaries in the order in which they were stored.
-    fn line(&self, faults: &mut Faults, slot: SlotKey<'_>, line: &[&SummaryRow]) {
-        let known = self.slots.get(&(slot.0.clone(), slot.1.to_owned()));
-        let (active, highest) = known.copied().unwrap_or_default();
-        let (mut reached, mut fenced): (Option<&SummaryRow>, Option<&SummaryRow>) = (None, None);
-        let mut anew = HashMap::new();
-        for kept in line {
-            let (at, through) = (self.summary_at(kept.id), kept.through);
-            if lasts(kept) {
+    fn check_chain(&self, faults: &mut FaultList, slot: SlotKey<'_>, chain: &[&SummaryRow]) {
+        let pointers = self.slots.get(&(slot.0.clone(), slot.1.to_owned()));
+        let (active, highest) = pointers.copied().unwrap_or_default();
+        let (mut furthest, mut highest_fenced): (Option<&SummaryRow>, Option<&SummaryRow>) = (None, None);
+        let mut first_without_base = HashMap::new();
+        for summary in chain {
+            let (at, through) = (self.summary_at(summary.id), summary.through);
+            if is_not_undone(summary) {
                 if let Some(SummaryRow { id, through: before, .. }) =
-                    reached.filter(|row| row.through > through)
+                    furthest.filter(|row| row.through > through)
                 {
                     let what =
                         format!("it ends with message {through}, but the earlier summary {id} with {before}");
                     faults.add(&at, what);
                 }
-                reached = Some(kept);
+                furthest = Some(summary);
             }
-            let (fence, from) = (kept.facts.fence, kept.facts.from);
+            let (fence, from) = (summary.facts.fence, summary.facts.from);
             if fence == 0 {
                 continue;
             }
-            if let Some(before) = fenced.filter(|before| before.facts.fence > fence) {
+            if let Some(before) = highest_fenced.filter(|before| before.facts.fence > fence) {
                 let (id, before) = (before.id, before.facts.fence);
                 let what =
                     format!("it has fence {fence}, but an earlier summary, {id}, already has {before}");
                 faults.add(&at, what);
             } else {
-                fenced = Some(kept);
+                highest_fenced = Some(summary);
             }
             if let Some(highest) = highest.filter(|highest| fence > *highest) {
                 faults.add(&at, format!("it has fence {fence}, but its slot has only fence {highest}"));
             }
             // Within one lease a worker never starts twice at the same message without building on a summary.
-            if kept.facts.built_on.is_none()
-                && let Some(first) = anew.insert((fence, from), kept.id)
+            if summary.facts.built_on.is_none()
+                && let Some(first) = first_without_base.insert((fence, from), summary.id)
             {
                 let what = format!(
                     "it was written from message {from} on under fence {fence}, like summary {first}: the same window was stored twice"
@@ -256,12 +263,12 @@ impl<'a> SummaryCheck<'a> {
                 faults.add(&at, what);
             }
         }
-        let at = format!("{} {}", self.at, named(slot));
-        let standing = || line.iter().filter(|kept| kept.state == SummaryState::Standing);
-        if standing().count() > 1 {
-            faults.add(&at, format!("it has {} current summaries", standing().count()));
+        let at = format!("{} {}", self.at, slot_name(slot));
+        let all_current = || chain.iter().filter(|summary| summary.state == SummaryState::Current);
+        if all_current().count() > 1 {
+            faults.add(&at, format!("it has {} current summaries", all_current().count()));
         }
-        if standing().any(|kept| active != Some(kept.id)) {
+        if all_current().any(|summary| active != Some(summary.id)) {
             faults.add(&at, "it does not point to its current summary");
         }
     }

@@ -1,4 +1,4 @@
-//! Sorts the database's errors by what to do next.
+//! Classifies the database's errors by how the store reacts, and retries operations.
 
 use std::time::Duration;
 
@@ -9,93 +9,93 @@ use super::super::error::StoreError;
 use super::PostgresOptions;
 use crate::retry::jitter;
 
-pub(in crate::store) use super::super::trouble::{Outcome, Trouble, nonsense, refused};
+pub(in crate::store) use super::super::op_error::{OpError, OpResult, damaged, rejected};
 
 /// The error code of a write while a file is being moved into the database.
-const IS_MOVING: &str = "EP001";
+const MIGRATION_CODE: &str = "EP001";
 
-impl From<tokio_postgres::Error> for Trouble {
+impl From<tokio_postgres::Error> for OpError {
     fn from(error: tokio_postgres::Error) -> Self {
-        sorted(&error)
+        classify(&error)
     }
 }
 
 /// Returns the error for a missing answer after this time.
-pub(super) fn silent(time: Duration) -> Trouble {
-    Trouble::Lost(format!("there was no answer for {} seconds", time.as_secs()))
+pub(super) fn no_answer(time: Duration) -> OpError {
+    OpError::ConnectionLost(format!("there was no answer for {} seconds", time.as_secs()))
 }
 
 /// Returns the database's message if it cannot contain stored data, otherwise only its code. Details and values may
 /// contain any message text.
-fn told(state: &SqlState, message: &str) -> String {
+fn safe_message(state: &SqlState, message: &str) -> String {
     // Messages of these classes are about the server itself: permissions, connection limits, its state.
-    let plain =
+    let is_safe =
         ["08", "28", "3D", "53", "57", "25", "42501"].iter().any(|class| state.code().starts_with(class));
-    if plain { message.to_owned() } else { format!("it returned error {}", state.code()) }
+    if is_safe { message.to_owned() } else { format!("it returned error {}", state.code()) }
 }
 
-fn sorted(error: &tokio_postgres::Error) -> Trouble {
-    let Some(said) = error.as_db_error() else {
+fn classify(error: &tokio_postgres::Error) -> OpError {
+    let Some(db_error) = error.as_db_error() else {
         // An error that is not from the database: the connection broke, or a value has the wrong type.
         return match std::error::Error::source(error) {
-            Some(source) if source.is::<std::io::Error>() => Trouble::Lost(source.to_string()),
-            _ if error.is_closed() => Trouble::Lost("the connection was closed".to_owned()),
-            _ => odd(error),
+            Some(source) if source.is::<std::io::Error>() => OpError::ConnectionLost(source.to_string()),
+            _ if error.is_closed() => OpError::ConnectionLost("the connection was closed".to_owned()),
+            _ => classify_client_error(error),
         };
     };
-    let (state, reason) = (said.code(), told(said.code(), said.message()));
+    let (state, reason) = (db_error.code(), safe_message(db_error.code(), db_error.message()));
     match state.code() {
-        "40001" | "40P01" => Trouble::Again,
-        "23505" => Trouble::Taken,
-        "53100" => Trouble::Full,
-        "22023" => Trouble::Unfit,
-        "57014" | "55P03" => Trouble::Slow,
+        "40001" | "40P01" => OpError::Conflict,
+        "23505" => OpError::DuplicateKey,
+        "53100" => OpError::DiskFull,
+        "22023" => OpError::InvalidValue,
+        "57014" | "55P03" => OpError::Timeout,
         // Shutting down, starting up, out of connections, a read-only standby, a transaction that the database ended.
         "57P01" | "57P02" | "57P03" | "57P05" | "25006" | "25P03" | "53300" | "53200" => {
-            Trouble::Lost(reason)
+            OpError::ConnectionLost(reason)
         }
-        IS_MOVING => Trouble::Moving,
-        "26000" | "42P05" => Trouble::Nameless,
-        "08P01" if said.message().starts_with("bind message") => Trouble::Nameless,
-        code if code.starts_with("08") => Trouble::Lost(reason),
+        MIGRATION_CODE => OpError::Migrating,
+        "26000" | "42P05" => OpError::MissingStatement,
+        "08P01" if db_error.message().starts_with("bind message") => OpError::MissingStatement,
+        code if code.starts_with("08") => OpError::ConnectionLost(reason),
         // Another statement in the same message failed, and its error is reported.
-        "25P02" => Trouble::Lost("the transaction was aborted".to_owned()),
-        "3D000" => refused(&format!(
+        "25P02" => OpError::ConnectionLost("the transaction was aborted".to_owned()),
+        "3D000" => rejected(&format!(
             "{reason}; create it first, for example with `createdb`; Epitome creates its tables"
         )),
-        _ => refused(&reason),
+        _ => rejected(&reason),
     }
 }
 
-/// Sorts an error of a connection attempt while the store is opened. If no secure connection is possible, because the
+/// Classifies an error of a connection attempt while the store is opened. If no secure connection is possible, because the
 /// server does not encrypt or its certificate is wrong, a retry cannot help.
-pub(super) fn connecting(error: &tokio_postgres::Error, place: &str) -> Trouble {
+pub(super) fn classify_connect_error(error: &tokio_postgres::Error, address_text: &str) -> OpError {
     let source = std::error::Error::source(error);
     let io = source.and_then(|source| source.downcast_ref::<std::io::Error>());
-    let unsafe_way = match io.map(std::io::Error::get_ref) {
+    let is_insecure = match io.map(std::io::Error::get_ref) {
         Some(below) => below.is_some_and(<dyn std::error::Error + Send + Sync>::is::<rustls::Error>),
         None => error.as_db_error().is_none() && error.to_string().contains("TLS"),
     };
-    if unsafe_way {
+    if is_insecure {
         let reason = reason_of(error);
-        return Trouble::Said(StoreError::Unreachable { path: place.to_owned(), reason });
+        return OpError::Final(StoreError::Unreachable { path: address_text.to_owned(), reason });
     }
-    sorted(error)
+    classify(error)
 }
 
-/// Sorts an error that is from neither the network nor the database: a value cannot be read or sent.
-fn odd(error: &tokio_postgres::Error) -> Trouble {
+/// Classifies an error that is from neither the network nor the database: a value cannot be read or sent.
+fn classify_client_error(error: &tokio_postgres::Error) -> OpError {
     // The library's message names the column, and no value.
     let text = error.to_string();
     if text.contains("deserializ") {
-        nonsense("a stored value has the wrong type")
+        damaged("a stored value has the wrong type")
     } else if text.contains("serializ") {
         // U+0000 is the only character that PostgreSQL refuses.
-        refused("a text contains U+0000, which PostgreSQL cannot store")
+        rejected("a text contains U+0000, which PostgreSQL cannot store")
     } else if text.contains("connect") || text.contains("timed out") || text.contains("TLS") {
-        Trouble::Lost(reason_of(error))
+        OpError::ConnectionLost(reason_of(error))
     } else {
-        refused(&reason_of(error))
+        rejected(&reason_of(error))
     }
 }
 
@@ -113,35 +113,42 @@ pub(super) fn reason_of(error: &(dyn std::error::Error + 'static)) -> String {
     reason
 }
 
-/// Maximum number of tries that may fail because a key exists already.
-const MOST_TAKEN: u32 = 5;
+/// Maximum number of tries that may fail because a key already exists.
+const MAX_DUPLICATE_KEYS: u32 = 5;
 
 /// Longest pause before the next try.
-const LONGEST_PAUSE: Duration = Duration::from_millis(500);
+const MAX_PAUSE: Duration = Duration::from_millis(500);
 
 /// The retries of one operation: its deadline and its backoff.
-pub(super) struct Tries<'a> {
-    place: &'a str,
+pub(super) struct Retries<'a> {
+    address_text: &'a str,
     until: Instant,
     pause: Duration,
-    taken: u32,
+    duplicate_keys: u32,
     began: Instant,
     /// Called once if the database does not answer while it is opened.
-    waits: Option<&'a (dyn Fn(&str) + Send + Sync)>,
+    on_wait: Option<&'a (dyn Fn(&str) + Send + Sync)>,
 }
 
-/// How long to wait for a database that is being opened before `waits` is called.
-const IN_SILENCE: Duration = Duration::from_secs(1);
+/// How long to wait for a database that is being opened before `on_wait` is called.
+const REPORT_AFTER: Duration = Duration::from_secs(1);
 
-impl<'a> Tries<'a> {
-    pub(super) fn new(place: &'a str, patience: Duration) -> Self {
+impl<'a> Retries<'a> {
+    pub(super) fn new(address_text: &'a str, patience: Duration) -> Self {
         let began = Instant::now();
-        Self { place, until: began + patience, pause: Duration::from_millis(5), taken: 0, began, waits: None }
+        Self {
+            address_text,
+            until: began + patience,
+            pause: Duration::from_millis(5),
+            duplicate_keys: 0,
+            began,
+            on_wait: None,
+        }
     }
 
     /// Returns the retries for opening the store.
-    pub(super) fn opening(place: &'a str, options: &'a PostgresOptions) -> Self {
-        Self { waits: options.waits.as_deref(), ..Self::new(place, options.patience) }
+    pub(super) fn opening(address_text: &'a str, options: &'a PostgresOptions) -> Self {
+        Self { on_wait: options.on_wait.as_deref(), ..Self::new(address_text, options.patience) }
     }
 
     /// Returns the deadline.
@@ -149,32 +156,32 @@ impl<'a> Tries<'a> {
         self.until
     }
 
-    /// Waits until the next try. Returns the error if another try makes no sense, or the deadline would pass.
-    pub(super) async fn after(&mut self, trouble: Trouble) -> Result<(), StoreError> {
-        if let Trouble::Lost(reason) = &trouble
-            && self.began.elapsed() >= IN_SILENCE
-            && let Some(tell) = self.waits.take()
+    /// Waits until the next try. Returns the error if another try cannot help, or the deadline would pass.
+    pub(super) async fn after(&mut self, error: OpError) -> Result<(), StoreError> {
+        if let OpError::ConnectionLost(reason) = &error
+            && self.began.elapsed() >= REPORT_AFTER
+            && let Some(on_wait) = self.on_wait.take()
         {
-            tell(&format!("waiting for the database at {}: {reason}", self.place));
+            on_wait(&format!("waiting for the database at {}: {reason}", self.address_text));
         }
-        let again = match &trouble {
-            Trouble::Lost(_) => true,
-            Trouble::Again => {
+        let again = match &error {
+            OpError::ConnectionLost(_) => true,
+            OpError::Conflict => {
                 self.pause = self.pause.min(Duration::from_millis(20));
                 true
             }
-            Trouble::Taken => {
-                self.taken += 1;
-                self.taken < MOST_TAKEN
+            OpError::DuplicateKey => {
+                self.duplicate_keys += 1;
+                self.duplicate_keys < MAX_DUPLICATE_KEYS
             }
             _ => false,
         };
         if !again || Instant::now() + self.pause > self.until {
-            return Err(trouble.at(self.place));
+            return Err(error.into_store_error(self.address_text));
         }
         // Jitter: callers that failed together should not all retry together.
         sleep(self.pause.mul_f64(0.5 + 0.5 * jitter())).await;
-        self.pause = self.pause.saturating_mul(2).min(LONGEST_PAUSE);
+        self.pause = self.pause.saturating_mul(2).min(MAX_PAUSE);
         Ok(())
     }
 }

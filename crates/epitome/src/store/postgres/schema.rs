@@ -3,7 +3,7 @@
 use tokio_postgres::{Client, Row};
 
 use super::super::error::StoreError;
-use super::error::{Outcome, Trouble, nonsense, refused};
+use super::error::{OpError, OpResult, damaged, rejected};
 
 /// All schema migrations, in order.
 pub(super) const MIGRATIONS: [(&str, &str); 7] = [
@@ -23,42 +23,43 @@ const LOCK: i64 = 0x0065_7069_746f_6d65;
 const OLDEST: i32 = 130_000;
 
 /// Returns the row of a statement that always has one. The statement is sent with its text.
-pub(super) async fn row(client: &Client, sql: &str) -> Outcome<Row> {
+pub(super) async fn row(client: &Client, sql: &str) -> OpResult<Row> {
     let rows = client.query_typed(sql, &[]).await?;
-    rows.into_iter().next().ok_or_else(|| nonsense("the database returned no row"))
+    rows.into_iter().next().ok_or_else(|| damaged("the database returned no row"))
 }
 
 /// Checks that the database can be used, and returns the number of applied migrations, `None` if there are no tables
 /// yet.
-pub(super) async fn look(client: &Client, place: &str) -> Outcome<Option<usize>> {
+pub(super) async fn check(client: &Client, address_text: &str) -> OpResult<Option<usize>> {
     let sql = "SELECT current_setting('server_version_num')::integer, current_setting('server_encoding')";
     let row = self::row(client, sql).await?;
     let (version, encoding): (i32, &str) = (row.try_get(0)?, row.try_get(1)?);
-    let unfit = |reason| Err(Trouble::Said(StoreError::Unreachable { path: place.to_owned(), reason }));
+    let unsupported =
+        |reason| Err(OpError::Final(StoreError::Unreachable { path: address_text.to_owned(), reason }));
     if version < OLDEST {
-        return unfit(format!("it runs PostgreSQL {}; 13 or later is required", version / 10_000));
+        return unsupported(format!("it runs PostgreSQL {}; 13 or later is required", version / 10_000));
     }
     // Other encodings cannot store every text: some would be refused, others changed.
     if encoding != "UTF8" {
-        return unfit(format!(
+        return unsupported(format!(
             "its encoding is {encoding}, and UTF8 is required; create one with `createdb --encoding=UTF8 \
              --template=template0`"
         ));
     }
-    found(client, place).await
+    applied(client, address_text).await
 }
 
 /// Creates or migrates the tables. A second node waits, and finds the work done.
-pub(super) async fn make(client: &Client, place: &str) -> Outcome<()> {
+pub(super) async fn create(client: &Client, address_text: &str) -> OpResult<()> {
     client.batch_execute("BEGIN; SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = 0").await?;
-    let made = migrate(client, place).await;
-    let end = if made.is_ok() { "COMMIT" } else { "ROLLBACK" };
+    let created = migrate(client, address_text).await;
+    let end = if created.is_ok() { "COMMIT" } else { "ROLLBACK" };
     client.batch_execute(end).await?;
-    made
+    created
 }
 
 /// Returns the number of applied migrations, `None` if there are no tables yet.
-async fn found(client: &Client, place: &str) -> Outcome<Option<usize>> {
+async fn applied(client: &Client, address_text: &str) -> OpResult<Option<usize>> {
     let sql = "SELECT to_regnamespace('epitome') IS NOT NULL, to_regclass('epitome.migrations') IS NOT NULL, \
          EXISTS (SELECT 1 FROM pg_class WHERE relnamespace = to_regnamespace('epitome'))";
     let row = self::row(client, sql).await?;
@@ -66,25 +67,25 @@ async fn found(client: &Client, place: &str) -> Outcome<Option<usize>> {
     if !ours {
         if schema && tables {
             let reason = "its schema `epitome` contains tables of another program".to_owned();
-            return Err(Trouble::Said(StoreError::Foreign { path: place.to_owned(), reason }));
+            return Err(OpError::Final(StoreError::Foreign { path: address_text.to_owned(), reason }));
         }
         return Ok(None);
     }
     let newest = self::row(client, "SELECT coalesce(max(version), 0) FROM epitome.migrations");
-    let (found, known): (i32, usize) = (newest.await?.try_get(0)?, MIGRATIONS.len());
+    let (found, supported): (i32, usize) = (newest.await?.try_get(0)?, MIGRATIONS.len());
     match usize::try_from(found) {
-        Ok(found) if found <= known => Ok(Some(found)),
-        _ => Err(Trouble::Said(StoreError::Newer {
-            path: place.to_owned(),
+        Ok(found) if found <= supported => Ok(Some(found)),
+        _ => Err(OpError::Final(StoreError::Newer {
+            path: address_text.to_owned(),
             found: i64::from(found),
-            known: i64::try_from(known).unwrap_or(i64::MAX),
+            supported: i64::try_from(supported).unwrap_or(i64::MAX),
         })),
     }
 }
 
-async fn migrate(client: &Client, place: &str) -> Outcome<()> {
+async fn migrate(client: &Client, address_text: &str) -> OpResult<()> {
     client.batch_execute(&format!("SELECT pg_advisory_xact_lock({LOCK})")).await?;
-    let done = found(client, place).await?;
+    let done = applied(client, address_text).await?;
     if done.is_none() {
         let sql = "CREATE SCHEMA IF NOT EXISTS epitome; CREATE TABLE epitome.migrations \
              (version integer PRIMARY KEY, name text NOT NULL, applied timestamptz NOT NULL DEFAULT now())";
@@ -98,7 +99,7 @@ async fn migrate(client: &Client, place: &str) -> Outcome<()> {
     }
     if done == 0 {
         let mut secret = [0u8; 32];
-        getrandom::fill(&mut secret).map_err(|_| refused("the system returned no random numbers"))?;
+        getrandom::fill(&mut secret).map_err(|_| rejected("the system returned no random numbers"))?;
         let hex: String = secret.iter().map(|byte| format!("{byte:02x}")).collect();
         let sql = format!(
             "INSERT INTO epitome.secrets (only_one, secret) VALUES (1, '\\x{hex}') ON CONFLICT DO NOTHING"

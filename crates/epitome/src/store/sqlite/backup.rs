@@ -7,28 +7,28 @@ use std::path::{Path, PathBuf};
 use rusqlite::Connection;
 
 use super::super::error::StoreError;
-use super::error::{Outcome, Trouble};
-use super::open::no_directory;
+use super::error::{OpError, OpResult};
+use super::open::missing_directory;
 
 /// Copies the database of a connection. The target file appears when it is complete, or not at all.
-pub(super) fn into(db: &Connection, to: &Path) -> Outcome<()> {
-    let refused = |reason: String| StoreError::Unreachable { path: to.display().to_string(), reason };
+pub(super) fn copy_into(db: &Connection, to: &Path) -> OpResult<()> {
+    let rejected = |reason: String| StoreError::Unreachable { path: to.display().to_string(), reason };
     if to.exists() {
-        return Err(refused("a file exists already; a backup never replaces one".to_owned()).into());
+        return Err(rejected("a file exists already; a backup never replaces one".to_owned()).into());
     }
-    if let Some(why) = no_directory(to) {
-        return Err(refused(why).into());
+    if let Some(why) = missing_directory(to) {
+        return Err(rejected(why).into());
     }
-    let beside = beside(to);
-    let Some(name) = beside.to_str() else {
-        return Err(refused("its name is not UTF-8".to_owned()).into());
+    let temporary = temporary(to);
+    let Some(name) = temporary.to_str() else {
+        return Err(rejected("its name is not UTF-8".to_owned()).into());
     };
-    let place = || -> std::io::Result<()> {
-        File::open(&beside)?.sync_all()?;
+    let publish = || -> std::io::Result<()> {
+        File::open(&temporary)?.sync_all()?;
         // A hard link fails if the target was created meanwhile; a rename would replace it. Not every file system
         // supports hard links.
-        match std::fs::hard_link(&beside, to) {
-            Err(_) if !to.exists() => std::fs::rename(&beside, to)?,
+        match std::fs::hard_link(&temporary, to) {
+            Err(_) if !to.exists() => std::fs::rename(&temporary, to)?,
             linked => linked?,
         }
         match to.parent().filter(|parent| !parent.as_os_str().is_empty()) {
@@ -36,17 +36,17 @@ pub(super) fn into(db: &Connection, to: &Path) -> Outcome<()> {
             None => Ok(()),
         }
     };
-    let done = db.execute("VACUUM INTO ?1", [name]).map_err(Trouble::from);
-    let done = done.and_then(|_| Ok(place().map_err(|error| refused(error.to_string()))?));
+    let done = db.execute("VACUUM INTO ?1", [name]).map_err(OpError::from);
+    let done = done.and_then(|_| Ok(publish().map_err(|error| rejected(error.to_string()))?));
     // The temporary file may be missing: it was renamed, or never created. Both are fine.
-    let _ = std::fs::remove_file(&beside);
-    done.map_err(|trouble| trouble.at(to).into())
+    let _ = std::fs::remove_file(&temporary);
+    done.map_err(|error| error.into_store_error(to).into())
 }
 
 /// Returns a unique file name in the same directory.
-fn beside(to: &Path) -> PathBuf {
+fn temporary(to: &Path) -> PathBuf {
     let mut name: OsString = to.file_name().unwrap_or_default().to_owned();
-    let moment = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
-    name.push(format!(".{}-{}.part", std::process::id(), moment.as_nanos()));
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    name.push(format!(".{}-{}.part", std::process::id(), now.as_nanos()));
     to.with_file_name(name)
 }

@@ -8,25 +8,25 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use rusqlite::Connection;
 
-use super::super::ask::{Task, Way};
 use super::super::contract::Store;
 use super::super::error::StoreError;
-use super::super::lease::Place;
-use super::super::recent::Recent;
-use super::known::Known;
-use super::lent::{Lent, done};
+use super::super::executor::{AccessMode, ErasedOp};
+use super::super::lease::WalkPosition;
+use super::super::window_cache::WindowCache;
+use super::executor::{SqliteExecutor, ready_result};
 use super::options::SqliteOptions;
 use super::readers::Readers;
-use super::writer::Writer;
+use super::session_cache::SessionCache;
+use super::writer::WriterHandle;
 use super::{backup, open};
 
 /// A store for sessions in SQLite.
 pub struct Sqlite {
     path: PathBuf,
-    writer: Writer,
-    known: Known,
-    walked: Arc<Place>,
-    recent: Recent,
+    writer: WriterHandle,
+    cache: SessionCache,
+    walk_position: Arc<WalkPosition>,
+    window_cache: WindowCache,
     /// `None` for a store in memory, which uses the writer's connection for everything.
     readers: Option<Readers>,
     options: SqliteOptions,
@@ -45,14 +45,14 @@ impl Sqlite {
     /// and the newest rows are checked; [`Store::verify`] checks all of it.
     pub fn open(path: impl AsRef<Path>, options: SqliteOptions) -> Result<Self, StoreError> {
         let path = path.as_ref().to_owned();
-        let (db, lasting) = match open::writer(&path, &options) {
+        let (db, immutable) = match open::writer(&path, &options) {
             Ok(db) => (db, false),
-            Err(error @ StoreError::ReadOnly { .. }) if options.read_only_too => {
-                (open::lasting(&path, &options, error)?, true)
+            Err(error @ StoreError::ReadOnly { .. }) if options.allow_read_only => {
+                (open::checked_immutable(&path, &options, error)?, true)
             }
             Err(error) => return Err(error),
         };
-        let readers = Some(Readers::new(&path, &options, lasting));
+        let readers = Some(Readers::new(&path, &options, immutable));
         Self::start(db, path, readers, options)
     }
 
@@ -68,9 +68,17 @@ impl Sqlite {
         readers: Option<Readers>,
         options: SqliteOptions,
     ) -> Result<Self, StoreError> {
-        let known = Known::default();
-        let writer = Writer::start(db, path.clone(), options.clone(), known.clone())?;
-        Ok(Self { path, writer, known, walked: Arc::default(), recent: Recent::default(), readers, options })
+        let cache = SessionCache::default();
+        let writer = WriterHandle::start(db, path.clone(), options.clone(), cache.clone())?;
+        Ok(Self {
+            path,
+            writer,
+            cache,
+            walk_position: Arc::default(),
+            window_cache: WindowCache::default(),
+            readers,
+            options,
+        })
     }
 }
 
@@ -84,41 +92,45 @@ impl Deref for Sqlite {
 
 #[async_trait]
 impl Store for Sqlite {
-    async fn run(&self, way: Way, task: Task) -> Result<(), StoreError> {
-        let (clock, known) = (Arc::clone(&self.options.clock), self.known.clone());
+    async fn run(&self, mode: AccessMode, op: ErasedOp) -> Result<(), StoreError> {
+        let (clock, cache) = (Arc::clone(&self.options.clock), self.cache.clone());
         let work = Box::new(move |db: &mut Connection| {
-            if way == Way::Writes {
-                known.forget_all();
+            if mode == AccessMode::Write {
+                cache.clear();
             }
-            done(task.on(&mut Lent { db, known: &known, now: clock() }))
+            ready_result(op.run_on(&mut SqliteExecutor { db, cache: &cache, now: clock() }))
         });
-        match (way, &self.readers) {
-            (Way::Reads | Way::Looks, Some(readers)) => readers.read(false, work).await,
-            (Way::ReadsHere | Way::LooksHere, Some(readers)) => readers.read_here(work).await,
-            (Way::ReadsAll, Some(readers)) => readers.read(true, work).await,
+        match (mode, &self.readers) {
+            (AccessMode::Snapshot | AccessMode::ReadCommitted, Some(readers)) => {
+                readers.read(false, work).await
+            }
+            (AccessMode::SnapshotInline | AccessMode::ReadCommittedInline, Some(readers)) => {
+                readers.read_inline(work).await
+            }
+            (AccessMode::FullScan, Some(readers)) => readers.read(true, work).await,
             _ => self.writer.run(work, false).await,
         }
     }
 
-    fn walked(&self) -> Arc<Place> {
-        Arc::clone(&self.walked)
+    fn walk_position(&self) -> Arc<WalkPosition> {
+        Arc::clone(&self.walk_position)
     }
 
-    fn recent(&self) -> &Recent {
-        &self.recent
+    fn window_cache(&self) -> &WindowCache {
+        &self.window_cache
     }
 
     async fn backup(&self, to: &Path) -> Result<(), StoreError> {
         let to = to.to_owned();
         match &self.readers {
-            None => self.writer.run(Box::new(move |db| backup::into(db, &to)), true).await,
+            None => self.writer.run(Box::new(move |db| backup::copy_into(db, &to)), true).await,
             Some(readers) => {
-                let (path, options, lasting) = (self.path.clone(), self.options.clone(), readers.lasting);
+                let (path, options, immutable) = (self.path.clone(), self.options.clone(), readers.immutable);
                 let task = tokio::task::spawn_blocking(move || {
                     // Uses its own connection, so that neither reads nor writes wait for the backup.
-                    let open = if lasting { open::unchanging } else { open::plain };
-                    let copied = open(&path, &options).and_then(|db| backup::into(&db, &to));
-                    copied.map_err(|trouble| trouble.at(&path))
+                    let open = if immutable { open::immutable } else { open::plain };
+                    let copied = open(&path, &options).and_then(|db| backup::copy_into(&db, &to));
+                    copied.map_err(|error| error.into_store_error(&path))
                 });
                 task.await
                     .unwrap_or_else(|_| Err(StoreError::Failed { reason: "the backup panicked".to_owned() }))

@@ -9,7 +9,7 @@ use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension, TransactionBehavior, params};
 
 use super::super::error::StoreError;
-use super::error::{Outcome, Trouble, nonsense, refused};
+use super::error::{OpError, OpResult, damaged, rejected};
 use super::options::SqliteOptions;
 
 /// `EPIT`: the application id in the SQLite header that identifies an Epitome database.
@@ -28,12 +28,12 @@ const MIGRATIONS: &[(&str, &str)] = &[
 ];
 
 /// Size in bytes up to which every page of a file is checked when it is opened.
-const SMALL: u64 = 64 << 20;
+const FULL_CHECK_MAX: u64 = 64 << 20;
 
 /// Smallest size of a database in bytes: one page of the smallest page size.
-const SMALLEST: u64 = 512;
+const MIN_DATABASE_BYTES: u64 = 512;
 
-const MIB: i64 = 1 << 10;
+const KIB_PER_MIB: i64 = 1 << 10;
 
 /// Opens the file for the writer, and migrates its schema.
 ///
@@ -41,23 +41,25 @@ const MIB: i64 = 1 << 10;
 /// the schema are read, the file's length is compared with the header, and the newest rows are read; `verify` checks
 /// the rest.
 pub(super) fn writer(path: &Path, options: &SqliteOptions) -> Result<Connection, StoreError> {
-    reachable(path)?;
+    check_path(path)?;
     let flags =
         OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     // Retries if another process has changed the schema meanwhile, because it migrates the same new file.
-    let opened = patiently(options.busy, ErrorCode::SchemaChanged, || {
+    let opened = retry_while(options.busy, ErrorCode::SchemaChanged, || {
         let db = Connection::open_with_flags(path, flags);
         prepare(db.map_err(|error| refine(error.into(), path, false))?, path, options)
     });
-    opened.map_err(|trouble| refine(trouble, path, true))
+    opened.map_err(|error| refine(error, path, true))
 }
 
-/// Retries `once` for up to `busy` while SQLite returns this error code, which its busy timeout does not cover.
-fn patiently<T>(busy: Duration, code: ErrorCode, mut once: impl FnMut() -> Outcome<T>) -> Outcome<T> {
+/// Retries `attempt` for up to `busy` while SQLite returns this error code, which its busy timeout does not cover.
+fn retry_while<T>(busy: Duration, code: ErrorCode, mut attempt: impl FnMut() -> OpResult<T>) -> OpResult<T> {
     let until = Instant::now() + busy;
     loop {
-        match once() {
-            Err(Trouble::Sql(error)) if error.sqlite_error_code() == Some(code) && Instant::now() < until => {
+        match attempt() {
+            Err(OpError::Sqlite(error))
+                if error.sqlite_error_code() == Some(code) && Instant::now() < until =>
+            {
                 std::thread::sleep(Duration::from_millis(10));
             }
             done => return done,
@@ -68,7 +70,7 @@ fn patiently<T>(busy: Duration, code: ErrorCode, mut once: impl FnMut() -> Outco
 /// Opens a file that may only be read, if it is undamaged and no process has it open. Such a file does not change and
 /// needs no log file next to it. If a process has it open, the newest data is in the log of that process. Then this
 /// returns `reason`, the error why the file could not be opened for writing.
-pub(super) fn lasting(
+pub(super) fn checked_immutable(
     path: &Path,
     options: &SqliteOptions,
     reason: StoreError,
@@ -78,16 +80,16 @@ pub(super) fn lasting(
     if !path.is_file() || Path::new(&log).exists() {
         return Err(reason);
     }
-    match unchanging(path, options).and_then(|db| Ok((steps(&db, path)?, db))) {
+    match immutable(path, options).and_then(|db| Ok((applied_migrations(&db, path)?, db))) {
         Ok((steps, db)) if steps == MIGRATIONS.len() => Ok(db),
         // The schema would have to be migrated first.
         Ok(_) => Err(reason),
-        Err(trouble) => Err(refine(trouble, path, true)),
+        Err(error) => Err(refine(error, path, true)),
     }
 }
 
 /// Opens a connection to a file that no process changes.
-pub(super) fn unchanging(path: &Path, options: &SqliteOptions) -> Outcome<Connection> {
+pub(super) fn immutable(path: &Path, options: &SqliteOptions) -> OpResult<Connection> {
     let flags =
         OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX | OpenFlags::SQLITE_OPEN_URI;
     // Characters that have a meaning in a URI are percent-encoded.
@@ -97,23 +99,23 @@ pub(super) fn unchanging(path: &Path, options: &SqliteOptions) -> Outcome<Connec
         .map(|c| if matches!(c, '?' | '#' | '%') { format!("%{:02X}", u32::from(c)) } else { c.to_string() })
         .collect();
     let db = Connection::open_with_flags(format!("file:{spelled}?immutable=1"), flags)?;
-    settle(&db, options, 2)?;
+    configure(&db, options, 2)?;
     Ok(db)
 }
 
 /// Opens a database in memory, which lives as long as the process.
 pub(super) fn memory(options: &SqliteOptions) -> Result<Connection, StoreError> {
     let name = Path::new(":memory:");
-    let opened = Connection::open_in_memory().map_err(Trouble::from).and_then(|mut db| {
-        settle(&db, options, 8)?;
+    let opened = Connection::open_in_memory().map_err(OpError::from).and_then(|mut db| {
+        configure(&db, options, 8)?;
         migrate(&mut db, name, options)?;
         Ok(db)
     });
-    opened.map_err(|trouble| trouble.at(name))
+    opened.map_err(|error| error.into_store_error(name))
 }
 
 /// Opens a connection that only reads.
-pub(super) fn reader(path: &Path, options: &SqliteOptions) -> Outcome<Connection> {
+pub(super) fn reader(path: &Path, options: &SqliteOptions) -> OpResult<Connection> {
     let db = plain(path, options)?;
     db.execute_batch("PRAGMA query_only = ON")?;
     Ok(db)
@@ -122,14 +124,16 @@ pub(super) fn reader(path: &Path, options: &SqliteOptions) -> Outcome<Connection
 /// Opens a file only to read it, normally or, if nothing can be written there, as an immutable file. Its schema must be
 /// current, because a file that is only read is not migrated.
 pub(in crate::store) fn source(path: &Path, options: &SqliteOptions) -> Result<Connection, StoreError> {
-    reachable(path)?;
+    check_path(path)?;
     if !path.exists() {
         return Err(unreachable(path, "there is no such file"));
     }
     // If no log file can be created next to it and no process has it open, the file does not change.
-    let opened = reader(path, options).and_then(|db| Ok((steps(&db, path)?, db)));
-    let opened = opened.or_else(|trouble| match refine(trouble, path, true) {
-        reason @ StoreError::ReadOnly { .. } => Ok((MIGRATIONS.len(), lasting(path, options, reason)?)),
+    let opened = reader(path, options).and_then(|db| Ok((applied_migrations(&db, path)?, db)));
+    let opened = opened.or_else(|error| match refine(error, path, true) {
+        reason @ StoreError::ReadOnly { .. } => {
+            Ok((MIGRATIONS.len(), checked_immutable(path, options, reason)?))
+        }
         other => Err(other),
     });
     match opened? {
@@ -140,26 +144,26 @@ pub(in crate::store) fn source(path: &Path, options: &SqliteOptions) -> Result<C
 }
 
 /// Opens a connection to a file that was opened before.
-pub(super) fn plain(path: &Path, options: &SqliteOptions) -> Outcome<Connection> {
+pub(super) fn plain(path: &Path, options: &SqliteOptions) -> OpResult<Connection> {
     // Not opened read-only: a read-only connection cannot recover the log of a process that was killed.
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let db = Connection::open_with_flags(path, flags)?;
-    settle(&db, options, 2)?;
+    configure(&db, options, 2)?;
     Ok(db)
 }
 
-fn prepare(mut db: Connection, path: &Path, options: &SqliteOptions) -> Outcome<Connection> {
+fn prepare(mut db: Connection, path: &Path, options: &SqliteOptions) -> OpResult<Connection> {
     // SQLite falls back to read-only access without an error. This is reported before anything is read, because a read
     // would already create files next to the database.
     if db.is_readonly("main")? {
         let reason = "SQLite could open it only for reading".to_owned();
         return Err(StoreError::ReadOnly { path: path.display().to_string(), reason }.into());
     }
-    settle(&db, options, 8)?;
-    if at_once(&db, |db| whose(db, path))? {
-        look_over(&db, path)?;
+    configure(&db, options, 8)?;
+    if in_one_transaction(&db, |db| is_epitome_file(db, path))? {
+        check_damage(&db, path)?;
     }
-    journal(&db, options.busy)?;
+    enable_wal(&db, options.busy)?;
     // Every append writes the same few pages again. The longer the log may grow, the fewer pages are copied into the
     // file.
     db.execute_batch(
@@ -170,12 +174,12 @@ fn prepare(mut db: Connection, path: &Path, options: &SqliteOptions) -> Outcome<
 }
 
 /// Applies the settings that every connection needs.
-fn settle(db: &Connection, options: &SqliteOptions, mebibytes: i64) -> Outcome<()> {
+fn configure(db: &Connection, options: &SqliteOptions, mebibytes: i64) -> OpResult<()> {
     db.busy_timeout(options.busy)?;
     db.set_prepared_statement_cache_capacity(128);
     // Otherwise SQLite plans a statement again when its values change, which costs more than running it.
     db.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
-    db.pragma_update(None, "cache_size", -(mebibytes * MIB))?;
+    db.pragma_update(None, "cache_size", -(mebibytes * KIB_PER_MIB))?;
     db.execute_batch("PRAGMA temp_store = MEMORY")?;
     Ok(())
 }
@@ -185,7 +189,7 @@ fn unreachable(path: &Path, reason: impl Into<String>) -> StoreError {
 }
 
 /// Returns why no file can be created at this path: its directory is missing.
-pub(super) fn no_directory(path: &Path) -> Option<String> {
+pub(super) fn missing_directory(path: &Path) -> Option<String> {
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty() && !parent.is_dir())?;
     Some(format!("there is no directory {}; create it first", parent.display()))
 }
@@ -195,7 +199,7 @@ pub(super) fn no_directory(path: &Path) -> Option<String> {
 ///
 /// The file is not opened for these checks: closing it again would release the locks that other stores of this process
 /// have on it.
-fn reachable(path: &Path) -> Result<(), StoreError> {
+fn check_path(path: &Path) -> Result<(), StoreError> {
     let why = match path.to_str() {
         Some("") => return Err(unreachable(Path::new("the path"), "it is empty; give the path of a file")),
         Some(":memory:") => "it is not a path; open a store in memory with `memory`",
@@ -205,9 +209,9 @@ fn reachable(path: &Path) -> Result<(), StoreError> {
         }
         _ => {
             let length = std::fs::metadata(path).map_or(0, |file| file.len());
-            return match no_directory(path) {
+            return match missing_directory(path) {
                 Some(why) => Err(unreachable(path, why)),
-                None if (1..SMALLEST).contains(&length) => Err(foreign(path, NO_DATABASE)),
+                None if (1..MIN_DATABASE_BYTES).contains(&length) => Err(foreign(path, NOT_SQLITE)),
                 None => Ok(()),
             };
         }
@@ -215,29 +219,29 @@ fn reachable(path: &Path) -> Result<(), StoreError> {
     Err(unreachable(path, why))
 }
 
-const NO_DATABASE: &str = "the file is not a SQLite database";
+const NOT_SQLITE: &str = "the file is not a SQLite database";
 
 fn foreign(path: &Path, reason: &str) -> StoreError {
     StoreError::Foreign { path: path.display().to_string(), reason: reason.to_owned() }
 }
 
 /// Returns a more specific error than SQLite's for a file that could not be opened.
-fn refine(trouble: Trouble, path: &Path, opened: bool) -> StoreError {
-    let code = match &trouble {
-        Trouble::Sql(error) => error.sqlite_error_code(),
+fn refine(error: OpError, path: &Path, opened: bool) -> StoreError {
+    let code = match &error {
+        OpError::Sqlite(error) => error.sqlite_error_code(),
         _ => None,
     };
     let why = match code {
-        Some(ErrorCode::NotADatabase) => return foreign(path, NO_DATABASE),
+        Some(ErrorCode::NotADatabase) => return foreign(path, NOT_SQLITE),
         Some(ErrorCode::CannotOpen) if opened => "no file can be created next to it",
         Some(ErrorCode::CannotOpen) if !path.exists() => "no file can be created there",
-        _ => return trouble.at(path),
+        _ => return error.into_store_error(path),
     };
     StoreError::ReadOnly { path: path.display().to_string(), reason: why.to_owned() }
 }
 
 /// Runs reads in one transaction, so that they see a single state while another process may migrate the schema.
-fn at_once<T>(db: &Connection, read: impl FnOnce(&Connection) -> Outcome<T>) -> Outcome<T> {
+fn in_one_transaction<T>(db: &Connection, read: impl FnOnce(&Connection) -> OpResult<T>) -> OpResult<T> {
     let state = db.unchecked_transaction()?;
     let found = read(&state)?;
     state.commit()?;
@@ -246,14 +250,14 @@ fn at_once<T>(db: &Connection, read: impl FnOnce(&Connection) -> Outcome<T>) -> 
 
 /// Returns true if the file is an Epitome database, and false if it is empty. Fails if it belongs to another program or
 /// to a newer release.
-fn whose(db: &Connection, path: &Path) -> Outcome<bool> {
+fn is_epitome_file(db: &Connection, path: &Path) -> OpResult<bool> {
     let number = |sql: &str| db.query_row(sql, [], |row| row.get::<_, i64>(0));
     let (application, found) = (number("PRAGMA application_id")?, number("PRAGMA user_version")?);
     let tables = number("SELECT count(*) FROM sqlite_schema")?;
-    let known = i64::try_from(MIGRATIONS.len()).unwrap_or(i64::MAX);
+    let supported = i64::try_from(MIGRATIONS.len()).unwrap_or(i64::MAX);
     match application {
-        APPLICATION if found > known => {
-            Err(StoreError::Newer { path: path.display().to_string(), found, known }.into())
+        APPLICATION if found > supported => {
+            Err(StoreError::Newer { path: path.display().to_string(), found, supported }.into())
         }
         APPLICATION => Ok(true),
         0 if tables == 0 => Ok(false),
@@ -262,25 +266,25 @@ fn whose(db: &Connection, path: &Path) -> Outcome<bool> {
 }
 
 /// Returns the number of migrations applied to a file, 0 if it is empty. Fails if they are not those of this release.
-fn steps(db: &Connection, path: &Path) -> Outcome<usize> {
-    if whose(db, path)? { applied(db) } else { Ok(0) }
+fn applied_migrations(db: &Connection, path: &Path) -> OpResult<usize> {
+    if is_epitome_file(db, path)? { read_applied(db) } else { Ok(0) }
 }
 
 /// Switches the file to WAL mode. Retries, because two processes may open a new file at the same time.
-fn journal(db: &Connection, busy: Duration) -> Outcome<()> {
-    let mode = patiently(busy, ErrorCode::DatabaseBusy, || {
+fn enable_wal(db: &Connection, busy: Duration) -> OpResult<()> {
+    let mode = retry_while(busy, ErrorCode::DatabaseBusy, || {
         Ok(db.query_row("PRAGMA journal_mode = WAL", [], |row| row.get::<_, String>(0))?)
     });
-    if mode? == "wal" { Ok(()) } else { Err(refused("this file system does not support WAL")) }
+    if mode? == "wal" { Ok(()) } else { Err(rejected("this file system does not support WAL")) }
 }
 
 /// Applies the missing migrations, each in its own transaction.
-fn migrate(db: &mut Connection, path: &Path, options: &SqliteOptions) -> Outcome<()> {
+fn migrate(db: &mut Connection, path: &Path, options: &SqliteOptions) -> OpResult<()> {
     // Usually no migration is missing. This check takes no write lock, so no other process has to wait.
-    while at_once(db, |db| steps(db, path))? < MIGRATIONS.len() {
+    while in_one_transaction(db, |db| applied_migrations(db, path))? < MIGRATIONS.len() {
         let step = db.transaction_with_behavior(TransactionBehavior::Immediate)?;
         // Another process may have applied this migration meanwhile.
-        let done = steps(&step, path)?;
+        let done = applied_migrations(&step, path)?;
         if let Some((name, sql)) = MIGRATIONS.get(done) {
             if done == 0 {
                 step.execute_batch(
@@ -304,11 +308,11 @@ fn migrate(db: &mut Connection, path: &Path, options: &SqliteOptions) -> Outcome
 }
 
 /// Returns the number of applied migrations. Fails if they are not those of this release.
-fn applied(db: &Connection) -> Outcome<usize> {
+fn read_applied(db: &Connection) -> OpResult<usize> {
     let version: i64 = db.query_row("PRAGMA user_version", [], |row| row.get(0))?;
     let there = "SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = 'migrations'";
     if db.query_row(there, [], |_| Ok(())).optional()?.is_none() {
-        return Err(nonsense("its list of schema migrations is missing"));
+        return Err(damaged("its list of schema migrations is missing"));
     }
     let mut steps = db.prepare("SELECT version, name, checksum FROM migrations ORDER BY version")?;
     let steps = steps.query_map([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?;
@@ -316,13 +320,13 @@ fn applied(db: &Connection) -> Outcome<usize> {
     for (at, (number, name, sum)) in steps.iter().enumerate() {
         let ours = MIGRATIONS.get(at).is_some_and(|(ours, sql)| ours == name && checksum(sql) == *sum);
         if !ours || usize::try_from(*number) != Ok(at + 1) {
-            return Err(nonsense(format!(
+            return Err(damaged(format!(
                 "its schema migration {number} differs from the one in this release; another build wrote it"
             )));
         }
     }
     if usize::try_from(version) != Ok(steps.len()) {
-        return Err(nonsense("its header and its list of schema migrations disagree"));
+        return Err(damaged("its header and its list of schema migrations disagree"));
     }
     Ok(steps.len())
 }
@@ -332,14 +336,14 @@ fn checksum(sql: &str) -> String {
 }
 
 /// Refuses a damaged file, as far as the damage can be found in a short time.
-fn look_over(db: &Connection, path: &Path) -> Outcome<()> {
+fn check_damage(db: &Connection, path: &Path) -> OpResult<()> {
     let pages: i64 = db.query_row("PRAGMA page_count", [], |row| row.get(0))?;
     let page: i64 = db.query_row("PRAGMA page_size", [], |row| row.get(0))?;
     let size = u64::try_from(pages.saturating_mul(page)).unwrap_or(0);
-    if size <= SMALL {
-        let said: String = db.query_row("PRAGMA quick_check(1)", [], |row| row.get(0))?;
+    if size <= FULL_CHECK_MAX {
+        let result: String = db.query_row("PRAGMA quick_check(1)", [], |row| row.get(0))?;
         // SQLite's message is left out, because it may quote stored data.
-        return if said == "ok" { Ok(()) } else { Err(nonsense("SQLite's quick check found a fault")) };
+        return if result == "ok" { Ok(()) } else { Err(damaged("SQLite's quick check found a fault")) };
     }
     let mut log = path.as_os_str().to_owned();
     log.push("-wal");
@@ -347,7 +351,7 @@ fn look_over(db: &Connection, path: &Path) -> Outcome<()> {
     let length = std::fs::metadata(path).map_or(0, |file| file.len());
     // Pages that are still in the log need not be in the file yet.
     if !logged && length < size {
-        return Err(nonsense(format!("it is {length} bytes long, but its header says {size}")));
+        return Err(damaged(format!("it is {length} bytes long, but its header says {size}")));
     }
     // These queries must work with the schema of every migration, because they run before the file is migrated.
     for newest in [

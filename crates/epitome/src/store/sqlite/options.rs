@@ -23,7 +23,7 @@ pub struct SqliteOptions {
     pub index_pause: Duration,
     /// Whether to open a file that may only be read, as long as no other process has it open. Writes then fail. If
     /// false, opening such a file fails.
-    pub read_only_too: bool,
+    pub allow_read_only: bool,
     /// Maximum number of pages in the file. Simulates a full disk in tests.
     #[doc(hidden)]
     pub max_pages: Option<u32>,
@@ -37,7 +37,7 @@ impl Default for SqliteOptions {
             readers: 4,
             on_write: None,
             index_pause: Duration::from_millis(20),
-            read_only_too: false,
+            allow_read_only: false,
             max_pages: None,
         }
     }

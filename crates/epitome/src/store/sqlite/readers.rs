@@ -16,10 +16,10 @@ use rusqlite::Connection;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 use super::super::error::StoreError;
-use super::error::{Outcome, Trouble, refused};
+use super::error::{OpError, OpResult, rejected};
 use super::open;
 use super::options::SqliteOptions;
-use super::writer::Work;
+use super::writer::ConnectionOp;
 
 /// A few connections, opened on first use.
 #[derive(Clone)]
@@ -27,15 +27,15 @@ pub(super) struct Readers {
     path: Arc<PathBuf>,
     options: SqliteOptions,
     /// Whether no process changes the file.
-    pub(super) lasting: bool,
+    pub(super) immutable: bool,
     /// A permit is taken or released only while this is locked. So every waiting read has a thread that will take it.
-    desk: Arc<Mutex<Desk>>,
+    queue: Arc<Mutex<ReadQueue>>,
     /// One permit for each thread that reads.
-    places: Arc<Semaphore>,
+    permits: Arc<Semaphore>,
 }
 
 #[derive(Default)]
-struct Desk {
+struct ReadQueue {
     /// Open connections that are not in use.
     idle: Vec<Connection>,
     /// Reads that wait for a thread.
@@ -46,106 +46,107 @@ struct Desk {
 type Read = Box<dyn FnOnce(&Readers) + Send>;
 
 impl Readers {
-    pub(super) fn new(path: &Path, options: &SqliteOptions, lasting: bool) -> Self {
+    pub(super) fn new(path: &Path, options: &SqliteOptions, immutable: bool) -> Self {
         Self {
             path: Arc::new(path.to_owned()),
             options: options.clone(),
-            lasting,
-            desk: Arc::default(),
-            places: Arc::new(Semaphore::new(options.readers.max(1))),
+            immutable,
+            queue: Arc::default(),
+            permits: Arc::new(Semaphore::new(options.readers.max(1))),
         }
     }
 
-    /// Runs a read in one transaction, if `afresh` on a new connection. FTS5 caches a snapshot of its index in every
+    /// Runs a read in one transaction, if `new_connection` on a new connection. FTS5 caches a snapshot of its index in every
     /// connection. Queries refresh the snapshot, but `integrity_check` does not: on an old connection it reports index
     /// segments that were merged since then as damage.
-    pub(super) async fn read(&self, afresh: bool, work: Work) -> Result<(), StoreError> {
+    pub(super) async fn read(&self, new_connection: bool, op: ConnectionOp) -> Result<(), StoreError> {
         let (reply, answer) = oneshot::channel();
         let read = move |readers: &Self| {
             // The caller may be gone.
             if reply.is_closed() {
                 return;
             }
-            let read = catch_unwind(AssertUnwindSafe(|| readers.now(afresh, work)));
-            let _ = reply.send(readers.told(read));
+            let read = catch_unwind(AssertUnwindSafe(|| readers.run(new_connection, op)));
+            let _ = reply.send(readers.to_caller_result(read));
         };
-        self.hand_in(Box::new(read))?;
+        self.enqueue(Box::new(read))?;
         answer.await.map_err(|_| StoreError::Closed)?
     }
 
     /// Converts the result of a read for the caller.
-    fn told(&self, read: std::thread::Result<Outcome<()>>) -> Result<(), StoreError> {
-        read.unwrap_or_else(|_| Err(refused("a read panicked"))).map_err(|trouble| trouble.at(&*self.path))
+    fn to_caller_result(&self, read: std::thread::Result<OpResult<()>>) -> Result<(), StoreError> {
+        read.unwrap_or_else(|_| Err(rejected("a read panicked")))
+            .map_err(|error| error.into_store_error(&*self.path))
     }
 
     /// Queues a read, and starts another thread if a permit is free.
-    fn hand_in(&self, read: Read) -> Result<(), StoreError> {
-        let mut desk = self.lock();
-        if self.places.is_closed() {
+    fn enqueue(&self, read: Read) -> Result<(), StoreError> {
+        let mut queue = self.lock();
+        if self.permits.is_closed() {
             return Err(StoreError::Closed);
         }
-        desk.waiting.push_back(read);
-        if let Ok(place) = Arc::clone(&self.places).try_acquire_owned() {
-            self.start(place);
+        queue.waiting.push_back(read);
+        if let Ok(permit) = Arc::clone(&self.permits).try_acquire_owned() {
+            self.start(permit);
         }
         Ok(())
     }
 
     /// Starts a thread that runs reads until none is waiting.
-    fn start(&self, place: OwnedSemaphorePermit) {
+    fn start(&self, permit: OwnedSemaphorePermit) {
         let this = self.clone();
         tokio::task::spawn_blocking(move || {
             loop {
-                let mut desk = this.lock();
-                let Some(read) = desk.waiting.pop_front() else {
+                let mut queue = this.lock();
+                let Some(read) = queue.waiting.pop_front() else {
                     // Release the permit while the queue is still locked.
-                    drop(place);
+                    drop(permit);
                     return;
                 };
-                drop(desk);
+                drop(queue);
                 read(&this);
             }
         });
     }
 
-    fn lock(&self) -> MutexGuard<'_, Desk> {
-        self.desk.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, ReadQueue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Runs a small read of cached data on the caller's thread if a connection is free, otherwise on a reader thread.
-    pub(super) async fn read_here(&self, work: Work) -> Result<(), StoreError> {
-        let Some(place) = self.place() else { return self.read(false, work).await };
-        let read = catch_unwind(AssertUnwindSafe(|| self.now(false, work)));
-        self.leave(place);
-        self.told(read)
+    pub(super) async fn read_inline(&self, op: ConnectionOp) -> Result<(), StoreError> {
+        let Some(permit) = self.try_permit() else { return self.read(false, op).await };
+        let read = catch_unwind(AssertUnwindSafe(|| self.run(false, op)));
+        self.release(permit);
+        self.to_caller_result(read)
     }
 
     /// Takes a permit if no read is waiting and an open connection is idle.
-    fn place(&self) -> Option<OwnedSemaphorePermit> {
-        let desk = self.lock();
-        let free = desk.waiting.is_empty() && !desk.idle.is_empty();
-        free.then(|| Arc::clone(&self.places).try_acquire_owned().ok()).flatten()
+    fn try_permit(&self) -> Option<OwnedSemaphorePermit> {
+        let queue = self.lock();
+        let free = queue.waiting.is_empty() && !queue.idle.is_empty();
+        free.then(|| Arc::clone(&self.permits).try_acquire_owned().ok()).flatten()
     }
 
     /// Releases a permit, or starts a thread with it if reads are waiting by now.
-    fn leave(&self, place: OwnedSemaphorePermit) {
-        let desk = self.lock();
-        // Released while `desk` is locked: a read that is queued later finds the permit free.
-        if desk.waiting.is_empty() { drop(place) } else { self.start(place) }
+    fn release(&self, permit: OwnedSemaphorePermit) {
+        let queue = self.lock();
+        // Released while `queue` is locked: a read that is queued later finds the permit free.
+        if queue.waiting.is_empty() { drop(permit) } else { self.start(permit) }
     }
 
-    fn now(&self, afresh: bool, work: Work) -> Outcome<()> {
-        let idle = self.lock().idle.pop_if(|_| !afresh);
+    fn run(&self, new_connection: bool, op: ConnectionOp) -> OpResult<()> {
+        let idle = self.lock().idle.pop_if(|_| !new_connection);
         let mut db = match idle {
             Some(db) => db,
-            None if self.lasting => open::unchanging(&self.path, &self.options)?,
+            None if self.immutable => open::immutable(&self.path, &self.options)?,
             None => open::reader(&self.path, &self.options)?,
         };
         db.prepare_cached("BEGIN DEFERRED")?.execute([])?;
-        let result = work(&mut db);
+        let result = op(&mut db);
         let ended = db.prepare_cached("COMMIT").and_then(|mut commit| commit.execute([]));
         // A connection whose read failed or panicked is not used again, because its state is unclear.
-        if !afresh && ended.is_ok() && !matches!(result, Err(Trouble::Sql(_))) {
+        if !new_connection && ended.is_ok() && !matches!(result, Err(OpError::Sqlite(_))) {
             self.lock().idle.push(db);
         }
         result
@@ -154,11 +155,11 @@ impl Readers {
     /// Waits for the running reads, and closes all connections.
     pub(super) async fn close(&self) {
         let all = u32::try_from(self.options.readers.max(1)).unwrap_or(u32::MAX);
-        let places = self.places.acquire_many(all).await;
-        let mut desk = self.lock();
-        self.places.close();
+        let permits = self.permits.acquire_many(all).await;
+        let mut queue = self.lock();
+        self.permits.close();
         // Reads that are still queued are dropped, and their callers get [`StoreError::Closed`].
-        *desk = Desk::default();
-        drop(places);
+        *queue = ReadQueue::default();
+        drop(permits);
     }
 }

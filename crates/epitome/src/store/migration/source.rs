@@ -6,13 +6,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use epitome_core::message::Timestamp;
 use rusqlite::Connection;
 
-use super::super::ask::{self, Ask, Batch, Op};
 use super::super::error::StoreError;
+use super::super::executor::{self, Executor, Op, SqlBatch};
+use super::super::op_error::{OpResult, damaged};
 use super::super::sql::Sql;
-use super::super::sqlite::{Known, Lent, SqliteOptions, done, open_source};
-use super::super::trouble::{Outcome, nonsense};
-use super::MoveError;
-use super::tables::{NUMBERED, SPECS, Spec};
+use super::super::sqlite::{SessionCache, SqliteExecutor, SqliteOptions, open_source, ready_result};
+use super::MigrateError;
+use super::tables::{NUMBERED_TABLES, SPECS, TableSpec};
 
 /// A file being moved. Everything is read from one snapshot. What is written meanwhile is not seen, but detected.
 #[derive(Debug, Clone)]
@@ -27,16 +27,16 @@ pub(super) struct Contents {
     pub(super) version: i64,
     pub(super) secret: Vec<u8>,
     /// Approximate number of rows of each table.
-    pub(super) counts: Vec<u64>,
+    pub(super) row_counts: Vec<u64>,
     /// Number of rows that PostgreSQL cannot store.
     pub(super) left_out: u64,
     /// The largest id that was ever assigned, for each table with numbered rows.
-    pub(super) numbers: Vec<i64>,
+    pub(super) largest_ids: Vec<i64>,
 }
 
 impl Source {
     /// Opens the file. Nothing is created or changed, so its schema must be current.
-    pub(super) async fn open(path: &Path) -> Result<Self, MoveError> {
+    pub(super) async fn open(path: &Path) -> Result<Self, MigrateError> {
         let path = path.to_owned();
         blocking(move || {
             let db = open_source(&path, &SqliteOptions::default())?;
@@ -46,16 +46,16 @@ impl Source {
     }
 
     /// Begins a snapshot, and returns what the file contains.
-    pub(super) async fn contents(&self) -> Result<Contents, MoveError> {
-        self.run((), |(), ask| Box::pin(contents(ask))).await
+    pub(super) async fn contents(&self) -> Result<Contents, MigrateError> {
+        self.run((), |(), db| Box::pin(contents(db))).await
     }
 
     /// Begins a new snapshot of the newest state, and returns its version.
-    pub(super) async fn newest(&self) -> Result<i64, MoveError> {
-        self.run((), |(), ask| {
+    pub(super) async fn newest(&self) -> Result<i64, MigrateError> {
+        self.run((), |(), db| {
             Box::pin(async move {
-                ask.ask(Batch::new().run(Sql::new("COMMIT", []))).await?;
-                begin(ask).await
+                db.run(SqlBatch::new().add(Sql::new("COMMIT", []))).await?;
+                begin(db).await
             })
         })
         .await
@@ -66,12 +66,13 @@ impl Source {
         &self,
         args: A,
         op: Op<A, T>,
-    ) -> Result<T, MoveError> {
+    ) -> Result<T, MigrateError> {
         let source = self.clone();
         blocking(move || {
             let mut db = source.db.lock().unwrap_or_else(PoisonError::into_inner);
-            let mut lent = Lent { db: &mut db, known: &Known::default(), now: Timestamp::default() };
-            done(op(&args, &mut lent)).map_err(|trouble| trouble.at(&source.path))
+            let mut executor =
+                SqliteExecutor { db: &mut db, cache: &SessionCache::default(), now: Timestamp::default() };
+            ready_result(op(&args, &mut executor)).map_err(|error| error.into_store_error(&source.path))
         })
         .await
     }
@@ -79,49 +80,49 @@ impl Source {
 
 async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, StoreError> + Send + 'static,
-) -> Result<T, MoveError> {
+) -> Result<T, MigrateError> {
     let panicked = |_| Err(StoreError::Failed { reason: "reading the file failed".to_owned() });
-    tokio::task::spawn_blocking(work).await.unwrap_or_else(panicked).map_err(MoveError::Source)
+    tokio::task::spawn_blocking(work).await.unwrap_or_else(panicked).map_err(MigrateError::Source)
 }
 
 /// Begins a snapshot, and returns its version.
-async fn begin(ask: &mut dyn Ask) -> Outcome<i64> {
+async fn begin(db: &mut dyn Executor) -> OpResult<i64> {
     // SQLite takes the snapshot with the first read.
-    let look = Sql::new("SELECT count(*) FROM sqlite_schema", []);
-    ask.ask(Batch::new().run(Sql::new("BEGIN", [])).run(look)).await?;
-    ask::number(ask, Sql::new("PRAGMA data_version", [])).await
+    let first_read = Sql::new("SELECT count(*) FROM sqlite_schema", []);
+    db.run(SqlBatch::new().add(Sql::new("BEGIN", [])).add(first_read)).await?;
+    executor::number(db, Sql::new("PRAGMA data_version", [])).await
 }
 
-async fn contents(ask: &mut dyn Ask) -> Outcome<Contents> {
-    let version = begin(ask).await?;
+async fn contents(db: &mut dyn Executor) -> OpResult<Contents> {
+    let version = begin(db).await?;
     let secret = Sql::new("SELECT secret FROM epitome.secrets", []);
-    let secret = ask::first(ask, secret, |row| row.bytes(0).map(<[u8]>::to_vec)).await?;
+    let secret = executor::first(db, secret, |row| row.bytes(0).map(<[u8]>::to_vec)).await?;
     let left_out = "SELECT (SELECT count(*) FROM epitome.idempotency WHERE instr(key, char(0)) > 0) \
          + (SELECT count(*) FROM epitome.passed WHERE instr(model, char(0)) > 0)";
-    let left_out = count(ask, left_out.to_owned()).await?;
-    let (mut counts, mut numbers) = (Vec::new(), Vec::new());
-    for Spec { name, only, .. } in SPECS {
+    let left_out = count(db, left_out.to_owned()).await?;
+    let (mut row_counts, mut largest_ids) = (Vec::new(), Vec::new());
+    for TableSpec { name, condition, .. } in SPECS {
         let sql = match *name {
             // The sessions contain these numbers, and counting would take long.
             "messages" => {
                 "SELECT coalesce(sum(head), 0) FROM epitome.sessions WHERE state = 'open'".to_owned()
             }
-            name => format!("SELECT count(*) FROM epitome.\"{name}\" AS moved WHERE {only}"),
+            name => format!("SELECT count(*) FROM epitome.\"{name}\" AS moved WHERE {condition}"),
         };
-        counts.push(count(ask, sql).await?);
+        row_counts.push(count(db, sql).await?);
     }
-    for (table, column) in NUMBERED {
+    for (table, column) in NUMBERED_TABLES {
         // `sqlite_sequence` has the largest id even if its row was deleted.
         let sql = format!(
             "SELECT max(coalesce((SELECT max({column}) FROM epitome.{table}), 0), \
              coalesce((SELECT seq FROM sqlite_sequence WHERE name = '{table}'), 0))"
         );
-        numbers.push(ask::number(ask, Sql::new(sql, [])).await?);
+        largest_ids.push(executor::number(db, Sql::new(sql, [])).await?);
     }
-    let secret = secret.ok_or_else(|| nonsense("a row is missing"))?;
-    Ok(Contents { version, secret, counts, left_out, numbers })
+    let secret = secret.ok_or_else(|| damaged("a row is missing"))?;
+    Ok(Contents { version, secret, row_counts, left_out, largest_ids })
 }
 
-async fn count(ask: &mut dyn Ask, sql: String) -> Outcome<u64> {
-    Ok(u64::try_from(ask::number(ask, Sql::new(sql, [])).await?).unwrap_or(0))
+async fn count(db: &mut dyn Executor, sql: String) -> OpResult<u64> {
+    Ok(u64::try_from(executor::number(db, Sql::new(sql, [])).await?).unwrap_or(0))
 }

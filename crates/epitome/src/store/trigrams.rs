@@ -6,9 +6,9 @@ use crate::search::{Query, indexed};
 
 /// The trigram hash of one workspace; the field is its seed.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Grams(u64);
+pub(super) struct TrigramHash(u64);
 
-impl Grams {
+impl TrigramHash {
     pub(super) fn of(workspace: &str) -> Self {
         let hash = blake3::hash(workspace.as_bytes());
         let seed = hash.as_bytes().first_chunk::<8>().copied().unwrap_or_default();
@@ -18,7 +18,7 @@ impl Grams {
     /// Hashes a trigram. A character has 21 bits, so three fit into one 64-bit number, which is then mixed so that the
     /// characters cannot be recognised. If two trigrams have the same hash, the search only reads a message that does not
     /// match.
-    fn number(self, [one, two, three]: [char; 3]) -> i32 {
+    fn hash(self, [one, two, three]: [char; 3]) -> i32 {
         let mut mixed = self.0 ^ (u64::from(one) | u64::from(two) << 21 | u64::from(three) << 42);
         for factor in [0xff51_afd7_ed55_8ccd_u64, 0xc4ce_b9fe_1a85_ec53] {
             mixed = (mixed ^ (mixed >> 33)).wrapping_mul(factor);
@@ -31,14 +31,14 @@ impl Grams {
     pub(super) fn in_text(self, text: &str) -> Vec<i32> {
         let text: Vec<char> = indexed(text).chars().collect();
         let threes = text.windows(3).filter_map(|three| <[char; 3]>::try_from(three).ok());
-        let numbers: BTreeSet<i32> = threes.map(|three| self.number(three)).collect();
-        numbers.into_iter().collect()
+        let hashes: BTreeSet<i32> = threes.map(|three| self.hash(three)).collect();
+        hashes.into_iter().collect()
     }
 
     /// Returns the hashes to look up for a query; `None` if the query has no trigrams, so that all messages are candidates.
     pub(super) fn in_query(self, query: &Query) -> Option<Vec<i32>> {
-        let numbers: Vec<i32> = query.threes().into_iter().map(|three| self.number(three)).collect();
-        (!numbers.is_empty()).then_some(numbers)
+        let hashes: Vec<i32> = query.trigram_chars().into_iter().map(|three| self.hash(three)).collect();
+        (!hashes.is_empty()).then_some(hashes)
     }
 }
 
@@ -47,15 +47,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_query_asks_for_what_the_text_is_found_by_and_another_workspace_for_something_else() {
-        let (here, there) = (Grams::of("here"), Grams::of("there"));
-        let text = here.in_text("The parser fails 東京駅");
+    fn query_and_text_have_common_hashes_only_within_a_workspace() {
+        let (ours, theirs) = (TrigramHash::of("here"), TrigramHash::of("there"));
+        let text = ours.in_text("The parser fails 東京駅");
         for query in ["parser", "FAILS the", "東京"] {
-            let asked = here.in_query(&Query::parse(query).unwrap()).unwrap();
-            assert!(asked.iter().all(|gram| text.contains(gram)), "{query}");
+            let looked_up = ours.in_query(&Query::parse(query).unwrap()).unwrap();
+            assert!(looked_up.iter().all(|gram| text.contains(gram)), "{query}");
         }
-        let asked = there.in_query(&Query::parse("parser").unwrap()).unwrap();
-        assert!(!asked.iter().all(|gram| text.contains(gram)));
-        assert_eq!(here.in_query(&Query::parse("a").unwrap()), None);
+        let looked_up = theirs.in_query(&Query::parse("parser").unwrap()).unwrap();
+        assert!(!looked_up.iter().all(|gram| text.contains(gram)));
+        assert_eq!(ours.in_query(&Query::parse("a").unwrap()), None);
     }
 }

@@ -8,15 +8,15 @@ use std::sync::Arc;
 use epitome_core::message::Timestamp;
 use serde_json::{Map, Value};
 
-use super::ask::{self, Ask, Batch};
-use super::decode::{self, AUTHOR, Found, SESSION, WORKSPACE, notes_text};
+use super::decode::{self, AUTHOR, RowRef, SESSION, WORKSPACE, notes_text};
 use super::directory::{
-    AuthorRow, DecideRow, Deleted, Listed, Listing, Membership, WorkspaceRow, merge_attributes,
+    AuthorRow, DecideRow, ListPage, Listing, Membership, WorkspaceDeletion, WorkspaceRow, merge_attributes,
 };
-use super::given::Given;
+use super::executor::{self, Executor, SqlBatch};
+use super::op_error::{OpError, OpResult, rejected};
 use super::rows::{SessionId, SessionKey};
 use super::sql::Sql;
-use super::trouble::{Outcome, Trouble, refused};
+use super::sql_params::SqlParam;
 
 /// A kind of list: its columns, table, filter and order.
 #[derive(Debug, Clone)]
@@ -25,9 +25,9 @@ pub(super) struct List<'a> {
     table: &'static str,
     /// The index that SQLite uses to list by age.
     index: &'static str,
-    /// The condition for rows, and its values in `given`.
-    wanted: &'static str,
-    given: Vec<Given<'a>>,
+    /// The condition for rows. Its values are in `params`.
+    condition: &'static str,
+    params: Vec<SqlParam<'a>>,
     /// The columns that order the rows by age.
     age: &'static [&'static str],
     /// The column of the name. It may be preceded by a further condition.
@@ -40,8 +40,8 @@ impl<'a> List<'a> {
             columns: WORKSPACE.to_owned(),
             table: "epitome.workspaces",
             index: " INDEXED BY workspaces_by_age",
-            wanted: "NOT deleted",
-            given: Vec::new(),
+            condition: "NOT deleted",
+            params: Vec::new(),
             age: &["created", "name"],
             name: "name",
         }
@@ -53,15 +53,15 @@ impl<'a> List<'a> {
             columns: SESSION.to_owned(),
             table: "epitome.sessions",
             index: " INDEXED BY sessions_by_age",
-            wanted: "workspace = $1 AND state = 'open'",
-            given: vec![workspace.into()],
+            condition: "workspace = $1 AND state = 'open'",
+            params: vec![workspace.into()],
             age: &["id"],
             name: "name",
         };
         let Some(member) = member else { return list };
-        let wanted = "state = 'open' AND id IN (SELECT m.session FROM epitome.members m INDEXED BY members_by_author \
+        let condition = "state = 'open' AND id IN (SELECT m.session FROM epitome.members m INDEXED BY members_by_author \
              WHERE m.author = (SELECT a.id FROM epitome.authors a WHERE a.workspace = $1 AND a.name = $2))";
-        Self { index: "", wanted, given: vec![workspace.into(), member.into()], ..list }
+        Self { index: "", condition, params: vec![workspace.into(), member.into()], ..list }
     }
 
     pub(super) fn authors(workspace: &'a str) -> Self {
@@ -69,8 +69,8 @@ impl<'a> List<'a> {
             columns: AUTHOR.to_owned(),
             table: "epitome.authors a",
             index: " INDEXED BY authors_by_age",
-            wanted: "a.workspace = $1",
-            given: vec![workspace.into()],
+            condition: "a.workspace = $1",
+            params: vec![workspace.into()],
             age: &["a.id"],
             name: "a.name",
         }
@@ -83,8 +83,8 @@ impl<'a> List<'a> {
             table: "epitome.sessions s JOIN epitome.members m ON m.session = s.id \
                  JOIN epitome.authors a ON a.id = m.author",
             index: "",
-            wanted: "s.id = $1 AND s.state = 'open'",
-            given: vec![session.into()],
+            condition: "s.id = $1 AND s.state = 'open'",
+            params: vec![session.into()],
             age: &["a.id"],
             name: "a.workspace = s.workspace AND a.name",
         }
@@ -92,77 +92,79 @@ impl<'a> List<'a> {
 
     /// Returns the query for the total; `None` if the listing has a name, a start name or a filter.
     pub(super) fn count<T>(&self, listing: &Listing<T>) -> Option<Sql<'a>> {
-        let (from, given) = self.rows(listing);
-        let all = listing.name.is_none() && listing.after.is_none() && listing.keep.is_none();
-        all.then(|| Sql::new(format!("SELECT count(*) FROM {from}"), given))
+        let (from, params) = self.rows(listing);
+        let all = listing.name.is_none() && listing.after.is_none() && listing.filter.is_none();
+        all.then(|| Sql::new(format!("SELECT count(*) FROM {from}"), params))
     }
 
     /// Returns the query for `limit` rows after the first `skip`.
     pub(super) fn page<T>(&self, listing: &Listing<T>, limit: u64, skip: u64) -> Sql<'a> {
-        let (from, mut given) = self.rows(listing);
-        let way = if listing.reverse { " DESC" } else { "" };
+        let (from, mut params) = self.rows(listing);
+        let direction = if listing.reverse { " DESC" } else { "" };
         let order = match listing.after {
             Some(_) => self.name.to_owned(),
-            None => self.age.iter().map(|column| format!("{column}{way}")).collect::<Vec<_>>().join(", "),
+            None => {
+                self.age.iter().map(|column| format!("{column}{direction}")).collect::<Vec<_>>().join(", ")
+            }
         };
-        let (columns, at) = (&self.columns, given.len());
-        given.extend([limit.into(), skip.into()]);
+        let (columns, at) = (&self.columns, params.len());
+        params.extend([limit.into(), skip.into()]);
         let sql =
             format!("SELECT {columns} FROM {from} ORDER BY {order} LIMIT ${} OFFSET ${}", at + 1, at + 2);
-        Sql::new(sql, given)
+        Sql::new(sql, params)
     }
 
-    fn rows<T>(&self, listing: &Listing<T>) -> (String, Vec<Given<'a>>) {
-        let mut given = self.given.clone();
-        let Self { table, index, wanted, name, .. } = self;
+    fn rows<T>(&self, listing: &Listing<T>) -> (String, Vec<SqlParam<'a>>) {
+        let mut params = self.params.clone();
+        let Self { table, index, condition, name, .. } = self;
         let mut by_name = |compare: &str, value: &str| {
-            given.push(value.to_owned().into());
-            format!("{table} WHERE {wanted} AND {name} {compare} ${}", given.len())
+            params.push(value.to_owned().into());
+            format!("{table} WHERE {condition} AND {name} {compare} ${}", params.len())
         };
         let from = match (&listing.name, &listing.after) {
             (Some(one), _) => by_name("=", one),
             (None, Some(after)) => by_name(">", after),
-            (None, None) => format!("{table}{index} WHERE {wanted}"),
+            (None, None) => format!("{table}{index} WHERE {condition}"),
         };
-        (from, given)
+        (from, params)
     }
 }
 
 /// Maximum number of rows read at a time if the listing has a filter.
-const LOOKED_AT: usize = 1_000;
+const MAX_FILTERED: usize = 1_000;
 
 /// Reads a page of a list.
 pub(super) async fn page<T: Send>(
-    ask: &mut dyn Ask,
+    db: &mut dyn Executor,
     list: List<'_>,
     listing: &Listing<T>,
-    read: fn(Found<'_>) -> Outcome<T>,
-) -> Outcome<Listed<T>> {
-    let Some(keep) = &listing.keep else {
+    read: fn(RowRef<'_>) -> OpResult<T>,
+) -> OpResult<ListPage<T>> {
+    let Some(filter) = &listing.filter else {
         let (mut items, mut total) = (Vec::new(), None);
         let rows = list.page(listing, listing.limit as u64, listing.skip);
-        let mut batch = Batch::new().all(rows, &mut items, read);
+        let mut batch = SqlBatch::new().all(rows, &mut items, read);
         if let Some(count) = list.count(listing) {
             batch = batch.first(count, &mut total, |row| row.uint(0));
         }
-        ask.finish(batch).await?;
+        db.finish(batch).await?;
         let total = total.unwrap_or(items.len() as u64);
-        return Ok(Listed { items, total });
+        return Ok(ListPage { items, total });
     };
     // The filter needs all rows. They are read in pieces from one snapshot.
-    let size = ask.page(LOOKED_AT) as u64;
-    let (mut listed, mut skip) = (Listed::default(), 0u64);
+    let size = db.page_size(MAX_FILTERED) as u64;
+    let (mut listed, mut skip) = (ListPage::default(), 0u64);
     loop {
         let (mut seen, listed) = (0, &mut listed);
-        let each = |row: Found<'_>| {
+        let each = |row: RowRef<'_>| {
             seen += 1;
             let item = read(row)?;
-            if keep(&item) {
-                listed.take(item, listing.skip, listing.limit);
+            if filter(&item) {
+                listed.add(item, listing.skip, listing.limit);
             }
             Ok(true)
         };
-        ask.ask(Batch::new().each(list.page(listing, size, skip), each)).await?;
+        db.run(SqlBatch::new().each(list.page(listing, size, skip), each)).await?;
         if seen < size {
             break;
         }
@@ -173,62 +175,63 @@ pub(super) async fn page<T: Send>(
 
 /// Calls a decision function. If it panics, returns an error, so that the transaction is rolled back and the store keeps
 /// working.
-pub(super) fn decided<T>(decide: impl FnOnce() -> T) -> Outcome<T> {
-    catch_unwind(AssertUnwindSafe(decide)).map_err(|_| refused("a decision function panicked"))
+pub(super) fn run_decision<T>(decide: impl FnOnce() -> T) -> OpResult<T> {
+    catch_unwind(AssertUnwindSafe(decide)).map_err(|_| rejected("a decision function panicked"))
 }
 
 /// Selects a workspace's row and locks it.
-fn workspace<'a>(name: &'a str, lock: &str) -> Sql<'a> {
+fn workspace_query<'a>(name: &'a str, lock: &str) -> Sql<'a> {
     let sql = format!("SELECT {WORKSPACE} FROM epitome.workspaces WHERE name = $1 AND NOT deleted{lock}");
     Sql::new(sql, [name.into()])
 }
 
 /// Creates a workspace if it does not exist, and prevents its deletion until this transaction ends. Returns whether it was
 /// created.
-pub(super) async fn make_workspace(ask: &mut dyn Ask, name: &str) -> Outcome<bool> {
+pub(super) async fn ensure_workspace(db: &mut dyn Executor, name: &str) -> OpResult<bool> {
     // Usually it exists and needs no write. This weak lock conflicts only with a deletion, which locks with `FOR UPDATE`.
     let sql = "SELECT 1 FROM epitome.workspaces WHERE name = $1 AND NOT deleted FOR KEY SHARE";
-    let (mut there, mut made) = (false, false);
-    ask.ask(Batch::new().any(Sql::new(sql, [name.into()]), &mut there)).await?;
-    if !there {
+    let (mut exists, mut created) = (false, false);
+    db.run(SqlBatch::new().any(Sql::new(sql, [name.into()]), &mut exists)).await?;
+    if !exists {
         let sql = "INSERT INTO epitome.workspaces AS w (name, created) VALUES ($1, $2) ON CONFLICT (name) DO UPDATE \
              SET deleted = false, created = excluded.created WHERE w.deleted RETURNING 1";
-        let now = ask.now().await?;
-        ask.ask(Batch::new().any(Sql::new(sql, [name.into(), now.into()]), &mut made)).await?;
+        let now = db.now().await?;
+        db.run(SqlBatch::new().any(Sql::new(sql, [name.into(), now.into()]), &mut created)).await?;
     }
-    Ok(made)
+    Ok(created)
 }
 
 pub(super) async fn change_workspace(
-    ask: &mut dyn Ask,
+    db: &mut dyn Executor,
     name: &str,
     decide: &DecideRow<WorkspaceRow>,
-) -> Outcome<()> {
-    let before = ask::first(ask, workspace(name, " FOR NO KEY UPDATE"), decode::workspace).await?;
-    let Some(row) = decided(|| decide(before.as_ref()))? else { return Ok(()) };
-    if !make_workspace(ask, name).await? && before.is_none() {
+) -> OpResult<()> {
+    let before = executor::first(db, workspace_query(name, " FOR NO KEY UPDATE"), decode::workspace).await?;
+    let Some(row) = run_decision(|| decide(before.as_ref()))? else { return Ok(()) };
+    if !ensure_workspace(db, name).await? && before.is_none() {
         // Another transaction created it after the decision, which was based on a missing row.
-        return Err(Trouble::Again);
+        return Err(OpError::Conflict);
     }
     let sql = "UPDATE epitome.workspaces SET settings = $2, metadata = $3, attributes = $4, revision = revision + 1 \
          WHERE name = $1";
     let (metadata, attributes) = (notes_text(&row.metadata).into(), notes_text(&row.attributes).into());
-    let given = [name.into(), row.settings.as_str().into(), metadata, attributes];
-    ask.finish(Batch::new().run(Sql::new(sql, given))).await
+    let params = [name.into(), row.settings.as_str().into(), metadata, attributes];
+    db.finish(SqlBatch::new().add(Sql::new(sql, params))).await
 }
 
-pub(super) async fn delete_workspace(ask: &mut dyn Ask, name: &str) -> Outcome<Deleted> {
-    let there = ask::first(ask, workspace(name, " FOR UPDATE"), decode::workspace).await?.is_some();
+pub(super) async fn delete_workspace(db: &mut dyn Executor, name: &str) -> OpResult<WorkspaceDeletion> {
+    let exists =
+        executor::first(db, workspace_query(name, " FOR UPDATE"), decode::workspace).await?.is_some();
     // Proxy data is deleted even if the workspace itself was never created.
     let mut statements = vec![
         "DELETE FROM epitome.inline WHERE workspace = $1",
         "DELETE FROM epitome.passed WHERE workspace = $1",
     ];
-    if there {
+    if exists {
         let sql = "SELECT 1 FROM epitome.sessions INDEXED BY sessions_by_age \
              WHERE workspace = $1 AND state = 'open' LIMIT 1";
-        if ask::first(ask, Sql::new(sql, [name.into()]), |_| Ok(())).await?.is_some() {
-            return Ok(Deleted::InUse);
+        if executor::first(db, Sql::new(sql, [name.into()]), |_| Ok(())).await?.is_some() {
+            return Ok(WorkspaceDeletion::HasSessions);
         }
         // No visible session is left that could refer to the authors. A copy in progress would become visible with members
         // whose authors are deleted, so it is marked as deleted too.
@@ -239,80 +242,81 @@ pub(super) async fn delete_workspace(ask: &mut dyn Ask, name: &str) -> Outcome<D
              revision = revision + 1 WHERE name = $1",
         ]);
     }
-    let mut batch = Batch::new();
+    let mut batch = SqlBatch::new();
     statements.into_iter().for_each(|sql| batch.push(Sql::new(sql, [name.into()])));
-    ask.finish(batch).await?;
-    Ok(if there { Deleted::Gone } else { Deleted::Absent })
+    db.finish(batch).await?;
+    Ok(if exists { WorkspaceDeletion::Deleted } else { WorkspaceDeletion::NotFound })
 }
 
 pub(super) async fn change_author(
-    ask: &mut dyn Ask,
-    of: &str,
+    db: &mut dyn Executor,
+    workspace: &str,
     name: &str,
     decide: &DecideRow<AuthorRow>,
-) -> Outcome<()> {
+) -> OpResult<()> {
     let sql =
         format!("SELECT {AUTHOR} FROM epitome.authors a WHERE a.workspace = $1 AND a.name = $2 FOR UPDATE");
-    let before = ask::first(ask, Sql::new(sql, [of.into(), name.into()]), decode::author).await?;
-    let Some(row) = decided(|| decide(before.as_ref()))? else { return Ok(()) };
-    make_workspace(ask, of).await?;
+    let before = executor::first(db, Sql::new(sql, [workspace.into(), name.into()]), decode::author).await?;
+    let Some(row) = run_decision(|| decide(before.as_ref()))? else { return Ok(()) };
+    ensure_workspace(db, workspace).await?;
     if before.is_none() {
         // Two transactions that both find no author must not both decide on that: one insert fails, and its change runs
         // again.
         let sql = "INSERT INTO epitome.authors (workspace, name, created) VALUES ($1, $2, $3)";
-        let given = [of.into(), name.into(), ask.now().await?.into()];
-        ask.ask(Batch::new().run(Sql::new(sql, given))).await?;
+        let params = [workspace.into(), name.into(), db.now().await?.into()];
+        db.run(SqlBatch::new().add(Sql::new(sql, params))).await?;
     }
     let sql = "UPDATE epitome.authors SET metadata = $3, attributes = $4 WHERE workspace = $1 AND name = $2";
     let (metadata, attributes) = (notes_text(&row.metadata).into(), notes_text(&row.attributes).into());
-    ask.finish(Batch::new().run(Sql::new(sql, [of.into(), name.into(), metadata, attributes]))).await
+    db.finish(SqlBatch::new().add(Sql::new(sql, [workspace.into(), name.into(), metadata, attributes]))).await
 }
 
 /// Returns an author's id, and creates the author if necessary.
-async fn make_author(ask: &mut dyn Ask, workspace: &str, name: &str, now: Timestamp) -> Outcome<i64> {
+async fn ensure_author(db: &mut dyn Executor, workspace: &str, name: &str, now: Timestamp) -> OpResult<i64> {
     let sql = "SELECT id FROM epitome.authors WHERE workspace = $1 AND name = $2";
-    let found = ask::first(ask, Sql::new(sql, [workspace.into(), name.into()]), |row| row.int(0)).await?;
+    let found = executor::first(db, Sql::new(sql, [workspace.into(), name.into()]), |row| row.int(0)).await?;
     if let Some(id) = found {
         return Ok(id);
     }
     // If another transaction was faster, the update writes the same name, so that the row and its id are returned.
     let sql = "INSERT INTO epitome.authors (workspace, name, created) VALUES ($1, $2, $3) \
          ON CONFLICT (workspace, name) DO UPDATE SET name = excluded.name RETURNING id";
-    ask::number(ask, Sql::new(sql, [workspace.into(), name.into(), now.into()])).await
+    executor::number(db, Sql::new(sql, [workspace.into(), name.into(), now.into()])).await
 }
 
 /// Changes the members of a session, whose row must be locked.
-pub(super) async fn set_members<'a>(
-    ask: &mut dyn Ask,
-    batch: &mut Batch<'a>,
+pub(super) async fn write_member_changes<'a>(
+    db: &mut dyn Executor,
+    batch: &mut SqlBatch<'a>,
     (key, session): (&'a SessionKey, SessionId),
     changes: &[&'a Membership],
-) -> Outcome<()> {
+) -> OpResult<()> {
     if changes.is_empty() {
         return Ok(());
     }
-    let now = ask.now().await?;
+    let now = db.now().await?;
     let names = changes.iter().filter_map(|change| match change {
         Membership::Join(name, _) | Membership::Leave(name) => Some(Cow::Borrowed(&**name)),
         Membership::LeaveAll => None,
     });
     let sql = "SELECT a.name, a.id, m.attributes FROM epitome.authors a JOIN epitome.members m \
          ON m.author = a.id AND m.session = $1 WHERE a.workspace = $3 AND a.name = ANY($2)";
-    let given = [session.into(), Given::Texts(names.collect()), (&*key.workspace).into()];
+    let params = [session.into(), SqlParam::Texts(names.collect()), (&*key.workspace).into()];
     // The current members among these names: their ids and their attributes in the session.
-    let there =
-        ask::all(ask, Sql::new(sql, given), |row| Ok((row.name(0)?, (row.int(1)?, decode::notes(row, 2)?))));
-    let mut there: HashMap<Arc<str>, (i64, Map<String, Value>)> = there.await?.into_iter().collect();
+    let members = executor::all(db, Sql::new(sql, params), |row| {
+        Ok((row.name(0)?, (row.int(1)?, decode::notes(row, 2)?)))
+    });
+    let mut members: HashMap<Arc<str>, (i64, Map<String, Value>)> = members.await?.into_iter().collect();
     for change in changes {
         match change {
-            Membership::Join(name, None) if there.contains_key(name) => {}
-            Membership::Join(name, given) => {
-                if !there.contains_key(name) {
-                    let author = make_author(ask, &key.workspace, name, now).await?;
-                    there.insert(Arc::clone(name), (author, Map::new()));
+            Membership::Join(name, None) if members.contains_key(name) => {}
+            Membership::Join(name, new) => {
+                if !members.contains_key(name) {
+                    let author = ensure_author(db, &key.workspace, name, now).await?;
+                    members.insert(Arc::clone(name), (author, Map::new()));
                 }
-                let Some((author, attributes)) = there.get_mut(name) else { continue };
-                given.iter().for_each(|given| merge_attributes(attributes, given));
+                let Some((author, attributes)) = members.get_mut(name) else { continue };
+                new.iter().for_each(|new| merge_attributes(attributes, new));
                 let sql = "INSERT INTO epitome.members (session, author, attributes, joined) VALUES ($1, $2, $3, $4) \
                      ON CONFLICT (session, author) DO UPDATE SET attributes = excluded.attributes";
                 let attributes = notes_text(attributes).into();
@@ -322,12 +326,12 @@ pub(super) async fn set_members<'a>(
                 let sql = "DELETE FROM epitome.members WHERE session = $1 AND author = \
                      (SELECT id FROM epitome.authors WHERE workspace = $2 AND name = $3)";
                 batch.push(Sql::new(sql, [session.into(), (&*key.workspace).into(), (&**name).into()]));
-                there.remove(name);
+                members.remove(name);
             }
             Membership::LeaveAll => {
                 let sql = "DELETE FROM epitome.members WHERE session = $1";
                 batch.push(Sql::new(sql, [session.into()]));
-                there.clear();
+                members.clear();
             }
         }
     }

@@ -7,32 +7,32 @@
 use std::iter;
 use std::sync::Arc;
 
-use super::super::ask::{Ask, Batch};
-use super::super::decode::Found;
+use super::super::decode::RowRef;
 use super::super::decode::plain;
-use super::super::given::Given;
+use super::super::executor::{Executor, SqlBatch};
+use super::super::op_error::OpResult;
 use super::super::sql::Sql;
-use super::super::trouble::Outcome;
-use super::MoveError;
+use super::super::sql_params::SqlParam;
+use super::MigrateError;
 
 /// A table that is moved.
 #[derive(Debug)]
-pub(super) struct Spec {
+pub(super) struct TableSpec {
     pub(super) name: &'static str,
     /// The columns that identify a row and sort the table.
     pub(super) key: &'static [&'static str],
     /// SQL condition for the rows of the file that are moved.
-    pub(super) only: &'static str,
+    pub(super) condition: &'static str,
     /// Columns that are computed from the file, with the SQL that computes them.
     pub(super) computed: &'static [(&'static str, &'static str)],
     /// Columns that only PostgreSQL has, with their value in every row.
-    pub(super) own: &'static [(&'static str, &'static str)],
+    pub(super) postgres_only: &'static [(&'static str, &'static str)],
 }
 
 /// A table with its columns, the key's first.
 #[derive(Debug)]
 pub(super) struct Table {
-    pub(super) spec: &'static Spec,
+    pub(super) spec: &'static TableSpec,
     pub(super) columns: Vec<Column>,
 }
 
@@ -41,7 +41,7 @@ pub(super) struct Table {
 pub(super) struct Column {
     pub(super) name: String,
     /// PostgreSQL's name of its type: `int8`, `int4`, `int2`, `bool`, `text` or `bytea`.
-    pub(super) kind: String,
+    pub(super) type_name: String,
     pub(super) nullable: bool,
 }
 
@@ -52,7 +52,7 @@ pub(super) type Cell = Option<String>;
 pub(super) type Cells = Vec<Cell>;
 
 /// A piece of a table that is read at once.
-pub(super) struct Piece {
+pub(super) struct PieceRequest {
     pub(super) table: Arc<Table>,
     /// The key after which rows are read; `None` for the start of the table.
     pub(super) after: Option<Cells>,
@@ -66,14 +66,14 @@ pub(super) struct Piece {
 
 impl Column {
     /// Returns its value in a row; `None` if the value has the wrong type or is too large for PostgreSQL.
-    fn cell(&self, row: Found<'_>, at: usize) -> Option<Cell> {
-        let cell = match self.kind.as_str() {
+    fn cell(&self, row: RowRef<'_>, at: usize) -> Option<Cell> {
+        let cell = match self.type_name.as_str() {
             "text" => row.maybe_text(at).ok()?.map(|text| plain(text).into_owned()),
             "bytea" => {
                 let digits = row.bytes(at).ok()?.iter().map(|byte| format!("{byte:02x}"));
                 Some(iter::once("\\x".to_owned()).chain(digits).collect())
             }
-            kind => match (kind, row.maybe_int(at).ok()?) {
+            type_name => match (type_name, row.maybe_int(at).ok()?) {
                 (_, None) => None,
                 ("bool", Some(value)) => Some((value != 0).to_string()),
                 ("int2", Some(value)) => Some(i16::try_from(value).ok()?.to_string()),
@@ -85,14 +85,14 @@ impl Column {
     }
 
     /// Returns the value as a parameter.
-    fn given<'a>(&self, cell: &'a Cell) -> Given<'a> {
+    fn param<'a>(&self, cell: &'a Cell) -> SqlParam<'a> {
         let byte = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok();
-        match (self.kind.as_str(), cell.as_deref()) {
+        match (self.type_name.as_str(), cell.as_deref()) {
             ("text", text) => text.into(),
             ("bool", flag) => (flag == Some("true")).into(),
             ("bytea", hex) => {
                 let pairs = hex.unwrap_or_default().as_bytes().chunks(2).skip(1);
-                Given::Bytes(pairs.filter_map(byte).collect())
+                SqlParam::Bytes(pairs.filter_map(byte).collect())
             }
             (_, number) => number.and_then(|number| number.parse::<i64>().ok()).into(),
         }
@@ -101,9 +101,10 @@ impl Column {
 
 impl Table {
     /// Selects its columns from all columns of the database, which are listed with the names of their tables.
-    pub(super) fn new(spec: &'static Spec, all: &[(String, Column)]) -> Self {
+    pub(super) fn new(spec: &'static TableSpec, all: &[(String, Column)]) -> Self {
         let moved = all.iter().filter(|(table, column)| {
-            *table == spec.name && spec.own.iter().all(|(own, _)| *own != column.name)
+            *table == spec.name
+                && spec.postgres_only.iter().all(|(postgres_only, _)| *postgres_only != column.name)
         });
         let mut columns: Vec<Column> = moved.map(|(_, column)| column.clone()).collect();
         // Columns of the key come first, the others in their order.
@@ -118,43 +119,43 @@ impl Table {
     }
 
     /// Returns the query for a piece, in order of the keys.
-    fn select<'a>(&self, Piece { after, through, rows, .. }: &'a Piece) -> Sql<'a> {
-        let Spec { name, key, only, computed, .. } = self.spec;
+    fn select<'a>(&self, PieceRequest { after, through, rows, .. }: &'a PieceRequest) -> Sql<'a> {
+        let TableSpec { name, key, condition, computed, .. } = self.spec;
         let key = list(key.iter().map(|name| format!("moved.{}", quoted(name))));
-        let (mut bounds, mut given) = (String::new(), vec![(*rows).into()]);
+        let (mut bounds, mut params) = (String::new(), vec![(*rows).into()]);
         for (sign, bound) in [(">", after), ("<=", through)] {
             let Some(bound) = bound else { continue };
             let places = list(bound.iter().zip(&self.columns).map(|(cell, column)| {
-                given.push(column.given(cell));
-                format!("${}", given.len())
+                params.push(column.param(cell));
+                format!("${}", params.len())
             }));
             bounds = format!("{bounds} AND ({key}) {sign} ({places})");
         }
-        let text = |only: &str, computed: &[(&str, &str)]| {
+        let text = |condition: &str, computed: &[(&str, &str)]| {
             let columns = list(self.columns.iter().map(|column| {
                 let computed = computed.iter().find(|(name, _)| *name == column.name);
                 computed.map_or_else(|| quoted(&column.name), |(_, sql)| (*sql).to_owned())
             }));
             format!(
-                "SELECT {columns} FROM epitome.\"{name}\" AS moved WHERE ({only}){bounds} ORDER BY {key} LIMIT $1"
+                "SELECT {columns} FROM epitome.\"{name}\" AS moved WHERE ({condition}){bounds} ORDER BY {key} LIMIT $1"
             )
         };
-        Sql::own(text("true", &[]), text(only, computed), given)
+        Sql::per_database(text("true", &[]), text(condition, computed), params)
     }
 
     /// Reads a piece of either database.
     pub(super) async fn read(
         &self,
-        ask: &mut dyn Ask,
-        piece: &Piece,
-    ) -> Outcome<Result<Vec<Cells>, MoveError>> {
+        db: &mut dyn Executor,
+        piece: &PieceRequest,
+    ) -> OpResult<Result<Vec<Cells>, MigrateError>> {
         let (mut rows, mut size) = (Vec::new(), 0);
-        let each = |row: Found<'_>| {
+        let each = |row: RowRef<'_>| {
             let mut cells = Cells::with_capacity(self.columns.len());
             for (at, column) in self.columns.iter().enumerate() {
                 let Some(cell) = column.cell(row, at) else {
-                    let (key, column) = (self.shown(&self.key_of(&cells)), column.name.clone());
-                    rows.push(Err(MoveError::Unfit { table: self.spec.name, key, column }));
+                    let (key, column) = (self.display_key(&self.key_of(&cells)), column.name.clone());
+                    rows.push(Err(MigrateError::InvalidValue { table: self.spec.name, key, column }));
                     return Ok(false);
                 };
                 // The size of a row is that of its texts, and a little for each column.
@@ -164,23 +165,23 @@ impl Table {
             rows.push(Ok(cells));
             Ok(size < piece.bytes)
         };
-        ask.ask(Batch::new().each(self.select(piece), each)).await?;
+        db.run(SqlBatch::new().each(self.select(piece), each)).await?;
         Ok(rows.into_iter().collect())
     }
 
     /// Formats a key for messages. It shows numbers and names only: no hashes, and no idempotency keys, which callers
     /// choose.
-    pub(super) fn shown(&self, key: &[Cell]) -> String {
-        let told = self.columns.iter().zip(key).filter_map(|(Column { name, kind, .. }, cell)| {
+    pub(super) fn display_key(&self, key: &[Cell]) -> String {
+        let report = self.columns.iter().zip(key).filter_map(|(Column { name, type_name, .. }, cell)| {
             let cell = cell.as_ref()?;
-            match kind.as_str() {
+            match type_name.as_str() {
                 "bytea" | "bool" => None,
                 "text" if name == "key" => None,
                 "text" => Some(format!("{name} {cell:?}")),
                 _ => Some(format!("{name} {cell}")),
             }
         });
-        told.collect::<Vec<_>>().join(", ")
+        report.collect::<Vec<_>>().join(", ")
     }
 }
 
@@ -194,22 +195,22 @@ pub(super) fn list(items: impl Iterator<Item = String>) -> String {
 }
 
 /// Excludes all rows of sessions that are being deleted or are unfinished copies.
-const OF_OPEN: &str =
+const OF_OPEN_SESSIONS: &str =
     "EXISTS (SELECT 1 FROM sessions AS whole WHERE whole.id = moved.session AND whole.state = 'open')";
 
 /// Moves the whole table unchanged.
-const fn all(name: &'static str, key: &'static [&'static str]) -> Spec {
-    Spec { name, key, only: "true", computed: &[], own: &[] }
+const fn all(name: &'static str, key: &'static [&'static str]) -> TableSpec {
+    TableSpec { name, key, condition: "true", computed: &[], postgres_only: &[] }
 }
 
-const fn some(name: &'static str, key: &'static [&'static str], only: &'static str) -> Spec {
-    Spec { only, ..all(name, key) }
+const fn some(name: &'static str, key: &'static [&'static str], condition: &'static str) -> TableSpec {
+    TableSpec { condition, ..all(name, key) }
 }
 
 /// All tables, in the order in which they are moved. The database's secret is copied when a move begins, and identifies
 /// the file. The search index is built again from the first message on.
-pub(super) const SPECS: &[Spec] = &[
-    Spec {
+pub(super) const SPECS: &[TableSpec] = &[
+    TableSpec {
         // PostgreSQL continues from this number. In the file, the newest event has it, if there is one.
         computed: &[(
             "events_given",
@@ -217,14 +218,17 @@ pub(super) const SPECS: &[Spec] = &[
         )],
         ..all("workspaces", &["name"])
     },
-    Spec { own: &[("indexed", "0")], ..some("sessions", &["id"], "moved.state = 'open'") },
+    TableSpec { postgres_only: &[("indexed", "0")], ..some("sessions", &["id"], "moved.state = 'open'") },
     // The number of the change that wrote a message. No change of a node wrote these.
-    Spec { own: &[("change", "0")], ..some("messages", &["session", "seq"], OF_OPEN) },
-    Spec {
-        computed: &[("workspace", "(SELECT workspace FROM sessions WHERE id = moved.session)")],
-        ..some("slots", &["session", "scope", "name"], OF_OPEN)
+    TableSpec {
+        postgres_only: &[("change", "0")],
+        ..some("messages", &["session", "seq"], OF_OPEN_SESSIONS)
     },
-    some("summaries", &["kept"], OF_OPEN),
+    TableSpec {
+        computed: &[("workspace", "(SELECT workspace FROM sessions WHERE id = moved.session)")],
+        ..some("slots", &["session", "scope", "name"], OF_OPEN_SESSIONS)
+    },
+    some("summaries", &["kept"], OF_OPEN_SESSIONS),
     // PostgreSQL cannot store a key with U+0000. The key would expire within a week anyway.
     some(
         "idempotency",
@@ -236,12 +240,12 @@ pub(super) const SPECS: &[Spec] = &[
     all("events", &["workspace", "id"]),
     all("keys", &["id"]),
     all("authors", &["id"]),
-    some("members", &["session", "author"], OF_OPEN),
+    some("members", &["session", "author"], OF_OPEN_SESSIONS),
     all("inline", &["workspace", "root", "length", "hash"]),
     // No model has a name with U+0000.
     some("passed", &["workspace", "hour", "model", "shadow"], "instr(moved.model, char(0)) = 0"),
 ];
 
 /// Tables whose rows the database numbers, with the column. The next number must be one that was never assigned.
-pub(super) const NUMBERED: [(&str, &str); 4] =
+pub(super) const NUMBERED_TABLES: [(&str, &str); 4] =
     [("sessions", "id"), ("summaries", "kept"), ("usage", "id"), ("authors", "id")];

@@ -5,22 +5,22 @@ use epitome_core::message::Timestamp;
 use epitome_core::outline::Outline;
 use rusqlite::{Connection, OptionalExtension, Row, params, params_from_iter};
 
-use super::super::ask::{Ask, Batch};
-use super::super::changes::REMEMBERED_MILLIS;
-use super::super::copy::{GIVEN_UP_MILLIS, forget_old, give_up_old, remove};
+use super::super::changes::IDEMPOTENCY_TTL_MILLIS;
+use super::super::copy::{ABANDONED_MILLIS, abandon_stale_copies, delete_expired_keys, remove_chunk};
 use super::super::decode::{AFTER_OUTLINE, OUTLINE, outline};
-use super::super::rows::{SessionId, message};
+use super::super::executor::{Executor, SqlBatch};
+use super::super::rows::{SessionId, restore_message};
 use super::super::sql::Sql;
-use super::error::Outcome;
-use super::known::Known;
-use super::lent::{Lent, done};
+use super::error::OpResult;
+use super::executor::{SqliteExecutor, ready_result};
+use super::session_cache::SessionCache;
 use crate::search::{indexed, text_of};
 
 /// Maximum number of messages indexed in one step.
-const INDEX_CHUNK: i64 = 256;
+const MAX_INDEXED: i64 = 256;
 
 /// A step ends after the message with which its text exceeds this number of bytes.
-const INDEX_BYTES: usize = 1 << 20;
+const MAX_BYTES: usize = 1 << 20;
 
 /// Returns the row id of a message in the full-text index: `(session << 32) + seq`.
 pub(super) fn row_id(session: SessionId, seq: i64) -> i64 {
@@ -28,69 +28,71 @@ pub(super) fn row_id(session: SessionId, seq: i64) -> i64 {
 }
 
 /// A maintenance step.
-pub(super) enum Chore {
+pub(super) enum MaintenanceStep {
     /// Add the messages after this sequence number to the index.
     Index(SessionId, i64),
     /// Remove rows of a deleted session.
     Remove(SessionId),
     /// Mark abandoned copies for removal, or delete expired idempotency keys.
-    Forget(Sql<'static>),
+    Run(Sql<'static>),
 }
 
 /// Returns the next step, if there is one. Uses indexes that contain no matching rows when there is nothing to do.
-pub(super) fn find(db: &Connection, now: Timestamp) -> Outcome<Option<Chore>> {
-    let first = |sql: &str, since: Option<i64>| -> Outcome<Option<(i64, i64)>> {
+pub(super) fn next_step(db: &Connection, now: Timestamp) -> OpResult<Option<MaintenanceStep>> {
+    let first = |sql: &str, since: Option<i64>| -> OpResult<Option<(i64, i64)>> {
         let read = |row: &Row<'_>| Ok((row.get(0)?, row.get(1)?));
         Ok(db.prepare_cached(sql)?.query_row(params_from_iter(since), read).optional()?)
     };
     let sql = "SELECT id, 0 FROM sessions INDEXED BY sessions_leftover WHERE state <> 'open' AND state = 'gone' LIMIT 1";
     if let Some((id, _)) = first(sql, None)? {
-        return Ok(Some(Chore::Remove(id)));
+        return Ok(Some(MaintenanceStep::Remove(id)));
     }
     let sql = "SELECT id, indexed FROM sessions INDEXED BY sessions_to_index \
          WHERE state = 'open' AND indexed < head ORDER BY id LIMIT 1";
     if let Some((id, indexed)) = first(sql, None)? {
-        return Ok(Some(Chore::Index(id, indexed)));
+        return Ok(Some(MaintenanceStep::Index(id, indexed)));
     }
     let sql = "SELECT id, 0 FROM sessions INDEXED BY sessions_leftover \
          WHERE state <> 'open' AND state = 'hidden' AND updated < ?1 LIMIT 1";
-    if first(sql, Some(now.0.saturating_sub(GIVEN_UP_MILLIS)))?.is_some() {
-        return Ok(Some(Chore::Forget(give_up_old(now))));
+    if first(sql, Some(now.0.saturating_sub(ABANDONED_MILLIS)))?.is_some() {
+        return Ok(Some(MaintenanceStep::Run(abandon_stale_copies(now))));
     }
     let sql = "SELECT 1, 0 FROM idempotency WHERE created < ?1 LIMIT 1";
-    let old = first(sql, Some(now.0.saturating_sub(REMEMBERED_MILLIS)))?;
-    Ok(old.map(|_| Chore::Forget(forget_old(now))))
+    let old = first(sql, Some(now.0.saturating_sub(IDEMPOTENCY_TTL_MILLIS)))?;
+    Ok(old.map(|_| MaintenanceStep::Run(delete_expired_keys(now))))
 }
 
-impl Chore {
+impl MaintenanceStep {
     /// Runs the step inside a transaction.
-    pub(super) fn run(self, db: &mut Connection, known: &Known, now: Timestamp) -> Outcome<()> {
+    pub(super) fn run(self, db: &mut Connection, cache: &SessionCache, now: Timestamp) -> OpResult<()> {
         match self {
-            Self::Index(session, after) => index(db, session, after),
-            Self::Remove(session) => done(remove(&mut Lent { db, known, now }, session)).map(|_| ()),
-            Self::Forget(sql) => done(Lent { db, known, now }.ask(Batch::new().run(sql))),
+            Self::Index(session, after) => index_messages(db, session, after),
+            Self::Remove(session) => {
+                ready_result(remove_chunk(&mut SqliteExecutor { db, cache, now }, session)).map(|_| ())
+            }
+            Self::Run(sql) => ready_result(SqliteExecutor { db, cache, now }.run(SqlBatch::new().add(sql))),
         }
     }
 }
 
-fn index(db: &Connection, session: SessionId, after: i64) -> Outcome<()> {
+fn index_messages(db: &Connection, session: SessionId, after: i64) -> OpResult<()> {
     let sql =
         format!("SELECT {OUTLINE}, body FROM messages WHERE session = ?1 AND seq > ?2 ORDER BY seq LIMIT ?3");
     let mut read = db.prepare_cached(&sql)?;
-    // Another process may have indexed some of them since `find`. Replacing such a row changes nothing.
+    // Another process may have indexed some of them since `next_step`. Replacing such a row changes nothing.
     let mut write = db.prepare_cached("INSERT OR REPLACE INTO words (rowid, text) VALUES (?1, ?2)")?;
-    let mut found = read.query([session, after, INDEX_CHUNK])?;
+    let mut rows = read.query([session, after, MAX_INDEXED])?;
     let (mut through, mut bytes) = (after, 0);
-    while let Some(row) = found.next()? {
-        if bytes > INDEX_BYTES {
+    while let Some(row) = rows.next()? {
+        if bytes > MAX_BYTES {
             break;
         }
         through = row.get(0)?;
         let shape: Outline = outline(row)?;
         let body = row.get_ref(AFTER_OUTLINE)?.as_str().unwrap_or_default();
         // An unreadable message must not block the index forever. It is indexed as empty text, and `verify` reports it.
-        let text =
-            message(&shape, body).map_or_else(|_| String::new(), |message| indexed(&text_of(&message)));
+        let text = restore_message(&shape, body)
+            .map_or_else(|_| String::new(), |message| indexed(&text_of(&message)));
         bytes += text.len();
         write.execute(params![row_id(session, through), text])?;
     }

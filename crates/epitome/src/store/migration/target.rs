@@ -10,21 +10,21 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use super::super::ask::{self, Ask, Batch, Op, Way};
 use super::super::contract::run;
-use super::super::decode::Found;
-use super::super::given::Given;
+use super::super::decode::RowRef;
+use super::super::executor::{self, AccessMode, Executor, Op, SqlBatch};
+use super::super::op_error::{OpResult, damaged};
 use super::super::postgres::Postgres;
 use super::super::sql::Sql;
-use super::super::trouble::{Outcome, nonsense};
-use super::tables::{Cells, Column, NUMBERED, SPECS, Table, list, quoted};
-use super::{Mark, MoveError, noted};
+use super::super::sql_params::SqlParam;
+use super::tables::{Cells, Column, NUMBERED_TABLES, SPECS, Table, list, quoted};
+use super::{Checkpoint, MigrateError, key_json};
 
 /// The result of a step, or why the step was refused.
-type Step<T> = Outcome<Result<T, MoveError>>;
+type MigrateResult<T> = OpResult<Result<T, MigrateError>>;
 
 /// Marks the transaction as one of the move itself.
-const IT_IS_ME: &str = "SELECT set_config('epitome.moving', 'on', true)";
+const MARK_AS_MIGRATION: &str = "SELECT set_config('epitome.moving', 'on', true)";
 
 /// Refuses all other writes, including those of nodes that run and have not noticed the move.
 const GUARD: &str = "CREATE FUNCTION epitome.being_moved() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN \
@@ -38,64 +38,69 @@ const NO_GUARD: &str = "DROP FUNCTION IF EXISTS epitome.being_moved() CASCADE";
 const COLUMNS: &str = "SELECT table_name::text, column_name::text, udt_name::text, is_nullable = 'YES' \
      FROM information_schema.columns WHERE table_schema = 'epitome' ORDER BY ordinal_position";
 
-const MARK: &str = "SELECT step, rows, last, finished FROM epitome.moving";
+const CHECKPOINT: &str = "SELECT step, rows, last, finished FROM epitome.moving";
 
 /// Returns the tables that are moved, with their columns in this database.
-pub(super) async fn tables(to: &Postgres) -> Result<Vec<Arc<Table>>, MoveError> {
-    let tables = run(to, Way::Looks, (), |(), ask| {
+pub(super) async fn tables(to: &Postgres) -> Result<Vec<Arc<Table>>, MigrateError> {
+    let tables = run(to, AccessMode::ReadCommitted, (), |(), db| {
         Box::pin(async move {
-            let read = |row: Found<'_>| {
-                let column = Column { name: row.string(1)?, kind: row.string(2)?, nullable: row.flag(3)? };
+            let read = |row: RowRef<'_>| {
+                let column =
+                    Column { name: row.string(1)?, type_name: row.string(2)?, nullable: row.flag(3)? };
                 Ok((row.string(0)?, column))
             };
-            let columns = ask::all(ask, Sql::new(COLUMNS, []), read).await?;
+            let columns = executor::all(db, Sql::new(COLUMNS, []), read).await?;
             Ok(SPECS.iter().map(|spec| Arc::new(Table::new(spec, &columns))).collect())
         })
     });
-    tables.await.map_err(MoveError::Target)
+    tables.await.map_err(MigrateError::Target)
 }
 
 /// Runs an operation that writes, or refuses to.
 pub(super) async fn write<A: Send + Sync + 'static, T: Send + 'static>(
     to: &Postgres,
     args: A,
-    op: Op<A, Result<T, MoveError>>,
-) -> Result<T, MoveError> {
-    run(to, Way::Writes, args, op).await.map_err(MoveError::Target)?
+    op: Op<A, Result<T, MigrateError>>,
+) -> Result<T, MigrateError> {
+    run(to, AccessMode::Write, args, op).await.map_err(MigrateError::Target)?
 }
 
 /// Begins a move, or returns the progress of an unfinished one of the same file.
-pub(super) async fn begin(ask: &mut dyn Ask, secret: &[u8], anew: bool) -> Step<Mark> {
+pub(super) async fn begin(db: &mut dyn Executor, secret: &[u8], restart: bool) -> MigrateResult<Checkpoint> {
     let tables = || SPECS.iter().map(|table| table.name).chain(["told", "words"]);
     let all = list(tables().map(|name| format!("epitome.{}", quoted(name))));
-    let used: Vec<String> =
+    let any_rows: Vec<String> =
         tables().map(|name| format!("EXISTS (SELECT 1 FROM epitome.{})", quoted(name))).collect();
-    let (mut under_way, mut same, mut taken) = (None, None, None);
-    let reads = Batch::new()
+    let (mut progress, mut same, mut occupied) = (None, None, None);
+    let reads = SqlBatch::new()
         // Another move that begins waits here.
-        .run(Sql::new("LOCK TABLE epitome.moving IN SHARE ROW EXCLUSIVE MODE", []))
+        .add(Sql::new("LOCK TABLE epitome.moving IN SHARE ROW EXCLUSIVE MODE", []))
         // Other clients wait here. What they write comes before the check, or is refused.
-        .run(Sql::new(format!("LOCK TABLE {all} IN ACCESS EXCLUSIVE MODE"), []))
-        .first(Sql::new(MARK, []), &mut under_way, |row| Ok((mark(row), row.maybe_int(3)?.is_some())))
+        .add(Sql::new(format!("LOCK TABLE {all} IN ACCESS EXCLUSIVE MODE"), []))
+        .first(Sql::new(CHECKPOINT, []), &mut progress, |row| {
+            Ok((checkpoint(row), row.maybe_int(3)?.is_some()))
+        })
         .first(Sql::new("SELECT secret FROM epitome.secrets", []), &mut same, |row| {
             Ok(row.bytes(0)? == secret)
         })
-        .first(Sql::new(format!("SELECT {}", used.join(" OR ")), []), &mut taken, |row| row.flag(0));
-    ask.ask(reads).await?;
-    match (under_way, same.unwrap_or(false)) {
-        (None, _) if taken.unwrap_or(false) => return Ok(Err(MoveError::Occupied)),
-        (Some((_, true)), true) => return Ok(Err(MoveError::Finished)),
-        (Some((_, true)), false) => return Ok(Err(MoveError::Occupied)),
-        (Some((mark, false)), true) if !anew => return Ok(mark?.ok_or(MoveError::Contended)),
-        (Some((_, false)), false) if !anew => return Ok(Err(MoveError::Another)),
+        .first(Sql::new(format!("SELECT {}", any_rows.join(" OR ")), []), &mut occupied, |row| row.flag(0));
+    db.run(reads).await?;
+    match (progress, same.unwrap_or(false)) {
+        (None, _) if occupied.unwrap_or(false) => return Ok(Err(MigrateError::Occupied)),
+        (Some((_, true)), true) => return Ok(Err(MigrateError::Finished)),
+        (Some((_, true)), false) => return Ok(Err(MigrateError::Occupied)),
+        (Some((checkpoint, false)), true) if !restart => {
+            return Ok(checkpoint?.ok_or(MigrateError::Concurrent));
+        }
+        (Some((_, false)), false) if !restart => return Ok(Err(MigrateError::OtherFile)),
         // Start over, from any file.
         (None | Some(_), _) => {}
     }
-    let (first, now) = (Mark::default(), ask.now().await?);
-    let mut writes = Batch::new()
-        .run(Sql::new(NO_GUARD, []))
-        .run(Sql::new(format!("TRUNCATE {all}"), []))
-        .run(Sql::new(GUARD, []));
+    let (first, now) = (Checkpoint::default(), db.now().await?);
+    let mut writes = SqlBatch::new()
+        .add(Sql::new(NO_GUARD, []))
+        .add(Sql::new(format!("TRUNCATE {all}"), []))
+        .add(Sql::new(GUARD, []));
     for name in tables() {
         let name = quoted(name);
         let sql = format!(
@@ -110,47 +115,48 @@ pub(super) async fn begin(ask: &mut dyn Ask, secret: &[u8], anew: bool) -> Step<
     let sql = "INSERT INTO epitome.moving (only_one, begun, step, rows) VALUES (1, $1, $2, 0) \
          ON CONFLICT (only_one) DO UPDATE SET begun = excluded.begun, step = excluded.step, rows = 0, last = NULL";
     writes.push(Sql::new(sql, [now.into(), first.step().into()]));
-    ask.finish(writes).await?;
+    db.finish(writes).await?;
     Ok(Ok(first))
 }
 
 /// Returns whether the progress of the move is at this mark, and locks it for the caller.
-async fn stands_at(ask: &mut dyn Ask, at: &Mark) -> Outcome<bool> {
-    let mut here = None;
-    let locked = Sql::new(format!("{MARK} FOR UPDATE"), []);
-    ask.ask(Batch::new().first(locked, &mut here, mark).run(Sql::new(IT_IS_ME, []))).await?;
-    Ok(here.flatten().as_ref() == Some(at))
+async fn lock_at_checkpoint(db: &mut dyn Executor, at: &Checkpoint) -> OpResult<bool> {
+    let mut read_source = None;
+    let locked = Sql::new(format!("{CHECKPOINT} FOR UPDATE"), []);
+    db.run(SqlBatch::new().first(locked, &mut read_source, checkpoint).add(Sql::new(MARK_AS_MIGRATION, [])))
+        .await?;
+    Ok(read_source.flatten().as_ref() == Some(at))
 }
 
 /// Inserts rows if the progress is at the first mark, and moves it to the second.
-pub(super) async fn take_in(
-    ask: &mut dyn Ask,
+pub(super) async fn insert_rows(
+    db: &mut dyn Executor,
     table: &Table,
     rows: &[Cells],
-    (from, to): &(Mark, Mark),
-) -> Step<()> {
-    if !stands_at(ask, from).await? {
-        return Ok(Err(MoveError::Contended));
+    (from, to): &(Checkpoint, Checkpoint),
+) -> MigrateResult<()> {
+    if !lock_at_checkpoint(db, from).await? {
+        return Ok(Err(MigrateError::Concurrent));
     }
-    let last = to.last.as_deref().map(noted);
-    let mut writes = Batch::new();
+    let last = to.last.as_deref().map(key_json);
+    let mut writes = SqlBatch::new();
     if !rows.is_empty() {
         let cells = |at: usize| rows.iter().map(move |row| row.get(at)?.as_deref().map(Cow::Borrowed));
-        let given = (0..table.columns.len()).map(|at| Given::MaybeTexts(cells(at).collect()));
-        writes.push(Sql::new(insert(table), given.collect::<Vec<_>>()));
+        let params = (0..table.columns.len()).map(|at| SqlParam::NullableTexts(cells(at).collect()));
+        writes.push(Sql::new(insert(table), params.collect::<Vec<_>>()));
     }
     let sql = "UPDATE epitome.moving SET step = $1, rows = $2, last = $3";
     writes.push(Sql::new(sql, [to.step().into(), to.rows.into(), last.as_deref().into()]));
-    ask.finish(writes).await.map(Ok)
+    db.finish(writes).await.map(Ok)
 }
 
 /// Ends a move. Ids continue after these numbers, and the database may be used.
-pub(super) async fn end(ask: &mut dyn Ask, at: &Mark, numbers: &[i64]) -> Step<()> {
-    if !stands_at(ask, at).await? {
-        return Ok(Err(MoveError::Contended));
+pub(super) async fn end(db: &mut dyn Executor, at: &Checkpoint, largest_ids: &[i64]) -> MigrateResult<()> {
+    if !lock_at_checkpoint(db, at).await? {
+        return Ok(Err(MigrateError::Concurrent));
     }
-    let mut writes = Batch::new();
-    for ((table, column), largest) in NUMBERED.iter().zip(numbers) {
+    let mut writes = SqlBatch::new();
+    for ((table, column), largest) in NUMBERED_TABLES.iter().zip(largest_ids) {
         let sql = format!(
             "SELECT setval(pg_get_serial_sequence('epitome.{table}', '{column}'), greatest($1::bigint, 1), \
              $1::bigint > 0)"
@@ -158,41 +164,42 @@ pub(super) async fn end(ask: &mut dyn Ask, at: &Mark, numbers: &[i64]) -> Step<(
         writes.push(Sql::new(sql, [(*largest).into()]));
     }
     let sql = "UPDATE epitome.moving SET finished = $1";
-    let finished = Sql::new(sql, [ask.now().await?.into()]);
-    ask.finish(writes.run(Sql::new(NO_GUARD, [])).run(finished)).await.map(Ok)
+    let finished = Sql::new(sql, [db.now().await?.into()]);
+    db.finish(writes.add(Sql::new(NO_GUARD, [])).add(finished)).await.map(Ok)
 }
 
 /// Updates the planner's statistics, so that the first queries get good plans. PostgreSQL would do it later by itself.
 pub(super) async fn analyze(to: &Postgres) {
     for table in SPECS {
-        let analyze = run(to, Way::Looks, table.name, |name, ask| {
+        let analyze = run(to, AccessMode::ReadCommitted, table.name, |name, db| {
             let analyze = Sql::new(format!("ANALYZE epitome.{}", quoted(name)), []);
-            Box::pin(async move { ask.ask(Batch::new().run(analyze)).await })
+            Box::pin(async move { db.run(SqlBatch::new().add(analyze)).await })
         });
         let _ = analyze.await;
     }
 }
 
 /// Returns the progress of a move, `None` if it is finished.
-fn mark(row: Found<'_>) -> Outcome<Option<Mark>> {
+fn checkpoint(row: RowRef<'_>) -> OpResult<Option<Checkpoint>> {
     if row.maybe_int(3)?.is_some() {
         return Ok(None);
     }
-    let unreadable = || nonsense("the progress of the move cannot be read");
+    let unreadable = || damaged("the progress of the move cannot be read");
     let last = row.maybe_text(2)?.map(serde_json::from_str).transpose().map_err(|_| unreadable())?;
     let (step, mut steps) = (row.text(0)?, SPECS.iter().map(|table| table.name).chain([""]));
     let table = steps.position(|name| name == step).ok_or_else(unreadable)?;
-    Ok(Some(Mark { table, rows: row.uint(1)?, last }))
+    Ok(Some(Checkpoint { table, rows: row.uint(1)?, last }))
 }
 
 /// Returns the insert statement. It takes every column as an array of texts, which PostgreSQL reads by the column's
 /// type.
 fn insert(table: &Table) -> String {
     let names = table.columns.iter().map(|column| column.name.as_str());
-    let names = list(names.chain(table.spec.own.iter().map(|(name, _)| *name)).map(quoted));
-    let own: String = table.spec.own.iter().map(|(_, value)| format!(", {value}")).collect();
+    let names = list(names.chain(table.spec.postgres_only.iter().map(|(name, _)| *name)).map(quoted));
+    let postgres_only: String =
+        table.spec.postgres_only.iter().map(|(_, value)| format!(", {value}")).collect();
     let arrays = table.columns.iter().enumerate();
-    let arrays = list(arrays.map(|(at, column)| format!("${}::text[]::{}[]", at + 1, column.kind)));
+    let arrays = list(arrays.map(|(at, column)| format!("${}::text[]::{}[]", at + 1, column.type_name)));
     let name = quoted(table.spec.name);
-    format!("INSERT INTO epitome.{name} ({names}) SELECT *{own} FROM unnest({arrays})")
+    format!("INSERT INTO epitome.{name} ({names}) SELECT *{postgres_only} FROM unnest({arrays})")
 }

@@ -1,4 +1,4 @@
-//! Types for the queries and results of a store.
+//! Types of the store's queries and of their results.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use epitome_core::message::{Message, Seq, Span, Timestamp, Tokens};
 use epitome_core::outline::{Cut, Outline};
 use epitome_core::slot::Scope;
 
-use super::changes::Standing;
+use super::changes::SessionState;
 use super::rows::{SessionId, SummaryId, SummaryRow};
 use crate::search::Query;
 
@@ -21,26 +21,27 @@ pub struct Reach {
     pub deep: bool,
 }
 
-/// Decides how far back a context reads, from the session's state (without its slots). A store may call it again.
-pub type Look = Arc<dyn Fn(&Standing) -> Option<Reach> + Send + Sync>;
+/// Decides how far back a context reads, from the session's state (without its slots); `None` if it reads nothing. A store
+/// may call it again.
+pub type DecideReach = Arc<dyn Fn(&SessionState) -> Option<Reach> + Send + Sync>;
 
 /// Which part of a session a context is built from.
 #[derive(Debug, Clone)]
-pub struct View {
+pub struct WindowQuery {
     /// The scope whose messages are read.
     pub scope: Scope,
     /// If set, the session is read as if this were its last message.
     pub as_of: Option<Seq>,
     /// Whether a small context of this session was read recently, so that its data is likely in memory. The store may then
     /// read it on the caller's thread, which is faster than waking another thread.
-    pub at_hand: bool,
+    pub recently_read: bool,
 }
 
-/// One consistent state of a session, limited to what a context needs: see `epitome_core::context::Scene`.
+/// One consistent state of a session, limited to what a context needs: see `epitome_core::context::SessionShape`.
 #[derive(Debug, Clone)]
 pub struct Window {
     /// The session and its workspace's settings; slots, log and the other lists are empty.
-    pub standing: Standing,
+    pub state: SessionState,
     /// The system and developer messages at the start of the session.
     pub leading: Vec<Outline>,
     /// The call batches that contain pinned messages, oldest first, without leading messages and strays.
@@ -62,12 +63,12 @@ pub struct Window {
     pub summaries: Vec<SummaryRow>,
     /// The full messages of `leading`, `pinned`, `opener`, and of the part of `tail` that is likely to be shown, ordered by
     /// seq.
-    pub words: Vec<Message>,
+    pub messages: Vec<Message>,
 }
 
 /// The messages after a slot's coverage.
 #[derive(Debug, Clone)]
-pub struct Ahead {
+pub struct OutlinesAfter {
     /// The scope's messages, oldest first.
     pub log: Vec<Outline>,
     /// What a cut after the last message in `log` would separate; `None` if more messages follow.
@@ -76,7 +77,7 @@ pub struct Ahead {
 
 /// Which messages to read.
 #[derive(Debug, Clone)]
-pub enum Pick {
+pub enum PickMessages {
     /// The messages with these numbers, ascending.
     Seqs(Vec<Seq>),
     /// A page: the first (or, in reverse, the last) messages of a range, up to the first of two limits.
@@ -153,34 +154,33 @@ impl<'a, T> IntoIterator for &'a Portion<T> {
 
 /// Collects items until a limit is reached. All stores use it, so that limits have the same meaning in each.
 #[derive(Debug)]
-pub(crate) struct Filling<T> {
+pub(crate) struct PortionBuilder<T> {
     portion: Portion<T>,
     limit: usize,
-    /// Number of bytes left.
-    room: u64,
+    bytes_left: u64,
 }
 
-impl<T> Filling<T> {
+impl<T> PortionBuilder<T> {
     pub(crate) fn new(limit: usize, bytes: Option<u64>) -> Self {
-        Self { portion: Portion::default(), limit, room: bytes.map_or(u64::MAX, |bytes| bytes.max(1)) }
+        Self { portion: Portion::default(), limit, bytes_left: bytes.map_or(u64::MAX, |bytes| bytes.max(1)) }
     }
 
     /// Adds an item of this size in bytes. If a limit was reached before, drops the item and marks the portion as having
     /// more.
-    pub(crate) fn take(&mut self, item: T, bytes: u64) {
-        self.portion.more = self.portion.len() >= self.limit || self.room == 0;
+    pub(crate) fn push(&mut self, item: T, bytes: u64) {
+        self.portion.more = self.portion.len() >= self.limit || self.bytes_left == 0;
         if !self.portion.more {
-            self.room = self.room.saturating_sub(bytes);
+            self.bytes_left = self.bytes_left.saturating_sub(bytes);
             self.portion.items.push(item);
         }
     }
 
     /// Whether an item was dropped, so that no further items need to be read.
-    pub(crate) fn is_over(&self) -> bool {
+    pub(crate) fn is_full(&self) -> bool {
         self.portion.more
     }
 
-    pub(crate) fn done(self) -> Portion<T> {
+    pub(crate) fn build(self) -> Portion<T> {
         self.portion
     }
 }
@@ -189,7 +189,7 @@ impl<T> Filling<T> {
 #[derive(Debug, Clone)]
 pub enum PickSummaries {
     /// The current summary of each slot.
-    Standing,
+    Current,
     /// The summaries with these ids.
     Ids(Vec<SummaryId>),
     /// All summaries, including undone ones, newest first, of one slot or of all.

@@ -7,16 +7,16 @@ use epitome_core::outline::{Cut, Outline};
 use epitome_core::slot::Scope;
 use epitome_core::track::Tracker;
 
-use super::asked::Reach;
+use super::query_types::Reach;
 use super::rows::SummaryRow;
 
 /// Returns the cut before a message, in the whole session or among its author's messages.
-pub(super) fn cut(own: bool, outline: &Outline) -> Cut {
+pub(super) fn cut_before(own: bool, outline: &Outline) -> Cut {
     if own { outline.own_cut } else { outline.cut }
 }
 
 /// Returns what a cut after a session's last message would separate, and the number of open calls there.
-pub(super) fn at_end(tracker: &Tracker, scope: &Scope) -> (Cut, u32) {
+pub(super) fn cut_at_end(tracker: &Tracker, scope: &Scope) -> (Cut, u32) {
     let (end, open) = match scope {
         Scope::Session => (tracker.cut_at_end(), tracker.open_calls()),
         Scope::Author(author) => (tracker.own_cut_at_end(author), tracker.own_open_calls(author)),
@@ -26,50 +26,65 @@ pub(super) fn at_end(tracker: &Tracker, scope: &Scope) -> (Cut, u32) {
 
 /// Returns the first message to read if covered messages must not be shown: the first one that some current summary does not
 /// cover.
-pub(super) fn floor(reach: Reach, summaries: &[SummaryRow]) -> Option<Seq> {
+pub(super) fn first_uncovered(reach: Reach, summaries: &[SummaryRow]) -> Option<Seq> {
     if reach.deep { None } else { summaries.iter().map(|row| row.through.saturating_add(1)).min() }
 }
 
 /// Returns the last message for which no text is needed: the last one covered by the summary whose coverage reaches
 /// furthest.
-pub(super) fn covered(reach: Reach, summaries: &[SummaryRow]) -> Seq {
+pub(super) fn last_covered(reach: Reach, summaries: &[SummaryRow]) -> Seq {
     if reach.deep { 0 } else { summaries.iter().map(|row| row.through).max().unwrap_or(0) }
 }
 
-/// Collects the newest messages, newest first, until they exceed the budget or reach `floor`. The result always contains the
-/// newest message that can be shown with its whole call batch, and always starts where the log may be cut.
-pub(super) struct Tail<'a> {
+/// Collects the newest messages, newest first, until they exceed the budget or reach `first_uncovered`. The result always
+/// contains the newest message that can be shown with its whole call batch, and always starts where the log may be cut.
+pub(super) struct TailBuilder<'a> {
     own: bool,
     tokens: Tokens,
-    floor: Option<Seq>,
+    first_uncovered: Option<Seq>,
     pinned: &'a [Outline],
     outlines: Vec<Outline>,
-    before: Option<Seq>,
-    spent: Tokens,
-    shows: bool,
+    /// The newest message that was not added.
+    newest_left_out: Option<Seq>,
+    tokens_used: Tokens,
+    has_visible: bool,
 }
 
-impl<'a> Tail<'a> {
-    pub(super) fn new(own: bool, tokens: Tokens, floor: Option<Seq>, pinned: &'a [Outline]) -> Self {
-        Self { own, tokens, floor, pinned, outlines: Vec::new(), before: None, spent: 0, shows: false }
+impl<'a> TailBuilder<'a> {
+    pub(super) fn new(
+        own: bool,
+        tokens: Tokens,
+        first_uncovered: Option<Seq>,
+        pinned: &'a [Outline],
+    ) -> Self {
+        Self {
+            own,
+            tokens,
+            first_uncovered,
+            pinned,
+            outlines: Vec::new(),
+            newest_left_out: None,
+            tokens_used: 0,
+            has_visible: false,
+        }
     }
 
     /// Adds the next older message. Returns false if it was not needed because the tail is complete.
-    pub(super) fn take(&mut self, outline: Outline) -> bool {
-        if let Some(first) = self.outlines.last().filter(|_| self.shows) {
-            let cut = cut(self.own, first);
-            let enough = cut >= Cut::InLoop && self.spent > self.tokens;
+    pub(super) fn add(&mut self, outline: Outline) -> bool {
+        if let Some(first) = self.outlines.last().filter(|_| self.has_visible) {
+            let cut = cut_before(self.own, first);
+            let enough = cut >= Cut::InLoop && self.tokens_used > self.tokens;
             // A summary ends at a legal cut. If only strays follow it, the next earlier legal cut is used.
-            let covered = cut == Cut::Legal && self.floor.is_some_and(|floor| outline.seq < floor);
+            let covered = cut == Cut::Legal && self.first_uncovered.is_some_and(|first| outline.seq < first);
             if enough || covered {
-                self.before = Some(outline.seq);
+                self.newest_left_out = Some(outline.seq);
                 return false;
             }
         }
         if !(outline.leading || outline.stray) {
-            self.shows = true;
+            self.has_visible = true;
             if self.pinned.binary_search_by_key(&outline.seq, |pinned| pinned.seq).is_err() {
-                self.spent = self.spent.saturating_add(outline.tokens);
+                self.tokens_used = self.tokens_used.saturating_add(outline.tokens);
             }
         }
         self.outlines.push(outline);
@@ -77,9 +92,9 @@ impl<'a> Tail<'a> {
     }
 
     /// Returns the collected messages, oldest first, and the message number from which on the tail is complete.
-    pub(super) fn done(mut self) -> (Vec<Outline>, Seq) {
+    pub(super) fn build(mut self) -> (Vec<Outline>, Seq) {
         self.outlines.reverse();
-        (self.outlines, self.before.map_or(1, |seq| seq.saturating_add(1)))
+        (self.outlines, self.newest_left_out.map_or(1, |seq| seq.saturating_add(1)))
     }
 }
 
@@ -87,19 +102,19 @@ impl<'a> Tail<'a> {
 fn newest_batch(own: bool, tail: &[Outline]) -> usize {
     let shown = tail.iter().rposition(|outline| !outline.stray && !outline.leading);
     let upto = tail.get(..=shown.unwrap_or(0)).unwrap_or_default();
-    upto.iter().rposition(|outline| cut(own, outline) >= Cut::InLoop).unwrap_or(0)
+    upto.iter().rposition(|outline| cut_before(own, outline) >= Cut::InLoop).unwrap_or(0)
 }
 
-/// Returns the messages whose text is likely to be shown: those in `ahead`, and from the tail the messages after `covered`,
-/// the newest call batch, and the user message that opened the turn in which these start.
-pub(super) fn shown<'a>(
+/// Returns the messages whose text is likely to be shown: those in `outside_tail`, and from the tail the messages after
+/// `last_covered`, the newest call batch, and the user message that opened the turn in which these start.
+pub(super) fn messages_to_read<'a>(
     own: bool,
-    ahead: impl Iterator<Item = &'a Outline>,
+    outside_tail: impl Iterator<Item = &'a Outline>,
     tail: &'a [Outline],
-    covered: Seq,
+    last_covered: Seq,
 ) -> BTreeMap<Seq, &'a Outline> {
-    let mut shown: BTreeMap<Seq, &Outline> = ahead.map(|o| (o.seq, o)).collect();
-    let begin = tail.partition_point(|o| o.seq <= covered).min(newest_batch(own, tail));
+    let mut shown: BTreeMap<Seq, &Outline> = outside_tail.map(|o| (o.seq, o)).collect();
+    let begin = tail.partition_point(|o| o.seq <= last_covered).min(newest_batch(own, tail));
     let request = tail.get(..=begin).unwrap_or(tail).iter().rfind(|o| o.opens_turn);
     shown.extend(tail.iter().skip(begin).chain(request).map(|o| (o.seq, o)));
     shown

@@ -11,32 +11,32 @@ use tokio::time::timeout;
 use tokio_postgres::Client;
 
 use super::super::error::StoreError;
-use super::error::{Outcome, Trouble, connecting, silent};
-use super::link::Noticed;
+use super::address::Address;
+use super::connection::ServerFlags;
+use super::error::{OpError, OpResult, classify_connect_error, no_answer};
 use super::schema::{self, MIGRATIONS};
-use super::tls::Address;
-use super::{IDLE, PostgresOptions, WAIT};
+use super::{CONNECT_TIMEOUT, IDLE_IN_TRANSACTION, PostgresOptions};
 
 /// Timeout for getting a second backend while a first one is in a transaction.
-const CROWDED: Duration = Duration::from_secs(2);
+const SECOND_BACKEND_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Returns the connection pool of a node. Connections are opened as they are needed.
 pub(super) fn pool(
     address: &Address,
     options: &PostgresOptions,
-    noticed: &Arc<Noticed>,
+    server: &Arc<ServerFlags>,
 ) -> Result<Pool, String> {
     let method = ManagerConfig { recycling_method: RecyclingMethod::Fast };
     let manager = Manager::from_config(address.config.clone(), address.tls.clone(), method);
     let set = format!(
         "SET statement_timeout = {}; SET idle_in_transaction_session_timeout = {}; SET jit = off; SET plan_cache_mode = force_generic_plan",
         options.statement.as_millis(),
-        IDLE.as_millis()
+        IDLE_IN_TRANSACTION.as_millis()
     );
-    let noticed = Arc::clone(noticed);
+    let server = Arc::clone(server);
     // Not behind a pooler, where the settings would affect the backend's next client.
     let hook = Hook::async_fn(move |client, _| {
-        let set = (!noticed.pooler.load(Ordering::Acquire)).then(|| set.clone());
+        let set = (!server.pooler.load(Ordering::Acquire)).then(|| set.clone());
         Box::pin(async move {
             match set {
                 Some(set) => client.batch_execute(&set).await.map_err(HookError::Backend),
@@ -49,34 +49,39 @@ pub(super) fn pool(
         // The connection that was used last has its statements prepared and its caches warm.
         .queue_mode(QueueMode::Lifo)
         .runtime(Runtime::Tokio1)
-        .timeouts(Timeouts { wait: Some(WAIT), create: Some(WAIT), recycle: Some(WAIT) })
+        .timeouts(Timeouts {
+            wait: Some(CONNECT_TIMEOUT),
+            create: Some(CONNECT_TIMEOUT),
+            recycle: Some(CONNECT_TIMEOUT),
+        })
         .post_create(hook)
         .build()
         .map_err(|error| error.to_string())
 }
 
 /// Creates missing tables, and returns whether there is a connection pooler in between.
-pub(super) async fn prepare(address: &Address, must_exist: bool) -> Outcome<bool> {
-    let (one, two) = (connect(address).await?, connect(address).await?);
-    match heard(schema::look(&one, &address.place)).await? {
+pub(super) async fn prepare(address: &Address, must_exist: bool) -> OpResult<bool> {
+    let (first, second) = (connect(address).await?, connect(address).await?);
+    match within_timeout(schema::check(&first, &address.address_text)).await? {
         Some(done) if done == MIGRATIONS.len() => {}
         None if must_exist => {
-            return Err(Trouble::Said(StoreError::Empty { place: address.place.clone() }));
+            return Err(OpError::Final(StoreError::Empty { place: address.address_text.clone() }));
         }
         // A migration has no timeout.
-        _ => schema::make(&one, &address.place).await?,
+        _ => schema::create(&first, &address.address_text).await?,
     }
-    Ok(address.pooled || heard(is_pooled([&one, &two])).await?)
+    Ok(address.pooled || within_timeout(is_pooled([&first, &second])).await?)
 }
 
 /// Waits for an answer, up to a timeout. A server that accepts connections but does not answer counts as unreachable.
-async fn heard<T>(answer: impl Future<Output = Outcome<T>>) -> Outcome<T> {
-    timeout(WAIT, answer).await.unwrap_or_else(|_| Err(silent(WAIT)))
+async fn within_timeout<T>(answer: impl Future<Output = OpResult<T>>) -> OpResult<T> {
+    timeout(CONNECT_TIMEOUT, answer).await.unwrap_or_else(|_| Err(no_answer(CONNECT_TIMEOUT)))
 }
 
-async fn connect(address: &Address) -> Outcome<Client> {
-    let connected = heard(async { Ok(address.config.connect(address.tls.clone()).await) }).await?;
-    let (client, connection) = connected.map_err(|error| connecting(&error, &address.place))?;
+async fn connect(address: &Address) -> OpResult<Client> {
+    let connected = within_timeout(async { Ok(address.config.connect(address.tls.clone()).await) }).await?;
+    let (client, connection) =
+        connected.map_err(|error| classify_connect_error(&error, &address.address_text))?;
     tokio::spawn(async move {
         // The next query returns the error too.
         let _ = connection.await;
@@ -89,18 +94,18 @@ async fn connect(address: &Address) -> Outcome<Client> {
 ///
 /// Both connections hold a backend in a transaction and release it in order. A pooler that reuses the backend released
 /// last, or first, soon gives one connection the backend of the other.
-async fn is_pooled([one, two]: [&Client; 2]) -> Outcome<bool> {
+async fn is_pooled([one, two]: [&Client; 2]) -> OpResult<bool> {
     // If all connections share one backend, waiting for a second one would never end.
     if backend(one).await? == backend(two).await? {
         return Ok(true);
     }
     one.batch_execute("BEGIN").await?;
     let first = backend(one).await?;
-    let hold = async {
+    let begin_second = async {
         two.batch_execute("BEGIN").await?;
         backend(two).await
     };
-    let Ok(second) = timeout(CROWDED, hold).await else {
+    let Ok(second) = timeout(SECOND_BACKEND_TIMEOUT, begin_second).await else {
         // If only the first one is answered, a pooler makes the second one wait for it.
         one.batch_execute("COMMIT").await?;
         return Ok(true);
@@ -118,6 +123,6 @@ async fn is_pooled([one, two]: [&Client; 2]) -> Outcome<bool> {
 }
 
 /// Returns the process id of the backend that a connection uses now.
-async fn backend(client: &Client) -> Outcome<i32> {
+async fn backend(client: &Client) -> OpResult<i32> {
     Ok(schema::row(client, "SELECT pg_backend_pid()").await?.try_get(0)?)
 }

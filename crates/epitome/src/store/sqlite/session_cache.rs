@@ -10,98 +10,98 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use epitome_core::message::Timestamp;
 use rusqlite::Connection;
 
-use super::super::changes::{Changes, Standing};
+use super::super::changes::{Changes, SessionState};
 use super::super::directory::Membership;
 use super::super::rows::{SessionId, SessionKey, SessionRow};
-use super::error::Outcome;
+use super::error::OpResult;
 
 /// Maximum number of sessions in the cache, of a few kilobytes each, and of workspaces whose last event number is
 /// cached.
-const MOST: usize = 256;
+const MAX_ENTRIES: usize = 256;
 
 /// Maximum number of members in the cache.
-const MOST_MEMBERS: usize = 4_096;
+const MAX_MEMBERS: usize = 4_096;
 
 /// State that the writer need not read again. Clones share one cache.
 #[derive(Clone, Default)]
-pub(in crate::store) struct Known(Arc<Mutex<Inner>>);
+pub(in crate::store) struct SessionCache(Arc<Mutex<CacheEntries>>);
 
 #[derive(Default)]
-struct Inner {
+struct CacheEntries {
     version: i64,
-    sessions: HashMap<SessionKey, Standing>,
+    sessions: HashMap<SessionKey, SessionState>,
     events: HashMap<Arc<str>, i64>,
     /// Members of sessions. Most messages come from an author who is a member already.
     members: HashSet<(SessionId, Arc<str>)>,
 }
 
-impl Known {
+impl SessionCache {
     /// Clears the cache if another connection has written. Called inside each transaction, before anything else.
-    pub(super) fn begin(&self, db: &Connection) -> Outcome<()> {
+    pub(super) fn begin(&self, db: &Connection) -> OpResult<()> {
         let version: i64 = db.prepare_cached("PRAGMA data_version")?.query_row([], |row| row.get(0))?;
-        let mut inner = self.lock();
-        if inner.version != version {
-            *inner = Inner { version, ..Inner::default() };
+        let mut entries = self.lock();
+        if entries.version != version {
+            *entries = CacheEntries { version, ..CacheEntries::default() };
         }
         Ok(())
     }
 
-    pub(super) fn forget_all(&self) {
-        let mut inner = self.lock();
-        *inner = Inner { version: inner.version, ..Inner::default() };
+    pub(super) fn clear(&self) {
+        let mut entries = self.lock();
+        *entries = CacheEntries { version: entries.version, ..CacheEntries::default() };
     }
 
-    pub(super) fn forget(&self, key: &SessionKey) {
+    pub(super) fn evict(&self, key: &SessionKey) {
         self.lock().sessions.remove(key);
     }
 
-    pub(super) fn is_member(&self, session: SessionId, name: &Arc<str>) -> bool {
+    pub(super) fn has_member(&self, session: SessionId, name: &Arc<str>) -> bool {
         self.lock().members.contains(&(session, Arc::clone(name)))
     }
 
     /// Caches the members who joined a session. If a member left, clears all cached members.
-    pub(super) fn keep_members(&self, session: SessionId, changes: &[Membership]) {
-        let mut inner = self.lock();
+    pub(super) fn add_members(&self, session: SessionId, changes: &[Membership]) {
+        let mut entries = self.lock();
         for change in changes {
             match change {
                 Membership::Join(name, _) => {
-                    if inner.members.len() >= MOST_MEMBERS {
-                        inner.members.clear();
+                    if entries.members.len() >= MAX_MEMBERS {
+                        entries.members.clear();
                     }
-                    inner.members.insert((session, Arc::clone(name)));
+                    entries.members.insert((session, Arc::clone(name)));
                 }
-                Membership::Leave(_) | Membership::LeaveAll => return inner.members.clear(),
+                Membership::Leave(_) | Membership::LeaveAll => return entries.members.clear(),
             }
         }
     }
 
     /// Returns the number of a workspace's next event. Reads the last number with `last` if it is not cached.
-    pub(super) fn number_event(
+    pub(super) fn next_event_number(
         &self,
         workspace: &Arc<str>,
-        last: impl FnOnce() -> Outcome<i64>,
-    ) -> Outcome<i64> {
-        let mut inner = self.lock();
-        if let Some(number) = inner.events.get_mut(workspace) {
+        last: impl FnOnce() -> OpResult<i64>,
+    ) -> OpResult<i64> {
+        let mut entries = self.lock();
+        if let Some(number) = entries.events.get_mut(workspace) {
             *number = number.saturating_add(1);
             return Ok(*number);
         }
         let number = last()?.saturating_add(1);
-        if inner.events.len() >= MOST {
-            inner.events.clear();
+        if entries.events.len() >= MAX_ENTRIES {
+            entries.events.clear();
         }
-        inner.events.insert(Arc::clone(workspace), number);
+        entries.events.insert(Arc::clone(workspace), number);
         Ok(number)
     }
 
     /// Removes a session's state from the cache and returns it. [`Self::keep`] caches it again.
-    pub(super) fn take(&self, key: &SessionKey, now: Timestamp) -> Option<Standing> {
-        self.lock().sessions.remove(key).map(|standing| Standing { now, ..standing })
+    pub(super) fn take(&self, key: &SessionKey, now: Timestamp) -> Option<SessionState> {
+        self.lock().sessions.remove(key).map(|state| SessionState { now, ..state })
     }
 
     /// Caches a session's state after these changes, if it can be derived from them without a read.
-    pub(super) fn keep(&self, key: &SessionKey, standing: Standing, changes: Option<Changes>) {
-        let Standing { now, workspace_settings, session, mut slots, .. } = standing;
+    pub(super) fn put(&self, key: &SessionKey, state: SessionState, changes: Option<Changes>) {
+        let SessionState { now, workspace_settings, session, mut slots, .. } = state;
         let Some(mut session) = session else { return };
         if let Some(changes) = changes {
             if changes.summary.is_some() || !changes.states.is_empty() {
@@ -118,18 +118,18 @@ impl Known {
                 }
             }
         }
-        if !session.takes_little(&workspace_settings) {
+        if !session.is_cacheable(&workspace_settings) {
             return;
         }
-        let mut inner = self.lock();
-        if inner.sessions.len() >= MOST {
-            inner.sessions.clear();
+        let mut entries = self.lock();
+        if entries.sessions.len() >= MAX_ENTRIES {
+            entries.sessions.clear();
         }
-        let standing = Standing { slots, ..Standing::bare(now, workspace_settings, Some(session)) };
-        inner.sessions.insert(key.clone(), standing);
+        let state = SessionState { slots, ..SessionState::bare(now, workspace_settings, Some(session)) };
+        entries.sessions.insert(key.clone(), state);
     }
 
-    fn lock(&self) -> MutexGuard<'_, Inner> {
+    fn lock(&self) -> MutexGuard<'_, CacheEntries> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

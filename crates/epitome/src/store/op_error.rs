@@ -5,81 +5,81 @@ use std::path::Path;
 use super::error::StoreError;
 
 /// The error for a column whose value has the wrong type.
-pub(in crate::store) const NOT_OF_ITS_KIND: &str = "a stored value has the wrong type";
+pub(in crate::store) const WRONG_TYPE: &str = "a stored value has the wrong type";
 
 /// An internal error, grouped by how the store reacts.
 #[derive(Debug)]
-pub(in crate::store) enum Trouble {
+pub(in crate::store) enum OpError {
     /// The server does not respond, or the connection broke. Nothing was written. Retried for as long as the caller waits.
-    Lost(String),
+    ConnectionLost(String),
     /// A conflict with another writer. Retried at once.
-    Again,
+    Conflict,
     /// A unique key already exists, possibly because another writer was faster.
-    Taken,
+    DuplicateKey,
     /// Stored data is invalid.
-    Nonsense(String),
+    Damaged(String),
     /// The disk is full.
-    Full,
+    DiskFull,
     /// A timeout, usually while waiting for a lock.
-    Slow,
+    Timeout,
     /// The database rejected a value as invalid.
-    Unfit,
+    InvalidValue,
     /// A prepared statement does not exist, or its name belongs to another one: a pooler switched to another backend.
     /// Nothing was written.
-    Nameless,
+    MissingStatement,
     /// A SQLite file is being migrated into the database. Nothing was written.
-    Moving,
+    Migrating,
     /// An error of SQLite.
     #[cfg(feature = "sqlite")]
-    Sql(rusqlite::Error),
+    Sqlite(rusqlite::Error),
     /// A final error for the caller.
-    Said(StoreError),
+    Final(StoreError),
 }
 
-pub(in crate::store) type Outcome<T> = Result<T, Trouble>;
+pub(in crate::store) type OpResult<T> = Result<T, OpError>;
 
-impl From<StoreError> for Trouble {
+impl From<StoreError> for OpError {
     fn from(error: StoreError) -> Self {
-        Self::Said(error)
+        Self::Final(error)
     }
 }
 
 /// Reports stored data that is invalid. The error must not contain the data itself, which may be message text.
-pub(in crate::store) fn nonsense(what: impl Into<String>) -> Trouble {
-    Trouble::Nonsense(what.into())
+pub(in crate::store) fn damaged(what: impl Into<String>) -> OpError {
+    OpError::Damaged(what.into())
 }
 
 /// Rejects an operation for this reason.
-pub(in crate::store) fn refused(reason: &str) -> Trouble {
-    Trouble::Said(StoreError::Failed { reason: reason.to_owned() })
+pub(in crate::store) fn rejected(reason: &str) -> OpError {
+    OpError::Final(StoreError::Failed { reason: reason.to_owned() })
 }
 
-impl Trouble {
+impl OpError {
     /// Converts this into the error for callers, which contains neither SQL nor values.
-    pub(in crate::store) fn at(self, place: impl AsRef<Path>) -> StoreError {
+    pub(in crate::store) fn into_store_error(self, place: impl AsRef<Path>) -> StoreError {
         let place = place.as_ref().display().to_string();
         let failed = |reason: &str| StoreError::Failed { reason: reason.to_owned() };
         match self {
-            Self::Said(error) => error,
+            Self::Final(error) => error,
             #[cfg(feature = "sqlite")]
-            Self::Sql(error) => of_sqlite::sorted(&error, place),
-            Self::Lost(reason) => StoreError::Unavailable { place, reason },
-            Self::Again | Self::Slow => StoreError::Busy,
-            Self::Taken => failed("a stored row with this key or name already exists"),
-            Self::Nonsense(reason) => StoreError::Damaged { path: place, reason },
-            Self::Unfit => failed("the database rejected a value"),
-            Self::Nameless => failed("a prepared statement does not exist on this connection"),
-            Self::Moving => StoreError::Moving { place },
-            Self::Full => StoreError::Full { path: place },
+            Self::Sqlite(error) => sqlite_error::classify(&error, place),
+            Self::ConnectionLost(reason) => StoreError::Unavailable { place, reason },
+            Self::Conflict | Self::Timeout => StoreError::Busy,
+            Self::DuplicateKey => failed("a stored row with this key or name already exists"),
+            Self::Damaged(reason) => StoreError::Damaged { path: place, reason },
+            Self::InvalidValue => failed("the database rejected a value"),
+            Self::MissingStatement => failed("a prepared statement does not exist on this connection"),
+            Self::Migrating => StoreError::Migrating { place },
+            Self::DiskFull => StoreError::Full { path: place },
         }
     }
 
     /// Returns why stored data cannot be read, or the error itself if it has another cause.
-    pub(in crate::store) fn unreadable(self) -> Outcome<String> {
+    pub(in crate::store) fn damage_reason(self) -> OpResult<String> {
         match self {
-            Self::Nonsense(why) => Ok(why),
+            Self::Damaged(why) => Ok(why),
             #[cfg(feature = "sqlite")]
-            Self::Sql(error) => Ok(of_sqlite::said(&error).to_owned()),
+            Self::Sqlite(error) => Ok(sqlite_error::code_name(&error).to_owned()),
             other => Err(other),
         }
     }
@@ -87,27 +87,25 @@ impl Trouble {
 
 /// Interprets SQLite's errors.
 #[cfg(feature = "sqlite")]
-mod of_sqlite {
+mod sqlite_error {
     use rusqlite::ErrorCode;
 
-    use super::{NOT_OF_ITS_KIND, StoreError, Trouble};
+    use super::{OpError, StoreError, WRONG_TYPE};
 
-    impl From<rusqlite::Error> for Trouble {
+    impl From<rusqlite::Error> for OpError {
         fn from(error: rusqlite::Error) -> Self {
-            Self::Sql(error)
+            Self::Sqlite(error)
         }
     }
 
     /// Returns SQLite's name of the error, which contains neither SQL nor values.
-    pub(super) fn said(error: &rusqlite::Error) -> &'static str {
-        error
-            .sqlite_error()
-            .map_or(NOT_OF_ITS_KIND, |failure| rusqlite::ffi::code_to_str(failure.extended_code))
+    pub(super) fn code_name(error: &rusqlite::Error) -> &'static str {
+        error.sqlite_error().map_or(WRONG_TYPE, |failure| rusqlite::ffi::code_to_str(failure.extended_code))
     }
 
     /// Converts SQLite's error into the error for callers.
-    pub(super) fn sorted(error: &rusqlite::Error, path: String) -> StoreError {
-        let reason = said(error).to_owned();
+    pub(super) fn classify(error: &rusqlite::Error, path: String) -> StoreError {
+        let reason = code_name(error).to_owned();
         match error.sqlite_error_code() {
             Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => StoreError::Busy,
             Some(ErrorCode::DiskFull) => StoreError::Full { path },

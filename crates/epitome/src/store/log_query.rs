@@ -6,21 +6,21 @@ use epitome_core::message::{Seq, Span};
 use epitome_core::outline::Outline;
 use epitome_core::slot::Scope;
 
-use super::ask::{self, Ask};
-use super::decode::{Found, OUTLINE, author_of, outline};
-use super::given::Given;
+use super::decode::{OUTLINE, RowRef, author_of, outline};
+use super::executor::{self, Executor};
+use super::op_error::{OpResult, damaged};
 use super::rows::SessionId;
 use super::sql::Sql;
-use super::trouble::{Outcome, nonsense};
+use super::sql_params::SqlParam;
 
 /// A session, or one author's messages in it.
 #[derive(Clone, Copy)]
-pub(super) struct Lens<'a> {
+pub(super) struct LogQuery<'a> {
     session: SessionId,
     author: Option<&'a str>,
 }
 
-impl<'a> Lens<'a> {
+impl<'a> LogQuery<'a> {
     pub(super) fn new(session: SessionId, scope: &'a Scope) -> Self {
         Self { session, author: author_of(scope) }
     }
@@ -29,28 +29,28 @@ impl<'a> Lens<'a> {
         Self { session, author: None }
     }
 
-    pub(super) fn is_own(&self) -> bool {
+    pub(super) fn is_author(&self) -> bool {
         self.author.is_some()
     }
 
     /// Returns the table and the condition for the session's or the author's rows. In every query `$1` is the session and
     /// `$2` the author.
     fn rows(&self) -> &'static str {
-        if self.is_own() {
+        if self.is_author() {
             "epitome.messages INDEXED BY messages_by_author WHERE session = $1 AND author = $2"
         } else {
             "epitome.messages WHERE session = $1"
         }
     }
 
-    fn sql<const N: usize>(&self, text: String, given: [Given<'a>; N]) -> Sql<'a> {
+    fn sql<const N: usize>(&self, text: String, params: [SqlParam<'a>; N]) -> Sql<'a> {
         let mut all = vec![self.session.into(), self.author.into()];
-        all.extend(given);
+        all.extend(params);
         Sql::new(text, all)
     }
 
     /// Selects the outlines in a range, each with the message that opened its turn, oldest or newest first.
-    pub(super) fn shapes(&self, within: (Seq, Seq), newest_first: bool, limit: usize) -> Sql<'a> {
+    pub(super) fn outlines(&self, within: (Seq, Seq), newest_first: bool, limit: usize) -> Sql<'a> {
         let order = if newest_first { "DESC" } else { "ASC" };
         let text = format!(
             "SELECT {OUTLINE}, opener FROM {} AND seq >= $3 AND seq <= $4 ORDER BY seq {order} LIMIT $5",
@@ -60,15 +60,20 @@ impl<'a> Lens<'a> {
     }
 
     /// Reads at most `limit` outlines of a range of messages.
-    pub(super) async fn run(&self, ask: &mut dyn Ask, within: Span, limit: usize) -> Outcome<Vec<Outline>> {
-        ask::all(ask, self.shapes((within.from, within.through), false, limit), outline).await
+    pub(super) async fn read_outlines(
+        &self,
+        db: &mut dyn Executor,
+        within: Span,
+        limit: usize,
+    ) -> OpResult<Vec<Outline>> {
+        executor::all(db, self.outlines((within.from, within.through), false, limit), outline).await
     }
 
     /// Selects the call batches that contain these messages, oldest first, as if the log ended at `$3`: for each message,
     /// the start of its batch and the start of the next one.
-    fn batches_of(&self, messages: &str) -> String {
+    fn call_batches_sql(&self, messages: &str) -> String {
         let rows = self.rows();
-        let cut = if self.is_own() { "own_cut" } else { "cut" };
+        let cut = if self.is_author() { "own_cut" } else { "cut" };
         format!(
             "SELECT f.seq, (SELECT seq FROM {rows} AND seq <= f.seq AND {cut} >= 1 ORDER BY seq DESC LIMIT 1), \
              (SELECT seq FROM {rows} AND seq > f.seq AND seq <= $3 AND {cut} >= 1 ORDER BY seq LIMIT 1) \
@@ -77,17 +82,18 @@ impl<'a> Lens<'a> {
     }
 
     /// Reads the call batch that contains a message, as if the log ended at `last`.
-    pub(super) async fn batch(&self, ask: &mut dyn Ask, seq: Seq, last: Seq) -> Outcome<Span> {
-        let sql = self.sql(self.batches_of("SELECT CAST($4 AS bigint) AS seq"), [last.into(), seq.into()]);
-        let (_, begins, ends) = ask::first(ask, sql, flagged).await?.unwrap_or_default();
-        batch(begins, ends, last)
+    pub(super) async fn call_batch(&self, db: &mut dyn Executor, seq: Seq, last: Seq) -> OpResult<Span> {
+        let sql =
+            self.sql(self.call_batches_sql("SELECT CAST($4 AS bigint) AS seq"), [last.into(), seq.into()]);
+        let (_, begins, ends) = executor::first(db, sql, flagged).await?.unwrap_or_default();
+        call_batch(begins, ends, last)
     }
 
-    /// Selects the call batches that contain messages with this flag: see [`batches`].
+    /// Selects the call batches that contain messages with this flag: see [`call_batches`].
     pub(super) fn flagged(&self, flag: Flag, last: Seq) -> Sql<'a> {
-        let text = |flagged: &str| {
-            self.batches_of(&format!(
-                "SELECT seq FROM epitome.messages{flagged} AND session = $1 AND seq <= $3 \
+        let text = |flag: &str| {
+            self.call_batches_sql(&format!(
+                "SELECT seq FROM epitome.messages{flag} AND session = $1 AND seq <= $3 \
                  AND ($2 IS NULL OR author = $2)"
             ))
         };
@@ -95,16 +101,17 @@ impl<'a> Lens<'a> {
             Flag::Pinned => (" WHERE pinned", " INDEXED BY messages_pinned WHERE pinned <> 0"),
             Flag::Skipped => (" WHERE skip", " INDEXED BY messages_skipped WHERE skip <> 0"),
         };
-        let given = [self.session.into(), self.author.into(), last.into()];
-        Sql::own(text(postgres), text(sqlite), given)
+        let params = [self.session.into(), self.author.into(), last.into()];
+        Sql::per_database(text(postgres), text(sqlite), params)
     }
 
     /// Counts the messages in these ranges.
-    pub(super) async fn count(&self, ask: &mut dyn Ask, runs: &[Span]) -> Outcome<u64> {
+    pub(super) async fn count(&self, db: &mut dyn Executor, ranges: &[Span]) -> OpResult<u64> {
         let mut sum = 0u64;
-        for run in runs {
+        for range in ranges {
             let text = format!("SELECT count(*) FROM {} AND seq BETWEEN $3 AND $4", self.rows());
-            let count = ask::number(ask, self.sql(text, [run.from.into(), run.through.into()])).await?;
+            let count =
+                executor::number(db, self.sql(text, [range.from.into(), range.through.into()])).await?;
             sum = sum.saturating_add(count.unsigned_abs());
         }
         Ok(sum)
@@ -141,8 +148,8 @@ impl<'a> Lens<'a> {
             "SELECT {OUTLINE}, body FROM {rows} AND seq >= $3 AND seq <= $4 AND $6 > 0 ORDER BY seq {order} LIMIT $5"
         );
         let (from, through) = (within.from.into(), within.through.into());
-        let given = [self.session.into(), self.author.into(), from, through, limit.into(), bytes.into()];
-        Sql::own(postgres, sqlite, given)
+        let params = [self.session.into(), self.author.into(), from, through, limit.into(), bytes.into()];
+        Sql::per_database(postgres, sqlite, params)
     }
 }
 
@@ -153,25 +160,25 @@ pub(super) enum Flag {
     Skipped,
 }
 
-fn batch(from: Option<Seq>, next: Option<Seq>, last: Seq) -> Outcome<Span> {
+fn call_batch(from: Option<Seq>, next: Option<Seq>, last: Seq) -> OpResult<Span> {
     let (from, through) = (from.unwrap_or(1), next.map_or(last, |next| next.saturating_sub(1)));
-    Span::new(from, through).ok_or_else(|| nonsense("a call batch ends before it begins"))
+    Span::new(from, through).ok_or_else(|| damaged("a call batch ends before it begins"))
 }
 
-/// A row of [`Lens::flagged`]: the message, the start of its batch, and the start of the next one.
+/// A row of [`LogQuery::flagged`]: the message, the start of its batch, and the start of the next one.
 pub(super) type Flagged = (Seq, Option<Seq>, Option<Seq>);
 
-pub(super) fn flagged(row: Found<'_>) -> Outcome<Flagged> {
+pub(super) fn flagged(row: RowRef<'_>) -> OpResult<Flagged> {
     let seq = |at: usize| row.maybe_int(at).map(|seq| seq.and_then(|seq| u64::try_from(seq).ok()));
     Ok((row.uint(0)?, seq(1)?, seq(2)?))
 }
 
-/// Returns the batches of the rows of [`Lens::flagged`], each once.
-pub(super) fn batches(found: &[Flagged], last: Seq) -> Outcome<Vec<Span>> {
+/// Returns the batches of the rows of [`LogQuery::flagged`], each once.
+pub(super) fn call_batches(found: &[Flagged], last: Seq) -> OpResult<Vec<Span>> {
     let mut batches: Vec<Span> = Vec::new();
     for (seq, from, next) in found {
         if batches.last().is_none_or(|batch| batch.through < *seq) {
-            batches.push(batch(*from, *next, last)?);
+            batches.push(call_batch(*from, *next, last)?);
         }
     }
     Ok(batches)

@@ -27,12 +27,12 @@ pub(super) struct Address {
     /// Whether the address declares a pooler in transaction mode.
     pub(super) pooled: bool,
     /// The address for messages, without user and password.
-    pub(super) place: String,
+    pub(super) address_text: String,
 }
 
 impl fmt::Debug for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Address").field("place", &self.place).finish_non_exhaustive()
+        f.debug_struct("Address").field("place", &self.address_text).finish_non_exhaustive()
     }
 }
 
@@ -43,7 +43,7 @@ fn unreadable(reason: impl Into<String>) -> StoreError {
 impl Address {
     /// Parses `postgres://user:password@host:port/database?sslmode=…&sslrootcert=…`.
     pub(super) fn read(url: &str) -> Result<Self, StoreError> {
-        let (base, query) = parted(url)?;
+        let (base, query) = split_url(url)?;
         // Unless certificates are verified, the connection is encrypted, but a man in the middle is possible, as with
         // `libpq`.
         let (mut verified, mut roots, mut pooled) = (false, None, false);
@@ -85,8 +85,8 @@ impl Address {
                 "it names no host; the format is postgres://user:password@host:port/database",
             ));
         }
-        let odd = |host: &Host| matches!(host, Host::Tcp(name) if name.contains('@'));
-        if config.get_hosts().iter().any(odd) {
+        let has_at_sign = |host: &Host| matches!(host, Host::Tcp(name) if name.contains('@'));
+        if config.get_hosts().iter().any(has_at_sign) {
             return Err(unreadable("a host name cannot contain @; write an @ in a password as %40"));
         }
         if roots.is_some() && !verified {
@@ -98,14 +98,19 @@ impl Address {
         }
         config.keepalives_idle(Duration::from_secs(30));
         config.tcp_user_timeout(Duration::from_secs(15));
-        let place = place(&config);
-        Ok(Self { tls: MakeRustlsConnect::new(client(verified, roots.as_deref())?), pooled, config, place })
+        let address_text = display_address(&config);
+        Ok(Self {
+            tls: MakeRustlsConnect::new(client(verified, roots.as_deref())?),
+            pooled,
+            config,
+            address_text,
+        })
     }
 }
 
 /// Splits the address into its base and its parameters. Refuses an `@` or a `?` that is not escaped: the rest of a
 /// password after it would be read as a host or a parameter, and appear in messages.
-fn parted(url: &str) -> Result<(&str, &str), StoreError> {
+fn split_url(url: &str) -> Result<(&str, &str), StoreError> {
     let mut ats = url.match_indices('@').map(|(at, _)| at);
     let (first, more) = (ats.next(), ats.next());
     let question = url.find('?');
@@ -118,7 +123,7 @@ fn parted(url: &str) -> Result<(&str, &str), StoreError> {
 }
 
 /// Returns `postgres://host:port/database`, for messages.
-fn place(config: &Config) -> String {
+fn display_address(config: &Config) -> String {
     let host = match config.get_hosts().first() {
         Some(Host::Tcp(host)) => host.clone(),
         #[cfg(unix)]
@@ -138,7 +143,7 @@ fn client(verified: bool, roots: Option<&str>) -> Result<ClientConfig, StoreErro
     let config = match (verified, roots) {
         (false, _) => builder
             .dangerous()
-            .with_custom_certificate_verifier(Arc::new(Anybody(provider)))
+            .with_custom_certificate_verifier(Arc::new(AnyCertificate(provider)))
             .with_no_client_auth(),
         (true, Some(path)) => {
             builder.with_root_certificates(read_roots(Path::new(path))?).with_no_client_auth()
@@ -168,9 +173,9 @@ fn read_roots(path: &Path) -> Result<RootCertStore, StoreError> {
 
 /// Accepts any certificate. That the server owns its private key is still checked.
 #[derive(Debug)]
-struct Anybody(Arc<CryptoProvider>);
+struct AnyCertificate(Arc<CryptoProvider>);
 
-impl ServerCertVerifier for Anybody {
+impl ServerCertVerifier for AnyCertificate {
     fn verify_server_cert(
         &self,
         _: &CertificateDer<'_>,
@@ -210,9 +215,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_are_told_without_who_comes_in() {
+    fn the_address_in_messages_has_no_user_and_password() {
         let address = Address::read("postgres://me:s%65cret@db.example:5433/talk?sslmode=require").unwrap();
-        assert_eq!(address.place, "postgres://db.example:5433/talk");
+        assert_eq!(address.address_text, "postgres://db.example:5433/talk");
         assert!(!format!("{address:?}").contains("cret"));
         for wrong in [
             "postgres://",
@@ -227,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn no_part_of_a_password_is_taken_for_something_else() {
+    fn no_part_of_a_password_is_read_as_a_host_or_parameter() {
         for wrong in [
             "postgres://ann:p@s3cret@host/db",
             "postgres://ann:p@x/s3cret@host/db",
@@ -237,16 +242,16 @@ mod tests {
             "postgres://ann@host/db?password=p@s3cret",
             "postgres://ann:p%40x@host%40s3cret/db",
         ] {
-            let said = Address::read(wrong).map(|address| address.place).unwrap_err().to_string();
+            let said = Address::read(wrong).map(|address| address.address_text).unwrap_err().to_string();
             assert!(said.contains("%40") && !said.contains("s3cret"), "{wrong}: {said}");
         }
         let address = Address::read("postgres://ann:p%40s/s%3F:x@host/d%40b?options=-c%20a%3Db").unwrap();
-        assert_eq!(address.place, "postgres://host:5432/d@b");
+        assert_eq!(address.address_text, "postgres://host:5432/d@b");
         assert_eq!(address.config.get_password(), Some(b"p@s/s?:x".as_slice()));
     }
 
     #[test]
-    fn what_is_said_twice_is_refused() {
+    fn repeated_parameters_are_refused() {
         for twice in [
             "sslmode=verify-full&sslmode=disable",
             "sslmode=verify-full&ssl%6dode=disable",

@@ -1,0 +1,298 @@
+//! Implements [`Executor`] for PostgreSQL: a transaction that begins with the first batch, ends with the last, and is
+//! committed exactly once, even if the connection breaks.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use epitome_core::message::Timestamp;
+use tokio_postgres::Row;
+
+use super::super::changes::{Changes, SessionState};
+use super::super::decode::ReadRow;
+use super::super::error::StoreError;
+use super::super::executor::{self, Executor, OnRow, SqlBatch};
+use super::super::rows::{SessionId, SessionKey};
+use super::super::sql::Sql;
+use super::super::sql_params::SqlParam;
+use super::connection::PooledConnection;
+use super::error::{OpError, OpResult, damaged};
+use super::{Postgres, retry};
+
+/// Reads the time and the transaction id. If the connection breaks, the id is used to find out whether the transaction
+/// was committed.
+const NOW_AND_XID: &str =
+    "SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint, pg_current_xact_id()::text";
+
+/// Reads the time.
+pub(super) const NOW: &str = "SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint";
+
+/// How statements are grouped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum TransactionKind {
+    /// Each statement runs by itself.
+    Autocommit,
+    /// A transaction that reads from a single snapshot.
+    Snapshot,
+    /// A transaction that writes. Each statement sees what was committed before it began, so what is read after a lock
+    /// is as fresh as the lock.
+    ReadWrite,
+}
+
+/// A transaction. It begins with its first statement.
+pub(super) struct PgTransaction<'s> {
+    store: &'s Postgres,
+    kind: TransactionKind,
+    /// The connection that it runs on.
+    connection: Option<PooledConnection>,
+    /// The store's time after its first statements.
+    now: Option<Timestamp>,
+    /// Its id, if it writes.
+    xid: String,
+}
+
+/// The callback for the rows of each statement.
+type RowReceivers<'a> = Vec<Option<OnRow<'a>>>;
+
+/// Separates the statements of a batch from their callbacks, and removes U+0000 from the values.
+pub(super) fn split(batch: SqlBatch<'_>) -> (Vec<Sql<'_>>, RowReceivers<'_>) {
+    let statements = batch.statements.into_iter().map(|(mut sql, each)| {
+        sql.params = sql.params.into_iter().map(SqlParam::without_nul).collect();
+        (sql, each)
+    });
+    statements.unzip()
+}
+
+/// Passes rows to their receivers.
+pub(super) fn deliver_rows(rows: &[Vec<Row>], receivers: RowReceivers<'_>) -> OpResult<()> {
+    for (rows, each) in rows.iter().zip(receivers) {
+        let Some(mut each) = each else { continue };
+        for row in rows {
+            if !each(row)? {
+                break;
+            }
+        }
+    }
+    Ok(())
+}
+
+impl<'s> PgTransaction<'s> {
+    fn new(store: &'s Postgres, kind: TransactionKind) -> Self {
+        Self { store, kind, connection: None, now: None, xid: String::new() }
+    }
+
+    pub(super) fn autocommit(store: &'s Postgres) -> Self {
+        Self::new(store, TransactionKind::Autocommit)
+    }
+
+    pub(super) fn snapshot(store: &'s Postgres) -> Self {
+        Self::new(store, TransactionKind::Snapshot)
+    }
+
+    pub(super) fn read_write(store: &'s Postgres) -> Self {
+        Self::new(store, TransactionKind::ReadWrite)
+    }
+
+    /// Removes the statement timeout: for checks that read everything.
+    pub(super) async fn disable_timeout(&mut self) -> OpResult<()> {
+        self.send(SqlBatch::new().add(Sql::new("SET LOCAL statement_timeout = 0", [])), false).await?;
+        if let Some(connection) = &mut self.connection {
+            connection.set_timeout(Duration::from_secs(3_600));
+        }
+        Ok(())
+    }
+
+    /// Rolls the transaction back if it has not ended. Does so after an error too, so that the connection can be used
+    /// again.
+    pub(super) async fn end<T>(mut self, result: OpResult<T>) -> OpResult<T> {
+        let connection = self.connection.take().filter(|_| !is_connection_lost(&result));
+        let Some(mut connection) = connection else { return result };
+        let rolled_back = connection.run(&[Sql::new("ROLLBACK", [])]).await;
+        if rolled_back.is_ok() {
+            connection.mark_idle();
+        }
+        let value = result?;
+        rolled_back.map(|_| value)
+    }
+
+    async fn send(&mut self, batch: SqlBatch<'_>, ends: bool) -> OpResult<()> {
+        let reads_time = batch.reads_time && self.kind == TransactionKind::Autocommit;
+        let (mut statements, receivers) = split(batch);
+        statements.extend(reads_time.then(|| Sql::new(NOW, [])));
+        let rows = self.send_statements(statements, ends).await?;
+        if reads_time {
+            self.set_time(rows.get(receivers.len()))?;
+        }
+        deliver_rows(&rows, receivers)
+    }
+
+    /// Sends statements in one message, together with the start of the transaction if it has not begun, and with its
+    /// end if `ends`.
+    pub(super) async fn send_statements(
+        &mut self,
+        statements: Vec<Sql<'_>>,
+        ends: bool,
+    ) -> OpResult<Vec<Vec<Row>>> {
+        let begins = self.connection.is_none();
+        let mut connection = match self.connection.take() {
+            Some(connection) => connection,
+            None => self.store.connection().await?,
+        };
+        let (begin, now) = match self.kind {
+            TransactionKind::ReadWrite => (Some("BEGIN ISOLATION LEVEL READ COMMITTED"), Some(NOW_AND_XID)),
+            TransactionKind::Snapshot => (Some("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"), Some(NOW)),
+            // Behind a pooler, settings last for a transaction only, so the timeouts need one.
+            TransactionKind::Autocommit => ((!connection.prepares).then_some("BEGIN"), None),
+        };
+        let mut all = Vec::with_capacity(statements.len() + 4);
+        if let Some(begin) = begin.filter(|_| begins) {
+            all.push(Sql::new(begin, []));
+            // Behind a pooler, settings last for a transaction only.
+            all.extend((!connection.prepares).then(|| Sql::new(self.store.limits.clone(), [])));
+        }
+        let (preamble, now) = (all.len(), now.filter(|_| begins));
+        all.extend(statements);
+        all.extend(begin.filter(|_| ends).map(|_| Sql::new("COMMIT", [])));
+        all.extend(now.map(|now| Sql::new(now, [])));
+        let rows = connection.run(&all).await;
+        if !ends {
+            self.connection = Some(connection);
+        } else if !is_connection_lost(&rows) {
+            // The transaction is over in any case: after an error COMMIT rolls it back.
+            connection.mark_idle();
+        }
+        let mut rows = rows?;
+        if now.is_some() {
+            self.set_time(rows.pop().as_ref())?;
+        }
+        rows.drain(..preamble.min(rows.len()));
+        Ok(rows)
+    }
+
+    /// Returns whether its first statement was sent.
+    pub(super) fn has_begun(&self) -> bool {
+        self.connection.is_some()
+    }
+
+    /// Returns the store's time after its first statements.
+    pub(super) fn time(&self) -> Option<Timestamp> {
+        self.now
+    }
+
+    /// Returns whether it was committed, after the connection broke: see [`Postgres::was_committed`].
+    pub(super) async fn was_committed(&self, commit_check: &Sql<'_>) -> OpResult<bool> {
+        self.store.was_committed(&self.xid, commit_check).await
+    }
+
+    fn set_time(&mut self, rows: Option<&Vec<Row>>) -> OpResult<()> {
+        let row = rows.and_then(|rows| rows.first());
+        let row = row.ok_or_else(|| damaged("the database returned no time"))?;
+        self.now = Some(self.store.store_time(row.int(0)?));
+        if row.len() > 1 {
+            self.xid = row.string(1)?;
+        }
+        Ok(())
+    }
+
+    /// Commits these statements and all earlier ones. If the connection breaks meanwhile, `commit_check` finds out whether
+    /// they were committed: it returns a row only if this very transaction was committed. Without it, the transaction may
+    /// run twice without harm.
+    async fn commit(&mut self, batch: SqlBatch<'_>, commit_check: Option<Sql<'_>>) -> OpResult<()> {
+        if self.connection.is_none() {
+            self.send(SqlBatch::new(), false).await?;
+        }
+        match (self.send(batch, true).await, commit_check) {
+            (Err(OpError::ConnectionLost(why)), Some(commit_check)) => {
+                let done = self.was_committed(&commit_check).await?;
+                if done { Ok(()) } else { Err(OpError::ConnectionLost(why)) }
+            }
+            (done, _) => done,
+        }
+    }
+}
+
+fn is_connection_lost<T>(result: &OpResult<T>) -> bool {
+    matches!(result, Err(OpError::ConnectionLost(_)))
+}
+
+#[async_trait]
+impl Executor for PgTransaction<'_> {
+    async fn run(&mut self, batch: SqlBatch<'_>) -> OpResult<()> {
+        self.send(batch, self.kind == TransactionKind::Autocommit).await
+    }
+
+    async fn finish(&mut self, batch: SqlBatch<'_>) -> OpResult<()> {
+        if self.kind == TransactionKind::ReadWrite {
+            let (done, commit_check) = commit_mark_statements(self.now().await?);
+            return self.commit(batch.add(done), Some(commit_check)).await;
+        }
+        // A single statement sees one snapshot without a transaction around it.
+        if self.connection.is_none() && !batch.reads_time && batch.statements.len() <= 1 {
+            self.kind = TransactionKind::Autocommit;
+        }
+        self.send(batch, true).await
+    }
+
+    async fn finish_checked(&mut self, batch: SqlBatch<'_>, commit_check: Option<Sql<'_>>) -> OpResult<()> {
+        self.commit(batch, commit_check).await
+    }
+
+    fn commit_mark(&self) -> Option<i64> {
+        Some(commit_mark())
+    }
+
+    fn on_decided(
+        &mut self,
+        _: &SessionKey,
+        before: SessionState,
+        changes: Option<Changes>,
+        written: Option<SessionId>,
+    ) {
+        self.store.on_decided(&before, changes, written);
+    }
+
+    async fn now(&mut self) -> OpResult<Timestamp> {
+        if self.now.is_none() {
+            self.send(SqlBatch::new().with_time(), self.kind == TransactionKind::Autocommit).await?;
+        }
+        Ok(self.now.unwrap_or_default())
+    }
+}
+
+/// Returns a random number that identifies a transaction.
+pub(super) fn commit_mark() -> i64 {
+    i64::from_ne_bytes(super::random().to_ne_bytes())
+}
+
+/// Returns the statement that marks a transaction as committed, for one that writes nothing else to recognise it by,
+/// and the query for that mark.
+pub(super) fn commit_mark_statements(now: Timestamp) -> (Sql<'static>, Sql<'static>) {
+    let mark = commit_mark();
+    let done = Sql::new("INSERT INTO epitome.done (mark, at) VALUES ($1, $2)", [mark.into(), now.into()]);
+    (done, Sql::new("SELECT 1 FROM epitome.done WHERE mark = $1", [mark.into()]))
+}
+
+impl Postgres {
+    /// Returns whether a transaction was committed. One whose connection broke may still run for a while.
+    ///
+    /// Assigning a transaction id is not durable: after a crash the server assigns ids again that were not used by
+    /// then. So an id that is not assigned yet was assigned before a crash, and its transaction is lost. And an id that
+    /// is reported as committed may belong to another transaction, so the mark is checked too.
+    async fn was_committed(&self, xid: &str, commit_check: &Sql<'_>) -> OpResult<bool> {
+        let done: Result<_, StoreError> = retry!(self.retries(), async {
+            let status = Sql::new("SELECT coalesce(pg_xact_status($1::xid8), '')", [xid.into()]);
+            let mut tx = PgTransaction::autocommit(self);
+            match executor::first(&mut tx, status, |row| row.string(0)).await {
+                Ok(Some(status)) if status == "committed" => {
+                    Ok(executor::first(&mut tx, commit_check.clone(), |_| Ok(())).await?.is_some())
+                }
+                Ok(Some(status)) if status == "aborted" => Ok(false),
+                Ok(_) => {
+                    Err(OpError::ConnectionLost("it is unclear whether the last change was done".to_owned()))
+                }
+                Err(OpError::InvalidValue) => Ok(false),
+                Err(error) => Err(error),
+            }
+        });
+        Ok(done?)
+    }
+}

@@ -11,7 +11,7 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use epitome::settings::{
-    CondenseSettings, Nulls, Patch, Settings, SettingsError, give_way, other_form, overlay, read,
+    Nulls, Patch, Settings, SettingsError, drop_other_forms, line_of, other_form, overlay, read,
 };
 use serde::Serialize;
 use serde_json::{Map, Value, json};
@@ -23,7 +23,6 @@ mod server;
 mod template;
 mod variables;
 
-use crate::near::near;
 pub(crate) use file::NAME as FILE_NAME;
 pub(crate) use keys::patch_schema;
 pub(crate) use location::{Address, DbLocation, Environment, parse_location};
@@ -68,6 +67,8 @@ pub(crate) struct Loaded {
     pub(crate) server: ServerSettings,
     /// The settings file that was read.
     pub(crate) file: Option<PathBuf>,
+    /// The text of the file, to name lines in errors.
+    text: String,
     /// Every key that was set, in ascending precedence.
     assignments: Vec<Assignment>,
 }
@@ -95,6 +96,16 @@ impl std::fmt::Display for Source {
             Self::Variable(name) => f.write_str(name),
             Self::Set => f.write_str("--set"),
             Self::Flag(flag) => f.write_str(flag),
+        }
+    }
+}
+
+impl Source {
+    /// Returns the source for an error about this key. For a file with this text, the line is added, if it is found.
+    fn with_line(&self, text: &str, key: &str) -> String {
+        match (self, line_of(text, key)) {
+            (Self::File(path), Some(line)) => format!("{}: line {line}", path.display()),
+            _ => self.to_string(),
         }
     }
 }
@@ -136,7 +147,7 @@ pub(crate) fn load_without_database(
     let by_variable = || Some(("EPITOME_CONFIG", PathBuf::from(environment.var("EPITOME_CONFIG")?)));
     let named = by_flag.or_else(by_variable);
     let file = file::find(named.as_ref().map(|(by, path)| (*by, path.as_path())), environment)?;
-    let (path, entries) = file.map_or((None, Map::new()), |file| (Some(file.path), file.entries));
+    let (path, entries, text) = file.map_or_else(Default::default, |file| (Some(file.path), file.entries, file.text));
     let from_flags = flags.assignments()?;
     let source = Source::File(path.clone().unwrap_or_default());
     let in_file = |(path, value)| Assignment { source: source.clone(), path, value };
@@ -153,13 +164,14 @@ pub(crate) fn load_without_database(
         if entries.is_empty() {
             continue;
         }
-        give_way(&mut tree, &entries);
+        drop_other_forms(&mut tree, &entries);
         for (section, value) in &entries {
-            overlay(&mut tree, section, value, u8::MAX, Nulls::TakeBack);
+            overlay(&mut tree, section, value, u8::MAX, Nulls::SetNull);
         }
         checked = check(&tree);
         if let Err(error) = &checked {
-            let message = with_source(error, &layer).unwrap_or_else(|| format!("{source}: {error}"));
+            let message = with_source(error, &layer, &text)
+                .unwrap_or_else(|| format!("{}: {error}", source.with_line(&text, error.key())));
             if !error.problem().starts_with("is missing") {
                 return Err(message);
             }
@@ -175,7 +187,7 @@ pub(crate) fn load_without_database(
         return Err(variables::unknown_variable(unknown));
     }
     let db = DbLocation::Sqlite(PathBuf::new());
-    let loaded = Loaded { patch, settings, db, server, file: path, assignments };
+    let loaded = Loaded { patch, settings, db, server, file: path, text, assignments };
     loaded.check_models()?;
     Ok(loaded)
 }
@@ -239,22 +251,14 @@ impl Loaded {
 
     /// Refuses the names of models that are not configured.
     fn check_models(&self) -> Result<(), String> {
-        let configured = &self.settings.models;
-        let exists = |name: &str| name == "local" || configured.contains_key(name);
-        let Some((key, unknown)) = self.settings.unknown_model(exists) else { return Ok(()) };
-        let same = Some(CondenseSettings::SAME).filter(|_| key == "condense.model");
-        let names: Vec<&str> = configured.keys().map(String::as_str).chain(["local"]).chain(same).collect();
-        let place = match self.source(key.split('[').next().unwrap_or(&key)) {
-            Source::Set => format!("--set {key}"),
-            Source::Flag(flag) => flag.to_owned(),
-            source => format!("{source}: {key}"),
-        };
-        let similar = near(unknown, names.iter().copied(), 1);
-        let similar = similar.first().map_or(String::new(), |name| format!(" did you mean `{name}`?"));
-        Err(format!(
-            "{place}: no model named `{unknown}`;{similar} define [models.{unknown}], or use one of: {}",
-            names.join(", ")
-        ))
+        let models = self.settings.models.keys().map(String::as_str);
+        let Err(error) = self.settings.check_models(models) else { return Ok(()) };
+        let key = error.key();
+        Err(match self.source(key.split('[').next().unwrap_or(key)) {
+            Source::Set => format!("--set {error}"),
+            Source::Flag(flag) => format!("{flag}: {}", error.problem()),
+            source => format!("{}: {error}", source.with_line(&self.text, key)),
+        })
     }
 
     /// Returns where the database is.
@@ -273,7 +277,8 @@ impl Loaded {
         };
         // A path of the current folder is shown as the user typed it.
         let base = base.filter(|base| *base != environment.current_folder).unwrap_or_default();
-        parse_location(set, environment, &base).map_err(|problem| format!("{source}: {problem}"))
+        let place = source.with_line(&self.text, "server.db");
+        parse_location(set, environment, &base).map_err(|problem| format!("{place}: {problem}"))
     }
 }
 
@@ -293,7 +298,7 @@ fn as_layer(assignments: Vec<Assignment>) -> (Map<String, Value>, Vec<Assignment
     for Assignment { path, value, .. } in &assignments {
         let Some((section, below)) = path.split_first() else { continue };
         let value = below.iter().rev().fold(value.clone(), |value, key| json!({ key: value }));
-        overlay(&mut entries, section, &value, u8::MAX, Nulls::TakeBack);
+        overlay(&mut entries, section, &value, u8::MAX, Nulls::SetNull);
     }
     (entries, assignments)
 }
@@ -349,8 +354,9 @@ fn check(tree: &Map<String, Value>) -> Result<(ServerSettings, Patch), SettingsE
     Ok((server, Patch::from_value(Value::Object(engine))?))
 }
 
-/// Adds the source to an error: the assignment of this layer that set the key, or the one nearest to it.
-fn with_source(error: &SettingsError, layer: &[Assignment]) -> Option<String> {
+/// Adds the source to an error: the assignment of this layer that set the key, or the one nearest to it. `text` is the text of
+/// the settings file.
+fn with_source(error: &SettingsError, layer: &[Assignment], text: &str) -> Option<String> {
     let key: Vec<String> = keys::path(error.key())
         .unwrap_or_default()
         .into_iter()
@@ -363,7 +369,7 @@ fn with_source(error: &SettingsError, layer: &[Assignment]) -> Option<String> {
         Source::Set if is_key_itself => format!("--set {error}"),
         Source::Set => format!("--set {}: {error}", keys::name(path)),
         Source::Variable(_) | Source::Flag(_) if is_key_itself => format!("{source}: {}", error.problem()),
-        source => format!("{source}: {error}"),
+        source => format!("{}: {error}", source.with_line(text, error.key())),
     })
 }
 

@@ -5,16 +5,16 @@
 //! | [`show`] | output: lines, JSON, tables, colours, progress, and numbers and dates as people read them |
 //! | [`failure`] | why a command failed: its line on standard error and its exit code |
 //! | [`flags`] | values of flags that several commands have |
-//! | [`near`] | suggestions for mistyped names |
+//! | [`suggest`] | suggestions for mistyped names |
 //! | [`output`] | files that appear when they are complete, or not at all |
-//! | [`leftovers`] | files and processes that are cleaned up after a signal |
+//! | [`cleanup`] | removal of files and end of processes after a signal |
 //!
 //! Nothing here reads settings, opens a database or depends on a command: callers pass plain values.
 
+pub mod cleanup;
 pub mod failure;
 pub mod flags;
-pub mod leftovers;
 pub mod output;
 pub mod show;
 
-pub use epitome::settings::near;
+pub use epitome::settings::suggest;

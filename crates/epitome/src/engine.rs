@@ -43,13 +43,13 @@ use tokio::task::JoinHandle;
 use crate::error::Error;
 use crate::hidden::Hidden;
 use crate::hook::{Hook, Hooks};
-use crate::inline::{MOST_THREADS, Threads};
+use crate::inline::{MAX_THREADS, ThreadCache};
 use crate::lock::lock;
 use crate::model::{self, Local, Model};
 pub(crate) use crate::pace::Pace;
 use crate::settings::{Patch, Settings, SettingsError};
-use crate::shared::{Models, Shared, Told, owner};
-use crate::store::{Fault, Listing, SessionId, SessionRow, Store};
+use crate::shared::{Models, OutCell, Shared, owner};
+use crate::store::{Listing, SessionId, SessionRow, Store, StoreFault};
 #[cfg(feature = "sqlite")]
 use crate::store::{Sqlite, SqliteOptions, StoreError};
 use crate::worker;
@@ -64,18 +64,20 @@ mod checks;
 mod directory;
 mod explain;
 mod fork;
-mod found;
 mod keys;
+mod logged;
+mod search;
 mod session;
 mod summaries;
 mod workspace;
 
 pub use append::{Appended, Batch};
-pub use directory::{Attributes, Notes, Written};
+pub use directory::{Attributes, Update, Upserted};
 pub use explain::{Explanation, Queue, QueueEntry, SlotExplanation, SlotStatus};
 pub use fork::{Fork, ForkKind};
-pub use found::{Found, HitCursor, SEARCH_BYTES};
 pub use keys::Keys;
+pub use logged::LoggedSlot;
+pub use search::{HitCursor, SEARCH_BYTES, SearchHit};
 pub use session::{Flags, Page, Session};
 pub use summaries::{Summarize, Summarized};
 pub use workspace::Workspace;
@@ -99,7 +101,7 @@ pub struct Engine {
 struct Inner {
     shared: Arc<Shared>,
     /// Proxied conversations.
-    threads: Arc<Threads>,
+    threads: Arc<ThreadCache>,
     /// Stops the worker when it is dropped.
     stop: watch::Sender<bool>,
     worker: Mutex<Option<JoinHandle<()>>>,
@@ -201,9 +203,9 @@ impl Builder {
         self
     }
 
-    /// Sets how long hooks may take, instead of [`crate::hook::TIME_OUT`].
-    pub fn hook_time_out(mut self, time_out: Duration) -> Self {
-        self.hooks = self.hooks.with_time_out(time_out);
+    /// Sets how long hooks may take, instead of [`crate::hook::DEFAULT_TIMEOUT`].
+    pub fn hook_timeout(mut self, timeout: Duration) -> Self {
+        self.hooks = self.hooks.with_timeout(timeout);
         self
     }
 
@@ -230,7 +232,7 @@ impl Builder {
     }
 
     /// Writes no summaries for slots, not even one that a caller waits for: other engines on the same store write them.
-    pub fn leaves_summaries(mut self) -> Self {
+    pub fn without_summaries(mut self) -> Self {
         (self.pace.workers, self.pace.on_demand) = (0, false);
         self
     }
@@ -266,6 +268,7 @@ impl Builder {
             health: Default::default(),
             signals: Default::default(),
             activity: Default::default(),
+            log_hasher: Default::default(),
         };
         shared.check(&shared.settings)?;
         if shared.pace.workers > 0 {
@@ -276,7 +279,7 @@ impl Builder {
         let stop = watch::Sender::new(false);
         let worker = (shared.pace.workers > 0)
             .then(|| tokio::spawn(worker::run(Arc::clone(&shared), stop.subscribe())));
-        let threads = Arc::new(Threads::at_most(self.conversations.unwrap_or(MOST_THREADS)));
+        let threads = Arc::new(ThreadCache::with_limit(self.conversations.unwrap_or(MAX_THREADS)));
         let inner = Inner { shared, threads, stop, worker: Mutex::new(worker) };
         Ok(Engine { inner: Hidden(Arc::new(inner)) })
     }
@@ -317,7 +320,7 @@ impl Engine {
     }
 
     /// Checks the whole store. Returns an empty list if nothing is wrong.
-    pub async fn verify(&self) -> Result<Vec<Fault>, Error> {
+    pub async fn verify(&self) -> Result<Vec<StoreFault>, Error> {
         Ok(self.shared().store.verify().await?)
     }
 
@@ -343,9 +346,9 @@ impl Engine {
     /// Aborts the summaries in progress, in the background and in callers' tasks, and releases their leases, so that another
     /// process can write them at once. Records what they cost. Waits at most one second, because it is meant for a program
     /// that must exit. The engine starts no summaries afterwards.
-    pub async fn give_up(&self) {
+    pub async fn abort(&self) {
         let shared = self.shared();
-        shared.signals.give_up.send_replace(true);
+        shared.signals.abort.send_replace(true);
         let until = tokio::time::Instant::now() + Duration::from_secs(1);
         // Checked twice in a row, because between two slots the engine looks idle for a short time.
         let mut idle = 0;
@@ -445,22 +448,22 @@ impl Engine {
         }
         let shared = self.shared();
         let unreadable = shared.store.workspaces(Listing::by_name(None, 1)).await.err();
-        let failing = unreadable.or_else(|| shared.health.unwritable());
+        let failing = unreadable.or_else(|| shared.health.recent_write_error());
         let mut reasons: Vec<Unready> = failing.iter().map(Unready::from).collect();
-        if *shared.signals.give_up.borrow() {
+        if *shared.signals.abort.borrow() {
             reasons.push(Unready::from("the engine is shutting down and starts no more summaries"));
         } else if lock(&self.inner.worker).as_ref().is_some_and(JoinHandle::is_finished) {
             reasons.push(Unready::from("the worker ended; open the engine again"));
         }
         // If reading fails here, the worker fails for the same reason. It is reported once.
-        let blind = lock(&shared.health.blind).as_ref().map(Unready::from);
-        reasons.extend(blind.filter(|reason| !reasons.contains(reason)));
+        let lease_error = lock(&shared.health.lease_error).as_ref().map(Unready::from);
+        reasons.extend(lease_error.filter(|reason| !reasons.contains(reason)));
         if reasons.is_empty() { Ok(()) } else { Err(reasons) }
     }
 
     /// Returns the worker's problem, unless it concerns a single session: the store cannot be reached, for example, or a
     /// hook fails. [`Session::explain`] reports the problems of single slots.
-    pub fn trouble(&self) -> Option<String> {
-        self.shared().health.trouble()
+    pub fn worker_problem(&self) -> Option<String> {
+        self.shared().health.problem()
     }
 }

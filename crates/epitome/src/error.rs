@@ -7,7 +7,7 @@ use epitome_wire::DialectError;
 
 /// Why a request failed. In this case nothing was changed.
 ///
-/// Sorted by what the caller does next; [`Error::next`] returns that as a value.
+/// Sorted by what the caller does next; [`Error::remedy`] returns that as a value.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -42,17 +42,17 @@ pub enum Error {
 
 /// What to do about an [`Error`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Next {
+pub enum Remedy {
     /// Fix the request.
-    Mend,
+    FixRequest,
     /// Look for the right name.
-    Look,
+    CheckName,
     /// Read the current state, and decide again.
-    Decide,
+    ReadState,
     /// Retry the same request later.
     Retry,
     /// Have an operator check the store.
-    Repair,
+    CheckStore,
     /// Open the engine again.
     Reopen,
 }
@@ -62,29 +62,29 @@ impl Error {
     ///
     /// ```
     /// # async fn try_it() -> Result<(), epitome::Error> {
-    /// use epitome::{Engine, Next};
+    /// use epitome::{Engine, Remedy};
     ///
     /// let engine = Engine::memory().await?;
     /// let error = engine.session("missing").context(1_000).await.unwrap_err();
-    /// assert_eq!((error.next(), error.to_string()), (Next::Look, "session `missing` not found".to_owned()));
+    /// assert_eq!((error.remedy(), error.to_string()), (Remedy::CheckName, "session `missing` not found".to_owned()));
     /// # Ok(())
     /// # }
     /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(try_it()).unwrap();
     /// ```
-    pub fn next(&self) -> Next {
+    pub fn remedy(&self) -> Remedy {
         match self {
-            Self::Invalid(_) => Next::Mend,
-            Self::NotFound { .. } => Next::Look,
-            Self::Conflict(_) => Next::Decide,
-            Self::Model { .. } | Self::Busy(_) => Next::Retry,
+            Self::Invalid(_) => Remedy::FixRequest,
+            Self::NotFound { .. } => Remedy::CheckName,
+            Self::Conflict(_) => Remedy::ReadState,
+            Self::Model { .. } | Self::Busy(_) => Remedy::Retry,
             Self::Store(
                 StoreError::Foreign { .. }
                 | StoreError::Unreachable { .. }
                 | StoreError::Empty { .. }
                 | StoreError::Newer { .. },
-            ) => Next::Mend,
-            Self::Store(_) => Next::Repair,
-            Self::Closed => Next::Reopen,
+            ) => Remedy::FixRequest,
+            Self::Store(_) => Remedy::CheckStore,
+            Self::Closed => Remedy::Reopen,
         }
     }
 
@@ -102,7 +102,7 @@ impl Error {
 impl From<StoreError> for Error {
     fn from(error: StoreError) -> Self {
         match error {
-            StoreError::Busy | StoreError::Unavailable { .. } | StoreError::Moving { .. } => {
+            StoreError::Busy | StoreError::Unavailable { .. } | StoreError::Migrating { .. } => {
                 Self::Busy(error)
             }
             StoreError::Closed => Self::Closed,

@@ -4,7 +4,7 @@
 //! such change is an [`Event`]. The transaction that makes the change also writes the event, so the two never differ. An
 //! event contains no message text: a reader who may see the session reads the text there.
 //!
-//! Engine and worker pass [`Happened`] to the store together with their changes. [`crate::Workspace::events`] reads events,
+//! Engine and worker pass [`EventBody`] to the store together with their changes. [`crate::Workspace::events`] reads events,
 //! and [`crate::Workspace::listen`] waits for new ones.
 
 use std::borrow::Cow;
@@ -28,7 +28,7 @@ pub struct Event {
     pub at: Timestamp,
     /// What happened.
     #[serde(flatten)]
-    pub what: Happened,
+    pub body: EventBody,
 }
 
 /// Events in order, and the range of numbers that the workspace still has.
@@ -48,11 +48,11 @@ pub struct Events {
 /// The kinds of events.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", content = "data", rename_all = "snake_case")]
-pub enum Happened {
+pub enum EventBody {
     /// These messages were added, or a fork copied them into a new session.
     Message(Span),
     /// A slot has another current summary, or none any more. Summaries that a fork copies are not reported again.
-    Summary(SummaryMoved),
+    Summary(SummaryChanged),
     /// Messages were condensed into a summary. Follows directly after that summary's own event.
     Condensed(MessagesCondensed),
     /// A summary could not be written, and will be retried.
@@ -61,7 +61,7 @@ pub enum Happened {
 
 /// A slot has another current summary, or none any more.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SummaryMoved {
+pub struct SummaryChanged {
     /// The summary that was stored or undone. Before the store has assigned an id: 0, for the summary stored with the event.
     pub summary: SummaryId,
     /// The slot.
@@ -77,7 +77,8 @@ pub struct SummaryMoved {
     /// Whether it is now the current summary, or was undone.
     pub state: SummaryState,
     /// The slot's current summary, if it has one. 0 has the same meaning as in `summary`.
-    pub stands: Option<SummaryId>,
+    #[serde(rename = "stands")]
+    pub current: Option<SummaryId>,
 }
 
 /// Messages were condensed into a summary.
@@ -118,7 +119,7 @@ pub struct SummaryFailed {
     pub not_before: Option<Timestamp>,
 }
 
-impl Happened {
+impl EventBody {
     /// Returns the kind of event: `message`, `summary`, `condensed` or `failed`.
     pub fn kind(&self) -> &'static str {
         match self {
@@ -133,9 +134,9 @@ impl Happened {
     ///
     /// ```
     /// use epitome::rules::message::Span;
-    /// use epitome::event::Happened;
+    /// use epitome::event::EventBody;
     ///
-    /// let added = Happened::Message(Span { from: 3, through: 4 });
+    /// let added = EventBody::Message(Span { from: 3, through: 4 });
     /// assert_eq!((added.kind(), added.data()?), ("message", r#"{"from":3,"through":4}"#.to_owned()));
     /// # Ok::<(), serde_json::Error>(())
     /// ```
@@ -155,11 +156,11 @@ impl Happened {
     }
 
     /// Returns the event with the id of the summary stored with it. The store assigns the ids, so only the store calls this.
-    pub fn numbered(&self, kept: Option<SummaryId>) -> Cow<'_, Self> {
-        match (self, kept) {
-            (Self::Summary(moved), Some(summary)) if moved.summary == 0 => {
-                let stands = Some(summary);
-                Cow::Owned(Self::Summary(SummaryMoved { summary, stands, ..moved.clone() }))
+    pub fn with_summary_id(&self, stored: Option<SummaryId>) -> Cow<'_, Self> {
+        match (self, stored) {
+            (Self::Summary(changed), Some(summary)) if changed.summary == 0 => {
+                let current = Some(summary);
+                Cow::Owned(Self::Summary(SummaryChanged { summary, current, ..changed.clone() }))
             }
             _ => Cow::Borrowed(self),
         }

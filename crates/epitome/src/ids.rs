@@ -14,7 +14,8 @@ pub type SummaryId = i64;
 #[serde(rename_all = "lowercase")]
 pub enum SummaryState {
     /// The current summary of its slot.
-    Standing,
+    #[serde(rename = "standing")]
+    Current,
     /// Replaced by a later summary.
     Superseded,
     /// Undone. It is never shown again, and no summary is built on it.

@@ -94,7 +94,7 @@ impl Key {
     }
 
     /// Returns whether the key works at this time: it is not revoked and has not expired.
-    pub fn is_good_at(&self, now: Timestamp) -> bool {
+    pub fn is_valid_at(&self, now: Timestamp) -> bool {
         self.revoked.is_none() && self.expires.is_none_or(|expires| now < expires)
     }
 }

@@ -36,9 +36,39 @@
 //! [`settings`] contains every setting, [`dialect`] the message formats of providers, [`model`] the summarizing models,
 //! [`inline`] what a proxy does to requests, [`store`] the databases, and [`rules`] the pure rules that decide everything.
 //! [`Error`] is sorted by what the caller does next.
+//!
+//! # Glossary
+//!
+//! | term | meaning |
+//! |---|---|
+//! | workspace | One tenant: its sessions, settings, keys and costs, invisible to other workspaces. |
+//! | session | One conversation: an append-only log of messages under a name. |
+//! | message | One entry of the log, numbered from 1, with a role, an author, parts (text, tool calls, results, media) and metadata. |
+//! | turn | A user message and all messages up to the next user message. |
+//! | summary | A text that covers the messages from the first one up to a certain one; a newer summary replaces it, and the messages stay stored. |
+//! | slot | The configuration of one summary of a session: its trigger, scope, size and models. |
+//! | trigger | The condition under which a slot's next summary is due, such as `messages(20)`. |
+//! | scope | The messages that a slot covers: the whole session, or the messages of one author. |
+//! | budget | The largest size of a context, in tokens. |
+//! | context | The newest messages that fit the budget, verbatim, and a summary of everything older. |
+//! | complete (`exhaustive`) | Said of a context in which every message is either shown or covered by the summary. |
+//! | gap | The messages that a context neither shows nor covers by a summary. |
+//! | pinned | A flag of a message that every context shows verbatim. |
+//! | skip | A flag of a message that no summary reads and no trigger counts. |
+//! | condense | To shorten a message list that the agent stores itself, before a model call. |
+//! | strategy | The method by which a list is condensed, such as `summarize`, `mask` or `recent`. |
+//! | lease | A worker's temporary, exclusive right to write a slot's next summary. |
+//! | fence | A number that increases with each lease of a slot; the store rejects a commit that carries an older one. |
+//! | dialect | The message format of one provider API, such as OpenAI's chat completions. |
+//! | entity | A name, number, path, date or identifier that a summary must repeat exactly. |
+//! | extractive summarizer | The built-in summarizer `local`: it selects sentences and entities from the messages, and needs no key and no network. |
+//! | fallback summary (`stand_in`) | A summary that `local` writes because the configured models fail; their next summary replaces it. |
+//! | stable prefix (`steady`) | A context whose beginning changes only in steps, so that the provider's prompt cache stays valid. |
+//! | fill | An option of a context: the rest of the budget is used for older messages, in addition to the summary. |
+//! | replay | To play recorded conversations through several policies, and measure what an agent would have forgotten and paid. |
 
-mod breaker;
 mod brief;
+mod circuit_breaker;
 pub mod condenser;
 mod context;
 mod engine;
@@ -51,18 +81,20 @@ mod ids;
 pub mod inline;
 pub mod key;
 mod lock;
-pub mod measure;
+mod log_hash;
+pub mod metrics;
 pub mod model;
+mod model_permits;
+mod named_model;
 mod names;
 mod pace;
 mod price;
-mod purse;
 mod request;
 pub mod retry;
 pub mod search;
-mod seats;
 pub mod settings;
 mod shared;
+mod spend_reservations;
 // When a store is not compiled in, the items that only this store uses are unused.
 #[cfg_attr(not(all(feature = "sqlite", feature = "postgres")), allow(unused))]
 pub mod store;
@@ -71,20 +103,20 @@ mod summary;
 mod table;
 mod time;
 mod worker;
-mod writer;
 
-pub use condenser::{Call, Condenser, CondenserBuilder, Kept, Ready, Report, Spent, Thread, Totals, Turn};
+pub use condenser::{Call, Condenser, CondenserBuilder, ThreadState, Ready, Report, Spent, Thread, Totals, Turn};
 pub use engine::{
     Appended, Attributes, Backlog, Batch, Builder, Context, ContextRequest, Engine, Explanation, Flags, Fork,
-    ForkKind, Found, HitCursor, Keys, Listener, Notes, Page, Queue, QueueEntry, SEARCH_BYTES, Session,
-    SessionInfo, ShownSummary, SlotExplanation, SlotStatus, Summarize, Summarized, Unready, Workspace,
-    Written,
+    ForkKind, HitCursor, Keys, Listener, LoggedSlot, Page, Queue, QueueEntry, SEARCH_BYTES, SearchHit, Session,
+    SessionInfo, ShownSummary, SlotExplanation, SlotStatus, Summarize, Summarized, Unready, Update, Upserted,
+    Workspace,
 };
-pub use error::{Error, Next};
+pub use error::{Error, Remedy};
+pub use log_hash::is_log_hash;
 pub use names::is_name;
 pub use pace::Pace;
 pub use settings::Settings;
-pub use store::{AuthorRow, Keep, Listed, Listing, MemberRow, Membership, Portion, Stamp, WorkspaceRow};
+pub use store::{AuthorRow, ListFilter, ListPage, Listing, MemberRow, Membership, Portion, Stamp, WorkspaceRow};
 pub use summary::Summary;
 
 pub use epitome_core as rules;

@@ -56,9 +56,9 @@ impl Default for ContextRequest {
 }
 
 impl ContextRequest {
-    /// Returns whether the same messages are read for both requests, as far as the requests alone show it.
-    pub(crate) fn reads_like(&self, other: &Self) -> bool {
-        let reads = |asked: &Self| (asked.tokens, asked.summary, asked.fill, asked.as_of);
+    /// Returns whether both requests probably read the same messages.
+    pub(crate) fn reads_same_messages(&self, other: &Self) -> bool {
+        let reads = |request: &Self| (request.tokens, request.summary, request.fill, request.as_of);
         reads(self) == reads(other) && self.scope == other.scope
     }
 }

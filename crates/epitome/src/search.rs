@@ -49,7 +49,7 @@ impl Query {
             return Err(QueryError::Empty);
         }
         if terms.len() > MOST_TERMS {
-            return Err(QueryError::TooManyTerms { given: terms.len() });
+            return Err(QueryError::TooManyTerms { count: terms.len() });
         }
         Ok(Self { terms })
     }
@@ -66,7 +66,7 @@ impl Query {
         let folded = fold(text);
         let found = self.terms.iter().filter_map(|term| Some((folded.find(term.as_str())?, term.len())));
         let (from, len) = found.min().unwrap_or((0, 0));
-        let (first, last) = (place(text, from), place(text, from.saturating_add(len)));
+        let (first, last) = (char_index(text, from), char_index(text, from.saturating_add(len)));
         let start = first.saturating_sub(around);
         let count = last.saturating_sub(start).saturating_add(around);
         let mut rest = text.chars().skip(start);
@@ -84,18 +84,18 @@ impl Query {
     /// Returns a query for an FTS5 trigram index over [`indexed`] text. Every matching text is among the results. `None` if
     /// all terms are too short for trigrams, so that all texts are candidates.
     pub fn trigrams(&self) -> Option<String> {
-        let quoted = self.threes().into_iter().map(|three| {
+        let quoted = self.trigram_chars().into_iter().map(|three| {
             let three = String::from_iter(three);
             format!("\"{}\"", three.replace('"', "\"\""))
         });
-        Some(quoted.collect::<Vec<_>>().join(" AND ")).filter(|asked| !asked.is_empty())
+        Some(quoted.collect::<Vec<_>>().join(" AND ")).filter(|query| !query.is_empty())
     }
 
     /// Returns the same trigrams as characters, for other kinds of indexes; empty if all texts are candidates.
-    pub(crate) fn threes(&self) -> Vec<[char; 3]> {
+    pub(crate) fn trigram_chars(&self) -> Vec<[char; 3]> {
         let mut threes: Vec<[char; 3]> = Vec::new();
         for term in &self.terms {
-            let chars: Vec<char> = term.chars().map(tame).collect();
+            let chars: Vec<char> = term.chars().map(replace_reserved).collect();
             threes.extend(chars.windows(3).filter_map(|three| <[char; 3]>::try_from(three).ok()));
             if let [one, two] = chars[..] {
                 threes.extend(pair(one, two));
@@ -126,7 +126,7 @@ pub fn text_of(message: &Message) -> String {
 /// Returns a text as it is stored in a trigram index. In scripts with words of two characters, each pair of adjacent
 /// characters is added as a trigram of its own.
 pub fn indexed(text: &str) -> String {
-    let mut indexed: String = fold(text).chars().map(tame).collect();
+    let mut indexed: String = fold(text).chars().map(replace_reserved).collect();
     let next = indexed.chars().skip(1);
     let pairs: BTreeSet<[char; 3]> =
         indexed.chars().zip(next).filter_map(|(one, two)| pair(one, two)).collect();
@@ -160,12 +160,12 @@ fn fold(text: &str) -> String {
 }
 
 /// Replaces characters that must not reach the index: tokenizers skip NULs or stop at them, and [`PAIR`] is reserved.
-fn tame(c: char) -> char {
+fn replace_reserved(c: char) -> char {
     if matches!(c, '\0' | PAIR) { ' ' } else { c }
 }
 
 /// Returns the index of the character that is at this byte of the folded text.
-fn place(text: &str, byte: usize) -> usize {
+fn char_index(text: &str, byte: usize) -> usize {
     let mut at = 0;
     text.chars()
         .take_while(|c| {
@@ -184,10 +184,10 @@ pub enum QueryError {
     #[error("query: is empty; it needs at least one word")]
     Empty,
     /// The query has too many terms.
-    #[error("query: {given} words and phrases; at most {MOST_TERMS} are allowed")]
+    #[error("query: {count} words and phrases; at most {MOST_TERMS} are allowed")]
     TooManyTerms {
         /// Number of terms in the query.
-        given: usize,
+        count: usize,
     },
 }
 

@@ -15,13 +15,14 @@
 //! A workspace or session may lower the size limits `context.max_tokens` and `limits`, but not raise them above the
 //! engine's, because the operator of the engine provides the memory.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
 use std::time::Duration;
 
 use epitome_core::context::Request;
 use epitome_core::message::{self, Tokens};
 use epitome_core::slot::{CatchUp, Scope, Slot};
+use epitome_core::suggest::did_you_mean;
 use epitome_core::tokens::Encoding;
 use epitome_core::trigger::{Fraction, Trigger};
 use schemars::JsonSchema;
@@ -31,16 +32,18 @@ use serde_json::{Map, Value};
 
 mod condense;
 pub mod form;
+mod line;
 mod models;
-pub mod near;
 mod patch;
 mod read;
 mod slots;
 pub mod time;
 
 pub use crate::price::{Money, Price};
-pub use condense::{CondenseSettings, give_way, other_form};
+pub use condense::{CondenseSettings, drop_other_forms, other_form};
+pub use epitome_core::suggest;
 use form::is_model_name;
+pub use line::line_of;
 pub use models::{ModelSettings, Provider};
 pub use patch::{Nulls, Patch, overlay};
 pub use read::{SettingsError, read};
@@ -184,8 +187,8 @@ fn read_prices<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<St
         cache_read: cache_read.unwrap_or(input),
         cache_write: cache_write.unwrap_or(input),
     };
-    let written = BTreeMap::<String, PriceSettings>::deserialize(deserializer)?;
-    Ok(written.into_iter().map(|(model, price)| (model, complete(price))).collect())
+    let prices = BTreeMap::<String, PriceSettings>::deserialize(deserializer)?;
+    Ok(prices.into_iter().map(|(model, price)| (model, complete(price))).collect())
 }
 
 /// Size limits of requests and messages, `[limits]`.
@@ -308,19 +311,52 @@ impl Settings {
         self.slots.iter().find(|slot| slot.slot.name == name && slot.slot.scope == *scope)
     }
 
-    /// Returns the first setting that names an undefined model: the setting's full key and the model name.
-    pub fn unknown_model(&self, is_known: impl Fn(&str) -> bool) -> Option<(String, &str)> {
+    /// Rejects names of models that are not defined. `models` contains the names of the defined ones; `local` always exists.
+    ///
+    /// ```
+    /// use epitome::settings::Settings;
+    ///
+    /// let settings = Settings::parse(r#"{"summarize": {"models": ["local", "chep"]}}"#)?;
+    /// assert_eq!(
+    ///     settings.check_models(["cheap"]).unwrap_err().to_string(),
+    ///     "summarize.models[1]: no model named `chep`; did you mean `cheap`? define [models.chep], or use one of: cheap, local",
+    /// );
+    /// # Ok::<(), epitome::settings::SettingsError>(())
+    /// ```
+    pub fn check_models<'a>(&self, models: impl IntoIterator<Item = &'a str>) -> Result<(), SettingsError> {
+        let defined: BTreeSet<&str> = models.into_iter().chain([LOCAL]).collect();
+        match self.undefined_model(&defined) {
+            None => Ok(()),
+            Some((key, name)) => Err(undefined_model(&key, name, &defined, true)),
+        }
+    }
+
+    /// Does the same for the settings of a workspace or a session, which cannot define models.
+    pub(crate) fn check_model_choice<'a>(
+        &self,
+        models: impl IntoIterator<Item = &'a str>,
+    ) -> Result<(), SettingsError> {
+        let defined: BTreeSet<&str> = models.into_iter().chain([LOCAL]).collect();
+        match self.undefined_model(&defined) {
+            None => Ok(()),
+            Some((key, name)) => Err(undefined_model(&key, name, &defined, false)),
+        }
+    }
+
+    /// Returns the first setting that names an undefined model: the setting's full key and the name.
+    fn undefined_model(&self, defined: &BTreeSet<&str>) -> Option<(String, &str)> {
         let slots = self.slots.iter().enumerate();
         let slots =
             slots.filter_map(|(at, slot)| Some((format!("slot[{at}].models"), slot.models.as_deref()?)));
-        let all = ("summarize.models".to_owned(), self.summarize.models.as_slice());
-        // `same` is not the name of a defined model: it refers to the model of the request.
-        let inline = Some(&self.condense.model).filter(|name| *name != CondenseSettings::SAME);
-        let inline = inline.map(|name| ("condense.model".to_owned(), std::slice::from_ref(name)));
-        slots.chain([all]).chain(inline).find_map(|(key, names)| {
-            let unknown = names.iter().find(|name| !is_known(name))?;
-            Some((key, unknown.as_str()))
-        })
+        let mut lists = slots.chain([("summarize.models".to_owned(), self.summarize.models.as_slice())]);
+        let in_lists = lists.find_map(|(key, names)| {
+            let (at, name) = names.iter().enumerate().find(|(_, name)| !defined.contains(name.as_str()))?;
+            Some((format!("{key}[{at}]"), name.as_str()))
+        });
+        // `same` is not the name of a model: it means the model of the request.
+        let inline = Some(self.condense.model.as_str());
+        let inline = inline.filter(|name| *name != CondenseSettings::SAME && !defined.contains(name));
+        in_lists.or_else(|| Some(("condense.model".to_owned(), inline?)))
     }
 
     /// Returns the models that write a slot's summaries: the slot's own list, or `summarize.models`.
@@ -371,7 +407,7 @@ impl Settings {
         }
         for (section, value) in entries {
             // Models are merged key by key, a price is replaced as a whole.
-            overlay(&mut tree, section, value, if section == "models" { 2 } else { 1 }, Nulls::Leave);
+            overlay(&mut tree, section, value, if section == "models" { 2 } else { 1 }, Nulls::KeepValue);
         }
         Self::read(tree)
     }
@@ -380,7 +416,7 @@ impl Settings {
         // Built once: building the schema takes longer than parsing.
         static SCHEMA: LazyLock<Value> = LazyLock::new(schema::<Settings>);
         let mut settings: Self = read(Value::Object(tree), &SCHEMA)?;
-        settings.condense.settle()?;
+        settings.condense.normalize()?;
         for (name, trigger) in &settings.triggers {
             slots::check_trigger(name, trigger)?;
         }
@@ -394,11 +430,14 @@ impl Settings {
         slots::check(&settings.slots)?;
         let models = settings.models.keys().map(|name| ["models", name.as_str()]);
         let priced = settings.prices.keys().map(|name| ["prices", name.as_str()]);
-        if let Some(odd) = models.chain(priced).find(|[_, name]| !is_model_name(name)) {
-            return Err(wrong(&odd, "is not a valid model name: 1 to 128 bytes without control characters"));
+        if let Some(invalid) = models.chain(priced).find(|[_, name]| !is_model_name(name)) {
+            return Err(invalid_setting(
+                &invalid,
+                "is not a valid model name: 1 to 128 bytes without control characters",
+            ));
         }
         for (name, model) in &mut settings.models {
-            model.settle(name)?;
+            model.normalize(name)?;
         }
         Ok(settings)
     }
@@ -409,13 +448,13 @@ impl Settings {
 impl Settings {
     /// Rejects a patch that raises a size limit above these settings.
     pub(crate) fn check_sizes(&self, patch: &Patch) -> Result<(), SettingsError> {
-        let (mut wanted, mut own) = (self.with(patch)?, self.clone());
-        let over = wanted.sizes().into_iter().zip(own.sizes()).find(|((_, given), (_, most))| given > most);
+        let (mut patched, mut own) = (self.with(patch)?, self.clone());
+        let over = patched.sizes().into_iter().zip(own.sizes()).find(|((_, size), (_, limit))| size > limit);
         match over {
             None => Ok(()),
-            Some(((key, given), (_, most))) => {
-                let problem = format!("{given} given; at most {most} is allowed by the engine's settings");
-                Err(SettingsError::wrong(key, problem))
+            Some(((key, size), (_, limit))) => {
+                let problem = format!("{size} is not allowed; the engine's settings allow at most {limit}");
+                Err(SettingsError::new(key, problem))
             }
         }
     }
@@ -423,8 +462,8 @@ impl Settings {
     /// Returns these settings with every size limit lowered to that of `others`, which may have been lowered since
     /// these settings were stored.
     pub(crate) fn no_larger_than(mut self, others: &Self) -> Self {
-        for ((_, size), (_, most)) in self.sizes().into_iter().zip(others.clone().sizes()) {
-            *size = (*most).min(*size);
+        for ((_, size), (_, limit)) in self.sizes().into_iter().zip(others.clone().sizes()) {
+            *size = (*limit).min(*size);
         }
         self
     }
@@ -441,9 +480,25 @@ impl Settings {
     }
 }
 
+/// Returns the error for the name of a model that is not defined. With `can_define` it suggests to define the model.
+pub(crate) fn undefined_model(
+    key: &str,
+    name: &str,
+    defined: &BTreeSet<&str>,
+    can_define: bool,
+) -> SettingsError {
+    let same = Some(CondenseSettings::SAME).filter(|_| key == "condense.model");
+    let names: Vec<&str> = defined.iter().copied().chain(same).collect();
+    let similar = did_you_mean(name, names.iter().copied());
+    let define =
+        if can_define { format!("define [{}], or ", read::join("models", name)) } else { String::new() };
+    let problem = format!("no model named `{name}`; {similar}{define}use one of: {}", names.join(", "));
+    SettingsError::new(key, problem)
+}
+
 /// Creates an error for the setting at this path.
-fn wrong(path: &[&str], problem: impl Into<String>) -> SettingsError {
-    SettingsError::wrong(path.iter().fold(String::new(), |key, name| read::join(&key, name)), problem)
+fn invalid_setting(path: &[&str], problem: impl Into<String>) -> SettingsError {
+    SettingsError::new(path.iter().fold(String::new(), |key, name| read::join(&key, name)), problem)
 }
 
 /// Returns the JSON Schema of a section, or of all [`Settings`]: keys, help texts, defaults, examples and allowed

@@ -8,22 +8,25 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use epitome_core::message::{Timestamp, Tokens};
-use tokio::sync::{Notify, watch};
+use tokio::sync::{Notify, OnceCell, watch};
 
 use crate::error::Error;
 use crate::hook::Hooks;
 use crate::lock::lock;
-use crate::model::{Model, Tally};
+use crate::log_hash::LogHasher;
+use crate::model::{Model, TokenUsage};
+use crate::model_permits::ModelPermits;
+use crate::named_model::NamedModel;
 use crate::pace::Pace;
 use crate::price::Money;
-use crate::purse::{Purse, Reserved};
 use crate::retry::Failure;
-use crate::seats::Seats;
 use crate::settings::{Patch, Settings, SlotSettings};
-use crate::store::{Changes, Load, SessionId, SessionKey, Standing, Store, StoreError, UsageQuery};
-use crate::summarizer::{Failed, Memory};
+use crate::spend_reservations::{SpendReservation, SpendReservations};
+use crate::store::{
+    Changes, Lease, Load, SessionId, SessionKey, SessionState, Store, StoreError, UsageQuery,
+};
+use crate::summarizer::{SummarizerState, SummaryError};
 use crate::time::DAY;
-use crate::writer::{Writer, unknown_model};
 
 mod caches;
 mod listeners;
@@ -46,6 +49,8 @@ pub(crate) struct Shared {
     pub(crate) health: Health,
     pub(crate) signals: Signals,
     pub(crate) activity: Activity,
+    /// Hashes names for logs. Set when it is first used.
+    pub(crate) log_hasher: OnceCell<LogHasher>,
 }
 
 /// The models, and their state.
@@ -54,73 +59,73 @@ pub(crate) struct Models {
     pub(crate) named: BTreeMap<String, Arc<dyn Model>>,
     pub(crate) hooks: Hooks,
     /// Circuit breakers of providers, and cached answers of inline condensing.
-    pub(crate) memory: Arc<Memory>,
+    pub(crate) memory: Arc<SummarizerState>,
     /// Permits for model calls.
-    pub(crate) seats: Arc<Seats>,
+    pub(crate) permits: Arc<ModelPermits>,
     /// Money reserved for calls in progress.
-    pub(crate) purse: Arc<Purse>,
+    pub(crate) reservations: Arc<SpendReservations>,
 }
 
 /// How long after a failed write the store counts as not ready. Short, because a node that is not ready gets no requests,
-/// and only a new write can show that the store works again.
-const LATELY: Duration = Duration::from_secs(10);
+/// and only another write can show that the store works again.
+const WRITE_ERROR_LASTS: Duration = Duration::from_secs(10);
 
 /// Recent problems.
 #[derive(Default)]
 pub(crate) struct Health {
     /// Why the worker cannot look for work.
-    pub(crate) blind: Mutex<Option<StoreError>>,
+    pub(crate) lease_error: Mutex<Option<StoreError>>,
     /// Any other problem of the worker that does not belong to a single slot. It stays until the next summary is started.
-    pub(crate) trouble: Mutex<Option<String>>,
+    pub(crate) worker_problem: Mutex<Option<String>>,
     /// The last failed write that reveals a problem of the store, and its time. For a while the store is not ready.
-    unwritable: Mutex<Option<(Instant, StoreError)>>,
+    write_error: Mutex<Option<(Instant, StoreError)>>,
     /// The first problem of the hooks when they last ran.
-    pub(crate) hook_trouble: Mutex<Option<String>>,
+    pub(crate) hook_problem: Mutex<Option<String>>,
 }
 
 impl Health {
     /// Notes a failed write, if it reveals a problem of the store itself.
-    pub(crate) fn note_write(&self, error: &StoreError) {
+    pub(crate) fn record_write_error(&self, error: &StoreError) {
         if let StoreError::Full { .. } | StoreError::ReadOnly { .. } | StoreError::Damaged { .. } = error {
-            *lock(&self.unwritable) = Some((Instant::now(), error.clone()));
+            *lock(&self.write_error) = Some((Instant::now(), error.clone()));
         }
     }
 
     /// Returns why a recent write failed.
-    pub(crate) fn unwritable(&self) -> Option<StoreError> {
-        let noted = lock(&self.unwritable).clone();
-        noted.filter(|(when, _)| when.elapsed() < LATELY).map(|(_, error)| error)
+    pub(crate) fn recent_write_error(&self) -> Option<StoreError> {
+        let last = lock(&self.write_error).clone();
+        last.filter(|(when, _)| when.elapsed() < WRITE_ERROR_LASTS).map(|(_, error)| error)
     }
 
     /// Returns the worker's most important problem.
-    pub(crate) fn trouble(&self) -> Option<String> {
-        let others = [&self.trouble, &self.hook_trouble];
-        let blind = lock(&self.blind).as_ref().map(ToString::to_string);
-        blind.or_else(|| others.into_iter().find_map(|trouble| lock(trouble).clone()))
+    pub(crate) fn problem(&self) -> Option<String> {
+        let others = [&self.worker_problem, &self.hook_problem];
+        let lease_error = lock(&self.lease_error).as_ref().map(ToString::to_string);
+        lease_error.or_else(|| others.into_iter().find_map(|problem| lock(problem).clone()))
     }
 }
 
 /// Why an engine is not ready.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unready {
-    /// For every client: contains no file name.
-    pub short: String,
-    /// For the operator: where the problem is, and what to do.
-    pub whole: String,
+    /// The reason for every client: contains no file name.
+    pub public: String,
+    /// The reason for the operator: where the problem is, and what to do.
+    pub details: String,
 }
 
 impl From<&str> for Unready {
     fn from(reason: &str) -> Self {
-        Self { short: reason.to_owned(), whole: reason.to_owned() }
+        Self { public: reason.to_owned(), details: reason.to_owned() }
     }
 }
 
 impl From<&StoreError> for Unready {
     fn from(error: &StoreError) -> Self {
-        let short = match error {
+        let public = match error {
             StoreError::Busy => "the store is busy",
             StoreError::Unavailable { .. } => "the store cannot be reached",
-            StoreError::Moving { .. } => "a file is being moved into the store",
+            StoreError::Migrating { .. } => "a file is being moved into the store",
             StoreError::Full { .. } => "the store's disk is full",
             StoreError::ReadOnly { .. } => "the store cannot be written",
             StoreError::Unreachable { .. } | StoreError::Empty { .. } => "the store cannot be opened",
@@ -129,7 +134,7 @@ impl From<&StoreError> for Unready {
             StoreError::Closed => "the store is closed",
             StoreError::Failed { .. } => "the store failed",
         };
-        Self { short: short.to_owned(), whole: error.to_string() }
+        Self { public: public.to_owned(), details: error.to_string() }
     }
 }
 
@@ -139,9 +144,9 @@ pub(crate) struct Signals {
     /// Something may be due.
     pub(crate) wake: Notify,
     /// Counts up whenever a slot changes. Callers that wait for a summary then read the slot again.
-    pub(crate) moved: watch::Sender<u64>,
+    pub(crate) slot_changed: watch::Sender<u64>,
     /// Every task that writes a summary must stop now.
-    pub(crate) give_up: watch::Sender<bool>,
+    pub(crate) abort: watch::Sender<bool>,
     /// Clients that wait for events.
     pub(crate) listeners: Arc<Listeners>,
 }
@@ -154,7 +159,7 @@ pub(crate) struct Activity {
     /// Number of summaries that this engine is writing.
     pub(crate) working: AtomicUsize,
     /// Number of times that this engine released a slot after working on it.
-    pub(crate) given_back: AtomicU64,
+    pub(crate) released: AtomicU64,
 }
 
 impl Shared {
@@ -171,16 +176,16 @@ impl Shared {
     }
 
     /// Returns the effective settings of a session's snapshot.
-    pub(crate) fn settings_at(&self, standing: &Standing) -> Result<Arc<Settings>, Error> {
-        let own = standing.session.as_ref().map_or("", |row| &row.settings);
-        self.settings_of(&standing.workspace_settings, own)
+    pub(crate) fn settings_at(&self, state: &SessionState) -> Result<Arc<Settings>, Error> {
+        let own = state.session.as_ref().map_or("", |row| &row.settings);
+        self.settings_of(&state.workspace_settings, own)
     }
 
     /// Rejects what a workspace or session may not set: settings of the whole program, and sizes above the engine's.
     ///
     /// A tenant that could set a model's address could have the program's key sent there. A tenant that could set prices
     /// could spend without limit.
-    pub(crate) fn check_own(&self, patch: &Patch) -> Result<(), Error> {
+    pub(crate) fn check_tenant_patch(&self, patch: &Patch) -> Result<(), Error> {
         match ["models", "prices"].into_iter().find(|key| patch.entries().contains_key(*key)) {
             None => Ok(self.settings.check_sizes(patch)?),
             Some(key) => Err(Error::invalid(format!(
@@ -190,27 +195,34 @@ impl Shared {
         }
     }
 
-    /// Rejects settings that name an unknown model, or that use a fraction of a window that is unknown.
+    /// Rejects settings of the engine that name an undefined model, or that use a fraction of an unknown window.
     pub(crate) fn check(&self, settings: &Settings) -> Result<(), Error> {
-        let named = &self.models.named;
-        if let Some((key, unknown)) = settings.unknown_model(|name| named.contains_key(name)) {
-            return Err(unknown_model(&key, unknown, named.keys()));
-        }
-        for slot in &settings.slots {
+        settings.check_models(self.models.named.keys().map(String::as_str))?;
+        self.check_windows(settings)
+    }
+
+    /// Does the same for the settings of a workspace or a session, which cannot define models.
+    pub(crate) fn check_tenant_settings(&self, settings: &Settings) -> Result<(), Error> {
+        settings.check_model_choice(self.models.named.keys().map(String::as_str))?;
+        self.check_windows(settings)
+    }
+
+    fn check_windows(&self, settings: &Settings) -> Result<(), Error> {
+        for (at, slot) in settings.slots.iter().enumerate() {
             let checked = slot.slot.check(self.room(settings, slot));
-            checked.map_err(|error| Error::Invalid(format!("slot `{}`: {error}", slot.slot.name)))?;
+            checked.map_err(|error| Error::Invalid(format!("slot[{at}].{error}")))?;
         }
         Ok(())
     }
 
     /// Rejects a spend cap if a model has no price: the cap could not be enforced.
     pub(crate) fn check_prices(&self, settings: &Settings) -> Result<(), Error> {
-        if self.cap(settings).is_none() {
+        if self.spend_cap(settings).is_none() {
             return Ok(());
         }
-        let slots = settings.slots.iter().flat_map(|slot| self.chain(settings, slot));
+        let slots = settings.slots.iter().flat_map(|slot| self.models_of_slot(settings, slot));
         let inline = &settings.condense.model;
-        let inline = self.models.named.get(inline).map(|model| Writer::new(inline, model));
+        let inline = self.models.named.get(inline).map(|model| NamedModel::new(inline, model));
         match slots.chain(inline).find(|writer| writer.price(settings).is_none()) {
             None => Ok(()),
             Some(writer) => Err(Error::Invalid(format!(
@@ -221,13 +233,13 @@ impl Shared {
     }
 
     /// Returns the models that write a slot's summaries, first choice first.
-    pub(crate) fn chain(&self, settings: &Settings, slot: &SlotSettings) -> Vec<Writer> {
+    pub(crate) fn models_of_slot(&self, settings: &Settings, slot: &SlotSettings) -> Vec<NamedModel> {
         let names = settings.models_of(slot).iter();
-        names.filter_map(|name| Some(Writer::new(name, self.models.named.get(name)?))).collect()
+        names.filter_map(|name| Some(NamedModel::new(name, self.models.named.get(name)?))).collect()
     }
 
     /// Returns what a workspace may spend in a day. Its own settings may lower the engine's cap, but not raise it.
-    pub(crate) fn cap(&self, settings: &Settings) -> Option<Money> {
+    pub(crate) fn spend_cap(&self, settings: &Settings) -> Option<Money> {
         let caps = [self.settings.summarize.spend_cap_per_day, settings.summarize.spend_cap_per_day];
         caps.into_iter().flatten().min()
     }
@@ -237,11 +249,11 @@ impl Shared {
         &self,
         workspace: &Arc<str>,
         settings: &Settings,
-        writer: &Writer,
-        most: &Tally,
+        writer: &NamedModel,
+        most: &TokenUsage,
         now: Timestamp,
-    ) -> Result<Option<Reserved>, Failed> {
-        let Some(cap) = self.cap(settings) else { return Ok(None) };
+    ) -> Result<Option<SpendReservation>, SummaryError> {
+        let Some(cap) = self.spend_cap(settings) else { return Ok(None) };
         let Some(price) = writer.price(settings) else {
             return Err(Failure::Unpriced { model: writer.name.clone() }.into());
         };
@@ -249,24 +261,27 @@ impl Shared {
         let day = now.0.rem_euclid(DAY);
         let since = Timestamp(now.0.saturating_sub(day));
         let query = UsageQuery { workspace: Arc::clone(workspace), session: None, since, by_session: false };
-        let rows = self.store.usage(query).await.map_err(|error| Failed::Store(error.into()))?;
+        let rows = self.store.usage(query).await.map_err(|error| SummaryError::Store(error.into()))?;
         let spent: Money = rows.iter().filter_map(|row| row.cost).map(Money::millionths).sum();
-        let reserved = self.models.purse.reserve(workspace, spent, more, cap).map_err(|held| {
-            let wait = Duration::from_millis(u64::try_from(DAY.saturating_sub(day)).unwrap_or(0));
-            Failure::Spent { cap, spent: spent + held, more, wait }
-        })?;
-        Ok(Some(reserved))
+        let reservation =
+            self.models.reservations.reserve(workspace, spent, more, cap).map_err(|reserved| {
+                let wait = Duration::from_millis(u64::try_from(DAY.saturating_sub(day)).unwrap_or(0));
+                Failure::SpendCapReached { cap, spent: spent + reserved, more, wait }
+            })?;
+        Ok(Some(reservation))
     }
 
     /// Returns the problem if this slot's settings name a model that this engine does not have. Another engine may have it.
-    pub(crate) fn lacking(&self, settings: &Settings, slot: &SlotSettings) -> Option<String> {
-        let lacks = settings.models_of(slot).iter().find(|name| !self.models.named.contains_key(*name))?;
-        Some(format!("the settings name the model `{lacks}`, which this engine does not have"))
+    pub(crate) fn missing_model(&self, settings: &Settings, slot: &SlotSettings) -> Option<String> {
+        let missing = settings.models_of(slot).iter().find(|name| !self.models.named.contains_key(*name))?;
+        Some(format!(
+            "no model named `{missing}` in this engine, but the settings use it; define it, or change the settings"
+        ))
     }
 
     /// Returns the window minus the output reserve of the slot's first model, which is the base of the slot's fractions.
     pub(crate) fn room(&self, settings: &Settings, slot: &SlotSettings) -> Option<Tokens> {
-        self.chain(settings, slot).first()?.model.room()
+        self.models_of_slot(settings, slot).first()?.model.room()
     }
 
     /// Changes a session as [`crate::store::Store::change`] does, with a decision that can fail and that returns a result.
@@ -279,29 +294,44 @@ impl Shared {
     ) -> Result<(T, Option<SessionId>), Error>
     where
         T: Send + 'static,
-        F: Fn(&Standing) -> Result<(Option<Changes>, T), Error> + Send + Sync + 'static,
+        F: Fn(&SessionState) -> Result<(Option<Changes>, T), Error> + Send + Sync + 'static,
     {
-        let told = Told::new();
-        let tell = Arc::clone(&told);
-        let decide = move |standing: &Standing| tell.split(decide(standing));
+        let out = OutCell::new();
+        let cell = Arc::clone(&out);
+        let decide = move |state: &SessionState| cell.split(decide(state));
         let changed = self.store.change(key, load, Box::new(decide)).await;
-        let changed = changed.inspect_err(|error| self.health.note_write(error))?;
+        let changed = changed.inspect_err(|error| self.health.record_write_error(error))?;
         if changed.is_some() {
             self.signals.listeners.wake(&key.workspace);
         }
-        Ok((told.take()?, changed))
+        Ok((out.take()?, changed))
+    }
+
+    /// Returns the hasher of names for logs. Its key is read from the store once.
+    pub(crate) async fn log_hasher(&self) -> Result<&LogHasher, StoreError> {
+        let create = async || self.store.secret().await.map(|secret| LogHasher::new(&secret));
+        self.log_hasher.get_or_try_init(create).await
+    }
+
+    /// Returns the hash by which logs name a leased slot; `unknown` if the store cannot be read.
+    pub(crate) async fn log_hash(&self, lease: &Lease) -> String {
+        let (SessionKey { workspace, session }, slot) = (&lease.key, &lease.slot);
+        match self.log_hasher().await {
+            Ok(hasher) => hasher.whole(workspace, session, &slot.scope, &slot.name),
+            Err(_) => "unknown".to_owned(),
+        }
     }
 
     /// Wakes every caller that waits for a slot to change.
-    pub(crate) fn tell_moved(&self) {
-        self.signals.moved.send_modify(|count| *count = count.wrapping_add(1));
+    pub(crate) fn notify_slot_changed(&self) {
+        self.signals.slot_changed.send_modify(|count| *count = count.wrapping_add(1));
     }
 }
 
 /// Carries the result of a decision out of a store's transaction.
-pub(crate) struct Told<T>(Mutex<Option<Result<T, Error>>>);
+pub(crate) struct OutCell<T>(Mutex<Option<Result<T, Error>>>);
 
-impl<T> Told<T> {
+impl<T> OutCell<T> {
     pub(crate) fn new() -> Arc<Self> {
         Arc::new(Self(Mutex::new(None)))
     }

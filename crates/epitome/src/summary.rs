@@ -3,7 +3,7 @@
 use epitome_core::message::{Author, Seq, Span, Timestamp, Tokens};
 use serde::Serialize;
 
-use crate::event::{Happened, SummaryFailed, SummaryMoved};
+use crate::event::{EventBody, SummaryChanged, SummaryFailed};
 use crate::ids::{SummaryId, SummaryState};
 use crate::price::Money;
 use crate::store::{SlotRow, SummaryRow};
@@ -97,10 +97,10 @@ impl From<SummaryRow> for Summary {
     }
 }
 
-impl Happened {
-    /// Creates the event that this summary was stored or undone; `stands` is the slot's current summary now.
-    pub(crate) fn moved(row: &SummaryRow, state: SummaryState, stands: Option<SummaryId>) -> Self {
-        Self::Summary(SummaryMoved {
+impl EventBody {
+    /// Creates the event that this summary was stored or undone; `current` is the slot's current summary now.
+    pub(crate) fn summary_changed(row: &SummaryRow, state: SummaryState, current: Option<SummaryId>) -> Self {
+        Self::Summary(SummaryChanged {
             summary: row.id,
             slot: row.slot.as_str().into(),
             scope: row.scope.clone().into(),
@@ -108,12 +108,12 @@ impl Happened {
             model: row.facts.model.as_str().into(),
             stand_in: row.facts.stand_in,
             state,
-            stands,
+            current,
         })
     }
 
     /// Creates the event that a slot's summary failed, from the slot's row.
-    pub(crate) fn failed(row: &SlotRow) -> Self {
+    pub(crate) fn summary_failed(row: &SlotRow) -> Self {
         Self::Failed(SummaryFailed {
             slot: row.name.as_str().into(),
             scope: row.scope.clone().into(),

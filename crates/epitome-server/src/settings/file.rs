@@ -16,6 +16,8 @@ pub(super) struct File {
     /// Path as shown in messages.
     pub(super) path: PathBuf,
     pub(super) entries: Map<String, Value>,
+    /// The whole text, without a byte order mark.
+    pub(super) text: String,
 }
 
 /// Reads the named file (`named`: by which flag or variable, and its path); else the file in the current folder; else the
@@ -44,7 +46,8 @@ fn read(shown: &Path, path: &Path) -> Result<Option<File>, String> {
         Err(error) => return Err(format!("{name}: cannot be read: {error}")),
     };
     let entries = parse(&text).map_err(|problem| format!("{name}: {problem}"))?;
-    Ok(Some(File { path: shown.to_owned(), entries }))
+    let text = text.strip_prefix('\u{feff}').unwrap_or(&text).to_owned();
+    Ok(Some(File { path: shown.to_owned(), entries, text }))
 }
 
 /// Parses TOML. The error names line and column.

@@ -165,7 +165,7 @@ fn an_error_names_the_source_of_the_value() {
     let allowed = "no such setting; did you mean max_tokens? allowed here are summary_share, max_tokens";
     Trial::new()
         .file("[context]\nmax_token = 5")
-        .refused(&format!("epitome.toml: context.max_token: {allowed}"));
+        .refused(&format!("epitome.toml: line 2: context.max_token: {allowed}"));
     Trial::new().set("context.max_token=5").refused(&format!("--set context.max_token: {allowed}"));
     Trial::new()
         .env("EPITOME_CONTEXT_MAX_TOKENS", "many")
@@ -187,17 +187,17 @@ fn an_error_names_the_source_of_the_value() {
 #[test]
 fn unknown_sections_and_keys_are_refused() {
     let allowed = "allowed here are server, proxy, encoding, context, slot, trigger, summarize, condense, models, prices, limits";
-    Trial::new().file("[mcp]\n").refused(&format!("epitome.toml: mcp: no such setting; {allowed}"));
+    Trial::new().file("[mcp]\n").refused(&format!("epitome.toml: line 1: mcp: no such setting; {allowed}"));
     Trial::new().file("[server]\ntls = \"on\"").refused(
-        "epitome.toml: server.tls: no such setting; allowed here are db, connections, patience, workspace, role, \
+        "epitome.toml: line 2: server.tls: no such setting; allowed here are db, connections, patience, workspace, role, \
          listen, require_keys, jwt_secret_env, log_level, log_format",
     );
     Trial::new()
         .file("server = 5")
-        .refused("epitome.toml: server: 5 is not allowed; expected a table of settings");
+        .refused("epitome.toml: line 1: server: 5 is not allowed; expected a table of settings");
     Trial::new()
         .file("[server]\ndb = 5")
-        .refused("epitome.toml: server.db: 5 is not allowed; expected a text");
+        .refused("epitome.toml: line 2: server.db: 5 is not allowed; expected a text");
 }
 
 #[test]
@@ -236,22 +236,22 @@ fn invalid_server_settings_are_refused_with_their_names() {
     );
     Trial::new()
         .file("[server]\nrequire_keys = false")
-        .refused("epitome.toml: server.require_keys: false is not allowed; expected \"off-loopback\", \"always\" or \"never\"");
+        .refused("epitome.toml: line 2: server.require_keys: false is not allowed; expected \"off-loopback\", \"always\" or \"never\"");
     Trial::new().set("server.log_level=loud").refused(
         "--set server.log_level: \"loud\" is not allowed; expected \"error\", \"warn\", \"info\" or \"debug\"",
     );
     Trial::new()
         .set("server.log_format=xml")
         .refused("--set server.log_format: \"xml\" is not allowed; expected \"auto\", \"text\" or \"json\"");
-    let allowed = "allowed is ADDRESS:PORT, such as 127.0.0.1:7878, 0.0.0.0:7878 or [::1]:7878";
+    let expected = "expected ADDRESS:PORT, such as 127.0.0.1:7878, 0.0.0.0:7878 or [::1]:7878";
     for wrong in ["", "7878", ":7878", "localhost", "localhost:", "localhost:http", "127.0.0.1:70000"] {
         let mut trial = Trial::new();
         trial.flags.own = vec![("--listen", "server.listen", wrong.into())];
-        trial.refused(&format!("--listen: {wrong:?} given; {allowed}"));
+        trial.refused(&format!("--listen: {wrong:?} is not allowed; {expected}"));
     }
     for wrong in ["::1:7878", "[::1]", "[here]:1", "http://h:1", "u@h:1", "a b:1", "127.0.0.1:+5"] {
         let set = format!("server.listen={wrong}");
-        Trial::new().set(&set).refused(&format!("--set server.listen: {wrong:?} given; {allowed}"));
+        Trial::new().set(&set).refused(&format!("--set server.listen: {wrong:?} is not allowed; {expected}"));
     }
     for right in ["localhost:0", "[::]:80", "[::1]:7878", "0.0.0.0:65535"] {
         assert_eq!(Trial::new().set(&format!("server.listen={right}")).load().server.listen, right);
@@ -370,22 +370,22 @@ fn the_environment_may_complete_what_the_file_leaves_out() {
     let loaded = Trial::new().file(file).env("EPITOME_MODELS_MAIN_MODEL", "m").load();
     assert_eq!(loaded.settings.models["main"].model, "m");
     Trial::new().file(file).env("EPITOME_LIMITS_BATCH", "5").refused(
-        "epitome.toml: models.main.model: is missing; name it as the provider does, such as \"gpt-5-mini\"",
+        "epitome.toml: line 1: models.main.model: is missing; name it as the provider does, such as \"gpt-5-mini\"",
     );
 }
 
 #[test]
 fn an_unknown_model_is_refused_before_anything_is_opened() {
     Trial::new().env("EPITOME_SUMMARIZE_MODELS", "cheap").refused(
-        "EPITOME_SUMMARIZE_MODELS: summarize.models: no model named `cheap`; define [models.cheap], \
+        "EPITOME_SUMMARIZE_MODELS: summarize.models[0]: no model named `cheap`; define [models.cheap], \
          or use one of: local",
     );
     Trial::new().set("models.cheap.provider=local").set("summarize.models=chaep, local").refused(
-        "--set summarize.models: no model named `chaep`; did you mean `cheap`? define [models.chaep], or use one of: \
+        "--set summarize.models[0]: no model named `chaep`; did you mean `cheap`? define [models.chaep], or use one of: \
          cheap, local",
     );
     Trial::new().file("[[slot]]\nname = \"a\"\nmodels = [\"cheap\"]").refused(
-        "epitome.toml: slot[0].models: no model named `cheap`; define [models.cheap], or use one of: local",
+        "epitome.toml: line 3: slot[0].models[0]: no model named `cheap`; define [models.cheap], or use one of: local",
     );
 }
 
@@ -420,7 +420,7 @@ fn both_forms_in_one_layer_are_refused() {
     let problem = "trigger is set too; set one of them";
     Trial::new()
         .file("[condense]\ntrigger = \"tokens(9000)\"\nthreshold = 0.5\n")
-        .refused(&format!("epitome.toml: condense.threshold: {problem}"));
+        .refused(&format!("epitome.toml: line 3: condense.threshold: {problem}"));
     Trial::new()
         .env("EPITOME_CONDENSE_THRESHOLD", "0.5")
         .env("EPITOME_CONDENSE_TRIGGER", "tokens(9000)")
@@ -647,7 +647,7 @@ fn upstreams_come_from_every_source() {
     );
     Trial::new()
         .file("[proxy]\nopenai_upstream = 8000\n")
-        .refused("epitome.toml: proxy.openai_upstream: 8000 is not allowed; expected a text");
+        .refused("epitome.toml: line 2: proxy.openai_upstream: 8000 is not allowed; expected a text");
     Trial::new().set("proxy.upstream=x").refused(
         "--set proxy.upstream: no such setting; did you mean openai_upstream? allowed here are openai_upstream, anthropic_upstream, shadow, timeout",
     );

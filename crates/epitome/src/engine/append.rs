@@ -14,11 +14,12 @@ use super::Shared;
 use super::checks::{DEEPEST, is_too_deep};
 use super::session::Session;
 use crate::error::{Error, check_name};
-use crate::event::Happened;
-use crate::measure::{APPENDED_MESSAGES, APPENDED_TOKENS};
+use crate::event::EventBody;
+use crate::metrics::{APPENDED_MESSAGES, APPENDED_TOKENS};
 use crate::settings::Settings;
 use crate::store::{
-    self, Changes, Load, Membership, NewMessage, Repeat, SessionId, SessionKey, SessionRow, SlotRow, Standing,
+    self, Changes, EarlierAppend, Load, Membership, NewMessage, SessionId, SessionKey, SessionRow,
+    SessionState, SlotRow,
 };
 
 /// Messages to append together: all of them or none.
@@ -111,13 +112,13 @@ pub struct Appended {
 }
 
 /// Maximum size of messages that are counted in the calling task, in bytes. Larger ones are counted on another thread.
-const COUNTED_HERE: u64 = 16 << 10;
+const MAX_INLINE_BYTES: u64 = 16 << 10;
 
 /// Maximum length of an idempotency key, in bytes.
-const LONGEST_KEY: usize = 256;
+const MAX_KEY_BYTES: usize = 256;
 
 /// A message with everything that can be computed before its sequence number is assigned.
-struct Counted {
+struct CountedMessage {
     message: Message,
     tokens: Tokens,
     body: String,
@@ -125,55 +126,59 @@ struct Counted {
 
 /// Messages counted with one encoding, to be appended in one transaction.
 struct Attempt {
-    all: Vec<Counted>,
+    messages: Vec<CountedMessage>,
     encoding: Encoding,
     /// The idempotency key, and the hash of the messages.
-    again: Option<(String, Vec<u8>)>,
+    idempotency: Option<(String, Vec<u8>)>,
     /// The expected last message of the session.
     after: Option<Seq>,
 }
 
 /// The result of an attempt.
-enum Tried {
+enum AttemptOutcome {
     /// The messages were appended. With their tokens, and whether a slot is due.
-    Added(Appended, Tokens, bool),
+    Appended(Appended, Tokens, bool),
     /// The session uses another encoding: count again with that one.
-    CountedBy(Encoding),
+    OtherEncoding(Encoding),
 }
 
 impl Attempt {
-    fn decide(&self, engine: &Shared, standing: &Standing) -> Result<(Option<Changes>, Tried), Error> {
-        let Self { all, encoding, again, after } = self;
-        let settings = engine.settings_at(standing)?;
-        check(all, &settings)?;
-        let known = standing.session.as_ref().map(|row| row.encoding.parse());
-        let counted_by = known.unwrap_or(Ok(settings.encoding)).map_err(Error::invalid)?;
-        if counted_by != *encoding {
-            return Ok((None, Tried::CountedBy(counted_by)));
+    fn decide(
+        &self,
+        engine: &Shared,
+        state: &SessionState,
+    ) -> Result<(Option<Changes>, AttemptOutcome), Error> {
+        let Self { messages, encoding, idempotency, after } = self;
+        let settings = engine.settings_at(state)?;
+        check(messages, &settings)?;
+        let stored = state.session.as_ref().map(|row| row.encoding.parse());
+        let session_encoding = stored.unwrap_or(Ok(settings.encoding)).map_err(Error::invalid)?;
+        if session_encoding != *encoding {
+            return Ok((None, AttemptOutcome::OtherEncoding(session_encoding)));
         }
         let appended = |span, repeated, session| Appended { span, repeated, session, encoding: *encoding };
-        if let (Some(done), Some((_, hash))) = (&standing.repeat, again) {
+        if let (Some(done), Some((_, hash))) = (&state.earlier_append, idempotency) {
             if done.body != *hash {
                 return Err(Error::Conflict(
                     "idempotency key: was used before for other messages; use a new key".to_owned(),
                 ));
             }
-            let session = standing.session.as_ref().map_or(0, |row| row.id);
-            return Ok((None, Tried::Added(appended(done.span, true, session), 0, false)));
+            let session = state.session.as_ref().map_or(0, |row| row.id);
+            return Ok((None, AttemptOutcome::Appended(appended(done.span, true, session), 0, false)));
         }
-        let head = standing.session.as_ref().map_or(0, |row| row.tracker.head());
+        let head = state.session.as_ref().map_or(0, |row| row.tracker.head());
         if let Some(after) = after.filter(|after| *after != head) {
             return Err(Error::Conflict(format!(
                 "the session ends with message {head}, not {after}: another client appended to it"
             )));
         }
-        let mut changes = grow(engine, standing, &settings, all);
+        let mut changes = changes_of_append(engine, state, &settings, messages);
         let span = span_of(&changes.messages).ok_or(Error::Closed)?;
-        changes.idempotency = again.clone().map(|(key, body)| (key, Repeat { body, span }));
+        changes.idempotency = idempotency.clone().map(|(key, body)| (key, EarlierAppend { body, span }));
         let due = changes.slots.iter().any(|slot| slot.ready_at().is_some());
         let tokens = changes.messages.iter().map(|message| message.outline.tokens).sum();
         // The store assigns a new session's id.
-        Ok((Some(changes), Tried::Added(appended(span, false, 0), tokens, due)))
+        Ok((Some(changes), AttemptOutcome::Appended(appended(span, false, 0), tokens, due)))
     }
 }
 
@@ -186,36 +191,38 @@ impl Session {
 }
 
 async fn append(shared: &Arc<Shared>, key: &SessionKey, batch: Batch) -> Result<Appended, Error> {
-    let Batch { messages, key: again, after } = batch;
+    let Batch { messages, key: idempotency_key, after } = batch;
     if messages.is_empty() {
         return Err(Error::invalid("messages: is empty; append at least one"));
     }
-    if let Some(again) = &again
+    if let Some(key) = &idempotency_key
         // PostgreSQL cannot store U+0000, and with another character in its place the key would not be found again.
-        && (again.is_empty() || again.len() > LONGEST_KEY || again.contains('\0'))
+        && (key.is_empty() || key.len() > MAX_KEY_BYTES || key.contains('\0'))
     {
-        let problem = format!("idempotency key: 1 to {LONGEST_KEY} bytes and no U+0000 are allowed");
+        let problem = format!("idempotency key: 1 to {MAX_KEY_BYTES} bytes and no U+0000 are allowed");
         return Err(Error::Invalid(problem));
     }
-    let hashed = again.clone().map(|again| Ok::<_, Error>((again, hash(&messages)?))).transpose()?;
-    if seems_too_large(&messages, &shared.settings) {
+    let idempotency =
+        idempotency_key.clone().map(|key| Ok::<_, Error>((key, hash(&messages)?))).transpose()?;
+    if exceeds_engine_limits(&messages, &shared.settings) {
         // Counting takes time, and would be useless if the messages are refused.
-        let standing = shared.store.standing(key, Load::default()).await?;
-        let settings = shared.settings_at(&standing)?;
+        let state = shared.store.session_state(key, Load::default()).await?;
+        let settings = shared.settings_at(&state)?;
         check_each(&messages, &settings)?;
     }
     let messages = Arc::new(messages);
     let mut encoding = shared.caches.encodings.get(key).unwrap_or(shared.settings.encoding);
     // A session's encoding never changes, so the second try succeeds, unless the session was deleted and recreated.
     for _ in 0..4 {
-        let all = count(Arc::clone(&messages), encoding).await?;
-        let load = Load { idempotency: again.clone(), bytes: written_bytes(&all), ..Load::default() };
-        let attempt = Attempt { all, encoding, again: hashed.clone(), after };
+        let counted = count(Arc::clone(&messages), encoding).await?;
+        let load =
+            Load { idempotency: idempotency_key.clone(), bytes: written_bytes(&counted), ..Load::default() };
+        let attempt = Attempt { messages: counted, encoding, idempotency: idempotency.clone(), after };
         let engine = Arc::clone(shared);
-        let decide = move |standing: &Standing| attempt.decide(&engine, standing);
+        let decide = move |state: &SessionState| attempt.decide(&engine, state);
         match shared.change(key, load, decide).await? {
-            (Tried::Added(mut appended, tokens, due), written) => {
-                appended.session = written.unwrap_or(appended.session);
+            (AttemptOutcome::Appended(mut appended, tokens, due), session) => {
+                appended.session = session.unwrap_or(appended.session);
                 shared.caches.learn_encoding(key, encoding, shared.settings.encoding);
                 if !appended.repeated {
                     shared.activity.appends.fetch_add(1, Ordering::Relaxed);
@@ -227,11 +234,11 @@ async fn append(shared: &Arc<Shared>, key: &SessionKey, batch: Batch) -> Result<
                 }
                 return Ok(appended);
             }
-            (Tried::CountedBy(other), _) => encoding = other,
+            (AttemptOutcome::OtherEncoding(other), _) => encoding = other,
         }
     }
     Err(Error::Conflict(
-        "the session was deleted and recreated several times meanwhile; try again".to_owned(),
+        "the session was deleted and recreated several times during the append; try again".to_owned(),
     ))
 }
 
@@ -250,35 +257,36 @@ fn hash(messages: &[Message]) -> Result<Vec<u8>, Error> {
 }
 
 /// Counts and serializes messages, on another thread if they are large.
-async fn count(messages: Arc<Vec<Message>>, encoding: Encoding) -> Result<Vec<Counted>, Error> {
+async fn count(messages: Arc<Vec<Message>>, encoding: Encoding) -> Result<Vec<CountedMessage>, Error> {
     let bytes = messages.iter().fold(0, |sum: u64, message| sum.saturating_add(message.bytes()));
-    let count = move || -> Result<Vec<Counted>, Error> {
+    let count = move || -> Result<Vec<CountedMessage>, Error> {
         let counter = Counter::new(encoding);
         let counted = |message: &Message| {
-            let body = store::words(message).map_err(|error| Error::invalid(format!("message: {error}")))?;
-            Ok(Counted { tokens: counter.message(message), body, message: message.clone() })
+            let body =
+                store::content_json(message).map_err(|error| Error::invalid(format!("message: {error}")))?;
+            Ok(CountedMessage { tokens: counter.message(message), body, message: message.clone() })
         };
         messages.iter().map(counted).collect()
     };
-    if bytes <= COUNTED_HERE {
+    if bytes <= MAX_INLINE_BYTES {
         return count();
     }
     tokio::task::spawn_blocking(count).await.map_err(|_| Error::Closed)?
 }
 
 /// Returns the approximate size of these messages as rows, in bytes: their content and about twenty numbers.
-fn written_bytes(all: &[Counted]) -> usize {
-    all.iter().map(|counted| counted.body.len().saturating_add(256)).fold(0, usize::saturating_add)
+fn written_bytes(messages: &[CountedMessage]) -> usize {
+    messages.iter().map(|counted| counted.body.len().saturating_add(256)).fold(0, usize::saturating_add)
 }
 
 /// Returns whether the messages exceed the engine's limits. The effective settings of the session decide.
-fn seems_too_large(messages: &[Message], settings: &Settings) -> bool {
+fn exceeds_engine_limits(messages: &[Message], settings: &Settings) -> bool {
     let limits = &settings.limits;
     messages.len() as u64 > limits.batch || messages.iter().any(|message| message.bytes() > limits.message)
 }
 
 /// Rejects messages that are too large or invalid.
-fn check(counted: &[Counted], settings: &Settings) -> Result<(), Error> {
+fn check(counted: &[CountedMessage], settings: &Settings) -> Result<(), Error> {
     check_each(counted.iter().map(|counted| &counted.message), settings)?;
     let most = settings.limits.body;
     let body = counted.iter().fold(0, |sum: u64, counted| sum.saturating_add(counted.body.len() as u64));
@@ -296,9 +304,9 @@ fn check_each<'a>(
 ) -> Result<(), Error> {
     let (limits, messages) = (&settings.limits, messages.into_iter());
     if messages.len() as u64 > limits.batch {
-        let (given, most) = (messages.len(), limits.batch);
+        let (count, most) = (messages.len(), limits.batch);
         return Err(Error::invalid(format!(
-            "messages: {given} at once; at most {most} (limits.batch) are allowed"
+            "messages: {count} at once; at most {most} (limits.batch) are allowed"
         )));
     }
     let each = limits.of_message();
@@ -322,15 +330,20 @@ fn check_each<'a>(
 }
 
 /// Returns the changes that append these messages and move every slot's cursor.
-fn grow(shared: &Shared, standing: &Standing, settings: &Settings, counted: &[Counted]) -> Changes {
-    let now = standing.now;
-    let mut session = standing.session.clone().unwrap_or_else(|| new_session(settings.encoding, now));
-    let mut slots = slots(standing, settings);
-    let orders: Vec<_> = slots
+fn changes_of_append(
+    shared: &Shared,
+    state: &SessionState,
+    settings: &Settings,
+    counted: &[CountedMessage],
+) -> Changes {
+    let now = state.now;
+    let mut session = state.session.clone().unwrap_or_else(|| new_session(settings.encoding, now));
+    let mut slots = session_slots(state, settings);
+    let configs: Vec<_> = slots
         .iter()
         .map(|row| {
-            let order = settings.slot(&row.scope, &row.name);
-            (order, order.and_then(|order| shared.room(settings, order)))
+            let config = settings.slot(&row.scope, &row.name);
+            (config, config.and_then(|config| shared.room(settings, config)))
         })
         .collect();
     let mut messages = Vec::with_capacity(counted.len());
@@ -342,10 +355,10 @@ fn grow(shared: &Shared, standing: &Standing, settings: &Settings, counted: &[Co
         if outline.opens_turn {
             session.opener = outline.seq;
         }
-        session.skip(&outline);
-        for (row, (order, room)) in slots.iter_mut().zip(&orders) {
-            match order {
-                Some(order) => drop(row.state.advance(&order.slot, &outline, *room)),
+        session.count_skipped(&outline);
+        for (row, (config, room)) in slots.iter_mut().zip(&configs) {
+            match config {
+                Some(config) => drop(row.state.advance(&config.slot, &outline, *room)),
                 // The settings do not define this slot, so nothing is counted. If they define it again, it must see that
                 // there are new messages.
                 None if row.scope.holds(&outline) && !outline.skip => {
@@ -358,25 +371,25 @@ fn grow(shared: &Shared, standing: &Standing, settings: &Settings, counted: &[Co
     }
     session.updated = now;
     for row in &mut slots {
-        // Any message may bring the legal cut that was missing.
+        // With this message there may be a legal cut.
         row.work.parked = false;
-        row.mark(now);
+        row.update_waiting_since(now);
     }
-    // Slots that these messages do not concern need not be written again.
-    slots.retain(|row| standing.slot(&row.scope, &row.name) != Some(row));
-    let events = span_of(&messages).map(Happened::Message).into_iter().collect();
+    // Unchanged slots need not be written.
+    slots.retain(|row| state.slot(&row.scope, &row.name) != Some(row));
+    let events = span_of(&messages).map(EventBody::Message).into_iter().collect();
     Changes {
         session: Some(session),
         messages,
         slots,
-        members: speakers(counted),
+        members: authors_of(counted),
         events,
         ..Changes::default()
     }
 }
 
 /// Returns the authors of these messages, who become members of the session unless they are already.
-fn speakers(counted: &[Counted]) -> Vec<Membership> {
+fn authors_of(counted: &[CountedMessage]) -> Vec<Membership> {
     let authors = counted.iter().filter_map(|counted| counted.message.author.as_ref());
     let mut seen = HashSet::new();
     let new = authors.filter(|author| !author.is_empty() && seen.insert(*author));
@@ -384,8 +397,9 @@ fn speakers(counted: &[Counted]) -> Vec<Membership> {
 }
 
 impl SessionRow {
-    /// Counts skipped messages, by whole call batches, as the log grows by this message.
-    pub(super) fn skip(&mut self, outline: &Outline) {
+    /// Updates the number of skipped messages for a new message. If one message of a call batch is skipped, all its messages
+    /// count as skipped.
+    pub(super) fn count_skipped(&mut self, outline: &Outline) {
         if outline.cut >= Cut::InLoop {
             (self.batch_from, self.batch_skipped) = (outline.seq, false);
         }
@@ -408,15 +422,15 @@ pub(super) async fn create(
     from: &SessionRow,
     metadata: serde_json::Map<String, serde_json::Value>,
 ) -> Result<bool, Error> {
-    let standing = shared.store.standing(key, Load::default()).await?;
-    let settings = shared.settings_of(&standing.workspace_settings, &from.settings)?;
+    let state = shared.store.session_state(key, Load::default()).await?;
+    let settings = shared.settings_of(&state.workspace_settings, &from.settings)?;
     let counted = count(Arc::new(messages), settings.encoding).await?;
     let (engine, document, attributes) = (Arc::clone(shared), from.settings.clone(), from.attributes.clone());
-    let decide = move |standing: &Standing| {
-        if standing.session.is_some() {
+    let decide = move |state: &SessionState| {
+        if state.session.is_some() {
             return Ok((None, false));
         }
-        let mut changes = grow(&engine, standing, &settings, &counted);
+        let mut changes = changes_of_append(&engine, state, &settings, &counted);
         if let Some(session) = &mut changes.session {
             session.settings.clone_from(&document);
             session.metadata.clone_from(&metadata);
@@ -433,17 +447,17 @@ pub(super) fn new_session(encoding: Encoding, now: Timestamp) -> SessionRow {
     SessionRow { encoding, batch_from: 1, created: now, updated: now, ..SessionRow::default() }
 }
 
-/// Returns the slots of a session: the stored ones and those that the settings define. A slot that did not exist from the
-/// first message on starts counting now, and its first summary will cover all earlier messages.
-pub(super) fn slots(standing: &Standing, settings: &Settings) -> Vec<SlotRow> {
-    let mut slots = standing.slots.clone();
-    let head = standing.session.as_ref().map_or(0, |row| row.tracker.head());
-    for order in &settings.slots {
-        let slot = &order.slot;
-        if standing.slot(&slot.scope, &slot.name).is_none() {
+/// Returns the slots of a session: the stored ones and those that the settings define. A slot that is added to a session with
+/// messages starts counting now, and its first summary will cover all earlier messages.
+pub(super) fn session_slots(state: &SessionState, settings: &Settings) -> Vec<SlotRow> {
+    let mut slots = state.slots.clone();
+    let head = state.session.as_ref().map_or(0, |row| row.tracker.head());
+    for config in &settings.slots {
+        let slot = &config.slot;
+        if state.slot(&slot.scope, &slot.name).is_none() {
             let mut row = SlotRow::new(slot.scope.clone(), &slot.name);
             if head > 0 {
-                row.state.undo(0, head, standing.now);
+                row.state.undo(0, head, state.now);
             }
             slots.push(row);
         }

@@ -48,7 +48,7 @@ pub(super) fn read_patch(stored: &str) -> Result<Patch, Error> {
 }
 
 /// Rejects settings that only a workspace may set.
-pub(super) fn check_sessions(patch: &Patch) -> Result<(), Error> {
+pub(super) fn check_session_patch(patch: &Patch) -> Result<(), Error> {
     let cap = patch.entries().get("summarize").and_then(|summarize| summarize.get("spend_cap_per_day"));
     match cap {
         None => Ok(()),
@@ -65,11 +65,11 @@ pub(super) fn merged(
     stored: &str,
     patch: &Patch,
 ) -> Result<(String, Arc<Settings>), Error> {
-    engine.check_own(patch)?;
+    engine.check_tenant_patch(patch)?;
     let document = read_patch(stored)?.merged(patch).document();
     let settings = engine.settings_of(over, &document)?;
     if concerns_models(patch) {
-        engine.check(&settings)?;
+        engine.check_tenant_settings(&settings)?;
         engine.check_prices(&settings)?;
     }
     Ok((document, settings))

@@ -10,16 +10,16 @@ use epitome_core::message::Seq;
 use epitome_core::tokens::Encoding;
 use serde_json::{Map, Value};
 
-use super::append::{new_session, slots};
-use super::checks::{check_metadata, check_notes, check_sessions, merged};
+use super::append::{new_session, session_slots};
+use super::checks::{check_metadata, check_notes, check_session_patch, merged};
 use super::session::Session;
 use super::workspace::Workspace;
-use super::{Engine, SessionInfo, Shared, Told};
+use super::{Engine, OutCell, SessionInfo, Shared};
 use crate::error::{Error, check_name};
 use crate::settings::{Patch, Settings};
 use crate::store::{
-    AuthorRow, Changes, Deleted, Keep, Listed, Listing, Load, MemberRow, Membership, SessionId, SessionRow,
-    Standing, WorkspaceRow,
+    AuthorRow, Changes, ListFilter, ListPage, Listing, Load, MemberRow, Membership, SessionId, SessionRow,
+    SessionState, WorkspaceDeletion, WorkspaceRow,
 };
 
 /// A change to the part of the attributes that one API owns.
@@ -29,10 +29,11 @@ pub struct Attributes {
     pub owner: &'static str,
     /// Returns the new part, computed from the current one, and the settings that follow from it; a null removes a setting.
     /// It must depend on nothing else.
-    pub change: Change,
+    pub change: AttributesChange,
 }
 
-type Change = Arc<dyn Fn(&Map<String, Value>) -> Result<(Map<String, Value>, Patch), Error> + Send + Sync>;
+type AttributesChange =
+    Arc<dyn Fn(&Map<String, Value>) -> Result<(Map<String, Value>, Patch), Error> + Send + Sync>;
 
 impl Attributes {
     /// Changes the owner's part, and returns the settings that follow. An empty part is not stored.
@@ -63,7 +64,7 @@ fn check_attributes(attributes: &Map<String, Value>, settings: &Settings) -> Res
 
 /// Changes to a workspace or a session. Fields that are left out stay unchanged.
 #[derive(Clone, Default)]
-pub struct Notes {
+pub struct Update {
     /// The caller's metadata, which replaces the current metadata.
     pub metadata: Option<Map<String, Value>>,
     /// The attributes of another API.
@@ -72,20 +73,20 @@ pub struct Notes {
     pub members: Vec<Membership>,
 }
 
-/// A stored value, and whether the call created it.
+/// A stored value after a change, and whether the change created it.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Written<T> {
+pub struct Upserted<T> {
     /// The current value.
-    pub now: T,
+    pub value: T,
     /// Whether the call created it.
-    pub made: bool,
+    pub created: bool,
 }
 
 /// The result of a change to a session's metadata and settings.
-pub(super) struct Noted {
-    made: bool,
+pub(super) struct UpdatedSession {
+    created: bool,
     /// The session's info, unless the call created the session.
-    known: Option<SessionInfo>,
+    info: Option<SessionInfo>,
     pub(super) settings: Arc<Settings>,
 }
 
@@ -94,7 +95,7 @@ impl Engine {
     pub async fn list_workspaces(
         &self,
         listing: Listing<WorkspaceRow>,
-    ) -> Result<Listed<WorkspaceRow>, Error> {
+    ) -> Result<ListPage<WorkspaceRow>, Error> {
         Ok(self.shared().store.workspaces(listing).await?)
     }
 
@@ -108,45 +109,46 @@ impl Engine {
 impl Workspace {
     /// Returns the workspace's row, if it exists. The first session, author, setting or metadata creates a workspace.
     pub async fn info(&self) -> Result<Option<WorkspaceRow>, Error> {
-        Ok(self.shared().store.workspaces(Listing::named(self.name())).await?.one())
+        Ok(self.shared().store.workspaces(Listing::named(self.name())).await?.first())
     }
 
     /// Changes metadata and attributes of the workspace. Creates it if it does not exist.
     ///
     /// ```
     /// # async fn try_it() -> Result<(), epitome::Error> {
-    /// use epitome::{Engine, Notes};
+    /// use epitome::{Engine, Update};
     ///
     /// let engine = Engine::memory().await?;
     /// let acme = engine.workspace("acme");
     /// assert!(acme.info().await?.is_none());
-    /// assert!(acme.note(Notes::default()).await?.made);
-    /// assert!(!acme.note(Notes::default()).await?.made);
+    /// assert!(acme.update(Update::default()).await?.created);
+    /// assert!(!acme.update(Update::default()).await?.created);
     /// # engine.close().await; Ok(())
     /// # }
     /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(try_it()).unwrap();
     /// ```
-    pub async fn note(&self, notes: Notes) -> Result<Written<WorkspaceRow>, Error> {
-        if !notes.members.is_empty() {
+    pub async fn update(&self, update: Update) -> Result<Upserted<WorkspaceRow>, Error> {
+        if !update.members.is_empty() {
             return Err(Error::invalid("members: only sessions have members"));
         }
         let engine = Arc::clone(self.shared());
-        let made = self.change(move |before| Ok((noted(&engine, before, &notes)?, before.is_none()))).await?;
+        let created =
+            self.change(move |before| Ok((updated_row(&engine, before, &update)?, before.is_none()))).await?;
         // Another client may have deleted it since.
-        let gone = || Error::NotFound { what: format!("workspace `{}`", self.name()) };
-        let now = self.info().await?.ok_or_else(gone)?;
-        Ok(Written { now, made })
+        let not_found = || Error::NotFound { what: format!("workspace `{}`", self.name()) };
+        let value = self.info().await?.ok_or_else(not_found)?;
+        Ok(Upserted { value, created })
     }
 
     /// Deletes the workspace. Its sessions must be deleted before, one by one. Returns false if it did not exist.
     pub async fn delete(&self) -> Result<bool, Error> {
         // The state of its proxied conversations is dropped from memory, and is not stored later.
-        self.engine.inner.threads.forget(self.name());
+        self.engine.inner.threads.remove_workspace(self.name());
         self.engine.inner.threads.settled().await;
         match self.shared().store.delete_workspace(self.name()).await? {
-            Deleted::Gone => Ok(true),
-            Deleted::Absent => Ok(false),
-            Deleted::InUse => Err(Error::Conflict(format!(
+            WorkspaceDeletion::Deleted => Ok(true),
+            WorkspaceDeletion::NotFound => Ok(false),
+            WorkspaceDeletion::HasSessions => Err(Error::Conflict(format!(
                 "workspace `{}` has sessions; delete them first, one by one",
                 self.name()
             ))),
@@ -158,19 +160,19 @@ impl Workspace {
         &self,
         member: Option<&str>,
         listing: Listing<SessionInfo>,
-    ) -> Result<Listed<SessionInfo>, Error> {
-        let Listing { keep, name, after, skip, limit, reverse } = listing;
-        let keep = keep.map(|keep| -> Keep<(Arc<str>, SessionRow)> {
-            Box::new(move |(name, row)| keep(&SessionInfo::new(Arc::clone(name), row.clone())))
+    ) -> Result<ListPage<SessionInfo>, Error> {
+        let Listing { filter, name, after, skip, limit, reverse } = listing;
+        let filter = filter.map(|filter| -> ListFilter<(Arc<str>, SessionRow)> {
+            Box::new(move |(name, row)| filter(&SessionInfo::new(Arc::clone(name), row.clone())))
         });
-        let listing = Listing { keep, name, after, skip, limit: limit.min(1_000), reverse };
+        let listing = Listing { filter, name, after, skip, limit: limit.min(1_000), reverse };
         let listed = self.shared().store.sessions(self.name(), member, listing).await?;
         Ok(listed.map(|(name, row)| SessionInfo::new(name, row)))
     }
 
     /// Returns an author, if the workspace has one of that name.
     pub async fn author(&self, name: &str) -> Result<Option<AuthorRow>, Error> {
-        Ok(self.shared().store.authors(self.name(), Listing::named(name)).await?.one())
+        Ok(self.shared().store.authors(self.name(), Listing::named(name)).await?.first())
     }
 
     /// Replaces an author's metadata, and the specified parts of the attributes; `None` leaves them unchanged. Creates the
@@ -180,32 +182,32 @@ impl Workspace {
         name: &str,
         metadata: Option<Map<String, Value>>,
         attributes: Option<Map<String, Value>>,
-    ) -> Result<Written<AuthorRow>, Error> {
+    ) -> Result<Upserted<AuthorRow>, Error> {
         check_name("workspace", self.name())?;
         check_name("author", name)?;
         let settings = &self.shared().settings;
-        metadata.iter().try_for_each(|given| check_metadata(given, settings))?;
-        attributes.iter().try_for_each(|given| check_attributes(given, settings))?;
-        let (store, told) = (&self.shared().store, Told::new());
-        let tell = Arc::clone(&told);
+        metadata.iter().try_for_each(|metadata| check_metadata(metadata, settings))?;
+        attributes.iter().try_for_each(|parts| check_attributes(parts, settings))?;
+        let (store, out) = (&self.shared().store, OutCell::new());
+        let cell = Arc::clone(&out);
         let decide = move |before: Option<&AuthorRow>| {
             let mut row = before.cloned().unwrap_or_default();
-            metadata.clone().into_iter().for_each(|given| row.metadata = given);
+            metadata.clone().into_iter().for_each(|metadata| row.metadata = metadata);
             for (owner, part) in attributes.iter().flatten() {
                 put_part(&mut row.attributes, owner, part.clone());
             }
-            tell.split(Ok((Some(row).filter(|row| before != Some(row)), before.is_none())))
+            cell.split(Ok((Some(row).filter(|row| before != Some(row)), before.is_none())))
         };
         store.change_author(self.name(), name, Box::new(decide)).await?;
-        let made = told.take()?;
+        let created = out.take()?;
         // The author may have been deleted with the workspace since.
-        let gone = || Error::NotFound { what: format!("author `{name}`") };
-        let now = self.author(name).await?.ok_or_else(gone)?;
-        Ok(Written { now, made })
+        let not_found = || Error::NotFound { what: format!("author `{name}`") };
+        let value = self.author(name).await?.ok_or_else(not_found)?;
+        Ok(Upserted { value, created })
     }
 
     /// Lists its authors by age.
-    pub async fn list_authors(&self, listing: Listing<AuthorRow>) -> Result<Listed<AuthorRow>, Error> {
+    pub async fn list_authors(&self, listing: Listing<AuthorRow>) -> Result<ListPage<AuthorRow>, Error> {
         Ok(self.shared().store.authors(self.name(), listing).await?)
     }
 }
@@ -229,57 +231,57 @@ impl Session {
         patch: Option<&Patch>,
         metadata: Option<Map<String, Value>>,
     ) -> Result<Arc<Settings>, Error> {
-        let notes = Notes { metadata, ..Notes::default() };
-        Ok(self.write(Some(patch.cloned().unwrap_or_default()), notes).await?.settings)
+        let update = Update { metadata, ..Update::default() };
+        Ok(self.write(Some(patch.cloned().unwrap_or_default()), update).await?.settings)
     }
 
     /// Changes metadata, attributes and members of the session: all or nothing. Creates the session if it does not exist.
-    pub async fn note(&self, notes: Notes) -> Result<Written<SessionInfo>, Error> {
-        let Noted { made, known, .. } = self.write(None, notes).await?;
-        let now = match known {
-            Some(known) => known,
+    pub async fn update(&self, update: Update) -> Result<Upserted<SessionInfo>, Error> {
+        let UpdatedSession { created, info, .. } = self.write(None, update).await?;
+        let value = match info {
+            Some(info) => info,
             None => self.info().await?,
         };
-        Ok(Written { now, made })
+        Ok(Upserted { value, created })
     }
 
-    /// Does the same as [`Session::note`], and changes settings. With `patch` it writes even if nothing changes.
-    pub(super) async fn write(&self, patch: Option<Patch>, notes: Notes) -> Result<Noted, Error> {
+    /// Does the same as [`Session::update`], and changes settings. With `patch` it writes even if nothing changes.
+    pub(super) async fn write(&self, patch: Option<Patch>, update: Update) -> Result<UpdatedSession, Error> {
         self.check_names()?;
-        patch.iter().try_for_each(check_sessions)?;
-        for change in &notes.members {
+        patch.iter().try_for_each(check_session_patch)?;
+        for change in &update.members {
             if let Membership::Join(name, attributes) = change {
                 check_name("member", name)?;
-                attributes.iter().try_for_each(|given| check_attributes(given, &self.shared().settings))?;
+                attributes.iter().try_for_each(|parts| check_attributes(parts, &self.shared().settings))?;
             }
         }
         let engine = Arc::clone(self.shared());
         let name = Arc::clone(&self.key.session);
-        let decide = move |standing: &Standing| {
-            let before = standing.session.as_ref();
+        let decide = move |state: &SessionState| {
+            let before = state.session.as_ref();
             let mut session =
-                before.cloned().unwrap_or_else(|| new_session(engine.settings.encoding, standing.now));
-            let mut changes = Changes { members: notes.members.clone(), ..Changes::default() };
-            let lay = |session: &mut SessionRow, patch: &Patch| {
+                before.cloned().unwrap_or_else(|| new_session(engine.settings.encoding, state.now));
+            let mut changes = Changes { members: update.members.clone(), ..Changes::default() };
+            let apply = |session: &mut SessionRow, patch: &Patch| {
                 let (document, settings) =
-                    merged(&engine, &standing.workspace_settings, &session.settings, patch)?;
+                    merged(&engine, &state.workspace_settings, &session.settings, patch)?;
                 session.settings = document;
-                Ok::<_, Error>((slots(standing, &settings), settings))
+                Ok::<_, Error>((session_slots(state, &settings), settings))
             };
             // Stored settings that are no longer valid can be replaced: only the result of the patch is checked.
             let mut settings = match patch.as_ref().filter(|patch| !patch.is_empty()) {
                 Some(patch) => {
-                    let (slots, settings) = lay(&mut session, patch)?;
+                    let (slots, settings) = apply(&mut session, patch)?;
                     changes.slots = slots;
                     settings
                 }
-                None => engine.settings_at(standing)?,
+                None => engine.settings_at(state)?,
             };
-            if let Some(attributes) = &notes.attributes {
-                let follows = attributes.apply(&mut session.attributes, &settings)?;
-                check_sessions(&follows)?;
-                if !follows.is_empty() {
-                    (changes.slots, settings) = lay(&mut session, &follows)?;
+            if let Some(attributes) = &update.attributes {
+                let derived = attributes.apply(&mut session.attributes, &settings)?;
+                check_session_patch(&derived)?;
+                if !derived.is_empty() {
+                    (changes.slots, settings) = apply(&mut session, &derived)?;
                 }
             }
             if before.is_none() {
@@ -292,30 +294,31 @@ impl Session {
                     session.encoding
                 )));
             }
-            if let Some(metadata) = &notes.metadata {
+            if let Some(metadata) = &update.metadata {
                 check_metadata(metadata, &settings)?;
                 session.metadata = metadata.clone();
             }
             let info = |session: &SessionRow| SessionInfo::new(Arc::clone(&name), session.clone());
             if patch.is_none() && before == Some(&session) && changes.members.is_empty() {
-                return Ok((None, Noted { made: false, known: Some(info(&session)), settings }));
+                return Ok((None, UpdatedSession { created: false, info: Some(info(&session)), settings }));
             }
-            session.updated = standing.now;
+            session.updated = state.now;
             // The store assigns a new session's id.
-            let noted = Noted { made: before.is_none(), known: before.map(|_| info(&session)), settings };
+            let updated =
+                UpdatedSession { created: before.is_none(), info: before.map(|_| info(&session)), settings };
             changes.session = Some(session);
-            Ok((Some(changes), noted))
+            Ok((Some(changes), updated))
         };
         Ok(self.shared().change(&self.key, Load::default(), decide).await?.0)
     }
 
     /// Replaces the caller's metadata of a message. The message's content stays unchanged.
-    pub async fn note_message(&self, seq: Seq, metadata: Map<String, Value>) -> Result<(), Error> {
-        self.change(Load::default(), move |engine, standing, session| {
+    pub async fn set_message_metadata(&self, seq: Seq, metadata: Map<String, Value>) -> Result<(), Error> {
+        self.change(Load::default(), move |engine, state, session| {
             if !(1..=session.tracker.head()).contains(&seq) {
                 return Err(Error::NotFound { what: format!("message {seq}") });
             }
-            check_metadata(&metadata, &*engine.settings_at(standing)?)?;
+            check_metadata(&metadata, &*engine.settings_at(state)?)?;
             let metadata = vec![(seq, metadata.clone())];
             Ok((Some(Changes { metadata, ..Changes::default() }), ()))
         })
@@ -323,32 +326,32 @@ impl Session {
     }
 
     /// Lists the members of the session.
-    pub async fn list_members(&self, listing: Listing<MemberRow>) -> Result<Listed<MemberRow>, Error> {
-        Ok(self.shared().store.members(self.number().await?, listing).await?)
+    pub async fn list_members(&self, listing: Listing<MemberRow>) -> Result<ListPage<MemberRow>, Error> {
+        Ok(self.shared().store.members(self.id().await?, listing).await?)
     }
 
     /// Returns the member of that name.
     pub async fn member(&self, name: &str) -> Result<Option<MemberRow>, Error> {
-        Ok(self.shared().store.members(self.number().await?, Listing::named(name)).await?.one())
+        Ok(self.shared().store.members(self.id().await?, Listing::named(name)).await?.first())
     }
 
-    async fn number(&self) -> Result<SessionId, Error> {
+    async fn id(&self) -> Result<SessionId, Error> {
         Ok(self.stamp().await?.session)
     }
 }
 
 /// Returns the new row of a workspace; `None` if nothing changes.
-fn noted(
+fn updated_row(
     engine: &Shared,
     before: Option<&WorkspaceRow>,
-    notes: &Notes,
+    update: &Update,
 ) -> Result<Option<WorkspaceRow>, Error> {
     let mut row = before.cloned().unwrap_or_default();
-    if let Some(metadata) = &notes.metadata {
+    if let Some(metadata) = &update.metadata {
         check_metadata(metadata, &engine.settings)?;
         row.metadata = metadata.clone();
     }
-    if let Some(attributes) = &notes.attributes {
+    if let Some(attributes) = &update.attributes {
         let patch = attributes.apply(&mut row.attributes, &engine.settings)?;
         row.settings = merged(engine, "", &row.settings, &patch)?.0;
     }

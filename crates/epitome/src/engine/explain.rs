@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use epitome_core::message::{Author, Seq, Timestamp};
 use epitome_core::slot::Limit;
-use epitome_core::trigger::{self, Facts};
+use epitome_core::trigger::{self, TriggerFacts};
 use serde::Serialize;
 
 use super::SessionInfo;
-use super::append::slots;
+use super::append::session_slots;
 use super::session::Session;
 use super::workspace::Workspace;
 use crate::error::Error;
@@ -125,29 +125,29 @@ pub struct QueueEntry {
 }
 
 /// Maximum number of slots in a queue listing.
-const MOST_LISTED: usize = 1_000;
+const MAX_QUEUE_ENTRIES: usize = 1_000;
 
 impl Session {
     /// Returns the state of every slot, and why it is due or not.
     pub async fn explain(&self) -> Result<Explanation, Error> {
-        let (shared, (standing, row)) = (self.shared(), self.standing().await?);
-        let settings = shared.settings_at(&standing)?;
-        let explained = slots(&standing, &settings).into_iter().map(|row| {
-            let order = settings.slot(&row.scope, &row.name);
-            let room = order.and_then(|order| shared.room(&settings, order));
-            let facts = Facts { room, ..Facts::new(&row.state.since, standing.now) };
-            let gauges = order.map(|order| order.slot.trigger.standing(&facts));
-            let status = if order.is_some() { status(&row, standing.now) } else { SlotStatus::Retired };
-            let off = order.is_some_and(|order| !order.slot.auto);
-            let (max_tokens, max_chars) = match order.map(|order| order.slot.limit) {
+        let (shared, (state, row)) = (self.shared(), self.state().await?);
+        let settings = shared.settings_at(&state)?;
+        let explained = session_slots(&state, &settings).into_iter().map(|row| {
+            let config = settings.slot(&row.scope, &row.name);
+            let room = config.and_then(|config| shared.room(&settings, config));
+            let facts = TriggerFacts { room, ..TriggerFacts::new(&row.state.since, state.now) };
+            let gauges = config.map(|config| config.slot.trigger.progress(&facts));
+            let status = if config.is_some() { status(&row, state.now) } else { SlotStatus::Retired };
+            let off = config.is_some_and(|config| !config.slot.auto);
+            let (max_tokens, max_chars) = match config.map(|config| config.slot.limit) {
                 Some(Limit::Tokens(tokens)) => (Some(tokens), None),
                 Some(Limit::Chars(chars)) => (None, Some(chars)),
                 None => (None, None),
             };
-            let told = why(&row, status, gauges.as_ref(), off);
-            let why = match order.and_then(|order| shared.lacking(&settings, order)) {
-                Some(lacking) => format!("{told}; {lacking}"),
-                None => told,
+            let reason = reason(&row, status, gauges.as_ref(), off);
+            let why = match config.and_then(|config| shared.missing_model(&settings, config)) {
+                Some(missing) => format!("{reason}; {missing}"),
+                None => reason,
             };
             SlotExplanation {
                 why,
@@ -156,12 +156,12 @@ impl Session {
                 covered: row.state.covered,
                 due: row.state.due.map(|firing| firing.seq),
                 due_at: row.state.due_at,
-                trigger: order.map(|order| order.slot.trigger.to_string()),
-                gauges: gauges.map(|standing| standing.gauges).unwrap_or_default(),
-                keep: order.map(|order| order.slot.keep.to_string()),
+                trigger: config.map(|config| config.slot.trigger.to_string()),
+                gauges: gauges.map(|progress| progress.gauges).unwrap_or_default(),
+                keep: config.map(|config| config.slot.keep.to_string()),
                 max_tokens,
                 max_chars,
-                models: order.map(|order| settings.models_of(order).to_vec()).unwrap_or_default(),
+                models: config.map(|config| settings.models_of(config).to_vec()).unwrap_or_default(),
                 owner: row.work.owner.clone(),
                 attempts: row.work.attempts,
                 failing_since: row.work.failing_since,
@@ -178,26 +178,27 @@ impl Session {
 
 /// Returns the status of a slot.
 fn status(row: &SlotRow, now: Timestamp) -> SlotStatus {
-    let held = row.work.owner.is_some() && row.work.until.is_some_and(|until| until > now);
+    let leased = row.work.owner.is_some() && row.work.until.is_some_and(|until| until > now);
     match row.state.due {
         None => SlotStatus::Idle,
-        Some(_) if held => SlotStatus::Working,
+        Some(_) if leased => SlotStatus::Working,
         Some(_) if row.work.parked => SlotStatus::Parked,
         Some(_) if row.work.not_before.is_some_and(|then| then > now) => SlotStatus::Waiting,
         Some(_) => SlotStatus::Due,
     }
 }
 
-fn why(row: &SlotRow, status: SlotStatus, gauges: Option<&trigger::Standing>, off: bool) -> String {
+/// Returns the status as text, with the reason.
+fn reason(row: &SlotRow, status: SlotStatus, gauges: Option<&trigger::TriggerProgress>, off: bool) -> String {
     let due = row.state.due.map_or(0, |firing| firing.seq);
     match status {
         SlotStatus::Idle if off => "summarized only on request".to_owned(),
         SlotStatus::Idle => {
-            gauges.map(|gauges| format!("not due: {gauges}{}", failed(row))).unwrap_or_default()
+            gauges.map(|gauges| format!("not due: {gauges}{}", failures(row))).unwrap_or_default()
         }
-        SlotStatus::Due => format!("due since message {due}{}", failed(row)),
-        SlotStatus::Working => format!("due since message {due}, and being written{}", failed(row)),
-        SlotStatus::Waiting => format!("due since message {due}{}; it will be retried", failed(row)),
+        SlotStatus::Due => format!("due since message {due}{}", failures(row)),
+        SlotStatus::Working => format!("due since message {due}, and being written{}", failures(row)),
+        SlotStatus::Waiting => format!("due since message {due}{}; it will be retried", failures(row)),
         SlotStatus::Parked => {
             format!("due since message {due}; no legal cut yet: a tool call or loop is in progress")
         }
@@ -205,8 +206,8 @@ fn why(row: &SlotRow, status: SlotStatus, gauges: Option<&trigger::Standing>, of
     }
 }
 
-/// Returns how often it failed since the last success, and the last error.
-fn failed(row: &SlotRow) -> String {
+/// Returns how often the slot failed since the last success, and the last error.
+fn failures(row: &SlotRow) -> String {
     let error = row.work.last_error.as_deref().unwrap_or("no answer");
     match row.work.attempts {
         0 => row.work.last_error.as_ref().map_or_else(String::new, |error| format!("; {error}")),
@@ -219,7 +220,7 @@ impl Workspace {
     /// Returns what is due in the workspace, and the progress of that work.
     pub async fn queue(&self) -> Result<Queue, Error> {
         let (QueueCounts { working, parked, waiting, due, .. }, rows) =
-            self.shared().store.queue(Some(self.name()), MOST_LISTED).await?;
+            self.shared().store.queue(Some(self.name()), MAX_QUEUE_ENTRIES).await?;
         let mut queue = Queue { due, working, waiting, parked, slots: Vec::new() };
         for row in rows {
             let status = status(&row.slot, row.now);

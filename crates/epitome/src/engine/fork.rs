@@ -16,10 +16,11 @@ use super::checks::check_metadata;
 use super::session::Session;
 use crate::context;
 use crate::error::{Error, check_name};
-use crate::event::Happened;
+use crate::event::EventBody;
 use crate::request::ContextRequest;
 use crate::store::{
-    CopiedSession, Load, Pick, PickSummaries, SessionId, SessionRow, SlotRow, SummaryRow, SummaryState,
+    CopiedSession, Load, PickMessages, PickSummaries, SessionId, SessionRow, SlotRow, SummaryRow,
+    SummaryState,
 };
 
 /// How to create a new session from another one.
@@ -87,7 +88,7 @@ impl Session {
     pub async fn fork(&self, fork: Fork) -> Result<Session, Error> {
         self.check_names()?;
         check_name("session", &fork.name)?;
-        let (shared, (standing, row)) = (self.shared(), self.standing().await?);
+        let (shared, (state, row)) = (self.shared(), self.state().await?);
         let head = row.tracker.head();
         let at = fork.at.unwrap_or(head);
         if head == 0 {
@@ -102,13 +103,13 @@ impl Session {
             _ if at > head => return Err(Error::Conflict(missing)),
             _ => {}
         }
-        let to = self.beside(fork.name);
-        let taken = format!("session `{}` exists already; choose another name", to.name());
-        if shared.store.standing(&to.key, Load::default()).await?.session.is_some() {
-            return Err(Error::Conflict(taken));
+        let to = self.sibling(fork.name);
+        let exists = format!("session `{}` exists already; choose another name", to.name());
+        if shared.store.session_state(&to.key, Load::default()).await?.session.is_some() {
+            return Err(Error::Conflict(exists));
         }
-        if let Some(given) = fork.metadata.as_ref().filter(|given| **given != row.metadata) {
-            check_metadata(given, &*shared.settings_at(&standing)?)?;
+        if let Some(metadata) = fork.metadata.as_ref().filter(|metadata| **metadata != row.metadata) {
+            check_metadata(metadata, &*shared.settings_at(&state)?)?;
         }
         let metadata = fork.metadata.unwrap_or_else(|| {
             let mut metadata = row.metadata.clone();
@@ -116,19 +117,19 @@ impl Session {
             metadata
         });
         let forking = Forking { from: self, row, to, at, metadata };
-        let made = match fork.kind {
-            ForkKind::Whole => forking.whole(standing.slots).await,
+        let created = match fork.kind {
+            ForkKind::Whole => forking.whole(state.slots).await,
             ForkKind::Condensed => forking.condensed().await,
         };
-        match made {
+        match created {
             // If the session was deleted in the meantime, the store only reports a general failure.
-            Err(Error::Store(error)) => Err(match self.standing().await {
-                Err(gone @ Error::NotFound { .. }) => gone,
+            Err(Error::Store(error)) => Err(match self.state().await {
+                Err(missing @ Error::NotFound { .. }) => missing,
                 Ok((_, now)) if now.id != forking.row.id => Error::no_session(self.name()),
                 _ => Error::Store(error),
             }),
             Err(error) => Err(error),
-            Ok(false) => Err(Error::Conflict(taken)),
+            Ok(false) => Err(Error::Conflict(exists)),
             Ok(true) => {
                 shared.signals.wake.notify_one();
                 Ok(forking.to)
@@ -141,11 +142,11 @@ impl Forking<'_> {
     /// Creates the session from what a context would contain. Returns false if a session of that name exists.
     async fn condensed(&self) -> Result<bool, Error> {
         let (shared, from, at) = (self.from.shared(), &self.from.key, self.at);
-        let asked = ContextRequest { as_of: Some(at), ..ContextRequest::default() };
-        let mut context = context::context(shared, from, asked.clone()).await?;
+        let request = ContextRequest { as_of: Some(at), ..ContextRequest::default() };
+        let mut context = context::context(shared, from, request.clone()).await?;
         if !context.report.exhaustive {
             // No summary covers enough yet, so the missing messages are digested.
-            context = context::context(shared, from, ContextRequest { fill: true, ..asked }).await?;
+            context = context::context(shared, from, ContextRequest { fill: true, ..request }).await?;
         }
         let mut messages = context.messages;
         for message in &mut messages {
@@ -175,18 +176,18 @@ impl Forking<'_> {
     async fn whole(&self, slots: Vec<SlotRow>) -> Result<bool, Error> {
         let Self { from, row, to: Session { key, .. }, at, .. } = self;
         let shared = from.shared();
-        let standing = shared.store.standing(key, Load::default()).await?;
-        let settings = shared.settings_of(&standing.workspace_settings, &row.settings)?;
+        let state = shared.store.session_state(key, Load::default()).await?;
+        let settings = shared.settings_of(&state.workspace_settings, &row.settings)?;
         let copied = shared.store.copy(row.id, *at).await?;
-        let (mut anew, mut summaries) = (Vec::new(), Vec::new());
+        let (mut forked, mut summaries) = (Vec::new(), Vec::new());
         for slot in slots {
-            let Some(order) = settings.slot(&slot.scope, &slot.name) else { continue };
+            let Some(config) = settings.slot(&slot.scope, &slot.name) else { continue };
             let lineage = lineage(shared, row.id, &slot, *at).await?;
             let first = lineage.first();
             let mut copy = SlotRow::new(slot.scope, slot.name);
             copy.active = first.map(|summary| summary.id);
-            let stands = *at == row.tracker.head() && slot.active == copy.active;
-            copy.state = if stands {
+            let unchanged = *at == row.tracker.head() && slot.active == copy.active;
+            copy.state = if unchanged {
                 // Copied unchanged, so that an undo keeps its effect.
                 slot.state
             } else {
@@ -197,16 +198,16 @@ impl Forking<'_> {
                     ..SlotState::default()
                 }
             };
-            let room = shared.room(&settings, order);
-            anew.push(Counting { row: copy, slot: &order.slot, room, stands });
+            let room = shared.room(&settings, config);
+            forked.push(ForkedSlot { row: copy, slot: &config.slot, room, unchanged });
             summaries.extend(lineage.into_iter().rev());
         }
-        let mut copy = self.follow(copied, &mut anew).await?;
+        let mut copy = self.recompute(copied, &mut forked).await?;
         copy.metadata = self.metadata.clone();
-        (copy.created, copy.updated) = (standing.now, standing.now);
-        anew.iter_mut().for_each(|slot| slot.row.mark(standing.now));
-        let slots = anew.into_iter().map(|slot| slot.row).collect();
-        let events = vec![Happened::Message(Span { from: 1, through: *at })];
+        (copy.created, copy.updated) = (state.now, state.now);
+        forked.iter_mut().for_each(|slot| slot.row.update_waiting_since(state.now));
+        let slots = forked.into_iter().map(|slot| slot.row).collect();
+        let events = vec![EventBody::Message(Span { from: 1, through: *at })];
         let copy = CopiedSession { id: copied, row: copy, slots, summaries, events };
         let revealed = shared.store.reveal(key, copy).await?;
         if revealed {
@@ -216,7 +217,7 @@ impl Forking<'_> {
     }
 
     /// Computes the row of a copied session, and the state of its slots, from its messages.
-    async fn follow(&self, copied: SessionId, slots: &mut [Counting<'_>]) -> Result<SessionRow, Error> {
+    async fn recompute(&self, copied: SessionId, slots: &mut [ForkedSlot<'_>]) -> Result<SessionRow, Error> {
         let (shared, from, at) = (self.from.shared(), &self.row, self.at);
         let mut row = SessionRow {
             id: copied,
@@ -233,12 +234,12 @@ impl Forking<'_> {
         }
         let mut after = 0;
         while after < at {
-            let log = shared.store.ahead(copied, &Scope::Session, after, CHUNK).await?.log;
+            let log = shared.store.outlines_after(copied, &Scope::Session, after, CHUNK).await?.log;
             let Some(last) = log.last() else { break };
             after = last.seq;
             if replay {
                 let seqs = log.iter().map(|outline| outline.seq).collect();
-                let words = shared.store.messages(copied, Pick::Seqs(seqs)).await?;
+                let words = shared.store.messages(copied, PickMessages::Seqs(seqs)).await?;
                 for (message, outline) in words.iter().zip(&log) {
                     row.tracker.push_sized(message, outline.tokens);
                 }
@@ -247,8 +248,8 @@ impl Forking<'_> {
                 if outline.opens_turn {
                     row.opener = outline.seq;
                 }
-                row.skip(outline);
-                slots.iter_mut().filter(|slot| !slot.stands).for_each(|slot| slot.count(outline));
+                row.count_skipped(outline);
+                slots.iter_mut().filter(|slot| !slot.unchanged).for_each(|slot| slot.count(outline));
             }
         }
         Ok(row)
@@ -256,14 +257,14 @@ impl Forking<'_> {
 }
 
 /// A slot of the new session. Unless its state is copied unchanged, messages after its last trigger event are counted again.
-struct Counting<'a> {
+struct ForkedSlot<'a> {
     row: SlotRow,
     slot: &'a Slot,
     room: Option<Tokens>,
-    stands: bool,
+    unchanged: bool,
 }
 
-impl Counting<'_> {
+impl ForkedSlot<'_> {
     fn count(&mut self, outline: &Outline) {
         let state = &mut self.row.state;
         if outline.seq == state.fired {
@@ -295,12 +296,12 @@ async fn lineage(
         let Some(last) = page.last() else { break };
         before = Some(last.id);
         for mut row in page {
-            let wanted = row.state != SummaryState::Undone && row.through <= at;
+            let usable = row.state != SummaryState::Undone && row.through <= at;
             let further = found.last().is_none_or(|newer| row.through < newer.through);
-            if found.len() == 2 || !wanted || !further {
+            if found.len() == 2 || !usable || !further {
                 continue;
             }
-            row.state = SummaryState::Standing;
+            row.state = SummaryState::Current;
             // The new session's slot starts with a new fencing token.
             (row.parent, row.facts.built_on, row.facts.fence) = (None, None, 0);
             if let Some(newer) = found.last_mut() {

@@ -84,7 +84,7 @@ impl Keys {
         let (found, now) = self.engine.shared().store.keys(PickKeys::Id(id.to_owned())).await?;
         // The hashes are compared in constant time.
         let right = |row: &KeyRow| blake3::hash(secret.as_bytes()) == blake3::Hash::from_bytes(row.hash);
-        Ok(found.into_iter().find(right).map(|row| row.key).filter(|key| key.is_good_at(now)))
+        Ok(found.into_iter().find(right).map(|row| row.key).filter(|key| key.is_valid_at(now)))
     }
 
     /// Returns whether no key was ever created. Then no client could authenticate.

@@ -10,12 +10,12 @@ use serde::Deserialize;
 use super::{Engine, SessionInfo, Shared};
 use crate::context::{self, Context};
 use crate::error::{Error, check_name};
-use crate::measure::{CONTEXT_SECONDS, CONTEXT_TOKENS, CONTEXTS};
+use crate::metrics::{CONTEXT_DURATION, CONTEXT_TOKENS, CONTEXTS};
 use crate::request::ContextRequest;
 use crate::settings::Settings;
 use crate::store::{
-    Changes, Load, Log, Pick, Portion, SessionId, SessionKey, SessionRow, SlotRow, Stamp, Standing,
-    UsageQuery, UsageSum,
+    Changes, Load, LoadLog, PickMessages, Portion, SessionId, SessionKey, SessionRow, SessionState, SlotRow,
+    Stamp, UsageQuery, UsageSum,
 };
 use crate::worker;
 
@@ -75,7 +75,7 @@ impl Session {
     }
 
     /// Returns a handle for another session of the same workspace.
-    pub fn beside(&self, name: impl Into<Arc<str>>) -> Self {
+    pub fn sibling(&self, name: impl Into<Arc<str>>) -> Self {
         let key = SessionKey::new(Arc::clone(&self.key.workspace), name);
         Self { engine: self.engine.clone(), key }
     }
@@ -93,34 +93,34 @@ impl Session {
     pub(super) async fn change<T: Send + 'static>(
         &self,
         load: Load,
-        decide: impl Fn(&Shared, &Standing, SessionRow) -> Result<(Option<Changes>, T), Error>
+        decide: impl Fn(&Shared, &SessionState, SessionRow) -> Result<(Option<Changes>, T), Error>
         + Send
         + Sync
         + 'static,
     ) -> Result<T, Error> {
         let (engine, name) = (Arc::clone(self.shared()), Arc::clone(&self.key.session));
-        let decide = move |standing: &Standing| {
-            let session = standing.session.clone().ok_or_else(|| Error::no_session(&name))?;
-            decide(&engine, standing, session)
+        let decide = move |state: &SessionState| {
+            let session = state.session.clone().ok_or_else(|| Error::no_session(&name))?;
+            decide(&engine, state, session)
         };
         Ok(self.shared().change(&self.key, load, decide).await?.0)
     }
 
-    pub(super) async fn standing(&self) -> Result<(Standing, SessionRow), Error> {
-        let standing = self.shared().store.standing(&self.key, Load::default()).await?;
-        let row = standing.session.clone().ok_or_else(|| Error::no_session(&self.key.session))?;
-        Ok((standing, row))
+    pub(super) async fn state(&self) -> Result<(SessionState, SessionRow), Error> {
+        let state = self.shared().store.session_state(&self.key, Load::default()).await?;
+        let row = state.session.clone().ok_or_else(|| Error::no_session(&self.key.session))?;
+        Ok((state, row))
     }
 
     /// Returns what is stored about the session except its messages.
     pub async fn info(&self) -> Result<SessionInfo, Error> {
-        let (_, row) = self.standing().await?;
+        let (_, row) = self.state().await?;
         Ok(SessionInfo::new(Arc::clone(&self.key.session), row))
     }
 
     /// Returns messages verbatim.
     pub async fn messages(&self, page: Page) -> Result<Portion<Message>, Error> {
-        let (_, row) = self.standing().await?;
+        let (_, row) = self.state().await?;
         self.page(row.id, page, row.tracker.head()).await
     }
 
@@ -130,7 +130,8 @@ impl Session {
         let through = page.before.map_or(last, |before| before.saturating_sub(1).min(last));
         let Some(within) = Span::new(from, through) else { return Ok(Portion::default()) };
         let Page { scope, reverse, limit, bytes, .. } = page;
-        let pick = Pick::Page { scope: scope.into(), within, reverse, limit: limit.min(1_000), bytes };
+        let pick =
+            PickMessages::Page { scope: scope.into(), within, reverse, limit: limit.min(1_000), bytes };
         Ok(self.shared().store.messages(id, pick).await?)
     }
 
@@ -140,7 +141,7 @@ impl Session {
         let context = context::context(self.shared(), &self.key, request.into()).await?;
         counter!(CONTEXTS).increment(1);
         histogram!(CONTEXT_TOKENS).record(context.report.tokens.total() as f64);
-        histogram!(CONTEXT_SECONDS).record(begun.elapsed());
+        histogram!(CONTEXT_DURATION).record(begun.elapsed());
         Ok(context)
     }
 
@@ -170,43 +171,43 @@ impl Session {
     /// stays in the workspace's usage.
     pub async fn delete(&self) -> Result<bool, Error> {
         let deleted = self.shared().store.delete(&self.key).await?;
-        self.shared().tell_moved();
+        self.shared().notify_slot_changed();
         Ok(deleted)
     }
 
     /// Sets a message's flags. A call batch is pinned or skipped as a whole. Triggers that have fired are not recalculated.
     /// The skip flag cannot be removed while a summary that was written without the message covers its position.
     pub async fn flag(&self, seq: Seq, flags: Flags) -> Result<(), Error> {
-        let load = Load { log: Log::Batch(seq), ..Load::default() };
-        self.change(load, move |_, standing, mut session| {
-                let message = standing.log.iter().find(|outline| outline.seq == seq);
+        let load = Load { log: LoadLog::CallBatch(seq), ..Load::default() };
+        self.change(load, move |_, state, mut session| {
+                let message = state.log.iter().find(|outline| outline.seq == seq);
                 let message = message.ok_or_else(|| Error::NotFound { what: format!("message {seq}") })?;
                 let pinned = flags.pinned.unwrap_or(message.pinned);
                 let skip = flags.skip.unwrap_or(message.skip);
                 if (pinned, skip) == (message.pinned, message.skip) {
                     return Ok((None, ()));
                 }
-                let others = standing.log.iter().any(|outline| outline.seq != seq && outline.skip);
+                let others = state.log.iter().any(|outline| outline.seq != seq && outline.skip);
                 let (was, is) = (others || message.skip, others || skip);
                 // The summary was written without the message, but would count as containing it.
                 let covered = |row: &SlotRow| row.scope.holds(message) && row.state.covered >= message.seq;
-                if let Some(row) = standing.slots.iter().find(|row| was && !is && covered(row)) {
+                if let Some(row) = state.slots.iter().find(|row| was && !is && covered(row)) {
                     return Err(Error::Conflict(format!(
                         "message {seq} was skipped when slot `{}` was summarized up to message {}, so that summary \
                          lacks it; undo those summaries first, or pin the message to have it shown",
                         row.name, row.state.covered
                     )));
                 }
-                let batch = standing.log.len() as u64;
+                let batch = state.log.len() as u64;
                 session.skipped = match (was, is) {
                     (false, true) => session.skipped.saturating_add(batch),
                     (true, false) => session.skipped.saturating_sub(batch),
                     _ => session.skipped,
                 };
-                if standing.log.first().is_some_and(|first| first.seq == session.batch_from) {
+                if state.log.first().is_some_and(|first| first.seq == session.batch_from) {
                     session.batch_skipped = is;
                 }
-                session.updated = standing.now;
+                session.updated = state.now;
                 let flags = vec![(seq, pinned, skip)];
                 Ok((Some(Changes { session: Some(session), flags, ..Changes::default() }), ()))
             })
@@ -215,8 +216,8 @@ impl Session {
 
     /// Returns the effective settings of the session.
     pub async fn settings(&self) -> Result<Arc<Settings>, Error> {
-        let (standing, _) = self.standing().await?;
-        self.shared().settings_at(&standing)
+        let (state, _) = self.state().await?;
+        self.shared().settings_at(&state)
     }
 
     /// Writes all summaries of the session that are due now, in the calling task, and returns when none is due.

@@ -6,7 +6,7 @@ use epitome_core::message::Timestamp;
 
 use super::checks::{merged, read_patch};
 use super::session::Session;
-use super::{Engine, SessionInfo, Shared, Told};
+use super::{Engine, OutCell, SessionInfo, Shared};
 use crate::condenser::CondenserBuilder;
 use crate::error::{Error, check_name};
 use crate::event::Events;
@@ -14,7 +14,7 @@ use crate::hidden::Hidden;
 use crate::inline::Inline;
 use crate::settings::{Patch, Settings};
 use crate::shared::Listener;
-use crate::store::{Listing, Passed, SessionKey, UsageQuery, UsageSum, WorkspaceRow};
+use crate::store::{Listing, ProxyUsage, SessionKey, UsageQuery, UsageSum, WorkspaceRow};
 
 /// A workspace. A handle: creating one reads and writes nothing.
 ///
@@ -61,7 +61,7 @@ impl Workspace {
     /// Returns the stored settings document; empty if nothing was set.
     async fn document(&self) -> Result<String, Error> {
         let found = self.engine.shared().store.workspaces(Listing::named(Arc::clone(&self.name))).await?;
-        Ok(found.one().map(|row| row.settings).unwrap_or_default())
+        Ok(found.first().map(|row| row.settings).unwrap_or_default())
     }
 
     /// Changes settings: only the keys in the patch. A null removes a setting. The changes apply from the next message of
@@ -84,11 +84,11 @@ impl Workspace {
         F: Fn(Option<&WorkspaceRow>) -> Result<(Option<WorkspaceRow>, T), Error> + Send + Sync + 'static,
     {
         check_name("workspace", &self.name)?;
-        let told = Told::new();
-        let tell = Arc::clone(&told);
-        let decide = move |before: Option<&WorkspaceRow>| tell.split(decide(before));
+        let out = OutCell::new();
+        let cell = Arc::clone(&out);
+        let decide = move |before: Option<&WorkspaceRow>| cell.split(decide(before));
         self.shared().store.change_workspace(&self.name, Box::new(decide)).await?;
-        told.take()
+        out.take()
     }
 
     /// Returns a builder for a condenser that uses the workspace's settings and the engine's models. Its cost is recorded in
@@ -99,7 +99,7 @@ impl Workspace {
     /// use epitome::{Engine, Message};
     ///
     /// let engine = Engine::memory().await?;
-    /// let condenser = engine.workspace("home").condenser().await?.at_once().build()?;
+    /// let condenser = engine.workspace("home").condenser().await?.one_shot().build()?;
     /// let list = [Message::user("Hello")];
     /// assert!(condenser.before_model(&list).await.is_untouched());
     /// # engine.close().await; Ok(())
@@ -119,14 +119,14 @@ impl Workspace {
     }
 
     /// Adds to the statistics of proxied requests of this hour.
-    pub async fn add_passed(&self, more: Vec<Passed>) -> Result<(), Error> {
+    pub async fn add_passed(&self, more: Vec<ProxyUsage>) -> Result<(), Error> {
         check_name("workspace", &self.name)?;
-        Ok(self.shared().store.add_passed(&self.name, more).await?)
+        Ok(self.shared().store.add_proxy_usage(&self.name, more).await?)
     }
 
     /// Returns the statistics of proxied requests since then, by the hour, and what condensing saved.
-    pub async fn passed(&self, since: Timestamp) -> Result<Vec<Passed>, Error> {
-        Ok(self.shared().store.passed(&self.name, since).await?)
+    pub async fn passed(&self, since: Timestamp) -> Result<Vec<ProxyUsage>, Error> {
+        Ok(self.shared().store.proxy_usage(&self.name, since).await?)
     }
 
     /// Returns events after the one with number `after`, or from the oldest stored one; of one session or of all. Oldest
@@ -141,9 +141,9 @@ impl Workspace {
     /// let home = engine.workspace("home");
     /// let mut listener = home.listen();
     /// home.session("ann").append(Message::user("Hello.")).await?;
-    /// listener.heard().await;
+    /// listener.changed().await;
     /// let told = home.events(None, None, 100).await?;
-    /// assert_eq!((told.events[0].id, told.events[0].what.kind()), (1, "message"));
+    /// assert_eq!((told.events[0].id, told.events[0].body.kind()), (1, "message"));
     /// # Ok(())
     /// # }
     /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(try_it()).unwrap();
@@ -160,7 +160,7 @@ impl Workspace {
 
     /// Returns how often messages were condensed into a summary, by session, as far back as events are stored.
     pub async fn condensed(&self) -> Result<Vec<(Arc<str>, u64)>, Error> {
-        Ok(self.shared().store.condensed(self.name()).await?)
+        Ok(self.shared().store.count_condensed(self.name()).await?)
     }
 
     /// Returns the number of the newest event, for clients that need only later events; 0 before the first.

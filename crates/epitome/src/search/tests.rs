@@ -8,7 +8,7 @@ fn query(text: &str) -> Query {
 
 #[test]
 fn terms_are_found_in_any_order_case_and_script() {
-    for (asked, text) in [
+    for (terms, text) in [
         ("b a", "A then B"),
         ("東京", "昨日東京へ行った"),
         ("ОШИБКА", "где-то ошибка"),
@@ -20,18 +20,18 @@ fn terms_are_found_in_any_order_case_and_script() {
         ("\"never closed", "it was NEVER CLOSED"),
         ("straße", "Die STRAßE"),
     ] {
-        assert!(query(asked).matches(text), "{asked} in {text}");
+        assert!(query(terms).matches(text), "{terms} in {text}");
     }
     assert!(!query("\"a b\"").matches("a  b"));
     assert!(!query("a b").matches("only a"));
 }
 
 #[test]
-fn what_looks_for_nothing_or_too_much_is_refused() {
+fn queries_without_terms_or_with_too_many_are_refused() {
     for empty in ["", "  \n", "\"\"", "\" \""] {
         assert_eq!(Query::parse(empty), Err(QueryError::Empty), "{empty:?}");
     }
-    assert_eq!(Query::parse(&"a ".repeat(17)), Err(QueryError::TooManyTerms { given: 17 }));
+    assert_eq!(Query::parse(&"a ".repeat(17)), Err(QueryError::TooManyTerms { count: 17 }));
     assert!(Query::parse(&"a ".repeat(16)).is_ok());
 }
 
@@ -47,7 +47,7 @@ fn an_excerpt_is_one_line_around_the_first_match() {
 }
 
 #[test]
-fn an_index_is_asked_for_trigrams() {
+fn a_query_becomes_trigrams_for_the_index() {
     assert_eq!(query("abcd ab").trigrams().unwrap(), "\"abc\" AND \"bcd\"");
     assert_eq!(query("京").trigrams(), None);
     assert_eq!(query("\"a\0\u{7f}b\"").trigrams().unwrap(), "\" \u{7f}b\" AND \"a \u{7f}\"");
@@ -56,11 +56,11 @@ fn an_index_is_asked_for_trigrams() {
 #[test]
 fn reasoning_and_media_are_not_searched() {
     use epitome_core::message::Role;
-    let said = Message::new(
+    let message = Message::new(
         Role::Assistant,
         [Part::thinking("secret"), Part::text("said"), Part::call("id", "tool", "{\"a\":1}")],
     );
-    assert_eq!(text_of(&said), "said\ntool\n{\"a\":1}");
+    assert_eq!(text_of(&message), "said\ntool\n{\"a\":1}");
     assert_eq!(text_of(&Message::tool("id", "given")), "given");
 }
 
@@ -80,13 +80,13 @@ proptest! {
 }
 
 #[test]
-fn words_of_two_characters_are_asked_of_the_index_where_they_are_words() {
-    let asked = |query: &str| Query::parse(query).unwrap().trigrams();
-    assert_eq!(asked("订单").as_deref(), Some("\"\u{E000}订单\""));
+fn words_of_two_characters_use_the_index_in_scripts_that_have_them() {
+    let trigrams = |query: &str| Query::parse(query).unwrap().trigrams();
+    assert_eq!(trigrams("订单").as_deref(), Some("\"\u{E000}订单\""));
     assert!(indexed("我的订单号").contains("\u{E000}订单"));
     assert!(!indexed("我的订，单号").contains("\u{E000}订单"));
-    assert_eq!((asked("ok"), asked("订"), asked("订a")), (None, None, None));
+    assert_eq!((trigrams("ok"), trigrams("订"), trigrams("订a")), (None, None, None));
     // The reserved mark in a text or a query forms no pair.
     assert!(!indexed("\u{E000}ab").contains('\u{E000}'));
-    assert_eq!(asked("\u{E000}订单"), asked("\" 订单\""));
+    assert_eq!(trigrams("\u{E000}订单"), trigrams("\" 订单\""));
 }

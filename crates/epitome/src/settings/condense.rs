@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::form;
-use super::{SettingsError, wrong};
+use super::{SettingsError, invalid_setting};
 use crate::names::LOCAL;
 
 /// Default of `max_tokens`, in tokens, if the trigger contains `economic`.
@@ -39,20 +39,20 @@ pub fn other_form(key: &str) -> Option<String> {
 }
 
 /// Removes from the older layer each setting that the newer layer sets in its other form.
-pub fn give_way(older: &mut Map<String, Value>, newer: &Map<String, Value>) {
+pub fn drop_other_forms(older: &mut Map<String, Value>, newer: &Map<String, Value>) {
     let (Some(Value::Object(older)), Some(newer)) = (older.get_mut("condense"), newer.get("condense")) else {
         return;
     };
     for (short, long) in FORMS {
-        for (said, other) in [(short, long), (long, short)] {
-            if says(newer, said) {
+        for (form, other) in [(short, long), (long, short)] {
+            if is_set(newer, form) {
                 older.shift_remove(other);
             }
         }
     }
 }
 
-fn says(table: &Value, key: &str) -> bool {
+fn is_set(table: &Value, key: &str) -> bool {
     table.get(key).is_some_and(|value| !value.is_null())
 }
 
@@ -212,7 +212,7 @@ impl CondenseSettings {
     }
 
     /// Moves short forms to the long ones, and rejects values that cannot work for any model.
-    pub(super) fn settle(&mut self) -> Result<(), SettingsError> {
+    pub(super) fn normalize(&mut self) -> Result<(), SettingsError> {
         if let Some(share) = self.threshold.take() {
             self.trigger = Some(Trigger::Window(share));
         }
@@ -221,7 +221,7 @@ impl CondenseSettings {
         }
         self.policy(Some(Tokens::MAX)).map(|_| ()).map_err(|error| {
             let problem = if error.field == "max_tokens" { error.to_string() } else { error.problem };
-            wrong(&["condense", error.field], problem)
+            invalid_setting(&["condense", error.field], problem)
         })
     }
 }
@@ -230,8 +230,8 @@ impl CondenseSettings {
 pub(super) fn check_forms(entries: &Map<String, Value>) -> Result<(), SettingsError> {
     let Some(table) = entries.get("condense") else { return Ok(()) };
     for (short, long) in FORMS {
-        if says(table, short) && says(table, long) {
-            return Err(wrong(&["condense", short], format!("{long} is set too; set one of them")));
+        if is_set(table, short) && is_set(table, long) {
+            return Err(invalid_setting(&["condense", short], format!("{long} is set too; set one of them")));
         }
     }
     Ok(())

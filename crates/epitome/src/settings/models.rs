@@ -5,11 +5,12 @@
 use std::time::Duration;
 
 use epitome_core::message::Tokens;
+use epitome_core::suggest::did_you_mean;
 use epitome_wire::{Dialect, Endpoint};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize, Serializer};
 
-use super::{SettingsError, form, time, wrong};
+use super::{SettingsError, form, invalid_setting, time};
 use crate::names::LOCAL;
 
 /// The provider of a model: the built-in summarizer, or a remote provider with its wire format.
@@ -76,8 +77,10 @@ impl TryFrom<String> for Provider {
             return Ok(Self::Local);
         }
         Dialect::of_provider(&name).map(Self::Remote).ok_or_else(|| {
-            let allowed = Self::names().join(", ").replace(", local", " or local");
-            format!("{name:?} given; allowed is {allowed}")
+            let names = Self::names();
+            let similar = did_you_mean(&name, names.iter().copied());
+            let expected = names.join(", ").replace(", local", " or local");
+            format!("{name:?} is not allowed; {similar}expected {expected}")
         })
     }
 }
@@ -95,6 +98,11 @@ fn providers(_: &mut SchemaGenerator) -> Schema {
 /// Settings of one model, `[models.NAME]`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(extend("x-hints" = {
+    "api_key": "put the key into an environment variable, and set key_env to the variable's name",
+    "key": "put the key into an environment variable, and set key_env to the variable's name",
+    "token": "put the key into an environment variable, and set key_env to the variable's name",
+}))]
 pub struct ModelSettings {
     /// Wire format of the provider: openai, anthropic or local.
     #[schemars(schema_with = "providers", example = &"openai")]
@@ -116,7 +124,7 @@ pub struct ModelSettings {
     #[schemars(schema_with = "form::text", example = &"OPENAI_API_KEY")]
     pub key_env: Option<String>,
     /// Timeout of one call.
-    #[serde(default = "usual_timeout", with = "time")]
+    #[serde(default = "default_timeout", with = "time")]
     #[schemars(schema_with = "form::time::<1_000, 3_600_000>", example = &"2m")]
     pub timeout: Duration,
     /// Context window of the model: input and output together, in tokens.
@@ -133,7 +141,7 @@ pub struct ModelSettings {
     pub stream: bool,
 }
 
-fn usual_timeout() -> Duration {
+fn default_timeout() -> Duration {
     Duration::from_secs(120)
 }
 
@@ -145,7 +153,7 @@ impl ModelSettings {
             model: model.into(),
             base_url: None,
             key_env: None,
-            timeout: usual_timeout(),
+            timeout: default_timeout(),
             window: None,
             output_reserve: None,
             stream: false,
@@ -154,14 +162,17 @@ impl ModelSettings {
 
     /// Validates the settings as a whole. Errors do not repeat an invalid address, because it may contain a password,
     /// nor an invalid variable name, because it may be the API key itself.
-    pub(super) fn settle(&mut self, name: &str) -> Result<(), SettingsError> {
+    pub(super) fn normalize(&mut self, name: &str) -> Result<(), SettingsError> {
         if name == LOCAL {
-            return Err(wrong(&["models", name], "is the name of the built-in summarizer; use another one"));
+            return Err(invalid_setting(
+                &["models", name],
+                "is the name of the built-in summarizer; use another one",
+            ));
         }
-        let wrong = |key: &str, problem: &str| Err(wrong(&["models", name, key], problem));
+        let invalid = |key: &str, problem: &str| Err(invalid_setting(&["models", name, key], problem));
         if let Some(url) = &mut self.base_url {
-            if !is_address(url) {
-                return wrong(
+            if !is_base_url(url) {
+                return invalid(
                     "base_url",
                     "allowed is an address that begins with http:// or https://, without a user or a query, \
                      such as \"http://127.0.0.1:11434/v1\"",
@@ -169,25 +180,26 @@ impl ModelSettings {
             }
             url.truncate(url.trim_end_matches('/').len());
         }
-        if self.key_env.as_ref().is_some_and(|key_env| !is_variable(key_env)) {
-            return wrong(
+        if self.key_env.as_ref().is_some_and(|key_env| !is_variable_name(key_env)) {
+            return invalid(
                 "key_env",
                 "allowed is the name of an environment variable, such as \"OPENAI_API_KEY\"; not the key itself",
             );
         }
         if self.provider != Provider::Local && self.model.trim().is_empty() {
-            return wrong("model", "is missing; name it as the provider does, such as \"gpt-5-mini\"");
+            return invalid("model", "is missing; name it as the provider does, such as \"gpt-5-mini\"");
         }
         match (self.window, self.output_reserve) {
-            (Some(window), Some(reserve)) if reserve >= window => {
-                wrong("output_reserve", &format!("{reserve} leaves no input tokens in a window of {window}"))
-            }
+            (Some(window), Some(reserve)) if reserve >= window => invalid(
+                "output_reserve",
+                &format!("{reserve} leaves no input tokens in a window of {window}"),
+            ),
             _ => Ok(()),
         }
     }
 }
 
-fn is_address(url: &str) -> bool {
+fn is_base_url(url: &str) -> bool {
     let rest = url.strip_prefix("https://").or_else(|| url.strip_prefix("http://"));
     // A user name in the address usually comes with a password, and settings must not contain secrets.
     rest.is_some_and(|rest| !rest.is_empty() && !rest.starts_with('/') && !url.contains(['@', '?', '#', ' ']))
@@ -196,7 +208,7 @@ fn is_address(url: &str) -> bool {
 
 /// Returns whether `name` looks like an environment variable. This detects an API key that was entered by mistake, so
 /// that it is not looked up or printed.
-fn is_variable(name: &str) -> bool {
+fn is_variable_name(name: &str) -> bool {
     let plain = |c: char| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_';
     (1..=64).contains(&name.len())
         && name.chars().all(plain)

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::{Settings, SettingsError, give_way};
+use super::{Settings, SettingsError, drop_other_forms};
 
 /// Partial settings, as stored for a workspace or a session.
 ///
@@ -33,13 +33,16 @@ impl Patch {
         match serde_json::from_str(text) {
             Ok(value) => Self::from_value(value),
             Err(error) if text.trim_start().starts_with('{') => {
-                Err(SettingsError::wrong("settings", format!("not JSON: {error}")))
+                Err(SettingsError::new("settings", format!("not JSON: {error}")))
             }
             Err(_) => match toml::from_str(text) {
-                Ok(value) => Self::from_value(value),
+                Ok(value) => Self::from_value(value).map_err(|error| error.at_line(text)),
+                // The error's own text would quote the line, which may contain a secret.
                 Err(error) => {
-                    let problem = format!("not TOML: {}", error.to_string().trim_end());
-                    Err(SettingsError::wrong("settings", problem))
+                    let at = error.span().map_or(0, |span| span.start);
+                    let line = text.get(..at).unwrap_or(text).matches('\n').count() + 1;
+                    let problem = format!("line {line}: not TOML: {}", error.message());
+                    Err(SettingsError::new("settings", problem))
                 }
             },
         }
@@ -64,9 +67,9 @@ impl Patch {
     /// short form replaces its [long form](super::other_form), and the other way round.
     pub fn merged(&self, newer: &Self) -> Self {
         let mut merged = self.0.clone();
-        give_way(&mut merged, &newer.0);
+        drop_other_forms(&mut merged, &newer.0);
         for (key, value) in &newer.0 {
-            overlay(&mut merged, key, value, 1, Nulls::TakeBack);
+            overlay(&mut merged, key, value, 1, Nulls::SetNull);
         }
         for value in merged.values_mut() {
             if let Value::Object(entries) = value {
@@ -133,15 +136,15 @@ impl TryFrom<Value> for Patch {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Nulls {
     /// Keeps the value.
-    Leave,
+    KeepValue,
     /// Replaces the value with null.
-    TakeBack,
+    SetNull,
 }
 
 /// Sets a key to the value of the layer above. Merges nested tables down to `levels` levels.
 pub fn overlay(tree: &mut Map<String, Value>, key: &str, value: &Value, levels: u8, nulls: Nulls) {
     match (tree.get_mut(key), value) {
-        (Some(_), Value::Null) if nulls == Nulls::Leave => {}
+        (Some(_), Value::Null) if nulls == Nulls::KeepValue => {}
         (Some(Value::Object(old)), Value::Object(new)) if levels > 0 => {
             for (key, value) in new {
                 overlay(old, key, value, levels - 1, nulls);

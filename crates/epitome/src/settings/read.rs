@@ -10,35 +10,44 @@ use std::convert::Infallible;
 use std::fmt;
 use std::time::Duration;
 
+use epitome_core::suggest::{did_you_mean, similar_names};
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 use serde_path_to_error::Segment;
 
 use super::form::is_model_name;
-use super::near::near;
+use super::line::line_of;
 use super::time::{self, YEAR, write_time};
 
 /// Maximum number of characters of a rejected value that an error repeats.
-const LONGEST_GIVEN: usize = 60;
+const MAX_VALUE_CHARS: usize = 60;
 
 /// An invalid setting. The message contains the key of the setting to fix and the problem.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{key}: {problem}")]
+#[error("{}{key}: {problem}", line.map(|line| format!("line {line}: ")).unwrap_or_default())]
 pub struct SettingsError {
+    /// The line of the document, if the settings were read from a TOML document of several lines.
+    line: Option<usize>,
     key: String,
     problem: String,
 }
 
 impl SettingsError {
     /// Creates an error for the setting with this full name.
-    pub fn wrong(key: impl Into<String>, problem: impl Into<String>) -> Self {
+    pub fn new(key: impl Into<String>, problem: impl Into<String>) -> Self {
         let key = Some(key.into()).filter(|key| !key.is_empty());
-        Self { key: key.unwrap_or_else(|| "settings".to_owned()), problem: problem.into() }
+        Self { line: None, key: key.unwrap_or_else(|| "settings".to_owned()), problem: problem.into() }
     }
 
     /// Creates an error for a value that is not allowed.
-    pub(super) fn not_allowed(key: &str, given: &Value, allowed: &str) -> Self {
-        Self::wrong(key, format!("{} given; allowed is {allowed}", shortened(&given.to_string())))
+    pub(super) fn not_allowed(key: &str, value: &Value, allowed: &str) -> Self {
+        Self::new(key, format!("{} is not allowed; expected {allowed}", shortened(&value.to_string())))
+    }
+
+    /// Adds the line, if the document has several.
+    pub(super) fn at_line(mut self, document: &str) -> Self {
+        self.line = line_of(document, &self.key).filter(|_| document.trim().contains('\n'));
+        self
     }
 
     /// Returns the full name of the setting to fix, such as `slot[1].trigger`.
@@ -85,7 +94,7 @@ pub fn read<T: DeserializeOwned>(mut value: Value, schema: &Value) -> Result<T, 
         let problem = error.inner().to_string();
         // Some parsers already put the key into their error.
         let bare = key.split('.').find_map(|name| problem.strip_prefix(name)?.strip_prefix(": "));
-        SettingsError::wrong(&key, bare.unwrap_or(&problem))
+        SettingsError::new(&key, bare.unwrap_or(&problem))
     })
 }
 
@@ -98,24 +107,23 @@ fn check(value: &mut Value, schema: &Value, key: &str) -> Result<(), SettingsErr
             let mut all = list.iter_mut().enumerate();
             all.try_for_each(|(at, item)| check(item, items, &format!("{key}[{at}]")))
         }
-        (value, _) => match judge(value, schema) {
+        (value, _) => match check_value(value, schema) {
             (true, _) => Ok(()),
-            (false, allowed) => Err(SettingsError::not_allowed(key, value, &allowed)),
+            (false, allowed) => {
+                let expected = format!("{}expected {allowed}", similar_keyword(value, schema));
+                let value = shortened(&value.to_string());
+                Err(SettingsError::new(key, format!("{value} is not allowed; {expected}")))
+            }
         },
     }
 }
 
 fn check_table(entries: &mut Map<String, Value>, schema: &Value, key: &str) -> Result<(), SettingsError> {
-    entries.retain(|name, value| below(schema, name).is_none_or(|schema| !is_unset(value, schema)));
+    entries.retain(|name, value| schema_of(schema, name).is_none_or(|schema| !is_unset(value, schema)));
     for (name, value) in entries.iter_mut() {
         let key = join(key, name);
-        let Some(schema) = below(schema, name) else {
-            let known = schema.get("properties").and_then(Value::as_object).into_iter().flatten();
-            let known: Vec<&str> = known.map(|(name, _)| name.as_str()).collect();
-            let meant = near(name, known.iter().copied(), 1);
-            let meant = meant.first().map(|meant| format!("did you mean {meant}? ")).unwrap_or_default();
-            let problem = format!("no such setting; {meant}allowed here are {}", known.join(", "));
-            return Err(SettingsError::wrong(key, problem));
+        let Some(schema) = schema_of(schema, name) else {
+            return Err(SettingsError::new(key, unknown_key(name, schema)));
         };
         check(value, schema, &key)?;
     }
@@ -123,17 +131,38 @@ fn check_table(entries: &mut Map<String, Value>, schema: &Value, key: &str) -> R
     match required.find_map(|name| name.as_str().filter(|name| !entries.contains_key(*name))) {
         None => Ok(()),
         Some(name) => {
-            let hint = below(schema, name).and_then(hint).unwrap_or_default();
-            Err(SettingsError::wrong(join(key, name), format!("is missing{hint}")))
+            let hint = schema_of(schema, name).and_then(hint).unwrap_or_default();
+            Err(SettingsError::new(join(key, name), format!("is missing{hint}")))
         }
     }
 }
 
-/// Returns whether a value fits a schema, and a description of the allowed values that can follow "allowed is".
-fn judge(value: &Value, schema: &Value) -> (bool, String) {
+/// Describes the problem of an unknown key: with the schema's hint for this key (`x-hints`), or with the most similar key.
+fn unknown_key(name: &str, schema: &Value) -> String {
+    let keys = schema.get("properties").and_then(Value::as_object).into_iter().flatten();
+    let keys: Vec<&str> = keys.map(|(name, _)| name.as_str()).collect();
+    if let Some(hint) = schema.get("x-hints").and_then(|hints| hints.get(name)?.as_str()) {
+        return format!("no such setting; {hint}");
+    }
+    let similar = similar_names(name, keys.iter().copied(), 1);
+    let similar = similar.first().map(|name| format!("did you mean {name}? ")).unwrap_or_default();
+    format!("no such setting; {similar}allowed here are {}", keys.join(", "))
+}
+
+/// Suggests the keyword that was probably meant, for an error message; empty if none is similar.
+fn similar_keyword(value: &Value, schema: &Value) -> String {
+    let form = schema.pointer("/anyOf/0").unwrap_or(schema);
+    let never = (kind(form) == "time-or-never").then_some("never");
+    let words =
+        keywords(form).into_iter().filter_map(Value::as_str).chain(never).chain(unset_keyword(schema));
+    value.as_str().map(|text| did_you_mean(text, words)).unwrap_or_default()
+}
+
+/// Returns whether a value fits a schema, and a description of the allowed values that can follow "expected".
+fn check_value(value: &Value, schema: &Value) -> (bool, String) {
     let form = schema.pointer("/anyOf/0").unwrap_or(schema);
     // A duration takes its bounds in seconds from the numeric alternative of the schema.
-    let bounds = schema.pointer("/anyOf/1").filter(|beside| beside.get("maximum").is_some()).unwrap_or(form);
+    let bounds = schema.pointer("/anyOf/1").filter(|other| other.get("maximum").is_some()).unwrap_or(form);
     let bound = |name: &str| bounds.get(name).and_then(Value::as_f64).unwrap_or_default();
     let (min, max) = (bound("minimum"), bound("maximum"));
     let is_within = |number: f64| (min..=max).contains(&number);
@@ -141,7 +170,7 @@ fn judge(value: &Value, schema: &Value) -> (bool, String) {
     let is_time = || time::read(value).is_some_and(|time| is_within(time.as_secs_f64()));
     let (fits, allowed) = match kind(form) {
         "boolean" => (value.is_boolean(), "true or false".to_owned()),
-        "integer" => (value.is_u64() && is_number(), whole(min, max)),
+        "integer" => (value.is_u64() && is_number(), whole_number(min, max)),
         "number" if max <= 1.0 => (is_number(), "a number more than 0 and at most 1, such as 0.4".to_owned()),
         "number" => (is_number(), format!("an amount from 0 to {max}, such as 2.50")),
         "time" => (is_time(), time_within(min, max)),
@@ -155,13 +184,13 @@ fn judge(value: &Value, schema: &Value) -> (bool, String) {
             let allowed = "a list of different models' names, at least one, such as [\"local\"]";
             (value.as_array().is_some_and(|names| are_models(names)), allowed.to_owned())
         }
-        _ => match words(form) {
+        _ => match keywords(form) {
             none if none.is_empty() => (value.is_string(), "a text".to_owned()),
-            words => (words.contains(&value), one_of(&words)),
+            keywords => (keywords.contains(&value), one_of(&keywords)),
         },
     };
-    match word(schema) {
-        Some(word) => (fits, format!("{allowed}, or \"{word}\"")),
+    match unset_keyword(schema) {
+        Some(keyword) => (fits, format!("{allowed}, or \"{keyword}\"")),
         None => (fits, allowed),
     }
 }
@@ -174,13 +203,13 @@ fn kind(schema: &Value) -> &str {
 
 /// Returns the allowed keywords of a type that derives its schema. Empty for types that parse themselves: their errors
 /// list the allowed values, and their schemas contain no `type`.
-fn words(schema: &Value) -> Vec<&Value> {
+fn keywords(schema: &Value) -> Vec<&Value> {
     let all = |key: &str| schema.get(key).and_then(Value::as_array).into_iter().flatten();
     let listed = all("enum").filter(|_| schema.get("type").is_some());
-    all("oneOf").filter_map(|word| word.get("const")).chain(listed).collect()
+    all("oneOf").filter_map(|keyword| keyword.get("const")).chain(listed).collect()
 }
 
-fn whole(min: f64, max: f64) -> String {
+fn whole_number(min: f64, max: f64) -> String {
     let from = if min > 0.0 { format!(" from {min}") } else { String::new() };
     let to = if max < u64::MAX as f64 { format!(" to {max}") } else { String::new() };
     format!("a whole number{from}{to}")
@@ -211,18 +240,18 @@ fn is_table(schema: &Value) -> bool {
 }
 
 /// Returns the schema of the value under this name, if the name is allowed.
-fn below<'a>(schema: &'a Value, name: &str) -> Option<&'a Value> {
+fn schema_of<'a>(schema: &'a Value, name: &str) -> Option<&'a Value> {
     let named = schema.get("properties").and_then(|properties| properties.get(name));
     named.or_else(|| schema.get("additionalProperties").filter(|each| each.is_object()))
 }
 
 /// Returns whether a value counts as not set: null, or the keyword for "not set".
 fn is_unset(value: &Value, schema: &Value) -> bool {
-    value.is_null() || value.as_str().is_some_and(|text| word(schema) == Some(text.trim()))
+    value.is_null() || value.as_str().is_some_and(|text| unset_keyword(schema) == Some(text.trim()))
 }
 
 /// Returns the keyword that is allowed instead of a value.
-fn word(schema: &Value) -> Option<&str> {
+fn unset_keyword(schema: &Value) -> Option<&str> {
     schema.pointer("/anyOf/1/const")?.as_str()
 }
 
@@ -238,8 +267,8 @@ pub(super) fn join(key: &str, name: &str) -> String {
 
 /// Returns the start of a text, short enough for an error message.
 fn shortened(text: &str) -> String {
-    let mut short: String = text.chars().take(LONGEST_GIVEN).collect();
-    if text.chars().nth(LONGEST_GIVEN).is_some() {
+    let mut short: String = text.chars().take(MAX_VALUE_CHARS).collect();
+    if text.chars().nth(MAX_VALUE_CHARS).is_some() {
         short.push('…');
     }
     short
@@ -248,16 +277,16 @@ fn shortened(text: &str) -> String {
 /// Returns the end of the error for a missing setting: its allowed keywords, or its example.
 fn hint(schema: &Value) -> Option<String> {
     match schema.get("enum").and_then(Value::as_array) {
-        Some(words) => Some(format!("; allowed is {}", one_of(words))),
+        Some(keywords) => Some(format!("; expected {}", one_of(keywords))),
         None => schema.pointer("/examples/0").map(|example| format!("; for example {example}")),
     }
 }
 
 /// Lists keywords, with "or" before the last one.
-fn one_of(words: &[impl fmt::Display]) -> String {
-    let words: Vec<String> = words.iter().map(ToString::to_string).collect();
-    match words.split_last() {
+fn one_of(keywords: &[impl fmt::Display]) -> String {
+    let keywords: Vec<String> = keywords.iter().map(ToString::to_string).collect();
+    match keywords.split_last() {
         Some((last, rest)) if !rest.is_empty() => format!("{} or {last}", rest.join(", ")),
-        _ => words.concat(),
+        _ => keywords.concat(),
     }
 }

@@ -5,17 +5,18 @@ use epitome_core::message::{Author, Tokens};
 use epitome_core::outline::Outline;
 use epitome_core::prompt::{ProfileSetting, Template};
 use epitome_core::slot::{CatchUp, Limit, Scope, Slot};
+use epitome_core::suggest::did_you_mean;
 use epitome_core::trigger::Trigger;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{SettingsError, form, wrong};
+use super::{SettingsError, form, invalid_setting};
 
 /// Settings of one slot: when a summary is written, of which messages, how large it may be, and by which model.
 ///
-/// Its keys in the settings are the fields of `Written`.
+/// Its keys in the settings are the fields of `SlotTable`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(try_from = "Written", into = "Written")]
+#[serde(try_from = "SlotTable", into = "SlotTable")]
 pub struct SlotSettings {
     /// The slot as the core rules use it.
     pub slot: Slot,
@@ -35,7 +36,7 @@ pub struct SlotSettings {
     pub models: Option<Vec<String>>,
 }
 
-/// One slot in the settings, `[[slot]]`.
+/// One slot as a table in the settings, `[[slot]]`.
 #[derive(Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 #[schemars(extend(
@@ -49,7 +50,7 @@ pub struct SlotSettings {
     },
 ))]
 #[derive(Default)]
-struct Written {
+struct SlotTable {
     /// Preset with defaults for the other keys: frequent, long or lean.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "form::preset", example = &"frequent")]
@@ -103,39 +104,39 @@ struct Written {
     catch_up: Option<CatchUp>,
 }
 
-impl TryFrom<Written> for SlotSettings {
+impl TryFrom<SlotTable> for SlotSettings {
     type Error = &'static str;
 
-    fn try_from(written: Written) -> Result<Self, &'static str> {
-        let mut slot = match written.preset {
+    fn try_from(table: SlotTable) -> Result<Self, &'static str> {
+        let mut slot = match table.preset {
             Some(preset) => preset.slot(),
             // `check` rejects an empty name.
             None => Slot::new("", Limit::Tokens(1_000)),
         };
-        slot.limit = match (written.max_tokens, written.max_chars) {
+        slot.limit = match (table.max_tokens, table.max_chars) {
             (Some(_), Some(_)) => return Err("max_tokens and max_chars are both set; set one of them"),
             (Some(tokens), None) => Limit::Tokens(tokens),
             (None, Some(chars)) => Limit::Chars(chars),
             (None, None) => slot.limit,
         };
-        slot.name = written.name.unwrap_or(slot.name);
-        slot.scope = Scope::from(written.scope.map(Author::from));
-        slot.trigger = written.trigger.unwrap_or(slot.trigger);
-        slot.keep = written.keep.unwrap_or(slot.keep);
-        slot.auto = written.auto.unwrap_or(slot.auto);
+        slot.name = table.name.unwrap_or(slot.name);
+        slot.scope = Scope::from(table.scope.map(Author::from));
+        slot.trigger = table.trigger.unwrap_or(slot.trigger);
+        slot.keep = table.keep.unwrap_or(slot.keep);
+        slot.auto = table.auto.unwrap_or(slot.auto);
         Ok(Self {
             slot,
-            catch_up: written.catch_up,
-            auto: written.auto,
-            prompt: written.prompt,
-            profile: written.profile,
-            instructions: written.instructions,
-            models: written.models,
+            catch_up: table.catch_up,
+            auto: table.auto,
+            prompt: table.prompt,
+            profile: table.profile,
+            instructions: table.instructions,
+            models: table.models,
         })
     }
 }
 
-impl From<SlotSettings> for Written {
+impl From<SlotSettings> for SlotTable {
     fn from(settings: SlotSettings) -> Self {
         let Slot { name, scope, trigger, keep, limit, .. } = settings.slot;
         let (max_tokens, max_chars) = match limit {
@@ -186,20 +187,20 @@ impl From<Slot> for SlotSettings {
 /// Rejects slots that cannot work with any model, and two slots with the same name in the same scope.
 pub(super) fn check(slots: &[SlotSettings]) -> Result<(), SettingsError> {
     for (at, SlotSettings { slot, .. }) in slots.iter().enumerate() {
-        let wrong = |field: &str, problem| SettingsError::wrong(format!("slot[{at}].{field}"), problem);
+        let invalid = |field: &str, problem| SettingsError::new(format!("slot[{at}].{field}"), problem);
         slot.check(Some(Tokens::MAX)).map_err(|error| match error.field {
             "name" if slot.name.is_empty() => {
-                wrong("name", "is missing; set the slot's name, or a preset".to_owned())
+                invalid("name", "is missing; set the slot's name, or a preset".to_owned())
             }
-            field => wrong(field, error.problem),
+            field => invalid(field, error.problem),
         })?;
         let mut before = slots.iter().take(at);
-        if let Some(same) =
-            before.position(|old| (&old.slot.name, &old.slot.scope) == (&slot.name, &slot.scope))
+        if let Some(earlier) =
+            before.position(|other| (&other.slot.name, &other.slot.scope) == (&slot.name, &slot.scope))
         {
             let problem =
-                format!("slot[{same}] is also named `{}`; names must be unique within a scope", slot.name);
-            return Err(wrong("name", problem));
+                format!("slot[{earlier}] is also named `{}`; names must be unique within a scope", slot.name);
+            return Err(invalid("name", problem));
         }
     }
     Ok(())
@@ -207,16 +208,16 @@ pub(super) fn check(slots: &[SlotSettings]) -> Result<(), SettingsError> {
 
 /// Rejects a trigger that no slot can have, and an invalid slot name.
 pub(super) fn check_trigger(name: &str, trigger: &Trigger) -> Result<(), SettingsError> {
-    let tried = Slot { trigger: trigger.clone(), ..Slot::new(name, Limit::Tokens(1_000)) };
-    tried.check(Some(Tokens::MAX)).map_err(|error| {
+    let slot = Slot { trigger: trigger.clone(), ..Slot::new(name, Limit::Tokens(1_000)) };
+    slot.check(Some(Tokens::MAX)).map_err(|error| {
         let problem = match error.field {
             "name" => {
-                let given: String = name.chars().take(80).collect();
-                format!("slot name: {given:?}; 1 to 64 letters, digits, `_` or `-` are allowed")
+                let name: String = name.chars().take(80).collect();
+                format!("slot name: {name:?}; 1 to 64 letters, digits, `_` or `-` are allowed")
             }
             _ => error.problem,
         };
-        wrong(&["trigger", name], problem)
+        invalid_setting(&["trigger", name], problem)
     })
 }
 
@@ -257,8 +258,9 @@ impl TryFrom<String> for Preset {
     fn try_from(name: String) -> Result<Self, String> {
         let all = [Self::Frequent, Self::Long, Self::Lean];
         all.into_iter().find(|preset| preset.slot().name == name).ok_or_else(|| {
-            let given: String = name.chars().take(60).collect();
-            format!("`{given}` is unknown; frequent, long and lean are allowed")
+            let name: String = name.chars().take(60).collect();
+            let similar = did_you_mean(&name, ["frequent", "long", "lean"]);
+            format!("`{name}` is unknown; {similar}frequent, long and lean are allowed")
         })
     }
 }

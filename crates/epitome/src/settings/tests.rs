@@ -219,11 +219,11 @@ fn wrong_models_are_refused_by_name() {
     };
     refused(
         model("provider", json!("mistral")),
-        "models.main.provider: \"mistral\" given; allowed is openai, anthropic or local",
+        "models.main.provider: \"mistral\" is not allowed; expected openai, anthropic or local",
     );
     refused(
         json!({"models": {"main": {"model": "m"}}}),
-        "models.main.provider: is missing; allowed is \"openai\", \"anthropic\" or \"local\"",
+        "models.main.provider: is missing; expected \"openai\", \"anthropic\" or \"local\"",
     );
     refused(
         json!({"models": {"main": {"provider": "anthropic"}}}),
@@ -250,10 +250,108 @@ fn wrong_models_are_refused_by_name() {
     );
     for cap in [json!(-1), json!("much"), json!(true)] {
         let expected = format!(
-            "summarize.spend_cap_per_day: {cap} given; allowed is an amount from 0 to 1000000000, such as 2.50, or \"none\""
+            "summarize.spend_cap_per_day: {cap} is not allowed; expected an amount from 0 to 1000000000, such as 2.50, or \"none\""
         );
         refused(json!({"summarize": {"spend_cap_per_day": cap}}), &expected);
     }
+}
+
+#[test]
+fn mistyped_names_are_answered_with_the_name_that_was_meant() {
+    for (document, error) in [
+        ("[sumarize]\n", "sumarize: no such setting; did you mean summarize? allowed here are"),
+        ("[context]\nmax_token = 5", "line 2: context.max_token: no such setting; did you mean max_tokens? "),
+        (
+            "summarize.catch_up = 'stepp'",
+            "summarize.catch_up: \"stepp\" is not allowed; did you mean `step`? expected",
+        ),
+        (
+            "summarize.stand_in_after = 'nevr'",
+            "\"nevr\" is not allowed; did you mean `never`? expected \"never\"",
+        ),
+        (
+            "condense.strategy = 'pipeline(mask, sumarize)'",
+            "`sumarize` is unknown; did you mean `summarize`? ",
+        ),
+        ("condense.summary_role = 'sytem'", "\"sytem\" is not allowed; did you mean `system`? "),
+        ("condense.profile = 'codng'", "condense.profile: `codng` is unknown; did you mean `coding`? auto,"),
+        ("encoding = 'o20k_base'", "encoding: `o20k_base` is unknown; did you mean `o200k_base`? "),
+        (
+            "trigger.short = 'mesages(5)'",
+            "trigger.short: position 1: `mesages` is unknown; did you mean `messages`? ",
+        ),
+        (
+            "[[slot]]\nname = 'a'\nkeep = 'turn(2)'",
+            "line 3: slot[0].keep: position 1: `turn` is unknown; did you mean `turns`? ",
+        ),
+        (
+            "[[slot]]\npreset = 'frequnt'",
+            "line 2: slot[0].preset: `frequnt` is unknown; did you mean `frequent`? ",
+        ),
+        (
+            "[models.c]\nprovider = 'opnai'\nmodel = 'm'",
+            "line 2: models.c.provider: \"opnai\" is not allowed; did you mean `openai`? ",
+        ),
+        (
+            "[models.c]\nprovider = 'openai'\nmodle = 'm'",
+            "line 3: models.c.modle: no such setting; did you mean model? ",
+        ),
+        (
+            "[prices.m]\ninput = 1\noutpt = 2",
+            "line 3: prices.m.outpt: no such setting; did you mean output? ",
+        ),
+    ] {
+        let refused = Patch::parse(document).unwrap_err().to_string();
+        assert!(refused.contains(error), "{document}: {refused}");
+    }
+}
+
+#[test]
+fn undefined_models_are_named_with_their_position_and_the_cure() {
+    let defined = with(json!({"models": {"cheap": {"provider": "openai", "model": "m"}}}));
+    let error = |value: Value| {
+        let settings = defined.with(&patch(value)).unwrap();
+        let names = settings.models.keys().map(String::as_str);
+        settings.check_models(names).unwrap_err().to_string()
+    };
+    let cure =
+        "no model named `chep`; did you mean `cheap`? define [models.chep], or use one of: cheap, local";
+    assert_eq!(
+        error(json!({"summarize": {"models": ["local", "chep"]}})),
+        format!("summarize.models[1]: {cure}")
+    );
+    let slot = json!({"slot": [{"name": "a"}, {"name": "b", "models": ["chep"]}]});
+    assert_eq!(error(slot), format!("slot[1].models[0]: {cure}"));
+    assert_eq!(error(json!({"condense": {"model": "chep"}})), format!("condense.model: {cure}, same"));
+    let far = error(json!({"summarize": {"models": ["a b"]}}));
+    assert_eq!(
+        far,
+        "summarize.models[0]: no model named `a b`; define [models.\"a b\"], or use one of: cheap, local"
+    );
+    let tenant = defined.with(&patch(json!({"condense": {"model": "chep"}}))).unwrap();
+    let tenant = tenant.check_model_choice(["cheap"]).unwrap_err().to_string();
+    assert_eq!(
+        tenant,
+        "condense.model: no model named `chep`; did you mean `cheap`? use one of: cheap, local, same"
+    );
+}
+
+#[test]
+fn an_api_key_in_the_settings_is_refused_with_the_right_place_for_it() {
+    for name in ["api_key", "key", "token"] {
+        let document =
+            format!("[models.c]\nprovider = 'openai'\nmodel = 'm'\n{name} = 'sk-proj-0123456789abcdef'\n");
+        assert_eq!(
+            Patch::parse(&document).unwrap_err().to_string(),
+            format!(
+                "line 4: models.c.{name}: no such setting; put the key into an environment variable, and set key_env to \
+                 the variable's name"
+            ),
+        );
+    }
+    // Nor does an error in the syntax repeat the line.
+    let error = Patch::parse("[models.c]\napi_key = 'sk-proj-0123456789abcdef\n").unwrap_err().to_string();
+    assert!(error.starts_with("settings: line 2: not TOML: ") && !error.contains("0123"), "{error}");
 }
 
 /// A likely mistake is an API key in place of the variable's name. The error must not repeat the key.
@@ -268,66 +366,68 @@ fn a_key_in_place_of_a_variables_name_is_refused_and_not_repeated() {
 
 #[test]
 fn wrong_values_are_refused_by_name() {
-    refused(json!([]), "settings: [] given; allowed is a table of settings");
+    refused(json!([]), "settings: [] is not allowed; expected a table of settings");
     refused(
         json!({"encoding": "o300k"}),
         "encoding: `o300k` is unknown; o200k_base, cl100k_base, p50k_base and r50k_base are allowed",
     );
-    refused(json!({"encoding": 5}), "encoding: 5 given; allowed is a text");
-    refused(json!({"context": 5}), "context: 5 given; allowed is a table of settings");
+    refused(json!({"encoding": 5}), "encoding: 5 is not allowed; expected a text");
+    refused(json!({"context": 5}), "context: 5 is not allowed; expected a table of settings");
     for share in [json!(0), json!(1.5), json!(-1), json!("0.4")] {
         refused(
             json!({"context": {"summary_share": share}}),
             &format!(
-                "context.summary_share: {share} given; allowed is a number more than 0 and at most 1, such as 0.4"
+                "context.summary_share: {share} is not allowed; expected a number more than 0 and at most 1, such as 0.4"
             ),
         );
     }
     for key in ["context.max_tokens", "limits.message", "limits.batch", "limits.body", "limits.metadata"] {
         let (table, name) = key.split_once('.').unwrap();
         for given in [json!(0), json!(-5), json!(1.5), json!("many")] {
-            let expected = format!("{key}: {given} given; allowed is a whole number from 1");
+            let expected = format!("{key}: {given} is not allowed; expected a whole number from 1");
             refused(json!({table: {name: given}}), &expected);
         }
     }
     for given in [json!("soon"), json!("10 days"), json!(-1), json!(true), json!("9999h")] {
         let expected = format!(
-            "summarize.stand_in_after: {given} given; allowed is \"never\", or a time of at most a year \
+            "summarize.stand_in_after: {given} is not allowed; expected \"never\", or a time of at most a year \
              such as \"10m\", \"30s\", \"2h\", \"500ms\" or 600 for seconds"
         );
         refused(json!({"summarize": {"stand_in_after": given}}), &expected);
     }
     refused(
         json!({"summarize": {"redact": "yes"}}),
-        "summarize.redact: \"yes\" given; allowed is true or false",
+        "summarize.redact: \"yes\" is not allowed; expected true or false",
     );
     refused(
         json!({"summarize": {"catch_up": "skip"}}),
-        "summarize.catch_up: \"skip\" given; allowed is \"join\" or \"step\"",
+        "summarize.catch_up: \"skip\" is not allowed; expected \"join\" or \"step\"",
     );
     for given in
         [json!([]), json!("local"), json!(["a", 5]), json!([" "]), json!(["a", "a"]), json!(["a\nb"])]
     {
         let expected = format!(
-            "summarize.models: {given} given; allowed is a list of different models' names, at least one, \
+            "summarize.models: {given} is not allowed; expected a list of different models' names, at least one, \
              such as [\"local\"]"
         );
         refused(json!({"summarize": {"models": given}}), &expected);
     }
     let long = "x".repeat(500);
-    let shown = format!("summarize.redact: \"{}… given; allowed is true or false", "x".repeat(59));
+    let shown = format!("summarize.redact: \"{}… is not allowed; expected true or false", "x".repeat(59));
     refused(json!({"summarize": {"redact": long}}), &shown);
 }
 
 #[test]
 fn wrong_prices_are_refused_by_name() {
-    refused(json!({"prices": {"m": 5}}), "prices.m: 5 given; allowed is a table of settings");
+    refused(json!({"prices": {"m": 5}}), "prices.m: 5 is not allowed; expected a table of settings");
     refused(json!({"prices": {"m": {"input": 1}}}), "prices.m.output: is missing; for example 2.0");
     refused(json!({"prices": {"m": {}}}), "prices.m.input: is missing; for example 0.25");
     for given in [json!(-0.1), json!("free"), json!(1e9)] {
         refused(
             json!({"prices": {"m": {"input": given, "output": 1}}}),
-            &format!("prices.m.input: {given} given; allowed is an amount from 0 to 1000000, such as 2.50"),
+            &format!(
+                "prices.m.input: {given} is not allowed; expected an amount from 0 to 1000000, such as 2.50"
+            ),
         );
     }
     refused(
@@ -338,9 +438,15 @@ fn wrong_prices_are_refused_by_name() {
 
 #[test]
 fn wrong_slots_are_refused_by_name() {
-    refused(json!({"slot": {"name": "a"}}), "slot: {\"name\":\"a\"} given; allowed is a list of tables");
-    refused(json!({"slot": [{"name": "a"}, "b"]}), "slot[1]: \"b\" given; allowed is a table of settings");
-    refused(json!({"slot": [null]}), "slot[0]: null given; allowed is a table of settings");
+    refused(
+        json!({"slot": {"name": "a"}}),
+        "slot: {\"name\":\"a\"} is not allowed; expected a list of tables",
+    );
+    refused(
+        json!({"slot": [{"name": "a"}, "b"]}),
+        "slot[1]: \"b\" is not allowed; expected a table of settings",
+    );
+    refused(json!({"slot": [null]}), "slot[0]: null is not allowed; expected a table of settings");
     refused(json!({"slot": [{}]}), "slot[0].name: is missing; set the slot's name, or a preset");
     let one = |key: &str, value: Value| json!({"slot": [{"name": "a"}, {"name": "b", key: value}]});
     refused(
@@ -357,20 +463,26 @@ fn wrong_slots_are_refused_by_name() {
     );
     refused(
         one("trigger", json!("messages(0)")),
-        "slot[1].trigger: messages: 0 given; allowed is a whole number from 1",
+        "slot[1].trigger: messages: 0 is not allowed; expected a whole number from 1",
     );
     refused(
         one("trigger", json!("economic")),
         "slot[1].trigger: economic: only an inline condensation has a request with a price; \
          use messages, turns, tokens, chars, window, every, idle or important",
     );
-    refused(one("trigger", json!(20)), "slot[1].trigger: 20 given; allowed is a text");
+    refused(one("trigger", json!(20)), "slot[1].trigger: 20 is not allowed; expected a text");
     refused(
         one("keep", json!("messages(-1)")),
-        "slot[1].keep: messages: -1 given; allowed is a whole number",
+        "slot[1].keep: messages: -1 is not allowed; expected a whole number",
     );
-    refused(one("max_tokens", json!(5)), "slot[1].max_tokens: 5 given; allowed is a whole number from 16");
-    refused(one("max_chars", json!(0)), "slot[1].max_chars: 0 given; allowed is a whole number from 16");
+    refused(
+        one("max_tokens", json!(5)),
+        "slot[1].max_tokens: 5 is not allowed; expected a whole number from 16",
+    );
+    refused(
+        one("max_chars", json!(0)),
+        "slot[1].max_chars: 0 is not allowed; expected a whole number from 16",
+    );
     refused(
         json!({"slot": [{"name": "a", "max_tokens": 500, "max_chars": 500}]}),
         "slot[0]: max_tokens and max_chars are both set; set one of them",
@@ -383,9 +495,15 @@ fn wrong_slots_are_refused_by_name() {
         one("profile", json!("poetry")),
         "slot[1].profile: `poetry` is unknown; auto, general, coding, research and support are allowed",
     );
-    refused(one("instructions", json!(["a"])), "slot[1].instructions: [\"a\"] given; allowed is a text");
-    refused(one("auto", json!(1)), "slot[1].auto: 1 given; allowed is true or false");
-    refused(one("catch_up", json!("no")), "slot[1].catch_up: \"no\" given; allowed is \"join\" or \"step\"");
+    refused(
+        one("instructions", json!(["a"])),
+        "slot[1].instructions: [\"a\"] is not allowed; expected a text",
+    );
+    refused(one("auto", json!(1)), "slot[1].auto: 1 is not allowed; expected true or false");
+    refused(
+        one("catch_up", json!("no")),
+        "slot[1].catch_up: \"no\" is not allowed; expected \"join\" or \"step\"",
+    );
     assert_eq!(Patch::from_value(one("models", json!([]))).unwrap_err().key(), "slot[1].models");
 }
 
@@ -401,46 +519,46 @@ fn wrong_ways_to_condense_are_refused_by_name() {
         "condense.keep_lst: no such setting; did you mean keep_last? allowed here are enabled, strategy, trigger, threshold, keep, keep_last, \
          keep_first, model, wait, window, max_tokens, min_worth, summary_role, prompt, profile, instructions",
     );
-    refused(one("enabled", json!("yes")), "condense.enabled: \"yes\" given; allowed is true or false");
+    refused(one("enabled", json!("yes")), "condense.enabled: \"yes\" is not allowed; expected true or false");
     refused(
         one("strategy", json!("sumarize")),
-        "condense.strategy: position 1: `sumarize` is not known; allowed are noop, recent, mask, summarize, amortized, \
+        "condense.strategy: position 1: `sumarize` is unknown; did you mean `summarize`? expected one of noop, recent, mask, summarize, amortized, \
          pipeline",
     );
     refused(
         one("trigger", json!("messages(0)")),
-        "condense.trigger: messages: 0 given; allowed is a whole number from 1",
+        "condense.trigger: messages: 0 is not allowed; expected a whole number from 1",
     );
     refused(
         one("threshold", json!(75)),
-        "condense.threshold: 75 given; allowed is a number more than 0 and at most 1, such as 0.4",
+        "condense.threshold: 75 is not allowed; expected a number more than 0 and at most 1, such as 0.4",
     );
     refused(
         one("keep", json!("messages(-1)")),
-        "condense.keep: messages: -1 given; allowed is a whole number",
+        "condense.keep: messages: -1 is not allowed; expected a whole number",
     );
-    refused(one("keep_last", json!(1.5)), "condense.keep_last: 1.5 given; allowed is a whole number");
-    refused(one("keep_first", json!(-1)), "condense.keep_first: -1 given; allowed is a whole number");
+    refused(one("keep_last", json!(1.5)), "condense.keep_last: 1.5 is not allowed; expected a whole number");
+    refused(one("keep_first", json!(-1)), "condense.keep_first: -1 is not allowed; expected a whole number");
     refused(
         one("model", json!(["a"])),
-        "condense.model: [\"a\"] given; allowed is the name of a model, such as \"local\"",
+        "condense.model: [\"a\"] is not allowed; expected the name of a model, such as \"local\"",
     );
-    refused(one("wait", json!(1)), "condense.wait: 1 given; allowed is true or false");
+    refused(one("wait", json!(1)), "condense.wait: 1 is not allowed; expected true or false");
     refused(
         one("window", json!(0)),
-        "condense.window: 0 given; allowed is a whole number from 1, or \"none\"",
+        "condense.window: 0 is not allowed; expected a whole number from 1, or \"none\"",
     );
     refused(
         one("max_tokens", json!(5)),
-        "condense.max_tokens: 5 given; allowed is a whole number from 16, or \"default\"",
+        "condense.max_tokens: 5 is not allowed; expected a whole number from 16, or \"default\"",
     );
     refused(
         one("min_worth", json!(0)),
-        "condense.min_worth: 0 given; allowed is a number more than 0 and at most 1, such as 0.4",
+        "condense.min_worth: 0 is not allowed; expected a number more than 0 and at most 1, such as 0.4",
     );
     refused(
         one("summary_role", json!("tool")),
-        "condense.summary_role: \"tool\" given; allowed is \"user\" or \"system\"",
+        "condense.summary_role: \"tool\" is not allowed; expected \"user\" or \"system\"",
     );
     refused(
         one("prompt", json!("Sum up.")),
@@ -500,7 +618,7 @@ fn a_share_of_a_window_nobody_knows_is_refused_where_somebody_asked_for_it() {
     let policy = |value: Value, room| with(json!({"condense": value})).condense.policy(room);
     assert_eq!(policy(json!({}), None).unwrap().trigger.to_string(), "tokens(170000)");
     assert_eq!(policy(json!({}), Some(9)).unwrap(), epitome_core::condense::Policy::default());
-    let unknown = "the model's window is not known; set `window` for its model";
+    let unknown = "the model's window is unknown; set `window` for its model";
     for (value, expected) in [
         (json!({"threshold": 0.5}), format!("trigger: window(0.5): {unknown}")),
         (json!({"keep": "window(0.5)"}), format!("keep: window(0.5): {unknown}")),
@@ -621,7 +739,7 @@ fn text_that_is_not_json_is_refused_with_its_place() {
     assert_eq!(error.to_string(), "settings: not JSON: EOF while parsing a value at line 1 column 12");
     assert_eq!(error.key(), "settings");
     let error = serde_json::from_str::<Patch>("{\"limits\": {\"body\": 0}}").unwrap_err();
-    assert_eq!(error.to_string(), "limits.body: 0 given; allowed is a whole number from 1");
+    assert_eq!(error.to_string(), "limits.body: 0 is not allowed; expected a whole number from 1");
 }
 
 #[test]

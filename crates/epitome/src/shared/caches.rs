@@ -18,29 +18,29 @@ use crate::settings::Settings;
 use crate::store::{SessionId, SessionKey, SummaryId};
 
 /// Maximum number of slots in the list of other engines' slots.
-const MOST_NOT_OURS: usize = 10_000;
+const MAX_FOREIGN_SLOTS: usize = 10_000;
 
 /// How long a slot that belongs to another engine is not leased.
-const LOOK_AWAY: Duration = Duration::from_secs(60);
+const FOREIGN_SLOT_SKIP: Duration = Duration::from_secs(60);
 
 /// Maximum number of merged settings.
-const MOST_MERGED: usize = 256;
+const MAX_MERGED_SETTINGS: usize = 256;
 
 /// Maximum number of sessions whose encoding is cached.
-const MOST_ENCODINGS: usize = 10_000;
+const MAX_ENCODINGS: usize = 10_000;
 
 /// Maximum size of all rendered texts, in bytes. A text has a few kilobytes.
-const MOST_TEXTS: u64 = 2 << 20;
+const MAX_TEXT_BYTES: u64 = 2 << 20;
 
 /// Maximum size of all extracts, in bytes. Those of one summary have some tens of kilobytes.
-const MOST_EXTRACTS: u64 = 4 << 20;
+const MAX_EXTRACT_BYTES: u64 = 4 << 20;
 
 /// Expected sizes of one text and of one summary's extracts, from which the cache estimates its number of entries.
-const TEXT: u64 = 4 << 10;
-const EXTRACTS: u64 = 64 << 10;
+const BYTES_PER_TEXT: u64 = 4 << 10;
+const BYTES_PER_EXTRACTS: u64 = 64 << 10;
 
 /// Maximum number of sessions whose last context request is cached.
-const MOST_ASKED: usize = 1_024;
+const MAX_LAST_REQUESTS: usize = 1_024;
 
 /// Key of a rendered text: the session, one or two summaries (two if they are joined), and the token budget of the text.
 pub(crate) type TextKey = (SessionId, SummaryId, SummaryId, Tokens);
@@ -56,68 +56,68 @@ pub(crate) struct Caches {
     /// The encoding of sessions, if it differs from the engine's settings. A guess: the append's transaction checks it.
     pub(crate) encodings: Cache<SessionKey, Encoding>,
     /// Slots that belong to other engines, and until when they are not leased.
-    not_ours: Mutex<HashMap<(SessionId, Scope, String), Instant>>,
+    foreign_slots: Mutex<HashMap<(SessionId, Scope, String), Instant>>,
     /// Rendered texts with their tokens.
-    pub(crate) texts: Cache<TextKey, (Tokens, Arc<str>), Bytes>,
+    pub(crate) texts: Cache<TextKey, (Tokens, Arc<str>), ByteWeighter>,
     /// Extracts of summaries.
-    pub(crate) extracts: Cache<(SessionId, SummaryId), Arc<Extracts>, Bytes>,
+    pub(crate) extracts: Cache<(SessionId, SummaryId), Arc<Extracts>, ByteWeighter>,
     /// The last context request of each session, so that the same context can be built in advance when a slot has a new
     /// summary; and how many tokens of messages were read for it.
-    pub(crate) asked: Cache<SessionKey, (ContextRequest, Tokens)>,
+    pub(crate) last_requests: Cache<SessionKey, (ContextRequest, Tokens)>,
 }
 
 /// Weighs cache entries by their size in bytes.
 #[derive(Clone)]
-pub(crate) struct Bytes;
+pub(crate) struct ByteWeighter;
 
-impl Weighter<TextKey, (Tokens, Arc<str>)> for Bytes {
+impl Weighter<TextKey, (Tokens, Arc<str>)> for ByteWeighter {
     fn weight(&self, _: &TextKey, (_, text): &(Tokens, Arc<str>)) -> u64 {
         text.len().saturating_add(size_of::<TextKey>()) as u64
     }
 }
 
-impl Weighter<(SessionId, SummaryId), Arc<Extracts>> for Bytes {
+impl Weighter<(SessionId, SummaryId), Arc<Extracts>> for ByteWeighter {
     fn weight(&self, _: &(SessionId, SummaryId), extracts: &Arc<Extracts>) -> u64 {
         extracts.bytes() as u64
     }
 }
 
 /// Returns a cache of at most `most` bytes, whose entries have about `each` bytes.
-fn by_bytes<K: Eq + Hash, V: Clone>(most: u64, each: u64) -> Cache<K, V, Bytes>
+fn cache_of_bytes<K: Eq + Hash, V: Clone>(most: u64, each: u64) -> Cache<K, V, ByteWeighter>
 where
-    Bytes: Weighter<K, V>,
+    ByteWeighter: Weighter<K, V>,
 {
-    Cache::with_weighter(usize::try_from(most / each).unwrap_or(usize::MAX), most, Bytes)
+    Cache::with_weighter(usize::try_from(most / each).unwrap_or(usize::MAX), most, ByteWeighter)
 }
 
 impl Default for Caches {
     fn default() -> Self {
         Self {
-            merged: Cache::new(MOST_MERGED),
-            encodings: Cache::new(MOST_ENCODINGS),
-            not_ours: Mutex::default(),
-            texts: by_bytes(MOST_TEXTS, TEXT),
-            extracts: by_bytes(MOST_EXTRACTS, EXTRACTS),
-            asked: Cache::new(MOST_ASKED),
+            merged: Cache::new(MAX_MERGED_SETTINGS),
+            encodings: Cache::new(MAX_ENCODINGS),
+            foreign_slots: Mutex::default(),
+            texts: cache_of_bytes(MAX_TEXT_BYTES, BYTES_PER_TEXT),
+            extracts: cache_of_bytes(MAX_EXTRACT_BYTES, BYTES_PER_EXTRACTS),
+            last_requests: Cache::new(MAX_LAST_REQUESTS),
         }
     }
 }
 
 impl Caches {
-    /// Skips a slot for a while, because it belongs to another engine. Returns false if the list of such slots is full.
-    pub(crate) fn look_away(&self, session: SessionId, scope: &Scope, slot: &str) -> bool {
-        let until = Instant::now() + LOOK_AWAY;
-        let mut slots = lock(&self.not_ours);
-        let knows = slots.len() < MOST_NOT_OURS;
-        if knows {
+    /// Skips a slot for [`FOREIGN_SLOT_SKIP`], because it belongs to another engine. Returns false if the list is full.
+    pub(crate) fn skip_foreign_slot(&self, session: SessionId, scope: &Scope, slot: &str) -> bool {
+        let until = Instant::now() + FOREIGN_SLOT_SKIP;
+        let mut slots = lock(&self.foreign_slots);
+        let has_room = slots.len() < MAX_FOREIGN_SLOTS;
+        if has_room {
             slots.insert((session, scope.clone(), slot.to_owned()), until);
         }
-        knows
+        has_room
     }
 
     /// Returns the slots that are skipped now.
-    pub(crate) fn not_ours(&self) -> HashSet<(SessionId, Scope, String)> {
-        let mut slots = lock(&self.not_ours);
+    pub(crate) fn foreign_slots(&self) -> HashSet<(SessionId, Scope, String)> {
+        let mut slots = lock(&self.foreign_slots);
         if !slots.is_empty() {
             let now = Instant::now();
             slots.retain(|_, until| *until > now);
@@ -138,6 +138,6 @@ impl Caches {
     pub(crate) fn forget_rendered(&self) {
         self.texts.clear();
         self.extracts.clear();
-        self.asked.clear();
+        self.last_requests.clear();
     }
 }

@@ -20,21 +20,21 @@ pub struct Listener {
     /// workspaces.
     listeners: Hidden<Arc<Listeners>>,
     workspace: Arc<str>,
-    told: watch::Receiver<()>,
+    wakeups: watch::Receiver<()>,
     poll: Duration,
 }
 
 impl Listener {
     pub(crate) fn new(listeners: &Arc<Listeners>, workspace: Arc<str>, poll: Duration) -> Self {
-        let told = listeners.join(&workspace);
-        Self { listeners: Hidden(Arc::clone(listeners)), workspace, told, poll }
+        let wakeups = listeners.join(&workspace);
+        Self { listeners: Hidden(Arc::clone(listeners)), workspace, wakeups, poll }
     }
 
     /// Returns soon after this engine writes to the workspace, at once if it has written since the last call, and at the
     /// latest after [`crate::Pace::poll`]. The future may be dropped at any time without losing a wake-up.
-    pub async fn heard(&mut self) {
+    pub async fn changed(&mut self) {
         let poll = self.poll.max(Duration::from_millis(1));
-        let _ = tokio::time::timeout(poll, self.told.changed()).await;
+        let _ = tokio::time::timeout(poll, self.wakeups.changed()).await;
     }
 }
 
@@ -59,15 +59,15 @@ impl Listeners {
     /// Removes a listener. Called while that listener still has its receiver.
     fn leave(&self, workspace: &Arc<str>) {
         let mut listened = lock(&self.by_workspace);
-        if listened.get(workspace).is_some_and(|told| told.receiver_count() <= 1) {
+        if listened.get(workspace).is_some_and(|wakeups| wakeups.receiver_count() <= 1) {
             listened.remove(workspace);
         }
     }
 
     /// Wakes the listeners of a workspace after a write.
     pub(crate) fn wake(&self, workspace: &Arc<str>) {
-        if let Some(told) = lock(&self.by_workspace).get(workspace) {
-            told.send_replace(());
+        if let Some(wakeups) = lock(&self.by_workspace).get(workspace) {
+            wakeups.send_replace(());
         }
     }
 }

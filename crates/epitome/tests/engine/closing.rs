@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use epitome::{Error, Next, Pace, Summarize};
+use epitome::{Error, Remedy, Pace, Summarize};
 use epitome_testkit::scripted::{Gate, Scripted};
 
 use crate::failing::down;
@@ -65,7 +65,7 @@ async fn an_engine_that_gives_up_gives_the_slot_back_at_once() {
             async move { if workers == 0 { engine.work().await } else { Ok(()) } }
         });
         ends("the call", gate.reached()).await;
-        ends("giving up", engine.give_up()).await;
+        ends("giving up", engine.abort()).await;
         assert_eq!(home.row("short").await.work.owner, None);
         ends("its own work", working).await.unwrap().unwrap();
         let other = home.open(one_slot(&Scripted::new().named("fast"))).await;
@@ -104,7 +104,7 @@ async fn a_closed_engine_says_so_and_closing_twice_is_closing_once() {
         ends("closing", engine.close()).await;
         ends("closing again", engine.close()).await;
         let error = session.append(talk(4, 5)).await.unwrap_err();
-        assert!(matches!(error, Error::Closed) && error.next() == Next::Reopen, "{error}");
+        assert!(matches!(error, Error::Closed) && error.remedy() == Remedy::Reopen, "{error}");
         assert!(matches!(session.context(1_000).await, Err(Error::Closed)));
         assert!(matches!(ends("work", engine.work()).await, Err(Error::Closed)));
     })
@@ -119,19 +119,19 @@ async fn every_error_says_what_to_do_next() {
     let session = engine.session("s");
     session.append(talk(1, 12)).await.unwrap();
     let mut seen = Vec::new();
-    let mut told = |error: Error, next: Next| {
-        assert_eq!(error.next(), next, "{error}");
+    let mut told = |error: Error, remedy: Remedy| {
+        assert_eq!(error.remedy(), remedy, "{error}");
         seen.push(error);
     };
-    told(session.context(0).await.unwrap_err(), Next::Mend);
-    told(session.append(Vec::new()).await.unwrap_err(), Next::Mend);
-    told(engine.session("").append(talk(1, 1)).await.unwrap_err(), Next::Mend);
-    told(engine.session("nobody").info().await.unwrap_err(), Next::Look);
-    told(session.undo(77).await.unwrap_err(), Next::Look);
-    told(session.fork(epitome::Fork::whole("s")).await.unwrap_err(), Next::Decide);
-    told(session.summarize(Summarize::default()).await.unwrap_err(), Next::Retry);
+    told(session.context(0).await.unwrap_err(), Remedy::FixRequest);
+    told(session.append(Vec::new()).await.unwrap_err(), Remedy::FixRequest);
+    told(engine.session("").append(talk(1, 1)).await.unwrap_err(), Remedy::FixRequest);
+    told(engine.session("nobody").info().await.unwrap_err(), Remedy::CheckName);
+    told(session.undo(77).await.unwrap_err(), Remedy::CheckName);
+    told(session.fork(epitome::Fork::whole("s")).await.unwrap_err(), Remedy::ReadState);
+    told(session.summarize(Summarize::default()).await.unwrap_err(), Remedy::Retry);
     engine.close().await;
-    told(session.info().await.unwrap_err(), Next::Reopen);
+    told(session.info().await.unwrap_err(), Remedy::Reopen);
     assert!(seen.iter().all(|error| !error.to_string().is_empty()));
 }
 

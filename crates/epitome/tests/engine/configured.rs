@@ -17,7 +17,7 @@ async fn settings_follow_from_what_another_api_keeps() {
         let workspace = engine.workspace("w");
         let session = workspace.session("s");
         workspace
-            .note(keeping(
+            .update(keeping(
                 json!({"every": 5}),
                 r#"{"trigger": {"short": "messages(5)", "long": "messages(10)"}}"#,
             ))
@@ -25,7 +25,7 @@ async fn settings_follow_from_what_another_api_keeps() {
             .unwrap();
         session.append(talk(1, 5)).await.unwrap();
         session.work().await.unwrap();
-        session.note(keeping(json!({"every": 2}), r#"{"trigger": {"short": "messages(2)"}}"#)).await.unwrap();
+        session.update(keeping(json!({"every": 2}), r#"{"trigger": {"short": "messages(2)"}}"#)).await.unwrap();
         session.append(talk(6, 10)).await.unwrap();
         session.work().await.unwrap();
         assert_eq!(
@@ -33,13 +33,13 @@ async fn settings_follow_from_what_another_api_keeps() {
             (vec![5, 7, 9], vec![10])
         );
         // Taken back, the workspace's hold again, and then the engine's.
-        session.note(keeping(json!({}), r#"{"trigger": {"short": null}}"#)).await.unwrap();
+        session.update(keeping(json!({}), r#"{"trigger": {"short": null}}"#)).await.unwrap();
         let triggers = async |session: &Session| {
             let settings = session.settings().await.unwrap();
             settings.slots.iter().map(|slot| slot.slot.trigger.to_string()).collect::<Vec<_>>()
         };
         assert_eq!(triggers(&session).await, ["messages(5)", "messages(10)"]);
-        workspace.note(keeping(json!({}), r#"{"trigger": null}"#)).await.unwrap();
+        workspace.update(keeping(json!({}), r#"{"trigger": null}"#)).await.unwrap();
         assert_eq!(triggers(&session).await, ["messages(20)", "messages(60)"]);
         session.append(talk(11, 30)).await.unwrap();
         session.work().await.unwrap();
@@ -59,12 +59,12 @@ async fn what_is_switched_off_writes_nothing_and_on_again_it_catches_up() {
         let session = engine.session("s");
         session.append(talk(1, 20)).await.unwrap();
         session.work().await.unwrap();
-        session.note(keeping(json!({"enabled": false}), r#"{"summarize": {"auto": false}}"#)).await.unwrap();
+        session.update(keeping(json!({"enabled": false}), r#"{"summarize": {"auto": false}}"#)).await.unwrap();
         session.append(talk(21, 75)).await.unwrap();
         session.work().await.unwrap();
         assert_eq!((throughs(&session, "short").await, model.calls()), (vec![20], 1));
         assert_whole(&session.context(20_000).await.unwrap(), 75);
-        session.note(keeping(json!({"enabled": true}), r#"{"summarize": {"auto": null}}"#)).await.unwrap();
+        session.update(keeping(json!({"enabled": true}), r#"{"summarize": {"auto": null}}"#)).await.unwrap();
         session.append(talk(76, 76)).await.unwrap();
         session.work().await.unwrap();
         assert_eq!(standing(&session, "short").await.unwrap().through, 76);
@@ -84,10 +84,10 @@ async fn instructions_for_all_slots_reach_their_model() {
     let engine = Home::memory().open(one_slot(&model)).await;
     let (workspace, told) = (engine.workspace("w"), engine.workspace("w").session("told"));
     workspace
-        .note(keeping(json!({}), r#"{"summarize": {"instructions": "Name every carrier."}}"#))
+        .update(keeping(json!({}), r#"{"summarize": {"instructions": "Name every carrier."}}"#))
         .await
         .unwrap();
-    told.note(keeping(json!({}), r#"{"summarize": {"instructions": "Say it in Norwegian."}}"#))
+    told.update(keeping(json!({}), r#"{"summarize": {"instructions": "Say it in Norwegian."}}"#))
         .await
         .unwrap();
     for (session, wanted) in [("plain", "Name every carrier."), ("told", "Say it in Norwegian.")] {

@@ -4,8 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use epitome::Batch;
-use epitome::measure;
-use epitome::model::{Reply, Tally};
+use epitome::model::{Reply, TokenUsage};
 use epitome_testkit::scripted::{Gate, Scripted};
 use metrics::{
     Counter, CounterFn, Gauge, Histogram, HistogramFn, Key, KeyName, Metadata, Recorder, SharedString, Unit,
@@ -77,11 +76,11 @@ impl Recorder for Seen {
 async fn what_happened_is_counted_without_names_of_tenants() {
     let seen = Seen::default();
     let _guard = metrics::set_default_local_recorder(&seen);
-    measure::describe();
+    epitome::metrics::describe();
     let home = Home::memory();
-    let tally = Tally { input: 10_000, cached: 2_000, output: 1_000 };
+    let usage = TokenUsage { input: 10_000, cached: 2_000, output: 1_000 };
     let model = Scripted::new().named("gpt-test").fails(down()).answers(move |_| {
-        Ok(Reply { tally: Some(tally), ..Reply::complete("Customers in Oslo wait for parcels.") })
+        Ok(Reply { usage: Some(usage), ..Reply::complete("Customers in Oslo wait for parcels.") })
     });
     let settings = r#", "slot": [{"name": "short", "trigger": "messages(20)"}],
         "summarize": {"models": ["main"], "stand_in_after": "never"},
@@ -106,18 +105,19 @@ async fn what_happened_is_counted_without_names_of_tenants() {
         ("epitome_contexts_total{}", 1.0),
         ("epitome_context_tokens{}", context.report.tokens.total() as f64),
         ("epitome_summaries_total{outcome=kept,model=gpt-test}", 1.0),
-        ("epitome_summaries_total{outcome=no_answer,model=gpt-test}", 1.0),
-        ("epitome_model_tokens_total{model=gpt-test,kind=input}", 10_000.0),
-        ("epitome_model_tokens_total{model=gpt-test,kind=cached}", 2_000.0),
+        ("epitome_model_calls_total{model=gpt-test,outcome=kept}", 1.0),
+        ("epitome_model_calls_total{model=gpt-test,outcome=no_answer}", 1.0),
+        ("epitome_model_tokens_total{model=gpt-test,kind=input_uncached}", 8_000.0),
+        ("epitome_model_tokens_total{model=gpt-test,kind=input_cached}", 2_000.0),
         ("epitome_model_tokens_total{model=gpt-test,kind=output}", 1_000.0),
-        ("epitome_spend_millionths_total{model=gpt-test}", 30_500.0),
-        ("epitome_saved_tokens_total{}", saved as f64),
+        ("epitome_model_call_cost{model=gpt-test}", 0.030_5),
+        ("epitome_summary_saved_tokens_total{}", saved as f64),
         ("epitome_lease_losses_total{}", 0.0),
     ] {
         assert_eq!(seen.sum(name), value, "{name}");
     }
     let all = seen.0.lock().unwrap().clone();
-    for name in ["epitome_context_seconds{}", "epitome_summary_seconds{model=gpt-test}"] {
+    for name in ["epitome_context_duration_seconds{}", "epitome_summary_duration_seconds{model=gpt-test}"] {
         assert_eq!(all.get(name).map(Vec::len), Some(1), "{name}");
     }
     for name in all.keys().filter(|name| !name.starts_with("described ")) {
@@ -150,6 +150,6 @@ async fn a_slot_lost_while_a_model_writes_is_counted_and_its_call_is_of_no_use()
     gate.open();
     ends("the work", working).await.unwrap();
     assert_eq!(seen.sum("epitome_lease_losses_total{}"), 1.0);
-    assert_eq!(seen.sum("epitome_summaries_total{outcome=unused,model=gpt-test}"), 1.0);
+    assert_eq!(seen.sum("epitome_model_calls_total{model=gpt-test,outcome=unused}"), 1.0);
     assert_eq!(seen.sum("epitome_summaries_total{outcome=kept,model=gpt-test}"), 1.0);
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use epitome::rules::message::Message;
 use epitome::settings::Patch;
-use epitome::{Attributes, Engine, Error, Fork, Listing, Membership, Notes, Page, Session, Workspace};
+use epitome::{Attributes, Engine, Error, Fork, Listing, Membership, Update, Page, Session, Workspace};
 use epitome_testkit::scripted::Scripted;
 use serde_json::{Map, Value, json};
 
@@ -25,14 +25,14 @@ pub(crate) fn notes(value: Value) -> Map<String, Value> {
 }
 
 /// Keeps this over what is kept, and has these settings follow from it.
-pub(crate) fn keeping(part: Value, settings: &str) -> Notes {
+pub(crate) fn keeping(part: Value, settings: &str) -> Update {
     let (given, patch) = (notes(part), Patch::parse(settings).unwrap());
     let change = move |kept: &Map<String, Value>| {
         let mut kept = kept.clone();
         kept.extend(given.clone());
         Ok((kept, patch.clone()))
     };
-    Notes { attributes: Some(Attributes { owner: "api", change: Arc::new(change) }), ..Notes::default() }
+    Update { attributes: Some(Attributes { owner: "api", change: Arc::new(change) }), ..Update::default() }
 }
 
 /// The attributes that an API has which keeps this.
@@ -74,8 +74,8 @@ async fn whoever_speaks_is_an_author_and_a_member_until_they_leave() {
         );
         let bob = workspace.author("bob").await.unwrap().unwrap();
         assert_eq!((bob.created, bob.metadata.len()), (home.clock.now(), 0));
-        let leave = Notes { members: vec![Membership::Leave("bob".into())], ..Notes::default() };
-        assert!(!session.note(leave).await.unwrap().made);
+        let leave = Update { members: vec![Membership::Leave("bob".into())], ..Update::default() };
+        assert!(!session.update(leave).await.unwrap().created);
         assert_eq!(members(&session).await, ["ann"]);
         assert_eq!(session.messages(Page::default()).await.unwrap().len(), 4, "what they said stays");
         assert_eq!(sessions(&workspace, Some("bob")).await, [""; 0]);
@@ -103,21 +103,21 @@ async fn a_note_makes_a_session_and_tells_it_as_it_is() {
     everywhere(async |home| {
         let engine = home.open(Engine::builder().workers(0)).await;
         let session = engine.workspace("w").session("s");
-        let first = session.note(Notes::default()).await.unwrap();
-        assert!(first.made && first.now == session.info().await.unwrap());
+        let first = session.update(Update::default()).await.unwrap();
+        assert!(first.created && first.value == session.info().await.unwrap());
         for given in [
-            Notes { metadata: Some(notes(json!({"a": 1, "b": null}))), ..Notes::default() },
-            Notes { members: vec![join("ann")], ..Notes::default() },
+            Update { metadata: Some(notes(json!({"a": 1, "b": null}))), ..Update::default() },
+            Update { members: vec![join("ann")], ..Update::default() },
             keeping(json!({"x": 1}), "{}"),
             keeping(json!({"y": 2}), r#"{"trigger": {"short": "messages(7)"}}"#),
             // In place of the old ones.
-            Notes { metadata: Some(notes(json!({"c": 2}))), ..Notes::default() },
+            Update { metadata: Some(notes(json!({"c": 2}))), ..Update::default() },
         ] {
             home.clock.pass(MINUTE);
-            let written = session.note(given).await.unwrap();
-            assert!(!written.made);
+            let written = session.update(given).await.unwrap();
+            assert!(!written.created);
             assert_eq!(
-                (&written.now, written.now.updated),
+                (&written.value, written.value.updated),
                 (&session.info().await.unwrap(), home.clock.now())
             );
         }
@@ -130,8 +130,8 @@ async fn a_note_makes_a_session_and_tells_it_as_it_is() {
         let deep = || notes(json!({"deep": (0..99).fold(json!(0), |inner, _| json!([inner]))}));
         let members = vec![Membership::Join("ann".into(), Some(api(deep().into())))];
         session.append(Message { metadata: deep(), ..by("ann", "Hello.") }).await.unwrap();
-        session.note(Notes { metadata: Some(deep()), members, ..Notes::default() }).await.unwrap();
-        session.note_message(1, deep()).await.unwrap();
+        session.update(Update { metadata: Some(deep()), members, ..Update::default() }).await.unwrap();
+        session.set_message_metadata(1, deep()).await.unwrap();
         assert_eq!(session.info().await.unwrap().metadata, deep());
         assert_eq!(session.member("ann").await.unwrap().unwrap().attributes, api(deep().into()));
         assert_eq!(session.messages(Page::default()).await.unwrap().items[0].metadata, deep());
@@ -139,23 +139,23 @@ async fn a_note_makes_a_session_and_tells_it_as_it_is() {
         // The same again is no change.
         let stamp = session.stamp().await.unwrap();
         home.clock.pass(MINUTE);
-        let again = Notes {
+        let again = Update {
             metadata: Some(info.metadata.clone()),
             ..keeping(json!({"y": 2}), r#"{"trigger": {"short": "messages(7)"}}"#)
         };
-        assert_eq!(session.note(again).await.unwrap().now, info);
+        assert_eq!(session.update(again).await.unwrap().value, info);
         assert_eq!((session.info().await.unwrap(), session.stamp().await.unwrap()), (info, stamp));
         // It is a session like any other.
         session.append(talk(2, 7)).await.unwrap();
         session.work().await.unwrap();
         assert_eq!(throughs(&session, "short").await, [7]);
         let workspace = engine.workspace("w");
-        assert!(!workspace.note(Notes::default()).await.unwrap().made);
+        assert!(!workspace.update(Update::default()).await.unwrap().created);
         let noted = workspace
-            .note(Notes { metadata: Some(notes(json!({"w": 1}))), ..keeping(json!({"x": 1}), "{}") })
+            .update(Update { metadata: Some(notes(json!({"w": 1}))), ..keeping(json!({"x": 1}), "{}") })
             .await
             .unwrap();
-        assert_eq!(Some(noted.now), workspace.info().await.unwrap());
+        assert_eq!(Some(noted.value), workspace.info().await.unwrap());
     })
     .await;
 }
@@ -169,19 +169,19 @@ async fn a_note_is_written_whole_or_not_at_all() {
         let fails = Attributes { owner: "api", change: Arc::new(wrong) };
         let large = || notes(json!({"text": "x".repeat(70_000)}));
         let metadata = || Some(notes(json!({"new": true})));
-        let with = |members: Vec<Membership>| Notes { members, metadata: metadata(), ..Notes::default() };
+        let with = |members: Vec<Membership>| Update { members, metadata: metadata(), ..Update::default() };
         let refused = || {
-            let plain = Notes { metadata: metadata(), ..Notes::default() };
+            let plain = Update { metadata: metadata(), ..Update::default() };
             vec![
-                Notes { attributes: Some(fails.clone()), ..plain.clone() },
-                Notes { metadata: Some(large()), ..plain.clone() },
-                Notes { metadata: Some(too_deep()), ..plain.clone() },
-                Notes { metadata: metadata(), ..keeping(Value::Object(large()), "{}") },
-                Notes {
+                Update { attributes: Some(fails.clone()), ..plain.clone() },
+                Update { metadata: Some(large()), ..plain.clone() },
+                Update { metadata: Some(too_deep()), ..plain.clone() },
+                Update { metadata: metadata(), ..keeping(Value::Object(large()), "{}") },
+                Update {
                     metadata: metadata(),
                     ..keeping(json!({}), r#"{"summarize": {"models": ["nobody's"]}}"#)
                 },
-                Notes {
+                Update {
                     metadata: metadata(),
                     ..keeping(json!({}), r#"{"prices": {"local": {"input": 1, "output": 1}}}"#)
                 },
@@ -194,7 +194,7 @@ async fn a_note_is_written_whole_or_not_at_all() {
                 with(vec![join("eve"), Membership::Join("ann".into(), Some(api(large().into())))]),
                 with(vec![join("eve"), Membership::Join("ann".into(), Some(api(too_deep().into())))]),
                 with(vec![join("eve"), Membership::Join("ann".into(), Some(api(json!(1))))]),
-                Notes {
+                Update {
                     members: vec![join("eve")],
                     ..keeping(json!({}), r#"{"summarize": {"spend_cap_per_day": 1}}"#)
                 },
@@ -204,15 +204,15 @@ async fn a_note_is_written_whole_or_not_at_all() {
         for round in 0..2 {
             let before = (workspace.info().await.unwrap(), session.info().await.ok());
             for (at, given) in refused().into_iter().chain(only_sessions()).enumerate() {
-                let given = Notes { members: [given.members.clone(), vec![join("zoe")]].concat(), ..given };
-                let wrong = session.note(given).await;
+                let given = Update { members: [given.members.clone(), vec![join("zoe")]].concat(), ..given };
+                let wrong = session.update(given).await;
                 assert!(matches!(wrong, Err(Error::Invalid(_))), "{at}: {wrong:?}");
             }
             for (at, given) in refused().into_iter().enumerate() {
-                let wrong = workspace.note(given).await;
+                let wrong = workspace.update(given).await;
                 assert!(matches!(wrong, Err(Error::Invalid(_))), "{at}: {wrong:?}");
             }
-            let wrong = workspace.note(with(vec![join("zoe")])).await;
+            let wrong = workspace.update(with(vec![join("zoe")])).await;
             assert!(matches!(wrong, Err(Error::Invalid(_))), "{wrong:?}");
             assert_eq!((workspace.info().await.unwrap(), session.info().await.ok()), before);
             assert_eq!(authors(&workspace).await, [""; 0]);
@@ -223,8 +223,8 @@ async fn a_note_is_written_whole_or_not_at_all() {
         }
         for name in ["", "a\0b", &"x".repeat(513)] {
             assert!(matches!(workspace.set_author(name, None, None).await, Err(Error::Invalid(_))));
-            assert!(matches!(workspace.session(name).note(Notes::default()).await, Err(Error::Invalid(_))));
-            assert!(matches!(engine.workspace(name).note(Notes::default()).await, Err(Error::Invalid(_))));
+            assert!(matches!(workspace.session(name).update(Update::default()).await, Err(Error::Invalid(_))));
+            assert!(matches!(engine.workspace(name).update(Update::default()).await, Err(Error::Invalid(_))));
         }
         for notes in [large(), too_deep()] {
             assert!(matches!(
@@ -235,7 +235,7 @@ async fn a_note_is_written_whole_or_not_at_all() {
                 workspace.set_author("ann", None, Some(notes.clone())).await,
                 Err(Error::Invalid(_))
             ));
-            assert!(matches!(session.note_message(1, notes.clone()).await, Err(Error::Invalid(_))));
+            assert!(matches!(session.set_message_metadata(1, notes.clone()).await, Err(Error::Invalid(_))));
             let fork = Fork { metadata: Some(notes), ..Fork::whole("copy") };
             assert!(matches!(session.fork(fork).await, Err(Error::Invalid(_))));
         }
@@ -255,21 +255,21 @@ async fn authors_are_noted_part_by_part() {
     let engine = Home::memory().open(Engine::builder().workers(0)).await;
     let workspace = engine.workspace("w");
     let made = workspace.set_author("ann", None, None).await.unwrap();
-    assert!(made.made && Some(made.now) == workspace.author("ann").await.unwrap());
+    assert!(made.created && Some(made.value) == workspace.author("ann").await.unwrap());
     assert!(workspace.info().await.unwrap().is_some());
     let (one, two) = (notes(json!({"a": 1})), api(json!({"b": [2]})));
-    assert!(!workspace.set_author("ann", Some(one.clone()), None).await.unwrap().made);
-    let now = workspace.set_author("ann", None, Some(two.clone())).await.unwrap().now;
+    assert!(!workspace.set_author("ann", Some(one.clone()), None).await.unwrap().created);
+    let now = workspace.set_author("ann", None, Some(two.clone())).await.unwrap().value;
     assert_eq!((&now.metadata, &now.attributes), (&one, &two));
-    assert_eq!(workspace.set_author("ann", None, None).await.unwrap().now, now);
-    let emptied = workspace.set_author("ann", Some(Map::new()), None).await.unwrap().now;
+    assert_eq!(workspace.set_author("ann", None, None).await.unwrap().value, now);
+    let emptied = workspace.set_author("ann", Some(Map::new()), None).await.unwrap().value;
     assert_eq!((&emptied.metadata, &emptied.attributes), (&Map::new(), &two));
     // An API's part is replaced as a whole, and others stay; an empty one is not stored.
     let other = notes(json!({"other": {"c": 3}}));
-    let both = workspace.set_author("ann", None, Some(other.clone())).await.unwrap().now.attributes;
+    let both = workspace.set_author("ann", None, Some(other.clone())).await.unwrap().value.attributes;
     assert_eq!(Value::Object(both), json!({"api": {"b": [2]}, "other": {"c": 3}}));
     let empty = Some(api(json!({})));
-    assert_eq!(workspace.set_author("ann", None, empty).await.unwrap().now.attributes, other);
+    assert_eq!(workspace.set_author("ann", None, empty).await.unwrap().value.attributes, other);
     assert!(workspace.set_author("ann", None, Some(api(json!([])))).await.is_err());
     // Joining takes nothing from them.
     workspace.session("s").append(by("ann", "Hello.")).await.unwrap();
@@ -284,7 +284,7 @@ async fn a_workspace_is_deleted_once_its_sessions_are() {
         let engine = home.open(one_slot(&Scripted::new())).await;
         let workspace = engine.workspace("w");
         assert!(!workspace.delete().await.unwrap());
-        workspace.note(keeping(json!({"x": 1}), r#"{"trigger": {"short": "messages(5)"}}"#)).await.unwrap();
+        workspace.update(keeping(json!({"x": 1}), r#"{"trigger": {"short": "messages(5)"}}"#)).await.unwrap();
         let created = workspace.info().await.unwrap().unwrap().created;
         let session = workspace.session("s");
         session.append(vec![by("ann", "Hello.")]).await.unwrap();
@@ -321,7 +321,7 @@ async fn notes_on_a_message_are_replaced_and_shown_at_once() {
         let (before, context) =
             (session.messages(Page::default()).await.unwrap().items, session.context(4_000).await.unwrap());
         for seq in [3, 25] {
-            session.note_message(seq, notes(json!({"seen": [seq]}))).await.unwrap();
+            session.set_message_metadata(seq, notes(json!({"seen": [seq]}))).await.unwrap();
         }
         let mut wanted = before;
         for seq in [3, 25] {
@@ -332,10 +332,10 @@ async fn notes_on_a_message_are_replaced_and_shown_at_once() {
         assert_eq!(now.report, context.report);
         assert_eq!(Value::Object(now.messages.last().unwrap().metadata.clone()), json!({"seen": [25]}));
         for seq in [0, 26, u64::MAX] {
-            assert!(matches!(session.note_message(seq, Map::new()).await, Err(Error::NotFound { .. })));
+            assert!(matches!(session.set_message_metadata(seq, Map::new()).await, Err(Error::NotFound { .. })));
         }
         assert!(matches!(
-            engine.session("none").note_message(1, Map::new()).await,
+            engine.session("none").set_message_metadata(1, Map::new()).await,
             Err(Error::NotFound { .. })
         ));
         assert_eq!(engine.verify().await.unwrap(), []);
@@ -357,16 +357,16 @@ async fn whoever_notes_joins_and_speaks_at_once_is_not_lost() {
                     let name = format!("{task}.{round}");
                     let members = vec![Membership::Join("all".into(), Some(api(json!({&*name: round}))))];
                     let noted =
-                        session.note(Notes { members, ..keeping(json!({&*name: 1}), "{}") }).await.unwrap();
-                    made += u64::from(noted.made);
+                        session.update(Update { members, ..keeping(json!({&*name: 1}), "{}") }).await.unwrap();
+                    made += u64::from(noted.created);
                     made += 1_000
-                        * u64::from(workspace.note(keeping(json!({&*name: 1}), "{}")).await.unwrap().made);
+                        * u64::from(workspace.update(keeping(json!({&*name: 1}), "{}")).await.unwrap().created);
                     made +=
-                        1_000_000 * u64::from(workspace.set_author("one", None, None).await.unwrap().made);
+                        1_000_000 * u64::from(workspace.set_author("one", None, None).await.unwrap().created);
                     session.append(by(&name, "Hello.")).await.unwrap();
                     if round % 2 == 1 {
                         let members = vec![Membership::Leave(name.as_str().into())];
-                        session.note(Notes { members, ..Notes::default() }).await.unwrap();
+                        session.update(Update { members, ..Update::default() }).await.unwrap();
                     }
                 }
                 made

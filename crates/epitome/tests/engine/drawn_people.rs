@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use epitome::{Engine, Error, Fork, Membership, Notes, Workspace};
+use epitome::{Engine, Error, Fork, Membership, Update, Workspace};
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
 use serde_json::{Map, Value, json};
@@ -93,7 +93,7 @@ impl Known {
 async fn take(step: &Step, workspace: &Workspace, name: &'static str, known: &mut Known) -> TestCaseResult {
     let session = workspace.session(name);
     let note = async |members: Vec<Membership>| {
-        session.note(Notes { members, ..Notes::default() }).await.unwrap();
+        session.update(Update { members, ..Update::default() }).await.unwrap();
     };
     match step {
         Step::Say(who) => {
@@ -130,7 +130,7 @@ async fn take(step: &Step, workspace: &Workspace, name: &'static str, known: &mu
             let notes = Map::from_iter([("n".to_owned(), json!(value))]);
             let was_known = known.authors.iter().any(|(name, _)| *name == AUTHORS[*who]);
             let written = workspace.set_author(AUTHORS[*who], Some(notes.clone()), None).await.unwrap();
-            prop_assert_eq!(written.made, !was_known);
+            prop_assert_eq!(written.created, !was_known);
             *known.author(AUTHORS[*who]) = notes;
         }
         Step::Fork(to) => {

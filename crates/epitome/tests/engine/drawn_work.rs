@@ -63,7 +63,7 @@ async fn build(home: &Home, mood: Arc<AtomicU8>, stand_in: &str) -> Engine {
     let model = Scripted::new().otherwise(move |ask| match mood.load(Ordering::SeqCst) {
         1 => Err(ModelError::no_answer("down")),
         2 => Ok(Reply::complete("502 Bad Gateway")),
-        3 if ask.messages() > 3 => Err(ModelError::TooLong { sent: ask.replaces, limit: None }),
+        3 if ask.message_count() > 3 => Err(ModelError::TooLong { sent: ask.replaces, limit: None }),
         _ => Ok(Scripted::plain(ask)),
     });
     let settings = format!(
@@ -110,7 +110,7 @@ async fn run(drawn: Drawn, steps: Vec<Step>, budgets: Vec<u64>, stand_in: &str) 
                 let all = session.history(None, 1_000).await.unwrap();
                 if !all.is_empty() {
                     let summary = &all[*pick as usize % all.len()];
-                    let stood = summary.state == SummaryState::Standing;
+                    let stood = summary.state == SummaryState::Current;
                     match session.undo(summary.id).await {
                         Ok(_) if stood => undone = Some((summary.slot.clone(), summary.scope.clone())),
                         Err(Error::Conflict(_)) if !stood => {}
@@ -191,7 +191,7 @@ async fn look(
             slot.covered
         );
         let own: Vec<_> = all.iter().filter(|s| s.slot == *name && s.scope.as_deref() == *scope).collect();
-        let stands: Vec<_> = own.iter().filter(|summary| summary.state == SummaryState::Standing).collect();
+        let stands: Vec<_> = own.iter().filter(|summary| summary.state == SummaryState::Current).collect();
         prop_assert!(stands.len() <= 1, "{name}: {stands:?}");
         let stands = stands.first();
         prop_assert_eq!(stands.map(|summary| summary.id), slot.summary);

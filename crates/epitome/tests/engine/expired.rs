@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
-use epitome::hook::{Hook, HookError, Leaving};
+use epitome::hook::{Hook, HookError, DueMessages};
 use epitome::{Builder, Pace, Session};
 use epitome_testkit::scripted::{Gate, Scripted};
 use tokio::sync::Notify;
@@ -24,7 +24,7 @@ struct Sleep {
 
 #[async_trait]
 impl Hook for Sleep {
-    async fn before(&self, _: &Leaving) -> Result<Option<String>, HookError> {
+    async fn before(&self, _: &DueMessages) -> Result<Option<String>, HookError> {
         self.begun.notify_one();
         self.ended.notified().await;
         Ok(None)
@@ -35,7 +35,7 @@ impl Hook for Sleep {
 fn short(builder: Builder) -> Builder {
     let renew = Duration::from_secs(3_600);
     let pace = Pace { lease: LEASE, renew, poll: Duration::from_millis(10), workers: 0, ..Pace::default() };
-    builder.pace(pace).hook_time_out(Duration::from_secs(600))
+    builder.pace(pace).hook_timeout(Duration::from_secs(600))
 }
 
 fn works(session: &Session) -> JoinHandle<()> {

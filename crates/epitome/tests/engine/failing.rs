@@ -71,7 +71,7 @@ async fn a_failing_model_loses_no_window_and_contexts_stay_whole_meanwhile() {
 async fn a_model_that_answers_rubbish_changes_nothing_and_the_cause_is_visible() {
     let words = |count: usize| (0..count).map(|n| format!("thing{n} ")).collect::<String>();
     let rubbish: [(&str, Reply, &str); 7] = [
-        ("empty", Reply::complete("  \n"), "it held no summary"),
+        ("empty", Reply::complete("  \n"), "it contained no summary"),
         ("error_page", Reply::complete("<html><body>502 Bad Gateway</body></html>"), "error message"),
         ("declined", Reply::complete("I'm sorry, but I can't help with that request."), "it declined"),
         (
@@ -158,7 +158,7 @@ async fn after_the_first_model_the_next_of_the_chain_is_asked() {
 #[tokio::test]
 async fn what_is_too_long_for_the_first_is_shortened_though_the_second_is_down() {
     let home = Home::memory();
-    let first = Scripted::new().otherwise(|ask| match ask.messages() {
+    let first = Scripted::new().otherwise(|ask| match ask.message_count() {
         0..=18 => Ok(Scripted::plain(ask)),
         _ => Err(ModelError::TooLong { sent: ask.replaces, limit: None }),
     });

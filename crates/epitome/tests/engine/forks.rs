@@ -1,7 +1,7 @@
 //! New sessions from old ones.
 
 use epitome::rules::message::Message;
-use epitome::{ContextRequest, Engine, Error, Fork, Membership, Notes, Page, Session};
+use epitome::{ContextRequest, Engine, Error, Fork, Membership, Update, Page, Session};
 use epitome_testkit::scripted::{Gate, Scripted};
 use serde_json::{Map, Value, json};
 
@@ -235,12 +235,12 @@ async fn a_fork_takes_over_what_is_noted_and_who_belongs_and_has_notes_of_its_ow
         let engine = home.open(one_slot(&Scripted::new())).await;
         let workspace = engine.workspace("w");
         let session = workspace.session("s");
-        let given = Notes {
+        let given = Update {
             metadata: Some(notes(json!({"a": 1}))),
             members: vec![Membership::Join("quiet".into(), Some(api(json!({"observe": true}))))],
             ..keeping(json!({"x": 1}), r#"{"trigger": {"short": "messages(3)"}}"#)
         };
-        session.note(given).await.unwrap();
+        session.update(given).await.unwrap();
         session
             .append(
                 talk(1, 4)

@@ -262,7 +262,7 @@ async fn case_51_a_model_that_hangs_freezes_nothing_and_is_told_of() {
     // After its time it has failed, and that is told.
     let home = Home::memory();
     let gate = Gate::new();
-    let pace = Pace { time_out: Duration::from_millis(50), ..quick(1) };
+    let pace = Pace { timeout: Duration::from_millis(50), ..quick(1) };
     let engine = home.open(one_slot(&Scripted::new().waits_for(&gate)).pace(pace)).await;
     let session = engine.session("s");
     session.append(talk(1, 20)).await.unwrap();

@@ -63,14 +63,14 @@ async fn an_engine_is_ready_until_it_is_closed_or_gives_up() {
             engine.session("s").append(talk(1, 20)).await.unwrap();
             engine.work().await.unwrap();
             assert_eq!(engine.ready().await, Ok(()));
-            ends("giving up", engine.give_up()).await;
+            ends("giving up", engine.abort()).await;
             let reasons = engine.ready().await.unwrap_err();
             assert!(
-                reasons.len() == 1 && reasons[0].short.contains("starts no more summaries"),
+                reasons.len() == 1 && reasons[0].public.contains("starts no more summaries"),
                 "{reasons:?}"
             );
             ends("closing", engine.close()).await;
-            assert_eq!(engine.ready().await.unwrap_err()[0].short, "the engine is closed");
+            assert_eq!(engine.ready().await.unwrap_err()[0].public, "the engine is closed");
         })
         .await;
     }
@@ -83,7 +83,7 @@ async fn a_store_that_cannot_be_read_is_a_reason_and_one_that_can_again_is_none(
     engine.session("s").append(talk(1, 3)).await.unwrap();
     home.sql("ALTER TABLE workspaces RENAME TO elsewhere");
     let reasons = engine.ready().await.unwrap_err();
-    assert!(reasons.len() == 1 && reasons[0].whole.contains("the database failed"), "{reasons:?}");
+    assert!(reasons.len() == 1 && reasons[0].details.contains("the database failed"), "{reasons:?}");
     home.sql("ALTER TABLE elsewhere RENAME TO workspaces");
     assert_eq!(engine.ready().await, Ok(()));
     // What only the worker reads: it says so itself.
@@ -91,13 +91,13 @@ async fn a_store_that_cannot_be_read_is_a_reason_and_one_that_can_again_is_none(
     until("the worker stumbles", || async { engine.ready().await.is_err() }).await;
     let reasons = engine.ready().await.unwrap_err();
     assert_eq!(
-        reasons.iter().map(|reason| reason.whole.clone()).collect::<Vec<_>>(),
-        [engine.trouble().unwrap()]
+        reasons.iter().map(|reason| reason.details.clone()).collect::<Vec<_>>(),
+        [engine.worker_problem().unwrap()]
     );
-    assert_eq!(reasons[0].short, "the store failed");
+    assert_eq!(reasons[0].public, "the store failed");
     home.sql("ALTER TABLE elsewhere RENAME TO slots");
     until("the worker goes on", || async { engine.ready().await.is_ok() }).await;
-    assert_eq!(engine.trouble(), None);
+    assert_eq!(engine.worker_problem(), None);
     engine.close().await;
 }
 
@@ -112,7 +112,7 @@ async fn a_worker_that_is_gone_is_a_reason() {
         (engine, home)
     };
     let (engine, _home): (Engine, Home) = tokio::task::spawn_blocking(open).await.unwrap();
-    assert_eq!(engine.ready().await.unwrap_err()[0].short, "the worker ended; open the engine again");
+    assert_eq!(engine.ready().await.unwrap_err()[0].public, "the worker ended; open the engine again");
 }
 
 #[tokio::test]
@@ -122,7 +122,7 @@ async fn what_a_slot_or_a_hook_fails_at_is_no_reason() {
     let engine = home.open(one_slot(&model).hook(Bad::Fails)).await;
     engine.session("s").append(talk(1, 20)).await.unwrap();
     engine.work().await.unwrap();
-    assert!(engine.trouble().is_some());
+    assert!(engine.worker_problem().is_some());
     assert_eq!(engine.backlog().await.unwrap().waiting, 1);
     assert_eq!(engine.ready().await, Ok(()));
 }

@@ -83,7 +83,7 @@ impl Home {
                 Box::new(Postgres::open(&database.url(), postgres_options(&self.clock)).await.unwrap())
             }
         };
-        let standing = store.standing(&SessionKey::new("default", "s"), Default::default()).await.unwrap();
+        let standing = store.session_state(&SessionKey::new("default", "s"), Default::default()).await.unwrap();
         store.close().await;
         standing.slots.into_iter().find(|row| row.name == slot).unwrap()
     }

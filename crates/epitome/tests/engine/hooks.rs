@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use epitome::hook::{Condensed, Hook, HookError, Leaving};
+use epitome::hook::{Condensed, Hook, HookError, DueMessages};
 use epitome::rules::message::Message;
 use epitome_testkit::scripted::Scripted;
 
@@ -15,15 +15,15 @@ use crate::support::{
 /// Writes down what it is shown.
 #[derive(Clone, Default)]
 struct Memory {
-    leaving: Arc<Mutex<Vec<Leaving>>>,
+    due: Arc<Mutex<Vec<DueMessages>>>,
     done: Arc<Mutex<Vec<Condensed>>>,
 }
 
 #[async_trait]
 impl Hook for Memory {
-    async fn before(&self, leaving: &Leaving) -> Result<Option<String>, HookError> {
-        self.leaving.lock().unwrap().push(leaving.clone());
-        Ok(Some(format!("From memory: Ann is a wholesaler. {} messages leave.", leaving.messages.len())))
+    async fn before(&self, due: &DueMessages) -> Result<Option<String>, HookError> {
+        self.due.lock().unwrap().push(due.clone());
+        Ok(Some(format!("From memory: Ann is a wholesaler. {} messages leave.", due.messages.len())))
     }
 
     async fn after(&self, done: &Condensed) -> Result<(), HookError> {
@@ -43,14 +43,14 @@ async fn before_sees_exactly_what_leaves_and_its_words_reach_the_prompt() {
         said[6].skip = true;
         session.append(said).await.unwrap();
         session.work().await.unwrap();
-        let leaving = memory.leaving.lock().unwrap().clone();
+        let due = memory.due.lock().unwrap().clone();
         let log = session.messages(epitome::Page::default()).await.unwrap();
-        let seqs = |leaving: &Leaving| leaving.messages.iter().map(|m| m.seq).collect::<Vec<_>>();
-        assert_eq!(leaving.len(), 1);
-        assert_eq!(seqs(&leaving[0]), (1..=17).filter(|seq| *seq != 7).collect::<Vec<u64>>());
-        assert!(leaving[0].messages.iter().all(|message| log[message.seq as usize - 1] == *message));
-        assert_eq!((&*leaving[0].workspace, &*leaving[0].session, &*leaving[0].slot), ("acme", "s", "short"));
-        assert_eq!((leaving[0].span.from, leaving[0].span.through, &leaving[0].scope), (1, 17, &None));
+        let seqs = |due: &DueMessages| due.messages.iter().map(|m| m.seq).collect::<Vec<_>>();
+        assert_eq!(due.len(), 1);
+        assert_eq!(seqs(&due[0]), (1..=17).filter(|seq| *seq != 7).collect::<Vec<u64>>());
+        assert!(due[0].messages.iter().all(|message| log[message.seq as usize - 1] == *message));
+        assert_eq!((&*due[0].workspace, &*due[0].session, &*due[0].slot), ("acme", "s", "short"));
+        assert_eq!((due[0].span.from, due[0].span.through, &due[0].scope), (1, 17, &None));
         let prompt = model.asks()[0].prompt(20_000).unwrap();
         assert!(prompt.user.contains("From memory: Ann is a wholesaler. 16 messages leave."), "{}", prompt.user);
         assert!(prompt.user.contains("Be brief."));
@@ -89,8 +89,8 @@ async fn a_memory_is_shown_short_messages_too_though_no_model_is_asked() {
     let session = engine.session("s");
     session.append(vec![Message::user("Ping"); 20]).await.unwrap();
     session.work().await.unwrap();
-    assert_eq!((model.calls(), memory.leaving.lock().unwrap().len()), (0, 1));
-    assert_eq!(memory.leaving.lock().unwrap()[0].messages.len(), 20);
+    assert_eq!((model.calls(), memory.due.lock().unwrap().len()), (0, 1));
+    assert_eq!(memory.due.lock().unwrap()[0].messages.len(), 20);
     assert_eq!(memory.done.lock().unwrap().len(), 1);
 }
 
@@ -108,7 +108,7 @@ impl Hook for Bad {
         "bad"
     }
 
-    async fn before(&self, _: &Leaving) -> Result<Option<String>, HookError> {
+    async fn before(&self, _: &DueMessages) -> Result<Option<String>, HookError> {
         self.act().await.map(|()| None)
     }
 
@@ -136,21 +136,21 @@ async fn hooks_that_fail_panic_or_hang_harm_nothing_and_it_can_be_read_what_they
             let home = Home::memory();
             let (memory, model) = (Memory::default(), Scripted::new());
             let builder =
-                one_slot(&model).hook(bad).hook(memory.clone()).hook_time_out(Duration::from_millis(30));
+                one_slot(&model).hook(bad).hook(memory.clone()).hook_timeout(Duration::from_millis(30));
             let engine = home.open(builder.pace(quick(workers))).await;
             let session = engine.session("s");
             session.append(talk(1, 40)).await.unwrap();
             ends("work", engine.work()).await.unwrap();
             until("the summaries", || async { throughs(&session, "short").await == [20, 40] }).await;
             // The other hook did its work.
-            assert_eq!(memory.leaving.lock().unwrap().len(), 2);
+            assert_eq!(memory.due.lock().unwrap().len(), 2);
             let prompt = model.asks()[0].prompt(20_000).unwrap();
             assert!(prompt.user.contains("Ann is a wholesaler"));
-            until("the last word", || async { engine.trouble().is_some_and(|line| line.contains("after")) })
+            until("the last word", || async { engine.worker_problem().is_some_and(|line| line.contains("after")) })
                 .await;
             // It is still there when the worker has looked around again.
             tokio::time::sleep(Duration::from_millis(40)).await;
-            assert_eq!(engine.trouble().unwrap(), format!("bad (after): {told}"));
+            assert_eq!(engine.worker_problem().unwrap(), format!("bad (after): {told}"));
             assert!(standing(&session, "short").await.is_some());
             engine.close().await;
         }

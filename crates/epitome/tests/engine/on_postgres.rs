@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use epitome::rules::message::Message;
 use epitome::store::PostgresOptions;
-use epitome::{Engine, Error, Next};
+use epitome::{Engine, Error, Remedy};
 use epitome_testkit::scripted::Scripted;
 
 use crate::home::postgres_options;
@@ -49,14 +49,14 @@ async fn a_busy_database_asks_for_another_try_and_one_that_is_not_ours_to_be_men
     session.append(talk(1, 12)).await.unwrap();
     let held = home.database().hold("BEGIN; SELECT 1 FROM epitome.sessions FOR UPDATE");
     let busy = ends("a busy store", session.append(talk(13, 13))).await.unwrap_err();
-    assert!(matches!(busy, Error::Busy(_)) && busy.next() == Next::Retry, "{busy}");
+    assert!(matches!(busy, Error::Busy(_)) && busy.remedy() == Remedy::Retry, "{busy}");
     drop(held);
     session.append(talk(13, 13)).await.unwrap();
     engine.close().await;
     let foreign = server().database();
     foreign.psql("CREATE SCHEMA epitome; CREATE TABLE epitome.notes (words text)");
     let refused = Engine::builder().open_postgres(&foreign.url()).await.unwrap_err();
-    assert_eq!(refused.next(), Next::Mend, "{refused}");
+    assert_eq!(refused.remedy(), Remedy::FixRequest, "{refused}");
 }
 
 /// What can be read but not written to is of no use to whoever appends.
@@ -75,7 +75,7 @@ async fn a_full_disk_is_not_ready_and_its_place_is_for_whoever_runs_it() {
         }
     };
     let reasons = engine.ready().await.unwrap_err();
-    assert_eq!(reasons[0].short, "the store's disk is full", "{refused}");
-    assert!(reasons[0].whole.contains(database.name()), "{}", reasons[0].whole);
+    assert_eq!(reasons[0].public, "the store's disk is full", "{refused}");
+    assert!(reasons[0].details.contains(database.name()), "{}", reasons[0].details);
     engine.close().await;
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use epitome::rules::message::Message;
 use epitome::store::{SqliteOptions, WriteStage};
-use epitome::{Engine, Error, Next};
+use epitome::{Engine, Error, Remedy};
 use epitome_testkit::scripted::Scripted;
 
 use crate::support::{Clock, assert_whole, by_model, ends, one_slot, talk, throughs};
@@ -84,12 +84,12 @@ async fn a_busy_file_asks_for_another_try_and_one_that_is_not_ours_to_be_mended(
     let other = rusqlite::Connection::open(&path).unwrap();
     other.execute_batch("BEGIN IMMEDIATE").unwrap();
     let busy = ends("a busy store", session.append(talk(13, 13))).await.unwrap_err();
-    assert!(matches!(busy, Error::Busy(_)) && busy.next() == Next::Retry, "{busy}");
+    assert!(matches!(busy, Error::Busy(_)) && busy.remedy() == Remedy::Retry, "{busy}");
     other.execute_batch("ROLLBACK").unwrap();
     session.append(talk(13, 13)).await.unwrap();
     let foreign = dir.path().join("notes.txt");
     std::fs::write(&foreign, "These are notes, and no database at all.".repeat(50)).unwrap();
-    assert_eq!(Engine::open(&foreign).await.unwrap_err().next(), Next::Mend);
+    assert_eq!(Engine::open(&foreign).await.unwrap_err().remedy(), Remedy::FixRequest);
     engine.close().await;
 }
 
@@ -104,6 +104,6 @@ async fn a_full_disk_is_not_ready_and_its_place_is_for_whoever_runs_it() {
     let session = engine.session("ann");
     while session.append(Message::user("x ".repeat(4_000))).await.is_ok() {}
     let reasons = engine.ready().await.unwrap_err();
-    assert_eq!(reasons[0].short, "the store's disk is full");
-    assert!(reasons[0].whole.contains("full.db"), "{}", reasons[0].whole);
+    assert_eq!(reasons[0].public, "the store's disk is full");
+    assert!(reasons[0].details.contains("full.db"), "{}", reasons[0].details);
 }

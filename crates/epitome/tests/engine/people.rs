@@ -2,7 +2,7 @@
 
 use epitome::rules::message::Message;
 use epitome::store::SummaryState;
-use epitome::{Error, Flags, Next, Page, SlotStatus, Summarize, Summarized};
+use epitome::{Error, Flags, Remedy, Page, SlotStatus, Summarize, Summarized};
 use epitome_testkit::drawing;
 use epitome_testkit::scripted::Scripted;
 
@@ -129,7 +129,7 @@ async fn whoever_waits_for_a_model_that_fails_is_told_and_it_is_tried_again() {
             let session = engine.session(format!("s{workers}"));
             session.append(talk(1, 9)).await.unwrap();
             let error = ends("forcing", session.summarize(Summarize::default())).await.unwrap_err();
-            assert_eq!(error.next(), Next::Retry);
+            assert_eq!(error.remedy(), Remedy::Retry);
             assert_eq!(
                 error.to_string(),
                 "no summary yet: no answer from the model: connection refused; the worker will retry"
@@ -175,7 +175,7 @@ async fn summaries_are_undone_one_after_the_other_until_nothing_is_left() {
         let ids: Vec<_> = all.iter().map(|summary| summary.id).collect();
         let superseded = session.undo(ids[0]).await.unwrap_err();
         assert!(
-            matches!(superseded, Error::Conflict(_)) && superseded.next() == Next::Decide,
+            matches!(superseded, Error::Conflict(_)) && superseded.remedy() == Remedy::ReadState,
             "{superseded}"
         );
         for at in (0..3).rev() {

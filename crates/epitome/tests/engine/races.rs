@@ -96,7 +96,7 @@ async fn an_undo_during_a_run_stands_and_the_late_commit_is_refused() {
         session.append(talk(41, 60)).await.unwrap();
         let working = at_the_gate(&session, &gate).await;
         let parent = session.undo(second.id).await.unwrap().unwrap();
-        assert_eq!((parent.id, parent.state), (first.id, SummaryState::Standing));
+        assert_eq!((parent.id, parent.state), (first.id, SummaryState::Current));
         gate.open();
         ends("the work", working).await.unwrap();
         assert_eq!(standing(&session, "short").await.unwrap().id, first.id);

@@ -1,7 +1,7 @@
 //! An append whose answer got lost can be repeated.
 
 use epitome::rules::message::Message;
-use epitome::{Batch, Error, Next};
+use epitome::{Batch, Error, Remedy};
 use epitome_testkit::scripted::Scripted;
 
 use crate::support::{Home, ends, everywhere, homes, one_slot, quick, talk, throughs};
@@ -18,7 +18,7 @@ async fn the_same_key_with_the_same_messages_adds_them_once() {
         assert_eq!((again.span, again.repeated), (first.span, true));
         let other = session.append(Batch::from(talk(1, 2)).key("turn-1")).await.unwrap_err();
         assert!(matches!(&other, Error::Conflict(why) if why.contains("idempotency key")), "{other}");
-        assert_eq!(other.next(), Next::Decide);
+        assert_eq!(other.remedy(), Remedy::ReadState);
         assert_eq!(session.info().await.unwrap().messages, 5);
         // A key is a session's own.
         let elsewhere = engine.session("t").append(Batch::from(talk(1, 3)).key("turn-1")).await.unwrap();

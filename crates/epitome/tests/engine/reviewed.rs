@@ -289,7 +289,7 @@ async fn pictures_are_not_carried_to_the_summarizer() {
 fn defaults_are_those_of_the_design() {
     let pace = Pace::default();
     assert_eq!((pace.lease, pace.renew), (Duration::from_secs(30), Duration::from_secs(10)));
-    assert_eq!((pace.backoff.first, pace.backoff.most), (Duration::from_secs(1), Duration::from_secs(300)));
+    assert_eq!((pace.backoff.initial, pace.backoff.max), (Duration::from_secs(1), Duration::from_secs(300)));
 }
 
 #[tokio::test]

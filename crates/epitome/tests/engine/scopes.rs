@@ -1,6 +1,6 @@
 //! Several agents in one session, each with a summary of its own.
 
-use epitome::model::Told;
+use epitome::model::SummaryInput;
 use epitome::rules::message::{Message, Seq};
 use epitome::{ContextRequest, Page, Session, Summarize, Summary};
 use epitome_testkit::scripted::{Gate, Scripted};
@@ -73,14 +73,14 @@ async fn the_sessions_summarizer_sees_an_agents_summary_in_place_of_its_messages
         session.work().await.unwrap();
         let (ann, bob) = (own(&session, "ann").await.unwrap(), own(&session, "bob").await.unwrap());
         assert_eq!(standing(&session, "all").await.unwrap().through, 40);
-        let ask = model.asks().into_iter().find(|ask| ask.said.iter().any(|told| told.message().is_none()));
+        let ask = model.asks().into_iter().find(|ask| ask.inputs.iter().any(|told| told.message().is_none()));
         let ask = ask.expect("the session's slot was shown summaries");
         let told: Vec<(&str, &str)> = ask
-            .said
+            .inputs
             .iter()
             .filter_map(|told| match told {
-                Told::Summary { author, text } => Some((&**author, text.as_str())),
-                Told::Message(_) => None,
+                SummaryInput::Summary { author, text } => Some((&**author, text.as_str())),
+                SummaryInput::Message(_) => None,
             })
             .collect();
         assert_eq!(told, [("ann", ann.text.as_str()), ("bob", bob.text.as_str())]);
@@ -189,9 +189,9 @@ async fn of_an_agents_summaries_the_one_that_reaches_furthest_is_shown_to_the_se
         session.append(talk(27, 40)).await.unwrap();
         session.work().await.unwrap();
         let ask = model.asks().pop().unwrap();
-        let told = ask.said.iter().find_map(|told| match told {
-            Told::Summary { text, .. } => Some(text.as_str()),
-            Told::Message(_) => None,
+        let told = ask.inputs.iter().find_map(|told| match told {
+            SummaryInput::Summary { text, .. } => Some(text.as_str()),
+            SummaryInput::Message(_) => None,
         });
         assert_eq!(told, Some(furthest.text.as_str()));
         assert!(said(&ask).iter().all(|seq| seq % 2 == 0 || *seq > 23));

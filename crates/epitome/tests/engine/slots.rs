@@ -211,12 +211,12 @@ async fn wrong_settings_are_refused_by_name_and_change_nothing() {
     for (document, name) in [
         (
             r#"{"summarize": {"models": ["gpt-9"]}}"#,
-            "summarize.models: unknown model `gpt-9`; available: local",
+            "summarize.models[0]: no model named `gpt-9`; ",
         ),
-        (r#"{"slot": [{"name": "x", "models": ["gpt-9"]}]}"#, "slot[0].models: `gpt-9` is unknown"),
-        (r#"{"condense": {"model": "gpt-9"}}"#, "condense.model: unknown model `gpt-9`; available: local"),
-        (r#"{"slot": [{"name": "x", "trigger": "window(0.5)"}]}"#, "slot `x`: trigger"),
-        (r#"{"slot": [{"name": "x", "keep": "window(0.5)"}]}"#, "slot `x`: keep"),
+        (r#"{"slot": [{"name": "x", "models": ["gpt-9"]}]}"#, "slot[0].models[0]: no model named `gpt-9`; "),
+        (r#"{"condense": {"model": "gpt-9"}}"#, "condense.model: no model named `gpt-9`; "),
+        (r#"{"slot": [{"name": "x", "trigger": "window(0.5)"}]}"#, "slot[0].trigger: window(0.5)"),
+        (r#"{"slot": [{"name": "x", "keep": "window(0.5)"}]}"#, "slot[0].keep: window(0.5)"),
     ] {
         for error in [
             session.set(&patch(document)).await.unwrap_err(),

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
-use epitome::model::{Ask, Model, ModelError, Reply, Tally};
+use epitome::model::{SummaryRequest, Model, ModelError, Reply, TokenUsage};
 use epitome::rules::message::{Timestamp, Tokens};
 use epitome::{Engine, Error, Fork, SlotStatus, Summarize};
 use epitome_testkit::scripted::Scripted;
@@ -35,7 +35,7 @@ impl Model for Far {
     fn reusable(&self) -> bool {
         true
     }
-    async fn write(&self, ask: &Ask) -> Result<Reply, ModelError> {
+    async fn write(&self, ask: &SummaryRequest) -> Result<Reply, ModelError> {
         self.script.write(ask).await
     }
 }
@@ -132,7 +132,7 @@ async fn a_provider_that_names_a_time_is_not_asked_by_anybody_before() {
 }
 
 fn dear(text: &str) -> Reply {
-    Reply { tally: Some(Tally { input: 90_000, cached: 0, output: 10_000 }), ..Reply::complete(text) }
+    Reply { usage: Some(TokenUsage { input: 90_000, cached: 0, output: 10_000 }), ..Reply::complete(text) }
 }
 
 #[tokio::test]

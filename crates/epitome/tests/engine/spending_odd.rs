@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use epitome::Engine;
-use epitome::model::{Ask, Model, ModelError, Reply, Tally};
+use epitome::model::{SummaryRequest, Model, ModelError, Reply, TokenUsage};
 use epitome::rules::message::{Timestamp, Tokens};
 use epitome::settings::Patch;
 use epitome_testkit::scripted::Scripted;
@@ -20,7 +20,7 @@ fn patch(value: serde_json::Value) -> Patch {
 }
 
 fn dear(text: &str) -> Reply {
-    Reply { tally: Some(Tally { input: 90_000, cached: 0, output: 10_000 }), ..Reply::complete(text) }
+    Reply { usage: Some(TokenUsage { input: 90_000, cached: 0, output: 10_000 }), ..Reply::complete(text) }
 }
 
 fn capped(cap: &str) -> String {
@@ -88,7 +88,7 @@ impl Model for Shared {
     fn room(&self) -> Option<Tokens> {
         None
     }
-    async fn write(&self, _: &Ask) -> Result<Reply, ModelError> {
+    async fn write(&self, _: &SummaryRequest) -> Result<Reply, ModelError> {
         let at = self.0.calls.fetch_add(1, Ordering::SeqCst);
         for _ in 0..40 {
             if self.0.calls.load(Ordering::SeqCst) > 1 {
@@ -147,7 +147,7 @@ async fn a_call_under_way_that_fails_does_not_forget_how_long_a_provider_wants_t
 async fn two_sessions_at_once_do_not_spend_the_same_money() {
     let home = Home::memory();
     let text = Reply {
-        tally: Some(Tally { input: 2_000, cached: 0, output: 1_000 }),
+        usage: Some(TokenUsage { input: 2_000, cached: 0, output: 1_000 }),
         ..Reply::complete("Customers in Oslo wait for their parcels.")
     };
     let model = Arc::new(Together::new(Ok(text.clone()), Ok(text)));

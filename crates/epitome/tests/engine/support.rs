@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
-use epitome::model::Ask;
+use epitome::model::SummaryRequest;
 use epitome::rules::message::{Message, Seq, Timestamp};
 use epitome::{Builder, Context, Engine, Pace, Session, SlotExplanation, Summary};
 use epitome_testkit::scripted::Scripted;
@@ -102,8 +102,8 @@ pub(crate) async fn slot(session: &Session, name: &str) -> SlotExplanation {
 }
 
 /// The places of the messages a model was shown.
-pub(crate) fn said(ask: &Ask) -> Vec<Seq> {
-    ask.said.iter().filter_map(|told| told.message()).map(|message| message.seq).collect()
+pub(crate) fn said(ask: &SummaryRequest) -> Vec<Seq> {
+    ask.inputs.iter().filter_map(|told| told.message()).map(|message| message.seq).collect()
 }
 
 pub(crate) fn span(from: Seq, through: Seq) -> Vec<Seq> {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use epitome::event::{Event, Happened};
+use epitome::event::{Event, EventBody};
 use epitome::model::Reply;
 use epitome::rules::message::{Message, Seq};
 use epitome::store::SummaryState;
@@ -25,7 +25,7 @@ async fn told(workspace: &Workspace) -> Vec<Event> {
 }
 
 fn kinds(events: &[Event]) -> Vec<&'static str> {
-    events.iter().map(|event| event.what.kind()).collect()
+    events.iter().map(|event| event.body.kind()).collect()
 }
 
 #[tokio::test]
@@ -70,7 +70,7 @@ async fn every_kind_is_told_in_order_whichever_engine_did_it() {
     assert_eq!(shown[4], event(5, "s", "failed", failed));
     assert_eq!(shown[5], event(6, "s", "summary", moved("undone", None)));
     assert_eq!(shown[6], event(7, "copy", "message", json!({"from": 1, "through": 30})));
-    assert_eq!((&*events[7].session, events[7].what.kind()), ("helper", "message"));
+    assert_eq!((&*events[7].session, events[7].body.kind()), ("helper", "message"));
     assert!(!serde_json::to_string(&shown).unwrap().contains("Oslo"), "no word of what was said");
 
     session.delete().await.unwrap();
@@ -115,14 +115,14 @@ async fn a_failing_model_is_told_each_time_and_a_stand_in_is_marked() {
     assert_eq!(kinds(&events), ["message", "failed", "failed", "summary", "condensed"]);
     let attempts: Vec<u32> = events
         .iter()
-        .filter_map(|event| match &event.what {
-            Happened::Failed(failed) => Some(failed.attempts),
+        .filter_map(|event| match &event.body {
+            EventBody::Failed(failed) => Some(failed.attempts),
             _ => None,
         })
         .collect();
     assert_eq!(attempts, [1, 2]);
-    let Happened::Summary(stands) = &events[3].what else { panic!("{events:?}") };
-    assert!(stands.stand_in && &*stands.model == "local" && stands.stands == Some(stands.summary));
+    let EventBody::Summary(changed) = &events[3].body else { panic!("{events:?}") };
+    assert!(changed.stand_in && &*changed.model == "local" && changed.current == Some(changed.summary));
 }
 
 /// Being woken is all there is: looking by oneself would take an hour.
@@ -150,7 +150,7 @@ async fn a_listener_misses_nothing_between_reading_and_waiting() {
             last = event.id;
         }
         if last == workspace.newest_event().await.unwrap() && last < 200 {
-            ends("waiting for an append", listener.heard()).await;
+            ends("waiting for an append", listener.changed()).await;
         }
     }
     for writer in writers {
@@ -160,7 +160,7 @@ async fn a_listener_misses_nothing_between_reading_and_waiting() {
     let seen = async |listener: &mut epitome::Listener, kind: &str| {
         ends("waiting for an event", async {
             while !kinds(&workspace.events(Some(200), None, 100).await.unwrap().events).contains(&kind) {
-                listener.heard().await;
+                listener.changed().await;
             }
         })
         .await;
@@ -180,7 +180,7 @@ async fn a_listener_hears_of_other_processes_too() {
     two.session("s").append(talk(1, 1)).await.unwrap();
     ends("another engine's append", async {
         while workspace.newest_event().await.unwrap() == 0 {
-            listener.heard().await;
+            listener.changed().await;
         }
     })
     .await;
@@ -218,21 +218,21 @@ async fn follow(workspace: &Workspace) -> TestCaseResult {
     let mut stands = BTreeMap::new();
     let events = told(workspace).await;
     for (at, event) in events.iter().enumerate() {
-        match &event.what {
-            Happened::Message(span) => {
+        match &event.body {
+            EventBody::Message(span) => {
                 let head = heads.entry(Arc::clone(&event.session)).or_insert(0);
                 prop_assert_eq!(span.from, *head + 1, "a gap or an overlap in {}", event.session);
                 *head = span.through;
             }
-            Happened::Summary(moved) => {
-                stands.insert((Arc::clone(&event.session), Arc::clone(&moved.slot)), moved.stands);
-                let next = events.get(at + 1).map(|event| &event.what);
-                let stood = moved.state == SummaryState::Standing;
+            EventBody::Summary(moved) => {
+                stands.insert((Arc::clone(&event.session), Arc::clone(&moved.slot)), moved.current);
+                let next = events.get(at + 1).map(|event| &event.body);
+                let stood = moved.state == SummaryState::Current;
                 prop_assert!(moved.through <= heads[&event.session]);
-                prop_assert!(!stood || matches!(next, Some(Happened::Condensed(c)) if c.slot == moved.slot));
+                prop_assert!(!stood || matches!(next, Some(EventBody::Condensed(c)) if c.slot == moved.slot));
             }
-            Happened::Condensed(condensed) => prop_assert_eq!(condensed.covers[0], 1),
-            Happened::Failed(failed) => prop_assert!(!failed.reason.is_empty()),
+            EventBody::Condensed(condensed) => prop_assert_eq!(condensed.covers[0], 1),
+            EventBody::Failed(failed) => prop_assert!(!failed.reason.is_empty()),
         }
     }
     let sessions = workspace.sessions(None, 100).await.unwrap();

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
-use epitome::hook::{Condensed, Hook, HookError, Leaving};
+use epitome::hook::{Condensed, Hook, HookError, DueMessages};
 use epitome::rules::message::Message;
 use epitome::settings::Patch;
 use epitome::{Builder, Engine};
@@ -23,7 +23,7 @@ struct Served(Arc<Mutex<Vec<String>>>);
 
 #[async_trait]
 impl Hook for Served {
-    async fn before(&self, _: &Leaving) -> Result<Option<String>, HookError> {
+    async fn before(&self, _: &DueMessages) -> Result<Option<String>, HookError> {
         Ok(None)
     }
 

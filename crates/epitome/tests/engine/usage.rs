@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use epitome::model::{ModelError, Reply, Tally};
+use epitome::model::{ModelError, Reply, TokenUsage};
 use epitome::rules::message::Timestamp;
 use epitome::{Engine, Pace};
 use epitome_testkit::scripted::{Gate, Scripted};
@@ -15,7 +15,7 @@ const PRICED: &str = r#", "slot": [{"name": "short", "trigger": "messages(20)"}]
     "prices": {"gpt-test": {"input": 2.5, "output": 10, "cache_read": 0.25}}"#;
 
 fn counted(text: &str) -> Reply {
-    Reply { tally: Some(Tally { input: 10_000, cached: 2_000, output: 1_000 }), ..Reply::complete(text) }
+    Reply { usage: Some(TokenUsage { input: 10_000, cached: 2_000, output: 1_000 }), ..Reply::complete(text) }
 }
 
 #[tokio::test]

@@ -19,7 +19,7 @@ pub const SEARCH_BYTES: u64 = 4 << 20;
 
 /// A message that matches a search.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Found {
+pub struct SearchHit {
     /// The session's name.
     pub session: Arc<str>,
     /// The message.
@@ -45,7 +45,7 @@ const EXCERPT: usize = 60;
 
 impl Session {
     /// Searches messages by their words, newest first, summarized or not. A message matches if it contains all words, in any
-    /// order and also inside longer words; `"a quoted phrase"` is one word. Works in any script. With `beneath`, only
+    /// order and also inside longer words; `"a quoted phrase"` is one word. Works in any script. With `covered_by`, only
     /// messages that this summary covers are searched. With a cursor of this session, the search continues there.
     ///
     /// Returns at most `limit` messages, and at most 1,000. Returns fewer if they are large: the search stops when the
@@ -53,10 +53,10 @@ impl Session {
     pub async fn search(
         &self,
         words: &str,
-        beneath: Option<SummaryId>,
+        covered_by: Option<SummaryId>,
         after: Option<HitCursor>,
         limit: usize,
-    ) -> Result<Portion<Found>, Error> {
+    ) -> Result<Portion<SearchHit>, Error> {
         let search = search(&self.key.workspace, words, limit)?;
         if let Some(after) = after.as_ref().filter(|after| after.session != self.key.session) {
             return Err(Error::invalid(format!(
@@ -64,8 +64,8 @@ impl Session {
                 after.session, self.key.session
             )));
         }
-        let (_, row) = self.standing().await?;
-        let (scope, last) = match beneath {
+        let (_, row) = self.state().await?;
+        let (scope, last) = match covered_by {
             Some(summary) => {
                 let summary = self.summary_row(row.id, summary).await?;
                 (summary.scope, summary.through)
@@ -89,11 +89,11 @@ impl Workspace {
         words: &str,
         after: Option<HitCursor>,
         limit: usize,
-    ) -> Result<Portion<Found>, Error> {
+    ) -> Result<Portion<SearchHit>, Error> {
         let mut search = search(self.name(), words, limit)?;
         if let Some(after) = after {
             let key = SessionKey::new(self.name(), Arc::clone(&after.session));
-            let session = self.shared().store.standing(&key, Load::default()).await?.session;
+            let session = self.shared().store.session_state(&key, Load::default()).await?.session;
             // Without the session, the position of the cursor is lost.
             let lost = || {
                 Error::Conflict(format!(
@@ -120,12 +120,12 @@ fn search(workspace: &str, words: &str, limit: usize) -> Result<Search, Error> {
     })
 }
 
-async fn find(shared: &Shared, search: Search) -> Result<Portion<Found>, Error> {
+async fn find(shared: &Shared, search: Search) -> Result<Portion<SearchHit>, Error> {
     let query = search.query.clone();
     let found = |Hit { session, message, .. }: Hit| {
         let excerpt = query.excerpt(&text_of(&message), EXCERPT);
         let cursor = HitCursor { session: Arc::clone(&session), seq: message.seq };
-        Found { session, message, excerpt, cursor }
+        SearchHit { session, message, excerpt, cursor }
     };
     Ok(shared.store.search(search).await?.map(found))
 }

@@ -1,0 +1,114 @@
+//! Metrics of the engine's work.
+//!
+//! All metrics use the `metrics` facade. Without a recorder nothing is stored, and an append pays a few nanoseconds. No
+//! label contains a workspace or a session, so metrics reveal nothing about tenants and their number does not grow with
+//! them. The label `model` is the name of a model of the program or of its settings. The values of a label never overlap,
+//! so summing over a label is correct.
+//!
+//! All metric names are defined here, and [`describe`] registers their descriptions.
+
+use std::time::Duration;
+
+use metrics::{Unit, counter, describe_counter, describe_histogram, histogram};
+
+use crate::price::Money;
+use crate::store::{Facts, UsageRow};
+
+/// Messages appended.
+pub const APPENDED_MESSAGES: &str = "epitome_appended_messages_total";
+/// Tokens of the messages appended.
+pub const APPENDED_TOKENS: &str = "epitome_appended_tokens_total";
+/// Contexts returned.
+pub const CONTEXTS: &str = "epitome_contexts_total";
+/// Tokens of a returned context.
+pub const CONTEXT_TOKENS: &str = "epitome_context_tokens";
+/// Time to build a context, in seconds.
+pub const CONTEXT_DURATION: &str = "epitome_context_duration_seconds";
+/// Summaries stored, by model and by how they were written: `kept`, `reused` or `stand_in`.
+pub const SUMMARIES: &str = "epitome_summaries_total";
+/// Time that models took for a stored summary, in seconds.
+pub const SUMMARY_DURATION: &str = "epitome_summary_duration_seconds";
+/// Calls of models, by model and outcome. Calls of condensers are included.
+pub const MODEL_CALLS: &str = "epitome_model_calls_total";
+/// Tokens sent to models and received from them: `input_uncached`, `input_cached` and `output`.
+pub const MODEL_TOKENS: &str = "epitome_model_tokens_total";
+/// Cost of a model call, in the currency of the prices. A histogram, because counters of the facade are whole numbers: its
+/// sum is what was spent.
+pub const MODEL_CALL_COST: &str = "epitome_model_call_cost";
+/// Tokens of what summaries replaced, minus the summaries' own tokens.
+pub const SUMMARY_SAVED_TOKENS: &str = "epitome_summary_saved_tokens_total";
+/// Leases that were lost while a summary was written.
+pub const LEASE_LOSSES: &str = "epitome_lease_losses_total";
+
+/// Registers the descriptions with the installed recorder.
+pub fn describe() {
+    describe_counter!(APPENDED_MESSAGES, Unit::Count, "Messages appended to sessions");
+    describe_counter!(APPENDED_TOKENS, Unit::Count, "Tokens of the messages appended");
+    describe_counter!(CONTEXTS, Unit::Count, "Contexts returned");
+    describe_histogram!(CONTEXT_TOKENS, Unit::Count, "Tokens of a returned context");
+    describe_histogram!(CONTEXT_DURATION, Unit::Seconds, "Time to build a context");
+    describe_counter!(
+        SUMMARIES,
+        Unit::Count,
+        "Summaries stored; outcome `kept`: a model wrote it; `reused`: an earlier reply, without a call; `stand_in`: a fallback"
+    );
+    describe_histogram!(SUMMARY_DURATION, Unit::Seconds, "Time that models took for a stored summary");
+    describe_counter!(
+        MODEL_CALLS,
+        Unit::Count,
+        "Calls of summarizing models; outcome `kept`: the reply became a summary; any other: it did not"
+    );
+    describe_counter!(
+        MODEL_TOKENS,
+        Unit::Count,
+        "Tokens of model calls: input_uncached, input_cached, output"
+    );
+    describe_histogram!(MODEL_CALL_COST, "Cost of a model call, in the currency of the prices");
+    describe_counter!(SUMMARY_SAVED_TOKENS, Unit::Count, "Tokens replaced by summaries, minus their own");
+    describe_counter!(LEASE_LOSSES, Unit::Count, "Leases lost to another worker or to an undo");
+}
+
+/// Outcome of a call whose reply was accepted.
+pub(crate) const ACCEPTED: &str = "kept";
+
+/// Outcome recorded when a stored reply was reused and no model was called.
+pub const REUSED: &str = "reused";
+
+/// How a fallback summary is counted.
+const FALLBACK: &str = "stand_in";
+
+/// Counts model calls when they are recorded, so that the metrics and the usage records agree.
+pub(crate) fn count_calls(calls: &[UsageRow]) {
+    for call in calls.iter().filter(|call| call.outcome != REUSED) {
+        let uncached = call.input.saturating_sub(call.cached);
+        let tokens = [("input_uncached", uncached), ("input_cached", call.cached), ("output", call.output)];
+        for (kind, tokens) in tokens {
+            counter!(MODEL_TOKENS, "model" => call.model.clone(), "kind" => kind).increment(tokens);
+        }
+        if let Some(cost) = call.cost {
+            histogram!(MODEL_CALL_COST, "model" => call.model.clone()).record(Money::millionths(cost).get());
+        }
+        let (model, outcome) = (call.model.clone(), call.outcome.clone());
+        counter!(MODEL_CALLS, "model" => model, "outcome" => outcome).increment(1);
+    }
+}
+
+/// Counts a lease that was lost while a summary was written.
+pub(crate) fn count_lease_loss() {
+    counter!(LEASE_LOSSES).increment(1);
+}
+
+/// Counts a stored summary, and the calls that it took.
+pub(crate) fn count_summary(facts: &Facts, calls: &[UsageRow]) {
+    count_calls(calls);
+    let reused = calls.last().is_some_and(|call| call.outcome == REUSED);
+    let outcome = match (facts.stand_in, reused) {
+        (true, _) => FALLBACK,
+        (false, true) => REUSED,
+        (false, false) => ACCEPTED,
+    };
+    counter!(SUMMARIES, "outcome" => outcome, "model" => facts.model.clone()).increment(1);
+    counter!(SUMMARY_SAVED_TOKENS).increment(facts.replaced.saturating_sub(facts.tokens));
+    let seconds = Duration::from_millis(facts.millis).as_secs_f64();
+    histogram!(SUMMARY_DURATION, "model" => facts.model.clone()).record(seconds);
+}

@@ -1,46 +1,46 @@
 //! `epitome bench`: runs benchmarks and shows a table.
 //!
-//! [`engine`] measures the engine and inline lists, `filter` the cost of starting `epitome condense` for each request,
-//! `server` the cost of HTTP, `proxy` the latency added by the proxy, and `peers` the condensers of other projects.
+//! [`engine`] measures the engine and inline lists, `command` the cost of starting `epitome condense` for each request,
+//! `server` the cost of HTTP, `proxy` the latency that the proxy adds, and `peers` the condensers of other projects.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use epitome_terminal::failure::Failure;
-use epitome_terminal::leftovers;
+use epitome_terminal::cleanup;
 use epitome_terminal::show::{self, Show, Table};
 use serde_json::{Value, json};
 
-use self::engine::{Line, NodeSizes, Options, Progress};
+use self::engine::{EngineOptions, NodeSizes, Progress, ResultLine};
 
 mod echo;
 pub mod engine;
-mod filter;
-mod own;
+mod command;
+mod child_process;
 mod peers;
 mod proxy;
 mod server;
 
 const EXAMPLES: &str = "\
 Examples:
-  epitome bench                       everything except the million messages: a minute or two
-  epitome bench --full --dir /data    everything, on the disk that you will use
-  epitome bench --quick --json        for a script
-  epitome bench --inline              only lists that are condensed inline
-  epitome bench --server              the HTTP API instead, with 16 clients
+  epitome bench                       measures the engine, in one to two minutes
+  epitome bench --full --dir /data    with a database of a million messages, on the disk of /data
+  epitome bench --quick --json        about ten seconds; prints one JSON object
+  epitome bench --inline              only message lists that are condensed inline
+  epitome bench --server              the HTTP API, with 16 clients
+  epitome bench --server --full       the HTTP API, with a million messages and a minute of load
   epitome bench --proxy               the latency that the proxy adds to a request
-  epitome bench --postgres postgres://localhost/postgres   several nodes that share a database
-  epitome bench --peers bench/peers/run   compares LangChain, OpenHands, tRPC-Agent
-  epitome bench --server --full       --server with a minute of load on a million messages
+  epitome bench --postgres postgres://localhost/postgres   nodes that share a PostgreSQL database
+  epitome bench --peers bench/peers/run   also LangChain, OpenHands and tRPC-Agent
 
 Each run also measures baselines: a bare SQLite loop for appends, a short session for contexts,
 counting one message for turns, and for HTTP the engine itself and a server that only echoes the
-same number of bytes. The ratios are comparable between machines. The bench creates files in DIR
-and removes them, and stops the servers that it starts. On PostgreSQL it creates databases named
-epitome_bench_... and removes them; it only connects to the database in the URL.
---json prints one object.";
+same number of bytes. The ratios to a baseline (0.80×) are comparable between machines, the
+absolute numbers are not. The bench creates its files in DIR and removes them, and stops the
+servers that it starts. On PostgreSQL it creates databases named epitome_bench_... and removes
+them; it writes nothing to the database in the URL.";
 
-/// Measures the numbers of the documentation on this machine
+/// Measures speed and memory on this machine, as in docs/performance.md
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
@@ -50,22 +50,22 @@ pub struct Args {
     /// A full run, with a database of a million messages
     #[arg(long)]
     full: bool,
-    /// Only the cost of condensing lists inline
+    /// Measures only message lists that are condensed inline
     #[arg(long, conflicts_with = "server")]
     inline: bool,
-    /// Measures the HTTP API instead, with this program as a server on loopback
+    /// Measures the HTTP API instead: starts this program as a server on loopback
     #[arg(long)]
     server: bool,
-    /// Measures the proxy instead, with a provider on loopback that responds immediately
+    /// Measures the proxy instead, with a test provider on loopback that responds immediately
     #[arg(long, conflicts_with_all = ["server", "inline"])]
     proxy: bool,
-    /// Measures nodes on this PostgreSQL instead, in temporary databases
+    /// Measures nodes on this PostgreSQL server instead, in temporary databases
     #[arg(long, value_name = "URL", conflicts_with_all = ["server", "inline", "proxy"])]
     postgres: Option<String>,
-    /// Measures other condensers instead, run by this program, for example bench/peers/run
+    /// Compares Epitome with the condensers of other projects, which PROGRAM runs
     #[arg(long, value_name = "PROGRAM", conflicts_with_all = ["server", "inline", "proxy", "postgres"])]
     peers: Option<PathBuf>,
-    /// Folder for the files (the temporary folder)
+    /// Folder for the benchmark's files [default: the system's temporary folder]
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
     /// Number of messages in the large database
@@ -87,14 +87,14 @@ impl Args {
         self.dir.clone().unwrap_or_else(std::env::temp_dir)
     }
 
-    fn options(&self) -> Options {
+    fn options(&self) -> EngineOptions {
         let dir = self.dir();
         let sized = match (self.quick, self.full) {
-            (true, _) => Options::quick(&dir),
-            (_, true) => Options::full(&dir),
-            _ => Options::standard(&dir),
+            (true, _) => EngineOptions::quick(&dir),
+            (_, true) => EngineOptions::full(&dir),
+            _ => EngineOptions::standard(&dir),
         };
-        Options {
+        EngineOptions {
             messages: self.messages.unwrap_or(sized.messages),
             long: self.long.unwrap_or(sized.long),
             list: self.long.unwrap_or(sized.list),
@@ -102,7 +102,7 @@ impl Args {
         }
     }
 
-    fn sizes(&self) -> server::Sizes {
+    fn server_options(&self) -> server::ServerOptions {
         let (rounds, appends, contexts, messages, seconds) = match (self.quick, self.full) {
             (true, _) => (3, 2_000, 500, 20_000, 2),
             (_, true) => (9, 8_000, 4_000, 1_000_000, 60),
@@ -110,7 +110,7 @@ impl Args {
         };
         // A short session is for checking the table, not for meaningful numbers.
         let few = self.long.unwrap_or(u64::MAX);
-        server::Sizes {
+        server::ServerOptions {
             dir: self.dir(),
             rounds,
             appends: appends.min(few),
@@ -121,13 +121,13 @@ impl Args {
         }
     }
 
-    fn peers(&self) -> peers::Sizes {
+    fn peer_options(&self) -> peers::PeerOptions {
         let (longest, session, turns) = if self.quick { (1_000, 400, 10) } else { (10_000, 1_000, 100) };
         let longest = self.long.unwrap_or(longest);
-        peers::Sizes {
+        peers::PeerOptions {
             dir: self.dir(),
-            plan: peers::Plan::new(longest, longest.min(session), turns),
-            patience: Duration::from_secs(self.seconds.unwrap_or(600)),
+            plan: peers::PeerPlan::new(longest, longest.min(session), turns),
+            timeout: Duration::from_secs(self.seconds.unwrap_or(600)),
         }
     }
 
@@ -156,36 +156,36 @@ pub async fn run(args: &Args, show: &mut Show) -> Result<(), Failure> {
         return echo::run(show).await;
     }
     if let Some(program) = &args.peers {
-        return beside_peers(program, args, show).await;
+        return compare_peers(program, args, show).await;
     }
     let (lines, figures) = {
         let progress = show.progress("", Some(0));
-        let tell = |now| shown(&progress, now);
-        let _files = noted(&args.dir());
+        let on_progress = |now| update(&progress, now);
+        let _files = register_files(&args.dir());
         if args.server {
-            let report = server::run(&args.sizes(), &tell).await.map_err(failed)?;
+            let report = server::run(&args.server_options(), &on_progress).await.map_err(failed)?;
             (report.lines(), json!(report))
         } else if let Some(url) = &args.postgres {
             let sizes = if args.quick { NodeSizes::quick() } else { NodeSizes::standard() };
-            let nodes = engine::nodes(url, &sizes, &tell).await.map_err(failed)?;
+            let nodes = engine::nodes(url, &sizes, &on_progress).await.map_err(failed)?;
             (nodes.lines(), json!({ "nodes": nodes }))
         } else if args.proxy {
             let turns = if args.quick { 3 } else { 25 };
-            let proxied = proxy::proxied(&args.dir(), turns, &tell).await.map_err(failed)?;
+            let proxied = proxy::measure(&args.dir(), turns, &on_progress).await.map_err(failed)?;
             (proxied.lines(), json!({ "proxy": proxied }))
         } else {
             let options = args.options();
             let (mut lines, mut figures) = if args.inline {
-                let inline = engine::inline(options.list, options.turns, &tell).await.map_err(failed)?;
+                let inline = engine::inline(options.list, options.turns, &on_progress).await.map_err(failed)?;
                 (inline.lines(), json!({ "inline": inline }))
             } else {
-                let report = engine::run(&options, &tell).await.map_err(failed)?;
+                let report = engine::run(&options, &on_progress).await.map_err(failed)?;
                 (report.lines(), json!(report))
             };
-            let filter = filter::filter(&options.dir, args.runs(), &tell).await.map_err(failed)?;
-            lines.push(filter.line());
+            let command = command::measure(&options.dir, args.runs(), &on_progress).await.map_err(failed)?;
+            lines.push(command.line());
             if let Some(inline) = figures.get_mut("inline").and_then(Value::as_object_mut) {
-                inline.insert("command".to_owned(), json!(filter));
+                inline.insert("command".to_owned(), json!(command));
             }
             (lines, figures)
         }
@@ -195,24 +195,24 @@ pub async fn run(args: &Args, show: &mut Show) -> Result<(), Failure> {
     }
     show.table(&table(lines))?;
     if args.is_plain() {
-        show.note("to compare other condensers: epitome bench --peers PROGRAM; see bench/peers/README.md")?;
+        show.note("to compare Epitome with other condensers: epitome bench --peers PROGRAM; see bench/peers/README.md")?;
     }
     Ok(())
 }
 
-fn shown(show::Progress { bar }: &show::Progress, now: Progress) {
+fn update(show::Progress { bar }: &show::Progress, now: Progress) {
     bar.set_prefix(now.stage);
     bar.set_length(now.of);
     bar.set_position(now.done);
 }
 
 /// Shows a column for each condenser, and notes why a condenser is missing.
-async fn beside_peers(program: &Path, args: &Args, show: &mut Show) -> Result<(), Failure> {
+async fn compare_peers(program: &Path, args: &Args, show: &mut Show) -> Result<(), Failure> {
     let measured = {
         let progress = show.progress("", Some(0));
-        let tell = |now| shown(&progress, now);
-        let _files = noted(&args.dir());
-        peers::peers(program, &args.peers(), &tell).await.map_err(failed)?
+        let on_progress = |now| update(&progress, now);
+        let _files = register_files(&args.dir());
+        peers::measure(program, &args.peer_options(), &on_progress).await.map_err(failed)?
     };
     if show.json {
         return show.object(&object(&[], measured.json(), args.size()));
@@ -221,15 +221,16 @@ async fn beside_peers(program: &Path, args: &Args, show: &mut Show) -> Result<()
     measured.notes().into_iter().try_for_each(|note| show.note(note))
 }
 
-fn noted(dir: &Path) -> leftovers::Leftover {
-    leftovers::note(dir, format!("epitome-bench-{}-", std::process::id()))
+/// Registers the benchmark's files for removal if a signal ends this process.
+fn register_files(dir: &Path) -> cleanup::CleanupGuard {
+    cleanup::register(dir, format!("epitome-bench-{}-", std::process::id()))
 }
 
 fn failed(error: impl std::fmt::Display) -> Failure {
     Failure::Failed(format!("bench: {error}"))
 }
 
-fn object(lines: &[Line], figures: Value, size: &str) -> Value {
+fn object(lines: &[ResultLine], figures: Value, size: &str) -> Value {
     let met = lines.iter().all(|line| line.met != Some(false));
     let mut object = json!({"version": env!("CARGO_PKG_VERSION"), "size": size, "met": met});
     if let (Value::Object(object), Value::Object(figures)) = (&mut object, figures) {
@@ -239,8 +240,8 @@ fn object(lines: &[Line], figures: Value, size: &str) -> Value {
     object
 }
 
-fn table(lines: Vec<Line>) -> Table {
-    let mut table = Table::new(&["what", "result", "target", ""]);
+fn table(lines: Vec<ResultLine>) -> Table {
+    let mut table = Table::new(&["benchmark", "result", "target", ""]);
     for line in lines {
         let met = match line.met {
             Some(true) => "met",

@@ -25,7 +25,7 @@
 //! let needs = recorded.needs(1);
 //! assert_eq!(needs[0].name, "src/harbour/berths.rs");
 //!
-//! let shown = Shown { summary: "References: src/harbour/berths.rs".to_owned(), messages: Vec::new() };
+//! let shown = Shown { summary: "Also mentioned: src/harbour/berths.rs".to_owned(), messages: Vec::new() };
 //! assert!(shown.holds(&needs[0].name));
 //! assert!(found_names("see README.md").contains("README.md"));
 //! ```

@@ -16,7 +16,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use epitome::dialect::{Dialect, DialectError, Read, Reader};
+use epitome::dialect::{Dialect, DialectError, ReadMessage, Reader};
 use epitome::rules::message::Message;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
@@ -123,7 +123,7 @@ impl Reading {
     }
 
     /// Returns a complete message. Its position is that of its first wire message.
-    fn complete(&mut self, read: Read, file: &Arc<str>) -> Item {
+    fn complete(&mut self, read: ReadMessage, file: &Arc<str>) -> Item {
         let taken = read.count.min(self.held.len());
         let (lines, texts): (Vec<u64>, Vec<String>) = self.held.drain(..taken).unzip();
         let at = Place { file: Arc::clone(file), line: lines.first().copied().unwrap_or(0) };
@@ -223,7 +223,7 @@ impl Recording {
     /// Reads a message outside a conversation. The dialect may differ from message to message, because several programs may
     /// write to one log.
     fn lone(&mut self, value: &Value, text: String, at: &Place) {
-        let told = self.asked.or_else(|| Dialect::of(value));
+        let told = self.asked.or_else(|| Dialect::detect(value));
         let mut reading = match self.reading.take() {
             Some(reading) if told.is_none_or(|told| told == reading.dialect) => reading,
             Some(before) => {
@@ -354,10 +354,10 @@ fn list_of(value: &Value) -> Option<&'static str> {
     let is_list = |key: &str| object.get(key).is_some_and(Value::is_array);
     let is_text = |key: &str| object.get(key).is_some_and(Value::is_string);
     let holds = |dialect: &Dialect| {
-        let (list, may_be_text) = (dialect.format().about().list, dialect.format().about().list_may_be_text);
+        let (list, may_be_text) = (dialect.format().about().list_field, dialect.format().about().list_may_be_text);
         is_list(list) || (may_be_text && is_text(list) && !object.contains_key("type"))
     };
-    Dialect::all().into_iter().find(holds).map(|dialect| dialect.format().about().list)
+    Dialect::all().into_iter().find(holds).map(|dialect| dialect.format().about().list_field)
 }
 
 /// Returns the conversation's name, if it has one.
@@ -375,7 +375,7 @@ pub const REQUEST: &str = "request";
 
 /// Returns the field of a request that contains the system prompt.
 pub fn spoken(dialect: Dialect) -> Option<&'static str> {
-    dialect.format().about().head.map(|head| head.field)
+    dialect.format().about().system_field.map(|head| head.name)
 }
 
 /// Returns the conversation without its messages, to be parsed; and its fields in order, to be stored as metadata. In the
@@ -413,7 +413,7 @@ fn texts(text: &str, key: Option<&str>) -> Vec<String> {
 
 fn of_conversation(value: &Value) -> Dialect {
     let list = list_of(value).and_then(|key| value.get(key)).unwrap_or(value);
-    let told = list.as_array().and_then(|list| list.iter().find_map(Dialect::of));
+    let told = list.as_array().and_then(|list| list.iter().find_map(Dialect::detect));
     told.unwrap_or_else(|| by_fields(value))
 }
 
@@ -422,8 +422,8 @@ fn by_fields(conversation: &Value) -> Dialect {
     let has = |field: &str| conversation.get(field).is_some();
     let is = |dialect: &Dialect| {
         let about = dialect.format().about();
-        let head = about.head.is_some_and(|head| has(head.field));
-        has(about.list) && (head || about.list != Dialect::OPENAI.format().about().list)
+        let head = about.system_field.is_some_and(|head| has(head.name));
+        has(about.list_field) && (head || about.list_field != Dialect::OPENAI.format().about().list_field)
     };
     Dialect::all().into_iter().find(is).unwrap_or(Dialect::OPENAI)
 }
@@ -436,7 +436,7 @@ fn look(path: &Path) -> io::Result<(Dialect, bool)> {
     for piece in values.take(LOOK) {
         count += 1;
         let told = piece?.text.ok().and_then(|text| serde_json::from_str(&text).ok());
-        found = found.or_else(|| told.as_ref().and_then(Dialect::of));
+        found = found.or_else(|| told.as_ref().and_then(Dialect::detect));
         if found.is_some() && count > 1 {
             break;
         }

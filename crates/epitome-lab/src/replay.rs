@@ -22,7 +22,7 @@ mod run;
 mod tables;
 mod written;
 
-use epitome_terminal::output::{Output, unwritten};
+use epitome_terminal::output::{Output, not_writable};
 use output::apart;
 use results::Results;
 use written::Written;
@@ -124,7 +124,7 @@ pub async fn run(args: &Args, load: Load<'_>, show: &mut Show) -> Result<(), Fai
     apart(&outputs.map(|(flag, path)| (flag, path.as_deref())), &files)?;
     let page = args.html.as_deref().map(Output::open).transpose()?;
     if let Some(folder) = &args.charts {
-        std::fs::create_dir_all(folder).map_err(|error| unwritten(folder, &error))?;
+        std::fs::create_dir_all(folder).map_err(|error| not_writable(folder, &error))?;
     }
     let written = Written::open(args.contexts.as_deref(), args.requests.as_deref(), &policies)?;
     let jobs = args.jobs.and_then(|jobs| usize::try_from(jobs).ok());
@@ -150,7 +150,7 @@ pub async fn run(args: &Args, load: Load<'_>, show: &mut Show) -> Result<(), Fai
         show.note(format!("the page is in {}", path.display()))?;
     }
     // A broken guarantee is a bug of Epitome; the exit code reports it to scripts.
-    if results.faulty() > 0 { Err(Failure::Told(1)) } else { Ok(()) }
+    if results.faulty() > 0 { Err(Failure::Reported(1)) } else { Ok(()) }
 }
 
 fn budgets(args: &Args) -> Vec<Tokens> {

@@ -1,7 +1,7 @@
 //! The baseline of the HTTP benchmarks: the same server without an engine behind it.
 //!
-//! It uses the same connection handling and middleware. The remaining difference is the work of the engine and the
-//! serialization of its response.
+//! It uses the same connection handling and middleware. So the difference to the real server is the work of the engine
+//! and the serialization of its response.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 
 /// Maximum size of a response, in bytes.
-const MOST: usize = 1 << 20;
+const MAX_BYTES: usize = 1 << 20;
 
 /// `epitome bench --echo`: serves until it is killed. The state needs an engine, but no request uses it.
 pub(super) async fn run(show: &mut Show) -> Result<(), Failure> {
@@ -40,12 +40,12 @@ pub(super) async fn run(show: &mut Show) -> Result<(), Failure> {
 /// `POST /` returns the request body; `GET /SIZE` returns `SIZE` bytes.
 fn router(app: Arc<HttpState>) -> Router {
     let json = |body: Bytes| ([(header::CONTENT_TYPE, "application/json")], body);
-    let all: Bytes = vec![b' '; MOST].into();
+    let all: Bytes = vec![b' '; MAX_BYTES].into();
     let send = move |Path(size): Path<usize>| {
-        let body = all.slice(..size.min(MOST));
+        let body = all.slice(..size.min(MAX_BYTES));
         async move { json(body) }
     };
-    let send_back = move |body: Bytes| async move { json(body) };
-    let router = Router::new().route("/", post(send_back)).route("/{size}", get(send));
-    around(router, Router::new(), app, &[])
+    let echo = move |body: Bytes| async move { json(body) };
+    let router = Router::new().route("/", post(echo)).route("/{size}", get(send));
+    wrap(router, Router::new(), app, &[])
 }

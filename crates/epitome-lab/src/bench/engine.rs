@@ -1,4 +1,5 @@
-//! Measures the engine on this machine; the results are the numbers in the README and in docs/performance.md.
+//! Measures the engine on this machine. The numbers in the README and in docs/performance.md come from these
+//! measurements.
 //!
 //! There are six measurements: durable appends, contexts of long sessions, background summaries, memory, counting and
 //! summarizing, and inline lists. [`run`] returns the results; `epitome bench` prints them.
@@ -10,24 +11,37 @@
 //! |---|---|
 //! | [`appends`] | a bare rusqlite loop |
 //! | [`contexts`]: a long session | a short session |
-//! | [`batches`]: stored summaries | the same summaries, written in memory |
+//! | [`batches`]: summaries that are stored | the same summaries, written in memory |
 //! | [`reading`]: counting and summarizing | the bare tokenizer |
-//! | [`inline`]: a turn; a list that is condensed | counting the turn's message; counting the list |
+//! | [`inline`]: a turn | counting the turn's message |
+//! | [`inline`]: a list that is condensed | counting the list |
 //! | [`memory`] | the size of the database |
 //!
-//! Benchmarks of programs that use an engine, such as the server, use the same messages ([`said`]), the same kind of folder
-//! ([`Folder`]) and the same result type ([`Line`]).
+//! Benchmarks of programs that use an engine, such as the server, use the same messages ([`short_message`]), the same kind of folder
+//! ([`Folder`]) and the same result type ([`ResultLine`]).
 //!
 //! ```
 //! # async fn try_it() -> Result<(), epitome::Error> {
-//! use epitome_lab::bench::engine::{self, Options};
+//! use epitome_lab::bench::engine::{self, EngineOptions};
 //!
 //! let dir = std::env::temp_dir();
-//! let options = Options { rounds: 1, appends: 32, long: 200, contexts: 3, batches: 1, messages: 2_000, list: 200, turns:
-//! 40, ..Options::quick(&dir) }; let report = engine::run(&options, &|progress| assert!(progress.done <=
-//! progress.of)).await?; assert!(report.appends.rows_per_second > 0.0 && report.contexts.long.warm.median > 0.0);
-//! assert_eq!(report.lines().len(), 14); # Ok(()) # } #
-//! tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap().block_on(try_it()).unwrap();
+//! let options = EngineOptions {
+//!     rounds: 1,
+//!     appends: 32,
+//!     long: 200,
+//!     contexts: 3,
+//!     batches: 1,
+//!     messages: 2_000,
+//!     list: 200,
+//!     turns: 40,
+//!     ..EngineOptions::quick(&dir)
+//! };
+//! let report = engine::run(&options, &|progress| assert!(progress.done <= progress.of)).await?;
+//! assert!(report.appends.rows_per_second > 0.0 && report.contexts.long.warm.median > 0.0);
+//! assert_eq!(report.lines().len(), 14);
+//! # Ok(())
+//! # }
+//! # tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap().block_on(try_it()).unwrap();
 //! ```
 
 use std::path::{Path, PathBuf};
@@ -37,34 +51,34 @@ use epitome::Error;
 use serde::Serialize;
 
 mod appends;
-mod bare;
+mod tokenizer;
 mod batches;
 mod contexts;
 mod inline;
 mod memory;
 mod nodes;
 mod reading;
-mod sample;
-mod talk;
+mod spread;
+mod messages;
 
-pub use appends::{Appends, appends, quiet};
+pub use appends::{EngineAppends, appends, wait_until_indexed};
 pub use batches::{Batches, batches};
-pub use contexts::{Contexts, OfSession, contexts, summarized};
-pub use inline::{Inline, Turns, inline};
+pub use contexts::{ContextTimes, SessionContexts, contexts, summarized};
+pub use inline::{Inline, InlineTurns, inline};
 pub use memory::{Memory, large, memory, resident};
-pub use nodes::{Beside, Contexts as NodeContexts, NodeSizes, Nodes, nodes};
-pub use reading::{Reading, reading};
-pub use sample::{Spread, median};
-pub use talk::{many, said, worked};
+pub use nodes::{NodeAppends, NodeContexts, NodeSizes, Nodes, nodes};
+pub use reading::{LocalSpeed, local_speed};
+pub use spread::{Spread, median};
+pub use messages::{agent_message, short_message, short_messages};
 
 /// How much to measure, and where.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Options {
+pub struct EngineOptions {
     /// Files are created in a new subfolder and removed afterwards. Appends are measured on the disk of this folder.
     pub dir: PathBuf,
     /// Number of rounds in which the engine and the baseline alternate.
     pub rounds: usize,
-    /// Rows that each of the two appends per round.
+    /// Rows that the engine, and the baseline, append per round.
     pub appends: usize,
     /// Messages in the long session.
     pub long: u64,
@@ -80,7 +94,7 @@ pub struct Options {
     pub turns: usize,
 }
 
-impl Options {
+impl EngineOptions {
     /// A short run of about ten seconds.
     pub fn quick(dir: &Path) -> Self {
         Self {
@@ -128,28 +142,28 @@ pub struct Progress {
 }
 
 /// Callback that receives the progress.
-pub type Tell<'a> = &'a (dyn Fn(Progress) + Sync);
+pub type OnProgress<'a> = &'a (dyn Fn(Progress) + Sync);
 
 /// The results.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Report {
+pub struct EngineReport {
     /// Durable appends.
-    pub appends: Appends,
+    pub appends: EngineAppends,
     /// Contexts of a long and of a short session.
-    pub contexts: Contexts,
+    pub contexts: SessionContexts,
     /// Background summaries.
     pub batches: Batches,
     /// Memory.
     pub memory: Memory,
     /// Counting and summarizing.
-    pub reading: Reading,
+    pub reading: LocalSpeed,
     /// Inline lists.
     pub inline: Inline,
 }
 
 /// A line of the result table.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Line {
+pub struct ResultLine {
     /// What was measured.
     pub name: String,
     /// The result.
@@ -160,16 +174,16 @@ pub struct Line {
     pub met: Option<bool>,
 }
 
-impl Line {
+impl ResultLine {
     /// Creates a line of the table.
     pub fn new(name: impl Into<String>, figure: String, target: &str, met: Option<bool>) -> Self {
         Self { name: name.into(), figure, target: target.to_owned(), met }
     }
 }
 
-impl Report {
+impl EngineReport {
     /// Returns the lines of the result table.
-    pub fn lines(&self) -> Vec<Line> {
+    pub fn lines(&self) -> Vec<ResultLine> {
         let mut lines = vec![self.appends.line()];
         lines.extend(self.contexts.lines());
         lines.push(self.batches.line());
@@ -186,23 +200,23 @@ impl Report {
 }
 
 /// Runs all measurements. Requires a multi-threaded runtime.
-pub async fn run(options: &Options, tell: Tell<'_>) -> Result<Report, Error> {
+pub async fn run(options: &EngineOptions, on_progress: OnProgress<'_>) -> Result<EngineReport, Error> {
     let folder = Folder::new(&options.dir)?;
-    // First, because the memory that other measurements leave behind is not the database's.
-    let memory = memory(folder.path(), options.messages, tell).await?;
-    Ok(Report {
-        appends: appends(folder.path(), options.rounds, options.appends, tell).await?,
-        contexts: contexts(folder.path(), options.long, options.contexts, tell).await?,
-        batches: batches(folder.path(), options.batches, tell).await?,
+    // Runs first, because memory that other measurements still use does not belong to the database.
+    let memory = memory(folder.path(), options.messages, on_progress).await?;
+    Ok(EngineReport {
+        appends: appends(folder.path(), options.rounds, options.appends, on_progress).await?,
+        contexts: contexts(folder.path(), options.long, options.contexts, on_progress).await?,
+        batches: batches(folder.path(), options.batches, on_progress).await?,
         memory,
-        reading: reading(options.list, options.rounds, tell),
-        // Last, because its lists stay in memory.
-        inline: inline(options.list, options.turns, tell).await?,
+        reading: local_speed(options.list, options.rounds, on_progress),
+        // Runs last, because its lists stay in memory.
+        inline: inline(options.list, options.turns, on_progress).await?,
     })
 }
 
-/// A temporary folder that is removed when the measurement is over. Its name begins with `epitome-bench-` and the process
-/// id, so that it can be found after an interrupted run.
+/// A temporary folder that is removed when the measurement ends. Its name begins with `epitome-bench-` and the process
+/// id, so that the user can find it after an interrupted run.
 #[derive(Debug)]
 pub struct Folder(PathBuf);
 
@@ -225,7 +239,7 @@ impl Folder {
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        // If the folder cannot be removed, the user can find it by its name.
+        // A folder that cannot be removed can be found by its name.
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }
@@ -239,8 +253,8 @@ pub fn remove(path: &Path) {
     }
 }
 
-fn invalid(what: impl std::fmt::Display) -> Error {
-    Error::Invalid(what.to_string())
+fn invalid(problem: impl std::fmt::Display) -> Error {
+    Error::Invalid(problem.to_string())
 }
 
 fn thousands(n: u64) -> String {

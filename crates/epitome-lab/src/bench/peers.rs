@@ -1,8 +1,8 @@
 //! Measures condensers of other projects and Epitome's on the same lists in the same run.
 //!
-//! The other condensers are written in another language, so each runs in its own process: `PROGRAM NAME FOLDER`. The folder
-//! contains the plan and the messages. `bench/peers/README.md` describes the program's output, and that folder contains a
-//! program. If a peer fails, the others are still measured.
+//! The other condensers are written in Python, so each runs in its own process: `PROGRAM NAME FOLDER`. The folder contains
+//! the plan and the messages. `bench/peers/README.md` describes the program's output; `bench/peers/run` is such a program.
+//! If a peer fails, the others are still measured.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -15,10 +15,10 @@ use epitome_terminal::show::{Table, grouped};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::server::Trouble;
-use crate::bench::engine::{Folder, Progress, Spread, Tell, worked};
+use super::server::BenchError;
+use crate::bench::engine::{Folder, OnProgress, Progress, Spread, agent_message};
 
-mod ours;
+mod epitome_condenser;
 mod process;
 
 /// The peers, by their argument for the program and their display name.
@@ -29,29 +29,30 @@ const PEERS: [(&str, &str); 3] =
 const TURN: u64 = 4;
 
 /// The text that the fake model returns immediately as every summary.
-const SUMMARY: &str = "The user asks after orders that have not arrived. The agent looked each of them up: all have left \
-    the depot and are with their carriers, and the customers were told so. Nothing was promised beyond that, and no order \
-    has been cancelled. Open are the newest orders, which the user asked about last; whoever goes on should look them up \
-    before answering, name the carrier, and tell the customer the day.";
+const SUMMARY: &str = "The user wants to know about orders that have not arrived. The agent looked each of them up: all have \
+    left the depot and are with their carriers, and the customers were informed. Nothing was promised beyond that, and no \
+    order has been cancelled. Open are the newest orders, which the user mentioned last. The next agent should look them up \
+    before answering, name the carrier, and inform the customer of the day.";
 
 /// The plan, and where it runs.
-pub(super) struct Sizes {
+pub(super) struct PeerOptions {
     pub(super) dir: PathBuf,
-    pub(super) plan: Plan,
+    pub(super) plan: PeerPlan,
     /// Timeout for one peer.
-    pub(super) patience: Duration,
+    pub(super) timeout: Duration,
 }
 
 /// The plan, in the format that the peers read.
 #[derive(Debug, Serialize)]
-pub(super) struct Plan {
+pub(super) struct PeerPlan {
     /// Lengths of the lists for turns on which nothing is due, in messages.
     lengths: Vec<u64>,
     /// Maximum number of turns per list.
     turns: u64,
-    /// A list ends after this many seconds, but not before `fewest` turns.
+    /// A list ends after this many seconds, but not before `min_turns` turns.
     seconds: u64,
-    fewest: u64,
+    #[serde(rename = "fewest")]
+    min_turns: u64,
     /// Length of the session that is played from its beginning, in messages.
     session: u64,
     /// Number of times the session is played, unless this takes longer than some seconds. The median run counts.
@@ -64,7 +65,7 @@ pub(super) struct Plan {
     summary: &'static str,
 }
 
-impl Plan {
+impl PeerPlan {
     /// Creates a plan with lists of at most `longest` messages and a session of `session` messages.
     pub(super) fn new(longest: u64, session: u64, turns: u64) -> Self {
         let lengths = [100, 1_000, 10_000].into_iter().filter(|length| *length <= longest).collect();
@@ -72,7 +73,7 @@ impl Plan {
             lengths,
             turns,
             seconds: 5,
-            fewest: 5,
+            min_turns: 5,
             session,
             sessions: 5,
             trigger: 4_000,
@@ -90,31 +91,31 @@ impl Plan {
 
 /// A peer's output.
 #[derive(Debug, Deserialize)]
-struct Answer {
+struct PeerOutput {
     version: String,
     /// Peak resident memory, in bytes.
     memory: Option<u64>,
-    turns: Vec<Looked>,
-    session: Session,
+    turns: Vec<IdleTurns>,
+    session: SessionTurns,
 }
 
 /// Durations of turns on which nothing was due, in milliseconds.
 #[derive(Debug, Deserialize)]
-struct Looked {
+struct IdleTurns {
     messages: u64,
     millis: Vec<f64>,
 }
 
 /// Durations of the session's turns, in milliseconds.
 #[derive(Debug, Deserialize)]
-struct Session {
+struct SessionTurns {
     millis: Vec<f64>,
     condensed: u64,
 }
 
 /// The results of one condenser.
 #[derive(Debug, Serialize)]
-pub(super) struct Measured {
+pub(super) struct PeerResult {
     version: String,
     memory: Option<u64>,
     /// Turns on which nothing was due, by the length of the list.
@@ -126,52 +127,54 @@ pub(super) struct Measured {
     condensed: u64,
     /// Number of lists that the session would have sent to the model.
     lists: u64,
-    /// Number of these lists that a strict provider would refuse.
-    refused: u64,
-    /// Why the first of them would be refused.
-    complaint: Option<String>,
+    /// Number of these lists that a strict provider rejects.
+    #[serde(rename = "refused")]
+    rejected: u64,
+    /// Why a strict provider rejects the first of them.
+    #[serde(rename = "complaint")]
+    first_error: Option<String>,
 }
 
 /// Counts the lists that a condenser returns, and the invalid ones.
 #[derive(Debug, Default)]
-struct Judged {
+struct ListCheck {
     lists: u64,
-    refused: u64,
-    complaint: Option<String>,
+    rejected: u64,
+    first_error: Option<String>,
 }
 
-impl Judged {
-    fn judge(&mut self, list: &[Message]) {
+impl ListCheck {
+    fn add(&mut self, list: &[Message]) {
         self.lists += 1;
         if let Some(first) = complaints(list).into_iter().next() {
-            self.refused += 1;
-            self.complaint.get_or_insert(first);
+            self.rejected += 1;
+            self.first_error.get_or_insert(first);
         }
     }
 }
 
-impl Measured {
-    /// Converts a peer's output, and refuses output that does not match the plan.
-    fn of(answer: Answer, judged: Judged, plan: &Plan) -> Result<Self, String> {
-        let played: Vec<u64> = answer.turns.iter().map(|looked| looked.messages).collect();
-        if played != plan.lengths || answer.session.millis.len() as u64 != plan.session.div_ceil(TURN) {
+impl PeerResult {
+    /// Converts a peer's output. Fails if the output does not match the plan.
+    fn of(output: PeerOutput, checked: ListCheck, plan: &PeerPlan) -> Result<Self, String> {
+        let lengths: Vec<u64> = output.turns.iter().map(|turns| turns.messages).collect();
+        if lengths != plan.lengths || output.session.millis.len() as u64 != plan.session.div_ceil(TURN) {
             return Err("its output does not match the plan".to_owned());
         }
         let mut turns = Vec::new();
-        for looked in answer.turns {
-            turns.push((looked.messages, spread(&looked.millis)?));
+        for list in output.turns {
+            turns.push((list.messages, spread(&list.millis)?));
         }
-        let Judged { lists, refused, complaint } = judged;
+        let ListCheck { lists, rejected, first_error } = checked;
         Ok(Self {
-            version: answer.version,
-            memory: answer.memory,
+            version: output.version,
+            memory: output.memory,
             turns,
-            session: spread(&answer.session.millis)?,
-            whole: answer.session.millis.iter().sum(),
-            condensed: answer.session.condensed,
+            session: spread(&output.session.millis)?,
+            whole: output.session.millis.iter().sum(),
+            condensed: output.session.condensed,
             lists,
-            refused,
-            complaint,
+            rejected,
+            first_error,
         })
     }
 }
@@ -186,47 +189,51 @@ fn spread(millis: &[f64]) -> Result<Spread, String> {
 }
 
 /// The results of all condensers.
-pub(super) struct Peers {
+pub(super) struct PeerResults {
     session: u64,
-    ours: Measured,
-    /// In the order of [`PEERS`]; the error if a peer could not be measured.
-    theirs: Vec<(&'static str, &'static str, Result<Measured, String>)>,
+    epitome: PeerResult,
+    /// Name, title and result in the order of [`PEERS`]; the error if a peer could not be measured.
+    peers: Vec<(&'static str, &'static str, Result<PeerResult, String>)>,
 }
 
 /// Plays the plan with Epitome's condenser and with every peer.
-pub(super) async fn peers(program: &Path, sizes: &Sizes, tell: Tell<'_>) -> Result<Peers, Trouble> {
-    let folder = Folder::new(&sizes.dir)?;
-    let (path, plan) = (folder.path(), &sizes.plan);
-    let told = |stage: &'static str, done: usize| {
-        tell(Progress { stage, done: done as u64, of: PEERS.len() as u64 + 1 });
+pub(super) async fn measure(
+    program: &Path,
+    options: &PeerOptions,
+    on_progress: OnProgress<'_>,
+) -> Result<PeerResults, BenchError> {
+    let folder = Folder::new(&options.dir)?;
+    let (path, plan) = (folder.path(), &options.plan);
+    let step = |stage: &'static str, done: usize| {
+        on_progress(Progress { stage, done: done as u64, of: PEERS.len() as u64 + 1 });
     };
-    told("epitome", 0);
-    let history: Vec<Message> = (0..plan.messages()).map(worked).collect();
+    step("epitome", 0);
+    let history: Vec<Message> = (0..plan.messages()).map(agent_message).collect();
     // Epitome runs first, so that nothing else counts toward its memory.
-    let ours = ours::played(&history, plan).await?;
+    let epitome = epitome_condenser::measure(&history, plan).await?;
     write(path, plan, &history)?;
     let program = std::path::absolute(program)?;
-    let mut theirs = Vec::new();
+    let mut peers = Vec::new();
     for (at, (name, title)) in PEERS.into_iter().enumerate() {
-        told(title, at + 1);
+        step(title, at + 1);
         // Removes the previous peer's lists, so that they are not read as this peer's.
         let _ = std::fs::remove_file(path.join("lists.jsonl"));
-        let measured = match process::asked(&program, name, path, sizes.patience).await? {
-            Ok(answer) => judged(path).and_then(|judged| Measured::of(answer, judged, plan)),
-            Err(why) => Err(why),
+        let measured = match process::run(&program, name, path, options.timeout).await? {
+            Ok(output) => check_lists(path).and_then(|checked| PeerResult::of(output, checked, plan)),
+            Err(error) => Err(error),
         };
-        theirs.push((name, title, measured));
+        peers.push((name, title, measured));
     }
-    Ok(Peers { session: plan.session, ours, theirs })
+    Ok(PeerResults { session: plan.session, epitome, peers })
 }
 
 /// Writes the peers' input: the plan, and one message per line with its tokens.
-fn write(folder: &Path, plan: &Plan, history: &[Message]) -> Result<(), Trouble> {
+fn write(folder: &Path, plan: &PeerPlan, history: &[Message]) -> Result<(), BenchError> {
     let counter = Counter::new(Encoding::O200k);
-    let spelled = Dialect::OPENAI.write(history);
-    let spelled = spelled.get("messages").and_then(Value::as_array).into_iter().flatten();
+    let request = Dialect::OPENAI.write(history);
+    let encoded = request.get("messages").and_then(Value::as_array).into_iter().flatten();
     let mut lines = String::new();
-    for (message, wire) in history.iter().zip(spelled) {
+    for (message, wire) in history.iter().zip(encoded) {
         let line = json!({ "message": wire, "tokens": counter.message(message) });
         lines.push_str(&line.to_string());
         lines.push('\n');
@@ -237,43 +244,43 @@ fn write(folder: &Path, plan: &Plan, history: &[Message]) -> Result<(), Trouble>
 }
 
 /// Checks the lists that a peer wrote, one per line.
-fn judged(folder: &Path) -> Result<Judged, String> {
+fn check_lists(folder: &Path) -> Result<ListCheck, String> {
     use std::io::BufRead;
-    let wrong = |what: &dyn std::fmt::Display| format!("its lists cannot be read: {what}");
-    let lines = std::fs::File::open(folder.join("lists.jsonl")).map_err(|error| wrong(&error))?;
-    let mut judged = Judged::default();
+    let unreadable = |problem: &dyn std::fmt::Display| format!("its lists cannot be read: {problem}");
+    let lines = std::fs::File::open(folder.join("lists.jsonl")).map_err(|error| unreadable(&error))?;
+    let mut checked = ListCheck::default();
     for line in std::io::BufReader::new(lines).lines() {
-        let line = line.map_err(|error| wrong(&error))?;
-        judged.judge(&Dialect::OPENAI.read_text(&line).map_err(|error| wrong(&error))?);
+        let line = line.map_err(|error| unreadable(&error))?;
+        checked.add(&Dialect::OPENAI.read_text(&line).map_err(|error| unreadable(&error))?);
     }
-    Ok(judged)
+    Ok(checked)
 }
 
-impl Peers {
+impl PeerResults {
     /// Returns the table, with a column for each condenser.
     pub(super) fn table(&self) -> Table {
-        let theirs = || self.theirs.iter().map(|(.., measured)| measured.as_ref().ok());
-        let mut headings = vec!["what".to_owned(), format!("epitome {}", self.ours.version)];
-        headings.extend(self.theirs.iter().map(|(_, title, measured)| match measured {
+        let peers = || self.peers.iter().map(|(.., measured)| measured.as_ref().ok());
+        let mut headings = vec!["benchmark".to_owned(), format!("epitome {}", self.epitome.version)];
+        headings.extend(self.peers.iter().map(|(_, title, measured)| match measured {
             Ok(measured) => format!("{title} {}", measured.version),
             Err(_) => (*title).to_owned(),
         }));
         let mut table = Table::new(&headings.iter().map(String::as_str).collect::<Vec<_>>());
-        let mut row = |name: String, figure: &dyn Fn(&Measured) -> String| {
-            let cells = theirs().map(|measured| measured.map_or_else(|| "–".to_owned(), figure));
-            table.row([name, figure(&self.ours)].into_iter().chain(cells));
+        let mut row = |name: String, figure: &dyn Fn(&PeerResult) -> String| {
+            let cells = peers().map(|measured| measured.map_or_else(|| "–".to_owned(), figure));
+            table.row([name, figure(&self.epitome)].into_iter().chain(cells));
         };
-        for (at, (messages, ours)) in self.ours.turns.iter().enumerate() {
-            row(format!("turn of a list of {} messages, nothing due", grouped(*messages)), &|measured| {
-                measured.turns.get(at).map_or_else(String::new, |(_, spread)| beside(spread, ours))
+        for (at, (messages, epitome)) in self.epitome.turns.iter().enumerate() {
+            row(format!("turn with a list of {} messages, nothing due", grouped(*messages)), &|measured| {
+                measured.turns.get(at).map_or_else(String::new, |(_, spread)| compared(spread, epitome))
             });
         }
         let session = format!("session of {} messages", grouped(self.session));
-        row(format!("turn of a {session}"), &|measured| beside(&measured.session, &self.ours.session));
-        row(format!("the whole {session}"), &|measured| times(measured.whole, self.ours.whole));
-        row("condensed during it".to_owned(), &|measured| format!("{} times", measured.condensed));
-        row("lists that a strict provider refuses".to_owned(), &|measured| {
-            format!("{} of {}", measured.refused, grouped(measured.lists))
+        row(format!("turn of a {session}"), &|measured| compared(&measured.session, &self.epitome.session));
+        row(format!("all turns of a {session}"), &|measured| compared_total(measured.whole, self.epitome.whole));
+        row("condensations in that session".to_owned(), &|measured| measured.condensed.to_string());
+        row("lists that a strict provider rejects".to_owned(), &|measured| {
+            format!("{} of {}", measured.rejected, grouped(measured.lists))
         });
         row("peak memory of the process".to_owned(), &|measured| match measured.memory {
             Some(bytes) => format!("{} MB", bytes / 1_000_000),
@@ -282,42 +289,42 @@ impl Peers {
         table
     }
 
-    /// Returns why a peer is missing, and why a provider would refuse a peer's list.
+    /// Returns why a peer is missing, and why a provider rejects a peer's list.
     pub(super) fn notes(&self) -> Vec<String> {
-        let note = |(_, title, measured): &(_, &str, Result<Measured, String>)| match measured {
-            Err(why) => Some(format!("{title} was not measured: {why}")),
-            Ok(Measured { complaint: Some(complaint), .. }) => {
-                Some(format!("{title}: a strict provider refuses this list: {complaint}"))
+        let note = |(_, title, measured): &(_, &str, Result<PeerResult, String>)| match measured {
+            Err(error) => Some(format!("{title} was not measured: {error}")),
+            Ok(PeerResult { first_error: Some(error), .. }) => {
+                Some(format!("{title}: a strict provider rejects one of its lists: {error}"))
             }
             Ok(_) => None,
         };
-        self.theirs.iter().filter_map(note).collect()
+        self.peers.iter().filter_map(note).collect()
     }
 
     pub(super) fn json(&self) -> Value {
         let mut peers = serde_json::Map::new();
-        for (name, _, measured) in &self.theirs {
+        for (name, _, measured) in &self.peers {
             let figures = match measured {
                 Ok(measured) => json!(measured),
-                Err(why) => json!({ "failed": why }),
+                Err(error) => json!({ "failed": error }),
             };
             peers.insert((*name).to_owned(), figures);
         }
-        json!({ "epitome": self.ours, "peers": peers })
+        json!({ "epitome": self.epitome, "peers": peers })
     }
 }
 
 /// Formats, for example, `2.9 ms (p99 4.2 ms), 320×`: the duration and its ratio to Epitome's.
-fn beside(spread: &Spread, ours: &Spread) -> String {
+fn compared(spread: &Spread, epitome: &Spread) -> String {
     let text = format!("{} (p99 {})", millis(spread.median), millis(spread.p99));
-    if std::ptr::eq(spread, ours) { text } else { format!("{text}, {}", ratio(spread.median, ours.median)) }
+    if std::ptr::eq(spread, epitome) { text } else { format!("{text}, {}", ratio(spread.median, epitome.median)) }
 }
 
-fn times(taken: f64, ours: f64) -> String {
-    if taken.to_bits() == ours.to_bits() {
-        return millis(taken);
+fn compared_total(total: f64, epitome: f64) -> String {
+    if total.to_bits() == epitome.to_bits() {
+        return millis(total);
     }
-    format!("{}, {}", millis(taken), ratio(taken, ours))
+    format!("{}, {}", millis(total), ratio(total, epitome))
 }
 
 /// Formats a duration in milliseconds, or in microseconds if it is short.
@@ -325,14 +332,14 @@ fn millis(millis: f64) -> String {
     match millis {
         short if short < 1.0 => format!("{:.0} µs", short * 1_000.0),
         middle if middle < 100.0 => format!("{middle:.1} ms"),
-        long => format!("{} ms", whole(long)),
+        long => format!("{} ms", rounded(long)),
     }
 }
 
-fn ratio(theirs: f64, ours: f64) -> String {
-    match theirs / ours {
+fn ratio(peer: f64, epitome: f64) -> String {
+    match peer / epitome {
         small if small < 10.0 => format!("{small:.1}×"),
-        large => format!("{}×", whole(large)),
+        large => format!("{}×", rounded(large)),
     }
 }
 
@@ -342,6 +349,6 @@ fn ratio(theirs: f64, ours: f64) -> String {
     clippy::cast_sign_loss,
     reason = "rounded, and never less than zero"
 )]
-fn whole(number: f64) -> String {
+fn rounded(number: f64) -> String {
     grouped(number.max(0.0).round() as u64)
 }

@@ -1,8 +1,8 @@
 //! `epitome bench --proxy`: measures the latency that the proxy adds to a request.
 //!
-//! A provider on loopback responds immediately. Requests go alternately directly to the provider and through this program,
-//! started again as a server. Each request is an agent's, of about 100 KB, and continues the previous one by a question and
-//! a reply. So the proxy has not seen the request before, but knows its conversation.
+//! A test provider on loopback responds immediately. Requests are sent alternately to the provider itself and through this
+//! program, started again as a server. Each request has about 100 KB and continues the previous one by a reply and a
+//! question, as an agent's requests do. So the proxy has not seen the request before, but recognises its conversation.
 
 use std::io;
 use std::net::SocketAddr;
@@ -14,15 +14,15 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-use super::server::Trouble;
+use super::server::BenchError;
 use super::server::child::Child;
-use crate::bench::engine::{Folder, Line, Progress, Spread, Tell, said};
+use crate::bench::engine::{Folder, OnProgress, Progress, ResultLine, Spread, short_message};
 
 /// Approximate size of the request, in bytes.
-const REQUEST: usize = 100_000;
+const REQUEST_BYTES: usize = 100_000;
 
 /// Number of generated texts that are joined to one message.
-const AT_ONCE: usize = 5;
+const TEXTS_PER_MESSAGE: usize = 5;
 
 /// Turns per conversation.
 const TURNS: usize = 40;
@@ -31,57 +31,59 @@ const TURNS: usize = 40;
 const EVENTS: usize = 20;
 
 /// Targets for the added latency, in milliseconds.
-const TARGET: f64 = 1.0;
-const TARGET_STREAM: f64 = 2.0;
+const TARGET_MILLIS: f64 = 1.0;
+const TARGET_STREAM_MILLIS: f64 = 2.0;
 
 /// Durations of requests through the proxy and directly, in milliseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub(super) struct Proxied {
+pub(super) struct ProxyLatency {
     /// Size of the request, in bytes.
     bytes: usize,
     /// Until the complete response has arrived.
     direct: Spread,
     proxied: Spread,
     /// Difference of the medians.
-    more: f64,
+    #[serde(rename = "more")]
+    added: f64,
     /// Until the first byte of a streamed response has arrived.
     direct_stream: Spread,
     proxied_stream: Spread,
-    more_stream: f64,
+    #[serde(rename = "more_stream")]
+    added_stream: f64,
     /// Requests that begin a conversation: the proxy counts all of its messages.
     first: Spread,
 }
 
-impl Proxied {
-    pub(super) fn lines(&self) -> Vec<Line> {
-        let figure = |more: f64, through: &Spread, direct: &Spread| {
+impl ProxyLatency {
+    pub(super) fn lines(&self) -> Vec<ResultLine> {
+        let figure = |added: f64, proxied: &Spread, direct: &Spread| {
             format!(
-                "{more:.2} ms more: {:.2} (p99 {:.2}), direct {:.2} (p99 {:.2})",
-                through.median, through.p99, direct.median, direct.p99
+                "{added:.2} ms more: {:.2} ms (p99 {:.2}), direct {:.2} ms (p99 {:.2})",
+                proxied.median, proxied.p99, direct.median, direct.p99
             )
         };
-        let whole = figure(self.more, &self.proxied, &self.direct);
-        let stream = figure(self.more_stream, &self.proxied_stream, &self.direct_stream);
+        let whole = figure(self.added, &self.proxied, &self.direct);
+        let stream = figure(self.added_stream, &self.proxied_stream, &self.direct_stream);
         let first = format!("{:.2} ms (p99 {:.2})", self.first.median, self.first.p99);
         vec![
-            Line::new("proxy, request of 100 KB", whole, "1 ms more", Some(self.more < TARGET)),
-            Line::new(
+            ResultLine::new("proxy, request of 100 KB", whole, "< 1 ms more", Some(self.added < TARGET_MILLIS)),
+            ResultLine::new(
                 "proxy, first byte of a stream",
                 stream,
-                "2 ms more",
-                Some(self.more_stream < TARGET_STREAM),
+                "< 2 ms more",
+                Some(self.added_stream < TARGET_STREAM_MILLIS),
             ),
-            Line::new("proxy, first request of a conversation", first, "", None),
+            ResultLine::new("proxy, first request of a conversation", first, "", None),
         ]
     }
 }
 
 /// Measures this many conversations.
-pub(super) async fn proxied(
+pub(super) async fn measure(
     dir: &std::path::Path,
     conversations: usize,
-    tell: Tell<'_>,
-) -> Result<Proxied, Trouble> {
+    on_progress: OnProgress<'_>,
+) -> Result<ProxyLatency, BenchError> {
     let folder = Folder::new(dir)?;
     let upstream = upstream()?;
     let setting = format!("proxy.openai_upstream=http://{upstream}");
@@ -92,7 +94,7 @@ pub(super) async fn proxied(
     let mut bytes = 0;
     // The first conversation only warms up.
     for number in 0..=conversations.max(1) {
-        tell(Progress { stage: "the proxy", done: number as u64, of: conversations as u64 });
+        on_progress(Progress { stage: "the proxy", done: number as u64, of: conversations as u64 });
         let measured = move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
             runtime.block_on(conversation(number, upstream, address))
@@ -104,14 +106,14 @@ pub(super) async fn proxied(
         }
     }
     let [direct, proxied, direct_stream, proxied_stream, first] = times.map(Spread::of);
-    Ok(Proxied {
+    Ok(ProxyLatency {
         bytes,
         direct,
         proxied,
-        more: proxied.median - direct.median,
+        added: proxied.median - direct.median,
         direct_stream,
         proxied_stream,
-        more_stream: proxied_stream.median - direct_stream.median,
+        added_stream: proxied_stream.median - direct_stream.median,
         first,
     })
 }
@@ -125,21 +127,20 @@ async fn conversation(
 ) -> io::Result<(usize, [Vec<Duration>; 5])> {
     let mut times: [Vec<Duration>; 5] = Default::default();
     let [direct, proxied, direct_stream, proxied_stream, first] = &mut times;
-    let (mut there, mut here) = (Asker::connect(upstream).await?, Asker::connect(proxy).await?);
+    let (mut to_provider, mut to_proxy) = (Client::connect(upstream).await?, Client::connect(proxy).await?);
     let mut list = history(number);
-    let begun = Asker::ask(&mut here, "/openai/v1/chat/completions", &body(&list, false)).await?;
-    first.push(begun);
+    first.push(to_proxy.send("/openai/v1/chat/completions", &body(&list, false)).await?);
     let mut size = 0;
     for turn in 0..TURNS {
         list.push(json!({"role": "assistant", "content": format!("That is done, as step {turn} says.")}));
-        list.push(json!({"role": "user", "content": format!("Then go on with step {}.", turn + 1)}));
+        list.push(json!({"role": "user", "content": format!("Then continue with step {}.", turn + 1)}));
         let stream = turn % 2 == 1;
         let request = body(&list, stream);
         size = request.len();
         let (one, two) =
             if stream { (&mut *direct_stream, &mut *proxied_stream) } else { (&mut *direct, &mut *proxied) };
-        one.push(there.ask("/v1/chat/completions", &request).await?);
-        two.push(here.ask("/openai/v1/chat/completions", &request).await?);
+        one.push(to_provider.send("/v1/chat/completions", &request).await?);
+        two.push(to_proxy.send("/openai/v1/chat/completions", &request).await?);
     }
     Ok((size, times))
 }
@@ -149,13 +150,13 @@ fn history(number: usize) -> Vec<Value> {
     let mut list = vec![json!({"role": "system", "content": "You are at work on a long task."})];
     // Every conversation begins differently, so that the proxy distinguishes them.
     list.push(json!({"role": "user", "content": format!("Do the work of day {number}.")}));
-    let mut said = (0..).flat_map(|at| said(at).parts).filter_map(|part| match part {
+    let mut texts = (0..).flat_map(|at| short_message(at).parts).filter_map(|part| match part {
         Part::Text { text } => Some(text),
         _ => None,
     });
     let mut sum = 0;
-    while sum < REQUEST {
-        let content = said.by_ref().take(AT_ONCE).collect::<Vec<_>>().join(" ");
+    while sum < REQUEST_BYTES {
+        let content = texts.by_ref().take(TEXTS_PER_MESSAGE).collect::<Vec<_>>().join(" ");
         sum += content.len() + 40;
         let role = if list.len() % 2 == 1 { "user" } else { "assistant" };
         list.push(json!({"role": role, "content": content}));
@@ -242,53 +243,53 @@ fn head_of(read: &[u8]) -> Option<(usize, usize)> {
 }
 
 /// A client with one connection.
-struct Asker {
+struct Client {
     stream: TcpStream,
-    read: Vec<u8>,
+    buffer: Vec<u8>,
 }
 
-impl Asker {
+impl Client {
     async fn connect(address: SocketAddr) -> io::Result<Self> {
         let stream = TcpStream::connect(address).await?;
         stream.set_nodelay(true)?;
-        Ok(Self { stream, read: Vec::new() })
+        Ok(Self { stream, buffer: Vec::new() })
     }
 
     /// Sends a request. Returns the time until the complete response, or the first byte of a streamed response, has arrived.
-    async fn ask(&mut self, path: &str, body: &str) -> io::Result<Duration> {
+    async fn send(&mut self, path: &str, body: &str) -> io::Result<Duration> {
         let head =
             "HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\nauthorization: Bearer sk-none";
         let request = format!("POST {path} {head}\r\ncontent-length: {}\r\n\r\n{body}", body.len());
-        let asked = Instant::now();
+        let sent = Instant::now();
         self.stream.write_all(request.as_bytes()).await?;
-        self.read.clear();
+        self.buffer.clear();
         let (head, length) = loop {
-            self.more().await?;
-            if let Some(head) = head_of(&self.read) {
+            self.read_more().await?;
+            if let Some(head) = head_of(&self.buffer) {
                 break head;
             }
         };
-        if !self.read.starts_with(b"HTTP/1.1 200") {
-            return Err(io::Error::other(format!("request failed: {}", String::from_utf8_lossy(&self.read))));
+        if !self.buffer.starts_with(b"HTTP/1.1 200") {
+            return Err(io::Error::other(format!("request failed: {}", String::from_utf8_lossy(&self.buffer))));
         }
         if length > 0 {
-            while self.read.len() < head + length {
-                self.more().await?;
+            while self.buffer.len() < head + length {
+                self.read_more().await?;
             }
-            return Ok(asked.elapsed());
+            return Ok(sent.elapsed());
         }
-        while self.read.len() <= head {
-            self.more().await?;
+        while self.buffer.len() <= head {
+            self.read_more().await?;
         }
-        let first = asked.elapsed();
-        while !self.read.ends_with(b"\r\n0\r\n\r\n") {
-            self.more().await?;
+        let first = sent.elapsed();
+        while !self.buffer.ends_with(b"\r\n0\r\n\r\n") {
+            self.read_more().await?;
         }
         Ok(first)
     }
 
-    async fn more(&mut self) -> io::Result<()> {
-        match self.stream.read_buf(&mut self.read).await? {
+    async fn read_more(&mut self) -> io::Result<()> {
+        match self.stream.read_buf(&mut self.buffer).await? {
             0 => Err(io::Error::other("a connection was closed")),
             _ => Ok(()),
         }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use epitome::rules::message::{Message, Tokens};
 use epitome_terminal::failure::Failure;
-use epitome_terminal::show::{Show, clipped, columns, count, grouped};
+use epitome_terminal::show::{Show, clipped, count, display_width, grouped};
 
 use super::count::{Found, OneSummary, PRICE, PRICED, Played, Savings, Size, Written};
 
@@ -103,7 +103,7 @@ impl<'a> Screen<'a> {
         }
         let (full, empty) = bar(done, all, 14);
         let told = format!("  {done:>3} messages {:>6} tokens  ", grouped(tokens));
-        let left = self.width.saturating_sub(columns(&told) + 16 + 1);
+        let left = self.width.saturating_sub(display_width(&told) + 16 + 1);
         let pieces = [
             piece(Plain, "  "),
             piece(Accent, full),
@@ -213,7 +213,7 @@ impl<'a> Screen<'a> {
         // description is shortened.
         let narrow = self.is_narrow();
         let (size_width, search_width) = if narrow { (4, 7) } else { (5, 8) };
-        let whole = facts.iter().map(|fact| columns(fact.what)).max().unwrap_or(0).max(35);
+        let whole = facts.iter().map(|fact| display_width(fact.what)).max().unwrap_or(0).max(35);
         let rest = 2 + sizes.len() * size_width + search_width;
         let what = if narrow { self.width.saturating_sub(rest).clamp(8, whole) } else { whole };
         let where_said = |said: &str| if narrow { String::new() } else { format!("  {said:>7}") };
@@ -408,7 +408,7 @@ fn fitting(pieces: &[Piece], mut left: usize) -> Vec<Piece> {
             break;
         }
         let short = clipped(text, left);
-        left = if short == *text { left.saturating_sub(columns(text)) } else { 0 };
+        left = if short == *text { left.saturating_sub(display_width(text)) } else { 0 };
         fitting.push((*ink, short));
     }
     fitting
@@ -469,7 +469,7 @@ fn wrapped(text: &str, width: usize) -> Vec<String> {
     let mut rows: Vec<String> = Vec::new();
     for word in text.split_whitespace() {
         match rows.last_mut() {
-            Some(row) if columns(row) + 1 + columns(word) <= width => {
+            Some(row) if display_width(row) + 1 + display_width(word) <= width => {
                 row.push(' ');
                 row.push_str(word);
             }

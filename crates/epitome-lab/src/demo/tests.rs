@@ -1,5 +1,5 @@
 use epitome::rules::message::Message;
-use epitome_terminal::show::columns;
+use epitome_terminal::show::display_width;
 use epitome_testkit::Written;
 use serde_json::Value;
 
@@ -47,7 +47,7 @@ async fn it_is_the_same_every_time_and_replaces_its_own_database() {
     let calls: u64 = session.usage().await.unwrap().iter().map(|sum| sum.calls).sum();
     assert_eq!(calls, numbers.len() as u64, "and so does what was used");
     engine.close().await;
-    let wide = first.lines().find(|line| columns(line) > 80 && !is_command(line));
+    let wide = first.lines().find(|line| display_width(line) > 80 && !is_command(line));
     assert_eq!(wide, None, "what is piped fits 80 columns");
 }
 
@@ -56,7 +56,7 @@ async fn it_fits_whatever_room_there_is() {
     let folder = tempfile::tempdir().unwrap();
     for width in [20, 40, 60, 80, 120] {
         let shown = demo(&folder.path().join("demo.db"), Some(width)).await.unwrap();
-        let wide = shown.lines().find(|line| columns(line) > width && !is_command(line));
+        let wide = shown.lines().find(|line| display_width(line) > width && !is_command(line));
         assert_eq!(wide, None, "at {width}");
         let cut = shown.lines().find(|line| width >= 60 && line.ends_with('…'));
         assert_eq!(cut, None, "at {width}");

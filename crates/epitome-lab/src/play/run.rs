@@ -5,7 +5,7 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 
 use epitome::Condenser;
 use epitome::Error;
-use epitome::measure::REUSED;
+use epitome::metrics::REUSED;
 use epitome::rules::context::Oversize;
 use epitome::rules::message::{Message, Role, Tokens};
 use epitome::rules::tokens::{Counter, Encoding};
@@ -119,7 +119,7 @@ async fn contexts(
     let largest = Patch::from_value(json!({ "context": { "max_tokens": u32::MAX } }))
         .map_err(|problem| Error::Invalid(problem.to_string()))?;
     let engine =
-        Engine::builder().settings(policy.patch.merged(&largest)).leaves_summaries().memory().await?;
+        Engine::builder().settings(policy.patch.merged(&largest)).without_summaries().memory().await?;
     let session = engine.session("replayed");
     let head: Tokens = conversation
         .messages

@@ -3,12 +3,12 @@
 use std::path::{Path, PathBuf};
 
 use epitome_terminal::failure::Failure;
-use epitome_terminal::leftovers;
+use epitome_terminal::cleanup;
 
 /// Returns an error if two flags name the same file, or if a flag names one of the input files.
 pub(super) fn apart(outputs: &[(&str, Option<&Path>)], inputs: &[PathBuf]) -> Result<(), Failure> {
     let place = |path: &Path| {
-        let folder = leftovers::folder_of(path).canonicalize().ok()?;
+        let folder = cleanup::parent_folder(path).canonicalize().ok()?;
         path.canonicalize().ok().or_else(|| Some(folder.join(path.file_name()?)))
     };
     let is_device = |path: &Path| std::fs::metadata(path).is_ok_and(|there| !there.is_file());

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::path::PathBuf;
 
 use epitome::rules::message::Tokens;
-use epitome_terminal::near::near;
+use epitome_terminal::suggest::similar_names;
 use serde_json::Value;
 
 use super::Load;
@@ -60,7 +60,7 @@ impl Draft {
             "steady" => Policy::steady(),
             "inline" | "economic" | "mask" => Policy::inline(Some(window)),
             other => {
-                let told = match near(other, WORDS, 1).first() {
+                let told = match similar_names(other, WORDS, 1).first() {
                     Some(meant) => format!("did you mean {meant}?"),
                     None => format!("there are {}", WORDS.join(", ")),
                 };
@@ -157,7 +157,7 @@ fn misspelt(what: &str, form: &Form) -> Option<String> {
         Form::Whole => Vec::new(),
     };
     let known: Vec<&str> = own.into_iter().chain(ANY).collect();
-    Some(match near(key, known.iter().copied(), 1).first() {
+    Some(match similar_names(key, known.iter().copied(), 1).first() {
         Some(meant) => format!("{key}: no such setting; did you mean {meant}?"),
         None => format!(
             "{key}: no such setting; allowed are {}, and full names such as context.max_tokens",

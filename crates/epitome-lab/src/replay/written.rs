@@ -10,7 +10,7 @@ use epitome_terminal::failure::Failure;
 use serde_json::{Value, json};
 
 use crate::play::{Form, Made, Policy};
-use epitome_terminal::output::{Output, unwritten};
+use epitome_terminal::output::{Output, not_writable};
 
 /// The output files, each with the number of its policy.
 #[derive(Clone, Default)]
@@ -34,7 +34,7 @@ impl Out {
         if let Some(Ok(open)) = &mut *file
             && let Err(error) = writeln!(open, "{line}")
         {
-            let failed = unwritten(open.path(), &error);
+            let failed = not_writable(open.path(), &error);
             *file = Some(Err(failed));
         }
     }

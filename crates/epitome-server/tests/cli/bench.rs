@@ -80,7 +80,7 @@ fn a_piped_bench_is_a_plain_table() {
     let (code, out, errors) =
         result_of(Place::new().epitome(&TINY).arg(dir.path()).arg("--inline").output().unwrap());
     assert_eq!((code, errors.as_str()), (Some(0), ""));
-    assert!(out.starts_with("what ") && !out.contains('\u{1b}'), "{out}");
+    assert!(out.starts_with("benchmark ") && !out.contains('\u{1b}'), "{out}");
     assert_eq!(out.lines().count(), 1 + 6);
     assert!(
         out.lines()
@@ -178,12 +178,12 @@ fn other_condensers_are_reported_next_to_ours() {
     let head = out.lines().next().unwrap_or_default();
     assert!(head.contains("LangChain 1.2.3") && head.contains("tRPC-Agent 1.2.3"), "{out}");
     assert!(
-        out.contains("turn of a list of 100 messages, nothing due")
+        out.contains("turn with a list of 100 messages, nothing due")
             && out.contains("4,000 ms (p99 4,000 ms), ")
     );
     assert!(out.contains("1 of 2") && out.contains("0 of 50") && out.contains("50 MB"), "{out}");
     let refused =
-        "OpenHands: a strict provider refuses this list: the first message is from tool, not from the user\n";
+        "OpenHands: a strict provider rejects one of its lists: the first message is from tool, not from the user\n";
     assert_eq!(errors, refused);
     assert_eq!(dir.path().read_dir().unwrap().count(), 0, "files were left behind");
 }

@@ -12,18 +12,18 @@ use serde::Serialize;
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
-use super::sample::median;
-use super::{Line, Progress, Tell, invalid, remove, talk};
+use super::spread::median;
+use super::{OnProgress, Progress, ResultLine, invalid, messages, remove};
 
 /// Number of concurrent tasks. Each appends its next message when the previous one is durable.
 const TASKS: usize = 16;
 
 /// Minimum throughput, as a share of the bare loop's.
-const TARGET: f64 = 0.7;
+const TARGET_RATIO: f64 = 0.7;
 
 /// Durable appends of single messages from 16 tasks, each with its own session.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct Appends {
+pub struct EngineAppends {
     /// Through `Session::append`, which checks triggers and advances slots. No summaries are written.
     pub rows_per_second: f64,
     /// A thread that inserts the same messages into the same table of another file, and commits all waiting messages in one
@@ -35,39 +35,39 @@ pub struct Appends {
     pub rounds: usize,
 }
 
-impl Appends {
-    pub(super) fn line(&self) -> Line {
+impl EngineAppends {
+    pub(super) fn line(&self) -> ResultLine {
         let figure = format!(
-            "{:.0}/s, {:.2} of a bare loop's {:.0}/s",
+            "{:.0}/s, {:.2}× a bare SQLite loop ({:.0}/s)",
             self.rows_per_second, self.ratio, self.bare_rows_per_second
         );
-        Line::new("durable appends, 16 tasks", figure, "0.70 of it", Some(self.ratio >= TARGET))
+        ResultLine::new("durable appends, 16 tasks", figure, ">= 0.70×", Some(self.ratio >= TARGET_RATIO))
     }
 }
 
 /// Measures appends in a directory: `rounds` alternating rounds of `rows` rows each.
-pub async fn appends(dir: &Path, rounds: usize, rows: usize, tell: Tell<'_>) -> Result<Appends, Error> {
-    let (ours, theirs) = (dir.join("appends.db"), dir.join("bare.db"));
+pub async fn appends(dir: &Path, rounds: usize, rows: usize, on_progress: OnProgress<'_>) -> Result<EngineAppends, Error> {
+    let (engine_file, bare_file) = (dir.join("appends.db"), dir.join("bare.db"));
     // Both databases have the same schema.
-    Engine::builder().workers(0).open(&theirs).await?.close().await;
-    let engine = Engine::builder().workers(0).open(&ours).await?;
-    let bare = Bare::start(&theirs)?;
+    Engine::builder().workers(0).open(&bare_file).await?.close().await;
+    let engine = Engine::builder().workers(0).open(&engine_file).await?;
+    let bare = BareWriter::start(&bare_file)?;
     let each = rows.div_ceil(TASKS);
     let total = rounds.max(1) as u64;
     let (mut engine_rates, mut bare_rates, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
     // The first round only warms up.
     for round in 0..=total {
-        tell(Progress { stage: "durable appends", done: round, of: total });
-        // The order alternates, so that neither always has an idle disk.
+        on_progress(Progress { stage: "durable appends", done: round, of: total });
+        // The order alternates, so that neither side always starts with an idle disk.
         let (engine_rate, bare_rate) = if round % 2 == 0 {
             let rate = through_engine(&engine, each).await?;
-            quiet(&ours).await?;
+            wait_until_indexed(&engine_file).await?;
             (rate, bare.round(round, each).await?)
         } else {
             let rate = bare.round(round, each).await?;
             (through_engine(&engine, each).await?, rate)
         };
-        quiet(&ours).await?;
+        wait_until_indexed(&engine_file).await?;
         if round > 0 {
             ratios.push(engine_rate / bare_rate);
             engine_rates.push(engine_rate);
@@ -76,9 +76,9 @@ pub async fn appends(dir: &Path, rounds: usize, rows: usize, tell: Tell<'_>) -> 
     }
     engine.close().await;
     drop(bare);
-    remove(&ours);
-    remove(&theirs);
-    Ok(Appends {
+    remove(&engine_file);
+    remove(&bare_file);
+    Ok(EngineAppends {
         rows_per_second: median(engine_rates),
         bare_rows_per_second: median(bare_rates),
         ratio: median(ratios),
@@ -86,13 +86,13 @@ pub async fn appends(dir: &Path, rounds: usize, rows: usize, tell: Tell<'_>) -> 
     })
 }
 
-/// Waits until the database's writer has updated the search index. It does this when no append is waiting, and would slow
-/// down the other side's turn.
-pub async fn quiet(path: &Path) -> Result<(), Error> {
+/// Waits until the engine has updated the search index. It does so when no append is waiting, and would slow down the
+/// round of the other side.
+pub async fn wait_until_indexed(path: &Path) -> Result<(), Error> {
     let db = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY).map_err(failed)?;
-    let behind = "SELECT count(*) FROM sessions WHERE indexed < head";
+    let sql = "SELECT count(*) FROM sessions WHERE indexed < head";
     for _ in 0..1_000 {
-        if db.query_row(behind, [], |row| row.get::<_, i64>(0)).map_err(failed)? == 0 {
+        if db.query_row(sql, [], |row| row.get::<_, i64>(0)).map_err(failed)? == 0 {
             break;
         }
         tokio::time::sleep(Duration::from_millis(20)).await;
@@ -113,7 +113,7 @@ async fn through_engine(engine: &Engine, each: usize) -> Result<f64, Error> {
         let session = engine.session(format!("task {task}"));
         tasks.spawn(async move {
             for n in 0..each as u64 {
-                session.append(talk::said(n)).await?;
+                session.append(messages::short_message(n)).await?;
             }
             Ok::<_, Error>(())
         });
@@ -136,12 +136,12 @@ struct Row {
     done: oneshot::Sender<bool>,
 }
 
-/// The simplest loop with group commit: a thread, a channel, one transaction for all waiting messages.
-struct Bare {
+/// The simplest loop with group commit: one thread, one channel, one transaction for all waiting messages.
+struct BareWriter {
     rows: SyncSender<Row>,
 }
 
-impl Bare {
+impl BareWriter {
     fn start(path: &Path) -> Result<Self, Error> {
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let db = Connection::open_with_flags(path, flags).map_err(failed)?;
@@ -165,13 +165,13 @@ impl Bare {
             let first = i64::try_from(round).unwrap_or(0).saturating_mul(1 << 32);
             tasks.spawn(async move {
                 for n in 0..each as u64 {
-                    let message = talk::said(n);
-                    let body = talk::body(&message).map_err(invalid)?;
-                    let (done, waits) = oneshot::channel();
+                    let message = messages::short_message(n);
+                    let body = messages::body_json(&message).map_err(invalid)?;
+                    let (done, committed) = oneshot::channel();
                     let seq = first.saturating_add(i64::try_from(n).unwrap_or(0));
                     // The channel is never full: it has more capacity than there are tasks.
                     rows.send(Row { session, seq, body, done }).map_err(|_| Error::Closed)?;
-                    if !waits.await.unwrap_or(false) {
+                    if !committed.await.unwrap_or(false) {
                         return Err(Error::Store(StoreError::Failed {
                             reason: "the bare loop failed".to_owned(),
                         }));
@@ -189,12 +189,12 @@ impl Bare {
 
 fn write(db: &Connection, waiting: &Receiver<Row>) {
     while let Ok(first) = waiting.recv() {
-        let mut together = vec![first];
-        together.extend(waiting.try_iter().take(127));
-        let kept = commit(db, &together).is_ok();
-        for row in together {
+        let mut batch = vec![first];
+        batch.extend(waiting.try_iter().take(127));
+        let committed = commit(db, &batch).is_ok();
+        for row in batch {
             // The receiver may have been dropped.
-            let _ = row.done.send(kept);
+            let _ = row.done.send(committed);
         }
     }
 }

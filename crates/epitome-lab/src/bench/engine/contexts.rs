@@ -8,7 +8,7 @@ use epitome::rules::message::Seq;
 use epitome::{Engine, Session};
 use serde::Serialize;
 
-use super::{Line, Progress, Spread, Tell, remove, talk, thousands};
+use super::{OnProgress, Progress, ResultLine, Spread, messages, remove, thousands};
 
 /// Budget of the contexts, in tokens.
 const BUDGET: u64 = 4_000;
@@ -27,13 +27,13 @@ const TARGET_MILLIS: f64 = 0.5;
 
 /// Contexts of 4,000 tokens, with the default slots and summaries by `local`. Each session is in its own file.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct Contexts {
+pub struct SessionContexts {
     /// Messages in the long session.
     pub messages: u64,
     /// The long session.
-    pub long: OfSession,
+    pub long: ContextTimes,
     /// A session of 100 messages.
-    pub short: OfSession,
+    pub short: ContextTimes,
     /// Ratio of the long session's median to the short session's, for repeated requests.
     pub warm_ratio: f64,
     /// The same ratio with empty caches.
@@ -45,41 +45,41 @@ pub struct Contexts {
 
 /// Durations of a session's contexts.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct OfSession {
+pub struct ContextTimes {
     /// Repeated requests, without a new summary.
     pub warm: Spread,
     /// The first request in a process, which fits the summary's text to the budget and caches it.
     pub cold: Spread,
 }
 
-impl Contexts {
-    pub(super) fn lines(&self) -> [Line; 3] {
+impl SessionContexts {
+    pub(super) fn lines(&self) -> [ResultLine; 3] {
         let (long, short) = (&self.long, &self.short);
         let figure = |long: &Spread, ratio: f64, short: &Spread| {
             format!(
-                "{:.3} ms (p95 {:.3}), {ratio:.2} of {:.3} ms at {SHORT} messages",
+                "{:.3} ms (p95 {:.3}), {ratio:.2}× that of {SHORT} messages ({:.3} ms)",
                 long.median, long.p95, short.median
             )
         };
         let of =
             |kind: &str| format!("context of 4,000 tokens, {} messages, {kind}", thousands(self.messages));
         [
-            Line::new(
+            ResultLine::new(
                 of("repeated"),
                 figure(&long.warm, self.warm_ratio, &short.warm),
-                "1.50, 0.5 ms",
+                "<= 1.50×, < 0.5 ms",
                 Some(self.warm_ratio <= TARGET_RATIO && long.warm.median < TARGET_MILLIS),
             ),
-            Line::new(
+            ResultLine::new(
                 of("first after a new summary"),
                 format!("{:.3} ms (p95 {:.3})", self.renewed.median, self.renewed.p95),
-                "0.5 ms",
+                "< 0.5 ms",
                 Some(self.renewed.median < TARGET_MILLIS),
             ),
-            Line::new(
+            ResultLine::new(
                 of("first in a process"),
                 figure(&long.cold, self.cold_ratio, &short.cold),
-                "1.50, 0.5 ms",
+                "<= 1.50×, < 0.5 ms",
                 Some(self.cold_ratio <= TARGET_RATIO && long.cold.median < TARGET_MILLIS),
             ),
         ]
@@ -87,18 +87,18 @@ impl Contexts {
 }
 
 /// Measures contexts in a directory, `times` of each kind.
-pub async fn contexts(dir: &Path, messages: u64, times: usize, tell: Tell<'_>) -> Result<Contexts, Error> {
+pub async fn contexts(dir: &Path, messages: u64, times: usize, on_progress: OnProgress<'_>) -> Result<SessionContexts, Error> {
     let (long_file, short_file) = (dir.join("long.db"), dir.join("short.db"));
     let long_engine = Engine::builder().workers(0).open(&long_file).await?;
     let short_engine = Engine::builder().workers(0).open(&short_file).await?;
-    let told = |done| tell(Progress { stage: "a long session", done, of: messages });
-    let long = summarized(&long_engine, messages, &told).await?;
+    let appended = |done| on_progress(Progress { stage: "a long session", done, of: messages });
+    let long = summarized(&long_engine, messages, &appended).await?;
     let short = summarized(&short_engine, SHORT, &|_| {}).await?;
-    let mut taken: [Vec<_>; 4] = Default::default();
-    let [long_cold, long_warm, short_cold, short_warm] = &mut taken;
-    for time in 0..times.max(1) {
-        if time % 50 == 0 {
-            tell(Progress { stage: "contexts", done: time as u64, of: times as u64 });
+    let mut durations: [Vec<_>; 4] = Default::default();
+    let [long_cold, long_warm, short_cold, short_warm] = &mut durations;
+    for round in 0..times.max(1) {
+        if round % 50 == 0 {
+            on_progress(Progress { stage: "contexts", done: round as u64, of: times as u64 });
         }
         for (engine, session, cold, warm) in [
             (&long_engine, &long, &mut *long_cold, &mut *long_warm),
@@ -106,10 +106,10 @@ pub async fn contexts(dir: &Path, messages: u64, times: usize, tell: Tell<'_>) -
         ] {
             // Clears the cache of rendered summaries, so the next request is cold.
             engine.forget_rendered();
-            for times in [cold, warm] {
+            for durations in [cold, warm] {
                 let started = Instant::now();
                 let context = session.context(BUDGET).await?;
-                times.push(started.elapsed());
+                durations.push(started.elapsed());
                 if !context.report.exhaustive {
                     return Err(Error::Conflict("the measured context is not exhaustive".to_owned()));
                 }
@@ -117,15 +117,15 @@ pub async fn contexts(dir: &Path, messages: u64, times: usize, tell: Tell<'_>) -
         }
     }
     long_engine.close().await;
-    let renewed = renewed(&long_file, messages, times.div_ceil(10), tell).await?;
+    let renewed = renewed(&long_file, messages, times.div_ceil(10), on_progress).await?;
     short_engine.close().await;
     remove(&long_file);
     remove(&short_file);
-    let [long_cold, long_warm, short_cold, short_warm] = taken.map(Spread::of);
-    Ok(Contexts {
+    let [long_cold, long_warm, short_cold, short_warm] = durations.map(Spread::of);
+    Ok(SessionContexts {
         messages,
-        long: OfSession { warm: long_warm, cold: long_cold },
-        short: OfSession { warm: short_warm, cold: short_cold },
+        long: ContextTimes { warm: long_warm, cold: long_cold },
+        short: ContextTimes { warm: short_warm, cold: short_cold },
         warm_ratio: long_warm.median / short_warm.median,
         cold_ratio: long_cold.median / short_cold.median,
         renewed,
@@ -133,36 +133,36 @@ pub async fn contexts(dir: &Path, messages: u64, times: usize, tell: Tell<'_>) -
 }
 
 /// Measures the long session's contexts, each after messages that led to a new summary.
-async fn renewed(file: &Path, messages: u64, times: usize, tell: Tell<'_>) -> Result<Spread, Error> {
+async fn renewed(file: &Path, messages: u64, times: usize, on_progress: OnProgress<'_>) -> Result<Spread, Error> {
     let engine = Engine::open(file).await?;
     let session = engine.session("measured");
     session.context(BUDGET).await?;
-    let mut taken = Vec::new();
+    let mut durations = Vec::new();
     for time in 0..times.max(1) as u64 {
-        tell(Progress { stage: "contexts after new summaries", done: time, of: times as u64 });
-        let before = through(&session).await?;
-        session.append(talk::many(messages + time * 20, 20)).await?;
-        settled(&engine, &session, before).await?;
+        on_progress(Progress { stage: "contexts after new summaries", done: time, of: times as u64 });
+        let before = covered(&session).await?;
+        session.append(messages::short_messages(messages + time * 20, 20)).await?;
+        wait_for_summary(&engine, &session, before).await?;
         let started = Instant::now();
         session.context(BUDGET).await?;
-        taken.push(started.elapsed());
+        durations.push(started.elapsed());
     }
     engine.close().await;
-    Ok(Spread::of(taken))
+    Ok(Spread::of(durations))
 }
 
 /// Returns the last message that the newest summary covers.
-async fn through(session: &Session) -> Result<Seq, Error> {
+async fn covered(session: &Session) -> Result<Seq, Error> {
     Ok(session.summaries().await?.iter().map(|summary| summary.through).max().unwrap_or(0))
 }
 
-/// Waits until a further summary is stored and no worker is writing, and then 50 ms, the least time that an agent would
-/// take.
-async fn settled(engine: &Engine, session: &Session, before: Seq) -> Result<(), Error> {
+/// Waits until a further summary is stored and no worker is writing, and then 50 ms: an agent takes at least this long
+/// until its next request.
+async fn wait_for_summary(engine: &Engine, session: &Session, before: Seq) -> Result<(), Error> {
     let workspace = engine.workspace("default");
     let (mut listener, until) = (workspace.listen(), Instant::now() + Duration::from_secs(10));
-    while through(session).await? <= before && Instant::now() < until {
-        listener.heard().await;
+    while covered(session).await? <= before && Instant::now() < until {
+        listener.changed().await;
     }
     while workspace.queue().await?.working > 0 {
         tokio::time::sleep(Duration::from_millis(1)).await;
@@ -171,21 +171,21 @@ async fn settled(engine: &Engine, session: &Session, before: Seq) -> Result<(), 
     Ok(())
 }
 
-/// Creates the session `measured` with this many messages and their summaries. Reports the number of messages appended so
-/// far.
+/// Creates the session `measured` with this many messages and their summaries. Calls `on_appended` with the number of
+/// messages appended so far.
 pub async fn summarized(
     engine: &Engine,
     messages: u64,
-    told: &(dyn Fn(u64) + Sync),
+    on_appended: &(dyn Fn(u64) + Sync),
 ) -> Result<Session, Error> {
     let session = engine.session("measured");
     let mut from = 0;
     while from < messages {
         let count = BATCH.min(messages - from);
-        session.append(talk::many(from, count)).await?;
+        session.append(messages::short_messages(from, count)).await?;
         session.work().await?;
         from += count;
-        told(from);
+        on_appended(from);
     }
     Ok(session)
 }

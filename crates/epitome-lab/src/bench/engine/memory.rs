@@ -8,16 +8,16 @@ use epitome::Error;
 use serde::Serialize;
 use tokio::task::JoinSet;
 
-use super::{Line, Progress, Tell, remove, talk};
+use super::{OnProgress, Progress, ResultLine, messages, remove};
 
 /// Messages per session, appended at once.
-const SESSION: u64 = 1_000;
+const SESSION_MESSAGES: u64 = 1_000;
 
 /// Number of sessions that are summarized and read.
-const USED: u64 = 50;
+const USED_SESSIONS: u64 = 50;
 
 /// Maximum peak memory, in bytes: 150 MB.
-const TARGET: u64 = 150_000_000;
+const TARGET_BYTES: u64 = 150_000_000;
 
 /// Memory of the process with a large database open, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
@@ -36,11 +36,11 @@ pub struct Memory {
 }
 
 impl Memory {
-    pub(super) fn line(&self) -> Line {
+    pub(super) fn line(&self) -> ResultLine {
         let mb = |bytes: u64| bytes / 1_000_000;
         let figure = match (self.resident, self.peak) {
             (Some(resident), Some(peak)) => format!(
-                "{} MB (at most {}), {:.2} of its {} MB",
+                "{} MB (peak {}), {:.2}× the database file ({} MB)",
                 mb(resident),
                 mb(peak),
                 resident as f64 / self.database.max(1) as f64,
@@ -49,23 +49,23 @@ impl Memory {
             _ => "not reported by this system".to_owned(),
         };
         let name = format!("memory, database of {} messages", self.messages);
-        Line::new(name, figure, "150 MB", self.peak.or(self.resident).map(|bytes| bytes < TARGET))
+        ResultLine::new(name, figure, "peak < 150 MB", self.peak.or(self.resident).map(|bytes| bytes < TARGET_BYTES))
     }
 }
 
 /// Creates a database with this many messages, uses it, and measures the memory of the process.
-pub async fn memory(dir: &Path, messages: u64, tell: Tell<'_>) -> Result<Memory, Error> {
+pub async fn memory(dir: &Path, messages: u64, on_progress: OnProgress<'_>) -> Result<Memory, Error> {
     let file = dir.join("memory.db");
     let started = Instant::now();
-    let sessions = large(&file, messages, tell).await?;
+    let sessions = large(&file, messages, on_progress).await?;
     let rows_per_second = messages as f64 / started.elapsed().as_secs_f64();
 
     let engine = Engine::builder().workers(0).open(&file).await?;
-    let used = USED.min(sessions);
+    let used = USED_SESSIONS.min(sessions);
     for n in 0..used {
-        tell(Progress { stage: "its use", done: n, of: used });
+        on_progress(Progress { stage: "sessions of the large database", done: n, of: used });
         let session = engine.session(name(n * (sessions / used)));
-        session.append(talk::many(n, 20)).await?;
+        session.append(messages::short_messages(n, 20)).await?;
         session.work().await?;
         session.context(4_000).await?;
         session.context(64_000).await?;
@@ -79,22 +79,22 @@ pub async fn memory(dir: &Path, messages: u64, tell: Tell<'_>) -> Result<Memory,
 
 /// Creates a database with this many messages, in sessions of 1,000 called `session 0` and so on. Returns the number of
 /// sessions.
-pub async fn large(file: &Path, messages: u64, tell: Tell<'_>) -> Result<u64, Error> {
+pub async fn large(file: &Path, messages: u64, on_progress: OnProgress<'_>) -> Result<u64, Error> {
     let engine = Engine::builder().workers(0).open(file).await?;
-    let sessions = messages.div_ceil(SESSION).max(1);
+    let sessions = messages.div_ceil(SESSION_MESSAGES).max(1);
     let mut tasks = JoinSet::new();
     for n in 0..sessions {
-        tell(Progress { stage: "a large database", done: n, of: sessions });
+        on_progress(Progress { stage: "a large database", done: n, of: sessions });
         let session = engine.session(name(n));
-        let count = SESSION.min(messages.saturating_sub(n * SESSION)).max(1);
-        tasks.spawn(async move { session.append(talk::many(n * SESSION, count)).await });
-        // While one batch is written, the next one is counted.
+        let count = SESSION_MESSAGES.min(messages.saturating_sub(n * SESSION_MESSAGES)).max(1);
+        tasks.spawn(async move { session.append(messages::short_messages(n * SESSION_MESSAGES, count)).await });
+        // The engine counts the next batches while one is written.
         while tasks.len() > 3 {
-            joined(&mut tasks).await?;
+            join_next(&mut tasks).await?;
         }
     }
     while !tasks.is_empty() {
-        joined(&mut tasks).await?;
+        join_next(&mut tasks).await?;
     }
     engine.close().await;
     Ok(sessions)
@@ -104,7 +104,7 @@ fn name(n: u64) -> String {
     format!("session {n}")
 }
 
-async fn joined(tasks: &mut JoinSet<Result<epitome::Appended, Error>>) -> Result<(), Error> {
+async fn join_next(tasks: &mut JoinSet<Result<epitome::Appended, Error>>) -> Result<(), Error> {
     match tasks.join_next().await {
         Some(done) => done.map_err(|_| Error::Closed)?.map(|_| ()),
         None => Ok(()),
@@ -130,7 +130,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn memory_is_read_where_the_system_tells_it() {
+    fn memory_is_read_if_the_system_reports_it() {
         let status = "Name:\tx\nVmHWM:\t    2048 kB\nVmRSS:\t    1024 kB\n";
         assert_eq!((field(status, "VmRSS:"), field(status, "VmHWM:")), (Some(1 << 20), Some(2 << 20)));
         assert_eq!(field("", "VmRSS:"), None);

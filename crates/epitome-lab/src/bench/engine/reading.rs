@@ -9,21 +9,21 @@ use epitome::rules::slot::Limit;
 use epitome::rules::tokens::{Counter, Encoding};
 use serde::Serialize;
 
-use super::bare::{Bare, texts};
-use super::sample::median;
-use super::{Line, Progress, Spread, Tell, talk};
+use super::tokenizer::{BareTokenizer, texts};
+use super::spread::median;
+use super::{OnProgress, Progress, ResultLine, Spread, messages};
 
 /// Messages per summary, and its maximum tokens: the values of the slot `short`.
 const WINDOW: usize = 20;
-const ROOM: Tokens = 1_000;
+const LIMIT: Tokens = 1_000;
 
 /// Minimum speed of counting, as a share of the bare tokenizer's.
-const TARGET: f64 = 0.8;
+const TARGET_RATIO: f64 = 0.8;
 
 /// Results for the texts of an agent's session, with alternating rounds. Speeds are in megabytes per second. Every ratio is
 /// the median of the rounds' ratios.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct Reading {
+pub struct LocalSpeed {
     /// Messages in the session.
     pub messages: u64,
     /// The bare tokenizer on the texts.
@@ -44,50 +44,50 @@ pub struct Reading {
     pub writing_ratio: f64,
 }
 
-impl Reading {
-    pub(super) fn lines(&self) -> [Line; 3] {
+impl LocalSpeed {
+    pub(super) fn lines(&self) -> [ResultLine; 3] {
         let figure = |speed: f64, ratio: f64| {
-            format!("{speed:.0} MB/s, {ratio:.2} of the bare tokenizer's {:.0} MB/s", self.bare)
+            format!("{speed:.0} MB/s, {ratio:.2}× the bare tokenizer ({:.0} MB/s)", self.bare)
         };
         let Self { writing, written, writing_ratio, .. } = self;
         let written = format!(
-            "{:.2} ms (p95 {:.2}), {writing_ratio:.0} times {:.3} ms to count it",
+            "{:.2} ms (p95 {:.2}), {writing_ratio:.0}× counting it ({:.3} ms)",
             writing.median, writing.p95, written.median
         );
-        let met = self.counting_ratio >= TARGET;
+        let met = self.counting_ratio >= TARGET_RATIO;
         [
-            Line::new(
+            ResultLine::new(
                 "counting messages",
                 figure(self.counting, self.counting_ratio),
-                "0.80 of it",
+                ">= 0.80×",
                 Some(met),
             ),
-            Line::new("summarizing by local, reading", figure(self.reading, self.reading_ratio), "", None),
-            Line::new("summarizing by local, writing 1,000 tokens", written, "", None),
+            ResultLine::new("summarizing with `local`: reading", figure(self.reading, self.reading_ratio), "", None),
+            ResultLine::new("summarizing with `local`: writing 1,000 tokens", written, "", None),
         ]
     }
 }
 
 /// Measures a session of `messages` messages in `rounds` rounds.
-pub fn reading(messages: u64, rounds: usize, tell: Tell<'_>) -> Reading {
-    let list: Vec<Message> = (0..messages.max(WINDOW as u64)).map(talk::worked).collect();
+pub fn local_speed(messages: u64, rounds: usize, on_progress: OnProgress<'_>) -> LocalSpeed {
+    let list: Vec<Message> = (0..messages.max(WINDOW as u64)).map(messages::agent_message).collect();
     let bytes: usize = list.iter().flat_map(texts).map(str::len).sum();
-    let (bare, counter) = (Bare::new(), Counter::new(Encoding::O200k));
+    let (bare, counter) = (BareTokenizer::new(), Counter::new(Encoding::O200k));
     let total = rounds.max(1) as u64;
     let (mut speeds, mut ratios) = ([const { Vec::new() }; 3], [const { Vec::new() }; 3]);
     let (mut writing, mut written) = (Vec::new(), Vec::new());
     // The first round only fills the tokenizers' caches.
     for round in 0..=total {
-        tell(Progress { stage: "counting and summarizing", done: round, of: total });
-        let alone = timed(|| bare.count(&list));
+        on_progress(Progress { stage: "counting and summarizing", done: round, of: total });
+        let bare_time = timed(|| bare.count(&list));
         let counted = timed(|| list.iter().map(|message| counter.message(message)).sum());
         let summaries = Summaries::of(&list, &counter, &bare);
         if round > 0 {
-            let taken = [alone, counted, summaries.read].map(|taken| taken.as_secs_f64());
-            for (speeds, taken) in speeds.iter_mut().zip(taken) {
-                speeds.push(bytes as f64 / 1e6 / taken);
+            let seconds = [bare_time, counted, summaries.read].map(|duration| duration.as_secs_f64());
+            for (speeds, seconds) in speeds.iter_mut().zip(seconds) {
+                speeds.push(bytes as f64 / 1e6 / seconds);
             }
-            let [bare, counted, read] = taken;
+            let [bare, counted, read] = seconds;
             let [write, count] = [&summaries.write, &summaries.count]
                 .map(|times| times.iter().sum::<Duration>().as_secs_f64());
             for (ratios, ratio) in ratios.iter_mut().zip([bare / counted, bare / read, write / count]) {
@@ -101,7 +101,7 @@ pub fn reading(messages: u64, rounds: usize, tell: Tell<'_>) -> Reading {
     let [counting_ratio, reading_ratio, writing_ratio] = ratios.map(median);
     let [writing, written] = [writing, written].map(Spread::of);
     let messages = list.len() as u64;
-    Reading {
+    LocalSpeed {
         messages,
         bare,
         counting,
@@ -130,7 +130,7 @@ struct Summaries {
 }
 
 impl Summaries {
-    fn of(list: &[Message], counter: &Counter, bare: &Bare) -> Self {
+    fn of(list: &[Message], counter: &Counter, bare: &BareTokenizer) -> Self {
         let mut extracts = Extracts::default();
         let mut all = Self { read: Duration::ZERO, write: Vec::new(), count: Vec::new() };
         for window in list.chunks(WINDOW) {
@@ -138,7 +138,7 @@ impl Summaries {
             window.iter().for_each(|message| extracts.read(message));
             all.read += started.elapsed();
             let started = Instant::now();
-            let text = extracts.summarize(Limit::Tokens(ROOM), counter);
+            let text = extracts.summarize(Limit::Tokens(LIMIT), counter);
             all.write.push(started.elapsed());
             let text = [Message::user(text)];
             all.count.push(timed(|| bare.count(&text)));

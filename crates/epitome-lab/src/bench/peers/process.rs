@@ -7,54 +7,54 @@ use std::process::{Command, ExitStatus, Stdio};
 use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
-use epitome_terminal::show::{clipped, tame};
+use epitome_terminal::show::{clipped, printable};
 
-use super::super::own::start;
-use super::Answer;
+use super::super::child_process::start;
+use super::PeerOutput;
 
 /// Maximum size of a peer's output, in bytes.
-const LONGEST: u64 = 16_000_000;
+const MAX_OUTPUT_BYTES: u64 = 16_000_000;
 
-/// How much of the end of its log is read, in bytes.
-const END: u64 = 16_000;
+/// Size of the end of the log that is read, in bytes.
+const LOG_END_BYTES: u64 = 16_000;
 
 /// Interval for checking whether the process has ended.
-const LOOK: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Runs a peer. Returns its output, or why there is none. The outer result is an error only if the program cannot be
 /// started.
-pub(super) async fn asked(
+pub(super) async fn run(
     program: &Path,
     name: &str,
     folder: &Path,
-    patience: Duration,
-) -> io::Result<Result<Answer, String>> {
+    timeout: Duration,
+) -> io::Result<Result<PeerOutput, String>> {
     let (answer, log) = (folder.join("answer.json"), folder.join("log"));
     let mut command = Command::new(program);
     command.arg(name).arg(folder).current_dir(folder).stdin(Stdio::null());
     // Files instead of pipes: a grandchild that holds a pipe open would block the reader.
     command.stdout(File::create(&answer)?).stderr(File::create(&log)?);
-    let status = match ended(&mut command, patience).await {
+    let status = match wait(&mut command, timeout).await {
         Ok(status) => status,
         Err(error) => {
-            let told = format!("--peers: cannot start {}: {error}", program.display());
-            return Err(io::Error::new(error.kind(), told));
+            let message = format!("--peers: cannot start {}: {error}", program.display());
+            return Err(io::Error::new(error.kind(), message));
         }
     };
     Ok(match status {
-        None => Err(format!("no answer within {} s", patience.as_secs())),
-        Some(status) if !status.success() => Err(match last(&log) {
+        None => Err(format!("no answer within {} s", timeout.as_secs())),
+        Some(status) if !status.success() => Err(match last_line(&log) {
             Some(line) => format!("{status}: {line}"),
             None => status.to_string(),
         }),
-        Some(_) => read(&answer).map_err(|why| format!("its answer cannot be read: {why}")),
+        Some(_) => read(&answer).map_err(|error| format!("its answer cannot be read: {error}")),
     })
 }
 
 /// Waits for the process. Returns `None` if it was killed after the timeout.
-async fn ended(command: &mut Command, patience: Duration) -> io::Result<Option<ExitStatus>> {
-    let (process, _noted) = start(command)?;
-    let until = Instant::now() + patience;
+async fn wait(command: &mut Command, timeout: Duration) -> io::Result<Option<ExitStatus>> {
+    let (process, _cleanup) = start(command)?;
+    let until = Instant::now() + timeout;
     loop {
         if let Some(status) = process.lock().unwrap_or_else(PoisonError::into_inner).try_wait()? {
             return Ok(Some(status));
@@ -65,27 +65,27 @@ async fn ended(command: &mut Command, patience: Duration) -> io::Result<Option<E
             process.wait()?;
             return Ok(None);
         }
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
 }
 
-fn read(answer: &Path) -> Result<Answer, String> {
+fn read(answer: &Path) -> Result<PeerOutput, String> {
     let bytes = std::fs::metadata(answer).map_err(|error| error.to_string())?.len();
-    if bytes > LONGEST {
-        return Err(format!("it has {bytes} bytes; at most {LONGEST} are read"));
+    if bytes > MAX_OUTPUT_BYTES {
+        return Err(format!("it has {bytes} bytes; the limit is {MAX_OUTPUT_BYTES}"));
     }
     let text = std::fs::read(answer).map_err(|error| error.to_string())?;
     serde_json::from_slice(&text).map_err(|error| error.to_string())
 }
 
 /// Returns the last line of the log that is not blank.
-fn last(log: &Path) -> Option<String> {
+fn last_line(log: &Path) -> Option<String> {
     let mut file = File::open(log).ok()?;
     let bytes = file.metadata().ok()?.len();
-    file.seek(SeekFrom::Start(bytes.saturating_sub(END))).ok()?;
+    file.seek(SeekFrom::Start(bytes.saturating_sub(LOG_END_BYTES))).ok()?;
     let mut text = Vec::new();
-    file.take(END).read_to_end(&mut text).ok()?;
+    file.take(LOG_END_BYTES).read_to_end(&mut text).ok()?;
     let text = String::from_utf8_lossy(&text);
     let line = text.lines().rev().map(str::trim).find(|line| !line.is_empty())?;
-    Some(clipped(&tame(line), 200))
+    Some(clipped(&printable(line), 200))
 }

@@ -7,20 +7,21 @@ use std::process::Stdio;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use epitome_terminal::leftovers::Leftover;
+use epitome_terminal::cleanup::CleanupGuard;
 
-use super::super::own::{own, start};
+use super::super::child_process::{own_command, start};
 use super::client::{self, Client};
 
 /// Timeout for the server's start.
-const PATIENCE: Duration = Duration::from_secs(120);
+const START_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// A running server. It is killed when this value is dropped, and when this process receives a signal to end.
 pub(crate) struct Child {
     process: Arc<Mutex<std::process::Child>>,
     pub(crate) address: SocketAddr,
     pub(crate) started: Instant,
-    _noted: Leftover,
+    /// Kills the process if a signal ends this program.
+    _cleanup: CleanupGuard,
 }
 
 impl Child {
@@ -41,21 +42,21 @@ impl Child {
 
     async fn start(folder: &Path, args: Vec<String>) -> io::Result<Self> {
         let log = folder.join("server.log");
-        let mut command = own(folder)?;
+        let mut command = own_command(folder)?;
         command.args(args).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(std::fs::File::create(&log)?);
         let started = Instant::now();
-        let (process, noted) = start(&mut command)?;
+        let (process, cleanup) = start(&mut command)?;
         let out = process.lock().unwrap_or_else(PoisonError::into_inner).stdout.take();
-        let said = tokio::task::spawn_blocking(move || {
+        let line = tokio::task::spawn_blocking(move || {
             let mut line = String::new();
             out.map_or(Ok(0), |out| BufReader::new(out).read_line(&mut line)).map(|_| line)
         });
-        let mut child = Self { process, address: ([127, 0, 0, 1], 0).into(), started, _noted: noted };
-        let said = said.await??;
-        let address = said.trim().strip_prefix("listening on http://").and_then(|at| at.parse().ok());
+        let mut child = Self { process, address: ([127, 0, 0, 1], 0).into(), started, _cleanup: cleanup };
+        let line = line.await??;
+        let address = line.trim().strip_prefix("listening on http://").and_then(|at| at.parse().ok());
         child.address = address.ok_or_else(|| {
-            let told = std::fs::read_to_string(&log).unwrap_or_default();
-            io::Error::other(format!("the server did not start: {}", told.trim()))
+            let log = std::fs::read_to_string(&log).unwrap_or_default();
+            io::Error::other(format!("the server did not start: {}", log.trim()))
         })?;
         Ok(child)
     }
@@ -64,10 +65,10 @@ impl Child {
     pub(crate) async fn ready(&self) -> io::Result<Duration> {
         let request = client::get("/readyz");
         loop {
-            let asked = async { Client::connect(self.address).await?.ask(&request).await.map(|_| ()) };
-            match asked.await {
+            let ready = async { Client::connect(self.address).await?.send(&request).await.map(|_| ()) };
+            match ready.await {
                 Ok(()) => return Ok(self.started.elapsed()),
-                Err(error) if self.started.elapsed() > PATIENCE => return Err(error),
+                Err(error) if self.started.elapsed() > START_TIMEOUT => return Err(error),
                 Err(_) => tokio::time::sleep(Duration::from_millis(1)).await,
             }
         }

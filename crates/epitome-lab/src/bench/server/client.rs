@@ -12,8 +12,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 
-/// Returns the n-th request of the client with this number; `None` when the client is done.
-pub(super) type Says = Arc<dyn Fn(usize, u64) -> Option<Vec<u8>> + Send + Sync>;
+/// Returns the n-th request (second argument) of a client (first argument); `None` when the client is done.
+pub(super) type RequestSource = Arc<dyn Fn(usize, u64) -> Option<Vec<u8>> + Send + Sync>;
 
 /// The results of many requests.
 #[derive(Debug, Default)]
@@ -25,15 +25,15 @@ pub(super) struct Round {
 }
 
 /// Runs `clients` concurrent clients until all are done. The time starts when all clients are connected.
-pub(super) async fn round(address: SocketAddr, clients: usize, says: Says) -> io::Result<Round> {
+pub(super) async fn round(address: SocketAddr, clients: usize, requests: RequestSource) -> io::Result<Round> {
     let all = move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
-        runtime.block_on(ask_all(address, clients, says))
+        runtime.block_on(run_all(address, clients, requests))
     };
     tokio::task::spawn_blocking(all).await?
 }
 
-async fn ask_all(address: SocketAddr, clients: usize, says: Says) -> io::Result<Round> {
+async fn run_all(address: SocketAddr, clients: usize, requests: RequestSource) -> io::Result<Round> {
     let mut connected = Vec::new();
     for _ in 0..clients {
         connected.push(Client::connect(address).await?);
@@ -41,13 +41,13 @@ async fn ask_all(address: SocketAddr, clients: usize, says: Says) -> io::Result<
     let started = Instant::now();
     let mut tasks = JoinSet::new();
     for (number, mut client) in connected.into_iter().enumerate() {
-        let says = Arc::clone(&says);
+        let requests = Arc::clone(&requests);
         tasks.spawn(async move {
             let mut times = Vec::new();
-            while let Some(request) = says(number, times.len() as u64) {
-                let asked = Instant::now();
-                client.ask(&request).await?;
-                times.push(asked.elapsed());
+            while let Some(request) = requests(number, times.len() as u64) {
+                let sent = Instant::now();
+                client.send(&request).await?;
+                times.push(sent.elapsed());
             }
             Ok::<_, io::Error>(times)
         });
@@ -73,39 +73,39 @@ pub(super) fn post(path: &str, body: &str) -> Vec<u8> {
 /// A client with one connection.
 pub(super) struct Client {
     stream: TcpStream,
-    read: Vec<u8>,
+    buffer: Vec<u8>,
 }
 
 impl Client {
     pub(super) async fn connect(address: SocketAddr) -> io::Result<Self> {
         let stream = TcpStream::connect(address).await?;
         stream.set_nodelay(true)?;
-        Ok(Self { stream, read: Vec::with_capacity(64 << 10) })
+        Ok(Self { stream, buffer: Vec::with_capacity(64 << 10) })
     }
 
     /// Sends one request. Returns the response body; a status outside 200 to 299 is an error.
-    pub(super) async fn ask(&mut self, request: &[u8]) -> io::Result<&[u8]> {
+    pub(super) async fn send(&mut self, request: &[u8]) -> io::Result<&[u8]> {
         self.stream.write_all(request).await?;
-        self.read.clear();
+        self.buffer.clear();
         let head = loop {
-            self.more().await?;
-            if let Some(head) = Head::of(&self.read)? {
+            self.read_more().await?;
+            if let Some(head) = Head::of(&self.buffer)? {
                 break head;
             }
         };
-        while self.read.len() < head.size + head.body {
-            self.more().await?;
+        while self.buffer.len() < head.size + head.body {
+            self.read_more().await?;
         }
-        let body = self.read.get(head.size..).unwrap_or_default();
+        let body = self.buffer.get(head.size..).unwrap_or_default();
         if !(200..300).contains(&head.status) {
-            let told = String::from_utf8_lossy(body);
-            return Err(io::Error::other(format!("the server answered {}: {told}", head.status)));
+            let body = String::from_utf8_lossy(body);
+            return Err(io::Error::other(format!("the server responded with status {}: {body}", head.status)));
         }
         Ok(body)
     }
 
-    async fn more(&mut self) -> io::Result<()> {
-        match self.stream.read_buf(&mut self.read).await? {
+    async fn read_more(&mut self) -> io::Result<()> {
+        match self.stream.read_buf(&mut self.buffer).await? {
             0 => Err(io::Error::other("the server closed a connection")),
             _ => Ok(()),
         }
@@ -145,7 +145,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_answer_is_known_by_its_status_and_its_length() {
+    fn a_response_head_has_a_status_and_a_length() {
         let head = |text: &str| Head::of(text.as_bytes());
         let whole = "HTTP/1.1 201 Created\r\nContent-Length: 12\r\nx: y\r\n\r\n{\"from\":1}  ";
         assert_eq!(head(whole).unwrap(), Some(Head { status: 201, size: 50, body: 12 }));

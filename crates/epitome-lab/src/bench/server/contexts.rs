@@ -13,25 +13,26 @@ use serde::Serialize;
 
 use super::child::Child;
 use super::client::{self, Client};
-use super::{CLIENTS, Trouble};
-use crate::bench::engine::{self, Line, Progress, Spread, Tell, median};
+use super::{CLIENTS, BenchError};
+use crate::bench::engine::{self, OnProgress, Progress, ResultLine, Spread, median};
 
 /// Minimum throughput, as a share of the echo server's.
-const TARGET: f64 = 0.4;
+const TARGET_RATIO: f64 = 0.4;
 
 /// Budgets of the contexts, in tokens; `None` requests no budget.
 const BUDGETS: [Option<u64>; 3] = [Some(4_000), Some(16_000), None];
 
 /// Results for contexts of a summarized session, with one budget and a number of concurrent clients.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub(super) struct Contexts {
+pub(super) struct HttpContexts {
     /// Messages in the session.
     messages: u64,
     /// The budget; `None` if the request sets none.
     tokens: Option<u64>,
     clients: usize,
     /// Whether each request was different, so that its context had to be computed. Otherwise the same request was repeated.
-    anew: bool,
+    #[serde(rename = "anew")]
+    computed: bool,
     /// Size of the response, in bytes.
     bytes: usize,
     /// Responses per second.
@@ -48,15 +49,15 @@ pub(super) struct Contexts {
     millis: Spread,
 }
 
-impl Contexts {
-    pub(super) fn line(&self) -> Line {
+impl HttpContexts {
+    pub(super) fn line(&self) -> ResultLine {
         let budget = self.tokens.map_or("no budget".to_owned(), |tokens| format!("{tokens} tokens"));
         let clients =
             if self.clients == 1 { "1 client".to_owned() } else { format!("{} clients", self.clients) };
-        let again = if self.anew { "computed each time" } else { "repeated" };
-        let name = format!("context of {budget}, {} messages, {clients}, {again}", self.messages);
+        let kind = if self.computed { "computed each time" } else { "repeated" };
+        let name = format!("context of {budget}, {} messages, {clients}, {kind}", self.messages);
         let figure = format!(
-            "{:.0}/s (p99 {:.2} ms) of {:.1} kB, {:.2} of an echo's {:.0}/s ({:.2} of {:.0}/s only sent)",
+            "{:.0}/s (p99 {:.2} ms) of {:.1} kB, {:.2}× an echo ({:.0}/s), {:.2}× sending only ({:.0}/s)",
             self.per_second,
             self.millis.p99,
             self.bytes as f64 / 1e3,
@@ -65,9 +66,9 @@ impl Contexts {
             self.sent_ratio,
             self.sent_per_second,
         );
-        match self.anew {
-            true => Line::new(name, figure, "", None),
-            false => Line::new(name, figure, "0.40 of it", Some(self.ratio >= TARGET)),
+        match self.computed {
+            true => ResultLine::new(name, figure, "", None),
+            false => ResultLine::new(name, figure, ">= 0.40×", Some(self.ratio >= TARGET_RATIO)),
         }
     }
 }
@@ -78,12 +79,12 @@ pub(super) async fn contexts(
     messages: u64,
     rounds: usize,
     each: u64,
-    tell: Tell<'_>,
-) -> Result<Vec<Contexts>, Trouble> {
+    on_progress: OnProgress<'_>,
+) -> Result<Vec<HttpContexts>, BenchError> {
     let file = folder.join("contexts.db");
     let engine = Engine::builder().workers(0).open(&file).await?;
-    let told = |done| tell(Progress { stage: "a long session", done, of: messages });
-    engine::summarized(&engine, messages, &told).await?;
+    let appended = |done| on_progress(Progress { stage: "a long session", done, of: messages });
+    engine::summarized(&engine, messages, &appended).await?;
     engine.close().await;
     let server = Child::serve(folder, "contexts.db", &[]).await?;
     let echo = Child::echo(folder).await?;
@@ -91,33 +92,33 @@ pub(super) async fn contexts(
     let ways = [(CLIENTS, true), (CLIENTS, false), (1, true), (1, false)];
     let kinds: Vec<_> = ways.iter().flat_map(|way| BUDGETS.map(|tokens| (*way, tokens))).collect();
     let mut all = Vec::new();
-    for (at, ((clients, anew), tokens)) in kinds.iter().copied().enumerate() {
-        tell(Progress { stage: "contexts", done: at as u64, of: kinds.len() as u64 });
-        let asks = Asks { tokens, anew, count: Arc::default() };
-        let bytes = Client::connect(server.address).await?.ask(&asks.next()).await?.len();
+    for (at, ((clients, computed), tokens)) in kinds.iter().copied().enumerate() {
+        on_progress(Progress { stage: "contexts", done: at as u64, of: kinds.len() as u64 });
+        let requests = ContextRequests { tokens, computed, count: Arc::default() };
+        let bytes = Client::connect(server.address).await?.send(&requests.next()).await?.len();
         let (echoed, sent) = (client::post("/", &" ".repeat(bytes)), client::get(&format!("/{bytes}")));
         let (mut rates, mut times) = (vec![], vec![]);
         let (mut echo_rates, mut ratios, mut sent_rates, mut sent_ratios) = (vec![], vec![], vec![], vec![]);
         // The first round only warms up.
         for round in 0..=rounds.max(1) {
-            let (asks, echoed, sent) = (asks.clone(), echoed.clone(), sent.clone());
-            let ours = repeated(&server, clients, each, move || asks.next()).await?;
-            let theirs = repeated(&echo, clients, each, move || echoed.clone()).await?;
-            let only_sent = repeated(&echo, clients, each, move || sent.clone()).await?;
+            let (requests, echoed, sent) = (requests.clone(), echoed.clone(), sent.clone());
+            let contexts = repeat(&server, clients, each, move || requests.next()).await?;
+            let echoes = repeat(&echo, clients, each, move || echoed.clone()).await?;
+            let only_sent = repeat(&echo, clients, each, move || sent.clone()).await?;
             if round > 0 {
-                rates.push(ours.rate);
-                ratios.push(ours.rate / theirs.rate);
-                echo_rates.push(theirs.rate);
-                sent_ratios.push(ours.rate / only_sent.rate);
+                rates.push(contexts.rate);
+                ratios.push(contexts.rate / echoes.rate);
+                echo_rates.push(echoes.rate);
+                sent_ratios.push(contexts.rate / only_sent.rate);
                 sent_rates.push(only_sent.rate);
-                times.extend(ours.times);
+                times.extend(contexts.times);
             }
         }
-        all.push(Contexts {
+        all.push(HttpContexts {
             messages,
             tokens,
             clients,
-            anew,
+            computed,
             bytes,
             per_second: median(rates),
             echo_per_second: median(echo_rates),
@@ -134,32 +135,32 @@ pub(super) async fn contexts(
 
 /// Generates the requests.
 #[derive(Clone)]
-struct Asks {
+struct ContextRequests {
     tokens: Option<u64>,
-    anew: bool,
+    computed: bool,
     count: Arc<AtomicU64>,
 }
 
-impl Asks {
+impl ContextRequests {
     fn next(&self) -> Vec<u8> {
         let tokens = self.tokens.map_or(String::new(), |tokens| format!("tokens={tokens}&"));
-        // No author in the session has this name. So the context is the same, but the request is a new one.
-        let anew = match self.anew {
+        // No author in the session has this name. So the context is the same, but the response is not cached.
+        let assistant = match self.computed {
             true => format!("assistant=n{}", self.count.fetch_add(1, Ordering::Relaxed)),
             false => String::new(),
         };
-        client::get(&format!("/v1/sessions/measured/context?{tokens}{anew}"))
+        client::get(&format!("/v1/sessions/measured/context?{tokens}{assistant}"))
     }
 }
 
 /// Sends `times` requests in total.
-async fn repeated(
+async fn repeat(
     server: &Child,
     clients: usize,
     times: u64,
     request: impl Fn() -> Vec<u8> + Send + Sync + 'static,
-) -> Result<client::Round, Trouble> {
+) -> Result<client::Round, BenchError> {
     let each = times.div_ceil(clients as u64);
-    let says = move |_, n| (n < each).then(&request);
-    Ok(client::round(server.address, clients, Arc::new(says)).await?)
+    let requests = move |_, n| (n < each).then(&request);
+    Ok(client::round(server.address, clients, Arc::new(requests)).await?)
 }

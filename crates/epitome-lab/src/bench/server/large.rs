@@ -8,8 +8,8 @@ use serde::Serialize;
 
 use super::appends::append;
 use super::child::Child;
-use super::{CLIENTS, Trouble, client};
-use crate::bench::engine::{self, Line, Spread, Tell};
+use super::{CLIENTS, BenchError, client};
+use crate::bench::engine::{self, OnProgress, ResultLine, Spread};
 
 /// Maximum startup time, in milliseconds.
 const TARGET_MILLIS: f64 = 500.0;
@@ -17,9 +17,9 @@ const TARGET_MILLIS: f64 = 500.0;
 /// Maximum peak memory, in bytes: 100 MB.
 const TARGET_BYTES: u64 = 100_000_000;
 
-/// Maximum number of messages in the database for the load test. A larger one needs more memory, because all of its
-/// unsummarized sessions are due at once, and parts of each session that is read are cached.
-const USED: u64 = 100_000;
+/// Maximum number of messages in the database for the load test. A larger database needs more memory, because all of its
+/// unsummarized sessions are due at once, and the server caches parts of each session that is read.
+const MAX_LOAD_MESSAGES: u64 = 100_000;
 
 /// Number of server starts.
 const STARTS: usize = 5;
@@ -44,24 +44,24 @@ pub(super) struct Large {
 }
 
 impl Large {
-    pub(super) fn lines(&self) -> [Line; 2] {
+    pub(super) fn lines(&self) -> [ResultLine; 2] {
         let mb = |bytes: u64| bytes / 1_000_000;
         let memory = match (self.resident, self.peak) {
-            (Some(resident), Some(peak)) => format!("{} MB (at most {})", mb(resident), mb(peak)),
+            (Some(resident), Some(peak)) => format!("{} MB (peak {})", mb(resident), mb(peak)),
             _ => "not reported by this system".to_owned(),
         };
         let Self { messages, seconds, requests_per_second: rate, .. } = self;
         [
-            Line::new(
-                format!("start to ready, database of {messages} messages"),
+            ResultLine::new(
+                format!("from start to ready, database of {messages} messages"),
                 format!("{:.0} ms (p95 {:.0})", self.ready.median, self.ready.p95),
-                "500 ms",
+                "< 500 ms",
                 Some(self.ready.median < TARGET_MILLIS),
             ),
-            Line::new(
-                format!("memory after {seconds} s of mixed load, {} messages", messages.min(&USED)),
+            ResultLine::new(
+                format!("memory after {seconds} s of mixed load, {} messages", messages.min(&MAX_LOAD_MESSAGES)),
                 format!("{memory}, at {rate:.0} requests/s"),
-                "100 MB",
+                "peak < 100 MB",
                 self.peak.or(self.resident).map(|bytes| bytes < TARGET_BYTES),
             ),
         ]
@@ -73,27 +73,27 @@ pub(super) async fn large(
     folder: &Path,
     messages: u64,
     seconds: u64,
-    tell: Tell<'_>,
-) -> Result<Large, Trouble> {
-    let (file, used) = (folder.join("large.db"), folder.join("used.db"));
-    engine::large(&file, messages, tell).await?;
-    let mut taken = Vec::new();
+    on_progress: OnProgress<'_>,
+) -> Result<Large, BenchError> {
+    let (file, load_file) = (folder.join("large.db"), folder.join("used.db"));
+    engine::large(&file, messages, on_progress).await?;
+    let mut starts = Vec::new();
     for _ in 0..STARTS {
-        taken.push(Child::serve(folder, "large.db", &[]).await?.ready().await?);
+        starts.push(Child::serve(folder, "large.db", &[]).await?.ready().await?);
     }
     engine::remove(&file);
 
-    let sessions = engine::large(&used, messages.min(USED), tell).await?;
+    let sessions = engine::large(&load_file, messages.min(MAX_LOAD_MESSAGES), on_progress).await?;
     let server = Child::serve(folder, "used.db", &[]).await?;
     server.ready().await?;
-    tell(engine::Progress { stage: "mixed load", done: 0, of: seconds });
+    on_progress(engine::Progress { stage: "mixed load", done: 0, of: seconds });
     let end = Instant::now() + Duration::from_secs(seconds);
-    let says = move |client: usize, n: u64| (Instant::now() < end).then(|| mixed(client, n, sessions));
-    let load = client::round(server.address, CLIENTS, Arc::new(says)).await?;
+    let requests = move |client: usize, n: u64| (Instant::now() < end).then(|| mixed(client, n, sessions));
+    let load = client::round(server.address, CLIENTS, Arc::new(requests)).await?;
     let (resident, peak) = engine::resident(server.id());
     drop(server);
-    engine::remove(&used);
-    let (ready, millis) = (Spread::of(taken), Spread::of(load.times));
+    engine::remove(&load_file);
+    let (ready, millis) = (Spread::of(starts), Spread::of(load.times));
     Ok(Large { messages, ready, seconds, requests_per_second: load.rate, millis, resident, peak })
 }
 

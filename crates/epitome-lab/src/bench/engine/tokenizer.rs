@@ -1,14 +1,14 @@
-//! The bare tokenizer, the baseline for counting and summarizing: knowing the length of a text in tokens requires at least
-//! one pass over it.
+//! The bare tokenizer, the baseline for counting and summarizing. Counting the tokens of a text requires at least one pass
+//! of the tokenizer over it.
 
 use epitome::rules::message::{Content, Message, Part};
 use tiktoken::CoreBpe;
 
 /// The tokenizer that [`epitome::rules::tokens`] uses, on plain texts. It is a separate instance, because a tokenizer caches
 /// pieces, and the engine's cache must not speed up the baseline.
-pub(super) struct Bare(CoreBpe);
+pub(super) struct BareTokenizer(CoreBpe);
 
-impl Bare {
+impl BareTokenizer {
     pub(super) fn new() -> Self {
         Self(tiktoken::encoding::o200k_base())
     }

@@ -1,16 +1,16 @@
-//! Measures the throughput of several nodes, and how soon a node is notified of another node's append.
+//! Measures the throughput of several nodes, and how soon a node leases a slot that became due on another node.
 
 use std::time::{Duration, Instant};
 
 use epitome::Error;
 use epitome::rules::slot::Scope;
-use epitome::store::{Postgres, PostgresOptions, SessionKey, Store, StoreError, Want};
+use epitome::store::{Postgres, PostgresOptions, SessionKey, Store, StoreError, LeaseRequest};
 use epitome::{Engine, Pace};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-use super::super::{Progress, Spread, Tell, talk};
-use super::{MODEL_TAKES, failed};
+use super::super::{Progress, Spread, OnProgress, messages};
+use super::{MODEL_DELAY, failed};
 
 /// Starts a provider on loopback that waits and then returns the same response to every request.
 async fn provider() -> Result<String, Error> {
@@ -30,9 +30,9 @@ async fn answer(mut stream: TcpStream) {
     loop {
         while let Some(end) = request_end(&read) {
             read.drain(..end);
-            tokio::time::sleep(MODEL_TAKES).await;
+            tokio::time::sleep(MODEL_DELAY).await;
             let body = r#"{"id": "1", "object": "chat.completion", "model": "slow", "choices": [{"index": 0, "finish_reason": "stop",
-                "message": {"role": "assistant", "content": "The customer asked for orders; each was answered, and all arrive on Friday."}}],
+                "message": {"role": "assistant", "content": "The customer requested orders; each was answered, and all arrive on Friday."}}],
                 "usage": {"prompt_tokens": 100, "completion_tokens": 20, "total_tokens": 120}}"#;
             let head = format!(
                 "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
@@ -60,8 +60,13 @@ fn request_end(read: &[u8]) -> Option<usize> {
 }
 
 /// Measures summaries per second by `nodes` nodes, each with four workers.
-pub(super) async fn work(url: &str, sessions: usize, nodes: usize, tell: Tell<'_>) -> Result<f64, Error> {
-    tell(Progress { stage: "nodes at work", done: nodes as u64 - 1, of: 2 });
+pub(super) async fn summaries_per_second(
+    url: &str,
+    sessions: usize,
+    nodes: usize,
+    on_progress: OnProgress<'_>,
+) -> Result<f64, Error> {
+    on_progress(Progress { stage: "summaries by nodes", done: nodes as u64 - 1, of: 2 });
     let base = provider().await?;
     let settings = format!(
         r#"{{"slot": [{{"name": "s", "trigger": "messages(20)", "max_tokens": 200}}], "summarize": {{"models": ["slow"]}},
@@ -72,9 +77,9 @@ pub(super) async fn work(url: &str, sessions: usize, nodes: usize, tell: Tell<'_
         Engine::builder().settings(&settings).pace(pace).open_postgres(url)
     };
     let writer = node(0).await?;
-    let workspace = writer.workspace(format!("work of {nodes}"));
+    let workspace = writer.workspace(format!("{nodes} nodes"));
     for n in 0..sessions {
-        workspace.session(format!("session {n}")).append(talk::many(n as u64 * 20, 20)).await?;
+        workspace.session(format!("session {n}")).append(messages::short_messages(n as u64 * 20, 20)).await?;
     }
     let started = Instant::now();
     let mut engines = Vec::new();
@@ -101,39 +106,39 @@ pub(super) async fn work(url: &str, sessions: usize, nodes: usize, tell: Tell<'_
 }
 
 /// Measures the time from the commit that makes a slot due until another node has the lease on the slot.
-pub(super) async fn heard(url: &str, leases: usize, tell: Tell<'_>) -> Result<Spread, Error> {
+pub(super) async fn lease_delay(url: &str, leases: usize, on_progress: OnProgress<'_>) -> Result<Spread, Error> {
     let settings = r#"{"slot": [{"name": "s", "trigger": "messages(2)", "max_tokens": 200}]}"#;
     let writer = Engine::builder().workers(0).settings(settings).open_postgres(url).await?;
     let other = Postgres::open(url, PostgresOptions::default()).await?;
-    let workspace = "heard";
-    let want = |session: &str| Want {
+    let workspace = "leases";
+    let request = |session: &str| LeaseRequest {
         owner: "another".to_owned(),
-        hold: Duration::from_secs(600),
+        duration: Duration::from_secs(600),
         session: Some(SessionKey::new(workspace, session)),
-        except: Default::default(),
+        excluded: Default::default(),
         after: None,
-        full: Default::default(),
+        full_workspaces: Default::default(),
     };
     let mut times = Vec::new();
     for n in 0..leases.max(1) {
-        tell(Progress { stage: "leases elsewhere", done: n as u64, of: leases as u64 });
+        on_progress(Progress { stage: "leases on another node", done: n as u64, of: leases as u64 });
         let name = format!("session {n}");
         let session = writer.workspace(workspace).session(name.as_str());
-        let waiting = async {
+        let lease = async {
             loop {
-                if let Some(lease) = other.lease(want(&name)).await? {
+                if let Some(lease) = other.lease(request(&name)).await? {
                     return Ok::<_, StoreError>((Instant::now(), lease));
                 }
                 // Waits like a worker: for a notification, but at most a second.
-                let _ = tokio::time::timeout(Duration::from_secs(1), other.nudged()).await;
+                let _ = tokio::time::timeout(Duration::from_secs(1), other.wait_for_hint()).await;
             }
         };
-        let said = async {
+        let append = async {
             tokio::time::sleep(Duration::from_millis(7 + (n as u64 * 13) % 40)).await;
-            session.append(talk::many(0, 2)).await?;
+            session.append(messages::short_messages(0, 2)).await?;
             Ok::<_, Error>(Instant::now())
         };
-        let both = async { tokio::join!(waiting, said) };
+        let both = async { tokio::join!(lease, append) };
         let (leased, committed) = tokio::time::timeout(Duration::from_secs(60), both)
             .await
             .map_err(|_| failed("no other node leased the due slot within a minute"))?;

@@ -1,4 +1,4 @@
-//! Measures `epitome condense` as another program uses it: start the process, pass a request, wait for the result.
+//! Measures `epitome condense` as another program uses it: starts the process, passes a request, waits for the result.
 
 use std::fs::File;
 use std::io;
@@ -11,19 +11,19 @@ use epitome::rules::message::Message;
 use serde::Serialize;
 use serde_json::json;
 
-use super::own::own;
-use super::server::Trouble;
-use crate::bench::engine::{Folder, Line, Progress, Spread, Tell, said};
+use super::child_process::own_command;
+use super::server::BenchError;
+use crate::bench::engine::{Folder, OnProgress, Progress, ResultLine, Spread, short_message};
 
 /// Size of the request, in bytes.
-const REQUEST: u64 = 1_000_000;
+const REQUEST_BYTES: u64 = 1_000_000;
 
 /// Target for the median, in milliseconds.
-const TARGET: f64 = 150.0;
+const TARGET_MILLIS: f64 = 150.0;
 
 /// Durations of the command on a large request, in milliseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub(super) struct Filter {
+pub(super) struct CommandTimes {
     /// Size of the request, in bytes.
     bytes: u64,
     /// From the start of the process to its end.
@@ -32,18 +32,18 @@ pub(super) struct Filter {
     start: Spread,
 }
 
-impl Filter {
-    pub(super) fn line(&self) -> Line {
+impl CommandTimes {
+    pub(super) fn line(&self) -> ResultLine {
         let Self { condense, start, .. } = self;
         let figure =
-            format!("{:.1} ms (p95 {:.1}), {:.1} to start", condense.median, condense.p95, start.median);
-        let met = condense.median < TARGET;
-        Line::new("`epitome condense`, a request of 1 MB, start included", figure, "150 ms", Some(met))
+            format!("{:.1} ms (p95 {:.1}); starting alone {:.1} ms", condense.median, condense.p95, start.median);
+        let met = condense.median < TARGET_MILLIS;
+        ResultLine::new("`epitome condense` on a request of 1 MB, process start included", figure, "< 150 ms", Some(met))
     }
 }
 
 /// Measures this many runs of the command in a folder.
-pub(super) async fn filter(dir: &Path, runs: usize, tell: Tell<'_>) -> Result<Filter, Trouble> {
+pub(super) async fn measure(dir: &Path, runs: usize, on_progress: OnProgress<'_>) -> Result<CommandTimes, BenchError> {
     let folder = Folder::new(dir)?;
     let path = folder.path().to_owned();
     let request = request();
@@ -51,9 +51,9 @@ pub(super) async fn filter(dir: &Path, runs: usize, tell: Tell<'_>) -> Result<Fi
     std::fs::write(path.join("request.json"), request)?;
     let (mut condense, mut start) = (Vec::new(), Vec::new());
     for run in 0..=runs.max(1) {
-        tell(Progress { stage: "epitome condense", done: run as u64, of: runs as u64 });
+        on_progress(Progress { stage: "epitome condense", done: run as u64, of: runs as u64 });
         let path = path.clone();
-        let both = move || Ok::<_, io::Error>((once(&path, "condense")?, once(&path, "--version")?));
+        let both = move || Ok::<_, io::Error>((run_once(&path, "condense")?, run_once(&path, "--version")?));
         let (condensed, started) = tokio::task::spawn_blocking(both).await.map_err(io::Error::other)??;
         // The first run only warms up.
         if run > 0 {
@@ -61,26 +61,26 @@ pub(super) async fn filter(dir: &Path, runs: usize, tell: Tell<'_>) -> Result<Fi
             start.push(started);
         }
     }
-    let came = std::fs::metadata(path.join("answer.json"))?.len();
-    if came * 2 > bytes {
+    let condensed_bytes = std::fs::metadata(path.join("answer.json"))?.len();
+    if condensed_bytes * 2 > bytes {
         return Err(io::Error::other("the measured request was not condensed").into());
     }
     let [condense, start] = [condense, start].map(Spread::of);
-    Ok(Filter { bytes, condense, start })
+    Ok(CommandTimes { bytes, condense, start })
 }
 
 /// Runs the command once, with files as input and output.
-fn once(folder: &Path, argument: &str) -> io::Result<Duration> {
+fn run_once(folder: &Path, argument: &str) -> io::Result<Duration> {
     let answer = if argument == "condense" { "answer.json" } else { "version" };
-    let mut command = own(folder)?;
+    let mut command = own_command(folder)?;
     command.arg(argument);
     command.stdin(File::open(folder.join("request.json"))?).stdout(File::create(folder.join(answer))?);
     command.stderr(Stdio::null());
     let started = Instant::now();
     let status = command.status()?;
-    let taken = started.elapsed();
+    let duration = started.elapsed();
     if status.success() {
-        Ok(taken)
+        Ok(duration)
     } else {
         Err(io::Error::other(format!("`epitome {argument}`: {status}")))
     }
@@ -89,12 +89,12 @@ fn once(folder: &Path, argument: &str) -> io::Result<Duration> {
 /// Returns a chat completions request.
 fn request() -> String {
     let mut sum = 0;
-    let enough = |message: &Message| {
-        // 35 bytes for the JSON around a message's text.
+    let fits = |message: &Message| {
+        // The JSON around a message's text has 35 bytes.
         sum += message.bytes() + 35;
-        sum < REQUEST
+        sum < REQUEST_BYTES
     };
-    let messages: Vec<Message> = (0..).map(said).take_while(enough).collect();
+    let messages: Vec<Message> = (0..).map(short_message).take_while(fits).collect();
     let mut request = Dialect::OPENAI.write(&messages);
     request.insert("model".to_owned(), json!("gpt-4o"));
     serde_json::Value::Object(request).to_string()

@@ -6,15 +6,15 @@ use epitome::rules::message::Message;
 use epitome::{Condenser, Error};
 use serde_json::json;
 
-use super::{Judged, Measured, Plan, Spread, TURN};
+use super::{ListCheck, PeerPlan, PeerResult, Spread, TURN};
 use crate::bench::engine::resident;
 
-/// Trigger in tokens that is never reached, for turns on which nothing should be due.
+/// A trigger, in tokens, that is never reached, for turns on which nothing must be due.
 const NEVER: u64 = 1_000_000_000;
 
-pub(super) async fn played(history: &[Message], plan: &Plan) -> Result<Measured, Error> {
-    let mut judged = Judged::default();
-    let (session, condensed) = session(history, plan, Some(&mut judged)).await?;
+pub(super) async fn measure(history: &[Message], plan: &PeerPlan) -> Result<PeerResult, Error> {
+    let mut checked = ListCheck::default();
+    let (session, condensed) = session(history, plan, Some(&mut checked)).await?;
     let mut sessions = vec![session];
     for _ in 1..plan.sessions {
         sessions.push(self::session(history, plan, None).await?.0);
@@ -23,48 +23,48 @@ pub(super) async fn played(history: &[Message], plan: &Plan) -> Result<Measured,
     let session = sessions.swap_remove(sessions.len() / 2);
     let mut turns = Vec::new();
     for messages in &plan.lengths {
-        turns.push((*messages, looked_at(history, *messages, plan).await?));
+        turns.push((*messages, idle_turns(history, *messages, plan).await?));
     }
-    Ok(Measured {
+    Ok(PeerResult {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         memory: resident(std::process::id()).1,
         turns,
         whole: session.iter().sum::<Duration>().as_secs_f64() * 1_000.0,
         session: Spread::of(session),
         condensed,
-        lists: judged.lists,
-        refused: judged.refused,
-        complaint: judged.complaint,
+        lists: checked.lists,
+        rejected: checked.rejected,
+        first_error: checked.first_error,
     })
 }
 
 /// Plays a session from its first message. Returns the durations of its turns and the number of condensations.
 async fn session(
     history: &[Message],
-    plan: &Plan,
-    mut judged: Option<&mut Judged>,
+    plan: &PeerPlan,
+    mut checked: Option<&mut ListCheck>,
 ) -> Result<(Vec<Duration>, u64), Error> {
     let mut player = Player::new(plan.trigger, plan.keep)?;
     let mut turns = Vec::new();
     for turn in 0..plan.session.div_ceil(TURN) {
-        turns.push(player.turn(history, turn * TURN, judged.as_deref_mut()).await);
+        turns.push(player.turn(history, turn * TURN, checked.as_deref_mut()).await);
     }
     Ok((turns, player.condensed))
 }
 
 /// Measures turns of a long list on which nothing is due, after an unmeasured first turn.
-async fn looked_at(history: &[Message], messages: u64, plan: &Plan) -> Result<Spread, Error> {
+async fn idle_turns(history: &[Message], messages: u64, plan: &PeerPlan) -> Result<Spread, Error> {
     let mut player = Player::new(NEVER, plan.keep)?;
     player.add(history, 0, messages);
     player.turn(history, messages, None).await;
-    let mut taken = Vec::new();
+    let mut durations = Vec::new();
     for turn in 1..=plan.turns {
-        taken.push(player.turn(history, messages + turn * TURN, None).await);
+        durations.push(player.turn(history, messages + turn * TURN, None).await);
     }
     if player.condensed > 0 {
         return Err(Error::Conflict("a list was condensed although nothing was due".to_owned()));
     }
-    Ok(Spread::of(taken))
+    Ok(Spread::of(durations))
 }
 
 /// An agent that stores its own message list.
@@ -85,28 +85,28 @@ impl Player {
     }
 
     fn add(&mut self, history: &[Message], from: u64, count: u64) {
-        let place = |n: u64| usize::try_from(n).unwrap_or(usize::MAX).min(history.len());
-        self.list.extend_from_slice(history.get(place(from)..place(from + count)).unwrap_or_default());
+        let index = |n: u64| usize::try_from(n).unwrap_or(usize::MAX).min(history.len());
+        self.list.extend_from_slice(history.get(index(from)..index(from + count)).unwrap_or_default());
     }
 
     /// Plays a turn. Returns the time that the condenser needed before its two model calls.
-    async fn turn(&mut self, history: &[Message], start: u64, mut judged: Option<&mut Judged>) -> Duration {
+    async fn turn(&mut self, history: &[Message], start: u64, mut checked: Option<&mut ListCheck>) -> Duration {
         self.add(history, start, 1);
-        let first = self.before_call(judged.as_deref_mut()).await;
+        let first = self.before_call(checked.as_deref_mut()).await;
         self.add(history, start + 1, 2);
-        let second = self.before_call(judged).await;
+        let second = self.before_call(checked).await;
         self.add(history, start + 3, 1);
         first + second
     }
 
-    async fn before_call(&mut self, judged: Option<&mut Judged>) -> Duration {
+    async fn before_call(&mut self, checked: Option<&mut ListCheck>) -> Duration {
         let started = Instant::now();
         let ready = self.condenser.before_model(&self.list).await;
-        let taken = started.elapsed();
+        let duration = started.elapsed();
         self.condensed += u64::from(ready.report.condensed);
-        if let Some(judged) = judged {
-            judged.judge(&ready);
+        if let Some(checked) = checked {
+            checked.add(&ready);
         }
-        taken
+        duration
     }
 }

@@ -1,4 +1,4 @@
-//! Condenses many measurements to a few numbers.
+//! Computes medians and percentiles.
 
 use std::time::Duration;
 
@@ -20,8 +20,8 @@ impl Spread {
     pub fn of(mut times: Vec<Duration>) -> Self {
         times.sort_unstable();
         let at = |hundredths: usize| {
-            let place = times.len().saturating_sub(1) * hundredths / 100;
-            times.get(place).map_or(0.0, |time| time.as_secs_f64() * 1_000.0)
+            let index = times.len().saturating_sub(1) * hundredths / 100;
+            times.get(index).map_or(0.0, |time| time.as_secs_f64() * 1_000.0)
         };
         Self { median: at(50), p95: at(95), p99: at(99) }
     }
@@ -38,7 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_middle_and_the_tail_are_told() {
+    fn a_spread_has_the_median_and_the_percentiles() {
         let times = (1..=100).rev().map(Duration::from_millis).collect();
         assert_eq!(Spread::of(times), Spread { median: 50.0, p95: 95.0, p99: 99.0 });
         assert_eq!(Spread::of(Vec::new()), Spread::default());

@@ -5,14 +5,14 @@ use std::path::Path;
 use std::process::{Child, Command};
 use std::sync::{Arc, Mutex};
 
-use epitome_terminal::leftovers::{self, Leftover};
+use epitome_terminal::cleanup::{self, CleanupGuard};
 
 /// Starts a process that is killed when this process ends.
-pub(super) fn start(command: &mut Command) -> io::Result<(Arc<Mutex<Child>>, Leftover)> {
-    leftovers::begin(|| {
+pub(super) fn start(command: &mut Command) -> io::Result<(Arc<Mutex<Child>>, CleanupGuard)> {
+    cleanup::start(|| {
         let process = Arc::new(Mutex::new(command.spawn()?));
         let ended = Arc::clone(&process);
-        let end: leftovers::Undo = Box::new(move || {
+        let end: cleanup::Action = Box::new(move || {
             if let Ok(mut process) = ended.lock() {
                 let _ = process.kill();
                 let _ = process.wait();
@@ -23,7 +23,7 @@ pub(super) fn start(command: &mut Command) -> io::Result<(Arc<Mutex<Child>>, Lef
 }
 
 /// Returns a command that runs this program in a folder, isolated from the user's settings.
-pub(super) fn own(folder: &Path) -> io::Result<Command> {
+pub(super) fn own_command(folder: &Path) -> io::Result<Command> {
     let mut command = Command::new(std::env::current_exe()?);
     command.current_dir(folder).env("HOME", folder);
     for (name, _) in std::env::vars_os() {

@@ -10,11 +10,11 @@ use tokio::task::JoinSet;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Statement};
 
-use super::super::{invalid, talk};
-use super::{TASKS, all, failed};
+use super::super::{invalid, messages};
+use super::{TASKS, failed, join_all};
 
 /// Creates a temporary database, runs `measure` in it and removes it. Existing data is never touched.
-pub(super) async fn in_one_of_its_own<T>(
+pub(super) async fn in_temporary_database<T>(
     url: &str,
     measure: impl AsyncFnOnce(&str) -> Result<T, Error>,
 ) -> Result<T, Error> {
@@ -24,8 +24,8 @@ pub(super) async fn in_one_of_its_own<T>(
         |error| {
             failed(format!(
                 "cannot create a temporary database ({}); the user needs the right CREATEDB, and the URL must be that of the \
-                 server itself, not of a pooler",
-                error.as_db_error().map_or_else(|| error.to_string(), |said| said.message().to_owned())
+                 server itself, not of a connection pooler",
+                error.as_db_error().map_or_else(|| error.to_string(), |error| error.message().to_owned())
             ))
         },
     )?;
@@ -50,19 +50,19 @@ fn with_database(url: &str, name: &str) -> String {
 }
 
 /// Connections that insert all columns of the same rows into the messages table as the engine does, and nothing else.
-pub(super) struct Bare {
-    clients: Vec<Arc<One>>,
+pub(super) struct BareClients {
+    clients: Vec<Arc<BareClient>>,
     next: AtomicI64,
 }
 
-struct One {
+struct BareClient {
     client: Client,
     insert: Statement,
-    words: Statement,
-    number: Statement,
+    newest_messages: Statement,
+    session_id: Statement,
 }
 
-impl Bare {
+impl BareClients {
     pub(super) async fn connect(url: &str) -> Result<Self, Error> {
         let mut clients = Vec::new();
         for _ in 0..TASKS {
@@ -76,16 +76,16 @@ impl Bare {
             let insert = client.prepare(sql).await.map_err(failed)?;
             let sql =
                 "SELECT seq, role, body FROM epitome.messages WHERE session = $1 ORDER BY seq DESC LIMIT $2";
-            let words = client.prepare(sql).await.map_err(failed)?;
+            let newest_messages = client.prepare(sql).await.map_err(failed)?;
             let sql = "SELECT id FROM epitome.sessions WHERE workspace = 'default' AND name = $1 AND state = 'open'";
-            let number = client.prepare(sql).await.map_err(failed)?;
-            clients.push(Arc::new(One { client, insert, words, number }));
+            let session_id = client.prepare(sql).await.map_err(failed)?;
+            clients.push(Arc::new(BareClient { client, insert, newest_messages, session_id }));
         }
         Ok(Self { clients, next: AtomicI64::new(-1) })
     }
 
     /// Returns rows per second.
-    pub(super) async fn round(&self, each: u64, together: u64) -> Result<f64, Error> {
+    pub(super) async fn round(&self, each: u64, batch: u64) -> Result<f64, Error> {
         let started = Instant::now();
         let mut tasks = JoinSet::new();
         for client in &self.clients {
@@ -95,51 +95,51 @@ impl Bare {
             tasks.spawn(async move {
                 for n in 0..each {
                     let mut bodies = Vec::new();
-                    for message in talk::many(n * together, together) {
-                        bodies.push(talk::body(&message).map_err(invalid)?);
+                    for message in messages::short_messages(n * batch, batch) {
+                        bodies.push(messages::body_json(&message).map_err(invalid)?);
                     }
-                    let first = i64::try_from(n * together).unwrap_or(0);
+                    let first = i64::try_from(n * batch).unwrap_or(0);
                     let seqs: Vec<i64> = (first..).take(bodies.len()).collect();
                     let (longs, counts) = (vec![30i64; bodies.len()], vec![0i32; bodies.len()]);
                     let (kinds, flags) = (vec![2i16; bodies.len()], vec![false; bodies.len()]);
                     let authors: Vec<Option<&str>> = vec![None; bodies.len()];
-                    let mut given: Vec<&(dyn ToSql + Sync)> = vec![&session, &seqs];
-                    given.extend([&longs as &(dyn ToSql + Sync); 9]);
-                    given.extend([&counts as &(dyn ToSql + Sync); 5]);
-                    given.extend([&kinds as &(dyn ToSql + Sync); 4]);
-                    given.extend([&flags as &(dyn ToSql + Sync); 2]);
-                    given.extend([&authors as &(dyn ToSql + Sync), &bodies]);
-                    client.client.execute(&client.insert, &given).await.map_err(failed)?;
+                    let mut parameters: Vec<&(dyn ToSql + Sync)> = vec![&session, &seqs];
+                    parameters.extend([&longs as &(dyn ToSql + Sync); 9]);
+                    parameters.extend([&counts as &(dyn ToSql + Sync); 5]);
+                    parameters.extend([&kinds as &(dyn ToSql + Sync); 4]);
+                    parameters.extend([&flags as &(dyn ToSql + Sync); 2]);
+                    parameters.extend([&authors as &(dyn ToSql + Sync), &bodies]);
+                    client.client.execute(&client.insert, &parameters).await.map_err(failed)?;
                 }
                 Ok::<_, Error>(())
             });
         }
-        all(&mut tasks).await?;
-        let rate = (each * together * TASKS as u64) as f64 / started.elapsed().as_secs_f64();
-        self.ask("DELETE FROM epitome.messages WHERE session < 0").await?;
+        join_all(&mut tasks).await?;
+        let rate = (each * batch * TASKS as u64) as f64 / started.elapsed().as_secs_f64();
+        self.execute("DELETE FROM epitome.messages WHERE session < 0").await?;
         Ok(rate)
     }
 
     /// Measures a query for the newest messages of a session. The time includes the query for the session's id, unless
-    /// `is_known` is set.
+    /// `id_is_cached` is set.
     pub(super) async fn query(
         &self,
         session: &str,
         messages: usize,
-        is_known: bool,
+        id_is_cached: bool,
     ) -> Result<Duration, Error> {
         let Some(client) = self.clients.first() else { return Err(Error::Closed) };
-        let One { client, words, number, .. } = &**client;
-        let asked = Instant::now();
-        let id: i64 = client.query_one(number, &[&session]).await.map_err(failed)?.get(0);
-        let started = if is_known { Instant::now() } else { asked };
+        let BareClient { client, newest_messages, session_id, .. } = &**client;
+        let first = Instant::now();
+        let id: i64 = client.query_one(session_id, &[&session]).await.map_err(failed)?.get(0);
+        let started = if id_is_cached { Instant::now() } else { first };
         let count = i64::try_from(messages).unwrap_or(0);
-        let rows = client.query(words, &[&id, &count]).await.map_err(failed)?;
-        let took = started.elapsed();
-        if rows.is_empty() { Err(failed("the bare query found nothing")) } else { Ok(took) }
+        let rows = client.query(newest_messages, &[&id, &count]).await.map_err(failed)?;
+        let duration = started.elapsed();
+        if rows.is_empty() { Err(failed("the bare query found no messages")) } else { Ok(duration) }
     }
 
-    pub(super) async fn ask(&self, sql: &str) -> Result<(), Error> {
+    pub(super) async fn execute(&self, sql: &str) -> Result<(), Error> {
         match self.clients.first() {
             Some(client) => client.client.batch_execute(sql).await.map_err(failed),
             None => Ok(()),
@@ -147,7 +147,7 @@ impl Bare {
     }
 
     /// Waits until the search index is up to date.
-    pub(super) async fn quiet(&self) -> Result<(), Error> {
+    pub(super) async fn wait_until_indexed(&self) -> Result<(), Error> {
         let Some(client) = self.clients.first() else { return Ok(()) };
         for _ in 0..1_000 {
             let sql = "SELECT count(*) FROM epitome.sessions WHERE state = 'open' AND indexed < head";
@@ -166,7 +166,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_database_of_an_address_is_another() {
+    fn only_the_database_name_of_a_url_changes() {
         for (url, other) in [
             ("postgres://localhost", "postgres://localhost/b"),
             ("postgres://ann:pw@localhost:5433/shop", "postgres://ann:pw@localhost:5433/b"),

@@ -1,4 +1,4 @@
-//! Generates the messages of measured sessions: short, all different, with names in them.
+//! Generates the messages of measured sessions. They are short, all different, and contain names.
 
 use epitome::rules::message::{Message, Part, Role};
 use serde::Serialize;
@@ -8,7 +8,7 @@ const GOODS: [&str; 7] = ["lamps", "ropes", "pumps", "tiles", "seeds", "books", 
 const DAYS: [&str; 5] = ["Monday", "Tuesday", "Wednesday", "Thursday", "Friday"];
 
 /// Returns the n-th message of a conversation, of about thirty tokens.
-pub fn said(n: u64) -> Message {
+pub fn short_message(n: u64) -> Message {
     let (town, goods, day) = (of(&TOWNS, n / 2), of(&GOODS, n / 3), of(&DAYS, n / 5));
     let order = 40_071 + n / 2 * 37;
     if n.is_multiple_of(2) {
@@ -23,9 +23,9 @@ pub fn said(n: u64) -> Message {
     }
 }
 
-/// Returns the n-th message of an agent with a tool. Every four messages are a question of the user, a tool call, its result
-/// and the reply, of twenty to forty tokens each.
-pub fn worked(n: u64) -> Message {
+/// Returns the n-th message of an agent with a tool. Four messages are one turn: a question of the user, a tool call, its
+/// result and the reply, of twenty to forty tokens each.
+pub fn agent_message(n: u64) -> Message {
     let turn = n / 4;
     let (town, goods, day) = (of(&TOWNS, turn), of(&GOODS, turn / 2), of(&DAYS, turn / 3));
     let order = 40_071 + turn * 37;
@@ -53,12 +53,12 @@ pub fn worked(n: u64) -> Message {
 }
 
 /// Returns `count` messages from number `from` on.
-pub fn many(from: u64, count: u64) -> Vec<Message> {
-    (from..from.saturating_add(count)).map(said).collect()
+pub fn short_messages(from: u64, count: u64) -> Vec<Message> {
+    (from..from.saturating_add(count)).map(short_message).collect()
 }
 
 /// Returns a message as the store's JSON text, for the bare loops that the engine is compared with.
-pub(super) fn body(message: &Message) -> Result<String, serde_json::Error> {
+pub(super) fn body_json(message: &Message) -> Result<String, serde_json::Error> {
     #[derive(Serialize)]
     struct Body<'a> {
         parts: &'a [Part],

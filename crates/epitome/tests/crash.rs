@@ -21,7 +21,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use epitome::rules::message::{Message, Part, Timestamp};
 use epitome::rules::tokens::{Counter, Encoding};
-use epitome::store::{Fault, SqliteOptions, WriteStage};
+use epitome::store::{StoreFault, SqliteOptions, WriteStage};
 use epitome::{Batch, Engine, Pace, Page, Session};
 
 /// Tasks of a child that append at once, to a session each.

@@ -14,8 +14,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use epitome::rules::message::Message;
 use epitome::store::{
-    MoveError, MoveOptions, MoveProgress, MoveStage, Moved, Postgres, PostgresOptions, StoreError,
-    move_to_postgres,
+    MigrateError, MigrateOptions, MigrateProgress, MigrateStage, Migrated, Postgres, PostgresOptions, StoreError,
+    migrate_to_postgres,
 };
 use epitome::{Batch, Engine, Error};
 use made::{later, make, open, shown};
@@ -27,12 +27,12 @@ mod made;
 
 use epitome_testkit::{network, postgres_server};
 
-async fn moved(from: &Path, to: &Database, options: MoveOptions) -> Result<Moved, MoveError> {
-    move_to_postgres(from, &to.url(), options, &|_| {}).await
+async fn moved(from: &Path, to: &Database, options: MigrateOptions) -> Result<Migrated, MigrateError> {
+    migrate_to_postgres(from, &to.url(), options, &|_| {}).await
 }
 
-fn in_pieces(rows: usize) -> MoveOptions {
-    MoveOptions { rows, ..MoveOptions::default() }
+fn in_pieces(rows: usize) -> MigrateOptions {
+    MigrateOptions { rows, ..MigrateOptions::default() }
 }
 
 async fn open_there(database: &Database) -> Engine {
@@ -112,9 +112,9 @@ async fn a_move_goes_on_from_wherever_it_was_cut_off() {
             }
         };
         let url = database.url();
-        let options = MoveOptions { bytes: 20_000, ..in_pieces(17) };
+        let options = MigrateOptions { bytes: 20_000, ..in_pieces(17) };
         let done = tokio::select! {
-            done = move_to_postgres(&path, &url, options, &tell) => Some(done),
+            done = migrate_to_postgres(&path, &url, options, &tell) => Some(done),
             () = async {
                 let _ = stopped.wait_for(|stop| *stop).await;
                 // A moment later, or at once.
@@ -150,7 +150,7 @@ fn is_all_there(database: &Database) -> bool {
 async fn a_cut_wire_and_a_restarted_database_only_delay_it() {
     let (_folder, path) = file(21).await;
     let straight = server().database();
-    let whole = moved(&path, &straight, MoveOptions::default()).await.unwrap();
+    let whole = moved(&path, &straight, MigrateOptions::default()).await.unwrap();
     let cluster = Server::own(&Options::default());
     let (database, network) = (cluster.database(), Network::to(cluster.address()));
     let url = database.url_by(network.address());
@@ -165,8 +165,8 @@ async fn a_cut_wire_and_a_restarted_database_only_delay_it() {
         at if at == 15 || at == 60 => cluster.restart(),
         _ => {}
     };
-    let options = MoveOptions { bytes: 20_000, ..in_pieces(17) };
-    assert_eq!(move_to_postgres(&path, &url, options, &tell).await.unwrap(), whole);
+    let options = MigrateOptions { bytes: 20_000, ..in_pieces(17) };
+    assert_eq!(migrate_to_postgres(&path, &url, options, &tell).await.unwrap(), whole);
     assert!(told.load(Ordering::SeqCst) > 60 && network.sprung() == 4, "{told:?}");
 }
 
@@ -176,7 +176,7 @@ async fn a_pooler_may_stand_in_between() {
     let database = server().database();
     let pooler = Pooler::to(server(), 3);
     let url = pooler.url(&database);
-    move_to_postgres(&path, &url, in_pieces(50), &|_| {}).await.unwrap();
+    migrate_to_postgres(&path, &url, in_pieces(50), &|_| {}).await.unwrap();
     let there = open_there(&database).await;
     assert_eq!(there.verify().await.unwrap(), []);
     there.close().await;
@@ -187,20 +187,20 @@ async fn two_who_move_at_once_do_no_harm() {
     let (_folder, path) = file(21).await;
     let database = server().database();
     let url = database.url();
-    let one = move_to_postgres(&path, &url, in_pieces(7), &|_| {});
-    let other = move_to_postgres(&path, &url, in_pieces(11), &|_| {});
+    let one = migrate_to_postgres(&path, &url, in_pieces(7), &|_| {});
+    let other = migrate_to_postgres(&path, &url, in_pieces(11), &|_| {});
     let (one, other) = tokio::join!(one, other);
-    let fine = |done: &Result<Moved, MoveError>| match done {
-        Ok(_) | Err(MoveError::Contended | MoveError::Finished) => {}
+    let fine = |done: &Result<Migrated, MigrateError>| match done {
+        Ok(_) | Err(MigrateError::Concurrent | MigrateError::Finished) => {}
         Err(error) => panic!("{error}"),
     };
     fine(&one);
     fine(&other);
     // Both may have stood aside for one another: then the next one finishes it.
     if one.is_err() && other.is_err() {
-        moved(&path, &database, MoveOptions::default()).await.unwrap();
+        moved(&path, &database, MigrateOptions::default()).await.unwrap();
     }
-    let compare = MoveOptions { only_compare: true, ..MoveOptions::default() };
+    let compare = MigrateOptions { only_compare: true, ..MigrateOptions::default() };
     moved(&path, &database, compare).await.unwrap();
 }
 
@@ -208,8 +208,8 @@ async fn two_who_move_at_once_do_no_harm() {
 async fn whatever_is_not_the_same_is_named() {
     let (_folder, path) = file(21).await;
     let database = server().database();
-    moved(&path, &database, MoveOptions::default()).await.unwrap();
-    let compare = || MoveOptions { only_compare: true, ..in_pieces(13) };
+    moved(&path, &database, MigrateOptions::default()).await.unwrap();
+    let compare = || MigrateOptions { only_compare: true, ..in_pieces(13) };
     for (spoil, mend, table, told) in [
         (
             "UPDATE epitome.messages SET body = body || ' ' WHERE session = 1 AND seq = 30",
@@ -244,9 +244,9 @@ async fn whatever_is_not_the_same_is_named() {
     ] {
         database.psql(spoil);
         match moved(&path, &database, compare()).await {
-            Err(error @ MoveError::Differs { .. }) => {
+            Err(error @ MigrateError::Differs { .. }) => {
                 assert!(error.to_string().starts_with(told), "{spoil}: {error}");
-                assert!(matches!(error, MoveError::Differs { table: named, .. } if named == table));
+                assert!(matches!(error, MigrateError::Differs { table: named, .. } if named == table));
             }
             other => panic!("{spoil}: {other:?}"),
         }
@@ -263,21 +263,21 @@ async fn only_an_empty_database_is_moved_into() {
     engine.session("ann").append(Message::user("Hello.")).await.unwrap();
     engine.close().await;
     for anew in [false, true] {
-        let options = MoveOptions { anew, ..MoveOptions::default() };
-        assert!(matches!(moved(&path, &used, options).await, Err(MoveError::Occupied)));
+        let options = MigrateOptions { restart: anew, ..MigrateOptions::default() };
+        assert!(matches!(moved(&path, &used, options).await, Err(MigrateError::Occupied)));
     }
     assert_eq!(used.psql("SELECT count(*) FROM epitome.messages").trim(), "1");
 
     // One that was opened and never used is as good as empty.
     let database = server().database();
     open_there(&database).await.close().await;
-    moved(&path, &database, MoveOptions::default()).await.unwrap();
+    moved(&path, &database, MigrateOptions::default()).await.unwrap();
     for anew in [false, true] {
-        let options = MoveOptions { anew, ..MoveOptions::default() };
-        assert!(matches!(moved(&path, &database, options).await, Err(MoveError::Finished)));
+        let options = MigrateOptions { restart: anew, ..MigrateOptions::default() };
+        assert!(matches!(moved(&path, &database, options).await, Err(MigrateError::Finished)));
     }
     let (_other_folder, other) = file(11).await;
-    assert!(matches!(moved(&other, &database, MoveOptions::default()).await, Err(MoveError::Occupied)));
+    assert!(matches!(moved(&other, &database, MigrateOptions::default()).await, Err(MigrateError::Occupied)));
 
     // Half moved, it takes no other file, unless it is begun anew.
     let half = server().database();
@@ -287,16 +287,16 @@ async fn only_an_empty_database_is_moved_into() {
         let _ = stop.send(true);
     };
     tokio::select! {
-        _ = move_to_postgres(&path, &url, in_pieces(1), &tell) => panic!("it should have been cut off"),
+        _ = migrate_to_postgres(&path, &url, in_pieces(1), &tell) => panic!("it should have been cut off"),
         _ = stopped.wait_for(|stop| *stop) => {}
     }
-    assert!(matches!(moved(&other, &half, MoveOptions::default()).await, Err(MoveError::Another)));
+    assert!(matches!(moved(&other, &half, MigrateOptions::default()).await, Err(MigrateError::OtherFile)));
     for last in ["5", "[{}]", "["] {
         half.psql(&format!("UPDATE epitome.moving SET last = '{last}'"));
-        let told = moved(&path, &half, MoveOptions::default()).await.unwrap_err().to_string();
+        let told = moved(&path, &half, MigrateOptions::default()).await.unwrap_err().to_string();
         assert!(told.contains("the progress of the move cannot be read"), "{last}: {told}");
     }
-    let anew = MoveOptions { anew: true, ..MoveOptions::default() };
+    let anew = MigrateOptions { restart: true, ..MigrateOptions::default() };
     moved(&other, &half, anew).await.unwrap();
 }
 
@@ -310,16 +310,16 @@ async fn nodes_that_run_already_do_not_use_it_while_it_is_moved_into() {
     let open = async |url: &str| Engine::builder().workers(0).open_postgres(url).await.unwrap();
     let nodes = [open(&url).await, open(&pooler.url(&database)).await];
     let (stop, mut stopped) = tokio::sync::watch::channel(false);
-    let tell = |now: MoveProgress| {
+    let tell = |now: MigrateProgress| {
         let _ = stop.send(now.rows > 3);
     };
     tokio::select! {
-        _ = move_to_postgres(&path, &url, in_pieces(1), &tell) => panic!("it should have been cut off"),
+        _ = migrate_to_postgres(&path, &url, in_pieces(1), &tell) => panic!("it should have been cut off"),
         _ = stopped.wait_for(|stop| *stop) => {}
     }
     let refused = async |node: &Engine| {
         let said = node.session("new").append(Message::user("Hello.")).await.unwrap_err();
-        assert!(matches!(&said, Error::Busy(StoreError::Moving { .. })), "{said}");
+        assert!(matches!(&said, Error::Busy(StoreError::Migrating { .. })), "{said}");
         assert!(said.to_string().contains("`epitome migrate`"), "{said}");
         // Nor do they show it, once they know.
         assert!(node.workspace("home").sessions(None, 10).await.is_err());
@@ -327,7 +327,7 @@ async fn nodes_that_run_already_do_not_use_it_while_it_is_moved_into() {
     for node in &nodes {
         refused(node).await;
     }
-    moved(&path, &database, MoveOptions { anew: true, ..MoveOptions::default() }).await.unwrap();
+    moved(&path, &database, MigrateOptions { restart: true, ..MigrateOptions::default() }).await.unwrap();
     for node in &nodes {
         refused(node).await;
         node.close().await;
@@ -344,22 +344,22 @@ async fn a_file_that_is_written_to_meanwhile_is_not_taken_for_moved() {
     let engine = open(&path).await;
     let database = server().database();
     let (stage, mut seen) = tokio::sync::watch::channel(None);
-    let tell = |now: MoveProgress| {
+    let tell = |now: MigrateProgress| {
         stage.send_replace(Some(now.stage));
     };
     let url = database.url();
-    let moving = move_to_postgres(&path, &url, in_pieces(10), &tell);
+    let moving = migrate_to_postgres(&path, &url, in_pieces(10), &tell);
     let writing = async {
-        seen.wait_for(|stage| *stage == Some(MoveStage::Moving)).await.unwrap();
+        seen.wait_for(|stage| *stage == Some(MigrateStage::Copying)).await.unwrap();
         engine.workspace("home").session("ann").append(Message::user("Wait for me.")).await.unwrap();
     };
     let (moved_once, ()) = tokio::join!(moving, writing);
-    assert!(matches!(moved_once, Err(MoveError::Written)), "{moved_once:?}");
+    assert!(matches!(moved_once, Err(MigrateError::SourceChanged)), "{moved_once:?}");
     engine.close().await;
     // What was moved is of yesterday: that is seen, and begun anew it is right.
-    let again = moved(&path, &database, MoveOptions::default()).await;
-    assert!(matches!(again, Err(MoveError::Differs { .. })), "{again:?}");
-    let anew = MoveOptions { anew: true, ..MoveOptions::default() };
+    let again = moved(&path, &database, MigrateOptions::default()).await;
+    assert!(matches!(again, Err(MigrateError::Differs { .. })), "{again:?}");
+    let anew = MigrateOptions { restart: true, ..MigrateOptions::default() };
     moved(&path, &database, anew).await.unwrap();
     let there = open_there(&database).await;
     assert_eq!(there.workspace("home").session("ann").info().await.unwrap().messages, 44);
@@ -371,12 +371,12 @@ async fn what_is_no_file_of_ours_is_told_before_anything_is_touched() {
     let folder = tempfile::tempdir().unwrap();
     let database = server().database();
     let missing = folder.path().join("missing.db");
-    let told = moved(&missing, &database, MoveOptions::default()).await.unwrap_err();
-    assert!(matches!(&told, MoveError::Source(StoreError::Unreachable { .. })), "{told}");
+    let told = moved(&missing, &database, MigrateOptions::default()).await.unwrap_err();
+    assert!(matches!(&told, MigrateError::Source(StoreError::Unreachable { .. })), "{told}");
     assert!(!missing.exists());
     let letter = folder.path().join("letter.txt");
     std::fs::write(&letter, "x".repeat(5_000)).unwrap();
-    let told = moved(&letter, &database, MoveOptions::default()).await.unwrap_err();
-    assert!(matches!(&told, MoveError::Source(StoreError::Foreign { .. })), "{told}");
+    let told = moved(&letter, &database, MigrateOptions::default()).await.unwrap_err();
+    assert!(matches!(&told, MigrateError::Source(StoreError::Foreign { .. })), "{told}");
     assert_eq!(database.psql("SELECT to_regnamespace('epitome') IS NULL").trim(), "t");
 }

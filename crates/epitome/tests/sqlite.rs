@@ -70,7 +70,7 @@ async fn used(dir: &Path) -> PathBuf {
     summarize(&store, &key("a"), &Scope::Session, "s", 6).await;
     let remember: Decide = Box::new(|_| {
         let span = epitome_core::message::Span::new(1, 2).unwrap();
-        let repeat = Repeat { body: vec![1], span };
+        let repeat = EarlierAppend { body: vec![1], span };
         let members = vec![Membership::Join("ann".into(), None)];
         Some(Changes { idempotency: Some(("k".to_owned(), repeat)), members, ..Changes::default() })
     });
@@ -86,7 +86,7 @@ async fn a_file_of_a_newer_release_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let path = used(dir.path()).await;
     raw(&path, "PRAGMA user_version = 99");
-    assert!(matches!(refusal(&path), StoreError::Newer { found: 99, known: 8, .. }));
+    assert!(matches!(refusal(&path), StoreError::Newer { found: 99, supported: 8, .. }));
 }
 
 /// The first step of the schema, with what is asked of a file beside it.
@@ -142,7 +142,7 @@ async fn a_file_of_the_first_schema_keeps_its_summaries_and_counts_on() {
     let told = |id, parent, through, text: &str| (id, parent, through, text.to_owned());
     assert_eq!(all(1).await, [told(20, Some(10), 6, "up to 6"), told(10, None, 4, "up to 4")]);
     assert_eq!(all(2).await, [told(25, Some(15), 6, "up to 6 in b"), told(15, None, 4, "up to 4 in b")]);
-    assert_eq!(store.recall("w", 1, "question").await.unwrap().as_deref(), Some("up to 6 in b"));
+    assert_eq!(store.summary_for_request("w", 1, "question").await.unwrap().as_deref(), Some("up to 6 in b"));
     assert_eq!(count(&old, "SELECT count(*) FROM migrations"), 8);
     assert_eq!(count(&old, "SELECT count(*) FROM slots WHERE workspace = 'w'"), 2);
     assert_eq!(count(&old, "SELECT count(*) FROM sqlite_schema WHERE name LIKE '%before%'"), 0);
@@ -545,13 +545,13 @@ async fn writes_that_wait_together_share_a_transaction_and_polling_writes_nothin
     tokio::time::sleep(Duration::from_millis(100)).await;
     assert!(stages.lock().unwrap().chunks(2).all(|two| two == [WriteStage::Begun, WriteStage::Ended]));
     let before = begun.load(Ordering::SeqCst);
-    let want = Want {
+    let want = LeaseRequest {
         owner: "me".to_owned(),
-        hold: Duration::from_secs(1),
+        duration: Duration::from_secs(1),
         session: None,
-        except: Default::default(),
+        excluded: Default::default(),
         after: None,
-        full: Default::default(),
+        full_workspaces: Default::default(),
     };
     for _ in 0..20 {
         assert!(store.lease(want.clone()).await.unwrap().is_none());

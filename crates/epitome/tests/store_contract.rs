@@ -84,20 +84,20 @@ fn every(count: u64) -> Slot {
     Slot { trigger: Trigger::Messages(count), ..Slot::new("s", Limit::Tokens(100)) }
 }
 
-fn want(owner: &str) -> Want {
-    Want {
+fn want(owner: &str) -> LeaseRequest {
+    LeaseRequest {
         owner: owner.to_owned(),
-        hold: Duration::from_secs(10),
+        duration: Duration::from_secs(10),
         session: None,
-        except: Default::default(),
+        excluded: Default::default(),
         after: None,
-        full: Default::default(),
+        full_workspaces: Default::default(),
     }
 }
 
-fn page(within: (u64, u64), reverse: bool, limit: usize) -> Pick {
+fn page(within: (u64, u64), reverse: bool, limit: usize) -> PickMessages {
     let within = Span::new(within.0, within.1).unwrap();
-    Pick::Page { scope: Scope::Session, within, reverse, limit, bytes: None }
+    PickMessages::Page { scope: Scope::Session, within, reverse, limit, bytes: None }
 }
 
 fn seqs(messages: &[Message]) -> Vec<u64> {
@@ -112,12 +112,12 @@ async fn what_is_appended_is_read_back(made: Made) {
     assert_eq!((row.tracker.head(), row.encoding.as_str()), (7, "words"));
     let read = store.messages(row.id, page((1, 9), false, 100)).await.unwrap();
     assert_eq!(read.items, messages(drawing).unwrap());
-    let ahead = store.ahead(row.id, &Scope::Session, 0, 100).await.unwrap();
+    let ahead = store.outlines_after(row.id, &Scope::Session, 0, 100).await.unwrap();
     assert_eq!(ahead.log, outlines(drawing).unwrap());
     assert_eq!(ahead.end, Some(Cut::Legal));
-    let part = store.ahead(row.id, &Scope::Session, 2, 3).await.unwrap();
+    let part = store.outlines_after(row.id, &Scope::Session, 2, 3).await.unwrap();
     assert_eq!((part.log.len(), part.log[0].seq, part.end), (3, 3, None));
-    let own = store.ahead(row.id, &Scope::Author("bob".into()), 0, 9).await.unwrap();
+    let own = store.outlines_after(row.id, &Scope::Author("bob".into()), 0, 9).await.unwrap();
     assert_eq!(own.log.iter().map(|o| o.seq).collect::<Vec<_>>(), [3, 4]);
     assert_eq!(store.verify().await.unwrap(), []);
 }
@@ -151,23 +151,23 @@ async fn all_of_a_change_is_written_or_nothing(made: Made) {
         Some(Changes { summary: Some(summary(&Scope::Session, "s", 1, None)), ..Changes::default() })
     });
     assert!(store.change(&key("a"), Load::default(), decide).await.is_err());
-    assert_eq!(store.summaries(before.id, PickSummaries::Standing).await.unwrap(), []);
+    assert_eq!(store.summaries(before.id, PickSummaries::Current).await.unwrap(), []);
 }
 
 async fn appends_are_remembered_for_a_week(made: Made) {
     let store = &*made.store;
     let load = || Load { idempotency: Some("k".to_owned()), ..Load::default() };
     let decide: Decide = Box::new(|standing| {
-        let repeat = Repeat { body: vec![1, 2], span: Span::new(1, 2).unwrap() };
+        let repeat = EarlierAppend { body: vec![1, 2], span: Span::new(1, 2).unwrap() };
         let changes = appended(standing, &messages("u a").unwrap(), &[]);
         Some(Changes { idempotency: Some(("k".to_owned(), repeat)), ..changes })
     });
     assert!(store.change(&key("a"), load(), decide).await.unwrap().is_some());
-    let found = store.standing(&key("a"), load()).await.unwrap().repeat.unwrap();
+    let found = store.session_state(&key("a"), load()).await.unwrap().earlier_append.unwrap();
     assert_eq!((found.body, found.span.through), (vec![1, 2], 2));
-    assert!(store.standing(&key("b"), load()).await.unwrap().repeat.is_none());
+    assert!(store.session_state(&key("b"), load()).await.unwrap().earlier_append.is_none());
     made.clock.set(7 * 24 * 3_600_000 + 1);
-    assert!(store.standing(&key("a"), load()).await.unwrap().repeat.is_none());
+    assert!(store.session_state(&key("a"), load()).await.unwrap().earlier_append.is_none());
 }
 
 async fn only_one_gets_a_lease(made: Made) {
@@ -181,12 +181,12 @@ async fn only_one_gets_a_lease(made: Made) {
     let first = store.lease(want("one")).await.unwrap().unwrap();
     assert_eq!((&*first.key.session, first.slot.fence, first.now), ("a", 1, Timestamp(2_000)));
     assert_eq!(first.slot.work.owner.as_deref(), Some("one"));
-    let second = store.lease(Want { session: Some(key("b")), ..want("two") }).await.unwrap().unwrap();
+    let second = store.lease(LeaseRequest { session: Some(key("b")), ..want("two") }).await.unwrap().unwrap();
     assert_eq!(&*second.key.session, "b");
     assert_eq!(store.lease(want("two")).await.unwrap(), None);
     // A hold that ran out is taken over, and whoever had it can tell.
     made.clock.set(12_000);
-    let again = store.lease(Want { session: Some(key("a")), ..want("two") }).await.unwrap().unwrap();
+    let again = store.lease(LeaseRequest { session: Some(key("a")), ..want("two") }).await.unwrap().unwrap();
     assert_eq!((again.slot.fence, again.slot.work.owner.as_deref()), (2, Some("two")));
     let slot = standing(store, &key("a")).await.slots.remove(0);
     assert_eq!(slot, again.slot);
@@ -244,10 +244,10 @@ async fn the_queue_tells_who_waits_longest(made: Made) {
     // What is another's is passed over.
     made.clock.set(3_000);
     let late = row(store, &key("late")).await.id;
-    let others = Want { except: [(late, Scope::Session, every(2).name)].into(), ..want("two") };
-    assert_eq!(store.lease(Want { session: Some(key("late")), ..others }).await.unwrap(), None);
-    assert!(store.lease(Want { session: Some(key("late")), ..want("two") }).await.unwrap().is_some());
-    assert_eq!(store.lease(Want { session: Some(key("middle")), ..want("two") }).await.unwrap(), None);
+    let others = LeaseRequest { excluded: [(late, Scope::Session, every(2).name)].into(), ..want("two") };
+    assert_eq!(store.lease(LeaseRequest { session: Some(key("late")), ..others }).await.unwrap(), None);
+    assert!(store.lease(LeaseRequest { session: Some(key("late")), ..want("two") }).await.unwrap().is_some());
+    assert_eq!(store.lease(LeaseRequest { session: Some(key("middle")), ..want("two") }).await.unwrap(), None);
 }
 
 async fn a_summary_takes_the_place_of_the_one_before(made: Made) {
@@ -261,13 +261,13 @@ async fn a_summary_takes_the_place_of_the_one_before(made: Made) {
     let history = PickSummaries::History { slot: None, before: None, limit: 9 };
     let all = store.summaries(id, history).await.unwrap();
     assert_eq!(all.iter().map(|s| s.id).collect::<Vec<_>>(), [three, two, one]);
-    use SummaryState::{Standing, Superseded};
-    assert_eq!(all.iter().map(|s| s.state).collect::<Vec<_>>(), [Standing, Superseded, Superseded]);
+    use SummaryState::{Current, Superseded};
+    assert_eq!(all.iter().map(|s| s.state).collect::<Vec<_>>(), [Current, Superseded, Superseded]);
     // What the first was made of nobody needs any more.
     let sources: Vec<bool> = all.iter().map(|s| !s.sources.is_empty()).collect();
     assert_eq!(sources, [true, true, false]);
     assert_eq!(all[0], SummaryRow { id: three, ..summary(&Scope::Session, "s", 6, Some(two)) });
-    let standing = store.summaries(id, PickSummaries::Standing).await.unwrap();
+    let standing = store.summaries(id, PickSummaries::Current).await.unwrap();
     assert_eq!(standing.iter().map(|s| s.id).collect::<Vec<_>>(), [three]);
     let slot = Some((Scope::Session, "s".to_owned()));
     let older = PickSummaries::History { slot, before: Some(three), limit: 1 };
@@ -275,9 +275,9 @@ async fn a_summary_takes_the_place_of_the_one_before(made: Made) {
     let ids = PickSummaries::Ids(vec![two, 999]);
     assert_eq!(store.summaries(id, ids).await.unwrap().len(), 1);
     let load = Load { summaries: vec![two], ..Load::default() };
-    assert_eq!(store.standing(&key("a"), load.clone()).await.unwrap().summaries[0].through, 4);
+    assert_eq!(store.session_state(&key("a"), load.clone()).await.unwrap().summaries[0].through, 4);
     say(store, &key("b"), "u").await;
-    assert_eq!(store.standing(&key("b"), load).await.unwrap().summaries, []);
+    assert_eq!(store.session_state(&key("b"), load).await.unwrap().summaries, []);
     assert_eq!(store.verify().await.unwrap(), []);
 }
 
@@ -313,7 +313,7 @@ async fn summaries_are_numbered_from_one_in_each_session(made: Made) {
     // The same number is another summary in each, and what another has is not found.
     assert_eq!(numbers(&stranger, PickSummaries::Ids(vec![2, 3, 4])).await, [(2, 4)]);
     let load = Load { summaries: vec![2, 4], ..Load::default() };
-    let found = store.standing(&b, load).await.unwrap().summaries;
+    let found = store.session_state(&b, load).await.unwrap().summaries;
     assert_eq!(found.iter().map(|summary| (summary.id, summary.through)).collect::<Vec<_>>(), [(2, 6)]);
     // Nor is it changed.
     let undo: Decide = Box::new(|_| {
@@ -321,7 +321,7 @@ async fn summaries_are_numbered_from_one_in_each_session(made: Made) {
         Some(Changes { states, ..Changes::default() })
     });
     store.change(&b, Load::default(), undo).await.unwrap();
-    let left = store.summaries(row(store, &a).await.id, PickSummaries::Standing).await.unwrap();
+    let left = store.summaries(row(store, &a).await.id, PickSummaries::Current).await.unwrap();
     assert_eq!(left.iter().map(|summary| summary.id).collect::<Vec<_>>(), [4, 2, 3]);
     // One that is undone keeps its number for good.
     let undo: Decide = Box::new(|standing| {
@@ -347,7 +347,7 @@ async fn an_answer_is_recalled_by_what_was_asked(made: Made) {
         let decide: Decide = Box::new(move |standing| {
             let slot = SlotRow::new(Scope::Session, "s");
             let new = SummaryRow { text: text.clone(), ..summary(&Scope::Session, "s", 2, None) };
-            let facts = Facts { asked: Some("question".to_owned()), ..new.facts.clone() };
+            let facts = Facts { request_hash: Some("question".to_owned()), ..new.facts.clone() };
             let session = standing.session.clone();
             let summary = Some(SummaryRow { facts, ..new });
             Some(Changes { session, slots: vec![slot], summary, ..Changes::default() })
@@ -357,7 +357,7 @@ async fn an_answer_is_recalled_by_what_was_asked(made: Made) {
     };
     let (one, two) = (keep(&key("a"), "the first").await, keep(&key("b"), "the second").await);
     let stranger = keep(&SessionKey::new("other", "a"), "a stranger's").await;
-    let recall = |workspace: &'static str, id, asked: &'static str| store.recall(workspace, id, asked);
+    let recall = |workspace: &'static str, id, asked: &'static str| store.summary_for_request(workspace, id, asked);
     assert_eq!(recall("w", one, "question").await.unwrap().as_deref(), Some("the second"));
     assert_eq!(recall("other", stranger, "question").await.unwrap().as_deref(), Some("a stranger's"));
     assert_eq!(recall("nowhere", stranger, "question").await.unwrap(), None);
@@ -378,11 +378,11 @@ async fn shapes_are_loaded_for_a_decision(made: Made) {
     let store = &*made.store;
     say_with(store, &key("a"), "u a(x,y) r(x) r(y) a u a u", &[every(3)]).await;
     let load = |log| Load { log, ..Load::default() };
-    let pending = load(Log::Pending(Scope::Session, "s".to_owned()));
-    let found = store.standing(&key("a"), pending).await.unwrap();
+    let pending = load(LoadLog::Pending(Scope::Session, "s".to_owned()));
+    let found = store.session_state(&key("a"), pending).await.unwrap();
     assert_eq!(found.log.iter().map(|o| o.seq).collect::<Vec<_>>(), [4, 5, 6]);
     for (seq, batch) in [(1, vec![1]), (2, vec![2, 3, 4]), (4, vec![2, 3, 4]), (8, vec![8]), (9, vec![])] {
-        let found = store.standing(&key("a"), load(Log::Batch(seq))).await.unwrap();
+        let found = store.session_state(&key("a"), load(LoadLog::CallBatch(seq))).await.unwrap();
         assert_eq!(found.log.iter().map(|o| o.seq).collect::<Vec<_>>(), batch, "{seq}");
     }
 }
@@ -396,9 +396,9 @@ async fn messages_come_in_pages(made: Made) {
     assert_eq!(seqs(&read(page((1, 4), true, 2)).await.unwrap()), [4, 3]);
     assert_eq!(seqs(&read(page((6, 9), true, 2)).await.unwrap()), [0; 0]);
     let within = Span::new(1, 99).unwrap();
-    let own = Pick::Page { scope: Scope::Author("eve".into()), within, reverse: true, limit: 2, bytes: None };
+    let own = PickMessages::Page { scope: Scope::Author("eve".into()), within, reverse: true, limit: 2, bytes: None };
     assert_eq!(seqs(&read(own).await.unwrap()), [5, 3]);
-    assert_eq!(seqs(&read(Pick::Seqs(vec![1, 4, 7])).await.unwrap()), [1, 4]);
+    assert_eq!(seqs(&read(PickMessages::Seqs(vec![1, 4, 7])).await.unwrap()), [1, 4]);
 }
 
 async fn flags_change(made: Made) {
@@ -633,7 +633,7 @@ async fn a_closed_store_says_so(made: Made) {
     made.store.close().await;
     let refused = made.store.change(&key("a"), Load::default(), Box::new(|_| None)).await;
     assert!(matches!(refused, Err(StoreError::Closed)));
-    assert!(matches!(made.store.standing(&key("a"), Load::default()).await, Err(StoreError::Closed)));
+    assert!(matches!(made.store.session_state(&key("a"), Load::default()).await, Err(StoreError::Closed)));
 }
 
 async fn windows_hold_what_the_whole_log_would_show(made: Made) {

@@ -7,8 +7,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use epitome::key::{NewKey, Rights};
 use epitome::rules::message::{Message, Timestamp};
 use epitome::store::Store;
-use epitome::store::{InlineRow, Membership, Passed, Sqlite, SqliteOptions};
-use epitome::{Batch, ContextRequest, Engine, Flags, Fork, Notes, Page, Session, Summarize, Workspace};
+use epitome::store::{ProxyStateRow, Membership, ProxyUsage, Sqlite, SqliteOptions};
+use epitome::{Batch, ContextRequest, Engine, Flags, Fork, Update, Page, Session, Summarize, Workspace};
 use rusqlite::Connection;
 use serde_json::{Map, Value, json};
 
@@ -69,12 +69,12 @@ pub(crate) async fn make(path: &Path, turns: u32) -> String {
         .await
         .unwrap();
     talk(&work.session("ann"), 12).await;
-    work.note(Notes { metadata: Some(map(json!({"team": ODD}))), ..Notes::default() }).await.unwrap();
+    work.update(Update { metadata: Some(map(json!({"team": ODD}))), ..Update::default() }).await.unwrap();
     work.set_author("Zoë", Some(map(json!({"a": 1}))), Some(map(json!({"honcho": {"b": ODD}}))))
         .await
         .unwrap();
     let members = vec![Membership::Join("Zoë".into(), Some(map(json!({"honcho": {"role": "guest"}}))))];
-    work.session("ann").note(Notes { members, ..Notes::default() }).await.unwrap();
+    work.session("ann").update(Update { members, ..Update::default() }).await.unwrap();
     let gone = engine.workspace("gone");
     talk(&gone.session("a"), 3).await;
     gone.session("a").delete().await.unwrap();
@@ -95,13 +95,13 @@ pub(crate) async fn make(path: &Path, turns: u32) -> String {
 
     let store = Sqlite::open(path, SqliteOptions::default()).unwrap();
     let row =
-        |n: u8| InlineRow { root: [n; 16], length: 3, hash: [255 - n; 16], kept: format!("{{\"n\": {n}}}") };
+        |n: u8| ProxyStateRow { root: [n; 16], length: 3, hash: [255 - n; 16], state: format!("{{\"n\": {n}}}") };
     for n in [0, 1, 127, 128, 255] {
-        store.keep_inline("home", row(n)).await.unwrap();
+        store.store_proxy_state("home", row(n)).await.unwrap();
     }
     let passed =
-        |model: &str| Passed { model: model.to_owned(), requests: 3, saved_cost: -5, ..Passed::default() };
-    store.add_passed("home", vec![passed("gpt"), passed("Modell Ä")]).await.unwrap();
+        |model: &str| ProxyUsage { model: model.to_owned(), requests: 3, saved_cost: -5, ..ProxyUsage::default() };
+    store.add_proxy_usage("home", vec![passed("gpt"), passed("Modell Ä")]).await.unwrap();
     store.close().await;
     odd_rows(path);
     key.secret

@@ -16,7 +16,7 @@ fn quiet() -> PostgresOptions {
     PostgresOptions { index_pause: Duration::from_secs(600), connections: 4, ..PostgresOptions::default() }
 }
 
-async fn faults(database: &Database, plant: &str) -> Vec<Fault> {
+async fn faults(database: &Database, plant: &str) -> Vec<StoreFault> {
     database.psql(&format!("SET search_path = epitome; {plant}"));
     let store = Postgres::open(&database.url(), quiet()).await.unwrap();
     let faults = store.verify().await.unwrap();
@@ -42,7 +42,7 @@ async fn used(url: String) {
     summarize(&store, &key("a"), &Scope::Session, "s", 6).await;
     let remember: Decide = Box::new(|_| {
         let span = epitome_core::message::Span::new(1, 2).unwrap();
-        let repeat = Repeat { body: vec![1], span };
+        let repeat = EarlierAppend { body: vec![1], span };
         let members = vec![Membership::Join("ann".into(), None)];
         Some(Changes { idempotency: Some(("k".to_owned(), repeat)), members, ..Changes::default() })
     });

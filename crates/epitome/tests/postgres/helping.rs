@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use epitome::store::Store;
-use epitome::store::{Load, Postgres, PostgresOptions, SessionKey, StoreError, Want};
+use epitome::store::{Load, Postgres, PostgresOptions, SessionKey, StoreError, LeaseRequest};
 use epitome_core::message::Message;
 use tokio::task::JoinSet;
 
@@ -42,14 +42,14 @@ pub(crate) async fn say(store: &Postgres, key: &SessionKey, text: &str) -> Resul
 }
 
 /// Whatever is ready, for a long time.
-pub(crate) fn want(owner: &str) -> Want {
-    Want {
+pub(crate) fn want(owner: &str) -> LeaseRequest {
+    LeaseRequest {
         owner: owner.to_owned(),
-        hold: Duration::from_secs(600),
+        duration: Duration::from_secs(600),
         session: None,
-        except: Default::default(),
+        excluded: Default::default(),
         after: None,
-        full: Default::default(),
+        full_workspaces: Default::default(),
     }
 }
 

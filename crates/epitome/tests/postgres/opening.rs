@@ -123,7 +123,7 @@ async fn whoever_opens_it_is_told_that_it_is_waited_for() {
     let waits = Arc::new(move |text: &str| told.lock().unwrap().push(text.to_owned()));
     let options = PostgresOptions {
         patience: Duration::from_secs(3),
-        waits: Some(waits),
+        on_wait: Some(waits),
         ..PostgresOptions::default()
     };
     let url = format!("postgres://ann:s3cret@127.0.0.1:{}/hers", free_port());

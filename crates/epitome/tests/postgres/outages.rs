@@ -119,7 +119,7 @@ async fn a_network_that_falls_silent_ends_in_an_error_and_works_again_when_it_he
     let (said, read, leased, opened) = in_time(async {
         tokio::join!(
             say(&node, &b, "meanwhile"),
-            node.standing(&a, Load::default()),
+            node.session_state(&a, Load::default()),
             node.lease(want("worker")),
             hasty(&url),
         )
@@ -177,7 +177,7 @@ async fn connections_that_fall_silent_are_given_up_for_new_ones() {
     // Appends share transactions, so it takes reads at the same time to use all connections.
     let reads = (0..64).map(|_| {
         let node = node.clone();
-        async move { node.standing(&key("all"), Load::default()).await.map(|_| ()) }
+        async move { node.session_state(&key("all"), Load::default()).await.map(|_| ()) }
     });
     let reads: tokio::task::JoinSet<_> = reads.collect();
     in_time(reads.join_all()).await.into_iter().for_each(Result::unwrap);

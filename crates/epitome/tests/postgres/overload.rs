@@ -70,7 +70,7 @@ async fn what_somebody_else_holds_is_waited_for_then_said_and_then_it_goes_on() 
     let held = database.hold("BEGIN; LOCK TABLE epitome.sessions IN ACCESS EXCLUSIVE MODE");
     for told in [
         in_time(say(&node, &key("a"), "meanwhile")).await,
-        in_time(node.standing(&key("a"), Default::default())).await.map(|_| ()),
+        in_time(node.session_state(&key("a"), Default::default())).await.map(|_| ()),
         in_time(node.stamp(&key("a"))).await.map(|_| ()),
     ] {
         let error = told.unwrap_err();

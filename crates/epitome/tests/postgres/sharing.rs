@@ -15,7 +15,7 @@ use crate::support::{appended, key, say_with, set_workspace, standing};
 async fn decided_by(store: &dyn Store, text: &str) -> String {
     let seen = Arc::new(Mutex::new(String::new()));
     let (by, said) = (Arc::clone(&seen), vec![Message::user(text)]);
-    let decide = Box::new(move |standing: &epitome::store::Standing| {
+    let decide = Box::new(move |standing: &epitome::store::SessionState| {
         by.lock().unwrap().clone_from(&standing.workspace_settings);
         Some(appended(standing, &said, &[]))
     });

@@ -8,7 +8,7 @@ use std::time::Duration;
 use epitome::search::Query;
 use epitome::store::Store;
 use epitome::store::{
-    Hit, Load, Look, Postgres, PostgresOptions, Reach, Search, SessionKey, View, Want, Window,
+    Hit, Load, DecideReach, Postgres, PostgresOptions, Reach, Search, SessionKey, WindowQuery, LeaseRequest, Window,
 };
 use epitome_core::message::{Message, Span};
 use epitome_core::slot::{Limit, Scope, Slot};
@@ -59,8 +59,8 @@ fn copies(database: &Database, of: &str, workspace: &str, count: usize) {
     ));
 }
 
-fn window_of(tokens: u64) -> (View, Look) {
-    let view = View { scope: Scope::Session, as_of: None, at_hand: false };
+fn window_of(tokens: u64) -> (WindowQuery, DecideReach) {
+    let view = WindowQuery { scope: Scope::Session, as_of: None, recently_read: false };
     (view, std::sync::Arc::new(move |_| Some(Reach { tokens, deep: false })))
 }
 
@@ -89,19 +89,19 @@ async fn a_window_of_a_session_that_grew_by_much_reads_only_what_it_shows() {
     let before = network.heard();
     let shown = window(&reader, &key("a"), 10).await;
     let heard = network.heard() - before;
-    assert!(heard < 4 << 20, "{heard} bytes were read for {} messages", shown.words.len());
+    assert!(heard < 4 << 20, "{heard} bytes were read for {} messages", shown.messages.len());
     // It is what who knows nothing reads.
     let cold = node(&database.url()).await;
     let same = window(&cold, &key("a"), 10).await;
-    assert_eq!((shown.words.len(), &shown.tail, shown.from), (same.words.len(), &same.tail, same.from));
-    assert!(shown.words == same.words);
-    assert!(shown.words.len() < 20, "{}", shown.words.len());
+    assert_eq!((shown.messages.len(), &shown.tail, shown.from), (same.messages.len(), &same.tail, same.from));
+    assert!(shown.messages == same.messages);
+    assert!(shown.messages.len() < 20, "{}", shown.messages.len());
 
     // Where more is shown than what is kept may have, it is read in whole, and what was kept is not asked again.
     let large = window(&reader, &key("a"), 1_000).await;
     say(&writer, &key("a"), "goodbye").await.unwrap();
     let larger = window(&reader, &key("a"), 1_000).await;
-    assert_eq!((large.words.len(), larger.words.len()), (101, 102));
+    assert_eq!((large.messages.len(), larger.messages.len()), (101, 102));
     for node in [writer, reader, cold] {
         node.close().await;
     }
@@ -319,17 +319,17 @@ async fn a_poll_costs_the_same_however_much_of_full_workspaces_is_ready() {
     let node = node(&database.url()).await;
     make_due(&node, &SessionKey::new("small", "x")).await;
     let full = [Arc::from("full 0"), Arc::from("full 1")].into();
-    let wanted = Want { after: Some("full 0".into()), full, ..want("one") };
+    let wanted = LeaseRequest { after: Some("full 0".into()), full_workspaces: full, ..want("one") };
     let lease = in_time(node.lease(wanted.clone())).await.unwrap().unwrap();
     assert_eq!(&*lease.key.workspace, "small");
     for after in [Some("full 0"), Some("small"), None] {
-        let wanted = Want { after: after.map(Into::into), ..wanted.clone() };
+        let wanted = LeaseRequest { after: after.map(Into::into), ..wanted.clone() };
         assert!(in_time(node.lease(wanted)).await.unwrap().is_none());
     }
     // Nor does it cost more to take something from among that much.
     for whose in ["full 0", "full 1"] {
         let wanted =
-            Want { after: Some(if whose == "full 0" { "a" } else { "full 0" }.into()), ..want("one") };
+            LeaseRequest { after: Some(if whose == "full 0" { "a" } else { "full 0" }.into()), ..want("one") };
         let lease = in_time(node.lease(wanted)).await.unwrap().unwrap();
         assert_eq!(&*lease.key.workspace, whose);
     }
@@ -354,7 +354,7 @@ async fn between_two_large_workspaces_and_many_with_timers_the_small_ones_have_t
     let mut after = "large 1".to_owned();
     let mut got = Vec::new();
     for _ in 0..20 {
-        let wanted = Want { after: Some(after.as_str().into()), ..want("one") };
+        let wanted = LeaseRequest { after: Some(after.as_str().into()), ..want("one") };
         let lease = in_time(node.lease(wanted)).await.unwrap().unwrap();
         after = lease.key.workspace.to_string();
         got.push(after.clone());

@@ -81,11 +81,11 @@ async fn whoever_spoke_in_a_file_of_an_older_release_is_an_author_and_a_member()
     let sessions = store.sessions("w", Some("bob"), Listing::default()).await.unwrap();
     assert_eq!(sessions.map(|(name, _)| name.to_string()).items, ["a", "b"]);
     assert_eq!(
-        store.authors("w", Listing::named("ghost")).await.unwrap().one(),
+        store.authors("w", Listing::named("ghost")).await.unwrap().first(),
         None,
         "what was deleted does not come back"
     );
-    let workspace = store.workspaces(Listing::named("w")).await.unwrap().one().unwrap();
+    let workspace = store.workspaces(Listing::named("w")).await.unwrap().first().unwrap();
     assert_eq!(
         workspace,
         WorkspaceRow { name: "w".into(), created: workspace.created, ..Default::default() }
@@ -141,10 +141,10 @@ async fn who_left_by_another_process_is_a_member_again_with_the_next_message() {
     // The session, and its whole workspace: what is of the same name is another.
     join(&one, &key("a"), "alice").await;
     assert!(two.delete(&key("a")).await.unwrap());
-    assert_eq!(two.delete_workspace("w").await.unwrap(), Deleted::Gone);
+    assert_eq!(two.delete_workspace("w").await.unwrap(), WorkspaceDeletion::Deleted);
     join(&one, &key("a"), "alice").await;
     assert_eq!(names(&members(&two, &key("a")).await), ["alice"]);
-    assert!(two.authors("w", Listing::named("alice")).await.unwrap().one().is_some());
+    assert!(two.authors("w", Listing::named("alice")).await.unwrap().first().is_some());
     assert_eq!(row(&two, &key("a")).await.tracker.head(), 1);
     // What one notes of an author the other goes on from.
     for store in [&one, &two, &one] {
@@ -156,7 +156,7 @@ async fn who_left_by_another_process_is_a_member_again_with_the_next_message() {
         };
         store.change_author("w", "alice", Box::new(decide)).await.unwrap();
     }
-    assert_eq!(one.authors("w", Listing::named("alice")).await.unwrap().one().unwrap().metadata.len(), 3);
+    assert_eq!(one.authors("w", Listing::named("alice")).await.unwrap().first().unwrap().metadata.len(), 3);
     assert_eq!(one.secret().await.unwrap(), two.secret().await.unwrap());
     assert_eq!(one.verify().await.unwrap(), []);
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use epitome::event::{Happened, MessagesCondensed};
+use epitome::event::{EventBody, MessagesCondensed};
 use epitome::search::Query;
 use epitome::store::*;
 use epitome_core::message::{Message, Part, Span, Timestamp, ToolCall};
@@ -102,16 +102,16 @@ pub(crate) async fn a_workspace_comes_to_be_with_the_first_thing_in_it(made: Mad
         moved(store, &key, vec![join("bob")]).await;
         note_author(store, name, "ann", |row| row.created = Timestamp(9)).await;
         note_workspace(store, name, |row| (row.created, row.name) = (Timestamp(9), "other".into())).await;
-        let row = store.workspaces(Listing::named(name)).await.unwrap().one().unwrap();
+        let row = store.workspaces(Listing::named(name)).await.unwrap().first().unwrap();
         assert_eq!((&*row.name, row.created), (name, Timestamp(1)), "when is the store's to say");
-        let bob = store.authors(name, Listing::named("bob")).await.unwrap().one().unwrap();
+        let bob = store.authors(name, Listing::named("bob")).await.unwrap().first().unwrap();
         assert_eq!(bob.created, Timestamp(2));
-        let ann = store.authors(name, Listing::named("ann")).await.unwrap().one().unwrap();
+        let ann = store.authors(name, Listing::named("ann")).await.unwrap().first().unwrap();
         assert_eq!((&*ann.name, ann.created), ("ann", Timestamp(if name == "by author" { 1 } else { 2 })));
     }
-    assert_eq!(store.workspaces(Listing::named("nobody's")).await.unwrap().one(), None);
-    assert_eq!(store.authors("by note", Listing::named("nobody")).await.unwrap().one(), None);
-    assert_eq!(store.authors("nobody's", Listing::named("ann")).await.unwrap().one(), None);
+    assert_eq!(store.workspaces(Listing::named("nobody's")).await.unwrap().first(), None);
+    assert_eq!(store.authors("by note", Listing::named("nobody")).await.unwrap().first(), None);
+    assert_eq!(store.authors("nobody's", Listing::named("ann")).await.unwrap().first(), None);
 }
 
 pub(crate) async fn notes_of_all_kinds_come_back_as_they_were(made: Made) {
@@ -128,23 +128,23 @@ pub(crate) async fn notes_of_all_kinds_come_back_as_they_were(made: Made) {
     assert!(store.change(&key("a"), Load::default(), decide).await.unwrap().is_some());
     // Twice: a writer may know without reading.
     for _ in 0..2 {
-        let workspace = store.workspaces(Listing::named("w")).await.unwrap().one().unwrap();
+        let workspace = store.workspaces(Listing::named("w")).await.unwrap().first().unwrap();
         assert_eq!((workspace.metadata, workspace.attributes), (odd(), other()));
         let session = row(store, &key("a")).await;
         assert_eq!((session.metadata, session.attributes), (odd(), other()));
-        let member = store.members(session.id, Listing::named("Zoë\u{200D}")).await.unwrap().one().unwrap();
+        let member = store.members(session.id, Listing::named("Zoë\u{200D}")).await.unwrap().first().unwrap();
         assert_eq!((&member.author.metadata, &member.author.attributes), (&other(), &odd()));
         let keys = |notes: &Notes| notes.keys().cloned().collect::<Vec<_>>();
         assert_eq!((keys(&member.attributes), &member.attributes), (keys(&odd()), &odd()));
         assert_eq!(
-            store.authors("w", Listing::named("Zoë\u{200D}")).await.unwrap().one().unwrap(),
+            store.authors("w", Listing::named("Zoë\u{200D}")).await.unwrap().first().unwrap(),
             member.author
         );
         say(store, &key("a"), "u").await;
     }
     // Emptied again, there are none.
     note_workspace(store, "w", |row| (row.metadata, row.attributes) = Default::default()).await;
-    let workspace = store.workspaces(Listing::named("w")).await.unwrap().one().unwrap();
+    let workspace = store.workspaces(Listing::named("w")).await.unwrap().first().unwrap();
     assert_eq!((workspace.metadata, workspace.attributes), Default::default());
     assert_eq!(store.verify().await.unwrap(), []);
 }
@@ -153,13 +153,13 @@ pub(crate) async fn whoever_decides_nothing_changes_nothing(made: Made) {
     let store = &*made.store;
     store.change_workspace("w", Box::new(|_| None)).await.unwrap();
     store.change_author("w", "ann", Box::new(|_| None)).await.unwrap();
-    assert_eq!(store.workspaces(Listing::named("w")).await.unwrap().one(), None);
-    assert_eq!(store.authors("w", Listing::named("ann")).await.unwrap().one(), None);
+    assert_eq!(store.workspaces(Listing::named("w")).await.unwrap().first(), None);
+    assert_eq!(store.authors("w", Listing::named("ann")).await.unwrap().first(), None);
     note_author(store, "w", "ann", |row| row.metadata = odd()).await;
     note_workspace(store, "w", |row| row.metadata = odd()).await;
     let before = (
-        store.workspaces(Listing::named("w")).await.unwrap().one(),
-        store.authors("w", Listing::named("ann")).await.unwrap().one(),
+        store.workspaces(Listing::named("w")).await.unwrap().first(),
+        store.authors("w", Listing::named("ann")).await.unwrap().first(),
     );
     let seen = before.clone();
     store
@@ -177,8 +177,8 @@ pub(crate) async fn whoever_decides_nothing_changes_nothing(made: Made) {
     assert!(store.change_workspace("w", Box::new(|_| panic!("no"))).await.is_err());
     assert_eq!(
         (
-            store.workspaces(Listing::named("w")).await.unwrap().one(),
-            store.authors("w", Listing::named("ann")).await.unwrap().one()
+            store.workspaces(Listing::named("w")).await.unwrap().first(),
+            store.authors("w", Listing::named("ann")).await.unwrap().first()
         ),
         before
     );
@@ -186,7 +186,7 @@ pub(crate) async fn whoever_decides_nothing_changes_nothing(made: Made) {
 
 pub(crate) async fn a_workspace_goes_when_it_has_no_sessions_and_comes_back_new(made: Made) {
     let store = &*made.store;
-    assert_eq!(store.delete_workspace("w").await.unwrap(), Deleted::Absent);
+    assert_eq!(store.delete_workspace("w").await.unwrap(), WorkspaceDeletion::NotFound);
     made.clock.set(1);
     note_workspace(store, "w", |row| {
         (row.metadata, row.attributes, row.settings) = (odd(), odd(), r#"{"a":1}"#.to_owned());
@@ -199,7 +199,7 @@ pub(crate) async fn a_workspace_goes_when_it_has_no_sessions_and_comes_back_new(
         async move {
             let decide: Decide = Box::new(move |standing| {
                 let changes = appended(standing, &messages("u").unwrap(), &[]);
-                let (members, events) = (vec![join("ann")], vec![Happened::Message(span)]);
+                let (members, events) = (vec![join("ann")], vec![EventBody::Message(span)]);
                 Some(Changes { members, events, ..changes })
             });
             assert!(store.change(&key, Load::default(), decide).await.unwrap().is_some());
@@ -208,20 +208,20 @@ pub(crate) async fn a_workspace_goes_when_it_has_no_sessions_and_comes_back_new(
     told(&key("a")).await;
     told(&key("b")).await;
     let stamp = store.stamp(&key("a")).await.unwrap();
-    assert_eq!(store.delete_workspace("w").await.unwrap(), Deleted::InUse);
+    assert_eq!(store.delete_workspace("w").await.unwrap(), WorkspaceDeletion::HasSessions);
     assert!(store.delete(&key("a")).await.unwrap());
-    assert_eq!(store.delete_workspace("w").await.unwrap(), Deleted::InUse);
+    assert_eq!(store.delete_workspace("w").await.unwrap(), WorkspaceDeletion::HasSessions);
     assert_eq!(
-        store.workspaces(Listing::named("w")).await.unwrap().one().unwrap().metadata,
+        store.workspaces(Listing::named("w")).await.unwrap().first().unwrap().metadata,
         odd(),
         "all of it stays"
     );
     assert_eq!(authors(store, "w").await, ["ann"]);
     assert!(store.delete(&key("b")).await.unwrap());
     // At once: what is left of its sessions is removed when there is time.
-    assert_eq!(store.delete_workspace("w").await.unwrap(), Deleted::Gone);
-    assert_eq!(store.delete_workspace("w").await.unwrap(), Deleted::Absent);
-    assert_eq!(store.workspaces(Listing::named("w")).await.unwrap().one(), None);
+    assert_eq!(store.delete_workspace("w").await.unwrap(), WorkspaceDeletion::Deleted);
+    assert_eq!(store.delete_workspace("w").await.unwrap(), WorkspaceDeletion::NotFound);
+    assert_eq!(store.workspaces(Listing::named("w")).await.unwrap().first(), None);
     assert_eq!((settings(store, "w").await, authors(store, "w").await), (String::new(), vec![]));
     assert_eq!(
         store.workspaces(Listing::by_name(None, 9)).await.unwrap().map(|row| row.name).items,
@@ -232,10 +232,10 @@ pub(crate) async fn a_workspace_goes_when_it_has_no_sessions_and_comes_back_new(
     // Made again it is another one, whose events are not taken for the old one's.
     made.clock.set(2);
     told(&key("a")).await;
-    let new = store.workspaces(Listing::named("w")).await.unwrap().one().unwrap();
+    let new = store.workspaces(Listing::named("w")).await.unwrap().first().unwrap();
     let nothing_noted = WorkspaceRow { name: "w".into(), created: Timestamp(2), ..WorkspaceRow::default() };
     assert_eq!(new, nothing_noted);
-    let ann = store.authors("w", Listing::named("ann")).await.unwrap().one().unwrap();
+    let ann = store.authors("w", Listing::named("ann")).await.unwrap().first().unwrap();
     assert_eq!(ann, AuthorRow { name: "ann".into(), created: Timestamp(2), ..AuthorRow::default() });
     assert_eq!(members(store, &key("a")).await, ["ann"]);
     assert_eq!(belongs(store, "w", "ann").await, ["a"]);
@@ -246,13 +246,13 @@ pub(crate) async fn a_workspace_goes_when_it_has_no_sessions_and_comes_back_new(
 }
 
 /// The page as whoever has the whole list would cut it.
-fn cut<T: Clone>(all: &[T], keep: impl Fn(&T) -> bool, skip: u64, limit: usize, reverse: bool) -> Listed<T> {
+fn cut<T: Clone>(all: &[T], keep: impl Fn(&T) -> bool, skip: u64, limit: usize, reverse: bool) -> ListPage<T> {
     let mut kept: Vec<T> = all.iter().filter(|item| keep(item)).cloned().collect();
     if reverse {
         kept.reverse();
     }
     let total = kept.len() as u64;
-    Listed { items: kept.into_iter().skip(skip.try_into().unwrap()).take(limit).collect(), total }
+    ListPage { items: kept.into_iter().skip(skip.try_into().unwrap()).take(limit).collect(), total }
 }
 
 pub(crate) async fn lists_are_by_age_in_pages_both_ways_and_of_those_that_are_wanted(made: Made) {
@@ -286,8 +286,8 @@ pub(crate) async fn lists_are_by_age_in_pages_both_ways_and_of_those_that_are_wa
         let page = |all: &[String]| cut(all, |name| !some || wanted(name), skip, limit, reverse);
         macro_rules! listing {
             (|$item:ident: $row:ty| $name:expr) => {{
-                let keep: Keep<$row> = Box::new(move |$item| wanted(&$name));
-                Listing { keep: some.then_some(keep), skip, limit, reverse, ..Listing::default() }
+                let keep: ListFilter<$row> = Box::new(move |$item| wanted(&$name));
+                Listing { filter: some.then_some(keep), skip, limit, reverse, ..Listing::default() }
             }};
         }
         let found = store.workspaces(listing!(|row: WorkspaceRow| row.name)).await.unwrap();
@@ -345,7 +345,7 @@ pub(crate) async fn a_messages_notes_are_replaced_and_nothing_else(made: Made) {
         )
     };
     let (mut wanted, found) = (read().await, hits().await);
-    let before = (row(store, &key("a")).await, store.ahead(id, &Scope::Session, 0, 9).await.unwrap().log);
+    let before = (row(store, &key("a")).await, store.outlines_after(id, &Scope::Session, 0, 9).await.unwrap().log);
     let mut stamp = store.stamp(&key("a")).await.unwrap();
     for (seq, new) in [(2, odd()), (3, notes(json!({"parcel": "parcel"}))), (1, odd()), (2, Map::new())] {
         wanted[seq - 1].metadata = new.clone();
@@ -358,7 +358,7 @@ pub(crate) async fn a_messages_notes_are_replaced_and_nothing_else(made: Made) {
         assert_ne!(now, stamp, "what a context shows of it is another now");
         stamp = now;
     }
-    let after = (row(store, &key("a")).await, store.ahead(id, &Scope::Session, 0, 9).await.unwrap().log);
+    let after = (row(store, &key("a")).await, store.outlines_after(id, &Scope::Session, 0, 9).await.unwrap().log);
     assert_eq!(after, before);
     let decide: Decide =
         Box::new(|_| Some(Changes { metadata: vec![(1, Map::new()), (4, odd())], ..Changes::default() }));
@@ -371,7 +371,7 @@ pub(crate) async fn a_messages_notes_are_replaced_and_nothing_else(made: Made) {
 pub(crate) async fn how_often_messages_became_a_summary_is_counted_by_session(made: Made) {
     let store = &*made.store;
     let condensed = |through| {
-        Happened::Condensed(MessagesCondensed {
+        EventBody::Condensed(MessagesCondensed {
             slot: "s".into(),
             scope: None,
             covers: [1, through],
@@ -384,8 +384,8 @@ pub(crate) async fn how_often_messages_became_a_summary_is_counted_by_session(ma
         })
     };
     let tell = async |key: &SessionKey, times: u64| {
-        let span = Happened::Message(Span { from: 1, through: 1 });
-        let events: Vec<Happened> = (1..=times).map(condensed).chain([span]).collect();
+        let span = EventBody::Message(Span { from: 1, through: 1 });
+        let events: Vec<EventBody> = (1..=times).map(condensed).chain([span]).collect();
         let decide: Decide = Box::new(move |standing| {
             let changes = appended(standing, &[Message::user("A parcel.")], &[]);
             Some(Changes { events: events.clone(), ..changes })
@@ -393,7 +393,7 @@ pub(crate) async fn how_often_messages_became_a_summary_is_counted_by_session(ma
         assert!(store.change(key, Load::default(), decide).await.unwrap().is_some());
     };
     let counts = async |workspace: &str| {
-        let counts = store.condensed(workspace).await.unwrap();
+        let counts = store.count_condensed(workspace).await.unwrap();
         counts.into_iter().map(|(session, count)| (session.to_string(), count)).collect::<Vec<_>>()
     };
     assert_eq!(counts("w").await, []);

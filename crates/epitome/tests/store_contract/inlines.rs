@@ -18,13 +18,13 @@ fn chain(messages: impl IntoIterator<Item = u64>) -> Vec<ListHash> {
     messages.into_iter().map(hash).collect()
 }
 
-fn done(chain: &[ListHash], kept: &str) -> InlineRow {
+fn done(chain: &[ListHash], kept: &str) -> ProxyStateRow {
     let (root, hash) = (chain[0], chain[chain.len() - 1]);
-    InlineRow { root, length: chain.len() as u64, hash, kept: kept.to_owned() }
+    ProxyStateRow { root, length: chain.len() as u64, hash, kept: kept.to_owned() }
 }
 
 async fn found(store: &dyn Store, workspace: &str, chain: &[ListHash]) -> Option<String> {
-    let row = store.inline(workspace, chain.to_vec()).await.unwrap()?;
+    let row = store.find_proxy_state(workspace, chain.to_vec()).await.unwrap()?;
     assert_eq!((row.root, Some(&row.hash)), (chain[0], chain.get(usize::try_from(row.length).unwrap() - 1)));
     Some(row.kept)
 }
@@ -33,7 +33,7 @@ pub(crate) async fn of_what_was_done_to_a_list_the_longest_beginning_is_found(ma
     let store = &*made.store;
     let list = chain(1..=9);
     for (len, kept) in [(2, "two"), (5, "five"), (7, "seven")] {
-        store.keep_inline("w", done(&list[..len], kept)).await.unwrap();
+        store.store_proxy_state("w", done(&list[..len], kept)).await.unwrap();
     }
     for (len, kept) in [
         (1, None),
@@ -45,9 +45,9 @@ pub(crate) async fn of_what_was_done_to_a_list_the_longest_beginning_is_found(ma
     ] {
         assert_eq!(found(store, "w", &list[..len]).await.as_deref(), kept, "{len}");
     }
-    assert_eq!(store.inline("w", Vec::new()).await.unwrap(), None);
+    assert_eq!(store.find_proxy_state("w", Vec::new()).await.unwrap(), None);
     // What is done again to the very same list stands in the place of what was.
-    store.keep_inline("w", done(&list[..5], "five again")).await.unwrap();
+    store.store_proxy_state("w", done(&list[..5], "five again")).await.unwrap();
     assert_eq!(found(store, "w", &list[..6]).await.as_deref(), Some("five again"));
     assert_eq!(store.verify().await.unwrap(), []);
 }
@@ -55,7 +55,7 @@ pub(crate) async fn of_what_was_done_to_a_list_the_longest_beginning_is_found(ma
 pub(crate) async fn nothing_is_found_for_a_list_that_is_another(made: Made) {
     let store = &*made.store;
     let list = chain(1..=6);
-    store.keep_inline("w", done(&list, "mine")).await.unwrap();
+    store.store_proxy_state("w", done(&list, "mine")).await.unwrap();
     // As long, with the same beginning; the same end and another beginning; the same in another workspace.
     let other_end = chain([1, 2, 3, 4, 5, 66, 7]);
     let other_root = chain([11, 2, 3, 4, 5, 6, 7]);
@@ -63,27 +63,27 @@ pub(crate) async fn nothing_is_found_for_a_list_that_is_another(made: Made) {
         assert_eq!(found(store, "w", other).await, None);
     }
     assert_eq!(found(store, "v", &list).await, None);
-    store.keep_inline("v", done(&list, "theirs")).await.unwrap();
+    store.store_proxy_state("v", done(&list, "theirs")).await.unwrap();
     assert_eq!(found(store, "w", &list).await.as_deref(), Some("mine"));
     // Two that parted find each their own, and what they share.
-    store.keep_inline("w", done(&other_end[..6], "fork")).await.unwrap();
+    store.store_proxy_state("w", done(&other_end[..6], "fork")).await.unwrap();
     assert_eq!(found(store, "w", &other_end).await.as_deref(), Some("fork"));
     assert_eq!(found(store, "w", &list).await.as_deref(), Some("mine"));
 }
 
 pub(crate) async fn the_newest_thousand_lists_of_a_workspace_are_kept(made: Made) {
     let store = &*made.store;
-    store.keep_inline("v", done(&chain([1]), "another's")).await.unwrap();
+    store.store_proxy_state("v", done(&chain([1]), "another's")).await.unwrap();
     // The clock stands still, and once it goes back.
     made.clock.set(50);
     for n in 1..=1_000 {
-        store.keep_inline("w", done(&chain([n]), "done")).await.unwrap();
+        store.store_proxy_state("w", done(&chain([n]), "done")).await.unwrap();
     }
     // One that is done again is new again.
-    store.keep_inline("w", done(&chain([1]), "again")).await.unwrap();
+    store.store_proxy_state("w", done(&chain([1]), "again")).await.unwrap();
     made.clock.set(10);
     for n in 1_001..=1_010 {
-        store.keep_inline("w", done(&chain([n]), "done")).await.unwrap();
+        store.store_proxy_state("w", done(&chain([n]), "done")).await.unwrap();
     }
     let mut left = Vec::new();
     for n in 1..=1_010 {
@@ -96,8 +96,8 @@ pub(crate) async fn the_newest_thousand_lists_of_a_workspace_are_kept(made: Made
     assert_eq!(found(store, "v", &chain([1])).await.as_deref(), Some("another's"));
 }
 
-fn sum(model: &str, input: u64) -> Passed {
-    Passed {
+fn sum(model: &str, input: u64) -> ProxyUsage {
+    ProxyUsage {
         model: model.to_owned(),
         shadow: false,
         requests: 1,
@@ -117,17 +117,17 @@ fn sum(model: &str, input: u64) -> Passed {
 pub(crate) async fn what_passed_is_added_up_by_model_and_hour(made: Made) {
     let store = &*made.store;
     made.clock.set(10 * HOUR + 1);
-    store.add_passed("w", vec![sum("a", 100), sum("b", 1), sum("a", 10)]).await.unwrap();
-    store.add_passed("w", vec![Passed { shadow: true, ..sum("a", 5) }]).await.unwrap();
-    store.add_passed("v", vec![sum("a", 1_000)]).await.unwrap();
+    store.add_proxy_usage("w", vec![sum("a", 100), sum("b", 1), sum("a", 10)]).await.unwrap();
+    store.add_proxy_usage("w", vec![ProxyUsage { shadow: true, ..sum("a", 5) }]).await.unwrap();
+    store.add_proxy_usage("v", vec![sum("a", 1_000)]).await.unwrap();
     made.clock.set(11 * HOUR);
-    store.add_passed("w", vec![sum("a", 3)]).await.unwrap();
-    store.add_passed("w", Vec::new()).await.unwrap();
+    store.add_proxy_usage("w", vec![sum("a", 3)]).await.unwrap();
+    store.add_proxy_usage("w", Vec::new()).await.unwrap();
 
-    let all = store.passed("w", Timestamp(0)).await.unwrap();
+    let all = store.proxy_usage("w", Timestamp(0)).await.unwrap();
     let told: Vec<_> = all.iter().map(|row| (row.model.as_str(), row.shadow, row.input)).collect();
     assert_eq!(told, [("a", false, 113), ("a", true, 5), ("b", false, 1)]);
-    let thrice = Passed {
+    let thrice = ProxyUsage {
         requests: 3,
         shorter: 6,
         retried: 9,
@@ -143,7 +143,7 @@ pub(crate) async fn what_passed_is_added_up_by_model_and_hour(made: Made) {
     assert_eq!(all[0], thrice);
     // An hour is told whole, or not at all.
     let inputs = async |since| {
-        let rows = store.passed("w", Timestamp(since)).await.unwrap();
+        let rows = store.proxy_usage("w", Timestamp(since)).await.unwrap();
         rows.iter().map(|row| row.input).sum::<u64>()
     };
     assert_eq!(inputs(10 * HOUR + 59).await, 119);
@@ -151,16 +151,16 @@ pub(crate) async fn what_passed_is_added_up_by_model_and_hour(made: Made) {
         (inputs(11 * HOUR - 1).await, inputs(11 * HOUR + 9).await, inputs(12 * HOUR).await),
         (119, 3, 0)
     );
-    assert_eq!(store.passed("x", Timestamp(0)).await.unwrap(), []);
+    assert_eq!(store.proxy_usage("x", Timestamp(0)).await.unwrap(), []);
 }
 
 pub(crate) async fn of_very_many_models_in_an_hour_the_others_are_told_together(made: Made) {
     let store = &*made.store;
     let many = (0..150).map(|n| sum(&format!("m{n:03}"), 1)).collect();
-    store.add_passed("w", many).await.unwrap();
+    store.add_proxy_usage("w", many).await.unwrap();
     // One that has a name of its own keeps it.
-    store.add_passed("w", vec![sum("m000", 10), sum("m149", 10), sum("m149", 10)]).await.unwrap();
-    let rows = store.passed("w", Timestamp(0)).await.unwrap();
+    store.add_proxy_usage("w", vec![sum("m000", 10), sum("m149", 10), sum("m149", 10)]).await.unwrap();
+    let rows = store.proxy_usage("w", Timestamp(0)).await.unwrap();
     assert_eq!(rows.len(), 101);
     assert_eq!(rows.iter().map(|row| row.input).sum::<u64>(), 180);
     let of = |name: &str| rows.iter().find(|row| row.model == name).map(|row| row.input);
@@ -171,15 +171,15 @@ pub(crate) async fn what_passed_through_goes_with_its_workspace(made: Made) {
     let store = &*made.store;
     let list = chain(1..=3);
     for workspace in ["w", "v", "u"] {
-        store.keep_inline(workspace, done(&list, "done")).await.unwrap();
-        store.add_passed(workspace, vec![sum("a", 1)]).await.unwrap();
+        store.store_proxy_state(workspace, done(&list, "done")).await.unwrap();
+        store.add_proxy_usage(workspace, vec![sum("a", 1)]).await.unwrap();
     }
     set_workspace(store, "w", Some("")).await;
-    assert_eq!(store.delete_workspace("w").await.unwrap(), Deleted::Gone);
+    assert_eq!(store.delete_workspace("w").await.unwrap(), WorkspaceDeletion::Deleted);
     // It need not have been made by anybody.
-    assert_eq!(store.delete_workspace("v").await.unwrap(), Deleted::Absent);
+    assert_eq!(store.delete_workspace("v").await.unwrap(), WorkspaceDeletion::NotFound);
     for (workspace, left) in [("w", 0), ("v", 0), ("u", 1)] {
-        assert_eq!(store.passed(workspace, Timestamp(0)).await.unwrap().len(), left, "{workspace}");
+        assert_eq!(store.proxy_usage(workspace, Timestamp(0)).await.unwrap().len(), left, "{workspace}");
         assert_eq!(found(store, workspace, &list).await.is_some(), left == 1, "{workspace}");
     }
     assert_eq!(store.verify().await.unwrap(), []);

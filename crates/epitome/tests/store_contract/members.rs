@@ -23,7 +23,7 @@ pub(crate) async fn members_join_and_leave_and_what_is_kept_of_them_adds_up(made
     assert_eq!(authors(store, "w").await, ["bob", "ann"]);
     let id = row(store, &a).await.id;
     let kept = async |name: &str| {
-        let member = store.members(id, Listing::named(name)).await.unwrap().one();
+        let member = store.members(id, Listing::named(name)).await.unwrap().first();
         member.map(|member| Value::Object(member.attributes))
     };
     assert_eq!((kept("ann").await, kept("bob").await), (Some(json!({"x": 1})), Some(json!({}))));
@@ -63,7 +63,7 @@ pub(crate) async fn members_join_and_leave_and_what_is_kept_of_them_adds_up(made
     // Nobody joins what is not there.
     let decide: Decide = Box::new(|_| Some(Changes { members: vec![join("zoe")], ..Changes::default() }));
     assert!(store.change(&key("none"), Load::default(), decide).await.is_err());
-    assert_eq!(store.authors("w", Listing::named("zoe")).await.unwrap().one(), None);
+    assert_eq!(store.authors("w", Listing::named("zoe")).await.unwrap().first(), None);
     assert_eq!(store.verify().await.unwrap(), []);
 }
 
@@ -98,7 +98,7 @@ pub(crate) async fn members_are_copied_with_their_session_and_go_with_it(made: M
     let from = row(store, &key("a")).await;
     let copied = store.copy(from.id, 1).await.unwrap();
     assert_eq!(
-        store.members(copied, Listing::named("ann")).await.unwrap().one(),
+        store.members(copied, Listing::named("ann")).await.unwrap().first(),
         None,
         "not before it is shown"
     );
@@ -106,15 +106,15 @@ pub(crate) async fn members_are_copied_with_their_session_and_go_with_it(made: M
     assert_eq!(belongs(store, "w", "ann").await, ["a"]);
     assert!(store.reveal(&key("b"), bare_copy(copied, from.clone())).await.unwrap());
     assert_eq!(members(store, &key("b")).await, ["ann", "bob"]);
-    let ann = store.members(copied, Listing::named("ann")).await.unwrap().one().unwrap();
+    let ann = store.members(copied, Listing::named("ann")).await.unwrap().first().unwrap();
     assert_eq!(Value::Object(ann.attributes), json!({"x": 1}));
     // From now on each has its own.
     moved(store, &key("b"), vec![leave("ann"), join("eve")]).await;
     assert_eq!(members(store, &key("a")).await, ["ann", "bob"]);
     assert_eq!(members(store, &key("b")).await, ["bob", "eve"]);
     assert!(store.delete(&key("a")).await.unwrap());
-    assert_eq!(store.members(from.id, Listing::named("ann")).await.unwrap().one(), None);
-    assert_eq!(store.members(from.id, Listing::default()).await.unwrap(), Listed::default());
+    assert_eq!(store.members(from.id, Listing::named("ann")).await.unwrap().first(), None);
+    assert_eq!(store.members(from.id, Listing::default()).await.unwrap(), ListPage::default());
     assert_eq!(
         (belongs(store, "w", "ann").await, belongs(store, "w", "bob").await),
         (vec![], vec!["b".to_owned()])
@@ -132,13 +132,13 @@ pub(crate) async fn nobody_belongs_to_another_workspaces_sessions(made: Made) {
     moved(store, &theirs, vec![join_with("ann", json!({"of": "v"})), join("bob")]).await;
     note_author(store, "v", "ann", |row| row.metadata = odd()).await;
     let kept = async |key: &SessionKey, name: &str| {
-        let member = store.members(row(store, key).await.id, Listing::named(name)).await.unwrap().one()?;
+        let member = store.members(row(store, key).await.id, Listing::named(name)).await.unwrap().first()?;
         Some((member.author.metadata.len(), Value::Object(member.attributes)))
     };
     assert_eq!(kept(&key("a"), "ann").await, Some((0, json!({"of": "w"}))));
     assert_eq!(kept(&theirs, "ann").await, Some((odd().len(), json!({"of": "v"}))));
     assert_eq!((kept(&key("a"), "bob").await, belongs(store, "w", "bob").await), (None, vec![]));
-    assert_eq!(store.authors("w", Listing::named("bob")).await.unwrap().one(), None);
+    assert_eq!(store.authors("w", Listing::named("bob")).await.unwrap().first(), None);
     moved(store, &theirs, vec![leave("ann")]).await;
     assert_eq!(
         (belongs(store, "w", "ann").await, belongs(store, "v", "ann").await),
@@ -156,11 +156,11 @@ pub(crate) async fn a_copy_under_way_goes_with_its_workspace(made: Made) {
     let from = row(store, &key("a")).await;
     let copied = store.copy(from.id, 1).await.unwrap();
     assert!(store.delete(&key("a")).await.unwrap());
-    assert_eq!(store.delete_workspace("w").await.unwrap(), Deleted::Gone);
+    assert_eq!(store.delete_workspace("w").await.unwrap(), WorkspaceDeletion::Deleted);
     note_author(store, "v", "stranger", |_| {}).await;
     let shown = store.reveal(&key("b"), bare_copy(copied, from)).await.unwrap();
     assert!(!shown);
-    assert_eq!(store.workspaces(Listing::named("w")).await.unwrap().one(), None);
+    assert_eq!(store.workspaces(Listing::named("w")).await.unwrap().first(), None);
     assert_eq!(belongs(store, "v", "stranger").await, [""; 0]);
     assert_eq!(store.verify().await.unwrap(), []);
 }

@@ -18,7 +18,7 @@ pub(crate) async fn a_page_ends_where_its_bytes_do(made: Made) {
     let id = row(store, &key("a")).await.id;
     let read = async |from, limit, bytes, reverse| {
         let within = Span::new(from, 99).unwrap();
-        let pick = Pick::Page { scope: Scope::Session, within, reverse, limit, bytes };
+        let pick = PickMessages::Page { scope: Scope::Session, within, reverse, limit, bytes };
         let found = store.messages(id, pick).await.unwrap();
         (super::seqs(&found), found.more)
     };

@@ -12,7 +12,7 @@ async fn stamp(store: &dyn Store, name: &str) -> Stamp {
 }
 
 /// Changes a session by what comes out of this.
-async fn changed(store: &dyn Store, change: impl Fn(&Standing) -> Changes + Send + Sync + 'static) {
+async fn changed(store: &dyn Store, change: impl Fn(&SessionState) -> Changes + Send + Sync + 'static) {
     let decide: Decide = Box::new(move |standing| Some(change(standing)));
     assert!(store.change(&key("a"), Load::default(), decide).await.unwrap().is_some());
 }
@@ -37,7 +37,7 @@ pub(crate) async fn whatever_changes_a_context_changes_the_stamp(made: Made) {
     summarize(store, &key("a"), &Scope::Session, "s", 4).await;
     look("the next summary").await;
     changed(store, move |_| Changes {
-        states: vec![(2, SummaryState::Undone), (first, SummaryState::Standing)],
+        states: vec![(2, SummaryState::Undone), (first, SummaryState::Current)],
         ..Changes::default()
     })
     .await;
@@ -74,7 +74,7 @@ pub(crate) async fn whatever_does_not_change_a_context_leaves_the_stamp(made: Ma
         let span = Span { from: 1, through: 1 };
         Changes {
             slots: standing.slots.clone(),
-            idempotency: Some(("k".to_owned(), Repeat { body: vec![1], span })),
+            idempotency: Some(("k".to_owned(), EarlierAppend { body: vec![1], span })),
             ..Changes::default()
         }
     })

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 
 use epitome::store::{
     Changes, CopiedSession, Decide, Listing, Load, NewMessage, PostgresOptions, SessionId, SessionKey,
-    SessionRow, SlotRow, SqliteOptions, Standing, Store, SummaryRow, SummaryState, WorkspaceRow, words,
+    SessionRow, SlotRow, SqliteOptions, SessionState, Store, SummaryRow, SummaryState, WorkspaceRow, content_json,
 };
 use epitome_core::message::{Message, Seq, Timestamp};
 use epitome_core::outline::Cut;
@@ -76,7 +76,7 @@ pub(crate) fn new_row(now: Timestamp) -> SessionRow {
 }
 
 /// What appending these messages changes, as an engine would decide it.
-pub(crate) fn appended(standing: &Standing, said: &[Message], orders: &[Slot]) -> Changes {
+pub(crate) fn appended(standing: &SessionState, said: &[Message], orders: &[Slot]) -> Changes {
     let mut row = standing.session.clone().unwrap_or_else(|| new_row(standing.now));
     row.updated = standing.now;
     let mut slots = standing.slots.clone();
@@ -105,10 +105,10 @@ pub(crate) fn appended(standing: &Standing, said: &[Message], orders: &[Slot]) -
             let order = orders.iter().find(|order| order.name == slot.name && order.scope == slot.scope);
             if let Some(order) = order {
                 slot.state.advance(order, &outline, None);
-                slot.mark(standing.now);
+                slot.update_waiting_since(standing.now);
             }
         }
-        kept.push(NewMessage { opener: row.opener, body: words(message).unwrap(), outline });
+        kept.push(NewMessage { opener: row.opener, body: content_json(message).unwrap(), outline });
     }
     Changes { session: Some(row), messages: kept, slots, ..Changes::default() }
 }
@@ -132,8 +132,8 @@ pub(crate) async fn say_with(store: &dyn Store, key: &SessionKey, drawing: &str,
     assert!(store.change(key, Load::default(), decide).await.unwrap().is_some());
 }
 
-pub(crate) async fn standing(store: &dyn Store, key: &SessionKey) -> Standing {
-    store.standing(key, Load::default()).await.unwrap()
+pub(crate) async fn standing(store: &dyn Store, key: &SessionKey) -> SessionState {
+    store.session_state(key, Load::default()).await.unwrap()
 }
 
 pub(crate) async fn row(store: &dyn Store, key: &SessionKey) -> SessionRow {
@@ -147,7 +147,7 @@ pub(crate) fn summary(scope: &Scope, slot: &str, through: Seq, parent: Option<i6
         scope: scope.clone(),
         slot: slot.to_owned(),
         through,
-        state: SummaryState::Standing,
+        state: SummaryState::Current,
         parent,
         text: format!("up to {through}"),
         sources: r#"{"ledger":{"names":{},"now":0}}"#.to_owned(),
@@ -190,7 +190,7 @@ pub(crate) async fn set_workspace(store: &dyn Store, name: &str, settings: Optio
 /// What was set in a workspace.
 pub(crate) async fn settings(store: &dyn Store, workspace: &str) -> String {
     let found = store.workspaces(Listing::named(workspace)).await.unwrap();
-    found.one().map(|row| row.settings).unwrap_or_default()
+    found.first().map(|row| row.settings).unwrap_or_default()
 }
 
 /// A copy that has neither slots nor summaries.

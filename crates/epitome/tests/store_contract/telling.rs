@@ -1,6 +1,6 @@
 //! Events and keys, for every store.
 
-use epitome::event::{Event, Happened, SummaryMoved};
+use epitome::event::{Event, EventBody, SummaryChanged};
 use epitome::key::{Key, Rights};
 use epitome::store::*;
 use epitome_core::message::{Span, Timestamp};
@@ -9,12 +9,12 @@ use epitome_testkit::drawing::messages;
 
 use super::support::*;
 
-fn said(from: u64, through: u64) -> Happened {
-    Happened::Message(Span { from, through })
+fn said(from: u64, through: u64) -> EventBody {
+    EventBody::Message(Span { from, through })
 }
 
 /// Appends a message and tells these.
-async fn tell(store: &dyn Store, key: &SessionKey, events: Vec<Happened>) {
+async fn tell(store: &dyn Store, key: &SessionKey, events: Vec<EventBody>) {
     let decide: Decide = Box::new(move |standing| {
         let changes = appended(standing, &messages("u").unwrap(), &[]);
         Some(Changes { events: events.clone(), ..changes })
@@ -45,7 +45,7 @@ pub(crate) async fn events_are_numbered_inside_their_workspace(made: Made) {
     assert_eq!(all(store, "v").await, (vec![1], 1, 1));
     assert_eq!(all(store, "nobody").await, (vec![], 1, 0));
     let told = store.events("w", 0, None, 9).await.unwrap().events;
-    let last = Event { id: 3, session: "b".into(), at: Timestamp(7), what: said(4, 4) };
+    let last = Event { id: 3, session: "b".into(), at: Timestamp(7), body: said(4, 4) };
     assert_eq!((&*told[0].session, &told[1].what, &told[2]), ("a", &said(2, 3), &last));
     // After a number, of one session, so many; the ends are the whole workspace's.
     let some = store.events("w", 1, None, 1).await.unwrap();
@@ -76,15 +76,15 @@ pub(crate) async fn what_is_refused_is_not_told(made: Made) {
 pub(crate) async fn a_summarys_event_has_its_number(made: Made) {
     let store = &*made.store;
     say(store, &key("a"), "u a u a").await;
-    let moved = |through| SummaryMoved {
+    let moved = |through| SummaryChanged {
         summary: 0,
         slot: "s".into(),
         scope: None,
         through,
         model: "m".into(),
         stand_in: false,
-        state: SummaryState::Standing,
-        stands: Some(0),
+        state: SummaryState::Current,
+        current: Some(0),
     };
     for through in [2, 4] {
         let decide: Decide = Box::new(move |standing| {
@@ -96,15 +96,15 @@ pub(crate) async fn a_summarys_event_has_its_number(made: Made) {
                 states: slot.active.map(|id| (id, SummaryState::Superseded)).into_iter().collect(),
                 slots: vec![slot],
                 summary: Some(kept),
-                events: vec![Happened::Summary(moved(through))],
+                events: vec![EventBody::Summary(moved(through))],
                 ..Changes::default()
             })
         });
         assert!(store.change(&key("a"), Load::default(), decide).await.unwrap().is_some());
         let stands = standing(store, &key("a")).await.slots[0].active;
         let told = store.events("w", 0, None, 9).await.unwrap().events;
-        let Happened::Summary(last) = &told.last().unwrap().what else { panic!("{told:?}") };
-        assert_eq!((Some(last.summary), last.stands, last.through), (stands, stands, through));
+        let EventBody::Summary(last) = &told.last().unwrap().what else { panic!("{told:?}") };
+        assert_eq!((Some(last.summary), last.current, last.through), (stands, stands, through));
     }
 }
 

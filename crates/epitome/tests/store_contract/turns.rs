@@ -14,8 +14,8 @@ async fn due(store: &dyn Store, workspace: &str, session: &str) {
     say_with(store, &SessionKey::new(workspace, session), "u a", &[every(2)]).await;
 }
 
-fn after(workspace: &str) -> Want {
-    Want { after: Some(workspace.into()), ..want("one") }
+fn after(workspace: &str) -> LeaseRequest {
+    LeaseRequest { after: Some(workspace.into()), ..want("one") }
 }
 
 fn full(workspaces: &[&str]) -> HashSet<Arc<str>> {
@@ -25,7 +25,7 @@ fn full(workspaces: &[&str]) -> HashSet<Arc<str>> {
 /// Takes what is to be taken, `workspace/session`. One that is being written to at the moment, and be it by whoever indexes
 /// its words, may be passed over: then what was taken is given back, and it is tried again.
 #[track_caller]
-fn takes<'a>(store: &'a dyn Store, want: Want, expected: Option<&'a str>) -> impl Future<Output = ()> + 'a {
+fn takes<'a>(store: &'a dyn Store, want: LeaseRequest, expected: Option<&'a str>) -> impl Future<Output = ()> + 'a {
     let caller = std::panic::Location::caller();
     async move {
         let mut taken = None;
@@ -93,12 +93,12 @@ pub(crate) async fn a_workspace_that_holds_enough_is_passed_over(made: Made) {
         made.clock.set(at * 1_000);
         due(store, workspace, "x").await;
     }
-    let all = Want { full: full(&["a", "b", "c"]), ..want("one") };
+    let all = LeaseRequest { full_workspaces: full(&["a", "b", "c"]), ..want("one") };
     takes(store, all.clone(), None).await;
-    takes(store, Want { after: Some("a".into()), ..all }, None).await;
-    takes(store, Want { full: full(&["a", "c"]), ..want("one") }, Some("b/x")).await;
-    takes(store, Want { full: full(&["c", "nobody"]), ..after("b") }, Some("a/x")).await;
-    let only = Want { session: Some(SessionKey::new("c", "x")), ..after("c") };
+    takes(store, LeaseRequest { after: Some("a".into()), ..all }, None).await;
+    takes(store, LeaseRequest { full_workspaces: full(&["a", "c"]), ..want("one") }, Some("b/x")).await;
+    takes(store, LeaseRequest { full_workspaces: full(&["c", "nobody"]), ..after("b") }, Some("a/x")).await;
+    let only = LeaseRequest { session: Some(SessionKey::new("c", "x")), ..after("c") };
     takes(store, only, Some("c/x")).await;
 }
 
@@ -122,16 +122,16 @@ pub(crate) async fn a_slot_that_was_put_aside_waits_behind_the_others_and_failed
     assert_eq!(store.verify().await.unwrap(), []);
     let (counts, rows) = store.queue(Some("a"), 10).await.unwrap();
     assert_eq!((counts.due, counts.waiting, rows.len()), (1, 0, 1), "it waits for no other attempt");
-    takes(store, Want { session: Some(key.clone()), ..want("one") }, None).await;
+    takes(store, LeaseRequest { session: Some(key.clone()), ..want("one") }, None).await;
     made.clock.set(2_999);
     due(store, "c", "x").await;
     // Its turn or not.
-    takes(store, Want { full: full(&["b", "c"]), ..after("c") }, None).await;
+    takes(store, LeaseRequest { full_workspaces: full(&["b", "c"]), ..after("c") }, None).await;
     made.clock.set(3_000);
     for next in ["b/x", "c/x", "a/x"] {
         takes(store, want("two"), Some(next)).await;
     }
-    let standing = store.standing(&key, Load::default()).await.unwrap();
+    let standing = store.session_state(&key, Load::default()).await.unwrap();
     let slot = standing.slots.first().unwrap();
     assert_eq!((slot.work.attempts, slot.fence), (0, fence + 1));
     assert_eq!(store.verify().await.unwrap(), []);
@@ -171,33 +171,33 @@ pub(crate) async fn however_many_of_one_are_ready_the_others_have_their_turns(ma
     .await;
     // Nor do they wait where nobody says whose turn it is, once the huge one holds enough.
     due(store, "b", "x").await;
-    let others = Want { full: full(&["huge"]), ..want("two") };
+    let others = LeaseRequest { full_workspaces: full(&["huge"]), ..want("two") };
     takes(store, others.clone(), Some("b/x")).await;
     takes(store, others, None).await;
     // What is not wanted is passed over inside a workspace too.
     let id = row(store, &SessionKey::new("huge", "s004")).await.id;
-    let except = [(id, Default::default(), every(2).name)].into();
-    takes(store, Want { except, ..after("a") }, Some("huge/s005")).await;
+    let excluded = [(id, Default::default(), every(2).name)].into();
+    takes(store, LeaseRequest { excluded, ..after("a") }, Some("huge/s005")).await;
     takes(store, after("a"), Some("huge/s004")).await;
     assert_eq!(store.verify().await.unwrap(), []);
 }
 
 pub(crate) async fn the_one_that_is_wanted_is_found_behind_many_that_are_not(made: Made) {
     let store = &*made.store;
-    let mut except = HashSet::new();
+    let mut excluded = HashSet::new();
     for n in 0..300 {
         let workspace = format!("w{n:03}");
         due(store, &workspace, "x").await;
         let id = row(store, &SessionKey::new(&*workspace, "x")).await.id;
-        except.insert((id, Default::default(), every(2).name));
+        excluded.insert((id, Default::default(), every(2).name));
     }
     made.clock.set(1_000);
     due(store, "w1499", "x").await;
-    takes(store, Want { except: except.clone(), ..after("w150") }, Some("w1499/x")).await;
+    takes(store, LeaseRequest { excluded: excluded.clone(), ..after("w150") }, Some("w1499/x")).await;
     // Neither with a turn, nor without, nor for one session of theirs is anything else taken.
     let theirs = SessionKey::new("w007", "x");
-    for nothing in [after("w150"), want("one"), Want { session: Some(theirs), ..want("one") }] {
-        takes(store, Want { except: except.clone(), ..nothing }, None).await;
+    for nothing in [after("w150"), want("one"), LeaseRequest { session: Some(theirs), ..want("one") }] {
+        takes(store, LeaseRequest { excluded: excluded.clone(), ..nothing }, None).await;
     }
     takes(store, after("w150"), Some("w151/x")).await;
     assert_eq!(store.verify().await.unwrap(), []);
@@ -236,20 +236,20 @@ pub(crate) async fn whoever_is_taken_is_whom_a_plain_list_would_give(made: Made)
             let after = (draw.below(4) > 0).then(|| Arc::from(draw.of(&names)));
             let full: HashSet<Arc<str>> =
                 names.iter().filter(|_| draw.below(4) == 0).map(|name| Arc::from(*name)).collect();
-            let except: HashSet<_> =
+            let excluded: HashSet<_> =
                 waiting.iter().filter(|_| draw.below(9) == 0).map(|(_, id, _)| *id).collect();
             let hold = std::time::Duration::from_secs(1_000);
-            let wanted = Want {
+            let wanted = LeaseRequest {
                 after: after.clone(),
-                full: full.clone(),
-                except: except.iter().map(|id| (*id, Default::default(), every(2).name)).collect(),
+                full_workspaces: full.clone(),
+                excluded: excluded.iter().map(|id| (*id, Default::default(), every(2).name)).collect(),
                 hold,
                 ..want("one")
             };
             let expected = waiting
                 .iter()
                 .enumerate()
-                .filter(|(_, (_, id, workspace))| !full.contains(workspace) && !except.contains(id))
+                .filter(|(_, (_, id, workspace))| !full.contains(workspace) && !excluded.contains(id))
                 .min_by_key(|(_, (since, id, workspace))| {
                     let turn = after.as_ref().map(|after| (workspace <= after, workspace.clone()));
                     (turn, *since, *id)

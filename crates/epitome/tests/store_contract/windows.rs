@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use epitome::store::{Reach, View, Window};
-use epitome_core::context::{Candidate, Costs, Layout, Request, Scene, lay_out};
+use epitome::store::{Reach, WindowQuery, Window};
+use epitome_core::context::{Candidate, PlaceholderCosts, Layout, Request, SessionShape, lay_out};
 use epitome_core::cut::Cuts;
 use epitome_core::message::Seq;
 use epitome_core::outline::{Cut, Outline};
@@ -69,7 +69,7 @@ fn cuts<'a>(scope: &Scope, outlines: &'a [Outline], end: Cut) -> Cuts<'a> {
 
 /// Lays a window out.
 fn shown(window: &Window, scope: &Scope, request: &Request, candidates: &[Candidate]) -> Layout {
-    let scene = Scene {
+    let scene = SessionShape {
         leading: window.leading.iter().collect(),
         pinned: window.pinned.iter().collect(),
         recent: cuts(scope, &window.tail, window.end),
@@ -79,7 +79,7 @@ fn shown(window: &Window, scope: &Scope, request: &Request, candidates: &[Candid
         skipped: window.skipped,
         open_calls: window.open_calls,
     };
-    lay_out(request, &scene, &Costs::of(&word_counter()), &mut NoWords).unwrap()
+    lay_out(request, &scene, &PlaceholderCosts::of(&word_counter()), &mut NoWords).unwrap()
 }
 
 /// What can be told from a window: of messages that were not read it cannot say which of them count.
@@ -133,7 +133,7 @@ pub(crate) async fn compare(made: Made, cases: usize) {
                 for (deep, steady, summary) in
                     [(true, false, true), (true, true, true), (true, false, false), (false, false, true)]
                 {
-                    let view = View { scope: scope.clone(), as_of: None, at_hand: false };
+                    let view = WindowQuery { scope: scope.clone(), as_of: None, recently_read: false };
                     let look = Arc::new(move |_: &_| Some(Reach { tokens: budget, deep }));
                     let window = store.window(&key, view, look).await.unwrap().unwrap();
                     let candidates: Vec<Candidate> = window
@@ -141,10 +141,10 @@ pub(crate) async fn compare(made: Made, cases: usize) {
                         .iter()
                         .map(|s| Candidate { through: s.through, tokens: s.facts.shown, elastic: false })
                         .collect();
-                    let mut scene = Scene::whole(whole_cuts, &candidates);
+                    let mut scene = SessionShape::whole(whole_cuts, &candidates);
                     scene.open_calls = u32::try_from(open).unwrap();
                     let request = Request { tokens: Some(budget), steady, summary, ..Request::default() };
-                    let whole = lay_out(&request, &scene, &Costs::of(&word_counter()), &mut NoWords).unwrap();
+                    let whole = lay_out(&request, &scene, &PlaceholderCosts::of(&word_counter()), &mut NoWords).unwrap();
                     // What a summary covers is not read, so without one nothing of it can be shown.
                     if !deep && !candidates.is_empty() && whole.summary.is_none() {
                         continue;
@@ -169,18 +169,18 @@ pub(crate) async fn compare(made: Made, cases: usize) {
 /// Everything shown has its words at hand.
 fn has_words(window: &Window, layout: &Layout, deep: bool) {
     use epitome_core::context::Entry;
-    let seqs: Vec<Seq> = window.words.iter().map(|message| message.seq).collect();
+    let seqs: Vec<Seq> = window.messages.iter().map(|message| message.seq).collect();
     assert!(seqs.is_sorted());
     let newest = window.summaries.iter().map(|summary| summary.through).max();
     for entry in &layout.entries {
         let needed = match entry {
-            Entry::Kept(seq) => Some(*seq),
+            Entry::Relocated(seq) => Some(*seq),
             Entry::Message(seq) => Some(*seq).filter(|seq| deep || newest.is_none_or(|newest| *seq > newest)),
             _ => None,
         };
         if let Some(seq) = needed {
             // An opener that is carried may lie in the tail before what is likely to be shown.
-            let carried = matches!(entry, Entry::Kept(_)) && window.tail.iter().any(|o| o.seq == seq);
+            let carried = matches!(entry, Entry::Relocated(_)) && window.tail.iter().any(|o| o.seq == seq);
             assert!(carried || seqs.binary_search(&seq).is_ok(), "{seq} of {seqs:?}");
         }
     }
@@ -196,13 +196,13 @@ pub(crate) async fn as_of(made: Made) {
     for as_of in 0..=14 {
         let last = usize::try_from(as_of).unwrap().min(log.len());
         for scope in scopes() {
-            let view = View { scope: scope.clone(), as_of: Some(as_of), at_hand: true };
+            let view = WindowQuery { scope: scope.clone(), as_of: Some(as_of), recently_read: true };
             let look = Arc::new(|_: &_| Some(Reach { tokens: 1_000, deep: true }));
             let window = store.window(&key("a"), view, look).await.unwrap().unwrap();
             let own: Vec<Outline> = log[..last].iter().filter(|o| scope.holds(o)).cloned().collect();
             let next = log[last..].iter().find(|o| scope.holds(o));
             let end = next.map_or(Cut::Legal, |next| cut(&scope, next));
-            let whole = Scene::whole(cuts(&scope, &own, end), &[]);
+            let whole = SessionShape::whole(cuts(&scope, &own, end), &[]);
             assert_eq!(window.tail, own, "{as_of} {scope:?}");
             assert_eq!(window.leading.iter().collect::<Vec<_>>(), whole.leading);
             assert_eq!(window.pinned.iter().collect::<Vec<_>>(), whole.pinned);
@@ -227,14 +227,14 @@ pub(crate) async fn as_of(made: Made) {
 pub(crate) async fn little(made: Made) {
     let store = &*made.store;
     say(store, &key("a"), &format!("s u!:5 {}", "u:9 a:9 ".repeat(300))).await;
-    let reach = |tokens, deep| Arc::new(move |_: &_| Some(Reach { tokens, deep })) as epitome::store::Look;
-    let view = || View { scope: Scope::Session, as_of: None, at_hand: false };
+    let reach = |tokens, deep| Arc::new(move |_: &_| Some(Reach { tokens, deep })) as epitome::store::DecideReach;
+    let view = || WindowQuery { scope: Scope::Session, as_of: None, recently_read: false };
     let window = store.window(&key("a"), view(), reach(50, true)).await.unwrap().unwrap();
-    assert_eq!((window.tail.len(), window.from, window.words.len()), (6, 597, 8));
+    assert_eq!((window.tail.len(), window.from, window.messages.len()), (6, 597, 8));
     summarize(store, &key("a"), &Scope::Session, "s", 592).await;
     summarize(store, &key("a"), &Scope::Session, "t", 600).await;
     let window = store.window(&key("a"), view(), reach(1_000, false)).await.unwrap().unwrap();
-    assert_eq!((window.tail.len(), window.from, window.words.len()), (10, 593, 4));
+    assert_eq!((window.tail.len(), window.from, window.messages.len()), (10, 593, 4));
     assert!(store.window(&key("a"), view(), Arc::new(|_| None)).await.unwrap().is_none());
     assert!(store.window(&key("b"), view(), reach(1, true)).await.unwrap().is_none());
 }
@@ -286,7 +286,7 @@ pub(crate) async fn growing(made: Made, cases: usize) {
                 (other.leading, other.pinned, other.opener),
                 "{case}"
             );
-            assert_eq!(one.words, other.words, "{case}");
+            assert_eq!(one.messages, other.messages, "{case}");
             let texts = |window: &[epitome::store::SummaryRow]| {
                 window.iter().map(|row| row.text.clone()).collect::<Vec<_>>()
             };
@@ -323,11 +323,11 @@ pub(crate) async fn either_way(made: Made, cases: usize) {
         }
         for (budget, deep) in [(1, true), (9, false), (30, true), (90, false), (90, true), (400, true)] {
             let found = window(store, &key, budget, deep).await;
-            let view = View { scope: Scope::Session, as_of: Some(head), at_hand: false };
+            let view = WindowQuery { scope: Scope::Session, as_of: Some(head), recently_read: false };
             let look = Arc::new(move |_: &_| Some(Reach { tokens: budget, deep }));
             let other = store.window(&key, view, look).await.unwrap().unwrap();
             let case = format!("{drawing} | {budget} {deep}");
-            assert_eq!((&found.tail, &found.words), (&other.tail, &other.words), "{case}");
+            assert_eq!((&found.tail, &found.messages), (&other.tail, &other.messages), "{case}");
             assert_eq!(
                 (
                     found.from,
@@ -362,6 +362,6 @@ async fn window(
     tokens: u64,
     deep: bool,
 ) -> Window {
-    let view = View { scope: Scope::Session, as_of: None, at_hand: false };
+    let view = WindowQuery { scope: Scope::Session, as_of: None, recently_read: false };
     store.window(key, view, Arc::new(move |_| Some(Reach { tokens, deep }))).await.unwrap().unwrap()
 }

@@ -156,12 +156,12 @@ impl Postgres {
         let lock = "SELECT 1 FROM epitome.workspaces WHERE name = $1 FOR NO KEY UPDATE";
         let mut tx = PgTransaction::read_write(self);
         tx.run(SqlBatch::new().add(Sql::new(lock, [workspace.into()]))).await?;
-        let number = "WITH given AS (SELECT events_given AS last FROM epitome.workspaces WHERE name = $1), \
+        let number = "WITH numbers AS (SELECT events_given AS last FROM epitome.workspaces WHERE name = $1), \
              taken AS (DELETE FROM epitome.told WHERE workspace = $1 AND tick IN \
              (SELECT tick FROM epitome.told WHERE workspace = $1 ORDER BY tick LIMIT $2) \
              RETURNING tick, session, kind, data, at), \
              numbered AS (INSERT INTO epitome.events (workspace, id, session, kind, data, at) \
-             SELECT $1, given.last + row_number() OVER (ORDER BY tick), session, kind, data, at FROM taken, given) \
+             SELECT $1, numbers.last + row_number() OVER (ORDER BY tick), session, kind, data, at FROM taken, numbers) \
              UPDATE epitome.workspaces SET events_given = events_given + (SELECT count(*) FROM taken) WHERE name = $1 \
              RETURNING (SELECT count(*) FROM taken)";
         let trim = "DELETE FROM epitome.events WHERE workspace = $1 AND id <= \

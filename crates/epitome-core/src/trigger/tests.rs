@@ -94,7 +94,7 @@ fn an_unknown_name_is_refused_with_the_names_there_are() {
         "position 5: `message` is unknown; did you mean `messages`? expected one of messages, turns, tokens, chars, window, every, \
          idle, economic, important, all, any"
     );
-    assert!(refusal("Messages(20)").contains("`Messages` is not known"));
+    assert!(refusal("Messages(20)").contains("`Messages` is unknown"));
 }
 
 #[test]

@@ -29,10 +29,10 @@ pub(super) fn attributes(configuration: Map<String, Value>) -> Map<String, Value
 
 /// Merges a configuration that was sent into the stored one: a table that was sent replaces the stored table, and
 /// `null` removes it.
-pub(super) fn configure(given: Map<String, Value>) -> Attributes {
+pub(super) fn configure(sent: Map<String, Value>) -> Attributes {
     let change = move |stored: &Map<String, Value>| {
         let mut merged = stored.clone();
-        merged.extend(given.clone());
+        merged.extend(sent.clone());
         merged.retain(|_, value| !value.is_null());
         let patch = settings(&merged)?;
         Ok((merged, patch))
@@ -43,12 +43,12 @@ pub(super) fn configure(given: Map<String, Value>) -> Attributes {
 /// Derives settings. A setting that the configuration does not contain is removed.
 fn settings(configuration: &Map<String, Value>) -> Result<Patch, Error> {
     let summary = configuration.get("summary");
-    let said = |key: &str| summary.and_then(|summary| summary.get(key));
-    let every = |key: &str| said(key).map_or(Value::Null, |count| format!("messages({count})").into());
-    let wanted = configuration.get("custom_instructions").filter(|value| value.is_string());
-    let instructions = said("custom_instructions").or(wanted);
+    let field = |key: &str| summary.and_then(|summary| summary.get(key));
+    let every = |key: &str| field(key).map_or(Value::Null, |count| format!("messages({count})").into());
+    let general = configuration.get("custom_instructions").filter(|value| value.is_string());
+    let instructions = field("custom_instructions").or(general);
     let patch = json!({
-        "summarize": {"auto": said("enabled"), "instructions": instructions},
+        "summarize": {"auto": field("enabled"), "instructions": instructions},
         "trigger": {
             SHORT: every("messages_per_short_summary"),
             LONG: every("messages_per_long_summary"),
@@ -68,42 +68,42 @@ mod tests {
     }
 
     /// Returns the configuration and the settings after these were sent one after the other.
-    fn held(sent: &[Value]) -> (Value, Settings) {
-        let (mut kept, mut patch) = (Map::new(), Patch::default());
-        for given in sent {
-            let made = (configure(map(given)).change)(&kept).unwrap();
-            (kept, patch) = (made.0, patch.merged(&made.1));
+    fn after(sent: &[Value]) -> (Value, Settings) {
+        let (mut stored, mut patch) = (Map::new(), Patch::default());
+        for value in sent {
+            let changed = (configure(map(value)).change)(&stored).unwrap();
+            (stored, patch) = (changed.0, patch.merged(&changed.1));
         }
-        (Value::Object(kept), Settings::default().with(&patch).unwrap())
+        (Value::Object(stored), Settings::default().with(&patch).unwrap())
     }
 
     #[test]
-    fn what_is_configured_holds_and_what_is_not_is_as_it_was() {
+    fn sent_tables_replace_stored_ones_and_null_removes_them() {
         let every = |settings: &Settings| {
             settings.slots.iter().map(|slot| slot.slot.trigger.to_string()).collect::<Vec<_>>()
         };
-        let (_, settings) = held(&[json!({"summary": {"messages_per_short_summary": 10}})]);
+        let (_, settings) = after(&[json!({"summary": {"messages_per_short_summary": 10}})]);
         assert_eq!(every(&settings), ["messages(10)", "messages(60)"]);
         let tens = json!({"summary": {"messages_per_short_summary": 10, "messages_per_long_summary": 20}});
         let off = json!({"summary": {"enabled": false}, "else": 1});
-        let (kept, settings) = held(&[tens.clone(), off.clone()]);
-        assert_eq!(kept, off);
+        let (stored, settings) = after(&[tens.clone(), off.clone()]);
+        assert_eq!(stored, off);
         assert_eq!(every(&settings), ["messages(20)", "messages(60)"]);
         assert!(settings.slots.iter().all(|slot| !slot.slot.auto));
-        let (kept, settings) = held(&[off, tens.clone()]);
-        assert_eq!((kept["else"].clone(), kept["summary"].clone()), (json!(1), tens["summary"].clone()));
+        let (stored, settings) = after(&[off, tens.clone()]);
+        assert_eq!((stored["else"].clone(), stored["summary"].clone()), (json!(1), tens["summary"].clone()));
         assert_eq!(every(&settings), ["messages(10)", "messages(20)"]);
         assert!(settings.slots.iter().all(|slot| slot.slot.auto));
-        let (kept, settings) = held(&[tens, json!({"summary": null, "else": null})]);
-        assert_eq!((kept, settings), (json!({}), Settings::default()));
+        let (stored, settings) = after(&[tens, json!({"summary": null, "else": null})]);
+        assert_eq!((stored, settings), (json!({}), Settings::default()));
     }
 
     #[test]
-    fn instructions_for_summaries_go_before_those_for_all() {
-        let said = |sent: Value| held(&[sent]).1.summarize.instructions;
-        assert_eq!(said(json!({"custom_instructions": "all"})), "all");
+    fn instructions_for_summaries_take_precedence() {
+        let instructions = |sent: Value| after(&[sent]).1.summarize.instructions;
+        assert_eq!(instructions(json!({"custom_instructions": "all"})), "all");
         let both = json!({"custom_instructions": "all", "summary": {"custom_instructions": "these"}});
-        assert_eq!(said(both), "these");
-        assert_eq!(said(json!({"summary": {}})), "");
+        assert_eq!(instructions(both), "these");
+        assert_eq!(instructions(json!({"summary": {}})), "");
     }
 }

@@ -1,6 +1,6 @@
 //! The filters of Honcho's list and search routes.
 //!
-//! A filter is parsed once (`filter/read.rs`), refused if it is invalid, and then applied to every item. It sees an
+//! A filter is parsed once (`filter/parse.rs`), refused if it is invalid, and then applied to every item. It sees an
 //! item only as JSON.
 //!
 //! - All entries of a dict must match. `AND`, `OR` and `NOT` take lists of dicts, of which all, any or none must match.
@@ -15,7 +15,7 @@
 //! - A condition is true or false, where SQL has a third value. A condition on a missing value or `null` is false: `ne`
 //!   matches only a different value. `NOT` inverts that, and so also matches items without the value.
 
-mod read;
+mod parse;
 #[cfg(test)]
 mod tests;
 
@@ -23,38 +23,38 @@ use std::cmp::Ordering;
 
 use serde_json::{Number, Value};
 
-use super::moment::Moment;
+use super::iso_time::IsoTime;
 
 /// The filter of a list's items, each a JSON object with its fields.
-pub(super) type Filter = Test;
+pub(super) type Filter = Condition;
 
 /// The fields of a kind of items.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Fields {
+pub(super) struct FilterFields {
     /// The names that a filter may use.
-    pub(super) known: &'static [&'static str],
+    pub(super) allowed: &'static [&'static str],
     /// Those of them that are aliases of `id`.
-    pub(super) id: &'static [&'static str],
+    pub(super) id_aliases: &'static [&'static str],
 }
 
-/// A condition on an item, or on a value in it. `read` limits its depth.
+/// A condition on an item, or on a value in it. `parse` limits its depth.
 #[derive(Debug, Clone)]
-pub(super) enum Test {
-    All(Vec<Test>),
-    Any(Vec<Test>),
-    Not(Box<Test>),
+pub(super) enum Condition {
+    All(Vec<Condition>),
+    Any(Vec<Condition>),
+    Not(Box<Condition>),
     /// Applies to the value under this name in a dict: an item's field, or an entry of one.
-    Inside(String, Box<Test>),
+    Field(String, Box<Condition>),
     /// The value is missing, or `null`.
     Absent,
     /// The value exists, and this condition is false.
-    Differs(Box<Test>),
+    Differs(Box<Condition>),
     /// The value is this, or a dict or list that contains this.
-    Holds(Value),
+    Includes(Value),
     /// The value has this relation to a number or text. A value of another type has none.
     Compares(Relation, Value),
     /// The value is a timestamp with this relation to another one.
-    At(Relation, Moment),
+    Time(Relation, IsoTime),
     /// The value is a text that contains this, or a list with this element.
     Contains(Value),
     /// Like `Contains`, but ignores case. This text is in lower case.
@@ -64,10 +64,10 @@ pub(super) enum Test {
 /// Which orderings match, such as `Ordering::is_gt`.
 type Relation = fn(Ordering) -> bool;
 
-impl Test {
+impl Condition {
     /// Returns whether an item matches.
-    pub(super) fn keeps(&self, item: &Value) -> bool {
-        self.passes(Some(item))
+    pub(super) fn matches(&self, item: &Value) -> bool {
+        self.matches_value(Some(item))
     }
 
     /// Returns the condition that everything matches, also a missing value.
@@ -77,30 +77,32 @@ impl Test {
 
     /// Returns whether everything matches, so that items need not be converted to JSON.
     pub(super) fn is_empty(&self) -> bool {
-        matches!(self, Self::All(tests) if tests.is_empty())
+        matches!(self, Self::All(conditions) if conditions.is_empty())
     }
 
     /// Returns the conjunction of these conditions, without those that everything matches.
-    fn all(mut tests: Vec<Self>) -> Self {
-        tests.retain(|test| !test.is_empty());
-        if tests.len() == 1 { tests.remove(0) } else { Self::All(tests) }
+    fn all(mut conditions: Vec<Self>) -> Self {
+        conditions.retain(|condition| !condition.is_empty());
+        if conditions.len() == 1 { conditions.remove(0) } else { Self::All(conditions) }
     }
 
-    fn any(mut tests: Vec<Self>) -> Self {
-        if tests.len() == 1 { tests.remove(0) } else { Self::Any(tests) }
+    fn any(mut conditions: Vec<Self>) -> Self {
+        if conditions.len() == 1 { conditions.remove(0) } else { Self::Any(conditions) }
     }
 
     /// Applies the condition to the value under a name.
-    fn inside(self, name: &str) -> Self {
-        if self.is_empty() { self } else { Self::Inside(name.to_owned(), Box::new(self)) }
+    fn of_field(self, name: &str) -> Self {
+        if self.is_empty() { self } else { Self::Field(name.to_owned(), Box::new(self)) }
     }
 
     /// Returns how many conditions use a field, so that a caller can refuse what it cannot answer.
     pub(super) fn mentions(&self, field: &str) -> usize {
         match self {
-            Self::All(tests) | Self::Any(tests) => tests.iter().map(|test| test.mentions(field)).sum(),
-            Self::Not(test) => test.mentions(field),
-            Self::Inside(name, _) => usize::from(name == field),
+            Self::All(conditions) | Self::Any(conditions) => {
+                conditions.iter().map(|condition| condition.mentions(field)).sum()
+            }
+            Self::Not(condition) => condition.mentions(field),
+            Self::Field(name, _) => usize::from(name == field),
             _ => 0,
         }
     }
@@ -109,8 +111,8 @@ impl Test {
     /// must still be applied to what is read that way.
     pub(super) fn must_equal(&self, field: &str) -> Option<&str> {
         match self {
-            Self::All(tests) => tests.iter().find_map(|test| test.must_equal(field)),
-            Self::Inside(name, test) if name == field => test.text(),
+            Self::All(conditions) => conditions.iter().find_map(|condition| condition.must_equal(field)),
+            Self::Field(name, condition) if name == field => condition.text(),
             _ => None,
         }
     }
@@ -118,27 +120,27 @@ impl Test {
     /// Returns the only text that matches.
     fn text(&self) -> Option<&str> {
         match self {
-            Self::Holds(Value::String(text)) => Some(text),
-            Self::All(tests) => tests.iter().find_map(Self::text),
+            Self::Includes(Value::String(text)) => Some(text),
+            Self::All(conditions) => conditions.iter().find_map(Self::text),
             _ => None,
         }
     }
 
-    fn passes(&self, value: Option<&Value>) -> bool {
+    fn matches_value(&self, value: Option<&Value>) -> bool {
         match self {
-            Self::All(tests) => tests.iter().all(|test| test.passes(value)),
-            Self::Any(tests) => tests.iter().any(|test| test.passes(value)),
-            Self::Not(test) => !test.passes(value),
-            Self::Inside(name, test) => test.passes(value.and_then(|value| value.get(name))),
+            Self::All(conditions) => conditions.iter().all(|condition| condition.matches_value(value)),
+            Self::Any(conditions) => conditions.iter().any(|condition| condition.matches_value(value)),
+            Self::Not(condition) => !condition.matches_value(value),
+            Self::Field(name, condition) => condition.matches_value(value.and_then(|value| value.get(name))),
             Self::Absent => value.is_none_or(Value::is_null),
-            Self::Differs(test) => !Self::Absent.passes(value) && !test.passes(value),
-            Self::Holds(wanted) => value.is_some_and(|value| holds(value, wanted)),
+            Self::Differs(condition) => !Self::Absent.matches_value(value) && !condition.matches_value(value),
+            Self::Includes(expected) => value.is_some_and(|value| includes(value, expected)),
             Self::Compares(relation, bound) => {
-                value.and_then(|value| beside(value, bound)).is_some_and(relation)
+                value.and_then(|value| compare(value, bound)).is_some_and(relation)
             }
-            Self::At(relation, bound) => {
-                let moment = value.and_then(Value::as_str).and_then(Moment::parse);
-                moment.is_some_and(|moment| relation(moment.cmp(bound)))
+            Self::Time(relation, bound) => {
+                let time = value.and_then(Value::as_str).and_then(IsoTime::parse);
+                time.is_some_and(|time| relation(time.cmp(bound)))
             }
             Self::Contains(part) => value.is_some_and(|value| contains(value, part)),
             Self::ContainsFolded(part) => value.is_some_and(|value| contains_folded(value, part)),
@@ -147,42 +149,44 @@ impl Test {
 }
 
 /// Compares a value with another one.
-fn beside(value: &Value, bound: &Value) -> Option<Ordering> {
+fn compare(value: &Value, bound: &Value) -> Option<Ordering> {
     match (value, bound) {
-        (Value::Number(number), Value::Number(bound)) => order(number, bound),
+        (Value::Number(number), Value::Number(bound)) => compare_numbers(number, bound),
         (Value::String(text), Value::String(bound)) => Some(text.cmp(bound)),
         _ => None,
     }
 }
 
 /// Compares integers as integers, and as fractions only if one of them is a fraction.
-fn order(one: &Number, other: &Number) -> Option<Ordering> {
+fn compare_numbers(one: &Number, other: &Number) -> Option<Ordering> {
     match (one.as_i128(), other.as_i128()) {
         (Some(one), Some(other)) => Some(one.cmp(&other)),
         _ => one.as_f64()?.partial_cmp(&other.as_f64()?),
     }
 }
 
-/// Returns `value @> wanted`. The depth of `wanted` limits the recursion.
-fn holds(value: &Value, wanted: &Value) -> bool {
-    match (value, wanted) {
-        (Value::Object(value), Value::Object(wanted)) => {
-            wanted.iter().all(|(name, wanted)| value.get(name).is_some_and(|value| holds(value, wanted)))
+/// Returns `value @> expected`. The depth of `expected` limits the recursion.
+fn includes(value: &Value, expected: &Value) -> bool {
+    match (value, expected) {
+        (Value::Object(value), Value::Object(expected)) => expected
+            .iter()
+            .all(|(name, expected)| value.get(name).is_some_and(|value| includes(value, expected))),
+        (Value::Array(value), Value::Array(expected)) => {
+            expected.iter().all(|expected| value.iter().any(|value| includes(value, expected)))
         }
-        (Value::Array(value), Value::Array(wanted)) => {
-            wanted.iter().all(|wanted| value.iter().any(|value| holds(value, wanted)))
+        (Value::Number(value), Value::Number(expected)) => {
+            compare_numbers(value, expected) == Some(Ordering::Equal)
         }
-        (Value::Number(value), Value::Number(wanted)) => order(value, wanted) == Some(Ordering::Equal),
-        _ => value == wanted,
+        _ => value == expected,
     }
 }
 
 fn contains(value: &Value, part: &Value) -> bool {
     match (value, part) {
         (Value::String(value), Value::String(part)) => value.contains(part.as_str()),
-        (Value::Array(_), Value::Array(_)) => holds(value, part),
-        (Value::Array(value), part) => value.iter().any(|value| holds(value, part)),
-        _ => holds(value, part),
+        (Value::Array(_), Value::Array(_)) => includes(value, part),
+        (Value::Array(value), part) => value.iter().any(|value| includes(value, part)),
+        _ => includes(value, part),
     }
 }
 

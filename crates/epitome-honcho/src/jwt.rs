@@ -1,7 +1,7 @@
 //! Signs and verifies Honcho's bearer tokens: JWTs with HS256, and with claims of one letter.
 //!
 //! A program that has the secret can create tokens elsewhere, so a token is read with care and none is stored. The
-//! `gate` module decides what a claim allows; this module only checks that a token was signed with the secret and has
+//! `auth` module decides what a claim allows; this module only checks that a token was signed with the secret and has
 //! not expired.
 
 use std::sync::LazyLock;
@@ -14,10 +14,10 @@ use ring::hmac;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use super::moment::Moment;
+use super::iso_time::IsoTime;
 
 /// Maximum length of a token in bytes.
-const LONGEST: usize = 8 * 1024;
+const MAX_TOKEN_BYTES: usize = 8 * 1024;
 
 /// The claims of a token. The narrowest name wins: a token with `s` is for that session alone.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
@@ -27,7 +27,7 @@ pub(crate) struct Claims {
     pub(crate) t: Option<String>,
     /// When it expires.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) exp: Option<Moment>,
+    pub(crate) exp: Option<IsoTime>,
     /// Whether it is for everything.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub(crate) ad: bool,
@@ -45,7 +45,7 @@ pub(crate) struct Claims {
 impl Claims {
     /// Returns a token with these claims. Missing claims are left out.
     pub(crate) fn sign(&self, secret: &[u8]) -> String {
-        with_ring();
+        install_ring();
         // HMAC accepts any key, and the claims are plain JSON, so this cannot fail.
         encode(&Header::new(Algorithm::HS256), self, &EncodingKey::from_secret(secret)).unwrap_or_default()
     }
@@ -56,22 +56,22 @@ impl Claims {
     /// No claim is read before the signature is verified. Claims without a meaning here are ignored, and a claim that
     /// is `null` counts as missing. A peer or session without its workspace could be in any workspace, and is refused.
     /// So is an empty name, which would otherwise widen what the token allows.
-    pub(crate) fn verify(token: &str, secret: &[u8], now: Moment) -> Result<Self, &'static str> {
-        if token.len() > LONGEST {
+    pub(crate) fn verify(token: &str, secret: &[u8], now: IsoTime) -> Result<Self, &'static str> {
+        if token.len() > MAX_TOKEN_BYTES {
             return Err("the token is longer than 8,192 bytes");
         }
         if secret.is_empty() {
-            return Err("no secret is configured to verify tokens");
+            return Err("no secret is configured to verify tokens; set server.jwt_secret_env");
         }
-        with_ring();
-        let read = decode::<Map<String, Value>>(token, &DecodingKey::from_secret(secret), &SIGNED_ALONE);
-        let read = read.map_err(|wrong| told(&wrong))?;
+        install_ring();
+        let read = decode::<Map<String, Value>>(token, &DecodingKey::from_secret(secret), &SIGNATURE_ONLY);
+        let read = read.map_err(|error| reason(&error))?;
         if read.header.crit.is_some() {
             return Err("the token's header requires extensions (`crit`), and none are supported");
         }
         let claims = Self::read(&read.claims)?;
         match claims.exp {
-            Some(exp) if exp <= now => Err("the token has expired"),
+            Some(exp) if exp <= now => Err("the token has expired (claim `exp`); create a new one"),
             _ => Ok(claims),
         }
     }
@@ -103,12 +103,12 @@ impl Claims {
 }
 
 /// Reads when a token expires: ISO 8601 as Honcho writes it, or seconds since 1970 as other programs do.
-fn expiry(exp: &Value) -> Result<Moment, &'static str> {
+fn expiry(exp: &Value) -> Result<IsoTime, &'static str> {
     const WRONG: &str = "the token's claim `exp` must be a time in ISO 8601, or seconds since 1970";
     match exp {
-        Value::String(text) => Moment::parse(text).ok_or(WRONG),
+        Value::String(text) => IsoTime::parse(text).ok_or(WRONG),
         Value::Number(seconds) => match seconds.as_i64() {
-            Some(whole) => Ok(Moment(whole.saturating_mul(1_000_000))),
+            Some(whole) => Ok(IsoTime(whole.saturating_mul(1_000_000))),
             None => seconds.as_f64().map(of_seconds).ok_or(WRONG),
         },
         _ => Err(WRONG),
@@ -119,13 +119,13 @@ fn expiry(exp: &Value) -> Result<Moment, &'static str> {
     clippy::cast_possible_truncation,
     reason = "a time that is out of range becomes the first or the last"
 )]
-fn of_seconds(seconds: f64) -> Moment {
-    Moment((seconds * 1e6) as i64)
+fn of_seconds(seconds: f64) -> IsoTime {
+    IsoTime((seconds * 1e6) as i64)
 }
 
 /// What the library checks: only that a token is signed with HS256. The claims are checked here, because Honcho writes
 /// `exp` as text.
-static SIGNED_ALONE: LazyLock<Validation> = LazyLock::new(|| {
+static SIGNATURE_ONLY: LazyLock<Validation> = LazyLock::new(|| {
     let mut validation = Validation::new(Algorithm::HS256);
     validation.required_spec_claims.clear();
     (validation.validate_exp, validation.validate_aud) = (false, false);
@@ -133,8 +133,8 @@ static SIGNED_ALONE: LazyLock<Validation> = LazyLock::new(|| {
 });
 
 /// Returns why a token is refused, without any part of it.
-fn told(wrong: &Error) -> &'static str {
-    match wrong.kind() {
+fn reason(error: &Error) -> &'static str {
+    match error.kind() {
         ErrorKind::InvalidSignature => {
             "the token's signature is wrong: it was made with another secret, or changed since"
         }
@@ -190,7 +190,7 @@ static RING: CryptoProvider = CryptoProvider {
 };
 
 /// Makes the library sign and verify with `ring`. Only the first call has an effect.
-fn with_ring() {
+fn install_ring() {
     let _ = RING.install_default();
 }
 
@@ -202,7 +202,7 @@ mod tests {
     use super::*;
 
     const SECRET: &[u8] = b"not a real secret";
-    const NOW: Moment = Moment(1_794_709_024_121_578);
+    const NOW: IsoTime = IsoTime(1_794_709_024_121_578);
 
     /// A token with any header and claims, signed as it should be.
     fn signed(header: &str, claims: &str) -> String {
@@ -211,14 +211,14 @@ mod tests {
         format!("{signed}.{}", URL_SAFE_NO_PAD.encode(hmac::sign(&key, signed.as_bytes())))
     }
 
-    fn said(claims: &str) -> Result<Claims, &'static str> {
+    fn verified(claims: &str) -> Result<Claims, &'static str> {
         Claims::verify(&signed(r#"{"alg":"HS256"}"#, claims), SECRET, NOW)
     }
 
     fn ann() -> Claims {
         Claims {
             t: Some("2026-11-15T02:17:04.121578".into()),
-            exp: Moment::parse("2027-01-01"),
+            exp: IsoTime::parse("2027-01-01"),
             ad: false,
             w: Some("acme".into()),
             p: Some("ann".into()),
@@ -237,7 +237,7 @@ mod tests {
         r0WoYv-1gH6OPC24Fhv0OG_UjXe2Xsaa_jnNHwZQLj4";
 
     #[test]
-    fn a_token_is_as_python_makes_it() {
+    fn a_token_equals_the_one_that_python_makes() {
         // The same header, whose two fields come in another order; the same claims, byte for byte; a signature over both.
         let (ours, theirs) = (ann().sign(SECRET), BY_PYTHON);
         let part = |token: &str, nr: usize| token.split('.').nth(nr).unwrap().to_owned();
@@ -251,17 +251,20 @@ mod tests {
 
     /// The example of RFC 7515, appendix A.1.
     #[test]
-    fn the_standards_own_example_is_read() {
+    fn the_example_of_the_standard_is_verified() {
         let secret = URL_SAFE_NO_PAD
             .decode("AyM1SysPpbyDfgZld3umj1qzKObwVMkoqQ-EstJQLr_T-1qS0gZH75aKtMN3Yj0iPS4hcgUuTwjAzZr1Z9CAow")
             .unwrap();
         let token = "eyJ0eXAiOiJKV1QiLA0KICJhbGciOiJIUzI1NiJ9.\
             eyJpc3MiOiJqb2UiLA0KICJleHAiOjEzMDA4MTkzODAsDQogImh0dHA6Ly9leGFtcGxlLmNvbS9pc19yb290Ijp0cnVlfQ.\
             dBjftJeZ4CVP-mB92K27uhbUJU1p1r_wW1gFWFOEjXk";
-        let exp = Moment(1_300_819_380_000_000);
-        let read = Claims::verify(token, &secret, Moment(exp.0 - 1));
+        let exp = IsoTime(1_300_819_380_000_000);
+        let read = Claims::verify(token, &secret, IsoTime(exp.0 - 1));
         assert_eq!(read, Ok(Claims { exp: Some(exp), ..Claims::default() }));
-        assert_eq!(Claims::verify(token, &secret, exp), Err("the token has expired"));
+        assert_eq!(
+            Claims::verify(token, &secret, exp),
+            Err("the token has expired (claim `exp`); create a new one")
+        );
     }
 
     #[test]
@@ -286,13 +289,16 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_secret_opens_nothing() {
+    fn an_empty_secret_verifies_no_token() {
         let token = Claims { ad: true, ..Claims::default() }.sign(b"");
-        assert_eq!(Claims::verify(&token, b"", NOW), Err("no secret is configured to verify tokens"));
+        assert_eq!(
+            Claims::verify(&token, b"", NOW),
+            Err("no secret is configured to verify tokens; set server.jwt_secret_env")
+        );
     }
 
     #[test]
-    fn only_hs256_is_read_however_well_it_is_signed() {
+    fn only_hs256_is_accepted() {
         for header in [
             r#"{"alg":"none"}"#,
             r#"{"alg":"hs256"}"#,
@@ -314,15 +320,15 @@ mod tests {
     }
 
     #[test]
-    fn a_claim_is_what_it_should_be_or_none() {
-        let nobody = Claims::default();
-        assert_eq!(said("{}"), Ok(nobody.clone()));
+    fn claims_of_a_wrong_type_are_refused() {
+        let none = Claims::default();
+        assert_eq!(verified("{}"), Ok(none.clone()));
         assert_eq!(
-            said(r#"{"w":null,"exp":null,"ad":false,"t":"","iss":"joe"}"#),
-            Ok(Claims { t: Some(String::new()), ..nobody.clone() })
+            verified(r#"{"w":null,"exp":null,"ad":false,"t":"","iss":"joe"}"#),
+            Ok(Claims { t: Some(String::new()), ..none.clone() })
         );
-        assert_eq!(said(r#"{"ad":true}"#), Ok(Claims { ad: true, ..nobody.clone() }));
-        assert_eq!(said(r#"{"w":"acme"}"#), Ok(Claims { w: Some("acme".into()), ..nobody }));
+        assert_eq!(verified(r#"{"ad":true}"#), Ok(Claims { ad: true, ..none.clone() }));
+        assert_eq!(verified(r#"{"w":"acme"}"#), Ok(Claims { w: Some("acme".into()), ..none }));
         for claims in [
             r#"{"p":"ann"}"#,
             r#"{"s":"support-42"}"#,
@@ -340,12 +346,12 @@ mod tests {
             "{",
             "",
         ] {
-            assert!(said(claims).is_err(), "{claims}");
+            assert!(verified(claims).is_err(), "{claims}");
         }
     }
 
     #[test]
-    fn a_token_is_good_until_its_moment() {
+    fn a_token_is_valid_until_it_expires() {
         for (exp, good) in [
             (r#""2026-11-15T02:17:04.121579""#, true),
             (r#""2026-11-15T02:17:04.121578Z""#, false),
@@ -358,26 +364,26 @@ mod tests {
             ("-1e300", false),
             ("18446744073709551615", true),
         ] {
-            assert_eq!(said(&format!(r#"{{"exp":{exp}}}"#)).is_ok(), good, "{exp}");
+            assert_eq!(verified(&format!(r#"{{"exp":{exp}}}"#)).is_ok(), good, "{exp}");
         }
     }
 
     #[test]
-    fn what_is_no_token_is_refused_without_a_word_of_it() {
-        let long = "a".repeat(LONGEST + 1);
+    fn texts_that_are_no_tokens_are_refused_and_not_repeated() {
+        let long = "a".repeat(MAX_TOKEN_BYTES + 1);
         for token in ["", ".", "..", "...", "a.b", "a.b.c", "a.b.c.d", "ep_key", "é.é.é", &long] {
-            let told = Claims::verify(token, SECRET, NOW).unwrap_err();
-            assert!(!told.contains("not a real secret") && told.starts_with("the token"), "{told}");
+            let reason = Claims::verify(token, SECRET, NOW).unwrap_err();
+            assert!(!reason.contains("not a real secret") && reason.starts_with("the token"), "{reason}");
         }
     }
 
     #[test]
-    fn what_is_signed_is_read_as_it_was() {
+    fn a_signed_token_has_the_same_claims_when_verified() {
         for mask in 0..64_u8 {
             let text = |bit: u8, text: &str| (mask & bit != 0).then(|| text.to_owned());
             let claims = Claims {
                 t: text(1, "then"),
-                exp: (mask & 2 != 0).then_some(Moment(NOW.0 + i64::from(mask))),
+                exp: (mask & 2 != 0).then_some(IsoTime(NOW.0 + i64::from(mask))),
                 ad: mask & 4 != 0,
                 w: text(8, "w \" é"),
                 p: text(16, "p"),

@@ -3,30 +3,36 @@
 use axum::extract::State;
 use epitome::key::NewKey;
 use epitome::rules::message::Timestamp;
-use epitome_http::gate::{Keys, unauthorized};
+use epitome_http::auth::{Keys, unauthorized};
 
-use super::check::Faults;
 use super::jwt::Claims;
 use super::prelude::*;
+use super::validate::Faults;
 
 /// Creates a key for a workspace, or for a peer or a session in it. The caller must operate the server: it needs a
 /// token for everything, or an Epitome admin key.
-pub(super) async fn create(State(app): State<Arc<Honcho>>, Enters(pass): Enters, pairs: Pairs) -> Answer {
+pub(super) async fn create(
+    State(app): State<Arc<Honcho>>,
+    AnyCaller(grant): AnyCaller,
+    params: QueryParams,
+) -> Answer {
     if matches!(app.keys, Keys::Off { .. }) && app.jwt.is_none() {
-        let detail = "Authentication is disabled: no key is needed here";
+        let detail = "Authentication is disabled: this server needs no keys";
         return Err(Problem::new(StatusCode::METHOD_NOT_ALLOWED, "no-keys", detail));
     }
-    if !pass.runs() {
-        return Err(unauthorized("an admin key is required here"));
+    if !grant.is_operator() {
+        return Err(unauthorized(
+            "an admin key or a token with the claim `ad` is required here; this one has fewer rights",
+        ));
     }
-    let said = |name: &str| pairs.get(name).filter(|value| !value.is_empty()).map(str::to_owned);
-    let (workspace, peer, session) = (said("workspace_id"), said("peer_id"), said("session_id"));
+    let param = |name: &str| params.get(name).filter(|value| !value.is_empty()).map(str::to_owned);
+    let (workspace, peer, session) = (param("workspace_id"), param("peer_id"), param("session_id"));
     if workspace.is_none() {
-        return Err(unfit("workspace_id must be provided, alone or with peer_id or session_id"));
+        return Err(unprocessable("workspace_id must be provided, alone or with peer_id or session_id"));
     }
-    let expires = match said("expires_at") {
+    let expires = match param("expires_at") {
         None => None,
-        Some(text) => Some(Moment::parse(&text).ok_or_else(|| Faults::no_moment(None, &text))?),
+        Some(text) => Some(IsoTime::parse(&text).ok_or_else(|| Faults::invalid_time(None, &text))?),
     };
     let key = match &app.jwt {
         Some(secret) => {
@@ -34,8 +40,9 @@ pub(super) async fn create(State(app): State<Arc<Honcho>>, Enters(pass): Enters,
             Claims { t, exp: expires, ad: false, w: workspace, p: peer, s: session }.sign(secret)
         }
         None if peer.is_some() || session.is_some() => {
-            return Err(unfit(
-                "keys for a peer or a session need a secret (server.jwt_secret_env); keys for a workspace do not",
+            return Err(unprocessable(
+                "peer_id, session_id: keys for a peer or a session require the setting server.jwt_secret_env; create a key for the \
+                 workspace instead",
             ));
         }
         None => {
@@ -48,5 +55,5 @@ pub(super) async fn create(State(app): State<Arc<Honcho>>, Enters(pass): Enters,
                 .secret
         }
     };
-    done(StatusCode::OK, &json!({ "key": key }))
+    json_response(StatusCode::OK, &json!({ "key": key }))
 }

@@ -1,16 +1,16 @@
 //! Lists with numbered pages.
 
 use axum::http::StatusCode;
-use epitome::{Keep, Listed, Listing};
+use epitome::{ListFilter, ListPage, Listing};
 use epitome_http::Problem;
-use epitome_http::reply::done;
+use epitome_http::reply::json_response;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::check::{self, Paging};
-use super::filter::{Fields, Filter};
-use super::refusal::{Answer, unfit};
-use super::sent::Pairs;
+use super::error::{Answer, unprocessable};
+use super::filter::{Filter, FilterFields};
+use super::request::QueryParams;
+use super::validate::{self, Paging};
 
 #[derive(Debug, Serialize)]
 struct PageOut<T> {
@@ -22,31 +22,31 @@ struct PageOut<T> {
 }
 
 /// The requested page, and the filter of its items.
-pub(super) struct Wanted {
+pub(super) struct ListRequest {
     pub(super) paging: Paging,
     pub(super) filter: Filter,
 }
 
-impl Wanted {
-    pub(super) fn read(pairs: &Pairs, body: &Value, fields: Fields) -> Result<Self, Problem> {
-        let paging = Paging::read(&pairs.0)?;
-        let filter = Filter::read(&check::filters(body)?, fields).map_err(unfit)?;
+impl ListRequest {
+    pub(super) fn parse(params: &QueryParams, body: &Value, fields: FilterFields) -> Result<Self, Problem> {
+        let paging = Paging::read(&params.0)?;
+        let filter = Filter::parse(&validate::filters(body)?, fields).map_err(unprocessable)?;
         Ok(Self { paging, filter })
     }
 
-    /// Returns the page as a query for the store. `shown` converts an item into the JSON that the filter sees.
-    pub(super) fn listing<T>(self, shown: impl Fn(&T) -> Value + Send + Sync + 'static) -> Listing<T> {
+    /// Returns the page as a query for the store. `to_json` converts an item into the JSON that the filter sees.
+    pub(super) fn listing<T>(self, to_json: impl Fn(&T) -> Value + Send + Sync + 'static) -> Listing<T> {
         let Self { paging, filter } = self;
         let limit = usize::try_from(paging.size).unwrap_or(usize::MAX);
-        let keep =
-            (!filter.is_empty()).then(|| -> Keep<T> { Box::new(move |item| filter.keeps(&shown(item))) });
-        Listing { keep, skip: paging.skip(), limit, reverse: paging.reverse, ..Listing::default() }
+        let filter = (!filter.is_empty())
+            .then(|| -> ListFilter<T> { Box::new(move |item| filter.matches(&to_json(item))) });
+        Listing { filter, skip: paging.skip(), limit, reverse: paging.reverse, ..Listing::default() }
     }
 }
 
-/// Returns a page as an answer.
-pub(super) fn page<T: Serialize>(paging: &Paging, listed: Listed<T>) -> Answer {
-    let Listed { items, total } = listed;
+/// Responds with a page.
+pub(super) fn page_response<T: Serialize>(paging: &Paging, listed: ListPage<T>) -> Answer {
+    let ListPage { items, total } = listed;
     let (page, size) = (paging.page, paging.size);
-    done(StatusCode::OK, &PageOut { items, total, page, size, pages: total.div_ceil(size.max(1)) })
+    json_response(StatusCode::OK, &PageOut { items, total, page, size, pages: total.div_ceil(size.max(1)) })
 }

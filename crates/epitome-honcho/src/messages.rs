@@ -1,65 +1,65 @@
 //! Messages: add, list, get, change metadata.
 
 use epitome::rules::message::{Message, Part, Role, Timestamp};
-use epitome::{Batch, Listed, Page as Range};
+use epitome::{Batch, ListPage, Page as Range};
 
-use super::check::{Faults, MessageIn, Paging};
-use super::out::{MESSAGE_FIELDS, MICROS, MessageOut, WIRE};
 use super::prelude::*;
+use super::validate::{Faults, MessageIn, Paging};
+use super::wire::{MESSAGE_FIELDS, MICROS_KEY, MessageOut, WIRE_KEY};
 
 /// Adds messages: all of them or none, durable when this answers. Creates the session and the peers if they do not
 /// exist, and makes the peers members of the session.
-pub(super) async fn add(May(access): Writes, Body(body, charged): Body) -> Answer {
-    let messages = check::body(&body, check::messages)?;
+pub(super) async fn add(Authorized(access): CanWrite, Body(body, memory): Body) -> Answer {
+    let messages = validate::body(&body, validate::messages)?;
     drop(body);
     let answer = append(&access, messages).await;
-    drop(charged);
+    drop(memory);
     answer
 }
 
 /// Adds parsed messages, and answers with them.
-pub(super) async fn append(access: &Access, given: Vec<MessageIn>) -> Answer {
+pub(super) async fn append(access: &Access, sent: Vec<MessageIn>) -> Answer {
     let now = now();
-    let mut messages = Vec::with_capacity(given.len());
-    for (at, given) in given.into_iter().enumerate() {
-        let said = match &given.created_at {
-            None => Moment::from_millis(now.millis()),
-            Some(text) => Moment::parse(text).ok_or_else(|| Faults::no_moment(Some(at), text))?,
+    let mut messages = Vec::with_capacity(sent.len());
+    for (index, message) in sent.into_iter().enumerate() {
+        let at = match &message.created_at {
+            None => IsoTime::from_millis(now.millis()),
+            Some(text) => IsoTime::parse(text).ok_or_else(|| Faults::invalid_time(Some(index), text))?,
         };
-        messages.push(message(given, said));
+        messages.push(to_message(message, at));
     }
     let appended = access.session().append(Batch::from(messages.clone())).await?;
     for (message, seq) in messages.iter_mut().zip(appended.span.from..) {
         message.seq = seq;
     }
-    let about = (access.named("session"), appended.session);
-    let scribe = access.app.scribe(access.workspace.name(), about, appended.encoding.name()).await?;
+    let about = (access.path_param("session"), appended.session);
+    let renderer = access.app.renderer(access.workspace.name(), about, appended.encoding.name()).await?;
     let size = messages.iter().map(Message::bytes).sum();
-    elsewhere(size, || {
-        let told: Vec<MessageOut<'_>> = messages.iter().map(|message| scribe.message(message)).collect();
-        done(StatusCode::CREATED, &told)
+    run_blocking(size, || {
+        let shown: Vec<MessageOut<'_>> = messages.iter().map(|message| renderer.message(message)).collect();
+        json_response(StatusCode::CREATED, &shown)
     })
     .await?
 }
 
 /// Converts a message of Honcho into one of Epitome.
-fn message(given: MessageIn, said: Moment) -> Message {
-    let MessageIn { content, peer_id, metadata, configuration, .. } = given;
+fn to_message(message: MessageIn, at: IsoTime) -> Message {
+    let MessageIn { content, peer_id, metadata, configuration, .. } = message;
     let mut message = Message::new(Role::Peer, [Part::text(content)]);
     message.author = Some(peer_id.into());
     message.metadata = metadata.unwrap_or_default();
     // Epitome uses 0 for a message without a time, so a time of 0 is stored as 1 ms.
-    message.at = Timestamp(if said.millis() == 0 { 1 } else { said.millis() });
+    message.at = Timestamp(if at.millis() == 0 { 1 } else { at.millis() });
     // Epitome's times are in milliseconds, so the microseconds are stored with the message.
-    let micros = said.0.saturating_sub(Moment::from_millis(message.at.0).0);
-    let mut came = Map::new();
+    let micros = at.0.saturating_sub(IsoTime::from_millis(message.at.0).0);
+    let mut extra = Map::new();
     if micros != 0 {
-        came.insert(MICROS.to_owned(), micros.into());
+        extra.insert(MICROS_KEY.to_owned(), micros.into());
     }
     if let Some(configuration) = configuration.filter(|configuration| !configuration.is_empty()) {
-        came.insert("configuration".to_owned(), Value::Object(configuration));
+        extra.insert("configuration".to_owned(), Value::Object(configuration));
     }
-    message.wire = (!came.is_empty()).then(|| Box::new(json!({ WIRE: came })));
+    message.wire = (!extra.is_empty()).then(|| Box::new(json!({ WIRE_KEY: extra })));
     message
 }
 
@@ -70,20 +70,24 @@ const CHUNK: usize = 500;
 const CHUNK_BYTES: u64 = 4 << 20;
 
 /// Lists a session's messages, oldest first by default.
-pub(super) async fn list(May(access): Reads, pairs: Pairs, Body(body, _charged): Body) -> Answer {
-    let Wanted { paging, filter } = Wanted::read(&pairs, &body, MESSAGE_FIELDS)?;
+pub(super) async fn list(
+    Authorized(access): CanRead,
+    params: QueryParams,
+    Body(body, _memory): Body,
+) -> Answer {
+    let ListRequest { paging, filter } = ListRequest::parse(&params, &body, MESSAGE_FIELDS)?;
     let (app, session) = (&access.app, access.session());
-    let Some(info) = found(session.info().await)? else {
-        return page(&paging, Listed::<()>::default());
+    let Some(info) = existing(session.info().await)? else {
+        return page_response(&paging, ListPage::<()>::default());
     };
-    let _turn = app.load.paging.acquire().await;
-    let scribe = app.scribe(access.workspace.name(), (&info.name, info.id), &info.encoding).await?;
-    let wanted = (!filter.is_empty()).then_some(|message: &Message| scribe.wants(message, &filter));
-    let Listed { items, total } = listed(&session, info.messages, &paging, wanted).await?;
+    let _turn = app.permits.pages.acquire().await;
+    let renderer = app.renderer(access.workspace.name(), (&info.name, info.id), &info.encoding).await?;
+    let matches = (!filter.is_empty()).then_some(|message: &Message| renderer.matches(message, &filter));
+    let ListPage { items, total } = listed(&session, info.messages, &paging, matches).await?;
     let size = items.iter().map(Message::bytes).sum();
-    elsewhere(size, || {
-        let items = items.iter().map(|message| scribe.message(message)).collect();
-        page(&paging, Listed { items, total })
+    run_blocking(size, || {
+        let items = items.iter().map(|message| renderer.message(message)).collect();
+        page_response(&paging, ListPage { items, total })
     })
     .await?
 }
@@ -94,11 +98,11 @@ async fn listed(
     session: &Session,
     count: u64,
     paging: &Paging,
-    wanted: Option<impl Fn(&Message) -> bool + Sync>,
-) -> Result<Listed<Message>, Problem> {
-    let all = wanted.is_none();
+    matches: Option<impl Fn(&Message) -> bool + Sync>,
+) -> Result<ListPage<Message>, Problem> {
+    let all = matches.is_none();
     let (limit, mut skip) = (usize::try_from(paging.size).unwrap_or(usize::MAX), paging.skip());
-    let (mut listed, mut last) = (Listed::default(), None);
+    let (mut listed, mut last) = (ListPage::default(), None);
     if all {
         last = Some(if paging.reverse { count.saturating_add(1).saturating_sub(skip) } else { skip });
         skip = 0;
@@ -108,14 +112,14 @@ async fn listed(
         let portion = session.messages(range(last, paging.reverse, count, chunk)).await?;
         last = portion.last().map(|message| message.seq);
         let more = portion.more;
-        let kept = match &wanted {
+        let matching = match &matches {
             None => portion.items,
             // Not on this thread, however few messages there are: a filter may have a thousand conditions.
-            Some(wanted) => elsewhere(u64::MAX, || portion.into_iter().filter(wanted).collect()).await?,
+            Some(matches) => run_blocking(u64::MAX, || portion.into_iter().filter(matches).collect()).await?,
         };
-        for message in kept {
-            listed.take(message, skip, limit);
-            bearable(&listed.items)?;
+        for message in matching {
+            listed.add(message, skip, limit);
+            check_page_size(&listed.items)?;
         }
         if !more || (all && listed.items.len() >= limit) {
             break;
@@ -131,11 +135,13 @@ async fn listed(
 /// through native routes may be larger.
 const PAGE_BYTES: u64 = 16 << 20;
 
-fn bearable(items: &[Message]) -> Result<(), Problem> {
+fn check_page_size(items: &[Message]) -> Result<(), Problem> {
     match items.iter().map(Message::bytes).sum::<u64>() <= PAGE_BYTES {
         true => Ok(()),
         false => {
-            let detail = "the messages of this page are too large together; use a smaller size";
+            let detail = format!(
+                "size: the messages of this page exceed {PAGE_BYTES} bytes together; request a smaller page"
+            );
             Err(Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "too-large", detail))
         }
     }
@@ -156,27 +162,27 @@ fn range(last: Option<u64>, reverse: bool, count: u64, limit: usize) -> Range {
 }
 
 /// Returns one message.
-pub(super) async fn look(May(access): Reads) -> Answer {
+pub(super) async fn read(Authorized(access): CanRead) -> Answer {
     one(&access, None).await
 }
 
 /// Replaces the metadata of a message.
-pub(super) async fn put(May(access): Writes, Body(body, _charged): Body) -> Answer {
-    one(&access, check::body(&body, check::metadata)?).await
+pub(super) async fn put(Authorized(access): CanWrite, Body(body, _memory): Body) -> Answer {
+    one(&access, validate::body(&body, validate::message_metadata)?).await
 }
 
 async fn one(access: &Access, metadata: Option<Map<String, Value>>) -> Answer {
-    let (app, session, id) = (&access.app, access.session(), access.named("message"));
-    let missing = || no_message(id);
-    let info = found(session.info().await)?.ok_or_else(missing)?;
-    let seq = app.ids().await?.mark(info.id).seq(id).filter(|seq| (1..=info.messages).contains(seq));
+    let (app, session, id) = (&access.app, access.session(), access.path_param("message"));
+    let missing = || message_not_found(id);
+    let info = existing(session.info().await)?.ok_or_else(missing)?;
+    let seq = app.ids().await?.prefix(info.id).seq(id).filter(|seq| (1..=info.messages).contains(seq));
     let seq = seq.ok_or_else(missing)?;
     if let Some(metadata) = metadata {
-        session.note_message(seq, metadata).await?;
+        session.set_message_metadata(seq, metadata).await?;
     }
     let range = Range { after: seq.checked_sub(1), limit: 1, ..Range::default() };
     let read = session.messages(range).await?;
     let message = read.first().filter(|message| message.seq == seq).ok_or_else(missing)?;
-    let scribe = app.scribe(access.workspace.name(), (&info.name, info.id), &info.encoding).await?;
-    done(StatusCode::OK, &scribe.message(message))
+    let renderer = app.renderer(access.workspace.name(), (&info.name, info.id), &info.encoding).await?;
+    json_response(StatusCode::OK, &renderer.message(message))
 }

@@ -1,4 +1,4 @@
-//! What nearly every route needs: the caller, the request, the answer.
+//! Imports that nearly every route needs: the caller, the request, the answer.
 
 pub(super) use std::sync::Arc;
 
@@ -6,15 +6,19 @@ pub(super) use axum::http::StatusCode;
 pub(super) use epitome::Session;
 pub(super) use epitome::key::Rights;
 pub(super) use epitome_http::Problem;
-pub(super) use epitome_http::body::elsewhere;
-pub(super) use epitome_http::reply::done;
+pub(super) use epitome_http::body::run_blocking;
+pub(super) use epitome_http::reply::json_response;
 pub(super) use serde_json::{Map, Value, json};
 
-pub(super) use super::filter::{Fields, Filter};
-pub(super) use super::gate::{Access, Enters, Gets, May, Reads, Writes, now};
-pub(super) use super::list::{Wanted, page};
-pub(super) use super::moment::Moment;
-pub(super) use super::refusal::{Answer, found, no_message, no_name, no_session, not_offered, unfit};
-pub(super) use super::sent::{Body, Pairs};
+pub(super) use super::auth::{
+    Access, AnyCaller, Authorized, CanGetOrCreate, CanRead, CanWrite, no_access, now,
+};
+pub(super) use super::error::{
+    Answer, existing, invalid_name, message_not_found, not_offered, session_not_found, unprocessable,
+};
+pub(super) use super::filter::{Filter, FilterFields};
+pub(super) use super::iso_time::IsoTime;
+pub(super) use super::list::{ListRequest, page_response};
+pub(super) use super::request::{Body, QueryParams};
 pub(super) use super::state::Honcho;
-pub(super) use super::{check, out};
+pub(super) use super::{validate, wire};

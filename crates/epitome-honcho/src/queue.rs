@@ -10,13 +10,13 @@ use super::prelude::*;
 const MOST_SESSIONS: usize = 1_000;
 
 #[derive(Debug, Default, Clone, Copy)]
-struct Work {
+struct WorkCounts {
     completed: u64,
     working: u64,
     pending: u64,
 }
 
-impl Work {
+impl WorkCounts {
     fn total(&self) -> u64 {
         self.completed.saturating_add(self.working).saturating_add(self.pending)
     }
@@ -28,13 +28,13 @@ impl Work {
     }
 
     /// Returns the numbers as JSON, with one more field.
-    fn told(&self, name: &str, besides: &Value) -> Value {
+    fn to_json(&self, name: &str, value: &Value) -> Value {
         json!({
             "total_work_units": self.total(),
             "completed_work_units": self.completed,
             "in_progress_work_units": self.working,
             "pending_work_units": self.pending,
-            name: besides,
+            name: value,
         })
     }
 
@@ -52,23 +52,26 @@ impl Work {
 }
 
 /// Returns what is due, in progress and written recently, of one session if it is named, else of the workspace.
-pub(super) async fn status(May(access): Reads, pairs: Pairs) -> Answer {
+pub(super) async fn status(Authorized(access): CanRead, params: QueryParams) -> Answer {
     let workspace = &access.workspace;
-    let only = pairs.get("session_id").filter(|session| !session.is_empty());
-    if let Some(only) = only {
-        return done(StatusCode::OK, &of_session(workspace, only).await?.told("sessions", &Value::Null));
+    let name = params.get("session_id").filter(|session| !session.is_empty());
+    if let Some(name) = name {
+        return json_response(
+            StatusCode::OK,
+            &of_session(workspace, name).await?.to_json("sessions", &Value::Null),
+        );
     }
     let queue = workspace.queue().await?;
-    let mut by: BTreeMap<Arc<str>, Work> = BTreeMap::new();
+    let mut by: BTreeMap<Arc<str>, WorkCounts> = BTreeMap::new();
     for (session, times) in workspace.condensed().await? {
         by.entry(session).or_default().add(times, 0, 0);
     }
     for entry in &queue.slots {
         by.entry(Arc::clone(&entry.session)).or_default().slot(entry.status);
     }
-    let mut work = Work::default();
-    for theirs in by.values() {
-        work.add(theirs.completed, 0, 0);
+    let mut work = WorkCounts::default();
+    for counts in by.values() {
+        work.add(counts.completed, 0, 0);
     }
     // Slots that are not listed are counted too.
     work.add(0, queue.working, queue.due.saturating_add(queue.waiting));
@@ -76,18 +79,18 @@ pub(super) async fn status(May(access): Reads, pairs: Pairs) -> Answer {
     let mut sessions = Map::new();
     for (session, work) in by.iter().filter(|(_, work)| work.total() > 0).take(MOST_SESSIONS) {
         let id = ids.session(workspace.name(), session);
-        sessions.insert(id.clone(), work.told("session_id", &id.into()));
+        sessions.insert(id.clone(), work.to_json("session_id", &id.into()));
     }
     let sessions = if sessions.is_empty() { Value::Null } else { sessions.into() };
-    done(StatusCode::OK, &work.told("sessions", &sessions))
+    json_response(StatusCode::OK, &work.to_json("sessions", &sessions))
 }
 
 /// Returns the numbers of one session. They are read from the session itself, because the queue may be longer than its
 /// list. They are 0 if the session does not exist.
-async fn of_session(workspace: &Workspace, name: &str) -> Result<Work, Problem> {
-    let mut work = Work::default();
+async fn of_session(workspace: &Workspace, name: &str) -> Result<WorkCounts, Problem> {
+    let mut work = WorkCounts::default();
     let session = workspace.session(name);
-    let explained = if is_name(name) { found(session.explain().await)? } else { None };
+    let explained = if is_name(name) { existing(session.explain().await)? } else { None };
     let Some(explained) = explained else { return Ok(work) };
     let now = now().millis();
     for slot in &explained.slots {

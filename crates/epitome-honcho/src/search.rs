@@ -3,100 +3,100 @@
 use std::collections::HashMap;
 
 use epitome::search::is_dense;
-use epitome::{Error, Found, HitCursor, SEARCH_BYTES};
+use epitome::{Error, HitCursor, SEARCH_BYTES, SearchHit};
 
-use super::check::SearchIn;
-use super::out::{MESSAGE_FIELDS, Scribe};
 use super::prelude::*;
+use super::validate::SearchIn;
+use super::wire::{MESSAGE_FIELDS, MessageRenderer};
 
 /// Maximum number of words of a query that are searched for, the longest ones.
-const MOST_WORDS: usize = 8;
+const MAX_WORDS: usize = 8;
 
 /// Minimum length of a word. Shorter words carry little information, and are in every message.
-const SHORTEST: usize = 3;
+const MIN_WORD_CHARS: usize = 3;
 
 /// Maximum number of messages with the same word that are ranked.
-const WEIGHED: usize = 100;
+const MAX_RANKED: usize = 100;
 
 /// Maximum number of pages that are read when earlier hits are from other authors or do not match the filter.
-const PAGES: usize = 10;
+const MAX_PAGES: usize = 10;
 
 /// Searches one session.
-pub(super) async fn in_session(May(access): Reads, Body(body, _charged): Body) -> Answer {
+pub(super) async fn in_session(Authorized(access): CanRead, Body(body, _memory): Body) -> Answer {
     search(&access, Some(access.session()), &body, None).await
 }
 
 /// Searches all sessions of the workspace.
-pub(super) async fn everywhere(May(access): Reads, Body(body, _charged): Body) -> Answer {
+pub(super) async fn everywhere(Authorized(access): CanRead, Body(body, _memory): Body) -> Answer {
     search(&access, None, &body, None).await
 }
 
 /// Searches the messages of a peer.
-pub(super) async fn of_peer(May(access): Reads, Body(body, _charged): Body) -> Answer {
-    search(&access, None, &body, Some(access.named("peer").to_owned())).await
+pub(super) async fn of_peer(Authorized(access): CanRead, Body(body, _memory): Body) -> Answer {
+    search(&access, None, &body, Some(access.path_param("peer").to_owned())).await
 }
 
-async fn search(access: &Access, only: Option<Session>, body: &Value, peer: Option<String>) -> Answer {
-    let SearchIn { query, filters, limit } = check::body(body, check::search)?;
-    let filter = Filter::read(&filters, MESSAGE_FIELDS).map_err(unfit)?;
+async fn search(access: &Access, session: Option<Session>, body: &Value, peer: Option<String>) -> Answer {
+    let SearchIn { query, filters, limit } = validate::body(body, validate::search)?;
+    let filter = Filter::parse(&filters, MESSAGE_FIELDS).map_err(unprocessable)?;
     let limit = usize::try_from(limit).unwrap_or(usize::MAX);
     let app = &access.app;
-    let _turn = app.load.paging.acquire().await;
-    let mut seeker = Seeker { access, only, filter, peer, sessions: HashMap::new() };
-    let mut hits = seeker.ranked(&query, limit).await?;
+    let _permit = app.permits.pages.acquire().await;
+    let mut search = Search { access, session, filter, peer, sessions: HashMap::new() };
+    let mut hits = search.ranked(&query, limit).await?;
     hits.truncate(limit);
     let size = hits.iter().map(|hit| hit.message.bytes()).sum();
-    elsewhere(size, || {
-        let told = hits.iter().filter_map(|hit| Some(seeker.known(hit)?.message(&hit.message)));
-        done(StatusCode::OK, &told.collect::<Vec<_>>())
+    run_blocking(size, || {
+        let shown = hits.iter().filter_map(|hit| Some(search.renderer(hit)?.message(&hit.message)));
+        json_response(StatusCode::OK, &shown.collect::<Vec<_>>())
     })
     .await?
 }
 
 /// A search in progress.
-struct Seeker<'a> {
+struct Search<'a> {
     access: &'a Access,
     /// The only session that is searched, if set.
-    only: Option<Session>,
+    session: Option<Session>,
     filter: Filter,
     /// The only author whose messages are searched, if set.
     peer: Option<String>,
     /// The sessions of the hits; `None` for a session that was deleted meanwhile.
-    sessions: HashMap<Arc<str>, Option<Scribe>>,
+    sessions: HashMap<Arc<str>, Option<MessageRenderer>>,
 }
 
-impl Seeker<'_> {
-    fn known(&self, hit: &Found) -> Option<&Scribe> {
+impl Search<'_> {
+    fn renderer(&self, hit: &SearchHit) -> Option<&MessageRenderer> {
         self.sessions.get(&hit.session)?.as_ref()
     }
 
-    fn keeps(&self, hit: &Found) -> bool {
-        self.known(hit).is_some_and(|scribe| {
-            let said = |peer: &str| scribe.message(&hit.message).peer_id == peer;
-            self.peer.as_deref().is_none_or(said) && scribe.wants(&hit.message, &self.filter)
+    fn matches(&self, hit: &SearchHit) -> bool {
+        self.renderer(hit).is_some_and(|renderer| {
+            let is_author = |peer: &str| renderer.message(&hit.message).peer_id == peer;
+            self.peer.as_deref().is_none_or(is_author) && renderer.matches(&hit.message, &self.filter)
         })
     }
 
     /// Returns the messages with all words, newest first, and then the others, those with most of the words first.
-    async fn ranked(&mut self, query: &str, limit: usize) -> Result<Vec<Found>, Problem> {
+    async fn ranked(&mut self, query: &str, limit: usize) -> Result<Vec<SearchHit>, Problem> {
         // In Epitome quotes mark a phrase, in Honcho they do not.
         let plain: String = query.chars().map(|c| if c == '"' { ' ' } else { c }).take(1_000).collect();
-        let all = self.look(&plain, limit).await?;
+        let all = self.find(&plain, limit).await?;
         let mut bytes: u64 = all.iter().map(|hit| hit.message.bytes()).sum();
-        let mut ranked: Vec<(usize, Found)> = all.into_iter().map(|hit| (MOST_WORDS, hit)).collect();
-        let mut places: HashMap<HitCursor, usize> =
+        let mut ranked: Vec<(usize, SearchHit)> = all.into_iter().map(|hit| (MAX_WORDS, hit)).collect();
+        let mut positions: HashMap<HitCursor, usize> =
             ranked.iter().enumerate().map(|(at, (_, hit))| (hit.cursor.clone(), at)).collect();
         if ranked.len() < limit {
             for word in words(&plain) {
                 if bytes >= SEARCH_BYTES {
                     break;
                 }
-                for hit in self.look(&word, WEIGHED).await? {
-                    match places.get(&hit.cursor).and_then(|at| ranked.get_mut(*at)) {
+                for hit in self.find(&word, MAX_RANKED).await? {
+                    match positions.get(&hit.cursor).and_then(|at| ranked.get_mut(*at)) {
                         Some((words, _)) => *words = words.saturating_add(1),
                         None => {
                             bytes = bytes.saturating_add(hit.message.bytes());
-                            places.insert(hit.cursor.clone(), ranked.len());
+                            positions.insert(hit.cursor.clone(), ranked.len());
                             ranked.push((1, hit));
                         }
                     }
@@ -108,21 +108,23 @@ impl Seeker<'_> {
         Ok(ranked.into_iter().map(|(_, hit)| hit).collect())
     }
 
-    async fn scribe(&self, session: &Arc<str>) -> Result<Option<Scribe>, Problem> {
+    async fn new_renderer(&self, session: &Arc<str>) -> Result<Option<MessageRenderer>, Problem> {
         let workspace = &self.access.workspace;
-        let Some(info) = found(workspace.session(Arc::clone(session)).info().await)? else { return Ok(None) };
-        let about = (&*info.name, info.id);
-        self.access.app.scribe(workspace.name(), about, &info.encoding).await.map(Some)
+        let Some(info) = existing(workspace.session(Arc::clone(session)).info().await)? else {
+            return Ok(None);
+        };
+        let session = (&*info.name, info.id);
+        self.access.app.renderer(workspace.name(), session, &info.encoding).await.map(Some)
     }
 
-    /// Returns messages that have these words and match the filter, at least `least` if there are that many. Returns
+    /// Returns messages that have these words and match the filter, at least `min` if there are that many. Returns
     /// none if there is nothing to search for.
-    async fn look(&mut self, words: &str, least: usize) -> Result<Vec<Found>, Problem> {
-        let (mut kept, mut after) = (Vec::new(), None);
-        for _ in 0..PAGES {
-            let portion = match &self.only {
-                Some(session) => session.search(words, None, after, WEIGHED).await,
-                None => self.access.workspace.search(words, after, WEIGHED).await,
+    async fn find(&mut self, words: &str, min: usize) -> Result<Vec<SearchHit>, Problem> {
+        let (mut hits, mut after) = (Vec::new(), None);
+        for _ in 0..MAX_PAGES {
+            let portion = match &self.session {
+                Some(session) => session.search(words, None, after, MAX_RANKED).await,
+                None => self.access.workspace.search(words, after, MAX_RANKED).await,
             };
             let portion = match portion {
                 Ok(portion) => portion,
@@ -133,17 +135,18 @@ impl Seeker<'_> {
             after = portion.last().map(|hit| hit.cursor.clone());
             for hit in &portion {
                 if !self.sessions.contains_key(&hit.session) {
-                    let scribe = self.scribe(&hit.session).await?;
-                    self.sessions.insert(Arc::clone(&hit.session), scribe);
+                    let renderer = self.new_renderer(&hit.session).await?;
+                    self.sessions.insert(Arc::clone(&hit.session), renderer);
                 }
             }
-            elsewhere(u64::MAX, || kept.extend(portion.into_iter().filter(|hit| self.keeps(hit)))).await?;
-            let bytes = kept.iter().map(|hit: &Found| hit.message.bytes()).sum::<u64>();
-            if !more || kept.len() >= least || bytes >= SEARCH_BYTES {
+            run_blocking(u64::MAX, || hits.extend(portion.into_iter().filter(|hit| self.matches(hit))))
+                .await?;
+            let bytes = hits.iter().map(|hit: &SearchHit| hit.message.bytes()).sum::<u64>();
+            if !more || hits.len() >= min || bytes >= SEARCH_BYTES {
                 break;
             }
         }
-        Ok(kept)
+        Ok(hits)
     }
 }
 
@@ -154,7 +157,8 @@ fn words(query: &str) -> Vec<String> {
     for run in query.split(|c: char| !c.is_alphanumeric()) {
         let run: Vec<char> = run.chars().collect();
         for part in run.chunk_by(|one, two| is_dense(*one) == is_dense(*two)) {
-            let size = if part.first().is_some_and(|c| is_dense(*c)) { 2 } else { part.len().max(SHORTEST) };
+            let size =
+                if part.first().is_some_and(|c| is_dense(*c)) { 2 } else { part.len().max(MIN_WORD_CHARS) };
             for word in part.windows(size) {
                 let word = String::from_iter(word).to_lowercase();
                 if !words.contains(&word) {
@@ -164,9 +168,9 @@ fn words(query: &str) -> Vec<String> {
         }
     }
     // Pairs of endings and particles alone (hiragana) carry the least information.
-    let telling = |word: &str| !word.chars().all(|c| matches!(c, '\u{3040}'..='\u{309F}'));
-    words.sort_by_key(|word| std::cmp::Reverse((word.chars().count(), telling(word))));
-    words.truncate(MOST_WORDS);
+    let is_informative = |word: &str| !word.chars().all(|c| matches!(c, '\u{3040}'..='\u{309F}'));
+    words.sort_by_key(|word| std::cmp::Reverse((word.chars().count(), is_informative(word))));
+    words.truncate(MAX_WORDS);
     if words.len() < 2 { Vec::new() } else { words }
 }
 
@@ -175,7 +179,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_are_looked_for_longest_first_and_one_alone_is_not() {
+    fn words_are_searched_longest_first_and_a_single_word_only_once() {
         assert_eq!(
             words("What was my favourite colour, again?"),
             ["favourite", "colour", "again", "what", "was"]
@@ -183,11 +187,11 @@ mod tests {
         assert_eq!(words("Walrus, WALRUS!"), [""; 0]);
         assert_eq!(words("it is a so"), [""; 0]);
         assert_eq!(words(""), [""; 0]);
-        assert_eq!(words("one two three four five six seven eight nine ten").len(), MOST_WORDS);
+        assert_eq!(words("one two three four five six seven eight nine ten").len(), MAX_WORDS);
     }
 
     #[test]
-    fn where_no_space_parts_words_every_two_characters_are_one() {
+    fn without_spaces_every_two_characters_are_a_word() {
         assert_eq!(words("東京の天気"), ["東京", "京の", "の天", "天気"]);
         assert!(words("東京の天気").iter().any(|pair| "東京都の天気はどうですか".contains(pair.as_str())));
         assert_eq!(words("서울 날씨가"), ["서울", "날씨", "씨가"]);

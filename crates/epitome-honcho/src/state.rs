@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use epitome::rules::tokens::{Counter, Encoding};
 use epitome::store::SessionId;
-use epitome_http::reply::Kept;
+use epitome_http::reply::ContextCache;
 use epitome_http::{HttpState, Problem};
 use tokio::sync::OnceCell;
 
 use super::ids::Ids;
-use super::out::{Counts, MOST_COUNTS, Scribe};
+use super::wire::{MessageRenderer, TOKEN_CACHE_ENTRIES, TokenCache};
 
 /// The state that these routes share.
 pub struct Honcho {
@@ -19,14 +19,13 @@ pub struct Honcho {
     pub(crate) jwt: Option<Vec<u8>>,
     /// Derived from the store's secret on first use.
     ids: OnceCell<Ids>,
-    counts: Arc<Counts>,
-    /// A cache of contexts.
-    pub(crate) kept: Kept<Asked>,
+    token_counts: Arc<TokenCache>,
+    pub(crate) contexts: ContextCache<ContextParams>,
 }
 
 /// The parameters of a context, as far as they affect the answer.
 #[derive(Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Asked {
+pub(crate) struct ContextParams {
     pub(crate) tokens: Option<u64>,
     pub(crate) summary: bool,
     /// Whether a peer is named, for whom the answer has an empty representation.
@@ -36,25 +35,30 @@ pub(crate) struct Asked {
 impl Honcho {
     /// Builds the state. Honcho's tokens are accepted if there is a secret.
     pub fn new(http: Arc<HttpState>, jwt: Option<Vec<u8>>) -> Arc<Self> {
-        let (ids, counts, kept) = (OnceCell::new(), Arc::new(Counts::new(MOST_COUNTS)), Kept::default());
-        Arc::new(Self { http, jwt, ids, counts, kept })
+        let token_counts = Arc::new(TokenCache::new(TOKEN_CACHE_ENTRIES));
+        Arc::new(Self { http, jwt, ids: OnceCell::new(), token_counts, contexts: ContextCache::default() })
     }
 
     pub(crate) async fn ids(&self) -> Result<Ids, Problem> {
-        let made = self.ids.get_or_try_init(|| async { self.engine.secret().await.map(Ids::new) });
-        Ok(made.await?.clone())
+        let ids = self.ids.get_or_try_init(|| async { self.engine.secret().await.map(Ids::new) });
+        Ok(ids.await?.clone())
     }
 
     /// Returns what converts the messages of a session, with this name and id, into Honcho's format.
-    pub(crate) async fn scribe(
+    pub(crate) async fn renderer(
         &self,
         workspace: &str,
-        (session, number): (&str, SessionId),
+        (session, session_id): (&str, SessionId),
         encoding: &str,
-    ) -> Result<Scribe, Problem> {
-        let (mark, counts) = (self.ids().await?.mark(number), Arc::clone(&self.counts));
-        let counter = Counter::new(encoding.parse::<Encoding>().unwrap_or_default());
-        Ok(Scribe { workspace: workspace.into(), session: session.into(), number, mark, counts, counter })
+    ) -> Result<MessageRenderer, Problem> {
+        Ok(MessageRenderer {
+            workspace: workspace.into(),
+            session: session.into(),
+            session_id,
+            ids: self.ids().await?.prefix(session_id),
+            token_counts: Arc::clone(&self.token_counts),
+            counter: Counter::new(encoding.parse::<Encoding>().unwrap_or_default()),
+        })
     }
 }
 

@@ -6,40 +6,40 @@ use axum::body::Body;
 use axum::extract::{FromRequest, Request};
 use axum::http::header;
 use bytes::Bytes;
-use epitome_http::body::Raw;
+use epitome_http::body::RawBody;
 
-use super::check::MessageIn;
 use super::messages::append;
 use super::prelude::*;
+use super::validate::MessageIn;
 
 /// Maximum size of a file in bytes.
-const LARGEST: usize = 5 << 20;
+const MAX_FILE_BYTES: usize = 5 << 20;
 
 /// Maximum length of a message in characters.
-const LONGEST: usize = 25_000;
+const MAX_MESSAGE_CHARS: usize = 25_000;
 
 /// Maximum number of messages that one file may become.
-const MOST: usize = 1_000;
+const MAX_MESSAGES: usize = 1_000;
 
 /// Adds the text of a file to a session: as one message, or as several if it is long. They are appended in order, all
 /// or none.
-pub(super) async fn upload(May(access): Writes, request: Request) -> Answer {
-    let said = request.headers().get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
-    let boundary = said.and_then(|said| multer::parse_boundary(said).ok()).ok_or_else(|| {
-        let detail = "content-type: must be multipart/form-data with a boundary";
+pub(super) async fn upload(Authorized(access): CanWrite, request: Request) -> Answer {
+    let content_type = request.headers().get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
+    let boundary = content_type.and_then(|value| multer::parse_boundary(value).ok()).ok_or_else(|| {
+        let detail = "content-type: expected multipart/form-data with a boundary";
         Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "not-a-form", detail)
     })?;
-    let raw = Raw::from_request(request, &access.app).await?;
+    let raw = RawBody::from_request(request, &access.app).await?;
     let (file, fields) = form(raw.bytes.clone(), boundary).await?;
-    let _charged = raw.charged()?;
-    let (text, fields) = (text(file)?, Value::Object(message(fields)?));
-    let sample = check::body(&fields, check::message)?;
+    let _memory = raw.into_memory()?;
+    let (text, fields) = (text(file)?, Value::Object(message_fields(fields)?));
+    let sample = validate::body(&fields, validate::message)?;
     let pieces = pieces(&text);
-    if pieces.len() > MOST {
+    if pieces.len() > MAX_MESSAGES {
         return Err(Problem::new(
             StatusCode::PAYLOAD_TOO_LARGE,
             "too-large",
-            "the file is too long for 1,000 messages",
+            format!("file: it is too long for {MAX_MESSAGES} messages; split it into smaller files"),
         ));
     }
     let messages = pieces.into_iter().map(|piece| MessageIn { content: piece.to_owned(), ..sample.clone() });
@@ -51,7 +51,8 @@ type File = (String, Bytes);
 
 /// Returns the file in a form, and its other fields.
 async fn form(bytes: Bytes, boundary: String) -> Result<(Option<File>, Vec<(String, String)>), Problem> {
-    let broken = |_| unfit("the form is malformed or incomplete; send it again");
+    let broken =
+        |_| unprocessable("the form is malformed or incomplete; send it again as multipart/form-data");
     let mut form = multer::Multipart::new(Body::from(bytes).into_data_stream(), boundary);
     let (mut file, mut fields) = (None, Vec::new());
     while let Some(field) = form.next_field().await.map_err(broken)? {
@@ -68,13 +69,14 @@ async fn form(bytes: Bytes, boundary: String) -> Result<(Option<File>, Vec<(Stri
 
 /// Returns the text of a file.
 fn text(file: Option<File>) -> Result<String, Problem> {
-    let (kind, bytes) = file.ok_or_else(|| unfit("file: is missing"))?;
-    if bytes.len() > LARGEST {
-        let detail = format!("File size exceeds maximum allowed size of {LARGEST} bytes");
+    let (kind, bytes) =
+        file.ok_or_else(|| unprocessable("file: the form has no such part; add the file under this name"))?;
+    if bytes.len() > MAX_FILE_BYTES {
+        let detail = format!("File size exceeds maximum allowed size of {MAX_FILE_BYTES} bytes");
         return Err(Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "too-large", detail));
     }
-    let other = ["image/", "audio/", "video/", "application/pdf", "application/zip"];
-    let is_text = !other.iter().any(|other| kind.starts_with(other));
+    let not_text = ["image/", "audio/", "video/", "application/pdf", "application/zip"];
+    let is_text = !not_text.iter().any(|other| kind.starts_with(other));
     let Some(text) = is_text.then(|| decoded(&kind, &bytes)).flatten() else {
         let detail = format!(
             "Unsupported file type: {kind:?}; only text files are accepted: in UTF-8, in UTF-16 with a byte order mark, \
@@ -83,18 +85,21 @@ fn text(file: Option<File>) -> Result<String, Problem> {
         return Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "not-text", detail));
     };
     let text = text.strip_prefix('\u{feff}').unwrap_or(&text).replace('\0', "");
-    if text.trim().is_empty() { Err(unfit("file: contains no text")) } else { Ok(text) }
+    if text.trim().is_empty() {
+        Err(unprocessable("file: it contains no text; send a text file that is not empty"))
+    } else {
+        Ok(text)
+    }
 }
 
 /// Converts the other fields of a form into those of a message.
-fn message(given: Vec<(String, String)>) -> Result<Map<String, Value>, Problem> {
+fn message_fields(form: Vec<(String, String)>) -> Result<Map<String, Value>, Problem> {
     let mut fields = Map::from_iter([("content".to_owned(), Value::from(""))]);
-    for (name, text) in given {
+    for (name, text) in form {
         let value = match name.as_str() {
             "peer_id" | "created_at" => Value::from(text),
-            "metadata" | "configuration" => {
-                serde_json::from_str(&text).map_err(|_| unfit(format!("{name}: is not JSON")))?
-            }
+            "metadata" | "configuration" => serde_json::from_str(&text)
+                .map_err(|_| unprocessable(format!("{name}: it is not JSON; send a JSON object")))?,
             _ => continue,
         };
         fields.insert(name, value);
@@ -125,7 +130,7 @@ fn decoded<'a>(kind: &str, bytes: &'a [u8]) -> Option<Cow<'a, str>> {
 /// one, else anywhere. Joined again, the pieces are the text.
 fn pieces(text: &str) -> Vec<&str> {
     let (mut pieces, mut rest) = (Vec::new(), text);
-    while let Some((most, _)) = rest.char_indices().nth(LONGEST) {
+    while let Some((most, _)) = rest.char_indices().nth(MAX_MESSAGE_CHARS) {
         let head = rest.get(..most).unwrap_or(rest);
         let line = head.rfind('\n').map(|at| at.saturating_add(1)).filter(|at| *at > most / 2);
         let (piece, next) = rest.split_at_checked(line.unwrap_or(most)).unwrap_or((rest, ""));
@@ -145,11 +150,11 @@ mod tests {
     #[test]
     fn pieces_put_together_again_are_the_text() {
         let lines = "a line of forty characters, more or less\n".repeat(2_000);
-        let words = "é".repeat(LONGEST + 1);
-        for text in [lines.as_str(), &words, "short", &"x".repeat(LONGEST)] {
+        let words = "é".repeat(MAX_MESSAGE_CHARS + 1);
+        for text in [lines.as_str(), &words, "short", &"x".repeat(MAX_MESSAGE_CHARS)] {
             let pieces = pieces(text);
             assert_eq!(pieces.concat(), text);
-            assert!(pieces.iter().all(|piece| (1..=LONGEST).contains(&piece.chars().count())));
+            assert!(pieces.iter().all(|piece| (1..=MAX_MESSAGE_CHARS).contains(&piece.chars().count())));
         }
         assert!(pieces(&lines).iter().all(|piece| piece.ends_with('\n')));
         assert_eq!(pieces(&words).len(), 2);

@@ -2,83 +2,85 @@
 
 use axum::extract::State;
 use axum::http::request::Parts;
-use epitome::{Error, Listed, Listing, Notes};
-use epitome_http::gate::{enter, unauthorized};
+use epitome::{Error, ListPage, Listing, Update};
+use epitome_http::auth::{open_workspace, unauthorized};
 
-use super::check::{NEW_WORKSPACE, NewIn, PUT, Put, body as read};
 use super::configuration::configure;
 use super::prelude::*;
+use super::validate::{NEW_WORKSPACE, NewIn, PUT, Put, body as read};
 
 /// The fields of workspaces that a filter may use.
-const FIELDS: Fields = Fields {
-    known: &["id", "workspace_id", "name", "metadata", "created_at"],
-    id: &["workspace_id", "name"],
+const FIELDS: FilterFields = FilterFields {
+    allowed: &["id", "workspace_id", "name", "metadata", "created_at"],
+    id_aliases: &["workspace_id", "name"],
 };
 
 /// Returns a workspace, and creates it if it does not exist. Every client calls this first.
 pub(super) async fn create(
     State(app): State<Arc<Honcho>>,
-    Enters(pass): Enters,
+    AnyCaller(grant): AnyCaller,
     mut parts: Parts,
-    Body(body, _charged): Body,
+    Body(body, _memory): Body,
 ) -> Answer {
     let NewIn { id, metadata, configuration, .. } = read(&body, NEW_WORKSPACE)?;
-    if !pass.opens(&id) {
-        return Err(unauthorized("this key grants no access to that"));
+    if !grant.allows(&id) {
+        return Err(no_access());
     }
-    let (workspace, _place) = enter(&mut parts, &app, id.into())?;
-    let nothing = metadata.is_none() && configuration.is_none();
-    if let Some(info) = workspace.info().await?.filter(|_| nothing) {
-        return done(StatusCode::OK, &out::workspace(&info));
+    let (workspace, _permit) = open_workspace(&mut parts, &app, id.into())?;
+    let is_read = metadata.is_none() && configuration.is_none();
+    if let Some(info) = workspace.info().await?.filter(|_| is_read) {
+        return json_response(StatusCode::OK, &wire::workspace(&info));
     }
-    if !pass.may_write() {
-        return Err(unauthorized("this key may only read"));
+    if !grant.can_change_workspace() {
+        return Err(unauthorized("this key may only read this workspace; use a key that may write"));
     }
-    let notes = Notes { metadata, attributes: configuration.map(configure), ..Notes::default() };
-    let written = workspace.note(notes).await?;
-    let status = if written.made { StatusCode::CREATED } else { StatusCode::OK };
-    done(status, &out::workspace(&written.now))
+    let notes = Update { metadata, attributes: configuration.map(configure), ..Update::default() };
+    let written = workspace.update(notes).await?;
+    let status = if written.created { StatusCode::CREATED } else { StatusCode::OK };
+    json_response(status, &wire::workspace(&written.value))
 }
 
 /// Changes the metadata and the configuration of a workspace.
-pub(super) async fn put(May(access): Writes, Body(body, _charged): Body) -> Answer {
+pub(super) async fn put(Authorized(access): CanWrite, Body(body, _memory): Body) -> Answer {
     let Put { metadata, configuration } = read(&body, PUT)?;
-    let notes = Notes { metadata, attributes: configuration.map(configure), ..Notes::default() };
-    let written = access.workspace.note(notes).await?;
-    done(StatusCode::OK, &out::workspace(&written.now))
+    let notes = Update { metadata, attributes: configuration.map(configure), ..Update::default() };
+    let written = access.workspace.update(notes).await?;
+    json_response(StatusCode::OK, &wire::workspace(&written.value))
 }
 
 /// Lists workspaces: all of them for an operator, only their own for other callers. A token for a session or a peer
 /// alone cannot read the metadata of a workspace.
 pub(super) async fn list(
     State(app): State<Arc<Honcho>>,
-    Enters(pass): Enters,
-    pairs: Pairs,
-    Body(body, _charged): Body,
+    AnyCaller(grant): AnyCaller,
+    params: QueryParams,
+    Body(body, _memory): Body,
 ) -> Answer {
-    if pass.is_narrow() {
-        return Err(unauthorized("this key grants no access to that"));
+    if grant.is_limited() {
+        return Err(no_access());
     }
-    let wanted = Wanted::read(&pairs, &body, FIELDS)?;
-    let paging = wanted.paging;
-    let listing = wanted.listing(out::workspace);
-    let listed = match pass.workspace {
-        None if !pass.runs() => Listed::default(),
+    let request = ListRequest::parse(&params, &body, FIELDS)?;
+    let paging = request.paging;
+    let listing = request.listing(wire::workspace);
+    let listed = match grant.workspace {
+        None if !grant.is_operator() => ListPage::default(),
         None => app.engine.list_workspaces(listing).await?,
         Some(own) => {
             // With a filter, even one that matches everything, `total` counts the workspace on every page.
-            let keep = listing.keep.or_else(|| Some(Box::new(|_| true)));
-            app.engine.list_workspaces(Listing { keep, name: Some(own.into()), ..listing }).await?
+            let filter = listing.filter.or_else(|| Some(Box::new(|_| true)));
+            app.engine.list_workspaces(Listing { filter, name: Some(own.into()), ..listing }).await?
         }
     };
-    page(&paging, listed.map(|row| out::workspace(&row)))
+    page_response(&paging, listed.map(|row| wire::workspace(&row)))
 }
 
 /// Deletes a workspace without sessions.
-pub(super) async fn delete(May(access): Writes) -> Answer {
+pub(super) async fn delete(Authorized(access): CanWrite) -> Answer {
     let name = access.workspace.name();
     match access.workspace.delete().await {
-        Ok(true) => done(StatusCode::ACCEPTED, &json!({"message": "Workspace deleted successfully"})),
+        Ok(true) => {
+            json_response(StatusCode::ACCEPTED, &json!({"message": "Workspace deleted successfully"}))
+        }
         Ok(false) => Err(Problem::not_found(format!("Workspace {name} not found"))),
         Err(Error::Conflict(_)) => {
             let detail = format!("Cannot delete workspace {name}: it has active sessions; delete them first");

@@ -299,8 +299,9 @@ mod tests {
 
     #[test]
     fn exactly_one_bearer_token_is_accepted() {
-        let read =
-            |values: &[&[u8]]| bearer_token(&headers(&header::AUTHORIZATION, values)).map_err(|wrong| wrong.status);
+        let read = |values: &[&[u8]]| {
+            bearer_token(&headers(&header::AUTHORIZATION, values)).map_err(|wrong| wrong.status)
+        };
         assert_eq!(read(&[]), Ok(None));
         for value in ["Bearer epk_1", "bearer epk_1", "BEARER   epk_1", "Bearer epk_1\t"] {
             assert_eq!(read(&[value.as_bytes()]), Ok(Some("epk_1".to_owned())), "{value}");

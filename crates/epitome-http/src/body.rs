@@ -93,7 +93,8 @@ impl<S: WithHttp> FromRequest<Arc<S>> for RawBody {
         let gzipped = is_gzipped(request.headers())?;
         let http: &Arc<HttpState> = app;
         let most = usize::try_from(http.engine.settings().limits.body).unwrap_or(usize::MAX);
-        let caller = request.extensions().get::<CallerWorkspace>().map(|CallerWorkspace(name)| Arc::clone(name));
+        let caller =
+            request.extensions().get::<CallerWorkspace>().map(|CallerWorkspace(name)| Arc::clone(name));
         // Routes for the operator have no workspace.
         let workspace = caller.unwrap_or_else(|| "".into());
         let mut memory = BodyMemory { http: Arc::clone(http), workspace, permits: Vec::new() };
@@ -111,7 +112,10 @@ impl<S: WithHttp> FromRequest<Arc<S>> for RawBody {
                 // Releases the memory first: draining takes a while, and the bytes read so far are not used.
                 drop(memory);
                 // A client that sent `expect: 100-continue` has not sent the body, so there is nothing to drain.
-                if problem.close_connection && problem.status != StatusCode::REQUEST_TIMEOUT && !expects_continue {
+                if problem.close_connection
+                    && problem.status != StatusCode::REQUEST_TIMEOUT
+                    && !expects_continue
+                {
                     drain(body).await;
                 }
                 return Err(problem);
@@ -228,7 +232,9 @@ fn out_of_memory() -> Problem {
 }
 
 fn too_large(most: usize) -> Problem {
-    Problem::too_large(format!("the body exceeds {most} bytes (setting limits.body); send less in one request"))
+    Problem::too_large(format!(
+        "the body exceeds {most} bytes (setting limits.body); send less in one request"
+    ))
 }
 
 /// Reads the rest of a body and discards it.
@@ -292,8 +298,10 @@ pub async fn next_chunk(
             }
             Ok(None) => return Ok(None),
             Ok(Some(Err(_))) => {
-                return Err(Problem::invalid("the body is incomplete, or its chunks are invalid; send it again")
-                    .closing());
+                return Err(Problem::invalid(
+                    "the body is incomplete, or its chunks are invalid; send it again",
+                )
+                .closing());
             }
             Ok(Some(Ok(frame))) => frame,
         };
@@ -352,7 +360,9 @@ fn scan(bytes: &[u8]) -> Result<(usize, bool), Problem> {
         digits = 0;
     }
     if count > MAX_VALUES {
-        return Err(Problem::too_large(format!("the body has more than {MAX_VALUES} JSON values; send less in one request")));
+        return Err(Problem::too_large(format!(
+            "the body has more than {MAX_VALUES} JSON values; send less in one request"
+        )));
     }
     Ok((count, exact))
 }

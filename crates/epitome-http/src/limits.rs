@@ -99,7 +99,10 @@ mod tests {
     #[test]
     fn each_limit_is_set_by_its_name() {
         let total = Limits::default().with("requests=2").unwrap();
-        assert_eq!(total, Limits { requests: PoolLimit { total: 2, per_workspace: 256 }, ..Limits::default() });
+        assert_eq!(
+            total,
+            Limits { requests: PoolLimit { total: 2, per_workspace: 256 }, ..Limits::default() }
+        );
         let per_workspace = Limits::default().with("waiting_of_one=2").unwrap();
         let expected = PoolLimit { total: 256, per_workspace: 2 };
         assert_eq!(per_workspace, Limits { summary_waits: expected, ..Limits::default() });

@@ -214,7 +214,9 @@ impl WriteTimeout {
     fn count_pending<T>(&mut self, wrote: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         match &wrote {
             Poll::Ready(Ok(_)) => self.pending_write = None,
-            Poll::Pending if self.pending_write.is_none() => self.pending_write = Some(InProgress::new(&self.count)),
+            Poll::Pending if self.pending_write.is_none() => {
+                self.pending_write = Some(InProgress::new(&self.count))
+            }
             // A failed write ends the connection.
             Poll::Pending | Poll::Ready(Err(_)) => {}
         }

@@ -86,7 +86,11 @@ fn describe() {
     engine::describe();
     describe_gauge!(BUILD_INFO, "Always 1; the label contains the version of the server");
     describe_counter!(REQUESTS, Unit::Count, "Requests answered, by route, method and status");
-    describe_histogram!(REQUEST_DURATION, Unit::Seconds, "Time until the response to a request began, by route");
+    describe_histogram!(
+        REQUEST_DURATION,
+        Unit::Seconds,
+        "Time until the response to a request began, by route"
+    );
     describe_gauge!(
         REQUESTS_IN_PROGRESS,
         Unit::Count,

@@ -135,7 +135,8 @@ fn log(app: &HttpState, response: &Response, (id, method, route): (&str, &str, &
 fn id(headers: &HeaderMap) -> String {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     static HASHER: LazyLock<RandomState> = LazyLock::new(RandomState::new);
-    let is_valid = |id: &&str| (1..=128).contains(&id.len()) && id.bytes().all(|byte| byte.is_ascii_graphic());
+    let is_valid =
+        |id: &&str| (1..=128).contains(&id.len()) && id.bytes().all(|byte| byte.is_ascii_graphic());
     let own = headers.get(REQUEST_ID).and_then(|id| id.to_str().ok()).filter(is_valid);
     own.map_or_else(
         || format!("{:016x}", HASHER.hash_one(NEXT.fetch_add(1, Ordering::Relaxed))),

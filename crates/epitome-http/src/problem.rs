@@ -15,8 +15,8 @@ use serde::Serialize;
 use serde_json::Value;
 use utoipa::ToSchema;
 
-use crate::scrub::scrub;
 use crate::log_limiter::LogLimiter;
+use crate::scrub::scrub;
 
 /// An error response.
 #[derive(Debug, Clone)]

@@ -104,7 +104,8 @@ mod tests {
     #[test]
     fn memory_and_limits_are_in_bytes_and_files() {
         assert_eq!(resident_bytes("VmSize:\t  99 kB\nVmRSS:\t    1024 kB\n"), Some(1_048_576.0));
-        let limits = |soft| format!("Max open files            {soft}                 524288               files\n");
+        let limits =
+            |soft| format!("Max open files            {soft}                 524288               files\n");
         assert_eq!(max_open_files(&limits("1024")), Some(1_024.0));
         assert_eq!(max_open_files(&limits("unlimited")), None);
     }

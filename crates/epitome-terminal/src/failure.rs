@@ -6,14 +6,14 @@ use epitome::store::StoreError;
 
 /// The database that was open when a command failed, for the line on standard error.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Opened {
-    /// Its address, in the form that may be shown.
-    pub place: String,
-    /// Whether it is a server, which other programs normally use too.
+pub struct OpenDatabase {
+    /// Its address, without secrets.
+    pub address: String,
+    /// Whether it is a database server, which other programs normally use too.
     pub shared: bool,
 }
 
-/// Why a command failed. Each failure is one line on standard error, or none, and an exit code.
+/// Why a command failed. Each failure has an exit code, and at most one line for standard error.
 #[derive(Debug)]
 pub enum Failure {
     /// The arguments are wrong, and nothing was done. Exit code 2, with a hint to the help.
@@ -30,9 +30,9 @@ pub enum Failure {
     /// invalid.
     Engine(epitome::Error),
     /// The error is printed already. Only the exit code is left.
-    Told(u8),
+    Reported(u8),
     /// The program that reads the output has closed the pipe. Exit code 0.
-    Unread,
+    OutputClosed,
 }
 
 impl Failure {
@@ -54,31 +54,31 @@ impl Failure {
             | Self::Input(_)
             | Self::Engine(epitome::Error::Invalid(_)) => 2,
             Self::Failed(_) | Self::Engine(_) => 1,
-            Self::Told(code) => *code,
-            Self::Unread => 0,
+            Self::Reported(code) => *code,
+            Self::OutputClosed => 0,
         }
     }
 
     /// Returns the line for standard error, with its line end. `database` is the one that was open, if any.
-    pub fn line(&self, database: Option<&Opened>) -> Option<String> {
+    pub fn line(&self, database: Option<&OpenDatabase>) -> Option<String> {
         let problem = match self {
-            Self::Misused(problem) => format!("{problem}; `epitome --help` says what there is"),
+            Self::Misused(problem) => format!("{problem}; `epitome --help` lists the options"),
             Self::MisusedIn(command, problem) => {
-                format!("{problem}; `epitome {command} --help` says what there is")
+                format!("{problem}; `epitome {command} --help` lists the options")
             }
             Self::Setting(problem) | Self::Input(problem) | Self::Failed(problem) => problem.clone(),
             Self::Engine(
                 epitome::Error::Busy(StoreError::Busy) | epitome::Error::Store(StoreError::Busy),
             ) => {
-                let place = database.map_or("the database", |opened| &opened.place);
-                if database.is_some_and(|opened| opened.shared) {
-                    format!("{place} is too busy; try again")
+                let address = database.map_or("the database", |database| &database.address);
+                if database.is_some_and(|database| database.shared) {
+                    format!("{address} is too busy; try again")
                 } else {
-                    format!("{place} is locked by another process; try again, or see who else has it open")
+                    format!("{address} is locked by another process; try again, or stop that process")
                 }
             }
             Self::Engine(error) => error.to_string(),
-            Self::Told(_) | Self::Unread => return None,
+            Self::Reported(_) | Self::OutputClosed => return None,
         };
         Some(format!("epitome: {}\n", one_line(&problem)))
     }
@@ -95,7 +95,7 @@ impl From<io::Error> for Failure {
     /// occur.
     fn from(error: io::Error) -> Self {
         match error.kind() {
-            io::ErrorKind::BrokenPipe => Self::Unread,
+            io::ErrorKind::BrokenPipe => Self::OutputClosed,
             _ => Self::Failed(format!("cannot write to standard output: {error}")),
         }
     }
@@ -103,8 +103,8 @@ impl From<io::Error> for Failure {
 
 /// Returns a text on one line, with control characters escaped.
 pub fn one_line(text: &str) -> String {
-    let shown = |c: char| if c.is_control() { c.escape_default().to_string() } else { c.to_string() };
-    text.lines().map(str::trim).collect::<Vec<_>>().join(" ").chars().map(shown).collect()
+    let escaped = |c: char| if c.is_control() { c.escape_default().to_string() } else { c.to_string() };
+    text.lines().map(str::trim).collect::<Vec<_>>().join(" ").chars().map(escaped).collect()
 }
 
 #[cfg(test)]
@@ -112,16 +112,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_locked_database_is_named() {
+    fn the_error_names_a_locked_database() {
         let busy = Failure::from(epitome::Error::from(StoreError::Busy));
-        let opened = Opened { place: "/data/a.db".to_owned(), shared: false };
-        let line = busy.line(Some(&opened)).unwrap();
+        let database = OpenDatabase { address: "/data/a.db".to_owned(), shared: false };
+        let line = busy.line(Some(&database)).unwrap();
         assert!(line.starts_with("epitome: /data/a.db is locked by another process; "), "{line}");
         assert_eq!(busy.code(), 1);
     }
 
     #[test]
-    fn a_database_that_does_not_answer_is_not_said_to_be_locked() {
+    fn an_unreachable_database_is_not_reported_as_locked() {
         let error =
             StoreError::Unavailable { place: "db.example/epitome".to_owned(), reason: "refused".to_owned() };
         let gone = Failure::from(epitome::Error::from(error));
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn a_closed_pipe_is_the_end_and_no_error() {
+    fn a_closed_pipe_is_no_error() {
         let gone = Failure::from(io::Error::from(io::ErrorKind::BrokenPipe));
         assert_eq!((gone.code(), gone.line(None)), (0, None));
         let full = Failure::from(io::Error::from(io::ErrorKind::StorageFull));

@@ -4,6 +4,6 @@
 pub fn whole(text: &str) -> Result<u64, String> {
     match text.parse() {
         Ok(number) if number > 0 => Ok(number),
-        _ => Err("give a whole number from 1".to_owned()),
+        _ => Err("expected a whole number from 1".to_owned()),
     }
 }

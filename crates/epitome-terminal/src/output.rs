@@ -1,82 +1,90 @@
 //! Writes files that appear when they are complete, or not at all.
 //!
 //! A file is written next to its final path under a temporary name, and moved there at the end. After a signal the
-//! temporary file is removed ([`crate::leftovers`]). Nothing here depends on the content of a file.
+//! temporary file is removed ([`crate::cleanup`]). Nothing here depends on the content of a file.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
+use crate::cleanup::{self, CleanupGuard};
 use crate::failure::Failure;
-use crate::leftovers::{self, Leftover};
 
 /// A file that is being written. It is opened early, so that a path that cannot be written to is reported in time.
 #[derive(Debug)]
 pub struct Output {
     path: PathBuf,
     /// The path of the temporary file. `None` for a pipe, a terminal or the like, which is written to directly.
-    part: Option<PathBuf>,
+    temporary: Option<PathBuf>,
     /// Whether an existing file is replaced.
     replaces: bool,
     to: BufWriter<File>,
-    _half: Option<Leftover>,
+    _cleanup: Option<CleanupGuard>,
 }
 
 impl Output {
     /// Opens a file that replaces an existing one.
     pub fn open(path: &Path) -> Result<Self, Failure> {
         if path.is_dir() {
-            return Err(unwritten(path, &io::ErrorKind::IsADirectory.into()));
+            return Err(not_writable(path, &io::ErrorKind::IsADirectory.into()));
         }
-        match std::fs::metadata(path).is_ok_and(|there| !there.is_file()) {
+        match std::fs::metadata(path).is_ok_and(|metadata| !metadata.is_file()) {
             true => {
-                let file = File::options().write(true).open(path).map_err(|error| unwritten(path, &error))?;
-                Ok(Self { path: path.to_owned(), part: None, replaces: true, to: writer(file), _half: None })
+                let file =
+                    File::options().write(true).open(path).map_err(|error| not_writable(path, &error))?;
+                Ok(Self {
+                    path: path.to_owned(),
+                    temporary: None,
+                    replaces: true,
+                    to: writer(file),
+                    _cleanup: None,
+                })
             }
-            false => Self::beside(path, true),
+            false => Self::next_to(path, true),
         }
     }
 
     /// Opens a new file. An existing file is never replaced.
     pub fn create(path: &Path) -> Result<Self, Failure> {
         match path.symlink_metadata() {
-            Ok(_) => Err(taken(path)),
-            Err(_) => Self::beside(path, false),
+            Ok(_) => Err(already_exists(path)),
+            Err(_) => Self::next_to(path, false),
         }
     }
 
-    fn beside(path: &Path, replaces: bool) -> Result<Self, Failure> {
-        let ending = format!(".{}.part", leftovers::unforeseen());
-        let half = leftovers::note_beside(path, &ending);
-        let mut part = path.as_os_str().to_owned();
-        part.push(ending);
-        let part = PathBuf::from(part);
-        let file = File::create_new(&part).map_err(|error| unwritten(path, &error))?;
-        Ok(Self { path: path.to_owned(), part: Some(part), replaces, to: writer(file), _half: Some(half) })
+    fn next_to(path: &Path, replaces: bool) -> Result<Self, Failure> {
+        let ending = format!(".{}.part", cleanup::random_suffix());
+        let cleanup = Some(cleanup::register_next_to(path, &ending));
+        let mut temporary = path.as_os_str().to_owned();
+        temporary.push(ending);
+        let temporary = PathBuf::from(temporary);
+        let file = File::create_new(&temporary).map_err(|error| not_writable(path, &error))?;
+        let (path, to) = (path.to_owned(), writer(file));
+        Ok(Self { path, temporary: Some(temporary), replaces, to, _cleanup: cleanup })
     }
 
     /// Writes a part of the content.
-    pub fn put(&mut self, words: &[u8]) -> Result<(), Failure> {
-        self.to.write_all(words).map_err(|error| unwritten(&self.path, &error))
+    pub fn put(&mut self, bytes: &[u8]) -> Result<(), Failure> {
+        self.to.write_all(bytes).map_err(|error| not_writable(&self.path, &error))
     }
 
     /// Moves the file to its final path.
     pub fn finish(mut self) -> Result<(), Failure> {
-        let failed = |error: io::Error| unwritten(&self.path, &error);
+        let failed = |error: io::Error| not_writable(&self.path, &error);
         self.to.flush().map_err(failed)?;
-        let Some(part) = &self.part else { return Ok(()) };
+        let Some(temporary) = &self.temporary else { return Ok(()) };
         if !self.replaces {
             self.to.get_ref().sync_all().map_err(failed)?;
             // A hard link fails if another process has created the file meanwhile. On a file system without links, only
             // a rename is possible.
-            match std::fs::hard_link(part, &self.path) {
+            match std::fs::hard_link(temporary, &self.path) {
                 Ok(()) => return Ok(()),
-                Err(_) if self.path.symlink_metadata().is_ok() => return Err(taken(&self.path)),
+                Err(_) if self.path.symlink_metadata().is_ok() => return Err(already_exists(&self.path)),
                 Err(_) => {}
             }
         }
-        std::fs::rename(part, &self.path).map_err(failed)?;
-        self.part = None;
+        std::fs::rename(temporary, &self.path).map_err(failed)?;
+        self.temporary = None;
         Ok(())
     }
 
@@ -104,9 +112,9 @@ impl Write for Output {
 
 impl Drop for Output {
     fn drop(&mut self) {
-        if let Some(part) = &self.part {
+        if let Some(temporary) = &self.temporary {
             // The content is linked to its final path already, or is not needed.
-            let _ = std::fs::remove_file(part);
+            let _ = std::fs::remove_file(temporary);
         }
     }
 }
@@ -115,12 +123,12 @@ fn writer(file: File) -> BufWriter<File> {
     BufWriter::with_capacity(1 << 16, file)
 }
 
-fn taken(path: &Path) -> Failure {
+fn already_exists(path: &Path) -> Failure {
     let path = path.display();
-    Failure::Failed(format!("{path}: the file exists already and is not replaced; name another"))
+    Failure::Failed(format!("{path}: the file exists already and is not replaced; choose another name"))
 }
 
 /// Returns the failure for a file that cannot be written.
-pub fn unwritten(path: &Path, error: &io::Error) -> Failure {
+pub fn not_writable(path: &Path, error: &io::Error) -> Failure {
     Failure::Failed(format!("{} cannot be written: {error}", path.display()))
 }

@@ -13,22 +13,22 @@
 //! | columns | [`Table`] and [`Show::table`] |
 //! | colours | `show.style`, a [`Style`] |
 //! | numbers, times, sizes | [`grouped`], [`count`], [`ago`], [`utc`], [`bytes`], [`bar`] |
-//! | text from outside | [`tame`], [`columns`], [`clipped`] |
+//! | text from outside | [`printable`], [`display_width`], [`clipped`] |
 //! | something that takes a while | [`Show::progress`] |
 
 use std::io::{self, BufWriter, IsTerminal, Write};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use epitome::rules::message::Timestamp;
+pub use format::{ago, bar, bytes, clipped, count, day, display_width, grouped, printable, utc};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
 pub use table::Table;
-pub use words::{ago, bar, bytes, clipped, columns, count, day, grouped, tame, utc};
 
-use crate::failure::{Failure, Opened, one_line};
+use crate::failure::{Failure, OpenDatabase, one_line};
 
+mod format;
 mod table;
-mod words;
 
 /// The output of a command.
 pub struct Show {
@@ -52,14 +52,14 @@ impl Show {
     /// Returns the output to the process's standard output and error.
     pub fn process(color: Color, json: bool, env: &dyn Fn(&str) -> Option<String>) -> Self {
         let (out, errors) = (io::stdout(), io::stderr());
-        let (seen, watched) = (out.is_terminal(), errors.is_terminal());
-        let asked = env("COLUMNS").and_then(|columns| columns.parse::<usize>().ok());
+        let (is_terminal, watched) = (out.is_terminal(), errors.is_terminal());
+        let setting = env("COLUMNS").and_then(|columns| columns.parse::<usize>().ok());
         let size = || console::Term::stdout().size_checked().map(|(_, columns)| usize::from(columns));
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Self {
-            style: Style::new(color, seen, env),
+            style: Style::new(color, is_terminal, env),
             notes: Style::new(color, watched, env),
-            width: seen.then(|| size().or(asked).unwrap_or(80).max(20)),
+            width: is_terminal.then(|| size().or(setting).unwrap_or(80).max(20)),
             watched: watched && env("TERM").is_none_or(|term| term != "dumb"),
             now: Timestamp(i64::try_from(since.as_millis()).unwrap_or(i64::MAX)),
             ..Self::plain(Box::new(BufWriter::with_capacity(1 << 16, out)), Box::new(errors), json)
@@ -86,8 +86,8 @@ impl Show {
     }
 
     /// Prints bytes of the answer unchanged.
-    pub fn raw(&mut self, words: &[u8]) -> Result<(), Failure> {
-        Ok(self.out.write_all(words)?)
+    pub fn raw(&mut self, bytes: &[u8]) -> Result<(), Failure> {
+        Ok(self.out.write_all(bytes)?)
     }
 
     /// Prints JSON on one line.
@@ -140,22 +140,22 @@ impl Show {
 
     /// Shows progress as [`Show::progress`] does, in bytes.
     pub fn bytes_progress(&self, what: &str, of: u64) -> Progress {
-        let look = "{prefix} {wide_bar:.cyan/dim} {bytes} of {total_bytes} {msg}, {eta} left";
-        Progress::new(self.watched, what, Some(of), look)
+        let template = "{prefix} {wide_bar:.cyan/dim} {bytes} of {total_bytes} {msg}, {eta} left";
+        Progress::new(self.watched, what, Some(of), template)
     }
 
     /// Shows progress on standard error if it is a terminal. `of` is the total number of steps, if it can be
     /// determined.
     pub fn progress(&self, what: &str, of: Option<u64>) -> Progress {
-        let look = match of {
+        let template = match of {
             Some(_) => "{prefix} {wide_bar} {human_pos} of {human_len} {msg}",
             None => "{spinner} {prefix} {msg}",
         };
-        Progress::new(self.watched, what, of, look)
+        Progress::new(self.watched, what, of, template)
     }
 
     /// Prints the line of a failure, if it has one, and returns the exit code.
-    pub fn end(&mut self, failure: &Failure, database: Option<&Opened>) -> u8 {
+    pub fn end(&mut self, failure: &Failure, database: Option<&OpenDatabase>) -> u8 {
         // Output from before the failure is still correct, and the exit code shows that it is incomplete.
         let _ = self.out.flush();
         if let Some(line) = failure.line(database) {
@@ -174,11 +174,11 @@ pub struct Progress {
 
 impl Progress {
     /// Returns a progress line with this template of `indicatif`.
-    pub(crate) fn new(watched: bool, what: &str, of: Option<u64>, look: &str) -> Self {
+    pub(crate) fn new(watched: bool, what: &str, of: Option<u64>, template: &str) -> Self {
         let target = if watched { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
         let bar = ProgressBar::with_draw_target(of, target);
         // The templates are constants and valid. If one were not, the default would be used.
-        if let Ok(style) = ProgressStyle::with_template(look) {
+        if let Ok(style) = ProgressStyle::with_template(template) {
             bar.set_style(style);
         }
         bar.set_prefix(what.to_owned());
@@ -188,18 +188,18 @@ impl Progress {
         Self { bar }
     }
 
-    /// Waits for `work`, and calls `look` at this interval, to update the progress.
-    pub async fn during<T, L: Future<Output = ()>>(
+    /// Waits for `work`, and calls `update` at this interval, to show the progress.
+    pub async fn during<T, U: Future<Output = ()>>(
         work: impl Future<Output = T>,
         every: Duration,
-        look: impl Fn() -> L,
+        update: impl Fn() -> U,
     ) -> T {
         tokio::pin!(work);
         let mut ticks = tokio::time::interval(every);
         loop {
             tokio::select! {
                 done = &mut work => return done,
-                _ = ticks.tick() => look().await,
+                _ = ticks.tick() => update().await,
             }
         }
     }
@@ -295,11 +295,11 @@ mod tests {
     use super::*;
 
     #[derive(Clone, Default)]
-    struct Written(Arc<Mutex<Vec<u8>>>);
+    struct Buffer(Arc<Mutex<Vec<u8>>>);
 
-    impl Write for Written {
-        fn write(&mut self, words: &[u8]) -> io::Result<usize> {
-            self.0.lock().unwrap().write(words)
+    impl Write for Buffer {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().write(bytes)
         }
 
         fn flush(&mut self) -> io::Result<()> {
@@ -308,8 +308,8 @@ mod tests {
     }
 
     #[test]
-    fn remarks_go_elsewhere_and_on_one_line() {
-        let (out, errors) = (Written::default(), Written::default());
+    fn notes_go_to_standard_error_on_one_line() {
+        let (out, errors) = (Buffer::default(), Buffer::default());
         let mut show = Show::plain(Box::new(out.clone()), Box::new(errors.clone()), false);
         show.line("the answer").unwrap();
         show.note("by\nthe way").unwrap();
@@ -324,7 +324,7 @@ mod style_tests {
     use super::*;
 
     #[test]
-    fn colours_are_for_terminals_unless_told_otherwise() {
+    fn colours_are_for_terminals_by_default() {
         let none = |_: &str| None;
         let no_color = |name: &str| (name == "NO_COLOR").then(|| "1".to_owned());
         let empty = |name: &str| (name == "NO_COLOR").then(String::new);

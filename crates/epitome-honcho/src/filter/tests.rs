@@ -1,16 +1,16 @@
 use serde_json::json;
 
 use super::*;
-use crate::out::MESSAGE_FIELDS as KNOWN;
+use crate::wire::MESSAGE_FIELDS as KNOWN;
 
 mod drawn;
 
 fn keeps(filter: &Filter, item: &Value) -> bool {
-    filter.keeps(item)
+    filter.matches(item)
 }
 
 fn read(filters: &Value) -> Filter {
-    Filter::read(filters, KNOWN).unwrap_or_else(|wrong| panic!("{filters}: {wrong}"))
+    Filter::parse(filters, KNOWN).unwrap_or_else(|wrong| panic!("{filters}: {wrong}"))
 }
 
 /// A message with everything that the cases below need.
@@ -305,7 +305,7 @@ fn what_is_wrong_is_refused_by_name() {
         (json!({"content": {"icontains": 5}}), "`icontains` at `content` takes a text"),
         (json!({"x".repeat(10_000): 1}), "x…`"),
     ] {
-        let wrong = Filter::read(&filters, KNOWN).unwrap_err();
+        let wrong = Filter::parse(&filters, KNOWN).unwrap_err();
         assert!(wrong.contains(named), "{filters}: {wrong}");
         assert!(wrong.len() < 300, "{wrong}");
     }
@@ -323,7 +323,7 @@ fn a_filter_is_as_deep_as_it_may_be_and_no_deeper() {
     for filters in [&every as &dyn Fn(usize) -> Value, &nots, &dicts, &lists] {
         keeps(&read(&filters(15)), &message());
         for times in [16, 17, 100] {
-            let wrong = Filter::read(&filters(times), KNOWN).unwrap_err();
+            let wrong = Filter::parse(&filters(times), KNOWN).unwrap_err();
             assert_eq!(wrong, "filters are nested more than 16 levels deep");
         }
     }
@@ -336,8 +336,8 @@ fn a_filter_holds_a_thousand_conditions_and_no_more() {
     let empty = |count: usize| json!({"AND": vec![json!({}); count]});
     let tags = |count: usize| json!({"metadata": {"tags": vec![1; count]}});
     for filters in [&peers as &dyn Fn(usize) -> Value, &names, &empty, &tags] {
-        assert!(Filter::read(&filters(1_000), KNOWN).is_ok());
-        let wrong = Filter::read(&filters(1_001), KNOWN).unwrap_err();
+        assert!(Filter::parse(&filters(1_000), KNOWN).is_ok());
+        let wrong = Filter::parse(&filters(1_001), KNOWN).unwrap_err();
         assert_eq!(wrong, "filters have more than 1000 conditions; each value of a list counts as one");
     }
 }
@@ -347,22 +347,22 @@ fn a_filter_looks_for_a_few_texts_and_no_more() {
     let folded = |count: usize| json!({"OR": vec![json!({"content": {"icontains": "x"}}); count]});
     let within = |count: usize| json!({"AND": vec![json!({"metadata": {"a": {"contains": "x"}}}); count]});
     for filters in [&folded as &dyn Fn(usize) -> Value, &within] {
-        assert!(Filter::read(&filters(32), KNOWN).is_ok());
-        let wrong = Filter::read(&filters(33), KNOWN).unwrap_err();
+        assert!(Filter::parse(&filters(32), KNOWN).is_ok());
+        let wrong = Filter::parse(&filters(33), KNOWN).unwrap_err();
         assert_eq!(wrong, "filters contain more than 32 times `contains` or `icontains`");
     }
 }
 
 #[test]
 fn an_id_has_other_names_where_its_kind_has() {
-    let fields = Fields { known: &["id", "name", "peer_id"], id: &["name"] };
+    let fields = FilterFields { allowed: &["id", "name", "peer_id"], id_aliases: &["name"] };
     for (filters, wanted) in [
         (json!({"name": "ann"}), true),
         (json!({"id": "ann"}), true),
         (json!({"name": "bob"}), false),
         (json!({"peer_id": "ann"}), false),
     ] {
-        let filter = Filter::read(&filters, fields).unwrap();
-        assert_eq!(filter.keeps(&json!({"id": "ann", "name": "bob"})), wanted, "{filters}");
+        let filter = Filter::parse(&filters, fields).unwrap();
+        assert_eq!(filter.matches(&json!({"id": "ann", "name": "bob"})), wanted, "{filters}");
     }
 }

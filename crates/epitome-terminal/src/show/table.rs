@@ -1,10 +1,10 @@
 //! Tables with columns as wide as their content.
 
-use super::{Style, clipped, columns};
+use super::{Style, clipped, display_width};
 
 /// The alignment of a column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Set {
+enum Align {
     Left,
     Right,
 }
@@ -21,21 +21,21 @@ enum Set {
 /// clipped; piped output stays complete.
 #[derive(Debug)]
 pub struct Table {
-    columns: Vec<(String, Set)>,
+    columns: Vec<(String, Align)>,
     rows: Vec<Vec<String>>,
 }
 
 /// Minimum width of a clipped column.
-const NARROWEST: usize = 8;
+const MIN_WIDTH: usize = 8;
 
 impl Table {
     /// Returns a table with these headings.
     pub fn new(headings: &[&str]) -> Self {
-        let set = |heading: &&str| match heading.strip_suffix('>') {
-            Some(right) => (right.to_owned(), Set::Right),
-            None => ((*heading).to_owned(), Set::Left),
+        let column = |heading: &&str| match heading.strip_suffix('>') {
+            Some(right) => (right.to_owned(), Align::Right),
+            None => ((*heading).to_owned(), Align::Left),
         };
-        Self { columns: headings.iter().map(set).collect(), rows: Vec::new() }
+        Self { columns: headings.iter().map(column).collect(), rows: Vec::new() }
     }
 
     /// Adds a row. Missing cells are empty; surplus cells are not shown.
@@ -53,34 +53,34 @@ impl Table {
 
     fn widths(&self, most: Option<usize>) -> Vec<usize> {
         let widest =
-            |at: usize| self.rows.iter().filter_map(|row| row.get(at)).map(|cell| columns(cell)).max();
-        let wanted = self
+            |at: usize| self.rows.iter().filter_map(|row| row.get(at)).map(|cell| display_width(cell)).max();
+        let widths = self
             .columns
             .iter()
             .enumerate()
-            .map(|(at, (heading, _))| columns(heading).max(widest(at).unwrap_or(0)));
-        let mut widths: Vec<usize> = wanted.collect();
+            .map(|(at, (heading, _))| display_width(heading).max(widest(at).unwrap_or(0)));
+        let mut widths: Vec<usize> = widths.collect();
         let gaps = widths.len().saturating_sub(1) * 2;
         while let Some(most) = most {
             let over = (widths.iter().sum::<usize>() + gaps).saturating_sub(most);
             let Some(widest) = widths.iter_mut().max() else { break };
-            if over == 0 || *widest <= NARROWEST {
+            if over == 0 || *widest <= MIN_WIDTH {
                 break;
             }
-            *widest = widest.saturating_sub(over.min(*widest - NARROWEST).min(4));
+            *widest = widest.saturating_sub(over.min(*widest - MIN_WIDTH).min(4));
         }
         widths
     }
 
     fn line(&self, cells: &[String], widths: &[usize]) -> String {
         let mut line = String::new();
-        for (at, ((_, set), width)) in self.columns.iter().zip(widths).enumerate() {
+        for (at, ((_, align), width)) in self.columns.iter().zip(widths).enumerate() {
             let cell = clipped(cells.get(at).map_or("", String::as_str), *width);
-            let space = " ".repeat(width.saturating_sub(columns(&cell)));
+            let space = " ".repeat(width.saturating_sub(display_width(&cell)));
             line.push_str(if at > 0 { "  " } else { "" });
-            match set {
-                Set::Left => line.extend([cell, space]),
-                Set::Right => line.extend([space, cell]),
+            match align {
+                Align::Left => line.extend([cell, space]),
+                Align::Right => line.extend([space, cell]),
             }
         }
         line.truncate(line.trim_end().len());
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn columns_stand_under_each_other() {
+    fn columns_are_aligned() {
         assert_eq!(
             sample().lines(None, Style::default()),
             [
@@ -112,9 +112,9 @@ mod tests {
     }
 
     #[test]
-    fn a_narrow_terminal_clips_the_widest() {
+    fn a_narrow_terminal_clips_the_widest_column() {
         let lines = sample().lines(Some(40), Style::default());
-        assert!(lines.iter().all(|line| columns(line) <= 40), "{lines:#?}");
+        assert!(lines.iter().all(|line| display_width(line) <= 40), "{lines:#?}");
         assert!(lines.iter().any(|line| line.contains('…')), "{lines:#?}");
         assert!(sample().lines(Some(1), Style::default()).len() == 3, "too narrow for anything");
     }

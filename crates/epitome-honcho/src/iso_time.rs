@@ -1,8 +1,8 @@
 //! Timestamps as Honcho's clients write and read them: ISO 8601, to the microsecond.
 //!
 //! Epitome's own times are in milliseconds. Honcho's have six decimals, and a client expects to get a time back as it
-//! sent it. So a `Moment` is more precise than Epitome's times. The calendar is `jiff`'s, whose own timestamps end a
-//! day before the year 9999 does: hence its civil dates, in UTC.
+//! sent it, so [`IsoTime`] is more precise than Epitome's times. It uses `jiff`'s civil dates in UTC, because `jiff`'s
+//! timestamps end a day before the year 9999 does.
 
 use std::fmt::{self, Display, Formatter};
 
@@ -13,11 +13,11 @@ use serde::{Serialize, Serializer};
 
 /// Microseconds since 1970-01-01, UTC.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Moment(pub(crate) i64);
+pub(crate) struct IsoTime(pub(crate) i64);
 
 const EPOCH: DateTime = DateTime::constant(1970, 1, 1, 0, 0, 0, 0);
 
-impl Moment {
+impl IsoTime {
     /// Parses what Python's `isoformat` and JavaScript's `toISOString` write, and the forms between them: a date, or a
     /// date and a time to the minute, second or fraction of one, separated by `T`, `t` or a space; then `Z`, `z`,
     /// `+02:00`, `+0200`, `+02` or nothing, which is UTC.
@@ -26,16 +26,16 @@ impl Moment {
     /// does not exist, and for a time outside the years 1 to 9999 in UTC. A leap second (`:60`) is refused too: neither
     /// language can write one.
     pub(crate) fn parse(text: &str) -> Option<Self> {
-        if !is_known_form(text) || text.get(17..19) == Some("60") {
+        if !has_accepted_form(text) || text.get(17..19) == Some("60") {
             return None;
         }
         let pieces = Pieces::parse(text).ok()?;
-        let ahead = pieces.to_numeric_offset().map_or(0, jiff::tz::Offset::seconds);
+        let offset = pieces.to_numeric_offset().map_or(0, jiff::tz::Offset::seconds);
         let local = pieces.date().to_datetime(pieces.time().unwrap_or_default());
-        let utc = local.checked_sub(SignedDuration::from_secs(ahead.into())).ok()?;
+        let utc = local.checked_sub(SignedDuration::from_secs(offset.into())).ok()?;
         let since = utc.duration_since(EPOCH);
         let micros = since.as_secs() * 1_000_000 + i64::from(since.subsec_nanos().div_euclid(1_000));
-        (utc.year() >= 1 && ahead.abs() < 86_400).then_some(Self(micros))
+        (utc.year() >= 1 && offset.abs() < 86_400).then_some(Self(micros))
     }
 
     /// Converts one of Epitome's times.
@@ -49,11 +49,11 @@ impl Moment {
     }
 
     /// Returns `2026-11-15T02:17:11Z`, the form in which Honcho writes the time of a summary.
-    pub(crate) fn seconds(self) -> String {
-        self.written(0)
+    pub(crate) fn to_second(self) -> String {
+        self.format(0)
     }
 
-    fn written(self, digits: u8) -> String {
+    fn format(self, digits: u8) -> String {
         let utc = EPOCH.saturating_add(SignedDuration::from_micros(self.0));
         // Further digits are cut off, towards the past.
         DateTimePrinter::new().precision(Some(digits)).datetime_to_string(&utc) + "Z"
@@ -61,23 +61,23 @@ impl Moment {
 }
 
 /// Writes `2026-11-15T02:17:04.121578Z`: always six decimals, as Honcho does.
-impl Display for Moment {
+impl Display for IsoTime {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.written(6))
+        f.write_str(&self.format(6))
     }
 }
 
-impl Serialize for Moment {
+impl Serialize for IsoTime {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(self)
     }
 }
 
 /// Returns whether a text has one of the accepted forms. ISO 8601 has many more, which Honcho refuses.
-fn is_known_form(text: &str) -> bool {
+fn has_accepted_form(text: &str) -> bool {
     let digit = |byte: u8| if byte.is_ascii_digit() { '0' } else { char::from(byte) };
-    let shape: String = text.bytes().map(digit).collect();
-    let Some(rest) = shape.strip_prefix("0000-00-00") else { return false };
+    let form: String = text.bytes().map(digit).collect();
+    let Some(rest) = form.strip_prefix("0000-00-00") else { return false };
     let Some(rest) = rest.strip_prefix(['T', 't', ' ']) else { return rest.is_empty() };
     let (clock, zone) = rest.split_at(rest.find(['Z', 'z', '+', '-']).unwrap_or(rest.len()));
     let fraction = clock
@@ -94,7 +94,7 @@ mod tests {
     const SECOND: i64 = 1_000_000;
 
     fn told(text: &str) -> Option<String> {
-        Moment::parse(text).map(|moment| moment.to_string())
+        IsoTime::parse(text).map(|moment| moment.to_string())
     }
 
     #[test]
@@ -168,24 +168,24 @@ mod tests {
 
     #[test]
     fn what_is_written_is_read_as_it_was() {
-        let (first, last) = (Moment::parse("0001-01-01").unwrap(), Moment::parse("9999-12-31").unwrap());
+        let (first, last) = (IsoTime::parse("0001-01-01").unwrap(), IsoTime::parse("9999-12-31").unwrap());
         let mut state = 0x9E37_79B9_7F4A_7C15_u64;
         for _ in 0..20_000 {
             state ^= state << 13;
             state ^= state >> 7;
             state ^= state << 17;
             let of = i64::try_from(state >> 1).unwrap();
-            let moment = Moment(first.0 + of % (last.0 - first.0));
-            assert_eq!(Moment::parse(&moment.to_string()), Some(moment));
+            let moment = IsoTime(first.0 + of % (last.0 - first.0));
+            assert_eq!(IsoTime::parse(&moment.to_string()), Some(moment));
             assert_eq!(
-                Moment::parse(&moment.seconds()),
-                Some(Moment(moment.0 - moment.0.rem_euclid(SECOND)))
+                IsoTime::parse(&moment.to_second()),
+                Some(IsoTime(moment.0 - moment.0.rem_euclid(SECOND)))
             );
             let plain = moment.to_string().replace('Z', "");
-            for (zone, ahead) in [("+05:45", 345), ("-0330", -210), ("+01", 60)] {
-                let there = Moment::parse(&format!("{plain}{zone}")).map(|there| there.0);
-                let there = there.unwrap_or(moment.0 - ahead * 60 * SECOND);
-                assert_eq!(there, moment.0 - ahead * 60 * SECOND);
+            for (zone, offset) in [("+05:45", 345), ("-0330", -210), ("+01", 60)] {
+                let there = IsoTime::parse(&format!("{plain}{zone}")).map(|there| there.0);
+                let there = there.unwrap_or(moment.0 - offset * 60 * SECOND);
+                assert_eq!(there, moment.0 - offset * 60 * SECOND);
             }
         }
     }
@@ -193,10 +193,10 @@ mod tests {
     #[test]
     fn text_follows_time() {
         let mut state = 1_u64;
-        let mut before = Moment::parse("0001-01-01").unwrap();
+        let mut before = IsoTime::parse("0001-01-01").unwrap();
         for _ in 0..5_000 {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            let after = Moment(before.0 + i64::try_from(state >> 16).unwrap() % 50_000_000_000_000 + 1);
+            let after = IsoTime(before.0 + i64::try_from(state >> 16).unwrap() % 50_000_000_000_000 + 1);
             assert!(before.to_string() < after.to_string(), "{before} {after}");
             before = after;
         }
@@ -204,15 +204,15 @@ mod tests {
 
     #[test]
     fn our_milliseconds_come_and_go() {
-        let moment = Moment(1_794_709_024_121_578);
+        let moment = IsoTime(1_794_709_024_121_578);
         assert_eq!(moment.to_string(), "2026-11-15T02:17:04.121578Z");
-        assert_eq!(moment.seconds(), "2026-11-15T02:17:04Z");
+        assert_eq!(moment.to_second(), "2026-11-15T02:17:04Z");
         assert_eq!(moment.millis(), 1_794_709_024_121);
-        assert_eq!(Moment::from_millis(1_794_709_024_121).0, 1_794_709_024_121_000);
-        assert_eq!((Moment(-1).millis(), Moment(-1_000).millis()), (-1, -1));
+        assert_eq!(IsoTime::from_millis(1_794_709_024_121).0, 1_794_709_024_121_000);
+        assert_eq!((IsoTime(-1).millis(), IsoTime(-1_000).millis()), (-1, -1));
         for odd in [i64::MIN, i64::MAX] {
-            let moment = Moment::from_millis(odd);
-            assert!(!moment.to_string().is_empty() && !moment.seconds().is_empty());
+            let moment = IsoTime::from_millis(odd);
+            assert!(!moment.to_string().is_empty() && !moment.to_second().is_empty());
         }
     }
 }

@@ -52,11 +52,11 @@ pub fn ago(now: Timestamp, then: Timestamp) -> String {
 
 /// Formats `2026-03-14 10:22 UTC`. A time outside the years -9999 to 9999 is shown as the first or the last time in
 /// them.
-pub fn utc(moment: Timestamp) -> String {
-    let far = if moment.0 < 0 { DateTime::MIN } else { DateTime::MAX };
-    let since = SignedDuration::from_millis(moment.0);
-    let time = EPOCH.at(0, 0, 0, 0).checked_add(since).unwrap_or(far);
-    time.strftime("%Y-%m-%d %H:%M UTC").to_string()
+pub fn utc(time: Timestamp) -> String {
+    let far = if time.0 < 0 { DateTime::MIN } else { DateTime::MAX };
+    let since = SignedDuration::from_millis(time.0);
+    let utc = EPOCH.at(0, 0, 0, 0).checked_add(since).unwrap_or(far);
+    utc.strftime("%Y-%m-%d %H:%M UTC").to_string()
 }
 
 /// Parses a day such as `2026-03-14`, and returns its start in UTC. Returns `None` if there is no such day.
@@ -78,32 +78,32 @@ pub fn bar(have: u64, need: u64, columns: usize) -> String {
 
 /// Makes a text from outside safe to print: characters that would move the terminal's cursor or change its colours are
 /// escaped. Line ends and tabs stay.
-pub fn tame(text: &str) -> String {
+pub fn printable(text: &str) -> String {
     let text = text.replace("\r\n", "\n");
-    let shown = |c: char| c == '\n' || c == '\t' || !c.is_control();
-    let mut tamed = String::with_capacity(text.len());
+    let is_printable = |c: char| c == '\n' || c == '\t' || !c.is_control();
+    let mut printable = String::with_capacity(text.len());
     for c in text.chars() {
-        if shown(c) { tamed.push(c) } else { tamed.extend(c.escape_default()) }
+        if is_printable(c) { printable.push(c) } else { printable.extend(c.escape_default()) }
     }
-    tamed
+    printable
 }
 
 /// Returns how many columns of a terminal a text takes.
-pub fn columns(text: &str) -> usize {
-    text.chars().map(wide).sum()
+pub fn display_width(text: &str) -> usize {
+    text.chars().map(char_width).sum()
 }
 
 /// Cuts a text to this width in columns, with `…` where it was cut.
 pub fn clipped(text: &str, most: usize) -> String {
-    if columns(text) <= most {
+    if display_width(text) <= most {
         return text.to_owned();
     }
     let mut left = most.saturating_sub(1);
     let mut short: String = text
         .chars()
         .take_while(|c| {
-            let fits = wide(*c) <= left;
-            left = left.saturating_sub(wide(*c));
+            let fits = char_width(*c) <= left;
+            left = left.saturating_sub(char_width(*c));
             fits
         })
         .collect();
@@ -113,7 +113,7 @@ pub fn clipped(text: &str, most: usize) -> String {
 
 /// Returns the approximate width of a character: combining marks take no column, East Asian characters and emoji take
 /// two.
-fn wide(c: char) -> usize {
+fn char_width(c: char) -> usize {
     match c {
         '\u{0300}'..='\u{036F}'
         | '\u{200B}'..='\u{200F}'
@@ -151,14 +151,14 @@ mod tests {
     }
 
     #[test]
-    fn a_day_is_read_as_it_is_told() {
-        for (text, told) in [
+    fn a_day_is_parsed_as_it_is_formatted() {
+        for (text, formatted) in [
             ("1970-01-01", "1970-01-01 00:00 UTC"),
             ("2000-02-29", "2000-02-29 00:00 UTC"),
             ("2100-03-01", "2100-03-01 00:00 UTC"),
             ("9999-12-31", "9999-12-31 00:00 UTC"),
         ] {
-            assert_eq!(day(text).map(utc).as_deref(), Some(told));
+            assert_eq!(day(text).map(utc).as_deref(), Some(formatted));
         }
         for none in
             ["2100-02-29", "2026-00-01", "2026-13-01", "2026-04-31", "2026-4-1", "26-04-01", "", "2026-04"]
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn moments_are_told_as_people_do() {
+    fn times_are_formatted_for_people() {
         let now = Timestamp(1_773_483_725_000);
         let before = |seconds: i64| ago(now, Timestamp(now.0 - seconds * 1_000));
         assert_eq!(
@@ -191,16 +191,16 @@ mod tests {
     }
 
     #[test]
-    fn bars_and_clips_are_as_wide_as_they_may_be() {
+    fn bars_and_clipped_texts_have_the_requested_width() {
         assert_eq!(bar(13, 20, 8), "█████░░░");
         assert_eq!([bar(30, 20, 4), bar(0, 0, 2), bar(u64::MAX, 1, 2)], ["████", "██", "██"]);
         assert_eq!(clipped("support", 7), "support");
         assert_eq!(clipped("support-42", 7), "suppor…");
-        assert_eq!((columns("日本語"), clipped("日本語", 4)), (6, "日…".to_owned()));
+        assert_eq!((display_width("日本語"), clipped("日本語", 4)), (6, "日…".to_owned()));
     }
 
     #[test]
-    fn no_text_moves_the_terminal() {
-        assert_eq!(tame("red \u{1b}[31m\r\nnext\ttab\u{7}"), "red \\u{1b}[31m\nnext\ttab\\u{7}");
+    fn control_characters_are_escaped() {
+        assert_eq!(printable("red \u{1b}[31m\r\nnext\ttab\u{7}"), "red \\u{1b}[31m\nnext\ttab\\u{7}");
     }
 }

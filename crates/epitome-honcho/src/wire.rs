@@ -1,4 +1,4 @@
-//! Converts Epitome's data into Honcho's format.
+//! Converts Epitome's workspaces, peers, sessions, messages and summaries into Honcho's format.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -12,18 +12,18 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use super::configuration::{LONG, stored};
-use super::filter::{Fields, Filter};
-use super::ids::Mark;
-use super::moment::Moment;
+use super::filter::{Filter, FilterFields};
+use super::ids::IdPrefix;
+use super::iso_time::IsoTime;
 
 /// The key in a message's `wire` for data from Honcho's clients.
-pub(super) const WIRE: &str = "honcho";
+pub(super) const WIRE_KEY: &str = "honcho";
 
 /// The key for the microseconds of a message's time, which Epitome's times do not have.
-pub(super) const MICROS: &str = "micros";
+pub(super) const MICROS_KEY: &str = "micros";
 
 fn created(at: Timestamp) -> String {
-    Moment::from_millis(at.0).to_string()
+    IsoTime::from_millis(at.0).to_string()
 }
 
 pub(super) fn workspace(row: &WorkspaceRow) -> Value {
@@ -61,13 +61,13 @@ pub(super) fn session(workspace: &str, info: &SessionInfo) -> Value {
 }
 
 /// Converts a summary, with Honcho's type for its slot.
-pub(super) fn summary(text: &str, through: &str, slot: &str, created: Moment, tokens: Tokens) -> Value {
+pub(super) fn summary(text: &str, through: &str, slot: &str, created: IsoTime, tokens: Tokens) -> Value {
     let kind = if slot == LONG { "honcho_chat_summary_long" } else { "honcho_chat_summary_short" };
     json!({
         "content": text,
         "message_id": through,
         "summary_type": kind,
-        "created_at": created.seconds(),
+        "created_at": created.to_second(),
         "token_count": tokens,
     })
 }
@@ -85,8 +85,8 @@ pub(super) struct MessageOut<'a> {
 }
 
 /// The fields of messages that a filter may use.
-pub(super) const MESSAGE_FIELDS: Fields = Fields {
-    known: &[
+pub(super) const MESSAGE_FIELDS: FilterFields = FilterFields {
+    allowed: &[
         "id",
         "content",
         "peer_id",
@@ -96,39 +96,39 @@ pub(super) const MESSAGE_FIELDS: Fields = Fields {
         "created_at",
         "token_count",
     ],
-    id: &[],
+    id_aliases: &[],
 };
 
 /// Converts the messages of one session into Honcho's format.
-pub(super) struct Scribe {
+pub(super) struct MessageRenderer {
     pub(super) workspace: Arc<str>,
     pub(super) session: Arc<str>,
-    pub(super) number: SessionId,
-    pub(super) mark: Mark,
-    pub(super) counts: Arc<Counts>,
+    pub(super) session_id: SessionId,
+    pub(super) ids: IdPrefix,
+    pub(super) token_counts: Arc<TokenCache>,
     pub(super) counter: Counter,
 }
 
-impl Scribe {
+impl MessageRenderer {
     /// Returns a message's id.
     pub(super) fn id(&self, seq: Seq) -> String {
-        self.mark.message(seq)
+        self.ids.message(seq)
     }
 
     pub(super) fn message<'m>(&'m self, message: &'m Message) -> MessageOut<'m> {
         let content = content(message);
-        let key = (self.number, message.seq, content.len());
-        let token_count = self.counts.get(&key).unwrap_or_else(|| {
+        let key = (self.session_id, message.seq, content.len());
+        let token_count = self.token_counts.get(&key).unwrap_or_else(|| {
             let tokens = self.counter.text(&content);
-            self.counts.insert(key, tokens);
+            self.token_counts.insert(key, tokens);
             tokens
         });
         MessageOut {
             id: self.id(message.seq),
-            peer_id: speaker(message),
+            peer_id: author(message),
             session_id: &self.session,
             metadata: &message.metadata,
-            created_at: moment(message).to_string(),
+            created_at: sent_at(message).to_string(),
             workspace_id: &self.workspace,
             token_count,
             content,
@@ -136,21 +136,21 @@ impl Scribe {
     }
 
     /// Returns whether a message matches the filter.
-    pub(super) fn wants(&self, message: &Message, filter: &Filter) -> bool {
+    pub(super) fn matches(&self, message: &Message, filter: &Filter) -> bool {
         filter.is_empty()
-            || serde_json::to_value(self.message(message)).is_ok_and(|message| filter.keeps(&message))
+            || serde_json::to_value(self.message(message)).is_ok_and(|message| filter.matches(&message))
     }
 }
 
-/// Returns the author. Honcho's messages all have one, so the role is the fallback.
-fn speaker(message: &Message) -> &str {
+/// Returns the author. Every message of Honcho has one, so a message without an author has its role instead.
+fn author(message: &Message) -> &str {
     message.author.as_deref().filter(|author| !author.is_empty()).unwrap_or(message.role.name())
 }
 
 /// Returns the time of a message, to the microsecond if they are stored.
-fn moment(message: &Message) -> Moment {
-    let micros = message.wire.as_deref().and_then(|wire| wire.get(WIRE)?.get(MICROS)?.as_i64());
-    Moment(Moment::from_millis(message.at.0).0.saturating_add(micros.unwrap_or(0)))
+fn sent_at(message: &Message) -> IsoTime {
+    let micros = message.wire.as_deref().and_then(|wire| wire.get(WIRE_KEY)?.get(MICROS_KEY)?.as_i64());
+    IsoTime(IsoTime::from_millis(message.at.0).0.saturating_add(micros.unwrap_or(0)))
 }
 
 /// Returns a message as text, with tool calls and their results.
@@ -158,25 +158,25 @@ fn content(message: &Message) -> Cow<'_, str> {
     if let [Part::Text { text }] = message.parts.as_slice() {
         return Cow::Borrowed(text);
     }
-    let mut told: Vec<Cow<'_, str>> = Vec::new();
+    let mut texts: Vec<Cow<'_, str>> = Vec::new();
     for part in &message.parts {
         match part {
-            Part::Text { text } => told.push(Cow::Borrowed(text)),
+            Part::Text { text } => texts.push(Cow::Borrowed(text)),
             Part::Thinking { .. } => {}
-            Part::ToolCall(call) => told.push(Cow::Owned(format!("{}({})", call.name, call.arguments))),
-            Part::ToolResult(result) => told.extend(result.content.iter().map(|content| match content {
+            Part::ToolCall(call) => texts.push(Cow::Owned(format!("{}({})", call.name, call.arguments))),
+            Part::ToolResult(result) => texts.extend(result.content.iter().map(|content| match content {
                 Content::Text { text } => Cow::Borrowed(text.as_str()),
                 Content::Media(media) => Cow::Owned(format!("[{}]", media.mime)),
             })),
-            Part::Media(media) => told.push(Cow::Owned(format!("[{}]", media.mime))),
+            Part::Media(media) => texts.push(Cow::Owned(format!("[{}]", media.mime))),
         }
     }
-    Cow::Owned(told.join("\n"))
+    Cow::Owned(texts.join("\n"))
 }
 
 /// A cache of the token counts of messages: every answer contains them, and they never change. The length in the key
 /// distinguishes a message of which only a part is shown.
-pub(super) type Counts = Cache<(SessionId, Seq, usize), Tokens>;
+pub(super) type TokenCache = Cache<(SessionId, Seq, usize), Tokens>;
 
 /// Maximum number of cached token counts.
-pub(super) const MOST_COUNTS: usize = 1 << 16;
+pub(super) const TOKEN_CACHE_ENTRIES: usize = 1 << 16;

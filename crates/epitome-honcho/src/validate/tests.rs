@@ -95,8 +95,8 @@ fn recorded_refusals_are_given_word_for_word() {
         json!([{"type": "less_than_equal", "loc": ["query", "tokens"],
             "msg": "Input should be less than or equal to 100000", "input": "100001", "ctx": {"le": 100_000}}])
     );
-    let unfit = ContextIn::read(&pairs("peer_perspective=ann")).unwrap().unfit();
-    assert_eq!(unfit, Some("peer_target must be provided if peer_perspective is provided"));
+    let conflict = ContextIn::read(&pairs("peer_perspective=ann")).unwrap().invalid_combination();
+    assert_eq!(conflict, Some("peer_target must be provided if peer_perspective is provided"));
 }
 
 #[test]
@@ -150,7 +150,7 @@ fn whatever_the_client_sends_is_read() {
     let found = search(&json!({"query": "green", "filters": null, "limit": "7"}));
     assert_eq!(found, Ok(SearchIn { query: "green".into(), filters: Value::Null, limit: 7 }));
     assert_eq!(search(&json!({"query": "green"})).unwrap().limit, 10);
-    assert_eq!(body(&json!({}), super::metadata), Ok(None));
+    assert_eq!(body(&json!({}), super::message_metadata), Ok(None));
 }
 
 #[test]
@@ -218,10 +218,10 @@ fn a_body_that_is_not_there_or_is_no_json_is_told_as_such() {
         json!([{"type": "json_invalid", "loc": ["body", 9], "msg": "JSON decode error", "input": {},
             "ctx": {"error": "expected value"}}])
     );
-    let told = refused::<()>(Err(Faults::no_moment(Some(3), &"x".repeat(300))));
+    let told = refused::<()>(Err(Faults::invalid_time(Some(3), &"x".repeat(300))));
     assert_eq!(told[0]["loc"], json!(["body", "messages", 3, "created_at"]));
     assert_eq!(told[0]["input"], json!("x".repeat(200) + "…"));
-    assert_eq!(refused::<()>(Err(Faults::no_moment(None, "x")))[0]["loc"], json!(["body", "created_at"]));
+    assert_eq!(refused::<()>(Err(Faults::invalid_time(None, "x")))[0]["loc"], json!(["body", "created_at"]));
 }
 
 #[test]
@@ -236,7 +236,7 @@ fn characters_are_counted_not_bytes_and_before_any_is_dropped() {
 
 #[test]
 fn notes_are_kept_without_nul_characters_and_bounded() {
-    let read = |notes: Value| body(&json!({"metadata": notes}), metadata);
+    let read = |notes: Value| body(&json!({"metadata": notes}), message_metadata);
     let kept = read(json!({"a\0": ["b\0", {"c\0": "\0", "n": null}], "n": null}));
     let clean = json!({"a": ["b", {"c": "", "n": null}], "n": null});
     assert_eq!(kept, Ok(Some(object(clean))));
@@ -370,13 +370,13 @@ fn parameters_are_texts_of_which_the_last_holds() {
 
 #[test]
 fn parameters_that_do_not_go_together_are_told_in_a_line() {
-    let unfit = |query: &str| ContextIn::read(&pairs(query)).unwrap().unfit();
-    assert_eq!(unfit("peer_target=a&peer_perspective=b&limit_to_session=true"), None);
-    assert_eq!(unfit("peer_target=a&sessions=s&sessions=t"), None);
-    assert_eq!(unfit("sessions=s"), Some("peer_target must be provided if sessions is provided"));
-    assert_eq!(unfit("scope=s"), Some("peer_target must be provided if scope is provided"));
+    let conflict = |query: &str| ContextIn::read(&pairs(query)).unwrap().invalid_combination();
+    assert_eq!(conflict("peer_target=a&peer_perspective=b&limit_to_session=true"), None);
+    assert_eq!(conflict("peer_target=a&sessions=s&sessions=t"), None);
+    assert_eq!(conflict("sessions=s"), Some("peer_target must be provided if sessions is provided"));
+    assert_eq!(conflict("scope=s"), Some("peer_target must be provided if scope is provided"));
     for query in ["sessions=s&scope=x", "sessions=s&limit_to_session=1", "scope=x&peer_perspective=b"] {
-        let told = unfit(&format!("peer_target=a&{query}")).unwrap();
+        let told = conflict(&format!("peer_target=a&{query}")).unwrap();
         assert!(told.ends_with("are mutually exclusive"), "{told}");
     }
 }

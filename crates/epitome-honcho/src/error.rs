@@ -3,44 +3,48 @@
 use axum::http::{StatusCode, response};
 use axum::response::Response;
 use epitome::Error;
-use epitome_http::problem::{Problem, Words};
+use epitome_http::problem::{Problem, RenderedProblem};
 use serde_json::json;
 
-use super::check::Faults;
+use super::validate::Faults;
 
-/// Returns the error for an invalid request.
-pub(super) fn unfit(detail: impl Into<String>) -> Problem {
+/// Returns the error for an invalid request: 422.
+pub(super) fn unprocessable(detail: impl Into<String>) -> Problem {
     Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "invalid", detail)
 }
 
-pub(super) fn no_session(session: &str, workspace: &str) -> Problem {
+pub(super) fn session_not_found(session: &str, workspace: &str) -> Problem {
     Problem::not_found(format!("Session {session} not found in workspace {workspace}"))
 }
 
-pub(super) fn no_message(id: &str) -> Problem {
+pub(super) fn message_not_found(id: &str) -> Problem {
     // The id comes from the path, and may be long.
     let id: String = id.chars().take(64).collect();
     Problem::not_found(format!("Message with ID {id} not found"))
 }
 
 /// Returns the error for an invalid name. The name is not repeated: it may be long.
-pub(super) fn no_name(what: &str) -> Problem {
-    unfit(format!("{what}: a name has 1 to 512 bytes and no control characters"))
+pub(super) fn invalid_name(param: &str) -> Problem {
+    unprocessable(format!("{param}: a name has 1 to 512 bytes and no control characters"))
 }
 
 impl From<Faults> for Problem {
     fn from(faults: Faults) -> Self {
-        Self { faults: Some(Box::new(json!(faults))), ..unfit("the request is invalid") }
+        Self { faults: Some(Box::new(json!(faults))), ..unprocessable("the request is invalid") }
     }
 }
 
 /// Returns the error for a request that the router itself refuses: the status as text, as in Honcho.
-pub(super) fn bare(status: StatusCode) -> Problem {
-    Problem::new(status, "failed", status.canonical_reason().unwrap_or("the request failed"))
+pub(super) fn router_error(status: StatusCode) -> Problem {
+    Problem::new(
+        status,
+        "failed",
+        status.canonical_reason().unwrap_or("the server could not process the request"),
+    )
 }
 
 /// Converts a problem into Honcho's format, with the status that its clients expect.
-pub(super) fn words(problem: &Problem, parts: &response::Parts, _: &str) -> Words {
+pub(super) fn render(problem: &Problem, parts: &response::Parts, _: &str) -> RenderedProblem {
     let status = match parts.status {
         StatusCode::BAD_REQUEST => StatusCode::UNPROCESSABLE_ENTITY,
         StatusCode::FORBIDDEN => StatusCode::UNAUTHORIZED,
@@ -48,8 +52,9 @@ pub(super) fn words(problem: &Problem, parts: &response::Parts, _: &str) -> Word
     };
     // Honcho's clients call Epitome's `attributes.honcho` a configuration.
     let detail = || problem.detail.replace("attributes.honcho", "configuration").into();
-    let told = json!({"detail": problem.faults.as_deref().cloned().unwrap_or_else(detail)});
-    Words { status, kind: "application/json", body: serde_json::to_vec(&told).unwrap_or_default() }
+    let body = json!({"detail": problem.faults.as_deref().cloned().unwrap_or_else(detail)});
+    let body = serde_json::to_vec(&body).unwrap_or_default();
+    RenderedProblem { status, content_type: "application/json", body }
 }
 
 /// Returns the error for a route that is not offered, with a status that Honcho's clients do not retry.
@@ -62,8 +67,8 @@ pub(super) fn not_offered() -> Problem {
 /// The answer of a route.
 pub(super) type Answer = Result<Response, Problem>;
 
-/// Returns what was read, `None` if there is no such session.
-pub(super) fn found<T>(read: Result<T, Error>) -> Result<Option<T>, Problem> {
+/// Returns what was read, or `None` if there is no such session.
+pub(super) fn existing<T>(read: Result<T, Error>) -> Result<Option<T>, Problem> {
     match read {
         Ok(read) => Ok(Some(read)),
         Err(Error::NotFound { .. }) => Ok(None),

@@ -5,30 +5,30 @@ use std::sync::Arc;
 use axum::extract::{FromRequest, FromRequestParts, Request};
 use axum::http::request::Parts;
 use epitome_http::Problem;
-use epitome_http::body::{Charged, Raw, Sent, is_json};
+use epitome_http::body::{BodyMemory, JsonBody, RawBody, require_json};
 use serde_json::Value;
 
-use super::check::Faults;
 use super::state::Honcho;
+use super::validate::Faults;
 
 /// A body as a JSON value, `null` if there is none. Its memory counts against the limit until it is dropped.
-pub(super) struct Body(pub(super) Value, pub(super) Charged);
+pub(super) struct Body(pub(super) Value, pub(super) BodyMemory);
 
 impl FromRequest<Arc<Honcho>> for Body {
     type Rejection = Problem;
 
     async fn from_request(request: Request, app: &Arc<Honcho>) -> Result<Self, Problem> {
-        let json = is_json(request.headers());
-        let raw = Raw::from_request(request, app).await?;
+        let is_json = require_json(request.headers());
+        let raw = RawBody::from_request(request, app).await?;
         if raw.bytes.is_empty() {
-            return Ok(Self(Value::Null, raw.charged()?));
+            return Ok(Self(Value::Null, raw.into_memory()?));
         }
-        json?;
+        is_json?;
         let text = raw.bytes.clone();
         match raw.json().await {
-            Ok(Sent { value, charged, .. }) => Ok(Self(value, charged)),
+            Ok(JsonBody { value, memory, .. }) => Ok(Self(value, memory)),
             Err(problem) => match serde_json::from_slice::<serde::de::IgnoredAny>(&text) {
-                Err(wrong) if problem.code == "invalid" => Err(Faults::no_json(&text, &wrong).into()),
+                Err(error) if problem.code == "invalid" => Err(Faults::no_json(&text, &error).into()),
                 _ => Err(problem),
             },
         }
@@ -36,9 +36,9 @@ impl FromRequest<Arc<Honcho>> for Body {
 }
 
 /// The decoded query parameters, in their order.
-pub(super) struct Pairs(pub(super) Vec<(String, String)>);
+pub(super) struct QueryParams(pub(super) Vec<(String, String)>);
 
-impl FromRequestParts<Arc<Honcho>> for Pairs {
+impl FromRequestParts<Arc<Honcho>> for QueryParams {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, _: &Arc<Honcho>) -> Result<Self, Problem> {
@@ -47,7 +47,7 @@ impl FromRequestParts<Arc<Honcho>> for Pairs {
     }
 }
 
-impl Pairs {
+impl QueryParams {
     /// Returns the last value of a parameter.
     pub(super) fn get(&self, name: &str) -> Option<&str> {
         self.0.iter().rev().find(|(key, _)| key == name).map(|(_, value)| value.as_str())

@@ -2,7 +2,7 @@
 //!
 //! Texts are accepted for numbers and booleans as far as Honcho accepts them, so query parameters are read in the same
 //! way. Reading continues after a fault, so that a caller sees all faults at once. The result is returned only if there
-//! are none ([`Faults::give`]).
+//! are none ([`Faults::finish`]).
 
 use std::fmt::Display;
 use std::num::IntErrorKind;
@@ -13,61 +13,70 @@ use serde_json::{Map, Value, json};
 use super::fault::{Faults, clipped};
 
 /// The meaning of a value, or its faults.
-pub(crate) type Read<T> = Result<T, Faults>;
+pub(crate) type Parsed<T> = Result<T, Faults>;
 
 /// Maximum number of characters of a name in the path of a fault.
-const STEP: usize = 100;
+const MAX_NAME_CHARS: usize = 100;
 
-/// An object that is read field by field. Fields that are not read are ignored.
-pub(crate) struct Fields<'a> {
+/// Reads an object field by field. Fields that are not read are ignored.
+pub(crate) struct ObjectReader<'a> {
     value: &'a Value,
-    pub(crate) given: &'a Map<String, Value>,
+    pub(crate) entries: &'a Map<String, Value>,
     pub(crate) faults: Faults,
 }
 
-impl<'a> Fields<'a> {
+impl<'a> ObjectReader<'a> {
     /// Reads an object with defined fields.
-    pub(crate) fn of(value: &'a Value) -> Read<Self> {
-        let wanted = "Input should be a valid dictionary or object to extract fields from";
-        let given = value.as_object().ok_or_else(|| Faults::new(value, "model_attributes_type", wanted))?;
-        Ok(Self { value, given, faults: Faults::default() })
+    pub(crate) fn of(value: &'a Value) -> Parsed<Self> {
+        let msg = "Input should be a valid dictionary or object to extract fields from";
+        let entries = value.as_object().ok_or_else(|| Faults::new(value, "model_attributes_type", msg))?;
+        Ok(Self { value, entries, faults: Faults::default() })
     }
 
     /// Reads an object with any names.
-    pub(crate) fn of_any(value: &'a Value) -> Read<Self> {
-        dict(value).map(|given| Self { value, given, faults: Faults::default() })
+    pub(crate) fn of_any(value: &'a Value) -> Parsed<Self> {
+        dict(value).map(|entries| Self { value, entries, faults: Faults::default() })
     }
 
     /// Returns the value of a part. If it has faults, records them and returns `None`.
-    pub(crate) fn part<T>(&mut self, name: &str, read: Read<T>) -> Option<T> {
-        read.map_err(|wrong| self.faults.add(clipped(name, STEP), wrong)).ok()
+    pub(crate) fn part<T>(&mut self, name: &str, read: Parsed<T>) -> Option<T> {
+        read.map_err(|error| self.faults.add(clipped(name, MAX_NAME_CHARS), error)).ok()
     }
 
     /// Reads a required field.
-    pub(crate) fn must<T: Default>(&mut self, name: &str, read: impl FnOnce(&'a Value) -> Read<T>) -> T {
-        let read = self.given.get(name).map_or_else(|| Err(Faults::missing(self.value)), read);
+    pub(crate) fn required<T: Default>(
+        &mut self,
+        name: &str,
+        read: impl FnOnce(&'a Value) -> Parsed<T>,
+    ) -> T {
+        let read = self.entries.get(name).map_or_else(|| Err(Faults::missing(self.value)), read);
         self.part(name, read).unwrap_or_default()
     }
 
     /// Reads a field that may be missing or `null`.
-    pub(crate) fn may<T>(&mut self, name: &str, read: impl FnOnce(&'a Value) -> Read<T>) -> Option<T> {
-        let value = self.given.get(name).filter(|value| !value.is_null())?;
+    pub(crate) fn optional<T>(&mut self, name: &str, read: impl FnOnce(&'a Value) -> Parsed<T>) -> Option<T> {
+        let value = self.entries.get(name).filter(|value| !value.is_null())?;
         self.part(name, read(value))
     }
 
     /// Reads a field that may be missing, but not `null`.
-    pub(crate) fn or<T>(&mut self, name: &str, usual: T, read: impl FnOnce(&'a Value) -> Read<T>) -> T {
-        self.given.get(name).and_then(|value| self.part(name, read(value))).unwrap_or(usual)
+    pub(crate) fn or_default<T>(
+        &mut self,
+        name: &str,
+        default: T,
+        read: impl FnOnce(&'a Value) -> Parsed<T>,
+    ) -> T {
+        self.entries.get(name).and_then(|value| self.part(name, read(value))).unwrap_or(default)
     }
 
     /// Returns the value, if there are no faults.
-    pub(crate) fn give<T>(self, read: T) -> Read<T> {
-        self.faults.give(read)
+    pub(crate) fn finish<T>(self, read: T) -> Parsed<T> {
+        self.faults.finish(read)
     }
 }
 
 /// Reads an object with any names.
-pub(crate) fn dict(value: &Value) -> Read<&Map<String, Value>> {
+pub(crate) fn dict(value: &Value) -> Parsed<&Map<String, Value>> {
     value.as_object().ok_or_else(|| Faults::new(value, "dict_type", "Input should be a valid dictionary"))
 }
 
@@ -75,66 +84,65 @@ pub(crate) fn dict(value: &Value) -> Read<&Map<String, Value>> {
 pub(crate) fn list<T>(
     value: &Value,
     bounds: RangeInclusive<usize>,
-    each: impl Fn(&Value) -> Read<T>,
-) -> Read<Vec<T>> {
+    each: impl Fn(&Value) -> Parsed<T>,
+) -> Parsed<Vec<T>> {
     let Some(items) = value.as_array() else {
         return Err(Faults::new(value, "list_type", "Input should be a valid list"));
     };
-    let given = items.len();
-    let wrong = |kind, words: &str, bound: &str, count| {
-        let msg =
-            format!("List should have {words} {} after validation, not {given}", counted(count, "item"));
-        let ctx = json!({"field_type": "List", bound: count, "actual_length": given});
+    let length = items.len();
+    let error = |kind, words: &str, bound: &str, limit| {
+        let msg = format!("List should have {words} {} after validation, not {length}", count(limit, "item"));
+        let ctx = json!({"field_type": "List", bound: limit, "actual_length": length});
         Err(Faults::bound(value, kind, msg, ctx))
     };
     let (least, most) = bounds.into_inner();
-    if given < least {
-        return wrong("too_short", "at least", "min_length", least);
+    if length < least {
+        return error("too_short", "at least", "min_length", least);
     }
-    if given > most {
+    if length > most {
         // The faults of its items are not listed: the caller has to send fewer items anyway.
-        return wrong("too_long", "at most", "max_length", most);
+        return error("too_long", "at most", "max_length", most);
     }
-    let (mut read, mut faults) = (Vec::with_capacity(given), Faults::default());
-    for (nr, item) in items.iter().enumerate() {
+    let (mut read, mut faults) = (Vec::with_capacity(length), Faults::default());
+    for (index, item) in items.iter().enumerate() {
         match each(item) {
             Ok(item) => read.push(item),
-            Err(wrong) => faults.add(nr, wrong),
+            Err(error) => faults.add(index, error),
         }
     }
-    faults.give(read)
+    faults.finish(read)
 }
 
 /// Formats `1 item`, `2 items`.
-fn counted(count: usize, what: &str) -> String {
-    if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
+fn count(number: usize, what: &str) -> String {
+    if number == 1 { format!("1 {what}") } else { format!("{number} {what}s") }
 }
 
 /// Reads a text with a length within these bounds, in Unicode characters as in Python.
-fn sized(value: &Value, bounds: RangeInclusive<usize>) -> Read<&str> {
+fn sized(value: &Value, bounds: RangeInclusive<usize>) -> Parsed<&str> {
     let Some(text) = value.as_str() else {
         return Err(Faults::new(value, "string_type", "Input should be a valid string"));
     };
     let (least, most) = bounds.into_inner();
     // Most texts fit by their bytes already, and need not be counted.
     if text.len() > most && text.chars().count() > most {
-        let msg = format!("String should have at most {}", counted(most, "character"));
+        let msg = format!("String should have at most {}", count(most, "character"));
         return Err(Faults::bound(value, "string_too_long", msg, json!({"max_length": most})));
     }
     if text.len() < least {
-        let msg = format!("String should have at least {}", counted(least, "character"));
+        let msg = format!("String should have at least {}", count(least, "character"));
         return Err(Faults::bound(value, "string_too_short", msg, json!({"min_length": least})));
     }
     Ok(text)
 }
 
 /// Reads a text with a length within these bounds, and removes NUL characters.
-pub(crate) fn text(value: &Value, bounds: RangeInclusive<usize>) -> Read<String> {
+pub(crate) fn text(value: &Value, bounds: RangeInclusive<usize>) -> Parsed<String> {
     sized(value, bounds).map(clean)
 }
 
 /// Reads a text of any length.
-pub(crate) fn any_text(value: &Value) -> Read<String> {
+pub(crate) fn any_text(value: &Value) -> Parsed<String> {
     text(value, 0..=usize::MAX)
 }
 
@@ -147,7 +155,7 @@ pub(crate) fn clean(text: &str) -> String {
 const NAME: &str = "^[a-zA-Z0-9_-]+$";
 
 /// Reads a name.
-pub(crate) fn name(value: &Value) -> Read<String> {
+pub(crate) fn name(value: &Value) -> Parsed<String> {
     let name = sized(value, 1..=512)?;
     match name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-') {
         true => Ok(name.to_owned()),
@@ -159,19 +167,19 @@ pub(crate) fn name(value: &Value) -> Read<String> {
 }
 
 /// Reads a time as text. It is parsed later.
-pub(crate) fn moment(value: &Value) -> Read<String> {
-    let wrong = || Faults::new(value, "datetime_type", "Input should be a valid datetime");
-    value.as_str().map(str::to_owned).ok_or_else(wrong)
+pub(crate) fn time_text(value: &Value) -> Parsed<String> {
+    let error = || Faults::new(value, "datetime_type", "Input should be a valid datetime");
+    value.as_str().map(str::to_owned).ok_or_else(error)
 }
 
 /// Reads a boolean, also as a word or a number.
-pub(crate) fn flag(value: &Value) -> Read<bool> {
+pub(crate) fn flag(value: &Value) -> Parsed<bool> {
     let read = match value {
-        Value::Bool(given) => Some(*given),
-        Value::Number(given) if given.as_f64() == Some(1.0) => Some(true),
-        Value::Number(given) if given.as_f64() == Some(0.0) => Some(false),
-        Value::Number(given) if !given.is_f64() => None,
-        Value::String(given) => match given.to_ascii_lowercase().as_str() {
+        Value::Bool(sent) => Some(*sent),
+        Value::Number(sent) if sent.as_f64() == Some(1.0) => Some(true),
+        Value::Number(sent) if sent.as_f64() == Some(0.0) => Some(false),
+        Value::Number(sent) if !sent.is_f64() => None,
+        Value::String(sent) => match sent.to_ascii_lowercase().as_str() {
             "true" | "1" | "on" | "yes" | "t" | "y" => Some(true),
             "false" | "0" | "off" | "no" | "f" | "n" => Some(false),
             _ => None,
@@ -183,16 +191,16 @@ pub(crate) fn flag(value: &Value) -> Read<bool> {
 }
 
 /// Checks that a number is within bounds.
-fn within<T>(value: &Value, given: T, bounds: RangeInclusive<T>) -> Read<T>
+fn within<T>(value: &Value, number: T, bounds: RangeInclusive<T>) -> Parsed<T>
 where
     T: Copy + PartialOrd + Display + Into<Value>,
 {
     let (least, most) = bounds.into_inner();
-    if given < least {
+    if number < least {
         let msg = format!("Input should be greater than or equal to {least}");
         Err(Faults::bound(value, "greater_than_equal", msg, json!({"ge": least.into()})))
-    } else if given <= most {
-        Ok(given)
+    } else if number <= most {
+        Ok(number)
     } else {
         // NaN is not within any bounds.
         let msg = format!("Input should be less than or equal to {most}");
@@ -201,10 +209,10 @@ where
 }
 
 /// Reads a number, also if it is written as text.
-pub(crate) fn number(value: &Value, bounds: RangeInclusive<f64>) -> Read<f64> {
+pub(crate) fn number(value: &Value, bounds: RangeInclusive<f64>) -> Parsed<f64> {
     let read = match value {
-        Value::Number(given) => given.as_f64(),
-        Value::String(given) => given.trim().parse().ok(),
+        Value::Number(sent) => sent.as_f64(),
+        Value::String(sent) => sent.trim().parse().ok(),
         _ => return Err(Faults::new(value, "float_type", "Input should be a valid number")),
     };
     let msg = "Input should be a valid number, unable to parse string as a number";
@@ -212,12 +220,12 @@ pub(crate) fn number(value: &Value, bounds: RangeInclusive<f64>) -> Read<f64> {
 }
 
 /// Reads an integer, also if it is written as text or has only zeros after the decimal point.
-pub(crate) fn whole(value: &Value, bounds: RangeInclusive<i64>) -> Read<i64> {
+pub(crate) fn whole(value: &Value, bounds: RangeInclusive<i64>) -> Parsed<i64> {
     let read = match value {
-        Value::Number(given) if given.is_f64() => whole_fraction(given.as_f64().unwrap_or(f64::INFINITY)),
+        Value::Number(sent) if sent.is_f64() => whole_fraction(sent.as_f64().unwrap_or(f64::INFINITY)),
         // Larger than any bound.
-        Value::Number(given) => Ok(given.as_i64().unwrap_or(i64::MAX)),
-        Value::String(given) => whole_text(given)
+        Value::Number(sent) => Ok(sent.as_i64().unwrap_or(i64::MAX)),
+        Value::String(sent) => whole_text(sent)
             .ok_or(("int_parsing", "Input should be a valid integer, unable to parse string as an integer")),
         _ => Err(("int_type", "Input should be a valid integer")),
     };
@@ -225,20 +233,20 @@ pub(crate) fn whole(value: &Value, bounds: RangeInclusive<i64>) -> Read<i64> {
 }
 
 /// Converts numbers like `10.0`.
-fn whole_fraction(given: f64) -> Result<i64, (&'static str, &'static str)> {
-    if given.fract() != 0.0 {
+fn whole_fraction(sent: f64) -> Result<i64, (&'static str, &'static str)> {
+    if sent.fract() != 0.0 {
         let msg = "Input should be a valid integer, got a number with a fractional part";
         return Err(("int_from_float", msg));
     }
     let msg = "Unable to parse input string as an integer, exceeded maximum size";
-    format!("{given:.0}").parse().map_err(|_| ("int_parsing_size", msg))
+    format!("{sent:.0}").parse().map_err(|_| ("int_parsing_size", msg))
 }
 
 /// Parses `10`, ` +10 `, `1_000` or `10.00`. A number that is too large becomes the largest one.
-fn whole_text(given: &str) -> Option<i64> {
-    let given = given.trim();
+fn whole_text(sent: &str) -> Option<i64> {
+    let sent = sent.trim();
     let zeros = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte == b'0');
-    let whole = given.split_once('.').filter(|(_, behind)| zeros(behind)).map_or(given, |(whole, _)| whole);
+    let whole = sent.split_once('.').filter(|(_, behind)| zeros(behind)).map_or(sent, |(whole, _)| whole);
     let digits = whole.strip_prefix(['+', '-']).unwrap_or(whole);
     let run = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     if !digits.split('_').all(run) {
@@ -246,7 +254,7 @@ fn whole_text(given: &str) -> Option<i64> {
     }
     match whole.replace('_', "").parse::<i64>() {
         Ok(whole) => Some(whole),
-        Err(wrong) if *wrong.kind() == IntErrorKind::NegOverflow => Some(i64::MIN),
+        Err(error) if *error.kind() == IntErrorKind::NegOverflow => Some(i64::MIN),
         Err(_) => Some(i64::MAX),
     }
 }

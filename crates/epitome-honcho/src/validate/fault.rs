@@ -40,10 +40,10 @@ pub(crate) struct Faults {
 }
 
 /// Maximum number of faults listed: a caller who fixes these will see the others.
-const MOST: usize = 100;
+const MAX_FAULTS: usize = 100;
 
 /// Maximum size of an error in bytes.
-const LONGEST: usize = 16 << 10;
+const MAX_BYTES: usize = 16 << 10;
 
 impl Faults {
     /// Returns a fault of a value.
@@ -57,7 +57,7 @@ impl Faults {
     }
 
     fn of(value: &Value, kind: &'static str, msg: String, ctx: Option<Value>) -> Self {
-        let input = shortened(value, &mut ROOM.clone()).unwrap_or_default();
+        let input = shortened(value, &mut MAX_INPUT_BYTES.clone()).unwrap_or_default();
         Self { found: vec![Fault { kind, msg, ctx, loc: VecDeque::new(), input }], size: 0, full: false }
     }
 
@@ -71,22 +71,25 @@ impl Faults {
         Self::new(of, "missing", "Field required")
     }
 
-    /// Returns a fault for a `created_at` that is not a time, of a message in a list or of an upload. The code that
-    /// finds it has no path, so this adds all of it.
-    pub(crate) fn no_moment(message: Option<usize>, given: &str) -> Self {
+    /// Returns a fault for a `created_at` that is not a time, of a message in a list or of an upload. Its whole path is added
+    /// here, because the code that parses the time does not read the body.
+    pub(crate) fn invalid_time(message: Option<usize>, sent: &str) -> Self {
         let why = "ISO 8601 is expected, as in 2026-11-15T02:17:11Z";
         let msg = format!("Input should be a valid datetime or date, {why}");
-        let faults = Self::bound(&given.into(), "datetime_from_date_parsing", msg, json!({"error": why}));
+        let faults = Self::bound(&sent.into(), "datetime_from_date_parsing", msg, json!({"error": why}));
         let faults = faults.within("created_at");
-        message.into_iter().fold(faults, |faults, nr| faults.within(nr).within("messages")).within("body")
+        message
+            .into_iter()
+            .fold(faults, |faults, index| faults.within(index).within("messages"))
+            .within("body")
     }
 
     /// Returns a fault for a body that is not JSON. The text at that position is not repeated: it could be anything.
-    pub(crate) fn no_json(body: &[u8], wrong: &serde_json::Error) -> Self {
-        let before = body.split_inclusive(|byte| *byte == b'\n').take(wrong.line().saturating_sub(1));
-        let place = before.map(<[u8]>::len).sum::<usize>() + wrong.column().saturating_sub(1);
-        let told = wrong.to_string();
-        let why = told.rsplit_once(" at line ").map_or(told.as_str(), |(why, _)| why);
+    pub(crate) fn no_json(body: &[u8], error: &serde_json::Error) -> Self {
+        let before = body.split_inclusive(|byte| *byte == b'\n').take(error.line().saturating_sub(1));
+        let place = before.map(<[u8]>::len).sum::<usize>() + error.column().saturating_sub(1);
+        let text = error.to_string();
+        let why = text.rsplit_once(" at line ").map_or(text.as_str(), |(why, _)| why);
         let msg = "JSON decode error".to_owned();
         Self::bound(&json!({}), "json_invalid", msg, json!({"error": why})).within(place).within("body")
     }
@@ -108,7 +111,7 @@ impl Faults {
             fault.loc.push_front(step.clone());
             self.size += serde_json::to_string(&fault).map_or(0, |written| written.len());
             // The first fault is always listed: it is far shorter than the maximum.
-            let last = self.found.len() >= MOST || (!self.found.is_empty() && self.size > LONGEST);
+            let last = self.found.len() >= MAX_FAULTS || (!self.found.is_empty() && self.size > MAX_BYTES);
             self.full = self.full || last;
             if !self.full {
                 self.found.push(fault);
@@ -118,42 +121,42 @@ impl Faults {
     }
 
     /// Returns the value, if there are no faults.
-    pub(crate) fn give<T>(self, read: T) -> Result<T, Self> {
-        if self.found.is_empty() { Ok(read) } else { Err(self) }
+    pub(crate) fn finish<T>(self, value: T) -> Result<T, Self> {
+        if self.found.is_empty() { Ok(value) } else { Err(self) }
     }
 }
 
 /// Approximate number of bytes of the request that one fault repeats.
-const ROOM: usize = 1_000;
+const MAX_INPUT_BYTES: usize = 1_000;
 
 /// Approximate size of a value in bytes, without its text.
-const VALUE: usize = 8;
+const VALUE_BYTES: usize = 8;
 
 /// Maximum length of a text in characters; longer ones are cut.
-const TEXT: usize = 200;
+const MAX_TEXT_CHARS: usize = 200;
 
 /// Returns as much of a value as fits: of the same type, with its first items and with shorter texts. A list that is
 /// cut is still a list, as clients that read the error expect.
-fn shortened(value: &Value, room: &mut usize) -> Option<Value> {
-    let left = room.checked_sub(VALUE);
-    *room = left.unwrap_or(0);
+fn shortened(value: &Value, bytes_left: &mut usize) -> Option<Value> {
+    let left = bytes_left.checked_sub(VALUE_BYTES);
+    *bytes_left = left.unwrap_or(0);
     left?;
     Some(match value {
         Value::String(text) => {
-            let text = clipped(text, TEXT);
-            *room = room.saturating_sub(text.len());
+            let text = clipped(text, MAX_TEXT_CHARS);
+            *bytes_left = bytes_left.saturating_sub(text.len());
             text.into()
         }
         // Only the first item may be incomplete.
         Value::Array(items) => {
-            let short = |(nr, item)| shortened(item, room).filter(|_| nr == 0 || *room > 0);
+            let short = |(index, item)| shortened(item, bytes_left).filter(|_| index == 0 || *bytes_left > 0);
             items.iter().enumerate().map_while(short).collect()
         }
         Value::Object(fields) => {
             let short = |(name, value): (&String, &Value)| {
-                let name = clipped(name, TEXT);
-                *room = room.saturating_sub(name.len());
-                Some((name, shortened(value, room)?))
+                let name = clipped(name, MAX_TEXT_CHARS);
+                *bytes_left = bytes_left.saturating_sub(name.len());
+                Some((name, shortened(value, bytes_left)?))
             };
             fields.iter().map_while(short).collect()
         }

@@ -1,6 +1,6 @@
-"""An agent on Anthropic's messages, with marks for its cache as their own examples set them.
+"""An agent on Anthropic's messages, with `cache_control` marks as in Anthropic's own examples.
 
-`--stream` has it read its replies as they come. The address and the key are where the client looks for them:
+With `--stream` it reads streamed replies. The client reads its address and key from
 ANTHROPIC_BASE_URL and ANTHROPIC_API_KEY.
 """
 import sys
@@ -20,7 +20,7 @@ calls = 0
 
 
 def marked():
-    """The history with a mark on the newest of the user's blocks, as long as there is one to come back to."""
+    """Returns the history with a cache mark on the newest block of the user's last message."""
     *before, last = messages
     *blocks, newest = last["content"]
     return [*before, {**last, "content": [*blocks, {**newest, "cache_control": {"type": "ephemeral"}}]}]

@@ -1,6 +1,6 @@
-"""An agent on OpenAI's chat completions: a plain loop of calls and tools. `--stream` has it read its replies as they come.
+"""An agent on OpenAI's chat completions: a plain loop of calls and tools. With `--stream` it reads streamed replies.
 
-The address and the key are where the client looks for them: OPENAI_BASE_URL and OPENAI_API_KEY.
+The client reads its address and key from OPENAI_BASE_URL and OPENAI_API_KEY.
 """
 import json
 import sys

@@ -1,7 +1,7 @@
-"""What programs on OpenAI's client lean on beyond plain calls: errors by class, time-outs, raw responses, other routes,
-async clients, streams that end early. The same is true with and without somebody in between.
+"""What programs rely on in OpenAI's client beyond plain calls: errors by class, timeouts, raw responses, other routes,
+async clients, streams that end early. All of it must work with and without the proxy.
 
-The header `x-act` asks the stand-in upstream to misbehave.
+The header `x-act` makes the stand-in upstream misbehave.
 """
 import asyncio
 import io

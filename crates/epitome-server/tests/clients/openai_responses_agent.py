@@ -1,6 +1,6 @@
-"""An agent on OpenAI's Responses that holds its own history: what the model gave goes back as it came.
+"""An agent on OpenAI's Responses that stores its own history: it returns the model's items unchanged.
 
-`--stream` has it read its replies as they come. The address and the key are where the client looks for them.
+With `--stream` it reads streamed replies. The client reads its address and key from the environment.
 """
 import json
 import sys

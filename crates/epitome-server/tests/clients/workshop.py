@@ -1,4 +1,4 @@
-"""What the three agents work on: a task, tools that make up their output, and when it is enough."""
+"""The work of the three agents: a task, tools with invented output, and the number of steps."""
 import json
 
 SYSTEM = "You are a careful engineer. Use your tools, and say what you did when a step is done."
@@ -13,13 +13,13 @@ TOOLS = [
     ("read_file", "A file's lines."),
     ("grep", "Lines that match a pattern."),
     ("edit_file", "Replaces a text in a file."),
-    ("run_tests", "Runs the tests whose names hold a word."),
+    ("run_tests", "Runs the tests whose names contain a word."),
 ]
 SCHEMA = {"type": "object", "properties": {"path": {"type": "string"}}}
 
 
 def run(name, arguments):
-    """A tool's output. There are no files here; what is in them is made up."""
+    """Returns a tool's output. There are no files; their content is invented."""
     n = 7
     for byte in json.dumps(arguments, sort_keys=True).encode():
         n = (n * 31 + byte) % 9973

@@ -1,7 +1,10 @@
-"""What JSON Schema cannot say: sizes in bytes, small languages, moments to come, what excludes each other."""
+"""Teaches schemathesis what JSON Schema cannot express: sizes in bytes, the syntax of triggers and strategies, times in the
+future, fields that exclude each other.
+"""
 
 import os
 import time
+from datetime import datetime, timedelta, timezone
 
 import schemathesis
 from hypothesis import strategies as st
@@ -17,7 +20,21 @@ names = text(1, 512)
 count = st.integers(1, 1000)
 counted = st.builds("{}({})".format, st.sampled_from(["messages", "turns", "tokens", "chars"]), count)
 
+
+def rfc3339(moment):
+    """A time in any of the forms of RFC 3339 that clients write."""
+    zones = st.sampled_from([0, 60, -210, 345]).map(lambda minutes: timezone(timedelta(minutes=minutes)))
+    forms = st.sampled_from(["auto", "seconds", "milliseconds"])
+    return st.builds(lambda time, zone, form: time.replace(tzinfo=zone).isoformat(timespec=form), moment, zones, forms)
+
+
+past = st.datetimes(datetime(1971, 1, 1), datetime(2100, 1, 1))
+future = st.datetimes(datetime(2090, 1, 1), datetime(2100, 1, 1))
+
 for name, strategy in {
+    "date-time": rfc3339(past),
+    "instant": rfc3339(past) | past.map(lambda time: time.date().isoformat()) | st.integers(0, 2**42).map(str),
+    "expiry": rfc3339(future) | st.sampled_from(["12h", "30d", "52w", "2099-12-31"]),
     "name": names,
     "label": text(0, 200),
     "place": st.builds("{}.{}".format, count, names),
@@ -33,12 +50,12 @@ for name, strategy in {
     schemathesis.openapi.format(name, strategy)
 
 
-# The key all this is asked with, which it must not revoke: `epk_ID_SECRET`.
+# The key that sends the requests. It must not revoke itself. Its form is `epk_ID_SECRET`.
 OWN_KEY = os.environ.get("CHECK_SCHEMA_KEY", "__").split("_")[1]
 
 
 def bounds(body):
-    """Whether a body sets a number that others are held to."""
+    """Whether a body sets a limit that applies to later requests."""
     settings = body.get("settings") if isinstance(body, dict) else None
     settings = settings if isinstance(settings, dict) else {}
     limits, context = settings.get("limits"), settings.get("context")
@@ -51,7 +68,7 @@ def bounds(body):
 def filter_case(ctx, case):
     if OWN_KEY and (case.path_parameters or {}).get("key") == OWN_KEY:
         return False
-    # What is set here decides what is right later, also where something else in the request is wrong.
+    # A limit set here would change which later requests are valid, even if the rest of this request is refused.
     if bounds(case.body):
         return False
     if case.meta is None or not case.meta.generation.mode.is_positive:
@@ -63,25 +80,36 @@ def filter_case(ctx, case):
         return False
     if sum(query.get(f"keep_{unit}") is not None for unit in ("messages", "turns", "tokens")) > 1:
         return False
-    # A form that is named must be the body's own.
+    # The `format` must be that of the body.
     if case.path == "/v1/condense" and query.get("format") is not None:
         return False
-    # How large a context may be is a setting.
+    # The largest budget is a setting.
     if isinstance(query.get("tokens"), int) and query["tokens"] > 100_000:
         return False
     settings = body.get("settings") or {}
-    # No two slots of a scope have the same name, and one without a name has its preset's.
+    # Slots of one scope have different names; a slot without a name has the name of its preset.
     slots = [(slot.get("name") or slot.get("preset"), slot.get("scope")) for slot in settings.get("slot") or []]
     if len(set(slots)) < len(slots):
         return False
-    # A key's end is a moment to come.
+    # A message has one time.
+    if any("at" in message and "created_at" in message for message in messages(case.body)):
+        return False
+    # A key expires in the future.
     expires = body.get("expires")
-    return expires is None or expires > time.time() * 1000 + 60_000
+    return not isinstance(expires, (int, float)) or expires > time.time() * 1000 + 60_000
+
+
+def messages(body):
+    """The messages in the body of an append."""
+    if isinstance(body, dict) and isinstance(body.get("messages"), list):
+        body = body["messages"]
+    body = body if isinstance(body, list) else [body]
+    return [message for message in body if isinstance(message, dict)]
 
 
 @schemathesis.hook
 def map_case(ctx, case):
-    """A whole number is written without a point."""
+    """Writes whole numbers without a decimal point."""
     if isinstance(case.body, (dict, list)):
         case.body = whole(case.body)
     return case

@@ -202,7 +202,7 @@ fn memory(bench: &mut Bench) {
         }
         for (size, mark) in sizes.iter().zip(marks) {
             let name = format!("local: held for {tokens} tokens after {mark} messages");
-            bench.row(&name, &format!("{:.1} kB", *size as f64 / 1e3), "");
+            bench.text_row(&name, &format!("{:.1} kB", *size as f64 / 1e3), "");
         }
         let grown = *sizes.last().unwrap() as f64 / sizes[0] as f64;
         bench.ratio("  the last to the first", &[grown], 1.1);

@@ -112,12 +112,12 @@ impl Bench {
     pub(crate) fn ratio(&mut self, name: &str, ratios: &[f64], most: f64) {
         if let Some((median, _)) = summed_up(ratios) {
             let verdict = if median <= most { "met" } else { "NOT met" };
-            self.row(name, &format!("{median:.3}"), &format!("<= {most}, {verdict}"));
+            self.text_row(name, &format!("{median:.3}"), &format!("<= {most}, {verdict}"));
         }
     }
 
     /// A row that was measured elsewhere.
-    pub(crate) fn row(&mut self, name: &str, figure: &str, claim: &str) {
+    pub(crate) fn text_row(&mut self, name: &str, figure: &str, claim: &str) {
         self.rows.push([name, figure, "", claim].map(str::to_owned));
     }
 

@@ -37,7 +37,7 @@
 //! new messages and a few comparisons of old messages, independent of the length of the list. No turn waits for a
 //! model, unless `condense.wait` is set: at four fifths of the threshold the condenser begins a summary in the
 //! background, and at the threshold it puts that summary in. If the summary is not ready by then, `local` writes one
-//! immediately, and the model's next summary is again based on the model's own previous one.
+//! immediately, and the model's next summary is based on the model's own previous one.
 //!
 //! # Which list to pass
 //!
@@ -55,97 +55,98 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use epitome_core::condense::{Press, Standing};
+use epitome_core::condense::{ListState, Press};
 use epitome_core::message::{Message, Seq, Span, Tokens};
 use epitome_core::tokens::Counter;
 use tokio::sync::watch;
 
-use crate::fingerprint::{Place, place};
+use crate::fingerprint::{ListAddress, list_address};
 use crate::hidden::Hidden;
-use crate::hook::{Condensed, Running};
+use crate::hook::{AbortOnDrop, Condensed};
 use crate::lock::lock;
-use crate::summarizer::{Label, notify, without_bytes};
-use crate::writer::Who;
+use crate::named_model::ModelChoice;
+use crate::summarizer::{Label, notify_hooks, without_media_bytes};
 
 mod builder;
 mod conversation;
 mod forecast;
+mod list_summarizer;
 mod ready;
-mod scribe;
 mod thread;
 
 pub use builder::CondenserBuilder;
-pub use conversation::Kept;
-use conversation::{Conversation, Preparing, Rules, Slip, Step};
-pub use forecast::{Fate, Forecast, Why};
+pub use conversation::ThreadState;
+use conversation::{BackgroundSummary, Conversation, NextStep, ResultCell, Rules};
+pub use forecast::{Forecast, ForecastReason, MessageForecast};
+use list_summarizer::{ListSummarizer, SummaryJob};
 pub use ready::{Ready, Report, Spent, Totals, Turn};
-use scribe::{Order, Scribe};
-pub use thread::{Lent, Thread};
+pub use thread::{ModelLoan, Thread};
 
 /// Default maximum number of conversations that a condenser remembers. The least recently used one is evicted.
 const MOST_CONVERSATIONS: usize = 64;
 
 /// A conversation counts as ended after this many turns of other conversations.
-const LATELY: u64 = 64;
+const RECENT_TURNS: u64 = 64;
 
 /// Condenses message lists before they are sent. Clones share their state.
 ///
 /// See the [module](self) for its use.
 #[derive(Debug, Clone)]
 pub struct Condenser {
-    inner: Hidden<Arc<Inner>>,
+    inner: Hidden<Arc<CondenserInner>>,
 }
 
-struct Inner {
+struct CondenserInner {
     /// Condensers with the same id count tokens in the same way.
     id: u64,
     rules: Rules,
-    scribe: Arc<Scribe>,
-    known: Mutex<Known>,
+    summarizer: Arc<ListSummarizer>,
+    conversations: Mutex<RecentConversations>,
     totals: Mutex<Totals>,
-    /// Set if the model is lent; the channel closes when the lender takes the model back.
+    /// Set if the model is lent. The channel closes when the loan ends.
     loan: Option<watch::Receiver<()>>,
 }
 
-type Shared = Hidden<Arc<Mutex<Conversation>>>;
+type SharedConversation = Hidden<Arc<Mutex<Conversation>>>;
 
 /// Returns an id that is unique in this process.
-fn number() -> u64 {
+fn next_id() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
-/// The conversations that a condenser remembers.
-struct Known {
+/// The conversations that a condenser remembers: an LRU cache.
+struct RecentConversations {
     /// The conversations, most recently used first, each with the turn on which it was last used.
-    all: Vec<(Shared, u64)>,
+    all: Vec<(SharedConversation, u64)>,
     turns: u64,
     /// Maximum number of conversations.
-    most: usize,
+    max: usize,
 }
 
-impl Known {
-    fn at_most(most: usize) -> Self {
-        Self { all: Vec::new(), turns: 0, most }
+impl RecentConversations {
+    fn with_limit(max: usize) -> Self {
+        Self { all: Vec::new(), turns: 0, max }
     }
 
     /// Returns whether several agents may use the condenser: more than one conversation was active recently. An
     /// abandoned list, for example after a reply was requested again, soon stops counting.
     fn is_shared(&self) -> bool {
-        self.all.get(1).is_some_and(|(_, used)| self.turns.saturating_sub(*used) < LATELY)
+        self.all.get(1).is_some_and(|(_, used)| self.turns.saturating_sub(*used) < RECENT_TURNS)
     }
 
-    fn insert(&mut self, shared: &Shared) {
+    fn insert(&mut self, shared: &SharedConversation) {
         self.turns = self.turns.saturating_add(1);
         self.all.insert(0, (shared.clone(), self.turns));
-        self.all.truncate(self.most);
+        self.all.truncate(self.max);
     }
 
-    fn used(&mut self, found: &Shared) {
-        if let Some(at) = self.all.iter().position(|(shared, _)| Arc::ptr_eq(shared, found)) {
+    /// Moves a conversation to the front.
+    fn mark_used(&mut self, conversation: &SharedConversation) {
+        if let Some(at) = self.all.iter().position(|(shared, _)| Arc::ptr_eq(shared, conversation)) {
             self.all.remove(at);
         }
-        self.insert(found);
+        self.insert(conversation);
     }
 }
 
@@ -214,14 +215,17 @@ impl Condenser {
         let inner = &self.inner;
         let call = Call { fixed: inner.fixed(&call), ..call };
         if !inner.rules.enabled {
-            return inner.off(&call);
+            return inner.disabled(&call);
         }
-        let sure = lock(&inner.known).is_shared();
-        let mut found = inner.find(call.messages, sure);
+        let compare_fully = lock(&inner.conversations).is_shared();
+        let mut matched = inner.find(call.messages, compare_fully);
         loop {
-            match inner.go_on(&mut found, &call).await {
+            match inner.run_turn(&mut matched, &call).await {
                 Some(ready) => return ready,
-                None => found = Found { given_up: found.given_up, ..inner.find(call.messages, true) },
+                None => {
+                    let models_failed = matched.models_failed;
+                    matched = MatchedConversation { models_failed, ..inner.find(call.messages, true) };
+                }
             }
         }
     }
@@ -239,10 +243,10 @@ impl Condenser {
     }
 
     /// Returns whether `condense.model` is `same`: the model that a list is for should also write its summaries. A
-    /// caller that has this model [lends](Condenser::lend) it while the request is open; otherwise `local` writes the
+    /// caller that has this model [lends](Condenser::lend) it while the request is open. Otherwise `local` writes the
     /// summaries.
-    pub fn borrows(&self) -> bool {
-        self.inner.rules.borrows
+    pub fn uses_same_model(&self) -> bool {
+        self.inner.rules.uses_same_model
     }
 
     /// Returns the token counter, to measure the parts of a request outside its list.
@@ -253,16 +257,16 @@ impl Condenser {
     /// Creates a condenser with the same configuration for another agent. The two share only the circuit breakers of
     /// the providers and cached answers of models.
     pub fn another(&self) -> Self {
-        let most = lock(&self.inner.known).most;
-        Self { inner: Hidden(Arc::new(self.inner.like(number(), most))) }
+        let max = lock(&self.inner.conversations).max;
+        Self { inner: Hidden(Arc::new(self.inner.sibling(next_id(), max))) }
     }
 
-    /// Continues a conversation that was condensed before, for example after a restart. `standing` comes from
-    /// [`Turn::standing`].
-    pub fn resume(&self, messages: &[Message], standing: &Standing) {
+    /// Continues a conversation that was condensed before, for example after a restart. `state` comes from
+    /// [`Turn::list_state`].
+    pub fn resume(&self, messages: &[Message], state: &ListState) {
         let inner = &self.inner;
-        let conversation = Conversation::begun(messages, Some(standing), &inner.rules);
-        inner.remember(conversation, place(messages));
+        let conversation = Conversation::new(messages, Some(state), &inner.rules);
+        inner.remember(conversation, list_address(messages));
     }
 
     /// Returns what the condenser has done so far.
@@ -271,14 +275,14 @@ impl Condenser {
     }
 }
 
-impl Inner {
+impl CondenserInner {
     /// Creates a condenser with the same configuration that remembers no conversation yet.
-    fn like(&self, id: u64, most: usize) -> Self {
+    fn sibling(&self, id: u64, max: usize) -> Self {
         Self {
             id,
             rules: self.rules.clone(),
-            scribe: Arc::clone(&self.scribe),
-            known: Mutex::new(Known::at_most(most)),
+            summarizer: Arc::clone(&self.summarizer),
+            conversations: Mutex::new(RecentConversations::with_limit(max)),
             totals: Mutex::default(),
             loan: self.loan.clone(),
         }
@@ -289,33 +293,41 @@ impl Inner {
         if call.fixed == 0 { self.rules.fixed } else { call.fixed }
     }
 
-    /// Decides and carries out what is due, then returns the caller's result. Returns `None` if the list does not
-    /// belong to the conversation it was matched with.
-    async fn go_on<'a>(&self, found: &mut Found, call: &Call<'a>) -> Option<Ready<'a>> {
+    /// Decides what is due, does it, and returns the caller's result. Returns `None` if the list does not belong to the
+    /// conversation that it was matched with.
+    async fn run_turn<'a>(&self, matched: &mut MatchedConversation, call: &Call<'a>) -> Option<Ready<'a>> {
         loop {
             let next = {
-                let mut conversation = lock(&found.conversation);
-                if conversation.changes != found.changes {
+                let mut conversation = lock(&matched.conversation);
+                if conversation.version != matched.version {
                     // Another caller continued the conversation after the list was compared with it.
                     return None;
                 }
-                let mut begin = None;
-                let step = conversation.look(call, &self.rules, found.sure, found.given_up, &mut begin);
-                if let Some(order) = begin {
-                    self.start(&mut conversation, order);
+                let mut background = None;
+                let MatchedConversation { fully_compared, models_failed, .. } = *matched;
+                let step =
+                    conversation.next_step(call, &self.rules, fully_compared, models_failed, &mut background);
+                if let Some(job) = background {
+                    self.start_background(&mut conversation, job);
                 }
-                found.changes = conversation.changes;
+                matched.version = conversation.version;
                 match step {
-                    // Under the same lock, so that no caller gets messages that another caller added in the meantime.
-                    Step::Done(report) => {
-                        return Some(self.hand_out(conversation, &found.conversation, call, report, false));
+                    // The lock is still held, so that no caller gets messages that another caller added in the meantime.
+                    NextStep::Done(report) => {
+                        return Some(self.finish_turn(
+                            conversation,
+                            &matched.conversation,
+                            call,
+                            report,
+                            false,
+                        ));
                     }
-                    Step::Stranger => return None,
-                    Step::Wait(ended) => Err(ended),
-                    Step::Write(order, who) => Ok((order, who)),
+                    NextStep::Mismatch => return None,
+                    NextStep::Wait(ended) => Err(ended),
+                    NextStep::Write(job, choice) => Ok((job, choice)),
                 }
             };
-            let (order, who) = match next {
+            let (job, choice) = match next {
                 Ok(write) => write,
                 Err(mut ended) => {
                     // No value is ever sent: the channel closes when the task ends, with or without a summary.
@@ -323,65 +335,68 @@ impl Inner {
                     continue;
                 }
             };
-            let (plan, outcome) = self.scribe.write(order, who).await;
-            let mut conversation = lock(&found.conversation);
-            if conversation.changes != found.changes {
+            let (plan, outcome) = self.summarizer.write(job, choice).await;
+            let mut conversation = lock(&matched.conversation);
+            if conversation.version != matched.version {
                 // The plan does not apply to the changed list. The spending is reported nevertheless.
-                conversation.note(outcome.spent, outcome.problems);
+                conversation.add_to_report(outcome.spent, outcome.problems);
                 return None;
             }
-            match conversation.take(*plan, outcome, who, call, &self.rules) {
+            match conversation.apply_outcome(*plan, outcome, choice, call, &self.rules) {
                 Some(report) => {
-                    return Some(self.hand_out(conversation, &found.conversation, call, report, true));
+                    return Some(self.finish_turn(conversation, &matched.conversation, call, report, true));
                 }
-                None => found.given_up = true,
+                None => matched.models_failed = true,
             }
         }
     }
 
     /// Starts to write a summary in the background.
-    fn start(&self, conversation: &mut Conversation, order: Order) {
+    fn start_background(&self, conversation: &mut Conversation, job: SummaryJob) {
         if self.loan.as_ref().is_some_and(|loan| loan.has_changed().is_err()) {
-            // The lender has already taken the model back.
+            // The loan has already ended.
             return;
         }
-        let (scribe, done, loan) = (Arc::clone(&self.scribe), Slip::default(), self.loan.clone());
+        let (summarizer, result, loan) =
+            (Arc::clone(&self.summarizer), ResultCell::default(), self.loan.clone());
         let lent = loan.is_some();
-        let bytes = order.leaving.iter().map(Message::memory).fold(0, usize::saturating_add);
+        let bytes = job.leaving.iter().map(Message::memory).fold(0, usize::saturating_add);
         let (ends, ended) = watch::channel(());
-        let (slip, plan) = (Arc::clone(&done), order.plan.clone());
-        let running = Running(tokio::spawn(async move {
+        let (cell, plan) = (Arc::clone(&result), job.plan.clone());
+        let task = AbortOnDrop(tokio::spawn(async move {
             tokio::select! {
                 biased;
-                () = taken_back(loan) => {}
-                (_, outcome) = scribe.write(order, Who::Models) => *lock(&slip) = Some(outcome),
+                () = loan_ended(loan) => {}
+                (_, outcome) = summarizer.write(job, ModelChoice::Configured) => *lock(&cell) = Some(outcome),
             }
             drop(ends);
         }));
-        conversation.begin(Preparing { plan, done, ended, lent, bytes, _running: running });
+        conversation.set_background(BackgroundSummary { plan, result, ended, lent, bytes, _task: task });
     }
 
-    /// Builds the caller's result and notifies the hooks.
-    fn hand_out<'a>(
+    /// Builds the caller's result and notifies the hooks. `summarized` says that a summary was written on this turn, so that
+    /// the hooks already got the messages.
+    fn finish_turn<'a>(
         &self,
         mut conversation: MutexGuard<'_, Conversation>,
-        shared: &Shared,
+        shared: &SharedConversation,
         call: &Call<'a>,
         report: Report,
-        written: bool,
+        summarized: bool,
     ) -> Ready<'a> {
         let condensed = conversation.list.shared();
         if report.condensed {
-            conversation.hand_out(condensed.as_ref().map_or(call.messages, |list| list), &self.rules);
-            if !self.scribe.hooks.is_empty() {
-                self.tell_hooks(&conversation, &report, call.messages, written);
+            conversation
+                .remember_returned(condensed.as_ref().map_or(call.messages, |list| list), &self.rules);
+            if !self.summarizer.hooks.is_empty() {
+                self.notify_hooks_after(&conversation, &report, call.messages, summarized);
             }
-            conversation.left_so_far();
+            conversation.mark_removed();
         }
         let turn = Turn {
             conversation: shared.clone(),
             counted: conversation.list.tokens().saturating_add(call.fixed),
-            rounds: conversation.list.standing().rounds,
+            rounds: conversation.list.state().rounds,
             worth: Some(self.rules.policy.worth),
         };
         let (full, sent) = conversation.full_and_sent(call.fixed);
@@ -390,17 +405,23 @@ impl Inner {
         Ready { own: call.messages, condensed, report, turn, full, sent }
     }
 
-    /// Notifies hooks of the condensation, and of the messages that leave unless a summarizer already reported them.
-    fn tell_hooks(&self, conversation: &Conversation, report: &Report, messages: &[Message], written: bool) {
-        let left = conversation.left(messages);
-        let count = left.len() as u64;
-        let ends = [left.first(), left.last()].map(|end| end.map_or(1, |message| message.seq));
+    /// Notifies hooks of the condensation, and of the removed messages unless the summarizer already reported them.
+    fn notify_hooks_after(
+        &self,
+        conversation: &Conversation,
+        report: &Report,
+        messages: &[Message],
+        summarized: bool,
+    ) {
+        let removed = conversation.removed(messages);
+        let count = removed.len() as u64;
+        let ends = [removed.first(), removed.last()].map(|end| end.map_or(1, |message| message.seq));
         let span = |[from, through]: [Seq; 2]| Span { from, through };
-        if !written && report.model.is_none() && !left.is_empty() {
-            let left = left.into_iter().map(without_bytes).collect();
-            notify(&self.scribe.hooks, self.scribe.label.leaving(span(ends), left));
+        if !summarized && report.model.is_none() && !removed.is_empty() {
+            let removed = removed.into_iter().map(without_media_bytes).collect();
+            notify_hooks(&self.summarizer.hooks, self.summarizer.label.due_messages(span(ends), removed));
         }
-        let Label { workspace, session, slot, scope } = self.scribe.label.clone();
+        let Label { workspace, session, slot, scope } = self.summarizer.label.clone();
         let done = Condensed {
             workspace,
             session,
@@ -413,62 +434,63 @@ impl Inner {
             model: report.model.as_deref().unwrap_or_default().into(),
             stand_in: report.stand_in,
         };
-        let hooks = self.scribe.hooks.clone();
+        let hooks = self.summarizer.hooks.clone();
         tokio::spawn(async move { hooks.after(&done).await });
     }
 
-    /// Finds the conversation that the list belongs to, or begins a new one. With `sure` set, it compares every
+    /// Finds the conversation that the list belongs to, or begins a new one. With `compare_fully` set, it compares every
     /// message. Otherwise it skips the full comparison for the most recently used conversation if the list is at the
     /// same memory address.
-    fn find(&self, messages: &[Message], sure: bool) -> Found {
-        let known: Vec<Shared> = lock(&self.known).all.iter().map(|(shared, _)| shared.clone()).collect();
-        let place = place(messages);
-        let mut best: Option<(usize, Found)> = None;
-        for (at, shared) in known.iter().enumerate() {
+    fn find(&self, messages: &[Message], compare_fully: bool) -> MatchedConversation {
+        let candidates: Vec<SharedConversation> =
+            lock(&self.conversations).all.iter().map(|(shared, _)| shared.clone()).collect();
+        let address = list_address(messages);
+        let mut best: Option<(usize, MatchedConversation)> = None;
+        for (at, shared) in candidates.iter().enumerate() {
             let mut conversation = lock(shared);
-            let len = conversation.prints.len();
+            let len = conversation.fingerprints.len();
             let longer = best.as_ref().is_none_or(|(longest, _)| len > *longest);
-            if !longer || !conversation.seems_to_go_on(messages, &self.rules) {
+            if !longer || !conversation.seems_continued_by(messages, &self.rules) {
                 continue;
             }
-            let spared = !sure && at == 0 && conversation.place == place;
-            if spared || conversation.prints.are(messages, len, &self.rules.key) {
-                best = Some((len, Found::of(shared, &conversation, !spared)));
+            let skip_comparison = !compare_fully && at == 0 && conversation.address == address;
+            if skip_comparison || conversation.fingerprints.match_fully(messages, len, &self.rules.key) {
+                best = Some((len, MatchedConversation::of(shared, &conversation, !skip_comparison)));
             }
         }
-        if let Some((_, found)) = best {
-            lock(&found.conversation).place = place;
-            lock(&self.known).used(&found.conversation);
-            return found;
+        if let Some((_, matched)) = best {
+            lock(&matched.conversation).address = address;
+            lock(&self.conversations).mark_used(&matched.conversation);
+            return matched;
         }
-        for shared in &known {
+        for shared in &candidates {
             let mut conversation = lock(shared);
-            if conversation.takes_head(messages, &self.rules)
-                || conversation.takes_handed(messages, &self.rules)
+            if conversation.adopt_system_messages(messages, &self.rules)
+                || conversation.adopt_returned_list(messages, &self.rules)
             {
-                conversation.place = place;
-                let found = Found::of(shared, &conversation, true);
+                conversation.address = address;
+                let matched = MatchedConversation::of(shared, &conversation, true);
                 drop(conversation);
-                lock(&self.known).used(shared);
-                return found;
+                lock(&self.conversations).mark_used(shared);
+                return matched;
             }
-            if let Some(fork) = conversation.forked(messages, &self.rules) {
+            if let Some(fork) = conversation.fork(messages, &self.rules) {
                 drop(conversation);
-                return self.remember(fork, place);
+                return self.remember(fork, address);
             }
         }
-        self.remember(Conversation::begun(messages, None, &self.rules), place)
+        self.remember(Conversation::new(messages, None, &self.rules), address)
     }
 
-    fn remember(&self, mut conversation: Conversation, place: Place) -> Found {
-        conversation.place = place;
-        let changes = conversation.changes;
+    fn remember(&self, mut conversation: Conversation, address: ListAddress) -> MatchedConversation {
+        conversation.address = address;
+        let version = conversation.version;
         let shared = Hidden(Arc::new(Mutex::new(conversation)));
-        lock(&self.known).insert(&shared);
-        Found { conversation: shared, changes, sure: true, given_up: false }
+        lock(&self.conversations).insert(&shared);
+        MatchedConversation { conversation: shared, version, fully_compared: true, models_failed: false }
     }
 
-    fn off<'a>(&self, Call { messages, fixed, .. }: &Call<'a>) -> Ready<'a> {
+    fn disabled<'a>(&self, Call { messages, fixed, .. }: &Call<'a>) -> Ready<'a> {
         let count = messages.len() as u64;
         let report = Report {
             reason: "off".to_owned(),
@@ -486,8 +508,8 @@ impl Inner {
     }
 }
 
-/// Waits until a model is taken back; waits forever if the model is not lent.
-async fn taken_back(loan: Option<watch::Receiver<()>>) {
+/// Waits until the loan of a model ends. Waits forever if the model is not lent.
+async fn loan_ended(loan: Option<watch::Receiver<()>>) {
     match loan {
         Some(mut loan) => while loan.changed().await.is_ok() {},
         None => std::future::pending().await,
@@ -495,18 +517,23 @@ async fn taken_back(loan: Option<watch::Receiver<()>>) {
 }
 
 /// The conversation that a list was matched with.
-struct Found {
-    conversation: Shared,
-    /// The conversation's change counter at the time of the comparison.
-    changes: u64,
+struct MatchedConversation {
+    conversation: SharedConversation,
+    /// The conversation's version at the time of the comparison.
+    version: u64,
     /// Whether every message was compared.
-    sure: bool,
+    fully_compared: bool,
     /// Whether this call already waited for the models, and they wrote no summary.
-    given_up: bool,
+    models_failed: bool,
 }
 
-impl Found {
-    fn of(shared: &Shared, conversation: &Conversation, sure: bool) -> Self {
-        Self { conversation: shared.clone(), changes: conversation.changes, sure, given_up: false }
+impl MatchedConversation {
+    fn of(shared: &SharedConversation, conversation: &Conversation, fully_compared: bool) -> Self {
+        Self {
+            conversation: shared.clone(),
+            version: conversation.version,
+            fully_compared,
+            models_failed: false,
+        }
     }
 }

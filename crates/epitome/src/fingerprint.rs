@@ -3,10 +3,10 @@
 //!
 //! A caller passes the whole list each time, without a name for it. There are two kinds of fingerprints:
 //!
-//! - [`Prints`], in memory: two fast keyed hashes per message, of its whole content and of its edges. Each message can
+//! - [`MessageFingerprints`], in memory: two fast keyed hashes per message, of its whole content and of its edges. Each message can
 //! be compared by itself, so that a turn needs only a few comparisons: at both ends, and at positions in between that
 //! change from turn to turn. All messages are compared if there are several conversations, and before something is cut.
-//! - [`Chain`], for indexes and the store: a cryptographic hash of each beginning of a list, computed from the previous
+//! - [`PrefixHashes`], for indexes and the store: a cryptographic hash of each beginning of a list, computed from the previous
 //! hash and one more message. Two lists share a hash if they are the same up to that message, and never after they
 //! differ. The hashes are the same in every process. The text of leading system messages is left out, because some
 //! contain the current time.
@@ -24,14 +24,14 @@ use crate::store::ListHash;
 const EDGE: usize = 128;
 
 /// Number of newest messages that are compared each time, and of others that are sampled.
-const LOOKS: usize = 8;
+const SAMPLES: usize = 8;
 
 /// Memory address of a list. Two lists that exist at the same time have different addresses, so a list at the same
 /// address is assumed to be the same after a few comparisons. The address alone proves nothing.
-pub(crate) type Place = (usize, usize);
+pub(crate) type ListAddress = (usize, usize);
 
 /// Returns the memory address of a list.
-pub(crate) fn place(messages: &[Message]) -> Place {
+pub(crate) fn list_address(messages: &[Message]) -> ListAddress {
     let first = messages.first().map_or(0, |message| message.parts.as_ptr().addr());
     (messages.as_ptr().addr(), first)
 }
@@ -43,7 +43,7 @@ fn head_of(messages: &[Message]) -> usize {
 
 /// The fingerprints of one message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Print {
+struct Fingerprint {
     whole: u64,
     edges: u64,
 }
@@ -58,8 +58,8 @@ enum Cover {
 
 /// The fingerprints of a conversation's messages at the time they were taken in.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Prints {
-    prints: Vec<Print>,
+pub(crate) struct MessageFingerprints {
+    fingerprints: Vec<Fingerprint>,
     /// Number of leading system messages.
     head: usize,
     /// Positions of pinned messages. They are always shown, so they are always compared.
@@ -68,15 +68,15 @@ pub(crate) struct Prints {
     turn: usize,
 }
 
-impl Prints {
+impl MessageFingerprints {
     pub(crate) fn of(messages: &[Message], key: &RandomState) -> Self {
-        let mut prints = Self::default();
-        prints.extend(messages, key);
-        prints
+        let mut fingerprints = Self::default();
+        fingerprints.extend(messages, key);
+        fingerprints
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.prints.len()
+        self.fingerprints.len()
     }
 
     /// Takes in the new messages at the end of the list.
@@ -86,17 +86,17 @@ impl Prints {
             self.head += head_of(new);
         }
         let pinned = (self.len()..).zip(new).filter(|(_, message)| message.pinned).map(|(at, _)| at);
-        self.pinned.extend(pinned.take(LOOKS.saturating_sub(self.pinned.len())));
-        self.prints.extend(new.iter().map(|message| Print {
-            whole: print(message, Cover::Whole, key),
-            edges: print(message, Cover::Edges, key),
+        self.pinned.extend(pinned.take(SAMPLES.saturating_sub(self.pinned.len())));
+        self.fingerprints.extend(new.iter().map(|message| Fingerprint {
+            whole: hash_message(message, Cover::Whole, key),
+            edges: hash_message(message, Cover::Edges, key),
         }));
     }
 
     /// Returns whether the list appears to continue this conversation. It compares the whole leading system messages,
     /// pinned messages and newest messages, and the edges of some others. Half of those come after `from`, where
     /// messages are still shown.
-    pub(crate) fn seem(&mut self, messages: &[Message], from: usize, key: &RandomState) -> bool {
+    pub(crate) fn match_sampled(&mut self, messages: &[Message], from: usize, key: &RandomState) -> bool {
         let len = self.len();
         if messages.len() < len {
             return false;
@@ -104,17 +104,17 @@ impl Prints {
         let turn = self.turn;
         self.turn = self.turn.wrapping_add(1);
         let from = from.min(len);
-        let looks = (0..LOOKS).map(|look| somewhere(turn, look, len));
-        let shown = (0..LOOKS).map(|look| from.saturating_add(somewhere(turn, look, len - from)));
-        let whole = (0..self.head.saturating_add(1)).chain(len.saturating_sub(LOOKS)..len);
+        let samples = (0..SAMPLES).map(|sample| sample_position(turn, sample, len));
+        let shown = (0..SAMPLES).map(|sample| from.saturating_add(sample_position(turn, sample, len - from)));
+        let whole = (0..self.head.saturating_add(1)).chain(len.saturating_sub(SAMPLES)..len);
         let whole = whole.chain(self.pinned.iter().copied()).filter(|at| *at < len);
-        let between = looks.chain(shown).filter(|at| *at < len);
+        let between = samples.chain(shown).filter(|at| *at < len);
         self.same(messages, whole, Cover::Whole, key) && self.same(messages, between, Cover::Edges, key)
     }
 
     /// Returns whether the list differs only in the text of its leading system messages, for example because they
     /// contain the current time: their number and all later messages are the same.
-    pub(crate) fn differ_in_head(&self, messages: &[Message], key: &RandomState) -> bool {
+    pub(crate) fn differ_only_in_head(&self, messages: &[Message], key: &RandomState) -> bool {
         let mut rest = self.head..self.len();
         self.head > 0
             && head_of(messages) == self.head
@@ -123,7 +123,7 @@ impl Prints {
     }
 
     /// Returns whether the first `len` messages of the list are the same.
-    pub(crate) fn are(&self, messages: &[Message], len: usize, key: &RandomState) -> bool {
+    pub(crate) fn match_fully(&self, messages: &[Message], len: usize, key: &RandomState) -> bool {
         self.same(messages, 0..len, Cover::Whole, key)
     }
 
@@ -131,14 +131,14 @@ impl Prints {
     fn same(
         &self,
         messages: &[Message],
-        mut places: impl Iterator<Item = usize>,
+        mut positions: impl Iterator<Item = usize>,
         cover: Cover,
         key: &RandomState,
     ) -> bool {
-        places.all(|at| match (messages.get(at), self.prints.get(at)) {
+        positions.all(|at| match (messages.get(at), self.fingerprints.get(at)) {
             (Some(message), Some(known)) => {
                 let known = if cover == Cover::Whole { known.whole } else { known.edges };
-                print(message, cover, key) == known
+                hash_message(message, cover, key) == known
             }
             _ => false,
         })
@@ -147,21 +147,21 @@ impl Prints {
 
 /// Returns a sample position below `among` that changes each turn. Multiples of the golden ratio reach every position
 /// over time.
-fn somewhere(turn: usize, look: usize, among: usize) -> usize {
-    let step = turn.wrapping_mul(LOOKS).wrapping_add(look) as u64;
+fn sample_position(turn: usize, sample: usize, among: usize) -> usize {
+    let step = turn.wrapping_mul(SAMPLES).wrapping_add(sample) as u64;
     let at = step.wrapping_mul(0x9E37_79B9_7F4A_7C15) % among.max(1) as u64;
     usize::try_from(at).unwrap_or(0)
 }
 
 /// Returns a hash that two different messages are very unlikely to share.
-fn print(message: &Message, cover: Cover, key: &RandomState) -> u64 {
+fn hash_message(message: &Message, cover: Cover, key: &RandomState) -> u64 {
     let mut state = key.build_hasher();
-    put_message(message, cover, &mut state);
+    write_message(message, cover, &mut state);
     state.finish()
 }
 
 /// The hashes of a list's beginnings.
-pub(crate) struct Chain {
+pub(crate) struct PrefixHashes {
     /// Hash of the list's owner, without any message.
     pub(crate) seed: ListHash,
     /// Number of leading system messages.
@@ -170,18 +170,18 @@ pub(crate) struct Chain {
     pub(crate) hashes: Vec<ListHash>,
 }
 
-impl Chain {
+impl PrefixHashes {
     /// Computes the hashes of a list. `owner` hashes the list's owner and the number of leading system messages.
-    pub(crate) fn of(messages: &[Message], owner: impl FnOnce(&mut Stable, usize)) -> Self {
+    pub(crate) fn of(messages: &[Message], owner: impl FnOnce(&mut StableHasher, usize)) -> Self {
         let head = head_of(messages);
-        let mut seed = Stable::default();
+        let mut seed = StableHasher::default();
         owner(&mut seed, head);
         let seed = seed.hash();
         let rest = messages.get(head..).unwrap_or_default();
         let hashes = rest.iter().scan(seed, |last, message| {
-            let mut next = Stable::default();
+            let mut next = StableHasher::default();
             next.write(last);
-            put_message(message, Cover::Whole, &mut next);
+            write_message(message, Cover::Whole, &mut next);
             *last = next.hash();
             Some(*last)
         });
@@ -202,9 +202,9 @@ impl Chain {
 
 /// A hasher whose result is the same in every process.
 #[derive(Default)]
-pub(crate) struct Stable(blake3::Hasher);
+pub(crate) struct StableHasher(blake3::Hasher);
 
-impl Stable {
+impl StableHasher {
     fn hash(&self) -> ListHash {
         let mut short = ListHash::default();
         self.0.finalize_xof().fill(&mut short);
@@ -212,7 +212,7 @@ impl Stable {
     }
 }
 
-impl Hasher for Stable {
+impl Hasher for StableHasher {
     fn write(&mut self, bytes: &[u8]) {
         self.0.update(bytes);
     }
@@ -223,47 +223,47 @@ impl Hasher for Stable {
 }
 
 /// Hashes everything that distinguishes a message from others.
-fn put_message(message: &Message, cover: Cover, state: &mut impl Hasher) {
+fn write_message(message: &Message, cover: Cover, state: &mut impl Hasher) {
     message.role.hash(state);
     (message.author.as_deref(), message.pinned, message.skip, message.parts.len()).hash(state);
     for part in &message.parts {
         std::mem::discriminant(part).hash(state);
         match part {
-            Part::Text { text } => put(text, cover, state),
+            Part::Text { text } => write_text(text, cover, state),
             Part::Thinking { text, signature, id, redacted } => {
-                put(text, cover, state);
-                put(signature.as_deref().unwrap_or_default(), cover, state);
+                write_text(text, cover, state);
+                write_text(signature.as_deref().unwrap_or_default(), cover, state);
                 (id, redacted).hash(state);
             }
             Part::ToolCall(call) => {
                 (&*call.id, call.item_id.as_deref(), &call.name).hash(state);
-                put(&call.arguments, cover, state);
+                write_text(&call.arguments, cover, state);
             }
             Part::ToolResult(result) => {
                 (&*result.call, result.error, result.content.len()).hash(state);
                 for content in &result.content {
                     match content {
-                        Content::Text { text } => put(text, cover, state),
-                        Content::Media(media) => put_media(media, cover, state),
+                        Content::Text { text } => write_text(text, cover, state),
+                        Content::Media(media) => write_media(media, cover, state),
                     }
                 }
             }
-            Part::Media(media) => put_media(media, cover, state),
+            Part::Media(media) => write_media(media, cover, state),
         }
     }
 }
 
-fn put_media(media: &Media, cover: Cover, state: &mut impl Hasher) {
+fn write_media(media: &Media, cover: Cover, state: &mut impl Hasher) {
     media.mime.hash(state);
     std::mem::discriminant(&media.source).hash(state);
     match &media.source {
         MediaSource::Base64(text) | MediaSource::Url(text) | MediaSource::File(text) => {
-            put(text, cover, state);
+            write_text(text, cover, state);
         }
     }
 }
 
-fn put(text: &str, cover: Cover, state: &mut impl Hasher) {
+fn write_text(text: &str, cover: Cover, state: &mut impl Hasher) {
     let bytes = text.as_bytes();
     bytes.len().hash(state);
     if cover == Cover::Edges && bytes.len() > 2 * EDGE {

@@ -18,14 +18,14 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout_at};
 
 use crate::brief::brief;
-use crate::event::{Happened, MessagesCondensed};
+use crate::event::{EventBody, MessagesCondensed};
 use crate::hidden::Hidden;
 
 /// Maximum length of the text that hooks add to a prompt, in characters.
-pub const MOST_ADDED: usize = 4_000;
+pub const MAX_ADDED_CHARS: usize = 4_000;
 
 /// How long hooks may take, by default.
-pub const TIME_OUT: Duration = Duration::from_secs(5);
+pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Code to run before and after messages are summarized.
 ///
@@ -34,21 +34,21 @@ pub const TIME_OUT: Duration = Duration::from_secs(5);
 /// ```
 /// use async_trait::async_trait;
 /// use epitome::rules::message::{Message, Span};
-/// use epitome::hook::{Hook, HookError, Hooks, Leaving};
+/// use epitome::hook::{Hook, HookError, Hooks, DueMessages};
 ///
 /// struct Names;
 ///
 /// #[async_trait]
 /// impl Hook for Names {
-///     async fn before(&self, leaving: &Leaving) -> Result<Option<String>, HookError> {
-///         Ok(Some(format!("Ann is Ann Lee. These are {} messages.", leaving.messages.len())))
+///     async fn before(&self, due: &DueMessages) -> Result<Option<String>, HookError> {
+///         Ok(Some(format!("Ann is Ann Lee. These are {} messages.", due.messages.len())))
 ///     }
 /// }
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() {
 /// let hooks = Hooks::new().with(Names);
-/// let leaving = Leaving {
+/// let due = DueMessages {
 ///     workspace: "home".into(),
 ///     session: "s1".into(),
 ///     slot: "short".into(),
@@ -56,7 +56,7 @@ pub const TIME_OUT: Duration = Duration::from_secs(5);
 ///     span: Span { from: 1, through: 1 },
 ///     messages: [Message::user("Ask Ann.")].into(),
 /// };
-/// let added = hooks.before(&leaving).await;
+/// let added = hooks.before(&due).await;
 /// assert_eq!(added.text, "Ann is Ann Lee. These are 1 messages.");
 /// assert!(added.problems.is_empty());
 /// # }
@@ -69,8 +69,8 @@ pub trait Hook: Send + Sync + 'static {
     }
 
     /// Called before messages are summarized. The text it returns is added to the prompt.
-    async fn before(&self, leaving: &Leaving) -> Result<Option<String>, HookError> {
-        let _ = leaving;
+    async fn before(&self, due: &DueMessages) -> Result<Option<String>, HookError> {
+        let _ = due;
         Ok(None)
     }
 
@@ -83,7 +83,7 @@ pub trait Hook: Send + Sync + 'static {
 
 /// Messages that are about to be summarized. Cheap to clone, so that a hook can hand them to another task.
 #[derive(Debug, Clone)]
-pub struct Leaving {
+pub struct DueMessages {
     /// The workspace.
     pub workspace: Arc<str>,
     /// The session.
@@ -180,27 +180,27 @@ impl HookError {
 
 /// What the hooks returned before a summary.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Added {
-    /// Text for the prompt, at most [`MOST_ADDED`] characters; empty if no hook returned any.
+pub struct HookOutput {
+    /// Text for the prompt, at most [`MAX_ADDED_CHARS`] characters; empty if no hook returned any.
     pub text: String,
     /// What went wrong, one short line for each problem, for a log.
     pub problems: Vec<String>,
 }
 
 /// A hook and its name, which is read once when the hook is added: later, no code of a hook runs outside its task.
-type Named = (Arc<str>, Hidden<Arc<dyn Hook>>);
+type NamedHook = (Arc<str>, Hidden<Arc<dyn Hook>>);
 
 /// Runs hooks in a way that a faulty hook does no harm.
 #[derive(Debug, Clone)]
 pub struct Hooks {
-    hooks: Vec<Named>,
-    time_out: Duration,
+    hooks: Vec<NamedHook>,
+    timeout: Duration,
 }
 
 impl Hooks {
     /// Returns an empty set of hooks.
     pub fn new() -> Self {
-        Self { hooks: Vec::new(), time_out: TIME_OUT }
+        Self { hooks: Vec::new(), timeout: DEFAULT_TIMEOUT }
     }
 
     /// Adds a hook.
@@ -209,9 +209,9 @@ impl Hooks {
         self
     }
 
-    /// Sets how long all hooks together may take, instead of [`TIME_OUT`].
-    pub fn with_time_out(self, time_out: Duration) -> Self {
-        Self { time_out, ..self }
+    /// Sets how long all hooks together may take, instead of [`DEFAULT_TIMEOUT`].
+    pub fn with_timeout(self, timeout: Duration) -> Self {
+        Self { timeout, ..self }
     }
 
     /// Returns whether there are no hooks, so that callers need not prepare anything for them.
@@ -220,17 +220,17 @@ impl Hooks {
     }
 
     /// Passes the messages to the hooks, and joins the texts that they return, in the order of the hooks.
-    pub async fn before(&self, leaving: &Leaving) -> Added {
-        let (said, problems) = self
+    pub async fn before(&self, due: &DueMessages) -> HookOutput {
+        let (added, problems) = self
             .run("before", |hook| {
-                let leaving = leaving.clone();
-                async move { hook.before(&leaving).await }
+                let due = due.clone();
+                async move { hook.before(&due).await }
             })
             .await;
-        let said: Vec<String> = said.into_iter().flatten().collect();
-        let texts: Vec<&str> = said.iter().map(|text| text.trim()).filter(|text| !text.is_empty()).collect();
-        let text: String = texts.join("\n\n").chars().take(MOST_ADDED).collect();
-        Added { text, problems }
+        let added: Vec<String> = added.into_iter().flatten().collect();
+        let texts: Vec<&str> = added.iter().map(|text| text.trim()).filter(|text| !text.is_empty()).collect();
+        let text: String = texts.join("\n\n").chars().take(MAX_ADDED_CHARS).collect();
+        HookOutput { text, problems }
     }
 
     /// Notifies the hooks of a finished summary. Returns one short line for each problem.
@@ -242,23 +242,23 @@ impl Hooks {
         run.await.1
     }
 
-    /// Starts all hooks, then waits for each one until the time-out.
+    /// Starts all hooks, then waits for each one until the timeout.
     async fn run<T, F>(&self, when: &str, start: impl Fn(Arc<dyn Hook>) -> F) -> (Vec<T>, Vec<String>)
     where
         T: Send + 'static,
         F: Future<Output = Result<T, HookError>> + Send + 'static,
     {
-        let until = Instant::now().checked_add(self.time_out);
-        let running: Vec<(&str, Running<Result<T, HookError>>)> = self
+        let until = Instant::now().checked_add(self.timeout);
+        let running: Vec<(&str, AbortOnDrop<Result<T, HookError>>)> = self
             .hooks
             .iter()
-            .map(|(name, hook)| (&**name, Running(tokio::spawn(start(Arc::clone(hook))))))
+            .map(|(name, hook)| (&**name, AbortOnDrop(tokio::spawn(start(Arc::clone(hook))))))
             .collect();
         let (mut done, mut problems) = (Vec::new(), Vec::new());
         for (name, mut running) in running {
             let ended = match until {
                 Some(until) => timeout_at(until, &mut running.0).await,
-                // The time-out is too far in the future to be computed.
+                // The timeout is too far in the future to be computed.
                 None => Ok((&mut running.0).await),
             };
             let problem = match ended {
@@ -270,7 +270,7 @@ impl Hooks {
                 // The panic message may contain anything, so it is not repeated.
                 Ok(Err(stopped)) if stopped.is_panic() => "panicked".to_owned(),
                 Ok(Err(_)) => "was stopped".to_owned(),
-                Err(_) => format!("took longer than {:?}", self.time_out),
+                Err(_) => format!("took longer than {:?}", self.timeout),
             };
             problems.push(format!("{} ({when}): {problem}", brief(name)));
         }
@@ -285,15 +285,15 @@ impl Default for Hooks {
 }
 
 /// A task that is aborted when this handle is dropped, that is, when no caller waits for it any more.
-pub(crate) struct Running<T>(pub(crate) JoinHandle<T>);
+pub(crate) struct AbortOnDrop<T>(pub(crate) JoinHandle<T>);
 
-impl<T> Drop for Running<T> {
+impl<T> Drop for AbortOnDrop<T> {
     fn drop(&mut self) {
         self.0.abort();
     }
 }
 
-impl From<&Condensed> for Happened {
+impl From<&Condensed> for EventBody {
     fn from(done: &Condensed) -> Self {
         Self::Condensed(MessagesCondensed {
             slot: Arc::clone(&done.slot),

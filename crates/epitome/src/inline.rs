@@ -1,11 +1,12 @@
 //! Condenses conversations of requests that are forwarded: recognises them without a name, also after a restart.
 //!
 //! A program that forwards requests for others, such as the proxy, gets each conversation as a whole list, again and
-//! again, a little longer each time. An [`Inline`] identifies the conversation by rolling hashes (`fingerprint.rs`),
-//! passes the list to the conversation's [`Thread`], and stores what was done to it (`keeping.rs`). So a condensed list
-//! stays the same until its next condensation, no matter which process handles the requests.
+//! again, a little longer each time. An [`Inline`] identifies the conversation by the hashes of the list's beginnings
+//! (`fingerprint.rs`), passes the list to the conversation's [`Thread`], and stores what was done to it
+//! (`write_queue.rs`). So a condensed list stays the same until its next condensation, no matter which process handles
+//! the requests.
 //!
-//! Some thousand conversations are cached in memory (`threads.rs`). For evicted conversations, and for those that
+//! Some thousand conversations are cached in memory (`thread_cache.rs`). For evicted conversations, and for those that
 //! another process began, the state is read from the store when they continue. A cached conversation is compared
 //! message by message before anything is done. A stored state is used only for a list whose messages up to that state
 //! are all the same. A lookup never returns another workspace's or another caller's conversation. If nothing is found,
@@ -16,20 +17,20 @@ use std::sync::Arc;
 
 use epitome_core::message::{Message, Role};
 
-use crate::condenser::{Call, Condenser, Lent, Ready, Thread};
-use crate::fingerprint::Chain;
+use crate::condenser::{Call, Condenser, ModelLoan, Ready, Thread};
+use crate::fingerprint::PrefixHashes;
 use crate::hidden::Hidden;
 use crate::model::Model;
-use crate::store::{InlineRow, Store};
+use crate::store::{ProxyStateRow, Store};
 
-mod keeping;
 mod savings;
-mod threads;
+mod thread_cache;
+mod write_queue;
 
-use keeping::Document;
-pub use savings::Answered;
-use threads::Held;
-pub(crate) use threads::{MOST_THREADS, Threads};
+pub use savings::AnsweredRequest;
+use thread_cache::{CacheHit, CachedThread};
+pub(crate) use thread_cache::{MAX_THREADS, ThreadCache};
+use write_queue::Document;
 
 /// The owner of a conversation, as far as its list does not identify it.
 #[derive(Debug, Clone, Copy)]
@@ -47,8 +48,8 @@ pub struct Caller<'a> {
 impl Caller<'_> {
     /// Returns the hashes by which a list of this caller is recognised. They differ between workspaces and between
     /// callers.
-    pub(crate) fn chain(&self, workspace: &str, messages: &[Message]) -> Chain {
-        Chain::of(messages, |seed, head| {
+    pub(crate) fn prefix_hashes(&self, workspace: &str, messages: &[Message]) -> PrefixHashes {
+        PrefixHashes::of(messages, |seed, head| {
             for text in [workspace, self.wire, self.session.unwrap_or_default()] {
                 seed.write_usize(text.len());
                 seed.write(text.as_bytes());
@@ -63,21 +64,21 @@ impl Caller<'_> {
 /// The condensed list, and the id of its conversation.
 #[derive(Debug)]
 #[non_exhaustive]
-pub struct Passing<'a> {
+pub struct ProxiedList<'a> {
     /// The list to send.
     pub ready: Ready<'a>,
     /// The caller's name of the conversation, or else a generated id. Once the conversation was condensed, the id
     /// survives restarts. A fork gets its own id.
-    pub run: Arc<str>,
+    pub conversation_id: Arc<str>,
     /// Set if a model was lent: keep it until the request has ended, and no longer.
-    pub lent: Option<Lent>,
+    pub loan: Option<ModelLoan>,
 }
 
 /// The forwarded conversations of a workspace. A handle that is cheap to create.
 #[derive(Debug, Clone)]
 pub struct Inline {
     pub(crate) store: Hidden<Arc<dyn Store>>,
-    pub(crate) threads: Hidden<Arc<Threads>>,
+    pub(crate) threads: Hidden<Arc<ThreadCache>>,
     pub(crate) workspace: Arc<str>,
 }
 
@@ -94,8 +95,8 @@ impl Inline {
     /// let condenser = workspace.condenser().await?.for_model("gpt-5-mini").build()?;
     /// let caller = Caller { id: b"a hash of their key", session: None, wire: "openai" };
     /// let list = [Message::user("Which berths are free?")];
-    /// let passing = workspace.inline().before(&condenser, &caller, Call::of(&list)).await;
-    /// assert!(passing.ready.is_untouched() && passing.ready.full == passing.ready.sent);
+    /// let proxied = workspace.inline().before(&condenser, &caller, Call::of(&list)).await;
+    /// assert!(proxied.ready.is_untouched() && proxied.ready.full == proxied.ready.sent);
     /// # Ok(())
     /// # }
     /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(try_it()).unwrap();
@@ -105,53 +106,55 @@ impl Inline {
         condenser: &Condenser,
         caller: &Caller<'_>,
         call: Call<'a>,
-    ) -> Passing<'a> {
-        let chain = caller.chain(&self.workspace, call.messages);
+    ) -> ProxiedList<'a> {
+        let prefixes = caller.prefix_hashes(&self.workspace, call.messages);
         let name = caller.session.map(Arc::from);
-        let found = self.threads.find(&chain);
-        let later = match &found {
-            Some(found) if followed(found, &chain, call.messages) => None,
-            Some(found) => self.stored(&chain).await.filter(|stored| is_later(stored, found, &chain)),
-            None => self.stored(&chain).await,
-        };
-        if let Some(found) = &found
-            && later.is_none()
-            && found.held.condenser == condenser.id()
-        {
-            if let Some(ready) = condenser.before_in(&found.held.thread, call).await {
-                return self.passed(&chain, &found.held, ready);
+        let hit = self.threads.find(&prefixes);
+        let newer = match &hit {
+            Some(hit) if is_up_to_date(hit, &prefixes, call.messages) => None,
+            Some(hit) => {
+                self.stored_document(&prefixes).await.filter(|stored| is_newer(stored, hit, &prefixes))
             }
-            if let Some(fork) = condenser.fork(&found.held.thread, call.messages) {
-                let run = name.unwrap_or_else(|| self.threads.run());
-                return self.enter(condenser, &chain, (fork, run), call).await;
+            None => self.stored_document(&prefixes).await,
+        };
+        if let Some(hit) = &hit
+            && newer.is_none()
+            && hit.cached.condenser == condenser.id()
+        {
+            if let Some(ready) = condenser.before_in_thread(&hit.cached.thread, call).await {
+                return self.finish(&prefixes, &hit.cached, ready);
+            }
+            if let Some(fork) = condenser.fork_thread(&hit.cached.thread, call.messages) {
+                let id = name.unwrap_or_else(|| self.threads.new_conversation_id());
+                return self.start_thread(condenser, &prefixes, (fork, id), call).await;
             }
         }
-        let document = match (later, &found) {
-            (None, Some(found)) => match self.in_memory(&chain, found) {
+        let document = match (newer, &hit) {
+            (None, Some(hit)) => match self.cached_document(&prefixes, hit) {
                 Some(document) => Some(document),
-                None => self.stored(&chain).await,
+                None => self.stored_document(&prefixes).await,
             },
-            (later, _) => later,
+            (newer, _) => newer,
         };
-        let (kept, run) = document.map(|document| (document.kept, document.run)).unzip();
-        let thread = condenser.begin(call.messages, kept.as_ref()).owned_by(chain.seed);
-        let run = name.or(run).unwrap_or_else(|| self.threads.run());
-        self.enter(condenser, &chain, (thread, run), call).await
+        let (state, id) = document.map(|document| (document.state, document.id)).unzip();
+        let thread = condenser.begin_thread(call.messages, state.as_ref()).owned_by(prefixes.seed);
+        let id = name.or(id).unwrap_or_else(|| self.threads.new_conversation_id());
+        self.start_thread(condenser, &prefixes, (thread, id), call).await
     }
 
     /// Like [`Inline::before`], with the model that the list is for, lent under the name by which it is called. It
-    /// writes the summaries until [`Passing::lent`] is dropped.
-    pub async fn before_with<'a>(
+    /// writes the summaries until [`ProxiedList::loan`] is dropped.
+    pub async fn before_with_model<'a>(
         &self,
         condenser: &Condenser,
         lent: Option<(&str, Arc<dyn Model>)>,
         caller: &Caller<'_>,
         call: Call<'a>,
-    ) -> Passing<'a> {
+    ) -> ProxiedList<'a> {
         let Some((name, model)) = lent else { return self.before(condenser, caller, call).await };
-        let (condenser, lent) = condenser.lend(name, &model);
-        let passing = self.before(&condenser, caller, call).await;
-        Passing { lent: Some(lent), ..passing }
+        let (condenser, loan) = condenser.lend(name, &model);
+        let proxied = self.before(&condenser, caller, call).await;
+        ProxiedList { loan: Some(loan), ..proxied }
     }
 
     /// Waits until all changes so far are in the store. A request need not wait for that before it is sent.
@@ -160,105 +163,118 @@ impl Inline {
         self.threads.settled().await;
     }
 
-    /// Condenses the list of a conversation that was not in memory.
-    async fn enter<'a>(
+    /// Condenses the list of a conversation that was not in memory, and caches the conversation.
+    async fn start_thread<'a>(
         &self,
         condenser: &Condenser,
-        chain: &Chain,
-        (thread, run): (Thread, Arc<str>),
+        prefixes: &PrefixHashes,
+        (thread, id): (Thread, Arc<str>),
         call: Call<'a>,
-    ) -> Passing<'a> {
-        let ready = match condenser.before_in(&thread, call).await {
+    ) -> ProxiedList<'a> {
+        let ready = match condenser.before_in_thread(&thread, call).await {
             Some(ready) => ready,
             // Cannot happen: no other caller has this thread. A new condenser without conversations gives a correct result.
             None => condenser.another().before(call).await,
         };
-        let held = self.threads.held(&self.workspace, thread, condenser.id(), run);
-        self.passed(chain, &held, ready)
+        let cached = self.threads.new_thread(&self.workspace, thread, condenser.id(), id);
+        self.finish(prefixes, &cached, ready)
     }
 
     /// Records the conversation's current list, and stores what was done to it.
-    fn passed<'a>(&self, chain: &Chain, held: &Arc<Held>, ready: Ready<'a>) -> Passing<'a> {
-        if let Some(last) = chain.last() {
-            let condensed = chain.at(held.thread.condensed_at());
-            self.threads.file(held, last, condensed);
+    fn finish<'a>(
+        &self,
+        prefixes: &PrefixHashes,
+        cached: &Arc<CachedThread>,
+        ready: Ready<'a>,
+    ) -> ProxiedList<'a> {
+        if let Some(last) = prefixes.last() {
+            let condensed = prefixes.at(cached.thread.condensed_at());
+            self.threads.insert(cached, last, condensed);
             if ready.report.condensed {
                 self.threads.condensed(last);
-                self.keep(chain, held);
+                self.store_state(prefixes, cached);
             }
         }
-        Passing { ready, run: Arc::clone(&held.run), lent: None }
+        ProxiedList { ready, conversation_id: Arc::clone(&cached.conversation_id), loan: None }
     }
 
     /// Returns the cached state of a conversation that this list forks from, or continues under other settings.
-    fn in_memory(&self, chain: &Chain, found: &threads::Found) -> Option<Document> {
-        let kept = found.held.thread.kept();
-        let same = kept.standing.rounds > 0
-            && found.condensed.is_some()
-            && chain.at(kept.standing.seen) == found.condensed;
-        let run = if found.goes_on { Arc::clone(&found.held.run) } else { self.threads.run() };
-        same.then_some(Document { run, kept })
+    fn cached_document(&self, prefixes: &PrefixHashes, hit: &CacheHit) -> Option<Document> {
+        let state = hit.cached.thread.state();
+        let same = state.list.rounds > 0
+            && hit.condensed.is_some()
+            && prefixes.at(state.list.length) == hit.condensed;
+        let id = if hit.continues {
+            Arc::clone(&hit.cached.conversation_id)
+        } else {
+            self.threads.new_conversation_id()
+        };
+        same.then_some(Document { id, state })
     }
 
     /// Returns the stored state of a conversation that this list continues. A state that cannot be read is treated as
     /// missing.
-    async fn stored(&self, chain: &Chain) -> Option<Document> {
-        let waiting = self.threads.keeping.find(&self.workspace, chain);
-        let stored = match self.store.inline(&self.workspace, chain.hashes.clone()).await {
+    async fn stored_document(&self, prefixes: &PrefixHashes) -> Option<Document> {
+        let queued = self.threads.write_queue.find(&self.workspace, prefixes);
+        let stored = match self.store.find_proxy_state(&self.workspace, prefixes.hashes.clone()).await {
             Ok(row) => row,
             Err(error) => {
                 tracing::warn!(%error, "could not read the stored state of a conversation; its list is condensed from the start");
                 None
             }
         };
-        let row = match (waiting, stored) {
-            (Some(waiting), Some(stored)) if stored.length > waiting.length => stored,
-            (Some(waiting), _) => waiting,
+        let row = match (queued, stored) {
+            (Some(queued), Some(stored)) if stored.length > queued.length => stored,
+            (Some(queued), _) => queued,
             (None, stored) => stored?,
         };
-        let mut document = Document::read(&row.kept, row.length.saturating_add(chain.head as u64))?;
-        if self.threads.has_run(&document.run) {
+        let mut document = Document::read(&row.state, row.length.saturating_add(prefixes.head as u64))?;
+        if self.threads.has_conversation(&document.id) {
             // The original conversation continued differently, so this one is a fork.
-            document.run = self.threads.run();
+            document.id = self.threads.new_conversation_id();
         }
         Some(document)
     }
 
     /// Stores what was done to a list, while its request is forwarded.
-    fn keep(&self, chain: &Chain, held: &Held) {
-        let document = Document { run: Arc::clone(&held.run), kept: held.thread.kept() };
-        let length = chain.hashes.len() as u64;
+    fn store_state(&self, prefixes: &PrefixHashes, cached: &CachedThread) {
+        let document = Document { id: Arc::clone(&cached.conversation_id), state: cached.thread.state() };
+        let length = prefixes.hashes.len() as u64;
         // Another caller may have continued and condensed it in the meantime, and stores that state.
-        if document.kept.standing.seen != length.saturating_add(chain.head as u64) {
+        if document.state.list.length != length.saturating_add(prefixes.head as u64) {
             return;
         }
-        let (Some(root), Some(hash), Some(kept)) =
-            (chain.hashes.first().copied(), chain.last(), document.write())
+        let (Some(root), Some(hash), Some(state)) =
+            (prefixes.hashes.first().copied(), prefixes.last(), document.write())
         else {
             return;
         };
-        self.threads.keeping.keep(&self.store, &self.workspace, InlineRow { root, length, hash, kept });
+        self.threads.write_queue.push(
+            &self.store,
+            &self.workspace,
+            ProxyStateRow { root, length, hash, state },
+        );
     }
 }
 
-/// Returns whether a cached conversation was followed up to the previous request, so that the store cannot contain a
-/// later state: the list continues it by one reply, and no longer list that it begins with was condensed. With more
+/// Returns whether this process handled the conversation's previous request, so that the store cannot contain a newer
+/// state: the list continues the cached one by one reply, and no longer beginning of the list was condensed. With more
 /// than one new reply, another process handled requests in between.
 ///
-/// One case is missed: a list that was condensed before a restart, or by another process, is sent again while a fork of
-/// it is one reply behind. It is then sent as a continuation of that fork, which costs a prompt cache miss and nothing
-/// else.
-fn followed(found: &threads::Found, chain: &Chain, messages: &[Message]) -> bool {
-    let new = messages.get(chain.head.saturating_add(found.shared)..).unwrap_or_default();
-    found.goes_on
-        && !found.outdated
+/// One case is missed: a list was condensed before a restart, or by another process, and is sent again while a fork of it
+/// is one reply behind. The list is then sent as a continuation of that fork, which only costs a prompt cache miss.
+fn is_up_to_date(hit: &CacheHit, prefixes: &PrefixHashes, messages: &[Message]) -> bool {
+    let new = messages.get(prefixes.head.saturating_add(hit.shared_len)..).unwrap_or_default();
+    hit.continues
+        && !hit.store_is_newer
         && new.iter().filter(|message| message.role == Role::Assistant).count() <= 1
 }
 
 /// Returns whether the stored state is newer than the one in memory: it covers more of the list, or the same part was
 /// condensed again.
-fn is_later(stored: &Document, found: &threads::Found, chain: &Chain) -> bool {
-    let shared = chain.head.saturating_add(found.shared) as u64;
-    let (kept, held) = (&stored.kept.standing, found.held.thread.kept().standing);
-    kept.seen > shared || !found.goes_on && kept.seen == held.seen && kept.rounds > held.rounds
+fn is_newer(stored: &Document, hit: &CacheHit, prefixes: &PrefixHashes) -> bool {
+    let shared = prefixes.head.saturating_add(hit.shared_len) as u64;
+    let (stored, cached) = (&stored.state.list, hit.cached.thread.state().list);
+    stored.length > shared
+        || !hit.continues && stored.length == cached.length && stored.rounds > cached.rounds
 }

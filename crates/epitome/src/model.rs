@@ -1,8 +1,8 @@
 //! The interface to models that write summaries.
 //!
-//! A [`Model`] receives an [`Ask`], which contains everything about the summary to be written, and returns a [`Reply`] or
-//! one of four errors, sorted by what happens next. A provider's model builds a prompt with [`Ask::prompt`], as `Remote`
-//! does (feature `providers`). [`Local`] reads the messages themselves and needs no prompt.
+//! A [`Model`] receives a [`SummaryRequest`], which contains everything about the summary to be written, and returns a
+//! [`Reply`] or one of four errors, sorted by what happens next. A provider's model builds a prompt with
+//! [`SummaryRequest::prompt`], as `Remote` does (feature `providers`). [`Local`] reads the messages and needs no prompt.
 //!
 //! A model does not judge its own text: [`epitome_core::inspect`] decides whether the text is accepted, and the worker
 //! decides which model is called next and when. A model has no access to stores and sessions.
@@ -14,7 +14,7 @@ use async_trait::async_trait;
 use epitome_core::inspect::{Finish, Refusal};
 use epitome_core::local::Extracts;
 use epitome_core::message::{Author, Message, Seq, Tokens};
-use epitome_core::prompt::{self, Input, Prompt, PromptError, Said, Template};
+use epitome_core::prompt::{self, Prompt, PromptError, PromptInput, Template, TranscriptEntry};
 use epitome_core::slot::Limit;
 use epitome_core::tokens::Counter;
 
@@ -36,11 +36,11 @@ pub use local::Local;
 #[cfg(feature = "providers")]
 pub(crate) use remote::of_settings;
 #[cfg(feature = "providers")]
-pub use remote::{CheckError, Checked, Credentials, Lender, Remote, Wrong, check, speak_tls};
+pub use remote::{CheckError, CheckReport, Credentials, FailureCause, Lender, Remote, check, install_tls};
 #[cfg(not(feature = "providers"))]
 pub(crate) use without_providers::of_settings;
 
-pub use epitome_wire::{Tally, TooLong, too_long};
+pub use epitome_wire::{TokenUsage, TooLong, too_long};
 
 /// A model that writes summaries.
 #[async_trait]
@@ -56,8 +56,8 @@ pub trait Model: Send + Sync + 'static {
         self.name()
     }
 
-    /// How long one call may take, if it differs from the engine's `Pace::time_out`.
-    fn time_out(&self) -> Option<Duration> {
+    /// How long one call may take, if it differs from the engine's `Pace::timeout`.
+    fn timeout(&self) -> Option<Duration> {
         None
     }
 
@@ -74,8 +74,8 @@ pub trait Model: Send + Sync + 'static {
     }
 
     /// Writes one summary. The caller may stop waiting at any time, which drops the future. It must not block its thread: a
-    /// time-out cannot stop a blocked thread.
-    async fn write(&self, ask: &Ask) -> Result<Reply, ModelError>;
+    /// timeout cannot stop a blocked thread.
+    async fn write(&self, request: &SummaryRequest) -> Result<Reply, ModelError>;
 }
 
 /// A summary to be written: what to summarize, and how.
@@ -86,25 +86,26 @@ pub trait Model: Send + Sync + 'static {
 /// use epitome::Message;
 /// use epitome::rules::slot::Limit;
 /// use epitome::rules::tokens::{Counter, Encoding};
-/// use epitome::model::{Ask, Told};
+/// use epitome::model::{SummaryInput, SummaryRequest};
 ///
-/// let mut asked = Message::user("Ship it on 14 March.");
-/// asked.seq = 7;
-/// let ask = Ask::new([Told::Message(asked)], Limit::Tokens(100), Counter::new(Encoding::O200k));
-/// assert_eq!((ask.through, ask.messages()), (7, 1));
-/// assert!(ask.prompt(8_000)?.user.contains("[7] user: Ship it on 14 March."));
+/// let mut message = Message::user("Ship it on 14 March.");
+/// message.seq = 7;
+/// let inputs = [SummaryInput::Message(message)];
+/// let request = SummaryRequest::new(inputs, Limit::Tokens(100), Counter::new(Encoding::O200k));
+/// assert_eq!((request.through, request.message_count()), (7, 1));
+/// assert!(request.prompt(8_000)?.user.contains("[7] user: Ship it on 14 March."));
 /// # Ok::<(), epitome::rules::prompt::PromptError>(())
 /// ```
 #[derive(Debug, Clone)]
-pub struct Ask {
+pub struct SummaryRequest {
     /// What the summary should contain.
     pub template: Arc<Template>,
     /// The previous summary, which the new one replaces and must include.
     pub previous: Option<Arc<str>>,
     /// The extracts of the previous summary, if `local` wrote it.
     pub extracts: Option<Arc<Extracts>>,
-    /// The new messages, in order.
-    pub said: Arc<[Told]>,
+    /// The new messages, and authors' summaries in place of the messages that they cover, in order.
+    pub inputs: Arc<[SummaryInput]>,
     /// The last message that the summary will cover.
     pub through: Seq,
     /// Maximum size of the summary.
@@ -113,7 +114,7 @@ pub struct Ask {
     pub instructions: Arc<str>,
     /// What the summary should pay attention to, set by the caller that requested it.
     pub focus: Arc<str>,
-    /// Why the last answer to the same ask was refused.
+    /// Why the last answer to the same request was refused.
     pub refused: Option<Refusal>,
     /// Tokens of what the summary replaces: the messages, and the previous summary. The summary must be smaller.
     pub replaces: Tokens,
@@ -123,16 +124,16 @@ pub struct Ask {
     pub redact: bool,
 }
 
-impl Ask {
-    /// Creates an ask for these messages with the general template, no previous summary, and redaction on. `replaces` counts
+impl SummaryRequest {
+    /// Creates a request for these messages with the general template, no previous summary, and redaction on. `replaces` counts
     /// the messages; a caller that sets `previous` adds its tokens.
-    pub fn new(said: impl Into<Arc<[Told]>>, limit: Limit, counter: Counter) -> Self {
-        let said = said.into();
-        let seqs = said.iter().filter_map(|told| told.message().map(|message| message.seq));
-        let replaces = said.iter().fold(0, |sum: Tokens, told| {
-            sum.saturating_add(match told {
-                Told::Message(message) => counter.message(message),
-                Told::Summary { text, .. } => counter.text(text),
+    pub fn new(inputs: impl Into<Arc<[SummaryInput]>>, limit: Limit, counter: Counter) -> Self {
+        let inputs = inputs.into();
+        let seqs = inputs.iter().filter_map(|input| input.message().map(|message| message.seq));
+        let replaces = inputs.iter().fold(0, |sum: Tokens, input| {
+            sum.saturating_add(match input {
+                SummaryInput::Message(message) => counter.message(message),
+                SummaryInput::Summary { text, .. } => counter.text(text),
             })
         });
         Self {
@@ -140,7 +141,7 @@ impl Ask {
             previous: None,
             extracts: None,
             through: seqs.max().unwrap_or(0),
-            said,
+            inputs,
             limit,
             instructions: "".into(),
             focus: "".into(),
@@ -152,17 +153,17 @@ impl Ask {
     }
 
     /// Returns the number of messages to summarize, without skipped ones and authors' summaries.
-    pub fn messages(&self) -> usize {
-        self.said.iter().filter(|told| told.message().is_some_and(|message| !message.skip)).count()
+    pub fn message_count(&self) -> usize {
+        self.inputs.iter().filter(|input| input.message().is_some_and(|message| !message.skip)).count()
     }
 
     /// Builds the prompt for a language model, in at most `room` tokens.
     pub fn prompt(&self, room: Tokens) -> Result<Prompt, PromptError> {
-        let said: Vec<Said<'_>> = self.said.iter().map(Told::said).collect();
-        prompt::prompt(&Input {
+        let conversation: Vec<TranscriptEntry<'_>> = self.inputs.iter().map(SummaryInput::as_entry).collect();
+        prompt::prompt(&PromptInput {
             template: &self.template,
             previous: self.previous.as_deref(),
-            said: &said,
+            conversation: &conversation,
             limit: self.limit,
             instructions: &self.instructions,
             focus: &self.focus,
@@ -174,9 +175,9 @@ impl Ask {
     }
 }
 
-/// One input of the summarizer, in the conversation's order: an owned [`Said`].
+/// A message or an author's summary that the new summary will cover: an owned [`TranscriptEntry`].
 #[derive(Debug, Clone, PartialEq)]
-pub enum Told {
+pub enum SummaryInput {
     /// A message.
     Message(Message),
     /// An author's own summary, in place of the messages that it covers.
@@ -188,12 +189,12 @@ pub enum Told {
     },
 }
 
-impl Told {
-    /// Borrows it as a [`Said`].
-    pub fn said(&self) -> Said<'_> {
+impl SummaryInput {
+    /// Borrows it as a [`TranscriptEntry`], from which prompts are built.
+    pub fn as_entry(&self) -> TranscriptEntry<'_> {
         match self {
-            Self::Message(message) => Said::Message(message),
-            Self::Summary { author, text } => Said::Summary { author, text },
+            Self::Message(message) => TranscriptEntry::Message(message),
+            Self::Summary { author, text } => TranscriptEntry::Summary { author, text },
         }
     }
 
@@ -206,7 +207,7 @@ impl Told {
     }
 }
 
-impl From<Message> for Told {
+impl From<Message> for SummaryInput {
     fn from(message: Message) -> Self {
         Self::Message(message)
     }
@@ -220,7 +221,7 @@ pub struct Reply {
     /// How it ended.
     pub finish: Finish,
     /// Tokens as reported by the provider. `None` for models that cost nothing.
-    pub tally: Option<Tally>,
+    pub usage: Option<TokenUsage>,
     /// The extracts on which the next local summary can be built. Only `local` returns them.
     pub extracts: Option<Extracts>,
 }
@@ -228,7 +229,7 @@ pub struct Reply {
 impl Reply {
     /// Returns a reply with a complete text, and nothing else.
     pub fn complete(text: impl Into<String>) -> Self {
-        Self { text: text.into(), finish: Finish::Complete, tally: None, extracts: None }
+        Self { text: text.into(), finish: Finish::Complete, usage: None, extracts: None }
     }
 }
 
@@ -241,13 +242,13 @@ impl Reply {
 /// reason and redact secrets. Never put text of the conversation into a reason.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ModelError {
-    /// Wait: the same ask may be sent again, but not sooner than `retry_after`.
+    /// Wait: the same request may be sent again, but not sooner than `retry_after`.
     #[error("the model is busy{}", after(*retry_after))]
     Busy {
         /// How long the provider wants callers to wait, if it says so.
         retry_after: Option<Duration>,
     },
-    /// Shorten: the same ask will fail again, one with fewer messages may succeed.
+    /// Shorten: the same request will fail again, one with fewer messages may succeed.
     #[error("the prompt of {sent} tokens is too long for the model{}", over(*limit))]
     TooLong {
         /// Tokens that were sent.
@@ -261,7 +262,7 @@ pub enum ModelError {
         /// Why, in a few words.
         reason: String,
     },
-    /// Give up for now: a time-out, a broken connection, an unreadable answer. A later call may succeed.
+    /// Give up for now: a timeout, a broken connection, an unreadable answer. A later call may succeed.
     #[error("no answer from the model: {reason}")]
     NoAnswer {
         /// What happened, in a few words.
@@ -313,7 +314,7 @@ mod tests {
     use epitome_core::tokens::Encoding;
 
     #[test]
-    fn errors_say_what_happened_and_what_may_be_done() {
+    fn errors_say_what_happened_and_what_to_do() {
         let shown = |error: ModelError| (error.kind(), error.to_string());
         assert_eq!(shown(ModelError::Busy { retry_after: None }), ("busy", "the model is busy".to_owned()));
         assert_eq!(
@@ -331,19 +332,20 @@ mod tests {
     }
 
     #[test]
-    fn a_prompt_holds_everything_the_ask_does() {
+    fn a_prompt_contains_everything_in_the_request() {
         let mut message = Message::user("Move it to Friday.");
         message.seq = 12;
-        let told = Told::Summary { author: "planner".into(), text: "Looked at three dates.".to_owned() };
+        let planner =
+            SummaryInput::Summary { author: "planner".into(), text: "Looked at three dates.".to_owned() };
         let counter = Counter::new(Encoding::O200k);
-        let ask = Ask {
+        let request = SummaryRequest {
             previous: Some("Ann wants a release.".into()),
             instructions: "Name every date.".into(),
             focus: "the release".into(),
             refused: Some(Refusal::CutOff),
-            ..Ask::new([told, message.into()], Limit::Tokens(200), counter)
+            ..SummaryRequest::new([planner, message.into()], Limit::Tokens(200), counter)
         };
-        let prompt = ask.prompt(8_000).unwrap();
+        let prompt = request.prompt(8_000).unwrap();
         for words in [
             "Ann wants a release.",
             "planner",
@@ -355,12 +357,12 @@ mod tests {
         ] {
             assert!(prompt.user.contains(words), "{words} is missing in {}", prompt.user);
         }
-        assert!(ask.prompt(50).is_err());
+        assert!(request.prompt(50).is_err());
     }
 
     #[test]
-    fn an_ask_of_nothing_is_an_ask() {
-        let ask = Ask::new([], Limit::Tokens(200), Counter::new(Encoding::O200k));
-        assert_eq!((ask.through, ask.replaces, ask.messages()), (0, 0, 0));
+    fn a_request_without_messages_is_valid() {
+        let request = SummaryRequest::new([], Limit::Tokens(200), Counter::new(Encoding::O200k));
+        assert_eq!((request.through, request.replaces, request.message_count()), (0, 0, 0));
     }
 }

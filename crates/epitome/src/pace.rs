@@ -1,4 +1,4 @@
-//! Settings of the background worker: concurrency, polling, leases, time-outs.
+//! Settings of the background worker: concurrency, polling, leases, timeouts.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ pub struct Pace {
     /// How often the worker looks for work when it is not woken.
     pub poll: Duration,
     /// How long one model call may take.
-    pub time_out: Duration,
+    pub timeout: Duration,
     /// How long closing waits for summaries in progress.
     pub grace: Duration,
     /// How the wait between attempts grows after failures.
@@ -36,7 +36,7 @@ impl Default for Pace {
             lease: Duration::from_secs(30),
             renew: Duration::from_secs(10),
             poll: Duration::from_secs(1),
-            time_out: Duration::from_secs(120),
+            timeout: Duration::from_secs(120),
             grace: Duration::from_secs(10),
             backoff: Backoff::default(),
         }

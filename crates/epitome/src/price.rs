@@ -4,7 +4,7 @@ use std::fmt;
 use std::iter::Sum;
 use std::ops::Add;
 
-use epitome_wire::{Counted, Tally};
+use epitome_wire::{ReplyUsage, TokenUsage};
 use serde::{Deserialize, Serialize};
 
 const MILLION: i64 = 1_000_000;
@@ -89,7 +89,7 @@ impl fmt::Display for Money {
 /// The price of a model, per million tokens of each kind.
 ///
 /// ```
-/// use epitome::model::Tally;
+/// use epitome::model::TokenUsage;
 /// use epitome::settings::{Money, Price};
 ///
 /// let price = Price {
@@ -99,7 +99,7 @@ impl fmt::Display for Money {
 ///     cache_write: Money::from(2.5),
 /// };
 /// // 8,000 new tokens in, 2,000 from the cache, 1,000 out.
-/// let cost = price.cost(&Tally { input: 10_000, cached: 2_000, output: 1_000 });
+/// let cost = price.cost(&TokenUsage { input: 10_000, cached: 2_000, output: 1_000 });
 /// assert_eq!(cost.to_string(), "0.0305");
 /// ```
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -120,27 +120,27 @@ impl Price {
         Self { input: Money::ZERO, output: Money::ZERO, cache_read: Money::ZERO, cache_write: Money::ZERO };
 
     /// Returns the cost of one call, to the nearest millionth.
-    pub fn cost(&self, tally: &Tally) -> Money {
-        let Tally { input, cached, output } = *tally;
-        self.counted(&Counted { input, cached, written: 0, output })
+    pub fn cost(&self, usage: &TokenUsage) -> Money {
+        let TokenUsage { input, cached, output } = *usage;
+        self.counted(&ReplyUsage { input, cached, cache_written: 0, output })
     }
 
     /// Returns the cost of a request from its provider's token counts, including tokens written to the prompt cache.
     ///
     /// ```
-    /// use epitome::dialect::Counted;
+    /// use epitome::dialect::ReplyUsage;
     /// use epitome::settings::{Money, Price};
     ///
     /// let [input, output, cache_read, cache_write] = [3.0, 15.0, 0.3, 3.75].map(Money::from);
     /// let price = Price { input, output, cache_read, cache_write };
     /// // 1,000 uncached, 8,000 read from the cache, 1,000 written to it, 100 out.
-    /// let counted = Counted { input: 10_000, cached: 8_000, written: 1_000, output: 100 };
+    /// let counted = ReplyUsage { input: 10_000, cached: 8_000, cache_written: 1_000, output: 100 };
     /// assert_eq!(price.counted(&counted).to_string(), "0.01065");
     /// ```
-    pub fn counted(&self, counted: &Counted) -> Money {
+    pub fn counted(&self, counted: &ReplyUsage) -> Money {
         // Some providers report more cached tokens than input tokens in total.
         let cached = counted.cached.min(counted.input);
-        let written = counted.written.min(counted.input - cached);
+        let written = counted.cache_written.min(counted.input - cached);
         let parts = [
             (counted.input - cached - written, self.input),
             (cached, self.cache_read),
@@ -181,16 +181,16 @@ mod tests {
             cache_read: Money::millionths(-5),
             cache_write: Money::ZERO,
         };
-        let all = Tally { input: u64::MAX, cached: 0, output: u64::MAX };
+        let all = TokenUsage { input: u64::MAX, cached: 0, output: u64::MAX };
         assert_eq!(dear.cost(&all), Money::millionths(i64::MAX));
-        let cached = Tally { input: 10, cached: u64::MAX, output: 0 };
+        let cached = TokenUsage { input: 10, cached: u64::MAX, output: 0 };
         assert_eq!(dear.cost(&cached), Money::ZERO);
     }
 
     #[test]
     fn cheap_tokens_add_up_before_they_are_rounded() {
         let cheap = Price { input: Money::from(0.05), output: Money::from(0.4), ..Price::FREE };
-        let cost = |input, output| cheap.cost(&Tally { input, cached: 0, output }).to_millionths();
+        let cost = |input, output| cheap.cost(&TokenUsage { input, cached: 0, output }).to_millionths();
         assert_eq!((cost(1, 0), cost(10, 0), cost(10, 10), cost(1_000_000, 0)), (0, 1, 5, 50_000));
     }
 }

@@ -1,7 +1,7 @@
 //! Computes how long to wait after a failure.
 //!
-//! Pure: the failure, the number of attempts and a random number go in, a duration comes out. The worker decides what waits,
-//! and whether another model is tried first.
+//! Pure: the failure, the number of attempts and a random number go in, a duration comes out. The worker decides which slot
+//! waits, and whether another model is tried first.
 //!
 //! ```
 //! use std::time::Duration;
@@ -32,14 +32,14 @@ pub enum Failure {
     #[error(transparent)]
     Model(#[from] ModelError),
     /// The model's answer was rejected by the inspection.
-    #[error("the answer was refused: {}", bare(_0))]
+    #[error("the answer was refused: {}", short_reason(_0))]
     Answer(#[from] Refusal),
     /// The circuit of the provider is open: it failed too often and is not called for a while.
     #[error(
         "{provider} failed{} and is not called for {}; last error: {last}",
-        times(*failures), spoken(*wait)
+        times(*failures), human_duration(*wait)
     )]
-    Resting {
+    CircuitOpen {
         /// The provider.
         provider: String,
         /// How many times in a row it failed.
@@ -53,9 +53,9 @@ pub enum Failure {
     #[error(
         "{spent} of {cap} (summarize.spend_cap_per_day) is spent today, and the call may cost {more}; the cap resets \
          in {}",
-        spoken(*wait)
+        human_duration(*wait)
     )]
-    Spent {
+    SpendCapReached {
         /// The spend cap.
         cap: Money,
         /// What the workspace has spent today, calls in progress included.
@@ -94,8 +94,8 @@ impl Failure {
         match self {
             Self::Model(error) => error.kind(),
             Self::Answer(_) => "answer",
-            Self::Resting { .. } => "resting",
-            Self::Spent { .. } => "spent",
+            Self::CircuitOpen { .. } => "resting",
+            Self::SpendCapReached { .. } => "spent",
             Self::Unpriced { .. } => "unpriced",
             Self::Store { .. } => "store",
         }
@@ -104,27 +104,27 @@ impl Failure {
     /// Returns whether this counts as an attempt: a model was called, or waiting alone does not fix the failure.
     pub fn is_attempt(&self) -> bool {
         // Without a price no model is called, but only a setting can fix that. Counting it makes the retries less frequent.
-        !matches!(self, Self::Resting { .. } | Self::Spent { .. })
+        !matches!(self, Self::CircuitOpen { .. } | Self::SpendCapReached { .. })
     }
 
-    /// Returns how long a retry is useless, if that can be determined: a provider may request a wait, for example.
+    /// Returns the time before which a retry cannot succeed, if the failure reports one, such as a provider's `Retry-After`.
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
             Self::Model(ModelError::Busy { retry_after }) => *retry_after,
-            Self::Resting { wait, .. } | Self::Spent { wait, .. } => Some(*wait),
+            Self::CircuitOpen { wait, .. } | Self::SpendCapReached { wait, .. } => Some(*wait),
             Self::Model(_) | Self::Answer(_) | Self::Unpriced { .. } | Self::Store { .. } => None,
         }
     }
 }
 
-/// Returns what was wrong, without the instruction for the model that follows it.
-fn bare(refusal: &Refusal) -> String {
-    let told = refusal.to_string();
-    told.split_once("; ").map_or(told.as_str(), |(what, _)| what).to_owned()
+/// Returns why the answer was refused, without the instruction for the model that follows it.
+fn short_reason(refusal: &Refusal) -> String {
+    let whole = refusal.to_string();
+    whole.split_once("; ").map_or(whole.as_str(), |(what, _)| what).to_owned()
 }
 
 /// Formats a duration for people: hours and minutes, or minutes, or seconds.
-fn spoken(wait: Duration) -> String {
+fn human_duration(wait: Duration) -> String {
     // Rounded up to whole seconds: milliseconds would only make the text harder to read.
     let seconds = wait.as_secs().saturating_add(u64::from(wait.subsec_nanos() > 0));
     match (seconds / 3_600, seconds.div_ceil(60) % 60, seconds.div_ceil(60)) {
@@ -138,24 +138,24 @@ fn times(failures: u64) -> String {
     if failures == 1 { String::new() } else { format!(" {failures} times in a row") }
 }
 
-/// How the wait between attempts grows.
+/// Exponential backoff: how the wait between attempts grows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Backoff {
     /// Wait after the first failure. It doubles with each further failure.
-    pub first: Duration,
+    pub initial: Duration,
     /// Longest wait.
-    pub most: Duration,
+    pub max: Duration,
     /// Longest wait that a provider can request; longer ones are cut to this.
-    pub most_asked: Duration,
+    pub max_retry_after: Duration,
 }
 
 impl Default for Backoff {
     /// One second, doubling up to five minutes; a provider may request up to one hour.
     fn default() -> Self {
         Self {
-            first: Duration::from_secs(1),
-            most: Duration::from_secs(300),
-            most_asked: Duration::from_secs(3_600),
+            initial: Duration::from_secs(1),
+            max: Duration::from_secs(300),
+            max_retry_after: Duration::from_secs(3_600),
         }
     }
 }
@@ -163,7 +163,7 @@ impl Default for Backoff {
 /// Returns how long to wait before the next attempt, after `attempts` failures.
 ///
 /// Half of the wait is fixed, the other half is multiplied by `jitter`, a number from 0 to 1. If the provider sent
-/// `Retry-After`, the wait is at least that long, up to [`Backoff::most_asked`].
+/// `Retry-After`, the wait is at least that long, up to [`Backoff::max_retry_after`].
 ///
 /// ```
 /// use std::time::Duration;
@@ -173,10 +173,10 @@ impl Default for Backoff {
 /// let busy = Failure::Model(ModelError::Busy { retry_after: Some(Duration::from_secs(20)) });
 /// assert_eq!(after_failure(&busy, 1, 0.0, &Backoff::default()), Duration::from_secs(20));
 /// ```
-pub fn after_failure(failure: &Failure, attempts: u32, jitter: f64, limits: &Backoff) -> Duration {
+pub fn after_failure(failure: &Failure, attempts: u32, jitter: f64, backoff: &Backoff) -> Duration {
     // 31 doublings of one second are 68 years; more would not fit.
     let doublings = attempts.saturating_sub(1).min(31);
-    let step = limits.first.saturating_mul(1 << doublings).min(limits.most);
+    let step = backoff.initial.saturating_mul(1 << doublings).min(backoff.max);
     let half = step / 2;
     // Written so that NaN counts as 0.
     let share = if jitter > 0.0 { jitter.min(1.0) } else { 0.0 };
@@ -184,7 +184,7 @@ pub fn after_failure(failure: &Failure, attempts: u32, jitter: f64, limits: &Bac
     let own = step.saturating_sub(half).saturating_add(drawn);
     match failure.retry_after() {
         // The random part is added here too: it spreads callers that got the same `Retry-After`.
-        Some(asked) => own.max(asked.min(limits.most_asked).saturating_add(drawn)),
+        Some(requested) => own.max(requested.min(backoff.max_retry_after).saturating_add(drawn)),
         None => own,
     }
 }
@@ -209,26 +209,26 @@ mod tests {
     }
 
     #[test]
-    fn it_never_shrinks_with_more_attempts_and_never_passes_its_limit() {
-        let limits = Backoff::default();
+    fn the_wait_never_shrinks_with_more_attempts_and_never_exceeds_the_maximum() {
+        let backoff = Backoff::default();
         let mut last = Duration::ZERO;
         for attempts in (0..100).chain([u32::MAX - 1, u32::MAX]) {
-            let wait = after_failure(&down(), attempts, 0.5, &limits);
-            assert!(last <= wait && wait <= limits.most, "{attempts}: {wait:?}");
+            let wait = after_failure(&down(), attempts, 0.5, &backoff);
+            assert!(last <= wait && wait <= backoff.max, "{attempts}: {wait:?}");
             last = wait;
         }
     }
 
     #[test]
-    fn no_lot_brings_it_out_of_its_range() {
-        for lot in [f64::NAN, f64::NEG_INFINITY, -1.0, 0.0, 0.3, 1.0, 7.0, f64::INFINITY] {
-            let wait = after_failure(&down(), 2, lot, &Backoff::default());
-            assert!(Duration::from_secs(1) <= wait && wait <= Duration::from_secs(2), "{lot}: {wait:?}");
+    fn an_invalid_jitter_keeps_the_wait_in_range() {
+        for jitter in [f64::NAN, f64::NEG_INFINITY, -1.0, 0.0, 0.3, 1.0, 7.0, f64::INFINITY] {
+            let wait = after_failure(&down(), 2, jitter, &Backoff::default());
+            assert!(Duration::from_secs(1) <= wait && wait <= Duration::from_secs(2), "{jitter}: {wait:?}");
         }
     }
 
     #[test]
-    fn a_provider_is_waited_for_but_not_for_ever() {
+    fn the_wait_obeys_retry_after_up_to_a_limit() {
         let wait = |failure: &Failure, attempts| after_failure(failure, attempts, 0.0, &Backoff::default());
         assert_eq!(wait(&busy(45), 1), Duration::from_secs(45));
         assert_eq!(wait(&busy(1_000_000), 1), Duration::from_secs(3_600));
@@ -237,19 +237,19 @@ mod tests {
     }
 
     #[test]
-    fn times_without_end_do_not_overflow() {
-        let limits = Backoff { first: Duration::MAX, most: Duration::MAX, most_asked: Duration::MAX };
-        let endless: Failure = ModelError::Busy { retry_after: Some(Duration::MAX) }.into();
-        assert_eq!(after_failure(&endless, u32::MAX, 1.0, &limits), Duration::MAX);
-        let none = Backoff { first: Duration::ZERO, most: Duration::ZERO, most_asked: Duration::ZERO };
-        assert_eq!(after_failure(&endless, u32::MAX, 1.0, &none), Duration::ZERO);
+    fn the_longest_durations_do_not_overflow() {
+        let endless = Backoff { initial: Duration::MAX, max: Duration::MAX, max_retry_after: Duration::MAX };
+        let busy: Failure = ModelError::Busy { retry_after: Some(Duration::MAX) }.into();
+        assert_eq!(after_failure(&busy, u32::MAX, 1.0, &endless), Duration::MAX);
+        let none = Backoff { initial: Duration::ZERO, max: Duration::ZERO, max_retry_after: Duration::ZERO };
+        assert_eq!(after_failure(&busy, u32::MAX, 1.0, &none), Duration::ZERO);
     }
 
     #[test]
-    fn lots_are_in_range_and_differ() {
-        let lots: Vec<f64> = (0..1_000).map(|_| jitter()).collect();
-        assert!(lots.iter().all(|lot| (0.0..1.0).contains(lot)));
-        let mean = lots.iter().sum::<f64>() / 1_000.0;
+    fn jitter_is_between_0_and_1_with_a_mean_near_one_half() {
+        let drawn: Vec<f64> = (0..1_000).map(|_| jitter()).collect();
+        assert!(drawn.iter().all(|jitter| (0.0..1.0).contains(jitter)));
+        let mean = drawn.iter().sum::<f64>() / 1_000.0;
         assert!((0.4..0.6).contains(&mean), "{mean}");
     }
 }

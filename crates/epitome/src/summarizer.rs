@@ -2,15 +2,15 @@
 //!
 //! The caller supplies an [`Input`] (messages, previous summary, limits), a [`Summarizer`] (models, settings, accounting)
 //! and a [`Host`] (what only the caller can do: permits, its lease, cached answers, reserved money). It gets a [`Draft`]
-//! that passed inspection, or [`Failed`]. [`Spending`] contains the cost of each call, successful or not; the caller records
-//! it.
+//! that passed inspection, or a [`SummaryError`]. [`Spending`] contains the cost of each call, successful or not; the caller
+//! records it.
 //!
 //! ```text
 //! hooks → short? verbatim → each model in order: cache, permit, lease, money, breaker → call → inspect → retry or next
 //! ```
 //!
-//! The summarizer has no access to stores, sessions, slots and lists. The caller decides when a summary is due and where it
-//! is stored.
+//! The summarizer has no access to stores, sessions, slots and lists. The caller decides when a summary is due and where
+//! it is stored. The worker calls it for slots of sessions, and `condenser::ListSummarizer` for message lists.
 
 use std::collections::HashMap;
 use std::sync::Mutex;
@@ -21,23 +21,23 @@ use epitome_core::message::{Span, Timestamp, Tokens};
 use epitome_core::prompt::SMALL;
 use epitome_core::tokens::Counter;
 
-use crate::breaker::Breaker;
+use crate::circuit_breaker::CircuitBreaker;
 use crate::error::Error;
-use crate::hook::{Hooks, Leaving};
-use crate::model::{Ask, ModelError, Tally, Told};
+use crate::hook::{DueMessages, Hooks};
+use crate::model::{ModelError, SummaryInput, SummaryRequest, TokenUsage};
+use crate::named_model::NamedModel;
 use crate::pace::Pace;
-use crate::purse::Reserved;
 use crate::retry::Failure;
 use crate::settings::Settings;
-use crate::writer::Writer;
+use crate::spend_reservations::SpendReservation;
 
 mod call;
 mod draft;
 mod spending;
 
-pub(crate) use call::Answer;
-use call::Answers;
-pub(crate) use draft::{Base, Draft, without_bytes};
+use call::AnswerCache;
+pub(crate) use call::CachedAnswer;
+pub(crate) use draft::{Base, Draft, without_media_bytes};
 pub(crate) use spending::{Label, Spending};
 
 /// Tokens of messages that a model with an unknown window reads at once.
@@ -50,13 +50,13 @@ pub(crate) const PROMPT_OVERHEAD: Tokens = 2_000;
 pub(crate) const LEAST_INPUT: Tokens = 500;
 
 /// The circuit breakers of providers that failed lately, by provider.
-pub(crate) type Breakers = Mutex<HashMap<String, Breaker>>;
+pub(crate) type CircuitBreakers = Mutex<HashMap<String, CircuitBreaker>>;
 
 /// In-memory state that several summaries share.
 #[derive(Default)]
-pub(crate) struct Memory {
-    pub(crate) breakers: Breakers,
-    pub(crate) answers: Answers,
+pub(crate) struct SummarizerState {
+    pub(crate) breakers: CircuitBreakers,
+    pub(crate) answers: AnswerCache,
 }
 
 /// What only the caller can do while a summary is written. The defaults are for a caller without competitors.
@@ -67,34 +67,38 @@ pub(crate) trait Host: Sync {
 
     /// Takes a permit for the model that is called next, or returns how long to wait for one. `paid` means that earlier
     /// calls for the same summary were paid for; without a permit that money would be lost.
-    fn permit(&self, _writer: &Writer, _paid: bool) -> Result<(), Duration> {
+    fn permit(&self, _writer: &NamedModel, _paid: bool) -> Result<(), Duration> {
         Ok(())
     }
 
     /// Returns whether the caller may still write the summary. Awaited last before each call.
-    async fn is_ours(&self) -> Result<bool, Error> {
+    async fn may_write(&self) -> Result<bool, Error> {
         Ok(true)
     }
 
     /// Reserves what a call may cost, if a spend cap applies.
-    async fn reserve(&self, writer: &Writer, most: &Tally) -> Result<Option<Reserved>, Failed>;
+    async fn reserve(
+        &self,
+        writer: &NamedModel,
+        max_usage: &TokenUsage,
+    ) -> Result<Option<SpendReservation>, SummaryError>;
 
-    /// Returns the cached result of a question, by its fingerprint.
-    async fn recall(&self, asked: &str) -> Result<Option<Answer>, Error>;
+    /// Returns the cached result of a request, by its hash.
+    async fn cached_answer(&self, request_hash: &str) -> Result<Option<CachedAnswer>, Error>;
 
     /// Caches a result: an accepted answer, or that the prompt was refused as too long.
-    fn remember(&self, _asked: &str, _answer: Answer) {}
+    fn cache_answer(&self, _request_hash: &str, _answer: CachedAnswer) {}
 }
 
 /// The models, the settings and the accounting for one summary.
 pub(crate) struct Summarizer<'a> {
     /// First choice first.
-    pub(crate) models: &'a [Writer],
+    pub(crate) models: &'a [NamedModel],
     pub(crate) settings: &'a Settings,
     pub(crate) pace: &'a Pace,
     pub(crate) hooks: &'a Hooks,
     /// `None` for models with a caller's own key: their failures say nothing about requests of other callers.
-    pub(crate) breakers: Option<&'a Breakers>,
+    pub(crate) breakers: Option<&'a CircuitBreakers>,
     /// The names under which calls are recorded.
     pub(crate) label: Label,
     pub(crate) host: &'a dyn Host,
@@ -104,36 +108,36 @@ pub(crate) struct Summarizer<'a> {
 
 /// What is to be summarized.
 pub(crate) struct Input<'a> {
-    /// The question for the model, without the text that hooks add. Its messages are without the bytes of media.
-    pub(crate) ask: Ask,
+    /// The request for the model, without the text that hooks add. Its messages are without the bytes of media.
+    pub(crate) request: SummaryRequest,
     /// The summary that the new one is built on and must include.
     pub(crate) base: &'a Base,
     /// The position of the messages in the conversation, for hooks.
     pub(crate) span: Span,
     /// Whether input that is too long for a model is divided here, one piece after the other. A caller that plans and stores
-    /// the steps itself gets [`Failed::TooLong`] instead.
+    /// the steps itself gets [`SummaryError::TooLong`] instead.
     pub(crate) divide: bool,
-    /// Whether to wait for hooks even if only `local` writes, which does not use the text that they add.
+    /// Whether to wait for hooks even if only `local` writes, which ignores the text that they add.
     pub(crate) await_hooks: bool,
 }
 
 /// Why there is no summary.
-pub(crate) enum Failed {
+pub(crate) enum SummaryError {
     /// The input is too long for a model, and the caller divides it.
     TooLong,
     /// No model returned an acceptable summary.
     Failure(Failure),
     /// There are messages, but they contain no text.
-    Nothing,
+    NoText,
     /// The caller may no longer write the summary.
-    Lost,
+    LeaseLost,
     /// No permit is free, and no model was called. Try again after this time.
-    Full(Duration),
+    NoPermit(Duration),
     /// The store failed.
     Store(Error),
 }
 
-impl From<Failure> for Failed {
+impl From<Failure> for SummaryError {
     fn from(failure: Failure) -> Self {
         Self::Failure(failure)
     }
@@ -141,105 +145,117 @@ impl From<Failure> for Failed {
 
 impl Summarizer<'_> {
     /// Writes a summary: the messages verbatim if they are short, otherwise by the first model that succeeds.
-    pub(crate) async fn write(&mut self, input: Input<'_>) -> Result<Draft, Failed> {
+    pub(crate) async fn write(&mut self, input: Input<'_>) -> Result<Draft, SummaryError> {
         // Hooks are notified in every case: the messages leave the window, no matter which model writes.
-        let added = self.hear_hooks(&input).await;
-        let Input { mut ask, base, divide, .. } = input;
-        let lines = || Draft::verbatim(base, &ask);
-        if !ask.said.iter().any(draft::says_something) {
+        let added = self.run_before_hooks(&input).await;
+        let Input { mut request, base, divide, .. } = input;
+        let verbatim = || Draft::verbatim(base, &request);
+        if !request.inputs.iter().any(draft::has_text) {
             // There is nothing to summarize. The previous summary already contains everything.
-            return lines().filter(|_| base.text.is_some()).ok_or(Failed::Nothing);
+            return verbatim().filter(|_| base.text.is_some()).ok_or(SummaryError::NoText);
         }
-        if ask.replaces < SMALL
-            && let Some(draft) = lines()
+        if request.replaces < SMALL
+            && let Some(draft) = verbatim()
         {
             return Ok(draft);
         }
         let texts: Vec<&str> =
-            [&*ask.instructions, &added].into_iter().filter(|text| !text.is_empty()).collect();
-        ask.instructions = texts.join("\n\n").into();
-        self.by_any(&ask, base, divide).await
+            [&*request.instructions, &added].into_iter().filter(|text| !text.is_empty()).collect();
+        request.instructions = texts.join("\n\n").into();
+        self.by_any_model(&request, base, divide).await
     }
 
     /// Passes the messages to hooks, and returns what the hooks add to the operator's instructions.
-    async fn hear_hooks(&mut self, input: &Input<'_>) -> String {
+    async fn run_before_hooks(&mut self, input: &Input<'_>) -> String {
         if self.hooks.is_empty() {
             return String::new();
         }
-        let messages = input.ask.said.iter().filter_map(Told::message).cloned();
-        let leaving = self.label.leaving(input.span, messages.collect());
-        if !input.await_hooks && self.models.iter().all(Writer::is_local) {
-            notify(self.hooks, leaving);
+        let messages = input.request.inputs.iter().filter_map(SummaryInput::message).cloned();
+        let due = self.label.due_messages(input.span, messages.collect());
+        if !input.await_hooks && self.models.iter().all(NamedModel::is_local) {
+            notify_hooks(self.hooks, due);
             return String::new();
         }
-        let added = self.hooks.before(&leaving).await;
+        let added = self.hooks.before(&due).await;
         self.spent.hook_problems = added.problems;
         added.text
     }
 
     /// Tries one model after the other. A model that failed is not tried again for the same summary.
-    async fn by_any(&mut self, ask: &Ask, base: &Base, divide: bool) -> Result<Draft, Failed> {
+    async fn by_any_model(
+        &mut self,
+        request: &SummaryRequest,
+        base: &Base,
+        divide: bool,
+    ) -> Result<Draft, SummaryError> {
         let mut last = Failure::from(ModelError::no_answer("no model is named in the settings"));
         let mut too_long = false;
         let before = self.spent.unrecorded.len();
         self.spent.paid = before > 0;
         for writer in self.models {
-            if self.spent.down.contains_key(&writer.name) {
+            if self.spent.failed_models.contains_key(&writer.name) {
                 continue;
             }
             let written = match divide {
-                true => self.in_pieces(writer, ask, base).await,
-                false => self.by(writer, ask.clone(), base).await,
+                true => self.in_pieces(writer, request, base).await,
+                false => self.by_model(writer, request.clone(), base).await,
             };
             let failure = match written {
-                Err(Failed::Failure(failure)) => failure,
-                // Models before it were called in vain, and would be each time. So this is put off like any other failure.
-                Err(Failed::Full(_)) if self.spent.unrecorded.len() > before => break,
+                Err(SummaryError::Failure(failure)) => failure,
+                // The models before it were called and failed, and would be called again each time without a permit for this
+                // one. So the missing permit is handled like a failure, with backoff.
+                Err(SummaryError::NoPermit(_)) if self.spent.unrecorded.len() > before => break,
                 settled => return settled,
             };
-            self.spent.missed.push(format!("`{}` wrote no summary: {failure}", writer.name));
+            self.spent.model_failures.push(format!("`{}` wrote no summary: {failure}", writer.name));
             match failure {
                 Failure::Model(ModelError::TooLong { .. }) => too_long = true,
                 // A model whose answer was refused may be called again for a smaller piece. A model that failed may not.
                 Failure::Answer(_) => {}
-                _ => drop(self.spent.down.insert(writer.name.clone(), failure.clone())),
+                _ => drop(self.spent.failed_models.insert(writer.name.clone(), failure.clone())),
             }
             last = failure;
         }
         if too_long && !divide {
             // Even if other models failed for other reasons, this model may still write a summary of fewer messages.
-            return Err(Failed::TooLong);
+            return Err(SummaryError::TooLong);
         }
         // The caller waits for the model that may be called soonest. The circuit breakers protect the others.
-        let soonest = self.spent.down.values().min_by_key(|failure| failure.retry_after());
-        Err(Failed::Failure(soonest.cloned().unwrap_or(last)))
+        let soonest = self.spent.failed_models.values().min_by_key(|failure| failure.retry_after());
+        Err(SummaryError::Failure(soonest.cloned().unwrap_or(last)))
     }
 
     /// Lets one model write the summary, piece by piece if it cannot read everything at once.
-    async fn in_pieces(&mut self, writer: &Writer, ask: &Ask, base: &Base) -> Result<Draft, Failed> {
-        let mut rest = &*ask.said;
-        let mut step: Option<Base> = None;
+    async fn in_pieces(
+        &mut self,
+        writer: &NamedModel,
+        request: &SummaryRequest,
+        base: &Base,
+    ) -> Result<Draft, SummaryError> {
+        let mut rest = &*request.inputs;
+        let mut intermediate: Option<Base> = None;
         let mut halved = None;
         loop {
-            let base = step.as_ref().unwrap_or(base);
-            let room = halved.or_else(|| input_of(writer, base.tokens));
-            let (piece, left, tokens) = piece(rest, room, &ask.counter);
-            let through = piece.last().and_then(Told::message).map_or(ask.through, |last| last.seq);
-            let part = match piece.len() == ask.said.len() {
-                true => ask.clone(),
-                false => Ask {
+            let base = intermediate.as_ref().unwrap_or(base);
+            let room = halved.or_else(|| input_limit(writer, base.tokens));
+            let (piece, left, tokens) = first_piece(rest, room, &request.counter);
+            let through =
+                piece.last().and_then(SummaryInput::message).map_or(request.through, |last| last.seq);
+            let part = match piece.len() == request.inputs.len() {
+                true => request.clone(),
+                false => SummaryRequest {
                     previous: base.text.clone(),
                     extracts: base.extracts.clone(),
                     through,
                     replaces: tokens.saturating_add(base.tokens),
-                    said: piece.into(),
-                    ..ask.clone()
+                    inputs: piece.into(),
+                    ..request.clone()
                 },
             };
-            match self.by(writer, part, base).await {
+            match self.by_model(writer, part, base).await {
                 Ok(draft) if left.is_empty() => return Ok(draft),
-                Ok(draft) => (step, rest) = (Some(draft.base(through)), left),
-                Err(Failed::Failure(Failure::Model(ModelError::TooLong { .. })))
+                Ok(draft) => (intermediate, rest) = (Some(draft.base(through)), left),
+                Err(SummaryError::Failure(Failure::Model(ModelError::TooLong { .. })))
                     if piece.len() > 1 && tokens > LEAST_INPUT =>
                 {
                     // The model reads less than its window says: the same input again, in halves.
@@ -253,32 +269,36 @@ impl Summarizer<'_> {
 
 /// Splits messages: returns the first ones that fit, the rest, and the tokens of the first ones if they were counted. A tool
 /// call is not separated from its results: a result means little without its call.
-fn piece<'t>(said: &'t [Told], room: Option<Tokens>, counter: &Counter) -> (&'t [Told], &'t [Told], Tokens) {
-    let Some(room) = room else { return (said, &[], 0) };
+fn first_piece<'t>(
+    inputs: &'t [SummaryInput],
+    room: Option<Tokens>,
+    counter: &Counter,
+) -> (&'t [SummaryInput], &'t [SummaryInput], Tokens) {
+    let Some(room) = room else { return (inputs, &[], 0) };
     let (mut sum, mut end, mut at_end): (Tokens, usize, Tokens) = (0, 0, 0);
-    for (at, one) in said.iter().enumerate() {
-        let answers = one.message().is_some_and(|message| message.results().next().is_some());
+    for (at, input) in inputs.iter().enumerate() {
+        let answers = input.message().is_some_and(|message| message.results().next().is_some());
         if at > 0 && !answers {
             (end, at_end) = (at, sum);
         }
-        sum = sum.saturating_add(one.message().map_or(0, |message| counter.message(message)));
+        sum = sum.saturating_add(input.message().map_or(0, |message| counter.message(message)));
         if sum > room && end > 0 {
-            let (piece, left) = said.split_at_checked(end).unwrap_or((said, &[]));
+            let (piece, left) = inputs.split_at_checked(end).unwrap_or((inputs, &[]));
             return (piece, left, at_end);
         }
     }
-    (said, &[], sum)
+    (inputs, &[], sum)
 }
 
 /// Passes messages that are about to be summarized to hooks, without waiting for the hooks.
-pub(crate) fn notify(hooks: &Hooks, leaving: Leaving) {
+pub(crate) fn notify_hooks(hooks: &Hooks, due: DueMessages) {
     let hooks = hooks.clone();
-    tokio::spawn(async move { hooks.before(&leaving).await });
+    tokio::spawn(async move { hooks.before(&due).await });
 }
 
 /// Returns how many tokens of messages a model can read at once, next to a previous summary of `before` tokens. `None` for
 /// `local`, which has no window.
-pub(crate) fn input_of(writer: &Writer, before: Tokens) -> Option<Tokens> {
+pub(crate) fn input_limit(writer: &NamedModel, before: Tokens) -> Option<Tokens> {
     if writer.is_local() {
         return None;
     }

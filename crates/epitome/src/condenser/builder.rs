@@ -10,18 +10,18 @@ use epitome_core::tokens::{Counter, Encoding};
 use serde_json::Value;
 
 use super::conversation::Rules;
-use super::scribe::Scribe;
-use super::{Condenser, Inner, Known, MOST_CONVERSATIONS, number};
+use super::list_summarizer::ListSummarizer;
+use super::{Condenser, CondenserInner, MOST_CONVERSATIONS, RecentConversations, next_id};
 use crate::error::Error;
 use crate::hidden::Hidden;
 use crate::hook::{Hook, Hooks};
 use crate::model::{self, Local, Model};
+use crate::named_model::NamedModel;
 use crate::pace::Pace;
-use crate::settings::{CondenseSettings, Patch, Price, Settings, SettingsError};
+use crate::settings::{CondenseSettings, Patch, Price, Settings, SettingsError, undefined_model};
 use crate::shared::Shared;
 use crate::summarizer::Label;
 use crate::table;
-use crate::writer::{Writer, unknown_model};
 
 /// Assumed input and output price of a summarizer whose price is unknown, in units of the list model's input price: the
 /// ratios of a typical model, as if the list's own model wrote the summary.
@@ -60,8 +60,8 @@ pub struct CondenserBuilder {
     tools: Vec<Value>,
     name: Option<Arc<str>>,
     pace: Pace,
-    at_once: bool,
-    conversations: Option<usize>,
+    one_shot: bool,
+    max_conversations: Option<usize>,
     workspace: Option<(Arc<Shared>, Arc<str>, Arc<Settings>)>,
 }
 
@@ -134,15 +134,15 @@ impl CondenserBuilder {
 
     /// Sets how many conversations the condenser remembers, by default 64: at least the number of agents that share it.
     /// A conversation that was evicted is condensed from the start when it continues.
-    pub fn conversations(mut self, most: usize) -> Self {
-        self.conversations = Some(most.max(1));
+    pub fn conversations(mut self, max: usize) -> Self {
+        self.max_conversations = Some(max.max(1));
         self
     }
 
     /// Condenses a single list once: the call waits for the model, there is no fallback if the model fails, and nothing
     /// is prepared for a next call.
-    pub fn at_once(mut self) -> Self {
-        self.at_once = true;
+    pub fn one_shot(mut self) -> Self {
+        self.one_shot = true;
         self
     }
 
@@ -166,12 +166,12 @@ impl CondenserBuilder {
             None => base,
         };
         settings.check()?;
-        let writer = self.summarizer(&settings)?;
+        let writer = self.summarizing_model(&settings)?;
         let (window, room) = self.window_and_room(&settings);
-        let refused = |error| Error::Invalid(format!("condense.{error}"));
-        let policy = settings.condense.policy(room).map_err(refused)?;
+        let invalid = |error| Error::Invalid(format!("condense.{error}"));
+        let policy = settings.condense.policy(room).map_err(invalid)?;
         // A call may provide an unknown window later, so parts of the policy that depend on it are checked then.
-        let roomless = settings.condense.policy(None).unwrap_or_else(|_| policy.clone());
+        let policy_without_room = settings.condense.policy(None).unwrap_or_else(|_| policy.clone());
         let own = self.agent.as_deref().and_then(|agent| settings.price(agent));
         let encoding =
             self.provider_name(&settings).and_then(Encoding::for_model).unwrap_or(settings.encoding);
@@ -179,17 +179,17 @@ impl CondenserBuilder {
         let local = writer.is_local();
         let rules = Rules {
             enabled: settings.condense.enabled,
-            borrows: self.borrows(&settings),
+            uses_same_model: self.uses_same_model(&settings),
             fixed: counter.tools(&self.tools),
             policy,
-            roomless,
+            policy_without_room,
             counter: counter.clone(),
             room,
             window,
             prices: prices(own, if local { Some(Price::FREE) } else { writer.price(&settings) }),
             prices_of_same: prices(own, own),
-            wait: settings.condense.wait || self.at_once,
-            ahead: !self.at_once,
+            wait: settings.condense.wait || self.one_shot,
+            has_next_call: !self.one_shot,
             local,
             backoff: self.pace.backoff,
             key: RandomState::new(),
@@ -201,22 +201,24 @@ impl CondenserBuilder {
             slot: SLOT.into(),
             scope: None,
         };
-        let scribe = Scribe {
+        let summarizer = ListSummarizer {
             writer,
             counter,
             settings: Arc::new(settings),
             hooks: self.hooks,
             label,
-            memory: shared.as_ref().map(|shared| Arc::clone(&shared.models.memory)).unwrap_or_default(),
-            workspace: shared,
+            state: shared.as_ref().map(|shared| Arc::clone(&shared.models.memory)).unwrap_or_default(),
+            engine: shared,
             pace: self.pace,
             lent: false,
         };
-        let inner = Inner {
-            id: number(),
+        let inner = CondenserInner {
+            id: next_id(),
             rules,
-            scribe: Arc::new(scribe),
-            known: Mutex::new(Known::at_most(self.conversations.unwrap_or(MOST_CONVERSATIONS))),
+            summarizer: Arc::new(summarizer),
+            conversations: Mutex::new(RecentConversations::with_limit(
+                self.max_conversations.unwrap_or(MOST_CONVERSATIONS),
+            )),
             totals: Mutex::default(),
             loan: None,
         };
@@ -224,25 +226,28 @@ impl CondenserBuilder {
     }
 
     /// Returns the model that writes summaries.
-    fn summarizer(&self, settings: &Settings) -> Result<Writer, Error> {
+    fn summarizing_model(&self, settings: &Settings) -> Result<NamedModel, Error> {
         let name = settings.condense.model.as_str();
         if let Some(model) = self.models.get(name) {
-            return Ok(Writer::new(name, model));
+            return Ok(NamedModel::new(name, model));
         }
         match settings.models.get(name) {
-            Some(model) if name != Local::NAME => Ok(Writer::new(name, &model::of_settings(name, model)?)),
+            Some(model) if name != Local::NAME => {
+                Ok(NamedModel::new(name, &model::of_settings(name, model)?))
+            }
             // For `same`, the real model is lent later.
-            _ if [Local::NAME, CondenseSettings::SAME].contains(&name) => Ok(Writer::local()),
+            _ if [Local::NAME, CondenseSettings::SAME].contains(&name) => Ok(NamedModel::local()),
             _ => {
-                let known = self.models.keys().chain(settings.models.keys());
-                Err(unknown_model("condense.model", name, known))
+                let names = self.models.keys().chain(settings.models.keys()).map(String::as_str);
+                let defined = names.chain([Local::NAME]).collect();
+                Err(undefined_model("condense.model", name, &defined, true).into())
             }
         }
     }
 
     /// Returns whether the model that lists are for should write their summaries. A model that is configured under the
     /// name `same` takes precedence.
-    fn borrows(&self, settings: &Settings) -> bool {
+    fn uses_same_model(&self, settings: &Settings) -> bool {
         let name = settings.condense.model.as_str();
         name == CondenseSettings::SAME
             && !self.models.contains_key(name)
@@ -259,8 +264,8 @@ impl CondenserBuilder {
     fn window_and_room(&self, settings: &Settings) -> (Option<Tokens>, Option<Tokens>) {
         let own = self.agent.as_deref().and_then(|agent| settings.models.get(agent));
         let entry = self.provider_name(settings).and_then(table::find);
-        let known = self.window.or_else(|| own?.window).or_else(|| Some(entry?.window));
-        let window = known.or(settings.condense.window);
+        let specific = self.window.or_else(|| own?.window).or_else(|| Some(entry?.window));
+        let window = specific.or(settings.condense.window);
         let reserve = self.reserve.or_else(|| own?.output_reserve);
         let room = window.map(|window| {
             // The reserve in the table may exceed a window that was configured by hand.

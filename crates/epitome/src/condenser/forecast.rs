@@ -6,7 +6,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use epitome_core::condense::{Decision, Facts, List, Policy, Standing, Unchanged};
+use epitome_core::condense::{Decision, List, ListState, Policy, RequestFacts, Unchanged};
 use epitome_core::message::{CallId, Message, Role, Seq, Tokens};
 use epitome_core::outline::Outline;
 use epitome_core::tokens::Counter;
@@ -21,7 +21,7 @@ use super::{Call, Condenser};
 /// What condensing would do to a list.
 ///
 /// ```
-/// use epitome::condenser::Why;
+/// use epitome::condenser::ForecastReason;
 /// use epitome::{Call, Condenser, Message};
 ///
 /// let condenser = Condenser::builder()
@@ -31,7 +31,7 @@ use super::{Call, Condenser};
 ///     (1..=12).map(|n| Message::user(format!("Order {n} goes to Oslo on ship S{n}042, berth {n}."))).collect();
 /// let forecast = condenser.forecast(&Call::of(&list));
 /// assert_eq!((forecast.reason.as_str(), forecast.leaving().count()), ("due", 8));
-/// assert_eq!((forecast.messages[0].why, forecast.messages[11].why), (Why::Summarized, Why::Newest));
+/// assert_eq!((forecast.messages[0].why, forecast.messages[11].why), (ForecastReason::Summarized, ForecastReason::Newest));
 /// # Ok::<(), epitome::Error>(())
 /// ```
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -41,13 +41,14 @@ pub struct Forecast {
     /// Why it would or would not, as in a [`Report`](super::Report).
     pub reason: String,
     /// The same reason as text for people.
-    pub told: String,
+    #[serde(rename = "told")]
+    pub explanation: String,
     /// The strategy that would be applied.
     pub strategy: String,
     /// The trigger that is evaluated.
     pub trigger: String,
     /// How close each condition of the trigger is to being met.
-    pub gauges: trigger::Standing,
+    pub gauges: trigger::TriggerProgress,
     /// Tokens of the request as it is, including tools.
     pub tokens: Tokens,
     /// Tokens of the request outside the list, mainly tool definitions.
@@ -61,14 +62,15 @@ pub struct Forecast {
     /// The model that would write the summary.
     pub model: Option<String>,
     /// Every message, in order.
-    pub messages: Vec<Fate>,
+    pub messages: Vec<MessageForecast>,
 }
 
 /// What would happen to one message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-pub struct Fate {
+pub struct MessageForecast {
     /// Position in the list, from 1.
-    pub place: Seq,
+    #[serde(rename = "place")]
+    pub position: Seq,
     /// Role of the message.
     pub role: Role,
     /// Size in tokens.
@@ -76,14 +78,14 @@ pub struct Fate {
     /// Whether the message would still be sent verbatim.
     pub stays: bool,
     /// The reason.
-    pub why: Why,
+    pub why: ForecastReason,
 }
 
 /// Why a message would stay or leave.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
-pub enum Why {
+pub enum ForecastReason {
     /// Stays: it is a leading system message.
     System,
     /// Stays: it is pinned, or in the same tool-call batch as a pinned message.
@@ -114,7 +116,7 @@ pub enum Why {
 
 impl Forecast {
     /// Returns the messages that would no longer be sent verbatim.
-    pub fn leaving(&self) -> impl Iterator<Item = &Fate> {
+    pub fn leaving(&self) -> impl Iterator<Item = &MessageForecast> {
         self.messages.iter().filter(|fate| !fate.stays)
     }
 }
@@ -127,41 +129,41 @@ impl Condenser {
         // The numbers identify the messages in the list that would be sent.
         let number = |(message, seq): (&Message, Seq)| Message { seq, ..message.clone() };
         let messages: Vec<Message> = call.messages.iter().zip(1..).map(number).collect();
-        let mut conversation = Conversation::begun(&messages, None, rules);
+        let mut conversation = Conversation::new(&messages, None, rules);
         let call = Call { messages: &messages, fixed: self.inner.fixed(call), ..*call };
-        let facts = conversation.facts_of_new(&call, rules);
+        let facts = conversation.facts_of_new_call(&call, rules);
         let (policy, list) = (rules.policy(&facts), &conversation.list);
         let tokens = list.request(&facts);
-        let then = match rules.enabled {
-            true => Then::of(list, &messages, policy, &facts, &rules.counter),
+        let after = match rules.enabled {
+            true => AfterCondensing::of(list, &messages, policy, &facts, &rules.counter),
             false => Err(("off", "condensing is switched off (condense.enabled)".to_owned())),
         };
-        let (then, reason, told) = match then {
-            Ok(then) if call.force.is_some() => (Some(then), "forced", due(list, policy, &facts)),
-            Ok(then) => (Some(then), "due", due(list, policy, &facts)),
-            Err((reason, told)) => (None, reason, told),
+        let (after, reason, explanation) = match after {
+            Ok(after) if call.force.is_some() => (Some(after), "forced", due(list, policy, &facts)),
+            Ok(after) => (Some(after), "due", due(list, policy, &facts)),
+            Err((reason, explanation)) => (None, reason, explanation),
         };
-        let summary = then.as_ref().and_then(|then| then.summary);
+        let summary = after.as_ref().and_then(|after| after.summary);
         Forecast {
-            condenses: then.is_some(),
+            condenses: after.is_some(),
             reason: reason.to_owned(),
-            told,
+            explanation,
             strategy: policy.strategy.to_string(),
             trigger: policy.trigger.to_string(),
-            gauges: policy.trigger.standing(&list.trigger_facts(&facts)),
+            gauges: policy.trigger.progress(&list.trigger_facts(&facts)),
             tokens,
             fixed: call.fixed,
             window: facts.room,
-            tokens_after: then.as_ref().map_or(tokens, |then| then.tokens),
+            tokens_after: after.as_ref().map_or(tokens, |after| after.tokens),
             summary,
-            model: summary.map(|_| self.inner.scribe.writer.model.name().to_owned()),
-            messages: fates(&messages, then.as_ref(), &rules.counter),
+            model: summary.map(|_| self.inner.summarizer.writer.model.name().to_owned()),
+            messages: fates(&messages, after.as_ref(), &rules.counter),
         }
     }
 }
 
 /// Returns why the list is due, as text for people.
-fn due(list: &List, policy: &Policy, facts: &Facts) -> String {
+fn due(list: &List, policy: &Policy, facts: &RequestFacts) -> String {
     let other = match facts.force {
         Some(_) => "requested",
         None => "the request is larger than the model's window minus its output reserve",
@@ -173,10 +175,10 @@ fn due(list: &List, policy: &Policy, facts: &Facts) -> String {
 /// Placeholder for the text of the summary.
 const SAMPLE: &str = "x";
 
-/// The list after condensing.
-struct Then {
-    standing: Standing,
-    /// Messages that the summarizer would read.
+/// What condensing would leave of the list.
+struct AfterCondensing {
+    list: ListState,
+    /// Messages that the summary would cover.
     read: HashSet<Seq>,
     /// Largest size of the summary in tokens, if one would be written.
     summary: Option<Tokens>,
@@ -186,39 +188,44 @@ struct Then {
     sent: HashMap<Seq, bool>,
 }
 
-impl Then {
+impl AfterCondensing {
     fn of(
         list: &List,
         messages: &[Message],
         policy: &Policy,
-        facts: &Facts,
+        facts: &RequestFacts,
         counter: &Counter,
     ) -> Result<Self, (&'static str, String)> {
-        let told = |why: Unchanged| (why.name(), why.to_string());
-        let mut then = list.clone();
-        let (standing, read, summary, report) = match list.decide(messages, policy, facts, counter) {
-            Decision::Unchanged(why) => return Err(told(why)),
-            Decision::Done(done) => {
-                (done.standing().clone(), HashSet::new(), None, done.apply(&mut then).map_err(told)?)
+        let explained = |why: Unchanged| (why.name(), why.to_string());
+        let mut after = list.clone();
+        let (state, read, summary, report) = match list.decide(messages, policy, facts, counter) {
+            Decision::Unchanged(why) => return Err(explained(why)),
+            Decision::Apply(done) => {
+                (done.state().clone(), HashSet::new(), None, done.apply(&mut after).map_err(explained)?)
             }
-            Decision::Ask(plan) => {
-                let (standing, most) = (plan.standing.clone(), plan.limit);
-                let read = plan.places.iter().copied().collect();
-                (standing, read, Some(most), plan.finish(&mut then, messages, SAMPLE, counter).map_err(told)?)
+            Decision::Summarize(plan) => {
+                let (state, limit) = (plan.state.clone(), plan.limit);
+                let read = plan.positions.iter().copied().collect();
+                (
+                    state,
+                    read,
+                    Some(limit),
+                    plan.finish(&mut after, messages, SAMPLE, counter).map_err(explained)?,
+                )
             }
         };
         let same = |shown: &Message| {
             let at = usize::try_from(shown.seq).ok()?.checked_sub(1)?;
             Some((shown.seq, messages.get(at)?.parts == shown.parts))
         };
-        let sent = then.shown(messages).iter().filter_map(same).collect();
+        let sent = after.shown(messages).iter().filter_map(same).collect();
         let words = summary.map_or(0, |most| most.saturating_sub(counter.text(SAMPLE)));
-        Ok(Self { standing, read, summary, tokens: report.tokens_after.saturating_add(words), sent })
+        Ok(Self { list: state, read, summary, tokens: report.tokens_after.saturating_add(words), sent })
     }
 }
 
-/// Returns what happens to every message. `then` is the list after condensing, or `None` if nothing is done.
-fn fates(messages: &[Message], then: Option<&Then>, counter: &Counter) -> Vec<Fate> {
+/// Returns what happens to every message. `after` is the list after condensing, or `None` if nothing is done.
+fn fates(messages: &[Message], after: Option<&AfterCondensing>, counter: &Counter) -> Vec<MessageForecast> {
     let mut tracker = Tracker::default();
     let outlines: Vec<Outline> = messages.iter().map(|message| tracker.push(message, counter)).collect();
     let last_user = outlines.iter().rfind(|outline| outline.opens_turn).map(|outline| outline.seq);
@@ -229,45 +236,45 @@ fn fates(messages: &[Message], then: Option<&Then>, counter: &Counter) -> Vec<Fa
         message.calls().any(|call| !answered(&call.id) && !call.item_id.as_ref().is_some_and(answered))
     };
     let fate = |(outline, message): (&Outline, &Message)| {
-        let leaves = then.and_then(|then| then.leaves(outline, view::recognise(message).is_some()));
+        let leaves = after.and_then(|after| after.leaves(outline, view::recognise(message).is_some()));
         let (stays, why) = leaves.unwrap_or_else(|| {
-            let why = match then {
-                _ if outline.leading => Why::System,
-                _ if outline.pinned => Why::Pinned,
-                None => Why::Untouched,
-                Some(_) if waits(message) => Why::OpenCall,
-                Some(then) if outline.seq > then.standing.from => Why::Newest,
-                Some(_) if last_user == Some(outline.seq) => Why::LastUser,
+            let why = match after {
+                _ if outline.leading => ForecastReason::System,
+                _ if outline.pinned => ForecastReason::Pinned,
+                None => ForecastReason::Untouched,
+                Some(_) if waits(message) => ForecastReason::OpenCall,
+                Some(after) if outline.seq > after.list.from => ForecastReason::Newest,
+                Some(_) if last_user == Some(outline.seq) => ForecastReason::LastUser,
                 // Otherwise it is in a batch with a pinned message, or among the first.
-                Some(then) if then.is_first(outline.seq) => Why::First,
-                Some(_) => Why::Pinned,
+                Some(after) if after.is_first(outline.seq) => ForecastReason::First,
+                Some(_) => ForecastReason::Pinned,
             };
             (true, why)
         });
-        Fate { place: outline.seq, role: outline.role, tokens: outline.tokens, stays, why }
+        MessageForecast { position: outline.seq, role: outline.role, tokens: outline.tokens, stays, why }
     };
     outlines.iter().zip(messages).map(fate).collect()
 }
 
-impl Then {
+impl AfterCondensing {
     /// Returns what happens to a message that leaves or changes. `summary` says that the message is a summary by
     /// Epitome.
-    fn leaves(&self, outline: &Outline, summary: bool) -> Option<(bool, Why)> {
-        let kept = self.standing.kept.contains(&outline.seq);
-        if summary && !kept {
-            return Some((self.summary.is_none(), Why::Summary));
+    fn leaves(&self, outline: &Outline, summary: bool) -> Option<(bool, ForecastReason)> {
+        let in_front = self.list.front.contains(&outline.seq);
+        if summary && !in_front {
+            return Some((self.summary.is_none(), ForecastReason::Summary));
         }
-        let why = if outline.seq <= self.standing.from && !kept {
+        let why = if outline.seq <= self.list.from && !in_front {
             match self.read.contains(&outline.seq) {
-                true => Why::Summarized,
-                false if outline.skip => Why::Skipped,
-                false if outline.stray => Why::Stray,
-                false => Why::Dropped,
+                true => ForecastReason::Summarized,
+                false if outline.skip => ForecastReason::Skipped,
+                false if outline.stray => ForecastReason::Stray,
+                false => ForecastReason::Dropped,
             }
         } else {
             match self.sent.get(&outline.seq) {
-                Some(false) if outline.answers > 0 => Why::Masked,
-                None if outline.stray => Why::Stray,
+                Some(false) if outline.answers > 0 => ForecastReason::Masked,
+                None if outline.stray => ForecastReason::Stray,
                 _ => return None,
             }
         };
@@ -275,9 +282,9 @@ impl Then {
     }
 
     /// Returns whether all messages before this position stay, too.
-    fn is_first(&self, place: Seq) -> bool {
-        let unbroken = self.standing.kept.iter().zip(1..).take_while(|(kept, at)| **kept == *at);
-        unbroken.count() as Seq >= place
+    fn is_first(&self, position: Seq) -> bool {
+        let unbroken = self.list.front.iter().zip(1..).take_while(|(in_front, at)| **in_front == *at);
+        unbroken.count() as Seq >= position
     }
 }
 
@@ -290,62 +297,62 @@ mod tests {
     use super::*;
 
     /// Returns what would happen to a list in drawing notation: one word per message.
-    fn told(drawn: &str, settings: &str, force: bool) -> (String, Forecast) {
+    fn drawn_forecast(drawn: &str, settings: &str, force: bool) -> (String, Forecast) {
         let settings = format!("{{\"condense\": {settings}}}");
         let condenser = Condenser::builder().counter(word_counter()).settings(&settings).build().unwrap();
         let list = messages(drawn).unwrap();
         let call = Call { force: force.then_some(Press::Gently), ..Call::of(&list) };
         let forecast = condenser.forecast(&call);
-        let letter = |fate: &Fate| match fate.why {
-            Why::System => "sys",
-            Why::Pinned => "pin",
-            Why::First => "first",
-            Why::LastUser => "last",
-            Why::OpenCall => "open",
-            Why::Newest => "new",
-            Why::Untouched => "same",
-            Why::Summarized => "-sum",
-            Why::Dropped => "-drop",
-            Why::Skipped => "-skip",
-            Why::Stray => "-stray",
-            Why::Masked => "-mask",
-            Why::Summary if fate.stays => "summary",
-            Why::Summary => "-summary",
+        let word = |fate: &MessageForecast| match fate.why {
+            ForecastReason::System => "sys",
+            ForecastReason::Pinned => "pin",
+            ForecastReason::First => "first",
+            ForecastReason::LastUser => "last",
+            ForecastReason::OpenCall => "open",
+            ForecastReason::Newest => "new",
+            ForecastReason::Untouched => "same",
+            ForecastReason::Summarized => "-sum",
+            ForecastReason::Dropped => "-drop",
+            ForecastReason::Skipped => "-skip",
+            ForecastReason::Stray => "-stray",
+            ForecastReason::Masked => "-mask",
+            ForecastReason::Summary if fate.stays => "summary",
+            ForecastReason::Summary => "-summary",
         };
-        let told: Vec<&str> = forecast.messages.iter().map(letter).collect();
-        (told.join(" "), forecast)
+        let words: Vec<&str> = forecast.messages.iter().map(word).collect();
+        (words.join(" "), forecast)
     }
 
     #[test]
-    fn each_message_is_told_why_it_stays_or_leaves() {
+    fn each_message_has_a_reason_to_stay_or_leave() {
         let drawn = "s u:90 a:90 u!:9 a~:90 u:90 a:90 u a(x) r(x) a(y)";
-        let (why, forecast) = told(drawn, r#"{"keep": "messages(3)"}"#, true);
+        let (why, forecast) = drawn_forecast(drawn, r#"{"keep": "messages(3)"}"#, true);
         assert_eq!(why, "sys -sum -sum pin -skip -sum -sum last new new open");
         assert!(forecast.condenses && forecast.tokens_after < forecast.tokens);
         assert_eq!((forecast.reason.as_str(), forecast.model.as_deref()), ("forced", Some("local")));
     }
 
     #[test]
-    fn the_first_stay_where_that_is_set_and_what_is_dropped_is_told_apart() {
+    fn the_first_messages_stay_with_keep_first_and_dropped_messages_have_their_own_reason() {
         let settings = r#"{"strategy": "recent(messages(2))", "keep_first": 2}"#;
-        let (why, forecast) = told("s u:50 a:50 u:50 a:50 u a", settings, true);
+        let (why, forecast) = drawn_forecast("s u:50 a:50 u:50 a:50 u a", settings, true);
         assert_eq!(why, "sys first first -drop -drop new new");
         assert_eq!((forecast.summary, forecast.model), (None, None));
     }
 
     #[test]
-    fn what_is_masked_is_told_and_stays_in_its_place() {
+    fn masked_messages_are_reported_and_stay_in_the_list() {
         let settings = r#"{"strategy": "mask(messages(2))"}"#;
-        let (why, _) = told("u:9 a(x) r(x):900 u a", settings, true);
+        let (why, _) = drawn_forecast("u:9 a(x) r(x):900 u a", settings, true);
         assert_eq!(why, "new new -mask new new");
     }
 
     #[test]
-    fn where_nothing_is_due_everything_stays() {
-        let (why, forecast) = told("s u:90 a:90 u!", r#"{"trigger": "tokens(9000)"}"#, false);
+    fn if_nothing_is_due_every_message_stays() {
+        let (why, forecast) = drawn_forecast("s u:90 a:90 u!", r#"{"trigger": "tokens(9000)"}"#, false);
         assert_eq!(why, "sys same same pin");
         assert_eq!((forecast.reason.as_str(), forecast.tokens), ("not_due", forecast.tokens_after));
-        let (_, off) = told("u:90 a:90 u:90 a:90 u a u a u a", r#"{"enabled": false}"#, true);
+        let (_, off) = drawn_forecast("u:90 a:90 u:90 a:90 u a u a u a", r#"{"enabled": false}"#, true);
         assert_eq!((off.reason.as_str(), off.condenses), ("off", false));
     }
 
@@ -371,7 +378,7 @@ mod tests {
         #![proptest_config(epitome_testkit::budget::config(256))]
 
         #[test]
-        fn what_is_foretold_is_what_is_done(
+        fn condensing_does_what_was_predicted(
             turns in prop::collection::vec(prop::sample::select(&TURNS[..]), 1..12),
             strategy in prop::sample::select(&STRATEGIES[..]),
             keep_first in 0..4,
@@ -380,7 +387,7 @@ mod tests {
             let turn = |(n, turn): (usize, &&str)| turn.replace('x', &format!("x{n}")).replace('y', &format!("y{n}"));
             let drawn = format!("s {}", turns.iter().enumerate().map(turn).collect::<Vec<_>>().join(" "));
             let settings = format!(r#"{{"condense": {{"strategy": "{strategy}", "keep_first": {keep_first}}}}}"#);
-            let builder = Condenser::builder().counter(word_counter()).settings(&settings).at_once();
+            let builder = Condenser::builder().counter(word_counter()).settings(&settings).one_shot();
             let condenser = builder.build().unwrap();
             let list: Vec<Message> = messages(&drawn).unwrap();
             let list: Vec<Message> = list.into_iter().zip(1..).map(|(message, seq)| Message { seq, ..message }).collect();
@@ -393,11 +400,11 @@ mod tests {
             if !ready.is_untouched() {
                 prop_assert!(ready.report.tokens_after <= forecast.tokens_after, "{} {:?}", drawn, ready.report);
                 for fate in &forecast.messages {
-                    let came = &list[usize::try_from(fate.place).unwrap() - 1];
-                    let sent = ready.iter().find(|sent| sent.seq == fate.place);
+                    let came = &list[usize::try_from(fate.position).unwrap() - 1];
+                    let sent = ready.iter().find(|sent| sent.seq == fate.position);
                     let same = sent.is_some_and(|sent| sent.parts == came.parts);
-                    prop_assert_eq!(same, fate.stays, "{} in {}: {:?}", fate.place, drawn, fate.why);
-                    prop_assert_eq!(sent.is_some(), fate.stays || fate.why == Why::Masked);
+                    prop_assert_eq!(same, fate.stays, "{} in {}: {:?}", fate.position, drawn, fate.why);
+                    prop_assert_eq!(sent.is_some(), fate.stays || fate.why == ForecastReason::Masked);
                 }
             }
         }

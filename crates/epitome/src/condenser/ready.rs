@@ -1,15 +1,15 @@
-//! Defines the result of condensing before a model call: the list, the report and the turn, to which the caller reports
-//! back.
+//! Defines the result of condensing before a model call: the list, the report, and the turn, to which the caller reports how
+//! the call went.
 
 use std::ops::Deref;
 use std::sync::Arc;
 
-use epitome_core::condense::Standing;
+use epitome_core::condense::ListState;
 use epitome_core::message::{Message, Seq, Tokens};
 use epitome_core::trigger::Fraction;
 use serde::{Deserialize, Serialize};
 
-use super::Shared;
+use super::SharedConversation;
 use crate::lock::lock;
 
 /// The list to send, and what was done to it. Dereferences to the list.
@@ -21,7 +21,7 @@ pub struct Ready<'a> {
     pub(super) own: &'a [Message],
     /// The list that is sent instead, if there is one.
     pub(super) condensed: Option<Arc<Vec<Message>>>,
-    /// What was done, also if that is nothing.
+    /// What was done and why, also if nothing was done.
     pub report: Report,
     /// Size in tokens of the whole request if nothing had ever been condensed, by the provider's count as far as it is
     /// available. If condensing is switched off, nothing is counted, and this is the size of the request outside the
@@ -46,7 +46,7 @@ impl Ready<'_> {
         self.condensed.is_none()
     }
 
-    /// Returns the turn, to which the caller reports how the request went.
+    /// Returns the turn, to which the caller reports how the call went.
     pub fn turn(&self) -> Turn {
         self.turn.clone()
     }
@@ -60,7 +60,7 @@ impl Ready<'_> {
 /// One turn of a conversation, to which the caller reports results later. It is cheap to store.
 #[derive(Debug, Clone, Default)]
 pub struct Turn {
-    pub(super) conversation: Shared,
+    pub(super) conversation: SharedConversation,
     pub(super) counted: Tokens,
     pub(super) rounds: u64,
     pub(super) worth: Option<Fraction>,
@@ -84,17 +84,17 @@ impl Turn {
     /// Waits until the summary in progress for this conversation is finished, and returns its cost. No later report
     /// contains that cost again.
     pub async fn settled(&self) -> Vec<Spent> {
-        let ended = lock(&self.conversation).under_way();
+        let ended = lock(&self.conversation).in_progress();
         if let Some(mut ended) = ended {
             while ended.changed().await.is_ok() {}
         }
-        lock(&self.conversation).paid()
+        lock(&self.conversation).take_costs()
     }
 
     /// Returns the state to store for [`Condenser::resume`](super::Condenser::resume). Of the conversation's text it
     /// contains only the summary.
-    pub fn standing(&self) -> Standing {
-        lock(&self.conversation).list.standing().clone()
+    pub fn list_state(&self) -> ListState {
+        lock(&self.conversation).list.state().clone()
     }
 }
 
@@ -149,7 +149,7 @@ impl Report {
 pub struct Spent {
     /// The name of the model.
     pub model: String,
-    /// `kept`, or a word for why the answer was not used.
+    /// `kept` if the answer was accepted, or else a word for why it was not used.
     pub outcome: String,
     /// Input tokens.
     pub input: Tokens,

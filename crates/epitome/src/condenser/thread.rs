@@ -2,40 +2,40 @@
 //!
 //! A condenser that gets plain lists identifies their conversations itself. A caller that serves thousands of agents,
 //! such as the proxy, has its own index: it stores a [`Thread`] for each conversation, evicts idle threads, and
-//! restores them from their stored state ([`Kept`]). The condenser still compares every message of a list with the
+//! restores them from their stored state ([`ThreadState`]). The condenser still compares every message of a list with the
 //! thread, so that an error in the index never exposes another conversation's messages.
 //!
 //! Such a caller may also lend the model that a request is for. A proxy that forwards a request has an API key for it,
 //! and may use that key to write the summaries, but only while the request is open. When the request ends, the summary
-//! in progress is stopped, and nothing retains the key. A later request of the conversation begins again, when the list
-//! has grown by a tenth. If a summary is due before then, `local` writes it.
+//! in progress is stopped, and nothing retains the key. A later request of the conversation starts a new summary, once
+//! the list has grown by a tenth. If a summary is due before then, `local` writes it.
 
 use std::sync::{Arc, Mutex};
 
 use epitome_core::message::{Message, Seq};
 use tokio::sync::watch;
 
-use super::conversation::{Conversation, Kept};
+use super::conversation::{Conversation, ThreadState};
+use super::list_summarizer::ListSummarizer;
 use super::ready::Ready;
-use super::scribe::Scribe;
-use super::{Call, Condenser, Found, Inner, Shared};
-use crate::fingerprint::place;
+use super::{Call, Condenser, CondenserInner, MatchedConversation, SharedConversation};
+use crate::fingerprint::list_address;
 use crate::hidden::Hidden;
 use crate::lock::lock;
 use crate::model::Model;
-use crate::writer::Writer;
+use crate::named_model::NamedModel;
 
 /// Maximum number of times that a list is compared with a thread while other callers change it.
-const MOST_LOOKS: usize = 3;
+const MAX_ATTEMPTS: usize = 3;
 
 /// One conversation, stored by a caller that identifies it. Clones share the same conversation.
 #[derive(Debug, Clone, Default)]
-pub struct Thread(pub(super) Shared);
+pub struct Thread(pub(super) SharedConversation);
 
 impl Thread {
-    /// Returns the state to store for [`Condenser::begin`].
-    pub fn kept(&self) -> Kept {
-        lock(&self.0).kept()
+    /// Returns the state to store for [`Condenser::begin_thread`].
+    pub fn state(&self) -> ThreadState {
+        lock(&self.0).state()
     }
 
     /// Returns the approximate memory use in bytes.
@@ -45,16 +45,16 @@ impl Thread {
 
     /// Returns the thread with an owner: answers that models wrote for other owners are not reused for it, even for the
     /// same prompt.
-    pub(crate) fn owned_by(self, whose: [u8; 16]) -> Self {
-        lock(&self.0).whose = Some(whose);
+    pub(crate) fn owned_by(self, owner: [u8; 16]) -> Self {
+        lock(&self.0).owner = Some(owner);
         self
     }
 
     /// Returns the length of the list when it was last condensed; 0 if it never was.
     pub fn condensed_at(&self) -> Seq {
         let conversation = lock(&self.0);
-        let standing = conversation.list.standing();
-        if standing.rounds == 0 { 0 } else { standing.seen }
+        let state = conversation.list.state();
+        if state.rounds == 0 { 0 } else { state.length }
     }
 }
 
@@ -66,79 +66,80 @@ impl Condenser {
     }
 
     /// Begins a thread with this list, or continues it from its stored state.
-    pub fn begin(&self, messages: &[Message], kept: Option<&Kept>) -> Thread {
+    pub fn begin_thread(&self, messages: &[Message], stored: Option<&ThreadState>) -> Thread {
         let inner = &self.inner;
-        let standing = kept.map(|kept| &kept.standing);
-        let mut new = Conversation::begun(messages, standing, &inner.rules);
-        if let Some(kept) = kept {
-            new.take_up(kept);
+        let list = stored.map(|stored| &stored.list);
+        let mut new = Conversation::new(messages, list, &inner.rules);
+        if let Some(stored) = stored {
+            new.restore(stored);
         }
         Thread(Hidden(Arc::new(Mutex::new(new))))
     }
 
     /// Returns a fork of the thread, if the list continues it from its last condensation but ends differently.
-    pub fn fork(&self, thread: &Thread, messages: &[Message]) -> Option<Thread> {
-        let fork = lock(&thread.0).forked(messages, &self.inner.rules)?;
+    pub fn fork_thread(&self, thread: &Thread, messages: &[Message]) -> Option<Thread> {
+        let fork = lock(&thread.0).fork(messages, &self.inner.rules)?;
         Some(Thread(Hidden(Arc::new(Mutex::new(fork)))))
     }
 
     /// Like [`Condenser::before`], for a list of this thread. Returns `None` if the list does not belong to it. A list
     /// that differs only in its leading system messages does.
-    pub async fn before_in<'a>(&self, thread: &Thread, call: Call<'a>) -> Option<Ready<'a>> {
+    pub async fn before_in_thread<'a>(&self, thread: &Thread, call: Call<'a>) -> Option<Ready<'a>> {
         let inner = &self.inner;
         let call = Call { fixed: inner.fixed(&call), ..call };
         if !inner.rules.enabled {
-            return Some(inner.off(&call));
+            return Some(inner.disabled(&call));
         }
-        let mut given_up = false;
+        let mut models_failed = false;
         // Another caller may continue the thread while a summary is written. Then the list is matched again.
-        for _ in 0..MOST_LOOKS {
-            let mut found = Found { given_up, ..inner.in_thread(thread, call.messages)? };
-            if let Some(ready) = inner.go_on(&mut found, &call).await {
+        for _ in 0..MAX_ATTEMPTS {
+            let mut matched =
+                MatchedConversation { models_failed, ..inner.in_thread(thread, call.messages)? };
+            if let Some(ready) = inner.run_turn(&mut matched, &call).await {
                 return Some(ready);
             }
-            given_up = found.given_up;
+            models_failed = matched.models_failed;
         }
         None
     }
 }
 
-impl Inner {
+impl CondenserInner {
     /// Matches the list with the thread, if it belongs to it.
-    fn in_thread(&self, thread: &Thread, messages: &[Message]) -> Option<Found> {
+    fn in_thread(&self, thread: &Thread, messages: &[Message]) -> Option<MatchedConversation> {
         let mut conversation = lock(&thread.0);
-        let len = conversation.prints.len();
-        let goes_on = conversation.prints.are(messages, len, &self.rules.key)
-            || conversation.takes_head(messages, &self.rules);
-        goes_on.then(|| {
-            conversation.place = place(messages);
-            Found::of(&thread.0, &conversation, true)
+        let len = conversation.fingerprints.len();
+        let belongs = conversation.fingerprints.match_fully(messages, len, &self.rules.key)
+            || conversation.adopt_system_messages(messages, &self.rules);
+        belongs.then(|| {
+            conversation.address = list_address(messages);
+            MatchedConversation::of(&thread.0, &conversation, true)
         })
     }
 }
 
-/// The permission to use a lent model. When it is dropped, a summary in progress with that model is stopped, and its
-/// call is recorded as dropped.
+/// The permission to use a lent model. Dropping it ends the loan: a summary in progress with that model is stopped, and
+/// its call is recorded as dropped.
 #[derive(Debug)]
-#[must_use = "the model is taken back when this is dropped"]
-pub struct Lent {
+#[must_use = "the loan ends when this is dropped"]
+pub struct ModelLoan {
     _open: watch::Sender<()>,
 }
 
 impl Condenser {
     /// Returns a condenser for the same conversations with the same configuration, which uses this model for summaries
-    /// until the returned [`Lent`] is dropped.
-    pub fn lend(&self, name: &str, model: &Arc<dyn Model>) -> (Self, Lent) {
+    /// until the returned [`ModelLoan`] is dropped.
+    pub fn lend(&self, name: &str, model: &Arc<dyn Model>) -> (Self, ModelLoan) {
         let inner = &self.inner;
-        let writer = Writer::new(name, model);
+        let writer = NamedModel::new(name, model);
         let mut rules = inner.rules.clone();
         rules.local = writer.is_local();
         if !rules.local {
             rules.prices = rules.prices_of_same;
         }
         let (open, loan) = watch::channel(());
-        let scribe = Arc::new(Scribe { writer, lent: true, ..inner.scribe.as_ref().clone() });
-        let lent = Inner { rules, scribe, loan: Some(loan), ..inner.like(inner.id, 1) };
-        (Self { inner: Hidden(Arc::new(lent)) }, Lent { _open: open })
+        let summarizer = Arc::new(ListSummarizer { writer, lent: true, ..inner.summarizer.as_ref().clone() });
+        let lent = CondenserInner { rules, summarizer, loan: Some(loan), ..inner.sibling(inner.id, 1) };
+        (Self { inner: Hidden(Arc::new(lent)) }, ModelLoan { _open: open })
     }
 }

@@ -14,7 +14,7 @@ impl Hook for Says {
         "says"
     }
 
-    async fn before(&self, _: &Leaving) -> Result<Option<String>, HookError> {
+    async fn before(&self, _: &DueMessages) -> Result<Option<String>, HookError> {
         tokio::time::sleep(self.after).await;
         match self.text {
             "fail" => Err(HookError::new("no such table\nfacts; password=hunter22")),
@@ -25,7 +25,7 @@ impl Hook for Says {
     }
 
     async fn after(&self, _: &Condensed) -> Result<(), HookError> {
-        self.before(&leaving()).await.map(|_| ())
+        self.before(&due_messages()).await.map(|_| ())
     }
 }
 
@@ -33,8 +33,8 @@ fn says(text: &'static str) -> Says {
     Says { text, after: Duration::ZERO }
 }
 
-fn leaving() -> Leaving {
-    Leaving {
+fn due_messages() -> DueMessages {
+    DueMessages {
         workspace: "w".into(),
         session: "s".into(),
         slot: "short".into(),
@@ -76,7 +76,7 @@ async fn what_fails_panics_or_is_slow_harms_nobody() {
         ]
     };
     let start = Instant::now();
-    let added = hooks.before(&leaving()).await;
+    let added = hooks.before(&due_messages()).await;
     assert_eq!(added.text, "First.\n\nLast.");
     assert_eq!(added.problems, problems("before"));
     assert_eq!(hooks.after(&condensed(3)).await, problems("after"));
@@ -87,10 +87,10 @@ async fn what_fails_panics_or_is_slow_harms_nobody() {
 #[tokio::test(start_paused = true)]
 async fn the_time_out_can_be_set() {
     let slow = || Says { text: "Slow.", after: Duration::from_secs(60) };
-    let patient = Hooks::new().with(slow()).with_time_out(Duration::from_secs(90));
-    assert_eq!(patient.before(&leaving()).await.text, "Slow.");
-    let endless = Hooks::new().with(slow()).with_time_out(Duration::MAX);
-    assert_eq!(endless.before(&leaving()).await.text, "Slow.");
+    let patient = Hooks::new().with(slow()).with_timeout(Duration::from_secs(90));
+    assert_eq!(patient.before(&due_messages()).await.text, "Slow.");
+    let endless = Hooks::new().with(slow()).with_timeout(Duration::MAX);
+    assert_eq!(endless.before(&due_messages()).await.text, "Slow.");
 }
 
 #[tokio::test]
@@ -98,19 +98,19 @@ async fn what_is_added_is_bounded() {
     struct Long;
     #[async_trait]
     impl Hook for Long {
-        async fn before(&self, _: &Leaving) -> Result<Option<String>, HookError> {
+        async fn before(&self, _: &DueMessages) -> Result<Option<String>, HookError> {
             Ok(Some("ä".repeat(3_000)))
         }
     }
-    let added = Hooks::new().with(Long).with(Long).before(&leaving()).await;
-    assert_eq!(added.text.chars().count(), MOST_ADDED);
+    let added = Hooks::new().with(Long).with(Long).before(&due_messages()).await;
+    assert_eq!(added.text.chars().count(), MAX_ADDED_CHARS);
 }
 
 #[tokio::test]
 async fn without_hooks_nothing_is_said() {
     let none = Hooks::default();
     assert!(none.is_empty());
-    assert_eq!(none.before(&leaving()).await, Added::default());
+    assert_eq!(none.before(&due_messages()).await, HookOutput::default());
     assert!(none.after(&condensed(1)).await.is_empty());
 }
 

@@ -1,6 +1,6 @@
 //! Computes what an answered request cost, and what it would have cost with the other list.
 //!
-//! Pure: the provider's counters and the local sizes of two lists go in, and a [`Passed`] for the sums comes out. One
+//! Pure: the provider's counters and the local sizes of two lists go in, and a [`ProxyUsage`] for the sums comes out. One
 //! of the two lists was sent, and its cost is exact. The other list's cost is estimated: its local token count is
 //! converted with the provider's ratio for the list that was sent.
 //!
@@ -11,9 +11,9 @@
 
 use epitome_core::message::Tokens;
 
-use crate::dialect::Counted;
+use crate::dialect::ReplyUsage;
 use crate::settings::Price;
-use crate::store::Passed;
+use crate::store::ProxyUsage;
 
 /// Maximum length of a model name, in characters; longer names are cut, because clients may send any text.
 const LONGEST_NAME: usize = 128;
@@ -21,26 +21,26 @@ const LONGEST_NAME: usize = 128;
 /// An answered request.
 ///
 /// ```
-/// use epitome::dialect::Counted;
-/// use epitome::inline::Answered;
+/// use epitome::dialect::ReplyUsage;
+/// use epitome::inline::AnsweredRequest;
 /// use epitome::settings::{Money, Price};
 ///
-/// let answered = Answered {
+/// let answered = AnsweredRequest {
 ///     model: "claude-sonnet-4-5",
 ///     complete: true,
 ///     // The provider counts 10 % more tokens than the local counter.
-///     counted: Some(Counted { input: 11_000, cached: 0, written: 0, output: 500 }),
+///     counted: Some(ReplyUsage { input: 11_000, cached: 0, cache_written: 0, output: 500 }),
 ///     full: 50_000,
 ///     sent: 10_000,
 ///     price: Some(Price { input: Money::from(3.0), output: Money::from(15.0), ..Price::FREE }),
-///     ..Answered::default()
+///     ..AnsweredRequest::default()
 /// };
 /// let passed = answered.passed();
 /// assert_eq!((passed.input, passed.saved), (11_000, 44_000));
 /// assert_eq!((passed.cost, passed.saved_cost), (40_500, 132_000)); // millionths
 /// ```
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Answered<'a> {
+pub struct AnsweredRequest<'a> {
     /// The requested model.
     pub model: &'a str,
     /// Whether the list was sent unchanged, and the condensed list is the estimated one.
@@ -50,7 +50,7 @@ pub struct Answered<'a> {
     /// Whether the answer was complete.
     pub complete: bool,
     /// The provider's token counts of the list that was sent, if reported.
-    pub counted: Option<Counted>,
+    pub counted: Option<ReplyUsage>,
     /// Size of the whole request with the original list, by the local count.
     pub full: Tokens,
     /// Size of the whole request with the condensed list, sent or not, by the local count.
@@ -63,10 +63,10 @@ pub struct Answered<'a> {
     pub price: Option<Price>,
 }
 
-impl Answered<'_> {
+impl AnsweredRequest<'_> {
     /// Returns the request's share of the sums.
-    pub fn passed(&self) -> Passed {
-        let mut passed = Passed {
+    pub fn passed(&self) -> ProxyUsage {
+        let mut passed = ProxyUsage {
             model: self.model.chars().take(LONGEST_NAME).collect(),
             shadow: self.shadow,
             requests: 1,
@@ -74,7 +74,7 @@ impl Answered<'_> {
             retried: u64::from(self.retried),
             cut_off: u64::from(!self.complete),
             uncounted: u64::from(self.counted.is_none()),
-            ..Passed::default()
+            ..ProxyUsage::default()
         };
         let Some(counted) = self.counted else { return passed };
         passed.input = counted.input;
@@ -89,19 +89,19 @@ impl Answered<'_> {
     }
 
     /// Returns the difference between the two lists in the provider's tokens.
-    fn saved(&self, counted: &Counted) -> Tokens {
+    fn saved(&self, counted: &ReplyUsage) -> Tokens {
         self.scaled(self.full.saturating_sub(self.sent), counted)
     }
 
     /// Converts a local token count to the provider's.
-    fn scaled(&self, tokens: Tokens, counted: &Counted) -> Tokens {
+    fn scaled(&self, tokens: Tokens, counted: &ReplyUsage) -> Tokens {
         let ours = if self.shadow { self.full } else { self.sent }.max(1);
         let scaled = u128::from(tokens).saturating_mul(u128::from(counted.input)) / u128::from(ours);
         Tokens::try_from(scaled).unwrap_or(Tokens::MAX)
     }
 
     /// Returns how much more the full list costs than the condensed one, in millionths of the price unit.
-    fn saved_cost(&self, counted: &Counted, price: &Price) -> i64 {
+    fn saved_cost(&self, counted: &ReplyUsage, price: &Price) -> i64 {
         let saved = self.saved(counted);
         // Equal lists cost the same, with or without a cache.
         if saved == 0 {
@@ -109,10 +109,10 @@ impl Answered<'_> {
         }
         let Some(before) = self.before else {
             // Only this reply is available: the difference is priced like the cheapest kind of token in it.
-            let part = Counted { input: saved, ..Counted::default() };
+            let part = ReplyUsage { input: saved, ..ReplyUsage::default() };
             let part = match counted {
-                Counted { cached: 1.., .. } => Counted { cached: saved, ..part },
-                Counted { written: 1.., .. } => Counted { written: saved, ..part },
+                ReplyUsage { cached: 1.., .. } => ReplyUsage { cached: saved, ..part },
+                ReplyUsage { cache_written: 1.., .. } => ReplyUsage { cache_written: saved, ..part },
                 _ => part,
             };
             return price.counted(&part).to_millionths();
@@ -124,9 +124,9 @@ impl Answered<'_> {
         };
         let cached = self.scaled(before, counted).min(input);
         // A provider that reports no cache writes does not bill them.
-        let written = if counted.written > 0 { input - cached } else { 0 };
-        let other = price.counted(&Counted { input, cached, written, output: 0 });
-        let own = price.counted(&Counted { output: 0, ..*counted });
+        let written = if counted.cache_written > 0 { input - cached } else { 0 };
+        let other = price.counted(&ReplyUsage { input, cached, cache_written: written, output: 0 });
+        let own = price.counted(&ReplyUsage { output: 0, ..*counted });
         let (full, condensed) = if self.shadow { (own, other) } else { (other, own) };
         full.to_millionths().saturating_sub(condensed.to_millionths())
     }
@@ -144,95 +144,112 @@ mod tests {
         Some(Price { input, output, cache_read, cache_write })
     }
 
-    fn counted(input: Tokens, cached: Tokens, written: Tokens) -> Option<Counted> {
-        Some(Counted { input, cached, written, output: 100 })
+    fn counted(input: Tokens, cached: Tokens, written: Tokens) -> Option<ReplyUsage> {
+        Some(ReplyUsage { input, cached, cache_written: written, output: 100 })
     }
 
-    fn answered(full: Tokens, sent: Tokens, counted: Option<Counted>) -> Answered<'static> {
-        Answered { model: "m", complete: true, counted, full, sent, price: price(), ..Answered::default() }
+    fn answered(full: Tokens, sent: Tokens, counted: Option<ReplyUsage>) -> AnsweredRequest<'static> {
+        AnsweredRequest {
+            model: "m",
+            complete: true,
+            counted,
+            full,
+            sent,
+            price: price(),
+            ..AnsweredRequest::default()
+        }
     }
 
     /// Checks the saved tokens, and the saved cost in millionths.
-    fn check(answered: Answered<'_>, saved: Tokens, saved_cost: i64) {
+    fn check(answered: AnsweredRequest<'_>, saved: Tokens, saved_cost: i64) {
         let passed = answered.passed();
         assert_eq!((passed.saved, passed.saved_cost), (saved, saved_cost), "{answered:?}");
     }
 
     #[test]
-    fn without_a_cache_what_is_saved_is_saved_at_the_full_price() {
+    fn without_a_cache_savings_have_the_full_price() {
         // 9,000 local tokens are 9,900 of the provider's, at 3 millionths.
         check(answered(10_000, 1_000, counted(1_100, 0, 0)), 9_900, 29_700);
         check(answered(1_000, 1_000, counted(1_100, 0, 0)), 0, 0);
         // In shadow mode, 10,000 local tokens are 11,000 of the provider's, and 9,000 local ones would have been left out.
-        check(Answered { shadow: true, ..answered(10_000, 1_000, counted(11_000, 0, 0)) }, 9_900, 29_700);
+        check(
+            AnsweredRequest { shadow: true, ..answered(10_000, 1_000, counted(11_000, 0, 0)) },
+            9_900,
+            29_700,
+        );
     }
 
     #[test]
-    fn with_a_cache_the_list_before_would_have_been_read_from_it() {
+    fn with_a_cache_the_previous_list_would_have_been_read_from_it() {
         // The turn that condenses: 100,000 read and 1,000 written (33,750) against 20,000 written (75,000).
         let swap = answered(101_000, 20_000, counted(20_000, 0, 20_000));
-        check(Answered { before: Some(100_000), ..swap }, 81_000, 33_750 - 75_000);
+        check(AnsweredRequest { before: Some(100_000), ..swap }, 81_000, 33_750 - 75_000);
         // The turn after: 101,000 read and 1,000 written (34,050) against 20,000 read and 1,000 written (9,750).
         let next = answered(102_000, 21_000, counted(21_000, 20_000, 1_000));
-        check(Answered { before: Some(101_000), ..next }, 81_000, 34_050 - 9_750);
+        check(AnsweredRequest { before: Some(101_000), ..next }, 81_000, 34_050 - 9_750);
         // Without reported cache writes, new tokens have the plain price: 30,300 and 3,000 against 6,000 and 3,000.
         let next = answered(102_000, 21_000, counted(21_000, 20_000, 0));
-        check(Answered { before: Some(101_000), ..next }, 81_000, 33_300 - 9_000);
+        check(AnsweredRequest { before: Some(101_000), ..next }, 81_000, 33_300 - 9_000);
         // The provider counts twice as many tokens, so all numbers double.
         let twice = answered(102_000, 21_000, counted(42_000, 40_000, 2_000));
-        check(Answered { before: Some(101_000), ..twice }, 162_000, 2 * (34_050 - 9_750));
+        check(AnsweredRequest { before: Some(101_000), ..twice }, 162_000, 2 * (34_050 - 9_750));
     }
 
     #[test]
-    fn of_a_conversation_that_is_new_to_us_the_smaller_saving_is_told() {
+    fn for_a_new_conversation_the_smaller_estimate_is_reported() {
         check(answered(102_000, 21_000, counted(21_000, 20_000, 1_000)), 81_000, 24_300);
         check(answered(102_000, 21_000, counted(21_000, 0, 21_000)), 81_000, 303_750);
     }
 
     #[test]
-    fn in_the_shadow_it_is_reckoned_the_other_way() {
+    fn in_shadow_mode_the_condensed_list_is_estimated() {
         // 101,000 read and 1,000 written (34,050) were paid; 20,000 read and 1,000 written (9,750) would have been.
-        let next = Answered { shadow: true, ..answered(102_000, 21_000, counted(102_000, 101_000, 1_000)) };
-        check(Answered { before: Some(20_000), ..next }, 81_000, 34_050 - 9_750);
+        let next =
+            AnsweredRequest { shadow: true, ..answered(102_000, 21_000, counted(102_000, 101_000, 1_000)) };
+        check(AnsweredRequest { before: Some(20_000), ..next }, 81_000, 34_050 - 9_750);
         // On the turn that condenses, all 21,000 would have been written (78,750).
-        check(Answered { before: Some(0), ..next }, 81_000, 34_050 - 78_750);
+        check(AnsweredRequest { before: Some(0), ..next }, 81_000, 34_050 - 78_750);
     }
 
     #[test]
-    fn a_list_that_went_out_as_it_came_saves_nothing_though_the_cache_was_cold() {
+    fn an_unchanged_list_saves_nothing_even_with_a_cold_cache() {
         check(
-            Answered { before: Some(90_000), ..answered(100_000, 100_000, counted(100_000, 0, 100_000)) },
+            AnsweredRequest {
+                before: Some(90_000),
+                ..answered(100_000, 100_000, counted(100_000, 0, 100_000))
+            },
             0,
             0,
         );
     }
 
     #[test]
-    fn what_happened_is_counted_and_what_is_not_known_is_not() {
+    fn missing_counts_and_prices_add_nothing_to_the_sums() {
         let full = answered(10_000, 1_000, None);
-        let passed = Answered { retried: true, complete: false, ..full }.passed();
-        let expected = Passed {
+        let passed = AnsweredRequest { retried: true, complete: false, ..full }.passed();
+        let expected = ProxyUsage {
             model: "m".to_owned(),
             requests: 1,
             shorter: 1,
             retried: 1,
             cut_off: 1,
             uncounted: 1,
-            ..Passed::default()
+            ..ProxyUsage::default()
         };
         assert_eq!(passed, expected);
-        let unpriced = Answered { price: None, ..answered(10_000, 1_000, counted(1_100, 600, 0)) }.passed();
+        let unpriced =
+            AnsweredRequest { price: None, ..answered(10_000, 1_000, counted(1_100, 600, 0)) }.passed();
         assert_eq!(
             (unpriced.input, unpriced.cached, unpriced.output, unpriced.saved),
             (1_100, 600, 100, 9_900)
         );
         assert_eq!((unpriced.cost, unpriced.saved_cost, unpriced.uncounted, unpriced.cut_off), (0, 0, 0, 0));
         let long = "x".repeat(10_000);
-        assert_eq!(Answered { model: &long, ..full }.passed().model.len(), LONGEST_NAME);
+        assert_eq!(AnsweredRequest { model: &long, ..full }.passed().model.len(), LONGEST_NAME);
     }
 
     #[test]
-    fn no_number_brings_it_to_fall() {
+    fn extreme_numbers_do_not_panic() {
         let odd = [0, 1, u64::MAX];
         let dear = [Money::millionths(i64::MAX), Money::ZERO, Money::millionths(-5)];
         for full in odd {
@@ -247,8 +264,9 @@ mod tests {
                                     cache_read: price,
                                     cache_write: price,
                                 };
-                                let counted = Some(Counted { input, cached, written: cached, output: input });
-                                let answered = Answered {
+                                let counted =
+                                    Some(ReplyUsage { input, cached, cache_written: cached, output: input });
+                                let answered = AnsweredRequest {
                                     before,
                                     shadow,
                                     price: Some(price),

@@ -5,7 +5,7 @@ use epitome_core::local::Extracts;
 use epitome_core::message::Tokens;
 use epitome_core::slot::Limit;
 
-use super::{Ask, Model, ModelError, Reply, Told};
+use super::{Model, ModelError, Reply, SummaryInput, SummaryRequest};
 
 /// The summarizer of [`epitome_core::local`]: no network, no key, and the same text every time.
 ///
@@ -13,23 +13,23 @@ use super::{Ask, Model, ModelError, Reply, Told};
 /// which a store saves next to the text. It has no window, so no prompt is too long for it. It ignores instructions, focus
 /// and templates, because it selects sentences and does not write.
 ///
-/// Secrets are always redacted, even if [`Ask::redact`] is false: the extracts are stored and shown for a long time, and the
+/// Secrets are always redacted, even if [`SummaryRequest::redact`] is false: the extracts are stored and shown for a long time, and the
 /// core cannot read messages without redaction.
 ///
 /// ```
 /// use epitome::Message;
 /// use epitome::rules::slot::Limit;
 /// use epitome::rules::tokens::{Counter, Encoding};
-/// use epitome::model::{Ask, Local, Model};
+/// use epitome::model::{SummaryRequest, Local, Model};
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), epitome::model::ModelError> {
-/// let said = [
+/// let messages = [
 ///     Message::user("Please move the release to 14 March, and tell Ann."),
 ///     Message::assistant("Okay! The release is on 14 March now; Ann knows."),
 /// ];
-/// let ask = Ask::new(said.map(Into::into), Limit::Tokens(60), Counter::new(Encoding::O200k));
-/// let reply = Local.write(&ask).await?;
+/// let request = SummaryRequest::new(messages.map(Into::into), Limit::Tokens(60), Counter::new(Encoding::O200k));
+/// let reply = Local.write(&request).await?;
 /// assert!(reply.text.contains("move the release to 14 March"));
 /// assert_eq!(reply.extracts.map(|extracts| extracts.through()), Some(2));
 /// # Ok(())
@@ -57,51 +57,52 @@ impl Model for Local {
         None
     }
 
-    async fn write(&self, ask: &Ask) -> Result<Reply, ModelError> {
-        let ask = ask.clone();
+    async fn write(&self, request: &SummaryRequest) -> Result<Reply, ModelError> {
+        let request = request.clone();
         // Reading a megabyte takes long enough to delay other tasks.
-        let written = tokio::task::spawn_blocking(move || write(&ask)).await;
+        let written = tokio::task::spawn_blocking(move || write(&request)).await;
         written.map_err(|_| ModelError::no_answer("the local summarizer was stopped"))
     }
 }
 
-fn write(ask: &Ask) -> Reply {
-    let mut extracts = before(ask);
-    for told in ask.said.iter() {
-        match told {
-            Told::Message(message) => extracts.read(message),
-            Told::Summary { author, text } => extracts.tell(author, text),
+fn write(request: &SummaryRequest) -> Reply {
+    let mut extracts = previous_extracts(request);
+    for input in request.inputs.iter() {
+        match input {
+            SummaryInput::Message(message) => extracts.read(message),
+            SummaryInput::Summary { author, text } => extracts.read_summary(author, text),
         }
     }
-    let text = smaller(&mut extracts, ask);
+    let text = within_limits(&mut extracts, request);
     Reply { extracts: Some(extracts), ..Reply::complete(text) }
 }
 
 /// Returns the extracts of the previous summary.
-fn before(ask: &Ask) -> Extracts {
-    match (&ask.extracts, &ask.previous) {
+fn previous_extracts(request: &SummaryRequest) -> Extracts {
+    match (&request.extracts, &request.previous) {
         (Some(extracts), _) => Extracts::clone(extracts),
         (None, Some(previous)) => {
-            let first = ask.said.iter().filter_map(|told| told.message().map(|message| message.seq)).min();
-            Extracts::of_text(previous, first.map_or(ask.through, |first| first.saturating_sub(1)))
+            let first =
+                request.inputs.iter().filter_map(|input| input.message().map(|message| message.seq)).min();
+            Extracts::of_text(previous, first.map_or(request.through, |first| first.saturating_sub(1)))
         }
         (None, None) => Extracts::default(),
     }
 }
 
 /// Returns the text, within the limit and smaller than what it replaces.
-fn smaller(extracts: &mut Extracts, ask: &Ask) -> String {
-    let most = ask.replaces.saturating_sub(1);
-    match ask.limit {
-        Limit::Tokens(limit) => extracts.summarize(Limit::Tokens(limit.min(most)), &ask.counter),
+fn within_limits(extracts: &mut Extracts, request: &SummaryRequest) -> String {
+    let most = request.replaces.saturating_sub(1);
+    match request.limit {
+        Limit::Tokens(limit) => extracts.summarize(Limit::Tokens(limit.min(most)), &request.counter),
         Limit::Chars(chars) => {
-            let text = extracts.summarize(Limit::Chars(chars), &ask.counter);
-            if ask.counter.text(&text) <= most {
+            let text = extracts.summarize(Limit::Chars(chars), &request.counter);
+            if request.counter.text(&text) <= most {
                 return text;
             }
             // In rare scripts, a text of this many tokens may have more characters than allowed. Then no useful summary is
             // possible, and the text is empty.
-            let text = extracts.summarize(Limit::Tokens(most), &ask.counter);
+            let text = extracts.summarize(Limit::Tokens(most), &request.counter);
             if text.chars().count() as u64 <= chars { text } else { String::new() }
         }
     }
@@ -114,30 +115,30 @@ mod tests {
     use epitome_core::message::Message;
     use epitome_core::tokens::{Counter, Encoding};
 
-    fn said(from: u64, through: u64) -> Vec<Told> {
+    fn orders(from: u64, through: u64) -> Vec<SummaryInput> {
         let message = |seq| {
             let text =
                 format!("Order {seq} goes to Oslo by ship, and its invoice was sent to Ann on {seq} May.");
             let mut message = Message::user(text);
             message.seq = seq;
-            Told::Message(message)
+            SummaryInput::Message(message)
         };
         (from..=through).map(message).collect()
     }
 
-    fn ask(said: Vec<Told>, limit: Limit) -> Ask {
-        Ask::new(said, limit, Counter::new(Encoding::O200k))
+    fn request(inputs: Vec<SummaryInput>, limit: Limit) -> SummaryRequest {
+        SummaryRequest::new(inputs, limit, Counter::new(Encoding::O200k))
     }
 
     #[tokio::test]
     async fn it_builds_on_its_own_extracts() {
-        let first = Local.write(&ask(said(1, 10), Limit::Tokens(400))).await.unwrap();
-        let next = Ask {
+        let first = Local.write(&request(orders(1, 10), Limit::Tokens(400))).await.unwrap();
+        let next = SummaryRequest {
             extracts: first.extracts.map(Into::into),
             previous: Some(first.text.into()),
-            ..ask(said(11, 12), Limit::Tokens(400))
+            ..request(orders(11, 12), Limit::Tokens(400))
         };
-        let second = Local.write(&Ask { replaces: 1_000, ..next }).await.unwrap();
+        let second = Local.write(&SummaryRequest { replaces: 1_000, ..next }).await.unwrap();
         assert!(
             second.text.contains("Order 3 goes") && second.text.contains("Order 12 goes"),
             "{}",
@@ -147,21 +148,22 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn it_builds_on_what_somebody_else_wrote() {
-        let ask = Ask {
+    async fn it_builds_on_a_summary_that_another_model_wrote() {
+        let request = SummaryRequest {
             previous: Some("Bob ordered 17 lamps from Genoa.".into()),
             replaces: 1_000,
-            ..ask(said(11, 12), Limit::Tokens(400))
+            ..request(orders(11, 12), Limit::Tokens(400))
         };
-        let text = Local.write(&ask).await.unwrap().text;
+        let text = Local.write(&request).await.unwrap().text;
         assert!(text.contains("17 lamps from Genoa") && text.contains("Order 12"), "{text}");
     }
 
     #[tokio::test]
-    async fn an_authors_summary_is_taken_in() {
-        let told = Told::Summary { author: "buyer".into(), text: "Bought 4 cranes in Turin.".to_owned() };
-        let ask = Ask { replaces: 1_000, ..ask(vec![told], Limit::Tokens(100)) };
-        let text = Local.write(&ask).await.unwrap().text;
+    async fn an_authors_summary_is_included() {
+        let summary =
+            SummaryInput::Summary { author: "buyer".into(), text: "Bought 4 cranes in Turin.".to_owned() };
+        let request = SummaryRequest { replaces: 1_000, ..request(vec![summary], Limit::Tokens(100)) };
+        let text = Local.write(&request).await.unwrap().text;
         assert!(text.contains("4 cranes in Turin"), "{text}");
     }
 
@@ -170,34 +172,34 @@ mod tests {
         let counter = Counter::new(Encoding::O200k);
         for limit in [Limit::Tokens(4_000), Limit::Chars(20_000)] {
             for replaces in [0, 1, 30, 60, 200] {
-                let ask = Ask { replaces, ..ask(said(1, 9), limit) };
-                let text = Local.write(&ask).await.unwrap().text;
+                let request = SummaryRequest { replaces, ..request(orders(1, 9), limit) };
+                let text = Local.write(&request).await.unwrap().text;
                 assert!(text.is_empty() || counter.text(&text) < replaces, "{replaces}: {text}");
             }
         }
     }
 
     #[tokio::test]
-    async fn secrets_are_taken_out_even_where_nobody_asks() {
-        let mut said = said(1, 9);
-        said.push(Message::user("The password is hunter22, and order 10 goes to Bergen.").into());
-        let ask = Ask { redact: false, ..ask(said, Limit::Tokens(400)) };
-        let reply = Local.write(&ask).await.unwrap();
+    async fn secrets_are_redacted_even_if_redaction_is_off() {
+        let mut inputs = orders(1, 9);
+        inputs.push(Message::user("The password is hunter22, and order 10 goes to Bergen.").into());
+        let request = SummaryRequest { redact: false, ..request(inputs, Limit::Tokens(400)) };
+        let reply = Local.write(&request).await.unwrap();
         assert!(reply.text.contains("Bergen") && !reply.text.contains("hunter22"), "{}", reply.text);
         assert!(!serde_json::to_string(&reply.extracts).unwrap().contains("hunter22"));
     }
 
     #[tokio::test]
-    async fn what_it_writes_passes_inspection() {
+    async fn its_summaries_pass_inspection() {
         for limit in [Limit::Tokens(300), Limit::Chars(1_000)] {
-            let ask = ask(said(1, 40), limit);
-            let reply = Local.write(&ask).await.unwrap();
+            let request = request(orders(1, 40), limit);
+            let reply = Local.write(&request).await.unwrap();
             let standard = Standard {
                 limit,
-                replaces: ask.replaces,
+                replaces: request.replaces,
                 prior: None,
                 names: &[],
-                counter: &ask.counter,
+                counter: &request.counter,
                 redact: true,
             };
             inspect(&reply.text, reply.finish, &standard).unwrap();

@@ -1,7 +1,7 @@
 //! Models that are called over a network.
 //!
-//! `epitome-wire` writes requests and reads responses, whole or streamed, in the provider's format. `fault` interprets
-//! failures, `http` limits the time and the size of everything, and [`Lender`] makes calls with a caller's key.
+//! `epitome-wire` writes requests and reads responses, whole or streamed, in the provider's format. `call_error` interprets
+//! failures, `endpoint` sends requests and limits their time and size, and [`Lender`] makes calls with a caller's key.
 //!
 //! A call is made once. The worker decides whether, when and with which model it is repeated. [`epitome_core::inspect`]
 //! decides whether a text is accepted. This module only reports how an answer ended, and never reports an incomplete answer
@@ -22,20 +22,20 @@ use reqwest::Url;
 use secrecy::SecretString;
 use serde_json::Value;
 
-use super::{Ask, Local, Model, ModelError, Reply};
+use super::{Local, Model, ModelError, Reply, SummaryRequest};
 use crate::settings::{ModelSettings, Provider, Settings, SettingsError};
 use crate::table;
-use epitome_wire::{Answer, Dialect, ErrorText, Events, Hearing, Question, Tally, Then};
+use epitome_wire::{Answer, Dialect, ErrorText, PartialAnswer, Question, ReadStatus, SseParser, TokenUsage};
 
-mod fault;
-mod http;
-mod key;
+mod api_key;
+mod call_error;
+mod endpoint;
 
-use fault::Fault;
-pub use http::speak_tls;
-use http::{Call, Cut, Line};
-pub use key::{Credentials, Lender};
-use key::{Key, variable};
+use api_key::{ApiKey, variable};
+pub use api_key::{Credentials, Lender};
+use call_error::CallError;
+pub use endpoint::install_tls;
+use endpoint::{Endpoint, Incomplete, OpenResponse};
 
 /// Maximum size of a prompt if the model's window is unknown, in tokens.
 const UNKNOWN_ROOM: Tokens = 100_000;
@@ -44,29 +44,29 @@ const UNKNOWN_ROOM: Tokens = 100_000;
 const HEADROOM: Tokens = 4_096;
 
 /// Maximum number of output tokens in addition to the summary's size. It is reached after answers that were cut off.
-const MOST_HEADROOM: Tokens = 32_768;
+const MAX_HEADROOM: Tokens = 32_768;
 
 /// Minimum window that is accepted from a provider's error message, in tokens. A quarter of the configured window is also a
 /// minimum. The number is parsed from a text for people, so it may be wrong.
-const LEAST_WINDOW: Tokens = 2_000;
+const MIN_WINDOW: Tokens = 2_000;
 
 /// Maximum output reserve if only the window is configured, in tokens.
-const MOST_RESERVE: Tokens = 16_384;
+const MAX_RESERVE: Tokens = 16_384;
 
-/// Additional time that the caller of a call waits, so that the call's own time-out comes first and reports the reason.
-const GRACE: Duration = Duration::from_secs(5);
+/// Additional time that the caller of a call waits, so that the call's own timeout comes first and reports the reason.
+const CALLER_GRACE: Duration = Duration::from_secs(5);
 
 /// Maximum length of the text of an answer that was cut off, in characters. The text is not stored.
-const SHOWN: usize = 1_000;
+const MAX_PARTIAL_CHARS: usize = 1_000;
 
 /// Texts longer than this, in bytes, are not counted but estimated.
-const COUNTED: usize = 64 << 10;
+const MAX_COUNTED_BYTES: usize = 64 << 10;
 
 /// The prompt that checks whether a model answers.
-const TRIAL: &str = "Reply with the word: ready";
+const CHECK_PROMPT: &str = "Reply with the word: ready";
 
 /// Maximum output of a check, in tokens. Models that reason first need more than one word.
-const TRIAL_TOKENS: Tokens = 1_024;
+const CHECK_TOKENS: Tokens = 1_024;
 
 /// A model of the settings that is called over a network.
 ///
@@ -96,23 +96,23 @@ pub struct Remote {
     /// With the window and the output reserve from the table, if they are not set.
     settings: ModelSettings,
     dialect: Dialect,
-    line: Arc<Line>,
-    key: Key,
+    endpoint: Arc<Endpoint>,
+    key: ApiKey,
     /// The provider, as circuit breakers identify it.
     provider: String,
     /// The smallest window that the provider has reported. It never grows. If it leaves no room for a prompt, it is reset,
     /// so that a wrong number does no permanent harm.
-    told: AtomicU64,
+    reported_window: AtomicU64,
     /// Number of output tokens in addition to the summary's size. It grows when answers are cut off.
     headroom: AtomicU64,
-    /// Index of the parameter name for the output limit that is in use.
+    /// Index of the parameter name for the output limit that the provider accepted last.
     limit: AtomicUsize,
 }
 
-/// Returns the URL of a format's endpoint.
+/// Returns the URL of a format's endpoint below this base URL.
 fn address(base: &str, dialect: Dialect) -> Result<Url, String> {
     let base = base.trim_end_matches('/');
-    let sound = |url: &str| {
+    let parse = |url: &str| {
         let url = Url::parse(url).map_err(|error| format!("is not a URL: {error}"))?;
         if !matches!(url.scheme(), "http" | "https") || !url.has_host() {
             return Err("must begin with http:// or https://".to_owned());
@@ -124,12 +124,12 @@ fn address(base: &str, dialect: Dialect) -> Result<Url, String> {
         Ok(url)
     };
     let route = dialect.format().about().endpoint.map_or("", |endpoint| endpoint.route);
-    sound(base).and_then(|_| sound(&format!("{base}/{route}")))
+    parse(base).and_then(|_| parse(&format!("{base}/{route}")))
 }
 
 /// The result of a check: the model answered.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Checked {
+pub struct CheckReport {
     /// The provider's name for the model.
     pub model: String,
     /// How long the call took, in milliseconds.
@@ -143,14 +143,14 @@ pub struct Checked {
 #[error("{reason}")]
 pub struct CheckError {
     /// What must be fixed.
-    pub what: Wrong,
+    pub cause: FailureCause,
     /// What happened, in a few words that may be recorded.
     pub reason: String,
 }
 
 /// What must be fixed if a model does not answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Wrong {
+pub enum FailureCause {
     /// The key: it is missing, not accepted, or has no credit.
     Key,
     /// The address: no server answers there, or the wrong one.
@@ -166,34 +166,35 @@ pub enum Wrong {
 ///
 /// ```
 /// # async fn try_it() -> Result<(), epitome::settings::SettingsError> {
-/// use epitome::model::{Wrong, check};
+/// use epitome::model::{FailureCause, check};
 /// use epitome::settings::{Patch, Settings};
 ///
 /// let patch = Patch::parse(r#"{"models": {"own": {
 ///     "provider": "openai", "model": "llama3.1", "base_url": "http://127.0.0.1:1/v1", "timeout": "2s"
 /// }}}"#)?;
-/// let found = check(&Settings::default().with(&patch)?).await;
-/// let (name, result) = &found[0];
-/// assert_eq!((name.as_str(), result.as_ref().unwrap_err().what), ("own", Wrong::Address));
+/// let results = check(&Settings::default().with(&patch)?).await;
+/// let (name, result) = &results[0];
+/// assert_eq!((name.as_str(), result.as_ref().unwrap_err().cause), ("own", FailureCause::Address));
 /// # Ok(())
 /// # }
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(try_it()).unwrap();
 /// ```
-pub async fn check(settings: &Settings) -> Vec<(String, Result<Checked, CheckError>)> {
+pub async fn check(settings: &Settings) -> Vec<(String, Result<CheckReport, CheckError>)> {
     let remote = settings.models.iter().filter(|(_, model)| model.provider != Provider::Local);
     let begun: Vec<_> = remote
         .map(|(name, model)| {
-            let made = Remote::from_env(name, model)
-                .map_err(|error| CheckError { what: Wrong::Address, reason: error.to_string() });
-            (name.clone(), tokio::spawn(async move { made?.check().await }))
+            let remote = Remote::from_env(name, model)
+                .map_err(|error| CheckError { cause: FailureCause::Address, reason: error.to_string() });
+            (name.clone(), tokio::spawn(async move { remote?.check().await }))
         })
         .collect();
-    let mut found = Vec::new();
+    let mut results = Vec::new();
     for (name, task) in begun {
-        let stopped = |_| Err(CheckError { what: Wrong::Other, reason: "the check was stopped".to_owned() });
-        found.push((name, task.await.unwrap_or_else(stopped)));
+        let stopped =
+            |_| Err(CheckError { cause: FailureCause::Other, reason: "the check was stopped".to_owned() });
+        results.push((name, task.await.unwrap_or_else(stopped)));
     }
-    found
+    results
 }
 
 /// Returns the model that the settings describe, with its key from the environment.
@@ -213,36 +214,42 @@ impl Remote {
         settings: &ModelSettings,
         key: Option<SecretString>,
     ) -> Result<Self, SettingsError> {
-        let wrong = |key: &str, problem: &str| SettingsError::wrong(format!("models.{name}.{key}"), problem);
+        let invalid = |key: &str, problem: &str| SettingsError::new(format!("models.{name}.{key}"), problem);
         let Some(dialect) = settings.provider.dialect() else {
-            return Err(wrong("provider", "`local` is built in and has no network address"));
+            return Err(invalid("provider", "`local` is built in and has no network address"));
         };
         let base = settings.base_url.as_deref().unwrap_or(settings.provider.base_url());
-        let url = address(base, dialect).map_err(|problem| wrong("base_url", &problem))?;
-        let line = Arc::new(Line::new(url, settings.timeout));
-        let key = Key::own(name, settings, dialect, key);
-        let provider = line.origin.clone();
-        Ok(Self::made(settings.clone(), dialect, line, key, provider))
+        let url = address(base, dialect).map_err(|problem| invalid("base_url", &problem))?;
+        let endpoint = Arc::new(Endpoint::new(url, settings.timeout));
+        let key = ApiKey::own(name, settings, dialect, key);
+        let provider = endpoint.origin.clone();
+        Ok(Self::build(settings.clone(), dialect, endpoint, key, provider))
     }
 
-    fn made(settings: ModelSettings, dialect: Dialect, line: Arc<Line>, key: Key, provider: String) -> Self {
-        let known = table::find(&settings.model);
+    fn build(
+        settings: ModelSettings,
+        dialect: Dialect,
+        endpoint: Arc<Endpoint>,
+        key: ApiKey,
+        provider: String,
+    ) -> Self {
+        let listed = table::find(&settings.model);
         // The provider that defined the format requires the newest name; other servers may only support the oldest.
         let about = dialect.format().about();
         let own = about.endpoint.and_then(|endpoint| Url::parse(endpoint.base_url).ok());
         let newest = about.limit_names.len().saturating_sub(1);
-        let limit = if line.url.host_str() == own.as_ref().and_then(Url::host_str) { newest } else { 0 };
+        let limit = if endpoint.url.host_str() == own.as_ref().and_then(Url::host_str) { newest } else { 0 };
         Self {
             settings: ModelSettings {
-                window: settings.window.or(known.map(|known| known.window)),
-                output_reserve: settings.output_reserve.or(known.map(|known| known.output_reserve)),
+                window: settings.window.or(listed.map(|listed| listed.window)),
+                output_reserve: settings.output_reserve.or(listed.map(|listed| listed.output_reserve)),
                 ..settings
             },
             dialect,
-            line,
+            endpoint,
             key,
             provider,
-            told: AtomicU64::new(Tokens::MAX),
+            reported_window: AtomicU64::new(Tokens::MAX),
             headroom: AtomicU64::new(HEADROOM),
             limit: AtomicUsize::new(limit),
         }
@@ -256,190 +263,222 @@ impl Remote {
         Self::new(name, settings, key)
     }
 
-    /// Calls the model with a short prompt, and returns what is wrong if it does not answer.
-    pub async fn check(&self) -> Result<Checked, CheckError> {
+    /// Calls the model with a short prompt. If the model does not answer, returns what must be fixed.
+    pub async fn check(&self) -> Result<CheckReport, CheckError> {
         let started = Instant::now();
-        let most = self.reserve().map_or(TRIAL_TOKENS, |reserve| reserve.min(TRIAL_TOKENS));
-        let question = self.question("", TRIAL, 16, most);
-        match self.ask(&question).await {
-            Ok((answer, None)) => Ok(Checked {
+        let max_output = self.reserve().map_or(CHECK_TOKENS, |reserve| reserve.min(CHECK_TOKENS));
+        let question = self.question("", CHECK_PROMPT, 16, max_output);
+        match self.send(&question).await {
+            Ok((answer, None)) => Ok(CheckReport {
                 model: self.settings.model.clone(),
                 millis: u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX),
                 empty: answer.text.trim().is_empty(),
             }),
-            Ok((_, Some(cut))) => Err(CheckError { what: Wrong::Other, reason: cut.to_string() }),
-            Err(Fault { error, wrong }) => {
+            Ok((_, Some(incomplete))) => {
+                Err(CheckError { cause: FailureCause::Other, reason: incomplete.to_string() })
+            }
+            Err(CallError { error, cause }) => {
                 let reason = match error {
                     ModelError::Refused { reason } | ModelError::NoAnswer { reason } => reason,
                     ModelError::Busy { .. } | ModelError::TooLong { .. } => error.to_string(),
                 };
-                Err(CheckError { what: wrong, reason })
+                Err(CheckError { cause, reason })
             }
         }
     }
 
-    fn question<'a>(&'a self, system: &'a str, user: &'a str, tokens: Tokens, most: Tokens) -> Question<'a> {
+    fn question<'a>(
+        &'a self,
+        system: &'a str,
+        user: &'a str,
+        tokens: Tokens,
+        max_output: Tokens,
+    ) -> Question<'a> {
         let ModelSettings { model, stream, .. } = &self.settings;
-        Question { model, system, user, tokens, most, limit: "", stream: *stream }
+        Question { model, system, user, tokens, max_output, limit_field: "", stream: *stream }
     }
 
-    /// Returns its window, if the settings, the table or the provider contain one.
+    /// Returns the model's window, if the settings, the table or the provider contain one.
     fn window(&self) -> Option<Tokens> {
-        let told = self.told.load(Ordering::Relaxed);
+        let reported = self.reported_window.load(Ordering::Relaxed);
         match self.settings.window {
-            Some(window) => Some(window.min(told)),
-            None => (told < Tokens::MAX).then_some(told),
+            Some(window) => Some(window.min(reported)),
+            None => (reported < Tokens::MAX).then_some(reported),
         }
     }
 
     /// Returns the part of the window that is reserved for output: at most half, so that there is room for the prompt.
     fn reserve(&self) -> Option<Tokens> {
         let window = self.window();
-        let usual = window.map(|window| (window / 4).min(MOST_RESERVE));
+        let usual = window.map(|window| (window / 4).min(MAX_RESERVE));
         let reserve = self.settings.output_reserve.or(usual)?;
         Some(window.map_or(reserve, |window| reserve.min(window / 2)).max(1))
     }
 
     /// Returns the maximum output for a summary of this size, in tokens.
-    fn most(&self, limit: Limit) -> Tokens {
+    fn max_output(&self, limit: Limit) -> Tokens {
         // In the worst case a character is a token.
         let (Limit::Tokens(size) | Limit::Chars(size)) = limit;
-        let most = size.saturating_mul(2).saturating_add(self.headroom.load(Ordering::Relaxed));
-        self.reserve().map_or(most, |reserve| most.min(reserve))
+        let max = size.saturating_mul(2).saturating_add(self.headroom.load(Ordering::Relaxed));
+        self.reserve().map_or(max, |reserve| max.min(reserve))
     }
 
     /// Sends one question, and returns its answer, complete or cut off. If the provider rejects the parameter name for the
     /// output limit, the question is sent again with another name.
-    async fn ask(&self, question: &Question<'_>) -> Result<(Answer, Option<Cut>), Fault> {
+    async fn send(&self, question: &Question<'_>) -> Result<(Answer, Option<Incomplete>), CallError> {
         let format = self.dialect.format();
         let names = format.about().limit_names;
-        let known = self.limit.load(Ordering::Relaxed);
-        let mut fault = Fault::refused(Wrong::Other, "the format has no output limit");
-        for (at, limit) in names.iter().copied().enumerate().cycle().skip(known).take(names.len()) {
-            let body = format.ask(&Question { limit, ..*question });
-            let mut call = self.line.post(self.key.headers(self.dialect)?, body.to_string()).await?;
-            if call.status == 200 {
-                let answered = self.listen(&mut call, question).await?;
+        let first = self.limit.load(Ordering::Relaxed);
+        let mut error = CallError::refused(FailureCause::Other, "the format has no output limit");
+        for (at, limit) in names.iter().copied().enumerate().cycle().skip(first).take(names.len()) {
+            let body = format.request_body(&Question { limit_field: limit, ..*question });
+            let mut response = self.endpoint.post(self.key.headers(self.dialect)?, body.to_string()).await?;
+            if response.status == 200 {
+                let answer = self.read_answer(&mut response, question).await?;
                 self.limit.store(at, Ordering::Relaxed);
-                return Ok(answered);
+                return Ok(answer);
             }
-            let told = ErrorText::read(&call.error().await);
-            fault = self.fault(call.status, &told, call.retry_after, question);
-            if call.status != 400 || !told.dislikes(limit) {
+            let error_text = ErrorText::read(&response.error().await);
+            error = self.call_error(response.status, &error_text, response.retry_after, question);
+            if response.status != 400 || !error_text.rejects_field(limit) {
                 break;
             }
         }
-        Err(fault)
+        Err(error)
     }
 
     /// Reads an answer to its end.
-    async fn listen(
+    async fn read_answer(
         &self,
-        call: &mut Call<'_>,
+        response: &mut OpenResponse<'_>,
         question: &Question<'_>,
-    ) -> Result<(Answer, Option<Cut>), Fault> {
-        if call.is_stream() {
-            return self.follow(call, question).await;
+    ) -> Result<(Answer, Option<Incomplete>), CallError> {
+        if response.is_stream() {
+            return self.read_stream(response, question).await;
         }
-        let body = call.body().await.map_err(|cut| Fault::no_answer(Wrong::Other, &cut.to_string()))?;
+        let body = response
+            .body()
+            .await
+            .map_err(|incomplete| CallError::no_answer(FailureCause::Other, &incomplete.to_string()))?;
         let Ok(body) = serde_json::from_slice::<Value>(&body) else {
             // An HTML page probably comes from the wrong server.
             let html = body.trim_ascii_start().starts_with(b"<");
-            let (wrong, what) =
-                if html { (Wrong::Address, "a web page") } else { (Wrong::Other, "not JSON") };
-            return Err(Fault::no_answer(
-                wrong,
+            let (cause, what) =
+                if html { (FailureCause::Address, "a web page") } else { (FailureCause::Other, "not JSON") };
+            return Err(CallError::no_answer(
+                cause,
                 &format!("the answer is {what}; no text could be read from it"),
             ));
         };
-        let mut heard = Hearing::default();
-        match heard.document(self.dialect, &body) {
-            Then::End => Ok((heard.answer(), None)),
-            Then::Failed(told) => Err(self.failed(&told, question)),
-            _ if body.get("error").is_some_and(|error| !error.is_null()) => Err(self.failed(&body, question)),
-            _ => Err(Fault::no_answer(Wrong::Other, "the answer is JSON of an unexpected shape")),
+        let mut partial = PartialAnswer::default();
+        match partial.read_body(self.dialect, &body) {
+            ReadStatus::Done => Ok((partial.answer(), None)),
+            ReadStatus::Failed(error_text) => Err(self.error_in_answer(&error_text, question)),
+            _ if body.get("error").is_some_and(|error| !error.is_null()) => {
+                Err(self.error_in_answer(&body, question))
+            }
+            _ => Err(CallError::no_answer(FailureCause::Other, "the answer is JSON of an unexpected shape")),
         }
     }
 
-    /// Reads a stream of events to its end. What arrived before a break is returned, because it reports what the call cost.
-    async fn follow(
+    /// Reads a stream of events to its end. If the stream breaks off, it returns what arrived, which contains the cost of the
+    /// call.
+    async fn read_stream(
         &self,
-        call: &mut Call<'_>,
+        response: &mut OpenResponse<'_>,
         question: &Question<'_>,
-    ) -> Result<(Answer, Option<Cut>), Fault> {
-        let (mut events, mut heard, mut then) = (Events::default(), Hearing::default(), Then::GoOn);
-        let cut = loop {
-            let more = call.next().await;
-            let hear = |event: &[u8]| {
-                if then == Then::GoOn {
-                    then = heard.event(self.dialect, event);
+    ) -> Result<(Answer, Option<Incomplete>), CallError> {
+        let (mut events, mut partial, mut status) =
+            (SseParser::default(), PartialAnswer::default(), ReadStatus::Continue);
+        let incomplete = loop {
+            let bytes = response.next().await;
+            let read = |event: &[u8]| {
+                if status == ReadStatus::Continue {
+                    status = partial.read_event(self.dialect, event);
                 }
             };
-            let cut = match more {
+            let incomplete = match bytes {
                 Ok(Some(bytes)) => {
-                    events.each(&bytes, hear);
+                    events.push(&bytes, read);
                     None
                 }
                 Ok(None) => {
-                    events.end(hear);
-                    Some(Cut::Broken)
+                    events.finish(read);
+                    Some(Incomplete::Broken)
                 }
-                Err(cut) => Some(cut),
+                Err(incomplete) => Some(incomplete),
             };
-            match then {
-                Then::GoOn if cut.is_none() => {}
-                Then::GoOn => break cut,
-                Then::End => break None,
-                Then::Failed(told) => return Err(self.failed(&told, question)),
-                Then::Odd => {
+            match status {
+                ReadStatus::Continue if incomplete.is_none() => {}
+                ReadStatus::Continue => break incomplete,
+                ReadStatus::Done => break None,
+                ReadStatus::Failed(error_text) => return Err(self.error_in_answer(&error_text, question)),
+                ReadStatus::Unexpected => {
                     let reason = "the stream contains an unexpected event";
-                    return Err(Fault::no_answer(Wrong::Other, reason));
+                    return Err(CallError::no_answer(FailureCause::Other, reason));
                 }
             }
         };
-        let answer = heard.answer();
+        let answer = partial.answer();
         // If the stop reason arrived, the text is complete, even if the stream is not.
-        let cut = cut.filter(|_| !answer.whole);
-        Ok((answer, cut))
+        let incomplete = incomplete.filter(|_| !answer.complete);
+        Ok((answer, incomplete))
     }
 
     /// Interprets an error that arrived in place of an answer.
-    fn failed(&self, body: &Value, question: &Question<'_>) -> Fault {
-        let told = ErrorText::of(body);
-        self.fault(told.status().unwrap_or(500), &told, None, question)
+    fn error_in_answer(&self, body: &Value, question: &Question<'_>) -> CallError {
+        let error_text = ErrorText::of(body);
+        self.call_error(error_text.status().unwrap_or(500), &error_text, None, question)
     }
 
-    fn fault(&self, status: u16, told: &ErrorText, wait: Option<Duration>, question: &Question<'_>) -> Fault {
-        let fault = self.meant(status, told, wait, question.tokens);
-        if let ModelError::TooLong { sent, limit: Some(limit) } = fault.error {
+    /// Interprets an error response, and learns the window if the response contains it.
+    fn call_error(
+        &self,
+        status: u16,
+        error_text: &ErrorText,
+        wait: Option<Duration>,
+        question: &Question<'_>,
+    ) -> CallError {
+        let error = self.interpret(status, error_text, wait, question.tokens);
+        if let ModelError::TooLong { sent, limit: Some(limit) } = error.error {
             // If the provider counts more tokens than we do, its window contains fewer of our tokens. It may also have
             // counted the reserve for the answer, so its window is reduced to half at most.
             let counted = sent.max(1);
             let ours = question.tokens.clamp(counted / 2, counted);
             let window = u128::from(limit) * u128::from(ours) / u128::from(counted);
-            let least = LEAST_WINDOW.max(self.settings.window.unwrap_or(0) / 4);
+            let least = MIN_WINDOW.max(self.settings.window.unwrap_or(0) / 4);
             let window = Tokens::try_from(window).unwrap_or(limit).max(least);
-            self.told.fetch_min(window, Ordering::Relaxed);
+            self.reported_window.fetch_min(window, Ordering::Relaxed);
         }
-        fault
+        error
     }
 
     /// Returns the reply for an answer that was cut off, with its cost if that was reported. Its text is marked as cut off,
     /// and is too short to be taken for a text that was cut at the summary's limit.
-    fn cut_short(&self, ask: &Ask, answer: &Answer, cut: Cut) -> Result<Reply, ModelError> {
-        let Some(tally) = answer.tally else { return Err(ModelError::no_answer(&cut.to_string())) };
-        let chars = match ask.limit {
-            Limit::Tokens(_) => SHOWN,
-            Limit::Chars(chars) => usize::try_from(chars).unwrap_or(SHOWN).min(SHOWN),
+    fn cut_short(
+        &self,
+        request: &SummaryRequest,
+        answer: &Answer,
+        incomplete: Incomplete,
+    ) -> Result<Reply, ModelError> {
+        let Some(usage) = answer.usage else { return Err(ModelError::no_answer(&incomplete.to_string())) };
+        let chars = match request.limit {
+            Limit::Tokens(_) => MAX_PARTIAL_CHARS,
+            Limit::Chars(chars) => usize::try_from(chars).unwrap_or(MAX_PARTIAL_CHARS).min(MAX_PARTIAL_CHARS),
         };
         let text: String = answer.text.chars().take(chars).collect();
         // The provider counts the output at the end, and the answer did not reach it.
         let counted = match answer.text.len() {
-            0..COUNTED => ask.counter.text(&answer.text),
+            0..MAX_COUNTED_BYTES => request.counter.text(&answer.text),
             bytes => bytes as Tokens / 4,
         };
-        let output = tally.output.max(counted);
-        Ok(Reply { text, finish: Finish::Length, tally: Some(Tally { output, ..tally }), extracts: None })
+        let output = usage.output.max(counted);
+        Ok(Reply {
+            text,
+            finish: Finish::Length,
+            usage: Some(TokenUsage { output, ..usage }),
+            extracts: None,
+        })
     }
 }
 
@@ -458,41 +497,42 @@ impl Model for Remote {
         &self.provider
     }
 
-    fn time_out(&self) -> Option<Duration> {
-        Some(self.settings.timeout.saturating_add(GRACE))
+    fn timeout(&self) -> Option<Duration> {
+        Some(self.settings.timeout.saturating_add(CALLER_GRACE))
     }
 
     fn reusable(&self) -> bool {
         // An answer that one caller paid for is not returned to another caller.
-        !self.key.lent
+        !self.key.of_caller
     }
 
-    async fn write(&self, ask: &Ask) -> Result<Reply, ModelError> {
+    async fn write(&self, request: &SummaryRequest) -> Result<Reply, ModelError> {
         // Without a key, no prompt is built.
-        self.key.headers(self.dialect).map_err(|fault| fault.error)?;
+        self.key.headers(self.dialect).map_err(|error| error.error)?;
         let room = self.room().unwrap_or(UNKNOWN_ROOM);
-        let own = ask.clone();
+        let own = request.clone();
         // Counting a megabyte takes long enough to delay other tasks.
         let prompt = tokio::task::spawn_blocking(move || own.prompt(room)).await;
         let prompt = match prompt.map_err(|_| ModelError::no_answer("building the prompt failed"))? {
             Ok(prompt) => prompt,
             Err(PromptError::NoRoom { needed, room }) => {
-                self.told.store(Tokens::MAX, Ordering::Relaxed);
+                self.reported_window.store(Tokens::MAX, Ordering::Relaxed);
                 return Err(ModelError::TooLong { sent: needed, limit: Some(room) });
             }
-            Err(_) => return Err(ModelError::TooLong { sent: ask.replaces, limit: Some(room) }),
+            Err(_) => return Err(ModelError::TooLong { sent: request.replaces, limit: Some(room) }),
         };
-        let question = self.question(&prompt.system, &prompt.user, prompt.tokens, self.most(ask.limit));
-        let (answer, cut) = self.ask(&question).await.map_err(|fault| fault.error)?;
-        if let Some(cut) = cut {
-            return self.cut_short(ask, &answer, cut);
+        let question =
+            self.question(&prompt.system, &prompt.user, prompt.tokens, self.max_output(request.limit));
+        let (answer, incomplete) = self.send(&question).await.map_err(|error| error.error)?;
+        if let Some(incomplete) = incomplete {
+            return self.cut_short(request, &answer, incomplete);
         }
         if answer.finish == Finish::Length {
             // The model may have reasoned for too long. The next call allows more output.
-            let more = |room: Tokens| Some(room.saturating_mul(2).min(MOST_HEADROOM));
+            let more = |room: Tokens| Some(room.saturating_mul(2).min(MAX_HEADROOM));
             let _ = self.headroom.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
         }
-        Ok(Reply { text: answer.text, finish: answer.finish, tally: answer.tally, extracts: None })
+        Ok(Reply { text: answer.text, finish: answer.finish, usage: answer.usage, extracts: None })
     }
 }
 

@@ -12,7 +12,7 @@ pub(crate) fn of_settings(name: &str, settings: &ModelSettings) -> Result<Arc<dy
         other => {
             let problem =
                 format!("{} needs the cargo feature `providers` of the crate epitome", other.name());
-            Err(SettingsError::wrong(format!("models.{name}.provider"), problem))
+            Err(SettingsError::new(format!("models.{name}.provider"), problem))
         }
     }
 }

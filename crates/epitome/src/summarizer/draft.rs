@@ -9,7 +9,7 @@ use epitome_core::message::{Content, Media, MediaSource, Message, Part, Seq, Tok
 use epitome_core::prompt::lines_of;
 use epitome_core::slot::Limit;
 
-use crate::model::{Ask, Reply, Told};
+use crate::model::{Reply, SummaryInput, SummaryRequest};
 use crate::store::{Sources, SummaryId, SummaryRow};
 
 /// The recorded writer of a summary that consists of the verbatim messages.
@@ -65,55 +65,64 @@ pub(crate) struct Draft {
     pub(crate) sources: Sources,
     /// Names that were missing in the answer and were added.
     pub(crate) added: Vec<String>,
-    /// The fingerprint of the question, if the answer may be reused.
-    pub(crate) asked: Option<String>,
+    /// The hash of the request, if the answer may be reused.
+    pub(crate) request_hash: Option<String>,
 }
 
 impl Draft {
-    /// Inspects an answer. `local` selects sentences of the conversation, so only the size of its text is checked: anything
-    /// that looks like a bad answer would come from the conversation itself.
-    pub(super) fn judge(ask: &Ask, reply: Reply, base: &Base, model: &str) -> Result<Self, Refusal> {
-        let (model, asked) = (model.to_owned(), None);
+    /// Returns a draft if the reply passes inspection. `local` selects sentences of the conversation, so only the size of its
+    /// text is checked: anything that looks like a bad answer would come from the conversation itself.
+    pub(super) fn from_reply(
+        request: &SummaryRequest,
+        reply: Reply,
+        base: &Base,
+        model: &str,
+    ) -> Result<Self, Refusal> {
+        let (model, request_hash) = (model.to_owned(), None);
         if let Some(extracts) = reply.extracts {
-            let tokens = ask.counter.text(&reply.text);
+            let tokens = request.counter.text(&reply.text);
             if reply.text.trim().is_empty() {
                 return Err(Refusal::Empty);
             }
-            if tokens >= ask.replaces {
-                return Err(Refusal::NotSmaller { tokens, replaces: ask.replaces });
+            if tokens >= request.replaces {
+                return Err(Refusal::NotSmaller { tokens, replaces: request.replaces });
             }
             let sources = Sources { extracts: Some(extracts), ledger: None };
-            return Ok(Self { text: reply.text, tokens, model, sources, added: Vec::new(), asked });
+            return Ok(Self { text: reply.text, tokens, model, sources, added: Vec::new(), request_hash });
         }
         let mut ledger = base.ledger();
-        ask.said.iter().for_each(|told| match told {
-            Told::Message(message) => ledger.read(message),
-            Told::Summary { text, .. } => ledger.join(Extracts::of_text(text, ask.through).ledger()),
+        request.inputs.iter().for_each(|input| match input {
+            SummaryInput::Message(message) => ledger.read(message),
+            SummaryInput::Summary { text, .. } => {
+                ledger.join(Extracts::of_text(text, request.through).ledger())
+            }
         });
-        let names = names_due(&ledger, ask.limit, ask.replaces, &ask.counter);
+        let names = names_due(&ledger, request.limit, request.replaces, &request.counter);
         let standard = Standard {
-            limit: ask.limit,
-            replaces: ask.replaces,
-            prior: ask.previous.as_deref(),
+            limit: request.limit,
+            replaces: request.replaces,
+            prior: request.previous.as_deref(),
             names: &names,
-            counter: &ask.counter,
-            redact: ask.redact,
+            counter: &request.counter,
+            redact: request.redact,
         };
-        let kept = inspect(&reply.text, reply.finish, &standard)?;
+        let accepted = inspect(&reply.text, reply.finish, &standard)?;
         let sources = Sources { extracts: None, ledger: Some(ledger) };
-        Ok(Self { text: kept.text, tokens: kept.tokens, model, sources, added: kept.added, asked })
+        let (text, tokens, added) = (accepted.text, accepted.tokens, accepted.added);
+        Ok(Self { text, tokens, model, sources, added, request_hash })
     }
 
-    /// Returns the attributed messages verbatim, after the previous summary, if they fit: no model could say it in less.
-    pub(super) fn verbatim(base: &Base, ask: &Ask) -> Option<Self> {
-        let lines = lines_of(ask.said.iter().map(Told::said));
+    /// Returns a draft of the previous summary followed by the messages verbatim, each with its author, if they fit the
+    /// limit: no model could say it in less.
+    pub(super) fn verbatim(base: &Base, request: &SummaryRequest) -> Option<Self> {
+        let lines = lines_of(request.inputs.iter().map(SummaryInput::as_entry));
         let text = match base.text.as_deref() {
             Some(before) if !lines.is_empty() => format!("{before}\n{lines}"),
             Some(before) => before.to_owned(),
             None => lines,
         };
-        let tokens = ask.counter.text(&text);
-        let fits = match ask.limit {
+        let tokens = request.counter.text(&text);
+        let fits = match request.limit {
             Limit::Tokens(limit) => tokens <= limit,
             Limit::Chars(limit) => text.chars().count() as u64 <= limit,
         };
@@ -121,9 +130,16 @@ impl Draft {
             return None;
         }
         let mut ledger = base.ledger();
-        ask.said.iter().filter_map(Told::message).for_each(|message| ledger.read(message));
+        request.inputs.iter().filter_map(SummaryInput::message).for_each(|message| ledger.read(message));
         let sources = Sources { extracts: None, ledger: Some(ledger) };
-        Some(Self { text, tokens, model: VERBATIM.to_owned(), sources, added: Vec::new(), asked: None })
+        Some(Self {
+            text,
+            tokens,
+            model: VERBATIM.to_owned(),
+            sources,
+            added: Vec::new(),
+            request_hash: None,
+        })
     }
 
     /// Returns the base of the next summary, for a draft that is not stored but only an intermediate step.
@@ -140,7 +156,7 @@ impl Draft {
 }
 
 /// Returns a refusal as one word, for records.
-pub(super) fn word(refusal: &Refusal) -> &'static str {
+pub(super) fn refusal_code(refusal: &Refusal) -> &'static str {
     match refusal {
         Refusal::Empty => "empty",
         Refusal::CutOff => "cut_off",
@@ -149,7 +165,7 @@ pub(super) fn word(refusal: &Refusal) -> &'static str {
         Refusal::Loops => "loops",
         Refusal::ErrorPage => "error_page",
         Refusal::Refused => "declined",
-        Refusal::GoesOn => "goes_on",
+        Refusal::Continues => "goes_on",
         Refusal::SameAsBefore => "same_as_before",
         _ => "refused_answer",
     }
@@ -157,18 +173,18 @@ pub(super) fn word(refusal: &Refusal) -> &'static str {
 
 /// Returns a message without the bytes of its images and sounds. The summarizer does not read them, and a whole window of
 /// them would fill the memory.
-pub(crate) fn without_bytes(mut message: Message) -> Message {
-    let forget = |media: &mut Media| {
+pub(crate) fn without_media_bytes(mut message: Message) -> Message {
+    let clear = |media: &mut Media| {
         if let MediaSource::Base64(bytes) = &mut media.source {
             *bytes = String::new();
         }
     };
     for part in &mut message.parts {
         match part {
-            Part::Media(media) => forget(media),
+            Part::Media(media) => clear(media),
             Part::ToolResult(result) => result.content.iter_mut().for_each(|content| {
                 if let Content::Media(media) = content {
-                    forget(media);
+                    clear(media);
                 }
             }),
             Part::Text { .. } | Part::Thinking { .. } | Part::ToolCall(_) => {}
@@ -177,6 +193,6 @@ pub(crate) fn without_bytes(mut message: Message) -> Message {
     message
 }
 
-pub(super) fn says_something(told: &Told) -> bool {
-    !lines_of([told.said()]).trim().is_empty()
+pub(super) fn has_text(input: &SummaryInput) -> bool {
+    !lines_of([input.as_entry()]).trim().is_empty()
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use epitome::model::{Ask, ModelError, Reply};
+use epitome::model::{ModelError, Reply, SummaryRequest};
 use epitome::rules::condense::Press;
 use epitome::rules::message::Message;
 use epitome::{Condenser, Pace};
@@ -18,8 +18,8 @@ fn with(model: &Scripted, more: &str) -> Condenser {
 }
 
 /// The places a model was told of.
-fn told(ask: &Ask) -> Vec<u64> {
-    ask.said.iter().filter_map(|told| told.message()).map(|message| message.seq).collect()
+fn told(ask: &SummaryRequest) -> Vec<u64> {
+    ask.inputs.iter().filter_map(|told| told.message()).map(|message| message.seq).collect()
 }
 
 fn places(from: u64, through: u64) -> Vec<u64> {
@@ -103,7 +103,7 @@ async fn where_it_never_comes_the_next_is_built_on_the_last_real_one_and_told_ev
         .waits_for(&gate)
         .fails(ModelError::no_answer("gone"));
     let quick = Pace {
-        backoff: epitome::retry::Backoff { first: Duration::ZERO, ..Default::default() },
+        backoff: epitome::retry::Backoff { initial: Duration::ZERO, ..Default::default() },
         ..Pace::default()
     };
     let condenser = words(AT_20).model("m", model.clone()).pace(quick).build().unwrap();
@@ -250,7 +250,7 @@ async fn asked_for_by_a_person_it_is_done_at_once() {
 #[tokio::test]
 async fn at_once_gives_the_input_as_it_was_where_the_model_fails() {
     let model = Scripted::new().otherwise_fails(ModelError::no_answer("down"));
-    let condenser = words(AT_20).model("m", model.clone()).at_once().build().unwrap();
+    let condenser = words(AT_20).model("m", model.clone()).one_shot().build().unwrap();
     let history = talk(1, 30);
     let ready = condenser.before_model(&history).await;
     assert!(ready.is_untouched() && *ready == *history);
@@ -258,7 +258,7 @@ async fn at_once_gives_the_input_as_it_was_where_the_model_fails() {
     assert_eq!(ready.report.problems.len(), 1);
     assert_eq!(model.calls(), 1);
     // Nothing is prepared for a next time that does not come.
-    let calm = words(AT_20).model("m", model.clone()).at_once().build().unwrap();
+    let calm = words(AT_20).model("m", model.clone()).one_shot().build().unwrap();
     calm.before_model(&history[..17]).await;
     settle().await;
     assert_eq!(model.calls(), 1);
@@ -268,7 +268,7 @@ async fn at_once_gives_the_input_as_it_was_where_the_model_fails() {
 async fn what_an_earlier_stage_did_counts_where_the_model_fails() {
     let model = Scripted::new().otherwise_fails(ModelError::no_answer("down"));
     let settings = r#""trigger": "tokens(60)", "strategy": "pipeline(mask(messages(2)), summarize(messages(2)))", "model": "m""#;
-    let condenser = words(settings).model("m", model).at_once().build().unwrap();
+    let condenser = words(settings).model("m", model).one_shot().build().unwrap();
     let history = epitome_testkit::drawing::messages("s u:40 a(x) r(x):60 a:5 u:30 a(y) r(y):5 a u").unwrap();
     let ready = condenser.before_model(&history).await;
     assert!(ready.report.condensed && ready.report.strategy == "mask", "{:?}", ready.report);

@@ -111,9 +111,14 @@ async fn switched_off_it_does_nothing_and_says_so() {
 fn what_cannot_work_is_refused_by_name() {
     let refused = |builder: epitome::CondenserBuilder| builder.build().unwrap_err().to_string();
     let told = refused(words(r#""model": "nobody""#));
-    assert!(told.contains("condense.model: unknown model `nobody`; available: local"), "{told}");
+    assert!(
+        told.contains(
+            "condense.model: no model named `nobody`; define [models.nobody], or use one of: local, same"
+        ),
+        "{told}"
+    );
     let told = refused(words(r#""trigger": "window(0.5)""#));
-    assert!(told.contains("condense.trigger: window(0.5): the model's window is not known"), "{told}");
+    assert!(told.contains("condense.trigger: window(0.5): the model's window is unknown"), "{told}");
     let told = refused(words(r#""threshold": 0.5"#).for_model("a-model-nobody-knows"));
     assert!(told.contains("condense.trigger: window(0.5)"), "{told}");
     let told = refused(words(r#""threshold": 0.5, "trigger": "messages(3)""#));
@@ -147,7 +152,7 @@ async fn a_forecast_tells_what_would_be_done_and_does_nothing() {
     let forecast = condenser.forecast(&Call::of(&history));
     assert!(forecast.condenses && forecast.reason == "due");
     let leaves: Vec<u64> =
-        forecast.messages.iter().filter(|fate| !fate.stays).map(|fate| fate.place).collect();
+        forecast.messages.iter().filter(|fate| !fate.stays).map(|fate| fate.position).collect();
     let ready = condenser.before_model(&history).await;
     assert!(
         ready.report.condensed && ready.report.tokens_after <= forecast.tokens_after,

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
-use epitome::model::{Ask, Model, ModelError, Reply};
+use epitome::model::{Model, ModelError, Reply, SummaryRequest};
 use epitome::retry::Backoff;
 use epitome::rules::message::Message;
 use epitome::{Condenser, Pace};
@@ -14,7 +14,7 @@ use crate::support::{complaints, settle, summary, talk, words};
 const AT_20: &str = r#""trigger": "tokens(400)", "keep": "messages(4)", "model": "m""#;
 
 fn pausing(first: Duration) -> Pace {
-    let backoff = Backoff { first, most: first, ..Backoff::default() };
+    let backoff = Backoff { initial: first, max: first, ..Backoff::default() };
     Pace { backoff, ..Pace::default() }
 }
 
@@ -76,7 +76,7 @@ async fn a_wait_in_vain_ends_with_local_and_not_with_a_list_too_long() {
 
 #[tokio::test]
 async fn rubbish_is_asked_for_once_more_and_then_left() {
-    type Says = fn(&Ask) -> String;
+    type Says = fn(&SummaryRequest) -> String;
     let rubbish: [(&str, Says); 4] = [
         ("empty", |_| "  ".to_owned()),
         ("declined", |_| "I'm sorry, but I can't help with that request.".to_owned()),
@@ -106,7 +106,7 @@ impl Model for Panics {
         None
     }
 
-    async fn write(&self, _: &Ask) -> Result<Reply, ModelError> {
+    async fn write(&self, _: &SummaryRequest) -> Result<Reply, ModelError> {
         panic!("with a word of the conversation");
     }
 }
@@ -123,11 +123,11 @@ impl Model for Hangs {
         None
     }
 
-    fn time_out(&self) -> Option<Duration> {
+    fn timeout(&self) -> Option<Duration> {
         Some(Duration::from_millis(20))
     }
 
-    async fn write(&self, _: &Ask) -> Result<Reply, ModelError> {
+    async fn write(&self, _: &SummaryRequest) -> Result<Reply, ModelError> {
         std::future::pending().await
     }
 }
@@ -166,7 +166,7 @@ async fn after_a_pause_it_is_asked_again_and_its_own_summary_stands() {
     // Its first answer was told of everything, since nothing of its own stood.
     let first = &model.asks()[2];
     assert_eq!(first.previous, None);
-    assert_eq!(first.said[0].message().unwrap().seq, 1);
+    assert_eq!(first.inputs[0].message().unwrap().seq, 1);
 }
 
 #[tokio::test]
@@ -208,7 +208,7 @@ async fn a_model_with_a_small_window_is_asked_in_pieces_and_none_is_left_out() {
     let asks = model.asks();
     assert!(asks.len() > 1);
     let told: Vec<u64> =
-        asks.iter().flat_map(|ask| ask.said.iter().filter_map(|t| t.message())).map(|m| m.seq).collect();
+        asks.iter().flat_map(|ask| ask.inputs.iter().filter_map(|t| t.message())).map(|m| m.seq).collect();
     assert_eq!(told, (1..=96).collect::<Vec<u64>>());
     assert!(asks[1].previous.is_some());
 }

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
-use epitome::hook::{Condensed, Hook, HookError, Leaving};
+use epitome::hook::{Condensed, DueMessages, Hook, HookError};
 use epitome_testkit::scripted::Scripted;
 
 use crate::support::{settle, talk, until, words};
@@ -11,15 +11,15 @@ use crate::support::{settle, talk, until, words};
 /// Writes down what it is shown.
 #[derive(Clone, Default)]
 struct Memory {
-    leaving: Arc<Mutex<Vec<Leaving>>>,
+    due: Arc<Mutex<Vec<DueMessages>>>,
     done: Arc<Mutex<Vec<Condensed>>>,
 }
 
 #[async_trait]
 impl Hook for Memory {
-    async fn before(&self, leaving: &Leaving) -> Result<Option<String>, HookError> {
-        self.leaving.lock().unwrap().push(leaving.clone());
-        Ok(Some(format!("From memory: Ann is a wholesaler. {} messages leave.", leaving.messages.len())))
+    async fn before(&self, due: &DueMessages) -> Result<Option<String>, HookError> {
+        self.due.lock().unwrap().push(due.clone());
+        Ok(Some(format!("From memory: Ann is a wholesaler. {} messages leave.", due.messages.len())))
     }
 
     async fn after(&self, done: &Condensed) -> Result<(), HookError> {
@@ -31,8 +31,8 @@ impl Hook for Memory {
 impl Memory {
     /// The places it was offered, each time.
     fn offered(&self) -> Vec<Vec<u64>> {
-        let places = |leaving: &Leaving| leaving.messages.iter().map(|message| message.seq).collect();
-        self.leaving.lock().unwrap().iter().map(places).collect()
+        let places = |due: &DueMessages| due.messages.iter().map(|message| message.seq).collect();
+        self.due.lock().unwrap().iter().map(places).collect()
     }
 
     fn done(&self) -> Vec<Condensed> {
@@ -110,7 +110,7 @@ impl Hook for Hangs {
         "hangs"
     }
 
-    async fn before(&self, _: &Leaving) -> Result<Option<String>, HookError> {
+    async fn before(&self, _: &DueMessages) -> Result<Option<String>, HookError> {
         std::future::pending().await
     }
 

@@ -1,6 +1,6 @@
 //! Lists nobody should hand in. Nothing panics, and what stays is right.
 
-use epitome::rules::condense::{Press, Standing};
+use epitome::rules::condense::{ListState, Press};
 use epitome::rules::message::{Message, Part, Role};
 use epitome::{Call, Condenser};
 use epitome_testkit::drawing;
@@ -46,7 +46,7 @@ async fn try_all(list: &[Message]) {
             condenser.before(Call { room: Some(0), ..Call::of(list) }).await;
         }
         let standing =
-            Standing { from: 99, kept: vec![7, 3, 900], seen: 12, rounds: 2, ..Standing::default() };
+            ListState { from: 99, front: vec![7, 3, 900], length: 12, rounds: 2, ..ListState::default() };
         condenser.resume(list, &standing);
         condenser.before_model(list).await;
     }

@@ -1,6 +1,6 @@
 //! What holds on every turn, whatever was said, by whatever means it is condensed, and however its caller goes on.
 
-use epitome::rules::condense::Standing;
+use epitome::rules::condense::ListState;
 use epitome::rules::message::{Message, Part, Role};
 use epitome::rules::outline::Cut;
 use epitome::rules::trigger::Fraction;
@@ -146,7 +146,7 @@ fn check_stays(shown: &[Message], log: &Log, own: &Log, handed: bool) -> Result<
 }
 
 /// What would have been sent had nothing been due: what stood before, with what came since.
-async fn undone(agent: &Agent, list: &[Message], before: Option<(&Standing, usize)>) -> (u64, u64) {
+async fn undone(agent: &Agent, list: &[Message], before: Option<(&ListState, usize)>) -> (u64, u64) {
     let never = agent.condenser("tokens(1000000)");
     if let Some((standing, len)) = before.filter(|_| !agent.handed) {
         never.resume(&list[..len], standing);
@@ -160,7 +160,7 @@ async fn check_report(
     agent: &Agent,
     ready: &Ready<'_>,
     list: &[Message],
-    before: Option<(&Standing, usize)>,
+    before: Option<(&ListState, usize)>,
 ) -> Result<(), TestCaseError> {
     let (report, counter) = (&ready.report, words_counted());
     let tokens: u64 = ready.iter().map(|message| counter.message(message)).sum::<u64>() + agent.fixed;
@@ -210,7 +210,7 @@ async fn live(agent: &Agent, drawn: &Drawn) -> Result<usize, TestCaseError> {
     let condenser = agent.condenser(agent.trigger);
     let whole = Log::new(all.clone(), words_counted());
     let (mut list, mut at, mut passes) = (Vec::new(), 0, 0);
-    let mut before: Option<(Vec<Message>, Standing, usize)> = None;
+    let mut before: Option<(Vec<Message>, ListState, usize)> = None;
     let mut bursts = agent.bursts.iter().cycle();
     while at < all.len() {
         let next = (at + bursts.next().unwrap()).min(all.len());
@@ -235,7 +235,7 @@ async fn live(agent: &Agent, drawn: &Drawn) -> Result<usize, TestCaseError> {
             let steady = ready.starts_with(shown);
             prop_assert!(steady, "[{}] does not start with [{}]", draw(&ready), draw(shown));
         }
-        let standing = ready.turn().standing();
+        let standing = ready.turn().list_state();
         let len = list.len();
         // A model is called only where no call is open; until then the end may change.
         let shown = match before {

@@ -1,7 +1,7 @@
 //! What a stranger found wrong, so that it stays mended.
 
 use epitome::Condenser;
-use epitome::model::{Ask, Model, ModelError, Reply};
+use epitome::model::{Model, ModelError, Reply, SummaryRequest};
 use epitome::rules::message::{Message, Part};
 use epitome::rules::message::{Timestamp, Tokens};
 use epitome_testkit::scripted::Scripted;
@@ -113,7 +113,7 @@ impl Model for Silent {
         None
     }
 
-    async fn write(&self, _ask: &Ask) -> Result<Reply, ModelError> {
+    async fn write(&self, _ask: &SummaryRequest) -> Result<Reply, ModelError> {
         std::future::pending().await
     }
 }
@@ -123,7 +123,7 @@ async fn what_a_call_cost_that_nobody_waited_for_is_recorded() {
     let settings = r#"{"condense": {"trigger": "messages(12)", "model": "m"}}"#;
     let engine = epitome::Engine::builder().model("m", Silent).settings(settings).memory().await.unwrap();
     let workspace = engine.workspace("home");
-    let condenser = workspace.condenser().await.unwrap().at_once().build().unwrap();
+    let condenser = workspace.condenser().await.unwrap().one_shot().build().unwrap();
     let history = talk(1, 20);
     let left = tokio::time::timeout(Duration::from_millis(50), condenser.before_model(&history)).await;
     assert!(left.is_err());

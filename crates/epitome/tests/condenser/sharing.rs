@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use epitome::Condenser;
-use epitome::rules::condense::{Press, Standing};
+use epitome::rules::condense::{ListState, Press};
 use epitome::rules::message::Message;
 use epitome_testkit::scripted::{Gate, Scripted};
 
@@ -270,8 +270,8 @@ async fn what_stood_can_be_taken_up_after_a_restart_byte_for_byte() {
     condenser.before_model(&history).await;
     history.extend(talk(13, 3));
     let ready = condenser.before_model(&history).await;
-    let stored = serde_json::to_string(&ready.turn().standing()).unwrap();
-    let standing: Standing = serde_json::from_str(&stored).unwrap();
+    let stored = serde_json::to_string(&ready.turn().list_state()).unwrap();
+    let standing: ListState = serde_json::from_str(&stored).unwrap();
 
     let restarted = build();
     restarted.resume(&history, &standing);

@@ -429,7 +429,7 @@ impl<'a> Play<'a> {
         Asked {
             condensed: passing.ready.report.condensed,
             untouched: passing.ready.is_untouched(),
-            run: passing.run,
+            run: passing.conversation_id,
             sizes: (passing.ready.full, passing.ready.sent),
             turn: passing.ready.turn(),
             shown: passing.ready.into_messages(),

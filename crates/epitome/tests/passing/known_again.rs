@@ -38,7 +38,11 @@ async fn after_a_restart_a_conversation_goes_on_as_it_was_handed_out() {
         assert_eq!(passing.ready.report.condensed, len == 12, "{len}");
         assert_own(&passing.ready, &list[..len]);
         assert!(before.is_empty() || goes_on(&passing.ready, &before), "{len}");
-        assert_eq!(run.get_or_insert_with(|| Arc::clone(&passing.run)), &passing.run, "one number");
+        assert_eq!(
+            run.get_or_insert_with(|| Arc::clone(&passing.conversation_id)),
+            &passing.conversation_id,
+            "one number"
+        );
         before = passing.ready.into_messages();
         engine.close().await;
     }
@@ -74,7 +78,7 @@ async fn forks_after_the_swap_share_what_was_done_and_forks_before_it_do_not() {
         let passing = desk.before(&ANN, &other).await;
         assert!(!passing.ready.report.condensed && goes_on(&passing.ready, &swapped), "{shared}");
         assert_own(&passing.ready, &other);
-        assert_ne!(passing.run, first.run, "a fork has its own number");
+        assert_ne!(passing.conversation_id, first.conversation_id, "a fork has its own number");
     }
     // From before: nothing was done to that list.
     let other = fork("a", 11, "c", 12);
@@ -85,7 +89,7 @@ async fn forks_after_the_swap_share_what_was_done_and_forks_before_it_do_not() {
     assert!(short.ready.is_untouched());
     // The first goes on as if nobody had been there.
     let again = desk.before(&ANN, &list).await;
-    assert_eq!((&*again.ready, &again.run), (&*first.ready, &first.run));
+    assert_eq!((&*again.ready, &again.conversation_id), (&*first.ready, &first.conversation_id));
 }
 
 #[tokio::test]
@@ -133,7 +137,10 @@ async fn two_clients_with_the_same_opening_are_two() {
             assert_eq!(passing.ready.last(), list[..len].last());
             // As long as they say the same they are one.
             if len > 6 {
-                assert_eq!(run.get_or_insert_with(|| Arc::clone(&passing.run)), &passing.run);
+                assert_eq!(
+                    run.get_or_insert_with(|| Arc::clone(&passing.conversation_id)),
+                    &passing.conversation_id
+                );
             }
         }
     }
@@ -164,10 +171,13 @@ async fn the_same_conversation_of_somebody_else_gets_a_summary_of_its_own() {
             let own = summary(&passing.ready).unwrap();
             assert!(own.contains("sum"), "{own}");
             if again {
-                assert_eq!(all[at], (own, passing.run));
+                assert_eq!(all[at], (own, passing.conversation_id));
             } else {
-                assert!(all.iter().all(|(other, run)| *other != own && *run != passing.run), "{own}");
-                all.push((own, passing.run));
+                assert!(
+                    all.iter().all(|(other, run)| *other != own && *run != passing.conversation_id),
+                    "{own}"
+                );
+                all.push((own, passing.conversation_id));
             }
         }
         engine.close().await;
@@ -184,7 +194,7 @@ async fn the_same_list_again_is_answered_the_same() {
         let first = desk.before(&ANN, &list[..len]).await;
         for _ in 0..3 {
             let again = desk.before(&ANN, &list[..len]).await;
-            assert_eq!((&*again.ready, &again.run), (&*first.ready, &first.run));
+            assert_eq!((&*again.ready, &again.conversation_id), (&*first.ready, &first.conversation_id));
             assert!(!again.ready.report.condensed);
         }
     }
@@ -253,7 +263,7 @@ async fn a_named_conversation_that_was_edited_is_not_given_what_no_longer_fits()
     for list in [talk("b", 13), fork("b", 4, "c", 14), talk("d", 3)] {
         let passing = desk.before(&named, &list).await;
         assert_own(&passing.ready, &list);
-        assert_eq!(&*passing.run, "release");
+        assert_eq!(&*passing.conversation_id, "release");
         assert_eq!(passing.ready.is_untouched(), list.len() == 3);
     }
 }
@@ -268,7 +278,7 @@ async fn what_was_done_under_other_settings_stands_until_something_is_due_under_
         let workspace = if restart { "one" } else { "two" };
         let first = Desk::new(&engine, workspace, TWELVE).await;
         let swapped = first.before(&ANN, &list[..12]).await;
-        let (before, run) = (swapped.ready.to_vec(), swapped.run);
+        let (before, run) = (swapped.ready.to_vec(), swapped.conversation_id);
         let engine = if restart {
             engine.close().await;
             open(&home).await
@@ -278,7 +288,7 @@ async fn what_was_done_under_other_settings_stands_until_something_is_due_under_
         let desk = Desk::new(&engine, workspace, other).await;
         let passing = desk.before(&ANN, &list[..14]).await;
         assert!(!passing.ready.report.condensed && goes_on(&passing.ready, &before));
-        assert_eq!(passing.run, run, "the same conversation");
+        assert_eq!(passing.conversation_id, run, "the same conversation");
         // Now by the new rules: no summary is written, and the old one is not lost.
         let passing = desk.before(&ANN, &list[..20]).await;
         assert!(passing.ready.report.condensed && summary(&passing.ready).is_some());
@@ -331,7 +341,7 @@ async fn a_workspace_that_was_deleted_remembers_nothing() {
     assert!(first.ready.report.condensed);
     desk.workspace.delete().await.unwrap();
     let again = desk.before(&ANN, &list).await;
-    assert!(again.ready.report.condensed && again.run != first.run);
+    assert!(again.ready.report.condensed && again.conversation_id != first.conversation_id);
 }
 
 #[tokio::test]
@@ -352,7 +362,7 @@ async fn what_a_stand_in_left_untold_is_told_to_the_model_after_a_restart() {
     assert!(!desk.before(&ANN, &list[..22]).await.ready.report.condensed);
     settle().await;
     let asks = model.asks();
-    let first = asks[0].said.first().and_then(|told| told.message()).unwrap();
+    let first = asks[0].inputs.first().and_then(|told| told.message()).unwrap();
     assert_eq!((asks.len(), first.seq), (1, 1), "all that the stand-in stood for");
     assert!(asks[0].previous.is_none());
     let passing = desk.before(&ANN, &list).await;
@@ -366,14 +376,16 @@ async fn a_thread_is_forked_only_for_a_list_that_was_the_same_when_it_was_conden
     let engine = plain().await;
     let desk = Desk::new(&engine, "home", TWELVE).await;
     let list = talk("a", 14);
-    let thread = desk.condenser.begin(&list[..11], None);
-    let fork_of = |list: &[Message]| desk.condenser.fork(&thread, list).is_some();
+    let thread = desk.condenser.begin_thread(&list[..11], None);
+    let fork_of = |list: &[Message]| desk.condenser.fork_thread(&thread, list).is_some();
     assert!(!fork_of(&fork("a", 11, "b", 12)), "nothing was done to it yet");
-    assert!(desk.condenser.before_in(&thread, Call::of(&list[..13])).await.unwrap().report.condensed);
+    assert!(desk.condenser.before_in_thread(&thread, Call::of(&list[..13])).await.unwrap().report.condensed);
     assert!(fork_of(&fork("a", 13, "b", 15)) && fork_of(&list[..13]));
     for shared in [0, 5, 12] {
         assert!(!fork_of(&fork("a", shared, "b", 15)), "{shared}");
-        assert!(desk.condenser.before_in(&thread, Call::of(&fork("a", shared, "b", 15))).await.is_none());
+        assert!(
+            desk.condenser.before_in_thread(&thread, Call::of(&fork("a", shared, "b", 15))).await.is_none()
+        );
     }
     assert!(!fork_of(&list[..12]));
 }

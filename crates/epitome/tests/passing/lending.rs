@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Weak};
 
-use epitome::inline::Passing;
+use epitome::inline::ProxiedList;
 use epitome::model::{Model, ModelError};
 use epitome::rules::message::{Message, Timestamp};
 use epitome::{Call, Condenser, Engine, Workspace};
@@ -19,9 +19,9 @@ async fn lend<'a>(
     condenser: &Condenser,
     model: &Arc<dyn Model>,
     list: &'a [Message],
-) -> Passing<'a> {
+) -> ProxiedList<'a> {
     let lent = Some(("gpt-5", Arc::clone(model)));
-    workspace.inline().before_with(condenser, lent, &ANN, Call::of(list)).await
+    workspace.inline().before_with_model(condenser, lent, &ANN, Call::of(list)).await
 }
 
 #[tokio::test]
@@ -30,16 +30,16 @@ async fn same_is_a_setting_like_others_and_means_local_where_nobody_lends() {
     let engine = alone(Engine::builder().settings(settings)).await;
     let workspace = engine.workspace("home");
     let same = condenser(&workspace, TWELVE).await;
-    assert!(same.borrows() && same.is_local());
+    assert!(same.uses_same_model() && same.is_local());
     let list = talk("a", 12);
-    let passing = workspace.inline().before_with(&same, None, &ANN, Call::of(&list)).await;
+    let passing = workspace.inline().before_with_model(&same, None, &ANN, Call::of(&list)).await;
     assert_eq!(passing.ready.report.model.as_deref(), Some("local"));
-    assert!(passing.lent.is_none());
+    assert!(passing.loan.is_none());
     let local = condenser(&workspace, r#""model": "local""#).await;
-    assert!(!local.borrows());
+    assert!(!local.uses_same_model());
     // Whoever calls a model of theirs so means that one.
     let own = alone(Engine::builder().model("same", Scripted::new()).settings(settings)).await;
-    assert!(!condenser(&own.workspace("home"), TWELVE).await.borrows());
+    assert!(!condenser(&own.workspace("home"), TWELVE).await.uses_same_model());
     // For slots there is nobody who could lend.
     let slots = r#"{"summarize": {"models": ["same"]}}"#;
     let refused = Engine::builder().settings(slots).memory().await.err().unwrap().to_string();
@@ -55,7 +55,7 @@ async fn what_the_callers_model_wrote_in_time_is_put_in() {
     let model: Arc<dyn Model> = Arc::new(Numbered);
     // Begun at ten, while the request is open.
     let passing = lend(&workspace, &same, &model, &list[..10]).await;
-    assert!(passing.ready.is_untouched() && passing.lent.is_some());
+    assert!(passing.ready.is_untouched() && passing.loan.is_some());
     until("it is written", async || Arc::strong_count(&model) == 1).await;
     drop(passing);
     // What is written needs no model any more, so nobody has to lend it again.
@@ -85,11 +85,11 @@ async fn when_the_request_has_ended_the_model_is_let_go_of_and_the_call_recorded
             continue;
         }
         let turn = passing.ready.turn();
-        let Passing { lent, ready, .. } = passing;
+        let ProxiedList { loan, ready, .. } = passing;
         drop(ready);
         settle().await;
         assert!(held.upgrade().is_some(), "the request is still open");
-        drop(lent);
+        drop(loan);
         settle().await;
         assert!(held.upgrade().is_none(), "nobody holds it, nor the key in it");
         until("it is recorded as a call that was dropped", async || {

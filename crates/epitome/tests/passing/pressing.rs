@@ -1,13 +1,13 @@
 //! The provider found it too long: once more, strictly smaller, and kept.
 
 use epitome::Call;
-use epitome::inline::Passing;
+use epitome::inline::ProxiedList;
 use epitome::rules::condense::Press;
 use epitome::rules::message::Message;
 
 use crate::support::{ANN, Desk, Home, assert_own, open, plain, talk, tokens};
 
-async fn pressed<'a>(desk: &Desk, list: &'a [Message]) -> Passing<'a> {
+async fn pressed<'a>(desk: &Desk, list: &'a [Message]) -> ProxiedList<'a> {
     desk.call(&ANN, Call { force: Some(Press::Hard), ..Call::of(list) }).await
 }
 

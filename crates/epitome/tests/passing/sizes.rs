@@ -51,5 +51,5 @@ async fn where_condensing_is_off_nothing_is_saved() {
     let first = desk.before(&ANN, &list[..20]).await;
     let second = desk.before(&ANN, &list).await;
     assert!(second.ready.is_untouched() && second.ready.full == second.ready.sent);
-    assert_eq!(first.run, second.run, "and still it is known");
+    assert_eq!(first.conversation_id, second.conversation_id, "and still it is known");
 }

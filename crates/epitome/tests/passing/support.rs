@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use epitome::dialect::Dialect;
-use epitome::inline::{Caller, Passing};
-use epitome::model::{Ask, Model, ModelError, Reply};
+use epitome::inline::{Caller, ProxiedList};
+use epitome::model::{Model, ModelError, Reply, SummaryRequest};
 use epitome::rules::message::{Content, Message, Part, Tokens};
 use epitome::rules::view::recognise;
 use epitome::{Call, Condenser, CondenserBuilder, Engine, Workspace};
@@ -60,11 +60,11 @@ impl Desk {
         Self { workspace, condenser }
     }
 
-    pub(crate) async fn before<'a>(&self, caller: &Caller<'_>, list: &'a [Message]) -> Passing<'a> {
+    pub(crate) async fn before<'a>(&self, caller: &Caller<'_>, list: &'a [Message]) -> ProxiedList<'a> {
         self.call(caller, Call::of(list)).await
     }
 
-    pub(crate) async fn call<'a>(&self, caller: &Caller<'_>, call: Call<'a>) -> Passing<'a> {
+    pub(crate) async fn call<'a>(&self, caller: &Caller<'_>, call: Call<'a>) -> ProxiedList<'a> {
         self.workspace.inline().before(&self.condenser, caller, call).await
     }
 }
@@ -165,8 +165,8 @@ impl Model for Numbered {
         true
     }
 
-    async fn write(&self, ask: &Ask) -> Result<Reply, ModelError> {
-        let said: Vec<Message> = ask.said.iter().filter_map(|told| told.message().cloned()).collect();
+    async fn write(&self, ask: &SummaryRequest) -> Result<Reply, ModelError> {
+        let said: Vec<Message> = ask.inputs.iter().filter_map(|told| told.message().cloned()).collect();
         let mut told = marks(&texts(&said), "mk");
         told.extend(marks(ask.previous.as_deref().unwrap_or_default(), "mk"));
         let few: Vec<String> = told.into_iter().rev().take(3).collect();
@@ -188,7 +188,7 @@ impl Model for Silent {
         None
     }
 
-    async fn write(&self, _ask: &Ask) -> Result<Reply, ModelError> {
+    async fn write(&self, _ask: &SummaryRequest) -> Result<Reply, ModelError> {
         std::future::pending().await
     }
 }

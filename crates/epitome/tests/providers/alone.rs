@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use epitome::model::{Ask, Model, ModelError, Remote, Reply, Tally};
+use epitome::model::{Model, ModelError, Remote, Reply, SummaryRequest, TokenUsage};
 use epitome::rules::inspect::{Finish, Standard, inspect};
 use epitome::rules::slot::Limit;
 use epitome::settings::{ModelSettings, Provider as Wire};
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use crate::provider::{Act, CACHED, INPUT, OUTPUT, Provider};
 use crate::support::{KEY, WAYS, Way, ask, assert_discreet, until};
 
-const TALLY: Tally = Tally { input: INPUT, cached: CACHED, output: OUTPUT };
+const USAGE: TokenUsage = TokenUsage { input: INPUT, cached: CACHED, output: OUTPUT };
 const SECOND: Duration = Duration::from_secs(1);
 
 /// The same in all four ways.
@@ -37,7 +37,7 @@ async fn fails(act: Act, expected: ModelError) {
     .await;
 }
 
-fn passes(reply: &Reply, ask: &Ask) -> Option<String> {
+fn passes(reply: &Reply, ask: &SummaryRequest) -> Option<String> {
     let standard = Standard {
         limit: ask.limit,
         replaces: ask.replaces,
@@ -58,7 +58,7 @@ async fn an_answer_comes_whole_with_its_cost_and_the_request_is_one_that_is_take
         provider.strict(KEY);
         let reply = reply(way, &provider, Act::Good).await;
         let expected =
-            Reply { text: SUMMARY.to_owned(), finish: Finish::Complete, tally: Some(TALLY), extracts: None };
+            Reply { text: SUMMARY.to_owned(), finish: Finish::Complete, usage: Some(USAGE), extracts: None };
         assert_eq!(reply, expected, "{way:?}");
         let request = provider.last();
         assert_eq!(request.body["model"], "stand-in-1");
@@ -119,7 +119,7 @@ async fn how_it_ended_is_told_and_what_ended_badly_does_not_pass() {
     ] {
         every_way(async |way, provider| {
             let reply = reply(way, &provider, act.clone()).await;
-            assert_eq!((reply.finish, reply.tally), (finish, Some(TALLY)), "{way:?} {act:?}");
+            assert_eq!((reply.finish, reply.usage), (finish, Some(USAGE)), "{way:?} {act:?}");
             assert_eq!(passes(&reply, &ask()), None, "{way:?} {act:?}");
         })
         .await;
@@ -130,7 +130,7 @@ async fn how_it_ended_is_told_and_what_ended_badly_does_not_pass() {
 async fn an_answer_without_its_cost_is_an_answer() {
     every_way(async |way, provider| {
         let reply = reply(way, &provider, Act::Uncounted).await;
-        assert_eq!((reply.text.as_str(), reply.tally), (SUMMARY, None), "{way:?}");
+        assert_eq!((reply.text.as_str(), reply.usage), (SUMMARY, None), "{way:?}");
     })
     .await;
 }
@@ -140,13 +140,13 @@ async fn what_broke_off_is_never_whole_and_its_cost_is_told_where_it_is_known() 
     for act in [Act::Cut, Act::Unfinished, Act::Stall, Act::Huge] {
         every_way(async |way, provider| {
             // In characters, what is cut off would pass for what is cut at its limit.
-            let ask = Ask { limit: Limit::Chars(20), ..ask() };
+            let ask = SummaryRequest { limit: Limit::Chars(20), ..ask() };
             provider.then(act.clone());
             match way.within(&provider, SECOND).write(&ask).await {
                 Ok(reply) => {
                     assert!(way.tells_early(), "{way:?} {act:?}: {reply:?}");
                     assert_eq!((reply.finish, passes(&reply, &ask)), (Finish::Length, None));
-                    assert_eq!(reply.tally.unwrap().input, INPUT);
+                    assert_eq!(reply.usage.unwrap().input, INPUT);
                 }
                 Err(error) => {
                     assert!(!way.tells_early(), "{way:?} {act:?}: {error}");
@@ -304,7 +304,7 @@ async fn a_window_that_leaves_no_room_to_ask_is_not_believed_for_ever() {
     provider.then(Act::TooLong { sent: 4_000, limit: 7 });
     assert!(model.write(&ask()).await.is_err());
     assert_eq!(model.room(), Some(1_500), "never less than this");
-    let large = Ask { instructions: "Write of Oslo first. ".repeat(500).into(), ..ask() };
+    let large = SummaryRequest { instructions: "Write of Oslo first. ".repeat(500).into(), ..ask() };
     let error = model.write(&large).await.unwrap_err();
     assert!(matches!(error, ModelError::TooLong { limit: Some(1_500), .. }), "{error:?}");
     assert_eq!((provider.calls(), model.room()), (1, None), "it is forgotten");

@@ -1,6 +1,6 @@
 //! Whether configured models answer, and what is wrong where they do not.
 
-use epitome::model::{Remote, Wrong, check};
+use epitome::model::{FailureCause, Remote, check};
 use epitome::settings::{ModelSettings, Patch, Settings};
 
 use crate::provider::{Act, Provider};
@@ -26,34 +26,34 @@ async fn what_is_wrong_is_sorted_by_what_is_to_be_mended() {
         let provider = Provider::start().await;
         let model = way.remote(&provider);
         for (act, what, word) in [
-            (Act::WrongKey, Wrong::Key, "STAND_IN_KEY"),
-            (Act::NoCredit, Wrong::Key, "no credit"),
-            (Act::NoModel, Wrong::Model, "stand-in-1"),
-            (Act::Raw(404, Vec::new(), String::new()), Wrong::Address, "base_url"),
-            (Act::Redirect("http://127.0.0.1:1/".to_owned()), Wrong::Address, "base_url"),
-            (Act::Html, Wrong::Address, "web page"),
-            (Act::Status(500), Wrong::Other, "500"),
-            (Act::Busy(Some("9".to_owned())), Wrong::Other, "wait 9s"),
-            (Act::Echo, Wrong::Other, "400"),
-            (Act::Cut, Wrong::Other, "broke off"),
+            (Act::WrongKey, FailureCause::Key, "STAND_IN_KEY"),
+            (Act::NoCredit, FailureCause::Key, "no credit"),
+            (Act::NoModel, FailureCause::Model, "stand-in-1"),
+            (Act::Raw(404, Vec::new(), String::new()), FailureCause::Address, "base_url"),
+            (Act::Redirect("http://127.0.0.1:1/".to_owned()), FailureCause::Address, "base_url"),
+            (Act::Html, FailureCause::Address, "web page"),
+            (Act::Status(500), FailureCause::Other, "500"),
+            (Act::Busy(Some("9".to_owned())), FailureCause::Other, "wait 9s"),
+            (Act::Echo, FailureCause::Other, "400"),
+            (Act::Cut, FailureCause::Other, "broke off"),
         ] {
             provider.then(act.clone());
             let error = model.check().await.unwrap_err();
-            assert_eq!(error.what, what, "{way:?} {act:?}: {error}");
+            assert_eq!(error.cause, what, "{way:?} {act:?}: {error}");
             assert!(error.reason.contains(word), "{way:?} {act:?}: {error}");
             assert_discreet(&error.reason);
         }
         provider.leave().await;
         let error = model.check().await.unwrap_err();
-        assert_eq!(error.what, Wrong::Address);
+        assert_eq!(error.cause, FailureCause::Address);
         assert!(error.reason.contains("connection refused"), "{error}");
         let unkeyed = Remote::new("main", &way.settings(&provider), None).unwrap().check().await.unwrap_err();
-        assert_eq!(unkeyed.what, Wrong::Key);
+        assert_eq!(unkeyed.cause, FailureCause::Key);
         let elsewhere =
             ModelSettings { base_url: Some("http://127.0.0.1:1/v1".to_owned()), ..way.settings(&provider) };
         let error =
             Remote::new("main", &elsewhere, Some(KEY.to_owned().into())).unwrap().check().await.unwrap_err();
-        assert_eq!(error.what, Wrong::Address);
+        assert_eq!(error.cause, FailureCause::Address);
     }
 }
 
@@ -72,12 +72,16 @@ async fn all_models_of_the_settings_are_checked_by_name() {
         }}}}"#
     );
     let settings = Settings::default().with(&Patch::parse(&document).unwrap()).unwrap();
-    let found: Vec<(String, Option<Wrong>)> = check(&settings)
+    let found: Vec<(String, Option<FailureCause>)> = check(&settings)
         .await
         .into_iter()
-        .map(|(name, result)| (name, result.err().map(|error| error.what)))
+        .map(|(name, result)| (name, result.err().map(|error| error.cause)))
         .collect();
-    let expected =
-        [("claude", None), ("gone", Some(Wrong::Address)), ("gpt", None), ("unkeyed", Some(Wrong::Key))];
+    let expected = [
+        ("claude", None),
+        ("gone", Some(FailureCause::Address)),
+        ("gpt", None),
+        ("unkeyed", Some(FailureCause::Key)),
+    ];
     assert_eq!(found, expected.map(|(name, wrong)| (name.to_owned(), wrong)));
 }

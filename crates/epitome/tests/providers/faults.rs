@@ -57,7 +57,7 @@ async fn check(way: Way, fault: &Fault) {
             assert_eq!(row.cost, Some((COST * row.calls) as i64), "{about}");
         }
     }
-    assert_discreet(&format!("{explained:?} {usage:?} {error} {:?}", engine.trouble()));
+    assert_discreet(&format!("{explained:?} {usage:?} {error} {:?}", engine.worker_problem()));
 
     provider.heal();
     if *act == GONE {

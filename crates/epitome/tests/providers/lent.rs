@@ -1,7 +1,7 @@
 //! Models that are asked with a caller's own key.
 
 use epitome::dialect::Dialect;
-use epitome::model::{Credentials, Lender, Model, ModelError, Tally};
+use epitome::model::{Credentials, Lender, Model, ModelError, TokenUsage};
 use epitome::rules::inspect::Finish;
 use serde_json::{Value, json};
 
@@ -36,7 +36,7 @@ async fn a_summary_is_written_by_the_callers_own_model_on_the_callers_own_route(
         let reply = model.write(&ask()).await.unwrap();
         assert!(reply.text.starts_with("Messages 1 to 20:"), "{dialect}: {}", reply.text);
         assert_eq!(reply.finish, Finish::Complete);
-        assert_eq!(reply.tally, Some(Tally { input: INPUT, cached: CACHED, output: OUTPUT }));
+        assert_eq!(reply.usage, Some(TokenUsage { input: INPUT, cached: CACHED, output: OUTPUT }));
         let request = provider.last();
         let path = match dialect.name() {
             "responses" => "/v1/responses",

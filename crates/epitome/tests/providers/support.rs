@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
-use epitome::model::{Ask, Remote};
+use epitome::model::{Remote, SummaryRequest};
 use epitome::rules::message::{Message, Seq, Timestamp};
 use epitome::rules::slot::Limit;
 use epitome::rules::tokens::{Counter, Encoding};
@@ -61,11 +61,11 @@ impl Way {
     }
 }
 
-pub(crate) fn ask() -> Ask {
+pub(crate) fn ask() -> SummaryRequest {
     let mut said = talk(1, 20);
     said.iter_mut().zip(1..).for_each(|(message, seq)| message.seq = seq);
     let said: Vec<_> = said.into_iter().map(Into::into).collect();
-    Ask::new(said, Limit::Tokens(400), Counter::new(Encoding::O200k))
+    SummaryRequest::new(said, Limit::Tokens(400), Counter::new(Encoding::O200k))
 }
 
 /// A clock that moves only when it is told to.

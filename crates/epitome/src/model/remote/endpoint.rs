@@ -1,4 +1,4 @@
-//! HTTP requests to one address: the client, its limits, and the interpretation of connection failures.
+//! Sends HTTP requests to one endpoint: the client, its limits, and the interpretation of connection failures.
 //!
 //! Redirects are not followed and requests are not retried: a key is sent to its own address only, once. This module does
 //! not interpret answers; it limits their time and size.
@@ -14,24 +14,24 @@ use reqwest::redirect::Policy;
 use reqwest::{Client, Response, Url};
 use tokio::time::{Instant, timeout_at};
 
-use super::Wrong;
-use super::fault::{Fault, retry_after};
+use super::FailureCause;
+use super::call_error::{CallError, retry_after};
 
-/// Time-out for connecting.
-const CONNECT: Duration = Duration::from_secs(10);
+/// Timeout for connecting.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Maximum silence in a stream.
-const IDLE: Duration = Duration::from_secs(90);
+const IDLE_TIMEOUT: Duration = Duration::from_secs(90);
 
 /// Maximum size of an answer, in bytes.
-const LARGEST: usize = 4 << 20;
+const MAX_ANSWER_BYTES: usize = 4 << 20;
 
 /// Maximum number of bytes that are read of an error response.
-const LARGEST_ERROR: usize = 64 << 10;
+const MAX_ERROR_BYTES: usize = 64 << 10;
 
-/// The HTTP client for one address.
+/// The address of a provider's API, with an HTTP client for it.
 #[derive(Debug)]
-pub(super) struct Line {
+pub(super) struct Endpoint {
     /// `None` if the system has no root certificates, so that no server can be verified.
     client: Option<Client>,
     pub(super) url: Url,
@@ -42,10 +42,10 @@ pub(super) struct Line {
 }
 
 /// A response whose headers have arrived.
-pub(super) struct Call<'a> {
+pub(super) struct OpenResponse<'a> {
     pub(super) status: u16,
     pub(super) retry_after: Option<Duration>,
-    line: &'a Line,
+    endpoint: &'a Endpoint,
     response: Response,
     deadline: Instant,
     idle: Duration,
@@ -54,24 +54,24 @@ pub(super) struct Call<'a> {
 
 /// Why an answer is incomplete.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub(super) enum Cut {
+pub(super) enum Incomplete {
     #[error("the answer broke off")]
     Broken,
-    /// The time-out of the whole call.
+    /// The timeout of the whole call.
     #[error("no answer within {0:?}")]
-    Late(Duration),
+    TimedOut(Duration),
     #[error("the answer stalled for {0:?}")]
-    Silent(Duration),
-    #[error("the answer is larger than {} MiB", LARGEST >> 20)]
-    Large,
+    Stalled(Duration),
+    #[error("the answer is larger than {} MiB", MAX_ANSWER_BYTES >> 20)]
+    TooLarge,
 }
 
-impl Line {
+impl Endpoint {
     pub(super) fn new(url: Url, timeout: Duration) -> Self {
         let origin = url.origin().ascii_serialization();
         let mut builder = Client::builder()
             .redirect(Policy::none())
-            .connect_timeout(CONNECT)
+            .connect_timeout(CONNECT_TIMEOUT)
             .user_agent(concat!("epitome/", env!("CARGO_PKG_VERSION")));
         if is_loopback(&url) {
             builder = builder.no_proxy();
@@ -80,15 +80,15 @@ impl Line {
             // Without TLS no certificate is verified, so none are loaded.
             builder = builder.tls_certs_only([]);
         }
-        speak_tls();
-        Self { client: builder.build().ok(), url, origin, timeout, idle: IDLE }
+        install_tls();
+        Self { client: builder.build().ok(), url, origin, timeout, idle: IDLE_TIMEOUT }
     }
 
     /// Sends a request, and waits for the response headers.
-    pub(super) async fn post(&self, headers: HeaderMap, body: String) -> Result<Call<'_>, Fault> {
+    pub(super) async fn post(&self, headers: HeaderMap, body: String) -> Result<OpenResponse<'_>, CallError> {
         let Some(client) = &self.client else {
             let reason = format!("{} cannot be verified: this system has no certificates", self.origin);
-            return Err(Fault::refused(Wrong::Other, &reason));
+            return Err(CallError::refused(FailureCause::Other, &reason));
         };
         let deadline = Instant::now() + self.timeout;
         let json = HeaderValue::from_static("application/json");
@@ -96,14 +96,19 @@ impl Line {
         let response = match timeout_at(deadline, request.send()).await {
             Ok(Ok(response)) => response,
             Ok(Err(error)) => return Err(self.unreachable(&error)),
-            Err(_) => return Err(Fault::no_answer(Wrong::Other, &Cut::Late(self.timeout).to_string())),
+            Err(_) => {
+                return Err(CallError::no_answer(
+                    FailureCause::Other,
+                    &Incomplete::TimedOut(self.timeout).to_string(),
+                ));
+            }
         };
         let header = |name: &str| response.headers().get(name).and_then(|value| value.to_str().ok());
         let wait = retry_after(header("retry-after-ms"), header(RETRY_AFTER.as_str()), SystemTime::now());
-        Ok(Call {
+        Ok(OpenResponse {
             status: response.status().as_u16(),
             retry_after: wait,
-            line: self,
+            endpoint: self,
             response,
             deadline,
             idle: self.idle,
@@ -111,21 +116,21 @@ impl Line {
         })
     }
 
-    /// Returns why a request failed. The text of the error is not passed on.
-    fn unreachable(&self, error: &reqwest::Error) -> Fault {
+    /// Returns why a request failed. The error's own text is not passed on, because it may contain secrets.
+    fn unreachable(&self, error: &reqwest::Error) -> CallError {
         let origin = &self.origin;
-        let (wrong, reason) = if error.is_connect() {
-            (Wrong::Address, format!("nothing answers at {origin}: {}", cause(error)))
+        let (cause, reason) = if error.is_connect() {
+            (FailureCause::Address, format!("nothing answers at {origin}: {}", connect_error(error)))
         } else if error.is_timeout() {
-            (Wrong::Other, Cut::Late(self.timeout).to_string())
+            (FailureCause::Other, Incomplete::TimedOut(self.timeout).to_string())
         } else {
-            (Wrong::Other, format!("{origin} closed the connection without an answer"))
+            (FailureCause::Other, format!("{origin} closed the connection without an answer"))
         };
-        Fault::no_answer(wrong, &reason)
+        CallError::no_answer(cause, &reason)
     }
 }
 
-impl Call<'_> {
+impl OpenResponse<'_> {
     /// Returns whether the response is a stream of events.
     pub(super) fn is_stream(&self) -> bool {
         let kind = self.response.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
@@ -133,24 +138,24 @@ impl Call<'_> {
     }
 
     /// Returns the next bytes; `None` at the end.
-    pub(super) async fn next(&mut self) -> Result<Option<Vec<u8>>, Cut> {
-        let silent = Instant::now() + self.idle;
-        let bytes = match timeout_at(self.deadline.min(silent), self.response.chunk()).await {
+    pub(super) async fn next(&mut self) -> Result<Option<Vec<u8>>, Incomplete> {
+        let stalled = Instant::now() + self.idle;
+        let bytes = match timeout_at(self.deadline.min(stalled), self.response.chunk()).await {
             Ok(Ok(Some(bytes))) => bytes,
             Ok(Ok(None)) => return Ok(None),
-            Ok(Err(_)) => return Err(Cut::Broken),
-            Err(_) if self.deadline <= silent => return Err(Cut::Late(self.line.timeout)),
-            Err(_) => return Err(Cut::Silent(self.idle)),
+            Ok(Err(_)) => return Err(Incomplete::Broken),
+            Err(_) if self.deadline <= stalled => return Err(Incomplete::TimedOut(self.endpoint.timeout)),
+            Err(_) => return Err(Incomplete::Stalled(self.idle)),
         };
         self.read = self.read.saturating_add(bytes.len());
-        if self.read > LARGEST { Err(Cut::Large) } else { Ok(Some(bytes.to_vec())) }
+        if self.read > MAX_ANSWER_BYTES { Err(Incomplete::TooLarge) } else { Ok(Some(bytes.to_vec())) }
     }
 
     /// Returns the whole body.
-    pub(super) async fn body(&mut self) -> Result<Vec<u8>, Cut> {
+    pub(super) async fn body(&mut self) -> Result<Vec<u8>, Incomplete> {
         let mut body = Vec::new();
         // A model that sends nothing before the answer is complete may be silent for a long time.
-        self.idle = self.line.timeout;
+        self.idle = self.endpoint.timeout;
         while let Some(bytes) = self.next().await? {
             body.extend(bytes);
         }
@@ -160,7 +165,7 @@ impl Call<'_> {
     /// Returns the beginning of an error response, as much as arrives.
     pub(super) async fn error(&mut self) -> Vec<u8> {
         let mut body = Vec::new();
-        while body.len() < LARGEST_ERROR
+        while body.len() < MAX_ERROR_BYTES
             && let Ok(Some(bytes)) = self.next().await
         {
             body.extend(bytes);
@@ -170,14 +175,14 @@ impl Call<'_> {
 }
 
 /// Returns why a connection failed.
-fn cause(error: &reqwest::Error) -> &'static str {
+fn connect_error(error: &reqwest::Error) -> &'static str {
     if error.is_timeout() {
         return "it took too long to connect";
     }
     let mut next = error.source();
     while let Some(error) = next {
-        if let Some(cause) = named(error) {
-            return cause;
+        if let Some(reason) = known_reason(error) {
+            return reason;
         }
         next = error.source();
     }
@@ -185,7 +190,7 @@ fn cause(error: &reqwest::Error) -> &'static str {
 }
 
 /// Returns the reason of an error, or of the error that it wraps, which is not among its sources.
-fn named(error: &(dyn Error + 'static)) -> Option<&'static str> {
+fn known_reason(error: &(dyn Error + 'static)) -> Option<&'static str> {
     if error.is::<rustls::Error>() {
         return Some("its certificate is not accepted, or it does not use TLS");
     }
@@ -194,7 +199,7 @@ fn named(error: &(dyn Error + 'static)) -> Option<&'static str> {
             io::ErrorKind::ConnectionRefused => Some("connection refused"),
             io::ErrorKind::ConnectionReset => Some("connection reset"),
             io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable => Some("no route to host"),
-            _ => error.get_ref().and_then(|inner| named(inner)),
+            _ => error.get_ref().and_then(|inner| known_reason(inner)),
         };
     }
     (error.to_string() == "dns error").then_some("the host name was not found")
@@ -205,9 +210,9 @@ fn is_loopback(url: &Url) -> bool {
     host == "localhost" || host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
 }
 
-/// Installs a provider for TLS cryptography, unless the program has installed one. It is called before the first model call;
+/// Installs a default cryptography provider for TLS, unless the program has installed one. It is called before the first model call;
 /// a program that opens connections of its own may need it earlier.
-pub fn speak_tls() {
+pub fn install_tls() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
         if rustls::crypto::CryptoProvider::get_default().is_none() {
@@ -224,7 +229,7 @@ mod tests {
     use tokio::net::TcpListener;
 
     #[test]
-    fn loopback_addresses_are_known() {
+    fn loopback_addresses_are_recognised() {
         for (url, is) in [
             ("http://127.0.0.1:8080/v1", true),
             ("http://[::1]:8080/v1", true),
@@ -237,7 +242,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_stream_that_falls_silent_is_left_before_its_time_is_over() {
+    async fn a_stalled_stream_ends_before_the_timeout_of_the_call() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = Url::parse(&format!("http://{}/v1", listener.local_addr().unwrap())).unwrap();
         let server = tokio::spawn(async move {
@@ -249,20 +254,21 @@ mod tests {
             // Stays open until the client closes the connection.
             let _ = socket.read(&mut request).await;
         });
-        let line = Line { idle: Duration::from_millis(80), ..Line::new(url, Duration::from_secs(30)) };
-        let mut call = line.post(HeaderMap::new(), "{}".to_owned()).await.unwrap();
+        let endpoint =
+            Endpoint { idle: Duration::from_millis(80), ..Endpoint::new(url, Duration::from_secs(30)) };
+        let mut call = endpoint.post(HeaderMap::new(), "{}".to_owned()).await.unwrap();
         assert!(call.is_stream());
         assert_eq!(call.next().await.unwrap().unwrap(), b"data: a\n\n");
-        assert_eq!(call.next().await.unwrap_err(), Cut::Silent(Duration::from_millis(80)));
+        assert_eq!(call.next().await.unwrap_err(), Incomplete::Stalled(Duration::from_millis(80)));
         drop(call);
         tokio::time::timeout(Duration::from_secs(5), server).await.unwrap().unwrap();
     }
 
     #[tokio::test]
-    async fn a_closed_port_and_a_server_without_tls_are_told_apart() {
+    async fn a_closed_port_and_a_server_without_tls_have_different_errors() {
         let reason = async |url: &str| {
-            let line = Line::new(Url::parse(url).unwrap(), Duration::from_secs(5));
-            line.post(HeaderMap::new(), String::new()).await.err().unwrap().error.to_string()
+            let endpoint = Endpoint::new(Url::parse(url).unwrap(), Duration::from_secs(5));
+            endpoint.post(HeaderMap::new(), String::new()).await.err().unwrap().error.to_string()
         };
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();

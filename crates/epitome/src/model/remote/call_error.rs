@@ -1,100 +1,121 @@
 //! Interprets the error response of a provider.
 //!
 //! Pure: a status, the parsed error text and one or two headers go in, one of the four kinds of [`ModelError`] comes out.
-//! Providers may put anything into an error message, including the prompt and the key. `epitome-wire` searches it for signs
-//! and numbers, and it is never passed on. Error codes are passed on if they look like codes.
+//! Providers may put anything into an error message, including the prompt and the key. So the message is never passed on:
+//! `epitome-wire` only searches it for known phrases and numbers. Error codes are passed on if they look like codes.
 
 use std::time::{Duration, SystemTime};
 
 use epitome_core::message::Tokens;
 
-use super::{Remote, Wrong};
+use super::{FailureCause, Remote};
 use crate::model::ModelError;
 use epitome_wire::ErrorText;
 
 /// Longest wait that a provider can request with one response.
-const LONGEST: Duration = Duration::from_secs(24 * 3_600);
+const MAX_RETRY_AFTER: Duration = Duration::from_secs(24 * 3_600);
 
 /// A call without an answer.
 #[derive(Debug)]
-pub(super) struct Fault {
+pub(super) struct CallError {
     /// The error, which decides what the worker does next.
     pub(super) error: ModelError,
     /// What must be fixed.
-    pub(super) wrong: Wrong,
+    pub(super) cause: FailureCause,
 }
 
-impl Fault {
-    pub(super) fn no_answer(wrong: Wrong, reason: &str) -> Self {
-        Self { error: ModelError::no_answer(reason), wrong }
+impl CallError {
+    pub(super) fn no_answer(cause: FailureCause, reason: &str) -> Self {
+        Self { error: ModelError::no_answer(reason), cause }
     }
 
-    pub(super) fn refused(wrong: Wrong, reason: &str) -> Self {
-        Self { error: ModelError::refused(reason), wrong }
+    pub(super) fn refused(cause: FailureCause, reason: &str) -> Self {
+        Self { error: ModelError::refused(reason), cause }
     }
 }
 
 impl Remote {
     /// Interprets a status other than 200. `sent` is the size of the prompt in tokens, by our count.
-    pub(super) fn meant(
+    pub(super) fn interpret(
         &self,
         status: u16,
-        told: &ErrorText,
+        error_text: &ErrorText,
         retry_after: Option<Duration>,
         sent: Tokens,
-    ) -> Fault {
+    ) -> CallError {
         let (variable, setting) = (&self.key.variable, &self.key.setting);
-        let (model, address) = (&self.settings.model, self.line.url.as_str());
-        let word = told.word(status);
+        let (model, address) = (&self.settings.model, self.endpoint.url.as_str());
+        let word = error_text.status_and_code(status);
         if (300..400).contains(&status) {
             let reason = format!("{address} redirects ({status}), which is not followed; is base_url right?");
-            return Fault::refused(Wrong::Address, &reason);
+            return CallError::refused(FailureCause::Address, &reason);
         }
-        if told.is_too_long(status) {
-            let sizes = told.sizes();
+        if error_text.is_too_long(status) {
+            let sizes = error_text.sizes();
             let error = ModelError::TooLong { sent: sizes.sent.unwrap_or(sent), limit: sizes.limit };
-            return Fault { error, wrong: Wrong::Other };
+            return CallError { error, cause: FailureCause::Other };
         }
-        let no_credit = told.is("insufficient_quota") || told.is("billing_error");
-        if status == 402 || no_credit || (status == 400 && told.says(&["credit balance is too low"])) {
-            return Fault::refused(Wrong::Key, &format!("no credit ({word})"));
+        let no_credit = error_text.is("insufficient_quota") || error_text.is("billing_error");
+        if status == 402
+            || no_credit
+            || (status == 400 && error_text.contains_any(&["credit balance is too low"]))
+        {
+            return CallError::refused(FailureCause::Key, &format!("no credit ({word})"));
         }
-        if matches!(status, 429 | 503 | 529) || told.is("overloaded_error") || told.is("rate_limit_error") {
-            return Fault { error: ModelError::Busy { retry_after }, wrong: Wrong::Other };
+        if matches!(status, 429 | 503 | 529)
+            || error_text.is("overloaded_error")
+            || error_text.is("rate_limit_error")
+        {
+            return CallError { error: ModelError::Busy { retry_after }, cause: FailureCause::Other };
         }
         match status {
-            401 | 403 if self.key.is_there() => {
-                Fault::refused(Wrong::Key, &format!("the key in {variable} is not accepted ({status})"))
-            }
-            401 | 403 => Fault::refused(
-                Wrong::Key,
+            401 | 403 if self.key.is_present() => CallError::refused(
+                FailureCause::Key,
+                &format!("the key in {variable} is not accepted ({status})"),
+            ),
+            401 | 403 => CallError::refused(
+                FailureCause::Key,
                 &format!("{address} requires a key ({status}); set {setting} to the variable with the key"),
             ),
-            400 | 404 if told.is("model_not_found") || told.says(&["not a valid model", "invalid model"]) => {
+            400 | 404
+                if error_text.is("model_not_found")
+                    || error_text.contains_any(&["not a valid model", "invalid model"]) =>
+            {
                 no_model(model, status)
             }
-            404 if told.is("not_found_error") || told.says(&["model"]) => no_model(model, status),
-            404 | 405 => {
-                let called = self.dialect.format().about().endpoint.map_or("", |endpoint| endpoint.called);
-                let reason = format!("no endpoint for {called} at {address} ({status}); is base_url right?");
-                Fault::refused(Wrong::Address, &reason)
+            404 if error_text.is("not_found_error") || error_text.contains_any(&["model"]) => {
+                no_model(model, status)
             }
-            408 | 425 => Fault::no_answer(Wrong::Other, &format!("the provider gave up waiting ({status})")),
-            400..500 => Fault::refused(Wrong::Other, &format!("the provider refused the request ({word})")),
-            500.. => Fault::no_answer(Wrong::Other, &format!("the provider failed ({word})")),
-            _ => Fault::no_answer(Wrong::Other, &format!("unexpected status of the provider ({status})")),
+            404 | 405 => {
+                let called =
+                    self.dialect.format().about().endpoint.map_or("", |endpoint| endpoint.route_name);
+                let reason = format!("no endpoint for {called} at {address} ({status}); is base_url right?");
+                CallError::refused(FailureCause::Address, &reason)
+            }
+            408 | 425 => {
+                CallError::no_answer(FailureCause::Other, &format!("the provider gave up waiting ({status})"))
+            }
+            400..500 => {
+                CallError::refused(FailureCause::Other, &format!("the provider refused the request ({word})"))
+            }
+            500.. => CallError::no_answer(FailureCause::Other, &format!("the provider failed ({word})")),
+            _ => CallError::no_answer(
+                FailureCause::Other,
+                &format!("unexpected status of the provider ({status})"),
+            ),
         }
     }
 }
 
-fn no_model(model: &str, status: u16) -> Fault {
-    Fault::refused(Wrong::Model, &format!("the provider has no model `{model}` ({status})"))
+fn no_model(model: &str, status: u16) -> CallError {
+    CallError::refused(FailureCause::Model, &format!("the provider has no model `{model}` ({status})"))
 }
 
 /// Returns how long the provider wants callers to wait. The header contains milliseconds, seconds, or a date.
 pub(super) fn retry_after(millis: Option<&str>, after: Option<&str>, now: SystemTime) -> Option<Duration> {
     let number = |text: &str| text.trim().parse::<f64>().ok().filter(|number| *number >= 0.0);
-    let seconds = |seconds: f64| Duration::try_from_secs_f64(seconds).unwrap_or(LONGEST).min(LONGEST);
+    let seconds =
+        |seconds: f64| Duration::try_from_secs_f64(seconds).unwrap_or(MAX_RETRY_AFTER).min(MAX_RETRY_AFTER);
     if let Some(millis) = millis.and_then(number) {
         return Some(seconds(millis / 1_000.0));
     }
@@ -104,7 +125,7 @@ pub(super) fn retry_after(millis: Option<&str>, after: Option<&str>, now: System
     }
     let then = httpdate::parse_http_date(after).ok()?;
     // A date in the past means no wait.
-    Some(then.duration_since(now).unwrap_or_default().min(LONGEST))
+    Some(then.duration_since(now).unwrap_or_default().min(MAX_RETRY_AFTER))
 }
 
 #[cfg(test)]
@@ -116,19 +137,19 @@ mod tests {
     use std::sync::LazyLock;
     use std::time::UNIX_EPOCH;
 
-    fn asked(key: Option<&str>) -> Remote {
+    fn remote(key: Option<&str>) -> Remote {
         let settings = ModelSettings::new(Provider::OPENAI, "gpt-5-mini");
         Remote::new("cheap", &settings, key.map(SecretString::from)).unwrap()
     }
 
-    fn fault(status: u16, told: &ErrorText) -> Fault {
-        static ASKED: LazyLock<Remote> = LazyLock::new(|| asked(Some("sk-0")));
-        ASKED.meant(status, told, None, 4_000)
+    fn error(status: u16, error_text: &ErrorText) -> CallError {
+        static REMOTE: LazyLock<Remote> = LazyLock::new(|| remote(Some("sk-0")));
+        REMOTE.interpret(status, error_text, None, 4_000)
     }
 
     fn shown(status: u16, body: &Value) -> String {
-        let fault = fault(status, &ErrorText::of(body));
-        format!("{:?}: {}", fault.wrong, fault.error)
+        let error = error(status, &ErrorText::of(body));
+        format!("{:?}: {}", error.cause, error.error)
     }
 
     fn check(status: u16, body: &Value, expected: &str) {
@@ -136,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn each_status_says_what_to_mend() {
+    fn each_status_names_what_to_fix() {
         let error = |kind: &str| json!({"error": {"type": kind, "message": "Words."}});
         check(
             401,
@@ -184,18 +205,18 @@ mod tests {
     }
 
     #[test]
-    fn without_a_key_one_is_asked_for() {
-        let fault = asked(None).meant(401, &ErrorText::default(), None, 4_000);
-        assert!(fault.error.to_string().contains("models.cheap.key_env"), "{}", fault.error);
+    fn without_a_key_the_error_names_the_setting() {
+        let error = remote(None).interpret(401, &ErrorText::default(), None, 4_000);
+        assert!(error.error.to_string().contains("models.cheap.key_env"), "{}", error.error);
     }
 
     fn too_long(body: &Value, sent: Tokens, limit: Option<Tokens>) {
-        let fault = fault(400, &ErrorText::of(body));
-        assert_eq!(fault.error, ModelError::TooLong { sent, limit }, "{body}");
+        let error = error(400, &ErrorText::of(body));
+        assert_eq!(error.error, ModelError::TooLong { sent, limit }, "{body}");
     }
 
     #[test]
-    fn too_long_is_known_in_every_dialect_with_its_numbers() {
+    fn too_long_errors_are_recognised_in_every_format_with_their_numbers() {
         let says = |message: &str| json!({"error": {"message": message, "type": "invalid_request_error"}});
         too_long(
             &says(
@@ -252,9 +273,9 @@ mod tests {
     }
 
     #[test]
-    fn a_request_that_waiting_does_not_help_is_too_long_and_any_other_waits() {
+    fn a_request_above_the_rate_limit_itself_is_too_long_and_any_other_waits() {
         let of = |status: u16, message: &str| {
-            fault(status, &ErrorText::of(&json!({"error": {"message": message}}))).error
+            error(status, &ErrorText::of(&json!({"error": {"message": message}}))).error
         };
         let busy = ModelError::Busy { retry_after: None };
         let openai = "on tokens per min (TPM): Limit 30000, Requested 44,000. The input must be reduced.";
@@ -274,17 +295,17 @@ mod tests {
     }
 
     #[test]
-    fn too_long_is_known_by_its_words_whatever_the_status() {
+    fn too_long_is_recognised_by_its_words_for_any_status() {
         let body = json!({"error": {"message": "prompt is too long: 9000 tokens > 8000 maximum"}});
         for status in [400, 413, 422, 500] {
-            let error = fault(status, &ErrorText::of(&body)).error;
+            let error = error(status, &ErrorText::of(&body)).error;
             assert_eq!(error, ModelError::TooLong { sent: 9_000, limit: Some(8_000) }, "{status}");
         }
-        assert_eq!(fault(422, &ErrorText::default()).error.kind(), "refused");
+        assert_eq!(error(422, &ErrorText::default()).error.kind(), "refused");
     }
 
     #[test]
-    fn a_providers_words_are_never_passed_on() {
+    fn a_providers_words_are_never_repeated() {
         let quoted = "My prompt says hunter22 and the key is sk-0123456789abcdef";
         for status in [200, 302, 400, 401, 404, 413, 422, 429, 500, 503] {
             for body in [
@@ -299,19 +320,21 @@ mod tests {
     }
 
     #[test]
-    fn the_other_name_of_the_limit_is_asked_for_in_several_ways() {
-        let told = |error: Value| ErrorText::of(&json!({"error": error}));
-        let openai =
-            told(json!({"message": "Unsupported parameter: 'max_tokens' is not supported with this model. \
-            Use 'max_completion_tokens' instead.", "param": "max_tokens", "code": "unsupported_parameter"}));
-        assert!(openai.dislikes("max_tokens"));
-        let old = told(json!({"message": "Unrecognized request argument supplied: max_completion_tokens"}));
-        assert!(old.dislikes("max_completion_tokens") && !old.dislikes("temperature"));
-        assert!(!told(json!({"message": "max_tokens must be at least 1"})).dislikes("max_tokens"));
+    fn a_rejected_parameter_name_is_recognised_in_several_wordings() {
+        let error_text = |error: Value| ErrorText::of(&json!({"error": error}));
+        let openai = error_text(
+            json!({"message": "Unsupported parameter: 'max_tokens' is not supported with this model. \
+            Use 'max_completion_tokens' instead.", "param": "max_tokens", "code": "unsupported_parameter"}),
+        );
+        assert!(openai.rejects_field("max_tokens"));
+        let old =
+            error_text(json!({"message": "Unrecognized request argument supplied: max_completion_tokens"}));
+        assert!(old.rejects_field("max_completion_tokens") && !old.rejects_field("temperature"));
+        assert!(!error_text(json!({"message": "max_tokens must be at least 1"})).rejects_field("max_tokens"));
     }
 
     #[test]
-    fn a_wait_is_read_in_milliseconds_seconds_or_until_a_date() {
+    fn retry_after_is_read_as_milliseconds_seconds_or_a_date() {
         let now = UNIX_EPOCH + Duration::from_secs(1_445_412_450);
         let check = |millis, after, expected: Option<u64>| {
             assert_eq!(

@@ -11,14 +11,14 @@ use epitome_wire::Dialect;
 use reqwest::header::{HeaderMap, HeaderValue};
 use secrecy::{ExposeSecret, SecretString};
 
-use super::fault::Fault;
-use super::http::Line;
-use super::{Remote, Wrong, address};
+use super::call_error::CallError;
+use super::endpoint::Endpoint;
+use super::{FailureCause, Remote, address};
 use crate::settings::{ModelSettings, Provider, SettingsError};
 
 /// Number of groups into which the callers of one provider are divided by a hash, for circuit breakers. A wrong key must not
 /// block callers with other keys, and there must not be one circuit breaker for every key that was ever tried.
-const CALLERS: u64 = 256;
+const CALLER_GROUPS: u64 = 256;
 
 /// A caller's credentials: the request headers by which a provider identifies the caller.
 ///
@@ -38,15 +38,15 @@ impl Credentials {
         let endpoints = Dialect::all().into_iter().filter_map(|dialect| dialect.format().about().endpoint);
         let names = endpoints.flat_map(|endpoint| [&[endpoint.key.0], endpoint.credentials].concat());
         let names: Vec<&'static str> = names.collect();
-        let known = |(name, value): (&str, &str)| {
-            let name = names.iter().find(|known| known.eq_ignore_ascii_case(name))?;
+        let credential = |(name, value): (&str, &str)| {
+            let name = names.iter().find(|header| header.eq_ignore_ascii_case(name))?;
             Some((*name, SecretString::from(value)))
         };
-        Self(headers.into_iter().filter_map(known).collect())
+        Self(headers.into_iter().filter_map(credential).collect())
     }
 
-    /// Returns a number that few callers share, and that reveals nothing about their keys.
-    pub(super) fn caller(&self) -> u64 {
+    /// Returns the caller's group: a number that few callers share, and that reveals nothing about their keys.
+    pub(super) fn caller_group(&self) -> u64 {
         /// Different in every process.
         static SEED: LazyLock<[u8; 32]> = LazyLock::new(|| {
             let mut seed = [0; 32];
@@ -59,7 +59,7 @@ impl Credentials {
             hash.update(name.as_bytes()).update(&[0]).update(value.expose_secret().as_bytes()).update(&[0]);
         }
         let number = hash.finalize().as_bytes().first_chunk().copied().unwrap_or_default();
-        u64::from_le_bytes(number) % CALLERS
+        u64::from_le_bytes(number) % CALLER_GROUPS
     }
 }
 
@@ -72,20 +72,20 @@ impl fmt::Debug for Credentials {
 
 /// How a call authenticates.
 #[derive(Debug)]
-pub(super) struct Key {
+pub(super) struct ApiKey {
     /// The headers with the key.
-    pub(super) shown: Credentials,
+    pub(super) credentials: Credentials,
     /// The environment variable that contains the key, or its other source, for error messages.
     pub(super) variable: String,
     /// The setting that names the variable.
     pub(super) setting: String,
     /// Whether a request is sent only with a key.
-    pub(super) needed: bool,
+    pub(super) required: bool,
     /// Whether it is a caller's key.
-    pub(super) lent: bool,
+    pub(super) of_caller: bool,
 }
 
-impl Key {
+impl ApiKey {
     /// Returns the key of the operator who configured the model, if there is one.
     pub(super) fn own(
         name: &str,
@@ -96,36 +96,36 @@ impl Key {
         let (header, before) =
             dialect.format().about().endpoint.map_or(("authorization", "Bearer "), |it| it.key);
         let key = key.filter(|key| !key.expose_secret().trim().is_empty());
-        let shown = key.map(|key| (header, format!("{before}{}", key.expose_secret().trim()).into()));
+        let header = key.map(|key| (header, format!("{before}{}", key.expose_secret().trim()).into()));
         Self {
-            shown: Credentials(shown.into_iter().collect()),
+            credentials: Credentials(header.into_iter().collect()),
             variable: variable(settings).to_owned(),
             setting: format!("models.{name}.key_env"),
-            needed: settings.base_url.is_none() || settings.key_env.is_some(),
-            lent: false,
+            required: settings.base_url.is_none() || settings.key_env.is_some(),
+            of_caller: false,
         }
     }
 
-    pub(super) fn is_there(&self) -> bool {
-        self.lent || !self.shown.0.is_empty()
+    pub(super) fn is_present(&self) -> bool {
+        self.of_caller || !self.credentials.0.is_empty()
     }
 
     /// Returns the headers with the key, and those that the provider requires in every request.
-    pub(super) fn headers(&self, dialect: Dialect) -> Result<HeaderMap, Fault> {
+    pub(super) fn headers(&self, dialect: Dialect) -> Result<HeaderMap, CallError> {
         let Self { variable, setting, .. } = self;
-        if self.needed && !self.is_there() {
+        if self.required && !self.is_present() {
             let reason = format!("no key: the environment has no {variable} ({setting})");
-            return Err(Fault::refused(Wrong::Key, &reason));
+            return Err(CallError::refused(FailureCause::Key, &reason));
         }
         let mut headers = HeaderMap::new();
-        for (name, value) in &self.shown.0 {
+        for (name, value) in &self.credentials.0 {
             let mut value = HeaderValue::from_str(value.expose_secret()).map_err(|_| {
-                let reason = if self.lent {
+                let reason = if self.of_caller {
                     format!("the caller's header {name} contains an invalid character")
                 } else {
                     format!("{variable} contains an invalid character")
                 };
-                Fault::refused(Wrong::Key, &reason)
+                CallError::refused(FailureCause::Key, &reason)
             })?;
             value.set_sensitive(true);
             headers.append(*name, value);
@@ -158,9 +158,9 @@ pub(super) fn variable(settings: &ModelSettings) -> &str {
 #[derive(Debug)]
 pub struct Lender {
     dialect: Dialect,
-    line: Arc<Line>,
-    /// Default settings, for models without settings of their own.
-    usual: ModelSettings,
+    endpoint: Arc<Endpoint>,
+    /// The settings of all models.
+    settings: ModelSettings,
 }
 
 impl Lender {
@@ -169,24 +169,25 @@ impl Lender {
     ///
     /// Fails if the base URL is invalid or contains a password.
     pub fn new(dialect: Dialect, base_url: &str) -> Result<Self, SettingsError> {
-        let spoken = dialect.format().about().endpoint.is_some();
-        let dialect = if spoken { dialect } else { Dialect::OPENAI };
-        let usual = ModelSettings::new(Provider::OPENAI, "");
-        let url = address(base_url, dialect).map_err(|problem| SettingsError::wrong("base_url", problem))?;
-        Ok(Self { dialect, line: Arc::new(Line::new(url, usual.timeout)), usual })
+        let has_provider = dialect.format().about().endpoint.is_some();
+        let dialect = if has_provider { dialect } else { Dialect::OPENAI };
+        let settings = ModelSettings::new(Provider::OPENAI, "");
+        let url = address(base_url, dialect).map_err(|problem| SettingsError::new("base_url", problem))?;
+        Ok(Self { dialect, endpoint: Arc::new(Endpoint::new(url, settings.timeout)), settings })
     }
 
     /// Returns the model that the caller requests, with the caller's credentials.
     pub fn lend(&self, model: &str, credentials: Credentials) -> Remote {
-        let provider = format!("{}, with the key of caller {}", self.line.origin, credentials.caller());
-        let settings = ModelSettings { model: model.to_owned(), ..self.usual.clone() };
-        let key = Key {
-            shown: credentials,
+        let provider =
+            format!("{}, with the key of caller {}", self.endpoint.origin, credentials.caller_group());
+        let settings = ModelSettings { model: model.to_owned(), ..self.settings.clone() };
+        let key = ApiKey {
+            credentials,
             variable: "the caller's request".to_owned(),
             setting: String::new(),
-            needed: false,
-            lent: true,
+            required: false,
+            of_caller: true,
         };
-        Remote::made(settings, self.dialect, Arc::clone(&self.line), key, provider)
+        Remote::build(settings, self.dialect, Arc::clone(&self.endpoint), key, provider)
     }
 }

@@ -45,7 +45,7 @@ def call():
 
 
 answer = None
-for text in workshop.asked(lambda: workshop.size_of(messages)):
+for text in workshop.user_messages(lambda: workshop.size_of(messages)):
     messages.append({"role": "user", "content": text})
     while True:
         message = call()

@@ -31,7 +31,7 @@ def call():
 
 
 answer = None
-for text in workshop.asked(lambda: workshop.size_of(items)):
+for text in workshop.user_messages(lambda: workshop.size_of(items)):
     items.append({"role": "user", "content": text})
     while True:
         reply = call()

@@ -36,13 +36,13 @@ def run(name, arguments):
     return "".join(f"{at:>4}  let total_{at} = nights.iter().map(|night| rate.of(night, {n})).sum::<Øre>();\n" for at in lines)
 
 
-def asked(size):
-    """What the agent is asked, one thing after the other, until its history has so many bytes."""
+def user_messages(size):
+    """Yields the user messages, one after the other, until the history has this number of bytes."""
     yield TASK
     step = 1
     while size() < LIMIT:
         step += 1
-        yield f"Good. Go on with step {step}."
+        yield f"Good. Continue with step {step}."
     yield RECALL
 
 

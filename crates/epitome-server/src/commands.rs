@@ -11,10 +11,10 @@ use clap::{CommandFactory, Parser, Subcommand};
 
 use epitome_lab::{bench, demo, replay};
 use epitome_terminal::flags::whole;
-use epitome_terminal::leftovers;
+use epitome_terminal::cleanup;
 
 use crate::database::Database;
-use crate::failure::{Failure, Opened};
+use crate::failure::{Failure, OpenDatabase};
 use crate::settings::{DbLocation, Environment, Loaded, SettingsFlags, load, load_without_database};
 use crate::show::{Color, Show};
 
@@ -105,7 +105,7 @@ enum Command {
     Keys(keys::Args),
     /// Measures what policies preserve of recorded conversations, and what they cost
     Replay(replay::Args),
-    /// Measures the numbers in the README on this machine
+    /// Measures speed and memory on this machine, as in docs/performance.md
     Bench(bench::Args),
     /// Prints completions for a shell
     Completions(completions::Args),
@@ -260,7 +260,7 @@ pub(crate) async fn run(line: CommandLine, environment: Environment, mut show: S
         Ok(()) => 0,
         Err(failure) => {
             // While the process shuts down, its files and child processes are already gone, and failures follow from that.
-            leftovers::unless_ending().await;
+            cleanup::unless_ending().await;
             show.end(&failure.of(name.as_deref()), database.as_ref())
         }
     }
@@ -271,7 +271,7 @@ async fn dispatch(
     Globals { mut flags, .. }: Globals,
     environment: &Environment,
     show: &mut Show,
-    opened: &mut Option<Opened>,
+    opened: &mut Option<OpenDatabase>,
 ) -> Result<(), Failure> {
     match action {
         // These need no settings, and must also work when some settings are wrong.
@@ -330,11 +330,11 @@ async fn dispatch(
 fn load_noting_database(
     flags: &SettingsFlags,
     environment: &Environment,
-    opened: &mut Option<Opened>,
+    opened: &mut Option<OpenDatabase>,
 ) -> Result<Loaded, Failure> {
     let loaded = load(flags, environment).map_err(Failure::Setting)?;
     let shared = matches!(loaded.db, DbLocation::Postgres(_));
-    *opened = Some(Opened { place: loaded.db.to_string(), shared });
+    *opened = Some(OpenDatabase { address: loaded.db.to_string(), shared });
     Ok(loaded)
 }
 

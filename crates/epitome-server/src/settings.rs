@@ -40,10 +40,10 @@ pub(crate) struct SettingsFlags {
     /// Database (epitome.db in the data folder) [env: EPITOME_DB]
     #[arg(long, global = true, value_name = "PATH|URL")]
     pub(crate) db: Option<String>,
-    /// Workspace of the sessions (default) [env: EPITOME_WORKSPACE]
+    /// Workspace to work on (`default`) [env: EPITOME_WORKSPACE]
     #[arg(long, global = true, value_name = "NAME")]
     pub(crate) workspace: Option<String>,
-    /// Sets any settings key; can be repeated
+    /// Sets a setting, such as context.max_tokens=50000; can be repeated
     #[arg(long, global = true, value_name = "KEY=VALUE")]
     pub(crate) set: Vec<String>,
     /// The command's own flags that are settings, such as `--listen` of `epitome serve`.
@@ -312,7 +312,7 @@ impl SettingsFlags {
                 .split_once('=')
                 .ok_or_else(|| format!("--set {set}: expected KEY=VALUE, as in context.max_tokens=50000"))?;
             let path = keys::path(name).ok_or_else(|| format!("--set {set}: invalid name of a setting"))?;
-            let value = keys::value(keys::kind_of(&path), text)
+            let value = keys::parse_value(keys::type_of(&path), text)
                 .map_err(|problem| format!("--set {}: {problem}", keys::name(&path)))?;
             assignments.push(Assignment { source: Source::Set, path, value });
         }

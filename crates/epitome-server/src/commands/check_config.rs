@@ -1,7 +1,7 @@
 //! `epitome --check-config`: shows the settings in effect and where each was set, and tests the models.
 
 use epitome::Engine;
-use epitome::model::{CheckError, Checked};
+use epitome::model::{CheckError, CheckReport};
 
 use super::prelude::*;
 
@@ -26,23 +26,23 @@ pub(super) async fn run(loaded: &Loaded, show: &mut Show) -> Result<(), Failure>
     show.flush()?;
     match failed as u64 {
         0 => Ok(()),
-        _ if show.json => Err(Failure::Told(1)),
+        _ if show.json => Err(Failure::Reported(1)),
         many => Err(Failure::Failed(format!("{} failed", count(many, "model")))),
     }
 }
 
 /// Describes a model's reply, or the error: a wrong key, address or model name.
-fn describe(answer: Result<Checked, CheckError>) -> Result<String, String> {
-    let Checked { model, millis, empty } = answer.map_err(|error| error.to_string())?;
-    let without = if empty { ", but the reply was empty; try a larger output_reserve" } else { "" };
-    Ok(format!("{model} answered in {millis} ms{without}"))
+fn describe(answer: Result<CheckReport, CheckError>) -> Result<String, String> {
+    let CheckReport { model, millis, empty } = answer.map_err(|error| error.to_string())?;
+    let remark = if empty { ", but the reply was empty; try a larger output_reserve" } else { "" };
+    Ok(format!("{model} answered in {millis} ms{remark}"))
 }
 
 type Answers = [(String, Result<String, String>)];
 
 fn object(loaded: &Loaded, answers: &Answers, ok: bool) -> Value {
     let models = answers.iter().map(|(name, answer)| match answer {
-        Ok(said) => json!({"model": name, "ok": true, "said": said}),
+        Ok(reply) => json!({"model": name, "ok": true, "said": reply}),
         Err(problem) => json!({"model": name, "ok": false, "problem": problem}),
     });
     json!({
@@ -57,13 +57,13 @@ fn object(loaded: &Loaded, answers: &Answers, ok: bool) -> Value {
 
 fn text(loaded: &Loaded, answers: &Answers, show: &mut Show) -> Result<(), Failure> {
     let sources = loaded.sources();
-    let from = if sources.is_empty() { "the defaults only".to_owned() } else { sources.join(", ") };
-    let there = if loaded.db.is_missing_file() { ", does not exist yet" } else { "" };
-    show.line(format!("settings   from {}", tame(&from)))?;
-    show.line(format!("database   {} ({}{there})", loaded.db, loaded.source("server.db")))?;
+    let origin = if sources.is_empty() { "the defaults only".to_owned() } else { sources.join(", ") };
+    let missing = if loaded.db.is_missing_file() { ", does not exist yet" } else { "" };
+    show.line(format!("settings   from {}", printable(&origin)))?;
+    show.line(format!("database   {} ({}{missing})", loaded.db, loaded.source("server.db")))?;
     show.line(format!(
         "workspace  {} ({})",
-        tame(&loaded.server.workspace),
+        printable(&loaded.server.workspace),
         loaded.source("server.workspace")
     ))?;
     let differences = loaded.differences();
@@ -71,12 +71,12 @@ fn text(loaded: &Loaded, answers: &Answers, show: &mut Show) -> Result<(), Failu
         let mut table = Table::new(&["setting", "value", "default", "from"]);
         for difference in &differences {
             let shown =
-                |value: &Value| if value.is_null() { String::new() } else { tame(&value.to_string()) };
+                |value: &Value| if value.is_null() { String::new() } else { printable(&value.to_string()) };
             table.row([
                 difference.key.clone(),
                 shown(&difference.value),
                 shown(&difference.default),
-                tame(&difference.source),
+                printable(&difference.source),
             ]);
         }
         show.line("")?;
@@ -86,11 +86,11 @@ fn text(loaded: &Loaded, answers: &Answers, show: &mut Show) -> Result<(), Failu
         show.line("")?;
     }
     for (name, answer) in answers {
-        let said = match answer {
-            Ok(said) => format!("{}: {}", show.style.green("answers"), tame(said)),
-            Err(problem) => format!("{}: {}", show.style.red("fails"), tame(problem)),
+        let result = match answer {
+            Ok(reply) => format!("{}: {}", show.style.green("answers"), printable(reply)),
+            Err(problem) => format!("{}: {}", show.style.red("fails"), printable(problem)),
         };
-        show.line(format!("model {}  {said}", show.style.bold(&tame(name))))?;
+        show.line(format!("model {}  {result}", show.style.bold(&printable(name))))?;
     }
     Ok(())
 }

@@ -1,6 +1,7 @@
 //! `epitome context`: prints a session within a token budget.
 
 use epitome::rules::context::Empty;
+use epitome::rules::tokens::Encoding;
 use epitome::{Context, ContextRequest};
 
 use super::messages::show_message;
@@ -66,7 +67,7 @@ pub(super) async fn run(args: &Args, database: &Database, show: &mut Show) -> Re
     let request = ContextRequest { summary: !args.no_summary, ..args.query.request() };
     let context = session.context(request).await?;
     if show.json {
-        let (through, encoding) = (context.through, context.encoding.as_str());
+        let (through, encoding) = (context.through, context.encoding);
         show.object(&ContextLine { context: ContextOut::new(context), through, encoding })?;
     } else if let Some(empty) = context.report.empty {
         let budget = grouped(context.report.budget);
@@ -104,7 +105,7 @@ struct ContextLine {
     context: ContextOut,
     // In earlier releases these were not part of the report.
     through: u64,
-    encoding: &'static str,
+    encoding: Encoding,
 }
 
 /// Describes the context in one line.

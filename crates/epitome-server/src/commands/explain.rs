@@ -58,7 +58,7 @@ async fn logged(database: &Database, hash: &str, show: &mut Show) -> Result<Sess
     let LoggedSlot { workspace, session, slot, scope } = database.engine.find_logged(hash).await?;
     let slot = slot.map_or(String::new(), |slot| format!(", slot \"{slot}\""));
     let scope = scope.map_or(String::new(), |author| format!(" of {author}"));
-    show.note(tame(&format!(
+    show.note(printable(&format!(
         "{hash} is session \"{session}\" of the workspace \"{workspace}\"{slot}{scope}"
     )))?;
     Ok(database.engine.workspace(workspace).session(session))
@@ -77,7 +77,7 @@ async fn explain(session: &Session, show: &mut Show) -> Result<(), Failure> {
     let style = show.style;
     show.line(format!(
         "{}: {}, {}, {}, updated {}",
-        style.bold(&tame(&info.name)),
+        style.bold(&printable(&info.name)),
         count(info.messages, "message"),
         count(info.turns, "turn"),
         count(info.tokens, "token"),
@@ -102,17 +102,17 @@ struct SessionObject {
 
 fn show_slot(slot: &SlotExplanation, messages: u64, show: &mut Show) -> Result<(), Failure> {
     let style = show.style;
-    let scope = slot.scope.as_ref().map_or(String::new(), |author| format!(" of {}", tame(author)));
+    let scope = slot.scope.as_ref().map_or(String::new(), |author| format!(" of {}", printable(author)));
     let (status, paint) = status(slot.status);
     let painted = paint(style, status);
-    show.line(format!("{}{scope}  {painted}  {}", style.bold(&tame(&slot.slot)), tame(&slot.why)))?;
+    show.line(format!("{}{scope}  {painted}  {}", style.bold(&printable(&slot.slot)), printable(&slot.why)))?;
     let covers = match (slot.covered, slot.summary) {
         (0, _) | (_, None) => "nothing yet".to_owned(),
         (covered, Some(id)) => format!("messages 1-{covered} of {messages}, summary {id}"),
     };
     show.line(format!("  covers   {covers}"))?;
     if let Some(trigger) = &slot.trigger {
-        show.line(format!("  trigger  {}", tame(trigger)))?;
+        show.line(format!("  trigger  {}", printable(trigger)))?;
     }
     for gauge in &slot.gauges {
         let drawn = match (show.width, gauge.need) {
@@ -122,7 +122,7 @@ fn show_slot(slot: &SlotExplanation, messages: u64, show: &mut Show) -> Result<(
         show.line(format!("  gauge    {drawn}{gauge}"))?;
     }
     if !slot.models.is_empty() {
-        show.line(format!("  models   {}", tame(&slot.models.join(", "))))?;
+        show.line(format!("  models   {}", printable(&slot.models.join(", "))))?;
     }
     if let Some(error) = slot.last_error.as_ref().filter(|_| slot.attempts > 0) {
         let since =
@@ -130,7 +130,7 @@ fn show_slot(slot: &SlotExplanation, messages: u64, show: &mut Show) -> Result<(
         show.line(format!(
             "  failed   {}{since}: {}",
             count(slot.attempts.into(), "time"),
-            style.red(&tame(error))
+            style.red(&printable(error))
         ))?;
     }
     if let Some(then) = slot.not_before.filter(|_| slot.status == SlotStatus::Waiting) {
@@ -150,9 +150,9 @@ fn show_usage(usage: &[UsageSum], show: &mut Show) -> Result<(), Failure> {
         Table::new(&["model", "slot", "outcome", "calls>", "in>", "cached>", "out>", "cost>", "time>"]);
     for sum in usage {
         table.row([
-            tame(&sum.model),
-            tame(&sum.slot),
-            tame(&sum.outcome),
+            printable(&sum.model),
+            printable(&sum.slot),
+            printable(&sum.outcome),
             grouped(sum.calls),
             grouped(sum.input),
             grouped(sum.cached),
@@ -180,12 +180,12 @@ async fn queue(database: &Database, show: &mut Show) -> Result<(), Failure> {
     let mut table = Table::new(&["session", "slot", "status", "due since", "failed>", "last error"]);
     for entry in slots {
         table.row([
-            tame(&entry.session),
-            tame(&entry.slot),
+            printable(&entry.session),
+            printable(&entry.slot),
             status(entry.status).0.to_owned(),
             entry.since.map_or(String::new(), |since| ago(show.now, since)),
             grouped(entry.attempts.into()),
-            tame(entry.last_error.as_deref().unwrap_or_default()).replace('\n', " "),
+            printable(entry.last_error.as_deref().unwrap_or_default()).replace('\n', " "),
         ]);
     }
     show.table(&table)

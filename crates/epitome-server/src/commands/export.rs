@@ -1,7 +1,7 @@
 //! `epitome export`: writes stored messages in a format of choice.
 
 use epitome::SessionInfo;
-use epitome_lab::recording::{HEADER, REQUEST, spoken};
+use epitome_lab::recording::{HEADER, REQUEST, system_prompt_field};
 use serde_json::Map;
 
 use super::prelude::*;
@@ -168,7 +168,7 @@ fn envelope(format: Dialect, info: &SessionInfo, first: Option<&String>) -> (Str
     let own = format.format().about().system_field;
     let all = Dialect::all();
     let is_another = |name: &str| {
-        all.iter().any(|other| other.format().about().list_field == name || spoken(*other) == Some(name))
+        all.iter().any(|other| other.format().about().list_field == name || system_prompt_field(*other) == Some(name))
             && own.is_none_or(|own| own.name != name)
     };
     let mut has_first = false;

@@ -13,7 +13,7 @@ use super::messages::report_overdue;
 use super::prelude::*;
 use crate::database::private_folder;
 use crate::format::parse_flag;
-use crate::leftovers::{self, Leftover};
+use crate::cleanup::{self, CleanupGuard};
 
 mod passes;
 
@@ -40,7 +40,7 @@ pub(crate) struct Args {
     /// Files to import; - or none for standard input
     #[arg(value_name = "FILE")]
     files: Vec<PathBuf>,
-    /// Session name; of several sessions, the prefix (the file's name)
+    /// Session name (the file's name); of several sessions, the prefix of their names
     #[arg(short, long, value_name = "NAME")]
     session: Option<String>,
     #[arg(long, value_name = "FORMAT", value_parser = format, help = format!("{} (detected)", Dialect::names(&Dialect::all())))]
@@ -83,7 +83,7 @@ pub(super) async fn run(args: &Args, loaded: &Loaded, show: &mut Show) -> Result
         Some(database) => database,
         None => Database::open_or_create(loaded).await?,
     };
-    leftovers::say(Some("interrupted: the messages added so far stay; the same command resumes"));
+    cleanup::set_message(Some("interrupted: the messages added so far stay; the same command resumes"));
     let sessions = import(plan, &database, left_out, show).await?;
     if !args.no_wait {
         summarize(&database, &sessions, show).await?;
@@ -102,7 +102,7 @@ async fn check(plan: &Arc<ImportPlan>, keep_going: bool, show: &mut Show) -> Res
     let checking = Arc::clone(plan);
     let checked = with_progress("checking", plan, show, move |pass| checking.check(pass)).await??;
     for problem in &checked.problems {
-        show.error(tame(problem))?;
+        show.error(printable(problem))?;
     }
     let more = checked.bad - checked.problems.len() as u64;
     if more > 0 {
@@ -143,7 +143,7 @@ async fn summarize(database: &Database, sessions: &[Imported], show: &mut Show) 
     let mut before = 0;
     for imported in sessions {
         let session = database.workspace.session(imported.session.as_str());
-        progress.bar.set_message(tame(&imported.session));
+        progress.bar.set_message(printable(&imported.session));
         let update = || async { progress.bar.set_position(before + covered(&session).await) };
         Progress::during(session.work(), 4 * TICK, update).await?;
         before += imported.messages();
@@ -180,7 +180,7 @@ fn report(sessions: &[Imported], left_out: u64, show: &mut Show) -> Result<(), F
             0 => String::new(),
             some => format!(", {} already stored", count(*some, "message")),
         };
-        show.line(format!("{}: {} added{before}", tame(session), count(*added, "message")))?;
+        show.line(format!("{}: {} added{before}", printable(session), count(*added, "message")))?;
     }
     if sessions.len() > MAX_LISTED {
         let added = count(added, "message");
@@ -218,7 +218,7 @@ async fn with_progress<T: Send + 'static>(
 /// Copies of piped input in temporary files, because the input is read twice. Removed when dropped.
 struct Spool {
     /// Folders of the temporary files.
-    folders: Vec<(PathBuf, Leftover)>,
+    folders: Vec<(PathBuf, CleanupGuard)>,
     files: Vec<InputFile>,
     piped: bool,
 }
@@ -239,7 +239,7 @@ impl Spool {
         let files = if args.files.is_empty() { &stdin } else { args.files.as_slice() };
         let mut spool = Self { folders: Vec::new(), files: Vec::new(), piped: false };
         for file in files {
-            let shown = tame(&file.display().to_string());
+            let shown = printable(&file.display().to_string());
             let input = if is_piped(file) {
                 spool.piped = true;
                 let path = spool.copy(None, "standard input").await?;
@@ -266,8 +266,8 @@ impl Spool {
     /// folder, so that it keeps the file's name: the session is named after it.
     async fn copy(&mut self, file: Option<&Path>, shown: &str) -> Result<PathBuf, Failure> {
         let failed = |error| Failure::Failed(format!("cannot copy {shown} to a temporary file: {error}"));
-        let name = format!("epitome-import-{}", leftovers::unforeseen());
-        let noted = leftovers::note(&std::env::temp_dir(), name.clone());
+        let name = format!("epitome-import-{}", cleanup::random_suffix());
+        let noted = cleanup::register(&std::env::temp_dir(), name.clone());
         let folder = std::env::temp_dir().join(name);
         private_folder(&folder, false).map_err(failed)?;
         self.folders.push((folder.clone(), noted));

@@ -127,7 +127,7 @@ async fn create(new: NewKey, database: &Database, show: &mut Show) -> Result<(),
 /// Describes a new key, next to its secret.
 fn describe(key: &Key) -> String {
     let whose = match &key.workspace {
-        Some(workspace) => format!("for the workspace \"{}\"", tame(workspace)),
+        Some(workspace) => format!("for the workspace \"{}\"", printable(workspace)),
         None => "for all workspaces".to_owned(),
     };
     let until = key.expires.map_or(String::new(), |at| format!(", until {}", utc(at)));
@@ -174,9 +174,9 @@ async fn list(workspace: Option<&str>, database: &Database, show: &mut Show) -> 
         }
         table.row([
             key.id.clone(),
-            key.workspace.as_deref().map_or("(all)".to_owned(), tame),
+            key.workspace.as_deref().map_or("(all)".to_owned(), printable),
             key.rights.to_string(),
-            tame(&key.label),
+            printable(&key.label),
             ago(show.now, key.created),
             key.expires.map_or("never".to_owned(), utc),
             out.state().to_owned(),
@@ -188,7 +188,7 @@ async fn list(workspace: Option<&str>, database: &Database, show: &mut Show) -> 
     if !keys.is_empty() {
         return show.table(&table);
     }
-    let whose = workspace.map_or(String::new(), |name| format!(" for the workspace \"{}\"", tame(name)));
+    let whose = workspace.map_or(String::new(), |name| format!(" for the workspace \"{}\"", printable(name)));
     show.note(format!("no keys{whose} in {}", database.location()))
 }
 

@@ -87,11 +87,11 @@ fn row(info: &SessionInfo, slots: &[SlotExplanation], show: &Show) -> [String; 6
         None => format!("{} 1-{}", slot.slot, slot.covered),
     });
     [
-        tame(&info.name),
+        printable(&info.name),
         grouped(info.messages),
         grouped(info.turns),
         grouped(info.tokens),
         ago(show.now, info.updated),
-        tame(&covered.collect::<Vec<_>>().join(", ")),
+        printable(&covered.collect::<Vec<_>>().join(", ")),
     ]
 }

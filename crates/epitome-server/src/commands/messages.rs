@@ -18,7 +18,7 @@ pub(super) fn show_message(show: &mut Show, message: &Message) -> Result<(), Fai
     }
     head.push_str(&style.cyan(&message.role.to_string()));
     if let Some(author) = &message.author {
-        head.push_str(&format!(" {}", style.bold(&tame(author))));
+        head.push_str(&format!(" {}", style.bold(&printable(author))));
     }
     for (flag, word) in [(message.pinned, "pinned"), (message.skip, "skipped")] {
         if flag {
@@ -34,25 +34,25 @@ pub(super) fn show_message(show: &mut Show, message: &Message) -> Result<(), Fai
 
 fn part_text(part: &Part, style: Style) -> String {
     match part {
-        Part::Text { text } => tame(text),
+        Part::Text { text } => printable(text),
         Part::Thinking { text, .. } if text.is_empty() => style.dim("[thinking, hidden]"),
-        Part::Thinking { text, .. } => style.dim(&format!("[thinking] {}", tame(text))),
+        Part::Thinking { text, .. } => style.dim(&format!("[thinking] {}", printable(text))),
         Part::ToolCall(call) => {
-            format!("{} {}", style.yellow(&format!("→ {}", tame(&call.name))), tame(&call.arguments))
+            format!("{} {}", style.yellow(&format!("→ {}", printable(&call.name))), printable(&call.arguments))
         }
         Part::ToolResult(result) => {
             let pieces: Vec<String> = result
                 .content
                 .iter()
                 .map(|content| match content {
-                    Content::Text { text } => tame(text),
-                    Content::Media(media) => format!("[{}]", tame(&media.mime)),
+                    Content::Text { text } => printable(text),
+                    Content::Media(media) => format!("[{}]", printable(&media.mime)),
                 })
                 .collect();
             let arrow = if result.error { style.red("← failed:") } else { style.yellow("←") };
             format!("{arrow} {}", pieces.join("\n"))
         }
-        Part::Media(media) => format!("[{}]", tame(&media.mime)),
+        Part::Media(media) => format!("[{}]", printable(&media.mime)),
     }
 }
 
@@ -69,7 +69,7 @@ pub(super) fn summary_line(summary: &epitome::Summary) -> String {
         .cost
         .filter(|cost| *cost > 0.0)
         .map_or(String::new(), |cost| format!(", cost {}", Money::from(cost)));
-    tame(&format!(
+    printable(&format!(
         "summary {} ({}{scope}): {}, {}, written by {}{stand_in}{cost}",
         summary.id,
         summary.slot,
@@ -96,7 +96,7 @@ pub(super) async fn report_overdue(
             continue;
         };
         causes.push(cause);
-        let (cause, session) = (tame(cause), tame(&slot.session));
+        let (cause, session) = (printable(cause), printable(&slot.session));
         show.error(format!("summaries are overdue: {cause}; `epitome explain {session}` shows details"))?;
         if causes.len() == MAX_CAUSES {
             break;

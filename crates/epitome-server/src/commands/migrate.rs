@@ -69,7 +69,7 @@ pub(super) async fn run(
     if let Some(rows) = args.piece {
         options.rows = usize::try_from(rows).unwrap_or(usize::MAX);
     }
-    leftovers::say(Some("interrupted: the rows moved so far stay; the same command resumes the move"));
+    cleanup::set_message(Some("interrupted: the rows moved so far stay; the same command resumes the move"));
     let moved = move_with_progress(&from, &to, options, show).await.map_err(|error| move_failure(&error))?;
     report(args, &from, &to, &moved, show)
 }
@@ -136,7 +136,7 @@ async fn move_with_progress(
 
 fn move_failure(error: &MigrateError) -> Failure {
     let hint = match error {
-        MigrateError::Another | MigrateError::Differs { .. } => " (--restart)",
+        MigrateError::OtherFile | MigrateError::Differs { .. } => " (--restart)",
         _ => "",
     };
     Failure::Failed(format!("{error}{hint}"))

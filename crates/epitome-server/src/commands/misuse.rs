@@ -4,7 +4,7 @@ use clap::Command;
 use clap::error::{ContextKind, ContextValue, Error, ErrorKind};
 
 use crate::failure::Failure;
-use crate::near::near;
+use crate::suggest::similar_names;
 
 /// Converts an error of clap. `command` is the name of the subcommand, if one was recognised.
 pub(super) fn failure(error: &Error, mut cli: Command, command: Option<&str>) -> Failure {
@@ -16,7 +16,7 @@ pub(super) fn failure(error: &Error, mut cli: Command, command: Option<&str>) ->
         ErrorKind::InvalidSubcommand => {
             let word = rejected(error);
             let commands = cli.get_subcommands().map(Command::get_name);
-            suggest(format!("unknown command {word:?}"), near(&word, commands, 1).first())
+            suggest(format!("unknown command {word:?}"), similar_names(&word, commands, 1).first())
         }
         ErrorKind::UnknownArgument => unknown_argument(&rejected(error), cli),
         ErrorKind::InvalidValue => invalid_value(error),
@@ -35,12 +35,12 @@ fn unknown_argument(word: &str, cli: &Command) -> Failure {
     let problem = format!("unknown argument {word:?}");
     let Some(flag) = word.strip_prefix("--") else {
         let commands = cli.get_subcommands().map(Command::get_name);
-        return suggest(problem, near(word, commands, 1).first());
+        return suggest(problem, similar_names(word, commands, 1).first());
     };
     let flag = flag.split('=').next().unwrap_or_default();
     let visible = cli.get_arguments().filter(|flag| !flag.is_hide_set());
     let flags: Vec<&str> = visible.filter_map(clap::Arg::get_long).collect();
-    let similar = near(flag, flags, 1).first().map(|flag| format!("--{flag}"));
+    let similar = similar_names(flag, flags, 1).first().map(|flag| format!("--{flag}"));
     suggest(problem, similar.as_ref())
 }
 
@@ -53,7 +53,7 @@ fn invalid_value(error: &Error) -> Failure {
         _ => return Failure::Misused(first_paragraph(error)),
     };
     let problem = format!("{flag}: {value:?} is not one of {}", words.join(", "));
-    suggest(problem, near(&value, words.iter().map(String::as_str), 1).first())
+    suggest(problem, similar_names(&value, words.iter().map(String::as_str), 1).first())
 }
 
 /// With a suggestion, the error needs no pointer to `--help`.

@@ -110,8 +110,8 @@ fn as_json(hit: SearchHit) -> Value {
 }
 
 fn line(hit: &SearchHit, terms: &[Vec<char>], style: Style) -> String {
-    let place = format!("{} {}", tame(&hit.session), hit.message.seq);
-    format!("{}  {}", style.cyan(&place), highlighted(&tame(&hit.excerpt), terms, style))
+    let place = format!("{} {}", printable(&hit.session), hit.message.seq);
+    format!("{}  {}", style.cyan(&place), highlighted(&printable(&hit.excerpt), terms, style))
 }
 
 /// Returns the text with the search terms in colour.

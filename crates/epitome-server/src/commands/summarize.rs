@@ -49,7 +49,7 @@ pub(super) async fn run(args: &Args, database: &Database, show: &mut Show) -> Re
     let (session, info) = database.session(name).await?;
     let scope: Option<Author> = args.scope.as_deref().map(Into::into);
     let outcome = {
-        let progress = show.progress(&format!("summarizing {}", tame(name)), Some(info.messages));
+        let progress = show.progress(&format!("summarizing {}", printable(name)), Some(info.messages));
         let work = async {
             if args.rebuild {
                 rebuild(args, &session, scope).await
@@ -67,17 +67,17 @@ pub(super) async fn run(args: &Args, database: &Database, show: &mut Show) -> Re
         let failed = matches!(outcome, Summarized::Pending { reason: Some(_) });
         show.object(&summarized(outcome))?;
         if failed {
-            return Err(Failure::Told(1));
+            return Err(Failure::Reported(1));
         }
     } else {
         match &outcome {
             Summarized::Written { summary } => {
                 show.note(summary_line(summary))?;
-                show.line(tame(&summary.text))?;
+                show.line(printable(&summary.text))?;
             }
             Summarized::NothingNew { summary: Some(summary) } => {
                 show.note(format!("no new messages; current is {}", summary_line(summary)))?;
-                show.line(tame(&summary.text))?;
+                show.line(printable(&summary.text))?;
             }
             Summarized::NothingNew { summary: None } => show.note("there is nothing to summarize yet")?,
             Summarized::Pending { reason: Some(reason) } => {
@@ -171,7 +171,7 @@ async fn with_progress<T>(
         let Ok(explained) = session.explain().await else { return };
         if let Some(slot) = explained.slots.iter().find(|slot| slot.status == SlotStatus::Working) {
             progress.bar.set_position(slot.covered);
-            progress.bar.set_message(tame(&slot.slot));
+            progress.bar.set_message(printable(&slot.slot));
         }
     };
     Progress::during(work, Duration::from_millis(250), update).await

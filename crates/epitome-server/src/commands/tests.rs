@@ -25,14 +25,14 @@ fn accepted(args: &[&str]) -> CommandLine {
 
 #[track_caller]
 fn check_misused(args: &[&str], problem: &str) {
-    let expected = format!("epitome: {problem}; `epitome --help` says what there is\n");
+    let expected = format!("epitome: {problem}; `epitome --help` lists the options\n");
     let failure = refused(args);
     assert_eq!((failure.line(None), failure.code()), (Some(expected), 2));
 }
 
 #[track_caller]
 fn check_misused_in(command: &str, args: &[&str], problem: &str) {
-    let expected = format!("epitome: {problem}; `epitome {command} --help` says what there is\n");
+    let expected = format!("epitome: {problem}; `epitome {command} --help` lists the options\n");
     let failure = refused(&[&[command], args].concat());
     assert_eq!((failure.line(None), failure.code()), (Some(expected), 2));
 }
@@ -125,7 +125,7 @@ fn an_error_names_the_wrong_argument_and_suggests_another() {
     check_misused_in(
         "bench",
         &["--messages", "many"],
-        "invalid value 'many' for '--messages <N>': give a whole number from 1",
+        "invalid value 'many' for '--messages <N>': expected a whole number from 1",
     );
     check_misused_in(
         "context",

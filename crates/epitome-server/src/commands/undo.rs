@@ -30,13 +30,13 @@ pub(crate) struct Args {
 /// Selects a summary.
 #[derive(clap::Args)]
 pub(super) struct SummarySelector {
-    /// Id of the summary
+    /// Selects the summary with this id
     #[arg(long, value_name = "ID", conflicts_with_all = ["slot", "scope"])]
     summary: Option<i64>,
-    /// Slot whose current summary is meant
+    /// Selects the current summary of this slot
     #[arg(long, value_name = "NAME")]
     slot: Option<String>,
-    /// Author whose slot is meant
+    /// Selects among the slots for this author's messages
     #[arg(long, value_name = "AUTHOR")]
     scope: Option<String>,
 }
@@ -88,6 +88,6 @@ pub(super) async fn run(args: &Args, database: &Database, show: &mut Show) -> Re
         Some(summary) => format!("{} is current again", summary_line(summary)),
         None => "its slot has no summary now".to_owned(),
     };
-    let line = tame(&format!("summary {id} is undone; {now}"));
+    let line = printable(&format!("summary {id} is undone; {now}"));
     show.answer(&undone(id, restored), line)
 }

@@ -27,13 +27,13 @@ pub(super) async fn run(database: &Database, show: &mut Show) -> Result<(), Fail
         show.line(format!("{}: {well}", database.location()))?;
     } else {
         for fault in &faults {
-            show.line(format!("{}: {}", show.style.bold(&tame(&fault.at)), tame(&fault.what)))?;
+            show.line(format!("{}: {}", show.style.bold(&printable(&fault.at)), printable(&fault.what)))?;
         }
     }
     show.flush()?;
     match faults.len() as u64 {
         0 => Ok(()),
-        _ if show.json => Err(Failure::Told(1)),
+        _ if show.json => Err(Failure::Reported(1)),
         many => Err(Failure::Failed(format!(
             "{}: {}; make a copy of the database, then restore a backup",
             database.location(),

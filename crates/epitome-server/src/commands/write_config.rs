@@ -22,7 +22,7 @@ pub(super) fn run(path: &Path, environment: &Environment, show: &mut Show) -> Re
 
 /// Whether commands find this file without `--config`.
 fn found_by_itself(path: &Path, environment: &Environment) -> bool {
-    let path = environment.here.join(path);
-    let places = [Some(environment.here.clone()), environment.config_folder()];
+    let path = environment.current_folder.join(path);
+    let places = [Some(environment.current_folder.clone()), environment.config_folder()];
     places.into_iter().flatten().any(|folder| folder.join(FILE_NAME) == path)
 }

@@ -12,7 +12,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::log::{Format, Level};
+use crate::log::{LogFormat, LogLevel};
 
 /// A settings file: the server's own sections, and the engine's.
 #[derive(Default, Serialize, Deserialize, JsonSchema)]
@@ -64,10 +64,10 @@ pub(crate) struct ServerSettings {
     pub(crate) jwt_secret_env: Option<String>,
     /// Log level of `epitome serve`: error, warn, info or debug.
     #[schemars(example = &"debug")]
-    pub(crate) log_level: Level,
+    pub(crate) log_level: LogLevel,
     /// Log format: text, json, or "auto" for text on a terminal and JSON elsewhere.
     #[schemars(example = &"json")]
-    pub(crate) log_format: Format,
+    pub(crate) log_format: LogFormat,
     /// The section `[proxy]`. In the file it is a section of its own.
     #[serde(skip)]
     pub(crate) proxy: ProxySettings,
@@ -111,8 +111,8 @@ impl Default for ServerSettings {
             listen: "127.0.0.1:7878".to_owned(),
             require_keys: RequireKeys::default(),
             jwt_secret_env: None,
-            log_level: Level::default(),
-            log_format: Format::default(),
+            log_level: LogLevel::default(),
+            log_format: LogFormat::default(),
             proxy: ProxySettings::default(),
         }
     }
@@ -121,13 +121,13 @@ impl Default for ServerSettings {
 impl ServerSettings {
     /// Refuses invalid values, and normalizes addresses.
     pub(super) fn validate(&mut self) -> Result<(), SettingsError> {
-        let refuse = |key: &str, problem: &str| Err(SettingsError::wrong(key, problem));
+        let refuse = |key: &str, problem: &str| Err(SettingsError::new(key, problem));
         if !epitome::is_name(&self.workspace) {
             return refuse("server.workspace", "a name has 1 to 512 bytes and no control characters");
         }
         if !is_address(&self.listen) {
-            let allowed = "allowed is ADDRESS:PORT, such as 127.0.0.1:7878, 0.0.0.0:7878 or [::1]:7878";
-            return refuse("server.listen", &format!("{:?} given; {allowed}", self.listen));
+            let expected = "expected ADDRESS:PORT, such as 127.0.0.1:7878, 0.0.0.0:7878 or [::1]:7878";
+            return refuse("server.listen", &format!("{:?} is not allowed; {expected}", self.listen));
         }
         if self.jwt_secret_env.as_ref().is_some_and(|name| !is_variable(name)) {
             // The error does not repeat the value: it may be a secret, written there by mistake.
@@ -138,7 +138,7 @@ impl ServerSettings {
         for (key, url) in
             [("proxy.openai_upstream", openai_upstream), ("proxy.anthropic_upstream", anthropic_upstream)]
         {
-            *url = upstream(url).map_err(|problem| SettingsError::wrong(key, problem))?;
+            *url = upstream(url).map_err(|problem| SettingsError::new(key, problem))?;
         }
         Ok(())
     }
@@ -198,17 +198,17 @@ impl Default for ProxySettings {
 
 /// Normalizes an upstream address. Removes a trailing `/v1`, because every proxied path begins with it.
 fn upstream(text: &str) -> Result<String, String> {
-    let allowed = "allowed is an address such as https://api.openai.com or http://127.0.0.1:8000";
+    let expected = "expected an address such as https://api.openai.com or http://127.0.0.1:8000";
     // The errors do not repeat the address: it may contain a password.
-    let Ok(url) = Url::parse(text) else { return Err(format!("invalid address; {allowed}")) };
+    let Ok(url) = Url::parse(text) else { return Err(format!("invalid address; {expected}")) };
     let plain = url.username().is_empty() && url.password().is_none();
     if !matches!(url.scheme(), "http" | "https") || !url.has_host() || !plain {
         return Err(format!(
-            "expected http:// or https:// and a host, without a user name or password; {allowed}"
+            "expected http:// or https:// and a host, without a user name or password; {expected}"
         ));
     }
     if url.query().is_some() || url.fragment().is_some() {
-        return Err(format!("`?` and `#` are not allowed; {allowed}"));
+        return Err(format!("`?` and `#` are not allowed; {expected}"));
     }
     let bare = text.trim_end_matches('/');
     Ok(bare.strip_suffix("/v1").unwrap_or(bare).trim_end_matches('/').to_owned())
@@ -231,7 +231,7 @@ mod tests {
             ["api.openai.com", "ftp://x", "", "http://", "https://me:secret@x", "http://x?y", "http://x#y"]
         {
             let error = upstream(wrong).unwrap_err();
-            assert!(error.contains("allowed is an address") && !error.contains("secret"), "{wrong}: {error}");
+            assert!(error.contains("expected an address") && !error.contains("secret"), "{wrong}: {error}");
         }
     }
 }

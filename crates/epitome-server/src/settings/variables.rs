@@ -2,7 +2,7 @@
 
 use super::keys::{KEYS, parse_value, type_of};
 use super::{Assignment, Environment, Source};
-use crate::near::near;
+use crate::suggest::similar_names;
 
 const PREFIX: &str = "EPITOME_";
 const PRICES: &str = "EPITOME_PRICES_";
@@ -64,7 +64,7 @@ pub(super) fn read(
 pub(super) fn unknown_variable(variable: &str) -> String {
     let fixed: Vec<String> =
         KEYS.iter().filter(|key| !key.path.contains('*')).map(|key| name_of(&key.path)).collect();
-    match near(variable, fixed.iter().map(String::as_str), 1).first() {
+    match similar_names(variable, fixed.iter().map(String::as_str), 1).first() {
         Some(meant) => format!("{variable}: no such setting; did you mean {meant}?"),
         None => format!("{variable}: no such setting; `epitome --write-config -` lists them all"),
     }

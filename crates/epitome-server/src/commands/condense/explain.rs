@@ -1,17 +1,17 @@
 //! `epitome condense --explain`: prints which messages would be removed, which would stay, and why.
 
-use epitome::condenser::{Fate, Forecast, Why};
+use epitome::condenser::{MessageForecast, Forecast, ForecastReason};
 
 use super::super::prelude::*;
 use crate::condensing::CondenseRequest;
 use crate::show::clipped;
 
 /// A longer run of messages with the same reason is shown by its first 5 and its last 3 messages.
-const FIRST: usize = 5;
-const LAST: usize = 3;
+const SHOWN_FIRST: usize = 5;
+const SHOWN_LAST: usize = 3;
 
 /// Maximum number of characters shown of a message.
-const WIDEST: usize = 60;
+const PREVIEW_CHARS: usize = 60;
 
 pub(super) fn show(request: &CondenseRequest, forecast: &Forecast, show: &mut Show) -> Result<(), Failure> {
     if show.json {
@@ -19,39 +19,39 @@ pub(super) fn show(request: &CondenseRequest, forecast: &Forecast, show: &mut Sh
     }
     let style = show.style;
     show.line(style.bold(&head(request, forecast)))?;
-    show.line(format!("  trigger   {}", tame(&forecast.trigger)))?;
+    show.line(format!("  trigger   {}", printable(&forecast.trigger)))?;
     for gauge in &forecast.gauges.gauges {
         let met = gauge.need.is_some_and(|need| gauge.have >= need);
         show.line(format!("            {gauge}{}", if met { style.yellow(", met") } else { String::new() }))?;
     }
-    show.line(format!("  strategy  {}", tame(&forecast.strategy)))?;
+    show.line(format!("  strategy  {}", printable(&forecast.strategy)))?;
     if !forecast.condenses {
-        show.line(format!("  result    {}", style.green(&format!("unchanged: {}", tame(&forecast.told)))))?;
+        show.line(format!("  result    {}", style.green(&format!("unchanged: {}", printable(&forecast.explanation)))))?;
         if forecast.reason == "not_due" {
             show.line(style.dim("            --force shows what would be removed"))?;
         }
         return Ok(());
     }
     show.line(format!("  result    {}", style.yellow(&result(forecast))))?;
-    if let (Some(most), Some(model)) = (forecast.summary, &forecast.model) {
-        show.line(format!("  summary   at most {}, written by {}", count(most, "token"), tame(model)))?;
+    if let (Some(max_tokens), Some(model)) = (forecast.summary, &forecast.model) {
+        show.line(format!("  summary   at most {}, written by {}", count(max_tokens, "token"), printable(model)))?;
     }
-    let (stays, leaves): (Vec<&Fate>, Vec<&Fate>) = forecast.messages.iter().partition(|fate| fate.stays);
-    for (title, fates) in [("Removed", leaves), ("Stays", stays)] {
-        if fates.is_empty() {
+    let (staying, leaving): (Vec<&MessageForecast>, Vec<&MessageForecast>) = forecast.messages.iter().partition(|message| message.stays);
+    for (title, messages) in [("Removed", leaving), ("Stays", staying)] {
+        if messages.is_empty() {
             continue;
         }
-        let (messages, tokens) = (count(fates.len() as u64, "message"), count(sum(&fates), "token"));
+        let (number, tokens) = (count(messages.len() as u64, "message"), count(sum(&messages), "token"));
         show.line("")?;
-        show.line(format!("{}: {messages}, {tokens}", style.bold(title)))?;
-        show.table(&table(request, &fates))?;
+        show.line(format!("{}: {number}, {tokens}", style.bold(title)))?;
+        show.table(&table(request, &messages))?;
     }
     Ok(())
 }
 
 /// Describes the request in one line.
 fn head(request: &CondenseRequest, forecast: &Forecast) -> String {
-    let model = request.model().map_or(String::new(), |model| format!(" for {}", tame(model)));
+    let model = request.model().map_or(String::new(), |model| format!(" for {}", printable(model)));
     let used =
         match forecast.window.map(|window| (window, forecast.tokens.saturating_mul(100).checked_div(window)))
         {
@@ -70,53 +70,53 @@ fn result(forecast: &Forecast) -> String {
         count(forecast.leaving().count() as u64, "message"),
         count(forecast.tokens, "token"),
         grouped(forecast.tokens_after),
-        tame(&forecast.told)
+        printable(&forecast.explanation)
     )
 }
 
-fn sum(fates: &[&Fate]) -> u64 {
-    fates.iter().fold(0, |sum, fate| sum.saturating_add(fate.tokens))
+fn sum(messages: &[&MessageForecast]) -> u64 {
+    messages.iter().fold(0, |sum, message| sum.saturating_add(message.tokens))
 }
 
 /// One row per message; of a long run, only the first and the last messages.
-fn table(request: &CondenseRequest, fates: &[&Fate]) -> Table {
+fn table(request: &CondenseRequest, messages: &[&MessageForecast]) -> Table {
     let mut table = Table::new(&["#>", "role", "tokens>", "why", "begins"]);
-    for run in fates.chunk_by(|one, next| one.why == next.why && one.place.saturating_add(1) == next.place) {
-        let folds = run.len() > FIRST + LAST + 1;
-        let first = if folds { FIRST } else { run.len() };
+    for run in messages.chunk_by(|one, next| one.why == next.why && one.position.saturating_add(1) == next.position) {
+        let folds = run.len() > SHOWN_FIRST + SHOWN_LAST + 1;
+        let first = if folds { SHOWN_FIRST } else { run.len() };
         let (shown, rest) = run.split_at_checked(first).unwrap_or((run, &[]));
-        let (hidden, last) = rest.split_at_checked(rest.len().saturating_sub(LAST)).unwrap_or((rest, &[]));
-        shown.iter().for_each(|fate| table.row(row(request, fate)));
+        let (hidden, last) = rest.split_at_checked(rest.len().saturating_sub(SHOWN_LAST)).unwrap_or((rest, &[]));
+        shown.iter().for_each(|message| table.row(row(request, message)));
         if !hidden.is_empty() {
             let more = format!("and {} more", grouped(hidden.len() as u64));
             table.row(["…".to_owned(), String::new(), grouped(sum(hidden)), String::new(), more]);
         }
-        last.iter().for_each(|fate| table.row(row(request, fate)));
+        last.iter().for_each(|message| table.row(row(request, message)));
     }
     table
 }
 
-fn row(request: &CondenseRequest, fate: &Fate) -> [String; 5] {
-    let place = request.position(fate.place).map_or_else(|| "-".to_owned(), |place| place.to_string());
-    let preview = clipped(&tame(&request.preview(fate)), WIDEST);
-    [place, fate.role.to_string(), grouped(fate.tokens), why(fate.why).to_owned(), preview]
+fn row(request: &CondenseRequest, message: &MessageForecast) -> [String; 5] {
+    let position = request.position(message.position).map_or_else(|| "-".to_owned(), |position| position.to_string());
+    let preview = clipped(&printable(&request.preview(message)), PREVIEW_CHARS);
+    [position, message.role.to_string(), grouped(message.tokens), reason(message.why).to_owned(), preview]
 }
 
-fn why(why: Why) -> &'static str {
-    match why {
-        Why::System => "system prompt",
-        Why::Pinned => "pinned",
-        Why::First => "one of the first",
-        Why::LastUser => "last user message",
-        Why::OpenCall => "open tool call",
-        Why::Newest => "newest",
-        Why::Untouched => "unchanged",
-        Why::Summarized => "summarized",
-        Why::Dropped => "dropped",
-        Why::Skipped => "skipped",
-        Why::Stray => "answers no call",
-        Why::Masked => "output shortened",
-        Why::Summary => "previous summary",
+fn reason(reason: ForecastReason) -> &'static str {
+    match reason {
+        ForecastReason::System => "system prompt",
+        ForecastReason::Pinned => "pinned",
+        ForecastReason::First => "one of the first",
+        ForecastReason::LastUser => "last user message",
+        ForecastReason::OpenCall => "open tool call",
+        ForecastReason::Newest => "newest",
+        ForecastReason::Untouched => "unchanged",
+        ForecastReason::Summarized => "summarized",
+        ForecastReason::Dropped => "dropped",
+        ForecastReason::Skipped => "skipped",
+        ForecastReason::Stray => "answers no call",
+        ForecastReason::Masked => "output shortened",
+        ForecastReason::Summary => "previous summary",
         _ => "",
     }
 }

@@ -18,7 +18,7 @@ use serde::ser::{Serialize, SerializeStruct, Serializer};
 use serde_json::{Map, Value};
 use tokio::runtime::Handle;
 
-use epitome_lab::recording::{Item, Pieces, Place, REQUEST, Recording};
+use epitome_lab::recording::{FilePosition, REQUEST, Recording, RecordingItem, WireTexts};
 use epitome_terminal::failure::Failure;
 
 /// Maximum size of a batch, in messages and in bytes.
@@ -71,7 +71,7 @@ pub(super) struct Checked {
 }
 
 impl Checked {
-    fn bad(&mut self, at: &Place, problem: &str) {
+    fn bad(&mut self, at: &FilePosition, problem: &str) {
         self.bad += 1;
         if self.problems.len() < MAX_PROBLEMS {
             self.problems.push(format!("{at}: {problem}"));
@@ -112,11 +112,11 @@ impl ImportPlan {
     /// Reads and checks everything. Blocks: run it on its own thread.
     pub(super) fn check(&self, pass: &PassProgress) -> Result<Checked, Failure> {
         let mut checked = Checked::default();
-        let mut sessions: HashMap<String, Place> = HashMap::new();
+        let mut sessions: HashMap<String, FilePosition> = HashMap::new();
         for file in &self.files {
             for item in self.open(file, pass)? {
                 match item.map_err(|error| read_error(file, &error))? {
-                    Item::Session { name, at, .. } => {
+                    RecordingItem::Session { name, at, .. } => {
                         if !is_name(&name) {
                             checked.bad(&at, "a session's name has 1 to 512 bytes and no control characters");
                         } else if let Some(before) = sessions.get(&name) {
@@ -126,7 +126,7 @@ impl ImportPlan {
                         }
                         sessions.insert(name, at);
                     }
-                    Item::Message { message, at, .. } => match message.check(&self.limits.of_message()) {
+                    RecordingItem::Message { message, at, .. } => match message.check(&self.limits.of_message()) {
                         Ok(()) => {
                             checked.messages += 1;
                             pass.messages.fetch_add(1, Ordering::Relaxed);
@@ -136,7 +136,7 @@ impl ImportPlan {
                         }
                         Err(error) => checked.bad(&at, &error.to_string()),
                     },
-                    Item::Bad { problem, at } => checked.bad(&at, &problem),
+                    RecordingItem::Bad { problem, at } => checked.bad(&at, &problem),
                 }
             }
         }
@@ -177,7 +177,7 @@ impl ImportPlan {
         for file in &self.files {
             for item in self.open(file, pass)? {
                 match item.map_err(|error| read_error(file, &error))? {
-                    Item::Session { name, mut metadata, .. } => {
+                    RecordingItem::Session { name, mut metadata, .. } => {
                         metadata.retain(|key, fields| {
                             key != REQUEST || fields.to_string().len() <= MAX_FIELDS_BYTES
                         });
@@ -187,12 +187,12 @@ impl ImportPlan {
                             *current = Some(SessionImport::begin(self, workspace.session(name), metadata)?);
                         }
                     }
-                    Item::Message { message, at, pieces } if message.check(&limits).is_ok() => {
+                    RecordingItem::Message { message, at, wire_texts } if message.check(&limits).is_ok() => {
                         if let Some(session) = current {
-                            session.add(NewMessage { message: *message, at, pieces }, self, pass)?;
+                            session.add(NewMessage { message: *message, at, wire_texts }, self, pass)?;
                         }
                     }
-                    Item::Message { at, .. } | Item::Bad { at, .. } => {
+                    RecordingItem::Message { at, .. } | RecordingItem::Bad { at, .. } => {
                         let changed = || {
                             Failure::Failed(format!(
                                 "{at}: the file changed during the import; run the same command when the file is complete"
@@ -215,20 +215,20 @@ fn read_error(file: &InputFile, error: &io::Error) -> Failure {
 /// A message to add.
 struct NewMessage {
     message: Message,
-    at: Place,
-    pieces: Pieces,
+    at: FilePosition,
+    wire_texts: WireTexts,
 }
 
 impl NewMessage {
     /// Returns the rest of the message, if it begins with the message `stored`.
     fn without(&self, stored: &Message) -> Option<Self> {
         let read = |pieces: &[String]| Dialect::RESPONSES.read_text(&format!("[{}]", pieces.join(","))).ok();
-        (1..self.pieces.len()).find_map(|at| {
-            let (first, rest) = self.pieces.split_at_checked(at)?;
+        (1..self.wire_texts.len()).find_map(|at| {
+            let (first, rest) = self.wire_texts.split_at_checked(at)?;
             let [first] = <[Message; 1]>::try_from(read(first)?).ok()?;
             let [message] = <[Message; 1]>::try_from(read(rest)?).ok()?;
-            let pieces = if rest.len() > 1 { rest.to_vec() } else { Pieces::new() };
-            is_same(stored, &first).then(|| Self { message, at: self.at.clone(), pieces })
+            let wire_texts = if rest.len() > 1 { rest.to_vec() } else { WireTexts::new() };
+            is_same(stored, &first).then(|| Self { message, at: self.at.clone(), wire_texts })
         })
     }
 }

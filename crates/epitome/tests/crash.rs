@@ -21,7 +21,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use epitome::rules::message::{Message, Part, Timestamp};
 use epitome::rules::tokens::{Counter, Encoding};
-use epitome::store::{StoreFault, SqliteOptions, WriteStage};
+use epitome::store::{SqliteOptions, StoreFault, WriteStage};
 use epitome::{Batch, Engine, Pace, Page, Session};
 
 /// Tasks of a child that append at once, to a session each.
@@ -323,7 +323,7 @@ async fn look_through(dir: &Path) -> Outcome<(u64, u64)> {
 async fn verify(engine: &Engine) -> Outcome {
     let faults = engine.verify().await.map_err(said)?;
     match faults.first() {
-        Some(Fault { at, what }) => Err(format!("{at}: {what} ({} faults)", faults.len())),
+        Some(StoreFault { at, what }) => Err(format!("{at}: {what} ({} faults)", faults.len())),
         None => Ok(()),
     }
 }

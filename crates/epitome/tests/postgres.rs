@@ -10,25 +10,25 @@
 
 #[path = "postgres/commits.rs"]
 mod commits;
-#[path = "postgres/faults.rs"]
-mod faults;
-#[path = "postgres/helping.rs"]
-mod helping;
+#[path = "postgres/cost.rs"]
+mod cost;
+#[path = "postgres/nodes.rs"]
+mod nodes;
 #[path = "postgres/opening.rs"]
 mod opening;
 #[path = "postgres/outages.rs"]
 mod outages;
 #[path = "postgres/overload.rs"]
 mod overload;
-#[path = "postgres/pooled.rs"]
-mod pooled;
-#[path = "postgres/secure.rs"]
-mod secure;
-#[path = "postgres/sharing.rs"]
-mod sharing;
-#[path = "postgres/small.rs"]
-mod small;
+#[path = "postgres/pooler.rs"]
+mod pooler;
+#[path = "postgres/setup.rs"]
+mod setup;
 #[path = "store_contract/support.rs"]
 mod support;
+#[path = "postgres/tls.rs"]
+mod tls;
+#[path = "postgres/verify.rs"]
+mod verify;
 
 use epitome_testkit::{network, planted, postgres_server};

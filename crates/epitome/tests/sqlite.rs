@@ -20,12 +20,12 @@ use planted::FAULTS;
 use rusqlite::Connection;
 use support::*;
 
-#[path = "sqlite/kept.rs"]
-mod kept;
-#[path = "sqlite/people.rs"]
-mod people;
+#[path = "sqlite/members.rs"]
+mod members;
 #[path = "store_contract/support.rs"]
 mod support;
+#[path = "sqlite/verify.rs"]
+mod verify;
 
 use epitome_testkit::planted;
 
@@ -104,7 +104,7 @@ fn first_schema(path: &Path) {
 }
 
 #[tokio::test]
-async fn a_file_of_the_first_schema_keeps_its_summaries_and_counts_on() {
+async fn a_file_of_the_first_schema_is_migrated_with_its_summaries() {
     let dir = tempfile::tempdir().unwrap();
     let now = used(dir.path()).await;
     let old = dir.path().join("old.db");
@@ -162,7 +162,7 @@ async fn a_file_of_the_first_schema_keeps_its_summaries_and_counts_on() {
 }
 
 #[tokio::test]
-async fn a_schema_made_otherwise_is_refused() {
+async fn a_schema_of_another_build_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let path = used(dir.path()).await;
     raw(&path, "UPDATE migrations SET checksum = 'x'");
@@ -172,7 +172,7 @@ async fn a_schema_made_otherwise_is_refused() {
 }
 
 #[test]
-fn other_peoples_files_are_refused_and_left_alone() {
+fn files_of_other_programs_are_refused_and_unchanged() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("theirs.db");
     raw(&path, "CREATE TABLE theirs (x); INSERT INTO theirs VALUES (1)");
@@ -196,7 +196,7 @@ fn other_peoples_files_are_refused_and_left_alone() {
 }
 
 #[test]
-fn a_path_that_leads_nowhere_says_why() {
+fn an_unusable_path_returns_the_reason() {
     let dir = tempfile::tempdir().unwrap();
     let error = refusal(dir.path());
     assert!(matches!(error, StoreError::Unreachable { .. }) && error.to_string().contains("directory"));
@@ -227,10 +227,10 @@ async fn a_damaged_file_is_refused() {
 /// Permissions do not bind root, so this opens the files as nobody, in a process of its own.
 #[cfg(unix)]
 #[tokio::test]
-async fn what_may_not_be_written_is_refused() {
+async fn a_read_only_file_is_refused() {
     use std::os::unix::fs::{MetadataExt, PermissionsExt};
     use std::os::unix::process::CommandExt;
-    const NAME: &str = "what_may_not_be_written_is_refused";
+    const NAME: &str = "a_read_only_file_is_refused";
     if let Ok(path) = std::env::var("EPITOME_TEST_READ_ONLY") {
         assert!(
             matches!(refusal(Path::new(&path)), StoreError::ReadOnly { .. }),
@@ -263,7 +263,7 @@ async fn what_may_not_be_written_is_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_locked_file_is_busy_and_then_not() {
+async fn a_locked_file_returns_busy_until_it_is_unlocked() {
     let dir = tempfile::tempdir().unwrap();
     let path = used(dir.path()).await;
     let store = Sqlite::open(&path, options()).unwrap();
@@ -287,7 +287,7 @@ async fn a_locked_file_is_busy_and_then_not() {
 }
 
 #[tokio::test]
-async fn a_full_disk_loses_nothing_that_was_kept() {
+async fn a_full_disk_loses_no_stored_data() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("full.db");
     let store = Sqlite::open(&path, SqliteOptions { max_pages: Some(60), ..options() }).unwrap();
@@ -315,7 +315,7 @@ async fn a_full_disk_loses_nothing_that_was_kept() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn two_may_open_a_new_file_at_once() {
+async fn two_processes_can_open_a_new_file_at_once() {
     for _ in 0..10 {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("new.db");
@@ -336,7 +336,7 @@ async fn two_may_open_a_new_file_at_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn two_stores_write_to_one_file_and_see_each_other() {
+async fn two_stores_of_one_file_see_each_others_writes() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("a.db");
     let patient = || SqliteOptions { busy: Duration::from_secs(20), ..options() };
@@ -401,7 +401,7 @@ async fn every_planted_fault_is_found() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_backup_made_while_writing_is_whole() {
+async fn a_backup_during_writes_is_consistent() {
     let dir = tempfile::tempdir().unwrap();
     let store = Arc::new(Sqlite::open(dir.path().join("a.db"), options()).unwrap());
     say(&*store, &key("a"), "u a").await;
@@ -436,7 +436,7 @@ async fn a_backup_made_while_writing_is_whole() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn leftovers_are_removed_in_time() {
+async fn maintenance_removes_deleted_rows() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("a.db");
     let clock = Clock::default();
@@ -463,7 +463,7 @@ async fn leftovers_are_removed_in_time() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_was_answered_survives_a_crash() {
+async fn acknowledged_writes_survive_a_crash() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("a.db");
     let store = Sqlite::open(&path, options()).unwrap();
@@ -483,8 +483,8 @@ async fn what_was_answered_survives_a_crash() {
 
 /// A process of its own is killed in the midst of writing, and leaves no more than it could help.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_was_answered_survives_a_kill() {
-    const NAME: &str = "what_was_answered_survives_a_kill";
+async fn acknowledged_writes_survive_a_kill() {
+    const NAME: &str = "acknowledged_writes_survive_a_kill";
     if let Ok(dir) = std::env::var("EPITOME_TEST_KILLED") {
         let dir = PathBuf::from(dir);
         let store = Sqlite::open(dir.join("a.db"), options()).unwrap();
@@ -519,7 +519,7 @@ async fn what_was_answered_survives_a_kill() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn writes_that_wait_together_share_a_transaction_and_polling_writes_nothing() {
+async fn waiting_writes_share_a_transaction_and_polling_writes_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let stages: Arc<Mutex<Vec<WriteStage>>> = Arc::default();
     let begun = Arc::new(AtomicUsize::new(0));

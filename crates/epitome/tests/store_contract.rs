@@ -11,12 +11,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use directory::{
-    a_messages_notes_are_replaced_and_nothing_else, a_store_has_a_secret_of_its_own,
-    a_workspace_comes_to_be_with_the_first_thing_in_it,
-    a_workspace_goes_when_it_has_no_sessions_and_comes_back_new,
-    how_often_messages_became_a_summary_is_counted_by_session,
-    lists_are_by_age_in_pages_both_ways_and_of_those_that_are_wanted,
-    notes_of_all_kinds_come_back_as_they_were, whoever_decides_nothing_changes_nothing,
+    a_decision_without_a_row_changes_nothing, condensed_events_are_counted_per_session,
+    each_store_has_its_own_secret, lists_are_ordered_paged_and_filtered,
+    metadata_and_attributes_are_read_back_unchanged, only_an_empty_workspace_can_be_deleted,
+    replacing_metadata_changes_nothing_else, the_first_write_creates_the_workspace,
 };
 use epitome::search::Query;
 use epitome::store::*;
@@ -25,56 +23,51 @@ use epitome_core::outline::Cut;
 use epitome_core::slot::{Limit, Scope, Slot};
 use epitome_core::trigger::Trigger;
 use epitome_testkit::drawing::{messages, outlines};
-use inlines::{
-    nothing_is_found_for_a_list_that_is_another, of_very_many_models_in_an_hour_the_others_are_told_together,
-    of_what_was_done_to_a_list_the_longest_beginning_is_found,
-    the_newest_thousand_lists_of_a_workspace_are_kept, what_passed_is_added_up_by_model_and_hour,
-    what_passed_through_goes_with_its_workspace,
+use events::{
+    a_copy_is_reported_when_it_is_revealed, a_rejected_change_writes_no_event,
+    a_summary_event_contains_the_summary_id, deleted_event_numbers_are_never_reused,
+    events_are_numbered_per_workspace, keys_are_stored_listed_and_revoked,
+    only_the_newest_events_are_retained,
+};
+use lease_order::{
+    a_ready_slot_is_found_behind_many_that_are_not,
+    a_returned_slot_waits_behind_the_others_without_a_failure, a_workspace_with_enough_workers_is_skipped,
+    leases_match_a_simple_model, one_workspace_with_many_ready_slots_does_not_block_the_others,
+    without_round_robin_the_longest_waiting_slot_is_leased, workspaces_take_turns_longest_waiting_slot_first,
 };
 use members::{
-    a_copy_under_way_goes_with_its_workspace, members_are_copied_with_their_session_and_go_with_it,
-    members_join_and_leave_and_what_is_kept_of_them_adds_up, nobody_belongs_to_another_workspaces_sessions,
-    what_is_refused_makes_nobody_a_member,
+    a_rejected_change_adds_no_member, an_author_is_a_member_only_in_its_workspace,
+    deleting_a_workspace_cancels_unfinished_copies, members_are_copied_and_deleted_with_their_session,
+    members_join_and_leave_and_their_attributes_merge,
 };
-use portions::{
-    a_page_ends_where_its_bytes_do, a_search_ends_where_its_bytes_do,
-    very_many_sessions_are_searched_as_few_are,
+use pages::{
+    a_page_ends_at_its_size_in_bytes, a_search_ends_at_its_size_in_bytes,
+    searching_many_sessions_finds_the_same_as_searching_few,
 };
-use stamps::{
-    whatever_changes_a_context_changes_the_stamp, whatever_does_not_change_a_context_leaves_the_stamp,
+use proxy_state::{
+    a_workspace_retains_the_newest_thousand_lists, models_above_the_limit_are_counted_as_other,
+    no_state_is_found_for_a_different_list, proxy_data_is_deleted_with_its_workspace,
+    proxy_usage_is_summed_by_model_and_hour, the_state_of_the_longest_prefix_is_found,
 };
+use stamps::{every_change_of_a_context_changes_the_stamp, other_changes_keep_the_stamp};
 use support::*;
-use telling::{
-    a_copy_is_told_when_it_is_shown, a_summarys_event_has_its_number,
-    events_are_numbered_inside_their_workspace,
-    events_go_with_their_session_and_their_numbers_never_come_back, keys_are_kept_listed_and_revoked,
-    only_the_newest_events_are_kept, what_is_refused_is_not_told,
-};
-use turns::{
-    a_slot_that_was_put_aside_waits_behind_the_others_and_failed_no_time,
-    a_workspace_that_holds_enough_is_passed_over, however_many_of_one_are_ready_the_others_have_their_turns,
-    the_one_that_is_wanted_is_found_behind_many_that_are_not,
-    whoever_is_taken_is_whom_a_plain_list_would_give,
-    without_turns_whoever_waits_longest_comes_first_whosesoever_it_is,
-    workspaces_have_their_turns_and_inside_each_whoever_waits_longest,
-};
 
 #[path = "store_contract/directory.rs"]
 mod directory;
-#[path = "store_contract/inlines.rs"]
-mod inlines;
+#[path = "store_contract/events.rs"]
+mod events;
+#[path = "store_contract/lease_order.rs"]
+mod lease_order;
 #[path = "store_contract/members.rs"]
 mod members;
-#[path = "store_contract/portions.rs"]
-mod portions;
+#[path = "store_contract/pages.rs"]
+mod pages;
+#[path = "store_contract/proxy_state.rs"]
+mod proxy_state;
 #[path = "store_contract/stamps.rs"]
 mod stamps;
 #[path = "store_contract/support.rs"]
 mod support;
-#[path = "store_contract/telling.rs"]
-mod telling;
-#[path = "store_contract/turns.rs"]
-mod turns;
 #[path = "store_contract/windows.rs"]
 mod windows;
 
@@ -104,7 +97,7 @@ fn seqs(messages: &[Message]) -> Vec<u64> {
     messages.iter().map(|message| message.seq).collect()
 }
 
-async fn what_is_appended_is_read_back(made: Made) {
+async fn appended_messages_are_read_back(made: Made) {
     let store = &*made.store;
     let drawing = "s u!:3 a*(x=i,y)@bob r(x) u(y)~+5 p@eve a-";
     say(store, &key("a"), drawing).await;
@@ -122,14 +115,14 @@ async fn what_is_appended_is_read_back(made: Made) {
     assert_eq!(store.verify().await.unwrap(), []);
 }
 
-async fn nothing_is_written_when_nothing_is_decided(made: Made) {
+async fn a_decision_without_changes_writes_nothing(made: Made) {
     let store = &*made.store;
     assert!(store.change(&key("a"), Load::default(), Box::new(|_| None)).await.unwrap().is_none());
     assert!(standing(store, &key("a")).await.session.is_none());
     assert_eq!(store.sessions("w", None, Listing::by_name(None, 9)).await.unwrap().items, []);
 }
 
-async fn all_of_a_change_is_written_or_nothing(made: Made) {
+async fn a_change_is_written_as_a_whole_or_not_at_all(made: Made) {
     let store = &*made.store;
     say(store, &key("a"), "u a").await;
     let before = row(store, &key("a")).await;
@@ -154,7 +147,7 @@ async fn all_of_a_change_is_written_or_nothing(made: Made) {
     assert_eq!(store.summaries(before.id, PickSummaries::Current).await.unwrap(), []);
 }
 
-async fn appends_are_remembered_for_a_week(made: Made) {
+async fn idempotency_keys_last_a_week(made: Made) {
     let store = &*made.store;
     let load = || Load { idempotency: Some("k".to_owned()), ..Load::default() };
     let decide: Decide = Box::new(|standing| {
@@ -170,7 +163,7 @@ async fn appends_are_remembered_for_a_week(made: Made) {
     assert!(store.session_state(&key("a"), load()).await.unwrap().earlier_append.is_none());
 }
 
-async fn only_one_gets_a_lease(made: Made) {
+async fn only_one_worker_gets_a_lease(made: Made) {
     let store = &*made.store;
     assert_eq!(store.lease(want("one")).await.unwrap(), None);
     made.clock.set(1_000);
@@ -193,7 +186,7 @@ async fn only_one_gets_a_lease(made: Made) {
     assert_eq!(store.verify().await.unwrap(), []);
 }
 
-async fn a_slot_is_ready_when_its_time_has_come(made: Made) {
+async fn a_slot_becomes_ready_by_elapsed_time(made: Made) {
     let store = &*made.store;
     let order = Slot { trigger: "idle(60)".parse().unwrap(), ..every(1) };
     say_with(store, &key("a"), "u a", &[order]).await;
@@ -206,7 +199,7 @@ async fn a_slot_is_ready_when_its_time_has_come(made: Made) {
     assert_eq!(lease.slot.work.waiting_since, Some(Timestamp(60_000)));
 }
 
-async fn the_queue_tells_who_waits_longest(made: Made) {
+async fn the_queue_lists_the_longest_waiting_slots_first(made: Made) {
     let store = &*made.store;
     for (name, at) in [("late", 3_000), ("early", 1_000), ("middle", 2_000)] {
         made.clock.set(at);
@@ -247,10 +240,13 @@ async fn the_queue_tells_who_waits_longest(made: Made) {
     let others = LeaseRequest { excluded: [(late, Scope::Session, every(2).name)].into(), ..want("two") };
     assert_eq!(store.lease(LeaseRequest { session: Some(key("late")), ..others }).await.unwrap(), None);
     assert!(store.lease(LeaseRequest { session: Some(key("late")), ..want("two") }).await.unwrap().is_some());
-    assert_eq!(store.lease(LeaseRequest { session: Some(key("middle")), ..want("two") }).await.unwrap(), None);
+    assert_eq!(
+        store.lease(LeaseRequest { session: Some(key("middle")), ..want("two") }).await.unwrap(),
+        None
+    );
 }
 
-async fn a_summary_takes_the_place_of_the_one_before(made: Made) {
+async fn a_new_summary_supersedes_the_previous_one(made: Made) {
     let store = &*made.store;
     say(store, &key("a"), "u a u a u a").await;
     let id = row(store, &key("a")).await.id;
@@ -339,7 +335,7 @@ async fn summaries_are_numbered_from_one_in_each_session(made: Made) {
     assert_eq!(store.verify().await.unwrap(), []);
 }
 
-async fn an_answer_is_recalled_by_what_was_asked(made: Made) {
+async fn a_summary_is_found_by_its_request_hash(made: Made) {
     let store = &*made.store;
     let keep = async |key: &SessionKey, text: &str| {
         say(store, key, "u a u a").await;
@@ -357,7 +353,8 @@ async fn an_answer_is_recalled_by_what_was_asked(made: Made) {
     };
     let (one, two) = (keep(&key("a"), "the first").await, keep(&key("b"), "the second").await);
     let stranger = keep(&SessionKey::new("other", "a"), "a stranger's").await;
-    let recall = |workspace: &'static str, id, asked: &'static str| store.summary_for_request(workspace, id, asked);
+    let recall =
+        |workspace: &'static str, id, asked: &'static str| store.summary_for_request(workspace, id, asked);
     assert_eq!(recall("w", one, "question").await.unwrap().as_deref(), Some("the second"));
     assert_eq!(recall("other", stranger, "question").await.unwrap().as_deref(), Some("a stranger's"));
     assert_eq!(recall("nowhere", stranger, "question").await.unwrap(), None);
@@ -374,7 +371,7 @@ async fn an_answer_is_recalled_by_what_was_asked(made: Made) {
     assert_eq!(recall("w", one, "question").await.unwrap(), None);
 }
 
-async fn shapes_are_loaded_for_a_decision(made: Made) {
+async fn outlines_are_loaded_for_a_decision(made: Made) {
     let store = &*made.store;
     say_with(store, &key("a"), "u a(x,y) r(x) r(y) a u a u", &[every(3)]).await;
     let load = |log| Load { log, ..Load::default() };
@@ -396,12 +393,18 @@ async fn messages_come_in_pages(made: Made) {
     assert_eq!(seqs(&read(page((1, 4), true, 2)).await.unwrap()), [4, 3]);
     assert_eq!(seqs(&read(page((6, 9), true, 2)).await.unwrap()), [0; 0]);
     let within = Span::new(1, 99).unwrap();
-    let own = PickMessages::Page { scope: Scope::Author("eve".into()), within, reverse: true, limit: 2, bytes: None };
+    let own = PickMessages::Page {
+        scope: Scope::Author("eve".into()),
+        within,
+        reverse: true,
+        limit: 2,
+        bytes: None,
+    };
     assert_eq!(seqs(&read(own).await.unwrap()), [5, 3]);
     assert_eq!(seqs(&read(PickMessages::Seqs(vec![1, 4, 7])).await.unwrap()), [1, 4]);
 }
 
-async fn flags_change(made: Made) {
+async fn message_flags_can_be_changed(made: Made) {
     let store = &*made.store;
     say(store, &key("a"), "u a u").await;
     let id = row(store, &key("a")).await.id;
@@ -436,7 +439,7 @@ async fn workspaces_have_settings(made: Made) {
     assert_eq!(names(all.last().map(AsRef::as_ref), 9).await.unwrap(), []);
 }
 
-async fn nothing_crosses_workspaces_or_sessions(made: Made) {
+async fn data_never_crosses_workspaces_or_sessions(made: Made) {
     let store = &*made.store;
     let other = SessionKey::new("v", "a");
     say(store, &key("a"), "u a").await;
@@ -469,7 +472,7 @@ async fn nothing_crosses_workspaces_or_sessions(made: Made) {
     assert_eq!(store.search(search).await.unwrap().items, []);
 }
 
-async fn words_are_found_in_any_script(made: Made) {
+async fn search_finds_words_in_any_script(made: Made) {
     let store = &*made.store;
     let texts = [
         "The Parser fails, says \"cargo\".",
@@ -522,7 +525,7 @@ async fn words_are_found_in_any_script(made: Made) {
     assert_eq!(places(store.search(search("parser")).await.unwrap()), [(b, 1)]);
 }
 
-async fn a_session_is_copied_and_shown(made: Made) {
+async fn a_copied_session_is_revealed(made: Made) {
     let store = &*made.store;
     say(store, &key("a"), &"u a ".repeat(600)).await;
     for through in [2, 4, 6] {
@@ -559,7 +562,7 @@ async fn a_session_is_copied_and_shown(made: Made) {
     assert_eq!(store.messages(beyond, page((1, 2_000), false, 2_000)).await.unwrap().len(), 1_200);
 }
 
-async fn a_deleted_session_is_gone_and_its_name_is_free(made: Made) {
+async fn a_deleted_session_frees_its_name(made: Made) {
     let store = &*made.store;
     say_with(store, &key("a"), &"u a ".repeat(900), &[every(2)]).await;
     let id = row(store, &key("a")).await.id;
@@ -573,7 +576,7 @@ async fn a_deleted_session_is_gone_and_its_name_is_free(made: Made) {
     assert_eq!(store.verify().await.unwrap(), []);
 }
 
-async fn usage_is_added_up_and_outlives_its_session(made: Made) {
+async fn usage_is_summed_and_outlives_its_session(made: Made) {
     let store = &*made.store;
     let call = |session: &str, cost, at| UsageRow {
         workspace: "w".to_owned(),
@@ -606,7 +609,7 @@ async fn usage_is_added_up_and_outlives_its_session(made: Made) {
     assert_eq!(store.usage(other).await.unwrap(), []);
 }
 
-async fn many_write_at_once_and_no_place_is_given_twice(made: Made) {
+async fn concurrent_appends_never_share_a_number(made: Made) {
     let mut tasks = tokio::task::JoinSet::new();
     for task in 0..16 {
         let store = Arc::clone(&made.store);
@@ -627,7 +630,7 @@ async fn many_write_at_once_and_no_place_is_given_twice(made: Made) {
     assert_eq!(made.store.verify().await.unwrap(), []);
 }
 
-async fn a_closed_store_says_so(made: Made) {
+async fn a_closed_store_returns_closed(made: Made) {
     say(&*made.store, &key("a"), "u").await;
     made.store.close().await;
     made.store.close().await;
@@ -636,23 +639,23 @@ async fn a_closed_store_says_so(made: Made) {
     assert!(matches!(made.store.session_state(&key("a"), Load::default()).await, Err(StoreError::Closed)));
 }
 
-async fn windows_hold_what_the_whole_log_would_show(made: Made) {
+async fn windows_contain_what_the_whole_log_would_show(made: Made) {
     windows::compare(made, 60).await;
 }
 
-async fn windows_of_a_session_that_grows_are_those_of_the_whole(made: Made) {
+async fn cached_windows_match_the_whole_log_as_it_grows(made: Made) {
     windows::growing(made, 40).await;
 }
 
-async fn windows_are_the_same_whichever_way_they_are_read(made: Made) {
+async fn windows_do_not_depend_on_the_access_mode(made: Made) {
     windows::either_way(made, 40).await;
 }
 
-async fn windows_look_back_in_time(made: Made) {
+async fn windows_show_an_earlier_state(made: Made) {
     windows::as_of(made).await;
 }
 
-async fn windows_read_little(made: Made) {
+async fn windows_read_only_the_end_of_a_long_log(made: Made) {
     windows::little(made).await;
 }
 
@@ -667,70 +670,70 @@ macro_rules! contract {
     };
     ($($store:ident: $make:expr,)*) => {
         $(contract! { $store: $make;
-            nothing_is_found_for_a_list_that_is_another
-            of_very_many_models_in_an_hour_the_others_are_told_together
-            of_what_was_done_to_a_list_the_longest_beginning_is_found
-            the_newest_thousand_lists_of_a_workspace_are_kept
-            what_passed_is_added_up_by_model_and_hour
-            what_passed_through_goes_with_its_workspace
-            what_is_appended_is_read_back
-            nothing_is_written_when_nothing_is_decided
-            all_of_a_change_is_written_or_nothing
-            appends_are_remembered_for_a_week
-            only_one_gets_a_lease
-            a_slot_is_ready_when_its_time_has_come
-            the_queue_tells_who_waits_longest
-            workspaces_have_their_turns_and_inside_each_whoever_waits_longest
-            without_turns_whoever_waits_longest_comes_first_whosesoever_it_is
-            a_slot_that_was_put_aside_waits_behind_the_others_and_failed_no_time
-            a_workspace_that_holds_enough_is_passed_over
-            however_many_of_one_are_ready_the_others_have_their_turns
-            the_one_that_is_wanted_is_found_behind_many_that_are_not
-            whoever_is_taken_is_whom_a_plain_list_would_give
-            a_summary_takes_the_place_of_the_one_before
+            no_state_is_found_for_a_different_list
+            models_above_the_limit_are_counted_as_other
+            the_state_of_the_longest_prefix_is_found
+            a_workspace_retains_the_newest_thousand_lists
+            proxy_usage_is_summed_by_model_and_hour
+            proxy_data_is_deleted_with_its_workspace
+            appended_messages_are_read_back
+            a_decision_without_changes_writes_nothing
+            a_change_is_written_as_a_whole_or_not_at_all
+            idempotency_keys_last_a_week
+            only_one_worker_gets_a_lease
+            a_slot_becomes_ready_by_elapsed_time
+            the_queue_lists_the_longest_waiting_slots_first
+            workspaces_take_turns_longest_waiting_slot_first
+            without_round_robin_the_longest_waiting_slot_is_leased
+            a_returned_slot_waits_behind_the_others_without_a_failure
+            a_workspace_with_enough_workers_is_skipped
+            one_workspace_with_many_ready_slots_does_not_block_the_others
+            a_ready_slot_is_found_behind_many_that_are_not
+            leases_match_a_simple_model
+            a_new_summary_supersedes_the_previous_one
             summaries_are_numbered_from_one_in_each_session
-            an_answer_is_recalled_by_what_was_asked
-            shapes_are_loaded_for_a_decision
+            a_summary_is_found_by_its_request_hash
+            outlines_are_loaded_for_a_decision
             messages_come_in_pages
-            a_page_ends_where_its_bytes_do
-            a_search_ends_where_its_bytes_do
-            very_many_sessions_are_searched_as_few_are
-            flags_change
+            a_page_ends_at_its_size_in_bytes
+            a_search_ends_at_its_size_in_bytes
+            searching_many_sessions_finds_the_same_as_searching_few
+            message_flags_can_be_changed
             workspaces_have_settings
-            nothing_crosses_workspaces_or_sessions
-            words_are_found_in_any_script
-            a_session_is_copied_and_shown
-            a_deleted_session_is_gone_and_its_name_is_free
-            usage_is_added_up_and_outlives_its_session
-            many_write_at_once_and_no_place_is_given_twice
-            a_closed_store_says_so
-            windows_hold_what_the_whole_log_would_show
-            windows_are_the_same_whichever_way_they_are_read
-            windows_look_back_in_time
-            windows_of_a_session_that_grows_are_those_of_the_whole
-            windows_read_little
-            events_are_numbered_inside_their_workspace
-            what_is_refused_is_not_told
-            a_summarys_event_has_its_number
-            events_go_with_their_session_and_their_numbers_never_come_back
-            only_the_newest_events_are_kept
-            a_copy_is_told_when_it_is_shown
-            keys_are_kept_listed_and_revoked
-            whatever_changes_a_context_changes_the_stamp
-            whatever_does_not_change_a_context_leaves_the_stamp
-            a_workspace_comes_to_be_with_the_first_thing_in_it
-            notes_of_all_kinds_come_back_as_they_were
-            whoever_decides_nothing_changes_nothing
-            a_workspace_goes_when_it_has_no_sessions_and_comes_back_new
-            a_copy_under_way_goes_with_its_workspace
-            lists_are_by_age_in_pages_both_ways_and_of_those_that_are_wanted
-            members_join_and_leave_and_what_is_kept_of_them_adds_up
-            what_is_refused_makes_nobody_a_member
-            members_are_copied_with_their_session_and_go_with_it
-            nobody_belongs_to_another_workspaces_sessions
-            a_store_has_a_secret_of_its_own
-            a_messages_notes_are_replaced_and_nothing_else
-            how_often_messages_became_a_summary_is_counted_by_session
+            data_never_crosses_workspaces_or_sessions
+            search_finds_words_in_any_script
+            a_copied_session_is_revealed
+            a_deleted_session_frees_its_name
+            usage_is_summed_and_outlives_its_session
+            concurrent_appends_never_share_a_number
+            a_closed_store_returns_closed
+            windows_contain_what_the_whole_log_would_show
+            windows_do_not_depend_on_the_access_mode
+            windows_show_an_earlier_state
+            cached_windows_match_the_whole_log_as_it_grows
+            windows_read_only_the_end_of_a_long_log
+            events_are_numbered_per_workspace
+            a_rejected_change_writes_no_event
+            a_summary_event_contains_the_summary_id
+            deleted_event_numbers_are_never_reused
+            only_the_newest_events_are_retained
+            a_copy_is_reported_when_it_is_revealed
+            keys_are_stored_listed_and_revoked
+            every_change_of_a_context_changes_the_stamp
+            other_changes_keep_the_stamp
+            the_first_write_creates_the_workspace
+            metadata_and_attributes_are_read_back_unchanged
+            a_decision_without_a_row_changes_nothing
+            only_an_empty_workspace_can_be_deleted
+            deleting_a_workspace_cancels_unfinished_copies
+            lists_are_ordered_paged_and_filtered
+            members_join_and_leave_and_their_attributes_merge
+            a_rejected_change_adds_no_member
+            members_are_copied_and_deleted_with_their_session
+            an_author_is_a_member_only_in_its_workspace
+            each_store_has_its_own_secret
+            replacing_metadata_changes_nothing_else
+            condensed_events_are_counted_per_session
         })*
     };
 }

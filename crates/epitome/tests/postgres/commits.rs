@@ -8,9 +8,9 @@ use epitome_core::message::Message;
 use epitome_core::slot::{Limit, Scope, Slot};
 use epitome_core::trigger::Trigger;
 
-use crate::helping::{count_of_once, database, in_time, node, say, want};
 use crate::network::{Network, Toward, When};
 use crate::postgres_server::{Database, Options, Server, Stop, server};
+use crate::setup::{count_unique_messages, database, in_time, node, say, want};
 use crate::support::{append, key, set_workspace, summarize};
 
 /// What a database says when something was committed, with the zero after it. Most appends are a single statement, which
@@ -43,27 +43,27 @@ async fn check(toward: Toward, pattern: &[u8], when: When) {
         }
     }
     node.close().await;
-    assert_eq!(count_of_once(&database), said);
+    assert_eq!(count_unique_messages(&database), said);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_write_that_does_not_arrive_is_done_again() {
+async fn a_lost_write_is_repeated() {
     check(Toward::Database, b"marked", When::Before).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_write_of_which_nobody_knows_whether_it_arrived_is_done_once() {
+async fn a_write_in_doubt_is_done_once() {
     check(Toward::Database, b"marked", When::After).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_write_whose_answer_is_lost_is_done_once() {
+async fn a_write_with_a_lost_response_is_done_once() {
     check(Toward::Node, COMMITTED, When::Before).await;
     check(Toward::Node, ANSWERED, When::Before).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_write_is_done_once_also_when_the_network_stays_away_for_a_while() {
+async fn a_write_is_done_once_despite_a_network_outage() {
     let (database, network, node) = by_network(server()).await;
     say(&node, &key("a"), "first").await.unwrap();
     for (number, (toward, pattern)) in
@@ -81,7 +81,7 @@ async fn a_write_is_done_once_also_when_the_network_stays_away_for_a_while() {
         in_time(writing).await.unwrap().unwrap();
     }
     node.close().await;
-    assert_eq!(count_of_once(&database), 3);
+    assert_eq!(count_unique_messages(&database), 3);
 }
 
 async fn until(mut done: impl FnMut() -> bool) {
@@ -107,7 +107,7 @@ fn take_numbers(database: &Database) {
 /// That a number was given to a transaction is not written down, so after a crash another may be given the same. Whoever
 /// asks what became of the first is told of the second.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_write_that_a_crash_lost_is_not_taken_for_somebody_elses_that_was_done() {
+async fn a_write_lost_in_a_crash_is_not_confused_with_a_reused_transaction_id() {
     let server = forgetful();
     for stop in [Stop::Immediate, Stop::Fast] {
         let (database, network, node) = by_network(&server).await;
@@ -129,12 +129,12 @@ async fn a_write_that_a_crash_lost_is_not_taken_for_somebody_elses_that_was_done
             in_time(writing).await.unwrap().unwrap();
         }
         node.close().await;
-        assert_eq!(count_of_once(&database), 5);
+        assert_eq!(count_unique_messages(&database), 5);
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_summary_that_a_crash_lost_is_kept_after_all() {
+async fn a_summary_lost_in_a_crash_is_stored_again() {
     let server = forgetful();
     let (database, network, node) = by_network(&server).await;
     say(&node, &key("a"), "first").await.unwrap();
@@ -154,7 +154,7 @@ async fn a_summary_that_a_crash_lost_is_kept_after_all() {
 
 /// What leaves nothing behind by which it could be known again leaves a mark.
 #[tokio::test(flavor = "multi_thread")]
-async fn settings_that_a_crash_lost_are_set_after_all() {
+async fn settings_lost_in_a_crash_are_set_again() {
     let server = forgetful();
     let (database, network, node) = by_network(&server).await;
     say(&node, &key("a"), "first").await.unwrap();
@@ -175,7 +175,7 @@ async fn settings_that_a_crash_lost_are_set_after_all() {
 
 /// Words that count as taken into the index and are not there would not be found any more.
 #[tokio::test(flavor = "multi_thread")]
-async fn words_that_a_crash_lost_are_taken_into_the_index_after_all() {
+async fn index_rows_lost_in_a_crash_are_written_again() {
     let server = forgetful();
     let (database, network, node) = by_network(&server).await;
     network.cut_all_when(Toward::Database, b"INTO epitome.words", When::Before);
@@ -193,10 +193,10 @@ async fn words_that_a_crash_lost_are_taken_into_the_index_after_all() {
 
 /// Two that believe to hold a slot under the same fence would both write its summary.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_lease_that_a_crash_lost_is_not_believed_in() {
+async fn a_lease_lost_in_a_crash_is_not_used() {
     let server = forgetful();
     let (database, network, node) = by_network(&server).await;
-    let other = crate::helping::node(&database.url()).await;
+    let other = crate::setup::node(&database.url()).await;
     for (name, others_are_faster) in [("a", false), ("b", true)] {
         node.change(&key(name), Load::default(), append(vec![Message::user("hello")], vec![slot()]))
             .await
@@ -233,7 +233,7 @@ fn slot() -> Slot {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_slot_is_taken_by_whoever_asked_also_when_the_answer_is_lost() {
+async fn a_lease_with_a_lost_response_belongs_to_its_worker() {
     let (database, network, node) = by_network(server()).await;
     for (name, toward, pattern) in
         [("a", Toward::Node, COMMITTED), ("b", Toward::Database, b"worker".as_slice())]

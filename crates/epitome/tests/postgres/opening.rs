@@ -7,12 +7,12 @@ use epitome::store::Store;
 use epitome::store::{Postgres, PostgresOptions, StoreError};
 use tokio::task::JoinSet;
 
-use crate::helping::{count_of_once, database, hasty, in_time, node, say};
 use crate::postgres_server::{Options, Server, free_port, server};
+use crate::setup::{count_unique_messages, database, hasty, in_time, node, say};
 use crate::support::key;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nodes_that_start_at_once_make_the_tables_once() {
+async fn nodes_that_start_together_create_the_tables_once() {
     let database = server().database();
     let mut nodes = JoinSet::new();
     for number in 0..8 {
@@ -24,24 +24,24 @@ async fn nodes_that_start_at_once_make_the_tables_once() {
         });
     }
     in_time(nodes.join_all()).await;
-    assert_eq!(count_of_once(&database), 8);
+    assert_eq!(count_unique_messages(&database), 8);
     assert_eq!(database.psql("SELECT count(*) = max(version) FROM epitome.migrations"), "t");
     assert_eq!(database.psql("SELECT count(*) FROM epitome.secrets"), "1");
 }
 
 #[tokio::test]
-async fn a_database_that_others_use_is_shared() {
+async fn a_database_with_other_tables_can_be_shared() {
     let database = server().database();
     database.psql("CREATE TABLE sessions (theirs int); INSERT INTO sessions VALUES (7)");
     let node = node(&database.url()).await;
     say(&node, &key("a"), "hello").await.unwrap();
     node.close().await;
     assert_eq!(database.psql("SELECT theirs FROM sessions"), "7");
-    assert_eq!(count_of_once(&database), 1);
+    assert_eq!(count_unique_messages(&database), 1);
 }
 
 #[tokio::test]
-async fn a_schema_that_is_not_ours_is_left_alone() {
+async fn a_schema_of_another_program_is_unchanged() {
     let database = server().database();
     database.psql("CREATE SCHEMA epitome; CREATE TABLE epitome.sessions (theirs int)");
     let error = hasty(&database.url()).await.unwrap_err();
@@ -58,14 +58,14 @@ async fn a_database_of_a_newer_release_is_refused() {
 }
 
 /// What may be told of an address: where it is, and nothing of who comes in.
-fn tells_no_secret(error: &StoreError) {
+fn has_no_secret(error: &StoreError) {
     for told in [error.to_string(), format!("{error:?}")] {
         assert!(!told.contains("s3cret") && !told.contains("s%33cret"), "{told}");
     }
 }
 
 #[tokio::test]
-async fn whoever_is_not_let_in_is_told_why_and_no_password_is_told() {
+async fn a_rejected_login_returns_the_reason_without_the_password() {
     let access = "local all all trust\nhost all postgres 127.0.0.1/32 trust\nhost all all 127.0.0.1/32 scram-sha-256\n";
     let server = Server::own(&Options { access: Some(access.to_owned()), ..Options::default() });
     server.psql("CREATE ROLE ann LOGIN PASSWORD 's3cret-right'");
@@ -90,13 +90,13 @@ async fn whoever_is_not_let_in_is_told_why_and_no_password_is_told() {
     ];
     for (url, reason) in cases {
         let error = in_time(hasty(&url)).await.unwrap_err();
-        tells_no_secret(&error);
+        has_no_secret(&error);
         assert!(error.to_string().contains(reason), "{reason}: {error}");
     }
 }
 
 #[tokio::test]
-async fn a_database_that_keeps_texts_otherwise_is_refused() {
+async fn a_database_with_another_encoding_is_refused() {
     let server = Server::own(&Options::default());
     for encoding in ["LATIN1", "SQL_ASCII"] {
         let name = encoding.to_lowercase();
@@ -107,7 +107,7 @@ async fn a_database_that_keeps_texts_otherwise_is_refused() {
 }
 
 #[tokio::test]
-async fn whoever_only_looks_makes_no_tables() {
+async fn must_exist_creates_no_tables() {
     let empty = server().database();
     let options = PostgresOptions { must_exist: true, ..PostgresOptions::default() };
     let error = Postgres::open(&empty.url(), options.clone()).await.unwrap_err().to_string();
@@ -117,7 +117,7 @@ async fn whoever_only_looks_makes_no_tables() {
 }
 
 #[tokio::test]
-async fn whoever_opens_it_is_told_that_it_is_waited_for() {
+async fn opening_reports_that_it_waits() {
     let said: Arc<Mutex<Vec<String>>> = Arc::default();
     let told = Arc::clone(&said);
     let waits = Arc::new(move |text: &str| told.lock().unwrap().push(text.to_owned()));
@@ -137,7 +137,7 @@ async fn whoever_opens_it_is_told_that_it_is_waited_for() {
 }
 
 #[tokio::test]
-async fn a_database_that_is_not_up_yet_is_waited_for() {
+async fn opening_waits_for_a_database_that_is_not_up_yet() {
     let server = Server::own(&Options::default());
     let database = server.database();
     server.stop(crate::postgres_server::Stop::Fast);

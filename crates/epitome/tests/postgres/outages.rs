@@ -8,9 +8,9 @@ use epitome::store::Store;
 use epitome::store::{Load, Postgres, PostgresOptions, StoreError};
 use tokio::task::JoinSet;
 
-use crate::helping::{count_of_once, database, haste, hasty, in_time, many, node, say, want};
 use crate::network::Network;
 use crate::postgres_server::{Database, Options, Pooler, Server, Stop, server};
+use crate::setup::{count_unique_messages, database, haste, hasty, in_time, many, node, say, want};
 use crate::support::{key, row};
 
 /// Does something to the server or the network, six times, while sixteen tasks of two nodes write to sessions of their own
@@ -51,11 +51,11 @@ async fn under_load(database: &Database, url: &str, trouble: impl Fn(usize) + Se
     for node in nodes {
         node.close().await;
     }
-    assert_eq!(count_of_once(database), said);
+    assert_eq!(count_unique_messages(database), said);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_restarts_under_load_is_a_delay() {
+async fn a_server_restart_under_load_only_delays() {
     let server = Server::own(&Options::default());
     let (database, breaking) = (database(&server), server.clone());
     under_load(&database, &database.url(), move |round| {
@@ -70,7 +70,7 @@ async fn a_server_that_restarts_under_load_is_a_delay() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_restarts_behind_a_pooler_is_a_delay() {
+async fn a_server_restart_behind_a_pooler_only_delays() {
     let server = Server::own(&Options::default());
     let (database, breaking) = (database(&server), server.clone());
     let pooler = Pooler::to(&server, 6);
@@ -82,7 +82,7 @@ async fn a_server_that_restarts_behind_a_pooler_is_a_delay() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn connections_that_are_cut_under_load_are_a_delay() {
+async fn connections_cut_under_load_only_delay() {
     let database = database(server());
     let network = Network::to(server().address());
     let url = database.url_by(network.address());
@@ -99,14 +99,14 @@ async fn connections_that_are_cut_under_load_are_a_delay() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn connections_that_the_server_ends_under_load_are_a_delay() {
+async fn connections_ended_by_the_server_under_load_only_delay() {
     let database = database(server());
     let name = database.name().to_owned();
     under_load(&database, &database.url(), move |_| server().throw_out(&name)).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_network_that_falls_silent_ends_in_an_error_and_works_again_when_it_heals() {
+async fn a_silent_network_returns_an_error_and_recovers() {
     let database = database(server());
     let network = Network::to(server().address());
     let url = database.url_by(network.address());
@@ -138,7 +138,7 @@ async fn a_network_that_falls_silent_ends_in_an_error_and_works_again_when_it_he
 
 /// Each who writes has as much patience as any other, and none more for having waited for those before it.
 #[tokio::test(flavor = "multi_thread")]
-async fn many_who_write_to_one_session_lose_patience_together() {
+async fn writers_of_one_session_time_out_together() {
     let server = Server::own(&Options::default());
     let database = database(&server);
     let node = hasty(&database.url()).await.unwrap();
@@ -163,12 +163,12 @@ async fn many_who_write_to_one_session_lose_patience_together() {
     server.start();
     in_time(say(&node, &key("a"), "after")).await.unwrap();
     node.close().await;
-    assert_eq!(count_of_once(&database), 2);
+    assert_eq!(count_unique_messages(&database), 2);
 }
 
 /// The server's side of every connection stands still, as when a machine in between forgot them all. New ones are fine.
 #[tokio::test(flavor = "multi_thread")]
-async fn connections_that_fall_silent_are_given_up_for_new_ones() {
+async fn silent_connections_are_replaced() {
     let server = Server::own(&Options::default());
     let database = database(&server);
     let options = PostgresOptions { patience: Duration::from_secs(12), ..haste() };
@@ -192,7 +192,7 @@ async fn connections_that_fall_silent_are_given_up_for_new_ones() {
     said.unwrap();
     assert!(read.unwrap().is_some());
     node.close().await;
-    assert_eq!(count_of_once(&database), 81);
+    assert_eq!(count_unique_messages(&database), 81);
 }
 
 fn signal(signal: &str, pids: &[&str]) {
@@ -202,7 +202,7 @@ fn signal(signal: &str, pids: &[&str]) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_connection_that_cannot_be_made_is_not_told_as_one_that_is_in_use() {
+async fn an_unreachable_server_is_not_reported_as_connections_in_use() {
     let database = database(server());
     let network = Network::to(server().address());
     let node = hasty(&database.url_by(network.address())).await.unwrap();
@@ -217,7 +217,7 @@ async fn a_connection_that_cannot_be_made_is_not_told_as_one_that_is_in_use() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_short_silence_is_a_delay() {
+async fn a_short_silence_only_delays() {
     let database = database(server());
     let network = Network::to(server().address());
     let url = database.url_by(network.address());
@@ -230,12 +230,12 @@ async fn a_short_silence_is_a_delay() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_slow_network_is_only_slow() {
+async fn a_slow_network_returns_no_errors() {
     let database = database(server());
     let network = Network::to(server().address());
     network.delay(Duration::from_millis(20));
     let node = node(&database.url_by(network.address())).await;
     in_time(many(&node, "slow", 4, 3).join_all()).await;
     node.close().await;
-    assert_eq!(count_of_once(&database), 24);
+    assert_eq!(count_unique_messages(&database), 24);
 }

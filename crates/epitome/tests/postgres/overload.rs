@@ -5,12 +5,12 @@ use std::time::Duration;
 use epitome::store::Store;
 use epitome::store::{Postgres, PostgresOptions, StoreError};
 
-use crate::helping::{count_of_once, database, haste, hasty, in_time, many, node, say};
 use crate::postgres_server::{Held, Options, Server, server};
+use crate::setup::{count_unique_messages, database, haste, hasty, in_time, many, node, say};
 use crate::support::{key, row};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_a_connection_to_be_had_it_waits_then_says_so_then_goes_on() {
+async fn without_free_connections_it_waits_then_fails_then_recovers() {
     const MOST: usize = 12;
     let settings =
         [&format!("max_connections = {MOST}"), "superuser_reserved_connections = 0", "max_wal_senders = 0"];
@@ -48,7 +48,7 @@ async fn without_a_connection_to_be_had_it_waits_then_says_so_then_goes_on() {
     in_time(say(&node, &key("a"), "after that")).await.unwrap();
     patient.close().await;
     node.close().await;
-    assert_eq!(count_of_once(&database), 3);
+    assert_eq!(count_unique_messages(&database), 3);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -58,11 +58,11 @@ async fn more_writers_than_connections_take_turns() {
     let node = Postgres::open(&database.url(), options).await.unwrap();
     in_time(many(&node, "one", 40, 4).join_all()).await;
     node.close().await;
-    assert_eq!(count_of_once(&database), 320);
+    assert_eq!(count_unique_messages(&database), 320);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_somebody_else_holds_is_waited_for_then_said_and_then_it_goes_on() {
+async fn a_foreign_lock_is_waited_for_then_reported_and_then_it_recovers() {
     let database = database(server());
     let node = hasty(&database.url()).await.unwrap();
     say(&node, &key("a"), "before").await.unwrap();
@@ -91,7 +91,7 @@ async fn what_somebody_else_holds_is_waited_for_then_said_and_then_it_goes_on() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_full_disk_is_told_and_writing_goes_on_when_there_is_room() {
+async fn a_full_disk_is_reported_and_writing_recovers() {
     let server = Server::own(&Options::default());
     let database = server.small_disk(24 << 20);
     let node = node(&database.url()).await;
@@ -115,7 +115,7 @@ async fn a_full_disk_is_told_and_writing_goes_on_when_there_is_room() {
     database.make_room();
     in_time(say(&node, &key("a"), "after")).await.unwrap();
     node.close().await;
-    assert_eq!(count_of_once(&database) as u64, said + 1);
+    assert_eq!(count_unique_messages(&database) as u64, said + 1);
 }
 
 /// A long text that cannot be kept in less room than it has letters.

@@ -89,7 +89,7 @@ pub(crate) async fn belongs(store: &dyn Store, workspace: &str, author: &str) ->
     listed.items.iter().map(|(name, _)| name.to_string()).collect()
 }
 
-pub(crate) async fn a_workspace_comes_to_be_with_the_first_thing_in_it(made: Made) {
+pub(crate) async fn the_first_write_creates_the_workspace(made: Made) {
     let store = &*made.store;
     made.clock.set(1);
     say(store, &SessionKey::new("by session", "a"), "u").await;
@@ -114,7 +114,7 @@ pub(crate) async fn a_workspace_comes_to_be_with_the_first_thing_in_it(made: Mad
     assert_eq!(store.authors("nobody's", Listing::named("ann")).await.unwrap().first(), None);
 }
 
-pub(crate) async fn notes_of_all_kinds_come_back_as_they_were(made: Made) {
+pub(crate) async fn metadata_and_attributes_are_read_back_unchanged(made: Made) {
     let store = &*made.store;
     let other = || notes(json!({"kind": "attributes"}));
     note_workspace(store, "w", move |row| (row.metadata, row.attributes) = (odd(), other())).await;
@@ -149,7 +149,7 @@ pub(crate) async fn notes_of_all_kinds_come_back_as_they_were(made: Made) {
     assert_eq!(store.verify().await.unwrap(), []);
 }
 
-pub(crate) async fn whoever_decides_nothing_changes_nothing(made: Made) {
+pub(crate) async fn a_decision_without_a_row_changes_nothing(made: Made) {
     let store = &*made.store;
     store.change_workspace("w", Box::new(|_| None)).await.unwrap();
     store.change_author("w", "ann", Box::new(|_| None)).await.unwrap();
@@ -184,7 +184,7 @@ pub(crate) async fn whoever_decides_nothing_changes_nothing(made: Made) {
     );
 }
 
-pub(crate) async fn a_workspace_goes_when_it_has_no_sessions_and_comes_back_new(made: Made) {
+pub(crate) async fn only_an_empty_workspace_can_be_deleted(made: Made) {
     let store = &*made.store;
     assert_eq!(store.delete_workspace("w").await.unwrap(), WorkspaceDeletion::NotFound);
     made.clock.set(1);
@@ -246,7 +246,13 @@ pub(crate) async fn a_workspace_goes_when_it_has_no_sessions_and_comes_back_new(
 }
 
 /// The page as whoever has the whole list would cut it.
-fn cut<T: Clone>(all: &[T], keep: impl Fn(&T) -> bool, skip: u64, limit: usize, reverse: bool) -> ListPage<T> {
+fn cut<T: Clone>(
+    all: &[T],
+    keep: impl Fn(&T) -> bool,
+    skip: u64,
+    limit: usize,
+    reverse: bool,
+) -> ListPage<T> {
     let mut kept: Vec<T> = all.iter().filter(|item| keep(item)).cloned().collect();
     if reverse {
         kept.reverse();
@@ -255,7 +261,7 @@ fn cut<T: Clone>(all: &[T], keep: impl Fn(&T) -> bool, skip: u64, limit: usize, 
     ListPage { items: kept.into_iter().skip(skip.try_into().unwrap()).take(limit).collect(), total }
 }
 
-pub(crate) async fn lists_are_by_age_in_pages_both_ways_and_of_those_that_are_wanted(made: Made) {
+pub(crate) async fn lists_are_ordered_paged_and_filtered(made: Made) {
     let store = &*made.store;
     // Names in no order, so that age is not mistaken for them; some of the same moment.
     let name = |n: i64| format!("{:x}", n * 7 % 12);
@@ -312,7 +318,7 @@ pub(crate) async fn lists_are_by_age_in_pages_both_ways_and_of_those_that_are_wa
     }
 }
 
-pub(crate) async fn a_store_has_a_secret_of_its_own(made: Made) {
+pub(crate) async fn each_store_has_its_own_secret(made: Made) {
     let secret = made.store.secret().await.unwrap();
     assert_eq!(made.store.secret().await.unwrap(), secret);
     assert!(secret.iter().any(|byte| *byte != secret[0]), "drawn, not filled");
@@ -320,7 +326,7 @@ pub(crate) async fn a_store_has_a_secret_of_its_own(made: Made) {
     assert_ne!(other.secret().await.unwrap(), secret);
 }
 
-pub(crate) async fn a_messages_notes_are_replaced_and_nothing_else(made: Made) {
+pub(crate) async fn replacing_metadata_changes_nothing_else(made: Made) {
     let store = &*made.store;
     let call = ToolCall {
         id: "c".into(),
@@ -345,7 +351,8 @@ pub(crate) async fn a_messages_notes_are_replaced_and_nothing_else(made: Made) {
         )
     };
     let (mut wanted, found) = (read().await, hits().await);
-    let before = (row(store, &key("a")).await, store.outlines_after(id, &Scope::Session, 0, 9).await.unwrap().log);
+    let before =
+        (row(store, &key("a")).await, store.outlines_after(id, &Scope::Session, 0, 9).await.unwrap().log);
     let mut stamp = store.stamp(&key("a")).await.unwrap();
     for (seq, new) in [(2, odd()), (3, notes(json!({"parcel": "parcel"}))), (1, odd()), (2, Map::new())] {
         wanted[seq - 1].metadata = new.clone();
@@ -358,7 +365,8 @@ pub(crate) async fn a_messages_notes_are_replaced_and_nothing_else(made: Made) {
         assert_ne!(now, stamp, "what a context shows of it is another now");
         stamp = now;
     }
-    let after = (row(store, &key("a")).await, store.outlines_after(id, &Scope::Session, 0, 9).await.unwrap().log);
+    let after =
+        (row(store, &key("a")).await, store.outlines_after(id, &Scope::Session, 0, 9).await.unwrap().log);
     assert_eq!(after, before);
     let decide: Decide =
         Box::new(|_| Some(Changes { metadata: vec![(1, Map::new()), (4, odd())], ..Changes::default() }));
@@ -368,7 +376,7 @@ pub(crate) async fn a_messages_notes_are_replaced_and_nothing_else(made: Made) {
     assert_eq!(store.verify().await.unwrap(), []);
 }
 
-pub(crate) async fn how_often_messages_became_a_summary_is_counted_by_session(made: Made) {
+pub(crate) async fn condensed_events_are_counted_per_session(made: Made) {
     let store = &*made.store;
     let condensed = |through| {
         EventBody::Condensed(MessagesCondensed {

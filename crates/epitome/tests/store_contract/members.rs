@@ -15,7 +15,7 @@ fn leave(name: &str) -> Membership {
     Membership::Leave(name.into())
 }
 
-pub(crate) async fn members_join_and_leave_and_what_is_kept_of_them_adds_up(made: Made) {
+pub(crate) async fn members_join_and_leave_and_their_attributes_merge(made: Made) {
     let store = &*made.store;
     let a = key("a");
     moved(store, &a, vec![join("bob"), join_with("ann", json!({"x": 1})), join("bob")]).await;
@@ -67,7 +67,7 @@ pub(crate) async fn members_join_and_leave_and_what_is_kept_of_them_adds_up(made
     assert_eq!(store.verify().await.unwrap(), []);
 }
 
-pub(crate) async fn what_is_refused_makes_nobody_a_member(made: Made) {
+pub(crate) async fn a_rejected_change_adds_no_member(made: Made) {
     let store = &*made.store;
     say(store, &key("a"), "u").await;
     for panics in [false, true] {
@@ -91,7 +91,7 @@ pub(crate) async fn what_is_refused_makes_nobody_a_member(made: Made) {
     assert_eq!(members(store, &key("a")).await, ["ann"]);
 }
 
-pub(crate) async fn members_are_copied_with_their_session_and_go_with_it(made: Made) {
+pub(crate) async fn members_are_copied_and_deleted_with_their_session(made: Made) {
     let store = &*made.store;
     say(store, &key("a"), "u a").await;
     moved(store, &key("a"), vec![join_with("ann", json!({"x": 1})), join("bob")]).await;
@@ -125,7 +125,7 @@ pub(crate) async fn members_are_copied_with_their_session_and_go_with_it(made: M
     assert_eq!(members(store, &key("a")).await, ["ann"]);
 }
 
-pub(crate) async fn nobody_belongs_to_another_workspaces_sessions(made: Made) {
+pub(crate) async fn an_author_is_a_member_only_in_its_workspace(made: Made) {
     let store = &*made.store;
     let theirs = SessionKey::new("v", "a");
     moved(store, &key("a"), vec![join_with("ann", json!({"of": "w"}))]).await;
@@ -149,7 +149,7 @@ pub(crate) async fn nobody_belongs_to_another_workspaces_sessions(made: Made) {
 }
 
 /// Its authors are gone, and their places may be others' by the time the copy would be shown.
-pub(crate) async fn a_copy_under_way_goes_with_its_workspace(made: Made) {
+pub(crate) async fn deleting_a_workspace_cancels_unfinished_copies(made: Made) {
     let store = &*made.store;
     say(store, &key("a"), "u").await;
     moved(store, &key("a"), vec![join("ann")]).await;

@@ -17,7 +17,7 @@ async fn changed(store: &dyn Store, change: impl Fn(&SessionState) -> Changes + 
     assert!(store.change(&key("a"), Load::default(), decide).await.unwrap().is_some());
 }
 
-pub(crate) async fn whatever_changes_a_context_changes_the_stamp(made: Made) {
+pub(crate) async fn every_change_of_a_context_changes_the_stamp(made: Made) {
     let store = &*made.store;
     assert_eq!(store.stamp(&key("a")).await.unwrap(), None);
     say(store, &key("a"), "u a u a").await;
@@ -63,7 +63,7 @@ pub(crate) async fn whatever_changes_a_context_changes_the_stamp(made: Made) {
     assert_ne!(stamp(store, "c").await, stamp(store, "a").await);
 }
 
-pub(crate) async fn whatever_does_not_change_a_context_leaves_the_stamp(made: Made) {
+pub(crate) async fn other_changes_keep_the_stamp(made: Made) {
     let store = &*made.store;
     let due = super::every(2);
     say_with(store, &key("a"), "u a u a", &[due]).await;

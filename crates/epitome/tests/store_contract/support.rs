@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicI64, Ordering};
 
 use epitome::store::{
     Changes, CopiedSession, Decide, Listing, Load, NewMessage, PostgresOptions, SessionId, SessionKey,
-    SessionRow, SlotRow, SqliteOptions, SessionState, Store, SummaryRow, SummaryState, WorkspaceRow, content_json,
+    SessionRow, SessionState, SlotRow, SqliteOptions, Store, SummaryRow, SummaryState, WorkspaceRow,
+    content_json,
 };
 use epitome_core::message::{Message, Seq, Timestamp};
 use epitome_core::outline::Cut;

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use epitome::store::{Reach, WindowQuery, Window};
-use epitome_core::context::{Candidate, PlaceholderCosts, Layout, Request, SessionShape, lay_out};
+use epitome::store::{Reach, Window, WindowQuery};
+use epitome_core::context::{Candidate, Layout, PlaceholderCosts, Request, SessionShape, lay_out};
 use epitome_core::cut::Cuts;
 use epitome_core::message::Seq;
 use epitome_core::outline::{Cut, Outline};
@@ -144,7 +144,9 @@ pub(crate) async fn compare(made: Made, cases: usize) {
                     let mut scene = SessionShape::whole(whole_cuts, &candidates);
                     scene.open_calls = u32::try_from(open).unwrap();
                     let request = Request { tokens: Some(budget), steady, summary, ..Request::default() };
-                    let whole = lay_out(&request, &scene, &PlaceholderCosts::of(&word_counter()), &mut NoWords).unwrap();
+                    let whole =
+                        lay_out(&request, &scene, &PlaceholderCosts::of(&word_counter()), &mut NoWords)
+                            .unwrap();
                     // What a summary covers is not read, so without one nothing of it can be shown.
                     if !deep && !candidates.is_empty() && whole.summary.is_none() {
                         continue;
@@ -227,7 +229,8 @@ pub(crate) async fn as_of(made: Made) {
 pub(crate) async fn little(made: Made) {
     let store = &*made.store;
     say(store, &key("a"), &format!("s u!:5 {}", "u:9 a:9 ".repeat(300))).await;
-    let reach = |tokens, deep| Arc::new(move |_: &_| Some(Reach { tokens, deep })) as epitome::store::DecideReach;
+    let reach =
+        |tokens, deep| Arc::new(move |_: &_| Some(Reach { tokens, deep })) as epitome::store::DecideReach;
     let view = || WindowQuery { scope: Scope::Session, as_of: None, recently_read: false };
     let window = store.window(&key("a"), view(), reach(50, true)).await.unwrap().unwrap();
     assert_eq!((window.tail.len(), window.from, window.messages.len()), (6, 597, 8));

@@ -38,7 +38,7 @@ fn moved(before: &mut Vec<Value>, now: Vec<Value>, why: &str) {
 }
 
 #[test]
-fn whatever_changes_a_context_shows_at_once() {
+fn a_change_is_in_the_next_context() {
     let server = Server::start();
     let mut client = server.client();
     add(&mut client, "a", &talk(1, 30));
@@ -93,7 +93,7 @@ fn whatever_changes_a_context_shows_at_once() {
 }
 
 #[test]
-fn a_context_given_again_is_counted_and_grows_older() {
+fn a_cached_context_is_counted_and_its_age_grows() {
     let server = Server::start();
     let mut client = server.client();
     add(&mut client, "a", &talk(1, 30));

@@ -32,7 +32,7 @@ fn again(client: &mut Client, path: &str, mark: &str) -> Answer {
 }
 
 #[test]
-fn what_was_read_and_has_not_changed_is_not_sent_again() {
+fn an_unchanged_answer_is_304() {
     let server = Server::start();
     let mut client = server.client();
     add(&mut client, "a", &talk(1, 45));
@@ -52,7 +52,7 @@ fn what_was_read_and_has_not_changed_is_not_sent_again() {
 }
 
 #[test]
-fn a_new_message_changes_the_mark_of_what_shows_it() {
+fn a_new_message_changes_the_etags_that_depend_on_it() {
     let server = Server::start();
     let mut client = server.client();
     add(&mut client, "a", &talk(1, 45));
@@ -69,7 +69,7 @@ fn a_new_message_changes_the_mark_of_what_shows_it() {
 }
 
 #[test]
-fn a_new_summary_changes_a_contexts_mark_and_its_age_does_not() {
+fn a_new_summary_changes_a_contexts_etag_and_its_age_does_not() {
     let server = Server::start();
     let mut client = server.client();
     add(&mut client, "a", &talk(1, 30));
@@ -88,7 +88,7 @@ fn a_new_summary_changes_a_contexts_mark_and_its_age_does_not() {
 }
 
 #[test]
-fn an_answer_is_compressed_for_whoever_takes_it() {
+fn an_answer_is_compressed_if_the_client_accepts_it() {
     let server = Server::start();
     let mut client = server.client();
     add(&mut client, "a", &talk(1, 10));
@@ -129,7 +129,7 @@ fn a_body_may_come_compressed() {
 }
 
 #[test]
-fn a_request_is_known_by_its_own_id_or_by_a_new_one() {
+fn a_request_has_the_clients_id_or_a_new_one() {
     let server = Server::start();
     let mut client = server.client();
     let mut with = |id: &str| {
@@ -152,7 +152,7 @@ fn a_request_is_known_by_its_own_id_or_by_a_new_one() {
 }
 
 #[test]
-fn a_method_that_does_nothing_is_told_which_do() {
+fn a_method_that_is_not_allowed_is_answered_with_those_that_are() {
     let server = Server::start();
     let mut client = server.client();
     let refused = client.send("DELETE", "/v1/sessions", &[], None);

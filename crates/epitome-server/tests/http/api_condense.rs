@@ -39,7 +39,7 @@ fn report(answer: &Answer) -> Value {
 }
 
 #[test]
-fn where_nothing_is_due_the_same_bytes_come_back() {
+fn if_nothing_is_due_the_same_bytes_are_returned() {
     let server = Server::start();
     let mut client = server.client();
     for body in [sent(3), "[]".to_owned(), " [ ] \n".to_owned()] {
@@ -53,7 +53,7 @@ fn where_nothing_is_due_the_same_bytes_come_back() {
 }
 
 #[test]
-fn what_is_due_comes_back_shorter_and_otherwise_as_it_was() {
+fn a_due_list_is_returned_shorter_and_all_else_unchanged() {
     let server = Server::start();
     let mut client = server.client();
     let answer = client.condense("?trigger=messages(50)&keep_messages=4", &sent(30));
@@ -79,7 +79,7 @@ fn what_is_due_comes_back_shorter_and_otherwise_as_it_was() {
 }
 
 #[test]
-fn the_largest_body_that_is_taken_is_taken_whole() {
+fn the_largest_allowed_body_is_read_completely() {
     let server = Server::start();
     let body =
         format!(r#"{{"messages": [{{"role": "user", "content": "Hi"}}], "x": "{}"}}"#, "y".repeat(15 << 20));
@@ -89,7 +89,7 @@ fn the_largest_body_that_is_taken_is_taken_whole() {
 }
 
 #[test]
-fn an_explanation_is_given_in_its_place() {
+fn explain_returns_a_forecast_and_changes_nothing() {
     let server = Server::start();
     let told = server.client().condense("?explain&force&keep_messages=2", &sent(30));
     assert_eq!(told.header("x-epitome-report"), "");
@@ -103,7 +103,7 @@ fn an_explanation_is_given_in_its_place() {
 }
 
 #[test]
-fn wrong_requests_are_refused_by_name_and_repeat_nothing() {
+fn invalid_requests_are_refused_by_field_without_content() {
     let server = Server::with(&["--set", "limits.body=100000"], &[]);
     let mut client = server.client();
     for (query, body, detail) in [
@@ -113,12 +113,12 @@ fn wrong_requests_are_refused_by_name_and_repeat_nothing() {
         ("", "{}", "messages: is missing"),
         ("", "[{\"role\": \"robot\", \"content\": \"secret words\"}]", "role"),
         ("?format=responses", "{\"messages\": []}", "input: is missing"),
-        ("?strategy=sumarize", "[]", "strategy: position 1: `sumarize` is not known"),
+        ("?strategy=sumarize", "[]", "strategy: position 1: `sumarize` is unknown; did you mean `summarize`?"),
         ("?trigger=messages(0)", "[]", "trigger: messages: 0 given"),
-        ("?trigger=window(0.5)", "[]", "window is not known"),
+        ("?trigger=window(0.5)", "[]", "window is unknown"),
         ("?keep_messages=1&keep_turns=1", "[]", "use one of them"),
         ("?window=0", "[]", "window: expected a whole number from 1"),
-        ("?model=gpt-9", "[]", "unknown model `gpt-9`; available: local"),
+        ("?model=gpt-9", "[]", "model: no model named `gpt-9`; use one of: local, same"),
         ("?keep=5", "[]", "unknown parameter `keep`"),
         ("?format=xml", "[]", "format"),
     ] {
@@ -136,7 +136,7 @@ fn wrong_requests_are_refused_by_name_and_repeat_nothing() {
 }
 
 #[test]
-fn a_workspaces_settings_hold_for_it() {
+fn a_workspaces_settings_apply_to_condensing() {
     let server = Server::start();
     let mut client = server.client().with("x-epitome-workspace", "small");
     let settings =
@@ -167,7 +167,7 @@ fn served(act: Act, more: &str, flags: &[&str]) -> (Server, Provider, tokio::run
 }
 
 #[test]
-fn what_a_model_cost_is_its_workspaces() {
+fn model_costs_are_counted_for_the_workspace() {
     let (server, provider, _runtime) = served(Act::Good, "", &[]);
     let mut client = server.client().with("x-epitome-workspace", "theirs");
     assert_eq!(client.condense("", &sent(30)).text(), sent(30));
@@ -201,7 +201,7 @@ fn a_model_that_fails_leaves_the_request_as_it_was() {
 }
 
 #[test]
-fn a_spend_cap_holds_here_too() {
+fn the_spend_cap_applies_to_condensing() {
     let (server, provider, _runtime) = served(Act::Good, "[summarize]\nspend_cap_per_day = 0.000001\n", &[]);
     let answer = server.client().condense("?force", &sent(30));
     assert_eq!((answer.text(), provider.calls()), (sent(30), 0));
@@ -209,7 +209,7 @@ fn a_spend_cap_holds_here_too() {
 }
 
 #[test]
-fn while_a_model_is_waited_for_whoever_needs_none_is_answered() {
+fn requests_without_a_model_are_answered_while_others_wait_for_one() {
     let (server, provider, _runtime) = served(Act::Silent, "", &["--bound", "waiting=1"]);
     let mut first = server.client();
     let waiting = std::thread::spawn(move || first.condense("?force", &sent(30)));

@@ -26,7 +26,7 @@ fn places(context: &Value) -> Vec<u64> {
 }
 
 #[test]
-fn a_context_stays_in_its_budget_and_says_what_it_holds() {
+fn a_context_fits_its_budget_and_reports_its_contents() {
     let server = Server::start();
     let mut client = summed_up(&server);
     for tokens in [200, 500, 1000, 2000, 5000] {
@@ -43,7 +43,7 @@ fn a_context_stays_in_its_budget_and_says_what_it_holds() {
 }
 
 #[test]
-fn with_a_summary_a_context_is_exhaustive_where_messages_alone_are_not() {
+fn a_summary_makes_a_context_exhaustive() {
     let server = Server::start();
     let mut client = summed_up(&server);
     let with = context(&mut client, "tokens=2000");
@@ -65,7 +65,7 @@ fn with_a_summary_a_context_is_exhaustive_where_messages_alone_are_not() {
 }
 
 #[test]
-fn as_of_gives_what_was_known_then() {
+fn as_of_returns_the_context_of_that_message() {
     let server = Server::start();
     let mut client = summed_up(&server);
     let then = context(&mut client, "as_of=3");
@@ -76,7 +76,7 @@ fn as_of_gives_what_was_known_then() {
 }
 
 #[test]
-fn a_scope_gives_one_authors_messages() {
+fn a_scope_selects_one_authors_messages() {
     let server = Server::start();
     let mut client = server.client();
     let said = |author: &str| json!({"role": "peer", "author": author, "parts": [{"type": "text", "text": format!("I am {author}.")}]});
@@ -86,7 +86,7 @@ fn a_scope_gives_one_authors_messages() {
 }
 
 #[test]
-fn who_is_the_assistant_among_peers_can_be_said() {
+fn the_assistant_among_peers_can_be_named() {
     let server = Server::start();
     let mut client = server.client();
     let said = |author: &str| json!({"role": "peer", "author": author, "parts": [{"type": "text", "text": "Hello."}]});
@@ -100,7 +100,7 @@ fn who_is_the_assistant_among_peers_can_be_said() {
 }
 
 #[test]
-fn the_newest_message_alone_over_the_budget_is_clipped_where_asked() {
+fn a_newest_message_over_the_budget_is_clipped_on_request() {
     let server = Server::start();
     let mut client = server.client();
     add(&mut client, "a", &json!({"role": "user", "content": "A long tale of a parcel. ".repeat(200)}));
@@ -116,7 +116,7 @@ fn the_newest_message_alone_over_the_budget_is_clipped_where_asked() {
 }
 
 #[test]
-fn fit_shortens_a_summary_and_without_it_none_is() {
+fn only_fit_shortens_a_summary() {
     let server = Server::start();
     let mut client = summed_up(&server);
     let fitted = context(&mut client, "tokens=700&fit=true");
@@ -128,7 +128,7 @@ fn fit_shortens_a_summary_and_without_it_none_is() {
 }
 
 #[test]
-fn fill_spends_what_is_left_and_steady_excludes_it() {
+fn fill_uses_the_rest_of_the_budget_and_excludes_steady() {
     let server = Server::start();
     let mut client = summed_up(&server);
     let plain = context(&mut client, "tokens=2500");
@@ -153,7 +153,7 @@ fn steady_moves_the_start_rarely() {
 }
 
 #[test]
-fn what_no_context_can_be_made_of_is_refused_by_name() {
+fn invalid_parameters_of_a_context_are_refused_by_name() {
     let server = Server::start();
     let mut client = summed_up(&server);
     for (query, told) in [
@@ -174,7 +174,7 @@ fn what_no_context_can_be_made_of_is_refused_by_name() {
 }
 
 #[test]
-fn strict_providers_take_what_is_given_at_every_size() {
+fn strict_providers_accept_contexts_of_every_size() {
     let server = Server::start();
     let mut client = server.client();
     let all = with_tools(60);
@@ -205,7 +205,7 @@ fn strict_providers_take_what_is_given_at_every_size() {
 }
 
 #[test]
-fn the_report_is_the_same_in_every_form() {
+fn the_report_is_the_same_in_every_format() {
     let server = Server::start();
     let mut client = summed_up(&server);
     let own = context(&mut client, "tokens=1500")["report"].clone();

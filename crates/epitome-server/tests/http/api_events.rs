@@ -12,7 +12,7 @@ fn ids(heard: &[Heard]) -> Vec<u64> {
 }
 
 #[test]
-fn whoever_listens_hears_what_happens_from_now_on() {
+fn a_listener_receives_new_events() {
     let server = Server::start();
     let mut client = server.client();
     add(&mut client, "before", &talk(1, 1));
@@ -28,7 +28,7 @@ fn whoever_listens_hears_what_happens_from_now_on() {
 }
 
 #[test]
-fn a_summary_is_told_with_what_it_saved_and_so_is_its_undoing() {
+fn a_summary_and_its_undo_are_events() {
     let server = Server::start();
     let mut client = server.client();
     let mut ears = Ears::open(&server, "?after=0", &[]);
@@ -58,7 +58,7 @@ fn a_summary_is_told_with_what_it_saved_and_so_is_its_undoing() {
 }
 
 #[test]
-fn no_event_holds_a_word_that_was_said() {
+fn no_event_contains_message_text() {
     let server = Server::start();
     let mut client = server.client();
     let mut ears = Ears::open(&server, "?after=0", &[]);
@@ -69,7 +69,7 @@ fn no_event_holds_a_word_that_was_said() {
 }
 
 #[test]
-fn a_summary_is_in_the_next_context_once_it_is_told() {
+fn after_its_event_a_summary_is_in_the_next_context() {
     let server = Server::start();
     let mut client = server.client();
     let mut ears = Ears::open(&server, "", &[]);
@@ -85,7 +85,7 @@ fn a_summary_is_in_the_next_context_once_it_is_told() {
 }
 
 #[test]
-fn whoever_comes_back_hears_the_rest_once() {
+fn a_listener_that_reconnects_receives_each_event_once() {
     let server = Server::start();
     let mut client = server.client();
     let mut all = Vec::new();
@@ -107,7 +107,7 @@ fn whoever_comes_back_hears_the_rest_once() {
 }
 
 #[test]
-fn one_session_can_be_listened_to_alone() {
+fn events_can_be_limited_to_one_session() {
     let server = Server::start();
     let mut client = server.client();
     for at in 1..=5 {
@@ -124,7 +124,7 @@ fn one_session_can_be_listened_to_alone() {
 }
 
 #[test]
-fn workspaces_do_not_hear_each_other() {
+fn a_workspace_receives_only_its_own_events() {
     let server = Server::start();
     let mut ears = Ears::open(&server, "?after=0", &[("x-epitome-workspace", "one")]);
     add(&mut server.client().with("x-epitome-workspace", "two"), "a", &talk(1, 1));
@@ -134,7 +134,7 @@ fn workspaces_do_not_hear_each_other() {
 }
 
 #[test]
-fn what_is_not_kept_any_more_is_said_to_be_missed() {
+fn events_no_longer_stored_are_reported_as_missed() {
     let folder = tempfile::tempdir().unwrap();
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let newest = runtime.block_on(async {
@@ -173,7 +173,7 @@ fn what_is_not_kept_any_more_is_said_to_be_missed() {
 }
 
 #[test]
-fn where_to_listen_from_is_a_number() {
+fn the_last_event_id_is_a_number() {
     let server = Server::start();
     let mut client = server.client();
     client.get("/v1/events?after=x").refused(400, "after");

@@ -62,7 +62,7 @@ fn own() -> Value {
 }
 
 #[test]
-fn messages_of_every_form_are_given_back_as_they_came() {
+fn messages_of_every_format_are_returned_as_sent() {
     let server = Server::start();
     let mut client = server.client();
     for (format, list) in [("openai", chat()), ("anthropic", blocks()), ("responses", items())] {
@@ -76,7 +76,7 @@ fn messages_of_every_form_are_given_back_as_they_came() {
 }
 
 #[test]
-fn messages_of_our_own_form_come_back_with_their_place() {
+fn messages_in_epitomes_format_are_returned_with_their_position() {
     let server = Server::start();
     let mut client = server.client();
     add(&mut client, "own", &own());
@@ -92,7 +92,7 @@ fn messages_of_our_own_form_come_back_with_their_place() {
 }
 
 #[test]
-fn one_form_is_read_as_another() {
+fn messages_can_be_read_in_another_format() {
     let server = Server::start();
     let mut client = server.client();
     add(&mut client, "a", &blocks());
@@ -104,7 +104,7 @@ fn one_form_is_read_as_another() {
 }
 
 #[test]
-fn one_message_a_list_and_a_named_list_are_all_taken() {
+fn a_message_a_list_and_a_list_with_its_format_are_accepted() {
     let server = Server::start();
     let mut client = server.client();
     let one = json!({"role": "user", "content": "One."});
@@ -119,7 +119,7 @@ fn one_message_a_list_and_a_named_list_are_all_taken() {
 }
 
 #[test]
-fn what_is_no_message_is_refused_by_its_place_and_nothing_is_kept() {
+fn an_invalid_message_is_refused_by_position_and_nothing_is_stored() {
     let server = Server::start();
     let mut client = server.client();
     let good = json!({"role": "user", "content": "Hello."});
@@ -149,7 +149,7 @@ fn what_is_no_message_is_refused_by_its_place_and_nothing_is_kept() {
 }
 
 #[test]
-fn pages_go_through_all_messages_once_in_either_direction() {
+fn pages_contain_every_message_once_in_both_directions() {
     let server = Server::start();
     let mut client = server.client();
     add(&mut client, "a", &talk(1, 503));
@@ -174,7 +174,7 @@ fn pages_go_through_all_messages_once_in_either_direction() {
 }
 
 #[test]
-fn pages_of_one_author_hold_the_results_of_their_calls_and_nobody_elses() {
+fn a_scoped_page_has_only_the_results_of_that_authors_calls() {
     let server = Server::start();
     let mut client = server.client();
     let said = |author: &str, at: usize| json!({"role": "user", "name": author, "content": format!("{author} {at}")});
@@ -186,7 +186,7 @@ fn pages_of_one_author_hold_the_results_of_their_calls_and_nobody_elses() {
 }
 
 #[test]
-fn the_same_append_under_the_same_key_adds_nothing() {
+fn a_repeated_idempotency_key_adds_nothing() {
     let server = Server::start();
     let mut client = server.client();
     let one = json!({"role": "user", "content": "Once."});
@@ -207,7 +207,7 @@ fn the_same_append_under_the_same_key_adds_nothing() {
 }
 
 #[test]
-fn of_two_at_once_under_one_key_one_is_added() {
+fn of_two_concurrent_appends_with_one_key_one_is_stored() {
     let server = Server::start();
     let together = Barrier::new(8);
     let statuses: Vec<u16> = std::thread::scope(|scope| {
@@ -230,7 +230,7 @@ fn of_two_at_once_under_one_key_one_is_added() {
 }
 
 #[test]
-fn an_append_after_a_message_is_done_only_right_after_it() {
+fn after_appends_only_to_that_newest_message() {
     let server = Server::start();
     let mut client = server.client();
     let one = json!({"role": "user", "content": "Next."});
@@ -239,12 +239,12 @@ fn an_append_after_a_message_is_done_only_right_after_it() {
     after("0").refused(409, "");
     assert_eq!(after("1").ok()["through"], 2);
     after("7").refused(409, "");
-    after("x").refused(400, "after: \"x\" given; expected a whole number");
+    after("x").refused(400, "after: \"x\" is not allowed; expected a whole number");
     assert_eq!(client.get("/v1/sessions/a").ok()["messages"], 2);
 }
 
 #[test]
-fn flags_are_set_and_taken_back_and_nothing_else_is() {
+fn only_flags_can_be_changed() {
     let server = Server::start();
     let mut client = server.client();
     add(&mut client, "a", &talk(1, 3));
@@ -266,7 +266,7 @@ fn flags_are_set_and_taken_back_and_nothing_else_is() {
 }
 
 #[test]
-fn flags_that_came_with_messages_are_read_and_shown() {
+fn flags_in_messages_are_stored_and_returned() {
     let server = Server::start();
     let mut client = server.client();
     add(
@@ -280,7 +280,7 @@ fn flags_that_came_with_messages_are_read_and_shown() {
 }
 
 #[test]
-fn names_of_sessions_may_hold_anything_but_control_characters() {
+fn session_names_allow_all_but_control_characters() {
     let server = Server::start();
     let mut client = server.client();
     let long = "x".repeat(512);
@@ -312,7 +312,7 @@ fn names_of_sessions_may_hold_anything_but_control_characters() {
 }
 
 #[test]
-fn many_tools_are_kept_and_given_back() {
+fn many_tool_calls_are_stored_and_returned() {
     let server = Server::start();
     let mut client = server.client();
     add(&mut client, "a", &with_tools(30));
@@ -322,7 +322,7 @@ fn many_tools_are_kept_and_given_back() {
 
 /// A number of more digits than most programs hold is a number all the same, and whoever wrote it wants it back.
 #[test]
-fn every_digit_of_a_number_comes_back() {
+fn numbers_are_returned_with_every_digit() {
     let server = Server::start();
     let mut client = server.client();
     let one =

@@ -27,7 +27,7 @@ pub fn served(act: Act) -> (Server, Provider, Runtime) {
 }
 
 #[test]
-fn what_a_summary_cost_is_told_by_session_and_time() {
+fn costs_are_reported_by_session_and_time() {
     let (server, _provider, _runtime) = served(Act::Good);
     let mut client = server.client();
     // What two sessions ask alike is asked once; these have other messages each.
@@ -68,7 +68,7 @@ fn what_a_summary_cost_is_told_by_session_and_time() {
 }
 
 #[test]
-fn while_a_model_says_nothing_messages_go_in_and_contexts_come_out() {
+fn a_silent_model_delays_no_append_and_no_context() {
     let (server, provider, _runtime) = served(Act::Silent);
     let mut client = server.client();
     add(&mut client, "a", &talk(1, 20));
@@ -86,7 +86,7 @@ fn while_a_model_says_nothing_messages_go_in_and_contexts_come_out() {
 }
 
 #[test]
-fn a_model_that_fails_is_told_of_and_nothing_else_changes() {
+fn a_failing_model_is_reported_and_changes_nothing() {
     let (server, _provider, _runtime) = served(Act::Status(500));
     let mut client = server.client();
     let mut ears = Ears::open(&server, "?after=0", &[]);
@@ -107,7 +107,7 @@ fn a_model_that_fails_is_told_of_and_nothing_else_changes() {
 }
 
 #[test]
-fn a_model_that_comes_back_is_asked_again() {
+fn a_model_that_recovers_is_called_again() {
     let (server, provider, _runtime) = served(Act::Status(500));
     let mut client = server.client();
     let mut ears = Ears::open(&server, "?after=0", &[]);
@@ -120,7 +120,7 @@ fn a_model_that_comes_back_is_asked_again() {
 }
 
 #[test]
-fn where_models_are_asked_is_told_to_no_tenant() {
+fn tenants_never_see_model_addresses() {
     let folder = tempfile::tempdir().unwrap();
     let settings = "[models.main]\nprovider = \"openai\"\nbase_url = \"http://127.0.0.1:9/inner\"\nmodel = \"m\"\n\
                     window = 8000\n[summarize]\nmodels = [\"main\"]\nstand_in_after = \"never\"\n";

@@ -13,7 +13,7 @@ fn found(items: &[Value]) -> Vec<(String, u64)> {
 }
 
 #[test]
-fn a_session_is_searched_newest_first_whether_summed_up_or_not() {
+fn a_search_covers_summarized_messages_newest_first() {
     let server = Server::start();
     let mut client = server.client();
     add(&mut client, "a", &talk(1, 60));
@@ -32,7 +32,7 @@ fn a_session_is_searched_newest_first_whether_summed_up_or_not() {
 }
 
 #[test]
-fn a_search_beneath_a_summary_finds_what_it_stands_for() {
+fn a_search_can_be_limited_to_what_a_summary_covers() {
     let server = Server::start();
     let mut client = server.client();
     add(&mut client, "a", &talk(1, 30));
@@ -43,7 +43,7 @@ fn a_search_beneath_a_summary_finds_what_it_stands_for() {
 }
 
 #[test]
-fn a_workspace_is_searched_through_all_its_sessions_once() {
+fn a_workspace_search_finds_each_match_once() {
     let server = Server::start();
     let mut client = server.client();
     for name in ["a", "b.c/1", "ünï", "4.x"] {
@@ -60,7 +60,7 @@ fn a_workspace_is_searched_through_all_its_sessions_once() {
 }
 
 #[test]
-fn a_search_that_means_nothing_is_refused_by_name() {
+fn an_invalid_search_is_refused_by_name() {
     let server = Server::start();
     let mut client = server.client();
     add(&mut client, "a", &talk(1, 3));
@@ -81,7 +81,7 @@ fn a_search_that_means_nothing_is_refused_by_name() {
     client.get("/v1/search?q=x&after=5").refused(400, "after: is not the `next` of a page");
     client
         .get("/v1/sessions/a/search?q=x&after=1.a")
-        .refused(400, "after: \"1.a\" given; expected a whole number");
+        .refused(400, "after: \"1.a\" is not allowed; expected a whole number");
     client.get("/v1/search?q=x&after=1.gone").refused(409, "search again from the start");
     client.get("/v1/sessions/nobody/search?q=x").refused(404, "session `nobody` not found");
 }

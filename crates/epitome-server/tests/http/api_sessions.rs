@@ -23,7 +23,7 @@ fn sessions_are_listed_by_name_page_by_page() {
 }
 
 #[test]
-fn a_session_tells_its_totals_its_settings_and_where_its_summaries_stand() {
+fn a_session_contains_totals_settings_and_slots() {
     let server = Server::start();
     let mut client = server.client();
     add(&mut client, "a", &talk(1, 13));
@@ -43,7 +43,7 @@ fn a_session_tells_its_totals_its_settings_and_where_its_summaries_stand() {
 }
 
 #[test]
-fn settings_and_metadata_are_set_both_or_neither() {
+fn settings_and_metadata_change_together_or_not_at_all() {
     let server = Server::start();
     let mut client = server.client();
     let mut put = |body: Value| client.json("PUT", "/v1/sessions/a", &body);
@@ -73,7 +73,7 @@ fn settings_and_metadata_are_set_both_or_neither() {
 }
 
 #[test]
-fn how_tokens_are_counted_is_fixed_when_a_session_is_made() {
+fn the_encoding_is_fixed_when_a_session_is_created() {
     let server = Server::start();
     let mut client = server.client();
     let encoding = |name: &str| json!({"settings": {"encoding": name}});
@@ -83,7 +83,7 @@ fn how_tokens_are_counted_is_fixed_when_a_session_is_made() {
 }
 
 #[test]
-fn a_workspaces_settings_hold_in_its_sessions_and_models_are_not_its_to_set() {
+fn workspace_settings_apply_to_sessions_and_cannot_set_models() {
     let server = Server::start();
     let mut client = server.client();
     let put =
@@ -109,7 +109,7 @@ fn a_workspaces_settings_hold_in_its_sessions_and_models_are_not_its_to_set() {
 }
 
 #[test]
-fn a_fork_is_a_session_of_its_own_and_says_where_it_is() {
+fn a_fork_is_a_separate_session_with_a_location() {
     let server = Server::start();
     let mut client = server.client();
     add(&mut client, "a", &talk(1, 45));
@@ -141,7 +141,7 @@ fn a_fork_is_a_session_of_its_own_and_says_where_it_is() {
 }
 
 #[test]
-fn a_deleted_session_is_gone_with_all_that_was_made_of_it() {
+fn a_deleted_session_leaves_nothing_behind() {
     let server = Server::start();
     let mut client = server.client();
     add(&mut client, "a", &talk(1, 25));
@@ -157,7 +157,7 @@ fn a_deleted_session_is_gone_with_all_that_was_made_of_it() {
 }
 
 #[test]
-fn every_setting_is_described() {
+fn every_setting_is_in_the_description() {
     let server = Server::start();
     let mut client = server.client();
     let described = client.get("/openapi.json").ok();

@@ -6,7 +6,7 @@ use crate::server::Server;
 use crate::talk::{add, pages, settle, talk};
 
 #[test]
-fn a_summary_comes_by_itself_and_is_listed() {
+fn a_due_summary_is_written_and_listed() {
     let server = Server::start();
     let mut client = server.client();
     add(&mut client, "a", &talk(1, 20));
@@ -23,7 +23,7 @@ fn a_summary_comes_by_itself_and_is_listed() {
 }
 
 #[test]
-fn history_tells_all_there_ever_were_newest_first_page_by_page() {
+fn history_lists_all_summaries_newest_first() {
     let server = Server::start();
     let mut client = server.client();
     for round in 0..6 {
@@ -41,7 +41,7 @@ fn history_tells_all_there_ever_were_newest_first_page_by_page() {
 }
 
 #[test]
-fn a_summary_wished_for_is_written_and_waited_for() {
+fn a_requested_summary_is_written_while_the_client_waits() {
     let server = Server::start();
     let mut client = server.client();
     add(&mut client, "a", &talk(1, 6));
@@ -60,7 +60,7 @@ fn a_summary_wished_for_is_written_and_waited_for() {
 }
 
 #[test]
-fn without_waiting_it_is_promised_and_comes() {
+fn without_waiting_the_summary_is_written_later() {
     let server = Server::start();
     let mut client = server.client();
     add(&mut client, "a", &talk(1, 6));
@@ -72,21 +72,21 @@ fn without_waiting_it_is_promised_and_comes() {
 }
 
 #[test]
-fn a_wish_that_cannot_be_is_refused_by_name() {
+fn an_invalid_summary_request_is_refused_by_field() {
     let server = Server::start();
     let mut client = server.client();
     add(&mut client, "a", &talk(1, 6));
     let mut wish = |body: Value| client.post("/v1/sessions/a/summaries?wait=true", &body);
     wish(json!({"slot": "middle"})).refused(404, "there are: short, long");
     wish(json!({"scope": "ann"})).refused(404, "scope `ann`");
-    wish(json!({"focus": "x".repeat(4001)})).refused(400, "focus: at most 4000");
+    wish(json!({"focus": "x".repeat(4001)})).refused(400, "focus: 4001 characters; at most 4000");
     wish(json!({"force": true})).refused(400, "unknown field `force`");
     client.post("/v1/sessions/nobody/summaries", &json!({})).refused(404, "session `nobody` not found");
     client.post("/v1/sessions/a/summaries?wait=soon", &json!({})).refused(400, "true or false");
 }
 
 #[test]
-fn an_undone_summary_gives_way_to_the_one_before_and_cannot_be_undone_twice() {
+fn undo_restores_the_previous_summary_once() {
     let server = Server::start();
     let mut client = server.client();
     for round in 0..2 {
@@ -116,7 +116,7 @@ fn an_undone_summary_gives_way_to_the_one_before_and_cannot_be_undone_twice() {
 }
 
 #[test]
-fn a_slot_is_built_anew_with_todays_settings() {
+fn a_slot_is_rebuilt_with_the_current_settings() {
     let server = Server::start();
     let mut client = server.client();
     add(&mut client, "a", &talk(1, 20));
@@ -140,7 +140,7 @@ fn a_slot_is_built_anew_with_todays_settings() {
 }
 
 #[test]
-fn an_empty_session_has_nothing_to_rebuild_or_to_sum_up() {
+fn an_empty_session_has_nothing_to_summarize_or_rebuild() {
     let server = Server::start();
     let mut client = server.client();
     client.json("PUT", "/v1/sessions/a", &json!({"metadata": {}})).ok();
@@ -151,7 +151,7 @@ fn an_empty_session_has_nothing_to_rebuild_or_to_sum_up() {
 }
 
 #[test]
-fn beneath_a_summary_are_its_messages_word_for_word() {
+fn expand_returns_the_covered_messages_verbatim() {
     let server = Server::start();
     let mut client = server.client();
     add(&mut client, "a", &talk(1, 25));

@@ -5,7 +5,7 @@ use serde_json::json;
 use crate::server::Server;
 
 #[test]
-fn messages_go_in_and_a_context_comes_out() {
+fn messages_are_appended_and_read_as_a_context() {
     let server = Server::start();
     let mut client = server.client();
     let added = client.post("/v1/sessions/ann/messages", &json!({"role": "user", "content": "Hello."}));
@@ -15,13 +15,13 @@ fn messages_go_in_and_a_context_comes_out() {
 }
 
 #[test]
-fn a_session_that_is_not_there_is_told_so() {
+fn a_session_that_does_not_exist_is_404() {
     let server = Server::start();
     server.client().get("/v1/sessions/nobody/context").refused(404, "session `nobody` not found");
 }
 
 #[test]
-fn callers_are_not_shown_where_models_are_asked() {
+fn settings_over_http_contain_no_model_address() {
     let set =
         ["models.cheap.provider=openai", "models.cheap.model=m", "models.cheap.base_url=http://10.1.2.3/v1"];
     let flags: Vec<&str> = set.iter().flat_map(|set| ["--set", set]).collect();
@@ -37,7 +37,7 @@ fn callers_are_not_shown_where_models_are_asked() {
 
 /// A slip of the pen would do nothing without a word.
 #[test]
-fn a_parameter_nobody_knows_is_refused_also_where_there_are_none() {
+fn an_unknown_parameter_is_refused_on_every_route() {
     let server = Server::start();
     let mut client = server.client();
     client.post("/v1/sessions/ann/messages", &json!({"role": "user", "content": "Hello."})).ok();
@@ -50,7 +50,7 @@ fn a_parameter_nobody_knows_is_refused_also_where_there_are_none() {
 }
 
 #[test]
-fn what_is_wrong_in_a_small_body_is_told_with_its_field() {
+fn an_invalid_body_is_refused_by_field() {
     let server = Server::start();
     let mut client = server.client();
     client.post("/v1/sessions/ann/messages", &json!({"role": "user", "content": "Hello."})).ok();

@@ -243,7 +243,7 @@ fn a_server_killed_under_load_loses_nothing_it_acknowledged() {
 }
 
 #[test]
-fn a_server_told_to_end_under_load_answers_whole_or_not_at_all() {
+fn a_server_stopped_under_load_sends_no_partial_answer() {
     let folder = tempfile::tempdir().unwrap();
     let mut server = Server::on(folder.path(), &[], &[]);
     let done = under_load(&server.address.clone(), |load| {

@@ -10,7 +10,7 @@ use crate::server::Server;
 
 /// What they unpack to is charged, not what they might.
 #[test]
-fn small_gzipped_bodies_are_taken_by_the_dozen() {
+fn dozens_of_small_gzipped_bodies_are_accepted() {
     let server = Server::start();
     let send = || {
         let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
@@ -53,7 +53,7 @@ fn held(hold: impl Fn() -> Vec<Raw>, ask: impl Fn() -> u16) -> Vec<Raw> {
 }
 
 #[test]
-fn what_was_done_is_not_answered_as_if_it_was_refused() {
+fn a_completed_write_is_never_answered_as_refused() {
     let server = Server::with(&["--bound", "memory_kib=400"], &[]);
     let mut client = server.client();
     client.json("PUT", "/v1/sessions/ann", &json!({"metadata": {"note": "n".repeat(65_400)}})).ok();
@@ -69,7 +69,7 @@ fn what_was_done_is_not_answered_as_if_it_was_refused() {
 }
 
 #[test]
-fn one_workspace_cannot_take_all_the_memory() {
+fn one_workspace_cannot_use_all_memory() {
     let server = Server::with(&["--bound", "memory_kib=400"], &[]);
     let hi = |workspace: &str, text: &str| {
         let mut client = server.client().with("x-epitome-workspace", workspace);

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::{LazyLock, Mutex, PoisonError};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use epitome::Engine;
 use epitome::store::Store;
@@ -42,6 +43,12 @@ pub async fn open(folder: &Path) -> Engine {
         true => Engine::builder().open_postgres(&postgres(folder)).await.unwrap(),
         false => Engine::open(folder.join("a.db")).await.unwrap(),
     }
+}
+
+/// The current time, in milliseconds since 1970.
+pub fn now() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+    i64::try_from(since.as_millis()).unwrap()
 }
 
 /// Whether schemathesis tries all edges of what is described. Once is enough, on SQLite.

@@ -18,7 +18,7 @@ fn made(server: &Server, args: &[&str]) -> String {
 }
 
 #[test]
-fn on_loopback_no_keys_are_needed_unless_told() {
+fn on_loopback_keys_are_optional_by_default() {
     let server = Server::start();
     server.client().get("/v1/keys").ok();
     assert_eq!(server.client().get("/metrics").status, 200);
@@ -32,7 +32,7 @@ fn on_loopback_no_keys_are_needed_unless_told() {
 }
 
 #[test]
-fn elsewhere_keys_are_needed_and_how_to_make_the_first_is_said() {
+fn beyond_loopback_keys_are_required_and_the_log_says_how_to_create_one() {
     let server = Server::with(&["--listen", "0.0.0.0:0"], &[]);
     server.client().get("/v1/sessions").refused(401, "a key is required");
     let how = format!("epitome keys create --admin --db {}", shown());
@@ -52,7 +52,7 @@ fn elsewhere_keys_are_needed_and_how_to_make_the_first_is_said() {
 }
 
 #[test]
-fn whoever_says_never_is_warned() {
+fn require_keys_never_logs_a_warning() {
     let server = Server::with(&["--listen", "0.0.0.0:0", "--require-keys", "never"], &[]);
     server.client().get("/v1/sessions").ok();
     let log = server.log();
@@ -61,7 +61,7 @@ fn whoever_says_never_is_warned() {
 }
 
 #[test]
-fn what_the_command_line_works_on_is_not_what_callers_get() {
+fn the_command_lines_workspace_does_not_apply_to_callers() {
     let server = Server::with(&[], &[("EPITOME_WORKSPACE", "team")]);
     server.client().post("/v1/sessions/a/messages", &json!({"role": "user", "content": "Hello."})).ok();
     assert_eq!(server.client().get("/v1/workspace").ok()["name"], "default");
@@ -79,7 +79,7 @@ fn what_the_command_line_works_on_is_not_what_callers_get() {
 }
 
 #[test]
-fn a_key_that_is_sent_is_looked_at_where_none_is_needed_too() {
+fn a_key_is_checked_even_if_keys_are_optional() {
     let server = Server::start();
     let read = made(&server, &["--workspace", "team", "--rights", "read"]);
     assert_eq!(server.client().key(&read).get("/v1/workspace").ok()["name"], "team");
@@ -98,7 +98,7 @@ fn a_key_that_is_sent_is_looked_at_where_none_is_needed_too() {
 }
 
 #[test]
-fn two_keys_are_none() {
+fn two_keys_in_one_request_are_refused() {
     let server = Server::with(&["--require-keys", "always"], &[]);
     let key = made(&server, &["--rights", "write"]);
     server.client().key(&key).get("/v1/workspace").ok();
@@ -109,7 +109,7 @@ fn two_keys_are_none() {
 }
 
 #[test]
-fn whoever_may_not_come_in_learns_nothing_of_what_they_sent() {
+fn an_unauthorized_caller_learns_nothing_about_its_request() {
     let server = Server::with(&["--require-keys", "always"], &[]);
     let read = made(&server, &["--rights", "read"]);
     let json = [("content-type", "application/json")];
@@ -134,7 +134,7 @@ fn whoever_may_not_come_in_learns_nothing_of_what_they_sent() {
 }
 
 #[test]
-fn nothing_is_read_of_what_comes_without_a_key() {
+fn the_body_of_an_unauthorized_request_is_not_read() {
     let server = Server::with(&["--require-keys", "always"], &[]);
     let read = made(&server, &["--rights", "read"]);
     for authorization in [String::new(), format!("authorization: Bearer {read}\r\n")] {
@@ -152,7 +152,7 @@ fn nothing_is_read_of_what_comes_without_a_key() {
 }
 
 #[test]
-fn a_page_in_a_browser_on_this_machine_gets_nothing_done() {
+fn a_web_page_cannot_use_the_server_of_this_machine() {
     let server = Server::start();
     let mut client = server.client();
     let page = |method: &str, path: &str, headers: &[(&str, &str)], body: Option<&[u8]>| -> Answer {

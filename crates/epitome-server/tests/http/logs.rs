@@ -15,7 +15,7 @@ fn leaks(log: &str) -> Vec<&str> {
 }
 
 #[test]
-fn a_leak_would_be_seen() {
+fn the_log_check_detects_a_planted_leak() {
     assert_eq!(leaks("{\"message\":\"ready\"}\n{\"route\":\"/v1/sessions/{session}\"}\n"), [""; 0]);
     let planted = format!("{{\"message\":\"ready\"}}\nsession={MARK}\n");
     assert_eq!(leaks(&planted), [format!("session={MARK}")]);
@@ -87,7 +87,7 @@ fn request(method: &str, path: &str, query: &str, body: &str, headers: &str) -> 
 }
 
 #[test]
-fn nothing_of_anybodys_is_in_the_log() {
+fn the_log_contains_no_user_data() {
     for format in ["text", "json"] {
         let server = Server::with(&["--log-level", "debug", "--log-format", format], &[]);
         let mut client = server.client().with("x-epitome-workspace", MARK);
@@ -121,7 +121,7 @@ fn nothing_of_anybodys_is_in_the_log() {
 }
 
 #[test]
-fn what_is_piped_is_an_object_a_line_and_says_no_more_than_asked() {
+fn a_piped_log_is_json_lines_of_the_chosen_level() {
     let server = Server::start();
     server.client().get("/v1/sessions").ok();
     let log = server.log();

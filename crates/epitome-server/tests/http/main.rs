@@ -20,7 +20,9 @@ mod api_messages;
 mod api_models;
 mod api_search;
 mod api_sessions;
+mod api_suggestions;
 mod api_summaries;
+mod api_times;
 mod basics;
 mod crash;
 mod ears;
@@ -29,6 +31,7 @@ mod home;
 mod honcho;
 mod keys;
 mod logs;
+mod metrics;
 mod nodes;
 mod on_postgres;
 mod on_sqlite;
@@ -61,7 +64,7 @@ fn again_on_postgres() {
         "logs::",
         "openapi::",
         "pressure::",
-        "rough_bodies::packed_bodies",
+        "rough_bodies::gzipped_bodies",
         "rough_bodies::a_body_",
         "rough_connections::",
         "rough_pages::many_large_contexts",

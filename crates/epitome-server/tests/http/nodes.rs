@@ -56,19 +56,19 @@ fn check_roles(db: &str) {
 }
 
 #[test]
-fn one_node_answers_and_another_writes() {
+fn one_node_serves_and_another_writes_summaries() {
     let database = server().database();
     check_roles(&address(&database));
 }
 
 #[test]
-fn processes_share_a_file_by_their_roles_too() {
+fn processes_with_roles_share_a_file() {
     let folder = tempfile::tempdir().unwrap();
     check_roles(&folder.path().join("shared.db").display().to_string());
 }
 
 #[test]
-fn what_one_node_writes_every_other_has_at_once() {
+fn a_write_on_one_node_is_visible_on_all_at_once() {
     let database = server().database();
     let nodes: Vec<Server> =
         (0..3).map(|_| node(&address(&database), &["--require-keys", "always"])).collect();

@@ -7,7 +7,7 @@ use crate::running::refused;
 use crate::server::Server;
 
 #[test]
-fn a_database_that_cannot_be_opened_is_told_before_anybody_is_answered() {
+fn a_server_without_a_database_fails_before_it_answers() {
     let folder = tempfile::tempdir().unwrap();
     meddle(
         folder.path(),
@@ -21,7 +21,7 @@ fn a_database_that_cannot_be_opened_is_told_before_anybody_is_answered() {
 }
 
 #[test]
-fn the_store_in_trouble_shows_without_its_address_and_is_logged_with_it() {
+fn only_the_log_names_the_address_of_a_failing_store() {
     let folder = tempfile::tempdir().unwrap();
     let server = Server::on(folder.path(), &["--db", &postgres(folder.path())], &[]);
     assert_eq!(server.client().get("/readyz").ok(), json!({"ready": true, "problems": []}));

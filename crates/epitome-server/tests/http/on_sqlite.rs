@@ -8,7 +8,7 @@ use crate::running::refused;
 use crate::server::Server;
 
 #[test]
-fn a_database_that_cannot_be_opened_is_told_before_anybody_is_answered() {
+fn a_server_without_a_database_fails_before_it_answers() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("a.db"), "these are somebody's notes\n".repeat(100)).unwrap();
     let (code, lines) = refused(folder.path(), &["--listen", "127.0.0.1:0", "--db", "a.db"]);
@@ -17,7 +17,7 @@ fn a_database_that_cannot_be_opened_is_told_before_anybody_is_answered() {
 }
 
 #[test]
-fn the_store_in_trouble_shows_without_its_path_and_is_logged_with_it() {
+fn only_the_log_names_the_path_of_a_failing_store() {
     let server = Server::with(&["--db", "a.db"], &[]);
     let file = server.folder.join("a.db");
     assert_eq!(server.client().get("/readyz").ok(), json!({"ready": true, "problems": []}));

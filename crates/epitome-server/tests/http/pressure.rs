@@ -35,7 +35,7 @@ fn of(server: &Server, workspace: &str) -> Answer {
 }
 
 #[test]
-fn requests_over_the_bound_are_told_to_come_again_and_the_rest_is_served() {
+fn requests_over_the_limit_get_retry_after_and_others_are_served() {
     let server = Server::with(&["--bound", "requests=3", "--bound", "requests_of_one=2"], &[]);
     let mut one = [begin(&server, "one"), begin(&server, "one")];
     wait_for(&server, "request", 2);
@@ -60,7 +60,7 @@ fn requests_over_the_bound_are_told_to_come_again_and_the_rest_is_served() {
 }
 
 #[test]
-fn whoever_listens_takes_no_place_of_those_who_are_answered() {
+fn event_streams_use_no_request_permits() {
     let few = ["--bound", "requests=2", "--bound", "listening=3", "--bound", "listening_of_one=2"];
     let server = Server::with(&few, &[]);
     let listen = |workspace: &str| {
@@ -85,7 +85,7 @@ fn whoever_listens_takes_no_place_of_those_who_are_answered() {
 }
 
 #[test]
-fn connections_over_the_bound_are_told_to_come_again() {
+fn connections_over_the_limit_get_retry_after() {
     let server = Server::with(&["--bound", "connections=8"], &[]);
     let mut idle: Vec<Raw> = (0..8).map(|_| Raw::send(&server, b"")).collect();
     let mut over = crate::server::connect(&server.address);
@@ -125,7 +125,7 @@ fn hundreds_of_idle_connections_do_no_harm() {
 }
 
 #[test]
-fn bodies_over_the_memory_there_is_are_told_to_come_again() {
+fn bodies_over_the_memory_limit_get_retry_after() {
     let server = Server::with(&["--bound", "memory_kib=100"], &[]);
     let mut client = server.client();
     let large = json!({"role": "user", "content": "x".repeat(200_000)});

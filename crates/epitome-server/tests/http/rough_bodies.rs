@@ -35,7 +35,7 @@ fn gzip(bytes: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn what_is_no_json_is_told_where() {
+fn invalid_json_is_refused_with_its_position() {
     let server = Server::start();
     as_json(&server, b"").refused(400, "the body is empty");
     as_json(&server, b"{").refused(400, "the body is not JSON: EOF");
@@ -51,7 +51,7 @@ fn what_is_no_json_is_told_where() {
 }
 
 #[test]
-fn what_is_of_the_wrong_type_is_refused_by_name() {
+fn a_wrong_type_is_refused_by_field() {
     let server = Server::start();
     let wrong = |body: Value, told: &str| {
         as_json(&server, body.to_string().as_bytes()).refused(400, told);
@@ -73,7 +73,7 @@ fn what_is_of_the_wrong_type_is_refused_by_name() {
 }
 
 #[test]
-fn a_body_that_is_not_called_json_is_not_read() {
+fn a_body_without_a_json_content_type_is_not_read() {
     let server = Server::start();
     let message = br#"{"role":"user","content":"Hi."}"#;
     append(&server, &[], message).refused(415, "content-type: expected application/json");
@@ -91,7 +91,7 @@ fn a_body_that_is_not_called_json_is_not_read() {
 }
 
 #[test]
-fn a_body_over_the_limit_is_refused_however_it_says_its_length() {
+fn a_body_over_the_limit_is_refused_with_or_without_a_length() {
     let server = Server::start();
     let head = format!("POST {MESSAGES} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n");
     // It is not even asked for where its length tells.
@@ -109,7 +109,7 @@ fn a_body_over_the_limit_is_refused_however_it_says_its_length() {
 }
 
 #[test]
-fn a_body_that_is_shorter_than_it_says_is_waited_for_and_then_refused() {
+fn a_body_shorter_than_declared_times_out() {
     let server = Server::with(&["--bound", "silence=300"], &[]);
     let head = format!("POST {MESSAGES} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n");
     let half = format!("{head}content-length: 100\r\n\r\n{{\"role\":\"user\",");
@@ -133,7 +133,7 @@ fn a_body_that_is_shorter_than_it_says_is_waited_for_and_then_refused() {
 }
 
 #[test]
-fn deep_nesting_ends_in_an_error_and_not_in_a_crash() {
+fn deep_nesting_is_an_error_and_no_crash() {
     let server = Server::start();
     for (open, close) in [("[", "]"), ("{\"a\":", "}")] {
         let deep = format!("{}1{}", open.repeat(100_000), close.repeat(100_000));
@@ -146,7 +146,7 @@ fn deep_nesting_ends_in_an_error_and_not_in_a_crash() {
 }
 
 #[test]
-fn nul_is_refused_in_names_and_kept_in_words() {
+fn nul_is_refused_in_names_and_stored_in_text() {
     let server = Server::start();
     let mut client = server.client();
     let message = json!({"role": "user", "content": "a\u{0}b"});
@@ -163,7 +163,7 @@ fn nul_is_refused_in_names_and_kept_in_words() {
 }
 
 #[test]
-fn what_is_over_a_limit_is_refused_whole() {
+fn an_append_over_a_limit_stores_nothing() {
     let server = Server::start();
     let mut client = server.client();
     let large = json!({"role": "user", "content": "x".repeat(10_000_000)});
@@ -211,7 +211,7 @@ fn a_million_metadata_keys_cost_neither_memory_nor_time() {
 }
 
 #[test]
-fn packed_bodies_are_unpacked_within_the_same_bounds() {
+fn gzipped_bodies_are_unpacked_within_the_same_limits() {
     let server = Server::start();
     let packed = [("content-type", "application/json"), ("content-encoding", "gzip")];
     let message = gzip(br#"{"role":"user","content":"Hi."}"#);
@@ -232,7 +232,7 @@ fn packed_bodies_are_unpacked_within_the_same_bounds() {
 }
 
 #[test]
-fn a_flood_of_large_bodies_takes_no_more_memory_than_there_is_for_it() {
+fn many_large_bodies_stay_within_the_memory_limit() {
     let server = Server::start();
     let texts: Vec<Value> =
         (0..15).map(|_| json!({"role": "user", "content": "word ".repeat(200_000)})).collect();

@@ -19,7 +19,7 @@ fn get(path: &str) -> String {
 }
 
 #[test]
-fn what_is_no_http_is_refused_and_let_go() {
+fn requests_that_are_not_http_are_refused_and_disconnected() {
     let server = Server::start();
     let hello = [b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03".as_slice(), &[7; 200]].concat();
     let noise: Vec<u8> = (0..4_000u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
@@ -76,7 +76,7 @@ fn heads_that_are_too_large_are_refused() {
 }
 
 #[test]
-fn names_that_are_not_utf_8_are_refused_wherever_they_stand() {
+fn names_that_are_not_utf_8_are_refused_everywhere() {
     let server = Server::start();
     let mut client = server.client();
     client.get("/v1/sessions/%ff%fe").refused(400, "UTF-8");
@@ -92,7 +92,7 @@ fn names_that_are_not_utf_8_are_refused_wherever_they_stand() {
 }
 
 #[test]
-fn every_method_that_does_nothing_here_is_told_which_do() {
+fn every_route_lists_its_allowed_methods() {
     let server = Server::start();
     let mut client = server.client();
     let refused = client.send("PUT", "/v1/sessions/ann/messages", &[], None);
@@ -111,7 +111,7 @@ fn every_method_that_does_nothing_here_is_told_which_do() {
 }
 
 #[test]
-fn old_and_unusual_forms_of_a_request_are_understood() {
+fn old_and_unusual_http_requests_are_accepted() {
     let server = Server::start();
     let told = Raw::send(&server, b"GET /healthz HTTP/1.0\r\n\r\n").rest();
     assert!(told.starts_with("HTTP/1.0 200 OK\r\n") && told.ends_with("{\"status\":\"ok\"}"), "{told}");
@@ -129,7 +129,7 @@ fn old_and_unusual_forms_of_a_request_are_understood() {
 }
 
 #[test]
-fn whoever_takes_too_long_to_say_what_they_want_is_let_go() {
+fn slow_requests_are_disconnected() {
     let server = Server::with(&["--bound", "headers=300"], &[]);
     let silent = Raw::send(&server, b"").rest();
     let half = Raw::send(&server, b"GET /healthz HTTP/1.1\r\nhost: loc").rest();
@@ -146,7 +146,7 @@ fn whoever_takes_too_long_to_say_what_they_want_is_let_go() {
 
 /// Whoever closes one side has hung up: no client that wants its answer does so.
 #[test]
-fn half_closed_connections_are_let_go_and_nothing_is_done_by_halves() {
+fn half_closed_connections_are_dropped_without_partial_writes() {
     let server = Server::start();
     let head =
         "POST /v1/sessions/ann/messages HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n";
@@ -165,7 +165,7 @@ fn half_closed_connections_are_let_go_and_nothing_is_done_by_halves() {
 }
 
 #[test]
-fn clients_that_are_gone_leave_nothing_behind() {
+fn disconnected_clients_leave_nothing_behind() {
     let server = Server::start();
     let body = json!({"role": "user", "content": "x".repeat(500_000)}).to_string();
     let head =
@@ -200,7 +200,7 @@ fn clients_that_are_gone_leave_nothing_behind() {
 }
 
 #[test]
-fn whoever_asks_for_much_and_reads_nothing_is_let_go() {
+fn clients_that_do_not_read_their_answers_are_disconnected() {
     let server = Server::with(&["--bound", "unread=500"], &[]);
     let mut client = server.client();
     client.post("/v1/sessions/ann/messages", &json!(vec![large(); 15])).ok();
@@ -224,7 +224,7 @@ fn whoever_asks_for_much_and_reads_nothing_is_let_go() {
 }
 
 #[test]
-fn whoever_listens_and_reads_nothing_costs_a_few_pieces_of_memory() {
+fn event_streams_that_are_not_read_use_little_memory() {
     let server = Server::start();
     let mut client = server.client();
     let deaf: Vec<_> = (0..64).map(|_| Raw::send(&server, get("/v1/events?after=0").as_bytes())).collect();

@@ -41,7 +41,7 @@ fn places(server: &Server, path: &str, place: impl Fn(&Value) -> u64) -> Vec<u64
 /// Lists in either direction, and what a search finds. Only the first messages are small, so that a page which goes by
 /// the size of those is found out.
 #[test]
-fn pages_with_large_messages_are_cut_short_and_go_on() {
+fn pages_with_large_messages_end_early_and_continue() {
     let server = Server::start();
     with_large(&server, 80);
     let before = peak_mib(&server);
@@ -58,7 +58,7 @@ fn pages_with_large_messages_are_cut_short_and_go_on() {
 
 /// Pictures take few tokens and many bytes: sixty of them fit any context.
 #[test]
-fn many_large_contexts_at_once_take_turns() {
+fn many_large_contexts_are_built_a_few_at_a_time() {
     let server = Server::start();
     with_large(&server, 60);
     let ask = || server.client().get("/v1/sessions/ann/context?tokens=100000&summary=false").status;

@@ -26,7 +26,7 @@ pub fn refused(folder: &Path, flags: &[&str]) -> (Option<i32>, String) {
 }
 
 #[test]
-fn an_address_that_cannot_be_had_is_told_in_one_line_and_touches_nothing() {
+fn an_unusable_address_is_one_line_and_changes_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
@@ -55,7 +55,7 @@ fn outlives_terminal() -> bool {
 }
 
 #[test]
-fn it_ends_in_order_when_told() {
+fn the_server_shuts_down_in_order() {
     let signals = if outlives_terminal() { &["TERM", "INT"][..] } else { &["TERM", "INT", "HUP"] };
     for signal in signals {
         let mut server = Server::start();
@@ -81,7 +81,7 @@ fn it_ends_in_order_when_told() {
 
 /// A body that is still coming in is waited for, and what it asks for is done.
 #[test]
-fn requests_under_way_are_answered_and_no_others_are_taken() {
+fn shutdown_finishes_open_requests_and_accepts_no_new_ones() {
     let mut server = Server::start();
     let body = br#"{"role":"user","content":"Hi."}"#;
     let head =
@@ -103,7 +103,7 @@ fn requests_under_way_are_answered_and_no_others_are_taken() {
 }
 
 #[test]
-fn whoever_does_not_come_to_an_end_is_cut_off() {
+fn requests_that_do_not_end_are_cut_off_at_shutdown() {
     let mut server = Server::with(&["--bound", "grace=200"], &[]);
     let head =
         "POST /v1/sessions/ann/messages HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n";
@@ -144,7 +144,7 @@ fn waiting_for(provider: &Provider, folder: &Path, flags: &[&str]) -> Server {
 }
 
 #[test]
-fn a_summary_under_way_is_finished_before_it_ends() {
+fn shutdown_finishes_the_summary_in_progress() {
     let (_runtime, provider) = provider();
     provider.then(Act::Slow(Duration::from_millis(700)));
     let folder = tempfile::tempdir().unwrap();
@@ -159,7 +159,7 @@ fn a_summary_under_way_is_finished_before_it_ends() {
 
 /// The lease is 30 seconds, and the model far slower than the grace; nobody has to wait for either.
 #[test]
-fn a_summary_that_takes_too_long_is_handed_back_by_a_second_signal() {
+fn a_second_signal_releases_the_lease_of_a_slow_summary() {
     let (_runtime, provider) = provider();
     provider.then(Act::Silent);
     let folder = tempfile::tempdir().unwrap();
@@ -181,7 +181,7 @@ fn a_summary_that_takes_too_long_is_handed_back_by_a_second_signal() {
 
 /// Whoever waits for a summary is told that it is still to come.
 #[test]
-fn whoever_waits_for_a_summary_is_let_go_when_it_ends() {
+fn shutdown_answers_clients_that_wait_for_a_summary() {
     let (_runtime, provider) = provider();
     provider.always(Act::Slow(Duration::from_millis(1_500)));
     let folder = tempfile::tempdir().unwrap();
@@ -200,7 +200,7 @@ fn whoever_waits_for_a_summary_is_let_go_when_it_ends() {
 
 /// A model may take minutes: those who wait for it are bounded among themselves.
 #[test]
-fn whoever_waits_for_a_summary_takes_no_place_of_those_who_are_answered() {
+fn waiting_for_a_summary_uses_no_request_permits() {
     let (_runtime, provider) = provider();
     provider.always(Act::Silent);
     let folder = tempfile::tempdir().unwrap();
@@ -225,7 +225,7 @@ fn whoever_waits_for_a_summary_takes_no_place_of_those_who_are_answered() {
 /// `nohup epitome serve &` goes on when the terminal is gone.
 #[cfg(target_os = "linux")]
 #[test]
-fn whoever_is_to_outlive_the_terminal_does() {
+fn a_server_started_with_nohup_survives_its_terminal() {
     let folder = tempfile::tempdir().unwrap();
     let mut plain = std::process::Command::new("sh");
     plain.arg("-c").arg("trap '' HUP; exec \"$0\" serve --db \"$1\" --listen 127.0.0.1:0");

@@ -22,19 +22,19 @@ const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/schema");
 const DRAWN: [&str; 2] = ["--phases", "examples,fuzzing,stateful"];
 
 #[test]
-fn without_keys_the_server_does_what_its_description_says() {
+fn without_keys_the_server_matches_its_description() {
     let server = serve(tempfile::tempdir().unwrap(), "never");
     ask(&server, None, 20, if edges() { &[] } else { &DRAWN });
 }
 
 #[test]
-fn with_keys_it_does_so_for_whoever_runs_it() {
+fn with_keys_it_matches_for_the_operator() {
     let (server, secrets) = keyed();
     ask(&server, Some(&secrets.admin), few(), &DRAWN);
 }
 
 #[test]
-fn with_keys_it_does_so_for_one_workspace() {
+fn with_keys_it_matches_for_one_workspace() {
     let (server, secrets) = keyed();
     let flags = [&DRAWN[..], &["--exclude-path-regex", "^/(v1/keys|metrics)"]].concat();
     ask(&server, Some(&secrets.writer), few(), &flags);

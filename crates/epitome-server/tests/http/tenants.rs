@@ -137,7 +137,8 @@ fn lasting(answer: &Answer) -> String {
 }
 
 fn still(value: &mut Value) {
-    const MOVING: [&str; 7] = ["created", "updated", "at", "age", "millis", "request_id", "latency"];
+    const MOVING: [&str; 9] =
+        ["created", "created_at", "updated", "updated_at", "at", "age", "millis", "request_id", "latency"];
     match value {
         Value::Object(fields) => {
             for (name, value) in fields {
@@ -169,7 +170,7 @@ fn every_route_has_a_case() {
 }
 
 #[test]
-fn nobody_comes_in_without_a_good_key() {
+fn no_route_works_without_a_valid_key() {
     let tenants = Tenants::new();
     let mut admin = tenants.server.client().key(&tenants.admin);
     let revoked = made(&tenants.server, &["--workspace", "beta", "--rights", "write"]);
@@ -200,7 +201,7 @@ fn nobody_comes_in_without_a_good_key() {
 }
 
 #[test]
-fn a_key_does_what_its_rights_allow() {
+fn a_key_allows_exactly_its_rights() {
     let tenants = Tenants::new();
     for case in cases() {
         let what = format!("{} {}", case.method, case.path);
@@ -231,7 +232,7 @@ fn a_key_does_what_its_rights_allow() {
 }
 
 #[test]
-fn what_others_have_changes_nothing_of_what_one_sees() {
+fn other_tenants_data_never_changes_an_answer() {
     let (alone, beside) = (Tenants::new(), Tenants::beside_another());
     let mut alpha = beside.server.client().key(&beside.alpha);
     let own = |client: &mut crate::server::Client| {
@@ -258,7 +259,7 @@ fn what_others_have_changes_nothing_of_what_one_sees() {
 }
 
 #[test]
-fn a_planted_leak_is_found() {
+fn the_tenant_check_detects_a_planted_leak() {
     let tenants = Tenants::beside_another();
     let context = tenants.server.client().key(&tenants.alpha).get("/v1/sessions/plans/context");
     assert!(leak(&context, MARKER).is_some());
@@ -277,7 +278,7 @@ fn a_planted_leak_is_found() {
 }
 
 #[test]
-fn marks_and_cursors_of_another_tell_nothing() {
+fn etags_and_cursors_of_another_tenant_reveal_nothing() {
     let tenants = Tenants::beside_another();
     let mut alpha = tenants.server.client().key(&tenants.alpha);
     let mut beta = tenants.server.client().key(&tenants.beta);
@@ -294,7 +295,7 @@ fn marks_and_cursors_of_another_tell_nothing() {
 }
 
 #[test]
-fn a_workspace_that_is_not_the_keys_is_refused_whether_it_is_there_or_not() {
+fn another_workspace_is_refused_whether_it_exists_or_not() {
     let tenants = Tenants::beside_another();
     let named = |key: &str, workspace: &str| {
         tenants.server.client().key(key).with("x-epitome-workspace", workspace).get("/v1/sessions")
@@ -312,7 +313,7 @@ fn a_workspace_that_is_not_the_keys_is_refused_whether_it_is_there_or_not() {
 }
 
 #[test]
-fn figures_name_no_workspace_and_no_session() {
+fn metrics_name_no_workspace_and_no_session() {
     let tenants = Tenants::beside_another();
     let figures = tenants.server.client().key(&tenants.admin).get("/metrics");
     assert_eq!(figures.status, 200);
@@ -322,7 +323,7 @@ fn figures_name_no_workspace_and_no_session() {
 }
 
 #[test]
-fn whoever_runs_the_server_keeps_to_themselves_where_models_are() {
+fn model_addresses_are_for_the_operator_only() {
     let env = [
         ("EPITOME_MODELS_BIG_PROVIDER", "openai"),
         ("EPITOME_MODELS_BIG_MODEL", "big-1"),

@@ -118,13 +118,13 @@ fn check(seed: u64, plugs: impl FnOnce(&mut Lot) -> Vec<Plug>) {
 }
 
 #[test]
-fn whatever_plug_is_pulled_nothing_is_lost_doubled_or_left_undone() {
+fn no_failure_loses_doubles_or_skips_anything() {
     check(seed(), |lot| [drawn(lot), drawn(lot)].concat());
 }
 
 /// Another seed, and fewer of them.
 #[test]
-fn plugs_pulled_in_another_order_lose_nothing_either() {
+fn failures_in_another_order_lose_nothing() {
     check(seed().wrapping_mul(31).wrapping_add(7), |lot| {
         let mut plugs = drawn(lot);
         plugs.truncate(4);

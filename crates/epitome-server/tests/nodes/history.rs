@@ -109,7 +109,7 @@ fn swapped_messages_are_found() {
 }
 
 #[test]
-fn a_message_nobody_was_told_of_a_gap_and_a_number_given_twice_are_found() {
+fn an_unacknowledged_message_a_gap_and_a_repeated_number_are_found() {
     let (whole, told) = sound();
     let last = whole.len() as u64;
     let mut more = whole.clone();

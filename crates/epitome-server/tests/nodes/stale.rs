@@ -42,7 +42,7 @@ fn lost(node: &Node) -> bool {
 /// model's connection breaks. Another model would be next, and it must not be asked: either the lease cannot be renewed, or
 /// the clock says that it ran out, whichever is seen first.
 #[test]
-fn a_node_that_wakes_after_its_lease_asks_nobody_and_keeps_nothing() {
+fn a_node_that_wakes_after_its_lease_calls_no_model_and_stores_nothing() {
     let stage = Stage::set(Writes::Provider);
     note(&stage);
     let [one, two, three] = stage.nodes.as_slice() else { panic!("there are three") };

@@ -52,7 +52,7 @@ impl Drop for Done<'_> {
 }
 
 #[test]
-fn whoever_follows_the_readme_notices_nothing_but_a_delay() {
+fn a_reader_of_the_readme_notices_only_a_delay() {
     let seed = seed();
     eprintln!("EPITOME_TEST_SEED={seed}");
     let mut lot = Lot::new(seed);

@@ -155,7 +155,7 @@ fn an_agent_on_chat_completions_runs_ten_times_past_its_window() {
 
 /// What is kept of lists is the same for all three, so one of them will do.
 #[test]
-fn an_agent_runs_ten_times_past_its_window_where_postgres_keeps_what_was_condensed() {
+fn an_agent_runs_ten_times_past_its_window_on_postgres() {
     let database = postgres_server::server().database();
     let (upstream, _runtime) = upstream();
     let server = proxy_with(&upstream, &["--db", &database.url()]);
@@ -195,18 +195,18 @@ fn features_hold(name: &str) {
 }
 
 #[test]
-fn what_openais_client_can_do_it_can_do_through_the_proxy() {
+fn openais_client_works_through_the_proxy() {
     features_hold("openai_features.py");
 }
 
 #[test]
-fn what_anthropics_client_can_do_it_can_do_through_the_proxy() {
+fn anthropics_client_works_through_the_proxy() {
     features_hold("anthropic_features.py");
 }
 
 /// The README's quick starts, as they are written there but for the port.
 #[test]
-fn the_quick_starts_work_as_they_are_shown() {
+fn the_quick_starts_work_as_documented() {
     let readme = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../README.md");
     let readme = std::fs::read_to_string(readme).unwrap();
     let shown = readme.split("```python\n").skip(1).filter_map(|rest| rest.split("```").next());

@@ -13,6 +13,7 @@ mod clients;
 mod drawn;
 mod hard_cases;
 mod long_cases;
+mod metrics;
 mod passing;
 mod run;
 mod stage;

@@ -25,7 +25,7 @@ fn send(stage: &Stage, route: &str, headers: &[(&str, &str)], body: &[u8]) -> An
 }
 
 #[test]
-fn under_the_threshold_the_body_goes_on_byte_for_byte() {
+fn under_the_threshold_the_body_is_forwarded_byte_for_byte() {
     let stage = Stage::new(&[]);
     for ((route, there), body) in ROUTES.into_iter().zip(ODD) {
         let answer = send(&stage, route, &[], body.as_bytes());
@@ -36,7 +36,7 @@ fn under_the_threshold_the_body_goes_on_byte_for_byte() {
 }
 
 #[test]
-fn flags_of_ours_are_taken_out_and_nothing_else() {
+fn only_epitomes_flags_are_removed() {
     let stage = Stage::new(&[]);
     let flagged = r#"{"model": "nobody-knows",  "messages": [{"role":"user","content":"Hi","epitome":{"pinned":true}}]}"#;
     let plain = r#"{"model": "nobody-knows",  "messages": [{"role":"user","content":"Hi"}]}"#;
@@ -50,7 +50,7 @@ fn flags_of_ours_are_taken_out_and_nothing_else() {
 }
 
 #[test]
-fn everything_else_goes_through_as_it_is() {
+fn other_routes_are_forwarded_unchanged() {
     let stage = Stage::new(&[]);
     let bytes: Vec<u8> = (0..=255).collect();
     for (method, path, body) in [
@@ -83,7 +83,7 @@ fn everything_else_goes_through_as_it_is() {
 }
 
 #[test]
-fn what_is_too_large_to_be_looked_at_goes_through_all_the_same() {
+fn a_body_too_large_to_inspect_is_forwarded() {
     let stage = Stage::new(&["--set", "limits.body=2000"]);
     let long = format!(
         r#"{{"model":"nobody-knows","messages":[{{"role":"user","content":"{}"}}]}}"#,
@@ -106,7 +106,7 @@ fn what_is_too_large_to_be_looked_at_goes_through_all_the_same() {
 }
 
 #[test]
-fn what_finds_no_room_goes_through_all_the_same() {
+fn a_body_without_free_memory_is_forwarded_unread() {
     let stage = Stage::new(&["--bound", "passing_kib=4"]);
     let long = format!(
         r#"{{"model":"nobody-knows","messages":[{{"role":"user","content":"{}"}}]}}"#,
@@ -121,7 +121,7 @@ fn what_finds_no_room_goes_through_all_the_same() {
 }
 
 #[test]
-fn who_waits_for_an_answer_holds_what_is_needed_for_it_and_no_more() {
+fn a_waiting_request_reserves_only_the_memory_it_needs() {
     // Half of it is one workspace's: room for one body of 100 KiB while it is worked on, and for another that only waits.
     let stage = Stage::new(&["--bound", "passing_kib=900"]);
     let long =
@@ -137,7 +137,7 @@ fn who_waits_for_an_answer_holds_what_is_needed_for_it_and_no_more() {
 }
 
 #[test]
-fn a_name_without_end_is_no_models() {
+fn an_overlong_model_name_is_ignored() {
     let stage = Stage::new(&[]);
     let body = json!({"model": "m".repeat(5_000), "messages": [{"role": "user", "content": "Which?"}]});
     let answer = send(&stage, ROUTES[0].0, &[], body.to_string().as_bytes());
@@ -147,7 +147,7 @@ fn a_name_without_end_is_no_models() {
 }
 
 #[test]
-fn who_says_that_there_is_no_body_says_so_there() {
+fn content_length_0_is_forwarded() {
     let stage = Stage::new(&[]);
     for path in ["/openai/v1/batches/b1/cancel", ROUTES[0].0] {
         send(&stage, path, &[], b"");
@@ -158,7 +158,7 @@ fn who_says_that_there_is_no_body_says_so_there() {
 }
 
 #[test]
-fn who_offers_another_version_of_http_is_answered_in_this_one() {
+fn an_h2c_offer_is_answered_in_http_1() {
     let stage = Stage::new(&[]);
     let offered = [("connection", "Upgrade, HTTP2-Settings"), ("http2-settings", "AAEAAEAA")];
     let h2c: Vec<_> = offered.into_iter().chain([("upgrade", "h2c")]).collect();
@@ -172,7 +172,7 @@ fn who_offers_another_version_of_http_is_answered_in_this_one() {
 }
 
 #[test]
-fn what_is_not_ours_to_touch_or_cannot_be_read_goes_on_as_it_came() {
+fn unreadable_and_remote_history_requests_are_forwarded_unchanged() {
     let stage = Stage::new(&["--set", "condense.trigger=messages(2)", "--set", "condense.keep=messages(1)"]);
     let long: Vec<Value> =
         (0..20).map(|at| json!({"role": if at % 2 == 0 { "user" } else { "assistant" }, "content": "berth ".repeat(50)})).collect();
@@ -210,7 +210,7 @@ fn what_is_not_ours_to_touch_or_cannot_be_read_goes_on_as_it_came() {
 }
 
 #[test]
-fn one_request_may_ask_for_nothing_to_be_done() {
+fn a_header_switches_condensing_off_for_one_request() {
     let stage = Stage::new(&["--set", "condense.trigger=tokens(1000)"]);
     let mut talk = Talk::new("Ann");
     let mut client = stage.client();
@@ -224,7 +224,7 @@ fn one_request_may_ask_for_nothing_to_be_done() {
 }
 
 #[test]
-fn a_fault_of_ours_is_nobodys_elses() {
+fn a_fault_in_condensing_does_not_fail_the_request() {
     // Nobody knows the model's window, so that nothing can be decided by it.
     let stage = Stage::new(&["--set", "condense.trigger=window(0.5)"]);
     let body = Talk::new("Ann").ask().body();
@@ -243,7 +243,7 @@ fn a_fault_of_ours_is_nobodys_elses() {
 }
 
 #[test]
-fn the_callers_key_goes_on_and_ours_stays_here() {
+fn the_providers_key_is_forwarded_and_epitomes_is_not() {
     let stage = Stage::new(&["--require-keys", "always"]);
     let body = Talk::new("Ann").ask().body();
     let told = |answer: &Answer| answer.json()["error"]["message"].as_str().unwrap().to_owned();
@@ -275,7 +275,7 @@ fn the_callers_key_goes_on_and_ours_stays_here() {
 }
 
 #[test]
-fn a_page_in_a_browser_cannot_spend_somebodys_key() {
+fn a_web_page_cannot_use_the_proxy() {
     let stage = Stage::new(&[]);
     let body = Talk::new("Ann").ask().body();
     let lured = stage.client().with("origin", "https://evil.example").post(ROUTES[0].0, &body);
@@ -284,7 +284,7 @@ fn a_page_in_a_browser_cannot_spend_somebodys_key() {
 }
 
 #[test]
-fn no_path_leads_past_the_upstreams_own() {
+fn no_path_leaves_the_upstreams_base_path() {
     let stage = Stage::new(&[]);
     for path in ["/openai/v1/../../admin", "/openai/v1/%2e%2e/%2E%2E/admin", "/anthropic/v1/a/../../b"] {
         assert_eq!(stage.client().get(path).status, 400, "{path}");
@@ -300,7 +300,7 @@ fn no_path_leads_past_the_upstreams_own() {
 }
 
 #[test]
-fn what_the_provider_refuses_is_refused_in_its_own_words() {
+fn provider_errors_are_forwarded_unchanged() {
     let stage = Stage::new(&[]);
     let body = Talk::new("Ann").ask().body();
     for (act, status) in [(Act::Busy(7), 429), (Act::Fails, 500), (Act::Page(503), 503), (Act::Refuses, 400)]
@@ -317,7 +317,7 @@ fn what_the_provider_refuses_is_refused_in_its_own_words() {
 }
 
 #[test]
-fn an_upstream_that_is_not_there_is_told_as_its_own_failure_would_be() {
+fn an_unreachable_upstream_is_an_error_in_its_format() {
     let server = Stage::serve("http://127.0.0.1:9", None, &[]);
     let body = Talk::new("Ann").ask().body();
     let gone = server.client().post(ROUTES[0].0, &body);
@@ -330,7 +330,7 @@ fn an_upstream_that_is_not_there_is_told_as_its_own_failure_would_be() {
 }
 
 #[test]
-fn nothing_that_is_said_and_no_key_is_in_the_log() {
+fn the_log_contains_no_message_and_no_key() {
     let stage = Stage::new(&["--log-level", "debug", "--set", "condense.trigger=tokens(1000)"]);
     let mut talk = Talk::new("MARKER-4711");
     talk.go_on(&mut stage.client(), 12);

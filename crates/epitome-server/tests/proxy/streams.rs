@@ -60,7 +60,7 @@ fn fixed(pieces: Vec<Vec<u8>>) -> (String, mpsc::Sender<()>) {
 }
 
 #[test]
-fn a_stream_is_the_same_to_the_byte_and_comes_at_once() {
+fn a_stream_is_forwarded_at_once_byte_for_byte() {
     // As a server may send it: comments, odd ends of lines, letters cut in two, an event in three pieces.
     let pieces: Vec<&[u8]> = vec![
         b": hello\r\n\r\ndata: {\"choices\":[{\"delta\":{\"content\":\"\xc3",
@@ -103,7 +103,7 @@ fn a_stream_is_the_same_to_the_byte_and_comes_at_once() {
 }
 
 #[test]
-fn a_caller_who_hangs_up_is_gone_upstream_too() {
+fn a_disconnected_caller_is_disconnected_upstream() {
     let stage = Stage::new(&[]);
     for (gone, act) in [Act::Stalls, Act::Silent].into_iter().enumerate() {
         stage.upstream.then(act);
@@ -121,7 +121,7 @@ fn a_caller_who_hangs_up_is_gone_upstream_too() {
 }
 
 #[test]
-fn an_upstream_that_falls_silent_is_not_waited_for_for_ever() {
+fn a_silent_upstream_times_out() {
     let stage = Stage::new(&["--set", "proxy.timeout=300ms"]);
     stage.upstream.then(Act::Silent);
     let late = stage.client().post(ROUTES[0].0, &serde_json::from_str(&streamed()).unwrap());
@@ -136,7 +136,7 @@ fn an_upstream_that_falls_silent_is_not_waited_for_for_ever() {
 }
 
 #[test]
-fn an_answer_that_broke_off_is_handed_on_as_one_that_broke_off() {
+fn a_response_that_breaks_off_breaks_off_for_the_client() {
     let stage = Stage::new(&[]);
     for body in [streamed(), streamed().replace("true", "false")] {
         stage.upstream.then(Act::Breaks);
@@ -149,7 +149,7 @@ fn an_answer_that_broke_off_is_handed_on_as_one_that_broke_off() {
 }
 
 #[test]
-fn a_refusal_that_broke_off_is_handed_on_as_one_that_broke_off() {
+fn an_error_response_that_breaks_off_breaks_off_for_the_client() {
     let head = "HTTP/1.1 400 Bad Request\r\ncontent-type: application/json\r\n";
     for began in ["transfer-encoding: chunked\r\n\r\n5\r\n{\"err\r\n", "content-length: 50\r\n\r\n{\"err"] {
         let (origin, go_on) = fixed(vec![format!("{head}{began}").into_bytes()]);
@@ -190,7 +190,7 @@ fn a_thousand_open_streams_exhaust_nothing() {
     let under_way = |client: &mut Client| {
         let figures = client.get("/metrics").text();
         let line =
-            figures.lines().find(|line| line.starts_with("epitome_http_under_way{what=\"forwarding\"}"));
+            figures.lines().find(|line| line.starts_with("epitome_http_requests_in_progress{kind=\"proxied\"}"));
         line.and_then(|line| line.rsplit(' ').next()?.parse::<usize>().ok()).unwrap()
     };
     assert_eq!(under_way(&mut client), MANY);
@@ -211,7 +211,7 @@ fn more_files() {
 }
 
 #[test]
-fn a_stream_that_is_under_way_is_not_cut_off_when_the_server_is_told_to_end() {
+fn shutdown_finishes_open_streams() {
     let mut stage = Stage::new(&[]);
     stage.upstream.pace(Duration::ZERO, Duration::from_millis(150));
     let mut stream = connect(&stage.server.address);

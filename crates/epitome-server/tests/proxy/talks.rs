@@ -11,7 +11,7 @@ use crate::streams::eventually;
 use crate::upstream::{Act, Manner};
 
 /// Due at three thousand tokens, with the last four messages kept.
-const SOON: [&str; 6] = [
+pub const SOON: [&str; 6] = [
     "--set",
     "condense.trigger=tokens(3000)",
     "--set",
@@ -37,7 +37,7 @@ fn goes_on(earlier: &[Value], later: &[Value]) -> bool {
 }
 
 #[test]
-fn a_long_conversation_is_shortened_and_steady_in_between() {
+fn a_long_conversation_is_shortened_with_a_stable_prefix() {
     let stage = Stage::new(&SOON);
     let (mut talk, mut client) = (Talk::new("Ann"), stage.client());
     let (mut swaps, mut before) = (0, Vec::new());
@@ -62,7 +62,7 @@ fn a_long_conversation_is_shortened_and_steady_in_between() {
 }
 
 #[test]
-fn after_a_restart_a_conversation_is_as_it_was_handed_out() {
+fn a_restart_keeps_the_condensed_prefix() {
     let mut stage = Stage::new(&SOON);
     let mut talk = Talk::new("Ann");
     until_condensed(&mut talk, &mut stage.client());
@@ -90,7 +90,7 @@ fn after_a_restart_a_conversation_is_as_it_was_handed_out() {
 }
 
 #[test]
-fn forks_and_edits_are_conversations_of_their_own() {
+fn forks_and_edits_are_separate_conversations() {
     let stage = Stage::new(&SOON);
     let mut client = stage.client();
     let mut ann = Talk::new("Ann");
@@ -121,7 +121,7 @@ fn forks_and_edits_are_conversations_of_their_own() {
 }
 
 #[test]
-fn two_clients_that_begin_alike_are_two() {
+fn two_clients_with_the_same_opening_are_separate() {
     let stage = Stage::new(&SOON);
     let mut client = stage.client();
     let (mut ann, mut bob) = (Talk::new("Same"), Talk::new("Same"));
@@ -137,7 +137,7 @@ fn two_clients_that_begin_alike_are_two() {
 }
 
 #[test]
-fn nothing_is_known_of_another_tenants_conversation_or_another_keys() {
+fn conversations_are_separate_by_tenant_and_provider_key() {
     let stage = Stage::new(&[&SOON[..], &["--require-keys", "always"]].concat());
     let (one, two) = (key(&stage.server, "one"), key(&stage.server, "two"));
     let mut talk = Talk::new("Ann");
@@ -170,7 +170,7 @@ fn nothing_is_known_of_another_tenants_conversation_or_another_keys() {
 }
 
 #[test]
-fn a_conversation_may_be_named() {
+fn a_header_can_name_a_conversation() {
     let stage = Stage::new(&SOON);
     let mut client = stage.client().with("x-epitome-session", "harbour-7");
     let mut talk = Talk::new("Ann");
@@ -186,7 +186,7 @@ fn a_conversation_may_be_named() {
 }
 
 #[test]
-fn what_a_long_list_saves_the_first_time_it_comes_is_told_as_the_provider_counts() {
+fn the_first_savings_use_the_providers_count() {
     // It counts half of what we do, and nobody knew.
     let stage = Stage::with(Manner { window: 100_000, skew: 0.4, ..Manner::default() }, &SOON);
     let mut client = stage.client();
@@ -203,7 +203,7 @@ fn what_a_long_list_saves_the_first_time_it_comes_is_told_as_the_provider_counts
 }
 
 #[test]
-fn two_callers_who_call_theirs_the_same_are_told_their_own_savings() {
+fn callers_with_the_same_conversation_name_see_their_own_savings() {
     let stage = Stage::new(&SOON);
     let named =
         |secret: &str| stage.server.client().with("authorization", secret).with("x-epitome-session", "main");
@@ -220,7 +220,7 @@ fn two_callers_who_call_theirs_the_same_are_told_their_own_savings() {
 }
 
 #[test]
-fn what_the_provider_finds_too_long_is_made_shorter_once_and_sent_once_more() {
+fn a_request_that_is_too_long_is_condensed_and_retried_once() {
     let stage = Stage::new(&[]);
     let (mut talk, mut client) = (Talk::new("Ann"), stage.client());
     (0..20).for_each(|_| {
@@ -256,7 +256,7 @@ fn what_the_provider_finds_too_long_is_made_shorter_once_and_sent_once_more() {
 }
 
 #[test]
-fn a_window_smaller_than_anybody_knew_is_learnt() {
+fn a_smaller_window_is_learned_from_the_provider() {
     let stage = Stage::with(Manner { window: 3_000, ..Manner::default() }, &[]);
     let (mut talk, mut client) = (Talk::new("Ann"), stage.client());
     talk.go_on(&mut client, 60);
@@ -265,7 +265,7 @@ fn a_window_smaller_than_anybody_knew_is_learnt() {
 }
 
 #[test]
-fn in_shadow_nothing_is_changed_and_it_is_told_what_would_be() {
+fn shadow_mode_changes_nothing_and_reports_what_would_change() {
     let stage = Stage::new(&[&SOON[..], &["--shadow"]].concat());
     let (mut talk, mut client) = (Talk::new("Ann"), stage.client());
     let mut saved = 0;
@@ -284,7 +284,7 @@ fn in_shadow_nothing_is_changed_and_it_is_told_what_would_be() {
 }
 
 #[test]
-fn what_was_saved_is_told_by_the_providers_count_in_tokens_and_money() {
+fn savings_are_reported_in_tokens_and_money_by_the_providers_count() {
     let prices = ["--set", "prices.nobody-knows.input=2", "--set", "prices.nobody-knows.output=10"];
     let cached =
         ["--set", "prices.nobody-knows.cache_read=0.2", "--set", "prices.nobody-knows.cache_write=2"];
@@ -312,7 +312,7 @@ fn what_was_saved_is_told_by_the_providers_count_in_tokens_and_money() {
 }
 
 #[test]
-fn requests_are_written_down_as_they_were_sent() {
+fn the_requests_log_contains_requests_as_sent() {
     let stage = Stage::new(&[&SOON[..], &["--log-requests", "requests.jsonl"]].concat());
     let (mut talk, mut client) = (Talk::new("Ann"), stage.client());
     talk.go_on(&mut client, 20);
@@ -341,7 +341,7 @@ fn requests_are_written_down_as_they_were_sent() {
 }
 
 #[test]
-fn a_model_of_the_servers_writes_in_the_background_and_nobody_waits_for_it() {
+fn the_servers_model_writes_in_the_background() {
     let writer = Stage::with(Manner::default(), &[]);
     let base = format!("models.cheap.base_url={}", writer.upstream.url());
     let model = ["--set", "models.cheap.provider=openai", "--set", "models.cheap.model=w", "--set", &base];
@@ -366,7 +366,7 @@ fn is_kept(stage: &Stage) -> bool {
 }
 
 #[test]
-fn the_requests_own_model_writes_with_the_callers_key_while_the_request_is_open() {
+fn the_callers_model_writes_with_its_key_while_the_request_is_open() {
     let same = ["--set", "condense.model=same", "--set", "condense.window=100000"];
     let stage = Stage::with(
         Manner { window: 100_000, key: Some(KEY), ..Manner::default() },

@@ -60,7 +60,7 @@ fn heard(tenants: &Tenants, path: &str, last: Option<&str>) -> Vec<String> {
 }
 
 #[test]
-fn events_are_those_of_the_keys_workspace_and_numbered_by_it() {
+fn events_belong_to_the_keys_workspace_and_are_numbered_in_it() {
     let (alone, beside) = (Tenants::new(), Tenants::beside_another());
     let (one, other) =
         (heard(&alone, "/v1/events?after=0", None), heard(&beside, "/v1/events?after=0", None));
@@ -70,7 +70,7 @@ fn events_are_those_of_the_keys_workspace_and_numbered_by_it() {
 }
 
 #[test]
-fn the_number_of_a_foreign_event_tells_nothing() {
+fn another_tenants_event_id_reveals_nothing() {
     let (alone, beside) = (Tenants::new(), Tenants::beside_another());
     for last in ["1", "4", "30", "18446744073709551615"] {
         let path = "/v1/events?session=last";
@@ -79,7 +79,7 @@ fn the_number_of_a_foreign_event_tells_nothing() {
 }
 
 #[test]
-fn a_stream_ends_with_its_key_and_tells_nothing_after_that() {
+fn a_stream_ends_when_its_key_is_revoked() {
     let tenants = Tenants::new();
     let key = super::made(&tenants.server, &["--workspace", "beta", "--rights", "read"]);
     let mut listening = Listening::start(&tenants, &key, "/v1/events", None);
@@ -95,7 +95,7 @@ fn a_stream_ends_with_its_key_and_tells_nothing_after_that() {
 }
 
 #[test]
-fn an_admin_listens_to_the_workspace_they_name() {
+fn an_admin_key_listens_to_the_named_workspace() {
     let tenants = Tenants::new();
     let path = "/v1/events";
     let mut client = tenants.server.client().key(&tenants.admin).with("x-epitome-workspace", "beta");

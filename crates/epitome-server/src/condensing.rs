@@ -3,7 +3,7 @@
 //! [`Body`] reads the request and [`Condenser`] decides what to do with it. Message positions in reports are positions in
 //! the caller's list. The callers of this module read the input and write the output.
 
-use epitome::condenser::{Fate, Forecast, Why};
+use epitome::condenser::{MessageForecast, Forecast, ForecastReason};
 use epitome::dialect::{Body, Dialect, OwnFields};
 use epitome::rules::condense::Press;
 use epitome::rules::message::{Content, Message, Part, Seq, Tokens};
@@ -151,7 +151,7 @@ impl CondenseRequest {
 
     /// Builds the condenser for this request: for the request's model, for one call, without a fallback summary.
     pub(crate) fn condenser(&self, builder: CondenserBuilder) -> Result<Condenser, Error> {
-        let mut builder = builder.at_once();
+        let mut builder = builder.one_shot();
         if let Some(model) = self.body.model() {
             builder = builder.for_model(model);
         }
@@ -204,11 +204,11 @@ impl CondenseRequest {
             None => forecast,
             Some(field) => {
                 let messages = forecast.messages.into_iter();
-                let messages = messages.map(|fate| Fate { stays: true, why: Why::Untouched, ..fate });
+                let messages = messages.map(|fate| MessageForecast { stays: true, why: ForecastReason::Untouched, ..fate });
                 Forecast {
                     condenses: false,
                     reason: REMOTE_HISTORY.to_owned(),
-                    told: remote_history_notice(field),
+                    explanation: remote_history_notice(field),
                     tokens_after: forecast.tokens,
                     summary: None,
                     model: None,
@@ -251,8 +251,8 @@ impl CondenseRequest {
     }
 
     /// Returns the first words of a message.
-    pub(crate) fn preview(&self, fate: &Fate) -> String {
-        let at = usize::try_from(fate.place).ok().and_then(|place| place.checked_sub(1));
+    pub(crate) fn preview(&self, fate: &MessageForecast) -> String {
+        let at = usize::try_from(fate.position).ok().and_then(|place| place.checked_sub(1));
         at.and_then(|at| self.body.messages().get(at)).map(preview).unwrap_or_default()
     }
 
@@ -260,7 +260,7 @@ impl CondenseRequest {
     pub(crate) fn forecast_json(&self, forecast: &Forecast) -> Value {
         let messages = forecast.messages.iter().map(|fate| {
             json!({
-                "place": self.position(fate.place),
+                "place": self.position(fate.position),
                 "role": fate.role,
                 "tokens": fate.tokens,
                 "stays": fate.stays,

@@ -6,7 +6,7 @@ use utoipa::openapi::RefOr;
 use utoipa::openapi::schema::{ObjectBuilder, Schema, Type};
 use utoipa::{PartialSchema, ToSchema};
 
-use crate::near::near;
+use crate::suggest::similar_names;
 
 /// Format of the messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Deserialize)]
@@ -18,8 +18,9 @@ impl TryFrom<String> for Format {
 
     fn try_from(name: String) -> Result<Self, String> {
         // Every flag and parameter that takes a format is called `format`.
-        let names = || Dialect::all().into_iter().map(Dialect::name).collect::<Vec<_>>().join(", ");
-        name.parse().map(Self).map_err(|_: DialectError| format!("format: allowed are {}", names()))
+        let names = || Dialect::all().into_iter().map(Dialect::name).collect::<Vec<_>>();
+        let unknown = |_: DialectError| format!("format: {}", unknown_format(&name, &names()));
+        name.parse().map(Self).map_err(unknown)
     }
 }
 
@@ -31,7 +32,7 @@ pub(crate) fn parse_flag(name: &str, formats: &[Dialect]) -> Result<Dialect, Str
 
 /// Describes an unknown format, with the supported one whose name is most similar.
 pub(crate) fn unknown_format(name: &str, supported: &[&str]) -> String {
-    match near(name, supported.iter().copied(), 1).first() {
+    match similar_names(name, supported.iter().copied(), 1).first() {
         Some(similar) => format!("no such format; did you mean {similar}?"),
         None => format!("no such format; use one of: {}", supported.join(", ")),
     }

@@ -21,7 +21,7 @@ use commands::CommandLine;
 use epitome::rules::tokens::{Counter, Encoding};
 use epitome_terminal::failure::Failure;
 use epitome_terminal::show::Show;
-use epitome_terminal::{failure, leftovers, show, suggest};
+use epitome_terminal::{cleanup, failure, show, suggest};
 use settings::Environment;
 use signals::{INTERRUPT, Signals};
 
@@ -102,7 +102,7 @@ fn run_command(line: CommandLine, environment: Environment, mut show: Show) -> E
 /// Releases leases, removes unfinished files, and exits. Committed data stays; the rest is lost, as after a crash.
 pub(crate) async fn end(signal: i32) -> ! {
     database::abort().await;
-    let line = leftovers::interrupted();
+    let line = cleanup::run();
     let mut errors = stderr();
     if signal == INTERRUPT {
         // Starts a new line, because the terminal has printed `^C`.

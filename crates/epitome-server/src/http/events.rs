@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use axum::response::sse::{Event as SseEvent, KeepAlive, Sse};
 use epitome::Listener;
-use epitome::event::Event;
+use epitome::event::{Event, EventBody};
 use epitome_http::auth::{Access, key_still_valid};
 use epitome_http::permits::Permit;
 use futures_util::StreamExt;

@@ -260,7 +260,7 @@ impl KeyOut {
     pub(crate) fn new(key: Key, now: Timestamp) -> Self {
         let state = match key.revoked {
             Some(_) => "revoked",
-            None if key.is_good_at(now) => "good",
+            None if key.is_valid_at(now) => "good",
             None => "expired",
         };
         let (expires_at, revoked_at) = (key.expires.map(Rfc3339), key.revoked.map(Rfc3339));

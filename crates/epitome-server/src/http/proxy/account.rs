@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use epitome::dialect::{ReplyOutcome, ReplyUsage};
-use epitome::inline::Answered;
+use epitome::inline::AnsweredRequest;
 use epitome::model::TooLong;
 use epitome::rules::message::Tokens;
 use epitome::settings::Price;
@@ -87,23 +87,23 @@ impl UsageRecord {
         let pending = &self.app.proxy.usage;
         let workspace = self.workspace.name();
         let before = pending.state(workspace, conversation);
-        let usage = Answered {
+        let usage = AnsweredRequest {
             model: &conversation.model,
             shadow: conversation.shadow,
             retried: self.retried,
             complete,
-            counted,
+            usage: counted,
             full: conversation.full,
             sent: conversation.short,
-            before: before.cached.then_some(match (conversation.shadow, conversation.newly_condensed) {
+            other_cached: before.cached.then_some(match (conversation.shadow, conversation.newly_condensed) {
                 (false, _) => before.full,
                 (true, false) => before.short,
                 (true, true) => 0,
             }),
             price: self.price,
         }
-        .passed();
-        epitome_http::metrics::record_proxied_tokens(more.input, more.saved, conversation.shadow);
+        .proxy_usage();
+        epitome_http::metrics::record_proxied_tokens(usage.input, usage.saved, conversation.shadow);
         let caches = counted.is_some_and(|counted| counted.cached > 0 || counted.cache_written > 0);
         let after = ConversationState {
             cached: before.cached || caches,

@@ -8,7 +8,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::task::Poll;
 
-use epitome::condenser::Lent;
+use epitome::condenser::ModelLoan;
 use epitome::dialect::{Body, OwnFields};
 use epitome::inline::Caller;
 use epitome::rules::condense::Press;
@@ -103,7 +103,7 @@ pub(super) struct Decision {
     /// The conversation, if it was identified.
     pub(super) conversation: Option<Conversation>,
     /// The caller's own model, if it writes the summary. Available until the request has ended.
-    pub(super) caller_model: Option<Arc<Lent>>,
+    pub(super) caller_model: Option<Arc<ModelLoan>>,
 }
 
 impl Decision {
@@ -216,11 +216,11 @@ async fn try_decide(
         force: harder.then_some(Press::Hard),
         ..Call::of(body.messages())
     };
-    let caller_model = (condenser.borrows() && !shadow && !model.is_empty())
+    let caller_model = (condenser.uses_same_model() && !shadow && !model.is_empty())
         .then(|| request.upstream.caller_model(options.dialect, model, &request.headers))
         .flatten();
     let caller_model = caller_model.map(|provider| (model, provider));
-    let condensed = workspace.inline().before_with(&condenser, caller_model, &caller, call).await;
+    let condensed = workspace.inline().before_with_model(&condenser, caller_model, &caller, call).await;
     let ready = &condensed.ready;
     let mut report = ready.report.clone();
     report.covers = report.covers.map(|covers| body.list_positions(covers));
@@ -228,7 +228,7 @@ async fn try_decide(
         dialect: options.dialect,
         model: model.to_owned(),
         caller: id.as_slice().into(),
-        id: condensed.run.clone(),
+        id: condensed.conversation_id.clone(),
         turn: ready.turn(),
         full: condensed.ready.full,
         short: condensed.ready.sent,
@@ -244,7 +244,7 @@ async fn try_decide(
     } else {
         (Some(body.with_messages(ready, OwnFields::Strip).into()), Outcome::Condensed)
     };
-    let caller_model = condensed.lent.map(Arc::new);
+    let caller_model = condensed.loan.map(Arc::new);
     Ok(Decision { text, outcome, report, conversation: Some(conversation), caller_model })
 }
 

@@ -4,7 +4,7 @@ use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use epitome::condenser::Lent;
+use epitome::condenser::ModelLoan;
 use epitome::dialect::UsageListener;
 use http_body::{Frame, SizeHint};
 use tokio::time::{Instant, Sleep, sleep};
@@ -15,7 +15,7 @@ use super::super::prelude::*;
 use super::account::UsageRecord;
 
 /// What a request holds until its response is sent: its permit, the mark on its connection, and the caller's model.
-pub(super) type RequestPermits = (Permit, Option<InProgress>, Option<Arc<Lent>>);
+pub(super) type RequestPermits = (Permit, Option<InProgress>, Option<Arc<ModelLoan>>);
 
 /// The body of a response. If it is dropped before its end, the connection to the provider is closed.
 pub(super) struct Relay {

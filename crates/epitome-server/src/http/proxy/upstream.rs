@@ -93,7 +93,7 @@ impl Upstream {
 
     fn client(&self) -> Option<&Client> {
         let client = self.client.get_or_init(|| {
-            epitome::model::speak_tls();
+            epitome::model::install_tls();
             let mut builder = Client::builder()
                 .redirect(Policy::none())
                 .connect_timeout(CONNECT_TIMEOUT)

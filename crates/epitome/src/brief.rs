@@ -3,18 +3,18 @@
 use epitome_core::redact::redact;
 
 /// Maximum length of a shortened text, in characters.
-const LONGEST: usize = 200;
+const MAX_CHARS: usize = 200;
 
 /// Returns the beginning of a text on one line, with secrets redacted.
 ///
 /// Providers quote keys in their error messages, and people copy those into errors of their own.
 pub(crate) fn brief(text: &str) -> String {
     // Reads much more than the result needs, so that a secret is not cut in two before redaction.
-    let head: String = text.chars().take(LONGEST * 20).collect();
+    let head: String = text.chars().take(MAX_CHARS * 20).collect();
     let line = head.split_whitespace().collect::<Vec<_>>().join(" ");
     let clean = redact(&line);
-    let mut short: String = clean.chars().take(LONGEST).collect();
-    if clean.chars().nth(LONGEST).is_some() {
+    let mut short: String = clean.chars().take(MAX_CHARS).collect();
+    if clean.chars().nth(MAX_CHARS).is_some() {
         short.push('…');
     }
     short
@@ -30,6 +30,6 @@ mod tests {
         let key = "sk-proj-AbCdEf0123456789AbCdEf0123456789AbCdEf01";
         assert!(!brief(&format!("Incorrect API key provided: {key}")).contains("AbCdEf"));
         let long = brief(&"ä".repeat(1_000));
-        assert_eq!(long.chars().count(), LONGEST + 1);
+        assert_eq!(long.chars().count(), MAX_CHARS + 1);
     }
 }

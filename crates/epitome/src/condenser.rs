@@ -83,7 +83,7 @@ pub use ready::{Ready, Report, Spent, Totals, Turn};
 pub use thread::{ModelLoan, Thread};
 
 /// Default maximum number of conversations that a condenser remembers. The least recently used one is evicted.
-const MOST_CONVERSATIONS: usize = 64;
+const MAX_CONVERSATIONS: usize = 64;
 
 /// A conversation counts as ended after this many turns of other conversations.
 const RECENT_TURNS: u64 = 64;
@@ -312,7 +312,7 @@ impl CondenserInner {
                 }
                 matched.version = conversation.version;
                 match step {
-                    // The lock is still held, so that no caller gets messages that another caller added in the meantime.
+                    // The conversation is still locked, so that no caller gets messages that another caller added in the meantime.
                     NextStep::Done(report) => {
                         return Some(self.finish_turn(
                             conversation,

@@ -3,12 +3,13 @@
 //!
 //! A caller passes the whole list each time, without a name for it. There are two kinds of fingerprints:
 //!
-//! - [`MessageFingerprints`], in memory: two fast keyed hashes per message, of its whole content and of its edges. Each message can
-//! be compared by itself, so that a turn needs only a few comparisons: at both ends, and at positions in between that
-//! change from turn to turn. All messages are compared if there are several conversations, and before something is cut.
-//! - [`PrefixHashes`], for indexes and the store: a cryptographic hash of each beginning of a list, computed from the previous
-//! hash and one more message. Two lists share a hash if they are the same up to that message, and never after they
-//! differ. The hashes are the same in every process. The text of leading system messages is left out, because some
+//! - [`MessageFingerprints`], in memory: two fast keyed hashes per message, of its whole content and of its edges. Each
+//! message can be compared by itself, so that a turn needs only a few comparisons: at both ends, and at positions in
+//! between that change from turn to turn. All messages are compared if there are several conversations, and before
+//! messages are cut.
+//! - [`PrefixHashes`], for indexes and the store: a cryptographic hash of each beginning of a list, computed from the
+//! previous hash and one more message. Two lists share a hash if they are the same up to that message, and never after
+//! they differ. The hashes are the same in every process. The text of leading system messages is left out, because some
 //! contain the current time.
 //!
 //! Only the content of a message counts, not its spelling in the provider's format, because cache markers move with
@@ -23,7 +24,8 @@ use crate::store::ListHash;
 /// Number of bytes at each end of a long text that are compared in a quick comparison.
 const EDGE: usize = 128;
 
-/// Number of newest messages that are compared each time, and of others that are sampled.
+/// Number of newest messages, of pinned messages, and of samples from the whole list and from its shown part, that are
+/// compared each time.
 const SAMPLES: usize = 8;
 
 /// Memory address of a list. Two lists that exist at the same time have different addresses, so a list at the same
@@ -56,7 +58,7 @@ enum Cover {
     Edges,
 }
 
-/// The fingerprints of a conversation's messages at the time they were taken in.
+/// The fingerprints of a conversation's messages, computed when each message first appeared.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct MessageFingerprints {
     fingerprints: Vec<Fingerprint>,
@@ -136,9 +138,9 @@ impl MessageFingerprints {
         key: &RandomState,
     ) -> bool {
         positions.all(|at| match (messages.get(at), self.fingerprints.get(at)) {
-            (Some(message), Some(known)) => {
-                let known = if cover == Cover::Whole { known.whole } else { known.edges };
-                hash_message(message, cover, key) == known
+            (Some(message), Some(fingerprint)) => {
+                let expected = if cover == Cover::Whole { fingerprint.whole } else { fingerprint.edges };
+                hash_message(message, cover, key) == expected
             }
             _ => false,
         })

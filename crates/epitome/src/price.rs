@@ -122,7 +122,7 @@ impl Price {
     /// Returns the cost of one call, to the nearest millionth.
     pub fn cost(&self, usage: &TokenUsage) -> Money {
         let TokenUsage { input, cached, output } = *usage;
-        self.counted(&ReplyUsage { input, cached, cache_written: 0, output })
+        self.request_cost(&ReplyUsage { input, cached, cache_written: 0, output })
     }
 
     /// Returns the cost of a request from its provider's token counts, including tokens written to the prompt cache.
@@ -134,18 +134,18 @@ impl Price {
     /// let [input, output, cache_read, cache_write] = [3.0, 15.0, 0.3, 3.75].map(Money::from);
     /// let price = Price { input, output, cache_read, cache_write };
     /// // 1,000 uncached, 8,000 read from the cache, 1,000 written to it, 100 out.
-    /// let counted = ReplyUsage { input: 10_000, cached: 8_000, cache_written: 1_000, output: 100 };
-    /// assert_eq!(price.counted(&counted).to_string(), "0.01065");
+    /// let usage = ReplyUsage { input: 10_000, cached: 8_000, cache_written: 1_000, output: 100 };
+    /// assert_eq!(price.request_cost(&usage).to_string(), "0.01065");
     /// ```
-    pub fn counted(&self, counted: &ReplyUsage) -> Money {
+    pub fn request_cost(&self, usage: &ReplyUsage) -> Money {
         // Some providers report more cached tokens than input tokens in total.
-        let cached = counted.cached.min(counted.input);
-        let written = counted.cache_written.min(counted.input - cached);
+        let cached = usage.cached.min(usage.input);
+        let written = usage.cache_written.min(usage.input - cached);
         let parts = [
-            (counted.input - cached - written, self.input),
+            (usage.input - cached - written, self.input),
             (cached, self.cache_read),
             (written, self.cache_write),
-            (counted.output, self.output),
+            (usage.output, self.output),
         ];
         // The parts are summed before rounding.
         let sum = parts.iter().fold(0u128, |sum, (tokens, price)| {
@@ -162,7 +162,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn money_is_written_as_prices_are() {
+    fn money_is_formatted_like_a_price() {
         let shown = |millionths| Money::millionths(millionths).to_string();
         assert_eq!(
             [0, 1, 10_000, 2_500_000, -1_234_567].map(shown).join(" "),
@@ -172,23 +172,23 @@ mod tests {
     }
 
     #[test]
-    fn no_number_brings_it_to_fall() {
+    fn extreme_numbers_do_not_panic() {
         assert_eq!(Money::from(f64::NAN), Money::ZERO);
         assert_eq!(Money::from(f64::INFINITY) + Money::millionths(1), Money::millionths(i64::MAX));
-        let dear = Price {
+        let expensive = Price {
             input: Money::millionths(i64::MAX),
             output: Money::millionths(i64::MAX),
             cache_read: Money::millionths(-5),
             cache_write: Money::ZERO,
         };
         let all = TokenUsage { input: u64::MAX, cached: 0, output: u64::MAX };
-        assert_eq!(dear.cost(&all), Money::millionths(i64::MAX));
+        assert_eq!(expensive.cost(&all), Money::millionths(i64::MAX));
         let cached = TokenUsage { input: 10, cached: u64::MAX, output: 0 };
-        assert_eq!(dear.cost(&cached), Money::ZERO);
+        assert_eq!(expensive.cost(&cached), Money::ZERO);
     }
 
     #[test]
-    fn cheap_tokens_add_up_before_they_are_rounded() {
+    fn the_cost_of_cheap_tokens_is_summed_before_rounding() {
         let cheap = Price { input: Money::from(0.05), output: Money::from(0.4), ..Price::FREE };
         let cost = |input, output| cheap.cost(&TokenUsage { input, cached: 0, output }).to_millionths();
         assert_eq!((cost(1, 0), cost(10, 0), cost(10, 10), cost(1_000_000, 0)), (0, 1, 5, 50_000));

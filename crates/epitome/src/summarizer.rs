@@ -41,13 +41,13 @@ pub(crate) use draft::{Base, Draft, without_media_bytes};
 pub(crate) use spending::{Label, Spending};
 
 /// Tokens of messages that a model with an unknown window reads at once.
-const UNKNOWN_INPUT: Tokens = 100_000;
+const DEFAULT_INPUT_TOKENS: Tokens = 100_000;
 
 /// Upper bound for the tokens of a prompt's rules, template and frame.
 pub(crate) const PROMPT_OVERHEAD: Tokens = 2_000;
 
 /// Minimum size of a piece of messages when input is divided, in tokens.
-pub(crate) const LEAST_INPUT: Tokens = 500;
+pub(crate) const MIN_INPUT_TOKENS: Tokens = 500;
 
 /// The circuit breakers of providers that failed lately, by provider.
 pub(crate) type CircuitBreakers = Mutex<HashMap<String, CircuitBreaker>>;
@@ -256,10 +256,10 @@ impl Summarizer<'_> {
                 Ok(draft) if left.is_empty() => return Ok(draft),
                 Ok(draft) => (intermediate, rest) = (Some(draft.base(through)), left),
                 Err(SummaryError::Failure(Failure::Model(ModelError::TooLong { .. })))
-                    if piece.len() > 1 && tokens > LEAST_INPUT =>
+                    if piece.len() > 1 && tokens > MIN_INPUT_TOKENS =>
                 {
                     // The model reads less than its window says: the same input again, in halves.
-                    halved = Some((tokens / 2).max(LEAST_INPUT));
+                    halved = Some((tokens / 2).max(MIN_INPUT_TOKENS));
                 }
                 failed => return failed,
             }
@@ -303,6 +303,6 @@ pub(crate) fn input_limit(writer: &NamedModel, before: Tokens) -> Option<Tokens>
         return None;
     }
     let taken = PROMPT_OVERHEAD.saturating_add(before);
-    let input = writer.model.room().map_or(UNKNOWN_INPUT, |room| room.saturating_sub(taken));
-    Some(input.max(LEAST_INPUT))
+    let input = writer.model.room().map_or(DEFAULT_INPUT_TOKENS, |room| room.saturating_sub(taken));
+    Some(input.max(MIN_INPUT_TOKENS))
 }

@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use super::conversation::Rules;
 use super::list_summarizer::ListSummarizer;
-use super::{Condenser, CondenserInner, MOST_CONVERSATIONS, RecentConversations, next_id};
+use super::{Condenser, CondenserInner, MAX_CONVERSATIONS, RecentConversations, next_id};
 use crate::error::Error;
 use crate::hidden::Hidden;
 use crate::hook::{Hook, Hooks};
@@ -217,7 +217,7 @@ impl CondenserBuilder {
             rules,
             summarizer: Arc::new(summarizer),
             conversations: Mutex::new(RecentConversations::with_limit(
-                self.max_conversations.unwrap_or(MOST_CONVERSATIONS),
+                self.max_conversations.unwrap_or(MAX_CONVERSATIONS),
             )),
             totals: Mutex::default(),
             loan: None,

@@ -219,7 +219,7 @@ impl AfterCondensing {
             Some((shown.seq, messages.get(at)?.parts == shown.parts))
         };
         let sent = after.shown(messages).iter().filter_map(same).collect();
-        let words = summary.map_or(0, |most| most.saturating_sub(counter.text(SAMPLE)));
+        let words = summary.map_or(0, |limit| limit.saturating_sub(counter.text(SAMPLE)));
         Ok(Self { list: state, read, summary, tokens: report.tokens_after.saturating_add(words), sent })
     }
 }

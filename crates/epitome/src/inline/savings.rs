@@ -1,7 +1,7 @@
 //! Computes what an answered request cost, and what it would have cost with the other list.
 //!
-//! Pure: the provider's counters and the local sizes of two lists go in, and a [`ProxyUsage`] for the sums comes out. One
-//! of the two lists was sent, and its cost is exact. The other list's cost is estimated: its local token count is
+//! Pure: the provider's token counts and the local sizes of two lists go in, and a [`ProxyUsage`] comes out. One of the
+//! two lists was sent, and its cost is exact. The other list's cost is estimated: its local token count is
 //! converted with the provider's ratio for the list that was sent.
 //!
 //! With a prompt cache, the other list would not have been billed in full. If replies show that there is a cache, the
@@ -16,7 +16,7 @@ use crate::settings::Price;
 use crate::store::ProxyUsage;
 
 /// Maximum length of a model name, in characters; longer names are cut, because clients may send any text.
-const LONGEST_NAME: usize = 128;
+const MAX_NAME_CHARS: usize = 128;
 
 /// An answered request.
 ///
@@ -29,15 +29,15 @@ const LONGEST_NAME: usize = 128;
 ///     model: "claude-sonnet-4-5",
 ///     complete: true,
 ///     // The provider counts 10 % more tokens than the local counter.
-///     counted: Some(ReplyUsage { input: 11_000, cached: 0, cache_written: 0, output: 500 }),
+///     usage: Some(ReplyUsage { input: 11_000, cached: 0, cache_written: 0, output: 500 }),
 ///     full: 50_000,
 ///     sent: 10_000,
 ///     price: Some(Price { input: Money::from(3.0), output: Money::from(15.0), ..Price::FREE }),
 ///     ..AnsweredRequest::default()
 /// };
-/// let passed = answered.passed();
-/// assert_eq!((passed.input, passed.saved), (11_000, 44_000));
-/// assert_eq!((passed.cost, passed.saved_cost), (40_500, 132_000)); // millionths
+/// let usage = answered.proxy_usage();
+/// assert_eq!((usage.input, usage.saved), (11_000, 44_000));
+/// assert_eq!((usage.cost, usage.saved_cost), (40_500, 132_000)); // millionths
 /// ```
 #[derive(Debug, Clone, Copy, Default)]
 pub struct AnsweredRequest<'a> {
@@ -50,7 +50,7 @@ pub struct AnsweredRequest<'a> {
     /// Whether the answer was complete.
     pub complete: bool,
     /// The provider's token counts of the list that was sent, if reported.
-    pub counted: Option<ReplyUsage>,
+    pub usage: Option<ReplyUsage>,
     /// Size of the whole request with the original list, by the local count.
     pub full: Tokens,
     /// Size of the whole request with the condensed list, sent or not, by the local count.
@@ -58,75 +58,72 @@ pub struct AnsweredRequest<'a> {
     /// How much of the list that was *not* sent would have been in the provider's cache, by the local count: its size
     /// on the previous turn, or 0 if this turn would have condensed it. `None` if no earlier reply of this conversation
     /// showed cached tokens.
-    pub before: Option<Tokens>,
+    pub other_cached: Option<Tokens>,
     /// The model's price; `None` if unknown.
     pub price: Option<Price>,
 }
 
 impl AnsweredRequest<'_> {
-    /// Returns the request's share of the sums.
-    pub fn passed(&self) -> ProxyUsage {
-        let mut passed = ProxyUsage {
-            model: self.model.chars().take(LONGEST_NAME).collect(),
+    /// Returns what the request adds to the sums of its workspace.
+    pub fn proxy_usage(&self) -> ProxyUsage {
+        let mut sums = ProxyUsage {
+            model: self.model.chars().take(MAX_NAME_CHARS).collect(),
             shadow: self.shadow,
             requests: 1,
             shorter: u64::from(self.sent < self.full),
             retried: u64::from(self.retried),
             cut_off: u64::from(!self.complete),
-            uncounted: u64::from(self.counted.is_none()),
+            uncounted: u64::from(self.usage.is_none()),
             ..ProxyUsage::default()
         };
-        let Some(counted) = self.counted else { return passed };
-        passed.input = counted.input;
-        passed.cached = counted.cached;
-        passed.output = counted.output;
-        passed.saved = self.saved(&counted);
+        let Some(usage) = self.usage else { return sums };
+        sums.input = usage.input;
+        sums.cached = usage.cached;
+        sums.output = usage.output;
+        sums.saved = self.saved(&usage);
         if let Some(price) = self.price {
-            passed.cost = price.counted(&counted).to_millionths();
-            passed.saved_cost = self.saved_cost(&counted, &price);
+            sums.cost = price.request_cost(&usage).to_millionths();
+            sums.saved_cost = self.saved_cost(&usage, &price);
         }
-        passed
+        sums
     }
 
     /// Returns the difference between the two lists in the provider's tokens.
-    fn saved(&self, counted: &ReplyUsage) -> Tokens {
-        self.scaled(self.full.saturating_sub(self.sent), counted)
+    fn saved(&self, usage: &ReplyUsage) -> Tokens {
+        self.scaled(self.full.saturating_sub(self.sent), usage)
     }
 
     /// Converts a local token count to the provider's.
-    fn scaled(&self, tokens: Tokens, counted: &ReplyUsage) -> Tokens {
+    fn scaled(&self, tokens: Tokens, usage: &ReplyUsage) -> Tokens {
         let ours = if self.shadow { self.full } else { self.sent }.max(1);
-        let scaled = u128::from(tokens).saturating_mul(u128::from(counted.input)) / u128::from(ours);
+        let scaled = u128::from(tokens).saturating_mul(u128::from(usage.input)) / u128::from(ours);
         Tokens::try_from(scaled).unwrap_or(Tokens::MAX)
     }
 
     /// Returns how much more the full list costs than the condensed one, in millionths of the price unit.
-    fn saved_cost(&self, counted: &ReplyUsage, price: &Price) -> i64 {
-        let saved = self.saved(counted);
+    fn saved_cost(&self, usage: &ReplyUsage, price: &Price) -> i64 {
+        let saved = self.saved(usage);
         // Equal lists cost the same, with or without a cache.
         if saved == 0 {
             return 0;
         }
-        let Some(before) = self.before else {
+        let Some(cached) = self.other_cached else {
             // Only this reply is available: the difference is priced like the cheapest kind of token in it.
             let part = ReplyUsage { input: saved, ..ReplyUsage::default() };
-            let part = match counted {
+            let part = match usage {
                 ReplyUsage { cached: 1.., .. } => ReplyUsage { cached: saved, ..part },
                 ReplyUsage { cache_written: 1.., .. } => ReplyUsage { cache_written: saved, ..part },
                 _ => part,
             };
-            return price.counted(&part).to_millionths();
+            return price.request_cost(&part).to_millionths();
         };
-        let input = if self.shadow {
-            counted.input.saturating_sub(saved)
-        } else {
-            counted.input.saturating_add(saved)
-        };
-        let cached = self.scaled(before, counted).min(input);
+        let input =
+            if self.shadow { usage.input.saturating_sub(saved) } else { usage.input.saturating_add(saved) };
+        let cached = self.scaled(cached, usage).min(input);
         // A provider that reports no cache writes does not bill them.
-        let written = if counted.cache_written > 0 { input - cached } else { 0 };
-        let other = price.counted(&ReplyUsage { input, cached, cache_written: written, output: 0 });
-        let own = price.counted(&ReplyUsage { output: 0, ..*counted });
+        let written = if usage.cache_written > 0 { input - cached } else { 0 };
+        let other = price.request_cost(&ReplyUsage { input, cached, cache_written: written, output: 0 });
+        let own = price.request_cost(&ReplyUsage { output: 0, ..*usage });
         let (full, condensed) = if self.shadow { (own, other) } else { (other, own) };
         full.to_millionths().saturating_sub(condensed.to_millionths())
     }
@@ -148,11 +145,11 @@ mod tests {
         Some(ReplyUsage { input, cached, cache_written: written, output: 100 })
     }
 
-    fn answered(full: Tokens, sent: Tokens, counted: Option<ReplyUsage>) -> AnsweredRequest<'static> {
+    fn answered(full: Tokens, sent: Tokens, usage: Option<ReplyUsage>) -> AnsweredRequest<'static> {
         AnsweredRequest {
             model: "m",
             complete: true,
-            counted,
+            usage,
             full,
             sent,
             price: price(),
@@ -162,8 +159,8 @@ mod tests {
 
     /// Checks the saved tokens, and the saved cost in millionths.
     fn check(answered: AnsweredRequest<'_>, saved: Tokens, saved_cost: i64) {
-        let passed = answered.passed();
-        assert_eq!((passed.saved, passed.saved_cost), (saved, saved_cost), "{answered:?}");
+        let usage = answered.proxy_usage();
+        assert_eq!((usage.saved, usage.saved_cost), (saved, saved_cost), "{answered:?}");
     }
 
     #[test]
@@ -183,16 +180,16 @@ mod tests {
     fn with_a_cache_the_previous_list_would_have_been_read_from_it() {
         // The turn that condenses: 100,000 read and 1,000 written (33,750) against 20,000 written (75,000).
         let swap = answered(101_000, 20_000, counted(20_000, 0, 20_000));
-        check(AnsweredRequest { before: Some(100_000), ..swap }, 81_000, 33_750 - 75_000);
+        check(AnsweredRequest { other_cached: Some(100_000), ..swap }, 81_000, 33_750 - 75_000);
         // The turn after: 101,000 read and 1,000 written (34,050) against 20,000 read and 1,000 written (9,750).
         let next = answered(102_000, 21_000, counted(21_000, 20_000, 1_000));
-        check(AnsweredRequest { before: Some(101_000), ..next }, 81_000, 34_050 - 9_750);
+        check(AnsweredRequest { other_cached: Some(101_000), ..next }, 81_000, 34_050 - 9_750);
         // Without reported cache writes, new tokens have the plain price: 30,300 and 3,000 against 6,000 and 3,000.
         let next = answered(102_000, 21_000, counted(21_000, 20_000, 0));
-        check(AnsweredRequest { before: Some(101_000), ..next }, 81_000, 33_300 - 9_000);
+        check(AnsweredRequest { other_cached: Some(101_000), ..next }, 81_000, 33_300 - 9_000);
         // The provider counts twice as many tokens, so all numbers double.
         let twice = answered(102_000, 21_000, counted(42_000, 40_000, 2_000));
-        check(AnsweredRequest { before: Some(101_000), ..twice }, 162_000, 2 * (34_050 - 9_750));
+        check(AnsweredRequest { other_cached: Some(101_000), ..twice }, 162_000, 2 * (34_050 - 9_750));
     }
 
     #[test]
@@ -206,16 +203,16 @@ mod tests {
         // 101,000 read and 1,000 written (34,050) were paid; 20,000 read and 1,000 written (9,750) would have been.
         let next =
             AnsweredRequest { shadow: true, ..answered(102_000, 21_000, counted(102_000, 101_000, 1_000)) };
-        check(AnsweredRequest { before: Some(20_000), ..next }, 81_000, 34_050 - 9_750);
+        check(AnsweredRequest { other_cached: Some(20_000), ..next }, 81_000, 34_050 - 9_750);
         // On the turn that condenses, all 21,000 would have been written (78,750).
-        check(AnsweredRequest { before: Some(0), ..next }, 81_000, 34_050 - 78_750);
+        check(AnsweredRequest { other_cached: Some(0), ..next }, 81_000, 34_050 - 78_750);
     }
 
     #[test]
     fn an_unchanged_list_saves_nothing_even_with_a_cold_cache() {
         check(
             AnsweredRequest {
-                before: Some(90_000),
+                other_cached: Some(90_000),
                 ..answered(100_000, 100_000, counted(100_000, 0, 100_000))
             },
             0,
@@ -226,7 +223,7 @@ mod tests {
     #[test]
     fn missing_counts_and_prices_add_nothing_to_the_sums() {
         let full = answered(10_000, 1_000, None);
-        let passed = AnsweredRequest { retried: true, complete: false, ..full }.passed();
+        let usage = AnsweredRequest { retried: true, complete: false, ..full }.proxy_usage();
         let expected = ProxyUsage {
             model: "m".to_owned(),
             requests: 1,
@@ -236,47 +233,44 @@ mod tests {
             uncounted: 1,
             ..ProxyUsage::default()
         };
-        assert_eq!(passed, expected);
+        assert_eq!(usage, expected);
         let unpriced =
-            AnsweredRequest { price: None, ..answered(10_000, 1_000, counted(1_100, 600, 0)) }.passed();
+            AnsweredRequest { price: None, ..answered(10_000, 1_000, counted(1_100, 600, 0)) }.proxy_usage();
         assert_eq!(
             (unpriced.input, unpriced.cached, unpriced.output, unpriced.saved),
             (1_100, 600, 100, 9_900)
         );
         assert_eq!((unpriced.cost, unpriced.saved_cost, unpriced.uncounted, unpriced.cut_off), (0, 0, 0, 0));
         let long = "x".repeat(10_000);
-        assert_eq!(AnsweredRequest { model: &long, ..full }.passed().model.len(), LONGEST_NAME);
+        assert_eq!(AnsweredRequest { model: &long, ..full }.proxy_usage().model.len(), MAX_NAME_CHARS);
     }
 
     #[test]
     fn extreme_numbers_do_not_panic() {
         let odd = [0, 1, u64::MAX];
-        let dear = [Money::millionths(i64::MAX), Money::ZERO, Money::millionths(-5)];
+        let expensive = [Money::millionths(i64::MAX), Money::ZERO, Money::millionths(-5)];
         for full in odd {
             for sent in odd {
                 for input in odd {
                     for cached in odd {
-                        for before in [None, Some(0), Some(u64::MAX)] {
-                            for (price, shadow) in dear.into_iter().zip([true, false, true]) {
+                        for other_cached in [None, Some(0), Some(u64::MAX)] {
+                            for (price, shadow) in expensive.into_iter().zip([true, false, true]) {
                                 let price = Price {
                                     input: price,
                                     output: price,
                                     cache_read: price,
                                     cache_write: price,
                                 };
-                                let counted =
+                                let usage =
                                     Some(ReplyUsage { input, cached, cache_written: cached, output: input });
                                 let answered = AnsweredRequest {
-                                    before,
+                                    other_cached,
                                     shadow,
                                     price: Some(price),
-                                    ..answered(full, sent, counted)
+                                    ..answered(full, sent, usage)
                                 };
-                                let passed = answered.passed();
-                                assert!(
-                                    passed.cost >= 0 && (sent < full || passed.saved == 0),
-                                    "{answered:?}"
-                                );
+                                let usage = answered.proxy_usage();
+                                assert!(usage.cost >= 0 && (sent < full || usage.saved == 0), "{answered:?}");
                             }
                         }
                     }

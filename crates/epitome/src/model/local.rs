@@ -92,17 +92,17 @@ fn previous_extracts(request: &SummaryRequest) -> Extracts {
 
 /// Returns the text, within the limit and smaller than what it replaces.
 fn within_limits(extracts: &mut Extracts, request: &SummaryRequest) -> String {
-    let most = request.replaces.saturating_sub(1);
+    let max = request.replaces.saturating_sub(1);
     match request.limit {
-        Limit::Tokens(limit) => extracts.summarize(Limit::Tokens(limit.min(most)), &request.counter),
+        Limit::Tokens(limit) => extracts.summarize(Limit::Tokens(limit.min(max)), &request.counter),
         Limit::Chars(chars) => {
             let text = extracts.summarize(Limit::Chars(chars), &request.counter);
-            if request.counter.text(&text) <= most {
+            if request.counter.text(&text) <= max {
                 return text;
             }
             // In rare scripts, a text of this many tokens may have more characters than allowed. Then no useful summary is
             // possible, and the text is empty.
-            let text = extracts.summarize(Limit::Tokens(most), &request.counter);
+            let text = extracts.summarize(Limit::Tokens(max), &request.counter);
             if text.chars().count() as u64 <= chars { text } else { String::new() }
         }
     }

@@ -7,7 +7,7 @@ use hashlink::LruCache;
 
 use super::draft::{Base, Draft, refusal_code};
 use super::spending::{DROPPED, max_usage, usage_of};
-use super::{Summarizer, SummaryError, UNKNOWN_INPUT};
+use super::{DEFAULT_INPUT_TOKENS, Summarizer, SummaryError};
 use crate::circuit_breaker::BreakerLimits;
 use crate::hook::AbortOnDrop;
 use crate::lock::lock;
@@ -18,7 +18,7 @@ use crate::retry::Failure;
 use crate::spend_reservations::SpendReservation;
 
 /// Maximum number of cached answers.
-const MOST_ANSWERS: usize = 128;
+const MAX_ANSWERS: usize = 128;
 
 /// How long a provider's "the prompt is too long" is cached. Not longer, because the provider may switch to a larger model.
 const TOO_LONG_TTL: Duration = Duration::from_secs(600);
@@ -37,7 +37,7 @@ pub(crate) struct AnswerCache(Mutex<LruCache<String, CachedAnswer>>);
 
 impl Default for AnswerCache {
     fn default() -> Self {
-        Self(Mutex::new(LruCache::new(MOST_ANSWERS)))
+        Self(Mutex::new(LruCache::new(MAX_ANSWERS)))
     }
 }
 
@@ -59,7 +59,7 @@ fn request_hash(writer: &NamedModel, request: &SummaryRequest) -> Option<String>
     if !writer.model.reusable() {
         return None;
     }
-    let prompt = request.prompt(writer.model.room().unwrap_or(UNKNOWN_INPUT)).ok()?;
+    let prompt = request.prompt(writer.model.room().unwrap_or(DEFAULT_INPUT_TOKENS)).ok()?;
     let mut hasher = blake3::Hasher::new();
     for part in [writer.model.provider(), writer.model.name(), &prompt.system, &prompt.user] {
         // The lengths are included, so that no two different lists of parts have the same hash.

@@ -20,7 +20,7 @@ use crate::hook::grouped;
 use crate::named_model::ModelChoice;
 
 /// Maximum number of problems that are stored until the next report.
-const MOST_PROBLEMS: usize = 32;
+const MAX_PROBLEMS: usize = 32;
 
 /// What the next report will contain.
 #[derive(Default)]
@@ -68,7 +68,7 @@ impl Conversation {
     pub(in crate::condenser) fn add_to_report(&mut self, spent: Vec<Spent>, problems: Vec<String>) {
         self.pending_report.spent.extend(spent);
         self.pending_report.problems.extend(problems);
-        let excess = self.pending_report.problems.len().saturating_sub(MOST_PROBLEMS);
+        let excess = self.pending_report.problems.len().saturating_sub(MAX_PROBLEMS);
         self.pending_report.problems.drain(..excess);
     }
 

@@ -181,7 +181,7 @@ fn connect_error(error: &reqwest::Error) -> &'static str {
     }
     let mut next = error.source();
     while let Some(error) = next {
-        if let Some(reason) = known_reason(error) {
+        if let Some(reason) = connection_error(error) {
             return reason;
         }
         next = error.source();
@@ -190,7 +190,7 @@ fn connect_error(error: &reqwest::Error) -> &'static str {
 }
 
 /// Returns the reason of an error, or of the error that it wraps, which is not among its sources.
-fn known_reason(error: &(dyn Error + 'static)) -> Option<&'static str> {
+fn connection_error(error: &(dyn Error + 'static)) -> Option<&'static str> {
     if error.is::<rustls::Error>() {
         return Some("its certificate is not accepted, or it does not use TLS");
     }
@@ -199,7 +199,7 @@ fn known_reason(error: &(dyn Error + 'static)) -> Option<&'static str> {
             io::ErrorKind::ConnectionRefused => Some("connection refused"),
             io::ErrorKind::ConnectionReset => Some("connection reset"),
             io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable => Some("no route to host"),
-            _ => error.get_ref().and_then(|inner| known_reason(inner)),
+            _ => error.get_ref().and_then(|inner| connection_error(inner)),
         };
     }
     (error.to_string() == "dns error").then_some("the host name was not found")

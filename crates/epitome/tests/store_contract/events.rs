@@ -46,7 +46,7 @@ pub(crate) async fn events_are_numbered_per_workspace(made: Made) {
     assert_eq!(all(store, "nobody").await, (vec![], 1, 0));
     let told = store.events("w", 0, None, 9).await.unwrap().events;
     let last = Event { id: 3, session: "b".into(), at: Timestamp(7), body: said(4, 4) };
-    assert_eq!((&*told[0].session, &told[1].what, &told[2]), ("a", &said(2, 3), &last));
+    assert_eq!((&*told[0].session, &told[1].body, &told[2]), ("a", &said(2, 3), &last));
     // After a number, of one session, so many; the ends are the whole workspace's.
     let some = store.events("w", 1, None, 1).await.unwrap();
     assert_eq!((numbers(&some.events), some.oldest, some.newest), (vec![2], 1, 3));
@@ -103,7 +103,7 @@ pub(crate) async fn a_summary_event_contains_the_summary_id(made: Made) {
         assert!(store.change(&key("a"), Load::default(), decide).await.unwrap().is_some());
         let stands = standing(store, &key("a")).await.slots[0].active;
         let told = store.events("w", 0, None, 9).await.unwrap().events;
-        let EventBody::Summary(last) = &told.last().unwrap().what else { panic!("{told:?}") };
+        let EventBody::Summary(last) = &told.last().unwrap().body else { panic!("{told:?}") };
         assert_eq!((Some(last.summary), last.current, last.through), (stands, stands, through));
     }
 }

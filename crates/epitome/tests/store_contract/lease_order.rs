@@ -247,7 +247,7 @@ pub(crate) async fn leases_match_a_simple_model(made: Made) {
                 after: after.clone(),
                 full_workspaces: full.clone(),
                 excluded: excluded.iter().map(|id| (*id, Default::default(), every(2).name)).collect(),
-                hold,
+                duration: hold,
                 ..want("one")
             };
             let expected = waiting

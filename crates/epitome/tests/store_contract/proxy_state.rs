@@ -20,13 +20,13 @@ fn chain(messages: impl IntoIterator<Item = u64>) -> Vec<ListHash> {
 
 fn done(chain: &[ListHash], kept: &str) -> ProxyStateRow {
     let (root, hash) = (chain[0], chain[chain.len() - 1]);
-    ProxyStateRow { root, length: chain.len() as u64, hash, kept: kept.to_owned() }
+    ProxyStateRow { root, length: chain.len() as u64, hash, state: kept.to_owned() }
 }
 
 async fn found(store: &dyn Store, workspace: &str, chain: &[ListHash]) -> Option<String> {
     let row = store.find_proxy_state(workspace, chain.to_vec()).await.unwrap()?;
     assert_eq!((row.root, Some(&row.hash)), (chain[0], chain.get(usize::try_from(row.length).unwrap() - 1)));
-    Some(row.kept)
+    Some(row.state)
 }
 
 pub(crate) async fn the_state_of_the_longest_prefix_is_found(made: Made) {

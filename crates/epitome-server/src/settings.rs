@@ -147,7 +147,8 @@ pub(crate) fn load_without_database(
     let by_variable = || Some(("EPITOME_CONFIG", PathBuf::from(environment.var("EPITOME_CONFIG")?)));
     let named = by_flag.or_else(by_variable);
     let file = file::find(named.as_ref().map(|(by, path)| (*by, path.as_path())), environment)?;
-    let (path, entries, text) = file.map_or_else(Default::default, |file| (Some(file.path), file.entries, file.text));
+    let (path, entries, text) =
+        file.map_or_else(Default::default, |file| (Some(file.path), file.entries, file.text));
     let from_flags = flags.assignments()?;
     let source = Source::File(path.clone().unwrap_or_default());
     let in_file = |(path, value)| Assignment { source: source.clone(), path, value };

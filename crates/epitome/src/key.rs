@@ -135,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_created_key_is_shown_without_its_secret() {
+    fn debug_output_of_a_created_key_has_no_secret() {
         let key = Key {
             id: "00ff".to_owned(),
             workspace: None,

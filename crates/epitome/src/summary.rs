@@ -139,7 +139,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_ratio_is_the_documents() {
+    fn the_ratio_matches_the_documented_examples() {
         assert_eq!([ratio(8, 5), ratio(13, 5), ratio(39, 5), ratio(0, 1)], [37.5, 61.5, 87.2, 0.0]);
     }
 }

@@ -148,7 +148,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_secret_names_its_row_and_nothing_else_looks_like_one() {
+    fn only_a_well_formed_secret_contains_an_id() {
         let (id, secret) = make().unwrap();
         assert_eq!(id_of(&secret), Some(&*id));
         assert_eq!(secret.len(), 4 + 16 + 1 + 64);

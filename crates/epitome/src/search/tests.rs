@@ -7,7 +7,7 @@ fn query(text: &str) -> Query {
 }
 
 #[test]
-fn terms_are_found_in_any_order_case_and_script() {
+fn terms_match_in_any_order_case_and_script() {
     for (terms, text) in [
         ("b a", "A then B"),
         ("東京", "昨日東京へ行った"),

@@ -25,7 +25,7 @@ fn refused(value: Value, expected: &str) {
 }
 
 #[test]
-fn the_defaults_are_those_of_the_table() {
+fn the_defaults_are_the_documented_ones() {
     let settings = Settings::default();
     assert_eq!(
         settings.to_value(),
@@ -64,7 +64,7 @@ fn the_defaults_are_those_of_the_table() {
 }
 
 #[test]
-fn nothing_changes_nothing() {
+fn an_empty_patch_changes_nothing() {
     assert_eq!(with(json!({})), Settings::default());
     assert_eq!(with(json!({"context": {}, "summarize": null, "prices": {}})), Settings::default());
     assert_eq!(with(json!({"context": {"max_tokens": null}, "slot": null})), Settings::default());
@@ -140,7 +140,7 @@ fn every_key_can_be_set() {
 }
 
 #[test]
-fn what_is_written_reads_back_the_same() {
+fn serialized_settings_parse_to_the_same_settings() {
     for settings in [Settings::default(), with(everything()), with(json!({"slot": [{"preset": "long"}]}))] {
         let text = serde_json::to_string(&settings.patch()).unwrap();
         let read: Patch = serde_json::from_str(&text).unwrap();
@@ -151,7 +151,7 @@ fn what_is_written_reads_back_the_same() {
 }
 
 #[test]
-fn names_nobody_knows_are_refused() {
+fn unknown_keys_are_refused() {
     refused(
         json!({"contexts": {}}),
         "contexts: no such setting; did you mean context? allowed here are encoding, context, slot, trigger, summarize, condense, models, prices, limits",
@@ -189,7 +189,7 @@ fn unknown_at_the_top(key: &str) -> String {
 }
 
 #[test]
-fn a_model_over_a_network_is_read_key_by_key() {
+fn settings_of_a_model_are_merged_key_by_key() {
     let settings = with(json!({"models": {
         "cheap": {"provider": "openai", "model": "gpt-5-mini"},
         "own": {
@@ -211,7 +211,7 @@ fn a_model_over_a_network_is_read_key_by_key() {
 }
 
 #[test]
-fn wrong_models_are_refused_by_name() {
+fn invalid_models_are_refused_with_their_key() {
     let model = |key: &str, value: Value| {
         let mut model = json!({"provider": "openai", "model": "m"});
         model[key] = value;
@@ -356,7 +356,7 @@ fn an_api_key_in_the_settings_is_refused_with_the_right_place_for_it() {
 
 /// A likely mistake is an API key in place of the variable's name. The error must not repeat the key.
 #[test]
-fn a_key_in_place_of_a_variables_name_is_refused_and_not_repeated() {
+fn an_api_key_in_key_env_is_refused_and_not_repeated() {
     let key = "sk-proj-0123456789abcdefghijklmnop";
     let value = json!({"models": {"main": {"provider": "openai", "model": "m", "key_env": key}}});
     let error = Patch::from_value(value).unwrap_err().to_string();
@@ -365,7 +365,7 @@ fn a_key_in_place_of_a_variables_name_is_refused_and_not_repeated() {
 }
 
 #[test]
-fn wrong_values_are_refused_by_name() {
+fn invalid_values_are_refused_with_their_key() {
     refused(json!([]), "settings: [] is not allowed; expected a table of settings");
     refused(
         json!({"encoding": "o300k"}),
@@ -418,7 +418,7 @@ fn wrong_values_are_refused_by_name() {
 }
 
 #[test]
-fn wrong_prices_are_refused_by_name() {
+fn invalid_prices_are_refused_with_their_key() {
     refused(json!({"prices": {"m": 5}}), "prices.m: 5 is not allowed; expected a table of settings");
     refused(json!({"prices": {"m": {"input": 1}}}), "prices.m.output: is missing; for example 2.0");
     refused(json!({"prices": {"m": {}}}), "prices.m.input: is missing; for example 0.25");
@@ -437,7 +437,7 @@ fn wrong_prices_are_refused_by_name() {
 }
 
 #[test]
-fn wrong_slots_are_refused_by_name() {
+fn invalid_slots_are_refused_with_their_key() {
     refused(
         json!({"slot": {"name": "a"}}),
         "slot: {\"name\":\"a\"} is not allowed; expected a list of tables",
@@ -508,7 +508,7 @@ fn wrong_slots_are_refused_by_name() {
 }
 
 #[test]
-fn wrong_ways_to_condense_are_refused_by_name() {
+fn invalid_condense_settings_are_refused_with_their_key() {
     let one = |key: &str, value: Value| {
         let mut table = Map::new();
         table.insert(key.to_owned(), value);
@@ -579,7 +579,7 @@ fn wrong_ways_to_condense_are_refused_by_name() {
 }
 
 #[test]
-fn short_forms_are_the_long_ones_in_fewer_letters() {
+fn short_forms_equal_their_long_forms() {
     let short = patch(json!({"condense": {"threshold": 0.75, "keep_last": 50}}));
     let long = patch(json!({"condense": {"trigger": "window(0.75)", "keep": "messages(50)"}}));
     let with = |patches: &[&Patch]| {
@@ -603,7 +603,7 @@ fn short_forms_are_the_long_ones_in_fewer_letters() {
 }
 
 #[test]
-fn a_default_can_be_had_back_over_what_a_layer_below_says() {
+fn a_layer_can_restore_the_default() {
     let set = patch(everything());
     let back = patch(
         json!({"condense": {"trigger": "default", "keep": "default", "prompt": "default", "window": "none"}}),
@@ -614,7 +614,7 @@ fn a_default_can_be_had_back_over_what_a_layer_below_says() {
 }
 
 #[test]
-fn a_share_of_a_window_nobody_knows_is_refused_where_somebody_asked_for_it() {
+fn a_share_of_an_unknown_window_is_refused_where_it_was_set() {
     let policy = |value: Value, room| with(json!({"condense": value})).condense.policy(room);
     assert_eq!(policy(json!({}), None).unwrap().trigger.to_string(), "tokens(170000)");
     assert_eq!(policy(json!({}), Some(9)).unwrap(), epitome_core::condense::Policy::default());
@@ -668,7 +668,7 @@ fn presets_are_a_base_that_other_keys_override() {
 }
 
 #[test]
-fn layers_lie_over_each_other_key_by_key() {
+fn layers_are_merged_key_by_key() {
     let workspace = patch(json!({
         "context": {"max_tokens": 50_000, "summary_share": 0.2},
         "slot": [{"preset": "lean"}],
@@ -692,7 +692,7 @@ fn layers_lie_over_each_other_key_by_key() {
 }
 
 #[test]
-fn slots_that_do_not_say_follow_the_common_way_of_catching_up() {
+fn slots_without_catch_up_use_the_common_setting() {
     let ways = |settings: &Settings| settings.slots.iter().map(|slot| slot.slot.catch_up).collect::<Vec<_>>();
     let step = patch(json!({"summarize": {"catch_up": "step"}}));
     let one_says = patch(json!({"slot": [{"name": "a"}, {"name": "b", "catch_up": "join"}]}));
@@ -706,7 +706,7 @@ fn slots_that_do_not_say_follow_the_common_way_of_catching_up() {
 }
 
 #[test]
-fn patches_merge_as_they_would_lie_over_each_other() {
+fn merged_patches_equal_applied_layers() {
     let old = patch(everything());
     let newer = patch(json!({
         "encoding": "o200k_base",
@@ -722,7 +722,7 @@ fn patches_merge_as_they_would_lie_over_each_other() {
 }
 
 #[test]
-fn a_null_takes_a_key_out_of_what_is_stored() {
+fn a_null_removes_a_key_from_a_stored_patch() {
     let stored =
         patch(json!({"context": {"max_tokens": 9}, "slot": [], "prices": {"m": {"input": 1, "output": 1}}}));
     let without = stored.merged(&patch(json!({"context": {"max_tokens": null}, "slot": null})));
@@ -734,7 +734,7 @@ fn a_null_takes_a_key_out_of_what_is_stored() {
 }
 
 #[test]
-fn text_that_is_not_json_is_refused_with_its_place() {
+fn invalid_json_is_refused_with_its_position() {
     let error = Patch::parse("{\"context\": ").unwrap_err();
     assert_eq!(error.to_string(), "settings: not JSON: EOF while parsing a value at line 1 column 12");
     assert_eq!(error.key(), "settings");
@@ -743,7 +743,7 @@ fn text_that_is_not_json_is_refused_with_its_place() {
 }
 
 #[test]
-fn what_a_program_sets_by_hand_can_be_checked() {
+fn settings_built_by_hand_can_be_checked() {
     let mut settings = Settings::default();
     settings.slots.push(Slot::short().into());
     assert_eq!(settings.check().unwrap_err().key(), "slot[2].name");
@@ -759,7 +759,7 @@ fn a_price_can_be_set_for_local_too() {
 }
 
 #[test]
-fn a_slots_trigger_is_changed_without_naming_the_whole_list_again() {
+fn a_slots_trigger_can_be_changed_without_the_whole_list() {
     let workspace =
         Patch::parse(r#"{"trigger": {"short": "messages(10)"}, "summarize": {"auto": false}}"#).unwrap();
     let session = Patch::parse(r#"{"trigger": {"long": "messages(30)"}}"#).unwrap();
@@ -783,7 +783,7 @@ fn a_slots_trigger_is_changed_without_naming_the_whole_list_again() {
 }
 
 #[test]
-fn instructions_for_all_hold_for_slots_that_have_none() {
+fn slots_without_instructions_use_the_common_ones() {
     let patch = r#"{"summarize": {"instructions": "Be brief."}, "slot": [{"name": "a"}, {"name": "b", "instructions": "Be long."}]}"#;
     let settings = Settings::default().with(&Patch::parse(patch).unwrap()).unwrap();
     let said: Vec<&str> = settings.slots.iter().map(|slot| settings.instructions_of(slot)).collect();
@@ -795,7 +795,7 @@ proptest::proptest! {
 
     /// A randomly damaged document is rejected, or can be parsed, written and parsed again with the same result.
     #[test]
-    fn no_document_brings_the_settings_down(
+    fn damaged_documents_are_rejected_or_round_trip(
         edits in proptest::collection::vec((0..4_000_usize, 0..8_usize, "[0-9a-z(){}\\[\\]\",:._-]{0,6}"), 1..6),
     ) {
         let mut text = Settings::default().to_value().to_string();

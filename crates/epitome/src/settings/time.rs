@@ -133,7 +133,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn times_are_read_as_they_are_written() {
+    fn valid_durations_are_parsed_and_others_rejected() {
         for (text, millis) in [
             ("0", 0),
             ("600", 600_000),
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn times_are_written_as_they_can_be_read() {
+    fn written_durations_parse_to_the_same_duration() {
         for millis in [0, 1, 999, 1_000, 60_000, 61_000, 90_500, 3_600_000, 86_400_000] {
             let time = Duration::from_millis(millis);
             assert_eq!(parse_time(&write_time(time)), Some(time));

@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_listener_of_a_workspace_takes_its_place_along() {
+    fn the_last_listener_of_a_workspace_removes_its_entry() {
         let listeners = Listeners::default();
         let (home, work): (Arc<str>, Arc<str>) = ("home".into(), "work".into());
         let (mut one, two, other) = (listeners.join(&home), listeners.join(&home), listeners.join(&work));

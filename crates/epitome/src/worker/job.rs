@@ -24,7 +24,7 @@ use crate::shared::Shared;
 use crate::spend_reservations::SpendReservation;
 use crate::store::{Lease, Load, PickMessages, PickSummaries, SessionRow, SessionState, SlotRow, SummaryRow};
 use crate::summarizer::{
-    Base, CachedAnswer, Draft, Host, Input, LEAST_INPUT, Label, Spending, Summarizer, SummaryError,
+    Base, CachedAnswer, Draft, Host, Input, MIN_INPUT_TOKENS, Label, Spending, Summarizer, SummaryError,
     input_limit, without_media_bytes,
 };
 use crate::time::later;
@@ -287,7 +287,7 @@ impl<'a> Job<'a> {
         let models = self.shared.models_of_slot(&snapshot.settings, &snapshot.slot_settings);
         let first = models.first().filter(|_| self.mode == ModelChoice::Configured);
         let input = first.and_then(|writer| input_limit(writer, base.tokens)).unwrap_or(LOCAL_INPUT_TOKENS);
-        input.min(self.input.unwrap_or(Tokens::MAX)).max(LEAST_INPUT)
+        input.min(self.input.unwrap_or(Tokens::MAX)).max(MIN_INPUT_TOKENS)
     }
 
     /// Calls the models for the planned summary, and stores it.
@@ -415,9 +415,9 @@ impl<'a> Job<'a> {
     ) -> Result<JobStep, Error> {
         match failed {
             SummaryError::LeaseLost => Ok(JobStep::Lost),
-            SummaryError::TooLong if plan.tokens > LEAST_INPUT && self.mode == ModelChoice::Configured => {
+            SummaryError::TooLong if plan.tokens > MIN_INPUT_TOKENS && self.mode == ModelChoice::Configured => {
                 // The model reads less than expected: the same window again, in halves.
-                self.input = Some((plan.tokens / 2).max(LEAST_INPUT));
+                self.input = Some((plan.tokens / 2).max(MIN_INPUT_TOKENS));
                 self.too_long = Some(plan.span);
                 Ok(JobStep::Again)
             }

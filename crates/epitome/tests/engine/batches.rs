@@ -1,4 +1,4 @@
-//! Whatever the batches, the same summaries in the same order.
+//! The same summaries in the same order for any sizes of appended batches.
 
 use epitome::rules::message::{Message, Part, Role};
 use epitome::rules::slot::Limit;
@@ -6,8 +6,8 @@ use epitome::{Engine, Session};
 use epitome_testkit::scripted::Scripted;
 
 use crate::support::{
-    Home, assert_whole, by_model, everywhere, history, one_slot, quick, said, slot, span, standing, talk,
-    throughs, until,
+    Home, assert_complete, coverage, current_summary, engine_of_model, fast_pace, history, on_every_store,
+    one_slot, prompt_messages, slot, span, talk, wait_until,
 };
 
 /// Each is built on the one before, which it replaced.
@@ -20,29 +20,29 @@ async fn assert_chained(session: &Session, name: &str) {
     }
 }
 
-async fn assert_a_hundred(engine: &Engine, session: &Session) {
-    assert_eq!(throughs(session, "short").await, [20, 40, 60, 80, 100]);
-    assert_eq!(throughs(session, "long").await, [60]);
+async fn assert_summaries_of_a_hundred(engine: &Engine, session: &Session) {
+    assert_eq!(coverage(session, "short").await, [20, 40, 60, 80, 100]);
+    assert_eq!(coverage(session, "long").await, [60]);
     assert_chained(session, "short").await;
     assert_chained(session, "long").await;
     let stand = session.summaries().await.unwrap();
     let stand: Vec<_> = stand.iter().map(|summary| (summary.slot.as_str(), summary.through)).collect();
     assert_eq!(stand, [("long", 60), ("short", 100)]);
     for budget in [1_000, 4_000, 100_000] {
-        assert_whole(&session.context(budget).await.unwrap(), 100);
+        assert_complete(&session.context(budget).await.unwrap(), 100);
     }
     assert_eq!(engine.verify().await.unwrap(), []);
 }
 
 #[tokio::test]
-async fn a_hundred_messages_in_one_batch_make_five_short_summaries_and_one_long_in_order() {
-    everywhere(async |home| {
+async fn a_hundred_messages_in_one_batch_get_five_short_summaries_and_one_long_in_order() {
+    on_every_store(async |home| {
         let model = Scripted::new();
-        let engine = home.open(by_model(&model)).await;
+        let engine = home.open(engine_of_model(&model)).await;
         let session = engine.session("s");
         session.append(talk(1, 100)).await.unwrap();
         session.work().await.unwrap();
-        assert_a_hundred(&engine, &session).await;
+        assert_summaries_of_a_hundred(&engine, &session).await;
         assert_eq!(model.calls(), 6);
         // Each of them was shown the one before and what came after it.
         let history = history(&session, "short").await;
@@ -50,7 +50,7 @@ async fn a_hundred_messages_in_one_batch_make_five_short_summaries_and_one_long_
         let short: Vec<_> = asks.iter().filter(|ask| ask.limit == Limit::Tokens(1_000)).collect();
         for (at, ask) in short.iter().enumerate() {
             let at = at as u64;
-            assert_eq!(said(ask), span(at * 20 + 1, at * 20 + 20));
+            assert_eq!(prompt_messages(ask), span(at * 20 + 1, at * 20 + 20));
             let before = at.checked_sub(1).map(|at| history[at as usize].text.as_str());
             assert_eq!(ask.previous.as_deref(), before);
         }
@@ -59,38 +59,39 @@ async fn a_hundred_messages_in_one_batch_make_five_short_summaries_and_one_long_
 }
 
 #[tokio::test]
-async fn local_does_the_same_without_a_key() {
-    everywhere(async |home| {
+async fn local_writes_the_same_summaries_without_a_key() {
+    on_every_store(async |home| {
         let engine = home.open(Engine::builder().workers(0)).await;
         let session = engine.session("s");
         session.append(talk(1, 100)).await.unwrap();
         session.work().await.unwrap();
-        assert_a_hundred(&engine, &session).await;
+        assert_summaries_of_a_hundred(&engine, &session).await;
         assert!(history(&session, "short").await.iter().all(|summary| summary.model == "local"));
     })
     .await;
 }
 
 #[tokio::test]
-async fn a_worker_in_the_background_does_the_same_without_being_told() {
-    everywhere(async |home| {
+async fn a_background_worker_writes_the_same_summaries_without_a_request() {
+    on_every_store(async |home| {
         let model = Scripted::new();
-        let engine = home.open(by_model(&model).pace(quick(2))).await;
+        let engine = home.open(engine_of_model(&model).pace(fast_pace(2))).await;
         let session = engine.session("s");
         session.append(talk(1, 100)).await.unwrap();
-        until("both summaries", || async {
-            let short = standing(&session, "short").await.is_some_and(|summary| summary.through == 100);
-            short && standing(&session, "long").await.is_some()
+        wait_until("both summaries", || async {
+            let short =
+                current_summary(&session, "short").await.is_some_and(|summary| summary.through == 100);
+            short && current_summary(&session, "long").await.is_some()
         })
         .await;
-        assert_a_hundred(&engine, &session).await;
+        assert_summaries_of_a_hundred(&engine, &session).await;
         engine.close().await;
     })
     .await;
 }
 
 #[tokio::test]
-async fn one_by_one_or_in_any_batches_the_summaries_are_the_same() {
+async fn batch_sizes_do_not_change_the_summaries() {
     let mut seen = Vec::new();
     for sizes in [vec![1; 100], vec![7; 14], vec![33, 33, 34], vec![100]] {
         let home = Home::memory();
@@ -112,47 +113,47 @@ async fn one_by_one_or_in_any_batches_the_summaries_are_the_same() {
 }
 
 #[tokio::test]
-async fn of_thirty_messages_twenty_are_covered_and_the_fortieth_makes_the_next() {
-    everywhere(async |home| {
+async fn of_thirty_messages_twenty_are_covered_and_the_fortieth_fires_again() {
+    on_every_store(async |home| {
         let model = Scripted::new();
-        let engine = home.open(by_model(&model)).await;
+        let engine = home.open(engine_of_model(&model)).await;
         let session = engine.session("s");
         session.append(talk(1, 30)).await.unwrap();
         session.work().await.unwrap();
-        assert_eq!(throughs(&session, "short").await, [20]);
-        assert_whole(&session.context(4_000).await.unwrap(), 30);
+        assert_eq!(coverage(&session, "short").await, [20]);
+        assert_complete(&session.context(4_000).await.unwrap(), 30);
         session.append(talk(31, 39)).await.unwrap();
         session.work().await.unwrap();
-        assert_eq!((throughs(&session, "short").await, model.calls()), (vec![20], 1));
+        assert_eq!((coverage(&session, "short").await, model.calls()), (vec![20], 1));
         assert_eq!(slot(&session, "short").await.why, "not due: messages 19 of 20");
         session.append(talk(40, 40)).await.unwrap();
         session.work().await.unwrap();
-        assert_eq!(throughs(&session, "short").await, [20, 40]);
-        assert_eq!(said(&model.asks()[1]), span(21, 40));
+        assert_eq!(coverage(&session, "short").await, [20, 40]);
+        assert_eq!(prompt_messages(&model.asks()[1]), span(21, 40));
     })
     .await;
 }
 
 #[tokio::test]
-async fn twenty_one_word_messages_get_their_summary_and_no_model_is_asked() {
-    everywhere(async |home| {
+async fn twenty_one_word_messages_are_summarized_without_a_model_call() {
+    on_every_store(async |home| {
         let model = Scripted::new();
-        let engine = home.open(by_model(&model)).await;
+        let engine = home.open(engine_of_model(&model)).await;
         let session = engine.session("s");
         let words: Vec<Message> =
             (0..10).flat_map(|_| [Message::user("Ping"), Message::assistant("Pong")]).collect();
         session.append(words).await.unwrap();
         session.work().await.unwrap();
-        let summary = standing(&session, "short").await.unwrap();
+        let summary = current_summary(&session, "short").await.unwrap();
         assert_eq!((summary.through, summary.model.as_str(), model.calls()), (20, "verbatim", 0));
         assert_eq!(summary.text.matches("Pong").count(), 10, "{}", summary.text);
-        assert_whole(&session.context(500).await.unwrap(), 20);
+        assert_complete(&session.context(500).await.unwrap(), 20);
     })
     .await;
 }
 
 #[tokio::test]
-async fn a_secret_in_a_few_short_words_does_not_get_into_their_summary() {
+async fn a_secret_in_short_messages_is_redacted_from_their_summary() {
     let home = Home::memory();
     let engine = home.open(Engine::builder().workers(0)).await;
     let session = engine.session("s");
@@ -160,14 +161,14 @@ async fn a_secret_in_a_few_short_words_does_not_get_into_their_summary() {
     words.insert(3, Message::user("My password is hunter22."));
     session.append(words).await.unwrap();
     session.work().await.unwrap();
-    let summary = standing(&session, "short").await.unwrap();
+    let summary = current_summary(&session, "short").await.unwrap();
     assert_eq!(summary.model, "verbatim");
     assert!(!summary.text.contains("hunter22") && summary.text.contains("[redacted:"), "{}", summary.text);
     assert_eq!(session.search("hunter22", None, None, 9).await.unwrap().len(), 1, "the log is untouched");
 }
 
 #[tokio::test]
-async fn messages_without_a_word_do_not_block_their_slot() {
+async fn messages_without_text_do_not_block_their_slot() {
     let blank = || (0..20).map(|_| Message::user(" ")).collect::<Vec<_>>();
     let reasoning = || {
         let part =
@@ -184,7 +185,7 @@ async fn messages_without_a_word_do_not_block_their_slot() {
         assert_eq!((model.calls(), slot(&session, "short").await.due), (0, None));
         session.append(talk(21, 40)).await.unwrap();
         session.work().await.unwrap();
-        assert_eq!(throughs(&session, "short").await, [40]);
+        assert_eq!(coverage(&session, "short").await, [40]);
         session.append(wordless()).await.unwrap();
         session.work().await.unwrap();
         let all = history(&session, "short").await;

@@ -1,15 +1,14 @@
-//! Workspaces, authors and members through the engine. What follows from what another API keeps of them is next door,
-//! in `configured.rs`.
+//! Workspaces, authors and members through the engine. `attributes.rs` tests the settings derived from attributes.
 
 use std::sync::Arc;
 
 use epitome::rules::message::Message;
 use epitome::settings::Patch;
-use epitome::{Attributes, Engine, Error, Fork, Listing, Membership, Update, Page, Session, Workspace};
+use epitome::{Attributes, Engine, Error, Fork, Listing, Membership, Page, Session, Update, Workspace};
 use epitome_testkit::scripted::Scripted;
 use serde_json::{Map, Value, json};
 
-use crate::support::{Home, MINUTE, everywhere, one_slot, talk, throughs};
+use crate::support::{Home, MINUTE, coverage, on_every_store, one_slot, talk};
 
 pub(crate) fn by(author: &str, text: &str) -> Message {
     Message { author: Some(author.into()), ..Message::user(text) }
@@ -25,7 +24,7 @@ pub(crate) fn notes(value: Value) -> Map<String, Value> {
 }
 
 /// Keeps this over what is kept, and has these settings follow from it.
-pub(crate) fn keeping(part: Value, settings: &str) -> Update {
+pub(crate) fn with_attributes(part: Value, settings: &str) -> Update {
     let (given, patch) = (notes(part), Patch::parse(settings).unwrap());
     let change = move |kept: &Map<String, Value>| {
         let mut kept = kept.clone();
@@ -61,8 +60,8 @@ fn too_deep() -> Map<String, Value> {
 }
 
 #[tokio::test]
-async fn whoever_speaks_is_an_author_and_a_member_until_they_leave() {
-    everywhere(async |home| {
+async fn an_author_of_a_message_is_a_member_until_leaving() {
+    on_every_store(async |home| {
         let engine = home.open(Engine::builder().workers(0)).await;
         let workspace = engine.workspace("w");
         let session = workspace.session("s");
@@ -99,8 +98,8 @@ async fn whoever_speaks_is_an_author_and_a_member_until_they_leave() {
 }
 
 #[tokio::test]
-async fn a_note_makes_a_session_and_tells_it_as_it_is() {
-    everywhere(async |home| {
+async fn an_update_creates_a_session_and_returns_it() {
+    on_every_store(async |home| {
         let engine = home.open(Engine::builder().workers(0)).await;
         let session = engine.workspace("w").session("s");
         let first = session.update(Update::default()).await.unwrap();
@@ -108,8 +107,8 @@ async fn a_note_makes_a_session_and_tells_it_as_it_is() {
         for given in [
             Update { metadata: Some(notes(json!({"a": 1, "b": null}))), ..Update::default() },
             Update { members: vec![join("ann")], ..Update::default() },
-            keeping(json!({"x": 1}), "{}"),
-            keeping(json!({"y": 2}), r#"{"trigger": {"short": "messages(7)"}}"#),
+            with_attributes(json!({"x": 1}), "{}"),
+            with_attributes(json!({"y": 2}), r#"{"trigger": {"short": "messages(7)"}}"#),
             // In place of the old ones.
             Update { metadata: Some(notes(json!({"c": 2}))), ..Update::default() },
         ] {
@@ -141,18 +140,21 @@ async fn a_note_makes_a_session_and_tells_it_as_it_is() {
         home.clock.pass(MINUTE);
         let again = Update {
             metadata: Some(info.metadata.clone()),
-            ..keeping(json!({"y": 2}), r#"{"trigger": {"short": "messages(7)"}}"#)
+            ..with_attributes(json!({"y": 2}), r#"{"trigger": {"short": "messages(7)"}}"#)
         };
         assert_eq!(session.update(again).await.unwrap().value, info);
         assert_eq!((session.info().await.unwrap(), session.stamp().await.unwrap()), (info, stamp));
         // It is a session like any other.
         session.append(talk(2, 7)).await.unwrap();
         session.work().await.unwrap();
-        assert_eq!(throughs(&session, "short").await, [7]);
+        assert_eq!(coverage(&session, "short").await, [7]);
         let workspace = engine.workspace("w");
         assert!(!workspace.update(Update::default()).await.unwrap().created);
         let noted = workspace
-            .update(Update { metadata: Some(notes(json!({"w": 1}))), ..keeping(json!({"x": 1}), "{}") })
+            .update(Update {
+                metadata: Some(notes(json!({"w": 1}))),
+                ..with_attributes(json!({"x": 1}), "{}")
+            })
             .await
             .unwrap();
         assert_eq!(Some(noted.value), workspace.info().await.unwrap());
@@ -161,8 +163,8 @@ async fn a_note_makes_a_session_and_tells_it_as_it_is() {
 }
 
 #[tokio::test]
-async fn a_note_is_written_whole_or_not_at_all() {
-    everywhere(async |home| {
+async fn an_update_is_written_completely_or_not_at_all() {
+    on_every_store(async |home| {
         let engine = home.open(Engine::builder().workers(0)).await;
         let workspace = engine.workspace("w");
         let wrong = |_: &Map<String, Value>| Err(Error::Invalid("summary: of another kind".to_owned()));
@@ -176,14 +178,14 @@ async fn a_note_is_written_whole_or_not_at_all() {
                 Update { attributes: Some(fails.clone()), ..plain.clone() },
                 Update { metadata: Some(large()), ..plain.clone() },
                 Update { metadata: Some(too_deep()), ..plain.clone() },
-                Update { metadata: metadata(), ..keeping(Value::Object(large()), "{}") },
+                Update { metadata: metadata(), ..with_attributes(Value::Object(large()), "{}") },
                 Update {
                     metadata: metadata(),
-                    ..keeping(json!({}), r#"{"summarize": {"models": ["nobody's"]}}"#)
+                    ..with_attributes(json!({}), r#"{"summarize": {"models": ["nobody's"]}}"#)
                 },
                 Update {
                     metadata: metadata(),
-                    ..keeping(json!({}), r#"{"prices": {"local": {"input": 1, "output": 1}}}"#)
+                    ..with_attributes(json!({}), r#"{"prices": {"local": {"input": 1, "output": 1}}}"#)
                 },
             ]
         };
@@ -196,7 +198,7 @@ async fn a_note_is_written_whole_or_not_at_all() {
                 with(vec![join("eve"), Membership::Join("ann".into(), Some(api(json!(1))))]),
                 Update {
                     members: vec![join("eve")],
-                    ..keeping(json!({}), r#"{"summarize": {"spend_cap_per_day": 1}}"#)
+                    ..with_attributes(json!({}), r#"{"summarize": {"spend_cap_per_day": 1}}"#)
                 },
             ]
         };
@@ -223,7 +225,10 @@ async fn a_note_is_written_whole_or_not_at_all() {
         }
         for name in ["", "a\0b", &"x".repeat(513)] {
             assert!(matches!(workspace.set_author(name, None, None).await, Err(Error::Invalid(_))));
-            assert!(matches!(workspace.session(name).update(Update::default()).await, Err(Error::Invalid(_))));
+            assert!(matches!(
+                workspace.session(name).update(Update::default()).await,
+                Err(Error::Invalid(_))
+            ));
             assert!(matches!(engine.workspace(name).update(Update::default()).await, Err(Error::Invalid(_))));
         }
         for notes in [large(), too_deep()] {
@@ -251,7 +256,7 @@ async fn a_note_is_written_whole_or_not_at_all() {
 }
 
 #[tokio::test]
-async fn authors_are_noted_part_by_part() {
+async fn attributes_of_authors_are_replaced_part_by_part() {
     let engine = Home::memory().open(Engine::builder().workers(0)).await;
     let workspace = engine.workspace("w");
     let made = workspace.set_author("ann", None, None).await.unwrap();
@@ -279,12 +284,15 @@ async fn authors_are_noted_part_by_part() {
 }
 
 #[tokio::test]
-async fn a_workspace_is_deleted_once_its_sessions_are() {
-    everywhere(async |home| {
+async fn a_workspace_can_be_deleted_after_its_sessions() {
+    on_every_store(async |home| {
         let engine = home.open(one_slot(&Scripted::new())).await;
         let workspace = engine.workspace("w");
         assert!(!workspace.delete().await.unwrap());
-        workspace.update(keeping(json!({"x": 1}), r#"{"trigger": {"short": "messages(5)"}}"#)).await.unwrap();
+        workspace
+            .update(with_attributes(json!({"x": 1}), r#"{"trigger": {"short": "messages(5)"}}"#))
+            .await
+            .unwrap();
         let created = workspace.info().await.unwrap().unwrap().created;
         let session = workspace.session("s");
         session.append(vec![by("ann", "Hello.")]).await.unwrap();
@@ -301,7 +309,7 @@ async fn a_workspace_is_deleted_once_its_sessions_are() {
         home.clock.pass(MINUTE);
         session.append(talk(1, 5)).await.unwrap();
         session.work().await.unwrap();
-        assert_eq!(throughs(&session, "short").await, [0; 0], "its settings went with it");
+        assert_eq!(coverage(&session, "short").await, [0; 0], "its settings went with it");
         let info = workspace.info().await.unwrap().unwrap();
         assert_eq!((info.attributes, info.created), (Map::new(), home.clock.now()));
         assert!(info.created > created && workspace.newest_event().await.unwrap() > newest);
@@ -312,8 +320,8 @@ async fn a_workspace_is_deleted_once_its_sessions_are() {
 }
 
 #[tokio::test]
-async fn notes_on_a_message_are_replaced_and_shown_at_once() {
-    everywhere(async |home| {
+async fn metadata_of_a_message_is_replaced_and_shown_at_once() {
+    on_every_store(async |home| {
         let engine = home.open(one_slot(&Scripted::new())).await;
         let session = engine.session("s");
         session.append(talk(1, 25)).await.unwrap();
@@ -332,7 +340,10 @@ async fn notes_on_a_message_are_replaced_and_shown_at_once() {
         assert_eq!(now.report, context.report);
         assert_eq!(Value::Object(now.messages.last().unwrap().metadata.clone()), json!({"seen": [25]}));
         for seq in [0, 26, u64::MAX] {
-            assert!(matches!(session.set_message_metadata(seq, Map::new()).await, Err(Error::NotFound { .. })));
+            assert!(matches!(
+                session.set_message_metadata(seq, Map::new()).await,
+                Err(Error::NotFound { .. })
+            ));
         }
         assert!(matches!(
             engine.session("none").set_message_metadata(1, Map::new()).await,
@@ -344,8 +355,8 @@ async fn notes_on_a_message_are_replaced_and_shown_at_once() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whoever_notes_joins_and_speaks_at_once_is_not_lost() {
-    everywhere(async |home| {
+async fn concurrent_updates_joins_and_appends_are_all_stored() {
+    on_every_store(async |home| {
         let engine = home.open(Engine::builder().workers(0)).await;
         let workspace = engine.workspace("w");
         let mut tasks = tokio::task::JoinSet::new();
@@ -356,11 +367,19 @@ async fn whoever_notes_joins_and_speaks_at_once_is_not_lost() {
                 for round in 0..8_u64 {
                     let name = format!("{task}.{round}");
                     let members = vec![Membership::Join("all".into(), Some(api(json!({&*name: round}))))];
-                    let noted =
-                        session.update(Update { members, ..keeping(json!({&*name: 1}), "{}") }).await.unwrap();
+                    let noted = session
+                        .update(Update { members, ..with_attributes(json!({&*name: 1}), "{}") })
+                        .await
+                        .unwrap();
                     made += u64::from(noted.created);
                     made += 1_000
-                        * u64::from(workspace.update(keeping(json!({&*name: 1}), "{}")).await.unwrap().created);
+                        * u64::from(
+                            workspace
+                                .update(with_attributes(json!({&*name: 1}), "{}"))
+                                .await
+                                .unwrap()
+                                .created,
+                        );
                     made +=
                         1_000_000 * u64::from(workspace.set_author("one", None, None).await.unwrap().created);
                     session.append(by(&name, "Hello.")).await.unwrap();

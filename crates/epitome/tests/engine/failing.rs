@@ -1,4 +1,4 @@
-//! Models that fail, and models that answer rubbish.
+//! Models that fail, and models that return unusable answers.
 
 use std::time::Duration;
 
@@ -9,8 +9,8 @@ use epitome::{Engine, Error, Fork, Session, SlotStatus, Summarize, Summarized};
 use epitome_testkit::scripted::Scripted;
 
 use crate::support::{
-    Home, MINUTE, assert_whole, ends, everywhere, history, one_slot, said, slot, span, standing, talk,
-    throughs, times, with_settings,
+    Home, MINUTE, assert_complete, coverage, current_summary, history, on_every_store, one_slot,
+    prompt_messages, slot, span, talk, times, with_settings, within_timeout,
 };
 
 pub(crate) fn down() -> ModelError {
@@ -18,7 +18,7 @@ pub(crate) fn down() -> ModelError {
 }
 
 /// One slot, and when `local` stands in.
-async fn standing_in(home: &Home, model: &Scripted, after: &str) -> (Engine, Session) {
+async fn with_fallback(home: &Home, model: &Scripted, after: &str) -> (Engine, Session) {
     let more = format!(
         r#", "slot": [{{"name": "short", "trigger": "messages(20)"}}],
             "summarize": {{"models": ["main"], "stand_in_after": {after}}}"#
@@ -29,7 +29,7 @@ async fn standing_in(home: &Home, model: &Scripted, after: &str) -> (Engine, Ses
 }
 
 /// Works whenever it may be tried again, so often.
-async fn try_again(home: &Home, session: &Session, times: usize) {
+async fn retry_when_due(home: &Home, session: &Session, times: usize) {
     for _ in 0..times {
         if let Some(then) = slot(session, "short").await.not_before {
             home.clock.set(then.max(home.clock.now()));
@@ -39,28 +39,28 @@ async fn try_again(home: &Home, session: &Session, times: usize) {
 }
 
 #[tokio::test]
-async fn a_failing_model_loses_no_window_and_contexts_stay_whole_meanwhile() {
-    everywhere(async |home| {
+async fn a_failing_model_loses_no_window_and_contexts_stay_complete() {
+    on_every_store(async |home| {
         let model = Scripted::new().fails(down()).fails(down()).fails(down());
         let engine = home.open(one_slot(&model)).await;
         let session = engine.session("s");
         for upto in [20, 40, 60] {
             session.append(talk(upto - 19, upto)).await.unwrap();
-            try_again(&home, &session, 1).await;
-            assert_eq!(throughs(&session, "short").await, [0; 0]);
+            retry_when_due(&home, &session, 1).await;
+            assert_eq!(coverage(&session, "short").await, [0; 0]);
             let context = session.context(8_000).await.unwrap();
             assert!(context.summary.is_none());
-            assert_whole(&context, upto as u64);
+            assert_complete(&context, upto as u64);
         }
         let failing = slot(&session, "short").await;
         assert_eq!((failing.status, failing.attempts, failing.due), (SlotStatus::Waiting, 3, Some(20)));
         assert_eq!(failing.last_error.as_deref(), Some("no answer from the model: connection refused"));
-        try_again(&home, &session, 1).await;
-        assert_eq!(throughs(&session, "short").await, [20, 40, 60]);
+        retry_when_due(&home, &session, 1).await;
+        assert_eq!(coverage(&session, "short").await, [20, 40, 60]);
         let asks = model.asks();
-        assert!(asks[..4].iter().all(|ask| said(ask) == span(1, 20) && ask.previous.is_none()));
-        assert_eq!((said(&asks[4]), said(&asks[5])), (span(21, 40), span(41, 60)));
-        assert_whole(&session.context(4_000).await.unwrap(), 60);
+        assert!(asks[..4].iter().all(|ask| prompt_messages(ask) == span(1, 20) && ask.previous.is_none()));
+        assert_eq!((prompt_messages(&asks[4]), prompt_messages(&asks[5])), (span(21, 40), span(41, 60)));
+        assert_complete(&session.context(4_000).await.unwrap(), 60);
         let well = slot(&session, "short").await;
         assert_eq!((well.status, well.attempts, well.last_error), (SlotStatus::Idle, 0, None));
     })
@@ -68,7 +68,7 @@ async fn a_failing_model_loses_no_window_and_contexts_stay_whole_meanwhile() {
 }
 
 #[tokio::test]
-async fn a_model_that_answers_rubbish_changes_nothing_and_the_cause_is_visible() {
+async fn an_unusable_answer_changes_nothing_and_its_cause_is_visible() {
     let words = |count: usize| (0..count).map(|n| format!("thing{n} ")).collect::<String>();
     let rubbish: [(&str, Reply, &str); 7] = [
         ("empty", Reply::complete("  \n"), "it contained no summary"),
@@ -95,12 +95,12 @@ async fn a_model_that_answers_rubbish_changes_nothing_and_the_cause_is_visible()
         let session = engine.session("s");
         session.append(talk(1, 20)).await.unwrap();
         session.work().await.unwrap();
-        let before = standing(&session, "short").await.unwrap();
+        let before = current_summary(&session, "short").await.unwrap();
         let said_again = reply.clone();
         let _ = model.clone().answers(move |_| Ok(reply.clone())).answers(move |_| Ok(said_again.clone()));
         session.append(talk(21, 40)).await.unwrap();
         session.work().await.unwrap();
-        assert_eq!(standing(&session, "short").await.unwrap(), before, "{outcome}");
+        assert_eq!(current_summary(&session, "short").await.unwrap(), before, "{outcome}");
         assert_eq!(history(&session, "short").await.len(), 1);
         let told = slot(&session, "short").await;
         assert!(told.last_error.as_deref().unwrap().contains(cause), "{outcome}: {:?}", told.last_error);
@@ -112,15 +112,15 @@ async fn a_model_that_answers_rubbish_changes_nothing_and_the_cause_is_visible()
         let asks = model.asks();
         assert!(asks[1].refused.is_none() && asks[2].refused.is_some());
         assert!(asks[2].prompt(20_000).unwrap().user.contains("The last answer was refused"));
-        assert_whole(&session.context(4_000).await.unwrap(), 40);
+        assert_complete(&session.context(4_000).await.unwrap(), 40);
         // And then it is summed up after all.
-        try_again(&home, &session, 1).await;
-        assert_eq!(throughs(&session, "short").await, [20, 40]);
+        retry_when_due(&home, &session, 1).await;
+        assert_eq!(coverage(&session, "short").await, [20, 40]);
     }
 }
 
 #[tokio::test]
-async fn an_answer_refused_once_may_be_right_the_second_time() {
+async fn a_rejected_answer_is_requested_a_second_time() {
     let home = Home::memory();
     let model = Scripted::new().cut_off("Ann ord").replies("Customers in Oslo ask where their parcels are.");
     let engine = home.open(one_slot(&model)).await;
@@ -128,13 +128,13 @@ async fn an_answer_refused_once_may_be_right_the_second_time() {
     session.append(talk(1, 20)).await.unwrap();
     session.work().await.unwrap();
     assert_eq!(model.asks()[1].refused, Some(Refusal::CutOff));
-    let summary = standing(&session, "short").await.unwrap();
+    let summary = current_summary(&session, "short").await.unwrap();
     assert!(summary.text.starts_with("Customers in Oslo"));
     assert_eq!(slot(&session, "short").await.last_error, None);
 }
 
 #[tokio::test]
-async fn after_the_first_model_the_next_of_the_chain_is_asked() {
+async fn the_next_model_is_called_after_the_first_one_failed() {
     let home = Home::memory();
     let first = Scripted::new().named("first").otherwise(|_| Ok(Reply::complete("")));
     let second = Scripted::new().named("second").otherwise_fails(ModelError::refused("no credit"));
@@ -150,13 +150,13 @@ async fn after_the_first_model_the_next_of_the_chain_is_asked() {
     session.append(talk(1, 20)).await.unwrap();
     session.work().await.unwrap();
     assert_eq!((first.calls(), second.calls(), third.calls()), (2, 1, 1));
-    let summary = standing(&session, "short").await.unwrap();
+    let summary = current_summary(&session, "short").await.unwrap();
     assert_eq!((summary.model.as_str(), summary.stand_in), ("third", false));
     assert_eq!(third.asks()[0].refused, None, "what the first was told is not the third's matter");
 }
 
 #[tokio::test]
-async fn what_is_too_long_for_the_first_is_shortened_though_the_second_is_down() {
+async fn a_prompt_too_long_for_the_first_model_is_shortened_while_the_second_is_down() {
     let home = Home::memory();
     let first = Scripted::new().otherwise(|ask| match ask.message_count() {
         0..=18 => Ok(Scripted::plain(ask)),
@@ -168,13 +168,13 @@ async fn what_is_too_long_for_the_first_is_shortened_though_the_second_is_down()
     let engine = home.open(with_settings(&first, more).model("second", second)).await;
     let session = engine.session("s");
     session.append(talk(1, 40)).await.unwrap();
-    ends("halving", session.work()).await.unwrap();
-    let all = throughs(&session, "short").await;
+    within_timeout("halving", session.work()).await.unwrap();
+    let all = coverage(&session, "short").await;
     assert_eq!(all.last(), Some(&40), "{all:?}: {:?}", slot(&session, "short").await.last_error);
 }
 
 #[tokio::test]
-async fn one_message_too_long_for_the_model_is_told_and_not_asked_for_again_at_once() {
+async fn one_message_too_long_for_the_model_is_reported_and_not_retried_at_once() {
     let home = Home::memory();
     let model = Scripted::new().otherwise_fails(ModelError::TooLong { sent: 9_000, limit: None });
     let engine =
@@ -182,7 +182,7 @@ async fn one_message_too_long_for_the_model_is_told_and_not_asked_for_again_at_o
     let session = engine.session("s");
     let words: String = (0..3_000).map(|n| format!("thing{n} ")).collect();
     session.append(Message::user(words)).await.unwrap();
-    ends("asking", session.work()).await.unwrap();
+    within_timeout("asking", session.work()).await.unwrap();
     assert_eq!(model.calls(), 1, "no cut divides it");
     let told = slot(&session, "short").await;
     assert_eq!(told.status, SlotStatus::Waiting);
@@ -190,8 +190,8 @@ async fn one_message_too_long_for_the_model_is_told_and_not_asked_for_again_at_o
 }
 
 #[tokio::test]
-async fn a_window_too_long_for_the_model_is_read_in_halves_under_one_lease() {
-    everywhere(async |home| {
+async fn a_window_too_long_for_the_model_is_summarized_in_halves_under_one_lease() {
+    on_every_store(async |home| {
         let model = Scripted::new().with_room(2_600);
         let engine = home
             .open(with_settings(&model, r#", "slot": [{"name": "short", "trigger": "messages(60)"}]"#))
@@ -202,34 +202,34 @@ async fn a_window_too_long_for_the_model_is_read_in_halves_under_one_lease() {
         let all = history(&session, "short").await;
         assert!(all.len() > 1 && all.last().unwrap().through == 60);
         assert!(all.iter().all(|summary| summary.fired_at == 60));
-        let read: Vec<u64> = model.asks().iter().flat_map(said).collect();
+        let read: Vec<u64> = model.asks().iter().flat_map(prompt_messages).collect();
         assert_eq!(read, span(1, 60), "in order, each once");
     })
     .await;
 }
 
 #[tokio::test]
-async fn without_a_stand_in_the_summary_is_late_for_as_long_as_it_takes() {
+async fn without_a_fallback_the_summary_is_late_until_the_model_answers() {
     let home = Home::memory();
     let model = Scripted::new().otherwise_fails(down());
-    let (_engine, session) = standing_in(&home, &model, "\"never\"").await;
+    let (_engine, session) = with_fallback(&home, &model, "\"never\"").await;
     session.append(talk(1, 20)).await.unwrap();
     let start = home.clock.now();
     while home.clock.now().0 - start.0 < times(3 * 24) as i64 * 3_600_000 {
-        try_again(&home, &session, 1).await;
+        retry_when_due(&home, &session, 1).await;
     }
     assert_eq!(history(&session, "short").await, []);
-    assert_whole(&session.context(4_000).await.unwrap(), 20);
+    assert_complete(&session.context(4_000).await.unwrap(), 20);
     let _ = model.clone().otherwise(|ask| Ok(Scripted::plain(ask)));
-    try_again(&home, &session, 1).await;
-    assert_eq!(throughs(&session, "short").await, [20]);
+    retry_when_due(&home, &session, 1).await;
+    assert_eq!(coverage(&session, "short").await, [20]);
 }
 
 #[tokio::test]
 async fn with_0_local_stands_in_at_once_and_says_so() {
-    everywhere(async |home| {
+    on_every_store(async |home| {
         let model = Scripted::new().otherwise_fails(down());
-        let (_engine, session) = standing_in(&home, &model, "0").await;
+        let (_engine, session) = with_fallback(&home, &model, "0").await;
         session.append(talk(1, 40)).await.unwrap();
         session.work().await.unwrap();
         let all = history(&session, "short").await;
@@ -237,7 +237,7 @@ async fn with_0_local_stands_in_at_once_and_says_so() {
         assert!(all.iter().all(|summary| summary.stand_in && summary.model == "local"));
         let context = session.context(4_000).await.unwrap();
         assert!(context.summary.as_ref().unwrap().stand_in);
-        assert_whole(&context, 40);
+        assert_complete(&context, 40);
         let told = slot(&session, "short").await;
         assert_eq!((told.status, told.due), (SlotStatus::Idle, None));
         assert!(told.last_error.unwrap().contains("connection refused"));
@@ -247,31 +247,31 @@ async fn with_0_local_stands_in_at_once_and_says_so() {
 }
 
 #[tokio::test]
-async fn by_default_local_stands_in_after_ten_minutes_of_failing_and_not_before() {
+async fn by_default_local_writes_a_fallback_after_ten_minutes_of_failures() {
     let home = Home::memory();
     let model = Scripted::new().otherwise_fails(down());
-    let (_engine, session) = standing_in(&home, &model, "\"10m\"").await;
+    let (_engine, session) = with_fallback(&home, &model, "\"10m\"").await;
     session.append(talk(1, 20)).await.unwrap();
     let start = home.clock.now();
     let mut tries = 0;
-    while standing(&session, "short").await.is_none() {
+    while current_summary(&session, "short").await.is_none() {
         assert!(home.clock.now().0 - start.0 < 600_000, "not in time");
-        try_again(&home, &session, 1).await;
+        retry_when_due(&home, &session, 1).await;
         tries += 1;
     }
     assert_eq!(home.clock.now().0 - start.0, 600_000);
     assert!(tries < 20, "{tries}");
-    assert!(standing(&session, "short").await.unwrap().stand_in);
+    assert!(current_summary(&session, "short").await.unwrap().stand_in);
     // It goes on failing: the next window is not kept waiting for another ten minutes.
     session.append(talk(21, 40)).await.unwrap();
     session.work().await.unwrap();
-    assert_eq!(throughs(&session, "short").await, [20, 40]);
+    assert_eq!(coverage(&session, "short").await, [20, 40]);
 }
 
 /// 1..=20 by a model, 21..=40 by a stand-in, the model up again, 41..=60 said.
 async fn stood_in(home: &Home, model: &Scripted) -> (Engine, Session) {
     let _ = model.clone().replies("Customers in Oslo ask for parcels.").fails(down());
-    let (engine, session) = standing_in(home, model, "0").await;
+    let (engine, session) = with_fallback(home, model, "0").await;
     session.append(talk(1, 40)).await.unwrap();
     session.work().await.unwrap();
     let all = history(&session, "short").await;
@@ -281,8 +281,8 @@ async fn stood_in(home: &Home, model: &Scripted) -> (Engine, Session) {
 }
 
 #[tokio::test]
-async fn after_a_stand_in_the_model_gets_the_last_real_summary_and_everything_since() {
-    everywhere(async |home| {
+async fn after_a_fallback_the_model_gets_its_last_summary_and_all_messages_since() {
+    on_every_store(async |home| {
         let model = Scripted::new();
         let (_engine, session) = stood_in(&home, &model).await;
         session.work().await.unwrap();
@@ -290,7 +290,7 @@ async fn after_a_stand_in_the_model_gets_the_last_real_summary_and_everything_si
         let [real, stand_in, new] = &all[..] else { panic!("{all:?}") };
         let ask = model.asks().pop().unwrap();
         assert_eq!(ask.previous.as_deref(), Some(real.text.as_str()));
-        assert_eq!(said(&ask), span(21, 60));
+        assert_eq!(prompt_messages(&ask), span(21, 60));
         assert_eq!((new.through, new.stand_in), (60, false));
         assert_eq!((new.built_on, new.parent), (Some(real.id), Some(stand_in.id)));
         assert_eq!(slot(&session, "short").await.last_error, None);
@@ -301,15 +301,15 @@ async fn after_a_stand_in_the_model_gets_the_last_real_summary_and_everything_si
 }
 
 #[tokio::test]
-async fn too_long_for_one_prompt_it_is_chained_and_nothing_short_of_the_stand_in_is_kept() {
-    everywhere(async |home| {
+async fn a_long_backlog_is_summarized_in_steps_and_stored_only_when_it_passes_the_fallback() {
+    on_every_store(async |home| {
         // Twenty messages at once; ten beside a summary.
         let model = Scripted::new().with_room(2_560);
         let (_engine, session) = stood_in(&home, &model).await;
         let before = model.calls();
         session.work().await.unwrap();
         let asks = model.asks().split_off(before);
-        assert_eq!(asks.iter().flat_map(said).collect::<Vec<_>>(), span(21, 60));
+        assert_eq!(asks.iter().flat_map(prompt_messages).collect::<Vec<_>>(), span(21, 60));
         assert!(asks.len() > 2 && asks[0].through < 40, "the first step falls short of the stand-in");
         let all = history(&session, "short").await;
         let kept: Vec<_> = all.iter().filter(|s| !s.stand_in).map(|s| s.through).collect();
@@ -323,11 +323,11 @@ async fn too_long_for_one_prompt_it_is_chained_and_nothing_short_of_the_stand_in
 }
 
 #[tokio::test]
-async fn a_chain_that_breaks_half_way_leaves_the_stand_in_as_it_is() {
+async fn steps_that_fail_half_way_leave_the_fallback_unchanged() {
     let home = Home::memory();
     let model = Scripted::new().with_room(2_560);
     let (_engine, session) = stood_in(&home, &model).await;
-    let before = standing(&session, "short").await.unwrap();
+    let before = current_summary(&session, "short").await.unwrap();
     let _ = model.clone().answers(|ask| Ok(Scripted::plain(ask))).fails(down());
     session.work().await.unwrap();
     let all = history(&session, "short").await;
@@ -342,18 +342,18 @@ async fn a_chain_that_breaks_half_way_leaves_the_stand_in_as_it_is() {
 }
 
 #[tokio::test]
-async fn a_forced_summary_takes_the_place_of_a_stand_in_though_nothing_is_new() {
+async fn a_forced_summary_replaces_a_fallback_without_new_messages() {
     let home = Home::memory();
     let model = Scripted::new().fails(down());
-    let (_engine, session) = standing_in(&home, &model, "0").await;
+    let (_engine, session) = with_fallback(&home, &model, "0").await;
     session.append(talk(1, 20)).await.unwrap();
     session.work().await.unwrap();
-    assert!(standing(&session, "short").await.unwrap().stand_in);
+    assert!(current_summary(&session, "short").await.unwrap().stand_in);
     // While it still fails, the stand-in stays and whoever asks is told why.
     let _ = model.clone().fails(down());
-    let failed = ends("forcing", session.summarize(Summarize::default())).await;
+    let failed = within_timeout("forcing", session.summarize(Summarize::default())).await;
     assert!(matches!(failed, Err(Error::Model { .. })), "{failed:?}");
-    assert_eq!(throughs(&session, "short").await, [20]);
+    assert_eq!(coverage(&session, "short").await, [20]);
     let done = session.summarize(Summarize::default()).await.unwrap();
     let Summarized::Written { summary } = done else { panic!("{done:?}") };
     assert_eq!((summary.through, summary.stand_in, summary.model.as_str()), (20, false, "scripted"));
@@ -362,7 +362,7 @@ async fn a_forced_summary_takes_the_place_of_a_stand_in_though_nothing_is_new() 
 }
 
 #[tokio::test]
-async fn a_provider_that_asks_for_time_gets_it() {
+async fn retry_after_of_a_provider_is_respected() {
     let home = Home::memory();
     let model = Scripted::new().fails(ModelError::Busy { retry_after: Some(Duration::from_secs(45)) });
     let engine = home.open(one_slot(&model)).await;
@@ -377,11 +377,11 @@ async fn a_provider_that_asks_for_time_gets_it() {
     assert_eq!(model.calls(), 1);
     home.clock.pass(MINUTE);
     session.work().await.unwrap();
-    assert_eq!(throughs(&session, "short").await, [20]);
+    assert_eq!(coverage(&session, "short").await, [20]);
 }
 
 #[tokio::test]
-async fn a_model_that_panics_has_failed_and_is_tried_again_later_like_any_other() {
+async fn a_panicking_model_is_retried_like_any_failure() {
     let home = Home::memory();
     let model =
         Scripted::new().answers(|_| panic!("a fault of the caller's own")).answers(|_| panic!("and again"));
@@ -397,12 +397,12 @@ async fn a_model_that_panics_has_failed_and_is_tried_again_later_like_any_other(
     assert_eq!(slot(&session, "short").await.attempts, 2);
     home.clock.pass(MINUTE);
     session.work().await.unwrap();
-    assert_eq!(throughs(&session, "short").await, [20]);
+    assert_eq!(coverage(&session, "short").await, [20]);
 }
 
 #[tokio::test]
-async fn in_a_fork_too_the_model_builds_on_the_last_real_summary_and_not_on_the_stand_in() {
-    everywhere(async |home| {
+async fn in_a_fork_the_model_builds_on_its_last_summary_and_not_on_the_fallback() {
+    on_every_store(async |home| {
         let model = Scripted::new();
         let (_engine, session) = stood_in(&home, &model).await;
         let real = history(&session, "short").await.remove(0);
@@ -410,7 +410,7 @@ async fn in_a_fork_too_the_model_builds_on_the_last_real_summary_and_not_on_the_
         fork.work().await.unwrap();
         let ask = model.asks().pop().unwrap();
         assert_eq!(ask.previous.as_deref(), Some(real.text.as_str()));
-        assert_eq!(said(&ask), span(21, 60));
+        assert_eq!(prompt_messages(&ask), span(21, 60));
         let all = history(&fork, "short").await;
         let [real, stand_in, new] = &all[..] else { panic!("{all:?}") };
         assert_eq!((new.through, new.built_on, new.parent), (60, Some(real.id), Some(stand_in.id)));
@@ -419,7 +419,7 @@ async fn in_a_fork_too_the_model_builds_on_the_last_real_summary_and_not_on_the_
 }
 
 #[tokio::test]
-async fn of_several_models_that_fail_the_one_that_asked_for_time_gets_it_and_the_others_go_on() {
+async fn retry_after_of_one_model_does_not_delay_the_others() {
     let home = Home::memory();
     let main =
         Scripted::new().named("main").fails(ModelError::Busy { retry_after: Some(Duration::from_secs(45)) });
@@ -435,6 +435,6 @@ async fn of_several_models_that_fail_the_one_that_asked_for_time_gets_it_and_the
     session.work().await.unwrap();
     assert_eq!((main.calls(), other.calls()), (1, 2));
     let explained = slot(&session, "short").await;
-    assert_eq!(standing(&session, "short").await.unwrap().model, "other");
+    assert_eq!(current_summary(&session, "short").await.unwrap().model, "other");
     assert!(explained.why.contains("`main` wrote no summary: "), "and it is told: {}", explained.why);
 }

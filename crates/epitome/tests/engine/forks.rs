@@ -1,15 +1,15 @@
-//! New sessions from old ones.
+//! Forks: new sessions from existing ones.
 
 use epitome::rules::message::Message;
-use epitome::{ContextRequest, Engine, Error, Fork, Membership, Update, Page, Session};
+use epitome::{ContextRequest, Engine, Error, Fork, Membership, Page, Session, Update};
 use epitome_testkit::scripted::{Gate, Scripted};
 use serde_json::{Map, Value, json};
 
-use crate::directory::{api, keeping, members, notes};
+use crate::directory::{api, members, notes, with_attributes};
 use crate::failing::down;
 use crate::support::{
-    Home, MINUTE, assert_whole, by_model, ends, everywhere, history, one_slot, said, shown, slot, span,
-    standing, talk, throughs,
+    Home, MINUTE, assert_complete, coverage, current_summary, engine_of_model, history, on_every_store,
+    one_slot, prompt_messages, shown, slot, span, talk, within_timeout,
 };
 
 async fn log(session: &Session) -> Vec<Message> {
@@ -17,10 +17,10 @@ async fn log(session: &Session) -> Vec<Message> {
 }
 
 #[tokio::test]
-async fn a_whole_fork_has_every_message_and_summary_and_goes_its_own_way() {
-    everywhere(async |home| {
+async fn a_whole_fork_has_every_message_and_summary_and_is_independent() {
+    on_every_store(async |home| {
         let model = Scripted::new();
-        let engine = home.open(by_model(&model)).await;
+        let engine = home.open(engine_of_model(&model)).await;
         let session = engine.session("s");
         session.append(talk(1, 70)).await.unwrap();
         session.work().await.unwrap();
@@ -41,14 +41,14 @@ async fn a_whole_fork_has_every_message_and_summary_and_goes_its_own_way() {
         assert_eq!(model.calls(), calls);
         fork.append(talk(80, 80)).await.unwrap();
         fork.work().await.unwrap();
-        assert_eq!(standing(&fork, "short").await.unwrap().through, 80);
-        assert_eq!(said(&model.asks()[calls]), span(61, 80));
+        assert_eq!(current_summary(&fork, "short").await.unwrap().through, 80);
+        assert_eq!(prompt_messages(&model.asks()[calls]), span(61, 80));
         // And can be undone to what it took over.
-        let newest = standing(&fork, "short").await.unwrap();
+        let newest = current_summary(&fork, "short").await.unwrap();
         assert_eq!(fork.undo(newest.id).await.unwrap().unwrap().through, 60);
-        let parent = standing(&fork, "short").await.unwrap();
+        let parent = current_summary(&fork, "short").await.unwrap();
         assert_eq!(fork.undo(parent.id).await.unwrap().unwrap().through, 40);
-        assert_whole(&fork.context(8_000).await.unwrap(), 80);
+        assert_complete(&fork.context(8_000).await.unwrap(), 80);
         let after = (session.explain().await.unwrap(), session.history(None, 100).await.unwrap());
         assert_eq!(before.1, after.1, "the original is untouched");
         assert_eq!(serde_json::to_value(before.0).unwrap(), serde_json::to_value(after.0).unwrap());
@@ -59,27 +59,27 @@ async fn a_whole_fork_has_every_message_and_summary_and_goes_its_own_way() {
 }
 
 #[tokio::test]
-async fn a_fork_at_an_earlier_point_stands_as_the_session_stood_there() {
-    everywhere(async |home| {
+async fn a_fork_at_an_earlier_message_equals_the_session_at_that_message() {
+    on_every_store(async |home| {
         let model = Scripted::new();
-        let engine = home.open(by_model(&model)).await;
+        let engine = home.open(engine_of_model(&model)).await;
         let session = engine.session("s");
         session.append(talk(1, 100)).await.unwrap();
         session.work().await.unwrap();
         let fork = session.fork(Fork { at: Some(50), ..Fork::whole("copy") }).await.unwrap();
         let info = fork.info().await.unwrap();
         assert_eq!((info.messages, info.turns), (50, 25));
-        assert_eq!(standing(&fork, "short").await.unwrap().through, 40);
-        assert!(standing(&fork, "long").await.is_none());
-        assert_whole(&fork.context(4_000).await.unwrap(), 50);
+        assert_eq!(current_summary(&fork, "short").await.unwrap().through, 40);
+        assert!(current_summary(&fork, "long").await.is_none());
+        assert_complete(&fork.context(4_000).await.unwrap(), 50);
         assert_eq!(slot(&fork, "short").await.why, "not due: messages 10 of 20");
         assert_eq!(slot(&fork, "long").await.why, "not due: messages 50 of 60");
         let calls = model.calls();
         fork.append(talk(51, 60)).await.unwrap();
         fork.work().await.unwrap();
-        assert_eq!(standing(&fork, "short").await.unwrap().through, 60);
-        assert_eq!(standing(&fork, "long").await.unwrap().through, 60);
-        let mut read: Vec<Vec<u64>> = model.asks()[calls..].iter().map(said).collect();
+        assert_eq!(current_summary(&fork, "short").await.unwrap().through, 60);
+        assert_eq!(current_summary(&fork, "long").await.unwrap().through, 60);
+        let mut read: Vec<Vec<u64>> = model.asks()[calls..].iter().map(prompt_messages).collect();
         read.sort();
         assert_eq!(read, [span(1, 60), span(41, 60)]);
         assert_eq!(session.info().await.unwrap().messages, 100);
@@ -98,15 +98,15 @@ async fn what_was_due_in_the_original_is_due_in_its_fork() {
     session.work().await.unwrap();
     let fork = session.fork(Fork::whole("copy")).await.unwrap();
     fork.work().await.unwrap();
-    assert_eq!((throughs(&fork, "short").await, throughs(&session, "short").await), (vec![20], vec![]));
+    assert_eq!((coverage(&fork, "short").await, coverage(&session, "short").await), (vec![20], vec![]));
     home.clock.pass(MINUTE);
     session.work().await.unwrap();
-    assert_eq!(throughs(&session, "short").await, [20]);
+    assert_eq!(coverage(&session, "short").await, [20]);
 }
 
 #[tokio::test]
-async fn a_condensed_fork_keeps_the_summary_in_sight_for_ever() {
-    everywhere(async |home| {
+async fn a_condensed_fork_always_shows_its_pinned_summary() {
+    on_every_store(async |home| {
         let model = Scripted::new().replies("Ann Lee of Oslo waits for order 10071 and others.");
         let engine = home.open(one_slot(&model)).await;
         let session = engine.session("s");
@@ -120,7 +120,7 @@ async fn a_condensed_fork_keeps_the_summary_in_sight_for_ever() {
         assert!(taken[1..].iter().zip(&talk(21, 25)).all(|(taken, said)| taken.parts == said.parts));
         fork.append(talk(26, 90)).await.unwrap();
         fork.work().await.unwrap();
-        assert!(standing(&fork, "short").await.is_some());
+        assert!(current_summary(&fork, "short").await.is_some());
         for tokens in [300, 1_000, 20_000] {
             let context = fork.context(tokens).await.unwrap();
             let text = serde_json::to_string(&context.messages).unwrap();
@@ -132,7 +132,7 @@ async fn a_condensed_fork_keeps_the_summary_in_sight_for_ever() {
 }
 
 #[tokio::test]
-async fn a_condensed_fork_of_an_earlier_point_or_of_a_short_session_is_right_too() {
+async fn a_condensed_fork_at_an_earlier_message_or_of_a_short_session_is_complete() {
     let home = Home::memory();
     let engine = home.open(one_slot(&Scripted::new())).await;
     let session = engine.session("s");
@@ -144,11 +144,11 @@ async fn a_condensed_fork_of_an_earlier_point_or_of_a_short_session_is_right_too
     short.append(talk(1, 3)).await.unwrap();
     let fork = short.fork(Fork::condensed("copy")).await.unwrap();
     assert_eq!(log(&fork).await.len(), 3);
-    assert_whole(&fork.context(1_000).await.unwrap(), 3);
+    assert_complete(&fork.context(1_000).await.unwrap(), 3);
 }
 
 #[tokio::test]
-async fn a_fork_takes_no_name_that_is_taken_and_no_place_that_is_not_there() {
+async fn a_fork_rejects_an_existing_name_and_a_missing_message() {
     let home = Home::memory();
     let engine = home.open(Engine::builder().workers(0)).await;
     let session = engine.session("s");
@@ -169,7 +169,7 @@ async fn a_fork_takes_no_name_that_is_taken_and_no_place_that_is_not_there() {
 }
 
 #[tokio::test]
-async fn a_fork_made_while_a_summary_is_written_is_not_disturbed_by_it() {
+async fn a_summary_in_progress_does_not_change_a_fork() {
     let home = Home::file();
     let gate = Gate::new();
     let model = Scripted::new().waits_for(&gate).answers(|ask| Ok(Scripted::plain(ask)));
@@ -180,11 +180,11 @@ async fn a_fork_made_while_a_summary_is_written_is_not_disturbed_by_it() {
         let session = session.clone();
         async move { session.work().await.unwrap() }
     });
-    ends("the call", gate.reached()).await;
+    within_timeout("the call", gate.reached()).await;
     let fork = session.fork(Fork::whole("copy")).await.unwrap();
     fork.work().await.unwrap();
     gate.open();
-    ends("the work", working).await.unwrap();
+    within_timeout("the work", working).await.unwrap();
     for session in [&session, &fork] {
         let all = history(session, "short").await;
         assert_eq!(all.iter().map(|summary| summary.through).collect::<Vec<_>>(), [20]);
@@ -192,23 +192,23 @@ async fn a_fork_made_while_a_summary_is_written_is_not_disturbed_by_it() {
 }
 
 #[tokio::test]
-async fn a_fork_does_not_do_again_what_was_undone() {
-    everywhere(async |home| {
+async fn an_undone_summary_is_not_written_again_in_a_fork() {
+    on_every_store(async |home| {
         let model = Scripted::new();
         let engine = home.open(one_slot(&model)).await;
         let session = engine.session("s");
         session.append(talk(1, 40)).await.unwrap();
         session.work().await.unwrap();
-        let newest = standing(&session, "short").await.unwrap();
+        let newest = current_summary(&session, "short").await.unwrap();
         session.undo(newest.id).await.unwrap();
         let fork = session.fork(Fork::whole("f")).await.unwrap();
         fork.work().await.unwrap();
-        assert_eq!(throughs(&fork, "short").await, [20]);
+        assert_eq!(coverage(&fork, "short").await, [20]);
         // As in the original, counting goes on from where it was undone.
         for session in [&session, &fork] {
             session.append(talk(41, 60)).await.unwrap();
             session.work().await.unwrap();
-            assert_eq!(standing(session, "short").await.unwrap().through, 60);
+            assert_eq!(current_summary(session, "short").await.unwrap().through, 60);
         }
         assert_eq!(engine.verify().await.unwrap(), []);
     })
@@ -216,7 +216,7 @@ async fn a_fork_does_not_do_again_what_was_undone() {
 }
 
 #[tokio::test]
-async fn a_fork_counts_what_is_skipped_up_to_where_it_was_taken() {
+async fn a_fork_counts_skipped_messages_up_to_its_last_message() {
     let engine = Home::memory().open(one_slot(&Scripted::new())).await;
     let session = engine.session("s");
     let mut messages = talk(1, 8);
@@ -230,15 +230,15 @@ async fn a_fork_counts_what_is_skipped_up_to_where_it_was_taken() {
 }
 
 #[tokio::test]
-async fn a_fork_takes_over_what_is_noted_and_who_belongs_and_has_notes_of_its_own_if_given() {
-    everywhere(async |home| {
+async fn a_fork_copies_metadata_attributes_and_members_unless_it_has_its_own_metadata() {
+    on_every_store(async |home| {
         let engine = home.open(one_slot(&Scripted::new())).await;
         let workspace = engine.workspace("w");
         let session = workspace.session("s");
         let given = Update {
             metadata: Some(notes(json!({"a": 1}))),
             members: vec![Membership::Join("quiet".into(), Some(api(json!({"observe": true}))))],
-            ..keeping(json!({"x": 1}), r#"{"trigger": {"short": "messages(3)"}}"#)
+            ..with_attributes(json!({"x": 1}), r#"{"trigger": {"short": "messages(3)"}}"#)
         };
         session.update(given).await.unwrap();
         session
@@ -285,7 +285,7 @@ async fn a_fork_takes_over_what_is_noted_and_who_belongs_and_has_notes_of_its_ow
 
 #[tokio::test]
 async fn a_session_that_is_deleted_while_it_is_copied_is_not_found() {
-    everywhere(async |home| {
+    on_every_store(async |home| {
         let engine = home.open(Engine::builder().workers(0)).await;
         let all = engine.session("all");
         for _ in 0..4 {

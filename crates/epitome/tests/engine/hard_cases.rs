@@ -11,8 +11,8 @@ use epitome_testkit::scripted::{Gate, Scripted};
 
 use crate::failing::down;
 use crate::support::{
-    Home, MINUTE, assert_whole, by_model, ends, everywhere, history, one_slot, quick, said, slot, span,
-    standing, talk, throughs, times, until,
+    Home, MINUTE, assert_complete, coverage, current_summary, engine_of_model, fast_pace, history,
+    on_every_store, one_slot, prompt_messages, slot, span, talk, times, wait_until, within_timeout,
 };
 
 /// A doomed request is repeated ever more rarely, not again and again.
@@ -53,12 +53,12 @@ async fn case_20_doomed_requests_are_made_ever_more_rarely() {
 async fn case_20_what_is_too_long_is_never_sent_again_as_it_was() {
     let home = Home::memory();
     let model = Scripted::new().otherwise_fails(ModelError::TooLong { sent: 0, limit: None });
-    let engine = home.open(by_model(&model)).await;
+    let engine = home.open(engine_of_model(&model)).await;
     let session = engine.session("s");
     session.append(talk(1, 60)).await.unwrap();
-    ends("halving", session.work()).await.unwrap();
+    within_timeout("halving", session.work()).await.unwrap();
     let asked: Vec<(Vec<u64>, bool)> =
-        model.asks().iter().map(|ask| (said(ask), ask.previous.is_some())).collect();
+        model.asks().iter().map(|ask| (prompt_messages(ask), ask.previous.is_some())).collect();
     let mut once = asked.clone();
     once.dedup();
     assert_eq!(once, asked, "no two alike in a row");
@@ -67,16 +67,16 @@ async fn case_20_what_is_too_long_is_never_sent_again_as_it_was() {
 
 #[tokio::test]
 async fn case_27_a_network_blip_drops_no_message() {
-    everywhere(async |home| {
+    on_every_store(async |home| {
         let model = Scripted::new().otherwise_fails(ModelError::no_answer("connection reset"));
-        let engine = home.open(by_model(&model)).await;
+        let engine = home.open(engine_of_model(&model)).await;
         let session = engine.session("s");
         let log = talk(1, 124);
         for batch in log.chunks(10) {
             session.append(batch.to_vec()).await.unwrap();
             session.work().await.unwrap();
             let head = session.info().await.unwrap().messages;
-            assert_whole(&session.context(50_000).await.unwrap(), head);
+            assert_complete(&session.context(50_000).await.unwrap(), head);
         }
         let stored = session.messages(Page { limit: 1_000, ..Page::default() }).await.unwrap();
         assert!(
@@ -85,16 +85,16 @@ async fn case_27_a_network_blip_drops_no_message() {
         let _ = model.clone().otherwise(|ask| Ok(Scripted::plain(ask)));
         home.clock.pass(MINUTE * 11);
         session.work().await.unwrap();
-        assert_eq!(throughs(&session, "short").await, [20, 40, 60, 80, 100, 120]);
-        assert_eq!(throughs(&session, "long").await, [60, 120]);
-        assert_whole(&session.context(4_000).await.unwrap(), 124);
+        assert_eq!(coverage(&session, "short").await, [20, 40, 60, 80, 100, 120]);
+        assert_eq!(coverage(&session, "long").await, [60, 120]);
+        assert_complete(&session.context(4_000).await.unwrap(), 124);
     })
     .await;
 }
 
 #[tokio::test]
 async fn case_35_a_failed_window_is_in_the_next_summary() {
-    everywhere(async |home| {
+    on_every_store(async |home| {
         let model = Scripted::new()
             .answers(|ask| Ok(Scripted::plain(ask)))
             .fails(down())
@@ -108,8 +108,8 @@ async fn case_35_a_failed_window_is_in_the_next_summary() {
             home.clock.pass(MINUTE * 11);
         }
         session.work().await.unwrap();
-        assert_eq!(throughs(&session, "short").await, [20, 40, 60, 80]);
-        let kept: Vec<Vec<u64>> = model.asks().iter().map(said).collect();
+        assert_eq!(coverage(&session, "short").await, [20, 40, 60, 80]);
+        let kept: Vec<Vec<u64>> = model.asks().iter().map(prompt_messages).collect();
         assert_eq!(kept.last(), Some(&span(61, 80)));
         assert!(kept.contains(&span(21, 40)));
     })
@@ -118,32 +118,32 @@ async fn case_35_a_failed_window_is_in_the_next_summary() {
 
 #[tokio::test]
 async fn case_42_what_condensing_spends_can_be_seen() {
-    everywhere(async |home| crate::usage::every_call_is_recorded(&home).await).await;
+    on_every_store(async |home| crate::usage::every_call_is_recorded(&home).await).await;
 }
 
 #[tokio::test]
 async fn case_44_two_condensations_at_once_are_one() {
-    everywhere(async |home| crate::races::two_forced_at_once(&home).await).await;
+    on_every_store(async |home| crate::races::two_forced_at_once(&home).await).await;
     // Two engines on one file, both told to work.
     let home = Home::file();
     let models = [Scripted::new(), Scripted::new()];
     let engines = [
-        home.open(by_model(&models[0]).pace(quick(2))).await,
-        home.open(by_model(&models[1]).pace(quick(2))).await,
+        home.open(engine_of_model(&models[0]).pace(fast_pace(2))).await,
+        home.open(engine_of_model(&models[1]).pace(fast_pace(2))).await,
     ];
     let sessions = [engines[0].session("s"), engines[1].session("s")];
     for n in 0..10usize {
         sessions[n % 2].append(talk(n * 10 + 1, n * 10 + 10)).await.unwrap();
     }
-    until("both summaries", || async {
-        throughs(&sessions[0], "short").await.last() == Some(&100)
-            && !throughs(&sessions[1], "long").await.is_empty()
+    wait_until("both summaries", || async {
+        coverage(&sessions[0], "short").await.last() == Some(&100)
+            && !coverage(&sessions[1], "long").await.is_empty()
     })
     .await;
-    assert_eq!(throughs(&sessions[0], "short").await, [20, 40, 60, 80, 100]);
-    assert_eq!(throughs(&sessions[0], "long").await, [60]);
+    assert_eq!(coverage(&sessions[0], "short").await, [20, 40, 60, 80, 100]);
+    assert_eq!(coverage(&sessions[0], "long").await, [60]);
     assert_eq!(models[0].calls() + models[1].calls(), 6, "nothing was done twice");
-    assert_whole(&sessions[1].context(4_000).await.unwrap(), 100);
+    assert_complete(&sessions[1].context(4_000).await.unwrap(), 100);
     for engine in engines {
         engine.close().await;
     }
@@ -151,7 +151,7 @@ async fn case_44_two_condensations_at_once_are_one() {
 
 #[tokio::test]
 async fn case_45_a_message_appended_during_the_call_is_not_lost() {
-    everywhere(async |home| crate::races::messages_appended_during_a_call(&home).await).await;
+    on_every_store(async |home| crate::races::messages_appended_during_a_call(&home).await).await;
 }
 
 #[tokio::test]
@@ -171,7 +171,7 @@ async fn case_49_a_retried_append_adds_nothing() {
 
 #[tokio::test]
 async fn case_50_nothing_of_one_session_gets_into_another() {
-    everywhere(async |home| {
+    on_every_store(async |home| {
         let model = Scripted::new();
         let engine = home.open(one_slot(&model).hook(Nobody)).await;
         let names = [("red", "s"), ("red", "t"), ("blue", "s"), ("blue", "t")];
@@ -211,7 +211,7 @@ async fn case_50_nothing_of_one_session_gets_into_another() {
                 assert_eq!(hits, if other == at { 60 } else { 0 });
             }
             // A number is each session's own: what another calls so is not what is found here.
-            let theirs = standing(&sessions[(at + 1) % 4], "short").await.unwrap().id;
+            let theirs = current_summary(&sessions[(at + 1) % 4], "short").await.unwrap().id;
             let beneath = session.expand(theirs, Page::default()).await.unwrap();
             assert!(!foreign(&serde_json::to_string(&beneath.items).unwrap()));
             assert!(session.undo(4).await.is_err() && session.expand(4, Page::default()).await.is_err());
@@ -228,7 +228,7 @@ async fn case_50_nothing_of_one_session_gets_into_another() {
         sessions[1].undo(3).await.unwrap();
         assert!(sessions[0].delete().await.unwrap());
         assert_eq!(history(&sessions[2], "short").await.len(), 3);
-        assert_eq!(standing(&sessions[2], "short").await.unwrap().id, 3);
+        assert_eq!(current_summary(&sessions[2], "short").await.unwrap().id, 3);
     })
     .await;
 }
@@ -240,20 +240,20 @@ impl epitome::hook::Hook for Nobody {}
 
 #[tokio::test]
 async fn case_51_a_model_that_hangs_freezes_nothing_and_is_told_of() {
-    everywhere(async |home| {
+    on_every_store(async |home| {
         // While it hangs, everybody else gets their answer: they could not if they waited for it.
         let gate = Gate::new();
-        let engine = home.open(one_slot(&Scripted::new().waits_for(&gate)).pace(quick(1))).await;
+        let engine = home.open(one_slot(&Scripted::new().waits_for(&gate)).pace(fast_pace(1))).await;
         let session = engine.session("s");
         session.append(talk(1, 20)).await.unwrap();
-        ends("the call", gate.reached()).await;
+        within_timeout("the call", gate.reached()).await;
         let told = slot(&session, "short").await;
         assert_eq!((told.status, told.owner.is_some()), (SlotStatus::Working, true));
         assert!(told.why.contains("being written"));
         assert_eq!(engine.workspace("default").queue().await.unwrap().working, 1);
-        ends("an append", session.append(talk(21, 22))).await.unwrap();
-        let context = ends("a context", session.context(4_000)).await.unwrap();
-        assert_whole(&context, 22);
+        within_timeout("an append", session.append(talk(21, 22))).await.unwrap();
+        let context = within_timeout("a context", session.context(4_000)).await.unwrap();
+        assert_complete(&context, 22);
         assert_eq!(slot(&session, "short").await.status, SlotStatus::Working);
         gate.open();
         engine.close().await;
@@ -262,11 +262,11 @@ async fn case_51_a_model_that_hangs_freezes_nothing_and_is_told_of() {
     // After its time it has failed, and that is told.
     let home = Home::memory();
     let gate = Gate::new();
-    let pace = Pace { timeout: Duration::from_millis(50), ..quick(1) };
+    let pace = Pace { timeout: Duration::from_millis(50), ..fast_pace(1) };
     let engine = home.open(one_slot(&Scripted::new().waits_for(&gate)).pace(pace)).await;
     let session = engine.session("s");
     session.append(talk(1, 20)).await.unwrap();
-    until("a word", || async { slot(&session, "short").await.status == SlotStatus::Waiting }).await;
+    wait_until("a word", || async { slot(&session, "short").await.status == SlotStatus::Waiting }).await;
     let told = slot(&session, "short").await;
     assert_eq!(told.last_error.as_deref(), Some("no answer from the model: no answer within 50ms"));
     let queue = engine.workspace("default").queue().await.unwrap();
@@ -274,7 +274,7 @@ async fn case_51_a_model_that_hangs_freezes_nothing_and_is_told_of() {
     assert!(session.usage().await.unwrap().iter().any(|row| row.outcome == "no_answer"));
     gate.open();
     home.clock.pass(MINUTE);
-    until("the summary", || async { throughs(&session, "short").await == [20] }).await;
+    wait_until("the summary", || async { coverage(&session, "short").await == [20] }).await;
     engine.close().await;
 }
 
@@ -292,7 +292,7 @@ async fn case_52_after_a_restart_summaries_are_expanded_searched_and_undone() {
     let session = engine.session("s");
     assert_eq!(session.history(None, 100).await.unwrap(), before);
     for through in [100u64, 80, 60, 40, 20] {
-        let summary = standing(&session, "short").await.unwrap();
+        let summary = current_summary(&session, "short").await.unwrap();
         assert_eq!(summary.through, through);
         let beneath = session.expand(summary.id, Page { limit: 1_000, ..Page::default() }).await.unwrap();
         assert!(
@@ -303,14 +303,14 @@ async fn case_52_after_a_restart_summaries_are_expanded_searched_and_undone() {
         assert_eq!(found.len() as u64, through / 2);
         let parent = session.undo(summary.id).await.unwrap();
         assert_eq!(parent.map_or(0, |parent| parent.through), through - 20);
-        assert_whole(&session.context(20_000).await.unwrap(), 100);
+        assert_complete(&session.context(20_000).await.unwrap(), 100);
     }
     assert!(history(&session, "short").await.iter().all(|summary| summary.state == SummaryState::Undone));
 }
 
 /// An author's name is a name like any other: it can be shown, and told apart.
 #[tokio::test]
-async fn an_author_cannot_be_called_just_anything() {
+async fn invalid_author_names_are_refused() {
     let engine = epitome::Engine::memory().await.unwrap();
     for name in ["a\u{0}", "two\nlines", &"x".repeat(513)] {
         let mut message = epitome::rules::message::Message::user("Hello.");

@@ -1,4 +1,4 @@
-//! What whoever runs an engine is told: how much is left to do, and whether it can be done.
+//! What the operator of an engine sees: the backlog, whether the engine is ready, and why not.
 
 use std::time::Duration;
 
@@ -7,11 +7,11 @@ use epitome_testkit::scripted::{Gate, Scripted};
 
 use crate::failing::down;
 use crate::hooks::Bad;
-use crate::support::{Home, ends, everywhere, one_slot, quick, talk, until};
+use crate::support::{Home, fast_pace, on_every_store, one_slot, talk, wait_until, within_timeout};
 
 #[tokio::test]
-async fn the_backlog_is_that_of_all_workspaces_and_names_none() {
-    everywhere(async |home| {
+async fn the_backlog_counts_all_workspaces_and_names_none() {
+    on_every_store(async |home| {
         let model = Scripted::new().fails(down());
         let engine = home.open(one_slot(&model)).await;
         assert_eq!(engine.backlog().await.unwrap(), Backlog::default());
@@ -40,36 +40,36 @@ async fn the_backlog_is_that_of_all_workspaces_and_names_none() {
 }
 
 #[tokio::test]
-async fn the_backlog_tells_what_is_being_written() {
+async fn the_backlog_counts_summaries_in_progress() {
     let home = Home::file();
     let gate = Gate::new();
-    let engine = home.open(one_slot(&Scripted::new().waits_for(&gate)).pace(quick(1))).await;
+    let engine = home.open(one_slot(&Scripted::new().waits_for(&gate)).pace(fast_pace(1))).await;
     engine.session("s").append(talk(1, 20)).await.unwrap();
-    ends("the call", gate.reached()).await;
+    within_timeout("the call", gate.reached()).await;
     // Seen by whoever has the same file open.
     let other = home.open(one_slot(&Scripted::new())).await;
     assert_eq!(other.backlog().await.unwrap(), Backlog { working: 1, ..Backlog::default() });
     gate.open();
-    until("the summary", || async { other.backlog().await.unwrap() == Backlog::default() }).await;
+    wait_until("the summary", || async { other.backlog().await.unwrap() == Backlog::default() }).await;
     engine.close().await;
 }
 
 #[tokio::test]
-async fn an_engine_is_ready_until_it_is_closed_or_gives_up() {
+async fn an_engine_is_ready_until_it_is_closed_or_aborted() {
     for workers in [0, 1] {
-        everywhere(async |home| {
-            let engine = home.open(one_slot(&Scripted::new()).pace(quick(workers))).await;
+        on_every_store(async |home| {
+            let engine = home.open(one_slot(&Scripted::new()).pace(fast_pace(workers))).await;
             assert_eq!(engine.ready().await, Ok(()));
             engine.session("s").append(talk(1, 20)).await.unwrap();
             engine.work().await.unwrap();
             assert_eq!(engine.ready().await, Ok(()));
-            ends("giving up", engine.abort()).await;
+            within_timeout("giving up", engine.abort()).await;
             let reasons = engine.ready().await.unwrap_err();
             assert!(
                 reasons.len() == 1 && reasons[0].public.contains("starts no more summaries"),
                 "{reasons:?}"
             );
-            ends("closing", engine.close()).await;
+            within_timeout("closing", engine.close()).await;
             assert_eq!(engine.ready().await.unwrap_err()[0].public, "the engine is closed");
         })
         .await;
@@ -77,9 +77,9 @@ async fn an_engine_is_ready_until_it_is_closed_or_gives_up() {
 }
 
 #[tokio::test]
-async fn a_store_that_cannot_be_read_is_a_reason_and_one_that_can_again_is_none() {
+async fn an_engine_is_not_ready_while_its_store_cannot_be_read() {
     let home = Home::file();
-    let engine = home.open(one_slot(&Scripted::new()).pace(quick(1))).await;
+    let engine = home.open(one_slot(&Scripted::new()).pace(fast_pace(1))).await;
     engine.session("s").append(talk(1, 3)).await.unwrap();
     home.sql("ALTER TABLE workspaces RENAME TO elsewhere");
     let reasons = engine.ready().await.unwrap_err();
@@ -88,7 +88,7 @@ async fn a_store_that_cannot_be_read_is_a_reason_and_one_that_can_again_is_none(
     assert_eq!(engine.ready().await, Ok(()));
     // What only the worker reads: it says so itself.
     home.sql("ALTER TABLE slots RENAME TO elsewhere");
-    until("the worker stumbles", || async { engine.ready().await.is_err() }).await;
+    wait_until("the worker stumbles", || async { engine.ready().await.is_err() }).await;
     let reasons = engine.ready().await.unwrap_err();
     assert_eq!(
         reasons.iter().map(|reason| reason.details.clone()).collect::<Vec<_>>(),
@@ -96,17 +96,17 @@ async fn a_store_that_cannot_be_read_is_a_reason_and_one_that_can_again_is_none(
     );
     assert_eq!(reasons[0].public, "the store failed");
     home.sql("ALTER TABLE elsewhere RENAME TO slots");
-    until("the worker goes on", || async { engine.ready().await.is_ok() }).await;
+    wait_until("the worker goes on", || async { engine.ready().await.is_ok() }).await;
     assert_eq!(engine.worker_problem(), None);
     engine.close().await;
 }
 
 #[tokio::test]
-async fn a_worker_that_is_gone_is_a_reason() {
+async fn an_engine_without_its_worker_is_not_ready() {
     let open = || {
         let home = Home::file();
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
-        let engine = runtime.block_on(home.open(one_slot(&Scripted::new()).pace(quick(1))));
+        let engine = runtime.block_on(home.open(one_slot(&Scripted::new()).pace(fast_pace(1))));
         // The worker ends with the runtime it was started in.
         runtime.shutdown_timeout(Duration::from_secs(30));
         (engine, home)
@@ -116,7 +116,7 @@ async fn a_worker_that_is_gone_is_a_reason() {
 }
 
 #[tokio::test]
-async fn what_a_slot_or_a_hook_fails_at_is_no_reason() {
+async fn a_failing_slot_or_hook_leaves_the_engine_ready() {
     let home = Home::memory();
     let model = Scripted::new().fails(down());
     let engine = home.open(one_slot(&model).hook(Bad::Fails)).await;

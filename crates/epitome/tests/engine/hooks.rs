@@ -1,15 +1,16 @@
-//! Hooks see what leaves, add to the prompt, are told what was done, and harm nothing.
+//! Hooks see the summarized messages, add to the prompt, get the result, and cannot prevent a summary by failing.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use epitome::hook::{Condensed, Hook, HookError, DueMessages};
+use epitome::hook::{Condensed, DueMessages, Hook, HookError};
 use epitome::rules::message::Message;
 use epitome_testkit::scripted::Scripted;
 
 use crate::support::{
-    Home, ends, everywhere, history, one_slot, quick, standing, talk, throughs, until, with_settings,
+    Home, coverage, current_summary, fast_pace, history, on_every_store, one_slot, talk, wait_until,
+    with_settings, within_timeout,
 };
 
 /// Writes down what it is shown.
@@ -33,8 +34,8 @@ impl Hook for Memory {
 }
 
 #[tokio::test]
-async fn before_sees_exactly_what_leaves_and_its_words_reach_the_prompt() {
-    everywhere(async |home| {
+async fn before_sees_exactly_the_summarized_messages_and_its_text_reaches_the_prompt() {
+    on_every_store(async |home| {
         let (memory, model) = (Memory::default(), Scripted::new());
         let slots = r#", "slot": [{"name": "short", "trigger": "messages(20)", "keep": "messages(4)", "instructions": "Be brief."}]"#;
         let engine = home.open(with_settings(&model, slots).hook(memory.clone())).await;
@@ -59,7 +60,7 @@ async fn before_sees_exactly_what_leaves_and_its_words_reach_the_prompt() {
 }
 
 #[tokio::test]
-async fn after_is_told_what_was_done_in_a_sentence() {
+async fn after_gets_the_result_and_a_notice() {
     let home = Home::memory();
     let (memory, model) = (Memory::default(), Scripted::new());
     let engine = home.open(one_slot(&model).hook(memory.clone())).await;
@@ -82,7 +83,7 @@ async fn after_is_told_what_was_done_in_a_sentence() {
 }
 
 #[tokio::test]
-async fn a_memory_is_shown_short_messages_too_though_no_model_is_asked() {
+async fn hooks_get_short_messages_too_although_no_model_is_called() {
     let home = Home::memory();
     let (memory, model) = (Memory::default(), Scripted::new());
     let engine = home.open(one_slot(&model).hook(memory.clone())).await;
@@ -128,7 +129,7 @@ impl Bad {
 }
 
 #[tokio::test]
-async fn hooks_that_fail_panic_or_hang_harm_nothing_and_it_can_be_read_what_they_did() {
+async fn hooks_that_fail_panic_or_hang_stop_no_summary_and_are_reported() {
     for (bad, told) in
         [(Bad::Fails, "the memory is full"), (Bad::Panics, "panicked"), (Bad::Hangs, "took longer than 30ms")]
     {
@@ -137,21 +138,23 @@ async fn hooks_that_fail_panic_or_hang_harm_nothing_and_it_can_be_read_what_they
             let (memory, model) = (Memory::default(), Scripted::new());
             let builder =
                 one_slot(&model).hook(bad).hook(memory.clone()).hook_timeout(Duration::from_millis(30));
-            let engine = home.open(builder.pace(quick(workers))).await;
+            let engine = home.open(builder.pace(fast_pace(workers))).await;
             let session = engine.session("s");
             session.append(talk(1, 40)).await.unwrap();
-            ends("work", engine.work()).await.unwrap();
-            until("the summaries", || async { throughs(&session, "short").await == [20, 40] }).await;
+            within_timeout("work", engine.work()).await.unwrap();
+            wait_until("the summaries", || async { coverage(&session, "short").await == [20, 40] }).await;
             // The other hook did its work.
             assert_eq!(memory.due.lock().unwrap().len(), 2);
             let prompt = model.asks()[0].prompt(20_000).unwrap();
             assert!(prompt.user.contains("Ann is a wholesaler"));
-            until("the last word", || async { engine.worker_problem().is_some_and(|line| line.contains("after")) })
-                .await;
+            wait_until("the last word", || async {
+                engine.worker_problem().is_some_and(|line| line.contains("after"))
+            })
+            .await;
             // It is still there when the worker has looked around again.
             tokio::time::sleep(Duration::from_millis(40)).await;
             assert_eq!(engine.worker_problem().unwrap(), format!("bad (after): {told}"));
-            assert!(standing(&session, "short").await.is_some());
+            assert!(current_summary(&session, "short").await.is_some());
             engine.close().await;
         }
     }

@@ -1,4 +1,4 @@
-//! Keys open what they are for, as long as they are good, and tell nothing otherwise.
+//! API keys grant their rights while they are valid, and an invalid key reveals nothing.
 
 use std::time::Duration;
 
@@ -6,15 +6,15 @@ use epitome::key::{NewKey, Rights};
 use epitome::rules::message::Timestamp;
 use epitome::{Engine, Error};
 
-use crate::support::{Home, MINUTE, everywhere};
+use crate::support::{Home, MINUTE, on_every_store};
 
 fn new(workspace: Option<&str>, rights: Rights) -> NewKey {
     NewKey { workspace: workspace.map(str::to_owned), rights, label: "a phone".to_owned(), expires: None }
 }
 
 #[tokio::test]
-async fn wrong_unknown_expired_and_revoked_keys_are_all_alike() {
-    everywhere(async |home| {
+async fn wrong_unknown_expired_and_revoked_keys_get_the_same_answer() {
+    on_every_store(async |home| {
         let keys = home.open(Engine::builder().workers(0)).await.keys();
         assert!(keys.is_empty().await.unwrap());
         let good = keys.create(new(Some("home"), Rights::Write)).await.unwrap();
@@ -49,7 +49,7 @@ async fn wrong_unknown_expired_and_revoked_keys_are_all_alike() {
 }
 
 #[tokio::test]
-async fn a_key_revoked_by_another_process_stops_at_once() {
+async fn a_key_revoked_by_another_process_stops_working_at_once() {
     let home = Home::file();
     let (one, two) =
         (home.open(Engine::builder().workers(0)).await, home.open(Engine::builder().workers(0)).await);
@@ -62,7 +62,7 @@ async fn a_key_revoked_by_another_process_stops_at_once() {
 }
 
 #[tokio::test]
-async fn the_secret_is_kept_nowhere() {
+async fn the_secret_is_not_stored() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("agent.db");
     let engine = Engine::open(&path).await.unwrap();
@@ -78,7 +78,7 @@ async fn the_secret_is_kept_nowhere() {
 }
 
 #[tokio::test]
-async fn a_key_that_makes_no_sense_is_refused_by_its_field() {
+async fn an_invalid_key_is_refused_with_the_name_of_the_field() {
     let home = Home::memory();
     let keys = home.open(Engine::builder().workers(0)).await.keys();
     let past = Some(home.clock.now());

@@ -1,6 +1,6 @@
-//! The engine and its worker: summaries that appear by themselves, whatever fails, races or dies.
+//! The engine and its worker: background summaries despite failures, races and crashes.
 //!
-//! All of it runs on SQLite and on PostgreSQL.
+//! All tests run on SQLite and on PostgreSQL.
 
 #![allow(
     clippy::unwrap_used,
@@ -11,38 +11,39 @@
     reason = "a test that cannot go on should stop, loudly"
 )]
 
+mod attributes;
 mod batches;
 mod closing;
-mod configured;
 mod consistent;
-mod counted;
 mod directory;
-mod drawn_people;
-mod drawn_work;
-mod expired;
+mod events;
+mod expired_leases;
 mod failing;
+mod fairness;
 mod forks;
 mod hard_cases;
 mod health;
-mod home;
 mod hooks;
 mod keys;
-mod numbers;
+mod logs;
+mod manual_summaries;
+mod metrics;
 mod on_postgres;
 mod on_sqlite;
-mod people;
 mod races;
+mod random_members;
+mod random_sessions;
+mod regressions;
 mod retries;
-mod reviewed;
 mod scopes;
-mod sizes;
+mod size_limits;
 mod slots;
 mod slow_models;
 mod spending;
-mod spending_odd;
+mod spending_edge_cases;
+mod summary_ids;
 mod support;
-mod telling;
-mod turns;
+mod test_store;
 mod usage;
 mod views;
 

@@ -1,5 +1,4 @@
-//! What can only be tried on a file: it is copied, locked, bounded, or no database at all. `on_postgres.rs` has what can only
-//! be tried on PostgreSQL.
+//! Tests that need a file: copied, locked, full, or not a database. `on_postgres.rs` has the tests that need PostgreSQL.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -10,7 +9,7 @@ use epitome::store::{SqliteOptions, WriteStage};
 use epitome::{Engine, Error, Remedy};
 use epitome_testkit::scripted::Scripted;
 
-use crate::support::{Clock, assert_whole, by_model, ends, one_slot, talk, throughs};
+use crate::support::{Clock, assert_complete, coverage, engine_of_model, one_slot, talk, within_timeout};
 
 fn copy(from: &Path, to: &Path) {
     for end in ["", "-wal"] {
@@ -38,7 +37,7 @@ async fn case_48_messages_and_the_firing_they_cause_are_stored_together_or_not_a
         })),
         ..SqliteOptions::default()
     };
-    let engine = by_model(&Scripted::new()).sqlite(options).open(&path).await.unwrap();
+    let engine = engine_of_model(&Scripted::new()).sqlite(options).open(&path).await.unwrap();
     let session = engine.session("s");
     let mut said = 0;
     for size in [7, 12, 1, 25, 15, 20] {
@@ -53,8 +52,8 @@ async fn case_48_messages_and_the_firing_they_cause_are_stored_together_or_not_a
         let clock = Clock::new();
         clock.pass(Duration::from_secs(100 * 365 * 24 * 3_600));
         let model = Scripted::new();
-        let engine = by_model(&model)
-            .sqlite(crate::home::sqlite_options(&clock))
+        let engine = engine_of_model(&model)
+            .sqlite(crate::test_store::sqlite_options(&clock))
             .open(crash.path().join("agent.db"))
             .await
             .unwrap();
@@ -63,9 +62,9 @@ async fn case_48_messages_and_the_firing_they_cause_are_stored_together_or_not_a
         heads.push(info.messages);
         engine.work().await.unwrap();
         let due = |every: u64| (1..=info.messages / every).map(|n| n * every).collect::<Vec<_>>();
-        assert_eq!(throughs(&session, "short").await, due(20), "after a crash at {}", info.messages);
-        assert_eq!(throughs(&session, "long").await, due(60));
-        assert_whole(&session.context(20_000).await.unwrap(), info.messages);
+        assert_eq!(coverage(&session, "short").await, due(20), "after a crash at {}", info.messages);
+        assert_eq!(coverage(&session, "long").await, due(60));
+        assert_complete(&session.context(20_000).await.unwrap(), info.messages);
         assert_eq!(engine.verify().await.unwrap(), []);
         engine.close().await;
     }
@@ -74,7 +73,7 @@ async fn case_48_messages_and_the_firing_they_cause_are_stored_together_or_not_a
 }
 
 #[tokio::test]
-async fn a_busy_file_asks_for_another_try_and_one_that_is_not_ours_to_be_mended() {
+async fn a_busy_file_is_retried_and_a_foreign_one_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("agent.db");
     let options = SqliteOptions { busy: Duration::from_millis(50), ..SqliteOptions::default() };
@@ -83,7 +82,7 @@ async fn a_busy_file_asks_for_another_try_and_one_that_is_not_ours_to_be_mended(
     session.append(talk(1, 12)).await.unwrap();
     let other = rusqlite::Connection::open(&path).unwrap();
     other.execute_batch("BEGIN IMMEDIATE").unwrap();
-    let busy = ends("a busy store", session.append(talk(13, 13))).await.unwrap_err();
+    let busy = within_timeout("a busy store", session.append(talk(13, 13))).await.unwrap_err();
     assert!(matches!(busy, Error::Busy(_)) && busy.remedy() == Remedy::Retry, "{busy}");
     other.execute_batch("ROLLBACK").unwrap();
     session.append(talk(13, 13)).await.unwrap();
@@ -95,7 +94,7 @@ async fn a_busy_file_asks_for_another_try_and_one_that_is_not_ours_to_be_mended(
 
 /// What can be read but not written to is of no use to whoever appends.
 #[tokio::test]
-async fn a_full_disk_is_not_ready_and_its_place_is_for_whoever_runs_it() {
+async fn with_a_full_disk_the_engine_is_not_ready_and_only_the_operator_sees_the_path() {
     let dir = tempfile::tempdir().unwrap();
     let sqlite = SqliteOptions { max_pages: Some(80), ..Default::default() };
     let builder = Engine::builder().workers(0).sqlite(sqlite);

@@ -1,14 +1,14 @@
-//! An append whose answer got lost can be repeated.
+//! An append whose response was lost can be repeated.
 
 use epitome::rules::message::Message;
 use epitome::{Batch, Error, Remedy};
 use epitome_testkit::scripted::Scripted;
 
-use crate::support::{Home, ends, everywhere, homes, one_slot, quick, talk, throughs};
+use crate::support::{Home, coverage, fast_pace, homes, on_every_store, one_slot, talk, within_timeout};
 
 #[tokio::test]
 async fn the_same_key_with_the_same_messages_adds_them_once() {
-    everywhere(async |home| {
+    on_every_store(async |home| {
         let engine = home.open(one_slot(&Scripted::new())).await;
         let session = engine.session("s");
         let first = session.append(Batch::from(talk(1, 3)).key("turn-1")).await.unwrap();
@@ -32,7 +32,7 @@ async fn the_same_key_with_the_same_messages_adds_them_once() {
 }
 
 #[tokio::test]
-async fn a_key_is_remembered_across_a_restart_and_for_a_week() {
+async fn an_idempotency_key_is_stored_across_restarts_for_a_week() {
     let home = Home::file();
     let engine = home.open(one_slot(&Scripted::new())).await;
     engine.session("s").append(Batch::from(talk(1, 3)).key("k")).await.unwrap();
@@ -53,7 +53,7 @@ async fn eight_tasks_that_retry_the_same_append_add_it_once() {
 
 pub(crate) async fn retried_by_eight() {
     for home in homes() {
-        let engine = home.open(one_slot(&Scripted::new()).pace(quick(1))).await;
+        let engine = home.open(one_slot(&Scripted::new()).pace(fast_pace(1))).await;
         let session = engine.session("s");
         for round in 0..10usize {
             let tasks: Vec<_> = (0..8)
@@ -65,15 +65,15 @@ pub(crate) async fn retried_by_eight() {
                 .collect();
             let mut fresh = 0;
             for task in tasks {
-                let appended = ends("an append", task).await.unwrap();
+                let appended = within_timeout("an append", task).await.unwrap();
                 assert_eq!(appended.span.from as usize, round * 4 + 1);
                 fresh += usize::from(!appended.repeated);
             }
             assert_eq!(fresh, 1);
         }
-        ends("the summaries", engine.work()).await.unwrap();
+        within_timeout("the summaries", engine.work()).await.unwrap();
         assert_eq!(session.info().await.unwrap().messages, 40);
-        assert_eq!(throughs(&session, "short").await, [20, 40]);
+        assert_eq!(coverage(&session, "short").await, [20, 40]);
         engine.close().await;
     }
 }

@@ -1,11 +1,14 @@
-//! Several agents in one session, each with a summary of its own.
+//! Several agents in one session, each with its own summary.
 
 use epitome::model::SummaryInput;
 use epitome::rules::message::{Message, Seq};
 use epitome::{ContextRequest, Page, Session, Summarize, Summary};
 use epitome_testkit::scripted::{Gate, Scripted};
 
-use crate::support::{Home, ends, everywhere, quick, said, shown, standing, talk, until, with_settings};
+use crate::support::{
+    Home, current_summary, fast_pace, on_every_store, prompt_messages, shown, talk, wait_until,
+    with_settings, within_timeout,
+};
 
 const AGENTS: &str = r#", "slot": [
     {"name": "own", "scope": "ann", "trigger": "messages(10)"},
@@ -31,8 +34,8 @@ fn every_other(from: Seq, through: Seq) -> Vec<Seq> {
 }
 
 #[tokio::test]
-async fn each_agents_messages_are_summarized_apart() {
-    everywhere(async |home| {
+async fn each_agents_messages_are_summarized_separately() {
+    on_every_store(async |home| {
         let model = Scripted::new();
         let engine = home.open(with_settings(&model, AGENTS)).await;
         let session = engine.session("s");
@@ -40,7 +43,7 @@ async fn each_agents_messages_are_summarized_apart() {
         session.work().await.unwrap();
         let (ann, bob) = (own(&session, "ann").await.unwrap(), own(&session, "bob").await.unwrap());
         assert_eq!((ann.through, bob.through), (19, 20));
-        let mut read: Vec<Vec<Seq>> = model.asks().iter().map(said).collect();
+        let mut read: Vec<Vec<Seq>> = model.asks().iter().map(prompt_messages).collect();
         read.sort();
         assert_eq!(read, [every_other(1, 19), every_other(2, 20)]);
         let beneath = session.expand(ann.id, Page::default()).await.unwrap();
@@ -62,7 +65,7 @@ async fn each_agents_messages_are_summarized_apart() {
 
 #[tokio::test]
 async fn the_sessions_summarizer_sees_an_agents_summary_in_place_of_its_messages() {
-    everywhere(async |home| {
+    on_every_store(async |home| {
         let model = Scripted::new();
         let engine = home.open(with_settings(&model, AGENTS)).await;
         let session = engine.session("s");
@@ -72,7 +75,7 @@ async fn the_sessions_summarizer_sees_an_agents_summary_in_place_of_its_messages
         session.append(talk(31, 40)).await.unwrap();
         session.work().await.unwrap();
         let (ann, bob) = (own(&session, "ann").await.unwrap(), own(&session, "bob").await.unwrap());
-        assert_eq!(standing(&session, "all").await.unwrap().through, 40);
+        assert_eq!(current_summary(&session, "all").await.unwrap().through, 40);
         let ask = model.asks().into_iter().find(|ask| ask.inputs.iter().any(|told| told.message().is_none()));
         let ask = ask.expect("the session's slot was shown summaries");
         let told: Vec<(&str, &str)> = ask
@@ -87,7 +90,7 @@ async fn the_sessions_summarizer_sees_an_agents_summary_in_place_of_its_messages
         let rest: Vec<Seq> = (1..=40)
             .filter(|seq| *seq > 30 || if seq % 2 == 1 { *seq > ann.through } else { *seq > bob.through })
             .collect();
-        assert_eq!(said(&ask), rest);
+        assert_eq!(prompt_messages(&ask), rest);
         assert!(ask.prompt(50_000).unwrap().user.contains(&ann.text));
         let context = session.context(4_000).await.unwrap();
         assert!(context.report.exhaustive && context.summary.unwrap().through == 40);
@@ -96,10 +99,10 @@ async fn the_sessions_summarizer_sees_an_agents_summary_in_place_of_its_messages
 }
 
 #[tokio::test]
-async fn two_agents_are_summarized_at_once_without_harm() {
-    everywhere(async |home| {
+async fn two_agents_are_summarized_concurrently() {
+    on_every_store(async |home| {
         let model = Scripted::new();
-        let engine = home.open(with_settings(&model, AGENTS).pace(quick(4))).await;
+        let engine = home.open(with_settings(&model, AGENTS).pace(fast_pace(4))).await;
         let session = engine.session("s");
         for round in 1..=4usize {
             let gates = [Gate::new(), Gate::new()];
@@ -107,16 +110,17 @@ async fn two_agents_are_summarized_at_once_without_harm() {
                 let _ = model.clone().waits_for(gate).answers(|ask| Ok(Scripted::plain(ask)));
             }
             session.append(agents(round * 20 - 19, round * 20)).await.unwrap();
-            ends("both calls", async { tokio::join!(gates[0].reached(), gates[1].reached()) }).await;
+            within_timeout("both calls", async { tokio::join!(gates[0].reached(), gates[1].reached()) })
+                .await;
             gates.iter().for_each(Gate::open);
             let ends_at = round as u64 * 20;
-            until("both summaries", || async {
+            wait_until("both summaries", || async {
                 let both = (own(&session, "ann").await, own(&session, "bob").await);
                 let (Some(ann), Some(bob)) = both else { return false };
                 (ann.through, bob.through) == (ends_at - 1, ends_at)
             })
             .await;
-            ends("the rest", engine.work()).await.unwrap();
+            within_timeout("the rest", engine.work()).await.unwrap();
         }
         let all = session.history(None, 100).await.unwrap();
         for author in ["ann", "bob"] {
@@ -131,7 +135,7 @@ async fn two_agents_are_summarized_at_once_without_harm() {
 }
 
 #[tokio::test]
-async fn a_summary_now_can_be_had_for_one_agent_alone() {
+async fn a_forced_summary_can_be_limited_to_one_agent() {
     let home = Home::memory();
     let model = Scripted::new();
     let engine = home.open(with_settings(&model, AGENTS)).await;
@@ -140,7 +144,7 @@ async fn a_summary_now_can_be_had_for_one_agent_alone() {
     let wish = Summarize { scope: Some("bob".into()), ..Summarize::default() };
     let done = session.summarize(wish.clone()).await.unwrap();
     assert_eq!(done.summary().unwrap().through, 14);
-    assert_eq!(said(&model.asks()[0]), every_other(2, 14));
+    assert_eq!(prompt_messages(&model.asks()[0]), every_other(2, 14));
     assert!(own(&session, "ann").await.is_none());
     // Ann speaks, which is nothing new for Bob.
     session.append(agents(17, 17)).await.unwrap();
@@ -149,7 +153,7 @@ async fn a_summary_now_can_be_had_for_one_agent_alone() {
 }
 
 #[tokio::test]
-async fn a_few_words_and_an_authors_few_words_need_no_model() {
+async fn short_messages_with_short_author_summaries_need_no_model() {
     let home = Home::memory();
     let model = Scripted::new();
     let more = r#", "slot": [
@@ -164,13 +168,13 @@ async fn a_few_words_and_an_authors_few_words_need_no_model() {
         .await
         .unwrap();
     session.work().await.unwrap();
-    let all = standing(&session, "all").await.unwrap();
+    let all = current_summary(&session, "all").await.unwrap();
     assert_eq!((all.through, all.model.as_str(), model.calls()), (8, "verbatim", 0));
     assert!((1..=8).all(|n| all.text.contains(&format!("word{n}"))), "{}", all.text);
 }
 
 #[tokio::test]
-async fn of_an_agents_summaries_the_one_that_reaches_furthest_is_shown_to_the_sessions_summarizer() {
+async fn the_sessions_summarizer_gets_the_agent_summary_that_covers_most() {
     for (short, long) in [("a", "b"), ("b", "a")] {
         let slots = format!(
             r#", "slot": [{{"name": "{short}", "scope": "ann", "trigger": "messages(4)"}},
@@ -194,6 +198,6 @@ async fn of_an_agents_summaries_the_one_that_reaches_furthest_is_shown_to_the_se
             SummaryInput::Message(_) => None,
         });
         assert_eq!(told, Some(furthest.text.as_str()));
-        assert!(said(&ask).iter().all(|seq| seq % 2 == 0 || *seq > 23));
+        assert!(prompt_messages(&ask).iter().all(|seq| seq % 2 == 0 || *seq > 23));
     }
 }

@@ -1,4 +1,4 @@
-//! Slots and settings: when, of what, how large, by whom; and the facts of what came of it.
+//! Slots and settings: triggers, limits, models, and the facts of the resulting summaries.
 
 use std::time::Duration;
 
@@ -11,8 +11,8 @@ use epitome_testkit::scripted::Scripted;
 use serde_json::json;
 
 use crate::support::{
-    Home, MINUTE, everywhere, history, one_slot, quick, said, slot, span, standing, talk, throughs, until,
-    with_settings,
+    Home, MINUTE, coverage, current_summary, fast_pace, history, on_every_store, one_slot, prompt_messages,
+    slot, span, talk, wait_until, with_settings,
 };
 
 fn patch(document: &str) -> Patch {
@@ -20,8 +20,8 @@ fn patch(document: &str) -> Patch {
 }
 
 #[tokio::test]
-async fn a_summarys_facts_are_plain_json_and_count_as_the_document_does() {
-    everywhere(async |home| {
+async fn a_summary_serializes_to_json_with_the_documented_counts() {
+    on_every_store(async |home| {
         let model = Scripted::new().named("gpt-test");
         let slots = r#", "slot": [{"name": "notes", "auto": false, "keep": "messages(4)"}]"#;
         let engine = home.open(with_settings(&model, slots)).await;
@@ -58,7 +58,7 @@ async fn a_summarys_facts_are_plain_json_and_count_as_the_document_does() {
 }
 
 #[tokio::test]
-async fn a_slot_that_does_not_fire_by_itself_waits_to_be_asked() {
+async fn a_slot_without_auto_fires_only_on_request() {
     let home = Home::memory();
     let model = Scripted::new();
     let engine = home
@@ -72,11 +72,11 @@ async fn a_slot_that_does_not_fire_by_itself_waits_to_be_asked() {
     session.work().await.unwrap();
     assert_eq!((model.calls(), slot(&session, "hand").await.why.as_str()), (0, "summarized only on request"));
     session.summarize(Summarize::slot("hand")).await.unwrap();
-    assert_eq!(throughs(&session, "hand").await, [50]);
+    assert_eq!(coverage(&session, "hand").await, [50]);
 }
 
 #[tokio::test]
-async fn what_is_kept_stays_out_of_the_summary() {
+async fn messages_that_keep_selects_are_not_summarized() {
     for (keep, through) in [("messages(6)", 14), ("turns(2)", 16), ("tokens(100)", 16)] {
         let home = Home::memory();
         let slots =
@@ -85,13 +85,13 @@ async fn what_is_kept_stays_out_of_the_summary() {
         let session = engine.session("s");
         session.append(talk(1, 20)).await.unwrap();
         session.work().await.unwrap();
-        let got = standing(&session, "short").await.unwrap().through;
+        let got = current_summary(&session, "short").await.unwrap().through;
         assert!(got == through || keep.starts_with("tokens") && got > 14 && got < 20, "{keep}: {got}");
     }
 }
 
 #[tokio::test]
-async fn a_limit_in_characters_is_kept_to_the_letter() {
+async fn a_limit_in_characters_is_exact() {
     let home = Home::memory();
     let model = Scripted::new().otherwise(|_| {
         Ok(Reply::complete(
@@ -109,7 +109,7 @@ async fn a_limit_in_characters_is_kept_to_the_letter() {
     let session = engine.session("s");
     session.append(talk(1, 20)).await.unwrap();
     session.work().await.unwrap();
-    let text = standing(&session, "short").await.unwrap().text;
+    let text = current_summary(&session, "short").await.unwrap().text;
     assert!(text.chars().count() <= 80 && text.ends_with("..."), "{text}");
     let local = home
         .open(
@@ -121,7 +121,7 @@ async fn a_limit_in_characters_is_kept_to_the_letter() {
     let session = local.session("local");
     session.append(talk(1, 20)).await.unwrap();
     session.work().await.unwrap();
-    assert!(standing(&session, "short").await.unwrap().text.chars().count() <= 200);
+    assert!(current_summary(&session, "short").await.unwrap().text.chars().count() <= 200);
 }
 
 #[tokio::test]
@@ -148,7 +148,7 @@ async fn prompt_profile_and_instructions_reach_the_model() {
 }
 
 #[tokio::test]
-async fn presets_fire_and_keep_as_they_say() {
+async fn presets_fire_and_keep_as_documented() {
     for (preset, name, fires_at, through) in
         [("frequent", "frequent", 40, 30), ("long", "long", 100, 70), ("lean", "lean", 15, 10)]
     {
@@ -163,19 +163,19 @@ async fn presets_fire_and_keep_as_they_say() {
                 assert_eq!(slot(&session, name).await.status, SlotStatus::Idle);
             }
             // A turn is counted when it is opened.
-            if !throughs(&session, name).await.is_empty() {
+            if !coverage(&session, name).await.is_empty() {
                 assert!(n + 1 >= fires_at, "{preset} at {n}");
                 break;
             }
         }
-        let summary = standing(&session, name).await.unwrap();
+        let summary = current_summary(&session, name).await.unwrap();
         assert!(summary.through.abs_diff(through) <= 2, "{preset}: {}", summary.through);
     }
 }
 
 #[tokio::test]
-async fn settings_of_a_session_go_over_its_workspaces_and_a_null_takes_them_back() {
-    everywhere(async |home| {
+async fn settings_of_a_session_override_its_workspaces_and_a_null_removes_them() {
+    on_every_store(async |home| {
         let engine = home.open(Engine::builder().workers(0)).await;
         let workspace = engine.workspace("default");
         let session = engine.session("s");
@@ -183,36 +183,33 @@ async fn settings_of_a_session_go_over_its_workspaces_and_a_null_takes_them_back
         session.set(&patch(r#"{"slot": [{"name": "own", "trigger": "messages(5)"}]}"#)).await.unwrap();
         session.append(talk(1, 10)).await.unwrap();
         session.work().await.unwrap();
-        assert_eq!((throughs(&session, "own").await, throughs(&session, "w").await), (vec![5, 10], vec![]));
+        assert_eq!((coverage(&session, "own").await, coverage(&session, "w").await), (vec![5, 10], vec![]));
         let other = engine.session("other");
         other.append(talk(1, 10)).await.unwrap();
         other.work().await.unwrap();
-        assert_eq!((throughs(&other, "own").await, throughs(&other, "w").await), (vec![], vec![7]));
+        assert_eq!((coverage(&other, "own").await, coverage(&other, "w").await), (vec![], vec![7]));
         session.set(&patch(r#"{"slot": null}"#)).await.unwrap();
         assert_eq!(session.settings().await.unwrap().slots[0].slot.name, "w");
         session.append(talk(11, 17)).await.unwrap();
         session.work().await.unwrap();
         // It came later: it counts from there, and its first summary takes in everything.
-        assert_eq!(throughs(&session, "w").await, [17]);
+        assert_eq!(coverage(&session, "w").await, [17]);
         assert_eq!(history(&session, "w").await[0].span.unwrap().from, 1);
-        assert_eq!(throughs(&session, "own").await, [5, 10], "nobody asks for it any more");
+        assert_eq!(coverage(&session, "own").await, [5, 10], "nobody asks for it any more");
         assert_eq!(slot(&session, "own").await.status, SlotStatus::Retired);
-        assert_eq!(standing(&session, "own").await.unwrap().through, 10, "its last one stands");
+        assert_eq!(current_summary(&session, "own").await.unwrap().through, 10, "its last one stands");
     })
     .await;
 }
 
 #[tokio::test]
-async fn wrong_settings_are_refused_by_name_and_change_nothing() {
+async fn invalid_settings_are_refused_by_name_and_change_nothing() {
     let home = Home::memory();
     let engine = home.open(Engine::builder().workers(0)).await;
     let session = engine.session("s");
     session.append(talk(1, 2)).await.unwrap();
     for (document, name) in [
-        (
-            r#"{"summarize": {"models": ["gpt-9"]}}"#,
-            "summarize.models[0]: no model named `gpt-9`; ",
-        ),
+        (r#"{"summarize": {"models": ["gpt-9"]}}"#, "summarize.models[0]: no model named `gpt-9`; "),
         (r#"{"slot": [{"name": "x", "models": ["gpt-9"]}]}"#, "slot[0].models[0]: no model named `gpt-9`; "),
         (r#"{"condense": {"model": "gpt-9"}}"#, "condense.model: no model named `gpt-9`; "),
         (r#"{"slot": [{"name": "x", "trigger": "window(0.5)"}]}"#, "slot[0].trigger: window(0.5)"),
@@ -239,7 +236,7 @@ async fn wrong_settings_are_refused_by_name_and_change_nothing() {
 }
 
 #[tokio::test]
-async fn a_slot_taken_back_into_the_settings_knows_of_what_was_said_meanwhile() {
+async fn a_slot_that_is_defined_again_counts_the_messages_since_then() {
     let home = Home::memory();
     let model = Scripted::new();
     let engine = home.open(one_slot(&model)).await;
@@ -249,15 +246,15 @@ async fn a_slot_taken_back_into_the_settings_knows_of_what_was_said_meanwhile() 
     session.set(&patch(r#"{"slot": []}"#)).await.unwrap();
     session.append(talk(21, 50)).await.unwrap();
     session.work().await.unwrap();
-    assert_eq!(throughs(&session, "short").await, [20]);
+    assert_eq!(coverage(&session, "short").await, [20]);
     session.set(&patch(r#"{"slot": null}"#)).await.unwrap();
     let done = session.summarize(Summarize::slot("short")).await.unwrap();
     assert!(matches!(&done, Summarized::Written { summary } if summary.through == 50), "{done:?}");
-    assert_eq!(said(&model.asks()[1]), span(21, 50));
+    assert_eq!(prompt_messages(&model.asks()[1]), span(21, 50));
 }
 
 #[tokio::test]
-async fn a_slot_removed_while_it_is_due_is_left_alone() {
+async fn a_slot_removed_while_due_is_not_summarized() {
     let home = Home::memory();
     let model = Scripted::new();
     let engine = home.open(one_slot(&model)).await;
@@ -272,8 +269,8 @@ async fn a_slot_removed_while_it_is_due_is_left_alone() {
 }
 
 #[tokio::test]
-async fn time_alone_makes_a_summary_due_without_another_message() {
-    everywhere(async |home| {
+async fn a_time_trigger_fires_without_another_message() {
+    on_every_store(async |home| {
         let model = Scripted::new();
         let slots = r#", "slot": [{"name": "every", "trigger": "every(300)"}, {"name": "idle", "trigger": "idle(60)"}]"#;
         let engine = home.open(with_settings(&model, slots)).await;
@@ -286,10 +283,10 @@ async fn time_alone_makes_a_summary_due_without_another_message() {
         assert_eq!(model.calls(), 0);
         home.clock.pass(Duration::from_millis(1));
         session.work().await.unwrap();
-        assert_eq!((throughs(&session, "idle").await, throughs(&session, "every").await), (vec![12], vec![]));
+        assert_eq!((coverage(&session, "idle").await, coverage(&session, "every").await), (vec![12], vec![]));
         home.clock.pass(Duration::from_secs(190));
         session.work().await.unwrap();
-        assert_eq!(throughs(&session, "every").await, [12]);
+        assert_eq!(coverage(&session, "every").await, [12]);
         // Time goes on, and nothing is said: nothing is due.
         home.clock.pass(MINUTE * 600);
         session.work().await.unwrap();
@@ -300,20 +297,20 @@ async fn time_alone_makes_a_summary_due_without_another_message() {
 }
 
 #[tokio::test]
-async fn a_worker_in_the_background_sees_that_the_time_has_come() {
+async fn a_background_worker_finds_slots_that_time_makes_due() {
     let home = Home::memory();
     let slots = r#", "slot": [{"name": "idle", "trigger": "idle(60)"}]"#;
-    let engine = home.open(with_settings(&Scripted::new(), slots).pace(quick(1))).await;
+    let engine = home.open(with_settings(&Scripted::new(), slots).pace(fast_pace(1))).await;
     let session = engine.session("s");
     session.append(talk(1, 10)).await.unwrap();
     assert!(slot(&session, "idle").await.due_at.is_some());
     home.clock.pass(MINUTE);
-    until("the summary", || async { throughs(&session, "idle").await == [10] }).await;
+    wait_until("the summary", || async { coverage(&session, "idle").await == [10] }).await;
     engine.close().await;
 }
 
 #[tokio::test]
-async fn a_slot_far_behind_joins_windows_unless_it_is_told_to_step() {
+async fn a_slot_far_behind_joins_windows_unless_catch_up_is_step() {
     for (catch_up, most) in [("join", 3), ("step", 30)] {
         let home = Home::memory();
         let model = Scripted::new();
@@ -324,15 +321,15 @@ async fn a_slot_far_behind_joins_windows_unless_it_is_told_to_step() {
         let session = engine.session("s");
         session.append(talk(1, 300)).await.unwrap();
         session.work().await.unwrap();
-        let all = throughs(&session, "short").await;
+        let all = coverage(&session, "short").await;
         assert!(all.last() == Some(&300) && all.len() <= most, "{catch_up}: {all:?}");
         assert!(catch_up == "join" || all.len() == 30);
-        assert_eq!(model.asks().iter().flat_map(said).collect::<Vec<_>>(), span(1, 300));
+        assert_eq!(model.asks().iter().flat_map(prompt_messages).collect::<Vec<_>>(), span(1, 300));
     }
 }
 
 #[tokio::test]
-async fn the_queue_says_what_is_due_in_a_workspace() {
+async fn the_queue_lists_the_due_slots_of_a_workspace() {
     let home = Home::memory();
     let model = Scripted::new().fails(crate::failing::down());
     let engine = home.open(one_slot(&model)).await;
@@ -368,7 +365,7 @@ async fn messages_over_the_limits_are_refused_as_a_whole() {
 }
 
 #[tokio::test]
-async fn messages_that_are_too_much_together_are_refused_as_a_whole() {
+async fn a_batch_over_the_body_limit_is_refused_as_a_whole() {
     let engine =
         Home::memory().open(Engine::builder().workers(0).settings(r#"{"limits": {"body": 400}}"#)).await;
     let session = engine.session("s");
@@ -379,7 +376,7 @@ async fn messages_that_are_too_much_together_are_refused_as_a_whole() {
 }
 
 #[tokio::test]
-async fn a_limit_in_characters_binds_lines_that_need_no_model_too() {
+async fn a_limit_in_characters_applies_to_summaries_without_a_model_call() {
     let model = Scripted::new().otherwise(|_| Ok(Reply::complete("They said ping and pong.")));
     let slots = r#", "slot": [{"name": "short", "trigger": "messages(20)", "max_chars": 80}]"#;
     let engine = Home::memory().open(with_settings(&model, slots)).await;

@@ -1,7 +1,6 @@
-//! A slow model that many workspaces use keeps no summary waiting that another one writes.
+//! A slow model of many workspaces does not delay summaries that another model writes.
 //!
-//! The models are asked over a real connection, of a provider that holds whoever asks for one of them until it is told to
-//! let them go.
+//! The models are called over a real connection to a provider that holds the calls of one model until it is released.
 
 use std::time::Duration;
 
@@ -10,7 +9,7 @@ use epitome::settings::Patch;
 use epitome::{Builder, Engine, Session, Summarize, Summarized};
 
 use crate::provider::{Act, Provider};
-use crate::support::{Home, MINUTE, ends, history, quick, slot, standing, until};
+use crate::support::{Home, MINUTE, current_summary, fast_pace, history, slot, wait_until, within_timeout};
 
 /// One slot, written by `slow` unless a workspace says otherwise. `again` is `slow` by another name, and `picky` gives nothing
 /// that can be kept.
@@ -57,7 +56,7 @@ async fn due(engine: &Engine, workspace: &str, models: &[&str]) -> Session {
 
 /// Waits for something to become true, while time passes.
 async fn while_time_passes<F: Future<Output = bool>>(home: &Home, what: &str, mut check: impl FnMut() -> F) {
-    until(what, || {
+    wait_until(what, || {
         home.clock.pass(Duration::from_millis(3));
         check()
     })
@@ -65,7 +64,7 @@ async fn while_time_passes<F: Future<Output = bool>>(home: &Home, what: &str, mu
 }
 
 async fn writer(session: &Session) -> Option<String> {
-    standing(session, "short").await.map(|summary| summary.model)
+    current_summary(session, "short").await.map(|summary| summary.model)
 }
 
 /// It was written once, by that model, and nobody saw anything fail.
@@ -93,8 +92,8 @@ async fn crowd(engine: &Engine) -> Vec<Session> {
 async fn waiting(home: &Home, provider: &Provider) -> (Engine, Engine) {
     let filling = home.open(builder(provider)).await;
     crowd(&filling).await;
-    let four = home.open(builder(provider).pace(quick(4))).await;
-    until("it keeps four workers waiting", || async { provider.calls_of("slow") == 4 }).await;
+    let four = home.open(builder(provider).pace(fast_pace(4))).await;
+    wait_until("it keeps four workers waiting", || async { provider.calls_of("slow") == 4 }).await;
     (filling, four)
 }
 
@@ -118,14 +117,14 @@ async fn all_are_done(home: &Home, filling: &Engine) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_slow_model_that_many_workspaces_use_keeps_no_summary_by_another_waiting() {
+async fn a_slow_model_of_many_workspaces_does_not_delay_summaries_of_other_models() {
     let (home, provider) = (Home::file(), provider().await);
     let filling = home.open(builder(&provider)).await;
     let slow = crowd(&filling).await;
     // They come last, in time and in turn.
     let other = due(&filling, "x", &["quick"]).await;
     let local = due(&filling, "y", &["local"]).await;
-    let four = home.open(builder(&provider).pace(quick(4))).await;
+    let four = home.open(builder(&provider).pace(fast_pace(4))).await;
     while_time_passes(&home, "both others", || async {
         writer(&other).await.is_some() && writer(&local).await.is_some()
     })
@@ -148,7 +147,7 @@ async fn a_slow_model_that_many_workspaces_use_keeps_no_summary_by_another_waiti
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_waits_for_a_model_that_others_wait_for_is_told_of_no_failure() {
+async fn waiting_for_a_permit_is_not_reported_as_a_failure() {
     let (home, provider) = (Home::file(), provider().await);
     let (filling, four) = waiting(&home, &provider).await;
     let idle = idle(&four).await;
@@ -168,7 +167,7 @@ async fn who_waits_for_a_model_that_others_wait_for_is_told_of_no_failure() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whoever_works_in_their_own_task_is_not_held_back_by_those_who_wait_for_a_model() {
+async fn a_caller_who_works_in_its_own_task_needs_no_permit() {
     let (home, provider) = (Home::file(), provider().await);
     let (filling, four) = waiting(&home, &provider).await;
     let session = idle(&four).await;
@@ -179,7 +178,7 @@ async fn whoever_works_in_their_own_task_is_not_held_back_by_those_who_wait_for_
     while_time_passes(&home, "it asks all the same", || async { provider.calls_of("slow") == 5 }).await;
     assert!(!working.is_finished());
     provider.release();
-    ends("it is written", working).await.unwrap().unwrap();
+    within_timeout("it is written", working).await.unwrap().unwrap();
     assert_written_at_once(&session, "slow").await;
     all_are_done(&home, &filling).await;
     four.close().await;
@@ -187,29 +186,29 @@ async fn whoever_works_in_their_own_task_is_not_held_back_by_those_who_wait_for_
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn one_worker_alone_waits_for_whoever_it_asks() {
+async fn a_single_worker_waits_for_its_model() {
     let (home, provider) = (Home::file(), provider().await);
-    let one = home.open(builder(&provider).pace(quick(1))).await;
+    let one = home.open(builder(&provider).pace(fast_pace(1))).await;
     let session = due(&one, "w", &["slow"]).await;
-    until("it asks", || async { provider.calls_of("slow") == 1 }).await;
+    wait_until("it asks", || async { provider.calls_of("slow") == 1 }).await;
     provider.release();
-    until("it is written", || async { writer(&session).await.is_some() }).await;
+    wait_until("it is written", || async { writer(&session).await.is_some() }).await;
     assert_written_at_once(&session, "slow").await;
     one.close().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn where_the_next_model_has_no_room_what_the_first_one_cost_is_written_down_and_not_spent_each_time() {
+async fn the_cost_of_the_first_model_is_recorded_once_while_the_next_has_no_permit() {
     let (home, provider) = (Home::file(), provider().await);
     let (filling, four) = waiting(&home, &provider).await;
     let session = due(&four, "x", &["picky", "slow", "quick"]).await;
     // Time stands still: whatever is tried again is tried again too soon.
-    until("it was tried", || async { slot(&session, "short").await.attempts == 1 }).await;
+    wait_until("it was tried", || async { slot(&session, "short").await.attempts == 1 }).await;
     let told = slot(&session, "short").await;
     assert!(told.not_before.is_some() && told.last_error.is_some(), "{told:?}");
     // One that comes later has its turn, so the first had its turn again if it could.
     let other = due(&four, "y", &["quick"]).await;
-    until("another", || async { writer(&other).await.is_some() }).await;
+    wait_until("another", || async { writer(&other).await.is_some() }).await;
     assert_eq!(
         (provider.calls_of("picky"), provider.calls_of("quick")),
         (2, 1),
@@ -219,7 +218,7 @@ async fn where_the_next_model_has_no_room_what_the_first_one_cost_is_written_dow
     assert_eq!(usage.iter().map(|sum| (sum.model.as_str(), sum.calls)).collect::<Vec<_>>(), [("picky", 2)]);
     provider.release();
     home.clock.pass(MINUTE);
-    ends("all is done", all_are_done(&home, &filling)).await;
+    within_timeout("all is done", all_are_done(&home, &filling)).await;
     assert_eq!(writer(&session).await.as_deref(), Some("slow"));
     four.close().await;
     assert_eq!(filling.verify().await.unwrap(), []);

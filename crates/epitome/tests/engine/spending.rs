@@ -1,17 +1,18 @@
-//! What keeps asking in bounds: a provider that fails is left alone by everybody, money runs out by the day, and the
-//! same question is not paid for twice.
+//! Bounds on model calls: circuit breakers, spend caps per day, and reuse of stored answers.
 
 use std::time::Duration;
 
 use async_trait::async_trait;
-use epitome::model::{SummaryRequest, Model, ModelError, Reply, TokenUsage};
+use epitome::model::{Model, ModelError, Reply, SummaryRequest, TokenUsage};
 use epitome::rules::message::{Timestamp, Tokens};
 use epitome::{Engine, Error, Fork, SlotStatus, Summarize};
 use epitome_testkit::scripted::Scripted;
 use serde_json::json;
 
 use crate::failing::down;
-use crate::support::{Home, MINUTE, assert_whole, one_slot, quick, slot, standing, talk, with_settings};
+use crate::support::{
+    Home, MINUTE, assert_complete, current_summary, fast_pace, one_slot, slot, talk, with_settings,
+};
 
 const DAY: Duration = Duration::from_secs(24 * 3_600);
 
@@ -47,11 +48,11 @@ async fn far(home: &Home, model: &Scripted, more: &str) -> Engine {
             "prices": {{"main": {{"input": 10, "output": 10}}}}}}"#
     );
     let far = Far { script: model.clone(), provider: "http://far" };
-    home.open(Engine::builder().model("main", far).settings(&document).workers(0).pace(quick(0))).await
+    home.open(Engine::builder().model("main", far).settings(&document).workers(0).pace(fast_pace(0))).await
 }
 
 #[tokio::test]
-async fn a_provider_that_fails_is_left_alone_by_all_sessions() {
+async fn a_failing_provider_is_skipped_by_all_sessions() {
     let home = Home::memory();
     let model = Scripted::new().otherwise_fails(down());
     let engine = home.open(one_slot(&model)).await;
@@ -60,18 +61,18 @@ async fn a_provider_that_fails_is_left_alone_by_all_sessions() {
     }
     engine.work().await.unwrap();
     assert_eq!(model.calls(), 5, "the other fifteen did not ask");
-    let mut told = Vec::new();
+    let mut reasons = Vec::new();
     for n in 0..20 {
-        told.push(slot(&engine.session(format!("s{n}")), "short").await.why);
+        reasons.push(slot(&engine.session(format!("s{n}")), "short").await.why);
     }
-    let resting: Vec<&String> = told.iter().filter(|why| why.contains("left alone")).collect();
-    assert_eq!(resting.len(), 15, "{told:?}");
-    assert!(resting.iter().all(|why| why.contains("failed 5 times in a row")), "{told:?}");
-    assert!(resting.iter().all(|why| why.contains("connection refused")), "and how: {told:?}");
+    let resting: Vec<&String> = reasons.iter().filter(|why| why.contains("is not called for")).collect();
+    assert_eq!(resting.len(), 15, "{reasons:?}");
+    assert!(resting.iter().all(|why| why.contains("failed 5 times in a row")), "{reasons:?}");
+    assert!(resting.iter().all(|why| why.contains("connection refused")), "and how: {reasons:?}");
 }
 
 #[tokio::test]
-async fn after_the_pause_one_tries_and_when_that_works_all_do() {
+async fn after_the_pause_one_trial_call_closes_the_circuit() {
     let home = Home::memory();
     let mut model = Scripted::new();
     for _ in 0..6 {
@@ -91,14 +92,14 @@ async fn after_the_pause_one_tries_and_when_that_works_all_do() {
     engine.work().await.unwrap();
     for n in 0..8 {
         let session = engine.session(format!("s{n}"));
-        assert_eq!(standing(&session, "short").await.unwrap().through, 20);
-        assert_whole(&session.context(4_000).await.unwrap(), 20);
+        assert_eq!(current_summary(&session, "short").await.unwrap().through, 20);
+        assert_complete(&session.context(4_000).await.unwrap(), 20);
         assert!(slot(&session, "short").await.last_error.is_none());
     }
 }
 
 #[tokio::test]
-async fn the_next_model_in_the_list_writes_while_the_first_is_left_alone() {
+async fn the_next_model_writes_while_the_circuit_of_the_first_is_open() {
     let home = Home::memory();
     let main = Scripted::new().named("main-1").otherwise_fails(down());
     let spare = Scripted::new().named("spare-1");
@@ -109,13 +110,13 @@ async fn the_next_model_in_the_list_writes_while_the_first_is_left_alone() {
         let session = engine.session(format!("s{n}"));
         session.append(talk(1, 20)).await.unwrap();
         session.work().await.unwrap();
-        assert_eq!(standing(&session, "short").await.unwrap().model, "spare-1");
+        assert_eq!(current_summary(&session, "short").await.unwrap().model, "spare-1");
     }
     assert_eq!((main.calls(), spare.calls()), (2, 6));
 }
 
 #[tokio::test]
-async fn a_provider_that_names_a_time_is_not_asked_by_anybody_before() {
+async fn no_session_calls_a_provider_before_its_retry_after() {
     let home = Home::memory();
     let model = Scripted::new().fails(ModelError::Busy { retry_after: Some(Duration::from_secs(40)) });
     let engine = home.open(one_slot(&model)).await;
@@ -158,20 +159,20 @@ async fn a_workspace_spends_no_more_than_its_cap_in_a_day() {
     let other = engine.workspace("other").session("s");
     other.append(talk(1, 20)).await.unwrap();
     other.work().await.unwrap();
-    assert_eq!(standing(&other, "short").await.unwrap().through, 20);
+    assert_eq!(current_summary(&other, "short").await.unwrap().through, 20);
     // The next day there is money again, and nothing was lost.
     home.clock.pass(DAY);
     engine.work().await.unwrap();
     assert_eq!(model.calls(), 5);
     let mut written = 0;
     for n in 0..5 {
-        written += usize::from(standing(&engine.session(format!("s{n}")), "short").await.is_some());
+        written += usize::from(current_summary(&engine.session(format!("s{n}")), "short").await.is_some());
     }
     assert_eq!(written, 4);
 }
 
 #[tokio::test]
-async fn without_money_local_stands_in_as_for_a_provider_that_fails() {
+async fn when_the_spend_cap_is_reached_local_writes_a_fallback() {
     let home = Home::memory();
     let model = Scripted::new();
     let settings = r#", "slot": [{"name": "short", "trigger": "messages(20)"}],
@@ -181,15 +182,15 @@ async fn without_money_local_stands_in_as_for_a_provider_that_fails() {
     let session = engine.session("s");
     session.append(talk(1, 20)).await.unwrap();
     session.work().await.unwrap();
-    assert!(standing(&session, "short").await.is_none());
+    assert!(current_summary(&session, "short").await.is_none());
     home.clock.pass(11 * MINUTE);
     session.work().await.unwrap();
-    let summary = standing(&session, "short").await.unwrap();
+    let summary = current_summary(&session, "short").await.unwrap();
     assert_eq!((summary.model.as_str(), summary.stand_in, model.calls()), ("local", true, 0));
 }
 
 #[tokio::test]
-async fn a_cap_needs_to_know_what_models_cost_and_a_workspace_cannot_raise_it() {
+async fn a_spend_cap_requires_prices_and_a_workspace_cannot_raise_it() {
     let home = Home::memory();
     for settings in [
         r#"{"summarize": {"models": ["main"], "spend_cap_per_day": 1}}"#,
@@ -213,7 +214,7 @@ async fn a_cap_needs_to_know_what_models_cost_and_a_workspace_cannot_raise_it() 
 }
 
 #[tokio::test]
-async fn the_same_question_is_not_asked_twice() {
+async fn the_same_prompt_is_not_sent_twice() {
     let home = Home::memory();
     let model = Scripted::new();
     let engine = far(&home, &model, "").await;
@@ -225,7 +226,8 @@ async fn the_same_question_is_not_asked_twice() {
         session.work().await.unwrap();
     }
     assert_eq!(model.calls(), 1);
-    let (one, two) = (standing(&first, "short").await.unwrap(), standing(&fork, "short").await.unwrap());
+    let (one, two) =
+        (current_summary(&first, "short").await.unwrap(), current_summary(&fork, "short").await.unwrap());
     assert_eq!((&one.text, one.through), (&two.text, two.through));
     let usage = fork.usage().await.unwrap();
     let rows: Vec<_> = usage.iter().map(|row| (row.outcome.as_str(), row.input, row.cost)).collect();
@@ -243,7 +245,7 @@ async fn the_same_question_is_not_asked_twice() {
 }
 
 #[tokio::test]
-async fn another_provider_is_asked_itself() {
+async fn a_stored_answer_is_not_used_for_another_provider() {
     let home = Home::memory();
     let (main, other) = (Scripted::new(), Scripted::new());
     let document = r#"{"slot": [{"name": "short", "trigger": "messages(20)"}],
@@ -251,7 +253,7 @@ async fn another_provider_is_asked_itself() {
     let builder = Engine::builder()
         .model("main", Far { script: main.clone(), provider: "http://far" })
         .model("other", Far { script: other.clone(), provider: "http://farther" });
-    let engine = home.open(builder.settings(document).workers(0).pace(quick(0))).await;
+    let engine = home.open(builder.settings(document).workers(0).pace(fast_pace(0))).await;
     let (one, two) = (engine.session("one"), engine.session("two"));
     two.set(&serde_json::from_value(json!({"summarize": {"models": ["other"]}})).unwrap()).await.unwrap();
     for session in [&one, &two] {
@@ -262,14 +264,14 @@ async fn another_provider_is_asked_itself() {
 }
 
 #[tokio::test]
-async fn whoever_undoes_or_rebuilds_a_summary_gets_another_one() {
+async fn an_undo_or_rebuild_does_not_reuse_the_stored_answer() {
     let home = Home::memory();
     let model = Scripted::new();
     let engine = far(&home, &model, "").await;
     let session = engine.session("s");
     session.append(talk(1, 20)).await.unwrap();
     session.work().await.unwrap();
-    let summary = standing(&session, "short").await.unwrap();
+    let summary = current_summary(&session, "short").await.unwrap();
     session.undo(summary.id).await.unwrap();
     session.summarize(Summarize::slot("short")).await.unwrap();
     assert_eq!(model.calls(), 2, "what was taken back is not given again");
@@ -279,7 +281,7 @@ async fn whoever_undoes_or_rebuilds_a_summary_gets_another_one() {
 }
 
 #[tokio::test]
-async fn only_the_program_says_where_models_are() {
+async fn only_the_program_can_define_models() {
     let engine = Engine::memory().await.unwrap();
     let patch = serde_json::from_value(
         json!({"models": {"evil": {"provider": "openai", "model": "m", "base_url": "http://evil.example"}}}),

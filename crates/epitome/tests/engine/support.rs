@@ -1,4 +1,4 @@
-//! What all tests here need: a clock that stands still, a place for the store, things to say.
+//! What the tests share: a clock that moves on request, a store, messages, and helpers.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -9,12 +9,12 @@ use epitome::rules::message::{Message, Seq, Timestamp};
 use epitome::{Builder, Context, Engine, Pace, Session, SlotExplanation, Summary};
 use epitome_testkit::scripted::Scripted;
 
-pub(crate) use crate::home::{Home, cases, everywhere, homes, times};
+pub(crate) use crate::test_store::{Home, cases, homes, on_every_store, times};
 
-/// Nothing here takes this long unless it hangs.
-const TOO_LONG: Duration = Duration::from_secs(60);
+/// Longest time that a test waits.
+const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// A clock that moves only when it is told to.
+/// A clock that moves only on request.
 #[derive(Clone)]
 pub(crate) struct Clock(Arc<AtomicI64>);
 
@@ -36,8 +36,8 @@ impl Clock {
     }
 }
 
-/// An engine that works only when told, whose summaries `main` writes.
-pub(crate) fn by_model(model: &Scripted) -> Builder {
+/// An engine without background workers, whose summaries the model `main` writes.
+pub(crate) fn engine_of_model(model: &Scripted) -> Builder {
     with_settings(model, "")
 }
 
@@ -46,7 +46,7 @@ pub(crate) fn one_slot(model: &Scripted) -> Builder {
     with_settings(model, r#", "slot": [{"name": "short", "trigger": "messages(20)"}]"#)
 }
 
-/// The same with these settings beside the model.
+/// The same with more settings.
 pub(crate) fn with_settings(model: &Scripted, more: &str) -> Builder {
     let more = if more.contains("\"summarize\"") {
         more.to_owned()
@@ -54,11 +54,11 @@ pub(crate) fn with_settings(model: &Scripted, more: &str) -> Builder {
         format!(r#", "summarize": {{"models": ["main"], "stand_in_after": "never"}}{more}"#)
     };
     let document = format!("{{{}}}", more.trim_start_matches([',', ' ']));
-    Engine::builder().model("main", model.clone()).settings(&document).workers(0).pace(quick(0))
+    Engine::builder().model("main", model.clone()).settings(&document).workers(0).pace(fast_pace(0))
 }
 
-/// A worker that does not dawdle.
-pub(crate) fn quick(workers: usize) -> Pace {
+/// A pace with short polling intervals.
+pub(crate) fn fast_pace(workers: usize) -> Pace {
     Pace { workers, poll: Duration::from_millis(10), ..Pace::default() }
 }
 
@@ -86,12 +86,12 @@ pub(crate) async fn history(session: &Session, slot: &str) -> Vec<Summary> {
     all
 }
 
-pub(crate) async fn throughs(session: &Session, slot: &str) -> Vec<Seq> {
+pub(crate) async fn coverage(session: &Session, slot: &str) -> Vec<Seq> {
     history(session, slot).await.iter().map(|summary| summary.through).collect()
 }
 
-/// What stands in a slot of the whole session.
-pub(crate) async fn standing(session: &Session, slot: &str) -> Option<Summary> {
+/// The current summary of a slot of the whole session.
+pub(crate) async fn current_summary(session: &Session, slot: &str) -> Option<Summary> {
     let all = session.summaries().await.unwrap();
     all.into_iter().find(|summary| summary.slot == slot && summary.scope.is_none())
 }
@@ -101,8 +101,8 @@ pub(crate) async fn slot(session: &Session, name: &str) -> SlotExplanation {
     all.into_iter().find(|slot| slot.slot == name && slot.scope.is_none()).unwrap()
 }
 
-/// The places of the messages a model was shown.
-pub(crate) fn said(ask: &SummaryRequest) -> Vec<Seq> {
+/// The sequence numbers of the messages in a prompt.
+pub(crate) fn prompt_messages(ask: &SummaryRequest) -> Vec<Seq> {
     ask.inputs.iter().filter_map(|told| told.message()).map(|message| message.seq).collect()
 }
 
@@ -115,36 +115,36 @@ pub(crate) fn shown(context: &Context) -> Vec<Seq> {
     context.messages.iter().map(|message| message.seq).filter(|seq| *seq > 0).collect()
 }
 
-/// A plain session's context holds everything: told or shown, in order, nothing twice.
+/// Checks that a context is exhaustive: each message is covered or shown, in order, and none twice.
 #[track_caller]
-pub(crate) fn assert_whole(context: &Context, head: Seq) {
+pub(crate) fn assert_complete(context: &Context, head: Seq) {
     assert_eq!(context.through, head);
     assert!(context.report.exhaustive && context.report.gap.is_none(), "{:?}", context.report);
     assert!(context.report.tokens.total() <= context.report.budget);
     let shown = shown(context);
     assert!(shown.windows(2).all(|pair| pair[0] < pair[1]), "in order and nothing twice: {shown:?}");
-    let told = context.summary.as_ref().map_or(0, |summary| summary.through);
-    let after: Vec<Seq> = shown.iter().copied().filter(|seq| *seq > told).collect();
-    assert_eq!(after, span(told + 1, head), "told through {told}");
-    // Beside that, only the newest and the request it answers.
-    assert!(shown.iter().all(|seq| *seq > told || *seq + 2 > head), "{shown:?} told through {told}");
+    let covered = context.summary.as_ref().map_or(0, |summary| summary.through);
+    let after: Vec<Seq> = shown.iter().copied().filter(|seq| *seq > covered).collect();
+    assert_eq!(after, span(covered + 1, head), "covered through {covered}");
+    // In addition, only the newest message and the request that it answers.
+    assert!(shown.iter().all(|seq| *seq > covered || *seq + 2 > head), "{shown:?} covered through {covered}");
 }
 
-/// Waits for something to become true, and fails when it does not.
-pub(crate) async fn until<F: Future<Output = bool>>(what: &str, mut check: impl FnMut() -> F) {
+/// Waits until a condition is true. Fails after [`TIMEOUT`].
+pub(crate) async fn wait_until<F: Future<Output = bool>>(what: &str, mut check: impl FnMut() -> F) {
     let wait = async {
         while !check().await {
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
     };
-    assert!(tokio::time::timeout(TOO_LONG, wait).await.is_ok(), "it never came: {what}");
+    assert!(tokio::time::timeout(TIMEOUT, wait).await.is_ok(), "did not happen: {what}");
 }
 
-/// The same for what ends by itself.
-pub(crate) async fn ends<T>(what: &str, work: impl Future<Output = T>) -> T {
-    match tokio::time::timeout(TOO_LONG, work).await {
+/// Returns the result of a future. Fails after [`TIMEOUT`].
+pub(crate) async fn within_timeout<T>(what: &str, work: impl Future<Output = T>) -> T {
+    match tokio::time::timeout(TIMEOUT, work).await {
         Ok(done) => done,
-        Err(_) => panic!("it never ended: {what}"),
+        Err(_) => panic!("did not end: {what}"),
     }
 }
 

@@ -1,4 +1,4 @@
-//! Every call of a model is written down, with what it cost.
+//! Every model call is recorded with its cost.
 
 use std::time::Duration;
 
@@ -8,7 +8,9 @@ use epitome::{Engine, Pace};
 use epitome_testkit::scripted::{Gate, Scripted};
 
 use crate::failing::down;
-use crate::support::{Home, MINUTE, ends, everywhere, one_slot, quick, standing, talk, with_settings};
+use crate::support::{
+    Home, MINUTE, current_summary, fast_pace, on_every_store, one_slot, talk, with_settings, within_timeout,
+};
 
 const PRICED: &str = r#", "slot": [{"name": "short", "trigger": "messages(20)"}],
     "summarize": {"models": ["main"], "stand_in_after": "never"},
@@ -19,8 +21,8 @@ fn counted(text: &str) -> Reply {
 }
 
 #[tokio::test]
-async fn every_call_is_recorded_with_its_cost_failed_and_refused_ones_too() {
-    everywhere(async |home| every_call_is_recorded(&home).await).await;
+async fn every_call_is_recorded_with_its_cost_including_failed_ones() {
+    on_every_store(async |home| every_call_is_recorded(&home).await).await;
 }
 
 pub(crate) async fn every_call_is_recorded(home: &Home) {
@@ -50,7 +52,7 @@ pub(crate) async fn every_call_is_recorded(home: &Home) {
     assert_eq!(row("empty"), (1, 10_000, 2_000, 1_000, Some(30_500)));
     assert_eq!((row("no_answer").0, row("busy").0), (1, 1));
     assert!(usage.iter().all(|row| row.model == "gpt-test" && row.slot == "short" && row.session == "s"));
-    let summary = standing(&session, "short").await.unwrap();
+    let summary = current_summary(&session, "short").await.unwrap();
     assert_eq!((summary.cost, summary.input_tokens, summary.output_tokens), (Some(0.061), 20_000, 2_000));
     let workspace = engine.workspace("default");
     assert_eq!(workspace.usage(Timestamp(0)).await.unwrap(), usage);
@@ -60,7 +62,7 @@ pub(crate) async fn every_call_is_recorded(home: &Home) {
 }
 
 #[tokio::test]
-async fn local_costs_nothing_and_a_model_without_a_price_is_not_guessed_at() {
+async fn local_is_free_and_a_model_without_a_price_has_an_unknown_cost() {
     let home = Home::memory();
     let engine = home.open(Engine::builder().workers(0)).await;
     let session = engine.session("s");
@@ -82,7 +84,7 @@ async fn a_call_dropped_when_the_lease_is_lost_is_recorded() {
     let home = Home::file();
     let gate = Gate::new();
     let slow = Scripted::new().named("slow").waits_for(&gate);
-    let pace = Pace { lease: Duration::from_secs(1), renew: Duration::from_millis(20), ..quick(0) };
+    let pace = Pace { lease: Duration::from_secs(1), renew: Duration::from_millis(20), ..fast_pace(0) };
     let engine = home.open(one_slot(&slow).pace(pace)).await;
     let session = engine.session("s");
     session.append(talk(1, 40)).await.unwrap();
@@ -90,11 +92,11 @@ async fn a_call_dropped_when_the_lease_is_lost_is_recorded() {
         let session = session.clone();
         async move { session.work().await.unwrap() }
     });
-    ends("the call", gate.reached()).await;
+    within_timeout("the call", gate.reached()).await;
     // Taken away: by a rebuild, which raises the fence.
     assert!(session.rebuild(None, "short").await.unwrap());
     home.clock.pass(MINUTE);
-    ends("the work", working).await.unwrap();
+    within_timeout("the work", working).await.unwrap();
     let usage = session.usage().await.unwrap();
     let dropped: Vec<_> = usage.iter().filter(|row| row.outcome == "dropped").collect();
     assert_eq!((dropped.len(), dropped[0].model.as_str(), dropped[0].calls), (1, "slow", 1), "{usage:?}");

@@ -1,4 +1,4 @@
-//! Looking back: contexts as they were, and messages by their words.
+//! Contexts of earlier states, and full-text search.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +12,9 @@ use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
 
 use crate::drawn::{Drawn, Log, session};
-use crate::support::{Home, cases, everywhere, history, one_slot, shown, standing, talk, with_settings};
+use crate::support::{
+    Home, cases, current_summary, history, on_every_store, one_slot, shown, talk, with_settings,
+};
 
 /// Apart from its age, which goes on.
 fn ageless(mut context: Context) -> Context {
@@ -28,8 +30,8 @@ async fn as_of(session: &Session, seq: Seq, tokens: u64) -> Context {
 }
 
 #[tokio::test]
-async fn a_context_as_of_a_message_is_what_it_was_when_that_message_was_newest() {
-    everywhere(async |home| {
+async fn a_context_as_of_a_message_equals_the_context_when_it_was_newest() {
+    on_every_store(async |home| {
         let engine = home.open(with_settings(&Scripted::new(), "")).await;
         let session = engine.session("s");
         let mut was = Vec::new();
@@ -110,7 +112,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: cases(96), failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn of_any_session_a_context_as_of_a_message_is_what_it_was(
+    fn a_context_as_of_a_message_equals_the_earlier_context_in_any_session(
         drawn in session(), small in 20u64..200, large in 200u64..3_000,
     ) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -120,7 +122,7 @@ proptest! {
 
 #[tokio::test]
 async fn messages_are_found_by_their_words_in_any_script() {
-    everywhere(async |home| {
+    on_every_store(async |home| {
         let engine = home.open(one_slot(&Scripted::new())).await;
         let session = engine.session("s");
         let said = [
@@ -156,14 +158,14 @@ async fn messages_are_found_by_their_words_in_any_script() {
 }
 
 #[tokio::test]
-async fn a_search_goes_beneath_a_summary_and_across_sessions_page_by_page() {
-    everywhere(async |home| {
+async fn a_search_covers_summarized_messages_and_all_sessions_page_by_page() {
+    on_every_store(async |home| {
         let engine = home.open(one_slot(&Scripted::new())).await;
         let (one, two) = (engine.session("one"), engine.session("two"));
         one.append(talk(1, 45)).await.unwrap();
         one.work().await.unwrap();
         two.append(talk(1, 5)).await.unwrap();
-        let beneath = standing(&one, "short").await.unwrap();
+        let beneath = current_summary(&one, "short").await.unwrap();
         let found = one.search("parcel", Some(beneath.id), None, 100).await.unwrap();
         let seqs: Vec<Seq> = found.iter().map(|found| found.message.seq).collect();
         assert_eq!(seqs, (1..=40).rev().filter(|n| n % 2 == 1).collect::<Vec<Seq>>(), "newest first");
@@ -191,8 +193,8 @@ async fn a_search_goes_beneath_a_summary_and_across_sessions_page_by_page() {
 }
 
 #[tokio::test]
-async fn a_search_goes_on_by_name_and_says_so_when_its_place_is_gone() {
-    everywhere(async |home| {
+async fn a_search_continues_by_session_name_and_reports_a_deleted_cursor() {
+    on_every_store(async |home| {
         let engine = home.open(one_slot(&Scripted::new())).await;
         let workspace = engine.workspace("default");
         let (one, two) = (engine.session("one"), engine.session("two"));
@@ -223,7 +225,7 @@ async fn a_search_goes_on_by_name_and_says_so_when_its_place_is_gone() {
 }
 
 #[tokio::test]
-async fn a_context_says_what_it_did_and_refuses_what_makes_no_sense() {
+async fn a_context_has_a_report_and_invalid_requests_are_refused() {
     let home = Home::memory();
     let engine = home.open(one_slot(&Scripted::new())).await;
     let session = engine.session("s");
@@ -259,7 +261,7 @@ async fn a_context_says_what_it_did_and_refuses_what_makes_no_sense() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_filled_context_gives_its_summary_half_as_much_again_unless_told_otherwise() {
+async fn a_filled_context_gives_its_summary_one_and_a_half_times_the_share_by_default() {
     let home = Home::memory();
     let engine = home.open(Engine::builder()).await;
     let session = engine.session("s");
@@ -277,7 +279,7 @@ async fn a_filled_context_gives_its_summary_half_as_much_again_unless_told_other
 }
 
 /// Contexts of the engine, which reads as little as it can, against those of a log that is all at hand.
-async fn drawn_against_the_whole(drawn: Drawn, budgets: Vec<u64>) -> TestCaseResult {
+async fn compare_with_the_whole_log(drawn: Drawn, budgets: Vec<u64>) -> TestCaseResult {
     let home = Home::memory();
     let slots =
         r#", "slot": [{"name": "a", "trigger": "messages(4)"}, {"name": "b", "trigger": "messages(9)"}]"#;
@@ -337,16 +339,16 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: cases(256), failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn a_context_is_what_the_whole_log_would_give(
+    fn a_context_equals_the_one_built_from_the_whole_log(
         drawn in session(), budgets in proptest::collection::vec(5u64..400, 6),
     ) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        runtime.block_on(drawn_against_the_whole(drawn, budgets))?;
+        runtime.block_on(compare_with_the_whole_log(drawn, budgets))?;
     }
 }
 
 #[tokio::test]
-async fn a_context_is_the_same_whatever_was_asked_for_before_it() {
+async fn a_context_does_not_depend_on_earlier_requests() {
     let home = Home::file();
     let engine = home.open(Engine::builder().workers(0)).await;
     let session = engine.session("s");

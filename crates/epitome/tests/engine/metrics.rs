@@ -1,4 +1,4 @@
-//! What a recorder is told: as much as happened, and nobody's name.
+//! Metrics: every event is counted, and no label names a tenant.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -11,7 +11,7 @@ use metrics::{
 };
 
 use crate::failing::down;
-use crate::support::{Home, MINUTE, ends, one_slot, standing, talk, with_settings};
+use crate::support::{Home, MINUTE, current_summary, one_slot, talk, with_settings, within_timeout};
 
 /// Keeps what it is told, by name and labels.
 #[derive(Clone, Default)]
@@ -73,7 +73,7 @@ impl Recorder for Seen {
 }
 
 #[tokio::test]
-async fn what_happened_is_counted_without_names_of_tenants() {
+async fn metrics_count_every_event_without_names_of_tenants() {
     let seen = Seen::default();
     let _guard = metrics::set_default_local_recorder(&seen);
     epitome::metrics::describe();
@@ -95,7 +95,7 @@ async fn what_happened_is_counted_without_names_of_tenants() {
         home.clock.pass(MINUTE);
     }
     let context = session.context(1_000).await.unwrap();
-    let summary = standing(&session, "short").await.unwrap();
+    let summary = current_summary(&session, "short").await.unwrap();
     let info = session.info().await.unwrap();
 
     let saved = summary.replaced_tokens - summary.tokens;
@@ -128,7 +128,7 @@ async fn what_happened_is_counted_without_names_of_tenants() {
 }
 
 #[tokio::test]
-async fn a_slot_lost_while_a_model_writes_is_counted_and_its_call_is_of_no_use() {
+async fn a_lease_lost_during_a_model_call_is_counted_and_the_call_is_unused() {
     let seen = Seen::default();
     let _guard = metrics::set_default_local_recorder(&seen);
     let gate = Gate::new();
@@ -144,11 +144,11 @@ async fn a_slot_lost_while_a_model_writes_is_counted_and_its_call_is_of_no_use()
         let session = session.clone();
         async move { session.work().await.unwrap() }
     });
-    ends("the call", gate.reached()).await;
+    within_timeout("the call", gate.reached()).await;
     // Whoever rebuilds raises the fence.
     assert!(session.rebuild(None, "short").await.unwrap());
     gate.open();
-    ends("the work", working).await.unwrap();
+    within_timeout("the work", working).await.unwrap();
     assert_eq!(seen.sum("epitome_lease_losses_total{}"), 1.0);
     assert_eq!(seen.sum("epitome_model_calls_total{model=gpt-test,outcome=unused}"), 1.0);
     assert_eq!(seen.sum("epitome_summaries_total{outcome=kept,model=gpt-test}"), 1.0);

@@ -1,13 +1,13 @@
-//! Numbers of summaries: a session's own, so that they tell nothing of others.
+//! Ids of summaries count within their session, so they reveal nothing about other sessions.
 
 use epitome::{Engine, Error, Fork, Session};
 use epitome_testkit::scripted::Scripted;
 
-use crate::support::{Home, everywhere, history, one_slot, standing, talk};
+use crate::support::{Home, current_summary, history, on_every_store, one_slot, talk};
 
 #[tokio::test]
-async fn summaries_are_counted_in_their_own_session_and_shown_in_no_other() {
-    everywhere(async |home| {
+async fn summary_ids_count_within_their_session() {
+    on_every_store(async |home| {
         let engine = home.open(one_slot(&Scripted::new())).await;
         let (ours, theirs) = (engine.workspace("we").session("s"), engine.workspace("they").session("s"));
         for (n, session) in [&theirs, &theirs, &ours, &theirs, &ours].into_iter().enumerate() {
@@ -24,7 +24,7 @@ async fn summaries_are_counted_in_their_own_session_and_shown_in_no_other() {
         let fork = ours.fork(Fork::whole("fork")).await.unwrap();
         assert_eq!(numbers(&fork).await, [1, 2]);
         ours.undo(2).await.unwrap();
-        assert_eq!(standing(&fork, "short").await.unwrap().id, 2);
+        assert_eq!(current_summary(&fork, "short").await.unwrap().id, 2);
         assert_eq!(engine.verify().await.unwrap(), []);
     })
     .await;
@@ -39,8 +39,8 @@ async fn alone(engine: &Engine, name: &str, from: usize) -> Session {
 }
 
 #[tokio::test]
-async fn a_text_made_for_one_session_is_given_to_no_other_of_the_same_number() {
-    everywhere(async |home| {
+async fn a_cached_text_is_not_used_for_a_summary_with_the_same_id_in_another_session() {
+    on_every_store(async |home| {
         let settings = r#"{"slot": [{"name": "short", "trigger": "messages(20)"}]}"#;
         let builder = || Engine::builder().workers(0).settings(settings);
         let engine = home.open(builder()).await;

@@ -1,4 +1,4 @@
-//! Faults that a reader found, and that no test had.
+//! Faults that were found in review, and that no earlier test covered.
 
 use std::time::Duration;
 
@@ -9,12 +9,13 @@ use epitome::{Engine, Error, Flags, Pace, Summarize, Summarized};
 use epitome_testkit::scripted::{Gate, Scripted};
 
 use crate::support::{
-    Home, everywhere, one_slot, said, shown, slot, standing, talk, times, until, with_settings,
+    Home, current_summary, on_every_store, one_slot, prompt_messages, shown, slot, talk, times, wait_until,
+    with_settings,
 };
 
 #[tokio::test]
-async fn a_deleted_sessions_summary_never_stands_in_a_new_one_of_its_name() {
-    everywhere(async |home| {
+async fn a_summary_of_a_deleted_session_is_never_stored_in_a_new_session_of_its_name() {
+    on_every_store(async |home| {
         let (first, second) = (Gate::new(), Gate::new());
         let told = "THE OLD PLAN. Orders 10071 to 200071 in Oslo were looked at; carriers deliver on Monday.";
         let model =
@@ -34,19 +35,19 @@ async fn a_deleted_sessions_summary_never_stands_in_a_new_one_of_its_name() {
         second.reached().await;
         first.open();
         // What the old one cost is written down when it has found that nobody wants it any more.
-        until("what the old one cost", || async { !session.usage().await.unwrap().is_empty() }).await;
+        wait_until("what the old one cost", || async { !session.usage().await.unwrap().is_empty() }).await;
         assert_eq!(session.summaries().await.unwrap(), []);
         second.open();
         old.await.unwrap().unwrap();
         new.await.unwrap().unwrap();
-        assert!(!standing(&session, "short").await.unwrap().text.contains("OLD PLAN"));
+        assert!(!current_summary(&session, "short").await.unwrap().text.contains("OLD PLAN"));
         assert_eq!(engine.verify().await.unwrap(), []);
     })
     .await;
 }
 
 #[tokio::test]
-async fn a_window_longer_than_is_looked_at_once_is_summarized_to_its_end() {
+async fn a_window_with_more_outlines_than_one_read_is_summarized_completely() {
     let settings = r#"{"slot": [{"name": "all", "auto": false}]}"#;
     let engine = Home::memory().open(Engine::builder().workers(0).settings(settings)).await;
     let session = engine.session("s");
@@ -58,12 +59,12 @@ async fn a_window_longer_than_is_looked_at_once_is_summarized_to_its_end() {
     assert_eq!(written.summary().unwrap().through, 21_000);
     assert!(session.rebuild(None, "all").await.unwrap());
     session.work().await.unwrap();
-    let rebuilt = standing(&session, "all").await.unwrap();
+    let rebuilt = current_summary(&session, "all").await.unwrap();
     assert_eq!((rebuilt.through, rebuilt.parent), (21_000, Some(written.summary().unwrap().id)));
 }
 
 #[tokio::test]
-async fn what_was_skipped_cannot_be_taken_back_beneath_a_summary_that_does_not_tell_it() {
+async fn the_skip_flag_cannot_be_removed_under_a_summary_written_without_the_message() {
     let model = Scripted::new();
     let engine = Home::memory().open(one_slot(&model)).await;
     let session = engine.session("s");
@@ -71,8 +72,8 @@ async fn what_was_skipped_cannot_be_taken_back_beneath_a_summary_that_does_not_t
     messages[4].skip = true;
     session.append(messages).await.unwrap();
     session.work().await.unwrap();
-    let covers = standing(&session, "short").await.unwrap();
-    assert!(covers.through > 5 && !said(&model.asks()[0]).contains(&5));
+    let covers = current_summary(&session, "short").await.unwrap();
+    assert!(covers.through > 5 && !prompt_messages(&model.asks()[0]).contains(&5));
     let refused = session.flag(5, Flags { skip: Some(false), ..Flags::default() }).await.unwrap_err();
     assert!(
         matches!(&refused, Error::Conflict(why) if why.contains("undo those summaries first")),
@@ -87,7 +88,7 @@ async fn what_was_skipped_cannot_be_taken_back_beneath_a_summary_that_does_not_t
 }
 
 #[tokio::test]
-async fn a_message_that_cannot_be_read_is_told_and_tried_again_less_and_less_often() {
+async fn an_unreadable_message_is_reported_and_retried_with_backoff() {
     let home = Home::file();
     let engine = home.open(one_slot(&Scripted::new()).workers(0)).await;
     let session = engine.session("s");
@@ -101,7 +102,7 @@ async fn a_message_that_cannot_be_read_is_told_and_tried_again_less_and_less_oft
 }
 
 #[tokio::test]
-async fn another_engine_strikes_no_firing_of_a_slot_it_does_not_know() {
+async fn an_engine_does_not_discard_trigger_events_of_another_engines_slot() {
     let home = Home::file();
     let model = Scripted::new();
     let here =
@@ -112,11 +113,11 @@ async fn another_engine_strikes_no_firing_of_a_slot_it_does_not_know() {
     beside.work().await.unwrap();
     assert_eq!(slot(&session, "notes").await.due, Some(20));
     here.work().await.unwrap();
-    assert_eq!(standing(&session, "notes").await.unwrap().through, 20);
+    assert_eq!(current_summary(&session, "notes").await.unwrap().through, 20);
 }
 
 #[tokio::test]
-async fn another_engine_does_not_take_its_lack_of_a_model_for_the_models_failure() {
+async fn a_model_missing_in_one_engine_is_not_counted_as_a_failure_of_the_model() {
     let home = Home::file();
     let model = Scripted::new();
     let here = home.open(one_slot(&model)).await;
@@ -128,11 +129,11 @@ async fn another_engine_does_not_take_its_lack_of_a_model_for_the_models_failure
     home.open(Engine::builder().workers(0)).await.work().await.unwrap();
     assert_eq!((slot(&session, "short").await.attempts, session.summaries().await.unwrap()), (0, vec![]));
     here.work().await.unwrap();
-    assert_eq!((model.calls(), standing(&session, "short").await.unwrap().stand_in), (1, false));
+    assert_eq!((model.calls(), current_summary(&session, "short").await.unwrap().stand_in), (1, false));
 }
 
 #[tokio::test]
-async fn a_busy_model_is_asked_once_however_small_the_pieces_for_another_get() {
+async fn a_busy_model_is_called_once_per_window_even_if_the_window_is_divided_for_another() {
     let home = Home::memory();
     let wait = Duration::from_secs(60);
     let busy = Scripted::new().named("busy").otherwise_fails(ModelError::Busy { retry_after: Some(wait) });
@@ -150,7 +151,7 @@ async fn a_busy_model_is_asked_once_however_small_the_pieces_for_another_get() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn of_two_who_set_something_at_once_neither_is_lost() {
+async fn two_concurrent_settings_changes_are_both_stored() {
     for _ in 0..20 {
         let engine = Home::memory().open(Engine::builder().workers(0)).await;
         let set = |document: &'static str| {
@@ -167,7 +168,7 @@ async fn of_two_who_set_something_at_once_neither_is_lost() {
 }
 
 #[tokio::test]
-async fn a_session_can_be_set_up_although_its_workspace_counts_in_another_way_by_now() {
+async fn a_session_can_be_configured_after_its_workspace_changed_the_encoding() {
     let engine = Home::memory().open(Engine::builder().workers(0)).await;
     let workspace = engine.workspace("w");
     let session = workspace.session("s");
@@ -181,7 +182,7 @@ async fn a_session_can_be_set_up_although_its_workspace_counts_in_another_way_by
 }
 
 #[tokio::test]
-async fn beneath_an_authors_summary_only_that_authors_messages_are_found() {
+async fn a_search_under_an_authors_summary_finds_only_that_authors_messages() {
     let model = Scripted::new();
     let more = r#", "slot": [{"name": "own", "scope": "ann", "trigger": "messages(10)"}]"#;
     let engine = Home::memory().open(with_settings(&model, more)).await;
@@ -200,7 +201,7 @@ async fn beneath_an_authors_summary_only_that_authors_messages_are_found() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn of_two_who_work_at_once_neither_comes_back_before_the_summary_stands() {
+async fn two_concurrent_work_calls_both_return_after_the_summary_is_stored() {
     for _ in 0..times(20) {
         let model = Scripted::new().otherwise(|ask| {
             std::thread::sleep(Duration::from_millis(3));
@@ -213,7 +214,7 @@ async fn of_two_who_work_at_once_neither_comes_back_before_the_summary_stands() 
             let (engine, session) = (engine.clone(), session.clone());
             tokio::spawn(async move {
                 engine.work().await.unwrap();
-                standing(&session, "short").await.is_some()
+                current_summary(&session, "short").await.is_some()
             })
         };
         let (one, two) = (work(), work());
@@ -222,7 +223,7 @@ async fn of_two_who_work_at_once_neither_comes_back_before_the_summary_stands() 
 }
 
 #[tokio::test]
-async fn a_focus_given_while_it_is_being_written_is_heeded() {
+async fn a_focus_set_during_a_summary_is_used_by_the_next_one() {
     let gate = Gate::new();
     let model = Scripted::new().waits_for(&gate);
     let engine = Home::memory().open(one_slot(&model)).await;
@@ -242,7 +243,7 @@ async fn a_focus_given_while_it_is_being_written_is_heeded() {
 }
 
 #[tokio::test]
-async fn all_that_is_due_is_counted_though_not_all_of_it_is_listed() {
+async fn the_queue_counts_all_due_slots_although_it_lists_only_some() {
     let settings = r#"{"slot": [{"name": "a", "trigger": "messages(1)"}]}"#;
     let engine = Home::memory().open(Engine::builder().workers(0).settings(settings)).await;
     for n in 0..1_005 {
@@ -253,7 +254,7 @@ async fn all_that_is_due_is_counted_though_not_all_of_it_is_listed() {
 }
 
 #[tokio::test]
-async fn an_error_of_a_models_own_making_is_told_short_and_without_secrets() {
+async fn a_models_error_text_is_shortened_and_redacted() {
     let home = Home::memory();
     let reason =
         format!("401 for Authorization: Bearer sk-live-{} {}", "a1B2c3D4".repeat(6), "x".repeat(4_000));
@@ -267,7 +268,7 @@ async fn an_error_of_a_models_own_making_is_told_short_and_without_secrets() {
 }
 
 #[tokio::test]
-async fn pictures_are_not_carried_to_the_summarizer() {
+async fn image_bytes_are_not_sent_to_the_summarizer() {
     let model = Scripted::new();
     let engine = Home::memory().open(one_slot(&model)).await;
     let session = engine.session("s");
@@ -293,7 +294,7 @@ fn defaults_are_those_of_the_design() {
 }
 
 #[tokio::test]
-async fn a_session_is_counted_in_its_own_way_by_whoever_appends() {
+async fn every_engine_counts_a_session_with_its_own_encoding() {
     let home = Home::file();
     let here = home.open(Engine::builder().workers(0)).await;
     let beside = home.open(Engine::builder().workers(0).settings(r#"{"encoding": "cl100k_base"}"#)).await;

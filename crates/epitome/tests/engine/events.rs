@@ -1,4 +1,4 @@
-//! What happens is told: all of it, in order, to whoever asks, whoever did it.
+//! Events report every change, in order, to every client, whichever engine made the change.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,10 +17,11 @@ use serde_json::json;
 
 use crate::failing::down;
 use crate::support::{
-    Home, MINUTE, cases, ends, everywhere, one_slot, quick, slot, standing, talk, with_settings,
+    Home, MINUTE, cases, current_summary, fast_pace, on_every_store, one_slot, slot, talk, with_settings,
+    within_timeout,
 };
 
-async fn told(workspace: &Workspace) -> Vec<Event> {
+async fn all_events(workspace: &Workspace) -> Vec<Event> {
     workspace.events(None, None, 1_000).await.unwrap().events
 }
 
@@ -29,7 +30,7 @@ fn kinds(events: &[Event]) -> Vec<&'static str> {
 }
 
 #[tokio::test]
-async fn every_kind_is_told_in_order_whichever_engine_did_it() {
+async fn every_kind_of_event_is_reported_in_order_by_any_engine() {
     let home = Home::file();
     let model = Scripted::new()
         .named("gpt-test")
@@ -39,7 +40,7 @@ async fn every_kind_is_told_in_order_whichever_engine_did_it() {
     let session = one.session("s");
     session.append(talk(1, 20)).await.unwrap();
     two.work().await.unwrap();
-    let summary = standing(&session, "short").await.unwrap();
+    let summary = current_summary(&session, "short").await.unwrap();
     session.append(talk(21, 40)).await.unwrap();
     one.work().await.unwrap();
     let failing = slot(&session, "short").await;
@@ -47,8 +48,8 @@ async fn every_kind_is_told_in_order_whichever_engine_did_it() {
     two.session("s").fork(Fork { at: Some(30), ..Fork::whole("copy") }).await.unwrap();
     two.session("s").fork(Fork::condensed("helper")).await.unwrap();
 
-    let events = told(&one.workspace("default")).await;
-    assert_eq!(events, told(&two.workspace("default")).await);
+    let events = all_events(&one.workspace("default")).await;
+    assert_eq!(events, all_events(&two.workspace("default")).await);
     assert_eq!(events.iter().map(|event| event.id).collect::<Vec<_>>(), (1..=8).collect::<Vec<_>>());
     let shown: Vec<_> = events.iter().map(|event| serde_json::to_value(event).unwrap()).collect();
     let now = home.clock.now().0;
@@ -74,15 +75,15 @@ async fn every_kind_is_told_in_order_whichever_engine_did_it() {
     assert!(!serde_json::to_string(&shown).unwrap().contains("Oslo"), "no word of what was said");
 
     session.delete().await.unwrap();
-    let left = told(&two.workspace("default")).await;
+    let left = all_events(&two.workspace("default")).await;
     assert_eq!(left.iter().map(|event| event.id).collect::<Vec<_>>(), [7, 8]);
     assert_eq!(one.workspace("default").newest_event().await.unwrap(), 8);
-    assert_eq!(told(&one.workspace("other")).await, []);
+    assert_eq!(all_events(&one.workspace("other")).await, []);
 }
 
 #[tokio::test]
-async fn what_changed_nothing_is_not_told() {
-    everywhere(async |home| {
+async fn calls_that_change_nothing_create_no_events() {
+    on_every_store(async |home| {
         let engine = home.open(one_slot(&Scripted::new())).await;
         let (session, workspace) = (engine.session("s"), engine.workspace("default"));
         let batch = || Batch::from(talk(1, 2)).key("k");
@@ -91,13 +92,13 @@ async fn what_changed_nothing_is_not_told() {
         assert!(session.append(Batch::from(talk(1, 2)).after(7)).await.is_err());
         assert!(session.undo(99).await.is_err());
         session.set_metadata(Default::default()).await.unwrap();
-        assert_eq!(kinds(&told(&workspace).await), ["message"]);
+        assert_eq!(kinds(&all_events(&workspace).await), ["message"]);
     })
     .await;
 }
 
 #[tokio::test]
-async fn a_failing_model_is_told_each_time_and_a_stand_in_is_marked() {
+async fn each_failure_is_an_event_and_fallback_summaries_are_marked() {
     let home = Home::memory();
     let model = Scripted::new().otherwise(|_| Err(down()));
     let settings = r#", "slot": [{"name": "short", "trigger": "messages(20)"}],
@@ -111,7 +112,7 @@ async fn a_failing_model_is_told_each_time_and_a_stand_in_is_marked() {
     }
     home.clock.pass(MINUTE * 5);
     session.work().await.unwrap();
-    let events = told(&engine.workspace("default")).await;
+    let events = all_events(&engine.workspace("default")).await;
     assert_eq!(kinds(&events), ["message", "failed", "failed", "summary", "condensed"]);
     let attempts: Vec<u32> = events
         .iter()
@@ -128,7 +129,7 @@ async fn a_failing_model_is_told_each_time_and_a_stand_in_is_marked() {
 /// Being woken is all there is: looking by oneself would take an hour.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_listener_misses_nothing_between_reading_and_waiting() {
-    let pace = Pace { poll: Duration::from_secs(3_600), ..quick(0) };
+    let pace = Pace { poll: Duration::from_secs(3_600), ..fast_pace(0) };
     let engine = Home::memory().open(Engine::builder().pace(pace)).await;
     let workspace = engine.workspace("default");
     let mut listener = workspace.listen();
@@ -150,7 +151,7 @@ async fn a_listener_misses_nothing_between_reading_and_waiting() {
             last = event.id;
         }
         if last == workspace.newest_event().await.unwrap() && last < 200 {
-            ends("waiting for an append", listener.changed()).await;
+            within_timeout("waiting for an append", listener.changed()).await;
         }
     }
     for writer in writers {
@@ -158,7 +159,7 @@ async fn a_listener_misses_nothing_between_reading_and_waiting() {
     }
     // Summaries and forks wake it too.
     let seen = async |listener: &mut epitome::Listener, kind: &str| {
-        ends("waiting for an event", async {
+        within_timeout("waiting for an event", async {
             while !kinds(&workspace.events(Some(200), None, 100).await.unwrap().events).contains(&kind) {
                 listener.changed().await;
             }
@@ -172,13 +173,14 @@ async fn a_listener_misses_nothing_between_reading_and_waiting() {
 }
 
 #[tokio::test]
-async fn a_listener_hears_of_other_processes_too() {
+async fn a_listener_also_wakes_for_other_processes() {
     let home = Home::file();
-    let (one, two) = (home.open(Engine::builder().pace(quick(0))).await, home.open(Engine::builder()).await);
+    let (one, two) =
+        (home.open(Engine::builder().pace(fast_pace(0))).await, home.open(Engine::builder()).await);
     let workspace = one.workspace("default");
     let mut listener = workspace.listen();
     two.session("s").append(talk(1, 1)).await.unwrap();
-    ends("another engine's append", async {
+    within_timeout("another engine's append", async {
         while workspace.newest_event().await.unwrap() == 0 {
             listener.changed().await;
         }
@@ -216,7 +218,7 @@ fn step() -> impl Strategy<Value = Step> {
 async fn follow(workspace: &Workspace) -> TestCaseResult {
     let mut heads: BTreeMap<Arc<str>, Seq> = BTreeMap::new();
     let mut stands = BTreeMap::new();
-    let events = told(workspace).await;
+    let events = all_events(workspace).await;
     for (at, event) in events.iter().enumerate() {
         match &event.body {
             EventBody::Message(span) => {
@@ -301,7 +303,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: cases(256), max_shrink_iters: 2_000, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn whatever_is_done_the_events_tell_how_sessions_stand(steps in prop::collection::vec(step(), 1..30)) {
+    fn the_events_alone_give_the_state_of_every_session(steps in prop::collection::vec(step(), 1..30)) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(run(steps))?;
     }

@@ -1,4 +1,4 @@
-//! Money, breakers and chains where it is easy to get them wrong: found in review.
+//! Edge cases of spend caps, circuit breakers and lists of models, found in review.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use epitome::Engine;
-use epitome::model::{SummaryRequest, Model, ModelError, Reply, TokenUsage};
+use epitome::model::{Model, ModelError, Reply, SummaryRequest, TokenUsage};
 use epitome::rules::message::{Timestamp, Tokens};
 use epitome::settings::Patch;
 use epitome_testkit::scripted::Scripted;
 use serde_json::json;
 
 use crate::failing::down;
-use crate::support::{Home, MINUTE, one_slot, quick, slot, standing, talk, with_settings};
+use crate::support::{Home, MINUTE, current_summary, fast_pace, one_slot, slot, talk, with_settings};
 
 fn patch(value: serde_json::Value) -> Patch {
     serde_json::from_value(value).unwrap()
@@ -32,7 +32,7 @@ fn capped(cap: &str) -> String {
 }
 
 #[tokio::test]
-async fn a_workspace_does_not_get_around_the_cap_by_prices_of_its_own() {
+async fn a_workspace_cannot_evade_the_cap_with_its_own_prices() {
     for by_session in [false, true] {
         let home = Home::memory();
         let model = Scripted::new().otherwise(|_| Ok(dear("Customers in Oslo wait for their parcels.")));
@@ -51,7 +51,7 @@ async fn a_workspace_does_not_get_around_the_cap_by_prices_of_its_own() {
 }
 
 #[tokio::test]
-async fn a_session_does_not_raise_what_its_workspace_may_spend() {
+async fn a_session_cannot_raise_its_workspaces_spend_cap() {
     let home = Home::memory();
     let model = Scripted::new().otherwise(|_| Ok(dear("Customers in Oslo wait for their parcels.")));
     let engine = home.open(with_settings(&model, &capped("100"))).await;
@@ -111,11 +111,11 @@ async fn together(home: &Home, model: &Arc<Together>, more: &str) -> Engine {
             "prices": {{"main": {{"input": 10, "output": 10}}}}}}"#
     );
     let builder = Engine::builder().model("main", Shared(Arc::clone(model))).settings(&document);
-    home.open(builder.workers(0).pace(quick(0))).await
+    home.open(builder.workers(0).pace(fast_pace(0))).await
 }
 
 #[tokio::test]
-async fn a_call_under_way_that_fails_does_not_forget_how_long_a_provider_wants_to_be_left_alone() {
+async fn a_failing_call_in_progress_does_not_shorten_the_providers_retry_after() {
     for second in [
         ModelError::no_answer("connection reset"),
         ModelError::Busy { retry_after: None },
@@ -144,7 +144,7 @@ async fn a_call_under_way_that_fails_does_not_forget_how_long_a_provider_wants_t
 }
 
 #[tokio::test]
-async fn two_sessions_at_once_do_not_spend_the_same_money() {
+async fn two_concurrent_sessions_cannot_reserve_the_same_money() {
     let home = Home::memory();
     let text = Reply {
         usage: Some(TokenUsage { input: 2_000, cached: 0, output: 1_000 }),
@@ -171,7 +171,7 @@ async fn two_sessions_at_once_do_not_spend_the_same_money() {
 }
 
 #[tokio::test]
-async fn a_clock_that_goes_back_does_not_silence_a_provider_for_longer_than_its_pause() {
+async fn a_clock_set_back_does_not_prolong_the_pause_of_a_provider() {
     let home = Home::memory();
     let mut model = Scripted::new();
     for _ in 0..5 {
@@ -193,7 +193,7 @@ async fn a_clock_that_goes_back_does_not_silence_a_provider_for_longer_than_its_
 }
 
 #[tokio::test]
-async fn a_spare_that_failed_once_is_not_made_to_wait_for_the_first_models_money() {
+async fn a_second_model_that_failed_is_not_delayed_by_the_first_models_spend_cap() {
     let home = Home::memory();
     let main = Scripted::new();
     let spare = Scripted::new().named("spare-1").fails(down());
@@ -208,11 +208,11 @@ async fn a_spare_that_failed_once_is_not_made_to_wait_for_the_first_models_money
     // The first backoff is a second; the spare is free and well again.
     home.clock.pass(MINUTE);
     session.work().await.unwrap();
-    assert!(standing(&session, "short").await.is_some(), "{}", slot(&session, "short").await.why);
+    assert!(current_summary(&session, "short").await.is_some(), "{}", slot(&session, "short").await.why);
 }
 
 #[tokio::test]
-async fn a_spare_that_failed_once_is_not_made_to_wait_for_a_pause_of_another_provider() {
+async fn a_second_model_that_failed_is_not_delayed_by_another_providers_pause() {
     let home = Home::memory();
     let main =
         Scripted::new().otherwise_fails(ModelError::Busy { retry_after: Some(Duration::from_secs(3_000)) });
@@ -225,11 +225,11 @@ async fn a_spare_that_failed_once_is_not_made_to_wait_for_a_pause_of_another_pro
     session.work().await.unwrap();
     home.clock.pass(MINUTE);
     session.work().await.unwrap();
-    assert!(standing(&session, "short").await.is_some(), "{}", slot(&session, "short").await.why);
+    assert!(current_summary(&session, "short").await.is_some(), "{}", slot(&session, "short").await.why);
 }
 
 #[tokio::test]
-async fn a_model_over_a_network_that_is_called_local_is_left_alone_like_any_other() {
+async fn a_remote_model_named_local_has_a_circuit_breaker_too() {
     let home = Home::memory();
     let model = Scripted::new().named("local").otherwise_fails(down());
     let engine = home.open(one_slot(&model)).await;
@@ -241,12 +241,12 @@ async fn a_model_over_a_network_that_is_called_local_is_left_alone_like_any_othe
 }
 
 #[tokio::test]
-async fn a_model_without_a_price_under_a_cap_is_not_tried_again_every_second_for_ever() {
+async fn a_model_without_a_price_under_a_cap_is_retried_with_backoff() {
     let home = Home::file();
     let slots = r#""slot": [{"name": "short", "trigger": "messages(20)"}]"#;
     let open = |more: &str| {
         let document = format!(r#"{{{slots}, "summarize": {{"stand_in_after": "never"{more}}}}}"#);
-        Engine::builder().model("main", Scripted::new()).settings(&document).workers(0).pace(quick(0))
+        Engine::builder().model("main", Scripted::new()).settings(&document).workers(0).pace(fast_pace(0))
     };
     let engine = home.open(open("")).await;
     engine.session("s").set(&patch(json!({"summarize": {"models": ["main"]}}))).await.unwrap();
@@ -268,7 +268,7 @@ async fn a_model_without_a_price_under_a_cap_is_not_tried_again_every_second_for
 
 /// Room for one call only: what was set aside for a model that is left alone after all must be there for the next.
 #[tokio::test]
-async fn money_set_aside_for_whoever_is_not_asked_is_there_for_the_next() {
+async fn money_reserved_for_a_call_that_was_not_made_is_released() {
     let home = Home::memory();
     let main =
         Scripted::new().otherwise_fails(ModelError::Busy { retry_after: Some(Duration::from_secs(3_000)) });
@@ -289,7 +289,7 @@ async fn money_set_aside_for_whoever_is_not_asked_is_there_for_the_next() {
 
 /// `local` in the list costs nothing, and takes nothing back of what the one before it cost.
 #[tokio::test]
-async fn a_refused_answer_stays_paid_for_while_local_writes() {
+async fn the_cost_of_a_rejected_answer_is_recorded_while_local_writes() {
     let home = Home::memory();
     let model = Scripted::new().otherwise(|_| Ok(dear("")));
     let settings = r#", "slot": [{"name": "short", "trigger": "messages(20)"}],
@@ -302,5 +302,5 @@ async fn a_refused_answer_stays_paid_for_while_local_writes() {
         session.work().await.unwrap();
     }
     assert_eq!(model.calls(), 2, "each costs 1.00");
-    assert_eq!(standing(&session, "short").await.unwrap().model, "local");
+    assert_eq!(current_summary(&session, "short").await.unwrap().model, "local");
 }

@@ -1,4 +1,4 @@
-//! Where a test's sessions are stored: SQLite, or PostgreSQL when the suite runs on it.
+//! The stores of the tests: SQLite, or PostgreSQL when the suite runs on it.
 
 use std::sync::Arc;
 
@@ -83,7 +83,8 @@ impl Home {
                 Box::new(Postgres::open(&database.url(), postgres_options(&self.clock)).await.unwrap())
             }
         };
-        let standing = store.session_state(&SessionKey::new("default", "s"), Default::default()).await.unwrap();
+        let standing =
+            store.session_state(&SessionKey::new("default", "s"), Default::default()).await.unwrap();
         store.close().await;
         standing.slots.into_iter().find(|row| row.name == slot).unwrap()
     }
@@ -129,7 +130,7 @@ pub(crate) fn times(most: usize) -> usize {
 }
 
 /// The same in every kind of home.
-pub(crate) async fn everywhere(test: impl AsyncFn(Home)) {
+pub(crate) async fn on_every_store(test: impl AsyncFn(Home)) {
     for home in homes() {
         test(home).await;
     }

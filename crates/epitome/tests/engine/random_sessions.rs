@@ -1,5 +1,4 @@
-//! Anything at all may be done to a session, in any order, with a model that may fail: the promises hold after
-//! every step.
+//! Random operations on a session, with a model that may fail: the promises hold after every step.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -263,7 +262,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: cases(256), max_shrink_iters: 2_000, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn whatever_is_done_to_a_session_the_promises_hold_after_every_step(
+    fn the_promises_hold_after_every_step_of_any_session(
         drawn in session(),
         steps in prop::collection::vec(step(), 1..24),
         budgets in prop::collection::vec(10u64..1_500, 2),

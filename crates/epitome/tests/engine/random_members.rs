@@ -1,5 +1,5 @@
-//! Anybody may join, speak, leave and be deleted in any order, also by two engines on one file: who is known and who
-//! belongs where is after every step what a plain model says.
+//! Random joins, messages, leaves and deletions, also by two engines on one file: authors and members match a simple model
+//! after every step.
 
 use std::collections::BTreeMap;
 
@@ -228,7 +228,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: cases(64), failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn whatever_is_done_to_people_is_known_of_them(steps in steps()) {
+    fn authors_and_members_match_a_model_after_every_step(steps in steps()) {
         block_on(run(Home::memory(), 1, steps))?;
     }
 }
@@ -237,7 +237,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: cases(12), failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn whatever_two_do_to_people_both_know_of_them(steps in steps()) {
+    fn two_engines_see_the_same_authors_and_members_after_every_step(steps in steps()) {
         block_on(run(Home::file(), 2, steps))?;
     }
 }

@@ -1,15 +1,15 @@
-//! Workspaces are served in turn: whoever has much to do, or a slow model, keeps nobody else waiting.
+//! Workspaces are served in turn: a long backlog or a slow model of one workspace does not delay the others.
 
 use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
-use epitome::hook::{Condensed, Hook, HookError, DueMessages};
+use epitome::hook::{Condensed, DueMessages, Hook, HookError};
 use epitome::rules::message::Message;
 use epitome::settings::Patch;
 use epitome::{Builder, Engine};
 use epitome_testkit::scripted::{Gate, Scripted};
 
-use crate::support::{Home, quick, talk, until};
+use crate::support::{Home, fast_pace, talk, wait_until};
 
 const SMALL: [&str; 5] = ["acme", "bolt", "inge", "jazz", "zoom"];
 
@@ -74,7 +74,7 @@ async fn crowd(home: &Home, main: &Scripted, slow: &Scripted) -> Engine {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_huge_workspace_with_a_slow_model_keeps_no_other_waiting() {
+async fn a_huge_workspace_with_a_slow_model_delays_no_other_workspace() {
     let home = Home::file();
     let gate = Gate::new();
     let mut slow = Scripted::new().named("slow");
@@ -87,8 +87,8 @@ async fn a_huge_workspace_with_a_slow_model_keeps_no_other_waiting() {
     // Alone with one worker: everybody has a turn in each round.
     let served = Served::default();
     gate.open();
-    let one = home.open(builder(&main, &slow).hook(served.clone()).pace(quick(1))).await;
-    until("three rounds", || async { served.list().len() >= 18 }).await;
+    let one = home.open(builder(&main, &slow).hook(served.clone()).pace(fast_pace(1))).await;
+    wait_until("three rounds", || async { served.list().len() >= 18 }).await;
     one.close().await;
     let first = served.list();
     let mut round = first[..6].to_vec();
@@ -101,7 +101,7 @@ async fn a_huge_workspace_with_a_slow_model_keeps_no_other_waiting() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_workspace_holds_all_workers_while_its_model_does_not_answer() {
+async fn no_workspace_occupies_all_workers_while_its_model_does_not_answer() {
     let home = Home::file();
     let gate = Gate::new();
     let mut slow = Scripted::new().named("slow");
@@ -116,25 +116,25 @@ async fn no_workspace_holds_all_workers_while_its_model_does_not_answer() {
         huge.session(format!("s{n}")).append(long()).await.unwrap();
     }
     let served = Served::default();
-    let four = home.open(builder(&main, &slow).hook(served.clone()).pace(quick(4))).await;
-    until("it holds four workers", || async { slow.calls() == 4 }).await;
+    let four = home.open(builder(&main, &slow).hook(served.clone()).pace(fast_pace(4))).await;
+    wait_until("it holds four workers", || async { slow.calls() == 4 }).await;
     // Whoever comes now is served all the same, one after the other.
     for name in SMALL {
         four.workspace(name).session("s").append(long()).await.unwrap();
     }
-    until("all of the small ones", || async { served.list().len() == 20 }).await;
+    wait_until("all of the small ones", || async { served.list().len() == 20 }).await;
     assert_eq!(slow.calls(), 4, "there is room for others");
     let list = served.list();
     assert!(list.iter().all(|workspace| workspace != "huge"), "{list:?}");
     gate.open();
-    until("the huge one goes on", || async { served.list().iter().any(|name| name == "huge") }).await;
+    wait_until("the huge one goes on", || async { served.list().iter().any(|name| name == "huge") }).await;
     four.close().await;
     assert_eq!(filling.verify().await.unwrap(), []);
     filling.close().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_session_with_very_much_to_do_lets_others_have_their_turns() {
+async fn a_session_with_a_long_backlog_lets_others_have_their_turns() {
     let home = Home::file();
     let (main, slow) = (Scripted::new(), Scripted::new());
     let filling = home.open(builder(&main, &slow)).await;
@@ -144,9 +144,9 @@ async fn a_session_with_very_much_to_do_lets_others_have_their_turns() {
         filling.workspace(name).session("s").append(long()).await.unwrap();
     }
     let served = Served::default();
-    let one = home.open(builder(&main, &slow).hook(served.clone()).pace(quick(1))).await;
+    let one = home.open(builder(&main, &slow).hook(served.clone()).pace(fast_pace(1))).await;
     let small = |list: &[String]| list.iter().filter(|workspace| *workspace != "huge").count();
-    until("all of the small ones", || async { small(&served.list()) == 20 }).await;
+    wait_until("all of the small ones", || async { small(&served.list()) == 20 }).await;
     let list = served.list();
     let last = list.iter().rposition(|workspace| workspace != "huge").unwrap();
     // Four rounds, in each of which the huge one has a few windows in a row.

@@ -1,20 +1,20 @@
-//! What people ask for by hand: a summary now, one taken back, one written anew, the originals.
+//! Operations by hand: forced summaries, undo, rebuild, expand, flags.
 
 use epitome::rules::message::Message;
 use epitome::store::SummaryState;
-use epitome::{Error, Flags, Remedy, Page, SlotStatus, Summarize, Summarized};
+use epitome::{Error, Flags, Page, Remedy, SlotStatus, Summarize, Summarized};
 use epitome_testkit::drawing;
 use epitome_testkit::scripted::Scripted;
 
 use crate::failing::down;
 use crate::support::{
-    Home, MINUTE, assert_whole, ends, everywhere, history, one_slot, quick, said, shown, slot, span,
-    standing, talk, throughs, until, with_settings,
+    Home, MINUTE, assert_complete, coverage, current_summary, fast_pace, history, on_every_store, one_slot,
+    prompt_messages, shown, slot, span, talk, wait_until, with_settings, within_timeout,
 };
 
 #[tokio::test]
-async fn a_summary_now_is_written_now_and_counting_starts_there() {
-    everywhere(async |home| {
+async fn a_forced_summary_restarts_the_trigger() {
+    on_every_store(async |home| {
         let model = Scripted::new();
         let engine = home.open(one_slot(&model)).await;
         let session = engine.session("s");
@@ -24,23 +24,23 @@ async fn a_summary_now_is_written_now_and_counting_starts_there() {
         assert_eq!((summary.through, summary.fired_at), (7, 7));
         session.append(talk(8, 26)).await.unwrap();
         session.work().await.unwrap();
-        assert_eq!(throughs(&session, "short").await, [7]);
+        assert_eq!(coverage(&session, "short").await, [7]);
         session.append(talk(27, 27)).await.unwrap();
         session.work().await.unwrap();
-        assert_eq!(throughs(&session, "short").await, [7, 27]);
+        assert_eq!(coverage(&session, "short").await, [7, 27]);
     })
     .await;
 }
 
 #[tokio::test]
-async fn with_nothing_new_the_standing_summary_is_given_and_no_model_asked() {
+async fn without_new_messages_the_current_summary_is_returned_without_a_model_call() {
     let home = Home::memory();
     let model = Scripted::new();
     let engine = home.open(one_slot(&model)).await;
     let session = engine.session("s");
     session.append(talk(1, 20)).await.unwrap();
     session.work().await.unwrap();
-    let stands = standing(&session, "short").await;
+    let stands = current_summary(&session, "short").await;
     for wait in [true, false] {
         let done = session.summarize(Summarize { wait, ..Summarize::default() }).await.unwrap();
         assert_eq!(done, Summarized::NothingNew { summary: stands.clone() });
@@ -54,20 +54,20 @@ async fn with_nothing_new_the_standing_summary_is_given_and_no_model_asked() {
 }
 
 #[tokio::test]
-async fn when_all_that_is_new_is_kept_verbatim_no_model_is_asked() {
+async fn if_all_new_messages_stay_verbatim_no_model_is_called() {
     let home = Home::memory();
     let model = Scripted::new();
     let keeps = r#", "slot": [{"name": "short", "trigger": "messages(20)", "keep": "messages(10)"}]"#;
     let engine = home.open(with_settings(&model, keeps)).await;
     let session = engine.session("s");
     session.append(talk(1, 8)).await.unwrap();
-    let done = ends("forcing", session.summarize(Summarize::default())).await.unwrap();
+    let done = within_timeout("forcing", session.summarize(Summarize::default())).await.unwrap();
     assert_eq!((done, model.calls()), (Summarized::NothingNew { summary: None }, 0));
     assert_eq!(slot(&session, "short").await.due, None);
 }
 
 #[tokio::test]
-async fn a_focus_reaches_the_prompt_and_is_remembered() {
+async fn a_focus_reaches_the_prompt_and_is_stored() {
     let home = Home::memory();
     let model = Scripted::new();
     let engine = home.open(one_slot(&model)).await;
@@ -84,7 +84,7 @@ async fn a_focus_reaches_the_prompt_and_is_remembered() {
 }
 
 #[tokio::test]
-async fn a_focus_reaches_the_summary_asked_for_though_others_are_due_before_it() {
+async fn a_focus_reaches_the_requested_summary_although_others_are_due_before_it() {
     let home = Home::memory();
     let model = Scripted::new();
     let engine = home.open(one_slot(&model)).await;
@@ -95,19 +95,19 @@ async fn a_focus_reaches_the_summary_asked_for_though_others_are_due_before_it()
     let summary = done.summary().unwrap();
     assert_eq!((summary.through, summary.focus.as_deref()), (45, Some("Mondays")));
     assert_eq!(&*model.asks().pop().unwrap().focus, "Mondays");
-    assert_eq!(throughs(&session, "short").await, [20, 40, 45]);
+    assert_eq!(coverage(&session, "short").await, [20, 40, 45]);
 }
 
 #[tokio::test]
-async fn during_an_open_call_a_summary_is_pending_and_says_why_and_comes_with_the_result() {
-    everywhere(async |home| {
+async fn during_an_open_tool_call_a_summary_is_pending_with_a_reason() {
+    on_every_store(async |home| {
         let model = Scripted::new();
         let engine = home.open(one_slot(&model)).await;
         let session = engine.session("s");
         // The whole session is one call under way.
         let drawn = drawing::messages("a(x):90 r(x):90").unwrap();
         session.append(drawn[0].clone()).await.unwrap();
-        let done = ends("forcing", session.summarize(Summarize::default())).await.unwrap();
+        let done = within_timeout("forcing", session.summarize(Summarize::default())).await.unwrap();
         let Summarized::Pending { reason: Some(reason) } = done else { panic!("{done:?}") };
         assert!(reason.contains("tool call"), "{reason}");
         let told = slot(&session, "short").await;
@@ -115,28 +115,28 @@ async fn during_an_open_call_a_summary_is_pending_and_says_why_and_comes_with_th
         assert!(told.why.contains("no legal cut yet"));
         session.append(drawn[1].clone()).await.unwrap();
         session.work().await.unwrap();
-        assert_eq!(throughs(&session, "short").await, [2]);
+        assert_eq!(coverage(&session, "short").await, [2]);
     })
     .await;
 }
 
 #[tokio::test]
-async fn whoever_waits_for_a_model_that_fails_is_told_and_it_is_tried_again() {
-    everywhere(async |home| {
+async fn a_caller_waiting_for_a_failing_model_gets_an_error_and_the_slot_is_retried() {
+    on_every_store(async |home| {
         for workers in [0, 1] {
             let model = Scripted::new().fails(down());
-            let engine = home.open(one_slot(&model).pace(quick(workers))).await;
+            let engine = home.open(one_slot(&model).pace(fast_pace(workers))).await;
             let session = engine.session(format!("s{workers}"));
             session.append(talk(1, 9)).await.unwrap();
-            let error = ends("forcing", session.summarize(Summarize::default())).await.unwrap_err();
+            let error = within_timeout("forcing", session.summarize(Summarize::default())).await.unwrap_err();
             assert_eq!(error.remedy(), Remedy::Retry);
             assert_eq!(
                 error.to_string(),
                 "no summary yet: no answer from the model: connection refused; the worker will retry"
             );
             home.clock.pass(MINUTE);
-            ends("the next try", engine.work()).await.unwrap();
-            until("the summary", || async { throughs(&session, "short").await == [9] }).await;
+            within_timeout("the next try", engine.work()).await.unwrap();
+            wait_until("the summary", || async { coverage(&session, "short").await == [9] }).await;
             engine.close().await;
         }
     })
@@ -144,7 +144,7 @@ async fn whoever_waits_for_a_model_that_fails_is_told_and_it_is_tried_again() {
 }
 
 #[tokio::test]
-async fn whoever_waits_is_told_of_a_failure_after_earlier_ones_too() {
+async fn a_waiting_caller_gets_a_new_failure_after_earlier_ones() {
     let home = Home::memory();
     let model = Scripted::new().fails(down()).fails(down()).fails(down());
     let engine = home.open(one_slot(&model)).await;
@@ -158,14 +158,14 @@ async fn whoever_waits_is_told_of_a_failure_after_earlier_ones_too() {
     session.append(talk(21, 25)).await.unwrap();
     // The window that is due is written, and the one that was asked for fails.
     let _ = model.clone().answers(|ask| Ok(Scripted::plain(ask))).fails(down());
-    let failed = ends("forcing", session.summarize(Summarize::default())).await;
+    let failed = within_timeout("forcing", session.summarize(Summarize::default())).await;
     assert!(matches!(failed, Err(Error::Model { .. })), "{failed:?}");
-    assert_eq!(throughs(&session, "short").await, [20]);
+    assert_eq!(coverage(&session, "short").await, [20]);
 }
 
 #[tokio::test]
 async fn summaries_are_undone_one_after_the_other_until_nothing_is_left() {
-    everywhere(async |home| {
+    on_every_store(async |home| {
         let model = Scripted::new();
         let engine = home.open(one_slot(&model)).await;
         let session = engine.session("s");
@@ -182,7 +182,7 @@ async fn summaries_are_undone_one_after_the_other_until_nothing_is_left() {
             let parent = session.undo(ids[at]).await.unwrap();
             assert_eq!(parent.as_ref().map(|parent| parent.id), at.checked_sub(1).map(|at| ids[at]));
             assert_eq!(slot(&session, "short").await.covered, at as u64 * 20);
-            assert_whole(&session.context(8_000).await.unwrap(), 60);
+            assert_complete(&session.context(8_000).await.unwrap(), 60);
             session.work().await.unwrap();
             assert_eq!(model.calls(), 3, "what was undone is not at once done again");
         }
@@ -191,23 +191,23 @@ async fn summaries_are_undone_one_after_the_other_until_nothing_is_left() {
         assert!(matches!(session.undo(999_999).await, Err(Error::NotFound { .. })));
         session.append(talk(61, 80)).await.unwrap();
         session.work().await.unwrap();
-        let new = standing(&session, "short").await.unwrap();
+        let new = current_summary(&session, "short").await.unwrap();
         assert_eq!((new.through, new.parent), (80, None));
-        assert_eq!(said(&model.asks()[3]), span(1, 80));
+        assert_eq!(prompt_messages(&model.asks()[3]), span(1, 80));
         assert_eq!(engine.verify().await.unwrap(), []);
     })
     .await;
 }
 
 #[tokio::test]
-async fn an_undone_summary_is_never_shown_nor_built_upon_again() {
+async fn an_undone_summary_is_never_shown_or_built_on() {
     let home = Home::memory();
     let model = Scripted::new().replies("The moon is made of green cheese, said the customer.");
     let engine = home.open(one_slot(&model)).await;
     let session = engine.session("s");
     session.append(talk(1, 20)).await.unwrap();
     session.work().await.unwrap();
-    session.undo(standing(&session, "short").await.unwrap().id).await.unwrap();
+    session.undo(current_summary(&session, "short").await.unwrap().id).await.unwrap();
     session.append(talk(21, 40)).await.unwrap();
     session.work().await.unwrap();
     assert!(model.asks()[1].previous.is_none());
@@ -219,27 +219,27 @@ async fn an_undone_summary_is_never_shown_nor_built_upon_again() {
 }
 
 #[tokio::test]
-async fn a_rebuild_uses_todays_settings_and_the_old_one_stands_until_it_is_there() {
-    everywhere(async |home| {
+async fn a_rebuild_uses_the_current_settings_and_the_old_summary_stays_until_then() {
+    on_every_store(async |home| {
         let model = Scripted::new();
         let engine = home.open(one_slot(&model)).await;
         let session = engine.session("s");
         session.append(talk(1, 40)).await.unwrap();
         session.work().await.unwrap();
-        let old = standing(&session, "short").await.unwrap();
+        let old = current_summary(&session, "short").await.unwrap();
         let patch = r#"{"slot": [{"name": "short", "trigger": "messages(20)", "instructions": "Name every carrier.", "max_tokens": 300}]}"#;
         session.set(&epitome::settings::Patch::parse(patch).unwrap()).await.unwrap();
         assert!(session.rebuild(None, "short").await.unwrap());
-        assert_eq!(standing(&session, "short").await.unwrap(), old, "until it is written");
+        assert_eq!(current_summary(&session, "short").await.unwrap(), old, "until it is written");
         assert_eq!(slot(&session, "short").await.covered, 40);
         let _ = model.clone().fails(down());
         session.work().await.unwrap();
-        assert_eq!(standing(&session, "short").await.unwrap(), old, "and when it fails");
+        assert_eq!(current_summary(&session, "short").await.unwrap(), old, "and when it fails");
         home.clock.pass(MINUTE);
         session.work().await.unwrap();
-        let new = standing(&session, "short").await.unwrap();
+        let new = current_summary(&session, "short").await.unwrap();
         let ask = model.asks().pop().unwrap();
-        assert_eq!((said(&ask), ask.previous), (span(1, 40), None));
+        assert_eq!((prompt_messages(&ask), ask.previous), (span(1, 40), None));
         assert_eq!(&*ask.instructions, "Name every carrier.");
         assert_eq!((new.through, new.parent, new.built_on), (40, Some(old.id), None));
         assert_eq!(session.undo(new.id).await.unwrap().unwrap().id, old.id);
@@ -249,7 +249,7 @@ async fn a_rebuild_uses_todays_settings_and_the_old_one_stands_until_it_is_there
 }
 
 #[tokio::test]
-async fn a_rebuild_of_much_is_read_in_pieces_and_never_takes_the_coverage_back() {
+async fn a_large_rebuild_is_written_in_steps_and_never_reduces_the_coverage() {
     let home = Home::memory();
     let model = Scripted::new().with_room(2_000);
     let engine = home.open(one_slot(&model)).await;
@@ -260,21 +260,21 @@ async fn a_rebuild_of_much_is_read_in_pieces_and_never_takes_the_coverage_back()
     session.rebuild(None, "short").await.unwrap();
     session.work().await.unwrap();
     let asks = model.asks().split_off(before.0);
-    assert_eq!(asks.iter().flat_map(said).collect::<Vec<_>>(), span(1, 60));
+    assert_eq!(asks.iter().flat_map(prompt_messages).collect::<Vec<_>>(), span(1, 60));
     let all = history(&session, "short").await;
     assert!(asks.len() > 2 && all.len() == before.1 + 1, "only the last of {} steps is kept", asks.len());
     assert_eq!(all.last().unwrap().through, 60);
 }
 
 #[tokio::test]
-async fn the_originals_beneath_a_summary_are_read_page_by_page() {
-    everywhere(async |home| {
+async fn the_messages_covered_by_a_summary_are_read_page_by_page() {
+    on_every_store(async |home| {
         let engine = home.open(one_slot(&Scripted::new())).await;
         let session = engine.session("s");
         let log = talk(1, 50);
         session.append(log.clone()).await.unwrap();
         session.work().await.unwrap();
-        let summary = standing(&session, "short").await.unwrap();
+        let summary = current_summary(&session, "short").await.unwrap();
         let mut read = Vec::new();
         let mut page = Page { limit: 7, ..Page::default() };
         loop {
@@ -299,8 +299,8 @@ async fn the_originals_beneath_a_summary_are_read_page_by_page() {
 }
 
 #[tokio::test]
-async fn a_message_pinned_afterwards_is_in_every_context() {
-    everywhere(async |home| {
+async fn a_message_pinned_later_is_in_every_context() {
+    on_every_store(async |home| {
         let engine = home.open(one_slot(&Scripted::new())).await;
         let session = engine.session("s");
         session.append(talk(1, 20)).await.unwrap();
@@ -321,8 +321,8 @@ async fn a_message_pinned_afterwards_is_in_every_context() {
 }
 
 #[tokio::test]
-async fn a_message_skipped_afterwards_is_left_out_of_later_summaries_and_counted() {
-    everywhere(async |home| {
+async fn a_message_skipped_later_is_left_out_of_later_summaries_and_counted() {
+    on_every_store(async |home| {
         let model = Scripted::new();
         let engine = home.open(one_slot(&model)).await;
         let session = engine.session("s");
@@ -334,9 +334,9 @@ async fn a_message_skipped_afterwards_is_left_out_of_later_summaries_and_counted
         // Counted already, so the firing stays where it was.
         session.append(talk(16, 20)).await.unwrap();
         session.work().await.unwrap();
-        let summary = standing(&session, "short").await.unwrap();
+        let summary = current_summary(&session, "short").await.unwrap();
         assert_eq!((summary.through, summary.skipped, summary.original_count), (20, 2, 18));
-        assert!(said(&model.asks()[0]).iter().all(|seq| ![4, 5].contains(seq)));
+        assert!(prompt_messages(&model.asks()[0]).iter().all(|seq| ![4, 5].contains(seq)));
         let context = session.context(4_000).await.unwrap();
         assert!(context.report.exhaustive && context.report.skipped == 2);
         // From now on skipped messages count for nothing.
@@ -344,7 +344,7 @@ async fn a_message_skipped_afterwards_is_left_out_of_later_summaries_and_counted
         more[0].skip = true;
         session.append(more).await.unwrap();
         session.work().await.unwrap();
-        assert_eq!(throughs(&session, "short").await, [20, 41]);
+        assert_eq!(coverage(&session, "short").await, [20, 41]);
         // One that was said since may be taken back as long as no summary was written without it.
         let mut last = talk(42, 42);
         last[0].skip = true;
@@ -357,7 +357,7 @@ async fn a_message_skipped_afterwards_is_left_out_of_later_summaries_and_counted
 }
 
 #[tokio::test]
-async fn a_flag_on_one_of_a_call_batch_counts_the_whole_batch_as_skipped() {
+async fn skipping_one_message_of_a_call_batch_skips_the_whole_batch() {
     let home = Home::memory();
     let engine = home.open(one_slot(&Scripted::new())).await;
     let session = engine.session("s");
@@ -372,8 +372,8 @@ async fn a_flag_on_one_of_a_call_batch_counts_the_whole_batch_as_skipped() {
 }
 
 #[tokio::test]
-async fn a_deleted_session_is_gone_with_all_its_summaries_and_its_name_is_free() {
-    everywhere(async |home| {
+async fn a_deleted_session_has_no_summaries_and_its_name_can_be_reused() {
+    on_every_store(async |home| {
         let engine = home.open(one_slot(&Scripted::new())).await;
         let session = engine.session("s");
         session.append(talk(1, 40)).await.unwrap();
@@ -389,14 +389,14 @@ async fn a_deleted_session_is_gone_with_all_its_summaries_and_its_name_is_free()
         assert_eq!(spent.iter().map(|row| row.calls).sum::<u64>(), 2, "what it cost stays known");
         session.append(talk(1, 3)).await.unwrap();
         assert_eq!(session.summaries().await.unwrap(), []);
-        assert_whole(&session.context(1_000).await.unwrap(), 3);
+        assert_complete(&session.context(1_000).await.unwrap(), 3);
         assert_eq!(engine.verify().await.unwrap(), []);
     })
     .await;
 }
 
 #[tokio::test]
-async fn messages_are_read_in_pages_both_ways() {
+async fn messages_are_read_in_pages_in_both_directions() {
     let home = Home::memory();
     let engine = home.open(one_slot(&Scripted::new())).await;
     let session = engine.session("s");
@@ -412,7 +412,7 @@ async fn messages_are_read_in_pages_both_ways() {
 }
 
 #[tokio::test]
-async fn a_rebuild_does_not_wait_for_the_next_attempts_time() {
+async fn a_rebuild_does_not_wait_for_the_next_retry() {
     let home = Home::memory();
     let model = Scripted::new();
     let engine = home.open(one_slot(&model)).await;
@@ -425,8 +425,8 @@ async fn a_rebuild_does_not_wait_for_the_next_attempts_time() {
     assert!(slot(&session, "short").await.not_before.is_some());
     session.rebuild(None, "short").await.unwrap();
     session.work().await.unwrap();
-    assert_eq!(throughs(&session, "short").await, [20, 40]);
-    assert_eq!(said(&model.asks()[2]), span(1, 40));
+    assert_eq!(coverage(&session, "short").await, [20, 40]);
+    assert_eq!(prompt_messages(&model.asks()[2]), span(1, 40));
 }
 
 #[tokio::test]
@@ -438,9 +438,9 @@ async fn after_a_rebuild_the_next_summary_is_built_on_it() {
     session.work().await.unwrap();
     session.rebuild(None, "short").await.unwrap();
     session.work().await.unwrap();
-    let rebuilt = standing(&session, "short").await.unwrap();
+    let rebuilt = current_summary(&session, "short").await.unwrap();
     session.append(talk(21, 40)).await.unwrap();
     session.work().await.unwrap();
-    assert_eq!((model.calls(), said(&model.asks()[2])), (3, span(21, 40)));
-    assert_eq!(standing(&session, "short").await.unwrap().built_on, Some(rebuilt.id));
+    assert_eq!((model.calls(), prompt_messages(&model.asks()[2])), (3, span(21, 40)));
+    assert_eq!(current_summary(&session, "short").await.unwrap().built_on, Some(rebuilt.id));
 }

@@ -1,10 +1,10 @@
-//! How large things may be is for whoever runs the engine to say; workspaces and sessions may ask for less.
+//! The operator sets the size limits; workspaces and sessions may only lower them.
 
 use epitome::rules::message::Message;
 use epitome::settings::Patch;
 use epitome::{Engine, Error};
 
-use crate::support::{Home, everywhere};
+use crate::support::{Home, on_every_store};
 
 fn patch(document: &str) -> Patch {
     Patch::parse(document).unwrap()
@@ -14,16 +14,31 @@ const ENGINES: &str = r#"{"context": {"max_tokens": 9000},
     "limits": {"message": 500, "batch": 5, "body": 4000, "metadata": 300}}"#;
 
 #[tokio::test]
-async fn a_size_over_the_engines_is_refused_by_name() {
-    everywhere(async |home| {
+async fn a_size_limit_above_the_engines_is_refused_with_its_name() {
+    on_every_store(async |home| {
         let engine = home.open(Engine::builder().workers(0).settings(ENGINES)).await;
         let (workspace, session) = (engine.workspace("w"), engine.workspace("w").session("s"));
         for (document, problem) in [
-            (r#"{"context": {"max_tokens": 9001}}"#, "context.max_tokens: 9001 is not allowed; the engine's settings allow at most 9000"),
-            (r#"{"limits": {"message": 501}}"#, "limits.message: 501 is not allowed; the engine's settings allow at most 500"),
-            (r#"{"limits": {"batch": 6, "body": 10}}"#, "limits.batch: 6 is not allowed; the engine's settings allow at most 5"),
-            (r#"{"limits": {"body": 4001}}"#, "limits.body: 4001 is not allowed; the engine's settings allow at most 4000"),
-            (r#"{"limits": {"metadata": 301}}"#, "limits.metadata: 301 is not allowed; the engine's settings allow at most 300"),
+            (
+                r#"{"context": {"max_tokens": 9001}}"#,
+                "context.max_tokens: 9001 is not allowed; the engine's settings allow at most 9000",
+            ),
+            (
+                r#"{"limits": {"message": 501}}"#,
+                "limits.message: 501 is not allowed; the engine's settings allow at most 500",
+            ),
+            (
+                r#"{"limits": {"batch": 6, "body": 10}}"#,
+                "limits.batch: 6 is not allowed; the engine's settings allow at most 5",
+            ),
+            (
+                r#"{"limits": {"body": 4001}}"#,
+                "limits.body: 4001 is not allowed; the engine's settings allow at most 4000",
+            ),
+            (
+                r#"{"limits": {"metadata": 301}}"#,
+                "limits.metadata: 301 is not allowed; the engine's settings allow at most 300",
+            ),
         ] {
             let refused = [
                 workspace.set(&patch(document)).await.unwrap_err(),
@@ -41,8 +56,8 @@ async fn a_size_over_the_engines_is_refused_by_name() {
 }
 
 #[tokio::test]
-async fn a_size_up_to_the_engines_is_set_and_holds() {
-    everywhere(async |home| {
+async fn a_size_limit_up_to_the_engines_takes_effect() {
+    on_every_store(async |home| {
         let engine = home.open(Engine::builder().workers(0).settings(ENGINES)).await;
         let (workspace, session) = (engine.workspace("w"), engine.workspace("w").session("s"));
         let set = workspace.set(&patch(r#"{"limits": {"batch": 2}, "context": {"max_tokens": 9000}}"#)).await;
@@ -59,7 +74,7 @@ async fn a_size_up_to_the_engines_is_set_and_holds() {
 }
 
 #[tokio::test]
-async fn what_was_stored_before_the_engines_sizes_were_lowered_holds_as_if_it_were_lowered_too() {
+async fn stored_size_limits_are_lowered_to_the_engines() {
     let home = Home::file();
     let document = r#"{"context": {"max_tokens": 50000}, "limits": {"message": 90000, "batch": 4}}"#;
     let engine = home.open(Engine::builder().workers(0)).await;

@@ -1,13 +1,13 @@
-//! Kills a real process while it writes, again and again, and looks whether anything is missing.
+//! Kills a real process while it writes, many times, and checks that no data is missing.
 //!
-//! A child appends from several tasks and has summaries written meanwhile. It notes every message whose append
-//! returned, and its writer marks in a shared file when a transaction begins and ends, so that it is known which
-//! kills fell inside a write. After each kill the database must open, every message that was acknowledged must be
-//! there once and in its place, and everything that is kept must agree with itself (`verify`). Every fourth time
-//! two processes share the file, and one of them is killed while the other goes on.
+//! A child appends from several tasks while summaries are written. It records every message whose append returned.
+//! Its writer marks in a shared file when a transaction begins and ends, which shows which kills hit a write. After
+//! each kill the database must open, every acknowledged message must be stored once and in its position, and all
+//! stored data must be consistent (`verify`). Every fourth time two processes share the file, and one of them is
+//! killed while the other continues.
 //!
 //! `cargo test -p epitome --test crash` kills 100 times; `cargo test --release -p epitome --test crash -- 1000`
-//! kills as often as it is told.
+//! kills as often as its argument says.
 
 #![allow(clippy::print_stdout, reason = "it is a program that says how far it is")]
 
@@ -24,10 +24,10 @@ use epitome::rules::tokens::{Counter, Encoding};
 use epitome::store::{SqliteOptions, StoreFault, WriteStage};
 use epitome::{Batch, Engine, Pace, Page, Session};
 
-/// Tasks of a child that append at once, to a session each.
+/// Number of tasks of a child that append concurrently, each to its own session.
 const TASKS: usize = 4;
 
-/// Slots that are due so often that there is always a summary to be written.
+/// Slots that are due so often that there is always a summary to write.
 const SETTINGS: &str = r#"{"slot": [
     {"name": "short", "trigger": "messages(5)", "max_tokens": 120},
     {"name": "long", "trigger": "messages(13)", "keep": "messages(3)", "max_tokens": 300}
@@ -56,7 +56,7 @@ fn said(error: impl std::fmt::Display) -> String {
 
 // ---- the child
 
-/// Appends until it is killed.
+/// Appends until the process is killed.
 fn child(dir: &Path, name: &str) -> Outcome {
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().map_err(said)?;
@@ -65,17 +65,17 @@ fn child(dir: &Path, name: &str) -> Outcome {
         let pulse = pulse.map_err(said)?;
         let mark = move |stage| {
             let inside = u8::from(stage == WriteStage::Begun);
-            // What is in the page cache outlives the process.
+            // The page cache outlives the process.
             let _ = pulse.write_all_at(&[inside], 0);
         };
         let options = SqliteOptions { on_write: Some(Arc::new(mark)), ..SqliteOptions::default() };
-        // Short, so that slots the last one held are taken over while this one lives.
+        // Short, so that this process takes over the leases of the previous one.
         let pace =
             Pace { lease: Duration::from_millis(30), renew: Duration::from_millis(10), ..Pace::default() };
         let engine = Engine::builder().settings(SETTINGS).pace(pace).sqlite(options);
         let engine = engine.open(dir.join("agent.db")).await.map_err(said)?;
         let mut tasks = tokio::task::JoinSet::new();
-        // Reading the vocabulary takes longer than most of them live.
+        // Reading the vocabulary takes longer than most of these processes live.
         let _ = Counter::new(Encoding::default()).text("ready");
         for task in 0..TASKS {
             let (session, acks) = (format!("{name}{task}"), acks_path(dir, name, task));
@@ -90,12 +90,12 @@ fn child(dir: &Path, name: &str) -> Outcome {
     })
 }
 
-/// Goes on after the last message that was acknowledged. One whose answer was lost is sent again under its key.
+/// Continues after the last acknowledged message. A message whose response was lost is sent again under its key.
 async fn append_for_ever(session: Session, acks: PathBuf) -> Outcome {
     let mut next = last_acknowledged(&acks) + 1;
     let mut acks = OpenOptions::new().create(true).append(true).open(acks).map_err(said)?;
     loop {
-        // One to three at once: both-or-neither is worth something only with several.
+        // One to three at a time: atomicity can only be checked with several.
         let until = next + next % 3;
         let batch: Vec<Message> = (next..=until).map(message).collect();
         session.append(Batch::from(batch).key(format!("{next}-{until}"))).await.map_err(said)?;
@@ -116,10 +116,10 @@ fn number(message: &Message) -> Option<u64> {
     }
 }
 
-/// The last message whose append returned.
+/// Returns the last message whose append returned.
 fn last_acknowledged(acks: &Path) -> u64 {
     let text = fs::read_to_string(acks).unwrap_or_default();
-    // A last line that was cut short is no answer anybody got.
+    // An incomplete last line does not count as acknowledged.
     let whole = text.split_inclusive('\n').filter(|line| line.ends_with('\n'));
     whole.filter_map(|line| line.trim().parse().ok()).max().unwrap_or(0)
 }
@@ -134,7 +134,7 @@ fn acks_path(dir: &Path, name: &str, task: usize) -> PathBuf {
 
 // ---- the parent
 
-/// What was seen so far.
+/// What the test has seen so far.
 #[derive(Default)]
 struct Tally {
     kills: usize,
@@ -143,7 +143,7 @@ struct Tally {
     summaries: u64,
 }
 
-/// So many go about it at the same time, in files of their own.
+/// Number of threads that kill processes concurrently, each with its own files.
 const AT_ONCE: usize = 2;
 
 fn parent(wanted: usize) -> Outcome {
@@ -171,7 +171,7 @@ fn parent(wanted: usize) -> Outcome {
     Ok(())
 }
 
-/// Kills at least so often, and until enough of it fell inside a write.
+/// Kills at least `wanted` times, and until enough kills hit a write.
 fn kill_often(wanted: usize, who: usize) -> Outcome<Tally> {
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().map_err(said)?;
@@ -181,7 +181,7 @@ fn kill_often(wanted: usize, who: usize) -> Outcome<Tally> {
         if tally.kills >= wanted * 3 {
             return Err(format!("only {} of {} kills fell inside a write", tally.inside, tally.kills));
         }
-        // A new file now and then, so that young ones are killed too.
+        // Sometimes a new file, so that kills hit new files too.
         let dir = tempfile::tempdir().map_err(said)?;
         for _ in 0..10 {
             kill_once(dir.path(), &mut random, &mut tally)?;
@@ -196,7 +196,7 @@ fn kill_often(wanted: usize, who: usize) -> Outcome<Tally> {
     Ok(tally)
 }
 
-/// A process that is killed when it is forgotten.
+/// A process that is killed when the handle is dropped.
 struct Running(Child);
 
 impl Running {
@@ -211,7 +211,7 @@ impl Running {
         if line.trim() == "ready" { Ok(child) } else { Err(format!("the child did not start: {line:?}")) }
     }
 
-    /// SIGKILL: nothing of it runs any more.
+    /// Sends SIGKILL and waits for the end of the process.
     fn kill(mut self) -> Outcome {
         if let Some(ended) = self.0.try_wait().map_err(said)? {
             return Err(format!("the child ended by itself: {ended}"));
@@ -237,7 +237,7 @@ fn kill_once(dir: &Path, random: &mut Random, tally: &mut Tally) -> Outcome {
     tally.kills += 1;
     tally.inside += usize::from(was_inside(dir, "alone")?);
     if let Some(beside) = beside {
-        // It must be able to go on at once: nothing of the dead one may stand in its way.
+        // The next process must be able to continue at once, without locks of the killed one.
         let before = fs::metadata(acks_path(dir, "beside", 0)).map_or(0, |file| file.len());
         let patience = Instant::now() + Duration::from_secs(30);
         while fs::metadata(acks_path(dir, "beside", 0)).map_or(0, |file| file.len()) <= before {
@@ -259,7 +259,7 @@ fn was_inside(dir: &Path, name: &str) -> Outcome<bool> {
     Ok(read == 1 && byte == [1])
 }
 
-/// Opens it a minute later, when the leases of the dead have run out.
+/// Opens the store with a clock one minute later, when the killed process's leases have expired.
 async fn open(dir: &Path) -> Outcome<Engine> {
     let later = || {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_millis());
@@ -271,7 +271,7 @@ async fn open(dir: &Path) -> Outcome<Engine> {
     engine.map_err(|error| format!("the database does not open: {error}"))
 }
 
-/// Looks at a copy of all that the dead process left, so that the next one finds it as it was.
+/// Checks a copy of the files that the killed process left, so that the next process finds them unchanged.
 async fn check(dir: &Path) -> Outcome<(u64, u64)> {
     let copy = copied(dir)?;
     look_through(copy.path()).await
@@ -281,7 +281,7 @@ fn copied(dir: &Path) -> Outcome<tempfile::TempDir> {
     let copy = tempfile::tempdir().map_err(said)?;
     for file in fs::read_dir(dir).map_err(said)? {
         let file = file.map_err(said)?;
-        // The index of the log is memory of processes that are gone: it is made anew.
+        // The log's shared-memory index belonged to processes that have ended; SQLite creates it again.
         if !file.file_name().to_string_lossy().ends_with("-shm") {
             fs::copy(file.path(), copy.path().join(file.file_name())).map_err(said)?;
         }
@@ -289,8 +289,8 @@ fn copied(dir: &Path) -> Outcome<tempfile::TempDir> {
     Ok(copy)
 }
 
-/// Whether everything that was acknowledged is there, and everything that is there agrees with itself: as it was
-/// left, and again when the work was gone on with. Tells how many messages and summaries there are.
+/// Checks that every acknowledged message is stored and that all stored data is consistent: as the process left it,
+/// and again after the work continued. Returns the numbers of messages and summaries.
 async fn look_through(dir: &Path) -> Outcome<(u64, u64)> {
     let engine = open(dir).await?;
     verify(&engine).await?;
@@ -328,8 +328,8 @@ async fn verify(engine: &Engine) -> Outcome {
     }
 }
 
-/// The log must be 1, 2, 3 … without a hole or a repetition, up to what was acknowledged at least, and a context of
-/// it whole.
+/// Checks that the log is 1, 2, 3 … without gap or repetition, at least up to the acknowledged message, and that a
+/// context of it is complete.
 async fn messages(session: &Session, acknowledged: u64) -> Outcome<u64> {
     let name = session.name().to_owned();
     let mut there = 0;
@@ -358,7 +358,7 @@ async fn messages(session: &Session, acknowledged: u64) -> Outcome<u64> {
     if context.report.exhaustive { Ok(there) } else { Err(format!("{name}: a context has a gap")) }
 }
 
-/// No firing may have been lost: what covers how much follows from the number of messages alone.
+/// Checks that no trigger event was lost: the coverage follows from the number of messages alone.
 async fn coverage(session: &Session, there: u64) -> Outcome {
     let summaries = session.summaries().await.map_err(said)?;
     let covered = |slot: &str| summaries.iter().find(|s| s.slot == slot).map_or(0, |summary| summary.through);
@@ -371,8 +371,8 @@ async fn coverage(session: &Session, there: u64) -> Outcome {
     Ok(())
 }
 
-/// The checks themselves are tried: each of these must be found.
-/// Whether there is a summary to plant faults in.
+/// Checks the checks: each of these planted faults must be found.
+/// Returns whether there is a summary to plant faults in.
 fn summarized(dir: &Path) -> Outcome<bool> {
     let flags = rusqlite::OpenFlags::SQLITE_OPEN_READ_ONLY;
     let db = rusqlite::Connection::open_with_flags(dir.join("agent.db"), flags).map_err(said)?;
@@ -422,7 +422,7 @@ async fn planted() -> Outcome<usize> {
     Ok(faults.len() + 1)
 }
 
-/// Not for secrets.
+/// Random numbers for the test, not for secrets.
 struct Random(u64);
 
 impl Random {

@@ -1,4 +1,4 @@
-//! A SQLite file moved into a real PostgreSQL: all of it, with every number, whatever comes between.
+//! Migrates a SQLite file into a real PostgreSQL: all rows with their ids, despite interruptions.
 
 #![allow(
     clippy::unwrap_used,
@@ -41,7 +41,7 @@ async fn open_there(database: &Database) -> Engine {
     Engine::builder().workers(0).store(Arc::new(store)).unwrap()
 }
 
-/// A folder, and a file in it that was used and closed.
+/// Creates a folder with a file that has data and is closed.
 async fn file(turns: u32) -> (tempfile::TempDir, PathBuf) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("epitome.db");
@@ -60,7 +60,7 @@ async fn everything_is_migrated_unchanged() {
     let rows = |name: &str| moved.tables.iter().find(|table| table.name == name).unwrap().rows;
     assert!(moved.tables.iter().all(|table| table.rows > 0 && table.checksum.len() == 64), "{moved:?}");
     assert_eq!((rows("workspaces"), rows("sessions"), rows("keys")), (3, 5, 2));
-    // No two tables hold the same rows.
+    // No two tables contain the same rows.
     let checksums: BTreeSet<&str> = moved.tables.iter().map(|table| table.checksum.as_str()).collect();
     assert_eq!(checksums.len(), moved.tables.len(), "{moved:?}");
 
@@ -73,7 +73,7 @@ async fn everything_is_migrated_unchanged() {
     assert_eq!(there.verify().await.unwrap(), []);
     assert!(there.keys().check(&secret).await.unwrap().is_some());
 
-    // It goes on where it was: nothing that was ever given is given again.
+    // Numbering continues: no id that was ever assigned is assigned again.
     let home = there.workspace("home");
     let newest = home.newest_event().await.unwrap();
     assert_eq!(newest, here.workspace("home").newest_event().await.unwrap());
@@ -102,7 +102,7 @@ async fn an_interrupted_migration_continues() {
     let whole = moved(&path, &straight, in_pieces(5_000)).await.unwrap();
     let database = server().database();
     let mut cut_off = 0;
-    // Each time a little further, and in the middle of whatever it does then.
+    // Interrupts the migration a little later each time.
     for after in (1..).step_by(3) {
         let told = AtomicU64::new(0);
         let (stop, mut stopped) = tokio::sync::watch::channel(false);
@@ -117,7 +117,7 @@ async fn an_interrupted_migration_continues() {
             done = migrate_to_postgres(&path, &url, options, &tell) => Some(done),
             () = async {
                 let _ = stopped.wait_for(|stop| *stop).await;
-                // A moment later, or at once.
+                // Shortly later, or at once.
                 tokio::time::sleep(std::time::Duration::from_micros(after * 211 % 5_000)).await;
             } => None,
         };
@@ -129,7 +129,7 @@ async fn an_interrupted_migration_continues() {
             None => cut_off += 1,
         }
         if is_all_there(&database) {
-            // What is left is comparing, which begins anew each time: let it.
+            // Only the comparison is left, which starts from the beginning each time.
             assert_eq!(moved(&path, &database, in_pieces(1_000)).await.unwrap(), whole);
             break;
         }
@@ -141,7 +141,7 @@ async fn an_interrupted_migration_continues() {
     assert_eq!(shown(&one).await, shown(&other).await);
 }
 
-/// Whether everything is there, by what it noted.
+/// Returns whether the checkpoint says that all rows are copied.
 fn is_all_there(database: &Database) -> bool {
     database.psql("SELECT step = '' FROM epitome.moving").trim() == "t"
 }
@@ -154,7 +154,7 @@ async fn lost_connections_and_a_restart_only_delay_it() {
     let cluster = Server::own(&Options::default());
     let (database, network) = (cluster.database(), Network::to(cluster.address()));
     let url = database.url_by(network.address());
-    // It is done, and nobody hears of it.
+    // The write is committed, but its response is lost.
     network.cut_when(Toward::Node, b"COMMIT\0", When::Before, 4);
     let told = AtomicU64::new(0);
     let tell = |_| match told.fetch_add(1, Ordering::SeqCst) {
@@ -196,7 +196,7 @@ async fn two_concurrent_migrations_do_no_harm() {
     };
     fine(&one);
     fine(&other);
-    // Both may have stood aside for one another: then the next one finishes it.
+    // Both may have failed because of each other. Then the next one finishes.
     if one.is_err() && other.is_err() {
         moved(&path, &database, MigrateOptions::default()).await.unwrap();
     }
@@ -268,7 +268,7 @@ async fn only_an_empty_database_is_accepted() {
     }
     assert_eq!(used.psql("SELECT count(*) FROM epitome.messages").trim(), "1");
 
-    // One that was opened and never used is as good as empty.
+    // A database that was opened and never written to counts as empty.
     let database = server().database();
     open_there(&database).await.close().await;
     moved(&path, &database, MigrateOptions::default()).await.unwrap();
@@ -279,7 +279,7 @@ async fn only_an_empty_database_is_accepted() {
     let (_other_folder, other) = file(11).await;
     assert!(matches!(moved(&other, &database, MigrateOptions::default()).await, Err(MigrateError::Occupied)));
 
-    // Half moved, it takes no other file, unless it is begun anew.
+    // With an unfinished migration it accepts another file only with `restart`.
     let half = server().database();
     let url = half.url();
     let (stop, mut stopped) = tokio::sync::watch::channel(false);
@@ -294,14 +294,14 @@ async fn only_an_empty_database_is_accepted() {
     for last in ["5", "[{}]", "["] {
         half.psql(&format!("UPDATE epitome.moving SET last = '{last}'"));
         let told = moved(&path, &half, MigrateOptions::default()).await.unwrap_err().to_string();
-        assert!(told.contains("the progress of the move cannot be read"), "{last}: {told}");
+        assert!(told.contains("the checkpoint of the migration cannot be read"), "{last}: {told}");
     }
     let anew = MigrateOptions { restart: true, ..MigrateOptions::default() };
     moved(&other, &half, anew).await.unwrap();
 }
 
-/// Nodes that were there before, one of them behind a pooler, do not write into what is half there, nor go on with what
-/// they remember once it is there.
+/// Nodes that were running before, one of them behind a pooler, cannot write during the migration, and cannot continue
+/// with their old caches after it.
 #[tokio::test(flavor = "multi_thread")]
 async fn running_nodes_cannot_use_the_database_during_a_migration() {
     let (_folder, path) = file(12).await;
@@ -321,7 +321,7 @@ async fn running_nodes_cannot_use_the_database_during_a_migration() {
         let said = node.session("new").append(Message::user("Hello.")).await.unwrap_err();
         assert!(matches!(&said, Error::Busy(StoreError::Migrating { .. })), "{said}");
         assert!(said.to_string().contains("`epitome migrate`"), "{said}");
-        // Nor do they show it, once they know.
+        // They cannot read either, once they have noticed it.
         assert!(node.workspace("home").sessions(None, 10).await.is_err());
     };
     for node in &nodes {
@@ -356,7 +356,7 @@ async fn a_file_written_to_during_the_migration_is_not_accepted() {
     let (moved_once, ()) = tokio::join!(moving, writing);
     assert!(matches!(moved_once, Err(MigrateError::SourceChanged)), "{moved_once:?}");
     engine.close().await;
-    // What was moved is of yesterday: that is seen, and begun anew it is right.
+    // The copied rows are outdated: the comparison finds it, and a restart fixes it.
     let again = moved(&path, &database, MigrateOptions::default()).await;
     assert!(matches!(again, Err(MigrateError::Differs { .. })), "{again:?}");
     let anew = MigrateOptions { restart: true, ..MigrateOptions::default() };

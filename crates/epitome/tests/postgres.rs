@@ -1,4 +1,4 @@
-//! What is PostgreSQL's own: many nodes, a network in between, a server that restarts, fills up or has enough of us.
+//! PostgreSQL only: several nodes, a network, and a server that restarts, runs full or refuses connections.
 
 #![allow(
     clippy::unwrap_used,

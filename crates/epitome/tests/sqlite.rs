@@ -1,4 +1,4 @@
-//! What is SQLite's own: files of all kinds, faults, crashes.
+//! SQLite only: files of all kinds, faults, crashes.
 
 #![allow(
     clippy::unwrap_used,
@@ -49,7 +49,7 @@ fn count(path: &Path, sql: &str) -> i64 {
     Connection::open(path).unwrap().query_row(sql, [], |row| row.get(0)).unwrap()
 }
 
-/// Waits until nothing is counted: what can wait is done when there is time.
+/// Waits until the query counts no rows. Maintenance removes them when no write is waiting.
 async fn until_none(path: &Path, sql: &str) {
     for _ in 0..2_000 {
         if count(path, sql) == 0 {
@@ -60,7 +60,7 @@ async fn until_none(path: &Path, sql: &str) {
     panic!("still counted: {sql}");
 }
 
-/// A file that was used and closed.
+/// Creates a file with data, and closes it.
 async fn used(dir: &Path) -> PathBuf {
     let path = dir.join("used.db");
     let store = Sqlite::open(&path, options()).unwrap();
@@ -89,7 +89,7 @@ async fn a_file_of_a_newer_release_is_refused() {
     assert!(matches!(refusal(&path), StoreError::Newer { found: 99, supported: 8, .. }));
 }
 
-/// The first step of the schema, with what is asked of a file beside it.
+/// Creates a file with the first schema migration, its migrations table and its application id.
 fn first_schema(path: &Path) {
     const SQL: &str = include_str!("../migrations/sqlite/0001_sessions.sql");
     let checksum = blake3::hash(SQL.as_bytes()).to_hex();
@@ -109,7 +109,7 @@ async fn a_file_of_the_first_schema_is_migrated_with_its_summaries() {
     let now = used(dir.path()).await;
     let old = dir.path().join("old.db");
     first_schema(&old);
-    // Two sessions as they were then, whose summaries have numbers of the whole store.
+    // Two sessions of that release, in which summaries are numbered across the whole store.
     raw(
         &old,
         &format!(
@@ -147,7 +147,7 @@ async fn a_file_of_the_first_schema_is_migrated_with_its_summaries() {
     assert_eq!(count(&old, "SELECT count(*) FROM slots WHERE workspace = 'w'"), 2);
     assert_eq!(count(&old, "SELECT count(*) FROM sqlite_schema WHERE name LIKE '%before%'"), 0);
     store.close().await;
-    // Undone as ever; the next number follows the largest of its own session.
+    // Undo works; the next id follows the largest of the same session.
     let engine = epitome::Engine::builder().workers(0).open(&old).await.unwrap();
     let workspace = engine.workspace("w");
     assert_eq!(workspace.session("a").undo(20).await.unwrap().unwrap().id, 10);
@@ -224,7 +224,7 @@ async fn a_damaged_file_is_refused() {
     assert!(matches!(refusal(&path), StoreError::Damaged { .. }));
 }
 
-/// Permissions do not bind root, so this opens the files as nobody, in a process of its own.
+/// Permissions do not apply to root, so this opens the files as the user `nobody`, in its own process.
 #[cfg(unix)]
 #[tokio::test]
 async fn a_read_only_file_is_refused() {
@@ -250,7 +250,7 @@ async fn a_read_only_file_is_refused() {
         allow(dir.path(), directory);
         let mut again = std::process::Command::new(std::env::current_exe().unwrap());
         again.args(["--exact", NAME, "--nocapture"]).env("EPITOME_TEST_READ_ONLY", &target);
-        // Root becomes nobody; anybody else is bound already.
+        // Root becomes the user `nobody`; permissions apply to every other user already.
         if std::fs::metadata(dir.path()).unwrap().uid() == 0 {
             again.uid(65_534).gid(65_534);
         }
@@ -272,7 +272,7 @@ async fn a_locked_file_returns_busy_until_it_is_unlocked() {
     let decide = append(messages("u").unwrap(), vec![]);
     let refused = store.change(&key("a"), Load::default(), decide).await;
     assert!(matches!(refused, Err(StoreError::Busy)), "{refused:?}");
-    // Reading goes on, and so does opening.
+    // Reading and opening still work.
     assert_eq!(row(&store, &key("a")).await.tracker.head(), 9);
     assert!(Sqlite::open(&path, options()).is_ok());
     other.execute_batch("ROLLBACK").unwrap();
@@ -302,7 +302,7 @@ async fn a_full_disk_loses_no_stored_data() {
     };
     assert!(matches!(refused, StoreError::Full { .. }), "{refused:?}");
     assert_eq!(row(&store, &key("a")).await.tracker.head(), kept);
-    // Whoever goes on goes on from what was kept, not from what was refused.
+    // The next append continues after the stored messages, not after the refused one.
     for size in [1, 400, 1, 1] {
         let decide = append(messages(&format!("u:{size}")).unwrap(), vec![]);
         kept += u64::from(store.change(&key("a"), Load::default(), decide).await.is_ok());
@@ -382,7 +382,7 @@ async fn every_planted_fault_is_found() {
         let path = dir.path().join("faulty.db");
         std::fs::copy(&sound, &path).unwrap();
         raw(&path, plant);
-        // What can wait would mend or remove some of it.
+        // Maintenance would fix or remove some of it.
         let quiet = SqliteOptions { index_pause: Duration::from_secs(600), ..options() };
         match Sqlite::open(&path, quiet) {
             Ok(store) => {
@@ -450,7 +450,7 @@ async fn maintenance_removes_deleted_rows() {
     assert!(store.delete(&key("a")).await.unwrap());
     store.close().await;
     assert_eq!(count(&path, "SELECT count(*) FROM sessions WHERE state = 'hidden'"), 1);
-    // What one process left another removes, and a copy once it was given up.
+    // A process removes what another one left, and an abandoned copy.
     clock.set(2 * 3_600_000);
     let store = Sqlite::open(&path, clock.options()).unwrap();
     until_none(&path, "SELECT count(*) FROM sessions WHERE state <> 'open'").await;
@@ -469,7 +469,7 @@ async fn acknowledged_writes_survive_a_crash() {
     let store = Sqlite::open(&path, options()).unwrap();
     for round in 1..=20_u64 {
         say(&store, &key("a"), "u a(x) r(x)").await;
-        // What a process that is killed now would leave behind.
+        // The files that a process killed now would leave.
         let crashed = dir.path().join(format!("crashed{round}.db"));
         for end in ["-wal", ""] {
             std::fs::copy(format!("{}{end}", path.display()), format!("{}{end}", crashed.display())).unwrap();
@@ -481,7 +481,7 @@ async fn acknowledged_writes_survive_a_crash() {
     }
 }
 
-/// A process of its own is killed in the midst of writing, and leaves no more than it could help.
+/// Kills a separate process while it writes.
 #[tokio::test(flavor = "multi_thread")]
 async fn acknowledged_writes_survive_a_kill() {
     const NAME: &str = "acknowledged_writes_survive_a_kill";

@@ -1,4 +1,4 @@
-//! What every store does, run for each of them. A new store is one more line at the end.
+//! The contract of a store, run for each database. A new store is one more line at the end.
 
 #![allow(
     clippy::unwrap_used,
@@ -126,7 +126,7 @@ async fn a_change_is_written_as_a_whole_or_not_at_all(made: Made) {
     let store = &*made.store;
     say(store, &key("a"), "u a").await;
     let before = row(store, &key("a")).await;
-    // The second message has a place that is taken.
+    // The number of the second message is already taken.
     let decide: Decide = Box::new(|standing| {
         let mut changes = appended(standing, &messages("u a").unwrap(), &[]);
         changes.messages[1].outline.seq = 1;
@@ -135,11 +135,11 @@ async fn a_change_is_written_as_a_whole_or_not_at_all(made: Made) {
     assert!(store.change(&key("a"), Load::default(), decide).await.is_err());
     assert_eq!(row(store, &key("a")).await, before);
     assert_eq!(store.messages(before.id, page((1, 9), false, 9)).await.unwrap().len(), 2);
-    // A decision that panics takes nothing with it.
+    // A decision that panics writes nothing, and the store keeps working.
     assert!(store.change(&key("a"), Load::default(), Box::new(|_| panic!("no"))).await.is_err());
     say(store, &key("a"), "u").await;
     assert_eq!(store.verify().await.unwrap(), []);
-    // A summary needs its slot.
+    // A new summary without its slot in the same change is rejected.
     let decide: Decide = Box::new(|_| {
         Some(Changes { summary: Some(summary(&Scope::Session, "s", 1, None)), ..Changes::default() })
     });
@@ -177,7 +177,7 @@ async fn only_one_worker_gets_a_lease(made: Made) {
     let second = store.lease(LeaseRequest { session: Some(key("b")), ..want("two") }).await.unwrap().unwrap();
     assert_eq!(&*second.key.session, "b");
     assert_eq!(store.lease(want("two")).await.unwrap(), None);
-    // A hold that ran out is taken over, and whoever had it can tell.
+    // Another worker takes over an expired lease; the fencing token shows it to the first one.
     made.clock.set(12_000);
     let again = store.lease(LeaseRequest { session: Some(key("a")), ..want("two") }).await.unwrap().unwrap();
     assert_eq!((again.slot.fence, again.slot.work.owner.as_deref()), (2, Some("two")));
@@ -215,7 +215,7 @@ async fn the_queue_lists_the_longest_waiting_slots_first(made: Made) {
     let waited = |millis| QueueCounts { oldest_millis: Some(millis), ..QueueCounts::default() };
     assert_eq!(counts, QueueCounts { working: 1, due: 2, ..waited(3_000) });
     assert_eq!(store.queue(Some("w"), 1).await.unwrap().1.len(), 1);
-    // One that waits for a place to cut is told, and not taken.
+    // A parked slot is listed, but not leased.
     let park: Decide = Box::new(|standing| {
         let mut slot = standing.slots[0].clone();
         slot.work.parked = true;
@@ -223,18 +223,18 @@ async fn the_queue_lists_the_longest_waiting_slots_first(made: Made) {
     });
     store.change(&key("middle"), Load::default(), park).await.unwrap();
     let (counts, queue) = store.queue(Some("w"), 1).await.unwrap();
-    // Who waits longest is of no account while it cannot be taken.
+    // A slot that cannot be leased does not count as the longest-waiting one.
     assert_eq!(counts, QueueCounts { working: 1, parked: 1, due: 1, ..waited(2_000) });
     assert_eq!(queue.len(), 1);
     let (counts, none) = store.queue(Some("w"), 0).await.unwrap();
     assert_eq!((counts.due, none), (1, vec![]));
     assert_eq!(store.queue(Some("nowhere"), 9).await.unwrap(), (QueueCounts::default(), vec![]));
-    // Whoever runs it all sees all of it.
+    // Without a workspace, the queue covers all workspaces.
     let (counts, queue) = store.queue(None, 9).await.unwrap();
     assert_eq!(counts, QueueCounts { working: 1, parked: 1, due: 2, ..waited(3_000) });
     let places: Vec<_> = queue.iter().map(|row| (&*row.workspace, &*row.session)).collect();
     assert_eq!(places, [("w", "early"), ("other", "x"), ("w", "middle"), ("w", "late")]);
-    // What is another's is passed over.
+    // Slots that are leased by another worker are skipped.
     made.clock.set(3_000);
     let late = row(store, &key("late")).await.id;
     let others = LeaseRequest { excluded: [(late, Scope::Session, every(2).name)].into(), ..want("two") };
@@ -259,7 +259,7 @@ async fn a_new_summary_supersedes_the_previous_one(made: Made) {
     assert_eq!(all.iter().map(|s| s.id).collect::<Vec<_>>(), [three, two, one]);
     use SummaryState::{Current, Superseded};
     assert_eq!(all.iter().map(|s| s.state).collect::<Vec<_>>(), [Current, Superseded, Superseded]);
-    // What the first was made of nobody needs any more.
+    // The sources of the first summary are deleted.
     let sources: Vec<bool> = all.iter().map(|s| !s.sources.is_empty()).collect();
     assert_eq!(sources, [true, true, false]);
     assert_eq!(all[0], SummaryRow { id: three, ..summary(&Scope::Session, "s", 6, Some(two)) });
@@ -306,12 +306,12 @@ async fn summaries_are_numbered_from_one_in_each_session(made: Made) {
     assert_eq!(numbers(&a, all(None, 9)).await, [(4, 8), (3, 2), (2, 2), (1, 2)]);
     assert_eq!(numbers(&a, all(Some(4), 2)).await, [(3, 2), (2, 2)]);
     assert_eq!(numbers(&b, all(None, 9)).await, [(2, 6), (1, 2)]);
-    // The same number is another summary in each, and what another has is not found.
+    // The same id names another summary in each session; a summary of another session is not found.
     assert_eq!(numbers(&stranger, PickSummaries::Ids(vec![2, 3, 4])).await, [(2, 4)]);
     let load = Load { summaries: vec![2, 4], ..Load::default() };
     let found = store.session_state(&b, load).await.unwrap().summaries;
     assert_eq!(found.iter().map(|summary| (summary.id, summary.through)).collect::<Vec<_>>(), [(2, 6)]);
-    // Nor is it changed.
+    // It is not changed either.
     let undo: Decide = Box::new(|_| {
         let states = vec![(4, SummaryState::Undone), (3, SummaryState::Undone)];
         Some(Changes { states, ..Changes::default() })
@@ -319,7 +319,7 @@ async fn summaries_are_numbered_from_one_in_each_session(made: Made) {
     store.change(&b, Load::default(), undo).await.unwrap();
     let left = store.summaries(row(store, &a).await.id, PickSummaries::Current).await.unwrap();
     assert_eq!(left.iter().map(|summary| summary.id).collect::<Vec<_>>(), [4, 2, 3]);
-    // One that is undone keeps its number for good.
+    // The id of an undone summary is never reused.
     let undo: Decide = Box::new(|standing| {
         let mut slot = standing.slot(&Scope::Session, "t").unwrap().clone();
         (slot.active, slot.state.covered) = (None, 0);
@@ -328,7 +328,7 @@ async fn summaries_are_numbered_from_one_in_each_session(made: Made) {
     });
     store.change(&a, Load::default(), undo).await.unwrap();
     assert_eq!(summarize(store, &a, &Scope::Session, "t", 4).await, 5);
-    // A session made anew under an old name begins anew.
+    // A session that is created again under an old name starts with id 1.
     assert!(store.delete(&b).await.unwrap());
     say(store, &b, "u a").await;
     assert_eq!(summarize(store, &b, &Scope::Session, "s", 2).await, 1);
@@ -359,7 +359,7 @@ async fn a_summary_is_found_by_its_request_hash(made: Made) {
     assert_eq!(recall("other", stranger, "question").await.unwrap().as_deref(), Some("a stranger's"));
     assert_eq!(recall("nowhere", stranger, "question").await.unwrap(), None);
     assert_eq!(recall("w", one, "another").await.unwrap(), None);
-    // Whoever took it back gets none; others do, but not the one that was taken back.
+    // The session that undid the summary finds none; other sessions find one, but not the undone one.
     let undo: Decide = Box::new(|standing| {
         let id = standing.slots[0].active.unwrap();
         Some(Changes { states: vec![(id, SummaryState::Undone)], ..Changes::default() })
@@ -496,7 +496,7 @@ async fn search_finds_words_in_any_script(made: Made) {
         bytes: None,
     };
     let places = |hits: Portion<Hit>| hits.iter().map(|hit| (hit.id, hit.message.seq)).collect::<Vec<_>>();
-    // Once before the index knows them, perhaps, and once after.
+    // Once possibly before the messages are indexed, and once after.
     for _ in 0..2 {
         for (query, hits) in [
             ("parser", vec![(b, 1), (a, 1)]),
@@ -535,7 +535,7 @@ async fn a_copied_session_is_revealed(made: Made) {
     let copied = store.copy(from.id, 1_200).await.unwrap();
     assert_eq!(store.sessions("w", None, Listing::by_name(None, 9)).await.unwrap().items.len(), 1);
     let slots = standing(store, &key("a")).await.slots;
-    // The newest two, as an engine takes over: in the copy they are the first two.
+    // The newest two, which an engine copies: in the copy they are the first two.
     let history = PickSummaries::History { slot: None, before: None, limit: 2 };
     let mut summaries = store.summaries(from.id, history).await.unwrap();
     summaries[1].parent = None;

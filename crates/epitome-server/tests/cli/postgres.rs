@@ -80,7 +80,7 @@ fn reading_commands_create_no_tables() {
         let (code, out, errors) = on(&place, &db, args);
         assert!(matches!(code, Some(1 | 2)) && out.is_empty(), "{args:?}: {code:?} {out} {errors}");
         assert!(
-            errors.contains("holds no Epitome tables") && errors.lines().count() == 1,
+            errors.contains("has no Epitome tables") && errors.lines().count() == 1,
             "{args:?}: {errors}"
         );
     }

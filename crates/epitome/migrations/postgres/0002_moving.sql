@@ -1,11 +1,11 @@
--- A SQLite file that is moved, or was moved, into this database: one row, once that was begun.
+-- The migration of a SQLite file into this database: one row, from its start on.
 CREATE TABLE epitome.moving (
     only_one integer PRIMARY KEY CHECK (only_one = 1),
     begun    bigint NOT NULL,
-    -- NULL while it is under way: until then nobody may use what is here.
+    -- NULL while the migration is in progress. Until then no client may use the database.
     finished bigint,
-    -- The table under way, how many of its rows are here, and what the last of them is known by. Written with the rows
-    -- themselves, so that it always tells what is here.
+    -- The current table, how many of its rows are copied, and the key of the last one. Written in the same transaction as the
+    -- rows.
     step     text NOT NULL,
     rows     bigint NOT NULL,
     last     text

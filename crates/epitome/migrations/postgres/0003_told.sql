@@ -1,4 +1,4 @@
--- What was told is only ever looked for by its workspace: one index does, and every append writes one less.
+-- Events without a number are only read by workspace, so one index is enough, and every append writes one index less.
 
 ALTER TABLE epitome.told DROP CONSTRAINT told_pkey;
 ALTER TABLE epitome.told ADD PRIMARY KEY (workspace, tick);

@@ -1,5 +1,5 @@
--- Changes that leave nothing by which they are known again leave a number here, drawn for each. Whoever did not hear whether one
--- was done looks for it: the number of its transaction alone would not do, as a server that crashed gives those again.
+-- A transaction whose rows do not identify it stores a random number here. After a lost response a node looks it up, to
+-- find out whether the transaction was committed. The transaction id is not enough: after a crash, ids are assigned again.
 
 CREATE TABLE epitome.done (
     mark bigint PRIMARY KEY,

@@ -1,4 +1,4 @@
--- Slots say again what they counted, each in its own row. What was written in one place for all of them is put back there.
+-- Moves the counters of slots from the session's row back into the slots' own rows.
 
 UPDATE epitome.slots s
 SET state = (s.state::jsonb || jsonb_build_object('since', c.value -> 2, 'due_at', c.value -> 3))::text

@@ -1,5 +1,5 @@
--- What other APIs keep of workspaces, sessions, authors and members: one JSON object with a part for each API, by its name.
--- Until here there was one API, Honcho's, and the column held its part alone. '' stays where nothing is kept.
+-- Data of other APIs about workspaces, sessions, authors and members: a JSON object with one object per API, by its name.
+-- Before, Honcho's was the only API, and the column contained its object alone. '' still means no data.
 
 ALTER TABLE epitome.workspaces RENAME COLUMN configuration TO attributes;
 ALTER TABLE epitome.sessions RENAME COLUMN configuration TO attributes;

@@ -1,4 +1,4 @@
-//! A file with rows of every kind, as an engine and its users make them, and odd ones.
+//! A file with rows of every kind, as an engine and its users create them, and unusual ones.
 
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
@@ -12,7 +12,7 @@ use epitome::{Batch, ContextRequest, Engine, Flags, Fork, Page, Session, Summari
 use rusqlite::Connection;
 use serde_json::{Map, Value, json};
 
-/// What people write, and programs print.
+/// Text as people write it and programs print it.
 const ODD: &str =
     "naïve 東京 🦀 e\u{301} \u{202e}x \u{fffd} a\0b \u{1b}[31m 'quote' \"two\" \\ $1 %s {} \u{10ffff}";
 
@@ -37,7 +37,7 @@ pub(crate) async fn open(path: &Path) -> Engine {
     Engine::builder().workers(0).sqlite(options).open(path).await.unwrap()
 }
 
-/// A moment at which both sides are looked at: how old something is, is shown too.
+/// The time at which both sides are read, because contexts show ages.
 pub(crate) fn later() -> Timestamp {
     static LATER: OnceLock<Timestamp> = OnceLock::new();
     *LATER.get_or_init(|| {
@@ -46,14 +46,14 @@ pub(crate) fn later() -> Timestamp {
     })
 }
 
-/// Makes it, and closes it. Gives a key's secret.
+/// Creates the file and closes it. Returns a key's secret.
 pub(crate) async fn make(path: &Path, turns: u32) -> String {
     let engine = Engine::builder().workers(0).open(path).await.unwrap();
     let (home, work) = (engine.workspace("home"), engine.workspace("Büro ☂"));
     let ann = home.session("ann");
     talk(&ann, turns).await;
     engine.work().await.unwrap();
-    // One that is taken back, one that a focus was given for, flags, notes.
+    // An undone summary, one with a focus, flags, metadata.
     let latest = ann.history(None, 1).await.unwrap().remove(0);
     ann.undo(latest.id).await.unwrap();
     ann.summarize(Summarize { focus: Some(ODD.to_owned()), ..Summarize::slot("short") }).await.unwrap();
@@ -63,7 +63,7 @@ pub(crate) async fn make(path: &Path, turns: u32) -> String {
     ann.fork(Fork::whole("whole")).await.unwrap();
     ann.fork(Fork { at: Some(20), ..Fork::condensed("condensed") }).await.unwrap();
     ann.append(Batch::from(Message::user("Once.")).key("order-4711")).await.unwrap();
-    // Left half done: due, and nobody at work on it.
+    // Left unfinished: due, and not leased.
     talk(&home.session("late"), 25).await;
     home.set(&epitome::settings::Patch::parse(r#"{"context": {"max_tokens": 50000}}"#).unwrap())
         .await
@@ -79,7 +79,7 @@ pub(crate) async fn make(path: &Path, turns: u32) -> String {
     talk(&gone.session("a"), 3).await;
     gone.session("a").delete().await.unwrap();
     assert!(gone.delete().await.unwrap());
-    // The newest session is deleted: its number must not be given again, nor those of its events.
+    // The newest session is deleted: its id and the numbers of its events must not be reused.
     talk(&home.session("deleted"), 2).await;
     home.session("deleted").delete().await.unwrap();
     let new = |workspace: Option<&str>, rights| NewKey {
@@ -115,7 +115,7 @@ pub(crate) async fn make(path: &Path, turns: u32) -> String {
     key.secret
 }
 
-/// What only another release, a program of one's own or a crash leaves behind.
+/// Adds rows that only another release, a program of the user or a crash leaves behind.
 fn odd_rows(path: &Path) {
     let db = Connection::open(path).unwrap();
     db.execute_batch(
@@ -134,7 +134,7 @@ fn odd_rows(path: &Path) {
     .unwrap();
 }
 
-/// Everything that users are shown, as text.
+/// Returns everything that users can see, as text.
 pub(crate) async fn shown(engine: &Engine) -> Vec<String> {
     let mut all = vec![format!("{:?}", engine.secret().await.unwrap())];
     for name in engine.workspaces(None, 100).await.unwrap() {
@@ -175,7 +175,7 @@ async fn of_workspace(workspace: &Workspace) -> Vec<String> {
     }
     all.push(format!("{:?}", workspace.list_authors(epitome::store::Listing::default()).await.unwrap()));
     all.push(format!("{:?}", workspace.events(None, None, 1_000).await.unwrap()));
-    // One model's name holds what PostgreSQL has no place for.
+    // One model name contains a character that PostgreSQL cannot store.
     let usage = format!("{:?}", workspace.usage(Timestamp(0)).await.unwrap());
     all.push(usage.replace("\\0", "\u{2400}"));
     let passed = workspace.passed(Timestamp(0)).await.unwrap();

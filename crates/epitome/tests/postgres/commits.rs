@@ -1,4 +1,4 @@
-//! A connection that breaks in the middle of a write: what was written is written once.
+//! Connections that break during a write: each change is written exactly once.
 
 use std::time::{Duration, Instant};
 
@@ -13,12 +13,12 @@ use crate::postgres_server::{Database, Options, Server, Stop, server};
 use crate::setup::{count_unique_messages, database, in_time, node, say, want};
 use crate::support::{append, key, set_workspace, summarize};
 
-/// What a database says when something was committed, with the zero after it. Most appends are a single statement, which
-/// is committed with its answer.
+/// The database's message after a commit, with the zero after it. Most appends are a single statement, committed
+/// together with its response.
 const COMMITTED: &[u8] = b"COMMIT\0";
 const ANSWERED: &[u8] = b"SELECT 1\0";
 
-/// A node that reaches its database by a network of ours.
+/// Opens a node that reaches its database through the simulated network.
 async fn by_network(server: &Server) -> (Database, Network, Postgres) {
     let database = database(server);
     let network = Network::to(server.address());
@@ -26,8 +26,8 @@ async fn by_network(server: &Server) -> (Database, Network, Postgres) {
     (database, network, node)
 }
 
-/// Says things, to a session the node knows and to new ones, until the network broke a connection off often enough, and
-/// then looks at what is there.
+/// Appends to a cached session and to new ones until the network has broken enough connections, then checks what is
+/// stored.
 async fn check(toward: Toward, pattern: &[u8], when: When) {
     let (database, network, node) = by_network(server()).await;
     say(&node, &key("a"), "first").await.unwrap();
@@ -75,7 +75,7 @@ async fn a_write_is_done_once_despite_a_network_outage() {
             tokio::spawn(async move { say(&writer, &key("a"), &format!("marked, {number}")).await });
         until(|| network.sprung() > before).await;
         let tries = network.taken();
-        // It is being tried again.
+        // The node is retrying.
         until(|| network.taken() > tries + 2).await;
         network.heal();
         in_time(writing).await.unwrap().unwrap();
@@ -92,27 +92,27 @@ async fn until(mut done: impl FnMut() -> bool) {
     }
 }
 
-/// A cluster that writes nothing down of what is not committed.
+/// Starts a cluster that loses everything not yet durable when it crashes.
 fn forgetful() -> Server {
     let settings = ["wal_writer_delay = 10s", "bgwriter_lru_maxpages = 0", "autovacuum = off"];
     Server::own(&Options { settings: settings.map(str::to_owned).to_vec(), ..Options::default() })
 }
 
-/// Others write so much that whatever number a transaction had, one of theirs has it now.
+/// Runs so many other transactions that one of them gets the id of the lost transaction.
 fn take_numbers(database: &Database) {
     database.psql("CREATE TABLE IF NOT EXISTS others (it int)");
     database.psql("DO $$ BEGIN FOR i IN 1..300 LOOP INSERT INTO others VALUES (i); COMMIT; END LOOP; END $$");
 }
 
-/// That a number was given to a transaction is not written down, so after a crash another may be given the same. Whoever
-/// asks what became of the first is told of the second.
+/// Assigning a transaction id is not durable, so after a crash another transaction may get the same id. A node that
+/// queries the first transaction then gets the status of the second.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_write_lost_in_a_crash_is_not_confused_with_a_reused_transaction_id() {
     let server = forgetful();
     for stop in [Stop::Immediate, Stop::Fast] {
         let (database, network, node) = by_network(&server).await;
         say(&node, &key("known"), "first").await.unwrap();
-        // A node writes otherwise to a session it has written to before.
+        // A second write to the same session uses other statements than the first.
         for (name, others_are_faster) in [("known", false), ("known", true), ("new", false), ("newer", true)]
         {
             network.cut_all_when(Toward::Database, b"marked", When::Before);
@@ -138,7 +138,7 @@ async fn a_summary_lost_in_a_crash_is_stored_again() {
     let server = forgetful();
     let (database, network, node) = by_network(&server).await;
     say(&node, &key("a"), "first").await.unwrap();
-    // What it says of itself is in what is written.
+    // The written summary identifies the transaction.
     network.cut_all_when(Toward::Database, b"up to 1", When::Before);
     let writer = node.clone();
     let writing = tokio::spawn(async move { summarize(&writer, &key("a"), &Scope::Session, "s", 1).await });
@@ -152,7 +152,7 @@ async fn a_summary_lost_in_a_crash_is_stored_again() {
     node.close().await;
 }
 
-/// What leaves nothing behind by which it could be known again leaves a mark.
+/// A transaction whose rows do not identify it writes a commit mark.
 #[tokio::test(flavor = "multi_thread")]
 async fn settings_lost_in_a_crash_are_set_again() {
     let server = forgetful();
@@ -173,7 +173,7 @@ async fn settings_lost_in_a_crash_are_set_again() {
     node.close().await;
 }
 
-/// Words that count as taken into the index and are not there would not be found any more.
+/// Messages that count as indexed, but are missing in the index, would never be found again.
 #[tokio::test(flavor = "multi_thread")]
 async fn index_rows_lost_in_a_crash_are_written_again() {
     let server = forgetful();
@@ -191,7 +191,7 @@ async fn index_rows_lost_in_a_crash_are_written_again() {
     node.close().await;
 }
 
-/// Two that believe to hold a slot under the same fence would both write its summary.
+/// Two workers with a lease under the same fencing token would both write the summary.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lease_lost_in_a_crash_is_not_used() {
     let server = forgetful();
@@ -240,7 +240,7 @@ async fn a_lease_with_a_lost_response_belongs_to_its_worker() {
     {
         let said = vec![Message::user("hello")];
         node.change(&key(name), Load::default(), append(said, vec![slot()])).await.unwrap();
-        // What can wait is done by then, and commits nothing in between.
+        // Maintenance has finished by then, and commits nothing in between.
         database.psql("SELECT pg_sleep(0.2)");
         let before = network.sprung();
         network.cut_when(toward, pattern, When::Before, 1);

@@ -1,5 +1,5 @@
-//! What is read is what is needed, however much others have stored and however long messages are. Counted, not timed:
-//! rows by the database's own statistics, bytes by a network of ours.
+//! Operations read only what they need, regardless of how much other tenants store and how long messages are. Counted,
+//! not timed: rows by the database's own statistics, bytes by the simulated network.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,7 +20,7 @@ use crate::postgres_server::{Database, server};
 use crate::setup::{database, in_time, node, say, want};
 use crate::support::{append, key, row, say_all, summarize};
 
-/// Waits until the database answers this with that.
+/// Waits until the query returns this result.
 async fn until(database: &Database, sql: &str, expected: &str) {
     in_time(async {
         while database.psql(sql) != expected {
@@ -30,13 +30,13 @@ async fn until(database: &Database, sql: &str, expected: &str) {
     .await;
 }
 
-/// Waits until every word is in the index.
+/// Waits until every message is indexed.
 async fn until_indexed(database: &Database) {
     until(database, "SELECT count(*) FROM epitome.sessions WHERE indexed < head", "0").await;
 }
 
-/// How many rows of these tables were read so far, by index or by looking them all through. All nodes must be closed: only
-/// then everything is counted.
+/// Returns how many rows of this table were read so far, by index or sequentially. All nodes must be closed: only then
+/// is everything counted.
 async fn rows_read(database: &Database, table: &str) -> u64 {
     let nodes = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'epitome' \
          AND datname = current_database()";
@@ -48,7 +48,7 @@ async fn rows_read(database: &Database, table: &str) -> u64 {
     read.parse().unwrap()
 }
 
-/// As many copies of a session as one likes, without its messages, in other workspaces.
+/// Copies a session `count` times, without its messages, into other workspaces.
 fn copies(database: &Database, of: &str, workspace: &str, count: usize) {
     database.psql(&format!(
         "WITH w AS (INSERT INTO epitome.workspaces (name, created) SELECT DISTINCT {workspace}, 0 \
@@ -70,7 +70,7 @@ async fn window(store: &Postgres, key: &SessionKey, tokens: u64) -> Window {
     in_time(store.window(key, view, look)).await.unwrap().unwrap()
 }
 
-/// A text of so many letters that is one word.
+/// Returns a message that is one word of this many letters.
 fn long(letters: usize) -> Message {
     Message::user("x".repeat(letters))
 }
@@ -91,14 +91,14 @@ async fn a_window_of_a_grown_session_reads_only_what_it_shows() {
     let shown = window(&reader, &key("a"), 10).await;
     let heard = network.heard() - before;
     assert!(heard < 4 << 20, "{heard} bytes were read for {} messages", shown.messages.len());
-    // It is what who knows nothing reads.
+    // It equals a window that is read without the cache.
     let cold = node(&database.url()).await;
     let same = window(&cold, &key("a"), 10).await;
     assert_eq!((shown.messages.len(), &shown.tail, shown.from), (same.messages.len(), &same.tail, same.from));
     assert!(shown.messages == same.messages);
     assert!(shown.messages.len() < 20, "{}", shown.messages.len());
 
-    // Where more is shown than what is kept may have, it is read in whole, and what was kept is not asked again.
+    // A window above the cache's size limit is read as a whole, and its cached version is not used again.
     let large = window(&reader, &key("a"), 1_000).await;
     say(&writer, &key("a"), "goodbye").await.unwrap();
     let larger = window(&reader, &key("a"), 1_000).await;
@@ -156,7 +156,7 @@ async fn a_search_reads_no_rows_of_other_workspaces() {
 async fn a_search_reads_long_messages_in_parts_and_skips_none() {
     let database = database(server());
     let writer = node(&database.url()).await;
-    // Some that the index knows, and some it does not.
+    // Some messages are indexed, and some are not.
     for _ in 0..2 {
         let text = || Message::user(format!("needle {}", "x".repeat(300_000)));
         say_all(&writer, &key("a"), std::iter::repeat_with(text).take(12).collect()).await;
@@ -197,7 +197,7 @@ async fn an_append_reads_no_other_session() {
     database.psql("VACUUM ANALYZE epitome.sessions");
     for n in 0..20 {
         say(&node, &key("a"), &format!("message {n}")).await.unwrap();
-        // Each is taken in by itself.
+        // Each message is indexed by itself.
         let indexed =
             "SELECT indexed FROM epitome.sessions WHERE workspace = 'w' AND name = 'a' AND state = 'open'";
         in_time(async {
@@ -208,7 +208,7 @@ async fn an_append_reads_no_other_session() {
         .await;
     }
     node.close().await;
-    // Looking whether all is indexed, as above, was not by a node. Some that are looked at by the clock are among them.
+    // The check above for indexed messages was not made by a node. The periodic scan read some of these rows.
     let read: u64 = rows_read(&database, "sessions").await;
     assert!(read < 60_000, "{read} rows of sessions were read");
 }
@@ -228,7 +228,7 @@ async fn maintenance_runs_under_constant_load() {
         "INSERT INTO epitome.told (workspace, session, kind, data, at) \
          SELECT 'w', 'a', 'no such kind', '{}', 0 FROM generate_series(1, 12000) n",
     );
-    // It never rests for as long as the index would wait for.
+    // The node never pauses long enough for `index_pause`.
     let done = Arc::new(AtomicBool::new(false));
     let mut writers = tokio::task::JoinSet::new();
     for writer in 0..4 {
@@ -248,7 +248,7 @@ async fn maintenance_runs_under_constant_load() {
         ("sessions", "SELECT count(*) FROM epitome.sessions WHERE state <> 'open'"),
         ("keys", "SELECT count(*) FROM epitome.idempotency WHERE key LIKE 'old %'"),
         ("told", "SELECT count(*) FROM epitome.told WHERE kind = 'no such kind'"),
-        // Nobody waits for the end: what was said a while ago is in the index, though more is said all the time.
+        // Older messages are indexed although new ones arrive all the time.
         ("behind", "SELECT count(*) FROM epitome.sessions WHERE state = 'open' AND indexed = 0"),
     ] {
         until(&database, sql, "0").await;
@@ -286,12 +286,12 @@ async fn long_messages_are_read_once_for_the_index() {
     assert!(longest < 2 << 20, "{longest} bytes were read at a time");
 }
 
-/// A slot that is always due.
+/// Returns a slot that is always due.
 fn due() -> Slot {
     Slot { trigger: Trigger::Messages(1), ..Slot::new("s", Limit::Tokens(100)) }
 }
 
-/// Gives all copies of a session a slot like its own, ready at that moment.
+/// Adds to all copies of a session a slot like its own, ready at this time.
 fn ready(database: &Database, of: &str, ready_at: &str) {
     database.psql(&format!(
         "INSERT INTO epitome.slots (session, scope, name, workspace, state, covered, due, ready_at, work, fence) \
@@ -327,7 +327,7 @@ async fn a_poll_costs_the_same_however_many_slots_of_full_workspaces_are_ready()
         let wanted = LeaseRequest { after: after.map(Into::into), ..wanted.clone() };
         assert!(in_time(node.lease(wanted)).await.unwrap().is_none());
     }
-    // Nor does it cost more to take something from among that much.
+    // Leasing a slot among that many costs no more either.
     for whose in ["full 0", "full 1"] {
         let wanted = LeaseRequest {
             after: Some(if whose == "full 0" { "a" } else { "full 0" }.into()),
@@ -353,7 +353,7 @@ async fn small_workspaces_get_their_turn_between_large_ones() {
     for small in ["a", "z"] {
         make_due(&node, &SessionKey::new(small, "x")).await;
     }
-    // As a worker asks: after the one it got last.
+    // Like a worker: after the workspace that it served last.
     let mut after = "large 1".to_owned();
     let mut got = Vec::new();
     for _ in 0..20 {
@@ -387,7 +387,7 @@ async fn verify_reads_in_pages_and_without_summary_texts() {
     assert_eq!(reader.verify().await.unwrap(), []);
     let heard = network.heard() - before;
     reader.close().await;
-    // The messages once, and nothing of the summaries.
+    // Each message is read once, and no summary text.
     assert!(heard < 9 << 20, "{heard} bytes were read to verify 8 million");
     let longest = network.longest();
     assert!(longest < 2 << 20, "{longest} bytes were read at a time");

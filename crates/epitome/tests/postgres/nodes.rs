@@ -1,4 +1,4 @@
-//! What one node changes, another goes by at once, whatever it remembers.
+//! A node uses another node's changes at once, despite its caches.
 
 use std::sync::{Arc, Mutex};
 
@@ -11,7 +11,7 @@ use crate::postgres_server::server;
 use crate::setup::{count_unique_messages, database, node, say, want};
 use crate::support::{appended, key, say_with, set_workspace, standing};
 
-/// Appends, and gives the settings it was decided by in the end.
+/// Appends a message, and returns the settings that the decision used.
 async fn decided_by(store: &dyn Store, text: &str) -> String {
     let seen = Arc::new(Mutex::new(String::new()));
     let (by, said) = (Arc::clone(&seen), vec![Message::user(text)]);
@@ -48,7 +48,7 @@ async fn slots_count_across_nodes() {
         |name: &str, count| Slot { trigger: Trigger::Messages(count), ..Slot::new(name, Limit::Tokens(100)) };
     let orders = [every("seldom", 17), every("soon", 5)];
     for n in 1..=40u64 {
-        // Both several times in a row, so that each goes by what it remembers and by what it does not.
+        // Each several times in a row, so that both cached and uncached state is used.
         let here = &nodes[usize::from(n % 8 >= 4)];
         say_with(here, &key("a"), "u", &orders).await;
         if n % 9 == 0 {
@@ -84,7 +84,7 @@ async fn counters_of_an_earlier_release_move_back_into_slots() {
     }
     let before = standing(&store, &key("a")).await.slots;
     store.close().await;
-    // As it was: the slot's row from before the first message, and what it counted since in the session's.
+    // As the earlier release stored it: the slot's row before the first message, the counters in the session's row.
     database.psql(
         "ALTER TABLE epitome.sessions ADD COLUMN counts text NOT NULL DEFAULT '', ADD COLUMN version bigint NOT NULL DEFAULT 0;
          UPDATE epitome.sessions o SET counts = jsonb_build_array(jsonb_build_array(s.scope, s.name, \
@@ -117,7 +117,7 @@ async fn a_failing_change_affects_only_its_caller() {
                     say(&store, &own, &format!("{number}")).await.unwrap();
                     continue;
                 }
-                // Messages, and no session that they are in; or a fault in what decides.
+                // Messages without a session; or a panic in the decision.
                 let decide: Decide = Box::new(move |standing| {
                     let mut changes = appended(standing, &[Message::user("never")], &[]);
                     assert!(number % 2 == 0, "planted");

@@ -1,4 +1,4 @@
-//! Coming to a database for the first time, or to the wrong one.
+//! Opening a database: the first time, concurrently, or a wrong one.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -57,7 +57,7 @@ async fn a_database_of_a_newer_release_is_refused() {
     assert!(matches!(error, StoreError::Newer { found: 99, .. }), "{error}");
 }
 
-/// What may be told of an address: where it is, and nothing of who comes in.
+/// Checks that an error contains the address, but no user and no password.
 fn has_no_secret(error: &StoreError) {
     for told in [error.to_string(), format!("{error:?}")] {
         assert!(!told.contains("s3cret") && !told.contains("s%33cret"), "{told}");
@@ -111,7 +111,7 @@ async fn must_exist_creates_no_tables() {
     let empty = server().database();
     let options = PostgresOptions { must_exist: true, ..PostgresOptions::default() };
     let error = Postgres::open(&empty.url(), options.clone()).await.unwrap_err().to_string();
-    assert!(error.contains("holds no Epitome tables"), "{error}");
+    assert!(error.contains("has no Epitome tables"), "{error}");
     assert_eq!(empty.psql("SELECT to_regnamespace('epitome') IS NULL"), "t");
     Postgres::open(&database(server()).url(), options).await.unwrap().close().await;
 }

@@ -1,4 +1,4 @@
-//! The server restarts, the network breaks or falls silent: a delay for whoever writes, and nothing lost or twice.
+//! The server restarts, the network breaks or falls silent: writers are delayed, and no message is lost or duplicated.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,8 +13,8 @@ use crate::postgres_server::{Database, Options, Pooler, Server, Stop, server};
 use crate::setup::{count_unique_messages, database, haste, hasty, in_time, many, node, say, want};
 use crate::support::{key, row};
 
-/// Does something to the server or the network, six times, while sixteen tasks of two nodes write to sessions of their own
-/// and to one of all. No error reaches any of them, and nothing is missing or there twice.
+/// Disturbs the server or the network six times, while sixteen tasks of two nodes write to their own sessions and to a
+/// common one. No task gets an error, and no message is missing or stored twice.
 async fn under_load(database: &Database, url: &str, trouble: impl Fn(usize) + Send + 'static) {
     const ROUNDS: usize = 6;
     let nodes = [node(url).await, node(url).await];
@@ -38,13 +38,13 @@ async fn under_load(database: &Database, url: &str, trouble: impl Fn(usize) + Se
     }
     let troubling = tokio::task::spawn_blocking(move || {
         for round in 0..ROUNDS {
-            // Long enough for something to be written in between.
+            // Long enough for some writes in between.
             std::thread::sleep(Duration::from_millis(300));
             trouble(round);
         }
         trouble
     });
-    // What it has, as a network, is needed until the end.
+    // Keeps the simulated network alive until the end.
     let _trouble = in_time(troubling).await.unwrap();
     over.store(true, Ordering::SeqCst);
     let said: usize = in_time(writing.join_all()).await.into_iter().sum();
@@ -114,7 +114,7 @@ async fn a_silent_network_returns_an_error_and_recovers() {
     say(&node, &key("a"), "before").await.unwrap();
 
     network.silence();
-    // Also whoever comes only now is told so.
+    // A call that starts now gets the same error.
     let (a, b) = (key("a"), key("b"));
     let (said, read, leased, opened) = in_time(async {
         tokio::join!(
@@ -136,7 +136,7 @@ async fn a_silent_network_returns_an_error_and_recovers() {
     node.close().await;
 }
 
-/// Each who writes has as much patience as any other, and none more for having waited for those before it.
+/// Every writer has the same deadline; waiting for earlier writers does not extend it.
 #[tokio::test(flavor = "multi_thread")]
 async fn writers_of_one_session_time_out_together() {
     let server = Server::own(&Options::default());
@@ -149,7 +149,7 @@ async fn writers_of_one_session_time_out_together() {
         let node = node.clone();
         waiting.spawn(async move { say(&node, &key("a"), &format!("meanwhile {number}")).await });
     }
-    // Somebody else's patience comes to an end four times.
+    // Four other deadlines pass first.
     for _ in 0..4 {
         in_time(say(&node, &key("b"), "beside it")).await.unwrap_err();
     }
@@ -166,7 +166,7 @@ async fn writers_of_one_session_time_out_together() {
     assert_eq!(count_unique_messages(&database), 2);
 }
 
-/// The server's side of every connection stands still, as when a machine in between forgot them all. New ones are fine.
+/// Every existing connection stops answering, as if a router had dropped its state. New connections work.
 #[tokio::test(flavor = "multi_thread")]
 async fn silent_connections_are_replaced() {
     let server = Server::own(&Options::default());
@@ -174,7 +174,7 @@ async fn silent_connections_are_replaced() {
     let options = PostgresOptions { patience: Duration::from_secs(12), ..haste() };
     let node = Postgres::open(&database.url(), options).await.unwrap();
     in_time(many(&node, "before", 8, 5).join_all()).await;
-    // Appends share transactions, so it takes reads at the same time to use all connections.
+    // Appends share transactions, so concurrent reads are needed to use all connections.
     let reads = (0..64).map(|_| {
         let node = node.clone();
         async move { node.session_state(&key("all"), Load::default()).await.map(|_| ()) }
@@ -208,7 +208,7 @@ async fn an_unreachable_server_is_not_reported_as_connections_in_use() {
     let node = hasty(&database.url_by(network.address())).await.unwrap();
     say(&node, &key("a"), "before").await.unwrap();
     network.cut();
-    // Nothing is left of what it had.
+    // All of its connections are closed.
     in_time(node.stamp(&key("a"))).await.unwrap_err();
     network.silence();
     let error = in_time(node.stamp(&key("a"))).await.unwrap_err().to_string();

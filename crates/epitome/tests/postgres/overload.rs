@@ -1,4 +1,4 @@
-//! Too many connections, locks that somebody holds, a disk that is full: it is said, and it goes on by itself.
+//! Too many connections, foreign locks, a full disk: the error names the cause, and the store recovers by itself.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ async fn without_free_connections_it_waits_then_fails_then_recovers() {
     let node = hasty(&database.url()).await.unwrap();
     say(&node, &key("a"), "before").await.unwrap();
 
-    // Others take what is left, and then what the node has to give up.
+    // Other clients take the free connections, then those that the node loses.
     let mut others: Vec<Held> = Vec::new();
     while others.len() < MOST {
         others.extend(std::iter::from_fn(|| database.try_hold("SELECT 1").ok()));
@@ -28,7 +28,7 @@ async fn without_free_connections_it_waits_then_fails_then_recovers() {
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'epitome'",
         );
     }
-    // Also a node that had some before, and one that comes now.
+    // Also a node that had connections before, and one that opens now.
     for told in
         [in_time(say(&node, &key("b"), "meanwhile")).await, in_time(hasty(&database.url())).await.map(|_| ())]
     {
@@ -37,7 +37,7 @@ async fn without_free_connections_it_waits_then_fails_then_recovers() {
         assert!(error.to_string().contains("too many clients"), "{error}");
     }
 
-    // Whoever has the patience does not notice.
+    // A node with a longer deadline gets no error.
     let options = PostgresOptions { patience: Duration::from_secs(120), ..haste() };
     let url = database.url();
     let waiting = tokio::spawn(async move { Postgres::open(&url, options).await });
@@ -80,7 +80,7 @@ async fn a_foreign_lock_is_waited_for_then_reported_and_then_it_recovers() {
     in_time(say(&node, &key("a"), "after")).await.unwrap();
     assert_eq!(row(&node, &key("a")).await.tracker.head(), 2);
 
-    // A session somebody holds keeps nobody else from theirs.
+    // A locked session does not block other sessions.
     let held = database.hold("BEGIN; SELECT 1 FROM epitome.sessions WHERE name = 'a' FOR UPDATE");
     in_time(say(&node, &key("b"), "beside it")).await.unwrap();
     let error = in_time(say(&node, &key("a"), "meanwhile")).await.unwrap_err();
@@ -97,7 +97,7 @@ async fn a_full_disk_is_reported_and_writing_recovers() {
     let node = node(&database.url()).await;
     say(&node, &key("a"), "before").await.unwrap();
 
-    // PostgreSQL may use the room of what it refused again, so a later message may still fit before the next is refused.
+    // PostgreSQL may reuse the space of a refused row, so a later message may fit before the next one is refused.
     let mut said = 1;
     for _ in 0..2 {
         let error = loop {
@@ -108,7 +108,7 @@ async fn a_full_disk_is_reported_and_writing_recovers() {
             assert!(said < 10_000, "the disk is never full");
         };
         assert!(matches!(error, StoreError::Full { .. }), "{error:?}");
-        // What is there can be read; what was refused is not there.
+        // Stored messages can be read; refused ones are not stored.
         assert_eq!(row(&node, &key("a")).await.tracker.head(), said);
     }
 
@@ -118,7 +118,7 @@ async fn a_full_disk_is_reported_and_writing_recovers() {
     assert_eq!(count_unique_messages(&database) as u64, said + 1);
 }
 
-/// A long text that cannot be kept in less room than it has letters.
+/// Returns a long text that cannot be compressed.
 fn noise(seed: u64) -> String {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let letters = std::iter::repeat_with(move || {

@@ -1,4 +1,4 @@
-//! Behind a pooler that gives a connection to each transaction in turn.
+//! Behind a connection pooler in transaction mode.
 
 use epitome::search::Query;
 use epitome::store::Store;
@@ -16,7 +16,7 @@ async fn the_store_works_behind_a_pooler() {
     let database = database(server());
     let pooler = Pooler::to(server(), 3);
     let url = pooler.url(&database);
-    // Tables are made through it as well, and by several at once.
+    // Several nodes also create the tables through it at the same time.
     let (one, other) = tokio::join!(node(&url), node(&url));
 
     let (writing, also) = (many(&one, "one", 8, 10), many(&other, "other", 8, 10));
@@ -47,7 +47,7 @@ async fn the_store_works_behind_a_pooler() {
     other.close().await;
 }
 
-/// Whether somebody stands in between is found out when a node starts, also when there is much coming and going.
+/// A node detects a pooler when it starts, even if other clients use it heavily.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pooler_is_detected_while_others_use_it() {
     let database = database(server());
@@ -66,7 +66,7 @@ async fn a_pooler_is_detected_while_others_use_it() {
     assert_eq!(count_unique_messages(&database), 12 * 40 * 2 + 12 * 3 * 2 * 2);
 }
 
-/// So many connections by way of a pooler.
+/// Opens this many connections through a pooler.
 async fn clients(url: &str, count: usize) -> Vec<tokio_postgres::Client> {
     let mut clients = Vec::new();
     for _ in 0..count {
@@ -77,7 +77,7 @@ async fn clients(url: &str, count: usize) -> Vec<tokio_postgres::Client> {
     clients
 }
 
-/// Each of two connections has a backend that seems its own, for as long as they ask in turn.
+/// Each of two connections seems to have its own backend as long as they send queries alternately.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pooler_that_returns_the_longest_unused_backend_is_detected() {
     let database = database(server());
@@ -85,7 +85,7 @@ async fn a_pooler_that_returns_the_longest_unused_backend_is_detected() {
         let settings = format!("server_round_robin = 1\ndefault_pool_size = {connections}");
         let pooler = Pooler::with(server(), &settings);
         let url = pooler.url(&database);
-        // All of them are there before, and used in turn.
+        // All backends exist before and are used in turn.
         let others = clients(&url, connections).await;
         for sql in ["BEGIN", "COMMIT"] {
             for other in &others {
@@ -116,12 +116,12 @@ async fn a_pooler_added_later_is_detected_by_mixed_up_statements() {
     assert_eq!(count_unique_messages(&database), 40 + 320);
 }
 
-/// Nothing that is set for a connection stays with it there, also for what is asked outside of any transaction.
+/// Settings of a connection do not last behind a pooler. The timeouts apply outside of transactions too.
 #[tokio::test(flavor = "multi_thread")]
 async fn timeouts_apply_behind_a_pooler() {
     let database = database(server());
     let pooler = Pooler::to(server(), 6);
-    // Said so, it need not be found out.
+    // Declared in the address, so it need not be detected.
     let node = hasty(&format!("{}?pooler=transaction", pooler.url(&database))).await.unwrap();
     say(&node, &key("a"), "before").await.unwrap();
     let held = database.hold("BEGIN; LOCK TABLE epitome.sessions IN ACCESS EXCLUSIVE MODE");

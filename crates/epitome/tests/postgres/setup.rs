@@ -1,4 +1,4 @@
-//! Databases with our tables in them, many writers, and a look behind their backs.
+//! Sets up databases, nodes and concurrent writers, and checks the stored messages.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use tokio::task::JoinSet;
 use crate::postgres_server::{Database, Server};
 use crate::support::append;
 
-/// A new database that has our tables already.
+/// Creates a database with Epitome's tables.
 pub(crate) fn database(server: &Server) -> Database {
     server.template("epitome", |url| {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -20,13 +20,13 @@ pub(crate) fn database(server: &Server) -> Database {
     })
 }
 
-/// A node that has as much patience as any test needs.
+/// Opens a node whose deadline is long enough for every test.
 pub(crate) async fn node(url: &str) -> Postgres {
     let options = PostgresOptions { patience: Duration::from_secs(120), ..PostgresOptions::default() };
     Postgres::open(url, options).await.unwrap()
 }
 
-/// A node that soon gives up, so that it is seen what it says then.
+/// Opens a node with a short deadline, to test its errors.
 pub(crate) async fn hasty(url: &str) -> Result<Postgres, StoreError> {
     Postgres::open(url, haste()).await
 }
@@ -41,7 +41,7 @@ pub(crate) async fn say(store: &Postgres, key: &SessionKey, text: &str) -> Resul
     store.change(key, Load::default(), append(said, Vec::new())).await.map(|_| ())
 }
 
-/// Whatever is ready, for a long time.
+/// Returns a request for any ready slot, with a long lease.
 pub(crate) fn want(owner: &str) -> LeaseRequest {
     LeaseRequest {
         owner: owner.to_owned(),
@@ -53,12 +53,12 @@ pub(crate) fn want(owner: &str) -> LeaseRequest {
     }
 }
 
-/// Fails when something takes so long that it must have got stuck.
+/// Fails if the future takes so long that it must be stuck.
 pub(crate) async fn in_time<T>(what: impl Future<Output = T>) -> T {
     tokio::time::timeout(Duration::from_secs(300), what).await.expect("it got stuck")
 }
 
-/// So many tasks say so many things each, to a session of their own and to one of all. No error reaches any of them.
+/// Starts tasks that each append this many messages to their own session and to a common one. No task gets an error.
 pub(crate) fn many(store: &Postgres, name: &str, tasks: usize, each: usize) -> JoinSet<()> {
     let mut running = JoinSet::new();
     for task in 0..tasks {
@@ -76,7 +76,7 @@ pub(crate) fn many(store: &Postgres, name: &str, tasks: usize, each: usize) -> J
     running
 }
 
-/// Whether everything said is there: in every session numbers 1, 2, 3 … and nothing twice. Gives how many there are.
+/// Checks that every session has the messages 1, 2, 3 … and no text twice. Returns the number of messages.
 pub(crate) fn count_unique_messages(database: &Database) -> usize {
     let wrong = database.psql(
         "SELECT s.name, s.head, count(m.seq), count(DISTINCT m.body), max(m.seq) FROM epitome.sessions s \

@@ -1,4 +1,4 @@
-//! The way to the database, encrypted, and whose it is.
+//! Encrypted connections and certificates.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use crate::postgres_server::{Options, Server, program};
 use crate::setup::{hasty, in_time, say};
 use crate::support::key;
 
-/// Somebody who signs certificates.
+/// A certificate authority.
 struct Authority {
     folder: TempDir,
 }
@@ -28,12 +28,12 @@ impl Authority {
         Authority { folder }
     }
 
-    /// The file with its own certificate.
+    /// Returns the file with the authority's certificate.
     fn root(&self) -> PathBuf {
         self.folder.path().join("root.crt")
     }
 
-    /// A cluster with a certificate of this name, that takes nobody in whose way is not encrypted.
+    /// Starts a cluster with a certificate for this name. It accepts encrypted connections only.
     fn server(&self, name: &str) -> Server {
         let folder = self.folder.path();
         fs::write(folder.join("names"), format!("subjectAltName={name}\nbasicConstraints=CA:FALSE\n"))
@@ -64,11 +64,11 @@ fn openssl(folder: &Path, arguments: &str) {
     assert!(done.status.success(), "{arguments}: {}", String::from_utf8_lossy(&done.stderr));
 }
 
-/// What becomes of opening it so.
+/// Returns the result of opening the database with these parameters.
 async fn opened(server: &Server, how: &str) -> Result<(), StoreError> {
     let node = in_time(hasty(&format!("{}?{how}", server.url("postgres")))).await?;
     say(&node, &key("a"), how).await?;
-    // Whatever connections it has are encrypted.
+    // All of its connections are encrypted.
     let plain = "SELECT count(*) FROM pg_stat_ssl JOIN pg_stat_activity USING (pid) \
          WHERE application_name = 'epitome' AND NOT ssl";
     assert_eq!(server.psql(plain), "0");
@@ -90,7 +90,7 @@ async fn sslmode_is_respected() {
     let refused = [
         ("sslmode=disable".to_owned(), "no encryption"),
         (format!("sslmode=verify-full&sslrootcert={}", theirs.root().display()), "certificate"),
-        // No system knows who signed it.
+        // The system does not trust the authority.
         ("sslmode=verify-full".to_owned(), "certificate"),
         ("sslmode=verify-full&sslrootcert=missing.crt".to_owned(), "missing.crt"),
     ];
@@ -110,7 +110,7 @@ async fn verify_full_refuses_a_certificate_of_another_name() {
     assert!(error.contains("certificate"), "{error}");
 }
 
-/// A server will not learn it, nor have another certificate, by being waited for.
+/// Retrying cannot help: neither TLS support nor the certificate changes by waiting.
 #[tokio::test]
 async fn an_untrusted_server_fails_at_once() {
     let (ours, theirs) = (Authority::new(), Authority::new());

@@ -1,4 +1,4 @@
-//! Whatever is stored wrongly is found by `verify`.
+//! `verify` finds every planted fault.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use super::planted::{FAULTS, history, plants, told};
 use super::postgres_server::{Database, server};
 use super::support::*;
 
-/// What can wait would mend or remove some of it.
+/// Maintenance would fix or remove some of it.
 fn quiet() -> PostgresOptions {
     PostgresOptions { index_pause: Duration::from_secs(600), connections: 4, ..PostgresOptions::default() }
 }
@@ -24,7 +24,7 @@ async fn faults(database: &Database, plant: &str) -> Vec<StoreFault> {
     faults
 }
 
-/// A copy of a database that was made once, by this.
+/// Returns a copy of a database that `make` created once.
 fn copied<F: Future<Output = ()>>(name: &str, make: impl FnOnce(String) -> F + Send) -> Database {
     server().template(name, |url| {
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
@@ -32,7 +32,7 @@ fn copied<F: Future<Output = ()>>(name: &str, make: impl FnOnce(String) -> F + S
     })
 }
 
-/// A database that was used and closed, its words in the index.
+/// Creates a database with data and a complete index, and closes the node.
 async fn used(url: String) {
     let options = PostgresOptions { index_pause: Duration::from_millis(2), ..quiet() };
     let store = Postgres::open(&url, options).await.unwrap();

@@ -1,4 +1,4 @@
-//! Authors and members in files: of an older release, and changed by two at once.
+//! Authors and members in files of an older release, and in files that two stores change.
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use epitome_testkit::drawing::messages;
 use super::support::*;
 use super::{options, raw, until_none};
 
-/// Every step of the schema up to the fourth, as that release made it.
+/// Creates a file with the first four schema migrations, as the release of that time did.
 fn fourth_schema(path: &Path) {
     const STEPS: [(&str, &str); 4] = [
         ("0001_sessions", include_str!("../../migrations/sqlite/0001_sessions.sql")),
@@ -28,7 +28,7 @@ fn fourth_schema(path: &Path) {
     }
 }
 
-/// Appends a drawing, and nobody joins: as releases did that knew of no members.
+/// Appends the messages of a drawing without members, as releases did before members existed.
 async fn said_then(store: &dyn Store, clock: &Clock, at: i64, key: &SessionKey, drawing: &str) {
     clock.set(at);
     say(store, key, drawing).await;
@@ -91,7 +91,7 @@ async fn authors_of_an_older_file_become_members() {
         WorkspaceRow { name: "w".into(), created: workspace.created, ..Default::default() }
     );
     assert_eq!(row(&store, &key("a")).await.attributes, serde_json::Map::default());
-    // It goes on as any other does, and is as good as one made today.
+    // It works like a file that was created today.
     let secret = store.secret().await.unwrap();
     join(&store, &key("a"), "eve").await;
     join(&store, &key("c"), "new").await;
@@ -103,7 +103,7 @@ async fn authors_of_an_older_file_become_members() {
     assert_eq!(store.verify().await.unwrap(), []);
 }
 
-/// Appends a message by somebody, as an engine does.
+/// Appends a message by this author, as an engine does.
 async fn join(store: &dyn Store, key: &SessionKey, author: &'static str) {
     let decide: Decide = Box::new(move |standing| {
         let changes = appended(standing, &messages(&format!("u@{author}")).unwrap(), &[]);
@@ -138,7 +138,7 @@ async fn a_member_removed_by_another_process_joins_again_with_the_next_message()
         assert_eq!(names(&members(&one, &key("a")).await), ["alice"]);
         assert_eq!(names(&members(&two, &key("a")).await), ["alice"]);
     }
-    // The session, and its whole workspace: what is of the same name is another.
+    // The session, then its whole workspace: those created later under the same names are new ones.
     join(&one, &key("a"), "alice").await;
     assert!(two.delete(&key("a")).await.unwrap());
     assert_eq!(two.delete_workspace("w").await.unwrap(), WorkspaceDeletion::Deleted);
@@ -146,7 +146,7 @@ async fn a_member_removed_by_another_process_joins_again_with_the_next_message()
     assert_eq!(names(&members(&two, &key("a")).await), ["alice"]);
     assert!(two.authors("w", Listing::named("alice")).await.unwrap().first().is_some());
     assert_eq!(row(&two, &key("a")).await.tracker.head(), 1);
-    // What one notes of an author the other goes on from.
+    // Each store sees the author's metadata that the other one wrote.
     for store in [&one, &two, &one] {
         let decide = |before: Option<&AuthorRow>| {
             let mut row = before.cloned().unwrap();

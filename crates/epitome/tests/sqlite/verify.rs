@@ -1,4 +1,4 @@
-//! What was kept wrongly shows: a window kept twice, a coverage that fell, a fence that was stale.
+//! `verify` finds wrong summaries: a window stored twice, a decreased coverage, a stale fencing token.
 
 use epitome::store::*;
 

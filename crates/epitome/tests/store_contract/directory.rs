@@ -1,4 +1,4 @@
-//! Workspaces, authors, lists of them, and notes on everything, for every store. Who belongs where is next door.
+//! Workspaces, authors, lists of them, and metadata, for every store. Members are in `members.rs`.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ pub(crate) fn notes(value: Value) -> Notes {
     notes
 }
 
-/// What JSON can hold, and is easily lost.
+/// Returns metadata with values that are easily lost on the way to a database and back.
 pub(crate) fn odd() -> Notes {
     let deep = (0..100).fold(json!("down here"), |inner, _| json!([inner]));
     notes(json!({
@@ -57,7 +57,7 @@ pub(crate) async fn note_author(
     store.change_author(workspace, name, Box::new(decide)).await.unwrap();
 }
 
-/// Changes who belongs to a session, and makes it where there is none.
+/// Changes a session's members, and creates the session if it does not exist.
 pub(crate) async fn moved(store: &dyn Store, key: &SessionKey, members: Vec<Membership>) {
     let decide: Decide = Box::new(move |standing| {
         let session = standing.session.clone().unwrap_or_else(|| new_row(standing.now));
@@ -82,7 +82,7 @@ pub(crate) async fn authors(store: &dyn Store, workspace: &str) -> Vec<String> {
     listed.items.iter().map(|author| author.name.to_string()).collect()
 }
 
-/// The sessions an author belongs to.
+/// Returns the sessions that an author is a member of.
 pub(crate) async fn belongs(store: &dyn Store, workspace: &str, author: &str) -> Vec<String> {
     let listed = store.sessions(workspace, Some(author), Listing::default()).await.unwrap();
     assert_eq!(listed.total, listed.items.len() as u64);
@@ -126,7 +126,7 @@ pub(crate) async fn metadata_and_attributes_are_read_back_unchanged(made: Made) 
         Some(Changes { session: Some(row), members, ..Changes::default() })
     });
     assert!(store.change(&key("a"), Load::default(), decide).await.unwrap().is_some());
-    // Twice: a writer may know without reading.
+    // Twice: the second write may use the cache.
     for _ in 0..2 {
         let workspace = store.workspaces(Listing::named("w")).await.unwrap().first().unwrap();
         assert_eq!((workspace.metadata, workspace.attributes), (odd(), other()));
@@ -142,7 +142,7 @@ pub(crate) async fn metadata_and_attributes_are_read_back_unchanged(made: Made) 
         );
         say(store, &key("a"), "u").await;
     }
-    // Emptied again, there are none.
+    // After they were emptied, there are none.
     note_workspace(store, "w", |row| (row.metadata, row.attributes) = Default::default()).await;
     let workspace = store.workspaces(Listing::named("w")).await.unwrap().first().unwrap();
     assert_eq!((workspace.metadata, workspace.attributes), Default::default());
@@ -218,7 +218,7 @@ pub(crate) async fn only_an_empty_workspace_can_be_deleted(made: Made) {
     );
     assert_eq!(authors(store, "w").await, ["ann"]);
     assert!(store.delete(&key("b")).await.unwrap());
-    // At once: what is left of its sessions is removed when there is time.
+    // At once: maintenance removes the rest of its sessions later.
     assert_eq!(store.delete_workspace("w").await.unwrap(), WorkspaceDeletion::Deleted);
     assert_eq!(store.delete_workspace("w").await.unwrap(), WorkspaceDeletion::NotFound);
     assert_eq!(store.workspaces(Listing::named("w")).await.unwrap().first(), None);
@@ -229,7 +229,7 @@ pub(crate) async fn only_an_empty_workspace_can_be_deleted(made: Made) {
     );
     assert_eq!(store.workspaces(Listing::default()).await.unwrap().total, 1);
     assert_eq!(authors(store, "v").await, ["ann"], "others stay");
-    // Made again it is another one, whose events are not taken for the old one's.
+    // A workspace that is created again does not reuse event numbers of the old one.
     made.clock.set(2);
     told(&key("a")).await;
     let new = store.workspaces(Listing::named("w")).await.unwrap().first().unwrap();
@@ -245,7 +245,7 @@ pub(crate) async fn only_an_empty_workspace_can_be_deleted(made: Made) {
     assert_eq!(store.verify().await.unwrap(), []);
 }
 
-/// The page as whoever has the whole list would cut it.
+/// Returns the expected page, computed from the whole list.
 fn cut<T: Clone>(
     all: &[T],
     keep: impl Fn(&T) -> bool,
@@ -263,7 +263,7 @@ fn cut<T: Clone>(
 
 pub(crate) async fn lists_are_ordered_paged_and_filtered(made: Made) {
     let store = &*made.store;
-    // Names in no order, so that age is not mistaken for them; some of the same moment.
+    // Names in random order, so that order by age differs from order by name; some have the same timestamp.
     let name = |n: i64| format!("{:x}", n * 7 % 12);
     for n in 0..12_i64 {
         made.clock.set(n / 2);

@@ -13,7 +13,7 @@ fn said(from: u64, through: u64) -> EventBody {
     EventBody::Message(Span { from, through })
 }
 
-/// Appends a message and tells these.
+/// Appends a message and writes these events.
 async fn tell(store: &dyn Store, key: &SessionKey, events: Vec<EventBody>) {
     let decide: Decide = Box::new(move |standing| {
         let changes = appended(standing, &messages("u").unwrap(), &[]);
@@ -26,7 +26,7 @@ fn numbers(events: &[Event]) -> Vec<u64> {
     events.iter().map(|event| event.id).collect()
 }
 
-/// Numbers and ends of all that are kept.
+/// Returns the numbers of all retained events, and the oldest and the newest number.
 async fn all(store: &dyn Store, workspace: &str) -> (Vec<u64>, u64, u64) {
     let told = store.events(workspace, 0, None, usize::MAX).await.unwrap();
     (numbers(&told.events), told.oldest, told.newest)
@@ -47,7 +47,7 @@ pub(crate) async fn events_are_numbered_per_workspace(made: Made) {
     let told = store.events("w", 0, None, 9).await.unwrap().events;
     let last = Event { id: 3, session: "b".into(), at: Timestamp(7), body: said(4, 4) };
     assert_eq!((&*told[0].session, &told[1].body, &told[2]), ("a", &said(2, 3), &last));
-    // After a number, of one session, so many; the ends are the whole workspace's.
+    // After a number, of one session, with a limit; `oldest` and `newest` are those of the whole workspace.
     let some = store.events("w", 1, None, 1).await.unwrap();
     assert_eq!((numbers(&some.events), some.oldest, some.newest), (vec![2], 1, 3));
     assert_eq!(store.events("w", 0, Some("b"), 9).await.unwrap().events, [last]);
@@ -58,14 +58,14 @@ pub(crate) async fn events_are_numbered_per_workspace(made: Made) {
 pub(crate) async fn a_rejected_change_writes_no_event(made: Made) {
     let store = &*made.store;
     tell(store, &key("a"), vec![said(1, 1)]).await;
-    // A place that is taken.
+    // A message number that is already taken.
     let decide: Decide = Box::new(|standing| {
         let mut changes = appended(standing, &messages("u a").unwrap(), &[]);
         changes.messages[1].outline.seq = 1;
         Some(Changes { events: vec![said(2, 3)], ..changes })
     });
     assert!(store.change(&key("a"), Load::default(), decide).await.is_err());
-    // No session to tell of.
+    // There is no session to report about.
     let decide: Decide = Box::new(|_| Some(Changes { events: vec![said(1, 1)], ..Changes::default() }));
     assert!(store.change(&key("none"), Load::default(), decide).await.is_err());
     assert_eq!(all(store, "w").await, (vec![1], 1, 1));
@@ -195,7 +195,7 @@ pub(crate) async fn keys_are_stored_listed_and_revoked(made: Made) {
         (v(&["2", "3"]), v(&["2", "4"]))
     );
     assert_eq!((ids(Some("w"), Some("2"), 9).await, ids(Some("x"), None, 9).await), (v(&["4"]), v(&[])));
-    // Whoever names a workspace revokes only there.
+    // With a workspace, only its own keys can be revoked.
     assert!(
         !store.revoke_key("1", Some("w")).await.unwrap() && !store.revoke_key("3", Some("w")).await.unwrap()
     );

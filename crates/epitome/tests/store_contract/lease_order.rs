@@ -1,4 +1,4 @@
-//! Whose turn it is to be worked for.
+//! The order in which slots are leased, for every store.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use epitome_core::message::Timestamp;
 use super::support::*;
 use super::{every, want};
 
-/// Makes a session of that workspace have something due.
+/// Creates a session with a due slot in this workspace.
 async fn due(store: &dyn Store, workspace: &str, session: &str) {
     say_with(store, &SessionKey::new(workspace, session), "u a", &[every(2)]).await;
 }
@@ -22,8 +22,8 @@ fn full(workspaces: &[&str]) -> HashSet<Arc<str>> {
     workspaces.iter().map(|name| Arc::from(*name)).collect()
 }
 
-/// Takes what is to be taken, `workspace/session`. One that is being written to at the moment, and be it by whoever indexes
-/// its words, may be passed over: then what was taken is given back, and it is tried again.
+/// Leases the expected slot, `workspace/session`. A session that is being written at the time, for example by the
+/// search index, may be skipped. Then this releases the other lease and tries again.
 #[track_caller]
 fn takes<'a>(
     store: &'a dyn Store,
@@ -58,7 +58,7 @@ async fn give_back(store: &dyn Store, lease: Lease) {
     assert!(store.change(&lease.key, Load::default(), decide).await.unwrap().is_some());
 }
 
-/// Takes these one after the other, beginning after that workspace, and nothing else.
+/// Leases exactly these slots, one after the other, starting after `last`.
 async fn take_in_turn(store: &dyn Store, mut last: &'static str, expected: &[&'static str]) {
     for next in expected {
         takes(store, after(last), Some(next)).await;
@@ -74,7 +74,7 @@ pub(crate) async fn workspaces_take_turns_longest_waiting_slot_first(made: Made)
         made.clock.set(at * 1_000);
         due(store, workspace, session).await;
     }
-    // By their bytes, as names are ordered everywhere.
+    // Ordered by their bytes, like all names.
     take_in_turn(store, "b", &["c/x", "d/x", "B/x", "a/x", "b/old", "b/new"]).await;
     takes(store, after("b"), None).await;
     assert_eq!(store.verify().await.unwrap(), []);
@@ -129,7 +129,7 @@ pub(crate) async fn a_returned_slot_waits_behind_the_others_without_a_failure(ma
     takes(store, LeaseRequest { session: Some(key.clone()), ..want("one") }, None).await;
     made.clock.set(2_999);
     due(store, "c", "x").await;
-    // Its turn or not.
+    // Regardless of whose turn it is.
     takes(store, LeaseRequest { full_workspaces: full(&["b", "c"]), ..after("c") }, None).await;
     made.clock.set(3_000);
     for next in ["b/x", "c/x", "a/x"] {
@@ -146,7 +146,7 @@ pub(crate) async fn one_workspace_with_many_ready_slots_does_not_block_the_other
     for n in 0..600 {
         due(store, "huge", &format!("s{n:03}")).await;
     }
-    // Nothing is to do for these yet, and they cost no turn.
+    // These are not ready yet, and do not use up a turn.
     let timed = epitome_core::slot::Slot { trigger: "idle(60)".parse().unwrap(), ..every(1) };
     for workspace in ["hugf", "waits", "a1"] {
         say_with(store, &SessionKey::new(workspace, "x"), "u a", std::slice::from_ref(&timed)).await;
@@ -173,12 +173,12 @@ pub(crate) async fn one_workspace_with_many_ready_slots_does_not_block_the_other
         ],
     )
     .await;
-    // Nor do they wait where nobody says whose turn it is, once the huge one holds enough.
+    // Without round-robin they do not wait either, once the huge workspace has enough workers.
     due(store, "b", "x").await;
     let others = LeaseRequest { full_workspaces: full(&["huge"]), ..want("two") };
     takes(store, others.clone(), Some("b/x")).await;
     takes(store, others, None).await;
-    // What is not wanted is passed over inside a workspace too.
+    // Excluded slots are skipped inside a workspace too.
     let id = row(store, &SessionKey::new("huge", "s004")).await.id;
     let excluded = [(id, Default::default(), every(2).name)].into();
     takes(store, LeaseRequest { excluded, ..after("a") }, Some("huge/s005")).await;
@@ -198,7 +198,7 @@ pub(crate) async fn a_ready_slot_is_found_behind_many_that_are_not(made: Made) {
     made.clock.set(1_000);
     due(store, "w1499", "x").await;
     takes(store, LeaseRequest { excluded: excluded.clone(), ..after("w150") }, Some("w1499/x")).await;
-    // Neither with a turn, nor without, nor for one session of theirs is anything else taken.
+    // No other slot is leased: with round-robin, without it, or for a session of that workspace.
     let theirs = SessionKey::new("w007", "x");
     for nothing in [after("w150"), want("one"), LeaseRequest { session: Some(theirs), ..want("one") }] {
         takes(store, LeaseRequest { excluded: excluded.clone(), ..nothing }, None).await;
@@ -207,7 +207,7 @@ pub(crate) async fn a_ready_slot_is_found_behind_many_that_are_not(made: Made) {
     assert_eq!(store.verify().await.unwrap(), []);
 }
 
-/// Numbers that look drawn and are the same every time.
+/// Returns pseudo-random numbers that are the same in every run.
 struct Draw(u64);
 
 impl Draw {
@@ -227,7 +227,7 @@ pub(crate) async fn leases_match_a_simple_model(made: Made) {
     let store = &*made.store;
     let names = ["", "A", "a", "a b", "aa", "b", "zß"];
     let mut draw = Draw(0x9E37_79B9_7F4A_7C15);
-    // What waits: since when, the number of its session, its workspace.
+    // The waiting slots: since when, the id of the session, the workspace.
     let mut waiting: Vec<(i64, i64, Arc<str>)> = Vec::new();
     for now in 1..=400 {
         made.clock.set(now);

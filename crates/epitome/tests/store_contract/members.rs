@@ -1,4 +1,4 @@
-//! Who belongs to which session, for every store.
+//! Members of sessions, for every store.
 
 use epitome::store::*;
 use epitome_core::slot::Scope;
@@ -27,18 +27,18 @@ pub(crate) async fn members_join_and_leave_and_their_attributes_merge(made: Made
         member.map(|member| Value::Object(member.attributes))
     };
     assert_eq!((kept("ann").await, kept("bob").await), (Some(json!({"x": 1})), Some(json!({}))));
-    // What is not named stays; what is named is theirs from now on.
+    // Fields that are not named stay; named fields are replaced.
     moved(store, &a, vec![join_with("ann", json!({"y": {"z": 2}})), join_with("bob", json!({"x": 5}))]).await;
     moved(store, &a, vec![join("ann"), join_with("bob", json!({"x": null}))]).await;
     assert_eq!(kept("ann").await, Some(json!({"x": 1, "y": {"z": 2}})));
     assert_eq!(kept("bob").await, Some(json!({"x": null})));
-    // Each API's part adds up by itself.
+    // Each API's object is merged separately.
     moved(store, &a, vec![join_with("ann", json!({"y": {"v": 1}, "w": {}}))]).await;
     assert_eq!(kept("ann").await, Some(json!({"x": 1, "y": {"z": 2, "v": 1}, "w": {}})));
     moved(store, &a, vec![leave("ann"), join_with("ann", json!({"x": 1, "y": 2}))]).await;
     moved(store, &a, vec![join_with("ann", json!({"y": 3}))]).await;
     assert_eq!(kept("ann").await, Some(json!({"x": 1, "y": 3})));
-    // Whoever left comes back as new; who never was there need not leave.
+    // An author who left joins as a new member; removing an author who is no member changes nothing.
     moved(store, &a, vec![leave("ann"), leave("nobody")]).await;
     assert_eq!((members(store, &a).await, kept("ann").await), (vec!["bob".to_owned()], None));
     assert_eq!(authors(store, "w").await, ["bob", "ann"], "and are no less known");
@@ -51,7 +51,7 @@ pub(crate) async fn members_join_and_leave_and_their_attributes_merge(made: Made
     moved(store, &key("b"), vec![join("ann")]).await;
     assert_eq!(belongs(store, "w", "ann").await, ["a", "b"], "of one session and of another");
     moved(store, &key("b"), vec![Membership::LeaveAll]).await;
-    // In order: all others leave, and one joins, leaves and joins.
+    // In order: all others leave, and one joins, leaves and joins again.
     moved(store, &a, vec![join("bob")]).await;
     moved(store, &a, vec![join("eve"), Membership::LeaveAll, join("ann"), leave("ann"), join("ann")]).await;
     assert_eq!(members(store, &a).await, ["ann"]);
@@ -60,7 +60,7 @@ pub(crate) async fn members_join_and_leave_and_their_attributes_merge(made: Made
         (belongs(store, "w", "ann").await, belongs(store, "w", "eve").await),
         (vec!["a".to_owned()], vec![])
     );
-    // Nobody joins what is not there.
+    // No author can join a session that does not exist.
     let decide: Decide = Box::new(|_| Some(Changes { members: vec![join("zoe")], ..Changes::default() }));
     assert!(store.change(&key("none"), Load::default(), decide).await.is_err());
     assert_eq!(store.authors("w", Listing::named("zoe")).await.unwrap().first(), None);
@@ -71,7 +71,7 @@ pub(crate) async fn a_rejected_change_adds_no_member(made: Made) {
     let store = &*made.store;
     say(store, &key("a"), "u").await;
     for panics in [false, true] {
-        // A summary needs its slot, and that is seen after the members.
+        // The summary has no slot, which is detected after the members are written.
         let decide: Decide = Box::new(move |_| {
             assert!(!panics, "no");
             let summary = Some(summary(&Scope::Session, "s", 1, None));
@@ -82,7 +82,7 @@ pub(crate) async fn a_rejected_change_adds_no_member(made: Made) {
     }
     moved(store, &key("a"), vec![join("ann")]).await;
     assert_eq!(members(store, &key("a")).await, ["ann"]);
-    // The same for whoever was to leave.
+    // The same for a member who was to leave.
     let decide: Decide = Box::new(move |_| {
         let summary = Some(summary(&Scope::Session, "s", 1, None));
         Some(Changes { members: vec![Membership::LeaveAll], summary, ..Changes::default() })
@@ -108,7 +108,7 @@ pub(crate) async fn members_are_copied_and_deleted_with_their_session(made: Made
     assert_eq!(members(store, &key("b")).await, ["ann", "bob"]);
     let ann = store.members(copied, Listing::named("ann")).await.unwrap().first().unwrap();
     assert_eq!(Value::Object(ann.attributes), json!({"x": 1}));
-    // From now on each has its own.
+    // From now on each session has its own members.
     moved(store, &key("b"), vec![leave("ann"), join("eve")]).await;
     assert_eq!(members(store, &key("a")).await, ["ann", "bob"]);
     assert_eq!(members(store, &key("b")).await, ["bob", "eve"]);
@@ -148,7 +148,7 @@ pub(crate) async fn an_author_is_a_member_only_in_its_workspace(made: Made) {
     assert_eq!(members(store, &theirs).await, ["bob"]);
 }
 
-/// Its authors are gone, and their places may be others' by the time the copy would be shown.
+/// The authors are deleted, and their ids may belong to other authors when the copy would be revealed.
 pub(crate) async fn deleting_a_workspace_cancels_unfinished_copies(made: Made) {
     let store = &*made.store;
     say(store, &key("a"), "u").await;

@@ -1,4 +1,4 @@
-//! What is read ends where its bytes do, and says whether more follows.
+//! Pages end at their size in bytes, and say whether more follows.
 
 use epitome::search::Query;
 use epitome::store::*;
@@ -7,7 +7,7 @@ use epitome_core::slot::Scope;
 
 use super::support::*;
 
-/// Small ones and large ones: what was read counts, and no average.
+/// Small and large messages: the limit counts the bytes that were read, not an average.
 fn of_sizes(sizes: &[usize]) -> Vec<Message> {
     sizes.iter().map(|size| Message::user(format!("parcel {}", "x".repeat(*size)))).collect()
 }
@@ -36,7 +36,7 @@ pub(crate) async fn a_page_ends_at_its_size_in_bytes(made: Made) {
 pub(crate) async fn a_search_ends_at_its_size_in_bytes(made: Made) {
     let store = &*made.store;
     say_all(store, &key("a"), of_sizes(&[1, 5_000, 5_000])).await;
-    // What is read and not found takes no room.
+    // Messages that do not match do not count against the limit.
     say_all(store, &key("b"), vec![Message::user("x".repeat(9_000)), Message::user("A parcel.")]).await;
     let found = async |words: &str, after, limit, bytes| {
         let search = Search {
@@ -52,7 +52,7 @@ pub(crate) async fn a_search_ends_at_its_size_in_bytes(made: Made) {
         (found.iter().map(|hit| (hit.id, hit.message.seq)).collect::<Vec<_>>(), found.more)
     };
     let (a, b) = (row(store, &key("a")).await.id, row(store, &key("b")).await.id);
-    // By the index, and by reading: two letters are too short for it.
+    // With the index and without: two letters are too short for the index.
     for words in ["parcel", "pa"] {
         assert_eq!(found(words, None, 9, Some(6_000)).await, (vec![(b, 2), (a, 3), (a, 2)], true));
         assert_eq!(found(words, Some((a, 2)), 9, Some(6_000)).await, (vec![(a, 1)], false));
@@ -63,7 +63,7 @@ pub(crate) async fn a_search_ends_at_its_size_in_bytes(made: Made) {
     assert_eq!(found("nowhere", None, 9, Some(0)).await, (vec![], false));
 }
 
-/// However many sessions there are, and however much of them is indexed yet: newest first, none twice, no stranger's.
+/// For any number of sessions, indexed or not: newest first, no message twice, none of another workspace.
 pub(crate) async fn searching_many_sessions_finds_the_same_as_searching_few(made: Made) {
     let store = &*made.store;
     let many = 1_003_u64;

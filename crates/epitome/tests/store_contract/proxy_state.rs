@@ -1,4 +1,4 @@
-//! What was done to lists that pass through, and what that came to.
+//! States of lists that the proxy condensed, and proxy usage, for every store.
 
 use epitome::store::*;
 use epitome_core::message::Timestamp;
@@ -13,7 +13,7 @@ fn hash(n: u64) -> ListHash {
     hash
 }
 
-/// The hashes of a list whose messages are these.
+/// Returns the hashes of all prefixes of a list with these messages.
 fn chain(messages: impl IntoIterator<Item = u64>) -> Vec<ListHash> {
     messages.into_iter().map(hash).collect()
 }
@@ -46,7 +46,7 @@ pub(crate) async fn the_state_of_the_longest_prefix_is_found(made: Made) {
         assert_eq!(found(store, "w", &list[..len]).await.as_deref(), kept, "{len}");
     }
     assert_eq!(store.find_proxy_state("w", Vec::new()).await.unwrap(), None);
-    // What is done again to the very same list stands in the place of what was.
+    // Storing the state of the same list again replaces it.
     store.store_proxy_state("w", done(&list[..5], "five again")).await.unwrap();
     assert_eq!(found(store, "w", &list[..6]).await.as_deref(), Some("five again"));
     assert_eq!(store.verify().await.unwrap(), []);
@@ -56,7 +56,7 @@ pub(crate) async fn no_state_is_found_for_a_different_list(made: Made) {
     let store = &*made.store;
     let list = chain(1..=6);
     store.store_proxy_state("w", done(&list, "mine")).await.unwrap();
-    // As long, with the same beginning; the same end and another beginning; the same in another workspace.
+    // Same length and prefix; same end and another start; the same list in another workspace.
     let other_end = chain([1, 2, 3, 4, 5, 66, 7]);
     let other_root = chain([11, 2, 3, 4, 5, 6, 7]);
     for other in [&other_end, &other_root] {
@@ -65,7 +65,7 @@ pub(crate) async fn no_state_is_found_for_a_different_list(made: Made) {
     assert_eq!(found(store, "v", &list).await, None);
     store.store_proxy_state("v", done(&list, "theirs")).await.unwrap();
     assert_eq!(found(store, "w", &list).await.as_deref(), Some("mine"));
-    // Two that parted find each their own, and what they share.
+    // Two lists that diverged find their own state, and that of the common prefix.
     store.store_proxy_state("w", done(&other_end[..6], "fork")).await.unwrap();
     assert_eq!(found(store, "w", &other_end).await.as_deref(), Some("fork"));
     assert_eq!(found(store, "w", &list).await.as_deref(), Some("mine"));
@@ -74,12 +74,12 @@ pub(crate) async fn no_state_is_found_for_a_different_list(made: Made) {
 pub(crate) async fn a_workspace_retains_the_newest_thousand_lists(made: Made) {
     let store = &*made.store;
     store.store_proxy_state("v", done(&chain([1]), "another's")).await.unwrap();
-    // The clock stands still, and once it goes back.
+    // The clock stands still, and once goes back.
     made.clock.set(50);
     for n in 1..=1_000 {
         store.store_proxy_state("w", done(&chain([n]), "done")).await.unwrap();
     }
-    // One that is done again is new again.
+    // A list that is stored again counts as new.
     store.store_proxy_state("w", done(&chain([1]), "again")).await.unwrap();
     made.clock.set(10);
     for n in 1_001..=1_010 {
@@ -141,7 +141,7 @@ pub(crate) async fn proxy_usage_is_summed_by_model_and_hour(made: Made) {
         ..sum("a", 113)
     };
     assert_eq!(all[0], thrice);
-    // An hour is told whole, or not at all.
+    // An hour is returned as a whole or not at all.
     let inputs = async |since| {
         let rows = store.proxy_usage("w", Timestamp(since)).await.unwrap();
         rows.iter().map(|row| row.input).sum::<u64>()
@@ -158,7 +158,7 @@ pub(crate) async fn models_above_the_limit_are_counted_as_other(made: Made) {
     let store = &*made.store;
     let many = (0..150).map(|n| sum(&format!("m{n:03}"), 1)).collect();
     store.add_proxy_usage("w", many).await.unwrap();
-    // One that has a name of its own keeps it.
+    // A model that has its own row keeps it.
     store.add_proxy_usage("w", vec![sum("m000", 10), sum("m149", 10), sum("m149", 10)]).await.unwrap();
     let rows = store.proxy_usage("w", Timestamp(0)).await.unwrap();
     assert_eq!(rows.len(), 101);
@@ -176,7 +176,7 @@ pub(crate) async fn proxy_data_is_deleted_with_its_workspace(made: Made) {
     }
     set_workspace(store, "w", Some("")).await;
     assert_eq!(store.delete_workspace("w").await.unwrap(), WorkspaceDeletion::Deleted);
-    // It need not have been made by anybody.
+    // The workspace itself need not exist.
     assert_eq!(store.delete_workspace("v").await.unwrap(), WorkspaceDeletion::NotFound);
     for (workspace, left) in [("w", 0), ("v", 0), ("u", 1)] {
         assert_eq!(store.proxy_usage(workspace, Timestamp(0)).await.unwrap().len(), left, "{workspace}");

@@ -1,4 +1,4 @@
-//! A stamp tells whether contexts may have changed.
+//! A stamp shows whether contexts may have changed.
 
 use epitome::store::*;
 use epitome_core::message::Span;
@@ -11,7 +11,7 @@ async fn stamp(store: &dyn Store, name: &str) -> Stamp {
     store.stamp(&key(name)).await.unwrap().unwrap()
 }
 
-/// Changes a session by what comes out of this.
+/// Changes a session with this decision.
 async fn changed(store: &dyn Store, change: impl Fn(&SessionState) -> Changes + Send + Sync + 'static) {
     let decide: Decide = Box::new(move |standing| Some(change(standing)));
     assert!(store.change(&key("a"), Load::default(), decide).await.unwrap().is_some());
@@ -52,7 +52,7 @@ pub(crate) async fn every_change_of_a_context_changes_the_stamp(made: Made) {
     set_workspace(store, "w", Some("{}")).await;
     look("the workspace's settings").await;
     assert_ne!(stamp(store, "b").await, other);
-    // A session made again is another one, however alike.
+    // A session that is created again has another stamp, even if it is equal.
     let row = row(store, &key("a")).await;
     assert!(store.delete(&key("a")).await.unwrap());
     assert_eq!(store.stamp(&key("a")).await.unwrap(), None);
@@ -82,7 +82,7 @@ pub(crate) async fn other_changes_keep_the_stamp(made: Made) {
     set_workspace(store, "w", None).await;
     set_workspace(store, "v", Some("{}")).await;
     say(store, &SessionKey::new("v", "a"), "u").await;
-    // What is refused is undone, and the count with it.
+    // A rejected change is rolled back, including the revision.
     let decide: Decide = Box::new(|standing| {
         let mut changes = appended(standing, &messages("u a").unwrap(), &[]);
         changes.messages[1].outline.seq = 1;

@@ -1,4 +1,4 @@
-//! What tests of stores need: a clock to turn, sessions from drawings, and an engine in miniature.
+//! Support for store tests: a settable clock, sessions from drawings, and a minimal engine.
 
 #![allow(dead_code, reason = "not every test program needs all of it")]
 
@@ -16,7 +16,7 @@ use epitome_core::slot::{Scope, Slot};
 use epitome_core::track::Tracker;
 use epitome_testkit::drawing::{messages, word_counter};
 
-/// A clock that stands still until it is turned.
+/// A clock that stands still until it is set.
 #[derive(Clone, Default)]
 pub(crate) struct Clock(Arc<AtomicI64>);
 
@@ -47,7 +47,7 @@ impl Clock {
     }
 }
 
-/// A store under test, with what must live as long as it.
+/// A store under test, with the values that must live as long as it.
 pub(crate) struct Made {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) clock: Clock,
@@ -58,7 +58,7 @@ pub(crate) fn key(name: &str) -> SessionKey {
     SessionKey::new("w", name)
 }
 
-/// A session nobody has said anything in yet.
+/// Returns the row of a session without messages.
 pub(crate) fn new_row(now: Timestamp) -> SessionRow {
     SessionRow {
         id: 0,
@@ -76,7 +76,7 @@ pub(crate) fn new_row(now: Timestamp) -> SessionRow {
     }
 }
 
-/// What appending these messages changes, as an engine would decide it.
+/// Returns the changes that append these messages, as an engine would decide them.
 pub(crate) fn appended(standing: &SessionState, said: &[Message], orders: &[Slot]) -> Changes {
     let mut row = standing.session.clone().unwrap_or_else(|| new_row(standing.now));
     row.updated = standing.now;
@@ -118,7 +118,7 @@ pub(crate) fn append(said: Vec<Message>, orders: Vec<Slot>) -> Decide {
     Box::new(move |standing| Some(appended(standing, &said, &orders)))
 }
 
-/// Appends a drawing.
+/// Appends the messages of a drawing.
 pub(crate) async fn say(store: &dyn Store, key: &SessionKey, drawing: &str) {
     say_all(store, key, messages(drawing).unwrap()).await;
 }
@@ -127,7 +127,7 @@ pub(crate) async fn say_all(store: &dyn Store, key: &SessionKey, said: Vec<Messa
     assert!(store.change(key, Load::default(), append(said, Vec::new())).await.unwrap().is_some());
 }
 
-/// Appends a drawing to a session with these slots.
+/// Appends the messages of a drawing to a session with these slots.
 pub(crate) async fn say_with(store: &dyn Store, key: &SessionKey, drawing: &str, orders: &[Slot]) {
     let decide = append(messages(drawing).unwrap(), orders.to_vec());
     assert!(store.change(key, Load::default(), decide).await.unwrap().is_some());
@@ -141,7 +141,7 @@ pub(crate) async fn row(store: &dyn Store, key: &SessionKey) -> SessionRow {
     standing(store, key).await.session.unwrap()
 }
 
-/// A summary that is not stored yet.
+/// Returns a summary that is not stored yet.
 pub(crate) fn summary(scope: &Scope, slot: &str, through: Seq, parent: Option<i64>) -> SummaryRow {
     SummaryRow {
         id: 0,
@@ -157,7 +157,7 @@ pub(crate) fn summary(scope: &Scope, slot: &str, through: Seq, parent: Option<i6
     }
 }
 
-/// Keeps a summary as the one that stands, superseding the one before.
+/// Stores a summary as the current one, which supersedes the previous one.
 pub(crate) async fn summarize(
     store: &dyn Store,
     key: &SessionKey,
@@ -179,7 +179,7 @@ pub(crate) async fn summarize(
     standing(store, key).await.slot(&scope, &slot).unwrap().active.unwrap()
 }
 
-/// Sets a workspace's settings, or looks at them and writes nothing.
+/// Sets a workspace's settings; with `None` reads them and writes nothing.
 pub(crate) async fn set_workspace(store: &dyn Store, name: &str, settings: Option<&'static str>) {
     let decide = move |before: Option<&WorkspaceRow>| {
         let before = before.cloned().unwrap_or_default();
@@ -188,13 +188,13 @@ pub(crate) async fn set_workspace(store: &dyn Store, name: &str, settings: Optio
     store.change_workspace(name, Box::new(decide)).await.unwrap();
 }
 
-/// What was set in a workspace.
+/// Returns a workspace's settings.
 pub(crate) async fn settings(store: &dyn Store, workspace: &str) -> String {
     let found = store.workspaces(Listing::named(workspace)).await.unwrap();
     found.first().map(|row| row.settings).unwrap_or_default()
 }
 
-/// A copy that has neither slots nor summaries.
+/// Returns a copied session without slots and summaries.
 pub(crate) fn bare_copy(id: SessionId, row: SessionRow) -> CopiedSession {
     CopiedSession { id, row, slots: vec![], summaries: vec![], events: vec![] }
 }

@@ -1,4 +1,4 @@
-//! A window of a session must lay out like the whole of it.
+//! A context built from a window equals one built from the whole log.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use proptest::test_runner::TestRunner;
 
 use super::support::*;
 
-/// Sessions with all that is hard: batches, loops, strays, flags, authors.
+/// Sessions with the hard cases: batches, loops, strays, flags, authors.
 fn drawings() -> impl Strategy<Value = String> {
     let first = prop::sample::select(vec!["", "s", "s s@bob", "s:3 d!", "s u!:2"]);
     let rest = prop::sample::select(vec![
@@ -67,7 +67,7 @@ fn cuts<'a>(scope: &Scope, outlines: &'a [Outline], end: Cut) -> Cuts<'a> {
     if *scope == Scope::Session { Cuts::new(outlines, end) } else { Cuts::own(outlines, end) }
 }
 
-/// Lays a window out.
+/// Computes the layout of a window.
 fn shown(window: &Window, scope: &Scope, request: &Request, candidates: &[Candidate]) -> Layout {
     let scene = SessionShape {
         leading: window.leading.iter().collect(),
@@ -82,7 +82,7 @@ fn shown(window: &Window, scope: &Scope, request: &Request, candidates: &[Candid
     lay_out(request, &scene, &PlaceholderCosts::of(&word_counter()), &mut NoWords).unwrap()
 }
 
-/// What can be told from a window: of messages that were not read it cannot say which of them count.
+/// Returns the parts of a layout that a window determines: not which of the messages that were not read count.
 fn told(layout: &Layout) -> impl PartialEq + std::fmt::Debug {
     let report = &layout.report;
     let mut entries = layout.entries.clone();
@@ -147,7 +147,7 @@ pub(crate) async fn compare(made: Made, cases: usize) {
                     let whole =
                         lay_out(&request, &scene, &PlaceholderCosts::of(&word_counter()), &mut NoWords)
                             .unwrap();
-                    // What a summary covers is not read, so without one nothing of it can be shown.
+                    // Messages covered by a summary are not read, so a layout without the summary cannot show them.
                     if !deep && !candidates.is_empty() && whole.summary.is_none() {
                         continue;
                     }
@@ -168,7 +168,7 @@ pub(crate) async fn compare(made: Made, cases: usize) {
     assert_eq!(store.verify().await.unwrap(), []);
 }
 
-/// Everything shown has its words at hand.
+/// Checks that the window contains the text of every shown message.
 fn has_words(window: &Window, layout: &Layout, deep: bool) {
     use epitome_core::context::Entry;
     let seqs: Vec<Seq> = window.messages.iter().map(|message| message.seq).collect();
@@ -181,7 +181,7 @@ fn has_words(window: &Window, layout: &Layout, deep: bool) {
             _ => None,
         };
         if let Some(seq) = needed {
-            // An opener that is carried may lie in the tail before what is likely to be shown.
+            // The carried opener may be a message of the tail whose text was not expected to be needed.
             let carried = matches!(entry, Entry::Relocated(_)) && window.tail.iter().any(|o| o.seq == seq);
             assert!(carried || seqs.binary_search(&seq).is_ok(), "{seq} of {seqs:?}");
         }
@@ -242,7 +242,7 @@ pub(crate) async fn little(made: Made) {
     assert!(store.window(&key("b"), view(), reach(1, true)).await.unwrap().is_none());
 }
 
-/// A window that was asked for again and again while its session grew is what somebody finds who never asked before.
+/// A cached window that was extended while its session grew equals a window that is read for the first time.
 pub(crate) async fn growing(made: Made, cases: usize) {
     let store = &*made.store;
     let mut runner = TestRunner::deterministic();
@@ -298,14 +298,14 @@ pub(crate) async fn growing(made: Made, cases: usize) {
     }
 }
 
-/// A window is the same whichever way it is read: one as of the newest message is never one that was kept, or guessed.
+/// A window is the same with and without the cache: a window as of the newest message is never cached.
 pub(crate) async fn either_way(made: Made, cases: usize) {
     let store = &*made.store;
     let mut runner = TestRunner::deterministic();
     let mut cut_off = 0;
     for case in 0..cases {
         let one = drawings().new_tree(&mut runner).unwrap().current().replace('!', "");
-        // Long ones, and one turn that never ends.
+        // Long sessions, and one turn that never ends.
         let loops = if case % 4 == 0 {
             "u:3 ".to_owned() + &"a*(x) r(x) a(y) r(y):7 ".repeat(40)
         } else {

@@ -1,4 +1,4 @@
-//! Reads the file that is moved: from one snapshot, and without writing.
+//! Reads the file that is migrated: from one snapshot, and without writing.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,14 +14,14 @@ use super::super::sqlite::{SessionCache, SqliteExecutor, SqliteOptions, open_sou
 use super::MigrateError;
 use super::tables::{NUMBERED_TABLES, SPECS, TableSpec};
 
-/// A file being moved. Everything is read from one snapshot. What is written meanwhile is not seen, but detected.
+/// A file being migrated. Everything is read from one snapshot. Writes by other processes are not read, but detected.
 #[derive(Debug, Clone)]
 pub(super) struct Source {
     path: PathBuf,
     db: Arc<Mutex<Connection>>,
 }
 
-/// What is read from the file before it is moved.
+/// Facts about the file, read before the migration.
 pub(super) struct Contents {
     /// Changes when another process writes to the file.
     pub(super) version: i64,

@@ -1,4 +1,4 @@
-//! Lists the tables that are moved, in their order.
+//! Lists the tables that are migrated, in their order.
 //!
 //! Columns are not listed: a column has the same name and meaning in both databases, so columns are read from
 //! PostgreSQL's catalog. Only differences are stated here. Rows are read by the types of their columns, so they have
@@ -15,13 +15,13 @@ use super::super::sql::Sql;
 use super::super::sql_params::SqlParam;
 use super::MigrateError;
 
-/// A table that is moved.
+/// A table that is migrated.
 #[derive(Debug)]
 pub(super) struct TableSpec {
     pub(super) name: &'static str,
     /// The columns that identify a row and sort the table.
     pub(super) key: &'static [&'static str],
-    /// SQL condition for the rows of the file that are moved.
+    /// SQL condition for the rows of the file that are migrated.
     pub(super) condition: &'static str,
     /// Columns that are computed from the file, with the SQL that computes them.
     pub(super) computed: &'static [(&'static str, &'static str)],
@@ -198,7 +198,7 @@ pub(super) fn list(items: impl Iterator<Item = String>) -> String {
 const OF_OPEN_SESSIONS: &str =
     "EXISTS (SELECT 1 FROM sessions AS whole WHERE whole.id = moved.session AND whole.state = 'open')";
 
-/// Moves the whole table unchanged.
+/// Copies the whole table unchanged.
 const fn all(name: &'static str, key: &'static [&'static str]) -> TableSpec {
     TableSpec { name, key, condition: "true", computed: &[], postgres_only: &[] }
 }
@@ -207,7 +207,7 @@ const fn some(name: &'static str, key: &'static [&'static str], condition: &'sta
     TableSpec { condition, ..all(name, key) }
 }
 
-/// All tables, in the order in which they are moved. The database's secret is copied when a move begins, and identifies
+/// All tables, in the order in which they are migrated. The database's secret is copied when a migration begins, and identifies
 /// the file. The search index is built again from the first message on.
 pub(super) const SPECS: &[TableSpec] = &[
     TableSpec {

@@ -1,11 +1,11 @@
 //! Writes the rows of a SQLite file into PostgreSQL piece by piece, and guards the database meanwhile.
 //!
-//! The progress is stored in `epitome.moving`, in the same transaction as the rows. So a move that continues after a
-//! crash finds what was copied, and two concurrent moves detect each other.
+//! The progress is stored in `epitome.moving`, in the same transaction as the rows. So a migration that continues
+//! after a crash finds the copied rows, and two concurrent migrations detect each other.
 //!
-//! Until the move is finished no other client can write: the tables have a trigger that refuses it. So a node that was
-//! already running gets an error, and cannot lose what it wrote when a move starts over. It does not continue
-//! afterwards without being opened again, because its caches are those of another database.
+//! Until the migration is finished no other client can write: the tables have a trigger that refuses it. So a node that
+//! was already running gets an error, and cannot lose writes when a migration starts over. Afterwards it must be opened
+//! again, because its caches are those of another database.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -20,16 +20,16 @@ use super::super::sql_params::SqlParam;
 use super::tables::{Cells, Column, NUMBERED_TABLES, SPECS, Table, list, quoted};
 use super::{Checkpoint, MigrateError, key_json};
 
-/// The result of a step, or why the step was refused.
+/// The result of a migration operation, or why it was refused.
 type MigrateResult<T> = OpResult<Result<T, MigrateError>>;
 
-/// Marks the transaction as one of the move itself.
+/// Marks the transaction as part of the migration, so that the guard accepts it.
 const MARK_AS_MIGRATION: &str = "SELECT set_config('epitome.moving', 'on', true)";
 
-/// Refuses all other writes, including those of nodes that run and have not noticed the move.
+/// Refuses all other writes, including those of running nodes that have not noticed the migration.
 const GUARD: &str = "CREATE FUNCTION epitome.being_moved() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN \
      IF current_setting('epitome.moving', true) IS DISTINCT FROM 'on' THEN \
-     RAISE EXCEPTION 'a file is being moved into this database' USING ERRCODE = 'EP001'; END IF; \
+     RAISE EXCEPTION 'a file is being migrated into this database' USING ERRCODE = 'EP001'; END IF; \
      RETURN NULL; END $$";
 
 /// Removes the guard from all tables.
@@ -40,7 +40,7 @@ const COLUMNS: &str = "SELECT table_name::text, column_name::text, udt_name::tex
 
 const CHECKPOINT: &str = "SELECT step, rows, last, finished FROM epitome.moving";
 
-/// Returns the tables that are moved, with their columns in this database.
+/// Returns the tables that are migrated, with their columns in this database.
 pub(super) async fn tables(to: &Postgres) -> Result<Vec<Arc<Table>>, MigrateError> {
     let tables = run(to, AccessMode::ReadCommitted, (), |(), db| {
         Box::pin(async move {
@@ -56,7 +56,7 @@ pub(super) async fn tables(to: &Postgres) -> Result<Vec<Arc<Table>>, MigrateErro
     tables.await.map_err(MigrateError::Target)
 }
 
-/// Runs an operation that writes, or refuses to.
+/// Runs an operation that writes. The inner error means that the migration refused to.
 pub(super) async fn write<A: Send + Sync + 'static, T: Send + 'static>(
     to: &Postgres,
     args: A,
@@ -65,7 +65,7 @@ pub(super) async fn write<A: Send + Sync + 'static, T: Send + 'static>(
     run(to, AccessMode::Write, args, op).await.map_err(MigrateError::Target)?
 }
 
-/// Begins a move, or returns the progress of an unfinished one of the same file.
+/// Begins a migration, or returns the checkpoint of an unfinished one of the same file.
 pub(super) async fn begin(db: &mut dyn Executor, secret: &[u8], restart: bool) -> MigrateResult<Checkpoint> {
     let tables = || SPECS.iter().map(|table| table.name).chain(["told", "words"]);
     let all = list(tables().map(|name| format!("epitome.{}", quoted(name))));
@@ -73,9 +73,9 @@ pub(super) async fn begin(db: &mut dyn Executor, secret: &[u8], restart: bool) -
         tables().map(|name| format!("EXISTS (SELECT 1 FROM epitome.{})", quoted(name))).collect();
     let (mut progress, mut same, mut occupied) = (None, None, None);
     let reads = SqlBatch::new()
-        // Another move that begins waits here.
+        // Another migration that begins waits here.
         .add(Sql::new("LOCK TABLE epitome.moving IN SHARE ROW EXCLUSIVE MODE", []))
-        // Other clients wait here. What they write comes before the check, or is refused.
+        // Other clients wait here. Their writes come before the check, or are refused.
         .add(Sql::new(format!("LOCK TABLE {all} IN ACCESS EXCLUSIVE MODE"), []))
         .first(Sql::new(CHECKPOINT, []), &mut progress, |row| {
             Ok((checkpoint(row), row.maybe_int(3)?.is_some()))
@@ -119,7 +119,7 @@ pub(super) async fn begin(db: &mut dyn Executor, secret: &[u8], restart: bool) -
     Ok(Ok(first))
 }
 
-/// Returns whether the progress of the move is at this mark, and locks it for the caller.
+/// Returns whether the migration is at this checkpoint, and locks the checkpoint for the caller.
 async fn lock_at_checkpoint(db: &mut dyn Executor, at: &Checkpoint) -> OpResult<bool> {
     let mut read_source = None;
     let locked = Sql::new(format!("{CHECKPOINT} FOR UPDATE"), []);
@@ -128,7 +128,7 @@ async fn lock_at_checkpoint(db: &mut dyn Executor, at: &Checkpoint) -> OpResult<
     Ok(read_source.flatten().as_ref() == Some(at))
 }
 
-/// Inserts rows if the progress is at the first mark, and moves it to the second.
+/// Inserts rows if the migration is at the first checkpoint, and advances it to the second.
 pub(super) async fn insert_rows(
     db: &mut dyn Executor,
     table: &Table,
@@ -150,7 +150,7 @@ pub(super) async fn insert_rows(
     db.finish(writes).await.map(Ok)
 }
 
-/// Ends a move. Ids continue after these numbers, and the database may be used.
+/// Ends a migration. New ids follow these, and the database can be used.
 pub(super) async fn end(db: &mut dyn Executor, at: &Checkpoint, largest_ids: &[i64]) -> MigrateResult<()> {
     if !lock_at_checkpoint(db, at).await? {
         return Ok(Err(MigrateError::Concurrent));
@@ -179,12 +179,12 @@ pub(super) async fn analyze(to: &Postgres) {
     }
 }
 
-/// Returns the progress of a move, `None` if it is finished.
+/// Reads the checkpoint of a migration; `None` if it is finished.
 fn checkpoint(row: RowRef<'_>) -> OpResult<Option<Checkpoint>> {
     if row.maybe_int(3)?.is_some() {
         return Ok(None);
     }
-    let unreadable = || damaged("the progress of the move cannot be read");
+    let unreadable = || damaged("the checkpoint of the migration cannot be read");
     let last = row.maybe_text(2)?.map(serde_json::from_str).transpose().map_err(|_| unreadable())?;
     let (step, mut steps) = (row.text(0)?, SPECS.iter().map(|table| table.name).chain([""]));
     let table = steps.position(|name| name == step).ok_or_else(unreadable)?;

@@ -12,7 +12,7 @@ use crate::postgres_server::{Options, Server, server};
 use crate::support::{Home, assert_complete, coverage, engine_of_model, one_slot, talk, within_timeout};
 use crate::test_store::postgres_options;
 
-/// Whatever table refuses what is written to it: nothing of the append is there, and done again it is there once.
+/// For every table that rejects a write: nothing of the append is stored, and the repeated append is stored once.
 #[tokio::test]
 async fn messages_and_the_trigger_event_they_cause_are_stored_together_or_not_at_all() {
     for table in ["slots", "messages", "sessions", "told"] {
@@ -59,7 +59,7 @@ async fn a_busy_database_is_retried_and_a_foreign_one_is_refused() {
     assert_eq!(refused.remedy(), Remedy::FixRequest, "{refused}");
 }
 
-/// What can be read but not written to is of no use to whoever appends.
+/// An engine whose store can be read but not written is not ready.
 #[tokio::test]
 async fn with_a_full_disk_the_engine_is_not_ready_and_only_the_operator_sees_the_path() {
     let server = Server::own(&Options::default());
@@ -67,7 +67,7 @@ async fn with_a_full_disk_the_engine_is_not_ready_and_only_the_operator_sees_the
     let engine = Engine::builder().workers(0).open_postgres(&database.url()).await.unwrap();
     assert_eq!(engine.ready().await, Ok(()));
     let session = engine.session("ann");
-    // Short enough not to be pressed smaller.
+    // Short enough not to be compressed.
     let batch = || (0..100).map(|n| Message::user(format!("{n} x").repeat(400))).collect::<Vec<_>>();
     let refused = loop {
         if let Err(refused) = within_timeout("an append", session.append(batch())).await {

@@ -20,7 +20,7 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// After every single write the file is copied away, as a crash at that moment would leave it.
+/// Copies the file after every single write, as a crash at that time would leave it.
 #[tokio::test]
 async fn case_48_messages_and_the_firing_they_cause_are_stored_together_or_not_at_all() {
     let dir = tempfile::tempdir().unwrap();
@@ -92,7 +92,7 @@ async fn a_busy_file_is_retried_and_a_foreign_one_is_refused() {
     engine.close().await;
 }
 
-/// What can be read but not written to is of no use to whoever appends.
+/// An engine whose store can be read but not written is not ready.
 #[tokio::test]
 async fn with_a_full_disk_the_engine_is_not_ready_and_only_the_operator_sees_the_path() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! Where engines store what they know: SQLite, or PostgreSQL when the suite runs on it.
+//! Creates test databases: SQLite, or PostgreSQL when the suite runs on it.
 
 use std::sync::Arc;
 
@@ -7,11 +7,11 @@ use epitome::{Builder, Engine};
 use epitome_testkit::both_stores::on_postgres;
 use epitome_testkit::postgres_server::{Database, server};
 
-/// A database of its own.
+/// A test database.
 pub(crate) enum Home {
-    /// A file that is removed with this.
+    /// A SQLite file, deleted when this is dropped.
     File(tempfile::TempDir),
-    /// It is removed with its cluster and not before: an engine may outlive its home.
+    /// A PostgreSQL database. It is deleted with its cluster, because an engine may outlive this value.
     Postgres(&'static Database),
 }
 
@@ -20,12 +20,12 @@ impl Home {
         if on_postgres() { Self::postgres() } else { Self::sqlite() }
     }
 
-    /// On SQLite, in either run.
+    /// Creates a SQLite file in any run.
     pub(crate) fn sqlite() -> Self {
         Self::File(tempfile::tempdir().unwrap())
     }
 
-    /// On PostgreSQL, in either run.
+    /// Creates a PostgreSQL database in any run.
     pub(crate) fn postgres() -> Self {
         let database = server().template("tables", |url| {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -41,7 +41,7 @@ impl Home {
         }
     }
 
-    /// Changes what is stored behind the engine's back, and returns how many rows that changed.
+    /// Changes stored rows without the engine, and returns how many rows changed.
     pub(crate) fn change(&self, sql: &str) -> usize {
         match self {
             Self::File(dir) => {
@@ -56,7 +56,7 @@ impl Home {
         }
     }
 
-    /// How many rows there are of lists that passed through, and how long the longest is.
+    /// Returns the number of stored proxy states, and the length of the longest.
     pub(crate) fn rows(&self) -> (i64, i64) {
         match self {
             Self::File(dir) => {
@@ -65,9 +65,9 @@ impl Home {
                 db.query_row(sql, [], |row| Ok((row.get(0)?, row.get(1)?))).unwrap()
             }
             Self::Postgres(database) => {
-                let told = database
+                let printed = database
                     .psql("SELECT count(*), coalesce(max(octet_length(kept)), 0) FROM epitome.inline");
-                let (rows, longest) = told.trim().split_once('|').unwrap();
+                let (rows, longest) = printed.trim().split_once('|').unwrap();
                 (rows.parse().unwrap(), longest.parse().unwrap())
             }
         }
@@ -78,12 +78,12 @@ fn few() -> PostgresOptions {
     PostgresOptions { connections: 8, ..PostgresOptions::default() }
 }
 
-/// An engine that is not opened again.
+/// Opens an engine that is not opened again.
 pub(crate) async fn alone(builder: Builder) -> Engine {
     if on_postgres() { Home::postgres().open(builder).await } else { builder.memory().await.unwrap() }
 }
 
-/// A store that many engines can be opened on, one after the other.
+/// Creates a store on which several engines can be opened, one after the other.
 pub(crate) async fn store() -> Arc<dyn Store> {
     match Home::new() {
         Home::File(_) => Arc::new(Sqlite::memory(SqliteOptions::default()).unwrap()),
@@ -96,7 +96,7 @@ pub(crate) fn zeros() -> &'static str {
     if on_postgres() { "decode(repeat('00', 16), 'hex')" } else { "zeroblob(16)" }
 }
 
-/// How many worlds the gate draws. Few on PostgreSQL: all of them are tried on SQLite.
+/// Number of random cases. Few on PostgreSQL, because SQLite runs all of them.
 pub(crate) fn world_count() -> u32 {
     if on_postgres() { 60 } else { 1_000 }
 }

@@ -1,4 +1,4 @@
-//! What can only be tried on a file. `on_postgres.rs` has what can only be tried on PostgreSQL.
+//! Tests that need a file. `on_postgres.rs` has the tests that need PostgreSQL.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,23 +11,23 @@ use tokio::time::timeout;
 use crate::support::{ANN, Desk, Home, TOO_LONG, TWELVE, talk};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn no_list_waits_for_a_store_that_stands_still() {
+async fn no_request_waits_for_a_blocked_store() {
     let home = Home::sqlite();
-    // Whoever writes waits while this is so.
-    let stands = Arc::new(AtomicBool::new(false));
-    let waits = Arc::clone(&stands);
+    // Blocks the writer while this is true.
+    let blocked = Arc::new(AtomicBool::new(false));
+    let is_blocked = Arc::clone(&blocked);
     let on_write = move |_| {
-        while waits.load(Ordering::Acquire) {
+        while is_blocked.load(Ordering::Acquire) {
             std::thread::sleep(Duration::from_millis(1));
         }
     };
     let options = SqliteOptions { on_write: Some(Arc::new(on_write)), ..SqliteOptions::default() };
     let engine = home.open(Engine::builder().workers(0).sqlite(options)).await;
     let desk = Desk::new(&engine, "home", TWELVE).await;
-    stands.store(true, Ordering::Release);
+    blocked.store(true, Ordering::Release);
     let list = talk("a", 31);
     let passed = timeout(TOO_LONG, desk.before(&ANN, &list)).await;
-    stands.store(false, Ordering::Release);
+    blocked.store(false, Ordering::Release);
     assert!(passed.is_ok_and(|passing| passing.ready.report.condensed));
     engine.close().await;
 }

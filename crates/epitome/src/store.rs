@@ -1,12 +1,12 @@
 //! Stores sessions in SQLite or PostgreSQL.
 //!
-//! A [`Store`] is responsible for transactions only. All writes to a session use one method, [`Store::change`]: the store
-//! reads the session's current state, passes it to a function, and writes what the function decided, in one transaction.
-//! The rules are therefore outside of the store, the same for every database, and free of races: a message and the trigger
-//! event it causes are one write, and so are a summary and the cursor it moves.
+//! A [`Store`] is responsible for transactions only. All writes to a session use one method, [`Store::change`]: the
+//! store reads the session's current state, passes it to a function, and writes what the function decided, in one
+//! transaction. The rules are therefore outside of the store, the same for every database, and free of races: a message
+//! and the trigger event it causes are one write, and so are a summary and the cursor it moves.
 //!
-//! A stored message never changes, except for its two flags and the caller's metadata. It can therefore be read at any time,
-//! outside of a transaction, and still match the state that refers to it.
+//! A stored message never changes, except for its two flags and the caller's metadata. It can therefore be read at any
+//! time, outside of a transaction, and still match the state that refers to it.
 //!
 //! This module does not depend on models, prompts or policies.
 
@@ -60,7 +60,8 @@ pub use rows::{SessionId, SummaryId, SummaryState, UsageSum};
 pub use sqlite::{Sqlite, SqliteOptions};
 pub use usage::ProxyUsage;
 
-// The `Store` trait's types and rows, for the engine and this project's tests and benchmarks. They change with the engine.
+// The `Store` trait's types and rows, for the engine and this project's tests and benchmarks. They change with the
+// engine.
 #[doc(hidden)]
 #[cfg(feature = "postgres")]
 pub use postgres::client as postgres_client;

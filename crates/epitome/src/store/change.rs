@@ -1,7 +1,7 @@
 //! Reads a session's state and writes the changes that were decided.
 //!
-//! The session's row is the lock for everything that belongs to the session. A transaction that changes the session locks
-//! the row, and so does a worker that leases one of its slots. In PostgreSQL the lock lasts for two round trips.
+//! The session's row is the lock for everything that belongs to the session. A transaction that changes the session
+//! locks the row, and so does a worker that leases one of its slots. In PostgreSQL the lock lasts for two round trips.
 
 use std::sync::LazyLock;
 
@@ -36,8 +36,8 @@ macro_rules! session_id {
     };
 }
 
-/// Locks the session's row for a change. Weaker than `FOR UPDATE`: a transaction that only needs the row to exist does not
-/// wait.
+/// Locks the session's row for a change. Weaker than `FOR UPDATE`: a transaction that only needs the row to exist does
+/// not wait.
 const LOCK: &str = " FOR NO KEY UPDATE";
 
 /// Reads the session with this name.
@@ -262,7 +262,8 @@ async fn write(
         writes.push(sql, [id.into(), idempotency_key.as_str().into(), body.into(), first, last, now.into()]);
     }
     write_events(db, &mut writes.batch, key, &changes.events, new_summary.map(|(_, id)| id)).await?;
-    // This query shows after a lost connection whether the changes were committed. It uses rows that are never overwritten.
+    // This query shows after a lost connection whether the changes were committed. It uses rows that are never
+    // overwritten.
     let commit_check = if let Some(first) = changes.messages.first() {
         let sql = "SELECT 1 FROM epitome.messages WHERE session = $1 AND seq = $2 AND change = $3";
         Sql::new(sql, [id.into(), first.outline.seq.into(), mark.into()])
@@ -393,8 +394,8 @@ impl<'a> SessionWrites<'a> {
         self.push(sql, params);
     }
 
-    /// Writes only what changed in a slot's row, or the whole row if it is new. Most appends only change the counters in
-    /// `state`, which is in no index.
+    /// Writes only what changed in a slot's row, or the whole row if it is new. Most appends only change the counters
+    /// in `state`, which is in no index.
     fn update_slot(&mut self, before: Option<&SlotRow>, slot: &'a SlotRow, active: Option<SummaryId>) {
         let due = |slot: &SlotRow| (slot.state.covered, slot.state.due.map(|due| due.seq), slot.ready_at());
         match before.filter(|before| before.active == active) {
@@ -448,7 +449,8 @@ impl<'a> SessionWrites<'a> {
     }
 }
 
-/// The columns of messages in the order of [`message_params`], without the session, the creation time, and PostgreSQL's mark.
+/// The columns of messages in the order of [`message_params`], without the session, the creation time, and PostgreSQL's
+/// mark.
 pub(super) static MESSAGE_COLUMNS: LazyLock<String> = LazyLock::new(|| format!("{OUTLINE}, opener, body"));
 
 fn message_params(message: &NewMessage) -> [SqlParam<'_>; 21] {

@@ -27,7 +27,8 @@ pub struct Load {
     pub log: LoadLog,
     /// The summaries with these ids.
     pub summaries: Vec<SummaryId>,
-    /// Approximate number of bytes that the change writes. A store that commits several changes together limits their sum.
+    /// Approximate number of bytes that the change writes. A store that commits several changes together limits their
+    /// sum.
     pub bytes: usize,
 }
 
@@ -37,11 +38,11 @@ pub enum LoadLog {
     /// None.
     #[default]
     None,
-    /// For a slot that is due: its scope's messages after the first pending trigger event, up to and including the newest
-    /// one. At most 100,000.
+    /// For a slot that is due: its scope's messages after the first pending trigger event, up to and including the
+    /// newest one. At most 100,000.
     Pending(Scope, String),
-    /// The call batch that contains this message, by the cuts of the whole log: all messages that must stay together with
-    /// it.
+    /// The call batch that contains this message, by the cuts of the whole log: all messages that must stay together
+    /// with it.
     CallBatch(Seq),
 }
 
@@ -129,6 +130,6 @@ impl Changes {
     }
 }
 
-/// Decides from a session's state what to write; `None` to write nothing. It must depend on nothing else, because a store
-/// calls it again if another writer changed the session in between.
+/// Decides from a session's state what to write; `None` to write nothing. It must depend on nothing else, because a
+/// store calls it again if another writer changed the session in between.
 pub type Decide = Box<dyn Fn(&SessionState) -> Option<Changes> + Send + Sync>;

@@ -1,8 +1,8 @@
 //! Checks stored data for consistency, for any database.
 //!
-//! [`super::verify`] passes the rows that it reads: a session's messages in order, its summaries, its slots. Derived values
-//! are computed again and compared with the stored ones. No message text stays in memory, and of the summaries only those of
-//! one session, without their text.
+//! [`super::verify`] passes the rows that it reads: a session's messages in order, its summaries, its slots. Derived
+//! values are computed again and compared with the stored ones. No message text stays in memory, and of the summaries
+//! only those of one session, without their text.
 //!
 //! Pending work is not checked: a slot that is due is not a fault.
 
@@ -39,8 +39,8 @@ impl FaultList {
         }
     }
 
-    /// Returns a value that was read. If the stored data is unreadable, adds a fault and returns `None`, so that the check
-    /// continues. Any other error ends the check.
+    /// Returns a value that was read. If the stored data is unreadable, adds a fault and returns `None`, so that the
+    /// check continues. Any other error ends the check.
     pub(super) fn note<T>(&mut self, at: impl Into<String>, read: OpResult<T>) -> OpResult<Option<T>> {
         match read {
             Ok(value) => Ok(Some(value)),

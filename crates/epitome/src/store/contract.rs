@@ -1,7 +1,7 @@
 //! Defines the operations of a store.
 //!
-//! [`Store`] contains what each database implements itself: connecting, retrying, backing up. Everything else is written
-//! once, as methods of `dyn Store` that pass an operation to [`Store::run`].
+//! [`Store`] contains what each database implements itself: connecting, retrying, backing up. Everything else is
+//! written once, as methods of `dyn Store` that pass an operation to [`Store::run`].
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -57,8 +57,8 @@ pub(super) async fn run<A: Send + Sync + 'static, T: Send + 'static>(
     result.lock().unwrap_or_else(PoisonError::into_inner).take().ok_or(StoreError::Closed)
 }
 
-/// Runs an operation on a store: `run!(store, Mode(arguments), |db| future)`, where `Mode` is a variant of [`AccessMode`].
-/// The arguments move into the operation, which may run on another thread, and the future borrows them.
+/// Runs an operation on a store: `run!(store, Mode(arguments), |db| future)`, where `Mode` is a variant of
+/// [`AccessMode`]. The arguments move into the operation, which may run on another thread, and the future borrows them.
 /// `key = key.clone()` moves a copy.
 macro_rules! run {
     ($store:expr, $mode:ident($($arg:ident $(= $own:expr)?),*), |$db:ident| $what:expr) => {{
@@ -70,27 +70,28 @@ macro_rules! run {
 /// Stores everything an engine needs. The methods that all databases share are methods of `dyn Store`; `Sqlite` and
 /// `Postgres` dereference to it.
 ///
-/// To add a store, implement this trait in this crate with its own `Executor`, and make it pass `tests/store_contract.rs`.
+/// To add a store, implement this trait in this crate with its own `Executor`, and make it pass
+/// `tests/store_contract.rs`.
 #[async_trait]
 pub trait Store: Send + Sync + 'static {
     /// Runs an operation in this access mode. It may run several times; the last run counts.
     #[doc(hidden)]
     async fn run(&self, mode: AccessMode, op: ErasedOp) -> Result<()>;
 
-    /// Changes a session: reads its state, calls `decide` and writes the changes that it returns. This is the only way to
-    /// write to a session. The whole change is isolated from other writers, and durable when this returns.
+    /// Changes a session: reads its state, calls `decide` and writes the changes that it returns. This is the only way
+    /// to write to a session. The whole change is isolated from other writers, and durable when this returns.
     ///
-    /// Returns the id of the session that was written; 0 if there is no session and only model usage was recorded; `None` if
-    /// `decide` returned no changes.
+    /// Returns the id of the session that was written; 0 if there is no session and only model usage was recorded;
+    /// `None` if `decide` returned no changes.
     async fn change(&self, key: &SessionKey, load: Load, decide: Decide) -> Result<Option<SessionId>> {
         run!(self, WriteKeepCache(key = key.clone(), load, decide), |db| change::change(
             db, key, load, decide
         ))
     }
 
-    /// Waits for a hint from another node that a slot may be ready. A hint may be late, wrong or missing, so workers also
-    /// poll the store. A hint that arrives while no task waits is delivered to the next task that waits. A store that is not
-    /// shared with other nodes never returns.
+    /// Waits for a hint from another node that a slot may be ready. A hint may be late, wrong or missing, so workers
+    /// also poll the store. A hint that arrives while no task waits is delivered to the next task that waits. A store
+    /// that is not shared with other nodes never returns.
     async fn wait_for_hint(&self) {
         std::future::pending::<()>().await;
     }
@@ -131,14 +132,14 @@ impl dyn Store {
         run!(self, Snapshot(key = key.clone(), load), |db| change::session_state(db, key, load, ""))
     }
 
-    /// Reads the stamp that shows whether a session's contexts changed. This reads one row. `None` if the session does not
-    /// exist.
+    /// Reads the stamp that shows whether a session's contexts changed. This reads one row. `None` if the session does
+    /// not exist.
     pub async fn stamp(&self, key: &SessionKey) -> Result<Option<Stamp>> {
         run!(self, ReadCommittedInline(key = key.clone()), |db| change::stamp(db, key))
     }
 
-    /// Reads what a context is built from, as one consistent state. `None` if the session does not exist or `decide` returns
-    /// `None`.
+    /// Reads what a context is built from, as one consistent state. `None` if the session does not exist or `decide`
+    /// returns `None`.
     pub async fn window(
         &self,
         key: &SessionKey,
@@ -199,9 +200,9 @@ impl dyn Store {
         run!(self, Snapshot(session, pick), |db| read::summaries(db, *session, pick))
     }
 
-    /// Returns the text of the newest summary in the workspace, of any session, that was written for the same model request.
-    /// Requests are compared by their hash ([`super::Facts::request_hash`]). `None` if this session undid such a summary: after
-    /// an undo, the caller expects a different text.
+    /// Returns the text of the newest summary in the workspace, of any session, that was written for the same model
+    /// request. Requests are compared by their hash ([`super::Facts::request_hash`]). `None` if this session undid such
+    /// a summary: after an undo, the caller expects a different text.
     pub async fn summary_for_request(
         &self,
         workspace: &str,
@@ -220,8 +221,8 @@ impl dyn Store {
     }
 
     /// Reads at most `limit` events of a workspace with numbers above `after`, oldest first, of one session or of all.
-    /// Numbers have no gaps within a workspace and are never reused, even after deletions. A workspace retains its newest
-    /// 10,000 events, and not many more.
+    /// Numbers have no gaps within a workspace and are never reused, even after deletions. A workspace retains its
+    /// newest 10,000 events, and not many more.
     pub async fn events(
         &self,
         workspace: &str,
@@ -243,8 +244,8 @@ impl dyn Store {
         ))
     }
 
-    /// Copies messages `1..=through` into a hidden session. The copy runs in several short transactions, so that no other
-    /// writer waits long. A copy that was not finished is removed later.
+    /// Copies messages `1..=through` into a hidden session. The copy runs in several short transactions, so that no
+    /// other writer waits long. A copy that was not finished is removed later.
     pub async fn copy(&self, from: SessionId, through: Seq) -> Result<SessionId> {
         let deleted = || StoreError::Failed { reason: "the session was deleted during the copy".to_owned() };
         let copied = run!(self, Write(from), |db| copy::begin(db, *from))?.ok_or_else(deleted)?;
@@ -275,8 +276,8 @@ impl dyn Store {
         revealed
     }
 
-    /// Deletes a session with its messages, summaries and events; usage records stay. The session is invisible when this
-    /// returns. Returns false if it does not exist.
+    /// Deletes a session with its messages, summaries and events; usage records stay. The session is invisible when
+    /// this returns. Returns false if it does not exist.
     pub async fn delete(&self, key: &SessionKey) -> Result<bool> {
         // The session's unnumbered events use up numbers too, although they are about to be deleted.
         self.number_events(&key.workspace).await?;
@@ -289,12 +290,12 @@ impl dyn Store {
 
 /// Slots: which are due, and which worker has leased them.
 impl dyn Store {
-    /// Leases a slot that is ready: it is due, and no worker has an unexpired lease on it. Takes the longest-waiting slot of
-    /// the workspace whose turn it is ([`LeaseRequest::after`]). If the slot is due only because of elapsed time, its trigger
-    /// fires now. The slot's fencing token is incremented.
+    /// Leases a slot that is ready: it is due, and no worker has an unexpired lease on it. Takes the longest-waiting
+    /// slot of the workspace whose turn it is ([`LeaseRequest::after`]). If the slot is due only because of elapsed
+    /// time, its trigger fires now. The slot's fencing token is incremented.
     ///
-    /// Workers call this often, mostly without result. It therefore examines a bounded number of slots, regardless of how
-    /// many are ready. A slot whose session is being written at the same time may be skipped.
+    /// Workers call this often, mostly without result. It therefore examines a bounded number of slots, regardless of
+    /// how many are ready. A slot whose session is being written at the same time may be skipped.
     pub async fn lease(&self, request: LeaseRequest) -> Result<Option<Lease>> {
         let Some(now) = run!(self, ReadCommittedInline(), |db| lease::anything_ready(db))? else {
             return Ok(None);
@@ -326,9 +327,9 @@ impl dyn Store {
         Ok(None)
     }
 
-    /// Counts the workspace's slots that have work now or later, and returns at most `limit` of them, longest-waiting first.
-    /// Without a workspace it covers all of them, which is meant for operators. It is called often: its cost depends on the
-    /// number of slots with work, not on the number of sessions.
+    /// Counts the workspace's slots that have work now or later, and returns at most `limit` of them, longest-waiting
+    /// first. Without a workspace it covers all of them, which is meant for operators. It is called often: its cost
+    /// depends on the number of slots with work, not on the number of sessions.
     pub async fn queue(&self, workspace: Option<&str>, limit: usize) -> Result<(QueueCounts, Vec<QueueRow>)> {
         run!(self, Snapshot(workspace = workspace.map(str::to_owned), limit), |db| {
             queue::queue(db, workspace.as_deref(), *limit)
@@ -349,8 +350,8 @@ impl dyn Store {
         run!(self, Snapshot(pick), |db| keyring::pick(db, pick))
     }
 
-    /// Revokes a key; if a workspace is named, only a key of that workspace. A key that is already revoked does not change.
-    /// Returns false if there is no such key.
+    /// Revokes a key; if a workspace is named, only a key of that workspace. A key that is already revoked does not
+    /// change. Returns false if there is no such key.
     pub async fn revoke_key(&self, id: &str, workspace: Option<&str>) -> Result<bool> {
         run!(self, WriteKeepCache(id = id.to_owned(), workspace = workspace.map(str::to_owned)), |db| {
             keyring::revoke(db, id, workspace.as_deref())
@@ -360,8 +361,8 @@ impl dyn Store {
 
 /// Message lists that the proxy condensed.
 impl dyn Store {
-    /// Returns the stored state of the longest prefix of this message list. `chain` contains the hash of each prefix: of the
-    /// first message, of the first two, and so on.
+    /// Returns the stored state of the longest prefix of this message list. `chain` contains the hash of each prefix:
+    /// of the first message, of the first two, and so on.
     pub async fn find_proxy_state(
         &self,
         workspace: &str,
@@ -372,8 +373,8 @@ impl dyn Store {
         ))
     }
 
-    /// Stores the state of a condensed list and replaces the earlier state of the same list. A workspace retains the newest
-    /// 1,000.
+    /// Stores the state of a condensed list and replaces the earlier state of the same list. A workspace retains the
+    /// newest 1,000.
     pub async fn store_proxy_state(&self, workspace: &str, row: ProxyStateRow) -> Result<()> {
         run!(self, WriteKeepCache(workspace = workspace.to_owned(), row), |db| proxy_state::store(
             db, workspace, row
@@ -446,16 +447,16 @@ impl dyn Store {
         })
     }
 
-    /// Changes a workspace's row, and creates the workspace if it does not exist. The store sets `created`. The change is
-    /// isolated from other writers.
+    /// Changes a workspace's row, and creates the workspace if it does not exist. The store sets `created`. The change
+    /// is isolated from other writers.
     pub async fn change_workspace(&self, workspace: &str, decide: DecideRow<WorkspaceRow>) -> Result<()> {
         run!(self, Write(workspace = workspace.to_owned(), decide), |db| directory_queries::change_workspace(
             db, workspace, decide
         ))
     }
 
-    /// Changes an author's row, and creates the author and the workspace if they do not exist. The store sets `created`. The
-    /// change is isolated from other writers.
+    /// Changes an author's row, and creates the author and the workspace if they do not exist. The store sets
+    /// `created`. The change is isolated from other writers.
     pub async fn change_author(
         &self,
         workspace: &str,
@@ -467,8 +468,8 @@ impl dyn Store {
         })
     }
 
-    /// Deletes a workspace that has no sessions, with its settings, metadata and authors. The records of its model calls
-    /// stay.
+    /// Deletes a workspace that has no sessions, with its settings, metadata and authors. The records of its model
+    /// calls stay.
     pub async fn delete_workspace(&self, workspace: &str) -> Result<WorkspaceDeletion> {
         run!(self, Write(workspace = workspace.to_owned()), |db| directory_queries::delete_workspace(
             db, workspace

@@ -123,7 +123,8 @@ pub(super) async fn abandon(db: &mut dyn Executor, copied: SessionId) -> OpResul
     db.finish_checked(SqlBatch::new().add(Sql::new(sql, [copied.into()])), None).await
 }
 
-/// Makes a copied session visible, after [`CopiedSession::renumber`]. False if the name is taken or the copy does not exist.
+/// Makes a copied session visible, after [`CopiedSession::renumber`]. False if the name is taken or the copy does not
+/// exist.
 pub(super) async fn reveal(db: &mut dyn Executor, key: &SessionKey, copy: &CopiedSession) -> OpResult<bool> {
     let copied = copy.id;
     let sql = "SELECT 1 FROM epitome.sessions WHERE id = $1 AND state = 'hidden' FOR UPDATE";

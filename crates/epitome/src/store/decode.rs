@@ -103,8 +103,8 @@ pub(super) fn number_of<T: PartialEq>(all: &[T], value: &T) -> usize {
     all.iter().position(|one| one == value).unwrap_or(all.len())
 }
 
-/// Packs an outline's flags into bits, lowest first: leading, opens a turn (used by the index `messages_openers`), thinking,
-/// stray.
+/// Packs an outline's flags into bits, lowest first: leading, opens a turn (used by the index `messages_openers`),
+/// thinking, stray.
 pub(super) fn shape_bits(outline: &Outline) -> i64 {
     let bits = [outline.leading, outline.opens_turn, outline.thinking, outline.stray];
     bits.into_iter().rev().fold(0, |bits, set| bits << 1 | i64::from(set))
@@ -123,8 +123,8 @@ fn state_of(text: &str) -> Option<SummaryState> {
     all.into_iter().find(|state| state_text(*state) == text)
 }
 
-/// Makes plain text (not JSON) storable. PostgreSQL cannot store U+0000, so it is replaced with its symbol, U+2400. People
-/// do not type this character, but the output of a program may contain it.
+/// Makes plain text (not JSON) storable. PostgreSQL cannot store U+0000, so it is replaced with its symbol, U+2400.
+/// People do not type this character, but the output of a program may contain it.
 pub(super) fn plain(text: &str) -> Cow<'_, str> {
     if text.contains('\0') { Cow::Owned(text.replace('\0', "\u{2400}")) } else { Cow::Borrowed(text) }
 }

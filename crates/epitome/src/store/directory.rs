@@ -1,7 +1,7 @@
 //! Types for workspaces, authors and session members, and for paginated lists of them.
 //!
-//! Lists are read in order of age, one page at a time, and include the total count. The caller may pass a filter; then all
-//! rows are read one by one, and only those of the page stay in memory.
+//! Lists are read in order of age, one page at a time, and include the total count. The caller may pass a filter; then
+//! all rows are read one by one, and only those of the page stay in memory.
 
 use std::sync::Arc;
 
@@ -48,9 +48,9 @@ pub struct MemberRow {
 /// A change to a session's members.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Membership {
-    /// Adds an author to the session, unless already a member. Creates the author if necessary. Attributes are merged into
-    /// the member's stored attributes: within each API's object, a new field replaces the stored one and the other fields
-    /// stay.
+    /// Adds an author to the session, unless already a member. Creates the author if necessary. Attributes are merged
+    /// into the member's stored attributes: within each API's object, a new field replaces the stored one and the other
+    /// fields stay.
     Join(Arc<str>, Option<Map<String, Value>>),
     /// Removes an author from the session. The author's messages stay.
     Leave(Arc<str>),
@@ -58,8 +58,8 @@ pub enum Membership {
     LeaveAll,
 }
 
-/// Merges new attributes into the stored ones: within each API's object, a new field replaces the stored one, and the other
-/// fields stay.
+/// Merges new attributes into the stored ones: within each API's object, a new field replaces the stored one, and the
+/// other fields stay.
 pub(super) fn merge_attributes(stored: &mut Map<String, Value>, new: &Map<String, Value>) {
     for (api, fields) in new {
         match (stored.get_mut(api), fields) {
@@ -144,8 +144,8 @@ impl<T> ListPage<T> {
     }
 }
 
-/// Decides the new row of a workspace or an author from the stored one; `None` to write nothing. It must depend on nothing
-/// else, because a store may call it again.
+/// Decides the new row of a workspace or an author from the stored one; `None` to write nothing. It must depend on
+/// nothing else, because a store may call it again.
 pub type DecideRow<T> = Box<dyn Fn(Option<&T>) -> Option<T> + Send + Sync>;
 
 /// The result of deleting a workspace.

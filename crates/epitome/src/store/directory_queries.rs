@@ -173,8 +173,8 @@ pub(super) async fn page<T: Send>(
     Ok(listed)
 }
 
-/// Calls a decision function. If it panics, returns an error, so that the transaction is rolled back and the store keeps
-/// working.
+/// Calls a decision function. If it panics, returns an error, so that the transaction is rolled back and the store
+/// keeps working.
 pub(super) fn run_decision<T>(decide: impl FnOnce() -> T) -> OpResult<T> {
     catch_unwind(AssertUnwindSafe(decide)).map_err(|_| rejected("a decision function panicked"))
 }
@@ -185,10 +185,11 @@ fn workspace_query<'a>(name: &'a str, lock: &str) -> Sql<'a> {
     Sql::new(sql, [name.into()])
 }
 
-/// Creates a workspace if it does not exist, and prevents its deletion until this transaction ends. Returns whether it was
-/// created.
+/// Creates a workspace if it does not exist, and prevents its deletion until this transaction ends. Returns whether it
+/// was created.
 pub(super) async fn ensure_workspace(db: &mut dyn Executor, name: &str) -> OpResult<bool> {
-    // Usually it exists and needs no write. This weak lock conflicts only with a deletion, which locks with `FOR UPDATE`.
+    // Usually it exists and needs no write. This weak lock conflicts only with a deletion, which locks with `FOR
+    // UPDATE`.
     let sql = "SELECT 1 FROM epitome.workspaces WHERE name = $1 AND NOT deleted FOR KEY SHARE";
     let (mut exists, mut created) = (false, false);
     db.run(SqlBatch::new().any(Sql::new(sql, [name.into()]), &mut exists)).await?;
@@ -233,8 +234,8 @@ pub(super) async fn delete_workspace(db: &mut dyn Executor, name: &str) -> OpRes
         if executor::first(db, Sql::new(sql, [name.into()]), |_| Ok(())).await?.is_some() {
             return Ok(WorkspaceDeletion::HasSessions);
         }
-        // No visible session is left that could refer to the authors. A copy in progress would become visible with members
-        // whose authors are deleted, so it is marked as deleted too.
+        // No visible session is left that could refer to the authors. A copy in progress would become visible with
+        // members whose authors are deleted, so it is marked as deleted too.
         statements.extend([
             "UPDATE epitome.sessions SET state = 'gone' WHERE workspace = $1 AND state = 'hidden'",
             "DELETE FROM epitome.authors WHERE workspace = $1",

@@ -10,8 +10,8 @@ pub enum StoreError {
     /// Another writer does not release the lock. Try again.
     #[error("the database is locked by another process; try again, or see who else has it open")]
     Busy,
-    /// The database server does not respond. The store retries for a while before it returns this. The same call may succeed
-    /// later.
+    /// The database server does not respond. The store retries for a while before it returns this. The same call may
+    /// succeed later.
     #[error(
         "the database at {place} cannot be reached: {reason}; several retries failed, check that it is running"
     )]

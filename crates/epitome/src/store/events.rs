@@ -1,7 +1,7 @@
 //! Writes and reads events. An event is written in the same transaction as the change that it reports.
 //!
-//! Event numbers have no gaps within a workspace. SQLite assigns them in the change's own transaction. In PostgreSQL this
-//! would make all writers of a workspace wait for each other, so there a reader of the events assigns them later.
+//! Event numbers have no gaps within a workspace. SQLite assigns them in the change's own transaction. In PostgreSQL
+//! this would make all writers of a workspace wait for each other, so there a reader of the events assigns them later.
 
 use std::sync::Arc;
 

@@ -1,8 +1,8 @@
 //! Runs batches of SQL statements against a database.
 //!
-//! The code that all stores share is written once, against [`Executor`]. PostgreSQL handles a batch in one round trip, so
-//! callers put every statement into a batch that does not depend on the result of another. SQLite runs the statements one
-//! after the other, synchronously. Rows are read in place, so only the needed values are copied.
+//! The code that all stores share is written once, against [`Executor`]. PostgreSQL handles a batch in one round trip,
+//! so callers put every statement into a batch that does not depend on the result of another. SQLite runs the
+//! statements one after the other, synchronously. Rows are read in place, so only the needed values are copied.
 //!
 //! This module does not depend on how the database is connected, or on what the statements do.
 
@@ -103,16 +103,16 @@ impl<'a> SqlBatch<'a> {
     }
 }
 
-/// Runs statements within one operation. All reads see one snapshot; in a writing operation, each statement sees the state
-/// after the one before. With [`AccessMode::ReadCommitted`] and [`AccessMode::ReadCommittedInline`], a server uses a separate
-/// snapshot for each statement.
+/// Runs statements within one operation. All reads see one snapshot; in a writing operation, each statement sees the
+/// state after the one before. With [`AccessMode::ReadCommitted`] and [`AccessMode::ReadCommittedInline`], a server
+/// uses a separate snapshot for each statement.
 #[async_trait]
 pub(super) trait Executor: Send {
     /// Runs a batch.
     async fn run(&mut self, batch: SqlBatch<'_>) -> OpResult<()>;
 
-    /// Runs the last batch and commits. If the commit fails, nothing was written. In a writing operation this batch must not
-    /// read rows: an error while reading them would come after the commit.
+    /// Runs the last batch and commits. If the commit fails, nothing was written. In a writing operation this batch
+    /// must not read rows: an error while reading them would come after the commit.
     async fn finish(&mut self, batch: SqlBatch<'_>) -> OpResult<()>;
 
     /// Like [`Self::finish`], with a statement that returns a row only if this operation was committed. It runs if the
@@ -129,8 +129,8 @@ pub(super) trait Executor: Send {
         if self.in_file() { usize::MAX } else { size }
     }
 
-    /// Returns a random number that identifies this transaction's writes, for databases that may have to check after a lost
-    /// connection whether they were committed. A database that returns a mark also accepts lists as values.
+    /// Returns a random number that identifies this transaction's writes, for databases that may have to check after a
+    /// lost connection whether they were committed. A database that returns a mark also accepts lists as values.
     fn commit_mark(&self) -> Option<i64> {
         None
     }
@@ -151,7 +151,8 @@ pub(super) trait Executor: Send {
         false
     }
 
-    /// Notifies the store of a finished decision: the state before, the changes, and the session's id if it was written.
+    /// Notifies the store of a finished decision: the state before, the changes, and the session's id if it was
+    /// written.
     fn on_decided(
         &mut self,
         _key: &SessionKey,
@@ -206,18 +207,21 @@ pub(super) type Op<A, T> = for<'x> fn(&'x A, &'x mut dyn Executor) -> OpFuture<'
 pub enum AccessMode {
     /// Reads from one snapshot.
     Snapshot,
-    /// Like [`Self::Snapshot`], for a little data that is likely in the page cache. SQLite reads it on the caller's thread.
+    /// Like [`Self::Snapshot`], for a little data that is likely in the page cache. SQLite reads it on the caller's
+    /// thread.
     SnapshotInline,
     /// Reads; a server uses a separate snapshot for each statement.
     ReadCommitted,
-    /// Like [`Self::ReadCommitted`], for a little data that is likely in the page cache. SQLite reads it on the caller's thread.
+    /// Like [`Self::ReadCommitted`], for a little data that is likely in the page cache. SQLite reads it on the
+    /// caller's thread.
     ReadCommittedInline,
     /// Reads everything from one snapshot, without a time limit.
     FullScan,
-    /// Reads and writes in one transaction that is isolated from other writers. SQLite clears its cache of session states.
+    /// Reads and writes in one transaction that is isolated from other writers. SQLite clears its cache of session
+    /// states.
     Write,
-    /// Like [`Self::Write`], but SQLite keeps that cache: for an operation that changes no session state, or updates the cache
-    /// itself.
+    /// Like [`Self::Write`], but SQLite keeps that cache: for an operation that changes no session state, or updates
+    /// the cache itself.
     WriteKeepCache,
 }
 

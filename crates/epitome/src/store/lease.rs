@@ -1,13 +1,14 @@
 //! Leases slots to workers: round-robin across workspaces, and the longest-waiting slot within a workspace.
 //!
-//! Usually few slots are ready, and a poll reads all of them. If many are ready, the poll walks through the workspaces by
-//! name. Each workspace is one step, regardless of how many of its slots are ready. So a poll costs the same if one
-//! workspace has a hundred thousand ready slots, and the slots of the other workspaces are still found. If a poll reaches
-//! its maximum number of steps before it visited all workspaces, the next poll continues there.
+//! Usually few slots are ready, and a poll reads all of them. If many are ready, the poll walks through the workspaces
+//! by name. Each workspace is one step, regardless of how many of its slots are ready. So a poll costs the same if one
+//! workspace has a hundred thousand ready slots, and the slots of the other workspaces are still found. If a poll
+//! reaches its maximum number of steps before it visited all workspaces, the next poll continues there.
 //!
-//! Slots that another transaction is leasing or writing are skipped (`SKIP LOCKED`), so that workers do not wait for locks.
-//! Only if no other slot is ready does the worker wait for such a lock, and only briefly. Without this, a session that is
-//! written all the time would never get its turn, and a caller that works until nothing is due would stop too early.
+//! Slots that another transaction is leasing or writing are skipped (`SKIP LOCKED`), so that workers do not wait for
+//! locks. Only if no other slot is ready does the worker wait for such a lock, and only briefly. Without this, a
+//! session that is written all the time would never get its turn, and a caller that works until nothing is due would
+//! stop too early.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -48,8 +49,8 @@ pub struct LeaseRequest {
     pub session: Option<SessionKey>,
     /// Slots that the worker does not accept.
     pub excluded: HashSet<(SessionId, Scope, String)>,
-    /// The workspace that was served last. Workspaces are served round-robin by name: the next one is the first after this
-    /// name that has a ready slot. `None` leases the longest-waiting slot of any workspace.
+    /// The workspace that was served last. Workspaces are served round-robin by name: the next one is the first after
+    /// this name that has a ready slot. `None` leases the longest-waiting slot of any workspace.
     pub after: Option<Arc<str>>,
     /// Workspaces that already have their maximum number of workers. They are skipped.
     pub full_workspaces: HashSet<Arc<str>>,
@@ -70,12 +71,12 @@ impl LeaseRequest {
     }
 }
 
-/// Maximum number of longest-waiting slots that a poll reads. Usually fewer are ready; then they show all workspaces that
-/// have work.
+/// Maximum number of longest-waiting slots that a poll reads. Usually fewer are ready; then they show all workspaces
+/// that have work.
 const MAX_OLDEST: usize = 200;
 
-/// Maximum number of workspaces visited per poll if more slots are ready. Workspaces with slots that are not yet ready count
-/// too.
+/// Maximum number of workspaces visited per poll if more slots are ready. Workspaces with slots that are not yet ready
+/// count too.
 const MAX_STEPS: usize = 1_000;
 
 /// Maximum number of workspaces tried per poll. An attempt fails if other workers are leasing the slots or `excluded`
@@ -85,7 +86,8 @@ const MAX_TRIED: usize = 8;
 /// How long to wait for another writer of a session. SQLite never waits here, because it has a single writer.
 const SHORT_LOCK_TIMEOUT: &str = "SET LOCAL lock_timeout = '200ms'";
 
-/// Returns the current time if any slot is ready, without a transaction: workers poll often, and usually nothing is ready.
+/// Returns the current time if any slot is ready, without a transaction: workers poll often, and usually nothing is
+/// ready.
 pub(super) async fn anything_ready(db: &mut dyn Executor) -> OpResult<Option<Timestamp>> {
     let sql = Sql::new("SELECT min(ready_at) FROM epitome.slots WHERE ready_at IS NOT NULL", []);
     let mut first = None;
@@ -160,7 +162,8 @@ impl LeasePoll {
         Ok(filters)
     }
 
-    /// For a file, returns the first filter that matches a slot to lease. For a server, returns all, to save round trips.
+    /// For a file, returns the first filter that matches a slot to lease. For a server, returns all, to save round
+    /// trips.
     async fn keep_first_ready(
         &self,
         db: &mut dyn Executor,
@@ -177,7 +180,8 @@ impl LeasePoll {
         Ok(Vec::new())
     }
 
-    /// Returns the workspaces of the longest-waiting slots, and whether there may be more than [`MAX_OLDEST`] ready slots.
+    /// Returns the workspaces of the longest-waiting slots, and whether there may be more than [`MAX_OLDEST`] ready
+    /// slots.
     async fn oldest_ready(&self, db: &mut dyn Executor) -> OpResult<(Vec<Arc<str>>, bool)> {
         let sql = "SELECT workspace, session, scope, name FROM epitome.slots INDEXED BY slots_ready \
              WHERE ready_at IS NOT NULL AND ready_at <= $1 ORDER BY ready_at LIMIT $2";
@@ -212,8 +216,8 @@ impl LeasePoll {
         Ok(ready)
     }
 
-    /// Walks through the workspaces after `after` up to `through`, at most `steps` of them, until enough have a ready slot.
-    /// Returns where it stopped (`None` if it reached the end), and the number of steps.
+    /// Walks through the workspaces after `after` up to `through`, at most `steps` of them, until enough have a ready
+    /// slot. Returns where it stopped (`None` if it reached the end), and the number of steps.
     async fn walk(
         &self,
         db: &mut dyn Executor,
@@ -279,8 +283,8 @@ impl LeasePoll {
             .map(|(_, id, _)| SlotFilter::LockedSession(id)))
     }
 
-    /// Leases the longest-waiting of the selected slots that no other transaction has locked. For a session that was skipped
-    /// before, waits briefly for its lock.
+    /// Leases the longest-waiting of the selected slots that no other transaction has locked. For a session that was
+    /// skipped before, waits briefly for its lock.
     pub(super) async fn lease(&self, db: &mut dyn Executor, filter: &SlotFilter) -> OpResult<LeaseAttempt> {
         // Locks the session's row too: a transaction that has locked it is about to overwrite its slots.
         let (mut before, mut lock) = (SqlBatch::new(), " FOR NO KEY UPDATE OF s, o SKIP LOCKED");
@@ -303,8 +307,8 @@ impl LeasePoll {
                 writes.put_slot(&slot, slot.active);
                 writes.batch
             };
-            // After a lost connection this query shows whether the lease was written. It compares owner and expiry too: if
-            // two workers had a lease with the same fencing token, both would write.
+            // After a lost connection this query shows whether the lease was written. It compares owner and expiry too:
+            // if two workers had a lease with the same fencing token, both would write.
             let sql = "SELECT 1 FROM epitome.slots WHERE session = $1 AND scope = $2 AND name = $3 AND fence = $4 \
                  AND work::json ->> 'owner' = $5 AND (work::json ->> 'until')::bigint = $6";
             let (scope, name) = (scope_text(&slot.scope).into(), slot.name.as_str().into());
@@ -343,8 +347,8 @@ impl LeasePoll {
         Ok(found)
     }
 
-    /// Returns the query for ready slots, longest-waiting first. On a server the query itself excludes slots that the worker
-    /// does not accept, and returns one row. SQLite returns rows one by one, so the reader skips them.
+    /// Returns the query for ready slots, longest-waiting first. On a server the query itself excludes slots that the
+    /// worker does not accept, and returns one row. SQLite returns rows one by one, so the reader skips them.
     fn ready_slots<'a>(&'a self, filter: &'a SlotFilter, lock: &str, in_file: bool) -> Sql<'a> {
         let mut params: Vec<SqlParam<'a>> = vec![self.now.into()];
         let mut order = "ORDER BY s.ready_at, s.session, s.scope, s.name";
@@ -393,8 +397,8 @@ impl LeasePoll {
     }
 }
 
-/// The position where the next walk through the workspaces continues. It is set while walks lead to no lease: a walk found
-/// no ready slot, or every attempt to lease one failed.
+/// The position where the next walk through the workspaces continues. It is set while walks lead to no lease: a walk
+/// found no ready slot, or every attempt to lease one failed.
 #[derive(Debug, Default)]
 pub struct WalkPosition(Mutex<Option<Reached>>);
 
@@ -410,8 +414,8 @@ impl WalkPosition {
         *self.lock() = reached;
     }
 
-    /// Notes that a slot of this workspace was leased. If the walk found it, the position is cleared: the next walk starts
-    /// after this workspace, which is then the one served last.
+    /// Notes that a slot of this workspace was leased. If the walk found it, the position is cleared: the next walk
+    /// starts after this workspace, which is then the one served last.
     pub(super) fn on_leased(&self, workspace: &Arc<str>) {
         let mut reached = self.lock();
         if reached.as_ref().is_some_and(|(_, found)| found.contains(workspace)) {

@@ -33,8 +33,8 @@ impl<'a> LogQuery<'a> {
         self.author.is_some()
     }
 
-    /// Returns the table and the condition for the session's or the author's rows. In every query `$1` is the session and
-    /// `$2` the author.
+    /// Returns the table and the condition for the session's or the author's rows. In every query `$1` is the session
+    /// and `$2` the author.
     fn rows(&self) -> &'static str {
         if self.is_author() {
             "epitome.messages INDEXED BY messages_by_author WHERE session = $1 AND author = $2"
@@ -69,8 +69,8 @@ impl<'a> LogQuery<'a> {
         executor::all(db, self.outlines((within.from, within.through), false, limit), outline).await
     }
 
-    /// Selects the call batches that contain these messages, oldest first, as if the log ended at `$3`: for each message,
-    /// the start of its batch and the start of the next one.
+    /// Selects the call batches that contain these messages, oldest first, as if the log ended at `$3`: for each
+    /// message, the start of its batch and the start of the next one.
     fn call_batches_sql(&self, messages: &str) -> String {
         let rows = self.rows();
         let cut = if self.is_author() { "own_cut" } else { "cut" };
@@ -126,8 +126,9 @@ impl<'a> LogQuery<'a> {
         self.sql(text, [seq.into()])
     }
 
-    /// Selects messages with their text, oldest or newest first, up to `limit`. A server stops one message after `bytes` is
-    /// reached, so that no unneeded text is sent. For a file the reader stops itself, because rows are read one by one.
+    /// Selects messages with their text, oldest or newest first, up to `limit`. A server stops one message after
+    /// `bytes` is reached, so that no unneeded text is sent. For a file the reader stops itself, because rows are read
+    /// one by one.
     pub(super) fn page(
         &self,
         within: Span,
@@ -136,8 +137,8 @@ impl<'a> LogQuery<'a> {
     ) -> Sql<'a> {
         let order = if newest_first { "DESC" } else { "ASC" };
         let (rows, bytes) = (self.rows(), bytes.map_or(u64::MAX, |bytes| bytes.max(1)));
-        // The length of a body is available without reading it. The sum excludes the previous row too, so one row more than
-        // needed is returned, which shows that there are more.
+        // The length of a body is available without reading it. The sum excludes the previous row too, so one row more
+        // than needed is returned, which shows that there are more.
         let postgres = format!(
             "SELECT {OUTLINE}, body FROM (SELECT m.*, sum(octet_length(body)) OVER (ORDER BY seq {order} \
              ROWS BETWEEN UNBOUNDED PRECEDING AND 2 PRECEDING) AS ahead_of_it FROM \

@@ -1,7 +1,8 @@
 //! Searches messages by their text.
 //!
-//! The trigram index returns candidates. Each candidate is read and compared with the query, which alone decides whether it
-//! is a hit. Messages that are not indexed yet are read one by one. Text is read in portions of limited size.
+//! The trigram index returns candidates. Each candidate is read and compared with the query, which alone decides
+//! whether it is a hit. Messages that are not indexed yet are read one by one. Text is read in portions of limited
+//! size.
 
 use std::cmp::Ordering;
 use std::collections::VecDeque;
@@ -38,9 +39,9 @@ type MessagePosition = (SessionId, i64);
 /// A position above that of every message.
 const END: MessagePosition = (i64::MAX, i64::MAX);
 
-/// Reads the candidates below the position (`$2`, `$3`) from the index, newest first. PostgreSQL finds all matching rows
-/// first (`MATERIALIZED`): otherwise it might use the index that has the requested order, and walk through the messages of
-/// all workspaces. SQLite's row id in the index is `(session << 32) + seq`.
+/// Reads the candidates below the position (`$2`, `$3`) from the index, newest first. PostgreSQL finds all matching
+/// rows first (`MATERIALIZED`): otherwise it might use the index that has the requested order, and walk through the
+/// messages of all workspaces. SQLite's row id in the index is `(session << 32) + seq`.
 const INDEX_ALL: [&str; 2] = [
     "WITH holding AS MATERIALIZED (SELECT session, seq FROM epitome.words WHERE grams @> $1) \
      SELECT session, seq FROM holding WHERE (session, seq) < ($2, $3) ORDER BY session DESC, seq DESC LIMIT $4",
@@ -115,13 +116,13 @@ struct Candidates {
 }
 
 impl Finder<'_> {
-    /// Reads the sessions to search, newest first, from this one on. With `not_indexed`, only sessions that are not fully
-    /// indexed.
+    /// Reads the sessions to search, newest first, from this one on. With `not_indexed`, only sessions that are not
+    /// fully indexed.
     async fn sessions(&mut self, from: SessionId, not_indexed: bool) -> OpResult<Vec<SearchedSession>> {
         let mut params = vec![(&*self.search.workspace).into(), from.into(), MAX_SESSIONS.into()];
         let lag = if not_indexed { " AND indexed < head" } else { "" };
-        // A single session is found by its id. The index `sessions_to_index` contains the sessions of all workspaces that
-        // are not fully indexed.
+        // A single session is found by its id. The index `sessions_to_index` contains the sessions of all workspaces
+        // that are not fully indexed.
         let (index, only) = match self.only {
             Some((session, _)) => {
                 params.push(session.into());
@@ -141,9 +142,9 @@ impl Finder<'_> {
         .await
     }
 
-    /// Searches from just below `upper` downwards, newest first. Combines the candidates from the index with the messages at
-    /// the end of each session that are not indexed yet, in order of position. If the index is not used, all messages are
-    /// read.
+    /// Searches from just below `upper` downwards, newest first. Combines the candidates from the index with the
+    /// messages at the end of each session that are not indexed yet, in order of position. If the index is not used,
+    /// all messages are read.
     async fn find(&mut self, mut upper: MessagePosition) -> OpResult<()> {
         let mut from = upper.0;
         loop {

@@ -10,7 +10,8 @@ pub(in crate::store) const WRONG_TYPE: &str = "a stored value has the wrong type
 /// An internal error, grouped by how the store reacts.
 #[derive(Debug)]
 pub(in crate::store) enum OpError {
-    /// The server does not respond, or the connection broke. Nothing was written. Retried for as long as the caller waits.
+    /// The server does not respond, or the connection broke. Nothing was written. Retried for as long as the caller
+    /// waits.
     ConnectionLost(String),
     /// A conflict with another writer. Retried at once.
     Conflict,

@@ -100,7 +100,8 @@ impl Default for PostgresOptions {
             clock: None,
             connections: 16,
             patience: Duration::from_secs(30),
-            // Longer than `IDLE_IN_TRANSACTION`, after which the database ends an abandoned transaction and releases its locks.
+            // Longer than `IDLE_IN_TRANSACTION`, after which the database ends an abandoned transaction and releases
+            // its locks.
             statement: Duration::from_secs(15),
             index_pause: Duration::from_millis(20),
             must_exist: false,
@@ -139,7 +140,8 @@ pub struct Postgres {
     server: Arc<ServerFlags>,
     /// When the last migration of a file into the database began, read when the store was opened.
     migration_began: Option<i64>,
-    /// The statement that sets the timeouts at the start of each transaction, for a connection behind a pooler, which keeps no settings.
+    /// The statement that sets the timeouts at the start of each transaction, for a connection behind a pooler, which
+    /// keeps no settings.
     limits: String,
     /// Windows that this node read recently. They may be outdated: code that uses one has the database check it.
     window_cache: Arc<WindowCache>,

@@ -16,13 +16,13 @@ use crate::search::Query;
 pub struct Reach {
     /// The budget: the newest messages are read until they exceed it.
     pub tokens: Tokens,
-    /// Whether the context may also show messages that a summary covers. If false, only messages after the shortest coverage
-    /// of a current summary are read, and text is read only for messages that no current summary covers.
+    /// Whether the context may also show messages that a summary covers. If false, only messages after the shortest
+    /// coverage of a current summary are read, and text is read only for messages that no current summary covers.
     pub deep: bool,
 }
 
-/// Decides how far back a context reads, from the session's state (without its slots); `None` if it reads nothing. A store
-/// may call it again.
+/// Decides how far back a context reads, from the session's state (without its slots); `None` if it reads nothing. A
+/// store may call it again.
 pub type DecideReach = Arc<dyn Fn(&SessionState) -> Option<Reach> + Send + Sync>;
 
 /// Which part of a session a context is built from.
@@ -32,8 +32,8 @@ pub struct WindowQuery {
     pub scope: Scope,
     /// If set, the session is read as if this were its last message.
     pub as_of: Option<Seq>,
-    /// Whether a small context of this session was read recently, so that its data is likely in memory. The store may then
-    /// read it on the caller's thread, which is faster than waking another thread.
+    /// Whether a small context of this session was read recently, so that its data is likely in memory. The store may
+    /// then read it on the caller's thread, which is faster than waking another thread.
     pub recently_read: bool,
 }
 
@@ -58,11 +58,11 @@ pub struct Window {
     pub open_calls: u32,
     /// Number of messages in skipped call batches.
     pub skipped: u64,
-    /// One summary per slot: the current one, or with `as_of` the one whose coverage reaches furthest up to that message.
-    /// Without their sources, which are rarely needed.
+    /// One summary per slot: the current one, or with `as_of` the one whose coverage reaches furthest up to that
+    /// message. Without their sources, which are rarely needed.
     pub summaries: Vec<SummaryRow>,
-    /// The full messages of `leading`, `pinned`, `opener`, and of the part of `tail` that is likely to be shown, ordered by
-    /// seq.
+    /// The full messages of `leading`, `pinned`, `opener`, and of the part of `tail` that is likely to be shown,
+    /// ordered by seq.
     pub messages: Vec<Message>,
 }
 
@@ -90,8 +90,8 @@ pub enum PickMessages {
         reverse: bool,
         /// Maximum number of messages.
         limit: usize,
-        /// Size in stored bytes at which the page ends. The message that reaches it is included, because its size is not
-        /// available before it is read. So a page has at least one message.
+        /// Size in stored bytes at which the page ends. The message that reaches it is included, because its size is
+        /// not available before it is read. So a page has at least one message.
         bytes: Option<u64>,
     },
 }
@@ -165,8 +165,8 @@ impl<T> PortionBuilder<T> {
         Self { portion: Portion::default(), limit, bytes_left: bytes.map_or(u64::MAX, |bytes| bytes.max(1)) }
     }
 
-    /// Adds an item of this size in bytes. If a limit was reached before, drops the item and marks the portion as having
-    /// more.
+    /// Adds an item of this size in bytes. If a limit was reached before, drops the item and marks the portion as
+    /// having more.
     pub(crate) fn push(&mut self, item: T, bytes: u64) {
         self.portion.more = self.portion.len() >= self.limit || self.bytes_left == 0;
         if !self.portion.more {

@@ -9,8 +9,8 @@ use super::op_error::OpResult;
 use super::rows::{QueueCounts, QueueRow};
 use super::sql::Sql;
 
-/// Returns a query for these columns of the slots with work, `s`, and their sessions, `o`. `$1` is the workspace, `$2` the
-/// time.
+/// Returns a query for these columns of the slots with work, `s`, and their sessions, `o`. `$1` is the workspace, `$2`
+/// the time.
 fn busy(columns: &str, workspace: Option<&str>) -> String {
     let whose = if workspace.is_some() { "AND s.workspace = $1" } else { "" };
     let from = |index: &str| {
@@ -26,7 +26,8 @@ fn busy(columns: &str, workspace: Option<&str>) -> String {
     )
 }
 
-/// Builds the same statement for both databases, which read numbers and booleans from the JSON column `work` differently.
+/// Builds the same statement for both databases, which read numbers and booleans from the JSON column `work`
+/// differently.
 fn of_work(text: impl Fn(fn(&str) -> String, fn(&str) -> String) -> String) -> (String, String) {
     let postgres = text(
         |name| format!("(s.work::json ->> '{name}')::bigint"),
@@ -36,8 +37,9 @@ fn of_work(text: impl Fn(fn(&str) -> String, fn(&str) -> String) -> String) -> (
     (postgres, text(of_sqlite, of_sqlite))
 }
 
-/// Reads the slots that are due, including leased, failing and parked ones, and those that elapsed time made ready. Counts
-/// the slots that are being worked on, are parked, wait for a retry, or can be leased, and returns the longest-waiting ones.
+/// Reads the slots that are due, including leased, failing and parked ones, and those that elapsed time made ready.
+/// Counts the slots that are being worked on, are parked, wait for a retry, or can be leased, and returns the
+/// longest-waiting ones.
 pub(super) async fn queue(
     db: &mut dyn Executor,
     workspace: Option<&str>,

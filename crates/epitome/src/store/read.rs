@@ -125,8 +125,8 @@ pub(super) async fn summaries(
     Ok(sort_by_ids(found, &ids))
 }
 
-/// Selects the ids of summaries in the requested order. The order comes from an index alone, because sorting rows with their
-/// text would be expensive.
+/// Selects the ids of summaries in the requested order. The order comes from an index alone, because sorting rows with
+/// their text would be expensive.
 fn summary_ids(session: SessionId, pick: &PickSummaries) -> Sql<'_> {
     match pick {
         PickSummaries::Ids(_) | PickSummaries::Current => {
@@ -149,8 +149,8 @@ fn summary_ids(session: SessionId, pick: &PickSummaries) -> Sql<'_> {
     }
 }
 
-/// Returns the text of the newest summary that was written for the same model request. The query starts from the request's
-/// hash and then checks the session, because a workspace may have a million sessions.
+/// Returns the text of the newest summary that was written for the same model request. The query starts from the
+/// request's hash and then checks the session, because a workspace may have a million sessions.
 pub(super) async fn summary_for_request(
     db: &mut dyn Executor,
     workspace: &str,

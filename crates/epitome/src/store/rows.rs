@@ -32,8 +32,8 @@ impl SessionKey {
     }
 }
 
-/// The version of a session's contexts: while it is unchanged, every context of the session is unchanged, except for the
-/// ages that it shows.
+/// The version of a session's contexts: while it is unchanged, every context of the session is unchanged, except for
+/// the ages that it shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Stamp {
     /// The session's id. A session that is deleted and created again under the same name has a new one.
@@ -144,8 +144,8 @@ pub struct SlotWork {
     /// Time of the next retry.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub not_before: Option<Timestamp>,
-    /// Time of the next attempt if the worker returned the slot because too many workers already waited for its model. This
-    /// is not a failure.
+    /// Time of the next attempt if the worker returned the slot because too many workers already waited for its model.
+    /// This is not a failure.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub aside: Option<Timestamp>,
     /// The last error message.
@@ -159,8 +159,8 @@ impl SlotRow {
         Self { scope, name: name.into(), ..Self::default() }
     }
 
-    /// Returns the time from which a worker may lease the slot; `None` if there is no work. Stores find ready slots by this
-    /// time.
+    /// Returns the time from which a worker may lease the slot; `None` if there is no work. Stores find ready slots by
+    /// this time.
     pub fn ready_at(&self) -> Option<Timestamp> {
         let due = match self.state.due {
             Some(_) if self.work.parked => return None,
@@ -199,9 +199,9 @@ pub struct SummaryRow {
     pub parent: Option<SummaryId>,
     /// The summary's text.
     pub text: String,
-    /// The serialized [`Sources`], from which the summary can be rendered in another size, or the next one built. Read only
-    /// when needed. Empty if there are none, if they were not requested, or if the store deleted them, which it may do once
-    /// the next summary is superseded too. In the last case the summary is no longer `elastic`.
+    /// The serialized [`Sources`], from which the summary can be rendered in another size, or the next one built. Read
+    /// only when needed. Empty if there are none, if they were not requested, or if the store deleted them, which it
+    /// may do once the next summary is superseded too. In the last case the summary is no longer `elastic`.
     pub sources: String,
     /// All other properties.
     pub facts: Facts,
@@ -355,8 +355,8 @@ pub struct UsageRow {
     pub slot: String,
     /// The model's name.
     pub model: String,
-    /// The result: `kept`; `unused` if the text was valid but not stored, for example after a lost lease; `dropped` if the
-    /// call was abandoned before it ended; otherwise the name of the fault in the text, or of the failure.
+    /// The result: `kept`; `unused` if the text was valid but not stored, for example after a lost lease; `dropped` if
+    /// the call was abandoned before it ended; otherwise the name of the fault in the text, or of the failure.
     pub outcome: String,
     /// Input tokens.
     pub input: Tokens,
@@ -410,8 +410,8 @@ pub struct QueueCounts {
     pub waiting: u64,
     /// Slots that are due, but whose log cannot be cut anywhere yet.
     pub parked: u64,
-    /// Waiting time of the longest-waiting slot that can be leased now, in milliseconds of the store's clock. It grows if
-    /// there are too few workers.
+    /// Waiting time of the longest-waiting slot that can be leased now, in milliseconds of the store's clock. It grows
+    /// if there are too few workers.
     pub oldest_millis: Option<u64>,
 }
 

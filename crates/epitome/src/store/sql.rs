@@ -1,9 +1,9 @@
 //! SQL statements for both databases, written once.
 //!
-//! They use PostgreSQL's syntax: values as `$1`, tables as `epitome.name`, lists as `= ANY($1)`, and locking clauses at the
-//! very end (` FOR UPDATE`). `INDEXED BY name` after a table makes SQLite use that index. Each store removes or replaces the
-//! syntax that its database does not support. If the statements differ in more than that, [`Sql::per_database`] takes both
-//! texts.
+//! They use PostgreSQL's syntax: values as `$1`, tables as `epitome.name`, lists as `= ANY($1)`, and locking clauses at
+//! the very end (` FOR UPDATE`). `INDEXED BY name` after a table makes SQLite use that index. Each store removes or
+//! replaces the syntax that its database does not support. If the statements differ in more than that,
+//! [`Sql::per_database`] takes both texts.
 
 use std::borrow::Cow;
 use std::collections::HashMap;

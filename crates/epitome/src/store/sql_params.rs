@@ -76,7 +76,8 @@ impl SqlParam<'_> {
     }
 }
 
-/// Joins the values of a column, single values or lists, into one list. Ignores kinds that [`SqlParam::can_merge`] excludes.
+/// Joins the values of a column, single values or lists, into one list. Ignores kinds that [`SqlParam::can_merge`]
+/// excludes.
 pub(super) fn merge_column<'a>(values: impl Iterator<Item = SqlParam<'a>>) -> SqlParam<'a> {
     let (mut ints, mut bools, mut texts) = (Vec::new(), Vec::new(), Vec::new());
     for value in values {

@@ -16,8 +16,8 @@ impl TrigramHash {
     }
 
     /// Hashes a trigram. A character has 21 bits, so three fit into one 64-bit number, which is then mixed so that the
-    /// characters cannot be recognised. If two trigrams have the same hash, the search only reads a message that does not
-    /// match.
+    /// characters cannot be recognised. If two trigrams have the same hash, the search only reads a message that does
+    /// not match.
     fn hash(self, [one, two, three]: [char; 3]) -> i32 {
         let mut mixed = self.0 ^ (u64::from(one) | u64::from(two) << 21 | u64::from(three) << 42);
         for factor in [0xff51_afd7_ed55_8ccd_u64, 0xc4ce_b9fe_1a85_ec53] {
@@ -35,7 +35,8 @@ impl TrigramHash {
         hashes.into_iter().collect()
     }
 
-    /// Returns the hashes to look up for a query; `None` if the query has no trigrams, so that all messages are candidates.
+    /// Returns the hashes to look up for a query; `None` if the query has no trigrams, so that all messages are
+    /// candidates.
     pub(super) fn in_query(self, query: &Query) -> Option<Vec<i32>> {
         let hashes: Vec<i32> = query.trigram_chars().into_iter().map(|three| self.hash(three)).collect();
         (!hashes.is_empty()).then_some(hashes)

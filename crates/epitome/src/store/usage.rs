@@ -88,7 +88,8 @@ pub(super) fn usage_insert(row: &UsageRow, now: Timestamp) -> Sql<'_> {
     Sql::new(sql, params)
 }
 
-/// Returns SQL for the sums of these columns. A sum above the integer range becomes its maximum; a sum of no values is NULL.
+/// Returns SQL for the sums of these columns. A sum above the integer range becomes its maximum; a sum of no values is
+/// NULL.
 fn sum_columns(columns: &str) -> String {
     let sum = |column: &str| {
         format!(

@@ -1,6 +1,8 @@
-//! Checks a whole store. Reads everything from one snapshot, a page at a time, and applies the rules of [`super::check`].
+//! Checks a whole store. Reads everything from one snapshot, a page at a time, and applies the rules of
+//! [`super::check`].
 //!
-//! A SQLite file is first checked for damage. The integrity of PostgreSQL's pages is left to PostgreSQL and `pg_amcheck`.
+//! A SQLite file is first checked for damage. The integrity of PostgreSQL's pages is left to PostgreSQL and
+//! `pg_amcheck`.
 
 use super::check::{FaultList, LogCheck, StoreFault, SummaryCheck, session_at, workspace_at};
 use super::decode::{self, OUTLINE, RowRef, SESSION, SESSION_NAME, SESSION_WORKSPACE, SLOT};
@@ -69,8 +71,8 @@ struct Check<'a> {
 }
 
 impl Check<'_> {
-    /// Reads page after page. `sql` creates the query for the page after a cursor. `each` returns the cursor of its row, or
-    /// `None` to stop. A page with fewer than `page_size` rows is the last one.
+    /// Reads page after page. `sql` creates the query for the page after a cursor. `each` returns the cursor of its
+    /// row, or `None` to stop. A page with fewer than `page_size` rows is the last one.
     async fn pages<K: Send>(
         &mut self,
         page_size: usize,
@@ -123,8 +125,8 @@ impl Check<'_> {
         self.faults.note(at, found).map(|_| ())
     }
 
-    /// Finds rows whose session does not exist. The query jumps from one session id to the next, instead of reading every
-    /// row.
+    /// Finds rows whose session does not exist. The query jumps from one session id to the next, instead of reading
+    /// every row.
     async fn find_orphans(&mut self, table: &str) -> OpResult<()> {
         let sql = format!(
             "WITH RECURSIVE ids (session) AS (SELECT min(session) FROM epitome.{table} UNION ALL \
@@ -150,8 +152,8 @@ impl Check<'_> {
         .await
     }
 
-    /// Checks that events can be read and that their sessions exist. In PostgreSQL, also checks that no number is above the
-    /// last one assigned.
+    /// Checks that events can be read and that their sessions exist. In PostgreSQL, also checks that no number is above
+    /// the last one assigned.
     async fn check_events(&mut self) -> OpResult<()> {
         let last_number = if self.in_file { "e.id" } else { "w.events_given" };
         let sql = format!(

@@ -1,7 +1,8 @@
 //! Reads the window of a session: what a context is built from, without reading the whole log of a long session.
 //!
-//! A window contains what `SessionShape::whole` would find in the whole log, except for messages that cannot fit the budget. All
-//! queries that do not depend on other results are sent in one batch, so that most windows need two round trips.
+//! A window contains what `SessionShape::whole` would find in the whole log, except for messages that cannot fit the
+//! budget. All queries that do not depend on other results are sent in one batch, so that most windows need two round
+//! trips.
 
 use std::collections::BTreeMap;
 
@@ -107,7 +108,8 @@ async fn read_first_batch(
     let SessionHint { id, window_len } = hint;
     let log_query = LogQuery::new(id, &query.scope);
     let as_of = query.as_of.unwrap_or(Seq::MAX);
-    // As many as last time and some more: the session has grown, and one additional message shows where the window ends.
+    // As many as last time and some more: the session has grown, and one additional message shows where the window
+    // ends.
     let limit =
         if window_len == 0 { FIRST_NEWEST } else { window_len.saturating_add(EXTRA).min(MAX_AT_ONCE) };
     let mut first_batch = FirstBatch { requested: db.page_size(limit), ..FirstBatch::default() };
@@ -177,7 +179,8 @@ impl FirstBatch {
     }
 }
 
-/// Selects the current summaries, or with `as_of`, each slot's summary whose coverage reaches furthest up to that message.
+/// Selects the current summaries, or with `as_of`, each slot's summary whose coverage reaches furthest up to that
+/// message.
 fn summaries_query(id: SessionId, query: &WindowQuery) -> Sql<'_> {
     let scope = scope_text(&query.scope);
     let Some(as_of) = query.as_of else {
@@ -231,8 +234,8 @@ impl WindowReader<'_> {
         Ok(pinned)
     }
 
-    /// Adds the newest messages to the tail, in growing portions, until it is complete. Returns which messages opened their
-    /// turns.
+    /// Adds the newest messages to the tail, in growing portions, until it is complete. Returns which messages opened
+    /// their turns.
     async fn fill(
         &mut self,
         tail: &mut TailBuilder<'_>,

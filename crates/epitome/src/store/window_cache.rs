@@ -1,8 +1,9 @@
 //! Caches recently read windows. A session that only grew then needs only its new messages.
 //!
-//! A message never changes except for its flags and metadata, and every other change that affects a window increments the
-//! session's revision. While the revision is the same, a session's window is the cached one with the new messages at its
-//! end. One statement reads both the session and the new messages, so the result is consistent without a transaction.
+//! A message never changes except for its flags and metadata, and every other change that affects a window increments
+//! the session's revision. While the revision is the same, a session's window is the cached one with the new messages
+//! at its end. One statement reads both the session and the new messages, so the result is consistent without a
+//! transaction.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
@@ -72,8 +73,8 @@ static NEW_MESSAGES: LazyLock<String> = LazyLock::new(|| {
     new_messages_sql(&from, "n.words", "ORDER BY n.seq DESC")
 });
 
-/// The query for SQLite, which returns each row as soon as it is read: the reader itself stops at [`MAX_WINDOW`] bytes. With a
-/// subquery, SQLite would first copy all rows with all their text.
+/// The query for SQLite, which returns each row as soon as it is read: the reader itself stops at [`MAX_WINDOW`] bytes.
+/// With a subquery, SQLite would first copy all rows with all their text.
 static NEW_MESSAGES_IN_FILE: LazyLock<String> = LazyLock::new(|| {
     new_messages_sql(
         "epitome.messages n ON n.session = $3 AND n.seq > $4",
@@ -222,7 +223,8 @@ impl CachedWindow {
             }
         }
         let (tail, from) = tail.build();
-        // If the whole cached tail fits, it starts where it did before: it was already long enough without the new messages.
+        // If the whole cached tail fits, it starts where it did before: it was already long enough without the new
+        // messages.
         let from = if all_fit { cached.from } else { from };
         let opener = self.opener(&tail, from, &openers)?;
         let last_covered = last_covered(reach, &cached.summaries);
@@ -248,8 +250,8 @@ impl CachedWindow {
         Some(Extended::Grown(window, entry))
     }
 
-    /// Returns the message that opened the turn in which the tail starts, if it is not in the tail. `None` if the cached
-    /// window does not contain it.
+    /// Returns the message that opened the turn in which the tail starts, if it is not in the tail. `None` if the
+    /// cached window does not contain it.
     fn opener(&self, tail: &[Outline], from: Seq, openers: &BTreeMap<Seq, Seq>) -> Option<Option<Outline>> {
         let Some(first) = tail.first().filter(|first| first.turn > 0 && !first.opens_turn && from > 1) else {
             return Some(None);

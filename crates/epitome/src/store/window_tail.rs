@@ -24,8 +24,8 @@ pub(super) fn cut_at_end(tracker: &Tracker, scope: &Scope) -> (Cut, u32) {
     (end, u32::try_from(open).unwrap_or(u32::MAX))
 }
 
-/// Returns the first message to read if covered messages must not be shown: the first one that some current summary does not
-/// cover.
+/// Returns the first message to read if covered messages must not be shown: the first one that some current summary
+/// does not cover.
 pub(super) fn first_uncovered(reach: Reach, summaries: &[SummaryRow]) -> Option<Seq> {
     if reach.deep { None } else { summaries.iter().map(|row| row.through.saturating_add(1)).min() }
 }
@@ -36,8 +36,9 @@ pub(super) fn last_covered(reach: Reach, summaries: &[SummaryRow]) -> Seq {
     if reach.deep { 0 } else { summaries.iter().map(|row| row.through).max().unwrap_or(0) }
 }
 
-/// Collects the newest messages, newest first, until they exceed the budget or reach `first_uncovered`. The result always
-/// contains the newest message that can be shown with its whole call batch, and always starts where the log may be cut.
+/// Collects the newest messages, newest first, until they exceed the budget or reach `first_uncovered`. The result
+/// always contains the newest message that can be shown with its whole call batch, and always starts where the log may
+/// be cut.
 pub(super) struct TailBuilder<'a> {
     own: bool,
     tokens: Tokens,

@@ -43,8 +43,8 @@ impl<'a> LogCheck<'a> {
         }
     }
 
-    /// Checks the next message, from a row of its outline, its content, and the message that opened its turn. Returns false
-    /// if the check stops, because later messages cannot be checked without this one.
+    /// Checks the next message, from a row of its outline, its content, and the message that opened its turn. Returns
+    /// false if the check stops, because later messages cannot be checked without this one.
     pub(in crate::store) fn message(&mut self, faults: &mut FaultList, row: RowRef<'_>) -> OpResult<bool> {
         let (seq, expected) = (row.uint(0)?, self.tracker.head().saturating_add(1));
         if seq != expected {

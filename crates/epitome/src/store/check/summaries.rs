@@ -1,13 +1,13 @@
 //! Checks that slots and summaries match, and that each summary was committed correctly.
 //!
-//! The summaries of a slot that were not undone form a chain: each was stored while the one before it was current, covers at
-//! least as many messages, and leaves no message out. If two summaries follow the same one, or are built on the same one, a
-//! window was committed twice. If a worker committed after it had lost its lease, the fencing tokens show it: in the order
-//! of a slot's summary ids they never decrease.
+//! The summaries of a slot that were not undone form a chain: each was stored while the one before it was current,
+//! covers at least as many messages, and leaves no message out. If two summaries follow the same one, or are built on
+//! the same one, a window was committed twice. If a worker committed after it had lost its lease, the fencing tokens
+//! show it: in the order of a slot's summary ids they never decrease.
 //!
-//! These cases are legal: a summary over the window of an undone one; a requested rebuild from the first message; a summary
-//! that replaces a fallback summary of `local`; and in a copied session, whose summaries have no fencing token, a summary
-//! that follows the last but two.
+//! These cases are legal: a summary over the window of an undone one; a requested rebuild from the first message; a
+//! summary that replaces a fallback summary of `local`; and in a copied session, whose summaries have no fencing token,
+//! a summary that follows the last but two.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -193,9 +193,9 @@ impl<'a> SummaryCheck<'a> {
         faults.add(at, what);
     }
 
-    /// Checks that a summary was built on the one that was current when it was stored: the one before it, or, if that is a
-    /// fallback summary, the last one before it that is not. Summaries without a fencing token are not checked: they were
-    /// copied, or written by an older release.
+    /// Checks that a summary was built on the one that was current when it was stored: the one before it, or, if that
+    /// is a fallback summary, the last one before it that is not. Summaries without a fencing token are not checked:
+    /// they were copied, or written by an older release.
     fn check_base(&self, faults: &mut FaultList, at: &str, summary: &SummaryRow, parent: SummaryId) {
         let facts = &summary.facts;
         let Some(base) = facts.built_on.filter(|_| facts.fence > 0 && is_not_undone(summary)) else { return };

@@ -207,8 +207,8 @@ const fn some(name: &'static str, key: &'static [&'static str], condition: &'sta
     TableSpec { condition, ..all(name, key) }
 }
 
-/// All tables, in the order in which they are migrated. The database's secret is copied when a migration begins, and identifies
-/// the file. The search index is built again from the first message on.
+/// All tables, in the order in which they are migrated. The database's secret is copied when a migration begins, and
+/// identifies the file. The search index is built again from the first message on.
 pub(super) const SPECS: &[TableSpec] = &[
     TableSpec {
         // PostgreSQL continues from this number. In the file, the newest event has it, if there is one.

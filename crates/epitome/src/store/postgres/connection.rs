@@ -24,7 +24,8 @@ type StatementResult = Result<Vec<Row>, tokio_postgres::Error>;
 pub(super) struct ServerFlags {
     /// Whether there is a pooler in transaction mode, so that the next statement may reach another backend.
     pub(super) pooler: AtomicBool,
-    /// Whether the migration of a file into the database has begun since the store was opened, so that its content changed.
+    /// Whether the migration of a file into the database has begun since the store was opened, so that its content
+    /// changed.
     pub(super) migrating: AtomicBool,
 }
 

@@ -67,8 +67,8 @@ fn classify(error: &tokio_postgres::Error) -> OpError {
     }
 }
 
-/// Classifies an error of a connection attempt while the store is opened. If no secure connection is possible, because the
-/// server does not encrypt or its certificate is wrong, a retry cannot help.
+/// Classifies an error of a connection attempt while the store is opened. If no secure connection is possible, because
+/// the server does not encrypt or its certificate is wrong, a retry cannot help.
 pub(super) fn classify_connect_error(error: &tokio_postgres::Error, address_text: &str) -> OpError {
     let source = std::error::Error::source(error);
     let io = source.and_then(|source| source.downcast_ref::<std::io::Error>());

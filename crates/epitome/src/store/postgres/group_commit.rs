@@ -1,9 +1,9 @@
 //! Writes changes of several sessions in one transaction (group commit).
 //!
 //! Most changes append a message or two, and most of their cost is round trips, statements and the commit. So changes
-//! that wait at the same time share a transaction. Each runs the same code as alone, with its own [`Executor`]. The group
-//! advances all changes in lockstep, sends their open requests in one message, and merges statements of the same text
-//! into one statement over lists of values. A change that waits alone runs by itself (`change_alone`): the same
+//! that wait at the same time share a transaction. Each runs the same code as alone, with its own [`Executor`]. The
+//! group advances all changes in lockstep, sends their open requests in one message, and merges statements of the same
+//! text into one statement over lists of values. A change that waits alone runs by itself (`change_alone`): the same
 //! decisions and statements, one request at a time.
 //!
 //! If anything fails, the transaction is rolled back and each change runs again alone, so an error in one caller's
@@ -242,7 +242,8 @@ async fn lockstep(
     }
 }
 
-/// Sends the open requests of all changes together, and passes each change its rows. If `ends`, this ends the transaction.
+/// Sends the open requests of all changes together, and passes each change its rows. If `ends`, this ends the
+/// transaction.
 async fn send(tx: &mut PgTransaction<'_>, mailboxes: &[Mailbox], ends: bool) -> Result<(), GroupError> {
     let (mut requests, mut commit_check) = (Vec::new(), None);
     for (at, mailbox) in mailboxes.iter().enumerate() {

@@ -1,9 +1,9 @@
 //! Adds messages to the search index in the background. A search finds messages without it too, only slower.
 //!
-//! A node keeps a backlog of the sessions that it wrote to, so it need not look at any other session. A scan at intervals
-//! finds sessions that another node had in its backlog when it ended. One step indexes messages of many sessions, limited in number and
-//! bytes. An idle node does step after step. A node that never stops writing does a step now and then, for a limited
-//! share of its time.
+//! A node keeps a backlog of the sessions that it wrote to, so it need not look at any other session. A scan at
+//! intervals finds sessions that another node had in its backlog when it ended. One step indexes messages of many
+//! sessions, limited in number and bytes. An idle node does step after step. A node that never stops writing does a
+//! step now and then, for a limited share of its time.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,8 +1,8 @@
 //! Maintenance that a node does at intervals: it removes deleted sessions, expired idempotency keys and old events, one
 //! bounded step at a time. Two nodes that do the same step do it once.
 //!
-//! It also detects that a SQLite file is being migrated into the database, which any program can start, and does nothing
-//! from then on.
+//! It also detects that a SQLite file is being migrated into the database, which any program can start, and does
+//! nothing from then on.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -128,8 +128,8 @@ impl Postgres {
             .await
     }
 
-    /// Fails if a migration has begun since the store was opened. A node that writes meanwhile notices it anyway; this is
-    /// for a node that only reads, or was suspended.
+    /// Fails if a migration has begun since the store was opened. A node that writes meanwhile notices it anyway; this
+    /// is for a node that only reads, or was suspended.
     pub(super) async fn check_for_migration(&self) -> OpResult<()> {
         if self.last_migration().await?.map(|(begun, _)| begun) == self.migration_began {
             return Ok(());

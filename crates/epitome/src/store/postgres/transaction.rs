@@ -193,9 +193,9 @@ impl<'s> PgTransaction<'s> {
         Ok(())
     }
 
-    /// Commits these statements and all earlier ones. If the connection breaks meanwhile, `commit_check` finds out whether
-    /// they were committed: it returns a row only if this very transaction was committed. Without it, the transaction may
-    /// run twice without harm.
+    /// Commits these statements and all earlier ones. If the connection breaks meanwhile, `commit_check` finds out
+    /// whether they were committed: it returns a row only if this very transaction was committed. Without it, the
+    /// transaction may run twice without harm.
     async fn commit(&mut self, batch: SqlBatch<'_>, commit_check: Option<Sql<'_>>) -> OpResult<()> {
         if self.connection.is_none() {
             self.send(SqlBatch::new(), false).await?;

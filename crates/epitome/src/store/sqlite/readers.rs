@@ -56,9 +56,9 @@ impl Readers {
         }
     }
 
-    /// Runs a read in one transaction, if `new_connection` on a new connection. FTS5 caches a snapshot of its index in every
-    /// connection. Queries refresh the snapshot, but `integrity_check` does not: on an old connection it reports index
-    /// segments that were merged since then as damage.
+    /// Runs a read in one transaction, if `new_connection` on a new connection. FTS5 caches a snapshot of its index in
+    /// every connection. Queries refresh the snapshot, but `integrity_check` does not: on an old connection it reports
+    /// index segments that were merged since then as damage.
     pub(super) async fn read(&self, new_connection: bool, op: ConnectionOp) -> Result<(), StoreError> {
         let (reply, answer) = oneshot::channel();
         let read = move |readers: &Self| {

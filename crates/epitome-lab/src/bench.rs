@@ -6,17 +6,17 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use epitome_terminal::failure::Failure;
 use epitome_terminal::cleanup;
+use epitome_terminal::failure::Failure;
 use epitome_terminal::show::{self, Show, Table};
 use serde_json::{Value, json};
 
 use self::engine::{EngineOptions, NodeSizes, Progress, ResultLine};
 
+mod child_process;
+mod command;
 mod echo;
 pub mod engine;
-mod command;
-mod child_process;
 mod peers;
 mod proxy;
 mod server;
@@ -176,7 +176,8 @@ pub async fn run(args: &Args, show: &mut Show) -> Result<(), Failure> {
         } else {
             let options = args.options();
             let (mut lines, mut figures) = if args.inline {
-                let inline = engine::inline(options.list, options.turns, &on_progress).await.map_err(failed)?;
+                let inline =
+                    engine::inline(options.list, options.turns, &on_progress).await.map_err(failed)?;
                 (inline.lines(), json!({ "inline": inline }))
             } else {
                 let report = engine::run(&options, &on_progress).await.map_err(failed)?;

@@ -1,8 +1,8 @@
 //! `epitome demo`: condenses a long conversation and shows each step.
 //!
 //! The demo plays `story` into its own database, message by message, with the built-in extractive summarizer. Then it
-//! requests the conversation in several sizes and shows the results. `play` and `count` measure every number during the run;
-//! `look` formats the output. Everything except the durations is the same in every run.
+//! requests the conversation in several sizes and shows the results. `play` and `numbers` measure every number during the
+//! run; `screen` formats the output. Everything except the durations is the same in every run.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -13,13 +13,13 @@ use epitome_terminal::failure::Failure;
 use epitome_terminal::show::Show;
 use serde_json::{Map, Value, json};
 
-mod count;
-mod look;
+mod numbers;
 mod play;
+mod screen;
 mod story;
 
-use count::{Found, Size, Written};
-use look::Screen;
+use numbers::{ContextSize, FactCheck, WrittenSummary};
+use screen::Screen;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -29,13 +29,14 @@ Examples:
 
 The demo needs no key, no server and no network: the built-in extractive summarizer writes the
 summaries. The database stays (epitome-demo.db in the temporary folder), so that you can try the
-other commands on it. The next demo replaces it. A database that contains anything else is refused.";
+other commands on it. The next demo replaces it. If a database contains anything but a demo, the
+command fails and changes nothing.";
 
 /// Condenses a long conversation and shows each step
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
-    /// Without pauses
+    /// Shows everything at once, without pauses
     #[arg(long)]
     fast: bool,
     /// Budget of the contexts in the savings table, in tokens
@@ -54,34 +55,34 @@ const MADE_BY: (&str, &str) = ("made_by", "epitome demo");
 
 /// Plays the story into the database at `db`, or at the default path, and shows the results.
 pub async fn run(args: &Args, db: Option<&str>, show: &mut Show) -> Result<(), Failure> {
-    let (path, _alone) = match db {
+    let (path, _lock) = match db {
         // The next run deletes the database, so a database server is not accepted.
-        Some(given) if given.contains("://") && !given.starts_with("sqlite:") => {
+        Some(db) if db.contains("://") && !db.starts_with("sqlite:") => {
             let problem = "--db: the demo needs a file of its own; pass a path or omit the flag";
             return Err(Failure::Setting(problem.to_owned()));
         }
-        Some(given) => {
-            let path = PathBuf::from(given.strip_prefix("sqlite:").unwrap_or(given));
-            let alone = Alone::at(&path).map_err(|_| {
+        Some(db) => {
+            let path = PathBuf::from(db.strip_prefix("sqlite:").unwrap_or(db));
+            let lock = DemoLock::take(&path).map_err(|_| {
                 Failure::Failed(format!("another demo is running at {}; choose another path", path.display()))
             })?;
-            (path, alone)
+            (path, lock)
         }
-        None => usual_place(&std::env::temp_dir()),
+        None => default_path(&std::env::temp_dir()),
     };
     let mut engine = open(&path).await?;
-    let done = match look_through(&engine, &path).await {
-        Ok(before) => {
-            if before {
+    let done = match contains_demo(&engine, &path).await {
+        Ok(is_demo) => {
+            if is_demo {
                 engine.close().await;
                 remove(&path)?;
                 engine = open(&path).await?;
             }
             let session = engine.session(SESSION);
             session.set_metadata(Map::from_iter([(MADE_BY.0.to_owned(), MADE_BY.1.into())])).await?;
-            tell(args, &session, &path, show).await
+            play_and_show(args, &session, &path, show).await
         }
-        Err(refused) => Err(refused),
+        Err(error) => Err(error),
     };
     engine.close().await;
     done
@@ -89,7 +90,7 @@ pub async fn run(args: &Args, db: Option<&str>, show: &mut Show) -> Result<(), F
 
 /// Returns the default path of the demo's database. The first user who runs the demo on a machine owns that file. A user who
 /// cannot write to it, or who starts a second demo while the first is running, gets another file.
-fn usual_place(folder: &Path) -> (PathBuf, Alone) {
+fn default_path(folder: &Path) -> (PathBuf, DemoLock) {
     let user = std::env::var("USER").unwrap_or_default();
     let user: String = user.chars().filter(char::is_ascii_alphanumeric).collect();
     let own = format!("epitome-demo-{}.db", std::process::id());
@@ -99,18 +100,18 @@ fn usual_place(folder: &Path) -> (PathBuf, Alone) {
             Err(error) => error.kind() == std::io::ErrorKind::NotFound,
             Ok(_) => true,
         };
-        if writable && let Ok(alone) = Alone::at(&path) {
-            return (path, alone);
+        if writable && let Ok(lock) = DemoLock::take(&path) {
+            return (path, lock);
         }
     }
-    (folder.join(own), Alone(None))
+    (folder.join(own), DemoLock(None))
 }
 
 /// File lock that prevents two demos from using the same database.
-struct Alone(Option<(PathBuf, std::fs::File)>);
+struct DemoLock(Option<(PathBuf, std::fs::File)>);
 
-impl Alone {
-    fn at(path: &Path) -> Result<Self, std::fs::TryLockError> {
+impl DemoLock {
+    fn take(path: &Path) -> Result<Self, std::fs::TryLockError> {
         let mut lock = path.as_os_str().to_owned();
         lock.push(".lock");
         match std::fs::OpenOptions::new().create(true).append(true).open(&lock) {
@@ -124,7 +125,7 @@ impl Alone {
     }
 }
 
-impl Drop for Alone {
+impl Drop for DemoLock {
     fn drop(&mut self) {
         if let Some((path, _file)) = self.0.take() {
             // The lock file is not needed any more; a leftover does no harm.
@@ -158,7 +159,7 @@ fn remove(path: &Path) -> Result<(), Failure> {
 }
 
 /// Plays the story and shows each result as soon as it is available.
-async fn tell(args: &Args, session: &Session, path: &Path, show: &mut Show) -> Result<(), Failure> {
+async fn play_and_show(args: &Args, session: &Session, path: &Path, show: &mut Show) -> Result<(), Failure> {
     let messages = story::messages();
     let json = show.json;
     let mut screen = Screen::new(show, args.fast || json, json);
@@ -166,13 +167,13 @@ async fn tell(args: &Args, session: &Session, path: &Path, show: &mut Show) -> R
     let played = play::play(session, messages, args.tokens, &mut screen).await?;
     screen.played(&played)?;
     screen.pause(Duration::from_millis(800)).await?;
-    let sizes = count::sizes(session).await?;
+    let sizes = numbers::sizes(session).await?;
     screen.sizes(&sizes, played.tokens)?;
     screen.pause(Duration::from_millis(800)).await?;
-    let facts = count::facts(session, &sizes).await?;
+    let facts = numbers::facts(session, &sizes).await?;
     screen.facts(&facts, &sizes)?;
     screen.pause(Duration::from_millis(800)).await?;
-    let one = count::one_summary(session).await?;
+    let one = numbers::one_summary(session).await?;
     screen.summary(&one)?;
     screen.pause(Duration::from_millis(800)).await?;
     screen.savings(&played.savings)?;
@@ -185,9 +186,9 @@ async fn tell(args: &Args, session: &Session, path: &Path, show: &mut Show) -> R
             "messages": played.messages,
             "tokens": played.tokens,
             "tool_calls": played.tool_calls,
-            "summaries": played.summaries.iter().map(Written::object).collect::<Vec<_>>(),
-            "contexts": sizes.iter().map(Size::object).collect::<Vec<_>>(),
-            "facts": facts.iter().map(Found::object).collect::<Vec<_>>(),
+            "summaries": played.summaries.iter().map(WrittenSummary::object).collect::<Vec<_>>(),
+            "contexts": sizes.iter().map(ContextSize::object).collect::<Vec<_>>(),
+            "facts": facts.iter().map(FactCheck::object).collect::<Vec<_>>(),
             "summary": one.object(),
             "savings": played.savings.object(),
         }))?;
@@ -201,22 +202,22 @@ fn program() -> &'static str {
 }
 
 /// Returns whether the database contains an earlier demo. If it contains anything else, returns an error.
-async fn look_through(engine: &Engine, path: &Path) -> Result<bool, Failure> {
+async fn contains_demo(engine: &Engine, path: &Path) -> Result<bool, Failure> {
     let made_by = Value::from(MADE_BY.1);
     let is_demo =
         |info: &SessionInfo| &*info.name == SESSION && info.metadata.get(MADE_BY.0) == Some(&made_by);
     let workspace = engine.workspace(WORKSPACE);
-    let there = workspace.sessions(None, 2).await?;
+    let sessions = workspace.sessions(None, 2).await?;
     // The whole file will be removed, so every workspace in it is checked.
     let others = engine.workspaces(None, 2).await?.iter().any(|name| **name != *WORKSPACE);
     let settings = !workspace.patch().await?.entries().is_empty();
-    if !there.iter().all(is_demo) || others || settings {
+    if !sessions.iter().all(is_demo) || others || settings {
         let path = path.display();
         return Err(Failure::Failed(format!(
             "{path} contains data that is not from a demo; nothing was changed. Choose another path with --db"
         )));
     }
-    Ok(!there.is_empty())
+    Ok(!sessions.is_empty())
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 //!
 //! | module | content |
 //! |---|---|
-//! | [`measure`] | evaluation: which names and answers a message list still contains, and what a series of requests costs |
+//! | [`evaluation`] | evaluation: which names and answers a message list still contains, and what a series of requests costs |
 //! | [`play`] | plays one recorded conversation through one policy, with the real engine or condenser |
 //! | [`recording`] | reads recorded conversations from files, for `replay` and for the server's `import` |
 //! | [`replay`] | the command `epitome replay`: reads recordings, plays them, shows tables, pages and charts |
@@ -14,7 +14,7 @@
 
 pub mod bench;
 pub mod demo;
-pub mod measure;
+pub mod evaluation;
 pub mod play;
 pub mod recording;
 pub mod replay;

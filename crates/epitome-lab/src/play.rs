@@ -1,13 +1,14 @@
 //! Plays recorded conversations, message by message, and measures the lists that an agent's model would have received.
 //!
-//! A [`Policy`] defines how the list for the agent's model is made: all messages, a context from the engine for a budget, or
-//! the result of the [`Condenser`](epitome::Condenser). Before each reply in a recording, the real engine or condenser makes
-//! the list from the messages until then; later messages are never used. [`crate::measure`] describes the measures.
+//! A [`Policy`] defines how the list for the agent's model is built: all messages, a context from the engine for a budget,
+//! or the result of the [`Condenser`](epitome::Condenser). Before each reply in a recording, the real engine or condenser
+//! builds the list from the messages until then; later messages are never used. [`crate::evaluation`] describes the
+//! measures.
 //!
 //! ```
 //! # async fn try_it() -> Result<(), epitome::Error> {
 //! use epitome::rules::message::Message;
-//! use epitome_lab::play::{Conversation, Options, Policy, play};
+//! use epitome_lab::play::{Conversation, PlayOptions, Policy, play};
 //!
 //! let mut messages = vec![Message::user("Please move the release to 14 March.")];
 //! for n in 0..200 {
@@ -15,10 +16,13 @@
 //!     messages.push(Message::user("Go on."));
 //! }
 //! let conversation = Conversation { messages, ..Conversation::named("release") };
-//! let outcomes = play(&conversation, &Policy::slots(), &Options { budgets: vec![500], ..Options::default() }, &mut |_|
-//! ()).await?; assert_eq!(outcomes[0].cost.calls, 200); assert!(outcomes[0].cost.peak <= 500 &&
-//! outcomes[0].faults.is_empty()); # Ok(()) # } #
-//! tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap().block_on(try_it()).unwrap();
+//! let options = PlayOptions { budgets: vec![500], ..PlayOptions::default() };
+//! let outcomes = play(&conversation, &Policy::slots(), &options, &mut |_| ()).await?;
+//! assert_eq!(outcomes[0].cost.calls, 200);
+//! assert!(outcomes[0].cost.peak <= 500 && outcomes[0].faults.is_empty());
+//! # Ok(())
+//! # }
+//! # tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap().block_on(try_it()).unwrap();
 //! ```
 
 use epitome::ContextRequest;
@@ -26,8 +30,8 @@ use epitome::rules::message::{Message, Tokens};
 use epitome::settings::Patch;
 use serde::Serialize;
 
-use crate::measure::cost::Cost;
-use crate::measure::{Mean, Question, Shown};
+use crate::evaluation::cost::Cost;
+use crate::evaluation::{Mean, Question, Shown};
 
 mod run;
 #[cfg(test)]
@@ -55,20 +59,20 @@ impl Conversation {
     }
 }
 
-/// How the list for the agent's model is made.
+/// How the list for the agent's model is built.
 #[derive(Debug, Clone)]
 pub struct Policy {
     /// The policy's name in tables.
     pub name: String,
     /// The method.
-    pub form: Form,
+    pub method: ListMethod,
     /// Settings that differ from the defaults.
     pub patch: Patch,
 }
 
-/// The method by which a list is made.
+/// The method by which a list is built.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Form {
+pub enum ListMethod {
     /// All messages: the baseline of every comparison.
     Whole,
     /// A context from the engine, for each of the budgets.
@@ -81,60 +85,60 @@ pub enum Form {
 }
 
 impl Policy {
-    fn of(name: &str, form: Form) -> Self {
-        Self { name: name.to_owned(), form, patch: Patch::default() }
+    fn of(name: &str, method: ListMethod) -> Self {
+        Self { name: name.to_owned(), method, patch: Patch::default() }
     }
 
     /// Sends all messages.
     pub fn whole() -> Self {
-        Self::of("whole", Form::Whole)
+        Self::of("whole", ListMethod::Whole)
     }
 
     /// Sends only the newest messages that fit the budget.
     pub fn recent() -> Self {
         Self::of(
             "recent",
-            Form::Context(ContextRequest { summary: false, fill: true, ..ContextRequest::default() }),
+            ListMethod::Context(ContextRequest { summary: false, fill: true, ..ContextRequest::default() }),
         )
     }
 
     /// Sends the slots' summaries and fills the rest of the budget with messages.
     pub fn slots() -> Self {
-        Self::of("slots", Form::Context(ContextRequest { fill: true, ..ContextRequest::default() }))
+        Self::of("slots", ListMethod::Context(ContextRequest { fill: true, ..ContextRequest::default() }))
     }
 
     /// Like [`slots`](Self::slots), but the beginning of the list changes as rarely as possible.
     pub fn steady() -> Self {
-        Self::of("steady", Form::Context(ContextRequest { steady: true, ..ContextRequest::default() }))
+        Self::of("steady", ListMethod::Context(ContextRequest { steady: true, ..ContextRequest::default() }))
     }
 
     /// Sends the result of the condenser with the policy's settings.
     pub fn inline(window: Option<Tokens>) -> Self {
-        Self::of("inline", Form::Inline { window })
+        Self::of("inline", ListMethod::Inline { window })
     }
 }
 
 /// What to measure.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Options {
+pub struct PlayOptions {
     /// Budgets of the contexts, in tokens. The messages that are always shown are not counted.
     pub budgets: Vec<Tokens>,
-    /// Whether every model call is played to measure the cost. If false, only the measured places are played.
+    /// Whether every model call is played to measure the cost. If false, only the measured positions are played.
     pub costs: bool,
 }
 
-impl Default for Options {
+impl Default for PlayOptions {
     fn default() -> Self {
         Self { budgets: vec![1_000, 2_000, 4_000, 8_000], costs: true }
     }
 }
 
-/// Something that a policy produced during the replay.
+/// A context, a request or a summary that a policy produced during the replay.
 #[derive(Debug)]
-pub enum Made<'a> {
-    /// A context at a measured place.
+pub enum ReplayEvent<'a> {
+    /// A context at a measured position.
     Context {
-        /// The number of messages before this place.
+        /// The number of messages before this position.
         at: usize,
         /// The budget.
         budget: Tokens,
@@ -186,14 +190,14 @@ pub struct Outcome {
     /// Running total of the cost after each call, with a prompt cache.
     #[serde(skip)]
     pub curve: Vec<f64>,
-    /// Number of requests that do not simply continue the request before them.
+    /// Number of requests that do not begin with the whole previous request.
     pub cuts: u64,
     /// Size of the measured lists in tokens, without the messages that are always shown.
     pub size: Mean,
     /// Number of contexts that leave out messages which no summary covers. They did not fit the budget, and no summary of
     /// them had been written yet.
     pub gaps: u64,
-    /// Number of faults: a provider would refuse a list, a guarantee was broken, or a model wrote no summary.
+    /// Number of faults: a provider rejects a list, a guarantee was broken, or a model wrote no summary.
     pub faulty: u64,
     /// The first faults, with their positions.
     pub faults: Vec<String>,

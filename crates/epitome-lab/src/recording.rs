@@ -5,7 +5,7 @@
 //! Messages outside a conversation belong to the file's session. Files are read as a stream, so a file of any length needs
 //! only the memory of its largest line.
 //!
-//! An entry that cannot be read is returned as [`Item::Bad`] with its position, and reading continues after it. The caller
+//! An entry that cannot be read is returned as [`RecordingItem::Bad`] with its position, and reading continues after it. The caller
 //! decides what to do with the items.
 
 use std::collections::{HashMap, VecDeque};
@@ -21,23 +21,23 @@ use epitome::rules::message::Message;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
-mod pieces;
+mod values;
 
-use pieces::{Piece, Pieces as Values};
+use values::{FileValue, FileValues};
 
 /// Maximum number of values that are read to detect a file's dialect.
-const LOOK: usize = 1_000;
+const MAX_VALUES_FOR_DETECTION: usize = 1_000;
 
 /// A position in a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Place {
+pub struct FilePosition {
     /// The file's name in error messages.
     pub file: Arc<str>,
     /// The line, counted from 1.
     pub line: u64,
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for FilePosition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}", self.file, self.line)
     }
@@ -45,7 +45,7 @@ impl fmt::Display for Place {
 
 /// An entry of a recording, in file order.
 #[derive(Debug, PartialEq)]
-pub enum Item {
+pub enum RecordingItem {
     /// A session begins. The messages that follow belong to it.
     Session {
         /// The session's name.
@@ -53,33 +53,33 @@ pub enum Item {
         /// The session's metadata.
         metadata: Map<String, Value>,
         /// Position of its beginning.
-        at: Place,
+        at: FilePosition,
     },
     /// A message of the current session.
     Message {
         /// The message.
         message: Box<Message>,
         /// Position of its first wire message.
-        at: Place,
+        at: FilePosition,
         /// The wire messages it was made of, if there are several.
-        pieces: Pieces,
+        wire_texts: WireTexts,
     },
     /// An entry that cannot be read.
     Bad {
         /// What is wrong.
         problem: String,
         /// Position of the entry.
-        at: Place,
+        at: FilePosition,
     },
 }
 
 /// The wire messages that a message was made of, if there are several. A recording that was read while it was still being
 /// written may contain only the first of them.
-pub type Pieces = Vec<String>;
+pub type WireTexts = Vec<String>;
 
 /// A file of conversations.
 pub struct Recording {
-    values: Values<BufReader<Counted>>,
+    values: FileValues<BufReader<CountingFile>>,
     file: Arc<str>,
     /// Name of the session for messages outside a conversation, and of conversations without a name.
     name: String,
@@ -88,21 +88,21 @@ pub struct Recording {
     /// Whether the file contains only one value. Then a conversation gets the caller's name without its own name appended.
     single: bool,
     /// The dialect that the caller set, if any.
-    asked: Option<Dialect>,
+    requested: Option<Dialect>,
     /// Dialect of messages outside a conversation, until a message shows another dialect.
     first: Dialect,
     /// Number of conversations read so far.
     count: u64,
     /// What the file contains, detected from its first piece. An entry of the other kind is an error.
-    kind: Option<Kind>,
+    content: Option<FileContent>,
     /// Reads the messages of the current session.
-    reading: Option<Reading>,
-    waiting: VecDeque<Item>,
+    reader: Option<SessionReader>,
+    ready: VecDeque<RecordingItem>,
 }
 
 /// What a file contains.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum FileContent {
     /// Messages outside conversations.
     Messages,
     /// Conversations.
@@ -110,25 +110,25 @@ enum Kind {
 }
 
 /// Reads the messages of one session.
-struct Reading {
+struct SessionReader {
     dialect: Dialect,
     reader: Reader,
     /// Lines and texts of the wire messages that are not yet part of a complete message.
-    held: VecDeque<(u64, String)>,
+    pending: VecDeque<(u64, String)>,
 }
 
-impl Reading {
+impl SessionReader {
     fn new(dialect: Dialect) -> Self {
-        Self { dialect, reader: dialect.reader(), held: VecDeque::new() }
+        Self { dialect, reader: dialect.reader(), pending: VecDeque::new() }
     }
 
     /// Returns a complete message. Its position is that of its first wire message.
-    fn complete(&mut self, read: ReadMessage, file: &Arc<str>) -> Item {
-        let taken = read.count.min(self.held.len());
-        let (lines, texts): (Vec<u64>, Vec<String>) = self.held.drain(..taken).unzip();
-        let at = Place { file: Arc::clone(file), line: lines.first().copied().unwrap_or(0) };
-        let pieces = if texts.len() > 1 { texts } else { Pieces::new() };
-        Item::Message { message: Box::new(read.message), at, pieces }
+    fn complete(&mut self, read: ReadMessage, file: &Arc<str>) -> RecordingItem {
+        let count = read.count.min(self.pending.len());
+        let (lines, texts): (Vec<u64>, Vec<String>) = self.pending.drain(..count).unzip();
+        let at = FilePosition { file: Arc::clone(file), line: lines.first().copied().unwrap_or(0) };
+        let wire_texts = if texts.len() > 1 { texts } else { WireTexts::new() };
+        RecordingItem::Message { message: Box::new(read.message), at, wire_texts }
     }
 }
 
@@ -141,63 +141,65 @@ impl Recording {
         dialect: Option<Dialect>,
         read: &Arc<AtomicU64>,
     ) -> io::Result<Self> {
-        let (first, single) = look(path)?;
+        let (first, single) = detect(path)?;
         let stem = path.file_stem().map_or_else(|| "import".into(), |stem| stem.to_string_lossy());
-        let file = Counted { file: File::open(path)?, read: Arc::clone(read) };
+        let file = CountingFile { file: File::open(path)?, read: Arc::clone(read) };
         Ok(Self {
-            values: Values::new(BufReader::with_capacity(1 << 16, file))?,
+            values: FileValues::new(BufReader::with_capacity(1 << 16, file))?,
             file: shown.into(),
             name: session.unwrap_or(&stem).to_owned(),
             named: session.is_some(),
             single,
-            asked: dialect,
+            requested: dialect,
             first: dialect.unwrap_or(first),
             count: 0,
-            kind: None,
-            reading: None,
-            waiting: VecDeque::new(),
+            content: None,
+            reader: None,
+            ready: VecDeque::new(),
         })
     }
 
-    fn take(&mut self, piece: Piece) {
-        let at = Place { file: Arc::clone(&self.file), line: piece.line };
-        let text = match piece.text {
+    fn read_value(&mut self, value: FileValue) {
+        let at = FilePosition { file: Arc::clone(&self.file), line: value.line };
+        let text = match value.text {
             Ok(text) => text,
-            Err(problem) => return self.waiting.push_back(Item::Bad { problem, at }),
+            Err(problem) => return self.ready.push_back(RecordingItem::Bad { problem, at }),
         };
         match serde_json::from_str::<Value>(&text) {
-            Err(error) => self.waiting.push_back(Item::Bad { problem: not_json(&error), at }),
+            Err(error) => self.ready.push_back(RecordingItem::Bad { problem: not_json(&error), at }),
             // An empty list is ignored.
             Ok(Value::Array(list)) if list.is_empty() => {}
             Ok(value) => match header(&value) {
                 Some((name, metadata)) => {
-                    self.kind = Some(Kind::Messages);
+                    self.content = Some(FileContent::Messages);
                     self.begin(Some(name), metadata, at);
-                    self.reading = Some(Reading::new(self.first));
+                    self.reader = Some(SessionReader::new(self.first));
                 }
-                None if is_conversation(&value) => match *self.kind.get_or_insert(Kind::Conversations) {
-                    Kind::Conversations => self.conversation(&value, &text, at),
-                    Kind::Messages => self.misplaced("a conversation among messages", at),
-                },
-                None => match *self.kind.get_or_insert(Kind::Messages) {
-                    Kind::Messages => {
-                        for (value, text) in said(value, text) {
-                            self.lone(&value, text, &at);
+                None if is_conversation(&value) => {
+                    match *self.content.get_or_insert(FileContent::Conversations) {
+                        FileContent::Conversations => self.conversation(&value, &text, at),
+                        FileContent::Messages => self.misplaced("a conversation among messages", at),
+                    }
+                }
+                None => match *self.content.get_or_insert(FileContent::Messages) {
+                    FileContent::Messages => {
+                        for (value, text) in messages_of_response(value, text) {
+                            self.message(&value, text, &at);
                         }
                     }
-                    Kind::Conversations => self.misplaced("a message among conversations", at),
+                    FileContent::Conversations => self.misplaced("a message among conversations", at),
                 },
             },
         }
     }
 
-    fn misplaced(&mut self, what: &str, at: Place) {
-        let problem = format!("{what}; put it in a file of its own");
-        self.waiting.push_back(Item::Bad { problem, at });
+    fn misplaced(&mut self, entry: &str, at: FilePosition) {
+        let problem = format!("{entry}; put it in a file of its own");
+        self.ready.push_back(RecordingItem::Bad { problem, at });
     }
 
     /// Begins a session. A session without a name gets the file's name, and a number from the second one on.
-    fn begin(&mut self, name: Option<String>, metadata: Map<String, Value>, at: Place) {
+    fn begin(&mut self, name: Option<String>, metadata: Map<String, Value>, at: FilePosition) {
         self.end();
         self.count += 1;
         let name = match name {
@@ -207,106 +209,115 @@ impl Recording {
             None if self.count == 1 => self.name.clone(),
             None => format!("{}-{}", self.name, self.count),
         };
-        self.waiting.push_back(Item::Session { name, metadata, at });
+        self.ready.push_back(RecordingItem::Session { name, metadata, at });
     }
 
     /// Ends the session, and emits the message that the reader has not yet returned.
     fn end(&mut self) {
-        if let Some(mut reading) = self.reading.take()
+        if let Some(mut reading) = self.reader.take()
             && let Some(read) = reading.reader.finish()
         {
             let item = reading.complete(read, &self.file);
-            self.waiting.push_back(item);
+            self.ready.push_back(item);
         }
     }
 
     /// Reads a message outside a conversation. The dialect may differ from message to message, because several programs may
     /// write to one log.
-    fn lone(&mut self, value: &Value, text: String, at: &Place) {
-        let told = self.asked.or_else(|| Dialect::detect(value));
-        let mut reading = match self.reading.take() {
-            Some(reading) if told.is_none_or(|told| told == reading.dialect) => reading,
+    fn message(&mut self, value: &Value, text: String, at: &FilePosition) {
+        let detected = self.requested.or_else(|| Dialect::detect(value));
+        let mut reading = match self.reader.take() {
+            Some(reading) if detected.is_none_or(|dialect| dialect == reading.dialect) => reading,
             Some(before) => {
-                self.reading = Some(before);
+                self.reader = Some(before);
                 self.end();
-                Reading::new(told.unwrap_or(self.first))
+                SessionReader::new(detected.unwrap_or(self.first))
             }
             None => {
                 let (name, metadata) = (self.name.clone(), Map::new());
-                self.waiting.push_back(Item::Session { name, metadata, at: at.clone() });
-                Reading::new(told.unwrap_or(self.first))
+                self.ready.push_back(RecordingItem::Session { name, metadata, at: at.clone() });
+                SessionReader::new(detected.unwrap_or(self.first))
             }
         };
-        let item = push(&mut reading, text, at, self.asked.is_some(), "");
-        self.waiting.extend(item);
-        self.reading = Some(reading);
+        let item = push(&mut reading, text, at, self.requested.is_some(), "");
+        self.ready.extend(item);
+        self.reader = Some(reading);
     }
 
     /// Reads a conversation. Each message is parsed from its original text, so that numbers retain every digit and errors
     /// have a position.
-    fn conversation(&mut self, value: &Value, text: &str, at: Place) {
-        let dialect = self.asked.unwrap_or_else(|| of_conversation(value));
-        let key = list_of(value);
-        let (head, fields) = around(value, key, dialect);
+    fn conversation(&mut self, value: &Value, text: &str, at: FilePosition) {
+        let dialect = self.requested.unwrap_or_else(|| detect_in_conversation(value));
+        let key = list_field(value);
+        let (head, fields) = without_messages(value, key, dialect);
         let before = match dialect.read(&head) {
             Ok(messages) => messages,
             Err(error) => {
-                let problem = as_read(&error, dialect, self.asked.is_some());
-                return self.waiting.push_back(Item::Bad { problem, at });
+                let problem = error_text(&error, dialect, self.requested.is_some());
+                return self.ready.push_back(RecordingItem::Bad { problem, at });
             }
         };
         self.begin(name_of(value), fields, at.clone());
-        let message =
-            |message| Item::Message { message: Box::new(message), at: at.clone(), pieces: Pieces::new() };
-        self.waiting.extend(before.into_iter().map(message));
-        let mut reading = Reading::new(dialect);
+        let message = |message| RecordingItem::Message {
+            message: Box::new(message),
+            at: at.clone(),
+            wire_texts: WireTexts::new(),
+        };
+        self.ready.extend(before.into_iter().map(message));
+        let mut reading = SessionReader::new(dialect);
         for (n, text) in texts(text, key).into_iter().enumerate() {
-            let place = format!("{}[{n}]", key.unwrap_or(""));
-            let item = push(&mut reading, text, &at, self.asked.is_some(), &place);
-            self.waiting.extend(item);
+            let path = format!("{}[{n}]", key.unwrap_or(""));
+            let item = push(&mut reading, text, &at, self.requested.is_some(), &path);
+            self.ready.extend(item);
         }
-        self.reading = Some(reading);
+        self.reader = Some(reading);
         self.end();
     }
 }
 
 /// Reads one wire message. Returns the message that is now complete, if any, or the error.
-fn push(reading: &mut Reading, text: String, at: &Place, asked: bool, place: &str) -> Option<Item> {
+fn push(
+    reading: &mut SessionReader,
+    text: String,
+    at: &FilePosition,
+    is_set: bool,
+    path: &str,
+) -> Option<RecordingItem> {
     match reading.reader.push_text(&text) {
         Ok(complete) => {
-            reading.held.push_back((at.line, text));
+            reading.pending.push_back((at.line, text));
             complete.map(|read| reading.complete(read, &at.file))
         }
         Err(error) => {
-            let error = if place.is_empty() { error } else { error.under(place) };
-            let problem = as_read(&error, reading.dialect, asked);
-            Some(Item::Bad { problem, at: at.clone() })
+            let error = if path.is_empty() { error } else { error.under(path) };
+            let problem = error_text(&error, reading.dialect, is_set);
+            Some(RecordingItem::Bad { problem, at: at.clone() })
         }
     }
 }
 
 /// Formats an error. If the dialect was detected, the text names it, because the detection may be wrong.
-fn as_read(error: &DialectError, dialect: Dialect, asked: bool) -> String {
-    match asked {
+fn error_text(error: &DialectError, dialect: Dialect, is_set: bool) -> String {
+    match is_set {
         true => error.to_string(),
         false => format!("{error} (read as {dialect}; --format sets another format)"),
     }
 }
 
 impl Iterator for Recording {
-    type Item = io::Result<Item>;
+    type Item = io::Result<RecordingItem>;
 
     fn next(&mut self) -> Option<Self::Item> {
         loop {
-            if let Some(item) = self.waiting.pop_front() {
+            if let Some(item) = self.ready.pop_front() {
                 return Some(Ok(item));
             }
             match self.values.next() {
-                Some(Ok(piece)) => self.take(piece),
+                Some(Ok(value)) => self.read_value(value),
                 Some(Err(error)) => return Some(Err(error)),
                 None => {
                     self.end();
-                    return self.waiting.pop_front().map(Ok);
+                    return self.ready.pop_front().map(Ok);
                 }
             }
         }
@@ -326,7 +337,7 @@ fn header(value: &Value) -> Option<(String, Map<String, Value>)> {
 }
 
 /// Returns the messages of a provider's response; for any other value, the value itself as a single message.
-fn said(value: Value, text: String) -> Vec<(Value, String)> {
+fn messages_of_response(value: Value, text: String) -> Vec<(Value, String)> {
     let inner = match value.get("object").and_then(Value::as_str) {
         Some("chat.completion") => value.pointer("/choices/0/message").map(|message| vec![message.clone()]),
         Some("response") => value.get("output").and_then(Value::as_array).cloned(),
@@ -343,21 +354,22 @@ fn said(value: Value, text: String) -> Vec<(Value, String)> {
 fn is_conversation(value: &Value) -> bool {
     match value {
         Value::Array(list) => list.iter().any(Value::is_object),
-        Value::Object(object) => !object.contains_key("role") && list_of(value).is_some(),
+        Value::Object(object) => !object.contains_key("role") && list_field(value).is_some(),
         _ => false,
     }
 }
 
 /// Returns the field that contains a request's messages; `None` if the value itself is the list.
-fn list_of(value: &Value) -> Option<&'static str> {
+fn list_field(value: &Value) -> Option<&'static str> {
     let object = value.as_object()?;
     let is_list = |key: &str| object.get(key).is_some_and(Value::is_array);
     let is_text = |key: &str| object.get(key).is_some_and(Value::is_string);
-    let holds = |dialect: &Dialect| {
-        let (list, may_be_text) = (dialect.format().about().list_field, dialect.format().about().list_may_be_text);
+    let has_list = |dialect: &Dialect| {
+        let (list, may_be_text) =
+            (dialect.format().about().list_field, dialect.format().about().list_may_be_text);
         is_list(list) || (may_be_text && is_text(list) && !object.contains_key("type"))
     };
-    Dialect::all().into_iter().find(holds).map(|dialect| dialect.format().about().list_field)
+    Dialect::all().into_iter().find(has_list).map(|dialect| dialect.format().about().list_field)
 }
 
 /// Returns the conversation's name, if it has one.
@@ -374,13 +386,13 @@ fn name_of(value: &Value) -> Option<String> {
 pub const REQUEST: &str = "request";
 
 /// Returns the field of a request that contains the system prompt.
-pub fn spoken(dialect: Dialect) -> Option<&'static str> {
+pub fn system_prompt_field(dialect: Dialect) -> Option<&'static str> {
     dialect.format().about().system_field.map(|head| head.name)
 }
 
 /// Returns the conversation without its messages, to be parsed; and its fields in order, to be stored as metadata. In the
 /// stored fields, the messages and the system prompt are null, because they are imported as messages.
-fn around(value: &Value, key: Option<&str>, dialect: Dialect) -> (Value, Map<String, Value>) {
+fn without_messages(value: &Value, key: Option<&str>, dialect: Dialect) -> (Value, Map<String, Value>) {
     let (Some(object), Some(key)) = (value.as_object(), key) else {
         return (Value::Array(Vec::new()), Map::new());
     };
@@ -388,14 +400,14 @@ fn around(value: &Value, key: Option<&str>, dialect: Dialect) -> (Value, Map<Str
     if object.get(key).is_some_and(Value::is_array) {
         head.insert(key.to_owned(), Value::Array(Vec::new()));
     }
-    let told = |name: &str| name == key || Some(name) == spoken(dialect);
+    let is_imported = |name: &str| name == key || Some(name) == system_prompt_field(dialect);
     let fields: Map<String, Value> = object
         .iter()
-        .map(|(name, value)| (name.clone(), if told(name) { Value::Null } else { value.clone() }))
+        .map(|(name, value)| (name.clone(), if is_imported(name) { Value::Null } else { value.clone() }))
         .collect();
-    let worth = fields.keys().any(|name| name != key && name != "id");
-    let kept = worth.then(|| (REQUEST.to_owned(), Value::Object(fields)));
-    (Value::Object(head), kept.into_iter().collect())
+    let has_others = fields.keys().any(|name| name != key && name != "id");
+    let metadata = has_others.then(|| (REQUEST.to_owned(), Value::Object(fields)));
+    (Value::Object(head), metadata.into_iter().collect())
 }
 
 /// Returns the original JSON text of each message.
@@ -411,10 +423,10 @@ fn texts(text: &str, key: Option<&str>) -> Vec<String> {
     list.into_iter().map(|text| text.get().to_owned()).collect()
 }
 
-fn of_conversation(value: &Value) -> Dialect {
-    let list = list_of(value).and_then(|key| value.get(key)).unwrap_or(value);
-    let told = list.as_array().and_then(|list| list.iter().find_map(Dialect::detect));
-    told.unwrap_or_else(|| by_fields(value))
+fn detect_in_conversation(value: &Value) -> Dialect {
+    let list = list_field(value).and_then(|key| value.get(key)).unwrap_or(value);
+    let detected = list.as_array().and_then(|list| list.iter().find_map(Dialect::detect));
+    detected.unwrap_or_else(|| by_fields(value))
 }
 
 /// Detects a conversation's dialect by its other fields, if its messages do not show it.
@@ -430,13 +442,13 @@ fn by_fields(conversation: &Value) -> Dialect {
 
 /// Detects the dialect from the first values of a file, and whether the file contains only one value. If no value shows the
 /// dialect, the result is OpenAI's: most such messages are the same in all dialects.
-fn look(path: &Path) -> io::Result<(Dialect, bool)> {
-    let values = Values::new(BufReader::new(File::open(path)?))?;
+fn detect(path: &Path) -> io::Result<(Dialect, bool)> {
+    let values = FileValues::new(BufReader::new(File::open(path)?))?;
     let (mut found, mut count) = (None, 0);
-    for piece in values.take(LOOK) {
+    for value in values.take(MAX_VALUES_FOR_DETECTION) {
         count += 1;
-        let told = piece?.text.ok().and_then(|text| serde_json::from_str(&text).ok());
-        found = found.or_else(|| told.as_ref().and_then(Dialect::detect));
+        let value: Option<Value> = value?.text.ok().and_then(|text| serde_json::from_str(&text).ok());
+        found = found.or_else(|| value.as_ref().and_then(Dialect::detect));
         if found.is_some() && count > 1 {
             break;
         }
@@ -447,27 +459,27 @@ fn look(path: &Path) -> io::Result<(Dialect, bool)> {
 /// Formats a JSON error. The line number inside a one-line value is left out, because the position already has the file's
 /// line.
 fn not_json(error: &serde_json::Error) -> String {
-    let told = error.to_string();
-    let what = told.rsplit_once(" at line ").map_or(told.as_str(), |(what, _)| what);
-    if what.contains("surrogate") || what.contains("hex escape") {
+    let text = error.to_string();
+    let problem = text.rsplit_once(" at line ").map_or(text.as_str(), |(problem, _)| problem);
+    if problem.contains("surrogate") || problem.contains("hex escape") {
         return format!("contains half of a character (a lone \\ud83d) at column {}", error.column());
     }
-    if what.contains("recursion limit") {
+    if problem.contains("recursion limit") {
         return "is nested too deeply; the maximum is 128 levels".to_owned();
     }
     match error.line() {
-        0 | 1 => format!("is not JSON: {what} at column {}", error.column()),
-        line => format!("is not JSON: {what} at its line {line}, column {}", error.column()),
+        0 | 1 => format!("is not JSON: {problem} at column {}", error.column()),
+        line => format!("is not JSON: {problem} at its line {line}, column {}", error.column()),
     }
 }
 
 /// A file that counts the bytes read from it.
-struct Counted {
+struct CountingFile {
     file: File,
     read: Arc<AtomicU64>,
 }
 
-impl io::Read for Counted {
+impl io::Read for CountingFile {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let read = self.file.read(buffer)?;
         self.read.fetch_add(read as u64, Ordering::Relaxed);

@@ -10,45 +10,45 @@ use epitome::settings::{Patch, Settings};
 use epitome_terminal::failure::Failure;
 use epitome_terminal::show::Show;
 
-use crate::play::{Form, Options, Policy};
+use crate::play::{ListMethod, PlayOptions, Policy};
 
 mod chart;
-mod output;
+mod dumps;
 mod page;
+mod paths;
 mod policies;
 mod read;
 mod results;
 mod run;
 mod tables;
-mod written;
 
+use dumps::DumpFiles;
 use epitome_terminal::output::{Output, not_writable};
-use output::apart;
+use paths::check_distinct;
 use results::Results;
-use written::Written;
 
 const EXAMPLES: &str = "\
 Examples:
-  epitome replay traces/*.jsonl                 what would be lost, and what would be saved
-  epitome replay traces/ --html report.html     the same as a page with charts, to share
+  epitome replay traces/*.jsonl                 tables: what is retained, and what it costs
+  epitome replay traces/ --html report.html     also writes a page with charts
   epitome replay chat.jsonl --policy slots --budget 4000
   epitome replay runs.jsonl --policy economic --policy 'inline trigger=tokens(60000) keep=turns(3)'
   epitome replay runs.jsonl --policy 'slots slot.short.max_tokens=500 name=small'
   epitome replay runs.jsonl --policy 'inline config=epitome.toml' --window 200000
   epitome replay runs.jsonl --policy slots --policy 'slots model=main config=epitome.toml'
 
-A policy is one of these words, then settings as KEY=VALUE; name=… sets the policy's name:
-  whole      all messages, always: the baseline of every comparison
+A policy is one of these words and any number of settings (KEY=VALUE); name=… sets its name:
+  whole      all messages in each request: the baseline of every comparison
   recent     the newest messages that fit the budget
   slots      a context from the engine: the slots' summaries, then the newest messages
   steady     like slots, but its beginning changes as rarely as possible, for prompt caches
-  inline     the list as the proxy and `condense` make it, with the settings in use
-  economic   like inline, cut where that costs least with a prompt cache
-  mask       like inline, with old tool outputs left out
+  inline     the agent's list as the proxy and `epitome condense` shorten it, with your settings
+  economic   like inline, but shortened when that costs least with a prompt cache
+  mask       like inline, but only old tool outputs are left out
 trigger, keep, keep_first, strategy, max_tokens and wait are settings of [condense]; fill, fit and
 steady are options of a context; slot.NAME.KEY is one key of one slot; model is the model that
 writes summaries, by its name in [models]; window=N and config=FILE set the window and the settings
-file for this policy alone. Default policies: slots, steady, recent, economic.
+file for this policy alone. The default policies are slots, steady, recent and economic.
 
 A file has one conversation per line: {\"id\", \"messages\", \"pinned\", \"qa\"}. `pinned` (optional) is
 the number of messages at the beginning that always stay. `qa` (optional) is a list of questions:
@@ -63,10 +63,10 @@ pub struct Args {
     /// Recordings, or folders that contain them
     #[arg(value_name = "FILE", required = true)]
     files: Vec<PathBuf>,
-    /// Policy that makes the message list; may be repeated (see below)
+    /// Policy that builds the message list; repeat the flag to compare several (see below)
     #[arg(long, value_name = "POLICY")]
     policy: Vec<String>,
-    /// Budgets of contexts, in tokens (1000,2000,4000,8000)
+    /// Budgets of contexts, in tokens [default: 1000,2000,4000,8000]
     #[arg(long, value_name = "N,…", value_delimiter = ',', value_parser = epitome_terminal::flags::whole)]
     budget: Vec<u64>,
     /// Window of the agent's model, for inline lists, in tokens
@@ -83,52 +83,52 @@ pub struct Args {
     /// Writes each chart as an SVG file into this folder
     #[arg(long, value_name = "DIR")]
     charts: Option<PathBuf>,
-    /// Writes every measured context to this file; only of the first policy that makes contexts
+    /// Writes every measured context of the first policy that builds contexts to this file
     #[arg(long, value_name = "FILE")]
     contexts: Option<PathBuf>,
     /// Writes every request of the first policy to this file
     #[arg(long, value_name = "FILE", conflicts_with = "no_cost")]
     requests: Option<PathBuf>,
-    /// Measures only what survives, not the cost; this is faster
+    /// Measures only what is retained, not the cost; this is faster
     #[arg(long)]
     no_cost: bool,
-    /// Number of conversations played at the same time (number of processors)
+    /// Number of conversations played at the same time [default: number of processors]
     #[arg(long, value_name = "N", value_parser = epitome_terminal::flags::whole)]
     jobs: Option<u64>,
 }
 
 /// Default policies.
-const USUAL: [&str; 4] = ["slots", "steady", "recent", "economic"];
+const DEFAULT_POLICIES: [&str; 4] = ["slots", "steady", "recent", "economic"];
 
 /// Loads the settings, from the file if one is passed, and applies the `KEY=VALUE` settings on top.
 pub type Load<'a> = &'a (dyn Fn(Option<&Path>, &[String]) -> Result<(Settings, Patch), String> + Sync);
 
 /// Plays the recordings through each policy and shows the results.
 pub async fn run(args: &Args, load: Load<'_>, show: &mut Show) -> Result<(), Failure> {
-    let told: Vec<&str> = match args.policy.as_slice() {
-        [] => USUAL.to_vec(),
-        told => told.iter().map(String::as_str).collect(),
+    let specs: Vec<&str> = match args.policy.as_slice() {
+        [] => DEFAULT_POLICIES.to_vec(),
+        specs => specs.iter().map(String::as_str).collect(),
     };
     let mut policies = Vec::new();
-    for spec in told {
+    for spec in specs {
         policies.push(policies::read(spec, args.window, load).map_err(Failure::Setting)?);
     }
     policies::distinct(&policies).map_err(Failure::Misused)?;
-    if !args.no_cost && policies.iter().all(|policy| policy.form != Form::Whole) {
-        // The baseline that all other policies are compared with.
+    if !args.no_cost && policies.iter().all(|policy| policy.method != ListMethod::Whole) {
+        // All other policies are compared with this baseline.
         policies.push(Policy::whole());
     }
-    let options = Options { budgets: budgets(args), costs: !args.no_cost };
+    let options = PlayOptions { budgets: budgets(args), costs: !args.no_cost };
     let files = read::files(&args.files)?;
     let outputs = [("--html", &args.html), ("--contexts", &args.contexts), ("--requests", &args.requests)];
-    apart(&outputs.map(|(flag, path)| (flag, path.as_deref())), &files)?;
+    check_distinct(&outputs.map(|(flag, path)| (flag, path.as_deref())), &files)?;
     let page = args.html.as_deref().map(Output::open).transpose()?;
     if let Some(folder) = &args.charts {
         std::fs::create_dir_all(folder).map_err(|error| not_writable(folder, &error))?;
     }
-    let written = Written::open(args.contexts.as_deref(), args.requests.as_deref(), &policies)?;
+    let dumps = DumpFiles::open(args.contexts.as_deref(), args.requests.as_deref(), &policies)?;
     let jobs = args.jobs.and_then(|jobs| usize::try_from(jobs).ok());
-    let plan = run::Plan {
+    let job = run::ReplayJob {
         files,
         dialect: args.format,
         pinned: args.pinned,
@@ -136,7 +136,7 @@ pub async fn run(args: &Args, load: Load<'_>, show: &mut Show) -> Result<(), Fai
         options: Arc::new(options),
         jobs: jobs.unwrap_or_else(|| std::thread::available_parallelism().map_or(2, NonZeroUsize::get)),
     };
-    let results: Results = run::run(plan, written, show).await?;
+    let results: Results = run::run(job, dumps, show).await?;
     if let Some(page) = page {
         page.say(&page::page(&results))?;
     }
@@ -156,7 +156,7 @@ pub async fn run(args: &Args, load: Load<'_>, show: &mut Show) -> Result<(), Fai
 fn budgets(args: &Args) -> Vec<Tokens> {
     let mut budgets = args.budget.clone();
     if budgets.is_empty() {
-        budgets = Options::default().budgets;
+        budgets = PlayOptions::default().budgets;
     }
     budgets.sort_unstable();
     budgets.dedup();

@@ -18,8 +18,8 @@ use std::path::Path;
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 
-use epitome::dialect::format::{About, Endpoint, Format, Refusal, Sign};
-use epitome::dialect::{Dialect, DialectError, Object, Usage, register};
+use epitome::dialect::format::{About, Endpoint, ErrorReply, Format, FormatHint};
+use epitome::dialect::{Dialect, DialectError, Object, PartialUsage, register};
 use epitome::rules::message::{Message, Part, Role};
 use serde_json::{Value, json};
 
@@ -35,14 +35,14 @@ impl Radio {
             provider: "radio",
             base_url: upstream,
             route: "transmit",
-            called: "transmissions",
+            route_name: "transmissions",
             client_base: "/radio",
             key_env: "RADIO_KEY",
             key: ("x-call-sign", ""),
             credentials: &[],
             headers: &[],
         };
-        Self { about: About { list: "log", endpoint: Some(endpoint), ..About::new("radio") } }
+        Self { about: About { list_field: "log", endpoint: Some(endpoint), ..About::new("radio") } }
     }
 }
 
@@ -51,8 +51,8 @@ impl Format for Radio {
         &self.about
     }
 
-    fn sign(&self, message: &Object) -> Option<Sign> {
-        (message.contains_key("from") && message.contains_key("over")).then_some(Sign::Shape)
+    fn message_hint(&self, message: &Object) -> Option<FormatHint> {
+        (message.contains_key("from") && message.contains_key("over")).then_some(FormatHint::Shape)
     }
 
     fn read(&self, wire: &Value) -> Result<Message, DialectError> {
@@ -66,7 +66,7 @@ impl Format for Radio {
         Ok(Message::new(role, [Part::text(over)]))
     }
 
-    fn spell(&self, message: &Message) -> Vec<Value> {
+    fn encode(&self, message: &Message) -> Vec<Value> {
         let from = match message.role {
             Role::System | Role::Developer => "base",
             Role::Assistant => "model",
@@ -79,13 +79,13 @@ impl Format for Radio {
         vec![json!({ "from": from, "over": said.collect::<Vec<_>>().join("\n") })]
     }
 
-    fn count(&self, reply: &Value, usage: &mut Usage) {
+    fn read_usage(&self, reply: &Value, usage: &mut PartialUsage) {
         usage.input = reply["heard_tokens"].as_u64();
         usage.output = reply["said_tokens"].as_u64();
     }
 
-    fn refusal(&self, refusal: &Refusal<'_>) -> Value {
-        json!({ "static": refusal.message })
+    fn error_body(&self, error: &ErrorReply<'_>) -> Value {
+        json!({ "static": error.message })
     }
 }
 
@@ -97,13 +97,13 @@ fn main() -> ExitCode {
         }
         Err(_) => {
             let tests: [(&str, fn()); 5] = [
-                ("it_is_imported_and_given_back", it_is_imported_and_given_back),
+                ("messages_are_imported_and_exported_unchanged", messages_are_imported_and_exported_unchanged),
                 ("a_request_is_condensed", a_request_is_condensed),
-                ("a_model_may_be_of_its_provider", a_model_may_be_of_its_provider),
-                ("http_knows_it_by_its_name", http_knows_it_by_its_name),
+                ("a_model_can_use_the_new_format", a_model_can_use_the_new_format),
+                ("http_accepts_the_format_by_its_name", http_accepts_the_format_by_its_name),
                 (
-                    "the_proxy_condenses_it_and_refuses_in_its_words",
-                    the_proxy_condenses_it_and_refuses_in_its_words,
+                    "the_proxy_condenses_requests_and_renders_errors_in_the_format",
+                    the_proxy_condenses_requests_and_renders_errors_in_the_format,
                 ),
             ];
             let wanted: Vec<String> = std::env::args().skip(1).filter(|arg| !arg.starts_with('-')).collect();
@@ -181,7 +181,7 @@ fn is_shorter(shorter: &str, whole: &str) {
     assert!(now.iter().filter(|message| before.contains(message)).count() + 1 >= now.len(), "{shorter}");
 }
 
-fn a_model_may_be_of_its_provider() {
+fn a_model_can_use_the_new_format() {
     let folder = tempfile::tempdir().unwrap();
     let run = |provider: &str| {
         let file = format!(
@@ -193,10 +193,10 @@ fn a_model_may_be_of_its_provider() {
     };
     assert!(run("radio").status.success());
     let refused = String::from_utf8(run("telegraph").stderr).unwrap();
-    assert!(refused.contains("allowed is openai, anthropic, radio or local"), "{refused}");
+    assert!(refused.contains("expected openai, anthropic, radio or local"), "{refused}");
 }
 
-fn it_is_imported_and_given_back() {
+fn messages_are_imported_and_exported_unchanged() {
     let folder = tempfile::tempdir().unwrap();
     let lines: Vec<String> = talk(3).iter().map(Value::to_string).collect();
     std::fs::write(folder.path().join("lines.jsonl"), lines.join("\n")).unwrap();
@@ -267,7 +267,7 @@ impl Drop for Server {
     }
 }
 
-fn http_knows_it_by_its_name() {
+fn http_accepts_the_format_by_its_name() {
     let server = Server::start("http://127.0.0.1:1", &[]);
     let body = json!({ "format": "radio", "messages": talk(2) }).to_string();
     let (head, said) = server.send("POST", "/v1/sessions/a/messages", &body);
@@ -314,7 +314,7 @@ fn provider() -> (String, Receiver<(String, String)>) {
     (address, told)
 }
 
-fn the_proxy_condenses_it_and_refuses_in_its_words() {
+fn the_proxy_condenses_requests_and_renders_errors_in_the_format() {
     let (address, told) = provider();
     let server =
         Server::start(&address, &["--set", "condense.trigger=tokens(2000)", "--set", "condense.model=local"]);

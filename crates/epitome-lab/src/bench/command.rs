@@ -35,15 +35,26 @@ pub(super) struct CommandTimes {
 impl CommandTimes {
     pub(super) fn line(&self) -> ResultLine {
         let Self { condense, start, .. } = self;
-        let figure =
-            format!("{:.1} ms (p95 {:.1}); starting alone {:.1} ms", condense.median, condense.p95, start.median);
+        let figure = format!(
+            "{:.1} ms (p95 {:.1}); starting alone {:.1} ms",
+            condense.median, condense.p95, start.median
+        );
         let met = condense.median < TARGET_MILLIS;
-        ResultLine::new("`epitome condense` on a request of 1 MB, process start included", figure, "< 150 ms", Some(met))
+        ResultLine::new(
+            "`epitome condense` on a request of 1 MB, process start included",
+            figure,
+            "< 150 ms",
+            Some(met),
+        )
     }
 }
 
 /// Measures this many runs of the command in a folder.
-pub(super) async fn measure(dir: &Path, runs: usize, on_progress: OnProgress<'_>) -> Result<CommandTimes, BenchError> {
+pub(super) async fn measure(
+    dir: &Path,
+    runs: usize,
+    on_progress: OnProgress<'_>,
+) -> Result<CommandTimes, BenchError> {
     let folder = Folder::new(dir)?;
     let path = folder.path().to_owned();
     let request = request();

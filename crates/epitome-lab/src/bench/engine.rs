@@ -51,25 +51,25 @@ use epitome::Error;
 use serde::Serialize;
 
 mod appends;
-mod tokenizer;
 mod batches;
 mod contexts;
 mod inline;
 mod memory;
+mod messages;
 mod nodes;
 mod reading;
 mod spread;
-mod messages;
+mod tokenizer;
 
 pub use appends::{EngineAppends, appends, wait_until_indexed};
 pub use batches::{Batches, batches};
 pub use contexts::{ContextTimes, SessionContexts, contexts, summarized};
 pub use inline::{Inline, InlineTurns, inline};
 pub use memory::{Memory, large, memory, resident};
+pub use messages::{agent_message, short_message, short_messages};
 pub use nodes::{NodeAppends, NodeContexts, NodeSizes, Nodes, nodes};
 pub use reading::{LocalSpeed, local_speed};
 pub use spread::{Spread, median};
-pub use messages::{agent_message, short_message, short_messages};
 
 /// How much to measure, and where.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -277,7 +277,9 @@ impl PeerResults {
         }
         let session = format!("session of {} messages", grouped(self.session));
         row(format!("turn of a {session}"), &|measured| compared(&measured.session, &self.epitome.session));
-        row(format!("all turns of a {session}"), &|measured| compared_total(measured.whole, self.epitome.whole));
+        row(format!("all turns of a {session}"), &|measured| {
+            compared_total(measured.whole, self.epitome.whole)
+        });
         row("condensations in that session".to_owned(), &|measured| measured.condensed.to_string());
         row("lists that a strict provider rejects".to_owned(), &|measured| {
             format!("{} of {}", measured.rejected, grouped(measured.lists))
@@ -317,7 +319,11 @@ impl PeerResults {
 /// Formats, for example, `2.9 ms (p99 4.2 ms), 320×`: the duration and its ratio to Epitome's.
 fn compared(spread: &Spread, epitome: &Spread) -> String {
     let text = format!("{} (p99 {})", millis(spread.median), millis(spread.p99));
-    if std::ptr::eq(spread, epitome) { text } else { format!("{text}, {}", ratio(spread.median, epitome.median)) }
+    if std::ptr::eq(spread, epitome) {
+        text
+    } else {
+        format!("{text}, {}", ratio(spread.median, epitome.median))
+    }
 }
 
 fn compared_total(total: f64, epitome: f64) -> String {

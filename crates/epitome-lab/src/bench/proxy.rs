@@ -66,7 +66,12 @@ impl ProxyLatency {
         let stream = figure(self.added_stream, &self.proxied_stream, &self.direct_stream);
         let first = format!("{:.2} ms (p99 {:.2})", self.first.median, self.first.p99);
         vec![
-            ResultLine::new("proxy, request of 100 KB", whole, "< 1 ms more", Some(self.added < TARGET_MILLIS)),
+            ResultLine::new(
+                "proxy, request of 100 KB",
+                whole,
+                "< 1 ms more",
+                Some(self.added < TARGET_MILLIS),
+            ),
             ResultLine::new(
                 "proxy, first byte of a stream",
                 stream,
@@ -270,7 +275,10 @@ impl Client {
             }
         };
         if !self.buffer.starts_with(b"HTTP/1.1 200") {
-            return Err(io::Error::other(format!("request failed: {}", String::from_utf8_lossy(&self.buffer))));
+            return Err(io::Error::other(format!(
+                "request failed: {}",
+                String::from_utf8_lossy(&self.buffer)
+            )));
         }
         if length > 0 {
             while self.buffer.len() < head + length {

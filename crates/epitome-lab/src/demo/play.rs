@@ -6,8 +6,8 @@ use epitome::rules::tokens::{Counter, Encoding};
 use epitome::{ContextRequest, Session};
 use epitome_terminal::failure::Failure;
 
-use super::count::{Played, Savings, Written};
-use super::look::Screen;
+use super::numbers::{Played, Savings, WrittenSummary};
+use super::screen::Screen;
 
 /// Appends message by message, as an agent would. Before each assistant message it requests a context.
 pub(super) async fn play(
@@ -25,12 +25,14 @@ pub(super) async fn play(
     let (mut before, mut sent_before): (Vec<Message>, Tokens) = (Vec::new(), 0);
     for message in messages {
         if message.role == Role::Assistant {
-            let wish = ContextRequest { oversize: Oversize::Clip, ..budget.into() };
-            let context = session.context(wish).await?;
+            let request = ContextRequest { oversize: Oversize::Clip, ..budget.into() };
+            let context = session.context(request).await?;
             savings.calls += 1;
             savings.exhaustive += u64::from(context.report.exhaustive);
             savings.whole.add(played.tokens, sent_before);
-            savings.contexts.add(context.report.tokens.total(), same(&before, &context.messages, &counter));
+            savings
+                .contexts
+                .add(context.report.tokens.total(), common_tokens(&before, &context.messages, &counter));
             (before, sent_before) = (context.messages, played.tokens);
         }
         played.tool_calls += message.calls().count() as u64;
@@ -39,11 +41,11 @@ pub(super) async fn play(
         screen.progress(&message, played.messages, all, played.tokens).await?;
         session.append(message).await?;
         session.work().await?;
-        let known = played.summaries.last().map_or(0, |written| written.id);
+        let last_id = played.summaries.last().map_or(0, |written| written.id);
         let mut new = session.history(None, 4).await?;
-        new.retain(|summary| summary.id > known);
+        new.retain(|summary| summary.id > last_id);
         for summary in new.into_iter().rev() {
-            let written = Written {
+            let written = WrittenSummary {
                 id: summary.id,
                 slot: summary.slot,
                 through: summary.through,
@@ -61,7 +63,7 @@ pub(super) async fn play(
 }
 
 /// Returns the tokens of the common beginning of two lists.
-fn same(before: &[Message], now: &[Message], counter: &Counter) -> Tokens {
+fn common_tokens(before: &[Message], now: &[Message], counter: &Counter) -> Tokens {
     let alike = before.iter().zip(now).take_while(|(one, other)| one == other);
     alike.map(|(message, _)| counter.message(message)).sum()
 }

@@ -97,7 +97,7 @@ impl Stage {
         }
         self.answer();
         if let Some(time) = line.strip_prefix("@ ") {
-            self.at = moment(time).unwrap_or(self.at);
+            self.at = timestamp(time).unwrap_or(self.at);
         } else if let Some(call) = line.strip_prefix("> ") {
             let speaks = |message: &Message| message.role == Role::Assistant && message.calls().count() == 0;
             if !self.messages.last().is_some_and(speaks) {
@@ -143,7 +143,7 @@ impl Stage {
 }
 
 /// Parses a day and a time: `2 08:41` is on the second day.
-fn moment(text: &str) -> Option<Timestamp> {
+fn timestamp(text: &str) -> Option<Timestamp> {
     let (day, time) = text.split_once(' ')?;
     let (hour, minute) = time.split_once(':')?;
     let days = day.parse::<u64>().ok()?.saturating_sub(1);
@@ -331,7 +331,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_call_is_answered_before_anything_else_is_said() {
+    fn every_call_has_its_result_before_the_next_message() {
         let mut open: HashSet<CallId> = HashSet::new();
         for message in messages() {
             message.check(&epitome::rules::message::Limits::default()).unwrap();
@@ -373,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_asked_for_was_said_long_before_and_not_lately() {
+    fn the_requested_facts_are_old_and_not_repeated() {
         let texts: Vec<String> = messages().iter().map(text_of).collect();
         let recent = texts.len() - 12;
         for fact in &FACTS {
@@ -384,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_of_the_notation_is_left() {
+    fn no_notation_is_left_in_the_messages() {
         for message in messages() {
             let text = text_of(&message);
             assert!(!text.is_empty() && !text.contains(['«', '»', '¶']), "{text}");

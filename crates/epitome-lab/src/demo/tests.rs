@@ -52,7 +52,7 @@ async fn it_is_the_same_every_time_and_replaces_its_own_database() {
 }
 
 #[tokio::test]
-async fn it_fits_whatever_room_there_is() {
+async fn it_fits_every_terminal_width() {
     let folder = tempfile::tempdir().unwrap();
     for width in [20, 40, 60, 80, 120] {
         let shown = demo(&folder.path().join("demo.db"), Some(width)).await.unwrap();
@@ -67,7 +67,7 @@ async fn it_fits_whatever_room_there_is() {
 }
 
 #[tokio::test]
-async fn what_is_not_a_demos_is_left_alone() {
+async fn a_database_without_a_demo_is_not_changed() {
     let folder = tempfile::tempdir().unwrap();
     let letter = folder.path().join("letter.txt");
     std::fs::write(&letter, "Dear Ann").unwrap();
@@ -86,9 +86,8 @@ async fn what_is_not_a_demos_is_left_alone() {
     assert!(demo(folder.path(), None).await.is_err(), "a folder");
 }
 
-/// The engine shows one workspace at a time; the file has them all.
 #[tokio::test]
-async fn what_is_in_another_workspace_is_left_alone_too() {
+async fn a_database_with_another_workspace_is_not_changed() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("demo.db");
     demo(&path, None).await.unwrap();
@@ -103,18 +102,18 @@ async fn what_is_in_another_workspace_is_left_alone_too() {
 }
 
 #[test]
-fn whoever_may_not_write_to_the_usual_place_or_comes_too_early_gets_one_of_their_own() {
+fn the_default_path_differs_if_it_is_locked_or_not_writable() {
     let folder = tempfile::tempdir().unwrap();
     let usual = folder.path().join("epitome-demo.db");
-    let (path, first) = usual_place(folder.path());
+    let (path, first) = default_path(folder.path());
     assert_eq!(path, usual);
-    let (second, _alone) = usual_place(folder.path());
+    let (second, _alone) = default_path(folder.path());
     assert_ne!(second, usual, "while another plays there");
     drop(first);
-    assert_eq!(usual_place(folder.path()).0, usual);
+    assert_eq!(default_path(folder.path()).0, usual);
     // A folder represents another user's file.
     std::fs::create_dir(&usual).unwrap();
-    assert_ne!(usual_place(folder.path()).0, usual);
+    assert_ne!(default_path(folder.path()).0, usual);
 }
 
 #[tokio::test]

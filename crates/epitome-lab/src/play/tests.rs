@@ -2,14 +2,14 @@
 
 use epitome::rules::message::{Content, Message, Part, Role, ToolResult};
 
-use super::{Conversation, Made, Options, Outcome, Policy, play};
+use super::{Conversation, Outcome, PlayOptions, Policy, ReplayEvent, play};
 
 async fn played(messages: Vec<Message>, policy: Policy, budget: u64) -> (Outcome, Vec<(usize, u64)>) {
     let conversation = Conversation { messages, ..Conversation::named("talk") };
-    let options = Options { budgets: vec![budget], ..Options::default() };
+    let options = PlayOptions { budgets: vec![budget], ..PlayOptions::default() };
     let mut requests = Vec::new();
-    let mut take = |made: Made<'_>| {
-        if let Made::Request { tokens, .. } = made {
+    let mut take = |made: ReplayEvent<'_>| {
+        if let ReplayEvent::Request { tokens, .. } = made {
             requests.push((tokens.len(), tokens.iter().sum()));
         }
     };
@@ -37,7 +37,7 @@ async fn results_are_sent_one_by_one() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_wrong_with_a_recording_is_no_fault_of_a_policy() {
+async fn an_invalid_recording_is_no_fault_of_a_policy() {
     let twice = || [calls(&["a"]), Message::tool("a", "one"), Message::user("Again.")];
     let mut messages = vec![Message::assistant("I begin.")];
     messages.extend(twice());
@@ -51,7 +51,7 @@ async fn what_is_wrong_with_a_recording_is_no_fault_of_a_policy() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_left_out_beside_a_large_result_is_a_gap_and_no_fault() {
+async fn messages_left_out_because_of_a_large_result_are_a_gap_and_no_fault() {
     let mut messages = vec![Message::user("Look at order 7071.")];
     messages
         .extend((0..6).map(|n| Message::assistant(format!("Step {n} of the work on order 7071 is done."))));

@@ -6,8 +6,8 @@ use std::fmt::Write;
 use epitome::rules::message::Tokens;
 use epitome_terminal::show::grouped;
 
-use super::results::{Cell, Results, Set};
-use crate::measure::Mean;
+use super::results::{FileResults, PolicyResults, Results};
+use crate::evaluation::Mean;
 use crate::play::DISTANCES;
 
 const WIDTH: f64 = 720.0;
@@ -27,7 +27,7 @@ const COLOURS: [&str; 8] =
 const DASHES: [&str; 3] = ["", "7 3", "2 3"];
 
 /// A line of a chart with its name.
-pub(super) struct Line {
+pub(super) struct ChartLine {
     pub(super) name: String,
     /// Index of the colour. A policy has the same colour in all charts.
     pub(super) colour: usize,
@@ -37,9 +37,9 @@ pub(super) struct Line {
     pub(super) points: Vec<(f64, f64)>,
 }
 
-impl Line {
+impl ChartLine {
     /// Returns the name and the budget. A name that is too long is cut to `most` characters in total.
-    fn told(&self, most: usize) -> String {
+    fn label(&self, most: usize) -> String {
         let budget = self.budget.map_or_else(String::new, |budget| format!(" {}", grouped(budget)));
         let room = most.saturating_sub(budget.chars().count());
         match self.name.char_indices().nth(room) {
@@ -64,7 +64,7 @@ pub(super) struct Chart {
     pub(super) across: Axis,
     /// Marks of the vertical axis; the title says what they count.
     pub(super) up: Vec<(f64, String)>,
-    pub(super) lines: Vec<Line>,
+    pub(super) lines: Vec<ChartLine>,
 }
 
 /// Returns all charts with their file names.
@@ -83,11 +83,13 @@ pub(super) fn all(results: &Results) -> Vec<(String, String)> {
 }
 
 /// Returns the charts of one file that have data.
-pub(super) fn of_set(results: &Results, set: &Set) -> Vec<Chart> {
+pub(super) fn of_set(results: &Results, set: &FileResults) -> Vec<Chart> {
     let charts = [
-        recall(results, set, "names", "Names a later call needs, still there", |cell| &cell.sum.fer),
+        recall(results, set, "names", "Names a later call needs and the list still contains", |cell| {
+            &cell.sum.fer
+        }),
         recall(results, set, "answers", "Questions that can still be answered", |cell| &cell.sum.ar),
-        recall(results, set, "evidence", "Evidence that is still there", |cell| &cell.sum.er),
+        recall(results, set, "evidence", "Evidence that the list still contains", |cell| &cell.sum.er),
         distance(results, set),
         cost(results, set),
     ];
@@ -95,7 +97,13 @@ pub(super) fn of_set(results: &Results, set: &Set) -> Vec<Chart> {
 }
 
 /// Draws recall by budget.
-fn recall(results: &Results, set: &Set, file: &str, title: &str, of: fn(&Cell) -> &Mean) -> Option<Chart> {
+fn recall(
+    results: &Results,
+    set: &FileResults,
+    file: &str,
+    title: &str,
+    of: fn(&PolicyResults) -> &Mean,
+) -> Option<Chart> {
     let nth = |budget: u64| results.budgets.iter().position(|other| *other == budget);
     let mut lines = Vec::new();
     for policy in 0..results.policies.len() {
@@ -118,7 +126,7 @@ fn recall(results: &Results, set: &Set, file: &str, title: &str, of: fn(&Cell) -
 }
 
 /// Draws the share of names that survive, by how far back they were last seen.
-fn distance(results: &Results, set: &Set) -> Option<Chart> {
+fn distance(results: &Results, set: &FileResults) -> Option<Chart> {
     let mut lines = Vec::new();
     for ((policy, budget), cell) in &set.cells {
         // The smallest budget, where most is lost, and policies without a budget.
@@ -141,7 +149,10 @@ fn distance(results: &Results, set: &Set) -> Option<Chart> {
     let marks = upper.chain(further).enumerate().map(|(at, mark)| (at as f64, mark));
     (!lines.is_empty()).then(|| Chart {
         file: format!("{}-distance", set.name),
-        title: format!("What survives, by how long ago it was last seen ({})", set.name),
+        title: format!(
+            "Names that the list still contains, by how long ago they were last seen ({})",
+            set.name
+        ),
         across: Axis { title: "tokens since a name was last seen", marks: marks.collect() },
         up: shares(),
         lines,
@@ -149,7 +160,7 @@ fn distance(results: &Results, set: &Set) -> Option<Chart> {
 }
 
 /// Draws the cost of the calls so far, call by call.
-fn cost(results: &Results, set: &Set) -> Option<Chart> {
+fn cost(results: &Results, set: &FileResults) -> Option<Chart> {
     let mut lines = Vec::new();
     let (mut most, mut longest) = (0.0f64, 0usize);
     let ends = [results.budgets.first(), results.budgets.last()];
@@ -189,12 +200,12 @@ fn cost(results: &Results, set: &Set) -> Option<Chart> {
     })
 }
 
-fn line(results: &Results, policy: usize, budget: Option<Tokens>, points: Vec<(f64, f64)>) -> Line {
+fn line(results: &Results, policy: usize, budget: Option<Tokens>, points: Vec<(f64, f64)>) -> ChartLine {
     let others = COLOURS.len() - 1;
     // The baseline is black.
     let colour = if results.is_whole(policy) { others } else { policy % others };
     let first = budget.is_none() || budget.as_ref() == results.budgets.first();
-    Line {
+    ChartLine {
         name: results.name(policy).to_owned(),
         colour,
         dash: policy / others + usize::from(!first),
@@ -302,7 +313,7 @@ impl Chart {
         );
     }
 
-    fn line(&self, out: &mut String, nth: usize, line: &Line) {
+    fn line(&self, out: &mut String, nth: usize, line: &ChartLine) {
         let colour = COLOURS.get(line.colour).unwrap_or(&"#000");
         let dash = DASHES.get(line.dash % DASHES.len()).unwrap_or(&"");
         let mut path = String::new();
@@ -320,8 +331,8 @@ impl Chart {
                     "<circle cx=\"{:.1}\" cy=\"{:.1}\" r=\"3\" fill=\"{colour}\"><title>{}: {}</title></circle>",
                     self.x(*x),
                     self.y(*y),
-                    escaped(&line.told(200)),
-                    told(*y),
+                    escaped(&line.label(200)),
+                    number_text(*y),
                 );
             }
         }
@@ -332,7 +343,7 @@ impl Chart {
              <text x=\"{:.1}\" y=\"{:.1}\" fill=\"#111\">{}</text>",
             x + 28.0,
             y + 4.0,
-            escaped(&line.told(22)),
+            escaped(&line.label(22)),
         );
     }
 
@@ -364,7 +375,7 @@ fn place(marks: &[(f64, String)], at: f64, from: f64, to: f64, shown: impl Itera
     if high > low { from + (to - from) * (at - low) / (high - low) } else { (from + to) / 2.0 }
 }
 
-fn told(value: f64) -> String {
+fn number_text(value: f64) -> String {
     if value <= 1.0 { format!("{:.1} %", value * 100.0) } else { thousands(value) }
 }
 
@@ -374,7 +385,7 @@ mod tests {
 
     fn chart(names: impl IntoIterator<Item = String>) -> Chart {
         let points = vec![(0.0, 0.5), (1.0, 1.0)];
-        let line = |name| Line { name, colour: 0, dash: 0, budget: Some(1_000), points: points.clone() };
+        let line = |name| ChartLine { name, colour: 0, dash: 0, budget: Some(1_000), points: points.clone() };
         let lines = names.into_iter().map(line);
         Chart {
             file: "x".to_owned(),

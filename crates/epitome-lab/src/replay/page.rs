@@ -6,8 +6,8 @@ use epitome::rules::message::Tokens;
 use epitome_terminal::show::{count, grouped};
 
 use super::chart::{self, escaped};
-use super::results::{Cell, Cells, Counted, MEASURES, Results, Set, paid, share};
-use crate::measure::Mean;
+use super::results::{Cells, Counter, FileResults, MEASURES, PolicyResults, Results, cost_shares, share};
+use crate::evaluation::Mean;
 
 const STYLE: &str = "\
 body{font:15px/1.5 system-ui,sans-serif;color:#111;max-width:60rem;margin:2rem auto;padding:0 1rem}\
@@ -31,23 +31,23 @@ pub(super) fn page(results: &Results) -> String {
          <h1>What will I lose, what will I save?</h1>\n",
     );
     let pooled = results.pooled();
-    for line in said(results, &pooled) {
+    for line in sentences(results, &pooled) {
         let _ = writeln!(out, "<p class=\"big\">{line}</p>");
     }
     let faulty = results.faulty();
     if faulty > 0 {
         let _ = writeln!(
             out,
-            "<p class=\"big bad\">{}: a provider would refuse a list, a guarantee was broken, or a model wrote no summary.</p>",
+            "<p class=\"big bad\">{}: a provider rejects a list, a guarantee was broken, or a model wrote no summary.</p>",
             count(faulty, "fault")
         );
     }
-    let sum = |of: fn(&Set) -> u64| results.sets.iter().map(of).sum();
+    let sum = |of: fn(&FileResults) -> u64| results.sets.iter().map(of).sum();
     let _ = writeln!(
         out,
-        "<p>{}, {}, played message by message through Epitome {}. Before each reply, each policy made the \
-         list that the agent's model would have received, from the messages until then. The loss is measured by what the \
-         rest of the recording needs; the saving, by what was sent.</p>",
+        "<p>{}, {}, played message by message through Epitome {}. Before each reply, each policy built the \
+         list that the agent's model would have received, from the messages until then. The loss is the share of what the \
+         rest of the recording needs that this list does not contain. The saving is computed from the tokens sent.</p>",
         count(sum(|set| set.conversations), "recorded conversation"),
         count(sum(|set| set.messages), "message"),
         env!("CARGO_PKG_VERSION"),
@@ -64,7 +64,7 @@ pub(super) fn page(results: &Results) -> String {
     out
 }
 
-fn section(results: &Results, set: &Set, out: &mut String) {
+fn section(results: &Results, set: &FileResults, out: &mut String) {
     let _ = write!(
         out,
         "<h2>{}</h2>\n<p class=\"small\">{}, {}</p>\n",
@@ -80,20 +80,21 @@ fn section(results: &Results, set: &Set, out: &mut String) {
 
 /// Returns one sentence for each policy, for the middle budget; if nothing could be measured there, for the next smaller
 /// budget with a measurement.
-fn said(results: &Results, cells: &Cells) -> Vec<String> {
+fn sentences(results: &Results, cells: &Cells) -> Vec<String> {
     let whole = results.whole(cells);
-    let tells = |cell: &Cell| cell.sum.fer.count + cell.sum.ar.count + cell.sum.er.count > 0;
-    let has = |budget: &&Tokens| cells.iter().any(|((_, of), cell)| *of == Some(**budget) && tells(cell));
+    let is_measured = |cell: &PolicyResults| cell.sum.fer.count + cell.sum.ar.count + cell.sum.er.count > 0;
+    let has =
+        |budget: &&Tokens| cells.iter().any(|((_, of), cell)| *of == Some(**budget) && is_measured(cell));
     let middle = results.budgets.len() / 2;
     let small = results.budgets.get(..=middle).unwrap_or_default();
-    let told = small.iter().rev().find(has).or(results.budgets.get(middle));
+    let shown = small.iter().rev().find(has).or(results.budgets.get(middle));
     let mut lines = Vec::new();
     for ((policy, budget), cell) in cells {
-        if results.is_whole(*policy) || budget.is_some_and(|budget| told != Some(&budget)) {
+        if results.is_whole(*policy) || budget.is_some_and(|budget| shown != Some(&budget)) {
             continue;
         }
         let lost = |mean: &Mean, what: String| {
-            mean.value().map(|kept| match (1.0 - kept) * 100.0 {
+            mean.value().map(|retained| match (1.0 - retained) * 100.0 {
                 little if little > 0.0 && little < 1.0 => format!("<b>under 1&nbsp;%</b> of {what}"),
                 lost => format!("<b>{lost:.0}&nbsp;%</b> of {what}"),
             })
@@ -112,7 +113,7 @@ fn said(results: &Results, cells: &Cells) -> Vec<String> {
             lost => format!("you lose {}", lost.join(", ")),
         });
         if let Some(whole) = &whole {
-            let (plain, cached) = paid(&cell.sum.cost, whole);
+            let (plain, cached) = cost_shares(&cell.sum.cost, whole);
             parts.push(format!(
                 "you {} of what everything costs, {} with a prompt cache",
                 saved(plain),
@@ -125,8 +126,8 @@ fn said(results: &Results, cells: &Cells) -> Vec<String> {
     lines
 }
 
-fn saved(paid: f64) -> String {
-    match (1.0 - paid) * 100.0 {
+fn saved(share: f64) -> String {
+    match (1.0 - share) * 100.0 {
         saved if saved > -0.5 => format!("save <b>{:.0}&nbsp;%</b>", saved.max(0.0)),
         more => format!("pay <b>{:.0}&nbsp;% more</b>", -more),
     }
@@ -142,26 +143,26 @@ fn table(results: &Results, cells: &Cells, out: &mut String) {
     if whole.is_some() {
         headings.extend(["plain", "cached", "largest", "cuts"]);
     }
-    let counted: [Counted; 2] = [("gaps", |cell| cell.sum.gaps), ("faults", |cell| cell.sum.faulty)];
-    let counted: Vec<_> =
-        counted.into_iter().filter(|(_, of)| cells.values().any(|cell| of(cell) > 0)).collect();
-    headings.extend(counted.iter().map(|(name, _)| *name));
+    let counters: [Counter; 2] = [("gaps", |cell| cell.sum.gaps), ("faults", |cell| cell.sum.faulty)];
+    let counters: Vec<_> =
+        counters.into_iter().filter(|(_, of)| cells.values().any(|cell| of(cell) > 0)).collect();
+    headings.extend(counters.iter().map(|(name, _)| *name));
     let _ = writeln!(
         out,
         "<div class=\"wide\"><table><thead><tr><th>{}</th></tr></thead><tbody>",
         headings.join("</th><th>")
     );
     for ((policy, budget), cell) in cells {
-        let Cell { sum, .. } = cell;
+        let PolicyResults { sum, .. } = cell;
         let mut row = vec![escaped(results.name(*policy)), budget.map_or_else(String::new, grouped)];
         row.extend(measures.iter().map(|(_, of)| share(of(cell))));
         row.extend(measures.iter().map(|(_, of)| of(cell).count).max().map(grouped));
         if let Some(whole) = &whole {
-            let (plain, cached) = paid(&sum.cost, whole);
+            let (plain, cached) = cost_shares(&sum.cost, whole);
             row.extend([plain, cached].map(|share| format!("{:.0} %", share * 100.0)));
             row.extend([grouped(sum.cost.peak), grouped(sum.cuts)]);
         }
-        row.extend(counted.iter().map(|(_, of)| grouped(of(cell))));
+        row.extend(counters.iter().map(|(_, of)| grouped(of(cell))));
         let _ = writeln!(out, "<tr><td>{}</td></tr>", row.join("</td><td>"));
     }
     out.push_str("</tbody></table></div>\n");
@@ -174,14 +175,14 @@ const METHOD: &str = "<h2>How this was measured</h2>\n\
 <p class=\"small\">Policies: slots is the current summaries and the newest messages, as many as the budget allows. steady is the \
 same, but its beginning changes as rarely as possible, for prompt caches. recent is only the newest messages that fit. inline, \
 economic and mask shorten the agent's own list: inline at a set size, economic where it costs least, mask by leaving out old \
-tool outputs. whole is all messages, always.</p>\n\
+tool outputs. whole is all messages in each request.</p>\n\
 <p class=\"small\">Names: the share of the paths, identifiers, ids, dates and numbers used by the next tool call and seen \
-before it that the list still contains word for word. Older names were last seen more than 2,000 tokens back. Answers: the \
+before it that the list still contains verbatim. Older names were last seen more than 2,000 tokens back. Answers: the \
 share of questions about the conversation for which one passage of the list contains three quarters of the answer's words \
 and a word of the question. Evidence: the share of the words of the messages that prove an answer, in the best single \
 passage. Messages that always stay are not counted in a budget. Cost is in tokens of plain input, in percent of sending \
 everything: plain where all input costs the same; cached where the beginning that a request shares with the previous one \
 costs a tenth and everything else a quarter more. Both include a model's summaries. Gaps are contexts that leave out \
-messages which no summary covers. Faults are lists that a provider would refuse or that are over their budget, and \
+messages which no summary covers. Faults are lists that a provider rejects or that are over their budget, and \
 models that wrote no summary. The number after ± is the standard error. These measures compare words, not meaning: a \
 paraphrase counts as lost, and a name that is present may be in the wrong place.</p>\n";

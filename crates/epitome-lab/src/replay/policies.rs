@@ -8,10 +8,10 @@ use epitome_terminal::suggest::similar_names;
 use serde_json::Value;
 
 use super::Load;
-use crate::play::{Form, Policy};
+use crate::play::{ListMethod, Policy};
 
-/// The first word of a policy.
-const WORDS: [&str; 7] = ["whole", "recent", "slots", "steady", "inline", "economic", "mask"];
+/// The words that a policy may begin with.
+const POLICY_WORDS: [&str; 7] = ["whole", "recent", "slots", "steady", "inline", "economic", "mask"];
 
 /// Settings of `[condense]` that a policy may name without the table.
 const SHORT: [&str; 7] = ["strategy", "trigger", "keep", "keep_first", "model", "max_tokens", "wait"];
@@ -21,17 +21,17 @@ const ANY: [&str; 2] = ["name", "config"];
 const LISTS: [&str; 1] = ["window"];
 const CONTEXTS: [&str; 3] = ["fill", "fit", "steady"];
 
-/// How much of the newest messages the `economic` policy leaves verbatim.
-const KEPT: &str = "condense.keep=tokens(2000)";
+/// The newest messages that the `economic` policy leaves verbatim.
+const ECONOMIC_KEEP: &str = "condense.keep=tokens(2000)";
 
 /// Parses `WORD KEY=VALUE …`.
 pub(super) fn read(spec: &str, window: Tokens, load: Load<'_>) -> Result<Policy, String> {
     let mut words = words(spec).into_iter();
     let first = words.next().unwrap_or_default();
-    let wrong = |what: String| format!("--policy {spec:?}: {what}");
+    let wrong = |problem: String| format!("--policy {spec:?}: {problem}");
     let mut draft = Draft::new(&first, window).map_err(wrong)?;
     for word in words {
-        draft.take(&word).map_err(wrong)?;
+        draft.apply(&word).map_err(wrong)?;
     }
     draft.finish(&first, load).map_err(wrong)
 }
@@ -46,8 +46,8 @@ struct Draft {
     /// Single keys of slots, with their values.
     slots: Vec<(String, String)>,
     /// The words that make up the default name, if `name=` is not set.
-    said: Vec<String>,
-    named: Option<String>,
+    settings: Vec<String>,
+    name: Option<String>,
 }
 
 impl Draft {
@@ -60,42 +60,42 @@ impl Draft {
             "steady" => Policy::steady(),
             "inline" | "economic" | "mask" => Policy::inline(Some(window)),
             other => {
-                let told = match similar_names(other, WORDS, 1).first() {
+                let hint = match similar_names(other, POLICY_WORDS, 1).first() {
                     Some(meant) => format!("did you mean {meant}?"),
-                    None => format!("there are {}", WORDS.join(", ")),
+                    None => format!("there are {}", POLICY_WORDS.join(", ")),
                 };
-                return Err(format!("no policy begins with {other:?}; {told}"));
+                return Err(format!("no policy begins with {other:?}; {hint}"));
             }
         };
         let set = match first {
-            "economic" => vec!["condense.trigger=economic", KEPT],
+            "economic" => vec!["condense.trigger=economic", ECONOMIC_KEEP],
             "mask" => vec!["condense.strategy=mask", "condense.trigger=messages(1)"],
             _ => Vec::new(),
         };
         let set = set.into_iter().map(str::to_owned).collect();
-        Ok(Self { policy, config: None, set, slots: Vec::new(), said: Vec::new(), named: None })
+        Ok(Self { policy, config: None, set, slots: Vec::new(), settings: Vec::new(), name: None })
     }
 
     /// Applies one `KEY=VALUE`.
-    fn take(&mut self, word: &str) -> Result<(), String> {
+    fn apply(&mut self, word: &str) -> Result<(), String> {
         let pair = word.split_once('=').filter(|(key, value)| !key.is_empty() && !value.is_empty());
         let (key, value) = pair.ok_or_else(|| format!("{word:?} is not KEY=VALUE"))?;
-        match (key, &mut self.policy.form) {
+        match (key, &mut self.policy.method) {
             ("name", _) => {
-                self.named = Some(value.to_owned());
+                self.name = Some(value.to_owned());
                 return Ok(());
             }
             ("config", _) => {
                 self.config = Some(PathBuf::from(value));
                 return Ok(());
             }
-            ("window", Form::Inline { window }) => {
+            ("window", ListMethod::Inline { window }) => {
                 let tokens = value.parse().ok().filter(|tokens| *tokens > 0);
                 let wrong = || format!("window: {value:?}; expected a whole number from 1");
                 *window = Some(tokens.ok_or_else(wrong)?);
                 return Ok(());
             }
-            ("fill" | "fit" | "steady", Form::Context(request)) => {
+            ("fill" | "fit" | "steady", ListMethod::Context(request)) => {
                 let on = value.parse().map_err(|_| format!("{key}: {value:?}; expected true or false"))?;
                 match key {
                     "fill" => request.fill = on,
@@ -103,39 +103,39 @@ impl Draft {
                     _ => request.steady = on,
                 }
             }
-            ("model", Form::Context(_)) => self.set.push(format!("summarize.models={value}")),
-            (short, Form::Inline { .. }) if SHORT.contains(&short) => {
+            ("model", ListMethod::Context(_)) => self.set.push(format!("summarize.models={value}")),
+            (short, ListMethod::Inline { .. }) if SHORT.contains(&short) => {
                 self.set.push(format!("condense.{short}={value}"));
             }
             (key, _) if key.starts_with("slot.") => self.slots.push((key.to_owned(), value.to_owned())),
             _ => self.set.push(word.to_owned()),
         }
-        self.said.push(word.to_owned());
+        self.settings.push(word.to_owned());
         Ok(())
     }
 
     /// Sets the name and loads the settings.
     fn finish(mut self, first: &str, load: Load<'_>) -> Result<Policy, String> {
-        if let Form::Context(request) = &self.policy.form
+        if let ListMethod::Context(request) = &self.policy.method
             && request.fill
             && request.steady
         {
             return Err("fill and steady exclude each other".to_owned());
         }
-        let said = [&[first.to_owned()], self.said.as_slice()].concat();
-        self.policy.name = self.named.unwrap_or_else(|| said.join(" "));
-        let told = |what: String| {
-            let by = ["--set slot: ", "--set: ", "--set "];
-            let what = by.iter().find_map(|by| what.strip_prefix(by)).unwrap_or(&what);
-            misspelt(what, &self.policy.form).unwrap_or_else(|| what.to_owned())
+        let default = [&[first.to_owned()], self.settings.as_slice()].concat();
+        self.policy.name = self.name.unwrap_or_else(|| default.join(" "));
+        let explained = |error: String| {
+            let prefixes = ["--set slot: ", "--set: ", "--set "];
+            let error = prefixes.iter().find_map(|prefix| error.strip_prefix(prefix)).unwrap_or(&error);
+            misspelt(error, &self.policy.method).unwrap_or_else(|| error.to_owned())
         };
-        let (settings, mut patch) = load(self.config.as_deref(), &self.set).map_err(told)?;
+        let (settings, mut patch) = load(self.config.as_deref(), &self.set).map_err(explained)?;
         if !self.slots.is_empty() {
-            self.set.extend(patched(settings.to_value(), &self.slots)?);
-            let by_name = |what: String| {
+            self.set.extend(slot_settings(settings.to_value(), &self.slots)?);
+            let by_name = |error: String| {
                 let names = settings.slots.iter().map(|slot| slot.slot.name.as_str());
-                told(names.enumerate().fold(what, |what, (at, name)| {
-                    what.replace(&format!("slot[{at}]"), &format!("slot.{name}"))
+                explained(names.enumerate().fold(error, |error, (at, name)| {
+                    error.replace(&format!("slot[{at}]"), &format!("slot.{name}"))
                 }))
             };
             (_, patch) = load(self.config.as_deref(), &self.set).map_err(by_name)?;
@@ -146,40 +146,40 @@ impl Draft {
 }
 
 /// Returns a better error text for an unknown key without a dot, which may be a misspelt short key.
-fn misspelt(what: &str, form: &Form) -> Option<String> {
-    let (key, _) = what.split_once(": no such setting")?;
+fn misspelt(error: &str, form: &ListMethod) -> Option<String> {
+    let (key, _) = error.split_once(": no such setting")?;
     if key.contains('.') {
         return None;
     }
     let own: Vec<&str> = match form {
-        Form::Inline { .. } => SHORT.into_iter().chain(LISTS).collect(),
-        Form::Context(_) => CONTEXTS.to_vec(),
-        Form::Whole => Vec::new(),
+        ListMethod::Inline { .. } => SHORT.into_iter().chain(LISTS).collect(),
+        ListMethod::Context(_) => CONTEXTS.to_vec(),
+        ListMethod::Whole => Vec::new(),
     };
-    let known: Vec<&str> = own.into_iter().chain(ANY).collect();
-    Some(match similar_names(key, known.iter().copied(), 1).first() {
+    let allowed: Vec<&str> = own.into_iter().chain(ANY).collect();
+    Some(match similar_names(key, allowed.iter().copied(), 1).first() {
         Some(meant) => format!("{key}: no such setting; did you mean {meant}?"),
         None => format!(
             "{key}: no such setting; allowed are {}, and full names such as context.max_tokens",
-            known.join(", ")
+            allowed.join(", ")
         ),
     })
 }
 
 /// Returns the complete `slot` list with these single keys set. The settings loader accepts only the complete list.
-fn patched(mut settings: Value, keys: &[(String, String)]) -> Result<Vec<String>, String> {
+fn slot_settings(mut settings: Value, keys: &[(String, String)]) -> Result<Vec<String>, String> {
     let mut sets = Vec::new();
     let mut list = settings.get_mut("slot").map(Value::take).unwrap_or_default();
     for (key, value) in keys {
         let mut slots = list.as_array_mut().into_iter().flatten().filter_map(Value::as_object_mut);
-        let known: Vec<String> =
+        let names: Vec<String> =
             slots.by_ref().filter_map(|slot| Some(slot.get("name")?.as_str()?.to_owned())).collect();
         let Some((name, key_of)) = key.strip_prefix("slot.").and_then(|key| key.rsplit_once('.')) else {
             return Err(format!("{key}: expected slot.NAME.KEY, for example slot.short.max_tokens=500"));
         };
         let mut slots = list.as_array_mut().into_iter().flatten().filter_map(Value::as_object_mut);
         let Some(slot) = slots.find(|slot| slot.get("name").and_then(Value::as_str) == Some(name)) else {
-            return Err(format!("{key}: there is no slot {name:?}; there are {}", known.join(", ")));
+            return Err(format!("{key}: there is no slot {name:?}; there are {}", names.join(", ")));
         };
         match key_of {
             // A `trigger.NAME` setting overrides the slot's own trigger.
@@ -230,7 +230,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn spaces_inside_brackets_and_quotes_divide_nothing() {
+    fn spaces_inside_brackets_and_quotes_do_not_split() {
         assert_eq!(
             words("inline  trigger=any(tokens(5), turns(3)) x=\"a b\""),
             ["inline", "trigger=any(tokens(5), turns(3))", "x=\"a b\""]

@@ -4,29 +4,30 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use crate::recording::{Item, Place, REQUEST, Recording};
+use crate::recording::{FilePosition, REQUEST, Recording, RecordingItem};
 use epitome::dialect::Dialect;
 use epitome::rules::message::Message;
 use epitome_terminal::failure::Failure;
 use serde_json::{Map, Value};
 
-use crate::measure::Question;
+use crate::evaluation::Question;
 use crate::play::Conversation;
 
 /// Returns the named files, and the recordings in the named folders.
-pub(super) fn files(given: &[PathBuf]) -> Result<Vec<PathBuf>, Failure> {
+pub(super) fn files(paths: &[PathBuf]) -> Result<Vec<PathBuf>, Failure> {
     let mut files = Vec::new();
-    for path in given {
+    for path in paths {
         let failed =
             |error: std::io::Error| Failure::Input(format!("{} cannot be read: {error}", path.display()));
         if !std::fs::metadata(path).map_err(failed)?.is_dir() {
             files.push(path.clone());
             continue;
         }
-        let recorded = |path: &PathBuf| path.extension().is_some_and(|end| end == "jsonl" || end == "json");
+        let is_recording =
+            |path: &PathBuf| path.extension().is_some_and(|end| end == "jsonl" || end == "json");
         let mut inside: Vec<PathBuf> = Vec::new();
         for entry in std::fs::read_dir(path).map_err(failed)? {
-            inside.extend(Some(entry.map_err(failed)?.path()).filter(recorded));
+            inside.extend(Some(entry.map_err(failed)?.path()).filter(is_recording));
         }
         if inside.is_empty() {
             return Err(Failure::Input(format!("{}: no .jsonl or .json file in it", path.display())));
@@ -40,12 +41,12 @@ pub(super) fn files(given: &[PathBuf]) -> Result<Vec<PathBuf>, Failure> {
 /// Returns a table title for each file: its file name, or its path if two files have the same name.
 pub(super) fn sets(files: &[PathBuf]) -> Vec<Arc<str>> {
     let names: Vec<Arc<str>> = files.iter().map(|file| set_of(file)).collect();
-    let alone = |name: &Arc<str>| names.iter().filter(|other| *other == name).count() == 1;
-    let told = |(name, file): (&Arc<str>, &PathBuf)| match alone(name) {
+    let is_unique = |name: &Arc<str>| names.iter().filter(|other| *other == name).count() == 1;
+    let title = |(name, file): (&Arc<str>, &PathBuf)| match is_unique(name) {
         true => Arc::clone(name),
         false => file.display().to_string().into(),
     };
-    names.iter().zip(files).map(told).collect()
+    names.iter().zip(files).map(title).collect()
 }
 
 /// Returns the file name without `.jsonl` or `.json`.
@@ -57,104 +58,106 @@ fn set_of(path: &Path) -> Arc<str> {
 
 /// Options for reading conversations.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct How {
+pub(super) struct ReadOptions {
     pub(super) dialect: Option<Dialect>,
     pub(super) pinned: Option<usize>,
 }
 
-/// Calls `found` with each conversation of a file until `found` returns false. An entry that cannot be read is returned as
+/// Calls `on_conversation` with each conversation of a file until it returns false. An entry that cannot be read is returned as
 /// an error with its file and line.
 pub(super) fn each(
     path: &Path,
-    how: How,
+    options: ReadOptions,
     bytes: &Arc<AtomicU64>,
-    mut found: impl FnMut(Conversation) -> bool,
+    mut on_conversation: impl FnMut(Conversation) -> bool,
 ) -> Result<(), Failure> {
     let shown = path.display().to_string();
     let failed = |error: std::io::Error| Failure::Input(format!("{shown} cannot be read: {error}"));
-    let recording = Recording::open(path, &shown, None, how.dialect, bytes).map_err(failed)?;
-    let mut under_way: Option<Begun> = None;
+    let recording = Recording::open(path, &shown, None, options.dialect, bytes).map_err(failed)?;
+    let mut open: Option<OpenConversation> = None;
     for item in recording {
         match item.map_err(failed)? {
-            Item::Session { name, metadata, at } => {
-                let begun = Begun::new(name, metadata, at)?;
-                if let Some(before) = under_way.replace(begun)
-                    && !found(before.end(how)?)
+            RecordingItem::Session { name, metadata, at } => {
+                let next = OpenConversation::new(name, metadata, at)?;
+                if let Some(before) = open.replace(next)
+                    && !on_conversation(before.end(options)?)
                 {
                     return Ok(());
                 }
             }
-            Item::Message { message, .. } => {
-                if let Some(begun) = &mut under_way {
-                    begun.messages.push(*message);
+            RecordingItem::Message { message, .. } => {
+                if let Some(conversation) = &mut open {
+                    conversation.messages.push(*message);
                 }
             }
-            Item::Bad { problem, at } => return Err(Failure::Input(format!("{at}: {problem}"))),
+            RecordingItem::Bad { problem, at } => return Err(Failure::Input(format!("{at}: {problem}"))),
         }
     }
-    if let Some(last) = under_way {
-        found(last.end(how)?);
+    if let Some(last) = open {
+        on_conversation(last.end(options)?);
     }
     Ok(())
 }
 
 /// A conversation that is still being read.
-struct Begun {
+struct OpenConversation {
     name: String,
-    at: Place,
+    at: FilePosition,
     pinned: Option<usize>,
     /// Whether the request has its system prompt in a field of its own, not in the message list. Positions in `pinned` and
     /// `qa` then do not count it.
-    beside: bool,
+    system_is_field: bool,
     questions: Vec<Question>,
     messages: Vec<Message>,
 }
 
-impl Begun {
-    fn new(name: String, mut metadata: Map<String, Value>, at: Place) -> Result<Self, Failure> {
-        let wrong = |what: String| Failure::Input(format!("{at}: {what}"));
+impl OpenConversation {
+    fn new(name: String, mut metadata: Map<String, Value>, at: FilePosition) -> Result<Self, Failure> {
+        let wrong = |problem: String| Failure::Input(format!("{at}: {problem}"));
         let mut fields = metadata.remove(REQUEST).unwrap_or_default();
         let pinned = match fields.get("pinned") {
             None | Some(Value::Null) => None,
-            Some(told) => {
-                let count = told.as_u64().and_then(|count| usize::try_from(count).ok());
+            Some(value) => {
+                let count = value.as_u64().and_then(|count| usize::try_from(count).ok());
                 Some(count.ok_or_else(|| wrong("pinned: expected a whole number from 0".to_owned()))?)
             }
         };
         let questions = match fields.get_mut("qa").map(Value::take) {
             None | Some(Value::Null) => Vec::new(),
-            Some(Value::Array(told)) => {
+            Some(Value::Array(list)) => {
                 let read = |(nth, one): (usize, Value)| {
                     // The wrong value is not repeated in the error: it may contain message text.
                     let rule = "expected a question, its answer, and as evidence the positions of messages, counted from 0";
                     serde_json::from_value(one).map_err(|_| wrong(format!("qa[{nth}]: {rule}")))
                 };
-                told.into_iter().enumerate().map(read).collect::<Result<_, _>>()?
+                list.into_iter().enumerate().map(read).collect::<Result<_, _>>()?
             }
             Some(_) => return Err(wrong("qa: expected a list of {question, answer, evidence}".to_owned())),
         };
-        let beside = ["system", "instructions"].iter().any(|key| fields.get(key) == Some(&Value::Null));
-        Ok(Self { name, at, pinned, beside, questions, messages: Vec::new() })
+        let system_is_field =
+            ["system", "instructions"].iter().any(|key| fields.get(key) == Some(&Value::Null));
+        Ok(Self { name, at, pinned, system_is_field, questions, messages: Vec::new() })
     }
 
     /// Ends the conversation. If neither the recording nor the flags say how many messages always stay, the leading system
     /// messages do.
-    fn end(mut self, how: How) -> Result<Conversation, Failure> {
-        let wrong = |what: String| Failure::Input(format!("{}: {what}", self.at));
+    fn end(mut self, options: ReadOptions) -> Result<Conversation, Failure> {
+        let wrong = |problem: String| Failure::Input(format!("{}: {problem}", self.at));
         let leading = self.messages.iter().take_while(|message| message.role.is_system()).count();
-        let before = usize::from(self.beside && leading > 0);
+        let before = usize::from(self.system_is_field && leading > 0);
         let count = self.messages.len().saturating_sub(before);
         if let Some(pinned) = self.pinned.filter(|pinned| *pinned > count) {
             return Err(wrong(format!("pinned: {pinned} messages, but the conversation has {count}")));
         }
         for (nth, question) in self.questions.iter_mut().enumerate() {
-            if let Some(none) = question.evidence.iter().find(|place| **place >= count) {
-                let told = format!("qa[{nth}].evidence: there is no message {none}; allowed are 0 to");
-                return Err(wrong(format!("{told} {}", count.saturating_sub(1))));
+            if let Some(missing) = question.evidence.iter().find(|place| **place >= count) {
+                let last = count.saturating_sub(1);
+                let problem = format!("there is no message {missing}; allowed are 0 to {last}");
+                return Err(wrong(format!("qa[{nth}].evidence: {problem}")));
             }
             question.evidence.iter_mut().for_each(|place| *place += before);
         }
-        let pinned = self.pinned.or(how.pinned).map_or(leading, |pinned| pinned + before);
+        let pinned = self.pinned.or(options.pinned).map_or(leading, |pinned| pinned + before);
         Ok(Conversation {
             name: self.name,
             pinned: pinned.min(self.messages.len()),

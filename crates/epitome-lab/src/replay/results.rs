@@ -6,18 +6,18 @@ use std::sync::Arc;
 use epitome::rules::message::Tokens;
 use serde_json::{Value, json};
 
-use crate::measure::Mean;
-use crate::measure::cost::Cost;
-use crate::play::{Form, Outcome, Policy};
+use crate::evaluation::Mean;
+use crate::evaluation::cost::Cost;
+use crate::play::{ListMethod, Outcome, Policy};
 
 /// Maximum number of faults that are listed individually.
-const FAULTS: usize = 20;
+const MAX_FAULTS: usize = 20;
 
 /// All results.
 #[derive(Debug, Default)]
 pub(super) struct Results {
     /// One entry per file, in the order of the command line.
-    pub(super) sets: Vec<Set>,
+    pub(super) sets: Vec<FileResults>,
     /// The policies' names, in order.
     pub(super) policies: Vec<String>,
     pub(super) budgets: Vec<Tokens>,
@@ -27,7 +27,7 @@ pub(super) struct Results {
 }
 
 /// The result of one conversation: the outcomes of each policy.
-pub(super) struct One {
+pub(super) struct ConversationResult {
     pub(super) set: usize,
     pub(super) name: String,
     pub(super) messages: u64,
@@ -36,7 +36,7 @@ pub(super) struct One {
 
 /// The results of one file.
 #[derive(Debug, Default)]
-pub(super) struct Set {
+pub(super) struct FileResults {
     pub(super) name: Arc<str>,
     pub(super) conversations: u64,
     pub(super) messages: u64,
@@ -46,7 +46,7 @@ pub(super) struct Set {
 
 /// The results of one policy with one budget.
 #[derive(Debug, Default)]
-pub(super) struct Cell {
+pub(super) struct PolicyResults {
     pub(super) sum: Outcome,
     /// For the first call, the second and so on: the sum of its cost over all conversations with at least that many calls,
     /// and the number of these conversations. This is the cost per call, not the running total: the mean of running totals
@@ -54,7 +54,7 @@ pub(super) struct Cell {
     pub(super) curve: Vec<(f64, u64)>,
 }
 
-impl Cell {
+impl PolicyResults {
     fn add(&mut self, outcome: Outcome) {
         let sum = &mut self.sum;
         sum.fer.join(&outcome.fer);
@@ -69,7 +69,7 @@ impl Cell {
         sum.cuts += outcome.cuts;
         sum.gaps += outcome.gaps;
         sum.faulty += outcome.faulty;
-        let room = FAULTS.saturating_sub(sum.faults.len());
+        let room = MAX_FAULTS.saturating_sub(sum.faults.len());
         sum.faults.extend(outcome.faults.into_iter().take(room));
         if self.curve.len() < outcome.curve.len() {
             self.curve.resize(outcome.curve.len(), (0.0, 0));
@@ -83,10 +83,10 @@ impl Cell {
 }
 
 /// A counter, with its column heading.
-pub(super) type Counted = (&'static str, fn(&Cell) -> u64);
+pub(super) type Counter = (&'static str, fn(&PolicyResults) -> u64);
 
-/// A measure of what survives, with its column heading.
-pub(super) type Measure = (&'static str, fn(&Cell) -> &Mean);
+/// A measure of what is retained, with its column heading.
+pub(super) type Measure = (&'static str, fn(&PolicyResults) -> &Mean);
 
 /// All measures.
 pub(super) const MEASURES: [Measure; 4] = [
@@ -106,7 +106,7 @@ pub(super) fn share(mean: &Mean) -> String {
 }
 
 /// Cells by policy and budget.
-pub(super) type Cells = BTreeMap<(usize, Option<Tokens>), Cell>;
+pub(super) type Cells = BTreeMap<(usize, Option<Tokens>), PolicyResults>;
 
 fn add(cells: &mut Cells, policy: usize, outcome: Outcome) {
     let cell = cells.entry((policy, outcome.budget)).or_default();
@@ -121,12 +121,12 @@ impl Results {
             policies: policies.iter().map(|policy| policy.name.clone()).collect(),
             budgets: budgets.to_vec(),
             costs,
-            whole: policies.iter().position(|policy| policy.form == Form::Whole),
+            whole: policies.iter().position(|policy| policy.method == ListMethod::Whole),
         }
     }
 
     /// Adds the result of a conversation.
-    pub(super) fn add(&mut self, one: One) {
+    pub(super) fn add(&mut self, one: ConversationResult) {
         let Some(set) = self.sets.get_mut(one.set) else { return };
         set.conversations += 1;
         set.messages += one.messages;
@@ -170,9 +170,9 @@ impl Results {
         json!({ "policies": self.policies, "budgets": self.budgets, "sets": sets, "faults": self.faulty() })
     }
 
-    fn set(&self, set: &Set) -> Value {
+    fn set(&self, set: &FileResults) -> Value {
         let whole = self.whole(&set.cells);
-        let cell = |((policy, budget), cell): (&(usize, Option<Tokens>), &Cell)| {
+        let cell = |((policy, budget), cell): (&(usize, Option<Tokens>), &PolicyResults)| {
             let Outcome { fer, fer_far, ar, er, cost, .. } = &cell.sum;
             let measure = |mean: &Mean| {
                 mean.value().map(|value| json!({ "mean": value, "n": mean.count, "error": mean.error() }))
@@ -196,8 +196,8 @@ impl Results {
                     "summaries": cost.summaries,
                     "peak": cost.peak,
                     "cuts": cell.sum.cuts,
-                    "plain_of_whole": whole.map(|whole| paid(cost, &whole).0),
-                    "cached_of_whole": whole.map(|whole| paid(cost, &whole).1),
+                    "plain_of_whole": whole.map(|whole| cost_shares(cost, &whole).0),
+                    "cached_of_whole": whole.map(|whole| cost_shares(cost, &whole).1),
                 })),
                 "gaps": cell.sum.gaps,
                 "faults": cell.sum.faulty,
@@ -215,7 +215,7 @@ impl Results {
 
 /// Returns the cost as a share of the cost of sending everything, without and with a prompt cache. Both include the cost of
 /// summaries.
-pub(super) fn paid(cost: &Cost, whole: &Cost) -> (f64, f64) {
+pub(super) fn cost_shares(cost: &Cost, whole: &Cost) -> (f64, f64) {
     let of = |mine: u64, whole: u64| mine.saturating_add(cost.summarizer) as f64 / (whole as f64).max(1.0);
     (of(cost.plain, whole.plain), of(cost.cached(), whole.cached()))
 }

@@ -14,72 +14,73 @@ use epitome_terminal::show::{Progress, Show, count};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-use super::read::{self, How};
-use super::results::{One, Results, Set};
-use super::written::Written;
-use crate::play::{Conversation, Options, Policy, play};
+use super::dumps::DumpFiles;
+use super::read::{self, ReadOptions};
+use super::results::{ConversationResult, FileResults, Results};
+use crate::play::{Conversation, PlayOptions, Policy, ReplayEvent, play};
 
 /// The input of a run.
-pub(super) struct Plan {
+pub(super) struct ReplayJob {
     pub(super) files: Vec<PathBuf>,
     pub(super) dialect: Option<Dialect>,
     pub(super) pinned: Option<usize>,
     pub(super) policies: Arc<Vec<Policy>>,
-    pub(super) options: Arc<Options>,
+    pub(super) options: Arc<PlayOptions>,
     pub(super) jobs: usize,
 }
 
 /// How often the progress bar is updated.
-const TICK: Duration = Duration::from_millis(100);
+const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
 
 /// A conversation with the number of its file, or the error that ended reading.
-type Read = Result<(usize, Conversation), Failure>;
+type ReadResult = Result<(usize, Conversation), Failure>;
 
 /// The result of a conversation, with the conversation's position in the input.
-type Played = Result<(u64, One), Failure>;
+type PlayResult = Result<(u64, ConversationResult), Failure>;
 
-pub(super) async fn run(plan: Plan, written: Written, show: &mut Show) -> Result<Results, Failure> {
-    let total = plan.files.iter().map(|file| std::fs::metadata(file).map_or(0, |file| file.len())).sum();
+pub(super) async fn run(job: ReplayJob, dumps: DumpFiles, show: &mut Show) -> Result<Results, Failure> {
+    let total = job.files.iter().map(|file| std::fs::metadata(file).map_or(0, |file| file.len())).sum();
     let progress = show.bytes_progress("playing", total);
     let (bytes, done) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
-    let look = || async {
+    let update = || async {
         progress.bar.set_position(bytes.load(Ordering::Relaxed));
         progress.bar.set_message(count(done.load(Ordering::Relaxed), "conversation"));
     };
     let (sender, receiver) = mpsc::channel(1);
-    let (files, how) = (plan.files.clone(), How { dialect: plan.dialect, pinned: plan.pinned });
+    let (files, read_options) = (job.files.clone(), ReadOptions { dialect: job.dialect, pinned: job.pinned });
     let counted = Arc::clone(&bytes);
-    let names = written.names().then(HashSet::new);
-    let reading = tokio::task::spawn_blocking(move || read_all(&files, how, names, &counted, &sender));
-    let played = Progress::during(play_all(&plan, &written, receiver, &done), TICK, look).await;
+    let names = dumps.needs_unique_names().then(HashSet::new);
+    let reading =
+        tokio::task::spawn_blocking(move || read_all(&files, read_options, names, &counted, &sender));
+    let played = Progress::during(play_all(&job, &dumps, receiver, &done), PROGRESS_INTERVAL, update).await;
     let results = played.and_then(|results| match results.sets.iter().all(|set| set.messages == 0) {
         true => Err(Failure::Input("there are no messages to replay".to_owned())),
         false => Ok(results),
     });
-    written.end(results.is_ok())?;
+    dumps.end(results.is_ok())?;
     reading.await.map_err(|_| Failure::Failed("reading failed".to_owned()))?;
     results
 }
 
-/// Reads the files one after the other. If `names` is set, a conversation whose id occurred before is refused.
+/// Reads the files one after the other. If `names` is set, a conversation whose id occurred before is an error.
 fn read_all(
     files: &[PathBuf],
-    how: How,
+    options: ReadOptions,
     mut names: Option<HashSet<String>>,
     bytes: &Arc<AtomicU64>,
-    sender: &mpsc::Sender<Read>,
+    sender: &mpsc::Sender<ReadResult>,
 ) {
     for (nth, file) in files.iter().enumerate() {
-        let mut twice = None;
+        let mut duplicate = None;
         let send = |conversation: Conversation| {
             let again = names.as_mut().is_some_and(|names| !names.insert(conversation.name.clone()));
             if again {
-                twice = Some(conversation.name);
+                duplicate = Some(conversation.name);
                 return false;
             }
             sender.blocking_send(Ok((nth, conversation))).is_ok()
         };
-        let read = read::each(file, how, bytes, send).and_then(|()| match twice {
+        let read = read::each(file, options, bytes, send).and_then(|()| match duplicate {
             None => Ok(()),
             Some(name) => Err(Failure::Input(format!(
                 "{}: id {name:?} occurs twice; --contexts and --requests identify conversations by their ids, \
@@ -96,27 +97,30 @@ fn read_all(
 }
 
 async fn play_all(
-    plan: &Plan,
-    written: &Written,
-    mut receiver: mpsc::Receiver<Read>,
+    job: &ReplayJob,
+    dumps: &DumpFiles,
+    mut receiver: mpsc::Receiver<ReadResult>,
     done: &AtomicU64,
 ) -> Result<Results, Failure> {
-    let mut results = Results::new(&plan.policies, &plan.options.budgets, plan.options.costs);
-    results.sets = read::sets(&plan.files).into_iter().map(|name| Set { name, ..Set::default() }).collect();
-    let mut playing: JoinSet<Played> = JoinSet::new();
+    let mut results = Results::new(&job.policies, &job.options.budgets, job.options.costs);
+    results.sets = read::sets(&job.files)
+        .into_iter()
+        .map(|name| FileResults { name, ..FileResults::default() })
+        .collect();
+    let mut playing: JoinSet<PlayResult> = JoinSet::new();
     // Results are added up in reading order, so the sums do not depend on the number of parallel jobs.
     let (mut begun, mut added, mut waiting) = (0, 0, BTreeMap::new());
     let mut open = true;
     while open || !playing.is_empty() {
         tokio::select! {
-            read = receiver.recv(), if open && playing.len() < plan.jobs.max(1) => match read {
+            read = receiver.recv(), if open && playing.len() < job.jobs.max(1) => match read {
                 Some(read) => {
                     let (file, conversation) = read?;
-                    let (policies, options) = (Arc::clone(&plan.policies), Arc::clone(&plan.options));
-                    let written = written.clone();
+                    let (policies, options) = (Arc::clone(&job.policies), Arc::clone(&job.options));
+                    let dumps = dumps.clone();
                     let nth = begun;
                     begun += 1;
-                    playing.spawn(async move { Ok((nth, one(file, conversation, &policies, &options, &written).await?)) });
+                    playing.spawn(async move { Ok((nth, play_one(file, conversation, &policies, &options, &dumps).await?)) });
                 }
                 None => open = false,
             },
@@ -136,19 +140,24 @@ async fn play_all(
     Ok(results)
 }
 
-async fn one(
+async fn play_one(
     set: usize,
     conversation: Conversation,
     policies: &[Policy],
-    options: &Options,
-    written: &Written,
-) -> Result<One, Failure> {
+    options: &PlayOptions,
+    dumps: &DumpFiles,
+) -> Result<ConversationResult, Failure> {
     let mut outcomes = Vec::with_capacity(policies.len());
     for (nth, policy) in policies.iter().enumerate() {
         let name = conversation.name.as_str();
-        let mut take = |made: crate::play::Made<'_>| written.take(nth, name, &made);
-        let played = play(&conversation, policy, options, &mut take).await;
+        let mut on_event = |event: ReplayEvent<'_>| dumps.write(nth, name, &event);
+        let played = play(&conversation, policy, options, &mut on_event).await;
         outcomes.push(played.map_err(Failure::Engine)?);
     }
-    Ok(One { set, messages: conversation.messages.len() as u64, name: conversation.name, outcomes })
+    Ok(ConversationResult {
+        set,
+        messages: conversation.messages.len() as u64,
+        name: conversation.name,
+        outcomes,
+    })
 }

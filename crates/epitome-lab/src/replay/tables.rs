@@ -3,7 +3,7 @@
 use epitome_terminal::failure::Failure;
 use epitome_terminal::show::{Show, Table, count, grouped};
 
-use super::results::{self, Cell, Counted, MEASURES, Results, Set, share};
+use super::results::{Counter, FileResults, MEASURES, PolicyResults, Results, cost_shares, share};
 
 pub(super) fn show(results: &Results, show: &mut Show) -> Result<(), Failure> {
     if show.json {
@@ -14,9 +14,9 @@ pub(super) fn show(results: &Results, show: &mut Show) -> Result<(), Failure> {
             format!("{}, {}", count(set.conversations, "conversation"), count(set.messages, "message"));
         show.line(format!("{}: {size}", set.name))?;
         show.line("")?;
-        kept(results, set, show)?;
+        retained(results, set, show)?;
         if results.costs {
-            paid(results, set, show)?;
+            costs(results, set, show)?;
         }
         for ((policy, budget), cell) in &set.cells {
             let budget = budget.map_or_else(String::new, |budget| format!(" {}", grouped(budget)));
@@ -28,27 +28,29 @@ pub(super) fn show(results: &Results, show: &mut Show) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Shows what survives.
-fn kept(results: &Results, set: &Set, show: &mut Show) -> Result<(), Failure> {
-    let there: Vec<_> =
+/// Shows what is retained.
+fn retained(results: &Results, set: &FileResults, show: &mut Show) -> Result<(), Failure> {
+    let measures: Vec<_> =
         MEASURES.iter().filter(|(_, of)| set.cells.values().any(|cell| of(cell).count > 0)).collect();
-    if there.is_empty() {
-        show.line("what survives: not measured; no call uses an earlier name, there are no questions")?;
+    if measures.is_empty() {
+        show.line(
+            "what survives: not measured, because no call uses an earlier name and there are no questions",
+        )?;
         return show.line("");
     }
     let mut headings = vec!["what survives".to_owned(), "budget>".to_owned()];
-    headings.extend(there.iter().map(|(name, _)| format!("{name}>")));
+    headings.extend(measures.iter().map(|(name, _)| format!("{name}>")));
     headings.push("cases>".to_owned());
     let gaps = set.cells.values().any(|cell| cell.sum.gaps > 0);
     headings.extend(gaps.then(|| "gaps>".to_owned()));
     let mut table = Table::new(&headings.iter().map(String::as_str).collect::<Vec<_>>());
     for ((policy, budget), cell) in &set.cells {
-        if there.iter().all(|(_, of)| of(cell).count == 0) {
+        if measures.iter().all(|(_, of)| of(cell).count == 0) {
             continue;
         }
         let mut row = vec![results.name(*policy).to_owned(), budget.map_or_else(String::new, grouped)];
-        row.extend(there.iter().map(|(_, of)| share(of(cell))));
-        row.push(grouped(there.iter().map(|(_, of)| of(cell).count).max().unwrap_or(0)));
+        row.extend(measures.iter().map(|(_, of)| share(of(cell))));
+        row.push(grouped(measures.iter().map(|(_, of)| of(cell).count).max().unwrap_or(0)));
         row.extend(gaps.then(|| grouped(cell.sum.gaps)));
         table.row(row);
     }
@@ -60,10 +62,10 @@ fn kept(results: &Results, set: &Set, show: &mut Show) -> Result<(), Failure> {
 }
 
 /// Shows the cost, in percent of the cost of sending everything.
-fn paid(results: &Results, set: &Set, show: &mut Show) -> Result<(), Failure> {
+fn costs(results: &Results, set: &FileResults, show: &mut Show) -> Result<(), Failure> {
     let Some(whole) = results.whole(&set.cells) else { return Ok(()) };
-    let any = |of: fn(&Cell) -> u64| set.cells.values().any(|cell| of(cell) > 0);
-    let extra: [Counted; 2] =
+    let any = |of: fn(&PolicyResults) -> u64| set.cells.values().any(|cell| of(cell) > 0);
+    let extra: [Counter; 2] =
         [("summaries>", |cell| cell.sum.cost.summaries), ("faults>", |cell| cell.sum.faulty)];
     let extra: Vec<_> = extra.into_iter().filter(|(_, of)| any(*of)).collect();
     let mut headings = vec!["what it costs", "budget>", "plain>", "cached>", "largest>", "cuts>"];
@@ -71,7 +73,7 @@ fn paid(results: &Results, set: &Set, show: &mut Show) -> Result<(), Failure> {
     let mut table = Table::new(&headings);
     for ((policy, budget), cell) in &set.cells {
         let cost = &cell.sum.cost;
-        let (plain, cached) = results::paid(cost, &whole);
+        let (plain, cached) = cost_shares(cost, &whole);
         let mut row = vec![results.name(*policy).to_owned(), budget.map_or_else(String::new, grouped)];
         row.extend([percent(plain), percent(cached), grouped(cost.peak), grouped(cell.sum.cuts)]);
         row.extend(extra.iter().map(|(_, of)| grouped(of(cell))));
@@ -81,7 +83,7 @@ fn paid(results: &Results, set: &Set, show: &mut Show) -> Result<(), Failure> {
     let calls = count(whole.calls, "call");
     show.line(format!("{calls}. plain, cached: cost in percent of sending everything, without"))?;
     show.line("and with a prompt cache. largest: the largest request, in tokens. cuts:")?;
-    show.line("requests that do not simply continue the request before them.")?;
+    show.line("requests that do not begin with the whole previous request.")?;
     if !any(|cell| cell.sum.faulty) {
         show.line("Every list was valid and inside its budget.")?;
     }

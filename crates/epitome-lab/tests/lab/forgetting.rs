@@ -1,5 +1,5 @@
-//! A model that forgets half of the names: what a later call would miss by its words alone, and what is missing
-//! of what was kept. An agent's work is played through the engine's slots and through the condenser.
+//! A model that forgets half of the names: the share of the names needed by later calls that its text contains, and the
+//! share that the stored summary contains. An agent's work is played through the engine's slots and through the condenser.
 
 use std::fmt::Write;
 
@@ -9,18 +9,18 @@ use epitome::rules::slot::Limit;
 use epitome::rules::tokens::{Counter, Encoding};
 use epitome::rules::view::split;
 use epitome::settings::Patch;
-use epitome_lab::measure::{Mean, Recorded, holds_name, text_of};
-use epitome_lab::play::{Conversation, Form, Made, Options, Policy, play};
+use epitome_lab::evaluation::{Mean, Recorded, contains_name, text_of};
+use epitome_lab::play::{Conversation, ListMethod, PlayOptions, Policy, ReplayEvent, play};
 use epitome_testkit::provider::{Act, Provider, forgetful};
 use serde_json::{Value, json};
 
-/// How large summaries may be.
+/// Maximum size of a summary.
 const LIMIT: Tokens = 2_000;
 
-/// Files there are, each with a function and a test of its own.
+/// Number of files, each with a function of its own.
 const FILES: usize = 36;
 
-/// An agent that goes through a repository, and at every step comes back to something it has not touched for long.
+/// An agent that reads a repository file by file, and returns at every step to a function that it has not seen for long.
 fn work(steps: usize) -> Vec<Message> {
     let part = |n: usize| ["quay", "crane", "berth", "tide", "buoy", "pilot"][n % 6];
     let file = |n: usize| format!("src/{}/dock_{n}.rs", part(n));
@@ -45,34 +45,34 @@ fn work(steps: usize) -> Vec<Message> {
     log
 }
 
-/// Of the names a later call needs and no message shows any more, how many a summary held.
+/// Of the names that a later call needs and no message contains any more, the share that a summary contains.
 #[derive(Default)]
-struct Held {
-    /// By the model's words alone, as they were inspected with no names to look for.
-    written: Mean,
-    /// By what was kept.
-    kept: Mean,
+struct NameShares {
+    /// In the model's text, inspected without names to add.
+    by_model: Mean,
+    /// In the stored summary.
+    with_names: Mean,
 }
 
 /// Contexts by one slot, whose summaries the model `main` writes.
-fn slots() -> (Form, Value) {
+fn slots() -> (ListMethod, Value) {
     let slot = json!({ "name": "short", "trigger": "messages(20)", "max_tokens": LIMIT, "models": ["main"] });
-    (Policy::steady().form, json!({ "slot": [slot] }))
+    (Policy::steady().method, json!({ "slot": [slot] }))
 }
 
 /// Plays the work through a policy whose summaries the forgetful model writes.
-async fn played((form, mut settings): (Form, Value)) -> Held {
+async fn played((method, mut settings): (ListMethod, Value)) -> NameShares {
     let provider = Provider::start().await;
     provider.always(Act::Forgets);
     let model = json!({ "provider": "openai", "model": "stand-in-1", "base_url": provider.url() });
     settings["models"] = json!({ "main": model });
     let patch = Patch::from_value(settings).unwrap();
-    let policy = Policy { name: "forgetful".to_owned(), form, patch };
+    let policy = Policy { name: "forgetful".to_owned(), method, patch };
     let conversation = Conversation { messages: work(150), pinned: 2, ..Conversation::named("harbour") };
-    let options = Options { budgets: vec![6_000], costs: true };
+    let options = PlayOptions { budgets: vec![6_000], costs: true };
     let mut lists = Vec::new();
-    let mut take = |made: Made<'_>| {
-        if let Made::Request { messages, .. } = made {
+    let mut take = |made: ReplayEvent<'_>| {
+        if let ReplayEvent::Request { messages, .. } = made {
             lists.push(messages.to_vec());
         }
     };
@@ -82,8 +82,8 @@ async fn played((form, mut settings): (Form, Value)) -> Held {
     measured(&conversation, &lists, &provider)
 }
 
-/// Looks at what every request held of what its reply needs.
-fn measured(conversation: &Conversation, lists: &[Vec<Message>], provider: &Provider) -> Held {
+/// Measures, for every request, which of the names that its reply needs the summary contains.
+fn measured(conversation: &Conversation, lists: &[Vec<Message>], provider: &Provider) -> NameShares {
     let counter = Counter::new(Encoding::O200k);
     let standard = Standard {
         limit: Limit::Tokens(LIMIT),
@@ -100,7 +100,7 @@ fn measured(conversation: &Conversation, lists: &[Vec<Message>], provider: &Prov
         .collect();
     let recorded = Recorded::new(conversation.pinned, &conversation.messages);
     let replies = (1..).zip(&conversation.messages[1..]).filter(|(_, one)| one.role == Role::Assistant);
-    let mut held = Held::default();
+    let mut shares = NameShares::default();
     for ((at, _), list) in replies.zip(lists) {
         let (mut summary, mut shown) = (String::new(), String::new());
         for message in &list[conversation.pinned..] {
@@ -117,45 +117,45 @@ fn measured(conversation: &Conversation, lists: &[Vec<Message>], provider: &Prov
             continue;
         }
         assert!(counter.text(&summary) <= LIMIT, "over its limit: {summary}");
-        let written = answers.iter().filter(|answer| summary.starts_with(answer.as_str()));
-        let written = written.max_by_key(|answer| answer.len()).expect("a summary that nobody wrote");
-        for need in recorded.needs(at).iter().filter(|need| !holds_name(&shown, &need.name)) {
-            let yes = |text: &str| if holds_name(text, &need.name) { 1.0 } else { 0.0 };
-            held.written.add(yes(written));
-            held.kept.add(yes(&summary));
+        let by_model = answers.iter().filter(|answer| summary.starts_with(answer.as_str()));
+        let by_model = by_model.max_by_key(|answer| answer.len()).expect("a summary that nobody wrote");
+        for need in recorded.needs(at).iter().filter(|need| !contains_name(&shown, &need.name)) {
+            let yes = |text: &str| if contains_name(text, &need.name) { 1.0 } else { 0.0 };
+            shares.by_model.add(yes(by_model));
+            shares.with_names.add(yes(&summary));
         }
     }
-    held
+    shares
 }
 
-/// About half is lost by the model's words, and hardly anything of what is kept.
+/// Checks that the model's text lacks about half of the names, and the stored summary almost none.
 #[track_caller]
-#[expect(clippy::print_stdout, reason = "the numbers are told in docs/fidelity.md; `--nocapture` shows them")]
-fn assert_mended(way: &str, held: &Held) {
-    let (written, kept) = (held.written.value().unwrap(), held.kept.value().unwrap());
-    println!("| {way} | {} | {written:.2} | {kept:.2} |", held.kept.count);
-    assert!(held.kept.count >= 100, "{way}: {} names were needed", held.kept.count);
-    assert!((0.3..=0.7).contains(&written), "{way}: the model's words held {written:.3}");
-    assert!(kept >= 0.97, "{way}: what was kept held {kept:.3}");
+#[expect(clippy::print_stdout, reason = "the numbers are in docs/fidelity.md; `--nocapture` shows them")]
+fn assert_names_are_added(way: &str, shares: &NameShares) {
+    let (by_model, with_names) = (shares.by_model.value().unwrap(), shares.with_names.value().unwrap());
+    println!("| {way} | {} | {by_model:.2} | {with_names:.2} |", shares.with_names.count);
+    assert!(shares.with_names.count >= 100, "{way}: {} names were needed", shares.with_names.count);
+    assert!((0.3..=0.7).contains(&by_model), "{way}: the model's text contains {by_model:.3}");
+    assert!(with_names >= 0.97, "{way}: the stored summary contains {with_names:.3}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn names_a_model_forgot_are_in_the_summaries_of_slots() {
-    assert_mended("slots", &played(slots()).await);
+    assert_names_are_added("slots", &played(slots()).await);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn names_a_model_forgot_are_in_the_summaries_of_a_list() {
     let rules =
         json!({ "model": "main", "max_tokens": LIMIT, "trigger": "tokens(6000)", "keep": "tokens(2000)" });
-    let form = Form::Inline { window: Some(128_000) };
-    assert_mended("inline", &played((form, json!({ "condense": rules }))).await);
+    let method = ListMethod::Inline { window: Some(128_000) };
+    assert_names_are_added("inline", &played((method, json!({ "condense": rules }))).await);
 }
 
-/// The checker itself: held against what the model wrote, it tells the loss.
+/// The check itself fails if nothing was added to the model's text.
 #[tokio::test(flavor = "multi_thread")]
-#[should_panic(expected = "what was kept held 0.")]
+#[should_panic(expected = "the stored summary contains 0.")]
 async fn a_summary_to_which_nothing_was_added_is_noticed() {
-    let held = played(slots()).await;
-    assert_mended("planted", &Held { kept: held.written, ..held });
+    let shares = played(slots()).await;
+    assert_names_are_added("planted", &NameShares { with_names: shares.by_model, ..shares });
 }

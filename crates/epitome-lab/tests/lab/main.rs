@@ -7,5 +7,5 @@
     reason = "tests stop where something is missing"
 )]
 
+mod evaluation;
 mod forgetting;
-mod measures;

@@ -5,7 +5,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 
-use epitome_lab::measure::cost::{Cost as Sum, Run, Sent};
+use epitome_lab::evaluation::cost::{Cost as Sum, PromptCache, SentMessage};
 use serde_json::Value;
 
 use super::Error;
@@ -22,7 +22,7 @@ impl Cost {
     /// `"summarizer": true` and `output_tokens`.
     pub fn of(log: &Path) -> Result<Self, Error> {
         let mut sum = Sum::default();
-        let mut runs: HashMap<String, Run> = HashMap::new();
+        let mut runs: HashMap<String, PromptCache> = HashMap::new();
         for line in BufReader::new(std::fs::File::open(log)?).lines() {
             let request: Value = serde_json::from_str(&line?)?;
             let messages = request["messages"].as_array().ok_or("a line without messages")?;
@@ -33,8 +33,10 @@ impl Cost {
                 );
                 continue;
             }
-            let list: Vec<Sent> =
-                messages.iter().map(|message| Sent { hash: hash(message), tokens: size(message) }).collect();
+            let list: Vec<SentMessage> = messages
+                .iter()
+                .map(|message| SentMessage { hash: hash(message), tokens: size(message) })
+                .collect();
             runs.entry(request["run"].to_string()).or_default().send(&mut sum, &list);
         }
         Ok(Self { sum })

@@ -168,8 +168,9 @@ fn envelope(format: Dialect, info: &SessionInfo, first: Option<&String>) -> (Str
     let own = format.format().about().system_field;
     let all = Dialect::all();
     let is_another = |name: &str| {
-        all.iter().any(|other| other.format().about().list_field == name || system_prompt_field(*other) == Some(name))
-            && own.is_none_or(|own| own.name != name)
+        all.iter().any(|other| {
+            other.format().about().list_field == name || system_prompt_field(*other) == Some(name)
+        }) && own.is_none_or(|own| own.name != name)
     };
     let mut has_first = false;
     let (mut before, mut after, mut seen) = (Vec::new(), Vec::new(), false);

@@ -147,7 +147,7 @@ fn the_page_needs_no_other_file_and_begins_with_the_answer() {
     assert!(page.contains("you save <b>"), "{page}");
     for chart in [
         "Names a later call needs",
-        "how long ago it was last seen",
+        "how long ago they were last seen",
         "Cost of an agent's calls",
         "can still be answered",
         "<th>cases</th>",
@@ -319,7 +319,7 @@ fn a_wrong_policy_is_refused_with_its_key_and_what_is_allowed() {
     );
     let (code, _, errors) = replay(&place, &["work.jsonl", "--policy", "inline trigger=sometimes"]);
     assert!(
-        code == Some(2) && errors.contains(": condense.trigger: ") && errors.contains("allowed are"),
+        code == Some(2) && errors.contains(": condense.trigger: ") && errors.contains("expected one of messages, turns"),
         "{errors}"
     );
     let (code, _, errors) = replay(&place, &["work.jsonl", "--policy", "slots", "--policy", "slots"]);

@@ -46,7 +46,12 @@ impl EngineAppends {
 }
 
 /// Measures appends in a directory: `rounds` alternating rounds of `rows` rows each.
-pub async fn appends(dir: &Path, rounds: usize, rows: usize, on_progress: OnProgress<'_>) -> Result<EngineAppends, Error> {
+pub async fn appends(
+    dir: &Path,
+    rounds: usize,
+    rows: usize,
+    on_progress: OnProgress<'_>,
+) -> Result<EngineAppends, Error> {
     let (engine_file, bare_file) = (dir.join("appends.db"), dir.join("bare.db"));
     // Both databases have the same schema.
     Engine::builder().workers(0).open(&bare_file).await?.close().await;

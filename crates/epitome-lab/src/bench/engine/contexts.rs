@@ -87,7 +87,12 @@ impl SessionContexts {
 }
 
 /// Measures contexts in a directory, `times` of each kind.
-pub async fn contexts(dir: &Path, messages: u64, times: usize, on_progress: OnProgress<'_>) -> Result<SessionContexts, Error> {
+pub async fn contexts(
+    dir: &Path,
+    messages: u64,
+    times: usize,
+    on_progress: OnProgress<'_>,
+) -> Result<SessionContexts, Error> {
     let (long_file, short_file) = (dir.join("long.db"), dir.join("short.db"));
     let long_engine = Engine::builder().workers(0).open(&long_file).await?;
     let short_engine = Engine::builder().workers(0).open(&short_file).await?;
@@ -133,7 +138,12 @@ pub async fn contexts(dir: &Path, messages: u64, times: usize, on_progress: OnPr
 }
 
 /// Measures the long session's contexts, each after messages that led to a new summary.
-async fn renewed(file: &Path, messages: u64, times: usize, on_progress: OnProgress<'_>) -> Result<Spread, Error> {
+async fn renewed(
+    file: &Path,
+    messages: u64,
+    times: usize,
+    on_progress: OnProgress<'_>,
+) -> Result<Spread, Error> {
     let engine = Engine::open(file).await?;
     let session = engine.session("measured");
     session.context(BUDGET).await?;

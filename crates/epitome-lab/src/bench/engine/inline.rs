@@ -109,7 +109,8 @@ pub async fn inline(messages: u64, turns: usize, on_progress: OnProgress<'_>) ->
     for pass in 0..=passes {
         let (warm, cold) = (condenser()?, condenser()?);
         warm.before_model(&history).await;
-        let (seen, new) = (measure_condensing(&warm, &history).await?, measure_condensing(&cold, &history).await?);
+        let (seen, new) =
+            (measure_condensing(&warm, &history).await?, measure_condensing(&cold, &history).await?);
         let started = Instant::now();
         std::hint::black_box(bare.count(&history));
         let counted = started.elapsed();
@@ -142,7 +143,12 @@ async fn measure_condensing(condenser: &Condenser, history: &[Message]) -> Resul
 }
 
 /// Measures turns of `lists` lists that alternate in one condenser. Each turn adds one message.
-async fn measure_turns(lists: u64, messages: u64, turns: usize, condensed: bool) -> Result<InlineTurns, Error> {
+async fn measure_turns(
+    lists: u64,
+    messages: u64,
+    turns: usize,
+    condensed: bool,
+) -> Result<InlineTurns, Error> {
     let condenser = condenser()?;
     let mut histories: Vec<Vec<Message>> =
         (0..lists).map(|list| messages::short_messages(list * 1_000_003, messages.max(20))).collect();

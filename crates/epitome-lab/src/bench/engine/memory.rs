@@ -49,7 +49,12 @@ impl Memory {
             _ => "not reported by this system".to_owned(),
         };
         let name = format!("memory, database of {} messages", self.messages);
-        ResultLine::new(name, figure, "peak < 150 MB", self.peak.or(self.resident).map(|bytes| bytes < TARGET_BYTES))
+        ResultLine::new(
+            name,
+            figure,
+            "peak < 150 MB",
+            self.peak.or(self.resident).map(|bytes| bytes < TARGET_BYTES),
+        )
     }
 }
 
@@ -87,7 +92,9 @@ pub async fn large(file: &Path, messages: u64, on_progress: OnProgress<'_>) -> R
         on_progress(Progress { stage: "a large database", done: n, of: sessions });
         let session = engine.session(name(n));
         let count = SESSION_MESSAGES.min(messages.saturating_sub(n * SESSION_MESSAGES)).max(1);
-        tasks.spawn(async move { session.append(messages::short_messages(n * SESSION_MESSAGES, count)).await });
+        tasks.spawn(
+            async move { session.append(messages::short_messages(n * SESSION_MESSAGES, count)).await },
+        );
         // The engine counts the next batches while one is written.
         while tasks.len() > 3 {
             join_next(&mut tasks).await?;

@@ -125,8 +125,7 @@ impl Nodes {
         };
         let of = &self.contexts;
         let growing = contexts(&of.growing, &of.query, of.ratio, "a bare query");
-        let first =
-            contexts(&of.first_read, &of.first_read_query, of.first_read_ratio, "two bare queries");
+        let first = contexts(&of.first_read, &of.first_read_query, of.first_read_ratio, "two bare queries");
         let two = self.two_nodes / self.one_node;
         vec![
             appends("appends, 16 connections", &self.appends),
@@ -171,7 +170,11 @@ pub async fn nodes(url: &str, sizes: &NodeSizes, on_progress: OnProgress<'_>) ->
 }
 
 /// Measures a single node.
-async fn one_node(url: &str, sizes: &NodeSizes, on_progress: OnProgress<'_>) -> Result<(NodeAppends, NodeAppends, NodeContexts), Error> {
+async fn one_node(
+    url: &str,
+    sizes: &NodeSizes,
+    on_progress: OnProgress<'_>,
+) -> Result<(NodeAppends, NodeAppends, NodeContexts), Error> {
     let options = || PostgresOptions { connections: TASKS, ..PostgresOptions::default() };
     let node = || Engine::builder().workers(0).postgres(options()).open_postgres(url);
     let (engine, bare) = (node().await?, BareClients::connect(url).await?);

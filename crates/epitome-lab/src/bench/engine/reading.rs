@@ -9,8 +9,8 @@ use epitome::rules::slot::Limit;
 use epitome::rules::tokens::{Counter, Encoding};
 use serde::Serialize;
 
-use super::tokenizer::{BareTokenizer, texts};
 use super::spread::median;
+use super::tokenizer::{BareTokenizer, texts};
 use super::{OnProgress, Progress, ResultLine, Spread, messages};
 
 /// Messages per summary, and its maximum tokens: the values of the slot `short`.
@@ -62,7 +62,12 @@ impl LocalSpeed {
                 ">= 0.80×",
                 Some(met),
             ),
-            ResultLine::new("summarizing with `local`: reading", figure(self.reading, self.reading_ratio), "", None),
+            ResultLine::new(
+                "summarizing with `local`: reading",
+                figure(self.reading, self.reading_ratio),
+                "",
+                None,
+            ),
             ResultLine::new("summarizing with `local`: writing 1,000 tokens", written, "", None),
         ]
     }

@@ -90,7 +90,12 @@ impl Player {
     }
 
     /// Plays a turn. Returns the time that the condenser needed before its two model calls.
-    async fn turn(&mut self, history: &[Message], start: u64, mut checked: Option<&mut ListCheck>) -> Duration {
+    async fn turn(
+        &mut self,
+        history: &[Message],
+        start: u64,
+        mut checked: Option<&mut ListCheck>,
+    ) -> Duration {
         self.add(history, start, 1);
         let first = self.before_call(checked.as_deref_mut()).await;
         self.add(history, start + 1, 2);

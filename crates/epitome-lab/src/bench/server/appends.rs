@@ -12,7 +12,7 @@ use serde_json::json;
 use tokio::task::JoinSet;
 
 use super::child::Child;
-use super::{CLIENTS, BenchError, client};
+use super::{BenchError, CLIENTS, client};
 use crate::bench::engine::{self, OnProgress, Progress, ResultLine, Spread, median};
 
 /// Minimum throughput, as a share of the engine's.

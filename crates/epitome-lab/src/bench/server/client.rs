@@ -99,7 +99,10 @@ impl Client {
         let body = self.buffer.get(head.size..).unwrap_or_default();
         if !(200..300).contains(&head.status) {
             let body = String::from_utf8_lossy(body);
-            return Err(io::Error::other(format!("the server responded with status {}: {body}", head.status)));
+            return Err(io::Error::other(format!(
+                "the server responded with status {}: {body}",
+                head.status
+            )));
         }
         Ok(body)
     }

@@ -13,7 +13,7 @@ use serde::Serialize;
 
 use super::child::Child;
 use super::client::{self, Client};
-use super::{CLIENTS, BenchError};
+use super::{BenchError, CLIENTS};
 use crate::bench::engine::{self, OnProgress, Progress, ResultLine, Spread, median};
 
 /// Minimum throughput, as a share of the echo server's.

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use super::appends::text;
 use super::child::Child;
 use super::client::{self, Client};
-use super::{CLIENTS, BenchError};
+use super::{BenchError, CLIENTS};
 use crate::bench::engine::{self, OnProgress, Progress, ResultLine, Spread, median};
 
 /// Minimum appends per second: 60 times Honcho's best result.

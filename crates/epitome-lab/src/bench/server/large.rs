@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::appends::append;
 use super::child::Child;
-use super::{CLIENTS, BenchError, client};
+use super::{BenchError, CLIENTS, client};
 use crate::bench::engine::{self, OnProgress, ResultLine, Spread};
 
 /// Maximum startup time, in milliseconds.
@@ -59,7 +59,10 @@ impl Large {
                 Some(self.ready.median < TARGET_MILLIS),
             ),
             ResultLine::new(
-                format!("memory after {seconds} s of mixed load, {} messages", messages.min(&MAX_LOAD_MESSAGES)),
+                format!(
+                    "memory after {seconds} s of mixed load, {} messages",
+                    messages.min(&MAX_LOAD_MESSAGES)
+                ),
                 format!("{memory}, at {rate:.0} requests/s"),
                 "peak < 100 MB",
                 self.peak.or(self.resident).map(|bytes| bytes < TARGET_BYTES),

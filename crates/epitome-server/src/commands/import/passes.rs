@@ -126,16 +126,18 @@ impl ImportPlan {
                         }
                         sessions.insert(name, at);
                     }
-                    RecordingItem::Message { message, at, .. } => match message.check(&self.limits.of_message()) {
-                        Ok(()) => {
-                            checked.messages += 1;
-                            pass.messages.fetch_add(1, Ordering::Relaxed);
+                    RecordingItem::Message { message, at, .. } => {
+                        match message.check(&self.limits.of_message()) {
+                            Ok(()) => {
+                                checked.messages += 1;
+                                pass.messages.fetch_add(1, Ordering::Relaxed);
+                            }
+                            Err(error @ MessageError::TooLarge { field, .. }) => {
+                                checked.bad(&at, &format!("{error} (limits.{field})"));
+                            }
+                            Err(error) => checked.bad(&at, &error.to_string()),
                         }
-                        Err(error @ MessageError::TooLarge { field, .. }) => {
-                            checked.bad(&at, &format!("{error} (limits.{field})"));
-                        }
-                        Err(error) => checked.bad(&at, &error.to_string()),
-                    },
+                    }
                     RecordingItem::Bad { problem, at } => checked.bad(&at, &problem),
                 }
             }

@@ -4,12 +4,12 @@ use std::time::{Duration, Instant};
 
 use epitome::Error;
 use epitome::rules::slot::Scope;
-use epitome::store::{Postgres, PostgresOptions, SessionKey, Store, StoreError, LeaseRequest};
+use epitome::store::{LeaseRequest, Postgres, PostgresOptions, SessionKey, Store, StoreError};
 use epitome::{Engine, Pace};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-use super::super::{Progress, Spread, OnProgress, messages};
+use super::super::{OnProgress, Progress, Spread, messages};
 use super::{MODEL_DELAY, failed};
 
 /// Starts a provider on loopback that waits and then returns the same response to every request.
@@ -106,7 +106,11 @@ pub(super) async fn summaries_per_second(
 }
 
 /// Measures the time from the commit that makes a slot due until another node has the lease on the slot.
-pub(super) async fn lease_delay(url: &str, leases: usize, on_progress: OnProgress<'_>) -> Result<Spread, Error> {
+pub(super) async fn lease_delay(
+    url: &str,
+    leases: usize,
+    on_progress: OnProgress<'_>,
+) -> Result<Spread, Error> {
     let settings = r#"{"slot": [{"name": "s", "trigger": "messages(2)", "max_tokens": 200}]}"#;
     let writer = Engine::builder().workers(0).settings(settings).open_postgres(url).await?;
     let other = Postgres::open(url, PostgresOptions::default()).await?;

@@ -1,9 +1,9 @@
 //! The measures: what they find, what they count, and that they agree with the published scorer.
 
 use epitome::rules::message::{Message, Part, Role, ToolCall};
-use epitome_lab::measure::cost::{Cost, Run, Sent};
-use epitome_lab::measure::{
-    Mean, Question, Questions, Recorded, Shown, found_names, holds_name, text_of, values_of,
+use epitome_lab::evaluation::cost::{Cost, PromptCache, SentMessage};
+use epitome_lab::evaluation::{
+    Mean, Question, Questions, Recorded, Shown, contains_name, found_names, text_of, values_of,
 };
 use serde_json::Value;
 
@@ -42,19 +42,19 @@ fn names_end_where_words_do_and_the_first_kind_that_fits_is_taken() {
 #[test]
 fn letters_of_any_script_belong_to_words() {
     found("東京/駅.txt größe_max größe_x.rs", &["größe_max", "größe_x.rs", "東京/駅.txt"]);
-    assert!(!holds_name("größe_maximal", "größe_max") && holds_name("«größe_max»", "größe_max"));
-    assert!(!holds_name("東京駅", "東京") && holds_name("東京、", "東京"));
+    assert!(!contains_name("größe_maximal", "größe_max") && contains_name("«größe_max»", "größe_max"));
+    assert!(!contains_name("東京駅", "東京") && contains_name("東京、", "東京"));
 }
 
 #[test]
 fn a_name_is_held_word_for_word_and_not_inside_a_longer_one() {
     for text in ["max_size", "(max_size)", "max_sizes max_size", "a-max_size.", "xmax_size max_size"] {
-        assert!(holds_name(text, "max_size"), "{text}");
+        assert!(contains_name(text, "max_size"), "{text}");
     }
     for text in ["", "max_sizes", "xmax_size", "max_size_", "Max_size", "max size", "max_size2"] {
-        assert!(!holds_name(text, "max_size"), "{text}");
+        assert!(!contains_name(text, "max_size"), "{text}");
     }
-    assert!(holds_name("aaa aa", "aa") && !holds_name("aaaa", "aa"));
+    assert!(contains_name("aaa aa", "aa") && !contains_name("aaaa", "aa"));
 }
 
 /// A pattern that goes back and forth would not come to an end.
@@ -64,7 +64,7 @@ fn long_texts_take_no_longer_by_the_letter() {
         let text = piece.repeat(1_000_000 / piece.len());
         let names = found_names(&text);
         assert!(names.len() <= 2, "{piece}: {}", names.len());
-        assert!(!holds_name(&text, "nowhere"));
+        assert!(!contains_name(&text, "nowhere"));
     }
 }
 
@@ -135,20 +135,20 @@ fn needed_is_what_was_seen_and_does_not_always_stay() {
     assert_eq!(needs(&recorded, 4), wanted.map(|(name, far)| (name.to_owned(), far)));
     assert_eq!(needs(&recorded, 5), []);
     assert_eq!(needs(&recorded, 99), []);
-    assert_eq!(recorded.places(), [4]);
+    assert_eq!(recorded.positions(), [4]);
     assert_eq!(recorded.size(3), (20 / 4 + 4) + (9_000 / 4 + 4));
-    assert_eq!(Recorded::new(9, &messages).places(), [] as [usize; 0], "all of it always stays");
+    assert_eq!(Recorded::new(9, &messages).positions(), [] as [usize; 0], "all of it always stays");
 }
 
 #[test]
 fn a_few_places_are_looked_at_evenly_spread() {
     let mut messages = vec![Message::user(format!("file_name {}", "x".repeat(5_000)))];
     messages.extend((0..21).map(|_| reply(r#"{"a":"file_name"}"#)));
-    assert_eq!(Recorded::new(0, &messages).places(), [1, 5, 9, 13, 17, 21]);
+    assert_eq!(Recorded::new(0, &messages).positions(), [1, 5, 9, 13, 17, 21]);
     messages.truncate(4);
-    assert_eq!(Recorded::new(0, &messages).places(), [1, 2, 3]);
+    assert_eq!(Recorded::new(0, &messages).positions(), [1, 2, 3]);
     messages[0] = Message::user("file_name");
-    assert_eq!(Recorded::new(0, &messages).places(), [] as [usize; 0], "too early");
+    assert_eq!(Recorded::new(0, &messages).positions(), [] as [usize; 0], "too early");
 }
 
 fn asked(question: &str, answer: impl Into<Value>, evidence: &[usize]) -> Question {
@@ -177,15 +177,15 @@ fn an_answer_must_stand_together_with_a_word_of_its_question() {
         ],
     );
     // The third is never answered, so it is not counted; the second only in part, which is not enough.
-    assert_eq!(questions.held(&shown("A ferry, 7:45.")).0, [1.0]);
-    assert_eq!(questions.held(&shown("Ann, 7:45.")).0, [0.0], "who speaks is no word of the question");
-    assert_eq!(questions.held(&shown("A ferry.\n7:45")).0, [0.0], "two lines are two places");
+    assert_eq!(questions.score(&shown("A ferry, 7:45.")).0, [1.0]);
+    assert_eq!(questions.score(&shown("Ann, 7:45.")).0, [0.0], "who speaks is no word of the question");
+    assert_eq!(questions.score(&shown("A ferry.\n7:45")).0, [0.0], "two lines are two places");
     let apart = format!("A ferry. {} 7:45", "nothing ".repeat(80));
-    assert_eq!(questions.held(&shown(&apart)).0, [0.0], "too far apart");
-    assert_eq!(questions.held(&Shown::default()), (vec![0.0], vec![0.0, 0.0]));
-    let (_, told) = questions.held(&Shown { messages: recorded.texts().to_vec(), ..Shown::default() });
+    assert_eq!(questions.score(&shown(&apart)).0, [0.0], "too far apart");
+    assert_eq!(questions.score(&Shown::default()), (vec![0.0], vec![0.0, 0.0]));
+    let (_, told) = questions.score(&Shown { messages: recorded.texts().to_vec(), ..Shown::default() });
     assert_eq!(told, [1.0, 1.0]);
-    let (_, told) = questions.held(&shown("Liv bought oranges"));
+    let (_, told) = questions.score(&shown("Liv bought oranges"));
     assert!((told[1] - 0.75).abs() < 1e-9 && told[0] == 0.0, "{told:?}");
 }
 
@@ -210,10 +210,10 @@ fn a_mean_knows_how_sure_it_is() {
 
 #[test]
 fn costs_are_those_of_whole_messages_that_came_before() {
-    let [a, b, c] = [(1, 1_000), (2, 500), (3, 10)].map(|(hash, tokens)| Sent { hash, tokens });
-    let (mut cost, mut run) = (Cost::default(), Run::default());
+    let [a, b, c] = [(1, 1_000), (2, 500), (3, 10)].map(|(hash, tokens)| SentMessage { hash, tokens });
+    let (mut cost, mut run) = (Cost::default(), PromptCache::default());
     run.send(&mut cost, &[a]);
-    assert!(run.goes_on(&[a, b]) && !run.goes_on(&[b]) && run.goes_on(&[a]));
+    assert!(run.continues(&[a, b]) && !run.continues(&[b]) && run.continues(&[a]));
     run.send(&mut cost, &[a, b]); // 1,000 shared are too few
     assert_eq!(run.send(&mut cost, &[a, b, c]), 0.1 * 1_500.0 + 1.25 * 10.0);
     run.send(&mut cost, &[b, c]); // begins otherwise
@@ -252,7 +252,7 @@ fn the_measures_agree_with_the_published_scorer() {
     let ferry: Value = serde_json::from_str(include_str!("../measured/ferry.jsonl")).unwrap();
     let messages = |of: &Value| of["messages"].as_array().unwrap().iter().map(message).collect::<Vec<_>>();
     let coding = Recorded::new(2, &messages(&harbour));
-    assert_eq!(coding.places(), [6, 9, 12, 14]);
+    assert_eq!(coding.positions(), [6, 9, 12, 14]);
     let far = |name: &str| (name.to_owned(), true);
     let near = |name: &str| (name.to_owned(), false);
     let wanted = [near("2026-12-31"), far("LS4259"), far("LS4703"), near("ops@harbour.example")];
@@ -269,14 +269,14 @@ fn the_measures_agree_with_the_published_scorer() {
         let budget = context["budget"].as_u64().unwrap();
         let mut add = |measure, value| table.entry((budget, measure)).or_default().add(value);
         if context["id"] == "ferry" {
-            let (answers, evidence) = questions.held(&shown);
+            let (answers, evidence) = questions.score(&shown);
             answers.into_iter().for_each(|value| add("AR", value));
             evidence.into_iter().for_each(|value| add("ER", value));
             continue;
         }
         let at = usize::try_from(context["at"].as_u64().unwrap()).unwrap();
         for need in coding.needs(at).iter().filter(|_| coding.size(at) > budget) {
-            let held = f64::from(u8::from(shown.holds(&need.name)));
+            let held = f64::from(u8::from(shown.contains(&need.name)));
             add("FER", held);
             if need.is_far() {
                 add("FERfar", held);

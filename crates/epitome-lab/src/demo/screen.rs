@@ -7,7 +7,9 @@ use epitome::rules::message::{Message, Tokens};
 use epitome_terminal::failure::Failure;
 use epitome_terminal::show::{Show, clipped, count, display_width, grouped};
 
-use super::count::{Found, OneSummary, PRICE, PRICED, Played, Savings, Size, Written};
+use super::numbers::{
+    ContextSize, FactCheck, OneSummary, PRICE, PRICED_MODEL, Played, Savings, WrittenSummary,
+};
 
 /// Colour of a piece of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,9 +29,9 @@ enum Ink {
 use Ink::{Accent, Bad, Bold, Dim, Good, Plain};
 
 /// A piece of a line with its colour.
-type Piece = (Ink, String);
+type Span = (Ink, String);
 
-fn piece(ink: Ink, text: impl Into<String>) -> Piece {
+fn piece(ink: Ink, text: impl Into<String>) -> Span {
     (ink, text.into())
 }
 
@@ -69,7 +71,7 @@ impl<'a> Screen<'a> {
         let calls: u64 = messages.iter().map(|message| message.calls().count() as u64).sum();
         self.line(&[piece(Bold, "A long conversation, condensed but complete")])?;
         self.blank()?;
-        self.words(&format!(
+        self.paragraph(&format!(
             "An engineer on call and her agent debug a failing checkout for two days: {}, {}. Sending all of that at \
              each step is slow and expensive, and at some point it exceeds the model's window. Epitome stores every message \
              and writes summaries as the conversation grows; here with its built-in extractive summarizer, without key or \
@@ -78,12 +80,12 @@ impl<'a> Screen<'a> {
             count(calls, "tool call"),
         ))?;
         self.blank()?;
-        let told = if self.is_narrow() {
+        let tokens = if self.is_narrow() {
             "tokens replaced → summary"
         } else {
             "tokens: old summary + messages → new summary"
         };
-        self.line(&[piece(Dim, format!("  slot   covers       {told}        took"))])
+        self.line(&[piece(Dim, format!("  slot   covers       {tokens}        took"))])
     }
 
     /// Updates the progress line: a bar, counts and the latest message of a person.
@@ -102,13 +104,13 @@ impl<'a> Screen<'a> {
             self.said = format!("{who}: {text}");
         }
         let (full, empty) = bar(done, all, 14);
-        let told = format!("  {done:>3} messages {:>6} tokens  ", grouped(tokens));
-        let left = self.width.saturating_sub(display_width(&told) + 16 + 1);
+        let counts = format!("  {done:>3} messages {:>6} tokens  ", grouped(tokens));
+        let left = self.width.saturating_sub(display_width(&counts) + 16 + 1);
         let pieces = [
             piece(Plain, "  "),
             piece(Accent, full),
             piece(Dim, empty),
-            piece(Plain, told),
+            piece(Plain, counts),
             piece(Dim, clipped(&self.said, left)),
         ];
         // The last column stays empty: a terminal would begin a new line there.
@@ -120,7 +122,7 @@ impl<'a> Screen<'a> {
     }
 
     /// Prints a row for a new summary.
-    pub(super) fn written(&mut self, written: &Written) -> Result<(), Failure> {
+    pub(super) fn written(&mut self, written: &WrittenSummary) -> Result<(), Failure> {
         let ink = if written.slot == "long" { Accent } else { Plain };
         let (replaced, new) = if self.is_narrow() { (18, 7) } else { (33, 11) };
         self.line(&[
@@ -136,7 +138,7 @@ impl<'a> Screen<'a> {
     pub(super) fn played(&mut self, played: &Played) -> Result<(), Failure> {
         self.blank()?;
         let spent: u64 = played.summaries.iter().map(|written| written.tokens).max().unwrap_or(0);
-        self.words(&format!(
+        self.paragraph(&format!(
             "{} with {} are stored verbatim; {} were written in addition, none longer than {} tokens.",
             count(played.messages, "message"),
             count(played.tokens, "token"),
@@ -146,7 +148,7 @@ impl<'a> Screen<'a> {
     }
 
     /// Prints the contexts of several sizes.
-    pub(super) fn sizes(&mut self, sizes: &[Size], all: Tokens) -> Result<(), Failure> {
+    pub(super) fn sizes(&mut self, sizes: &[ContextSize], all: Tokens) -> Result<(), Failure> {
         self.heading(&format!("{} tokens, condensed to the budget you request", grouped(all)))?;
         let drawn = self.width >= 76;
         let bars = if drawn { self.width.saturating_sub(61).min(28) } else { 0 };
@@ -184,13 +186,13 @@ impl<'a> Screen<'a> {
             ])?;
         }
         self.blank()?;
-        self.words(
+        self.paragraph(
             "A context is a summary and the messages after it; --fill spends the rest of the budget on older \
              messages, verbatim.",
         )?;
         if let Some((size, gap)) = sizes.iter().find_map(|size| Some((size, size.gap?))) {
             self.blank()?;
-            self.words(&format!(
+            self.paragraph(&format!(
                 "Exhaustive: each message is covered by the summary or present verbatim. {} tokens are too few for \
                  that here; the context reports this, and that messages {}-{} are missing.",
                 grouped(size.budget),
@@ -202,9 +204,9 @@ impl<'a> Screen<'a> {
     }
 
     /// Prints which early facts the contexts contain and a search finds.
-    pub(super) fn facts(&mut self, facts: &[Found], sizes: &[Size]) -> Result<(), Failure> {
+    pub(super) fn facts(&mut self, facts: &[FactCheck], sizes: &[ContextSize]) -> Result<(), Failure> {
         self.heading("What the contexts contain, and what a search finds")?;
-        self.words(
+        self.paragraph(
             "The last message requests the incident report, from memory. Does the context contain the facts for it, \
              and does a search find the rest?",
         )?;
@@ -233,8 +235,8 @@ impl<'a> Screen<'a> {
         }
         let of = facts.len();
         let found = facts.iter().filter(|fact| fact.message.is_some()).count();
-        let sum = |named: String, told: &dyn Fn(&Found, usize) -> bool| {
-            let counts = (0..sizes.len()).map(|at| facts.iter().filter(|fact| told(fact, at)).count());
+        let sum = |named: String, holds: &dyn Fn(&FactCheck, usize) -> bool| {
+            let counts = (0..sizes.len()).map(|at| facts.iter().filter(|fact| holds(fact, at)).count());
             let counts: String = counts.map(|count| format!("{count:>size_width$}")).collect();
             format!("  {:what$}{}{counts}", clipped(&named, what), where_said(""))
         };
@@ -244,10 +246,10 @@ impl<'a> Screen<'a> {
         let recent = sum(format!("{alone}, of {of}"), &|fact, at| fact.in_recent.get(at) == Some(&true));
         self.line(&[piece(Bold, format!("{ours}{found:>search_width$}"))])?;
         self.line(&[piece(Dim, recent)])?;
-        let missing = |fact: &&Found| fact.in_contexts.get(1) == Some(&false) && fact.excerpt.is_some();
+        let missing = |fact: &&FactCheck| fact.in_contexts.get(1) == Some(&false) && fact.excerpt.is_some();
         let Some((fact, size)) = facts.iter().find(missing).zip(sizes.get(1)) else { return Ok(()) };
         self.blank()?;
-        self.words(&format!(
+        self.paragraph(&format!(
             "A search finds what a context of {} tokens leaves out: {} finds #{}, \"{}\"",
             grouped(size.budget),
             fact.query,
@@ -310,8 +312,8 @@ impl<'a> Screen<'a> {
                 grouped(savings.exhaustive)
             ),
         };
-        self.dim_words(&format!(
-            "{all}. The price is an example: the list price of {PRICED}, ${PRICE:.2} for a million \
+        self.dim_paragraph(&format!(
+            "{all}. The price is an example: the list price of {PRICED_MODEL}, ${PRICE:.2} for a million \
              input tokens. Prompt caching narrows the gap: the last column is the best case, where each token that was \
              sent before at the same position costs a tenth, and every other token a quarter more."
         ))
@@ -353,14 +355,14 @@ impl<'a> Screen<'a> {
         self.line(&[])
     }
 
-    fn words(&mut self, text: &str) -> Result<(), Failure> {
+    fn paragraph(&mut self, text: &str) -> Result<(), Failure> {
         for row in wrapped(text, self.width) {
             self.line(&[piece(Plain, row)])?;
         }
         Ok(())
     }
 
-    fn dim_words(&mut self, text: &str) -> Result<(), Failure> {
+    fn dim_paragraph(&mut self, text: &str) -> Result<(), Failure> {
         for row in wrapped(text, self.width.saturating_sub(2)) {
             self.line(&[piece(Dim, format!("  {row}"))])?;
         }
@@ -368,13 +370,13 @@ impl<'a> Screen<'a> {
     }
 
     /// Prints a line, clipped to the terminal's width.
-    fn line(&mut self, pieces: &[Piece]) -> Result<(), Failure> {
+    fn line(&mut self, pieces: &[Span]) -> Result<(), Failure> {
         let fitting = fitting(pieces, self.show.width.unwrap_or(usize::MAX));
         self.whole_line(&fitting)
     }
 
     /// Prints a line without clipping, so that it can be copied.
-    fn whole_line(&mut self, pieces: &[Piece]) -> Result<(), Failure> {
+    fn whole_line(&mut self, pieces: &[Span]) -> Result<(), Failure> {
         if self.mute {
             return Ok(());
         }
@@ -386,9 +388,9 @@ impl<'a> Screen<'a> {
         if self.live { self.show.flush() } else { Ok(()) }
     }
 
-    fn painted(&self, pieces: &[Piece]) -> String {
+    fn painted(&self, pieces: &[Span]) -> String {
         let style = self.show.style;
-        let paint = |(ink, text): &Piece| match ink {
+        let paint = |(ink, text): &Span| match ink {
             Plain => text.clone(),
             Bold => style.bold(text),
             Dim => style.dim(text),
@@ -401,7 +403,7 @@ impl<'a> Screen<'a> {
 }
 
 /// Returns the beginning of a line that fits into `left` columns.
-fn fitting(pieces: &[Piece], mut left: usize) -> Vec<Piece> {
+fn fitting(pieces: &[Span], mut left: usize) -> Vec<Span> {
     let mut fitting = Vec::new();
     for (ink, text) in pieces {
         if left == 0 {
@@ -433,7 +435,7 @@ fn money(dollars: f64) -> String {
 }
 
 /// Returns `✓` or `·`.
-fn mark(there: bool, width: usize) -> Piece {
+fn mark(there: bool, width: usize) -> Span {
     if there { piece(Good, format!("{:>width$}", "✓")) } else { piece(Dim, format!("{:>width$}", "·")) }
 }
 
@@ -450,7 +452,7 @@ fn share(have: u64, need: u64, columns: usize) -> usize {
 }
 
 /// Draws how a context's budget is used. Every part that is not empty gets at least one column.
-fn parts(size: &Size, columns: usize) -> Vec<Piece> {
+fn parts(size: &ContextSize, columns: usize) -> Vec<Span> {
     let mut left = columns;
     let mut drawn = Vec::new();
     let spent =

@@ -1,4 +1,4 @@
-//! Writes contexts and requests to files, for other scorers.
+//! Writes contexts and requests to files, for other scorers (`--contexts`, `--requests`).
 
 use std::io::Write;
 use std::path::Path;
@@ -9,27 +9,27 @@ use epitome::rules::message::{Message, Tokens};
 use epitome_terminal::failure::Failure;
 use serde_json::{Value, json};
 
-use crate::play::{Form, Made, Policy};
+use crate::play::{ListMethod, Policy, ReplayEvent};
 use epitome_terminal::output::{Output, not_writable};
 
-/// The output files, each with the number of its policy.
+/// The output files, each with the index of its policy.
 #[derive(Clone, Default)]
-pub(super) struct Written {
-    contexts: Option<(usize, Arc<Out>)>,
-    requests: Option<(usize, Arc<Out>)>,
+pub(super) struct DumpFiles {
+    contexts: Option<(usize, Arc<DumpFile>)>,
+    requests: Option<(usize, Arc<DumpFile>)>,
 }
 
-struct Out {
+struct DumpFile {
     /// The open file or the first error. `None` after the file was finished or discarded.
     file: Mutex<Option<Result<Output, Failure>>>,
 }
 
-impl Out {
+impl DumpFile {
     fn open(path: &Path) -> Result<Arc<Self>, Failure> {
         Ok(Arc::new(Self { file: Mutex::new(Some(Ok(Output::open(path)?))) }))
     }
 
-    fn put(&self, line: &Value) {
+    fn write_line(&self, line: &Value) {
         let Ok(mut file) = self.file.lock() else { return };
         if let Some(Ok(open)) = &mut *file
             && let Err(error) = writeln!(open, "{line}")
@@ -46,41 +46,41 @@ impl Out {
     }
 }
 
-impl Written {
+impl DumpFiles {
     pub(super) fn open(
         contexts: Option<&Path>,
         requests: Option<&Path>,
         policies: &[Policy],
     ) -> Result<Self, Failure> {
-        let makes = |policy: &Policy| matches!(policy.form, Form::Context(_));
+        let makes_contexts = |policy: &Policy| matches!(policy.method, ListMethod::Context(_));
         let contexts = match contexts {
             None => None,
             Some(path) => {
-                let first = policies.iter().position(makes).ok_or_else(|| {
+                let first = policies.iter().position(makes_contexts).ok_or_else(|| {
                     Failure::Misused(
                         "--contexts: no policy makes contexts; add slots, steady or recent".to_owned(),
                     )
                 })?;
-                Some((first, Out::open(path)?))
+                Some((first, DumpFile::open(path)?))
             }
         };
-        let requests = requests.map(|path| Out::open(path).map(|out| (0, out))).transpose()?;
+        let requests = requests.map(|path| DumpFile::open(path).map(|out| (0, out))).transpose()?;
         Ok(Self { contexts, requests })
     }
 
     /// Writes what a policy produced during the replay.
-    pub(super) fn take(&self, policy: usize, conversation: &str, made: &Made<'_>) {
-        let of = |out: &Option<(usize, Arc<Out>)>| {
+    pub(super) fn write(&self, policy: usize, conversation: &str, event: &ReplayEvent<'_>) {
+        let of = |out: &Option<(usize, Arc<DumpFile>)>| {
             out.as_ref().filter(|(own, _)| *own == policy).map(|(_, out)| Arc::clone(out))
         };
         let run = |budget: Option<Tokens>| match budget {
             Some(budget) => format!("{conversation}@{budget}"),
             None => conversation.to_owned(),
         };
-        match made {
-            Made::Context { at, budget, shown, tokens } => {
+        match event {
+            ReplayEvent::Context { at, budget, shown, tokens } => {
                 if let Some(out) = of(&self.contexts) {
-                    out.put(&json!({
+                    out.write_line(&json!({
                         "id": conversation,
                         "at": at,
                         "budget": budget,
@@ -90,15 +90,15 @@ impl Written {
                     }));
                 }
             }
-            Made::Request { budget, messages, tokens } => {
+            ReplayEvent::Request { budget, messages, tokens } => {
                 if let Some(out) = of(&self.requests) {
-                    out.put(&json!({ "run": run(*budget), "messages": wire(messages, tokens) }));
+                    out.write_line(&json!({ "run": run(*budget), "messages": encoded(messages, tokens) }));
                 }
             }
-            Made::Summarizer { budget, input, output } => {
+            ReplayEvent::Summarizer { budget, input, output } => {
                 if let Some(out) = of(&self.requests) {
                     let messages = json!([{ "role": "user", "content": "", "tokens": input }]);
-                    out.put(&json!({
+                    out.write_line(&json!({
                         "run": run(*budget),
                         "messages": messages,
                         "summarizer": true,
@@ -110,7 +110,7 @@ impl Written {
     }
 
     /// Returns whether a file is written in which conversations are identified by their names.
-    pub(super) fn names(&self) -> bool {
+    pub(super) fn needs_unique_names(&self) -> bool {
         self.contexts.is_some() || self.requests.is_some()
     }
 
@@ -122,23 +122,23 @@ impl Written {
 }
 
 /// Writes the list in OpenAI's chat format, each message with its size.
-fn wire(messages: &[Message], tokens: &[Tokens]) -> Vec<Value> {
-    let mut written = match Dialect::OPENAI.write(messages).remove("messages") {
-        Some(Value::Array(written)) => written,
+fn encoded(messages: &[Message], tokens: &[Tokens]) -> Vec<Value> {
+    let mut encoded = match Dialect::OPENAI.write(messages).remove("messages") {
+        Some(Value::Array(encoded)) => encoded,
         _ => Vec::new(),
     };
     // Messages that only contain reasoning are not sent. The sizes are then spread evenly, so that their sum stays the same.
-    let count = (written.len() as Tokens).max(1);
+    let count = (encoded.len() as Tokens).max(1);
     let total: Tokens = tokens.iter().sum();
-    let share = |at: usize| match written.len() == tokens.len() {
+    let share = |at: usize| match encoded.len() == tokens.len() {
         true => tokens.get(at).copied().unwrap_or(0),
         false => total / count + Tokens::from((at as Tokens) < total % count),
     };
-    let sizes: Vec<Tokens> = (0..written.len()).map(share).collect();
-    for (one, tokens) in written.iter_mut().zip(sizes) {
+    let sizes: Vec<Tokens> = (0..encoded.len()).map(share).collect();
+    for (one, tokens) in encoded.iter_mut().zip(sizes) {
         if let Some(object) = one.as_object_mut() {
             object.insert("tokens".to_owned(), json!(tokens));
         }
     }
-    written
+    encoded
 }

@@ -15,11 +15,11 @@ use super::story::FACTS;
 pub(super) const SIZES: [Tokens; 5] = [500, 1_000, 2_000, 4_000, 16_000];
 
 /// Budget of the context whose complete summary is shown, in tokens.
-const SHOWN: Tokens = 1_000;
+const SHOWN_BUDGET: Tokens = 1_000;
 
 /// The model whose list price is the example. [`PRICE`] is its price of a million input tokens, in dollars. With prompt
 /// caching, cache reads cost a tenth of the price, cache writes a quarter more. (platform.claude.com/docs, "Pricing".)
-pub(super) const PRICED: &str = "Claude Sonnet 5.5";
+pub(super) const PRICED_MODEL: &str = "Claude Sonnet 5.5";
 pub(super) const PRICE: f64 = 2.0;
 const CACHE_READ: f64 = 0.1;
 const CACHE_WRITE: f64 = 1.25;
@@ -30,13 +30,13 @@ pub(super) struct Played {
     pub(super) messages: u64,
     pub(super) tokens: Tokens,
     pub(super) tool_calls: u64,
-    pub(super) summaries: Vec<Written>,
+    pub(super) summaries: Vec<WrittenSummary>,
     pub(super) savings: Savings,
 }
 
 /// A summary that was written while the story was played.
 #[derive(Debug)]
-pub(super) struct Written {
+pub(super) struct WrittenSummary {
     pub(super) id: i64,
     pub(super) slot: String,
     pub(super) through: Seq,
@@ -46,7 +46,7 @@ pub(super) struct Written {
     pub(super) millis: u64,
 }
 
-impl Written {
+impl WrittenSummary {
     pub(super) fn object(&self) -> Value {
         json!({
             "id": self.id,
@@ -66,15 +66,15 @@ pub(super) struct Savings {
     pub(super) calls: u64,
     /// How many contexts covered every message, by their summary or verbatim.
     pub(super) exhaustive: u64,
-    pub(super) whole: Sent,
-    pub(super) contexts: Sent,
+    pub(super) whole: SentTokens,
+    pub(super) contexts: SentTokens,
     /// `whole.tokens` divided by `contexts.tokens`.
     pub(super) times: f64,
 }
 
 /// Tokens sent in all calls.
 #[derive(Debug, Default)]
-pub(super) struct Sent {
+pub(super) struct SentTokens {
     pub(super) tokens: Tokens,
     /// Tokens that were at the same position in the previous call, so a prompt cache contained them.
     pub(super) cached: Tokens,
@@ -82,7 +82,7 @@ pub(super) struct Sent {
     pub(super) dollars_with_caching: f64,
 }
 
-impl Sent {
+impl SentTokens {
     pub(super) fn add(&mut self, tokens: Tokens, cached: Tokens) {
         self.tokens += tokens;
         self.cached += cached;
@@ -110,7 +110,7 @@ impl Savings {
             "whole": self.whole.object(),
             "contexts": self.contexts.object(),
             "times_less": self.times,
-            "priced_as": PRICED,
+            "priced_as": PRICED_MODEL,
             "dollars_per_million": PRICE,
         })
     }
@@ -123,7 +123,7 @@ fn dollars(tokens: Tokens, factor: f64) -> f64 {
 
 /// A context of the conversation with one budget.
 #[derive(Debug)]
-pub(super) struct Size {
+pub(super) struct ContextSize {
     pub(super) budget: Tokens,
     pub(super) used: Tokens,
     pub(super) spent: Spent,
@@ -141,7 +141,7 @@ pub(super) struct Size {
     recent: String,
 }
 
-impl Size {
+impl ContextSize {
     pub(super) fn object(&self) -> Value {
         json!({
             "budget": self.budget,
@@ -164,7 +164,7 @@ impl Size {
     }
 }
 
-pub(super) async fn sizes(session: &Session) -> Result<Vec<Size>, Failure> {
+pub(super) async fn sizes(session: &Session) -> Result<Vec<ContextSize>, Failure> {
     let mut sizes = Vec::new();
     for budget in SIZES {
         let start = Instant::now();
@@ -172,7 +172,7 @@ pub(super) async fn sizes(session: &Session) -> Result<Vec<Size>, Failure> {
         let took = start.elapsed();
         let recent = session.context(ContextRequest { summary: false, ..budget.into() }).await?;
         let verbatim = context.messages.iter().filter(|message| message.seq > 0).count() as u64;
-        sizes.push(Size {
+        sizes.push(ContextSize {
             budget,
             used: context.report.tokens.total(),
             spent: context.report.tokens,
@@ -181,8 +181,8 @@ pub(super) async fn sizes(session: &Session) -> Result<Vec<Size>, Failure> {
             exhaustive: context.report.exhaustive,
             gap: context.report.gap,
             micros: micros(took),
-            text: words(&context),
-            recent: words(&recent),
+            text: context_text(&context),
+            recent: context_text(&recent),
         });
     }
     Ok(sizes)
@@ -193,13 +193,13 @@ fn micros(took: Duration) -> u64 {
 }
 
 /// Returns all text of the context that a model would read.
-fn words(context: &Context) -> String {
+fn context_text(context: &Context) -> String {
     context.messages.iter().map(text_of).collect::<Vec<_>>().join("\n")
 }
 
 /// Whether a fact from early in the conversation is still available.
 #[derive(Debug)]
-pub(super) struct Found {
+pub(super) struct FactCheck {
     pub(super) what: &'static str,
     /// The search query for the fact.
     pub(super) query: String,
@@ -212,7 +212,7 @@ pub(super) struct Found {
     pub(super) in_recent: Vec<bool>,
 }
 
-impl Found {
+impl FactCheck {
     pub(super) fn object(&self) -> Value {
         json!({
             "what": self.what,
@@ -225,14 +225,14 @@ impl Found {
     }
 }
 
-pub(super) async fn facts(session: &Session, sizes: &[Size]) -> Result<Vec<Found>, Failure> {
-    let beneath = session.summaries().await?.iter().max_by_key(|summary| summary.through).map(|it| it.id);
+pub(super) async fn facts(session: &Session, sizes: &[ContextSize]) -> Result<Vec<FactCheck>, Failure> {
+    let newest = session.summaries().await?.iter().max_by_key(|summary| summary.through).map(|it| it.id);
     let mut found = Vec::new();
     for fact in &FACTS {
         // Hits are sorted newest first, so the last hit is the first mention.
-        let hits = session.search(&fact.query(), beneath, None, 1_000).await?;
+        let hits = session.search(&fact.query(), newest, None, 1_000).await?;
         let first = hits.into_iter().next_back();
-        found.push(Found {
+        found.push(FactCheck {
             what: fact.what,
             query: fact.query(),
             message: first.as_ref().map(|hit| hit.message.seq),
@@ -265,7 +265,7 @@ impl OneSummary {
 }
 
 pub(super) async fn one_summary(session: &Session) -> Result<OneSummary, Failure> {
-    let context = session.context(SHOWN).await?;
+    let context = session.context(SHOWN_BUDGET).await?;
     let (through, text) = context.summary.map(|summary| (summary.through, summary.text)).unwrap_or_default();
-    Ok(OneSummary { budget: SHOWN, through, tokens: context.report.tokens.summary, text })
+    Ok(OneSummary { budget: SHOWN_BUDGET, through, tokens: context.report.tokens.summary, text })
 }

@@ -7,17 +7,17 @@
 use std::io::{self, BufRead, Read};
 
 /// Maximum size of a line, an element or a document, in bytes. A larger one is skipped and reported, to limit memory use.
-const MOST: u64 = 64 << 20;
+const MAX_BYTES: u64 = 64 << 20;
 
 /// A value and the line on which it begins.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Piece {
+pub(super) struct FileValue {
     pub(super) line: u64,
     /// The value's text, or the error.
     pub(super) text: Result<String, String>,
 }
 
-impl Piece {
+impl FileValue {
     fn good(line: u64, bytes: Vec<u8>) -> Self {
         Self { line, text: String::from_utf8(bytes).map_err(|_| "is not UTF-8".to_owned()) }
     }
@@ -28,7 +28,7 @@ impl Piece {
 }
 
 /// The values of a file.
-pub(super) struct Pieces<R> {
+pub(super) struct FileValues<R> {
     from: io::Chain<io::Cursor<Vec<u8>>, R>,
     shape: Shape,
     line: u64,
@@ -45,60 +45,60 @@ enum Shape {
     Ended,
 }
 
-impl<R: BufRead> Pieces<R> {
+impl<R: BufRead> FileValues<R> {
     pub(super) fn new(mut from: R) -> io::Result<Self> {
         let mut line = 0;
-        let mut begun = Vec::new();
+        let mut first_line = Vec::new();
         // The first line that is not blank determines the shape.
-        while begun.trim_ascii().is_empty() {
-            begun.clear();
+        while first_line.trim_ascii().is_empty() {
+            first_line.clear();
             line += 1;
-            if (&mut from).take(MOST).read_until(b'\n', &mut begun)? == 0 {
+            if (&mut from).take(MAX_BYTES).read_until(b'\n', &mut first_line)? == 0 {
                 break;
             }
-            if line == 1 && begun.starts_with(b"\xef\xbb\xbf") {
-                begun.drain(..3);
+            if line == 1 && first_line.starts_with(b"\xef\xbb\xbf") {
+                first_line.drain(..3);
             }
         }
-        let whole = is_json(&begun);
+        let whole = is_json(&first_line);
         let more = !from.fill_buf()?.trim_ascii().is_empty();
-        let shape = match begun.trim_ascii().first() {
+        let shape = match first_line.trim_ascii().first() {
             // A complete list on one line, followed by more text, is one of several conversations. Any other list is the
             // whole file.
             Some(b'[') if !(whole && more) => Shape::Elements { first: true },
-            Some(b'{') if !whole && opens(&begun) => Shape::Document,
+            Some(b'{') if !whole && begins_document(&first_line) => Shape::Document,
             _ => Shape::Lines,
         };
-        Ok(Self { from: io::Cursor::new(begun).chain(from), shape, line })
+        Ok(Self { from: io::Cursor::new(first_line).chain(from), shape, line })
     }
 
-    fn next_line(&mut self) -> io::Result<Option<Piece>> {
+    fn next_line(&mut self) -> io::Result<Option<FileValue>> {
         loop {
             let line = self.line;
             let mut bytes = Vec::new();
-            let read = (&mut self.from).take(MOST + 1).read_until(b'\n', &mut bytes)?;
+            let read = (&mut self.from).take(MAX_BYTES + 1).read_until(b'\n', &mut bytes)?;
             self.line += 1;
             if read == 0 {
                 return Ok(None);
             }
-            if bytes.len() as u64 > MOST {
+            if bytes.len() as u64 > MAX_BYTES {
                 self.skip_line()?;
-                return Ok(Some(Piece::bad(line, too_large("the line"))));
+                return Ok(Some(FileValue::bad(line, too_large("the line"))));
             }
             if !bytes.trim_ascii().is_empty() {
-                return Ok(Some(Piece::good(line, bytes.trim_ascii().to_vec())));
+                return Ok(Some(FileValue::good(line, bytes.trim_ascii().to_vec())));
             }
         }
     }
 
     fn skip_line(&mut self) -> io::Result<()> {
         loop {
-            let held = self.from.fill_buf()?;
-            if held.is_empty() {
+            let buffered = self.from.fill_buf()?;
+            if buffered.is_empty() {
                 return Ok(());
             }
-            let end = held.iter().position(|byte| *byte == b'\n');
-            let used = end.map_or(held.len(), |end| end + 1);
+            let end = buffered.iter().position(|byte| *byte == b'\n');
+            let used = end.map_or(buffered.len(), |end| end + 1);
             self.from.consume(used);
             if end.is_some() {
                 return Ok(());
@@ -106,14 +106,14 @@ impl<R: BufRead> Pieces<R> {
         }
     }
 
-    fn document(&mut self) -> io::Result<Option<Piece>> {
+    fn document(&mut self) -> io::Result<Option<FileValue>> {
         self.shape = Shape::Ended;
         let mut bytes = Vec::new();
-        (&mut self.from).take(MOST + 1).read_to_end(&mut bytes)?;
-        if bytes.len() as u64 > MOST {
-            return Ok(Some(Piece::bad(self.line, too_large("the document"))));
+        (&mut self.from).take(MAX_BYTES + 1).read_to_end(&mut bytes)?;
+        if bytes.len() as u64 > MAX_BYTES {
+            return Ok(Some(FileValue::bad(self.line, too_large("the document"))));
         }
-        Ok(Some(Piece::good(self.line, bytes)))
+        Ok(Some(FileValue::good(self.line, bytes)))
     }
 
     /// Returns the next byte, if any.
@@ -126,7 +126,7 @@ impl<R: BufRead> Pieces<R> {
         Ok(byte)
     }
 
-    fn next_element(&mut self, first: bool) -> io::Result<Option<Piece>> {
+    fn next_element(&mut self, first: bool) -> io::Result<Option<FileValue>> {
         let mut bracket = first;
         let start = loop {
             match self.byte()? {
@@ -137,7 +137,7 @@ impl<R: BufRead> Pieces<R> {
                     let line = self.line;
                     while let Some(byte) = self.byte()? {
                         if !byte.is_ascii_whitespace() {
-                            return Ok(Some(Piece::bad(line, "there is text after the end of the list")));
+                            return Ok(Some(FileValue::bad(line, "there is text after the end of the list")));
                         }
                     }
                     return Ok(None);
@@ -145,13 +145,13 @@ impl<R: BufRead> Pieces<R> {
                 Some(byte) => break byte,
                 None => {
                     self.shape = Shape::Ended;
-                    return Ok(Some(Piece::bad(self.line, "the file ends before the list does")));
+                    return Ok(Some(FileValue::bad(self.line, "the file ends before the list does")));
                 }
             }
         };
         self.shape = Shape::Elements { first: false };
         let line = self.line;
-        let mut value = Value::default();
+        let mut value = PartialValue::default();
         let mut next = Some(start);
         while let Some(byte) = next {
             value.push(byte);
@@ -166,17 +166,17 @@ impl<R: BufRead> Pieces<R> {
         }
         if next.is_none() {
             self.shape = Shape::Ended;
-            return Ok(Some(Piece::bad(line, "the file ends inside this element")));
+            return Ok(Some(FileValue::bad(line, "the file ends inside this element")));
         }
-        if value.length > MOST {
-            return Ok(Some(Piece::bad(line, too_large("the element"))));
+        if value.length > MAX_BYTES {
+            return Ok(Some(FileValue::bad(line, too_large("the element"))));
         }
-        Ok(Some(Piece::good(line, value.bytes)))
+        Ok(Some(FileValue::good(line, value.bytes)))
     }
 }
 
-impl<R: BufRead> Iterator for Pieces<R> {
-    type Item = io::Result<Piece>;
+impl<R: BufRead> Iterator for FileValues<R> {
+    type Item = io::Result<FileValue>;
 
     fn next(&mut self) -> Option<Self::Item> {
         match self.shape {
@@ -191,7 +191,7 @@ impl<R: BufRead> Iterator for Pieces<R> {
 
 /// A value that is read byte by byte, parsed only as far as needed to find its end.
 #[derive(Default)]
-struct Value {
+struct PartialValue {
     bytes: Vec<u8>,
     length: u64,
     depth: u64,
@@ -200,10 +200,10 @@ struct Value {
     closed: bool,
 }
 
-impl Value {
+impl PartialValue {
     fn push(&mut self, byte: u8) {
         self.length += 1;
-        if self.length <= MOST {
+        if self.length <= MAX_BYTES {
             self.bytes.push(byte);
         }
         match byte {
@@ -236,12 +236,12 @@ fn is_json(bytes: &[u8]) -> bool {
 }
 
 /// Returns whether this line begins a pretty-printed document that continues on the next line.
-fn opens(bytes: &[u8]) -> bool {
+fn begins_document(bytes: &[u8]) -> bool {
     matches!(bytes.trim_ascii().last(), Some(b'{' | b'[' | b','))
 }
 
-fn too_large(what: &str) -> String {
-    format!("{what} is larger than {} MiB; write one message per line", MOST >> 20)
+fn too_large(part: &str) -> String {
+    format!("{part} is larger than {} MiB; write one message per line", MAX_BYTES >> 20)
 }
 
 #[cfg(test)]
@@ -250,8 +250,8 @@ mod tests {
 
     /// `line:text` of every piece, `line!problem` of those that are wrong.
     fn pieces(file: &str) -> Vec<String> {
-        let pieces = Pieces::new(io::BufReader::with_capacity(7, file.as_bytes())).unwrap();
-        let shown = |piece: Piece| match piece.text {
+        let pieces = FileValues::new(io::BufReader::with_capacity(7, file.as_bytes())).unwrap();
+        let shown = |piece: FileValue| match piece.text {
             Ok(text) => format!("{}:{text}", piece.line),
             Err(problem) => format!("{}!{problem}", piece.line),
         };
@@ -292,22 +292,22 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_utf8_is_named_and_passed_over() {
+    fn a_line_that_is_not_utf8_is_reported_and_skipped() {
         let file = [b"{\"a\":1}\n\"\xff\"\n{}".as_slice()].concat();
-        let found: Vec<Piece> = Pieces::new(file.as_slice()).unwrap().map(Result::unwrap).collect();
-        assert_eq!(found[1], Piece { line: 2, text: Err("is not UTF-8".to_owned()) });
+        let found: Vec<FileValue> = FileValues::new(file.as_slice()).unwrap().map(Result::unwrap).collect();
+        assert_eq!(found[1], FileValue { line: 2, text: Err("is not UTF-8".to_owned()) });
         assert_eq!(found.len(), 3);
     }
 
     #[test]
-    fn what_is_too_large_is_not_held() {
-        let long = "x".repeat(usize::try_from(MOST).unwrap() + 10);
-        let found: Vec<Piece> =
-            Pieces::new(format!("{{}}\n{long}\n{{}}").as_bytes()).unwrap().map(Result::unwrap).collect();
+    fn a_value_that_is_too_large_is_skipped() {
+        let long = "x".repeat(usize::try_from(MAX_BYTES).unwrap() + 10);
+        let found: Vec<FileValue> =
+            FileValues::new(format!("{{}}\n{long}\n{{}}").as_bytes()).unwrap().map(Result::unwrap).collect();
         assert_eq!(found.len(), 3);
         assert!(found[1].text.as_ref().is_err_and(|problem| problem.contains("larger than 64 MiB")));
-        let found: Vec<Piece> =
-            Pieces::new(format!("[\n\"{long}\",\n1]").as_bytes()).unwrap().map(Result::unwrap).collect();
+        let found: Vec<FileValue> =
+            FileValues::new(format!("[\n\"{long}\",\n1]").as_bytes()).unwrap().map(Result::unwrap).collect();
         assert!(found[0].text.is_err() && found[1].text == Ok("1".to_owned()), "{}", found.len());
     }
 }

@@ -1,7 +1,7 @@
 //! Measures what survives when a conversation is condensed, and what it costs, without calling a model.
 //!
-//! A recording is played, and at some places a context is made by the policy under test. The measures compare the context
-//! with what later turns of the same recording need:
+//! A replay plays a recording, and at some positions the policy under test builds a context. The measures compare the
+//! context with what later turns of the same recording need:
 //!
 //! | measure | question |
 //! |---|---|
@@ -14,7 +14,7 @@
 //! not provide its own measure. [`cost`] adds up the cost of a run of requests, with and without a prompt cache.
 //!
 //! ```
-//! use epitome_lab::measure::{Recorded, Shown, found_names};
+//! use epitome_lab::evaluation::{Recorded, Shown, found_names};
 //! use epitome::rules::message::{Message, Part, Role};
 //!
 //! let call = Part::call("c1", "read", r#"{"path":"src/harbour/berths.rs"}"#);
@@ -26,7 +26,7 @@
 //! assert_eq!(needs[0].name, "src/harbour/berths.rs");
 //!
 //! let shown = Shown { summary: "Also mentioned: src/harbour/berths.rs".to_owned(), messages: Vec::new() };
-//! assert!(shown.holds(&needs[0].name));
+//! assert!(shown.contains(&needs[0].name));
 //! assert!(found_names("see README.md").contains("README.md"));
 //! ```
 
@@ -37,17 +37,17 @@ use serde_json::Value;
 
 pub mod cost;
 mod fidelity;
-mod found;
+mod names;
 mod terms;
 
 pub use fidelity::{FAR, Mean, Need, Question, Questions, Recorded, Shown};
-pub use found::{found_names, holds_name};
+pub use names::{contains_name, found_names};
 
 /// Returns a message's text as the measures read it: the author, if any, the text, and for each tool call the tool's name
 /// and the argument values. Reasoning and media are left out.
 pub fn text_of(message: &Message) -> String {
     let mut text = String::new();
-    let mut apart = |piece: &str| {
+    let mut append_line = |piece: &str| {
         if !(text.is_empty() || piece.is_empty()) {
             text.push('\n');
         }
@@ -55,12 +55,12 @@ pub fn text_of(message: &Message) -> String {
     };
     for part in &message.parts {
         match part {
-            Part::Text { text } => apart(text),
-            Part::ToolCall(call) => apart(&format!("{} {}", call.name, values_of(call))),
+            Part::Text { text } => append_line(text),
+            Part::ToolCall(call) => append_line(&format!("{} {}", call.name, values_of(call))),
             Part::ToolResult(result) => {
                 for content in &result.content {
                     if let Content::Text { text } = content {
-                        apart(text);
+                        append_line(text);
                     }
                 }
             }
@@ -81,37 +81,37 @@ pub fn values_of(call: &ToolCall) -> String {
     let Ok(Value::Object(values)) = serde_json::from_str(&call.arguments) else {
         return call.arguments.clone();
     };
-    values.values().map(spoken).collect::<Vec<_>>().join(" ")
+    values.values().map(answer_text).collect::<Vec<_>>().join(" ")
 }
 
 /// Returns a string's content, and any other value as Python prints it.
-fn spoken(value: &Value) -> String {
+fn answer_text(value: &Value) -> String {
     let mut out = String::new();
     match value {
         Value::String(text) => out.push_str(text),
-        other => told(other, &mut out),
+        other => python_repr(other, &mut out),
     }
     out
 }
 
 /// Prints a value as Python does, because the published scores were computed with this format.
-fn told(value: &Value, out: &mut String) {
+fn python_repr(value: &Value, out: &mut String) {
     match value {
         Value::Null => out.push_str("None"),
         Value::Bool(true) => out.push_str("True"),
         Value::Bool(false) => out.push_str("False"),
         Value::Number(number) => match number.as_f64().filter(|_| number.is_f64()) {
-            Some(float) => told_float(float, out),
+            Some(float) => python_float(float, out),
             None => {
                 let _ = write!(out, "{number}");
             }
         },
-        Value::String(text) => quoted(text, out),
+        Value::String(text) => python_string(text, out),
         Value::Array(values) => {
             out.push('[');
             for (nth, value) in values.iter().enumerate() {
                 out.push_str(if nth > 0 { ", " } else { "" });
-                told(value, out);
+                python_repr(value, out);
             }
             out.push(']');
         }
@@ -119,9 +119,9 @@ fn told(value: &Value, out: &mut String) {
             out.push('{');
             for (nth, (key, value)) in values.iter().enumerate() {
                 out.push_str(if nth > 0 { ", " } else { "" });
-                quoted(key, out);
+                python_string(key, out);
                 out.push_str(": ");
-                told(value, out);
+                python_repr(value, out);
             }
             out.push('}');
         }
@@ -129,19 +129,19 @@ fn told(value: &Value, out: &mut String) {
 }
 
 /// Prints the shortest digits that identify this number, with an exponent if it is very large or very small.
-fn told_float(float: f64, out: &mut String) {
+fn python_float(float: f64, out: &mut String) {
     let plain = float == 0.0 || (1e-4..1e16).contains(&float.abs());
     if plain {
         let _ = write!(out, "{float:?}");
         return;
     }
-    let told = format!("{float:e}");
-    let (digits, exponent) = told.split_once('e').unwrap_or((&told, "0"));
+    let python_repr = format!("{float:e}");
+    let (digits, exponent) = python_repr.split_once('e').unwrap_or((&python_repr, "0"));
     let (sign, exponent) = exponent.strip_prefix('-').map_or(('+', exponent), |exponent| ('-', exponent));
     let _ = write!(out, "{digits}e{sign}{exponent:0>2}");
 }
 
-fn quoted(text: &str, out: &mut String) {
+fn python_string(text: &str, out: &mut String) {
     let quote = if text.contains('\'') && !text.contains('"') { '"' } else { '\'' };
     out.push(quote);
     for c in text.chars() {
@@ -154,7 +154,7 @@ fn quoted(text: &str, out: &mut String) {
                 out.push('\\');
                 out.push(c);
             }
-            c if is_seen(c) => out.push(c),
+            c if is_printable(c) => out.push(c),
             c => {
                 let _ = match u32::from(c) {
                     code @ ..=0xff => write!(out, "\\x{code:02x}"),
@@ -169,7 +169,7 @@ fn quoted(text: &str, out: &mut String) {
 
 /// Returns whether a character is printable: neither a control character nor a space other than the ASCII one. Rust's
 /// `escape_debug` decides, applied after another letter so that combining marks count as printable.
-fn is_seen(c: char) -> bool {
+fn is_printable(c: char) -> bool {
     match c {
         ' '..='~' => true,
         c if c.is_ascii() => false,

@@ -6,11 +6,11 @@
 //! whole messages, from 1,024 tokens on.
 //!
 //! ```
-//! use epitome_lab::measure::cost::{Cost, Run, Sent};
+//! use epitome_lab::evaluation::cost::{Cost, PromptCache, SentMessage};
 //!
-//! let (mut cost, mut run) = (Cost::default(), Run::default());
-//! run.send(&mut cost, &[Sent { hash: 1, tokens: 2_000 }]);
-//! run.send(&mut cost, &[Sent { hash: 1, tokens: 2_000 }, Sent { hash: 2, tokens: 100 }]);
+//! let (mut cost, mut run) = (Cost::default(), PromptCache::default());
+//! run.send(&mut cost, &[SentMessage { hash: 1, tokens: 2_000 }]);
+//! run.send(&mut cost, &[SentMessage { hash: 1, tokens: 2_000 }, SentMessage { hash: 2, tokens: 100 }]);
 //! assert_eq!((cost.calls, cost.plain, cost.peak), (2, 4_100, 2_100));
 //! assert_eq!(cost.cached(), 2_500 + 200 + 125);
 //! ```
@@ -18,18 +18,18 @@
 use epitome::rules::message::Tokens;
 use serde::{Deserialize, Serialize};
 
-/// Price of a cached input token, relative to a plain input token.
-pub const READ: f64 = 0.1;
+/// Price of an input token that is read from the cache, relative to a plain input token.
+pub const CACHE_READ_PRICE: f64 = 0.1;
 /// Price of an input token that is written to the cache, relative to a plain input token.
-pub const WRITE: f64 = 1.25;
+pub const CACHE_WRITE_PRICE: f64 = 1.25;
 /// Price of an output token, relative to a plain input token.
-pub const OUTPUT: u64 = 5;
+pub const OUTPUT_PRICE: u64 = 5;
 /// Minimum size of a cached beginning, in tokens.
-pub const FLOOR: Tokens = 1_024;
+pub const MIN_CACHED_TOKENS: Tokens = 1_024;
 
 /// A message of a request: its fingerprint and its size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Sent {
+pub struct SentMessage {
     /// Fingerprint of the content.
     pub hash: u64,
     /// The message's tokens.
@@ -64,7 +64,8 @@ impl Cost {
     /// Adds a summary that a model wrote.
     pub fn summarized(&mut self, input: Tokens, output: Tokens) {
         self.summaries = self.summaries.saturating_add(1);
-        self.summarizer = self.summarizer.saturating_add(input).saturating_add(output.saturating_mul(OUTPUT));
+        self.summarizer =
+            self.summarizer.saturating_add(input).saturating_add(output.saturating_mul(OUTPUT_PRICE));
     }
 
     /// Adds another total.
@@ -78,26 +79,27 @@ impl Cost {
     }
 }
 
-/// State of the prompt cache over the requests of one conversation.
+/// The prompt cache over the requests of one conversation: the list of the previous request.
 #[derive(Debug, Clone, Default)]
-pub struct Run {
-    before: Vec<Sent>,
+pub struct PromptCache {
+    before: Vec<SentMessage>,
 }
 
-impl Run {
+impl PromptCache {
     /// Returns whether this list continues the previous one.
-    pub fn goes_on(&self, list: &[Sent]) -> bool {
+    pub fn continues(&self, list: &[SentMessage]) -> bool {
         list.starts_with(&self.before)
     }
 
     /// Adds a request with this list. Returns its cost with a prompt cache.
-    pub fn send(&mut self, cost: &mut Cost, list: &[Sent]) -> f64 {
-        let sum = |list: &[Sent]| list.iter().fold(0u64, |sum, sent| sum.saturating_add(sent.tokens));
+    pub fn send(&mut self, cost: &mut Cost, list: &[SentMessage]) -> f64 {
+        let sum = |list: &[SentMessage]| list.iter().fold(0u64, |sum, sent| sum.saturating_add(sent.tokens));
         let same = self.before.iter().zip(list).take_while(|(before, now)| before == now).count();
         let total = sum(list);
-        let shared =
-            Some(sum(list.get(..same).unwrap_or_default())).filter(|shared| *shared >= FLOOR).unwrap_or(0);
-        let cached = READ * shared as f64 + WRITE * (total - shared) as f64;
+        let shared = Some(sum(list.get(..same).unwrap_or_default()))
+            .filter(|shared| *shared >= MIN_CACHED_TOKENS)
+            .unwrap_or(0);
+        let cached = CACHE_READ_PRICE * shared as f64 + CACHE_WRITE_PRICE * (total - shared) as f64;
         cost.calls = cost.calls.saturating_add(1);
         cost.plain = cost.plain.saturating_add(total);
         cost.cached += cached;

@@ -15,7 +15,7 @@ const FILES: [&str; 27] = [
 /// Returns the names in a text, each once.
 ///
 /// ```
-/// use epitome_lab::measure::found_names;
+/// use epitome_lab::evaluation::found_names;
 ///
 /// let names = found_names("KeyError in ./src/app.py at 2026-11-02, see https://x.io/a?b=1 or max_size");
 /// let names: Vec<&str> = names.iter().map(String::as_str).collect();
@@ -44,11 +44,11 @@ pub fn found_names(text: &str) -> BTreeSet<String> {
 /// Returns whether a text contains a name verbatim, not as part of a longer word.
 ///
 /// ```
-/// use epitome_lab::measure::holds_name;
-/// assert!(holds_name("open (src/app.py)", "src/app.py"));
-/// assert!(!holds_name("max_size_hint", "max_size"));
+/// use epitome_lab::evaluation::contains_name;
+/// assert!(contains_name("open (src/app.py)", "src/app.py"));
+/// assert!(!contains_name("max_size_hint", "max_size"));
 /// ```
-pub fn holds_name(text: &str, name: &str) -> bool {
+pub fn contains_name(text: &str, name: &str) -> bool {
     let mut from = 0;
     while let Some(found) = text.get(from..).and_then(|rest| rest.find(name)) {
         let at = from + found;
@@ -86,7 +86,7 @@ fn in_file(c: char) -> bool {
 struct Scan {
     chars: Vec<char>,
     word: Vec<u32>,
-    mail: Vec<u32>,
+    email: Vec<u32>,
     path: Vec<u32>,
     file: Vec<u32>,
     figure: Vec<u32>,
@@ -95,9 +95,9 @@ struct Scan {
 impl Scan {
     fn new(text: &str) -> Self {
         let chars: Vec<char> = text.chars().collect();
-        let sorts = [in_word, in_mail, in_path, in_file, in_figure];
-        let [word, mail, path, file, figure] = sorts.map(|sort| ends(&chars, sort));
-        Self { chars, word, mail, path, file, figure }
+        let classes = [in_word, in_mail, in_path, in_file, in_figure];
+        let [word, email, path, file, figure] = classes.map(|class| ends(&chars, class));
+        Self { chars, word, email, path, file, figure }
     }
 
     fn get(&self, at: usize) -> Option<char> {
@@ -126,7 +126,7 @@ impl Scan {
 
     /// Returns the end of the name that begins here, if any.
     fn name_at(&self, at: usize) -> Option<usize> {
-        let anywhere = self.address(at).or_else(|| self.mail(at)).or_else(|| self.path(at));
+        let anywhere = self.url(at).or_else(|| self.email(at)).or_else(|| self.path(at));
         if anywhere.is_some() {
             return anywhere;
         }
@@ -165,7 +165,7 @@ impl Scan {
     }
 
     /// Matches `https://…` up to white space, a quote or a closing bracket.
-    fn address(&self, at: usize) -> Option<usize> {
+    fn url(&self, at: usize) -> Option<usize> {
         let scheme = ["https://", "http://"].into_iter().find(|scheme| self.starts_with(at, scheme))?;
         let from = at + scheme.len();
         let ends =
@@ -175,8 +175,8 @@ impl Scan {
     }
 
     /// Matches `ann@harbour.example`.
-    fn mail(&self, at: usize) -> Option<usize> {
-        let name = end_of(&self.mail, at);
+    fn email(&self, at: usize) -> Option<usize> {
+        let name = end_of(&self.email, at);
         if name == at || !self.is(name, '@') {
             return None;
         }
@@ -263,11 +263,11 @@ impl Scan {
 }
 
 /// Returns for each position the end of the run of such characters there; the position itself if there is no run.
-fn ends(chars: &[char], sort: fn(char) -> bool) -> Vec<u32> {
+fn ends(chars: &[char], class: fn(char) -> bool) -> Vec<u32> {
     let mut ends = vec![0; chars.len()];
     let mut end = u32::try_from(chars.len()).unwrap_or(u32::MAX);
     for (at, slot) in ends.iter_mut().enumerate().rev() {
-        if !chars.get(at).is_some_and(|c| sort(*c)) {
+        if !chars.get(at).is_some_and(|c| class(*c)) {
             end = u32::try_from(at).unwrap_or(u32::MAX);
         }
         *slot = end;

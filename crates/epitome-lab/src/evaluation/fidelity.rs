@@ -6,27 +6,27 @@ use epitome::rules::message::{Message, Role};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::found::{found_names, holds_name};
+use super::names::{contains_name, found_names};
 use super::terms::{each_term, each_word, stem};
-use super::{spoken, text_of, values_of};
+use super::{answer_text, text_of, values_of};
 
 /// A name is far if it was last seen more than this many tokens back, estimated as a quarter of the characters.
 pub const FAR: u64 = 2_000;
 
-/// Maximum number of measured places in a recording.
-const PLACES: usize = 6;
-/// Minimum size of the conversation before a measured place, in tokens: a shorter one needs no condensing.
-const EARLY: u64 = 1_000;
+/// Maximum number of measured positions in a recording.
+const MAX_PLACES: usize = 6;
+/// Minimum size of the conversation before a measured position, in tokens. A shorter one needs no condensing.
+const MIN_SIZE_BEFORE: u64 = 1_000;
 
 /// Maximum length of a summary's line, in characters. A longer line counts as several.
-const LINE: usize = 1_000;
-/// Size of a passage, and distance between the beginnings of two passages, in words.
-const WINDOW: usize = 60;
-const STRIDE: usize = 20;
-/// Maximum number of words of a scored answer: for longer answers it is unclear which words must be present. And the number
-/// of evidence messages beyond which only a sample is used.
-const ANSWER: usize = 8;
-const EVIDENCE: usize = 40;
+const MAX_LINE_CHARS: usize = 1_000;
+/// Size of a passage, and distance between the starts of two passages, in words.
+const PASSAGE_WORDS: usize = 60;
+const PASSAGE_STEP: usize = 20;
+/// Maximum number of words of a scored answer. For longer answers it is unclear which words must be present.
+const MAX_ANSWER_WORDS: usize = 8;
+/// Number of evidence messages above which only a sample is used.
+const MAX_EVIDENCE: usize = 40;
 
 /// A recorded conversation, prepared for the measures.
 #[derive(Debug, Clone)]
@@ -40,7 +40,7 @@ pub struct Recorded {
     authors: BTreeSet<String>,
 }
 
-/// A name that a call uses and that was seen earlier.
+/// A name that a call uses and that occurred earlier.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Need {
     /// The name.
@@ -57,7 +57,7 @@ impl Need {
 }
 
 /// Estimates the tokens of a message: a quarter of its characters plus four, independent of any tokenizer.
-fn about(text: &str) -> u64 {
+fn estimate(text: &str) -> u64 {
     text.chars().count() as u64 / 4 + 4
 }
 
@@ -87,23 +87,23 @@ impl Recorded {
 
     /// Estimates the tokens before a message, without the messages that are always shown.
     pub fn size(&self, at: usize) -> u64 {
-        self.texts.get(self.pinned..at).unwrap_or_default().iter().map(|text| about(text)).sum()
+        self.texts.get(self.pinned..at).unwrap_or_default().iter().map(|text| estimate(text)).sum()
     }
 
-    /// Returns the measured places, as numbers of messages before them: a few evenly spread tool calls that use earlier
+    /// Returns the measured positions, as numbers of messages before them: a few evenly spread tool calls that use earlier
     /// names.
-    pub fn places(&self) -> Vec<usize> {
+    pub fn positions(&self) -> Vec<usize> {
         let (mut size, mut at) = (0u64, Vec::new());
         for (place, text) in self.texts.iter().enumerate().skip(self.pinned) {
             let calls = self.calls.get(place).is_some_and(Option::is_some);
-            if calls && self.replies.get(place) == Some(&true) && size > EARLY {
+            if calls && self.replies.get(place) == Some(&true) && size > MIN_SIZE_BEFORE {
                 at.push(place);
             }
-            size = size.saturating_add(about(text));
+            size = size.saturating_add(estimate(text));
         }
-        if at.len() > PLACES {
-            let nth = |k: usize| at.get(k * (at.len() - 1) / (PLACES - 1)).copied();
-            at = (0..PLACES).filter_map(nth).collect();
+        if at.len() > MAX_PLACES {
+            let nth = |k: usize| at.get(k * (at.len() - 1) / (MAX_PLACES - 1)).copied();
+            at = (0..MAX_PLACES).filter_map(nth).collect();
         }
         at.retain(|place| !self.needs(*place).is_empty());
         at
@@ -114,18 +114,18 @@ impl Recorded {
     pub fn needs(&self, at: usize) -> Vec<Need> {
         let head = self.texts.get(..self.pinned.min(at)).unwrap_or_default().join("\n");
         let calls = self.calls.get(at).and_then(Option::as_ref);
-        let wanted: BTreeSet<String> =
+        let names: BTreeSet<String> =
             calls.into_iter().flatten().flat_map(|values| found_names(values)).collect();
-        let mut wanted: Vec<String> = wanted.into_iter().filter(|name| !holds_name(&head, name)).collect();
+        let mut names: Vec<String> = names.into_iter().filter(|name| !contains_name(&head, name)).collect();
         let (mut needs, mut back) = (Vec::new(), 0u64);
         for text in self.texts.get(self.pinned..at).unwrap_or_default().iter().rev() {
-            if wanted.is_empty() {
+            if names.is_empty() {
                 break;
             }
             // Cheap check first: a message without these characters cannot contain the name.
-            if wanted.iter().any(|name| text.contains(name.as_str())) {
+            if names.iter().any(|name| text.contains(name.as_str())) {
                 let there = found_names(text);
-                wanted.retain(|name| {
+                names.retain(|name| {
                     let found = there.contains(name);
                     if found {
                         needs.push(Need { name: name.clone(), back });
@@ -133,7 +133,7 @@ impl Recorded {
                     !found
                 });
             }
-            back = back.saturating_add(about(text));
+            back = back.saturating_add(estimate(text));
         }
         needs.sort_by(|a, b| a.name.cmp(&b.name));
         needs
@@ -151,22 +151,22 @@ pub struct Shown {
 
 impl Shown {
     /// Returns whether the context contains a name verbatim.
-    pub fn holds(&self, name: &str) -> bool {
-        self.units().any(|unit| holds_name(unit, name))
+    pub fn contains(&self, name: &str) -> bool {
+        self.units().any(|unit| contains_name(unit, name))
     }
 
     /// Returns the units in which passages are searched: each message, and each line of the summary.
     fn units(&self) -> impl Iterator<Item = &str> {
         let lines = self.summary.split('\n').filter(|line| !line.trim().is_empty());
-        lines.flat_map(pieces).chain(self.messages.iter().map(String::as_str))
+        lines.flat_map(chunks).chain(self.messages.iter().map(String::as_str))
     }
 }
 
-/// Splits a line into pieces of at most [`LINE`] characters.
-fn pieces(line: &str) -> impl Iterator<Item = &str> {
+/// Splits a line into pieces of at most [`MAX_LINE_CHARS`] characters.
+fn chunks(line: &str) -> impl Iterator<Item = &str> {
     let mut rest = line;
     std::iter::from_fn(move || {
-        let end = rest.char_indices().nth(LINE).map_or(rest.len(), |(at, _)| at);
+        let end = rest.char_indices().nth(MAX_LINE_CHARS).map_or(rest.len(), |(at, _)| at);
         let (piece, left) = rest.split_at_checked(end)?;
         rest = left;
         (!piece.is_empty()).then_some(piece)
@@ -188,15 +188,15 @@ pub struct Question {
 /// The questions about one conversation, prepared for scoring contexts.
 #[derive(Debug)]
 pub struct Questions {
-    terms: Terms,
+    terms: TermNumbers,
     /// Weight of each term; rare terms weigh more.
     weights: Vec<f64>,
     rarest: f64,
-    items: Vec<Item>,
+    items: Vec<PreparedQuestion>,
 }
 
 #[derive(Debug)]
-struct Item {
+struct PreparedQuestion {
     answer: Vec<u32>,
     question: Vec<u32>,
     evidence: Vec<Vec<u32>>,
@@ -206,17 +206,17 @@ struct Item {
 
 /// Maps terms to numbers.
 #[derive(Debug, Default)]
-struct Terms {
-    known: HashMap<String, u32>,
+struct TermNumbers {
+    numbers: HashMap<String, u32>,
 }
 
-impl Terms {
+impl TermNumbers {
     fn number(&mut self, term: &str) -> u32 {
-        if let Some(number) = self.known.get(term) {
+        if let Some(number) = self.numbers.get(term) {
             return *number;
         }
-        let number = u32::try_from(self.known.len()).unwrap_or(u32::MAX);
-        self.known.insert(term.to_owned(), number);
+        let number = u32::try_from(self.numbers.len()).unwrap_or(u32::MAX);
+        self.numbers.insert(term.to_owned(), number);
         number
     }
 
@@ -239,7 +239,7 @@ impl Terms {
 impl Questions {
     /// Prepares questions about this conversation.
     pub fn new(recorded: &Recorded, questions: &[Question]) -> Self {
-        let mut terms = Terms::default();
+        let mut terms = TermNumbers::default();
         let sets: Vec<Vec<u32>> = recorded.texts.iter().map(|text| terms.set(text)).collect();
         let mut counts: HashMap<u32, u32> = HashMap::new();
         for term in sets.iter().flatten() {
@@ -259,58 +259,59 @@ impl Questions {
         let items = questions
             .iter()
             .map(|asked| {
-                let answer = terms.set(&spoken(&asked.answer));
+                let answer = terms.set(&answer_text(&asked.answer));
                 let mut question = terms.set(&asked.question);
                 question.retain(|term| !names.contains(term) && !answer.contains(term));
-                let step = if asked.evidence.len() > EVIDENCE { asked.evidence.len() / EVIDENCE } else { 1 };
+                let step =
+                    if asked.evidence.len() > MAX_EVIDENCE { asked.evidence.len() / MAX_EVIDENCE } else { 1 };
                 let evidence = asked.evidence.iter().step_by(step.max(1));
                 let evidence = evidence.filter_map(|at| sets.get(*at).cloned()).collect();
-                let scored = !answer.is_empty() && answer.len() <= ANSWER;
-                Item { answer, question, evidence, scored }
+                let scored = !answer.is_empty() && answer.len() <= MAX_ANSWER_WORDS;
+                PreparedQuestion { answer, question, evidence, scored }
             })
             .collect();
         let weight =
             |number: u32| counts.get(&number).map(|count| ((all + 1.0) / (f64::from(*count) + 0.5)).ln());
         let rarest = (all + 1.0).ln();
-        let known = u32::try_from(terms.known.len()).unwrap_or(u32::MAX);
-        let weights = (0..known).map(|number| weight(number).unwrap_or(rarest)).collect();
+        let numbers = u32::try_from(terms.numbers.len()).unwrap_or(u32::MAX);
+        let weights = (0..numbers).map(|number| weight(number).unwrap_or(rarest)).collect();
         let mut new = Self { terms, weights, rarest, items };
         // A question that the whole conversation does not answer is not scored.
-        let windows = new.windows(recorded.texts.iter().map(String::as_str));
-        let hits: Vec<bool> = new.items.iter().map(|item| item.scored && windows.answers(item)).collect();
+        let passages = new.passages(recorded.texts.iter().map(String::as_str));
+        let hits: Vec<bool> = new.items.iter().map(|item| item.scored && passages.answers(item)).collect();
         for (item, hit) in new.items.iter_mut().zip(hits) {
             item.scored = hit;
         }
         new
     }
 
-    fn windows<'t>(&mut self, units: impl Iterator<Item = &'t str>) -> Windows {
-        let mut windows = Windows::default();
+    fn passages<'t>(&mut self, units: impl Iterator<Item = &'t str>) -> PassageIndex {
+        let mut passages = PassageIndex::default();
         for unit in units {
             let list = self.terms.list(unit);
-            let starts = (list.len() + STRIDE).saturating_sub(WINDOW).max(1);
-            for from in (0..starts).step_by(STRIDE).filter(|_| !list.is_empty()) {
-                windows.add(list.get(from..(from + WINDOW).min(list.len())).unwrap_or_default());
+            let starts = (list.len() + PASSAGE_STEP).saturating_sub(PASSAGE_WORDS).max(1);
+            for from in (0..starts).step_by(PASSAGE_STEP).filter(|_| !list.is_empty()) {
+                passages.add(list.get(from..(from + PASSAGE_WORDS).min(list.len())).unwrap_or_default());
             }
         }
-        windows
+        passages
     }
 
     /// Returns two lists of scores: for each scored question, whether this context answers it (1 or 0); and for each
     /// question with evidence, the share of the evidence that the context contains.
-    pub fn held(&mut self, shown: &Shown) -> (Vec<f64>, Vec<f64>) {
-        let windows = self.windows(shown.units());
+    pub fn score(&mut self, shown: &Shown) -> (Vec<f64>, Vec<f64>) {
+        let passages = self.passages(shown.units());
         let answered = self.items.iter().filter(|item| item.scored);
-        let answers = answered.map(|item| if windows.answers(item) { 1.0 } else { 0.0 }).collect();
-        let told = |item: &Item| {
+        let answers = answered.map(|item| if passages.answers(item) { 1.0 } else { 0.0 }).collect();
+        let evidence_share = |item: &PreparedQuestion| {
             let shares: Vec<f64> = item
                 .evidence
                 .iter()
-                .filter_map(|evidence| windows.told(evidence, |term| self.weight(term)))
+                .filter_map(|evidence| passages.evidence_share(evidence, |term| self.weight(term)))
                 .collect();
             (!shares.is_empty()).then(|| shares.iter().sum::<f64>() / shares.len() as f64)
         };
-        (answers, self.items.iter().filter_map(told).collect())
+        (answers, self.items.iter().filter_map(evidence_share).collect())
     }
 
     fn weight(&self, term: u32) -> f64 {
@@ -320,28 +321,28 @@ impl Questions {
 
 /// Index from terms to the passages (windows) that contain them.
 #[derive(Default)]
-struct Windows {
+struct PassageIndex {
     count: u32,
-    holding: HashMap<u32, Vec<u32>>,
+    passages: HashMap<u32, Vec<u32>>,
 }
 
-impl Windows {
+impl PassageIndex {
     fn add(&mut self, terms: &[u32]) {
         for term in terms {
-            let windows = self.holding.entry(*term).or_default();
-            if windows.last() != Some(&self.count) {
-                windows.push(self.count);
+            let passages = self.passages.entry(*term).or_default();
+            if passages.last() != Some(&self.count) {
+                passages.push(self.count);
             }
         }
         self.count += 1;
     }
 
     fn of(&self, term: u32) -> &[u32] {
-        self.holding.get(&term).map_or(&[], Vec::as_slice)
+        self.passages.get(&term).map_or(&[], Vec::as_slice)
     }
 
     /// Returns whether one passage contains three quarters of the answer and a word of the question.
-    fn answers(&self, item: &Item) -> bool {
+    fn answers(&self, item: &PreparedQuestion) -> bool {
         let near: HashSet<u32> = item.question.iter().flat_map(|term| self.of(*term)).copied().collect();
         let mut counts: HashMap<u32, usize> = HashMap::new();
         for window in item.answer.iter().flat_map(|term| self.of(*term)) {
@@ -354,7 +355,7 @@ impl Windows {
     }
 
     /// Returns the weighted share of the evidence in the best passage.
-    fn told(&self, evidence: &[u32], weight: impl Fn(u32) -> f64) -> Option<f64> {
+    fn evidence_share(&self, evidence: &[u32], weight: impl Fn(u32) -> f64) -> Option<f64> {
         let total: f64 = evidence.iter().map(|term| weight(*term)).sum();
         if total <= 0.0 {
             return None;

@@ -113,7 +113,11 @@ fn invalid_requests_are_refused_by_field_without_content() {
         ("", "{}", "messages: is missing"),
         ("", "[{\"role\": \"robot\", \"content\": \"secret words\"}]", "role"),
         ("?format=responses", "{\"messages\": []}", "input: is missing"),
-        ("?strategy=sumarize", "[]", "strategy: position 1: `sumarize` is unknown; did you mean `summarize`?"),
+        (
+            "?strategy=sumarize",
+            "[]",
+            "strategy: position 1: `sumarize` is unknown; did you mean `summarize`?",
+        ),
         ("?trigger=messages(0)", "[]", "trigger: messages: 0 given"),
         ("?trigger=window(0.5)", "[]", "window is unknown"),
         ("?keep_messages=1&keep_turns=1", "[]", "use one of them"),

@@ -3,11 +3,11 @@
 use epitome::rules::message::Message;
 use serde_json::{Value, json};
 
-use crate::ears::{Ears, Heard};
+use crate::event_stream::{EventStream, ReceivedEvent};
 use crate::server::{Server, open};
 use crate::talk::{add, settle, talk};
 
-fn ids(heard: &[Heard]) -> Vec<u64> {
+fn ids(heard: &[ReceivedEvent]) -> Vec<u64> {
     heard.iter().map(|heard| heard.id.unwrap()).collect()
 }
 
@@ -16,9 +16,9 @@ fn a_listener_receives_new_events() {
     let server = Server::start();
     let mut client = server.client();
     add(&mut client, "before", &talk(1, 1));
-    let mut ears = Ears::open(&server, "", &[]);
+    let mut events = EventStream::open(&server, "", &[]);
     add(&mut client, "a", &talk(1, 3));
-    let heard = ears.next();
+    let heard = events.next();
     assert_eq!((heard.kind.as_str(), heard.id), ("message", Some(2)));
     assert_eq!(
         (&heard.data["session"], &heard.data["from"], &heard.data["through"]),
@@ -31,9 +31,9 @@ fn a_listener_receives_new_events() {
 fn a_summary_and_its_undo_are_events() {
     let server = Server::start();
     let mut client = server.client();
-    let mut ears = Ears::open(&server, "?after=0", &[]);
+    let mut events = EventStream::open(&server, "?after=0", &[]);
     add(&mut client, "a", &talk(1, 20));
-    let heard = ears.take(3);
+    let heard = events.take(3);
     assert_eq!(
         heard.iter().map(|heard| heard.kind.as_str()).collect::<Vec<_>>(),
         ["message", "summary", "condensed"]
@@ -50,7 +50,7 @@ fn a_summary_and_its_undo_are_events() {
     assert_eq!((&condensed["covers"], &condensed["messages"]), (&json!([1, 20]), &json!(20)));
     assert!(condensed["tokens_after"].as_u64() < condensed["tokens_before"].as_u64(), "{condensed}");
     client.send("POST", "/v1/sessions/a/summaries/1/undo", &[], None).ok();
-    let undone = ears.next();
+    let undone = events.next();
     assert_eq!(
         (undone.kind.as_str(), &undone.data["state"], &undone.data["stands"]),
         ("summary", &json!("undone"), &Value::Null)
@@ -61,9 +61,9 @@ fn a_summary_and_its_undo_are_events() {
 fn no_event_contains_message_text() {
     let server = Server::start();
     let mut client = server.client();
-    let mut ears = Ears::open(&server, "?after=0", &[]);
+    let mut events = EventStream::open(&server, "?after=0", &[]);
     add(&mut client, "a", &talk(1, 20));
-    for heard in ears.take(3) {
+    for heard in events.take(3) {
         assert!(!heard.data.to_string().contains("parcel"), "{heard:?}");
     }
 }
@@ -72,10 +72,10 @@ fn no_event_contains_message_text() {
 fn after_its_event_a_summary_is_in_the_next_context() {
     let server = Server::start();
     let mut client = server.client();
-    let mut ears = Ears::open(&server, "", &[]);
+    let mut events = EventStream::open(&server, "", &[]);
     for round in 0..5 {
         add(&mut client, "a", &talk(round * 20 + 1, 20));
-        let told = ears.next_of("summary").data;
+        let told = events.next_of("summary").data;
         let listed = client.get("/v1/sessions/a/summaries?history=true").ok();
         assert!(listed["items"].as_array().unwrap().iter().any(|one| one["id"] == told["summary"]), "{told}");
         let context = client.get("/v1/sessions/a/context?tokens=1500").ok();
@@ -95,15 +95,15 @@ fn a_listener_that_reconnects_receives_each_event_once() {
             add(&mut client, "a", &talk(round * 10 + at + 1, 1));
         }
         // The header goes before what stands in the address, as browsers have it.
-        let mut ears = Ears::open(&server, "?after=3", &[("last-event-id", &last)]);
-        let heard = ears.take(9);
+        let mut events = EventStream::open(&server, "?after=3", &[("last-event-id", &last)]);
+        let heard = events.take(9);
         last = heard.last().unwrap().id.unwrap().to_string();
         all.extend(heard);
     }
     let newest = all.len() as u64;
     assert!(ids(&all).into_iter().eq(1..=newest), "{:?}", ids(&all));
-    let mut ears = Ears::open(&server, "?after=0", &[]);
-    assert_eq!(ears.take(all.len()), all);
+    let mut events = EventStream::open(&server, "?after=0", &[]);
+    assert_eq!(events.take(all.len()), all);
 }
 
 #[test]
@@ -114,22 +114,22 @@ fn events_can_be_limited_to_one_session() {
         add(&mut client, "a", &talk(at, 1));
         add(&mut client, "b", &talk(at, 1));
     }
-    let mut ears = Ears::open(&server, "?after=0&session=b", &[]);
-    let heard = ears.take(5);
+    let mut events = EventStream::open(&server, "?after=0&session=b", &[]);
+    let heard = events.take(5);
     assert!(heard.iter().all(|heard| heard.data["session"] == "b"));
     assert_eq!(ids(&heard), [2, 4, 6, 8, 10]);
     add(&mut client, "a", &talk(6, 1));
     add(&mut client, "b", &talk(6, 1));
-    assert_eq!(ears.next().id, Some(12));
+    assert_eq!(events.next().id, Some(12));
 }
 
 #[test]
 fn a_workspace_receives_only_its_own_events() {
     let server = Server::start();
-    let mut ears = Ears::open(&server, "?after=0", &[("x-epitome-workspace", "one")]);
+    let mut events = EventStream::open(&server, "?after=0", &[("x-epitome-workspace", "one")]);
     add(&mut server.client().with("x-epitome-workspace", "two"), "a", &talk(1, 1));
     add(&mut server.client().with("x-epitome-workspace", "one"), "b", &talk(1, 1));
-    let heard = ears.next();
+    let heard = events.next();
     assert_eq!((heard.id, &heard.data["session"]), (Some(1), &json!("b")));
 }
 
@@ -159,17 +159,17 @@ fn events_no_longer_stored_are_reported_as_missed() {
     });
     assert_eq!(newest, 12_500);
     let server = Server::in_folder(folder, &[], &[]);
-    let mut ears = Ears::open(&server, "", &[("last-event-id", "7")]);
-    let missed = ears.next();
+    let mut events = EventStream::open(&server, "", &[("last-event-id", "7")]);
+    let missed = events.next();
     assert_eq!((missed.kind.as_str(), missed.id, &missed.data["from"]), ("missed", None, &json!(8)));
     let through = missed.data["through"].as_u64().unwrap();
     assert!(newest - through >= 10_000, "{through}");
     let rest = usize::try_from(newest - through).unwrap();
-    assert!(ids(&ears.take(rest)).into_iter().eq(through + 1..=newest));
+    assert!(ids(&events.take(rest)).into_iter().eq(through + 1..=newest));
     // Whoever names a number that was never given hears what comes.
-    let mut ears = Ears::open(&server, "?after=99999999", &[]);
+    let mut events = EventStream::open(&server, "?after=99999999", &[]);
     add(&mut server.client(), "a", &talk(1, 1));
-    assert_eq!(ears.next().id, Some(newest + 1));
+    assert_eq!(events.next().id, Some(newest + 1));
 }
 
 #[test]

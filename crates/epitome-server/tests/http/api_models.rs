@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 
-use crate::ears::Ears;
+use crate::event_stream::EventStream;
 use crate::provider::{Act, CACHED, INPUT, OUTPUT, Provider};
 use crate::server::Server;
 use crate::talk::{add, settle, talk};
@@ -89,9 +89,9 @@ fn a_silent_model_delays_no_append_and_no_context() {
 fn a_failing_model_is_reported_and_changes_nothing() {
     let (server, _provider, _runtime) = served(Act::Status(500));
     let mut client = server.client();
-    let mut ears = Ears::open(&server, "?after=0", &[]);
+    let mut events = EventStream::open(&server, "?after=0", &[]);
     add(&mut client, "a", &talk(1, 20));
-    let failed = ears.next_of("failed");
+    let failed = events.next_of("failed");
     assert_eq!((&failed.data["session"], &failed.data["slot"]), (&json!("a"), &json!("short")));
     assert!(failed.data["attempts"].as_u64() >= Some(1) && failed.data["not_before"].is_i64(), "{failed:?}");
     let reason = failed.data["reason"].as_str().unwrap();
@@ -110,9 +110,9 @@ fn a_failing_model_is_reported_and_changes_nothing() {
 fn a_model_that_recovers_is_called_again() {
     let (server, provider, _runtime) = served(Act::Status(500));
     let mut client = server.client();
-    let mut ears = Ears::open(&server, "?after=0", &[]);
+    let mut events = EventStream::open(&server, "?after=0", &[]);
     add(&mut client, "a", &talk(1, 20));
-    ears.next_of("failed");
+    events.next_of("failed");
     provider.heal();
     let written = client.post("/v1/sessions/a/summaries?wait=true", &json!({"focus": "parcels"})).ok();
     assert_eq!(written["status"], "written");

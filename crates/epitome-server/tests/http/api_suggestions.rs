@@ -13,8 +13,15 @@ fn a_session_that_does_not_exist_is_answered_with_similar_names() {
         add(&mut client, name, &talk(1, 1));
     }
     let missing = "session `suport-42` not found; similar names: support-42, support-41";
-    for path in ["", "/context", "/messages", "/summaries", "/summaries?history", "/summaries/1/messages", "/search?q=x"]
-    {
+    for path in [
+        "",
+        "/context",
+        "/messages",
+        "/summaries",
+        "/summaries?history",
+        "/summaries/1/messages",
+        "/search?q=x",
+    ] {
         client.get(&format!("/v1/sessions/suport-42{path}")).refused(404, missing);
     }
     for path in ["fork", "summaries", "summaries/1/undo", "slots/short/rebuild"] {
@@ -48,10 +55,14 @@ fn a_mistyped_name_is_answered_with_the_similar_one() {
     let server = Server::start();
     let mut client = server.client();
     add(&mut client, "a", &talk(1, 6));
-    client.get("/v1/sessions/a/messages?format=opnai").refused(400, "format: no such format; did you mean openai?");
+    client
+        .get("/v1/sessions/a/messages?format=opnai")
+        .refused(400, "format: no such format; did you mean openai?");
     client.get("/v1/sessions/a/messages?format=xml").refused(400, "format: no such format; use one of: ");
     let named = json!({"format": "antropic", "messages": talk(1, 1)});
-    client.post("/v1/sessions/a/messages", &named).refused(400, "format: no such format; did you mean anthropic?");
+    client
+        .post("/v1/sessions/a/messages", &named)
+        .refused(400, "format: no such format; did you mean anthropic?");
     let named = json!({"format": 5, "messages": talk(1, 1)});
     client.post("/v1/sessions/a/messages", &named).refused(400, "format: ");
     client.post("/v1/sessions/a/summaries", &json!({"slot": "shrt"})).refused(404, "did you mean `short`?");
@@ -60,5 +71,7 @@ fn a_mistyped_name_is_answered_with_the_similar_one() {
     put(json!({"condense": {"summary_role": "sytem"}})).refused(400, "did you mean `system`?");
     put(json!({"condense": {"model": "locl"}})).refused(400, "did you mean `local`?");
     put(json!({"summarize": {"models": ["locl"]}})).refused(400, "did you mean `local`?");
-    client.send("DELETE", "/v1/keys/0000", &[], None).refused(404, "key `0000` not found; `GET /v1/keys` lists");
+    client
+        .send("DELETE", "/v1/keys/0000", &[], None)
+        .refused(404, "key `0000` not found; `GET /v1/keys` lists");
 }

@@ -4,7 +4,7 @@ use epitome::rules::message::Timestamp;
 use serde_json::{Value, json};
 
 use crate::api_models::served;
-use crate::ears::Ears;
+use crate::event_stream::EventStream;
 use crate::home::now;
 use crate::provider::Act;
 use crate::server::Server;
@@ -21,7 +21,7 @@ fn assert_same_time(object: &Value, old: &str, new: &str) {
 fn every_answer_has_its_times_in_both_forms() {
     let server = Server::start();
     let mut client = server.client();
-    let mut ears = Ears::open(&server, "?after=0", &[]);
+    let mut events = EventStream::open(&server, "?after=0", &[]);
     add(&mut client, "a", &talk(1, 20));
     settle(&mut client);
     let session = client.get("/v1/sessions/a").ok();
@@ -49,7 +49,7 @@ fn every_answer_has_its_times_in_both_forms() {
     let (mark, newest) = (&context["messages"][0], context["messages"].as_array().unwrap().last().unwrap());
     assert_eq!((&mark["seq"], mark.get("created_at")), (&json!(0), None), "the summary is no stored message");
     assert_same_time(newest, "at", "created_at");
-    assert_same_time(&ears.next_of("summary").data, "at", "created_at");
+    assert_same_time(&events.next_of("summary").data, "at", "created_at");
     let fork = client.post("/v1/sessions/a/fork", &json!({"name": "b"})).ok();
     assert_same_time(&fork, "created", "created_at");
 }
@@ -58,9 +58,9 @@ fn every_answer_has_its_times_in_both_forms() {
 fn failures_have_their_times_in_both_forms() {
     let (server, _provider, _runtime) = served(Act::Status(500));
     let mut client = server.client();
-    let mut ears = Ears::open(&server, "?after=0", &[]);
+    let mut events = EventStream::open(&server, "?after=0", &[]);
     add(&mut client, "a", &talk(1, 20));
-    assert_same_time(&ears.next_of("failed").data, "not_before", "retry_at");
+    assert_same_time(&events.next_of("failed").data, "not_before", "retry_at");
     let queued = &client.get("/v1/queue").ok()["slots"][0];
     assert_same_time(queued, "since", "queued_at");
     let session = client.get("/v1/sessions/a").ok();
@@ -91,7 +91,10 @@ fn a_message_has_its_time_in_either_form() {
         let seq = add(&mut client, "a", &sent)["through"].as_u64().unwrap();
         let after = seq - 1;
         let stored = client.get(&format!("/v1/sessions/a/messages?after={after}")).ok();
-        assert_eq!((&stored["items"][0]["at"], &stored["items"][0]["created_at"]), (&json!(millis), &json!(text)));
+        assert_eq!(
+            (&stored["items"][0]["at"], &stored["items"][0]["created_at"]),
+            (&json!(millis), &json!(text))
+        );
         let back = client.get(&format!("/v1/sessions/a/messages?after={after}&format=epitome")).ok();
         for (key, value) in sent.as_object().unwrap() {
             assert_eq!(back["items"][0][key], *value, "{key}");
@@ -148,7 +151,8 @@ fn usage_is_counted_since_a_time_in_either_form() {
     let mut client = server.client();
     add(&mut client, "a", &talk(1, 20));
     settle(&mut client);
-    let mut calls = |since: &str| client.get(&format!("/v1/usage?since={since}")).ok()["total"]["calls"].clone();
+    let mut calls =
+        |since: &str| client.get(&format!("/v1/usage?since={since}")).ok()["total"]["calls"].clone();
     for since in ["0", "1970-01-01", "2020-01-01T00:00:00Z", "2020-01-01T00:00:00%2B02:00"] {
         assert_eq!(calls(since), json!(1), "{since}");
     }

@@ -49,22 +49,22 @@ fn runs(server: &Server, program: &Path, more: &[&str]) -> String {
 }
 
 #[test]
-fn workspaces_are_kept_listed_and_deleted() {
+fn workspaces_are_created_listed_and_deleted() {
     holds("workspaces.py");
 }
 
 #[test]
-fn peers_are_who_they_were_made_and_find_their_own() {
+fn peers_have_their_configuration_and_find_their_messages() {
     holds("peers.py");
 }
 
 #[test]
-fn sessions_keep_what_is_theirs() {
+fn sessions_have_their_own_metadata_and_members() {
     holds("sessions.py");
 }
 
 #[test]
-fn messages_come_back_as_they_came_and_by_what_they_are() {
+fn messages_are_returned_as_sent_and_found_by_filters() {
     holds("messages.py");
 }
 
@@ -74,42 +74,42 @@ fn a_text_file_becomes_messages() {
 }
 
 #[test]
-fn a_context_is_a_summary_and_every_message_after_it() {
+fn a_context_has_a_summary_and_every_message_after_it() {
     holds("contexts.py");
 }
 
 #[test]
-fn both_summaries_are_there_when_they_are_due() {
+fn both_summaries_exist_when_they_are_due() {
     holds("summaries.py");
 }
 
 #[test]
-fn words_are_found_in_session_workspace_and_peer() {
+fn search_finds_words_in_session_workspace_and_peer() {
     holds("searches.py");
 }
 
 #[test]
-fn a_clone_keeps_its_counts_and_its_workspace() {
+fn a_clone_has_the_same_token_counts_and_workspace() {
     holds("clones.py");
 }
 
 #[test]
-fn what_is_wrong_or_not_offered_is_told_in_the_clients_words() {
+fn errors_and_missing_features_are_reported_in_honchos_format() {
     holds("refusals.py");
 }
 
 #[test]
-fn odd_contents_are_contents() {
+fn unusual_contents_are_stored_unchanged() {
     holds("odd.py");
 }
 
 #[test]
-fn sixteen_writers_and_twenty_sessions_lose_nothing() {
+fn concurrent_writers_lose_no_message() {
     holds("crowds.py");
 }
 
 #[test]
-fn a_key_of_ours_opens_its_workspace_to_the_client() {
+fn an_epitome_key_allows_its_workspace_to_the_client() {
     let server = Server::with(&["--require-keys", "always"], &[]);
     let made = |flags: &[&str]| {
         let mut run = command(&server.folder);
@@ -122,7 +122,7 @@ fn a_key_of_ours_opens_its_workspace_to_the_client() {
 }
 
 #[test]
-fn a_token_that_honcho_signed_opens_what_it_opened_there() {
+fn a_token_signed_by_honcho_allows_the_same_as_there() {
     let secret = "known to both";
     let flags = ["--require-keys", "always", "--set", "server.jwt_secret_env=SHARED"];
     let server = Server::with(&flags, &[("SHARED", secret)]);
@@ -131,7 +131,7 @@ fn a_token_that_honcho_signed_opens_what_it_opened_there() {
 
 /// docs/honcho.md shows a program. It is run as it stands there, but for the address.
 #[test]
-fn the_program_that_is_shown_works_as_it_is_shown() {
+fn the_program_in_the_documentation_works() {
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/honcho.md");
     let text = std::fs::read_to_string(page).unwrap();
     let shown = text.split("```python\n").nth(1).and_then(|rest| rest.split("```").next());

@@ -25,7 +25,7 @@ mod api_summaries;
 mod api_times;
 mod basics;
 mod crash;
-mod ears;
+mod event_stream;
 mod fair;
 mod home;
 mod honcho;

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::ears::Ears;
+use crate::event_stream::EventStream;
 use crate::postgres_server::{Database, server};
 use crate::server::Server;
 use crate::talk::{add, talk};
@@ -21,16 +21,16 @@ fn node(db: &str, flags: &[&str]) -> Server {
 fn check_roles(db: &str) {
     let api = node(db, &["--role", "api"]);
     let mut client = api.client();
-    let mut ears = Ears::open(&api, "?after=0", &[]);
+    let mut events = EventStream::open(&api, "?after=0", &[]);
     add(&mut client, "ann", &talk(1, 20));
-    assert_eq!(ears.next().kind, "message");
+    assert_eq!(events.next().kind, "message");
     // Nobody is there to write it, and that is no fault of this node.
     let due = |queue: serde_json::Value| queue["due"].as_u64();
     assert_eq!(due(client.get("/v1/queue").ok()), Some(1));
     assert_eq!(client.get("/readyz").ok(), json!({"ready": true, "problems": []}));
 
     let worker = node(db, &["--role", "worker"]);
-    let heard = ears.take(2);
+    let heard = events.take(2);
     assert_eq!((heard[0].kind.as_str(), heard[1].kind.as_str()), ("summary", "condensed"));
     assert_eq!(
         client.get("/v1/sessions/ann/context?tokens=2000").ok()["report"]["covers"],

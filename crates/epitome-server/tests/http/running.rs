@@ -89,7 +89,12 @@ fn shutdown_finishes_open_requests_and_accepts_no_new_ones() {
     let mut under_way =
         Raw::send(&server, format!("{head}content-length: {}\r\n\r\n{{", body.len()).as_bytes());
     // It is under way once it is counted.
-    while !server.client().get("/metrics").text().contains("epitome_http_requests_in_progress{kind=\"request\"} 1") {
+    while !server
+        .client()
+        .get("/metrics")
+        .text()
+        .contains("epitome_http_requests_in_progress{kind=\"request\"} 1")
+    {
         std::thread::sleep(Duration::from_millis(5));
     }
     server.signal("TERM");
@@ -108,7 +113,12 @@ fn requests_that_do_not_end_are_cut_off_at_shutdown() {
     let head =
         "POST /v1/sessions/ann/messages HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n";
     let _never = Raw::send(&server, format!("{head}content-length: 1000\r\n\r\n{{").as_bytes());
-    while !server.client().get("/metrics").text().contains("epitome_http_requests_in_progress{kind=\"request\"} 1") {
+    while !server
+        .client()
+        .get("/metrics")
+        .text()
+        .contains("epitome_http_requests_in_progress{kind=\"request\"} 1")
+    {
         std::thread::sleep(Duration::from_millis(5));
     }
     server.signal("TERM");
@@ -188,7 +198,12 @@ fn shutdown_answers_clients_that_wait_for_a_summary() {
     let mut server = waiting_for(&provider, folder.path(), &[]);
     let ask = b"POST /v1/sessions/ann/summaries?wait HTTP/1.1\r\nhost: localhost\r\n\r\n";
     let mut waiting = Raw::send(&server, ask);
-    while !server.client().get("/metrics").text().contains("epitome_http_requests_in_progress{kind=\"summary_wait\"} 1") {
+    while !server
+        .client()
+        .get("/metrics")
+        .text()
+        .contains("epitome_http_requests_in_progress{kind=\"summary_wait\"} 1")
+    {
         std::thread::sleep(Duration::from_millis(5));
     }
     server.signal("TERM");
@@ -211,7 +226,12 @@ fn waiting_for_a_summary_uses_no_request_permits() {
         Raw::send(&server, format!("{head}{close}\r\n").as_bytes())
     };
     let _waiting = ask("");
-    while !server.client().get("/metrics").text().contains("epitome_http_requests_in_progress{kind=\"summary_wait\"} 1") {
+    while !server
+        .client()
+        .get("/metrics")
+        .text()
+        .contains("epitome_http_requests_in_progress{kind=\"summary_wait\"} 1")
+    {
         std::thread::sleep(Duration::from_millis(5));
     }
     for _ in 0..5 {

@@ -91,7 +91,7 @@ const BUDGETS: [Option<u64>; 14] = [
 ];
 
 #[test]
-fn nothing_is_missing_and_nothing_is_told_twice_in_any_size() {
+fn contexts_of_any_size_have_no_gap_and_no_duplicate() {
     let server = Server::start();
     let mut client = server.client();
     let mut summed_up = 0;
@@ -117,7 +117,7 @@ fn nothing_is_missing_and_nothing_is_told_twice_in_any_size() {
 }
 
 #[test]
-fn a_message_larger_than_the_budget_comes_in_part_and_by_itself() {
+fn a_message_larger_than_the_budget_is_clipped_and_comes_alone() {
     let server = Server::start();
     let mut client = server.client();
     let path = format!("{SESSIONS}/s/messages");
@@ -133,7 +133,7 @@ fn a_message_larger_than_the_budget_comes_in_part_and_by_itself() {
 }
 
 #[test]
-fn tokens_are_counted_as_the_session_counts_them() {
+fn token_counts_use_the_sessions_encoding() {
     let server = Server::start();
     let mut own = server.client().with("x-epitome-workspace", "w");
     own.json("PUT", "/v1/workspace", &json!({"settings": {"encoding": "cl100k_base"}})).ok();

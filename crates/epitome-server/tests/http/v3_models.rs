@@ -152,7 +152,7 @@ fn a_window_that_failed_for_both_is_in_both() {
 }
 
 #[test]
-fn both_are_there_in_every_session_however_fast_the_model_is() {
+fn every_session_has_both_summaries_however_fast_the_model_is() {
     let (server, _provider, _runtime) = served(Act::Good);
     let mut sessions: Vec<Theirs> = (0..20).map(|at| Theirs::new(&server, &format!("s{at}"))).collect();
     for session in &mut sessions {
@@ -164,7 +164,7 @@ fn both_are_there_in_every_session_however_fast_the_model_is() {
 }
 
 #[test]
-fn nobody_waits_for_a_model_that_says_nothing() {
+fn no_request_waits_for_a_silent_model() {
     let (server, provider, _runtime) = served(Act::Silent);
     let mut session = Theirs::new(&server, "s");
     session.tell(1, 20);
@@ -182,7 +182,7 @@ fn nobody_waits_for_a_model_that_says_nothing() {
 }
 
 #[test]
-fn a_session_tells_what_is_left_behind_a_queue_that_is_longer_than_its_list() {
+fn a_sessions_status_is_complete_when_the_queue_is_longer_than_its_list() {
     let (server, _provider, _runtime) = served(Act::Silent);
     let mut own = server.client().with("x-epitome-workspace", "w");
     let every = json!({"settings": {"trigger": {"short": "messages(1)", "long": "messages(1)"}}});
@@ -209,7 +209,7 @@ fn a_session_tells_what_is_left_behind_a_queue_that_is_longer_than_its_list() {
 
 /// What a model wrote cannot be taken back word by word, so another of its summaries has to do.
 #[test]
-fn no_message_is_beside_a_summary_that_tells_it() {
+fn no_message_is_next_to_a_summary_that_covers_it() {
     let (server, _provider, _runtime) = served(Act::Good);
     let mut session = Theirs::new(&server, "s");
     for (through, long) in [(20, 0), (40, 0), (60, 60), (80, 60), (100, 60)] {

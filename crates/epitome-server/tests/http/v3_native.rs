@@ -175,7 +175,7 @@ fn what_was_said_natively_is_read_through_v3() {
 }
 
 #[test]
-fn both_may_write_to_one_session() {
+fn native_and_honcho_routes_may_write_to_one_session() {
     let server = Server::start();
     let mut client = own(&server);
     for at in 1..=40_usize {
@@ -206,7 +206,7 @@ fn both_may_write_to_one_session() {
 }
 
 #[test]
-fn clones_are_sessions_and_forks_are_theirs_too() {
+fn clones_are_native_sessions_and_forks_are_honcho_sessions() {
     let server = Server::start();
     let mut client = own(&server);
     tell(&mut client, "s", &json!(parcels(1, 5)));
@@ -220,7 +220,7 @@ fn clones_are_sessions_and_forks_are_theirs_too() {
 }
 
 #[test]
-fn what_is_deleted_by_one_is_gone_for_the_other() {
+fn a_deletion_through_one_api_is_visible_in_the_other() {
     let server = Server::start();
     let mut client = own(&server);
     for name in ["a", "b", "c"] {

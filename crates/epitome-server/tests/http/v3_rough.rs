@@ -96,7 +96,7 @@ fn verified(server: &Server) {
 }
 
 #[test]
-fn odd_requests_are_answered_or_refused_and_what_they_leave_behind_is_whole() {
+fn malformed_requests_get_an_answer_and_leave_the_store_valid() {
     let (server, other) = (Server::start(), Server::start());
     let (mut client, mut another) = (server.client(), other.client());
     let message = talk(&mut client);
@@ -130,7 +130,7 @@ fn odd_requests_are_answered_or_refused_and_what_they_leave_behind_is_whole() {
 }
 
 #[test]
-fn a_workspace_is_changed_and_deleted_where_clients_ask_for_it() {
+fn a_workspace_is_changed_and_deleted_on_its_own_path() {
     let server = Server::start();
     let mut client = server.client();
     client.post("/v3/workspaces", &json!({"id": "w"})).ok();
@@ -233,7 +233,7 @@ fn broken_uploads_are_refused_and_leave_nothing() {
 }
 
 #[test]
-fn an_upload_is_kept_whole() {
+fn an_upload_is_stored_completely() {
     let server = Server::start();
     let mut client = server.client();
     let text: String = (0..)
@@ -261,7 +261,7 @@ fn an_upload_is_kept_whole() {
 
 /// As much as may be sent at once: a hundred messages of 25,000 characters, each four bytes long.
 #[test]
-fn the_largest_batch_there_may_be_is_kept_whole() {
+fn the_largest_batch_is_stored_completely() {
     let server = Server::start();
     let mut client = server.client();
     let content = |n: usize| -> String { ["😀", "𝄞", "🜚"][n % 3].repeat(25_000) };
@@ -292,7 +292,7 @@ fn the_largest_batch_there_may_be_is_kept_whole() {
 }
 
 #[test]
-fn bodies_over_the_limit_or_broken_off_are_refused_in_their_words() {
+fn large_and_incomplete_bodies_are_refused_in_honchos_format() {
     let server = Server::with(&["--bound", "silence=300"], &[]);
     let before = talk(&mut server.client());
     let head =

@@ -77,7 +77,7 @@ impl Tenants {
 }
 
 #[test]
-fn another_workspace_is_refused_in_the_same_words_whether_it_is_there_or_not() {
+fn another_workspace_gets_the_same_error_whether_it_exists_or_not() {
     let tenants = Tenants::new();
     let before = tenants.kept("alpha");
     assert!(before.iter().any(|kept| kept.contains("submarine")));
@@ -118,7 +118,7 @@ fn another_workspace_is_refused_in_the_same_words_whether_it_is_there_or_not() {
 }
 
 #[test]
-fn nobody_comes_in_without_a_good_key() {
+fn requests_without_a_valid_key_are_refused() {
     let tenants = Tenants::new();
     let before = tenants.kept("beta");
     let revoked = made(&tenants.server, &["--workspace", "beta", "--rights", "write"]);
@@ -140,7 +140,7 @@ fn nobody_comes_in_without_a_good_key() {
 
 /// What is sent by whoever may not come in is not looked at: they learn nothing of what is wrong with it.
 #[test]
-fn whoever_may_not_come_in_learns_nothing_of_what_they_sent() {
+fn an_unauthorized_caller_learns_nothing_about_its_request() {
     let tenants = Tenants::new();
     for mut step in walk(&About::new("alpha", "both", "ann", &tenants.message)) {
         // These name the workspace in what is sent.
@@ -155,7 +155,7 @@ fn whoever_may_not_come_in_learns_nothing_of_what_they_sent() {
 }
 
 #[test]
-fn a_key_that_only_reads_reads_everything_and_changes_nothing() {
+fn a_read_key_reads_everything_and_changes_nothing() {
     let tenants = Tenants::new();
     let before = tenants.kept("beta");
     let first: Value = serde_json::from_str(&before[3]).unwrap();
@@ -186,7 +186,7 @@ fn a_key_that_only_reads_reads_everything_and_changes_nothing() {
 }
 
 #[test]
-fn a_list_of_workspaces_shows_a_key_its_own() {
+fn a_key_lists_only_its_own_workspace() {
     let tenants = Tenants::new();
     let names = |client: &mut Client, filters: Value| -> Vec<String> {
         let page = client.post("/v3/workspaces/list", &json!({"filters": filters})).ok();
@@ -216,7 +216,7 @@ fn ids(page: &Value) -> Vec<String> {
 }
 
 #[test]
-fn a_messages_name_is_good_in_its_own_session_alone() {
+fn a_message_id_is_valid_only_in_its_own_session() {
     let tenants = Tenants::new();
     let mut admin = tenants.admin();
     let own = "/v3/workspaces/alpha/sessions/both";
@@ -251,7 +251,7 @@ fn a_messages_name_is_good_in_its_own_session_alone() {
 }
 
 #[test]
-fn sessions_of_the_same_name_never_mix() {
+fn sessions_of_the_same_name_in_two_workspaces_are_separate() {
     let tenants = Tenants::new();
     let mut admin = tenants.admin();
     let within = |workspace: &str| format!("/v3/workspaces/{workspace}/sessions/both");
@@ -297,7 +297,7 @@ fn sessions_of_the_same_name_never_mix() {
 }
 
 #[test]
-fn a_clone_has_every_member_whether_anything_was_said_or_not() {
+fn a_clone_has_every_member_with_and_without_messages() {
     let server = Server::start();
     let mut client = server.client();
     let members: serde_json::Map<_, _> =

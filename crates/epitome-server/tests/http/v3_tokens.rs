@@ -59,7 +59,7 @@ fn opened(server: &Server, claims: &Value, about: &About) -> Vec<String> {
 }
 
 #[test]
-fn a_token_for_a_workspace_opens_all_of_it() {
+fn a_token_for_a_workspace_allows_all_of_it() {
     let server = server(&[]);
     let [message, _] = talk(&server);
     let mut client = server.client().key(&signed(&json!({"w": "w", "t": "2026-11-15T02:17:04.121578"})));
@@ -75,7 +75,7 @@ fn a_token_for_a_workspace_opens_all_of_it() {
 }
 
 #[test]
-fn a_token_for_everything_opens_everything() {
+fn a_token_for_everything_allows_everything() {
     let server = server(&[]);
     let [message, _] = talk(&server);
     for claims in [json!({"ad": true}), json!({"ad": true, "w": "elsewhere", "s": "x", "p": "y"})] {
@@ -91,7 +91,7 @@ fn a_token_for_everything_opens_everything() {
 }
 
 #[test]
-fn a_token_for_a_session_opens_that_session_alone() {
+fn a_token_for_a_session_allows_only_that_session() {
     let server = server(&[]);
     let [message, other] = talk(&server);
     let before = kept(&server, &mut admin(&server), "w").len();
@@ -126,7 +126,7 @@ fn a_token_for_a_session_opens_that_session_alone() {
 }
 
 #[test]
-fn a_token_for_a_peer_opens_that_peer_and_reads_where_they_belong() {
+fn a_token_for_a_peer_allows_that_peer_and_reads_its_sessions() {
     let server = server(&[]);
     let [message, other] = talk(&server);
     let claims = json!({"w": "w", "p": "ann"});
@@ -192,7 +192,7 @@ fn a_token_for_a_peer_opens_that_peer_and_reads_where_they_belong() {
 }
 
 #[test]
-fn tokens_that_are_not_good_open_nothing() {
+fn invalid_tokens_are_refused() {
     let server = server(&[]);
     talk(&server);
     let header = json!({"alg": "HS256", "typ": "JWT"});
@@ -252,7 +252,7 @@ fn key(client: &mut Client, query: &str) -> Answer {
 }
 
 #[test]
-fn whoever_runs_the_server_makes_tokens() {
+fn only_operators_create_tokens() {
     let server = server(&[]);
     talk(&server);
     let mut admin = admin(&server);
@@ -285,7 +285,7 @@ fn whoever_runs_the_server_makes_tokens() {
 }
 
 #[test]
-fn without_a_secret_keys_of_ours_are_made() {
+fn without_a_secret_epitome_keys_are_created() {
     let server = Server::with(&["--require-keys", "always"], &[]);
     let made = command(&server.folder)
         .args(["keys", "create", "--db", &db(&server.folder), "--admin"])
@@ -309,7 +309,7 @@ fn without_a_secret_keys_of_ours_are_made() {
 }
 
 #[test]
-fn where_no_key_is_needed_whatever_is_sent_for_one_is_passed_over() {
+fn where_no_key_is_required_foreign_keys_are_ignored() {
     let server = Server::start();
     refused(&key(&mut server.client(), "?workspace_id=w"), 405);
     let token = signed(&json!({"w": "elsewhere"}));
@@ -357,7 +357,7 @@ fn where_no_key_is_needed_whatever_is_sent_for_one_is_passed_over() {
 }
 
 #[test]
-fn where_there_is_a_secret_a_token_or_a_key_is_wanted_on_every_address() {
+fn with_a_secret_every_address_requires_a_token_or_a_key() {
     let words = {
         let server = Server::with(&["--require-keys", "always"], &[]);
         refused(&server.client().post("/v3/workspaces/list", &json!({})), 401)
@@ -399,7 +399,7 @@ fn where_there_is_a_secret_a_token_or_a_key_is_wanted_on_every_address() {
 }
 
 #[test]
-fn a_weak_secret_is_told_and_one_that_serves_is_not() {
+fn a_weak_secret_is_reported() {
     let (short, long) = ("x".repeat(31), "x".repeat(32));
     let (weak, none) = ("is shorter than 32 bytes", "there is none yet");
     for (secret, said, unsaid) in [
@@ -421,7 +421,7 @@ fn a_weak_secret_is_told_and_one_that_serves_is_not() {
 }
 
 #[test]
-fn a_secret_that_is_not_set_is_told_and_nothing_is_begun() {
+fn a_missing_secret_stops_the_server_at_its_start() {
     let folder = tempfile::tempdir().unwrap();
     for value in [None, Some(""), Some("  ")] {
         let mut run = command(folder.path());
@@ -447,7 +447,7 @@ fn a_secret_that_is_not_set_is_told_and_nothing_is_begun() {
 }
 
 #[test]
-fn neither_the_secret_nor_a_token_nor_a_name_is_in_the_log() {
+fn the_log_contains_no_secret_token_or_name() {
     for format in ["text", "json"] {
         let server = server(&["--log-level", "debug", "--log-format", format]);
         let mut admin = admin(&server);

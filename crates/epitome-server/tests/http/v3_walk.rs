@@ -215,7 +215,7 @@ fn served() -> BTreeSet<(String, String)> {
 }
 
 #[test]
-fn every_route_of_the_router_is_walked() {
+fn every_route_of_the_router_is_tested() {
     let walked: BTreeSet<_> = walk(&About::new("w", "s", "p", "m"))
         .iter()
         .map(|step| (step.method.to_owned(), step.route.to_owned()))

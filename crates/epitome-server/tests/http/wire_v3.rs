@@ -53,7 +53,7 @@ fn leave(line: u32) -> Leave {
 }
 
 #[test]
-fn what_honchos_server_was_asked_is_answered_alike() {
+fn recorded_requests_get_answers_like_honchos() {
     let calls = recorded();
     let server = Server::start();
     let mut found = String::new();
@@ -236,19 +236,19 @@ fn planted(line: u32, change: impl FnOnce(&mut u16, &mut Value)) -> Vec<String> 
 }
 
 #[test]
-fn an_answer_is_like_itself() {
+fn an_answer_equals_itself() {
     for call in recorded() {
         assert_eq!(planted(call.line, |_, _| {}), Vec::<String>::new(), "line {}", call.line);
     }
 }
 
 #[test]
-fn another_status_is_noticed() {
+fn a_different_status_is_detected() {
     assert!(planted(1, |status, _| *status = 200)[0].contains("the status is 200, and was 201"));
 }
 
 #[test]
-fn a_key_that_is_missing_or_new_is_noticed() {
+fn a_missing_or_new_key_is_detected() {
     let message = |resp: &mut Value| resp["items"][0].as_object_mut().cloned().unwrap();
     let missing = planted(9, |_, resp| {
         let mut less = message(resp);
@@ -263,7 +263,7 @@ fn a_key_that_is_missing_or_new_is_noticed() {
 }
 
 #[test]
-fn another_type_is_noticed() {
+fn a_different_type_is_detected() {
     for (line, place, value) in [
         (7, "/0/token_count", json!("8")),
         (7, "/0/token_count", json!(8.0)),
@@ -281,7 +281,7 @@ fn another_type_is_noticed() {
 }
 
 #[test]
-fn another_look_is_noticed() {
+fn a_different_text_form_is_detected() {
     for (line, place, value) in [
         (7, "/0/id", json!("7")),
         (7, "/0/created_at", json!("2026-11-15T02:17:04Z")),
@@ -298,7 +298,7 @@ fn another_look_is_noticed() {
 }
 
 #[test]
-fn what_is_wanted_to_differ_may() {
+fn intended_differences_are_accepted() {
     let none = Vec::<String>::new();
     assert_eq!(planted(12, |_, resp| resp["short_summary"] = json!({})), none);
     assert_eq!(planted(19, |_, resp| resp["short_summary"] = Value::Null), none);

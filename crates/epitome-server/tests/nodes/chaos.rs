@@ -1,14 +1,14 @@
-//! Sixteen writers while one plug after the other is pulled.
+//! Sixteen writers while one failure after the other is injected.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use crate::failures::{Failure, Random, seed, shuffled};
 use crate::history::{Acknowledged, faults};
-use crate::leases::{astray, calls, fences_that_did_not_grow, held, note};
+use crate::leases::{calls, calls_without_lease, fences_that_did_not_grow, leases, record_leases};
 use crate::provider::Act;
 use crate::stage::{LIMIT, NODES, Node, Stage, Writes};
-use crate::trouble::{Lot, Plug, drawn, seed};
 use crate::writers::{Load, Told, watch, write};
 
 const WRITERS: usize = 16;
@@ -16,8 +16,8 @@ const WRITERS: usize = 16;
 /// Sessions whose summaries are looked at all the while.
 const WATCHED: [&str; 3] = ["s-all-0", "s-all-1", "s-own-0"];
 
-/// Has everybody write while plugs are pulled, and gives what each was told.
-fn under_load(stage: &Stage, seed: u64, plugs: &[Plug], lot: &mut Lot) -> Vec<Told> {
+/// Has all writers write while failures are injected, and returns what was acknowledged to each.
+fn under_load(stage: &Stage, seed: u64, failures: &[Failure], random: &mut Random) -> Vec<Told> {
     let load = Load::default();
     let nodes = stage.addresses();
     std::thread::scope(|scope| {
@@ -30,16 +30,16 @@ fn under_load(stage: &Stage, seed: u64, plugs: &[Plug], lot: &mut Lot) -> Vec<To
         let _stop = Stop(load);
         let begun = Instant::now();
         goes_on(load, 32);
-        for plug in plugs {
-            let node = lot.of(NODES);
-            eprintln!("{:>6.1} s: {plug:?} at node {}", begun.elapsed().as_secs_f32(), node + 1);
-            // A model that says nothing is asked again, or another one is, under the same lease.
+        for failure in failures {
+            let node = random.of(NODES);
+            eprintln!("{:>6.1} s: {failure:?} at node {}", begun.elapsed().as_secs_f32(), node + 1);
+            // A silent model is called again, or another one is, under the same lease.
             stage.nodes.iter().for_each(|node| {
                 node.provider.then(Act::Empty);
             });
-            plug.pull(stage, node, lot);
+            failure.inject(stage, node, random);
             goes_on(load, 16);
-            std::thread::sleep(Duration::from_millis(lot.below(1_500)));
+            std::thread::sleep(Duration::from_millis(random.below(1_500)));
         }
         let (told, again) = (load.acknowledged.load(Ordering::Relaxed), load.again.load(Ordering::Relaxed));
         eprintln!(
@@ -71,13 +71,13 @@ fn goes_on(load: &Load, more: usize) {
     }
 }
 
-fn check(seed: u64, plugs: impl FnOnce(&mut Lot) -> Vec<Plug>) {
+fn check(seed: u64, failures: impl FnOnce(&mut Random) -> Vec<Failure>) {
     eprintln!("EPITOME_TEST_SEED={seed}");
-    let mut lot = Lot::new(seed);
-    let plugs = plugs(&mut lot);
+    let mut random = Random::new(seed);
+    let failures = failures(&mut random);
     let stage = Stage::set(Writes::Provider);
-    note(&stage);
-    let told = under_load(&stage, seed, &plugs, &mut lot);
+    record_leases(&stage);
+    let told = under_load(&stage, seed, &failures, &mut random);
     stage.nodes.iter().for_each(Node::until_ready);
 
     // Everything due is done in the end.
@@ -104,14 +104,14 @@ fn check(seed: u64, plugs: impl FnOnce(&mut Lot) -> Vec<Plug>) {
     }
 
     // No call without a lease, no fence twice.
-    let held = held(&stage);
-    let astray = astray(&stage, &held);
-    let stale = fences_that_did_not_grow(&held);
-    let asked: Vec<usize> = stage.nodes.iter().map(|node| calls(node).len()).collect();
-    eprintln!("{messages} messages, {} leases, {asked:?} calls", held.len());
-    assert!(astray.is_empty(), "asked without a lease: {astray:#?}\n{held:#?}");
+    let leases = leases(&stage);
+    let without_lease = calls_without_lease(&stage, &leases);
+    let stale = fences_that_did_not_grow(&leases);
+    let call_counts: Vec<usize> = stage.nodes.iter().map(|node| calls(node).len()).collect();
+    eprintln!("{messages} messages, {} leases, {call_counts:?} calls", leases.len());
+    assert!(without_lease.is_empty(), "called without a lease: {without_lease:#?}\n{leases:#?}");
     assert!(stale.is_empty(), "{stale:#?}");
-    assert!(asked.iter().all(|calls| *calls > 0), "every node did its part: {asked:?}");
+    assert!(call_counts.iter().all(|calls| *calls > 0), "every node wrote summaries: {call_counts:?}");
 
     // No summary by a stale fence, none that reaches less far, no window twice: the checker knows.
     stage.verify();
@@ -119,15 +119,15 @@ fn check(seed: u64, plugs: impl FnOnce(&mut Lot) -> Vec<Plug>) {
 
 #[test]
 fn no_failure_loses_doubles_or_skips_anything() {
-    check(seed(), |lot| [drawn(lot), drawn(lot)].concat());
+    check(seed(), |random| [shuffled(random), shuffled(random)].concat());
 }
 
 /// Another seed, and fewer of them.
 #[test]
 fn failures_in_another_order_lose_nothing() {
-    check(seed().wrapping_mul(31).wrapping_add(7), |lot| {
-        let mut plugs = drawn(lot);
-        plugs.truncate(4);
-        plugs
+    check(seed().wrapping_mul(31).wrapping_add(7), |random| {
+        let mut failures = shuffled(random);
+        failures.truncate(4);
+        failures
     });
 }

@@ -1,7 +1,7 @@
-//! Who held what when, as the database has it, beside when providers were asked.
+//! Compares the leases in the database with the calls that providers received.
 //!
-//! A trigger writes every lease down, with the role of the node that took or renewed it. Each node has a provider of its
-//! own. All of them have the same clock, the machine's.
+//! A trigger records every lease, with the role of the node that took or renewed it. Each node has a provider of its own.
+//! All of them use the clock of the machine.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -9,54 +9,53 @@ use crate::stage::{Node, Stage};
 use crate::writers::session_of;
 
 const TRIGGER: &str = "
-CREATE TABLE public.held (at bigint, node text, session text, slot text, fence bigint, until bigint);
-CREATE FUNCTION public.note() RETURNS trigger LANGUAGE plpgsql AS $$
+CREATE TABLE public.leases (at bigint, node text, session text, slot text, fence bigint, until bigint);
+CREATE FUNCTION public.record_leases() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     -- An append writes the row over as well, and leaves the lease as it is.
     IF (NEW.work::json ->> 'until') IS NOT NULL AND (NEW.work::json ->> 'until', NEW.fence)
             IS DISTINCT FROM (OLD.work::json ->> 'until', OLD.fence) THEN
-        INSERT INTO public.held
+        INSERT INTO public.leases
         SELECT extract(epoch FROM clock_timestamp()) * 1000, session_user, sessions.name, NEW.name, NEW.fence,
                (NEW.work::json ->> 'until')::bigint
         FROM epitome.sessions WHERE sessions.id = NEW.session;
     END IF;
     RETURN NULL;
 END $$;
-CREATE TRIGGER note AFTER UPDATE ON epitome.slots FOR EACH ROW EXECUTE FUNCTION public.note();
+CREATE TRIGGER record_leases AFTER UPDATE ON epitome.slots FOR EACH ROW EXECUTE FUNCTION public.record_leases();
 ";
 
-/// From the check whether it still has the lease to the provider a node takes its time, on a machine that has other
-/// things to do as well.
-const ON_ITS_WAY: i64 = 1_500;
+/// Maximum time between a node's check of its lease and the call at the provider, on a busy machine, in milliseconds.
+const DELAY: i64 = 1_500;
 
-/// A slot in the hands of a node.
+/// A lease of a slot by a node.
 #[derive(Debug, Clone)]
-pub struct Held {
+pub struct Lease {
     pub node: String,
     pub session: String,
     pub slot: String,
     pub fence: i64,
-    /// When it was taken, and until when it was theirs in the end; milliseconds since 1970.
+    /// When it was taken, and when it ended, in milliseconds since 1970.
     pub from: i64,
     pub until: i64,
 }
 
-/// Has every lease written down from now on.
-pub fn note(stage: &Stage) {
+/// Records every lease from now on.
+pub fn record_leases(stage: &Stage) {
     stage.database.psql(TRIGGER);
 }
 
-/// Every lease there was, in the order in which they were taken.
-pub fn held(stage: &Stage) -> Vec<Held> {
+/// Returns every lease, in the order in which they were taken.
+pub fn leases(stage: &Stage) -> Vec<Lease> {
     let rows = stage.database.psql(
-        "SELECT node, session, slot, fence, min(at), max(until) FROM public.held
+        "SELECT node, session, slot, fence, min(at), max(until) FROM public.leases
          GROUP BY node, session, slot, fence ORDER BY min(at)",
     );
-    let held = rows.lines().map(|row| {
+    let leases = rows.lines().map(|row| {
         let fields: Vec<&str> = row.split('|').collect();
         let number = |at: usize| fields[at].parse().unwrap();
         let name = |at: usize| fields[at].to_owned();
-        Held {
+        Lease {
             node: name(0),
             session: name(1),
             slot: name(2),
@@ -65,10 +64,10 @@ pub fn held(stage: &Stage) -> Vec<Held> {
             until: number(5),
         }
     });
-    held.collect()
+    leases.collect()
 }
 
-/// One time a provider was asked.
+/// A call that a provider received.
 #[derive(Debug, Clone)]
 pub struct Call {
     pub node: String,
@@ -81,7 +80,7 @@ fn millis(time: SystemTime) -> i64 {
     i64::try_from(time.duration_since(UNIX_EPOCH).unwrap().as_millis()).unwrap()
 }
 
-/// What a node's provider was asked for.
+/// Returns the calls that a node's provider received.
 pub fn calls(node: &Node) -> Vec<Call> {
     let calls = node.provider.requests().into_iter().map(|request| {
         let prompt = request.prompt();
@@ -101,39 +100,39 @@ pub fn calls(node: &Node) -> Vec<Call> {
 ///
 /// Between the last look at the lease and the request a node may be frozen, and then the request comes when it wakes. It
 /// did not see the lease expired, so that is no fault; but it happens to one request at most, where it happens at all.
-pub fn astray(stage: &Stage, held: &[Held]) -> Vec<Call> {
-    let mut astray = Vec::new();
+pub fn calls_without_lease(stage: &Stage, leases: &[Lease]) -> Vec<Call> {
+    let mut calls_without_lease = Vec::new();
     for node in &stage.nodes {
         let frozen: Vec<i64> = node.frozen.lock().unwrap().iter().map(|(_, woken)| millis(*woken)).collect();
         let mut caught = vec![0; frozen.len()];
         for call in calls(node) {
             let theirs =
-                |one: &&Held| one.node == call.node && one.session == call.session && one.slot == call.slot;
-            let had = |one: &Held| one.from <= call.at && call.at <= one.until + ON_ITS_WAY;
-            if held.iter().filter(theirs).any(had) {
+                |one: &&Lease| one.node == call.node && one.session == call.session && one.slot == call.slot;
+            let had = |one: &Lease| one.from <= call.at && call.at <= one.until + DELAY;
+            if leases.iter().filter(theirs).any(had) {
                 continue;
             }
-            let woken = frozen.iter().position(|woken| (*woken..*woken + ON_ITS_WAY).contains(&call.at));
+            let woken = frozen.iter().position(|woken| (*woken..*woken + DELAY).contains(&call.at));
             match woken.and_then(|at| caught.get_mut(at)) {
                 Some(before) if *before == 0 => *before += 1,
-                _ => astray.push(call),
+                _ => calls_without_lease.push(call),
             }
         }
     }
-    astray
+    calls_without_lease
 }
 
 /// Leases that were taken under a fence that was not above all before it. Whether two nodes thought a slot theirs at once
 /// cannot be told from outside, since one may be given back early; that only one of them can keep anything is the fence's doing.
-pub fn fences_that_did_not_grow(held: &[Held]) -> Vec<&Held> {
-    let stale = |at: usize, one: &Held| {
-        let same = |other: &&Held| other.session == one.session && other.slot == one.slot;
-        held[..at].iter().filter(same).any(|other| other.fence >= one.fence)
+pub fn fences_that_did_not_grow(leases: &[Lease]) -> Vec<&Lease> {
+    let stale = |at: usize, one: &Lease| {
+        let same = |other: &&Lease| other.session == one.session && other.slot == one.slot;
+        leases[..at].iter().filter(same).any(|other| other.fence >= one.fence)
     };
-    held.iter().enumerate().filter(|(at, one)| stale(*at, one)).map(|(_, one)| one).collect()
+    leases.iter().enumerate().filter(|(at, one)| stale(*at, one)).map(|(_, one)| one).collect()
 }
 
-/// After so long a lease has surely run out.
+/// Returns a duration after which a lease has certainly expired.
 pub fn past(lease: Duration) -> Duration {
     lease + lease / 2
 }

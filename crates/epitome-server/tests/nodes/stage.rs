@@ -9,15 +9,15 @@ use std::time::{Duration, Instant, SystemTime};
 use serde_json::Value;
 use tokio::runtime::Runtime;
 
-use crate::knock::read;
 use crate::network::Network;
 use crate::postgres_server::{Database, Options, Server, free_port};
 use crate::provider::{Act, Provider};
+use crate::request::read;
 use crate::server::command;
 
 pub const NODES: usize = 3;
 
-/// For how long a slot is held here.
+/// Duration of a lease here.
 pub const LEASE: Duration = Duration::from_secs(2);
 
 /// So long nothing takes unless it hangs.
@@ -158,7 +158,7 @@ impl Stage {
         }
     }
 
-    /// Breaks off whatever a node's provider is being asked; it can be asked again.
+    /// Breaks off the open calls to a node's provider; it can be called again.
     pub fn lose_calls(&self, node: &Node) {
         self.runtime.block_on(async {
             node.provider.leave().await;

@@ -1,12 +1,12 @@
-//! A node that slept while its lease ran out.
+//! A node that was frozen while its lease expired.
 
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::knock::{knock, read};
-use crate::leases::{calls, held, note, past};
+use crate::leases::{calls, leases, past, record_leases};
 use crate::provider::Act;
+use crate::request::{read, send};
 use crate::stage::{LEASE, LIMIT, Node, Stage, Writes};
 
 /// Waits for something that must come.
@@ -25,7 +25,7 @@ fn fill(node: &Node, session: &str) {
             from Oslo to Bergen by ship and Ann wants to know who signed for it at the door")}))
         .collect();
     let path = format!("/v1/sessions/{session}/messages");
-    knock(node.address, ("POST", &path), None, Some(&body), LIMIT).unwrap().ok();
+    send(node.address, ("POST", &path), None, Some(&body), LIMIT).unwrap().ok();
 }
 
 fn summaries(node: &Node, session: &str) -> usize {
@@ -39,19 +39,19 @@ fn lost(node: &Node) -> bool {
 }
 
 /// The node is frozen while it waits for its model. Meanwhile its lease runs out, another node does the work, and the
-/// model's connection breaks. Another model would be next, and it must not be asked: either the lease cannot be renewed, or
+/// model's connection breaks. Another model would be next, and it must not be called: either the lease cannot be renewed, or
 /// the clock says that it ran out, whichever is seen first.
 #[test]
 fn a_node_that_wakes_after_its_lease_calls_no_model_and_stores_nothing() {
     let stage = Stage::set(Writes::Provider);
-    note(&stage);
+    record_leases(&stage);
     let [one, two, three] = stage.nodes.as_slice() else { panic!("there are three") };
     // The first one alone, and its model says nothing.
     two.kill();
     three.kill();
     one.provider.always(Act::Silent);
     fill(one, "s-a");
-    until("the model is asked", || one.provider.calls() == 1);
+    until("the model is called", || one.provider.calls() == 1);
     one.freeze();
     two.start();
     two.until_ready();
@@ -65,10 +65,10 @@ fn a_node_that_wakes_after_its_lease_calls_no_model_and_stores_nothing() {
     two.kill();
     fill(one, "s-b");
     until("it works again", || summaries(one, "s-b") == 1);
-    let asked: Vec<String> = calls(one).into_iter().map(|call| call.session).collect();
-    assert_eq!(asked, ["s-a", "s-b"], "once before it slept, and then only for what it leased anew");
+    let called: Vec<String> = calls(one).into_iter().map(|call| call.session).collect();
+    assert_eq!(called, ["s-a", "s-b"], "once before it was frozen, and then only for its new lease");
     let leases: Vec<(String, String)> =
-        held(&stage).into_iter().map(|held| (held.node, held.session)).collect();
+        leases(&stage).into_iter().map(|lease| (lease.node, lease.session)).collect();
     let known = [("node_1", "s-a"), ("node_2", "s-a"), ("node_1", "s-b")];
     assert_eq!(leases, known.map(|(node, session)| (node.to_owned(), session.to_owned())));
     stage.verify();

@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
+use crate::failures::Random;
 use crate::history::Acknowledged;
-use crate::knock::{knock, read};
-use crate::trouble::Lot;
+use crate::request::{read, send};
 
 /// After so long a client turns to another node.
 const PATIENCE: Duration = Duration::from_secs(4);
@@ -48,19 +48,23 @@ pub type Told = BTreeMap<String, Vec<Acknowledged>>;
 /// Adds messages, in sessions of its own and of everybody, until it is told to stop. Each append is sent until it is
 /// acknowledged, under a key of its own, to whichever node.
 pub fn write(writer: usize, nodes: &[SocketAddr], seed: u64, load: &Load) -> Told {
-    let mut lot = Lot::new(seed.wrapping_add(writer as u64));
+    let mut random = Random::new(seed.wrapping_add(writer as u64));
     let mut told = Told::new();
     let mut number = 0;
     while !load.stop.load(Ordering::Relaxed) {
-        let session =
-            if lot.below(3) == 0 { format!("s-own-{writer}") } else { format!("s-all-{}", lot.below(4)) };
-        let texts: Vec<String> = (0..=lot.of(3)).map(|more| text(&session, writer, number + more)).collect();
+        let session = if random.below(3) == 0 {
+            format!("s-own-{writer}")
+        } else {
+            format!("s-all-{}", random.below(4))
+        };
+        let texts: Vec<String> =
+            (0..=random.of(3)).map(|more| text(&session, writer, number + more)).collect();
         number += texts.len();
         let key = format!("{seed}-{writer}-{number}");
-        let (from, through) = append(&session, &texts, &key, nodes, &mut lot, load);
+        let (from, through) = append(&session, &texts, &key, nodes, &mut random, load);
         told.entry(session).or_default().push(Acknowledged { writer, from, through, texts });
         load.acknowledged.fetch_add(1, Ordering::Relaxed);
-        std::thread::sleep(Duration::from_millis(20 + lot.below(60)));
+        std::thread::sleep(Duration::from_millis(20 + random.below(60)));
     }
     told
 }
@@ -70,15 +74,15 @@ fn append(
     texts: &[String],
     key: &str,
     nodes: &[SocketAddr],
-    lot: &mut Lot,
+    random: &mut Random,
     load: &Load,
 ) -> (u64, u64) {
     let body: Value = texts.iter().map(|text| json!({"role": "user", "content": text})).collect();
     let path = format!("/v1/sessions/{session}/messages");
     let begun = Instant::now();
-    let mut node = lot.of(nodes.len());
+    let mut node = random.of(nodes.len());
     loop {
-        let said = match knock(nodes[node], ("POST", &path), Some(key), Some(&body), PATIENCE) {
+        let said = match send(nodes[node], ("POST", &path), Some(key), Some(&body), PATIENCE) {
             Ok(answer) if answer.status < 300 => {
                 let told = answer.json();
                 return (told["from"].as_u64().unwrap(), told["through"].as_u64().unwrap());
@@ -90,11 +94,11 @@ fn append(
         assert!(begun.elapsed() < LIMIT, "{key} is not acknowledged by anybody; the last time: {said}");
         load.again.fetch_add(1, Ordering::Relaxed);
         node = (node + 1) % nodes.len();
-        std::thread::sleep(Duration::from_millis(20 + lot.below(100)));
+        std::thread::sleep(Duration::from_millis(20 + random.below(100)));
     }
 }
 
-/// Looks how far summaries reach, at one node after the other, until it is told to stop: whatever node is asked, none of
+/// Looks how far summaries reach, at one node after the other, until it is told to stop: whichever node is read, none of
 /// them reaches less far than it once did. How often it looked.
 pub fn watch(session: &str, nodes: &[SocketAddr], load: &Load) -> usize {
     let mut reached: BTreeMap<String, u64> = BTreeMap::new();

@@ -10,15 +10,15 @@
 )]
 
 mod clients;
+mod conversations;
 mod drawn;
+mod forwarding;
 mod hard_cases;
 mod long_cases;
 mod metrics;
-mod passing;
 mod run;
 mod stage;
 mod streams;
-mod talks;
 
 #[path = "../cases/mod.rs"]
 mod cases;

@@ -189,8 +189,9 @@ fn a_thousand_open_streams_exhaust_nothing() {
     client.post("/v1/sessions/s/messages", &json!([{"role": "user", "content": "Hi"}])).ok();
     let under_way = |client: &mut Client| {
         let figures = client.get("/metrics").text();
-        let line =
-            figures.lines().find(|line| line.starts_with("epitome_http_requests_in_progress{kind=\"proxied\"}"));
+        let line = figures
+            .lines()
+            .find(|line| line.starts_with("epitome_http_requests_in_progress{kind=\"proxied\"}"));
         line.and_then(|line| line.rsplit(' ').next()?.parse::<usize>().ok()).unwrap()
     };
     assert_eq!(under_way(&mut client), MANY);

@@ -1,15 +1,15 @@
-//! Trouble, drawn by lot.
+//! Failures of nodes, networks and the database, in random order.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::postgres_server::Stop;
 use crate::stage::{LEASE, Stage};
 
-/// Numbers that look drawn, and are the same for the same seed.
+/// Pseudo-random numbers, the same for the same seed.
 #[derive(Debug, Clone)]
-pub struct Lot(u64);
+pub struct Random(u64);
 
-impl Lot {
+impl Random {
     pub fn new(seed: u64) -> Self {
         Self(seed)
     }
@@ -23,13 +23,13 @@ impl Lot {
         (mixed ^ (mixed >> 31)) % limit
     }
 
-    /// One of so many things.
+    /// Returns an index below `count`.
     pub fn of(&mut self, count: usize) -> usize {
         usize::try_from(self.below(count as u64)).unwrap()
     }
 }
 
-/// What is drawn from: EPITOME_TEST_SEED where it is set, or the time.
+/// Returns the seed: EPITOME_TEST_SEED if it is set, otherwise from the time.
 pub fn seed() -> u64 {
     let set = std::env::var("EPITOME_TEST_SEED").ok();
     set.map_or_else(
@@ -38,9 +38,9 @@ pub fn seed() -> u64 {
     )
 }
 
-/// Which plug is pulled.
+/// A failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Plug {
+pub enum Failure {
     /// A node is killed, and started again.
     Node,
     /// A node is frozen for longer than its leases, and woken.
@@ -55,79 +55,79 @@ pub enum Plug {
     Cut,
     /// The same, and no new ones can be made for a while.
     Unplugged,
-    /// A node and the database do not hear each other for a while.
+    /// No data passes between a node and the database for a while.
     Silence,
     /// A node is killed while the database is stopped, and started before it is there again.
     Both,
 }
 
-const ALL: [Plug; 9] = [
-    Plug::Frozen,
-    Plug::Node,
-    Plug::Silence,
-    Plug::Restart,
-    Plug::Unplugged,
-    Plug::Postmaster,
-    Plug::Cut,
-    Plug::Immediate,
-    Plug::Both,
+const ALL: [Failure; 9] = [
+    Failure::Frozen,
+    Failure::Node,
+    Failure::Silence,
+    Failure::Restart,
+    Failure::Unplugged,
+    Failure::Postmaster,
+    Failure::Cut,
+    Failure::Immediate,
+    Failure::Both,
 ];
 
-impl Plug {
-    /// Pulls it at a node, waits a while, and puts it back.
-    pub fn pull(self, stage: &Stage, node: usize, lot: &mut Lot) {
-        let mut a_while = |most: u64| std::thread::sleep(Duration::from_millis(200 + lot.below(most)));
+impl Failure {
+    /// Injects the failure at a node, waits a while, and ends it.
+    pub fn inject(self, stage: &Stage, node: usize, random: &mut Random) {
+        let mut pause = |most: u64| std::thread::sleep(Duration::from_millis(200 + random.below(most)));
         let node = &stage.nodes[node];
         match self {
-            Plug::Node => {
+            Failure::Node => {
                 node.kill();
-                a_while(1_500);
+                pause(1_500);
                 node.start();
             }
-            Plug::Frozen => {
+            Failure::Frozen => {
                 node.freeze();
                 std::thread::sleep(LEASE);
-                a_while(2_000);
+                pause(2_000);
                 node.wake();
             }
-            Plug::Restart | Plug::Immediate => {
-                stage.cluster.stop(if self == Plug::Restart { Stop::Fast } else { Stop::Immediate });
-                a_while(1_500);
+            Failure::Restart | Failure::Immediate => {
+                stage.cluster.stop(if self == Failure::Restart { Stop::Fast } else { Stop::Immediate });
+                pause(1_500);
                 stage.cluster.start();
             }
-            Plug::Postmaster => {
+            Failure::Postmaster => {
                 stage.cluster.kill();
                 stage.cluster.start();
             }
-            Plug::Cut => node.network.cut_once(),
-            Plug::Unplugged => {
+            Failure::Cut => node.network.cut_once(),
+            Failure::Unplugged => {
                 node.network.cut();
-                a_while(3_000);
+                pause(3_000);
                 node.network.heal();
             }
-            Plug::Silence => {
+            Failure::Silence => {
                 node.network.silence();
-                a_while(4_000);
+                pause(4_000);
                 node.network.heal();
             }
-            Plug::Both => {
+            Failure::Both => {
                 stage.cluster.stop(Stop::Fast);
                 node.kill();
-                a_while(1_000);
+                pause(1_000);
                 node.start();
-                a_while(1_000);
+                pause(1_000);
                 stage.cluster.start();
             }
         }
     }
 }
 
-/// All plugs, each once, in an order that is drawn.
-pub fn drawn(lot: &mut Lot) -> Vec<Plug> {
+/// Returns all failures, each once, in random order.
+pub fn shuffled(random: &mut Random) -> Vec<Failure> {
     let mut left = ALL.to_vec();
     let mut order = Vec::new();
     while !left.is_empty() {
-        order.push(left.remove(lot.of(left.len())));
+        order.push(left.remove(random.of(left.len())));
     }
     order
 }

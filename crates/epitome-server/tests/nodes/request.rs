@@ -1,4 +1,4 @@
-//! One request to a node that may not be there.
+//! One request to a node that may not answer.
 
 use std::io::{BufReader, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -8,9 +8,9 @@ use serde_json::Value;
 
 use crate::server::{Answer, read_answer};
 
-/// Sends one request over a new connection. An error where no whole answer came within `patience`: whether it was done
-/// is not known then.
-pub fn knock(
+/// Sends one request over a new connection. Fails if no complete answer came within `patience`; then it is unknown whether
+/// the request was done.
+pub fn send(
     address: SocketAddr,
     (method, path): (&str, &str),
     key: Option<&str>,
@@ -35,7 +35,7 @@ pub fn knock(
     read_answer(&mut stream, false).ok_or_else(|| "no whole answer".to_owned())
 }
 
-/// The same for what only reads.
+/// Sends a request that only reads.
 pub fn read(address: SocketAddr, path: &str, patience: Duration) -> Result<Answer, String> {
-    knock(address, ("GET", path), None, None, patience)
+    send(address, ("GET", path), None, None, patience)
 }

@@ -1,5 +1,5 @@
-//! What stands in front of nodes, as an operator's balancer does: a request whose node does not answer goes to the next
-//! one. So that an append is done once all the same, it is given a key on its way, as docs/server.md says.
+//! A load balancer in front of the nodes: a request whose node does not answer goes to the next one. It adds an
+//! idempotency key to each append, as docs/server.md says, so that an append is stored once.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -10,11 +10,11 @@ use std::time::{Duration, Instant};
 use crate::server::read_answer;
 use crate::stage::LIMIT;
 
-/// A node that does not answer for so long is left alone.
+/// How long the balancer waits for a node.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// Opens the door to these nodes. It stays open for as long as the tests run.
-pub fn open(nodes: Vec<SocketAddr>) -> SocketAddr {
+/// Starts a balancer for these nodes. It runs as long as the tests.
+pub fn start(nodes: Vec<SocketAddr>) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let (nodes, count) = (Arc::new(nodes), Arc::new(AtomicUsize::new(0)));
@@ -27,7 +27,7 @@ pub fn open(nodes: Vec<SocketAddr>) -> SocketAddr {
     address
 }
 
-/// Passes one request on, and its answer back. Each begins with another node.
+/// Forwards one request, and returns its answer. Each request begins with another node.
 fn pass(client: TcpStream, nodes: &[SocketAddr], count: &AtomicUsize) -> Option<()> {
     let number = count.fetch_add(1, Ordering::SeqCst);
     let mut client = BufReader::new(client);
@@ -36,12 +36,12 @@ fn pass(client: TcpStream, nodes: &[SocketAddr], count: &AtomicUsize) -> Option<
     client.read_exact(&mut body).ok()?;
     head.push_str("connection: close\r\n");
     if head.starts_with("POST ") {
-        head.push_str(&format!("idempotency-key: door-{}-{number}\r\n", std::process::id()));
+        head.push_str(&format!("idempotency-key: balancer-{}-{number}\r\n", std::process::id()));
     }
     let whole = [head.as_bytes(), b"\r\n", &body].concat();
     let begun = Instant::now();
     for node in nodes.iter().cycle().skip(number % nodes.len()) {
-        match asked(*node, &whole) {
+        match forward(*node, &whole) {
             Some(answer) => return client.get_mut().write_all(&answer).ok(),
             None if begun.elapsed() > LIMIT => return None,
             None => std::thread::sleep(Duration::from_millis(50)),
@@ -50,8 +50,8 @@ fn pass(client: TcpStream, nodes: &[SocketAddr], count: &AtomicUsize) -> Option<
     None
 }
 
-/// A whole answer; nothing where the node gives none, or says that it cannot now.
-fn asked(node: SocketAddr, whole: &[u8]) -> Option<Vec<u8>> {
+/// Returns the answer of a node; none if there is none, or if it is 503.
+fn forward(node: SocketAddr, whole: &[u8]) -> Option<Vec<u8>> {
     let mut stream = TcpStream::connect_timeout(&node, PATIENCE).ok()?;
     stream.set_read_timeout(Some(PATIENCE)).ok()?;
     stream.write_all(whole).ok()?;

@@ -1,4 +1,4 @@
-//! Somebody who listens to a server's events.
+//! A client that listens to a server's events.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -7,22 +7,22 @@ use serde_json::Value;
 
 use crate::server::{Server, connect};
 
-/// A connection on which events come.
-pub struct Ears {
+/// A stream of events.
+pub struct EventStream {
     stream: BufReader<TcpStream>,
     unread: String,
 }
 
 /// One event.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Heard {
+pub struct ReceivedEvent {
     pub id: Option<u64>,
     pub kind: String,
     pub data: Value,
 }
 
-impl Ears {
-    /// Listens from where the query says on, and is heard by the server when this returns.
+impl EventStream {
+    /// Opens the stream. The server listens when this returns.
     pub fn open(server: &Server, query: &str, headers: &[(&str, &str)]) -> Self {
         let mut stream = connect(&server.address);
         let mut head = format!("GET /v1/events{query} HTTP/1.1\r\nhost: {}\r\n", server.address);
@@ -44,13 +44,13 @@ impl Ears {
         for wanted in ["content-type: text/event-stream", "cache-control: no-store"] {
             assert!(lines.iter().any(|line| line == wanted), "{lines:?}");
         }
-        let mut ears = Self { stream, unread: String::new() };
-        assert_eq!(ears.block(), ": listening");
-        ears
+        let mut events = Self { stream, unread: String::new() };
+        assert_eq!(events.block(), ": listening");
+        events
     }
 
-    /// The next event. What only says that somebody is there is passed over.
-    pub fn next(&mut self) -> Heard {
+    /// Returns the next event; skips keep-alive comments.
+    pub fn next(&mut self) -> ReceivedEvent {
         loop {
             let block = self.block();
             let field = |name: &str| {
@@ -58,18 +58,18 @@ impl Ears {
             };
             if let Some(kind) = field("event") {
                 let data = serde_json::from_str(&field("data").unwrap()).unwrap();
-                return Heard { id: field("id").map(|id| id.parse().unwrap()), kind, data };
+                return ReceivedEvent { id: field("id").map(|id| id.parse().unwrap()), kind, data };
             }
         }
     }
 
-    /// So many of them.
-    pub fn take(&mut self, count: usize) -> Vec<Heard> {
+    /// Returns the next events.
+    pub fn take(&mut self, count: usize) -> Vec<ReceivedEvent> {
         (0..count).map(|_| self.next()).collect()
     }
 
-    /// The next one of this kind.
-    pub fn next_of(&mut self, kind: &str) -> Heard {
+    /// Returns the next event of this kind.
+    pub fn next_of(&mut self, kind: &str) -> ReceivedEvent {
         loop {
             let heard = self.next();
             if heard.kind == kind {

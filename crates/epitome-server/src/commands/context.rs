@@ -1,7 +1,6 @@
 //! `epitome context`: prints a session within a token budget.
 
 use epitome::rules::context::Empty;
-use epitome::rules::tokens::Encoding;
 use epitome::{Context, ContextRequest};
 
 use super::messages::show_message;
@@ -67,7 +66,7 @@ pub(super) async fn run(args: &Args, database: &Database, show: &mut Show) -> Re
     let request = ContextRequest { summary: !args.no_summary, ..args.query.request() };
     let context = session.context(request).await?;
     if show.json {
-        let (through, encoding) = (context.through, context.encoding);
+        let (through, encoding) = (context.through, context.encoding.clone());
         show.object(&ContextLine { context: ContextOut::new(context), through, encoding })?;
     } else if let Some(empty) = context.report.empty {
         let budget = grouped(context.report.budget);
@@ -105,7 +104,7 @@ struct ContextLine {
     context: ContextOut,
     // In earlier releases these were not part of the report.
     through: u64,
-    encoding: Encoding,
+    encoding: String,
 }
 
 /// Describes the context in one line.

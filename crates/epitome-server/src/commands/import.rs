@@ -11,9 +11,9 @@ use epitome::dialect::Dialect;
 
 use super::messages::report_overdue;
 use super::prelude::*;
+use crate::cleanup::{self, CleanupGuard};
 use crate::database::private_folder;
 use crate::format::parse_flag;
-use crate::cleanup::{self, CleanupGuard};
 
 mod passes;
 
@@ -40,7 +40,7 @@ pub(crate) struct Args {
     /// Files to import; - or none for standard input
     #[arg(value_name = "FILE")]
     files: Vec<PathBuf>,
-    /// Session name (the file's name); of several sessions, the prefix of their names
+    /// Session name (the file's name); of several sessions, their prefix
     #[arg(short, long, value_name = "NAME")]
     session: Option<String>,
     #[arg(long, value_name = "FORMAT", value_parser = format, help = format!("{} (detected)", Dialect::names(&Dialect::all())))]

@@ -86,7 +86,7 @@ struct Create {
     /// Label of the key in the list
     #[arg(long, value_name = "LABEL", default_value = "", hide_default_value = true)]
     label: String,
-    /// Expires after a duration (12h, 30d) or at a time (2027-01-01, 2027-01-01T12:00:00Z)
+    /// Expires after a duration (12h, 30d) or at a time (2027-01-01, UTC)
     #[arg(long, value_name = "WHEN")]
     expires: Option<Expiry>,
 }

@@ -38,7 +38,11 @@ fn part_text(part: &Part, style: Style) -> String {
         Part::Thinking { text, .. } if text.is_empty() => style.dim("[thinking, hidden]"),
         Part::Thinking { text, .. } => style.dim(&format!("[thinking] {}", printable(text))),
         Part::ToolCall(call) => {
-            format!("{} {}", style.yellow(&format!("→ {}", printable(&call.name))), printable(&call.arguments))
+            format!(
+                "{} {}",
+                style.yellow(&format!("→ {}", printable(&call.name))),
+                printable(&call.arguments)
+            )
         }
         Part::ToolResult(result) => {
             let pieces: Vec<String> = result

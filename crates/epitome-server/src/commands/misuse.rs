@@ -16,7 +16,7 @@ pub(super) fn failure(error: &Error, mut cli: Command, command: Option<&str>) ->
         ErrorKind::InvalidSubcommand => {
             let word = rejected(error);
             let commands = cli.get_subcommands().map(Command::get_name);
-            suggest(format!("unknown command {word:?}"), similar_names(&word, commands, 1).first())
+            suggest(format!("unknown command {word:?}"), &similar_names(&word, commands, 3))
         }
         ErrorKind::UnknownArgument => unknown_argument(&rejected(error), cli),
         ErrorKind::InvalidValue => invalid_value(error),
@@ -35,13 +35,13 @@ fn unknown_argument(word: &str, cli: &Command) -> Failure {
     let problem = format!("unknown argument {word:?}");
     let Some(flag) = word.strip_prefix("--") else {
         let commands = cli.get_subcommands().map(Command::get_name);
-        return suggest(problem, similar_names(word, commands, 1).first());
+        return suggest(problem, &similar_names(word, commands, 3));
     };
     let flag = flag.split('=').next().unwrap_or_default();
     let visible = cli.get_arguments().filter(|flag| !flag.is_hide_set());
     let flags: Vec<&str> = visible.filter_map(clap::Arg::get_long).collect();
-    let similar = similar_names(flag, flags, 1).first().map(|flag| format!("--{flag}"));
-    suggest(problem, similar.as_ref())
+    let similar: Vec<String> = similar_names(flag, flags, 3).iter().map(|flag| format!("--{flag}")).collect();
+    suggest(problem, &similar)
 }
 
 /// Describes a value that is not one of a flag's fixed words.
@@ -53,14 +53,16 @@ fn invalid_value(error: &Error) -> Failure {
         _ => return Failure::Misused(first_paragraph(error)),
     };
     let problem = format!("{flag}: {value:?} is not one of {}", words.join(", "));
-    suggest(problem, similar_names(&value, words.iter().map(String::as_str), 1).first())
+    suggest(problem, &similar_names(&value, words.iter().map(String::as_str), 3))
 }
 
 /// With a suggestion, the error needs no pointer to `--help`.
-fn suggest(problem: String, similar: Option<impl std::fmt::Display>) -> Failure {
-    match similar {
-        Some(similar) => Failure::Setting(format!("{problem}; did you mean {similar}?")),
-        None => Failure::Misused(problem),
+fn suggest(problem: String, similar: &[impl AsRef<str>]) -> Failure {
+    let similar: Vec<&str> = similar.iter().map(AsRef::as_ref).collect();
+    match similar.as_slice() {
+        [] => Failure::Misused(problem),
+        [name] => Failure::Setting(format!("{problem}; did you mean {name}?")),
+        names => Failure::Setting(format!("{problem}; similar are {}", names.join(", "))),
     }
 }
 

@@ -6,8 +6,8 @@ pub(super) use std::time::Duration;
 
 pub(super) use epitome::dialect::Dialect;
 pub(super) use epitome::{Page, Session, SlotExplanation};
-pub(super) use epitome_terminal::failure::Failure;
 pub(super) use epitome_terminal::cleanup;
+pub(super) use epitome_terminal::failure::Failure;
 pub(super) use epitome_terminal::output::Output;
 pub(super) use epitome_terminal::show::{Progress, Show, Table, ago, bytes, count, grouped, printable, utc};
 pub(super) use serde::Serialize;

@@ -182,8 +182,7 @@ fn other_condensers_are_reported_next_to_ours() {
             && out.contains("4,000 ms (p99 4,000 ms), ")
     );
     assert!(out.contains("1 of 2") && out.contains("0 of 50") && out.contains("50 MB"), "{out}");
-    let refused =
-        "OpenHands: a strict provider rejects one of its lists: the first message is from tool, not from the user\n";
+    let refused = "OpenHands: a strict provider rejects one of its lists: the first message is from tool, not from the user\n";
     assert_eq!(errors, refused);
     assert_eq!(dir.path().read_dir().unwrap().count(), 0, "files were left behind");
 }

@@ -90,7 +90,7 @@ fn summarize_writes_a_summary_unless_nothing_is_new() {
     place.fails(
         &["summarize", "ann", "--slot", "none"],
         1,
-        "slot `none` of the whole session (there are: short, long) not found",
+        "there is no slot \"none\"; slots are long, short",
     );
 }
 

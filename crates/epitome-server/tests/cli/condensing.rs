@@ -278,12 +278,15 @@ fn bad_input_gives_one_line_on_standard_error_and_no_output() {
         assert!(errors.starts_with("epitome: ") && errors.contains(says), "{input}: {errors}");
         assert!(!errors.contains("secret"), "{errors}");
     }
-    let help = "; `epitome condense --help` says what there is";
+    let help = "; `epitome condense --help` lists the options";
     for (args, line) in [
-        (["--keep", "5"].as_slice(), format!("unknown argument \"--keep\"{help}")),
+        (
+            ["--keep", "5"].as_slice(),
+            "unknown argument \"--keep\"; similar are --keep-first, --keep-turns, --keep-tokens".to_owned(),
+        ),
         (
             &["--window", "0"],
-            format!("invalid value '0' for '--window <N>': give a whole number from 1{help}"),
+            format!("invalid value '0' for '--window <N>': expected a whole number from 1{help}"),
         ),
         (
             &["--format", "xml"],
@@ -403,7 +406,7 @@ fn a_terminal_shows_what_was_done_and_what_to_pipe_in() {
     assert!(shown.contains("Condensed 115 messages into a summary: "), "{shown}");
     let (code, printed, _) = place.at_terminal(80, &["condense"]);
     let line = "epitome: no input: name a FILE, or pipe it in: `epitome condense < request.json`; \
-                `epitome condense --help` says what there is\r\n";
+                `epitome condense --help` lists the options\r\n";
     assert_eq!((code, printed.as_str()), (Some(2), line));
     let shown = place.on_terminal(80, &["condense", "--explain", "--force", "in.json"]);
     assert!(shown.contains("\u{1b}[1m") && shown.contains("Removed"), "{shown}");

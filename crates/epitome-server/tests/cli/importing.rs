@@ -318,7 +318,7 @@ fn missing_and_empty_files_are_reported() {
     std::fs::write(place.path("empty.jsonl"), "\n\n").unwrap();
     place.fails(&["import", "empty.jsonl"], 2, "there are no messages to import");
     place.fails(&["import", "empty.jsonl", "--format", "latin"], 2,
-        "invalid value 'latin' for '--format <FORMAT>': no such format; use one of: openai, responses, anthropic, epitome; `epitome import --help` says what there is");
+        "invalid value 'latin' for '--format <FORMAT>': no such format; use one of: openai, responses, anthropic, epitome; `epitome import --help` lists the options");
 }
 
 /// A pipe can be read once only, and an import reads twice.
@@ -350,7 +350,7 @@ fn an_export_is_complete_or_absent() {
     assert_eq!((code, out.as_str()), (Some(0), ""), "{errors}");
     let written = std::fs::read_to_string(place.path("ann.jsonl")).unwrap();
     assert_eq!(place.good(&["export", "ann", "-o", "-"]), written);
-    let line = "ann.jsonl: the file exists already and is not replaced; name another";
+    let line = "ann.jsonl: the file exists already and is not replaced; choose another name";
     place.fails(&["export", "ann", "-o", "ann.jsonl"], 1, line);
     assert_eq!(place.on_db(&["export", "nobody", "-o", "no.jsonl"]).0, Some(1));
     let names = place.folder.path().read_dir().unwrap().flatten().map(|entry| entry.file_name());

@@ -44,12 +44,12 @@ fn the_help_is_printed() {
 #[test]
 fn a_wrong_argument_is_reported_in_one_line() {
     for (args, line) in [
-        (["rewind"].as_slice(), "unknown command \"rewind\"; `epitome --help` says what there is"),
+        (["rewind"].as_slice(), "unknown command \"rewind\"; `epitome --help` lists the options"),
         (&["sumarize"], "unknown command \"sumarize\"; did you mean summarize?"),
         (&["context", "a", "--token", "5"], "unknown argument \"--token\"; did you mean --tokens?"),
         (
             &["context"],
-            "the session's name is missing (`epitome list` shows all sessions); `epitome context --help` says what there is",
+            "the session's name is missing (`epitome list` shows all sessions); `epitome context --help` lists the options",
         ),
     ] {
         assert_eq!(Place::new().run(args), (Some(2), String::new(), format!("epitome: {line}\n")));
@@ -77,7 +77,7 @@ fn an_invalid_number_is_reported() {
     {
         let (code, _, errors) = Place::new().run(&[command, "words", "--limit", number]);
         let (code_alone, _, alone) = Place::new().run(&[command, "--limit", number]);
-        let line = format!("invalid value '{number}' for '--limit <N>': give a whole number from 1");
+        let line = format!("invalid value '{number}' for '--limit <N>': expected a whole number from 1");
         assert!(errors.contains(&line) || alone.contains(&line), "{errors}{alone}");
         assert_eq!((code, code_alone), (Some(2), Some(2)));
     }

@@ -9,7 +9,7 @@ fn a_settings_file_is_written_once() {
     let place = Place::new();
     let (code, out, errors) = place.run(&["--write-config"]);
     assert_eq!((code, errors.as_str()), (Some(0), ""));
-    assert!(out.starts_with("epitome.toml is written"), "{out}");
+    assert!(out.starts_with("wrote epitome.toml: "), "{out}");
     let written = std::fs::read_to_string(place.path("epitome.toml")).unwrap();
     assert_eq!(place.run(&["--write-config", "-"]).1, written);
     let (code, _, errors) = place.run(&["--write-config"]);
@@ -18,15 +18,15 @@ fn a_settings_file_is_written_once() {
         errors.starts_with("epitome: epitome.toml: the file exists already and is not replaced"),
         "{errors}"
     );
-    assert!(out.ends_with("; `epitome --check-config` reads it\n"), "{out}");
+    assert!(out.ends_with("; `epitome --check-config` checks it\n"), "{out}");
     let (code, out, _) = place.run(&["--write-config", "other.toml"]);
     assert_eq!(code, Some(0));
-    assert!(out.ends_with("; `epitome --config other.toml --check-config` reads it\n"), "{out}");
+    assert!(out.ends_with("; `epitome --config other.toml --check-config` checks it\n"), "{out}");
     assert_eq!(place.run(&["--config", "other.toml", "--check-config"]).0, Some(0));
     std::fs::create_dir_all(place.path(".config/epitome")).unwrap();
     let usual = place.path(".config/epitome/epitome.toml").display().to_string();
     let (_, out, _) = place.run(&["--write-config", &usual]);
-    assert!(out.ends_with("; `epitome --check-config` reads it\n"), "it is found there too: {out}");
+    assert!(out.ends_with("; `epitome --check-config` checks it\n"), "the user's folder needs no --config: {out}");
     assert_eq!(place.run(&["--write-config", "no/where.toml"]).0, Some(1));
     assert_eq!(place.run(&["--check-config"]).0, Some(0));
 }
@@ -104,7 +104,7 @@ fn settings_reach_the_engine() {
 fn the_written_file_explains_the_forms_of_values() {
     let (_, file, _) = Place::new().run(&["--write-config", "-"]);
     for words in [
-        "own no key is sent unless it is named here",
+        "own, no key is sent unless you set this.",
         "https://api.openai.com/v1, https://api.anthropic.com/v1",
         "messages(n), turns(n), tokens(n), chars(n), window(fraction), every(seconds),",
         "idle(seconds), important(n), all(.., ..), any(.., ..).",

@@ -109,7 +109,7 @@ fn a_locked_database_can_be_read_and_a_write_reports_the_lock() {
     assert!(place.good(&["list"]).contains("ann"));
     assert!(!place.good(&["context", "ann", "--tokens", "500"]).is_empty());
     let began = Instant::now();
-    let line = "epitome.db is locked by another process; try again, or see who else has it open";
+    let line = "epitome.db is locked by another process; try again, or stop that process";
     place.fails(&["summarize", "ann"], 1, line);
     assert!(began.elapsed() >= Duration::from_secs(4), "it did not wait: {:?}", began.elapsed());
     drop(lock);

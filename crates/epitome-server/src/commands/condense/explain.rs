@@ -1,6 +1,6 @@
 //! `epitome condense --explain`: prints which messages would be removed, which would stay, and why.
 
-use epitome::condenser::{MessageForecast, Forecast, ForecastReason};
+use epitome::condenser::{Forecast, ForecastReason, MessageForecast};
 
 use super::super::prelude::*;
 use crate::condensing::CondenseRequest;
@@ -26,7 +26,10 @@ pub(super) fn show(request: &CondenseRequest, forecast: &Forecast, show: &mut Sh
     }
     show.line(format!("  strategy  {}", printable(&forecast.strategy)))?;
     if !forecast.condenses {
-        show.line(format!("  result    {}", style.green(&format!("unchanged: {}", printable(&forecast.explanation)))))?;
+        show.line(format!(
+            "  result    {}",
+            style.green(&format!("unchanged: {}", printable(&forecast.explanation)))
+        ))?;
         if forecast.reason == "not_due" {
             show.line(style.dim("            --force shows what would be removed"))?;
         }
@@ -34,9 +37,14 @@ pub(super) fn show(request: &CondenseRequest, forecast: &Forecast, show: &mut Sh
     }
     show.line(format!("  result    {}", style.yellow(&result(forecast))))?;
     if let (Some(max_tokens), Some(model)) = (forecast.summary, &forecast.model) {
-        show.line(format!("  summary   at most {}, written by {}", count(max_tokens, "token"), printable(model)))?;
+        show.line(format!(
+            "  summary   at most {}, written by {}",
+            count(max_tokens, "token"),
+            printable(model)
+        ))?;
     }
-    let (staying, leaving): (Vec<&MessageForecast>, Vec<&MessageForecast>) = forecast.messages.iter().partition(|message| message.stays);
+    let (staying, leaving): (Vec<&MessageForecast>, Vec<&MessageForecast>) =
+        forecast.messages.iter().partition(|message| message.stays);
     for (title, messages) in [("Removed", leaving), ("Stays", staying)] {
         if messages.is_empty() {
             continue;
@@ -81,11 +89,14 @@ fn sum(messages: &[&MessageForecast]) -> u64 {
 /// One row per message; of a long run, only the first and the last messages.
 fn table(request: &CondenseRequest, messages: &[&MessageForecast]) -> Table {
     let mut table = Table::new(&["#>", "role", "tokens>", "why", "begins"]);
-    for run in messages.chunk_by(|one, next| one.why == next.why && one.position.saturating_add(1) == next.position) {
+    for run in
+        messages.chunk_by(|one, next| one.why == next.why && one.position.saturating_add(1) == next.position)
+    {
         let folds = run.len() > SHOWN_FIRST + SHOWN_LAST + 1;
         let first = if folds { SHOWN_FIRST } else { run.len() };
         let (shown, rest) = run.split_at_checked(first).unwrap_or((run, &[]));
-        let (hidden, last) = rest.split_at_checked(rest.len().saturating_sub(SHOWN_LAST)).unwrap_or((rest, &[]));
+        let (hidden, last) =
+            rest.split_at_checked(rest.len().saturating_sub(SHOWN_LAST)).unwrap_or((rest, &[]));
         shown.iter().for_each(|message| table.row(row(request, message)));
         if !hidden.is_empty() {
             let more = format!("and {} more", grouped(hidden.len() as u64));
@@ -97,7 +108,8 @@ fn table(request: &CondenseRequest, messages: &[&MessageForecast]) -> Table {
 }
 
 fn row(request: &CondenseRequest, message: &MessageForecast) -> [String; 5] {
-    let position = request.position(message.position).map_or_else(|| "-".to_owned(), |position| position.to_string());
+    let position =
+        request.position(message.position).map_or_else(|| "-".to_owned(), |position| position.to_string());
     let preview = clipped(&printable(&request.preview(message)), PREVIEW_CHARS);
     [position, message.role.to_string(), grouped(message.tokens), reason(message.why).to_owned(), preview]
 }

@@ -56,7 +56,7 @@ pub struct Args {
     /// Measures the HTTP API instead: starts this program as a server on loopback
     #[arg(long)]
     server: bool,
-    /// Measures the proxy instead, with a test provider on loopback that responds immediately
+    /// Measures the proxy instead, with a test provider on loopback
     #[arg(long, conflicts_with_all = ["server", "inline"])]
     proxy: bool,
     /// Measures nodes on this PostgreSQL server instead, in temporary databases

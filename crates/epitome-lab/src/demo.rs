@@ -24,7 +24,7 @@ use screen::Screen;
 const EXAMPLES: &str = "\
 Examples:
   epitome demo                        ten seconds in a terminal
-  epitome demo --fast --tokens 2000   without pauses; shows the savings with contexts of 2,000 tokens
+  epitome demo --fast --tokens 2000   without pauses; savings with contexts of 2,000 tokens
   epitome demo --json --db demo.db    prints one JSON object; the database is demo.db
 
 The demo needs no key, no server and no network: the built-in extractive summarizer writes the

@@ -63,7 +63,7 @@ pub struct Args {
     /// Recordings, or folders that contain them
     #[arg(value_name = "FILE", required = true)]
     files: Vec<PathBuf>,
-    /// Policy that builds the message list; repeat the flag to compare several (see below)
+    /// Policy that builds the message list; may be repeated (see below)
     #[arg(long, value_name = "POLICY")]
     policy: Vec<String>,
     /// Budgets of contexts, in tokens [default: 1000,2000,4000,8000]
@@ -72,7 +72,7 @@ pub struct Args {
     /// Window of the agent's model, for inline lists, in tokens
     #[arg(long, value_name = "N", value_parser = epitome_terminal::flags::whole, default_value_t = 128_000)]
     window: u64,
-    /// Number of messages at the beginning that always stay, if a recording does not set it
+    /// Number of first messages that always stay, if a recording does not set it
     #[arg(long, value_name = "N")]
     pinned: Option<usize>,
     #[arg(long, value_name = "FORMAT", help = format!("{} (detected)", Dialect::names(&Dialect::all())))]
@@ -83,7 +83,7 @@ pub struct Args {
     /// Writes each chart as an SVG file into this folder
     #[arg(long, value_name = "DIR")]
     charts: Option<PathBuf>,
-    /// Writes every measured context of the first policy that builds contexts to this file
+    /// Writes each measured context of the first policy that builds any to this file
     #[arg(long, value_name = "FILE")]
     contexts: Option<PathBuf>,
     /// Writes every request of the first policy to this file
@@ -92,7 +92,7 @@ pub struct Args {
     /// Measures only what is retained, not the cost; this is faster
     #[arg(long)]
     no_cost: bool,
-    /// Number of conversations played at the same time [default: number of processors]
+    /// Number of conversations played at a time [default: number of processors]
     #[arg(long, value_name = "N", value_parser = epitome_terminal::flags::whole)]
     jobs: Option<u64>,
 }

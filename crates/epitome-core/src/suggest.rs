@@ -5,7 +5,7 @@ const MAX_CHARS: usize = 128;
 
 /// Returns the names most similar to `mistyped`, best first, at most `limit`. The result is empty if no name is similar.
 ///
-/// A name is similar if few letters differ, ignoring case, or if one name contains the other.
+/// A name is similar if few letters differ or are swapped, ignoring case, or if one name contains the other.
 ///
 /// ```
 /// use epitome_core::suggest::similar_names;
@@ -28,7 +28,7 @@ pub fn similar_names<'a>(
             if length.max(other_length) > MAX_CHARS {
                 return None;
             }
-            let distance = strsim::levenshtein(&mistyped, &other);
+            let distance = strsim::osa_distance(&mistyped, &other);
             let contained =
                 length.min(other_length) >= 3 && (other.contains(&mistyped) || mistyped.contains(&other));
             (distance <= max_distance || contained).then_some((distance, name))
@@ -56,6 +56,7 @@ mod tests {
         assert_eq!(similar_names("suport-42", names, 3), ["support-42", "support-43"]);
         assert_eq!(similar_names("support", names, 1), ["support-42"]);
         assert!(similar_names("zzz", names, 3).is_empty() && similar_names("", names, 3).is_empty());
+        assert_eq!(similar_names("modle", ["stream", "model"], 1), ["model"]);
         assert_eq!(did_you_mean("bop", names), "did you mean `bob`? ");
         assert_eq!(did_you_mean("zzz", names), "");
     }

@@ -292,7 +292,7 @@ fn an_error_never_repeats_a_secret() {
     {
         let trial = Trial::new().set("models.m.provider=local").set(set);
         let wrong = load(&trial.flags, &trial.environment).unwrap_err();
-        assert!(wrong.starts_with(&format!("--set models.m.{named}: allowed is ")), "{wrong}");
+        assert!(wrong.starts_with(&format!("--set models.m.{named}: is not allowed; expected ")), "{wrong}");
         assert!(!wrong.contains("secret"), "{wrong}");
     }
 }

@@ -174,7 +174,7 @@ impl ModelSettings {
             if !is_base_url(url) {
                 return invalid(
                     "base_url",
-                    "allowed is an address that begins with http:// or https://, without a user or a query, \
+                    "is not allowed; expected an address that begins with http:// or https://, without a user or a query, \
                      such as \"http://127.0.0.1:11434/v1\"",
                 );
             }
@@ -183,7 +183,7 @@ impl ModelSettings {
         if self.key_env.as_ref().is_some_and(|key_env| !is_variable_name(key_env)) {
             return invalid(
                 "key_env",
-                "allowed is the name of an environment variable, such as \"OPENAI_API_KEY\"; not the key itself",
+                "is not allowed; expected the name of an environment variable, such as \"OPENAI_API_KEY\", not the key itself",
             );
         }
         if self.provider != Provider::Local && self.model.trim().is_empty() {

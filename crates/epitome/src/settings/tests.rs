@@ -237,11 +237,11 @@ fn invalid_models_are_refused_with_their_key() {
         ["api.openai.com", "ftp://x", "http://", "https://user:key@x.org/v1", "http://x y", "http://x/?k=1"]
     {
         let error = Patch::from_value(model("base_url", json!(url))).unwrap_err().to_string();
-        assert!(error.contains("allowed is an address that begins with http:// or https://"), "{error}");
+        assert!(error.contains("expected an address that begins with http:// or https://"), "{error}");
     }
     for time in [json!("0s"), json!("2h"), json!("soon")] {
         let error = Patch::from_value(model("timeout", time)).unwrap_err().to_string();
-        assert!(error.contains("allowed is a time from \"1s\" to \"1h\""), "{error}");
+        assert!(error.contains("expected a time from \"1s\" to \"1h\""), "{error}");
     }
     let both = json!({"provider": "openai", "model": "m", "window": 1_000, "output_reserve": 1_000});
     refused(

@@ -146,7 +146,7 @@ async fn a_dropped_engine_releases_its_leases() {
     engine.session("s").append(talk(1, 20)).await.unwrap();
     gate.reached().await;
     drop(engine);
-    // Long before its lease would have run out: the clock stands still.
+    // Long before its lease would have expired: the clock does not move.
     let after = home.open(one_slot(&Scripted::new())).await;
     let session = after.session("s");
     wait_until("the slot is free", || async {

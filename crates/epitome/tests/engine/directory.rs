@@ -23,7 +23,7 @@ pub(crate) fn notes(value: Value) -> Map<String, Value> {
     notes
 }
 
-/// Keeps this over what is kept, and has these settings follow from it.
+/// Stores this part of the attributes, from which these settings follow.
 pub(crate) fn with_attributes(part: Value, settings: &str) -> Update {
     let (given, patch) = (notes(part), Patch::parse(settings).unwrap());
     let change = move |kept: &Map<String, Value>| {
@@ -54,7 +54,7 @@ pub(crate) async fn sessions(workspace: &Workspace, member: Option<&str>) -> Vec
     listed.map(|info| info.name.to_string()).items
 }
 
-/// One level deeper than is kept.
+/// One level deeper than allowed.
 fn too_deep() -> Map<String, Value> {
     notes(json!({"deep": (0..100).fold(json!(0), |inner, _| json!([inner]))}))
 }
@@ -83,7 +83,7 @@ async fn an_author_of_a_message_is_a_member_until_leaving() {
         assert!(
             session.member("bob").await.unwrap().is_some() && session.member("eve").await.unwrap().is_none()
         );
-        // What is refused has nobody join.
+        // A refused change adds no member.
         let refused = vec![by("eve", "A word."), Message { parts: vec![], ..by("eve", "") }];
         assert!(session.append(refused).await.is_err());
         assert_eq!(workspace.author("eve").await.unwrap(), None);
@@ -392,7 +392,7 @@ async fn concurrent_updates_joins_and_appends_are_all_stored() {
             });
         }
         let made: u64 = tasks.join_all().await.iter().sum();
-        // A workspace is there with its first session, so nobody may have made it by noting.
+        // The first session creates the workspace too, so perhaps no update created it.
         assert_eq!((made % 1_000, made / 1_000_000), (1, 1));
         let session = workspace.session("s");
         let info = session.info().await.unwrap();

@@ -214,7 +214,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// The events alone tell how long every session is, and which summary stands in each slot that was not taken over.
+/// The events alone give the length of every session, and the current summary of each slot that a fork did not copy.
 async fn follow(workspace: &Workspace) -> TestCaseResult {
     let mut heads: BTreeMap<Arc<str>, Seq> = BTreeMap::new();
     let mut stands = BTreeMap::new();

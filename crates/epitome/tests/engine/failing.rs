@@ -17,7 +17,7 @@ pub(crate) fn down() -> ModelError {
     ModelError::no_answer("connection refused")
 }
 
-/// One slot, and when `local` stands in.
+/// An engine with one slot, and with this `stand_in_after`.
 async fn with_fallback(home: &Home, model: &Scripted, after: &str) -> (Engine, Session) {
     let more = format!(
         r#", "slot": [{{"name": "short", "trigger": "messages(20)"}}],
@@ -262,13 +262,13 @@ async fn by_default_local_writes_a_fallback_after_ten_minutes_of_failures() {
     assert_eq!(home.clock.now().0 - start.0, 600_000);
     assert!(tries < 20, "{tries}");
     assert!(current_summary(&session, "short").await.unwrap().stand_in);
-    // It goes on failing: the next window is not kept waiting for another ten minutes.
+    // The model still fails: the next window does not wait for another ten minutes.
     session.append(talk(21, 40)).await.unwrap();
     session.work().await.unwrap();
     assert_eq!(coverage(&session, "short").await, [20, 40]);
 }
 
-/// 1..=20 by a model, 21..=40 by a stand-in, the model up again, 41..=60 said.
+/// A summary of 1..=20 by the model, a fallback of 21..=40, then the model works again, and 41..=60 are appended.
 async fn stood_in(home: &Home, model: &Scripted) -> (Engine, Session) {
     let _ = model.clone().replies("Customers in Oslo ask for parcels.").fails(down());
     let (engine, session) = with_fallback(home, model, "0").await;
@@ -294,7 +294,7 @@ async fn after_a_fallback_the_model_gets_its_last_summary_and_all_messages_since
         assert_eq!((new.through, new.stand_in), (60, false));
         assert_eq!((new.built_on, new.parent), (Some(real.id), Some(stand_in.id)));
         assert_eq!(slot(&session, "short").await.last_error, None);
-        // Undone, the stand-in stands again.
+        // After an undo the fallback is current again.
         assert_eq!(session.undo(new.id).await.unwrap().unwrap().id, stand_in.id);
     })
     .await;
@@ -303,7 +303,7 @@ async fn after_a_fallback_the_model_gets_its_last_summary_and_all_messages_since
 #[tokio::test]
 async fn a_long_backlog_is_summarized_in_steps_and_stored_only_when_it_passes_the_fallback() {
     on_every_store(async |home| {
-        // Twenty messages at once; ten beside a summary.
+        // Twenty messages fit a prompt; ten fit next to a summary.
         let model = Scripted::new().with_room(2_560);
         let (_engine, session) = stood_in(&home, &model).await;
         let before = model.calls();
@@ -331,7 +331,7 @@ async fn steps_that_fail_half_way_leave_the_fallback_unchanged() {
     let _ = model.clone().answers(|ask| Ok(Scripted::plain(ask))).fails(down());
     session.work().await.unwrap();
     let all = history(&session, "short").await;
-    // `local` stands in for the new window as well; nothing of the broken chain is left.
+    // `local` writes a fallback for the new window as well; nothing of the failed steps is stored.
     assert!(all[1..].iter().all(|summary| summary.stand_in), "{all:?}");
     assert_eq!(all[1].text, before.text);
     let usage = session.usage().await.unwrap();
@@ -349,7 +349,7 @@ async fn a_forced_summary_replaces_a_fallback_without_new_messages() {
     session.append(talk(1, 20)).await.unwrap();
     session.work().await.unwrap();
     assert!(current_summary(&session, "short").await.unwrap().stand_in);
-    // While it still fails, the stand-in stays and whoever asks is told why.
+    // While the model fails, the fallback stays, and a waiting caller gets the reason.
     let _ = model.clone().fails(down());
     let failed = within_timeout("forcing", session.summarize(Summarize::default())).await;
     assert!(matches!(failed, Err(Error::Model { .. })), "{failed:?}");
@@ -430,7 +430,7 @@ async fn retry_after_of_one_model_does_not_delay_the_others() {
     let session = engine.session("s");
     session.append(talk(1, 20)).await.unwrap();
     session.work().await.unwrap();
-    // The other may be asked again after a moment, and writes it; nobody asks the first before its time.
+    // The other model is called again soon and writes the summary; the first is not called before its retry-after.
     home.clock.pass(Duration::from_secs(5));
     session.work().await.unwrap();
     assert_eq!((main.calls(), other.calls()), (1, 2));

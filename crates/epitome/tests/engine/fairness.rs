@@ -17,7 +17,7 @@ const SMALL: [&str; 5] = ["acme", "bolt", "inge", "jazz", "zoom"];
 const SLOTS: &str = r#""slot": [{"name": "a", "trigger": "messages(2)"}, {"name": "b", "trigger": "messages(2)"},
     {"name": "c", "trigger": "messages(2)"}, {"name": "d", "trigger": "messages(2)"}]"#;
 
-/// Writes down for whom summaries were kept, in order.
+/// Records the workspaces of stored summaries, in order.
 #[derive(Clone, Default)]
 struct Served(Arc<Mutex<Vec<String>>>);
 

@@ -40,8 +40,8 @@ async fn case_20_doomed_requests_are_made_ever_more_rarely() {
         let gaps: Vec<i32> = at.windows(2).map(|pair| pair[1] - pair[0]).collect();
         assert!(gaps.iter().all(|gap| *gap >= 1), "never two at once: {gaps:?}");
         assert!(gaps[..5].windows(2).all(|pair| pair[0] <= pair[1] + 1), "they grow: {gaps:?}");
-        // From the fifth failure on the provider is left alone for a minute at least.
-        assert!(gaps[4..].iter().all(|gap| *gap >= 60), "it is left alone: {gaps:?}");
+        // From the fifth failure on the provider is not called for at least a minute.
+        assert!(gaps[4..].iter().all(|gap| *gap >= 60), "the circuit is open: {gaps:?}");
         assert!(gaps.iter().skip(10).all(|gap| (150..=301).contains(gap)), "to five minutes: {gaps:?}");
         // The last second may have made it due.
         session.work().await.unwrap();
@@ -124,7 +124,7 @@ async fn case_42_what_condensing_spends_can_be_seen() {
 #[tokio::test]
 async fn case_44_two_condensations_at_once_are_one() {
     on_every_store(async |home| crate::races::two_forced_at_once(&home).await).await;
-    // Two engines on one file, both told to work.
+    // Two engines on one file work at the same time.
     let home = Home::file();
     let models = [Scripted::new(), Scripted::new()];
     let engines = [
@@ -259,7 +259,7 @@ async fn case_51_a_model_that_hangs_freezes_nothing_and_is_told_of() {
         engine.close().await;
     })
     .await;
-    // After its time it has failed, and that is told.
+    // After the timeout the hook has failed, and that is reported.
     let home = Home::memory();
     let gate = Gate::new();
     let pace = Pace { timeout: Duration::from_millis(50), ..fast_pace(1) };
@@ -308,7 +308,7 @@ async fn case_52_after_a_restart_summaries_are_expanded_searched_and_undone() {
     assert!(history(&session, "short").await.iter().all(|summary| summary.state == SummaryState::Undone));
 }
 
-/// An author's name is a name like any other: it can be shown, and told apart.
+/// Names of authors follow the rules of all names: they can be displayed and distinguished.
 #[tokio::test]
 async fn invalid_author_names_are_refused() {
     let engine = epitome::Engine::memory().await.unwrap();

@@ -46,7 +46,7 @@ async fn the_backlog_counts_summaries_in_progress() {
     let engine = home.open(one_slot(&Scripted::new().waits_for(&gate)).pace(fast_pace(1))).await;
     engine.session("s").append(talk(1, 20)).await.unwrap();
     within_timeout("the call", gate.reached()).await;
-    // Seen by whoever has the same file open.
+    // Any engine on the same file sees it.
     let other = home.open(one_slot(&Scripted::new())).await;
     assert_eq!(other.backlog().await.unwrap(), Backlog { working: 1, ..Backlog::default() });
     gate.open();

@@ -156,7 +156,7 @@ async fn a_waiting_caller_gets_a_new_failure_after_earlier_ones() {
     }
     assert_eq!(slot(&session, "short").await.attempts, 3);
     session.append(talk(21, 25)).await.unwrap();
-    // The window that is due is written, and the one that was asked for fails.
+    // The due window is written, and the requested one fails.
     let _ = model.clone().answers(|ask| Ok(Scripted::plain(ask))).fails(down());
     let failed = within_timeout("forcing", session.summarize(Summarize::default())).await;
     assert!(matches!(failed, Err(Error::Model { .. })), "{failed:?}");

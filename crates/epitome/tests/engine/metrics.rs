@@ -13,7 +13,7 @@ use metrics::{
 use crate::failing::down;
 use crate::support::{Home, MINUTE, current_summary, one_slot, talk, with_settings, within_timeout};
 
-/// Keeps what it is told, by name and labels.
+/// Stores the recorded values by name and labels.
 #[derive(Clone, Default)]
 pub(crate) struct Seen(Arc<Mutex<BTreeMap<String, Vec<f64>>>>);
 

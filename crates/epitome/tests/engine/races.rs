@@ -14,7 +14,7 @@ use crate::support::{
     prompt_messages, slot, span, talk, times, wait_until, with_settings, within_timeout,
 };
 
-/// Works in a task of its own until the model stands before the gate.
+/// Starts work in a task of its own, and returns when the model waits at the gate.
 async fn at_the_gate(session: &Session, gate: &Gate) -> JoinHandle<()> {
     let session = session.clone();
     let working = tokio::spawn(async move { session.work().await.unwrap() });
@@ -217,7 +217,7 @@ async fn a_late_commit_is_refused_while_another_worker_still_writes() {
     home.clock.pass(Duration::from_secs(2));
     let taken = at_the_gate(&other.session("s"), &gates[1]).await;
     gates[0].open();
-    // It waits for whoever holds the slot now, so it ends only after them; its call is recorded before.
+    // It waits for the new lease holder, so it ends after that one; its own call is recorded before.
     wait_until("the late worker's end", || async {
         session.usage().await.unwrap().iter().any(|row| row.model == "slow" && row.outcome == "unused")
     })

@@ -50,7 +50,7 @@ struct Talk {
     members: BTreeMap<&'static str, Map<String, Value>>,
 }
 
-/// What is known of a workspace, in plain lists and maps.
+/// The expected content of a workspace, in plain lists and maps.
 #[derive(Default)]
 struct Known {
     exists: bool,

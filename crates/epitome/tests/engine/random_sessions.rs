@@ -124,7 +124,7 @@ async fn run(drawn: Drawn, steps: Vec<Step>, budgets: Vec<u64>, stand_in: &str) 
             Step::Flag(seq, pinned, skip) => {
                 let at = *seq as usize % log.len();
                 match session.flag(at as u64 + 1, Flags { pinned: *pinned, skip: *skip }).await {
-                    // Skipped beneath a summary that may not tell it.
+                    // Skipped under a summary that may have been written without it.
                     Err(Error::Conflict(_)) if *skip == Some(false) && log[at].skip => continue,
                     flagged => flagged.unwrap(),
                 }

@@ -34,7 +34,7 @@ async fn a_summary_of_a_deleted_session_is_never_stored_in_a_new_session_of_its_
         let new = work();
         second.reached().await;
         first.open();
-        // What the old one cost is written down when it has found that nobody wants it any more.
+        // The cost of the discarded summary is recorded when its worker finds that the session is deleted.
         wait_until("what the old one cost", || async { !session.usage().await.unwrap().is_empty() }).await;
         assert_eq!(session.summaries().await.unwrap(), []);
         second.open();

@@ -54,7 +54,7 @@ async fn each_agents_messages_are_summarized_separately() {
         assert_eq!(context.summary.as_ref().unwrap().id, Some(ann.id));
         assert!(shown(&context).iter().all(|seq| seq % 2 == 1));
         assert!(shown(&context).ends_with(&[21, 23]));
-        // The whole session's context is not told by one of its agents.
+        // The context of the whole session does not use the summary of one agent.
         let whole = session.context(4_000).await.unwrap();
         assert!(whole.summary.is_none() && shown(&whole).len() == 24);
         assert_eq!(session.undo(bob.id).await.unwrap(), None);

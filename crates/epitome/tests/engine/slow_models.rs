@@ -67,7 +67,7 @@ async fn writer(session: &Session) -> Option<String> {
     current_summary(session, "short").await.map(|summary| summary.model)
 }
 
-/// It was written once, by that model, and nobody saw anything fail.
+/// Checks that the summary was written once, by that model, without a failure.
 async fn assert_written_at_once(session: &Session, model: &str) {
     let all = history(session, "short").await;
     assert_eq!(all.iter().map(|summary| summary.model.as_str()).collect::<Vec<_>>(), [model]);
@@ -97,7 +97,7 @@ async fn waiting(home: &Home, provider: &Provider) -> (Engine, Engine) {
     (filling, four)
 }
 
-/// A session of those that nobody works on.
+/// A session without work in progress.
 async fn idle(engine: &Engine) -> Session {
     for n in 0..8 {
         let session = engine.workspace(format!("w{n}")).session("s");
@@ -153,7 +153,7 @@ async fn waiting_for_a_permit_is_not_reported_as_a_failure() {
     let idle = idle(&four).await;
     idle.append(Message::user("What about the other one?")).await.unwrap();
     let asked = tokio::spawn(async move { idle.summarize(Summarize::default()).await });
-    // Longer than it stands back at a time.
+    // Longer than one deferral.
     let then = home.clock.now().0 + 3_000;
     while_time_passes(&home, "three seconds", || async { home.clock.now().0 > then }).await;
     assert!(!asked.is_finished(), "{:?}", asked.await);
@@ -202,7 +202,7 @@ async fn the_cost_of_the_first_model_is_recorded_once_while_the_next_has_no_perm
     let (home, provider) = (Home::file(), provider().await);
     let (filling, four) = waiting(&home, &provider).await;
     let session = due(&four, "x", &["picky", "slow", "quick"]).await;
-    // Time stands still: whatever is tried again is tried again too soon.
+    // The clock does not move, so every retry is too early.
     wait_until("it was tried", || async { slot(&session, "short").await.attempts == 1 }).await;
     let told = slot(&session, "short").await;
     assert!(told.not_before.is_some() && told.last_error.is_some(), "{told:?}");

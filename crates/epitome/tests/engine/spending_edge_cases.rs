@@ -138,7 +138,7 @@ async fn a_failing_call_in_progress_does_not_shorten_the_providers_retry_after()
         assert_eq!(
             model.calls.load(Ordering::SeqCst),
             2,
-            "it asked to be left alone for half an hour, and is asked ten seconds later, after {second}"
+            "its retry-after is half an hour, but it is called ten seconds later, after {second}"
         );
     }
 }
@@ -252,7 +252,7 @@ async fn a_model_without_a_price_under_a_cap_is_retried_with_backoff() {
     engine.session("s").set(&patch(json!({"summarize": {"models": ["main"]}}))).await.unwrap();
     engine.session("s").append(talk(1, 20)).await.unwrap();
     engine.close().await;
-    // Another day somebody sets a cap.
+    // On another day a cap is set.
     let engine = home.open(open(r#", "spend_cap_per_day": 1"#)).await;
     let session = engine.session("s");
     let mut tries = 0;
@@ -266,7 +266,7 @@ async fn a_model_without_a_price_under_a_cap_is_retried_with_backoff() {
     assert!(tries < 100, "{tries} tries in an hour: {}", slot(&session, "short").await.why);
 }
 
-/// Room for one call only: what was set aside for a model that is left alone after all must be there for the next.
+/// The cap allows one call: the reservation for a model that is then skipped must be released for the next.
 #[tokio::test]
 async fn money_reserved_for_a_call_that_was_not_made_is_released() {
     let home = Home::memory();
@@ -281,7 +281,7 @@ async fn money_reserved_for_a_call_that_was_not_made_is_released() {
     first.append(talk(1, 20)).await.unwrap();
     first.work().await.unwrap();
     assert_eq!((main.calls(), spare.calls()), (1, 1));
-    // The first is left alone from here on.
+    // The first provider is not called from here on.
     second.append(talk(101, 120)).await.unwrap();
     second.work().await.unwrap();
     assert_eq!((main.calls(), spare.calls()), (1, 2), "{}", slot(&second, "short").await.why);

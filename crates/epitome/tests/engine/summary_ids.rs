@@ -30,7 +30,7 @@ async fn summary_ids_count_within_their_session() {
     .await;
 }
 
-/// A session whose summaries `local` writes: they are rendered anew in every size, and remembered.
+/// A session whose summaries `local` writes: they are rendered again in every size, and cached.
 async fn alone(engine: &Engine, name: &str, from: usize) -> Session {
     let session = engine.session(name);
     session.append(talk(from, from + 19)).await.unwrap();

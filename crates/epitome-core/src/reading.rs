@@ -136,6 +136,10 @@ static FOR_TERMINALS: LazyLock<Regex> = LazyLock::new(|| {
 /// Removes colours, cursor movements and bells. A carriage return on its own becomes a line break, as on a
 /// terminal.
 fn printed(text: &str) -> Cow<'_, str> {
+    // Most texts contain none, and looking at the bytes is several times faster than the pattern.
+    if !text.bytes().any(|byte| byte.is_ascii_control() && !matches!(byte, b'\n' | b'\t')) {
+        return Cow::Borrowed(text);
+    }
     FOR_TERMINALS.replace_all(text, |found: &Captures<'_>| match found.get_match().as_str().as_bytes() {
         [b'\x1b', ..] => "",
         [b'\r', ..] => "\n",

@@ -3,7 +3,7 @@
 use crate::scripted::Scripted;
 use epitome::model::ModelError;
 use epitome::rules::message::Message;
-use epitome::store::{Fault, SummaryRow};
+use epitome::store::{StoreFault, SummaryRow};
 use epitome::{Builder, Engine, Fork, Session, Summarize};
 
 fn talk(from: usize, through: usize) -> Vec<Message> {
@@ -14,7 +14,7 @@ fn talk(from: usize, through: usize) -> Vec<Message> {
     (from..=through).map(line).collect()
 }
 
-async fn said(session: &Session, from: usize, through: usize) {
+async fn append_and_summarize(session: &Session, from: usize, through: usize) {
     session.append(talk(from, through)).await.unwrap();
     session.work().await.unwrap();
 }
@@ -30,18 +30,18 @@ pub async fn history(open: impl AsyncFnOnce(Builder) -> Engine) {
     let engine = open(engine).await;
     let session = engine.workspace("w").session("a");
     for at in [1, 21, 41, 61] {
-        said(&session, at, at + 19).await;
+        append_and_summarize(&session, at, at + 19).await;
     }
     session.undo(4).await.unwrap();
-    said(&session, 81, 100).await;
+    append_and_summarize(&session, 81, 100).await;
     let _ = model.clone().fails(ModelError::no_answer("down"));
-    said(&session, 101, 120).await;
+    append_and_summarize(&session, 101, 120).await;
     session.summarize(Summarize::default()).await.unwrap();
     session.rebuild(None, "short").await.unwrap();
     session.work().await.unwrap();
-    said(&session, 121, 140).await;
+    append_and_summarize(&session, 121, 140).await;
     let copy = session.fork(Fork::whole("copy")).await.unwrap();
-    said(&copy, 141, 160).await;
+    append_and_summarize(&copy, 141, 160).await;
     assert_eq!(engine.verify().await.unwrap(), []);
     engine.close().await;
 }
@@ -49,13 +49,13 @@ pub async fn history(open: impl AsyncFnOnce(Builder) -> Engine) {
 /// Returns the faults that `verify` must report for [`history`], each with the SQL that plants it. `rows` are the
 /// summaries of session number 1, newest first. `set` returns the SQL that sets a value in a summary's facts.
 pub fn plants(rows: &[SummaryRow], set: impl Fn(i64, &str, &str) -> String) -> Vec<(String, String)> {
-    let mut told: Vec<_> = rows
+    let mut summaries: Vec<_> = rows
         .iter()
         .map(|row| (row.id, row.through, row.parent, row.facts.from, row.facts.built_on, row.facts.stand_in))
         .collect();
-    told.reverse();
+    summaries.reverse();
     assert_eq!(
-        told,
+        summaries,
         [
             (1, 20, None, 1, None, false),
             (2, 40, Some(1), 21, Some(1), false),
@@ -128,10 +128,10 @@ fn through(id: i64, through: u64) -> String {
     format!("UPDATE summaries SET through = {through} WHERE session = 1 AND id = {id}")
 }
 
-/// Fails unless `verify` found this fault.
-pub fn told(faults: &[Fault], what: &str, plant: &str) {
-    let told: Vec<String> = faults.iter().map(|fault| format!("{}: {}", fault.at, fault.what)).collect();
-    assert!(told.iter().any(|told| told.contains(what)), "{plant}: no {what} in {told:#?}");
+/// Panics if `verify` did not find this fault.
+pub fn assert_found(faults: &[StoreFault], what: &str, plant: &str) {
+    let found: Vec<String> = faults.iter().map(|fault| format!("{}: {}", fault.at, fault.what)).collect();
+    assert!(found.iter().any(|fault| fault.contains(what)), "{plant}: no {what} in {found:#?}");
 }
 
 /// Faults in a store whose session `a` of workspace `w` has nine messages, a key, a member and two summaries: where
@@ -175,7 +175,7 @@ pub const FAULTS: &[(&str, &str)] = &[
     ("members", "UPDATE members SET session = 9"),
     ("session", "UPDATE members SET author = 9"),
     ("session", "UPDATE authors SET workspace = 'v'"),
-    ("event 1", "INSERT INTO events VALUES ('w', 1, 'nobody', 'message', '{\"from\":1,\"through\":2}', 0)"),
+    ("event 1", "INSERT INTO events VALUES ('w', 1, 'missing', 'message', '{\"from\":1,\"through\":2}', 0)"),
     ("event 1", "INSERT INTO events VALUES ('w', 1, 'a', 'message', '{\"from\":2,\"through\":1}', 0)"),
     ("event 1", "INSERT INTO events VALUES ('w', 1, 'a', 'rumour', '{}', 0)"),
     ("session", "UPDATE sessions SET batch_from = 1"),
@@ -184,5 +184,5 @@ pub const FAULTS: &[(&str, &str)] = &[
     ("session", "UPDATE sessions SET settings = '{'"),
     ("workspace", "UPDATE workspaces SET settings = '[]'"),
     ("session", "UPDATE idempotency SET last = 99"),
-    ("slot", "UPDATE slots SET work = '{\"owner\": \"somebody\", \"attempts\": 0}'"),
+    ("slot", "UPDATE slots SET work = '{\"owner\": \"other\", \"attempts\": 0}'"),
 ];

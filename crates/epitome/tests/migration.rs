@@ -167,7 +167,7 @@ async fn lost_connections_and_a_restart_only_delay_it() {
     };
     let options = MigrateOptions { bytes: 20_000, ..in_pieces(17) };
     assert_eq!(migrate_to_postgres(&path, &url, options, &tell).await.unwrap(), whole);
-    assert!(told.load(Ordering::SeqCst) > 60 && network.sprung() == 4, "{told:?}");
+    assert!(told.load(Ordering::SeqCst) > 60 && network.matches() == 4, "{told:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

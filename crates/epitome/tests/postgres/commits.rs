@@ -34,7 +34,7 @@ async fn check(toward: Toward, pattern: &[u8], when: When) {
     let mut said = 1;
     for round in 1..=6 {
         network.cut_when(toward, pattern, when, 1);
-        while network.sprung() < round {
+        while network.matches() < round {
             let new = format!("new {said}");
             let name = if said % 2 == 0 { "a" } else { &new };
             in_time(say(&node, &key(name), &format!("marked, {said}"))).await.unwrap();
@@ -70,13 +70,13 @@ async fn a_write_is_done_once_despite_a_network_outage() {
         [(Toward::Node, COMMITTED), (Toward::Database, b"marked".as_slice())].into_iter().enumerate()
     {
         network.cut_all_when(toward, pattern, When::Before);
-        let (writer, before) = (node.clone(), network.sprung());
+        let (writer, before) = (node.clone(), network.matches());
         let writing =
             tokio::spawn(async move { say(&writer, &key("a"), &format!("marked, {number}")).await });
-        until(|| network.sprung() > before).await;
-        let tries = network.taken();
+        until(|| network.matches() > before).await;
+        let tries = network.accepted();
         // The node is retrying.
-        until(|| network.taken() > tries + 2).await;
+        until(|| network.accepted() > tries + 2).await;
         network.heal();
         in_time(writing).await.unwrap().unwrap();
     }
@@ -116,10 +116,10 @@ async fn a_write_lost_in_a_crash_is_not_confused_with_a_reused_transaction_id() 
         for (name, others_are_faster) in [("known", false), ("known", true), ("new", false), ("newer", true)]
         {
             network.cut_all_when(Toward::Database, b"marked", When::Before);
-            let (writer, before) = (node.clone(), network.sprung());
+            let (writer, before) = (node.clone(), network.matches());
             let text = format!("marked, {others_are_faster}");
             let writing = tokio::spawn(async move { say(&writer, &key(name), &text).await });
-            until(|| network.sprung() > before).await;
+            until(|| network.matches() > before).await;
             server.stop(stop);
             server.start();
             if others_are_faster {
@@ -142,7 +142,7 @@ async fn a_summary_lost_in_a_crash_is_stored_again() {
     network.cut_all_when(Toward::Database, b"up to 1", When::Before);
     let writer = node.clone();
     let writing = tokio::spawn(async move { summarize(&writer, &key("a"), &Scope::Session, "s", 1).await });
-    until(|| network.sprung() > 0).await;
+    until(|| network.matches() > 0).await;
     server.stop(Stop::Immediate);
     server.start();
     take_numbers(&database);
@@ -163,7 +163,7 @@ async fn settings_lost_in_a_crash_are_set_again() {
     let writer = node.clone();
     let writing =
         tokio::spawn(async move { set_workspace(&writer, &key("a").workspace, Some(settings)).await });
-    until(|| network.sprung() > 0).await;
+    until(|| network.matches() > 0).await;
     server.stop(Stop::Immediate);
     server.start();
     take_numbers(&database);
@@ -180,7 +180,7 @@ async fn index_rows_lost_in_a_crash_are_written_again() {
     let (database, network, node) = by_network(&server).await;
     network.cut_all_when(Toward::Database, b"INTO epitome.words", When::Before);
     say(&node, &key("a"), "first").await.unwrap();
-    until(|| network.sprung() > 0).await;
+    until(|| network.matches() > 0).await;
     server.stop(Stop::Immediate);
     server.start();
     take_numbers(&database);
@@ -202,9 +202,9 @@ async fn a_lease_lost_in_a_crash_is_not_used() {
             .await
             .unwrap();
         network.cut_all_when(Toward::Database, b"worker", When::Before);
-        let (worker, before) = (node.clone(), network.sprung());
+        let (worker, before) = (node.clone(), network.matches());
         let leasing = tokio::spawn(async move { worker.lease(want("worker")).await });
-        until(|| network.sprung() > before).await;
+        until(|| network.matches() > before).await;
         server.stop(Stop::Immediate);
         server.start();
         if others_are_faster {
@@ -242,11 +242,11 @@ async fn a_lease_with_a_lost_response_belongs_to_its_worker() {
         node.change(&key(name), Load::default(), append(said, vec![slot()])).await.unwrap();
         // Maintenance has finished by then, and commits nothing in between.
         database.psql("SELECT pg_sleep(0.2)");
-        let before = network.sprung();
+        let before = network.matches();
         network.cut_when(toward, pattern, When::Before, 1);
         let lease =
             in_time(node.lease(want("worker"))).await.unwrap().expect("it is ready, and nobody else has it");
-        assert_eq!((lease.key, lease.slot.fence, network.sprung()), (key(name), 1, before + 1));
+        assert_eq!((lease.key, lease.slot.fence, network.matches()), (key(name), 1, before + 1));
     }
     node.close().await;
 }

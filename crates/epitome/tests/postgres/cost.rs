@@ -87,9 +87,9 @@ async fn a_window_of_a_grown_session_reads_only_what_it_shows() {
 
     say_all(&writer, &key("a"), std::iter::repeat_with(|| long(200_000)).take(100).collect()).await;
     until_indexed(&database).await;
-    let before = network.heard();
+    let before = network.bytes_from_database();
     let shown = window(&reader, &key("a"), 10).await;
-    let heard = network.heard() - before;
+    let heard = network.bytes_from_database() - before;
     assert!(heard < 4 << 20, "{heard} bytes were read for {} messages", shown.messages.len());
     // It equals a window that is read without the cache.
     let cold = node(&database.url()).await;
@@ -168,21 +168,21 @@ async fn a_search_reads_long_messages_in_parts_and_skips_none() {
     let network = Network::to(database.server().address());
     let options = PostgresOptions { index_pause: Duration::from_secs(600), ..PostgresOptions::default() };
     let reader = Postgres::open(&database.url_by(network.address()), options).await.unwrap();
-    let before = network.heard();
+    let before = network.bytes_from_database();
     let hits = reader.search(Search { limit: 1, ..search("needle", None) }).await.unwrap();
     assert_eq!((hits[0].message.seq, hits.more), (24, true));
-    let heard = network.heard() - before;
+    let heard = network.bytes_from_database() - before;
     assert!(heard < 3 << 20, "{heard} bytes were read for one message");
-    let before = network.heard();
+    let before = network.bytes_from_database();
     let after = Some((hits[0].id, 13));
     let hits = reader.search(Search { limit: 1, after, ..search("needle", None) }).await.unwrap();
     assert_eq!((hits[0].message.seq, hits.more), (12, true));
-    let heard = network.heard() - before;
+    let heard = network.bytes_from_database() - before;
     assert!(heard < 3 << 20, "{heard} bytes were read for one message");
     let hits = reader.search(Search { limit: 100, ..search("needle", None) }).await.unwrap();
     let seqs: Vec<u64> = hits.iter().map(|hit| hit.message.seq).collect();
     assert_eq!(seqs, (1..=24).rev().collect::<Vec<_>>());
-    let longest = network.longest();
+    let longest = network.longest_response();
     assert!(longest < 2 << 20, "{longest} bytes were read at a time");
     reader.close().await;
 }
@@ -276,13 +276,13 @@ async fn long_messages_are_read_once_for_the_index() {
     let database = database(server());
     let network = Network::to(database.server().address());
     let node = node(&database.url_by(network.address())).await;
-    let before = network.heard();
+    let before = network.bytes_from_database();
     say_all(&node, &key("a"), std::iter::repeat_with(|| long(500_000)).take(40).collect()).await;
     until_indexed(&database).await;
     node.close().await;
-    let heard = network.heard() - before;
+    let heard = network.bytes_from_database() - before;
     assert!(heard < 30 << 20, "{heard} bytes were read to index 20 million");
-    let longest = network.longest();
+    let longest = network.longest_response();
     assert!(longest < 2 << 20, "{longest} bytes were read at a time");
 }
 
@@ -383,12 +383,12 @@ async fn verify_reads_in_pages_and_without_summary_texts() {
     );
     let network = Network::to(database.server().address());
     let reader = node(&database.url_by(network.address())).await;
-    let before = network.heard();
+    let before = network.bytes_from_database();
     assert_eq!(reader.verify().await.unwrap(), []);
-    let heard = network.heard() - before;
+    let heard = network.bytes_from_database() - before;
     reader.close().await;
     // Each message is read once, and no summary text.
     assert!(heard < 9 << 20, "{heard} bytes were read to verify 8 million");
-    let longest = network.longest();
+    let longest = network.longest_response();
     assert!(longest < 2 << 20, "{longest} bytes were read at a time");
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use epitome::store::Store;
 use epitome::store::{Postgres, PostgresOptions, StoreError};
 
-use crate::postgres_server::{Held, Options, Server, server};
+use crate::postgres_server::{LockHolder, Options, Server, server};
 use crate::setup::{count_unique_messages, database, haste, hasty, in_time, many, node, say};
 use crate::support::{key, row};
 
@@ -21,7 +21,7 @@ async fn without_free_connections_it_waits_then_fails_then_recovers() {
     say(&node, &key("a"), "before").await.unwrap();
 
     // Other clients take the free connections, then those that the node loses.
-    let mut others: Vec<Held> = Vec::new();
+    let mut others: Vec<LockHolder> = Vec::new();
     while others.len() < MOST {
         others.extend(std::iter::from_fn(|| database.try_hold("SELECT 1").ok()));
         others[0].also(

@@ -7,7 +7,7 @@ use epitome_core::slot::{Limit, Scope, Slot};
 use epitome_core::trigger::Trigger;
 use epitome_testkit::drawing::messages;
 
-use super::planted::{FAULTS, history, plants, told};
+use super::planted::{FAULTS, assert_found, history, plants};
 use super::postgres_server::{Database, server};
 use super::support::*;
 
@@ -110,6 +110,6 @@ async fn wrong_summaries_are_found_and_correct_ones_are_not_reported() {
         )
     };
     for (what, plant) in plants(&rows, set) {
-        told(&faults(&copied("lived", lived), &plant).await, &what, &plant);
+        assert_found(&faults(&copied("lived", lived), &plant).await, &what, &plant);
     }
 }

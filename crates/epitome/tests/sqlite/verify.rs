@@ -2,7 +2,7 @@
 
 use epitome::store::*;
 
-use super::planted::{history, plants, told};
+use super::planted::{assert_found, history, plants};
 use super::{options, raw};
 
 #[tokio::test]
@@ -24,7 +24,7 @@ async fn wrong_summaries_are_found_and_correct_ones_are_not_reported() {
         std::fs::copy(&sound, &path).unwrap();
         raw(&path, &plant);
         let store = Sqlite::open(&path, options()).unwrap();
-        told(&store.verify().await.unwrap(), &what, &plant);
+        assert_found(&store.verify().await.unwrap(), &what, &plant);
         store.close().await;
         for end in ["", "-wal", "-shm"] {
             let _ = std::fs::remove_file(dir.path().join(format!("faulty.db{end}")));

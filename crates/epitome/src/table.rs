@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn every_line_of_the_table_is_read_and_makes_sense() {
+    fn every_row_of_the_table_is_valid() {
         let lines = include_str!("table.txt").lines();
         let lines: Vec<&str> = lines.filter(|line| !line.is_empty() && !line.starts_with('#')).collect();
         assert_eq!(lines.len(), all().count());
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn a_date_or_latest_after_the_name_and_its_maker_before_it_change_nothing() {
+    fn a_date_latest_or_a_makers_prefix_finds_the_same_model() {
         check("gpt-5-mini-2025-08-07", "gpt-5-mini");
         check("gpt-4o-2024-08-06", "gpt-4o");
         check("claude-sonnet-4-5-20250929", "claude-sonnet-4-5");
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sibling_is_never_taken_for_it() {
+    fn a_similar_name_is_not_the_same_model() {
         for other in [
             "gpt-5-minimal-x",
             "gpt-5-min",
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn what_one_dated_model_costs_is_not_what_its_family_does() {
+    fn a_dated_model_can_have_its_own_price() {
         check("gpt-4o-2024-05-13", "gpt-4o-2024-05-13");
         let input = |model| find(model).unwrap().price.unwrap().input.to_string();
         assert_eq!((input("gpt-4o-2024-05-13"), input("gpt-4o")), ("5.00".to_owned(), "2.50".to_owned()));

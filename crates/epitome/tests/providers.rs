@@ -1,5 +1,4 @@
-//! Models over a network, against a stand-in for their providers: the clients alone, and every fault through
-//! a whole engine.
+//! Tests models over a network against a test provider: single calls, and every failure with a whole engine.
 
 #![allow(
     clippy::unwrap_used,
@@ -9,16 +8,16 @@
     reason = "a test that cannot go on fails"
 )]
 
-#[path = "providers/alone.rs"]
-mod alone;
+#[path = "providers/base_url.rs"]
+mod base_url;
+#[path = "providers/caller_keys.rs"]
+mod caller_keys;
+#[path = "providers/calls.rs"]
+mod calls;
 #[path = "providers/checking.rs"]
 mod checking;
 #[path = "providers/faults.rs"]
 mod faults;
-#[path = "providers/lent.rs"]
-mod lent;
-#[path = "providers/own_address.rs"]
-mod own_address;
 #[path = "providers/support.rs"]
 mod support;
 #[path = "providers/working.rs"]

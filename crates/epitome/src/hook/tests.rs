@@ -60,7 +60,7 @@ fn condensed(messages: u64) -> Condensed {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_fails_panics_or_is_slow_harms_nobody() {
+async fn a_hook_that_fails_panics_or_is_slow_does_not_affect_the_others() {
     let hooks = Hooks::new()
         .with(says("First."))
         .with(says("fail"))
@@ -85,7 +85,7 @@ async fn what_fails_panics_or_is_slow_harms_nobody() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_time_out_can_be_set() {
+async fn the_timeout_can_be_set() {
     let slow = || Says { text: "Slow.", after: Duration::from_secs(60) };
     let patient = Hooks::new().with(slow()).with_timeout(Duration::from_secs(90));
     assert_eq!(patient.before(&due_messages()).await.text, "Slow.");
@@ -94,7 +94,7 @@ async fn the_time_out_can_be_set() {
 }
 
 #[tokio::test]
-async fn what_is_added_is_bounded() {
+async fn the_added_text_is_bounded() {
     struct Long;
     #[async_trait]
     impl Hook for Long {
@@ -107,7 +107,7 @@ async fn what_is_added_is_bounded() {
 }
 
 #[tokio::test]
-async fn without_hooks_nothing_is_said() {
+async fn without_hooks_nothing_is_added() {
     let none = Hooks::default();
     assert!(none.is_empty());
     assert_eq!(none.before(&due_messages()).await, HookOutput::default());
@@ -115,7 +115,7 @@ async fn without_hooks_nothing_is_said() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_hook_nobody_waits_for_is_ended() {
+async fn a_hook_is_aborted_when_no_caller_waits_for_it() {
     struct Counts(Arc<AtomicUsize>);
     #[async_trait]
     impl Hook for Counts {
@@ -135,7 +135,7 @@ async fn a_hook_nobody_waits_for_is_ended() {
 }
 
 #[test]
-fn the_notice_counts_in_words_people_read() {
+fn the_notice_is_formatted_for_people() {
     assert_eq!(condensed(1).to_string(), "Condensed 1 message into a summary, 1,234,567 → 999 tokens");
     assert_eq!(
         [0, 12, 123, 1_000, u64::MAX].map(grouped).join(" "),
@@ -144,7 +144,7 @@ fn the_notice_counts_in_words_people_read() {
 }
 
 #[test]
-fn what_was_done_can_be_sent() {
+fn condensed_survives_a_json_round_trip() {
     let done = condensed(3);
     let json = serde_json::to_string(&done).unwrap();
     assert_eq!(serde_json::from_str::<Condensed>(&json).unwrap(), done);

@@ -1,4 +1,4 @@
-//! Summaries that are written while the agent goes on: asked for early, put in when due, and never lost.
+//! Tests summaries that are written while the agent continues: requested early, inserted when due, and never lost.
 
 use std::time::Duration;
 
@@ -17,17 +17,17 @@ fn with(model: &Scripted, more: &str) -> Condenser {
     words(&format!("{AT_20}{more}")).model("m", model.clone()).build().unwrap()
 }
 
-/// The places a model was told of.
-fn told(ask: &SummaryRequest) -> Vec<u64> {
+/// Returns the positions of the messages in a request.
+fn positions_read(ask: &SummaryRequest) -> Vec<u64> {
     ask.inputs.iter().filter_map(|told| told.message()).map(|message| message.seq).collect()
 }
 
-fn places(from: u64, through: u64) -> Vec<u64> {
+fn positions(from: u64, through: u64) -> Vec<u64> {
     (from..=through).collect()
 }
 
 #[tokio::test]
-async fn a_summary_is_asked_for_at_four_fifths_and_put_in_at_the_threshold() {
+async fn a_summary_is_requested_at_four_fifths_and_inserted_at_the_threshold() {
     let gate = Gate::new();
     let model = Scripted::new().waits_for(&gate).replies("They spoke of orders one to twelve.");
     let condenser = with(&model, "");
@@ -50,17 +50,17 @@ async fn a_summary_is_asked_for_at_four_fifths_and_put_in_at_the_threshold() {
     assert_eq!((report.condensed, report.stand_in, report.covers), (true, false, Some([1, 12])));
     assert_eq!((report.model.as_deref(), report.reason.as_str()), (Some("scripted"), "due"));
     assert_eq!(summary(&ready).unwrap(), "They spoke of orders one to twelve.");
-    // What was said while the model worked is there.
+    // Messages that came while the model worked are there.
     assert_eq!(ready[1..], history[12..21]);
     assert_eq!((report.spent.len(), report.spent[0].outcome.as_str()), (1, "kept"));
-    assert_eq!(told(&model.asks()[0]), places(1, 12));
+    assert_eq!(positions_read(&model.requests()[0]), positions(1, 12));
     drop(ready);
     assert_eq!(condenser.before_model(&history[..22]).await.report.spent.len(), 0, "told once");
     assert_eq!(condenser.totals().calls, 1);
 }
 
 #[tokio::test]
-async fn where_it_is_not_ready_local_stands_in_and_the_next_is_built_on_the_late_one() {
+async fn if_a_summary_is_late_local_writes_a_fallback_and_the_next_one_builds_on_the_late_one() {
     let gate = Gate::new();
     let model = Scripted::new().waits_for(&gate).replies("Late: orders one to twelve.");
     let condenser = with(&model, "");
@@ -84,19 +84,19 @@ async fn where_it_is_not_ready_local_stands_in_and_the_next_is_built_on_the_late
         }
     };
     assert_eq!((ready.report.stand_in, ready.report.model.as_deref()), (false, Some("scripted")));
-    let asks = model.asks();
+    let asks = model.requests();
     assert_eq!(asks.len(), 2);
     let previous = asks[1].previous.as_deref().unwrap();
     assert_eq!(previous, "Late: orders one to twelve.");
     assert_ne!(previous, stood_in);
-    // It is told what the late one left out, also what only the stand-in knew of.
-    let last = *told(&asks[1]).last().unwrap();
-    assert_eq!(told(&asks[1]), places(13, last));
+    // The model reads what the late summary left out, also what only the fallback covered.
+    let last = *positions_read(&asks[1]).last().unwrap();
+    assert_eq!(positions_read(&asks[1]), positions(13, last));
     assert!(ready.report.covers == Some([1, last]) && last > 16);
 }
 
 #[tokio::test]
-async fn where_it_never_comes_the_next_is_built_on_the_last_real_one_and_told_everything_since() {
+async fn if_a_summary_never_comes_the_next_one_builds_on_the_last_real_one_and_reads_everything_since() {
     let gate = Gate::new();
     let model = Scripted::new()
         .replies("Real: orders one to twelve.")
@@ -121,14 +121,14 @@ async fn where_it_never_comes_the_next_is_built_on_the_last_real_one_and_told_ev
         settle().await;
     }
     assert_eq!(stood_in, 1);
-    let asks = model.asks();
+    let asks = model.requests();
     assert_eq!(asks[2].previous.as_deref(), Some("Real: orders one to twelve."));
-    let last = *told(&asks[2]).last().unwrap();
-    assert_eq!(told(&asks[2]), places(13, last), "nothing the stand-in stood for is left out");
+    let last = *positions_read(&asks[2]).last().unwrap();
+    assert_eq!(positions_read(&asks[2]), positions(13, last), "nothing the stand-in stood for is left out");
 }
 
 #[tokio::test]
-async fn a_list_that_comes_whole_is_condensed_at_once_and_the_model_is_heard_the_next_time() {
+async fn a_list_that_is_due_when_first_seen_gets_a_fallback_immediately() {
     let model = Scripted::new();
     let condenser = with(&model, "");
     let history = talk(1, 90);
@@ -141,9 +141,9 @@ async fn a_list_that_comes_whole_is_condensed_at_once_and_the_model_is_heard_the
         let ready = condenser.before_model(&history[..len]).await;
         settle().await;
         if ready.report.condensed {
-            assert!(!ready.report.stand_in, "{:?} {:?}", ready.report, model.asks().last());
-            let own = Scripted::plain(&model.asks()[0]).text;
-            assert_eq!(model.asks()[1].previous.as_deref(), Some(&*own));
+            assert!(!ready.report.stand_in, "{:?} {:?}", ready.report, model.requests().last());
+            let own = Scripted::plain(&model.requests()[0]).text;
+            assert_eq!(model.requests()[1].previous.as_deref(), Some(&*own));
             return;
         }
     }
@@ -173,7 +173,7 @@ async fn with_wait_a_turn_waits_for_the_model() {
 }
 
 #[tokio::test]
-async fn with_wait_the_one_under_way_is_waited_for_and_not_asked_again() {
+async fn with_wait_a_turn_waits_for_the_summary_in_progress_without_a_second_call() {
     let gate = Gate::new();
     let model = Scripted::new().waits_for(&gate).replies("Prepared, then waited for.");
     let condenser = with(&model, r#", "wait": true"#);
@@ -194,7 +194,7 @@ async fn with_wait_the_one_under_way_is_waited_for_and_not_asked_again() {
 }
 
 #[tokio::test]
-async fn whoever_stops_waiting_harms_nothing() {
+async fn a_caller_that_stops_waiting_does_no_harm() {
     let gate = Gate::new();
     let model = Scripted::new()
         .waits_for(&gate)
@@ -218,7 +218,7 @@ async fn whoever_stops_waiting_harms_nothing() {
 }
 
 #[tokio::test]
-async fn letting_go_of_the_condenser_ends_what_it_began() {
+async fn dropping_the_condenser_aborts_its_background_summary() {
     let gate = Gate::new();
     let (began, ended) = tokio::sync::oneshot::channel::<()>();
     let began = std::sync::Mutex::new(Some(began));
@@ -230,12 +230,12 @@ async fn letting_go_of_the_condenser_ends_what_it_began() {
     condenser.before_model(&talk(1, 16)).await;
     gate.reached().await;
     drop((condenser, model));
-    // The script is dropped with whoever held it: nobody works on.
+    // The model is dropped, so the task has ended.
     assert!(tokio::time::timeout(crate::support::TOO_LONG, ended).await.unwrap().is_err());
 }
 
 #[tokio::test]
-async fn asked_for_by_a_person_it_is_done_at_once() {
+async fn a_forced_call_condenses_immediately() {
     let model = Scripted::new();
     let condenser = with(&model, "");
     let history = talk(1, 12);
@@ -248,7 +248,7 @@ async fn asked_for_by_a_person_it_is_done_at_once() {
 }
 
 #[tokio::test]
-async fn at_once_gives_the_input_as_it_was_where_the_model_fails() {
+async fn one_shot_returns_the_input_unchanged_if_the_model_fails() {
     let model = Scripted::new().otherwise_fails(ModelError::no_answer("down"));
     let condenser = words(AT_20).model("m", model.clone()).one_shot().build().unwrap();
     let history = talk(1, 30);
@@ -257,7 +257,7 @@ async fn at_once_gives_the_input_as_it_was_where_the_model_fails() {
     assert_eq!((ready.report.reason.as_str(), ready.report.condensed), ("model_failed", false));
     assert_eq!(ready.report.problems.len(), 1);
     assert_eq!(model.calls(), 1);
-    // Nothing is prepared for a next time that does not come.
+    // Nothing is prepared, because there is no next call.
     let calm = words(AT_20).model("m", model.clone()).one_shot().build().unwrap();
     calm.before_model(&history[..17]).await;
     settle().await;
@@ -265,7 +265,7 @@ async fn at_once_gives_the_input_as_it_was_where_the_model_fails() {
 }
 
 #[tokio::test]
-async fn what_an_earlier_stage_did_counts_where_the_model_fails() {
+async fn earlier_stages_of_a_pipeline_apply_if_the_model_fails() {
     let model = Scripted::new().otherwise_fails(ModelError::no_answer("down"));
     let settings = r#""trigger": "tokens(60)", "strategy": "pipeline(mask(messages(2)), summarize(messages(2)))", "model": "m""#;
     let condenser = words(settings).model("m", model).one_shot().build().unwrap();
@@ -288,7 +288,7 @@ async fn agents_that_share_a_gated_model_do_not_wait_for_each_other() {
     condenser.before_model(&two[..17]).await;
     until("the second is asked as well", || model.calls() == 2).await;
     settle().await;
-    // Its own is there; the first one's is not, and nobody's words are mixed up.
+    // It contains its own messages, and not those of the first agent.
     assert!(condenser.before_model(&one[..20]).await.report.stand_in);
     let mut len = 21;
     let ready = condenser.before_model(&two[..len]).await;

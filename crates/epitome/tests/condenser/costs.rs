@@ -1,4 +1,4 @@
-//! What a turn costs: that of its new messages, and no copy of the old ones.
+//! Tests that a turn counts only its new messages, and copies no old ones.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -9,7 +9,7 @@ use epitome::{Condenser, Ready};
 
 use crate::support::talk_of;
 
-/// A counter of words, and how often it was asked.
+/// Returns a counter of words, and how often it was called.
 fn counted() -> (Counter, Arc<AtomicUsize>) {
     let asked = Arc::new(AtomicUsize::new(0));
     let counts = Arc::clone(&asked);
@@ -27,7 +27,7 @@ fn condenser(counter: Counter, strategy: &str) -> Condenser {
     Condenser::builder().counter(counter).settings(&settings).build().unwrap()
 }
 
-/// Where the first message's words lie in memory.
+/// Returns the memory address of the first message's text.
 fn place(ready: &Ready<'_>) -> *const u8 {
     match &ready[0].parts[0] {
         Part::Text { text } => text.as_ptr(),
@@ -36,8 +36,8 @@ fn place(ready: &Ready<'_>) -> *const u8 {
 }
 
 #[tokio::test]
-async fn a_turn_on_which_nothing_happens_counts_what_is_new() {
-    // Before a pass: 5,000 messages of 10 words.
+async fn a_turn_without_condensation_counts_only_new_messages() {
+    // Before a condensation: 5,000 messages of 10 words.
     let (counter, asked) = counted();
     let condenser = condenser(counter, "amortized");
     let all = talk_of(1, 5_900, 10);
@@ -53,15 +53,15 @@ async fn a_turn_on_which_nothing_happens_counts_what_is_new() {
 }
 
 #[tokio::test]
-async fn after_a_pass_too_whoever_goes_on_with_whatever_list() {
-    for handed in [false, true] {
+async fn after_a_condensation_too_with_either_list() {
+    for returned in [false, true] {
         let (counter, asked) = counted();
         let condenser = condenser(counter, "amortized");
         let all = talk_of(1, 7_000, 10);
         let mut list = all[..6_000].to_vec();
         let ready = condenser.before_model(&list).await;
         assert!(ready.report.condensed && ready.len() > 2_500);
-        if handed {
+        if returned {
             list = ready.into_messages();
         }
         for turn in 0..20 {
@@ -70,15 +70,15 @@ async fn after_a_pass_too_whoever_goes_on_with_whatever_list() {
             let ready = condenser.before_model(&list).await;
             assert!(!ready.report.condensed);
             let cost = asked.load(Ordering::Relaxed) - before;
-            // What was handed out is counted once more when it comes back for the first time. Otherwise a message is
-            // counted as it came and as it is shown.
-            assert!(cost <= 2 || (handed && turn == 0), "{cost} in turn {turn}, handed: {handed}");
+            // A returned list is counted again when the caller passes it for the first time. Otherwise a message is counted
+            // once as it came, and once as it is sent.
+            assert!(cost <= 2 || (returned && turn == 0), "{cost} in turn {turn}, handed: {returned}");
         }
     }
 }
 
 #[tokio::test]
-async fn the_condensed_list_is_not_copied_for_a_turn_whose_caller_let_go_of_the_last() {
+async fn the_condensed_list_is_not_copied_if_the_caller_dropped_the_previous_one() {
     let (counter, _) = counted();
     let condenser = condenser(counter, "amortized");
     let all = talk_of(1, 6_100, 10);
@@ -88,7 +88,7 @@ async fn the_condensed_list_is_not_copied_for_a_turn_whose_caller_let_go_of_the_
         assert_eq!(place(&ready), first, "the very same words in memory");
         assert_eq!(ready.last(), all[..len].last());
     }
-    // Who holds on to one has it as it was; the list goes on with a copy.
+    // A caller that still has the previous list keeps it unchanged; the conversation continues with a copy.
     let held = condenser.before_model(&all[..6_010]).await;
     let ready = condenser.before_model(&all[..6_011]).await;
     assert_eq!((held.last(), ready.last()), (all[..6_010].last(), all[..6_011].last()));
@@ -97,7 +97,7 @@ async fn the_condensed_list_is_not_copied_for_a_turn_whose_caller_let_go_of_the_
 }
 
 #[tokio::test]
-async fn a_list_that_is_not_due_goes_out_as_the_very_list_that_came_in() {
+async fn a_list_that_is_not_due_is_returned_without_a_copy() {
     let (counter, _) = counted();
     let condenser = condenser(counter, "summarize");
     let history: Vec<Message> = talk_of(1, 100, 10);

@@ -1,4 +1,4 @@
-//! What holds where nothing is set, and what can be set in which words.
+//! Tests the default settings, and the forms in which settings can be written.
 
 use epitome::rules::condense::Press;
 use epitome::rules::message::Message;
@@ -12,7 +12,7 @@ fn plain() -> epitome::CondenserBuilder {
     Condenser::builder().counter(words_counted())
 }
 
-/// A list of exactly so many words.
+/// Returns a list with this total number of words.
 fn of_words(total: usize) -> Vec<Message> {
     let mut list = talk_of(1, 40, total / 40);
     let left = total - total / 40 * 40;
@@ -41,15 +41,15 @@ async fn it_is_due_at_170_000_tokens_or_three_quarters_of_the_window() {
 }
 
 #[tokio::test]
-async fn a_models_own_window_is_looked_up_and_its_reserve_taken_off() {
+async fn the_models_window_and_output_reserve_are_looked_up() {
     let condenser = plain().for_model("claude-sonnet-4-5").build().unwrap();
     let window = condenser.before_model(&[Message::user("Hello")]).await.report.window.unwrap();
     assert!(window < 200_000 && window > 100_000, "{window}");
-    // What is set goes before it.
+    // A setting takes precedence.
     let condenser =
         plain().for_model("claude-sonnet-4-5").window(50_000).output_reserve(8_000).build().unwrap();
     assert_eq!(condenser.before_model(&[Message::user("Hello")]).await.report.window, Some(42_000));
-    // And a call may know better.
+    // The values of a call take precedence over both.
     let list = [Message::user("Hello")];
     let ready = condenser.before(Call { room: Some(9_000), ..Call::of(&list) }).await;
     assert_eq!(ready.report.window, Some(9_000));
@@ -79,7 +79,7 @@ async fn summarize_and_amortized_keep_six_and_recent_fifty() {
 }
 
 #[tokio::test]
-async fn the_short_forms_say_the_same_as_the_long_ones() {
+async fn the_short_settings_equal_the_long_ones() {
     let history = talk(1, 60);
     let mut lists = Vec::new();
     for settings in
@@ -95,20 +95,20 @@ async fn the_short_forms_say_the_same_as_the_long_ones() {
 }
 
 #[tokio::test]
-async fn switched_off_it_does_nothing_and_says_so() {
+async fn a_disabled_condenser_reports_off() {
     let condenser = words(r#""enabled": false, "trigger": "messages(2)""#).build().unwrap();
     let history = talk(1, 60);
     let ready = forced(&condenser, &history, Press::Hard).await;
     assert!(ready.is_untouched() && !ready.report.condensed);
     assert_eq!((ready.report.reason.as_str(), ready.report.messages_after), ("off", 60));
-    // What is told of it harms nothing.
+    // Reports to its turns do no harm.
     ready.turn().reported(5);
     ready.turn().too_long(Some(1));
     assert!(condenser.before_model(&history).await.is_untouched());
 }
 
 #[test]
-fn what_cannot_work_is_refused_by_name() {
+fn invalid_settings_are_refused_by_name() {
     let refused = |builder: epitome::CondenserBuilder| builder.build().unwrap_err().to_string();
     let told = refused(words(r#""model": "nobody""#));
     assert!(
@@ -129,7 +129,7 @@ fn what_cannot_work_is_refused_by_name() {
 }
 
 #[tokio::test]
-async fn tools_are_counted_with_every_call_unless_it_says_otherwise() {
+async fn tools_are_counted_with_every_call_by_default() {
     let tool = json!({"name": "read", "description": "word ".repeat(300), "parameters": {"type": "object"}});
     let condenser =
         words(r#""trigger": "tokens(500)", "keep": "messages(2)""#).tools([tool]).build().unwrap();
@@ -145,7 +145,7 @@ async fn tools_are_counted_with_every_call_unless_it_says_otherwise() {
 }
 
 #[tokio::test]
-async fn a_forecast_tells_what_would_be_done_and_does_nothing() {
+async fn a_forecast_predicts_and_changes_nothing() {
     let condenser = words(r#""trigger": "messages(12)", "keep": "messages(4)""#).build().unwrap();
     let mut history = talk(1, 12);
     history[2].pinned = true;

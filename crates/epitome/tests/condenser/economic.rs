@@ -1,4 +1,4 @@
-//! `economic`: the list is cut where that costs least, by the prices of the models in question.
+//! Tests the trigger `economic`: the list is cut where that costs least, by the prices of the models.
 
 use epitome::rules::message::Message;
 use epitome::{Condenser, CondenserBuilder};
@@ -19,7 +19,7 @@ fn builder(condense: &str, more: &str) -> CondenserBuilder {
         .model("m", Scripted::new().named("m"))
 }
 
-/// After how many messages, one a call, the list is first condensed.
+/// Returns the number of messages, one per call, after which the list is first condensed.
 async fn first_cut(builder: CondenserBuilder) -> usize {
     let condenser = builder.build().unwrap();
     let history = talk(1, 4_500);
@@ -32,13 +32,13 @@ async fn first_cut(builder: CondenserBuilder) -> usize {
 }
 
 #[tokio::test]
-async fn where_prices_are_not_known_a_read_is_a_tenth_and_a_write_five_quarters() {
+async fn unknown_prices_assume_a_tenth_for_reads_and_five_quarters_for_writes() {
     // X = 1.15 * 120 = 138; the root of 2 * 138 * 20 / 0.1 is 234.9; T* = 140 + 235 = 375, which 19 messages reach.
     assert_eq!(first_cut(builder("", "")).await, 19);
 }
 
 #[tokio::test]
-async fn the_prices_of_the_models_decide() {
+async fn the_prices_of_the_models_determine_the_threshold() {
     // R = 0.25, W = 1: X = 0.75 * 120 = 90; the root of 2 * 90 * 20 / 0.25 is 120; T* = 260, which 13 messages reach.
     let prices = r#", "prices": {"agent": {"input": 2, "output": 10, "cache_read": 0.5, "cache_write": 2}, "m": {"input": 1, "output": 4}}"#;
     assert_eq!(first_cut(builder("", prices).for_model("agent")).await, 13);
@@ -49,16 +49,16 @@ async fn the_prices_of_the_models_decide() {
 }
 
 #[tokio::test]
-async fn a_summarizer_whose_price_nobody_knows_is_taken_for_the_model_itself() {
+async fn a_summarizer_with_an_unknown_price_costs_as_much_as_the_model_itself() {
     // X = 138 + 1 * 2,060 + 5 * 60 = 2,498; the root of 2 * 2,498 * 20 / 0.1 is 999.6; T* = 1,140.
     assert_eq!(first_cut(builder(r#", "model": "m""#, "")).await, 57);
 }
 
 #[tokio::test]
-async fn where_reads_cost_nothing_it_is_three_quarters_of_the_window() {
+async fn with_free_reads_the_threshold_is_three_quarters_of_the_window() {
     let prices = r#", "prices": {"agent": {"input": 2, "output": 10, "cache_read": 0, "cache_write": 2}}"#;
     assert_eq!(first_cut(builder("", prices).for_model("agent").window(1_000)).await, 38);
-    // And that is always the limit above it.
+    // The result never exceeds that limit.
     assert_eq!(first_cut(builder(r#", "model": "m""#, "").window(1_000)).await, 38);
 }
 
@@ -81,7 +81,7 @@ async fn nothing_is_cut_before_the_third_call() {
 }
 
 #[tokio::test]
-async fn after_a_cut_the_summary_that_stands_is_reckoned_with() {
+async fn after_a_cut_the_current_summary_counts() {
     let condenser = builder("", "").build().unwrap();
     let history = talk(1, 300);
     let mut cuts = Vec::new();
@@ -95,7 +95,7 @@ async fn after_a_cut_the_summary_that_stands_is_reckoned_with() {
 }
 
 #[tokio::test]
-async fn a_provider_that_counts_otherwise_is_cut_for_at_the_same_places() {
+async fn a_different_token_count_of_the_provider_does_not_move_the_cuts() {
     let history = talk(1, 120);
     let mut all = Vec::new();
     for (times, of) in [(1, 1), (2, 1), (1, 2)] {

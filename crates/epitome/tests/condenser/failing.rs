@@ -1,4 +1,5 @@
-//! Models that fail, hang, panic or talk rubbish: the list is condensed all the same, and they are not asked each turn.
+//! Tests models that fail, hang, panic or return bad text: the list is condensed nevertheless, and the models are not
+//! called on every turn.
 
 use std::time::Duration;
 
@@ -18,24 +19,24 @@ fn pausing(first: Duration) -> Pace {
     Pace { backoff, ..Pace::default() }
 }
 
-/// Long enough that no test sees its end.
+/// Longer than any test runs.
 const HOUR: Duration = Duration::from_secs(3_600);
 
 fn with(model: impl Model, pause: Duration, more: &str) -> Condenser {
     words(&format!("{AT_20}{more}")).model("m", model).pace(pausing(pause)).build().unwrap()
 }
 
-/// What came of a conversation: passes, those that stood in, and what was told.
+/// The results of a conversation: condensations, fallback summaries, and reported problems.
 #[derive(Default)]
-struct Came {
+struct RunResult {
     passes: usize,
     stood_in: usize,
     problems: Vec<String>,
     outcomes: Vec<String>,
 }
 
-async fn live(condenser: &Condenser, history: &[Message], from: usize) -> Came {
-    let mut came = Came::default();
+async fn run_session(condenser: &Condenser, history: &[Message], from: usize) -> RunResult {
+    let mut came = RunResult::default();
     for len in from..=history.len() {
         let ready = condenser.before_model(&history[..len]).await;
         assert_eq!(complaints(&ready), Vec::<String>::new());
@@ -52,11 +53,11 @@ async fn live(condenser: &Condenser, history: &[Message], from: usize) -> Came {
 }
 
 #[tokio::test]
-async fn a_model_that_fails_is_told_of_and_left_alone_for_a_while() {
+async fn a_failure_is_reported_and_the_model_is_not_called_for_a_while() {
     for wait in ["false", "true"] {
         let model = Scripted::new().otherwise_fails(ModelError::no_answer("connection refused"));
         let condenser = with(model.clone(), HOUR, &format!(r#", "wait": {wait}"#));
-        let came = live(&condenser, &talk(1, 120), 1).await;
+        let came = run_session(&condenser, &talk(1, 120), 1).await;
         assert_eq!(model.calls(), 1, "not asked each turn");
         assert!(came.passes >= 5 && came.stood_in == came.passes, "local writes all of them");
         assert_eq!(came.problems, ["`m` wrote no summary: no answer from the model: connection refused"]);
@@ -65,7 +66,7 @@ async fn a_model_that_fails_is_told_of_and_left_alone_for_a_while() {
 }
 
 #[tokio::test]
-async fn a_wait_in_vain_ends_with_local_and_not_with_a_list_too_long() {
+async fn if_the_awaited_model_fails_local_condenses_the_list() {
     let model = Scripted::new().otherwise_fails(ModelError::no_answer("down"));
     let condenser = with(model.clone(), HOUR, r#", "wait": true"#);
     let history = talk(1, 30);
@@ -75,7 +76,7 @@ async fn a_wait_in_vain_ends_with_local_and_not_with_a_list_too_long() {
 }
 
 #[tokio::test]
-async fn rubbish_is_asked_for_once_more_and_then_left() {
+async fn a_refused_answer_is_requested_a_second_time_only() {
     type Says = fn(&SummaryRequest) -> String;
     let rubbish: [(&str, Says); 4] = [
         ("empty", |_| "  ".to_owned()),
@@ -86,9 +87,9 @@ async fn rubbish_is_asked_for_once_more_and_then_left() {
     for (name, answer) in rubbish {
         let model = Scripted::new().otherwise(move |ask| Ok(Reply::complete(answer(ask))));
         let condenser = with(model.clone(), HOUR, r#", "max_tokens": 200"#);
-        let came = live(&condenser, &talk(1, 80), 1).await;
+        let came = run_session(&condenser, &talk(1, 80), 1).await;
         assert_eq!(came.outcomes, [name, name], "asked twice, the second time with the reason");
-        assert!(model.asks()[1].refused.is_some() && model.calls() == 2);
+        assert!(model.requests()[1].refused.is_some() && model.calls() == 2);
         assert!(came.stood_in == came.passes && came.passes >= 3, "{name}");
         assert_eq!(came.problems.len(), 1, "{:?}", came.problems);
     }
@@ -133,20 +134,20 @@ impl Model for Hangs {
 }
 
 #[tokio::test]
-async fn one_that_panics_is_like_one_that_fails() {
-    let came = live(&with(Panics, HOUR, ""), &talk(1, 60), 1).await;
+async fn a_panic_counts_as_a_failure() {
+    let came = run_session(&with(Panics, HOUR, ""), &talk(1, 60), 1).await;
     assert_eq!(came.problems, ["`m` wrote no summary: no answer from the model: the model panicked"]);
     assert!(came.stood_in == came.passes && came.passes >= 2);
 }
 
 #[tokio::test]
-async fn one_that_hangs_is_given_up_in_time() {
+async fn a_call_that_hangs_ends_with_the_timeout() {
     for wait in ["false", "true"] {
         let condenser = with(Hangs, HOUR, &format!(r#", "wait": {wait}"#));
         let history = talk(1, 60);
-        let mut came = live(&condenser, &history[..30], 1).await;
+        let mut came = run_session(&condenser, &history[..30], 1).await;
         tokio::time::sleep(Duration::from_millis(60)).await;
-        let more = live(&condenser, &history, 31).await;
+        let more = run_session(&condenser, &history, 31).await;
         came.problems.extend(more.problems);
         assert!(came.stood_in >= 1 && more.stood_in == more.passes);
         assert_eq!(came.problems, ["`m` wrote no summary: no answer from the model: no answer within 20ms"]);
@@ -154,35 +155,35 @@ async fn one_that_hangs_is_given_up_in_time() {
 }
 
 #[tokio::test]
-async fn after_a_pause_it_is_asked_again_and_its_own_summary_stands() {
+async fn after_the_pause_the_model_is_called_again_and_its_summary_is_used() {
     let model = Scripted::new().fails(ModelError::no_answer("down")).fails(ModelError::no_answer("down"));
     let condenser = with(model.clone(), Duration::ZERO, "");
     let history = talk(1, 140);
-    live(&condenser, &history, 1).await;
+    run_session(&condenser, &history, 1).await;
     let ready = condenser.before_model(&history).await;
     let told = summary(&ready).unwrap();
     assert!(told.starts_with("Summary of "), "the model's own: {told}");
     assert!(model.calls() >= 5);
-    // Its first answer was told of everything, since nothing of its own stood.
-    let first = &model.asks()[2];
+    // Its first summary covered everything, because it had no earlier one.
+    let first = &model.requests()[2];
     assert_eq!(first.previous, None);
     assert_eq!(first.inputs[0].message().unwrap().seq, 1);
 }
 
 #[tokio::test]
-async fn a_provider_that_fails_again_and_again_is_left_alone_by_all() {
+async fn an_open_circuit_applies_to_all_conversations() {
     let model = Scripted::new().otherwise_fails(ModelError::no_answer("down"));
     let condenser = with(model.clone(), Duration::ZERO, "");
-    let came = live(&condenser, &talk(1, 200), 1).await;
+    let came = run_session(&condenser, &talk(1, 200), 1).await;
     assert_eq!(model.calls(), 5, "summarize.breaker_after");
     assert!(came.problems.iter().any(|told| told.contains("is not called")), "{:?}", came.problems);
-    // Another condenser made from it knows that, too.
-    live(&condenser.another(), &talk(1, 60), 1).await;
+    // A condenser made with `another` has the same circuit breaker.
+    run_session(&condenser.another(), &talk(1, 60), 1).await;
     assert_eq!(model.calls(), 5);
 }
 
 #[tokio::test]
-async fn a_provider_that_finds_the_list_too_long_does_not_end_the_models_pause() {
+async fn a_too_long_error_does_not_end_the_models_pause() {
     let model = Scripted::new().otherwise_fails(ModelError::no_answer("down"));
     let condenser = with(model.clone(), HOUR, "");
     let history = talk(1, 60);
@@ -199,13 +200,13 @@ async fn a_provider_that_finds_the_list_too_long_does_not_end_the_models_pause()
 }
 
 #[tokio::test]
-async fn a_model_with_a_small_window_is_asked_in_pieces_and_none_is_left_out() {
+async fn a_model_with_a_small_window_reads_the_messages_in_pieces() {
     let model = Scripted::new().with_room(2_700);
     let condenser = with(model.clone(), HOUR, r#", "wait": true"#);
     let history = talk(1, 100);
     let ready = condenser.before_model(&history).await;
     assert_eq!(ready.report.model.as_deref(), Some("scripted"));
-    let asks = model.asks();
+    let asks = model.requests();
     assert!(asks.len() > 1);
     let told: Vec<u64> =
         asks.iter().flat_map(|ask| ask.inputs.iter().filter_map(|t| t.message())).map(|m| m.seq).collect();

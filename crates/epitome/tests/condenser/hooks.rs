@@ -1,4 +1,4 @@
-//! Hooks are offered what leaves and told what was done, and what else a program may bring along reaches the prompt.
+//! Tests that hooks get the removed messages and the result, and that custom prompts and profiles reach the model.
 
 use std::sync::{Arc, Mutex};
 
@@ -8,7 +8,7 @@ use epitome_testkit::scripted::Scripted;
 
 use crate::support::{settle, talk, until, words};
 
-/// Writes down what it is shown.
+/// Records its calls.
 #[derive(Clone, Default)]
 struct Memory {
     due: Arc<Mutex<Vec<DueMessages>>>,
@@ -29,10 +29,10 @@ impl Hook for Memory {
 }
 
 impl Memory {
-    /// The places it was offered, each time.
+    /// Returns the positions of the messages of each call.
     fn offered(&self) -> Vec<Vec<u64>> {
-        let places = |due: &DueMessages| due.messages.iter().map(|message| message.seq).collect();
-        self.due.lock().unwrap().iter().map(places).collect()
+        let positions = |due: &DueMessages| due.messages.iter().map(|message| message.seq).collect();
+        self.due.lock().unwrap().iter().map(positions).collect()
     }
 
     fn done(&self) -> Vec<Condensed> {
@@ -41,7 +41,7 @@ impl Memory {
 }
 
 #[tokio::test]
-async fn a_hook_is_offered_what_leaves_and_what_it_adds_is_in_the_prompt() {
+async fn a_hook_gets_the_removed_messages_and_its_text_is_in_the_prompt() {
     let (memory, model) = (Memory::default(), Scripted::new());
     let settings = r#""trigger": "messages(20)", "keep": "messages(4)", "model": "m", "wait": true, "instructions": "Be brief.""#;
     let condenser =
@@ -64,13 +64,13 @@ async fn a_hook_is_offered_what_leaves_and_what_it_adds_is_in_the_prompt() {
         (done.tokens_before, done.tokens_after),
         (ready.report.tokens_before, ready.report.tokens_after)
     );
-    let prompt = model.asks()[0].prompt(20_000).unwrap();
+    let prompt = model.requests()[0].prompt(20_000).unwrap();
     assert!(prompt.user.contains("From memory: Ann is a wholesaler. 15 messages leave."), "{}", prompt.user);
     assert!(prompt.user.contains("Be brief."));
 }
 
 #[tokio::test]
-async fn without_a_model_it_is_offered_each_message_once() {
+async fn without_a_model_a_hook_gets_each_message_once() {
     for strategy in ["recent", "summarize"] {
         let memory = Memory::default();
         let settings =
@@ -82,15 +82,15 @@ async fn without_a_model_it_is_offered_each_message_once() {
             settle().await;
         }
         until("offered and told", || memory.offered().len() == 3 && memory.done().len() == 3).await;
-        let places = |from: u64, through: u64| (from..=through).collect::<Vec<u64>>();
-        assert_eq!(memory.offered(), [places(1, 16), places(17, 46), places(47, 86)], "{strategy}");
+        let positions = |from: u64, through: u64| (from..=through).collect::<Vec<u64>>();
+        assert_eq!(memory.offered(), [positions(1, 16), positions(17, 46), positions(47, 86)], "{strategy}");
         let taken: Vec<u64> = memory.done().iter().map(|done| done.messages).collect();
         assert_eq!(taken, [16, 30, 40], "{strategy}");
     }
 }
 
 #[tokio::test]
-async fn of_masked_outputs_it_is_offered_the_outputs() {
+async fn a_hook_gets_masked_tool_results() {
     let memory = Memory::default();
     let settings = r#""trigger": "messages(6)", "strategy": "mask(messages(2))""#;
     let condenser = words(settings).hook(memory.clone()).build().unwrap();
@@ -101,7 +101,7 @@ async fn of_masked_outputs_it_is_offered_the_outputs() {
     assert_eq!(memory.offered(), [[4, 8]]);
 }
 
-/// Never comes back.
+/// Never returns.
 struct Hangs;
 
 #[async_trait]
@@ -120,7 +120,7 @@ impl Hook for Hangs {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_that_hangs_makes_no_turn_wait() {
+async fn a_hook_that_hangs_delays_no_turn() {
     for (model, strategy) in [("local", "summarize"), ("local", "recent"), ("m", "summarize")] {
         let settings = format!(
             r#""trigger": "messages(20)", "keep": "messages(4)", "model": "{model}", "strategy": "{strategy}""#
@@ -137,7 +137,7 @@ async fn one_that_hangs_makes_no_turn_wait() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn where_a_turn_waits_for_the_model_it_waits_for_hooks_a_bounded_time() {
+async fn a_turn_that_waits_for_the_model_waits_for_hooks_until_their_timeout() {
     let settings = r#""trigger": "messages(20)", "keep": "messages(4)", "model": "m", "wait": true"#;
     let condenser = words(settings).model("m", Scripted::new()).hook(Hangs).build().unwrap();
     let history = talk(1, 20);
@@ -147,7 +147,7 @@ async fn where_a_turn_waits_for_the_model_it_waits_for_hooks_a_bounded_time() {
 }
 
 #[tokio::test]
-async fn a_prompt_of_ones_own_or_a_profile_reaches_the_model() {
+async fn a_custom_prompt_or_profile_reaches_the_model() {
     let asked = async |settings: &str| {
         let model = Scripted::new();
         let settings = format!(
@@ -155,8 +155,8 @@ async fn a_prompt_of_ones_own_or_a_profile_reaches_the_model() {
         );
         let condenser = words(&settings).model("m", model.clone()).build().unwrap();
         condenser.before_model(&talk(1, 20)).await;
-        let prompt = model.asks()[0].prompt(20_000).unwrap();
-        assert_eq!(model.asks()[0].counter.name(), "words");
+        let prompt = model.requests()[0].prompt(20_000).unwrap();
+        assert_eq!(model.requests()[0].counter.name(), "words");
         prompt.user
     };
     let own = asked(r#""prompt": "Say it in rhyme: {conversation_text}""#).await;

@@ -1,4 +1,5 @@
-//! The condenser, tried from outside: what an agent is promised, and what providers, models and other agents may do to it.
+//! Tests the condenser through its public interface: its promises to an agent, and the behaviour of providers, models and
+//! other agents.
 
 #![allow(
     clippy::unwrap_used,

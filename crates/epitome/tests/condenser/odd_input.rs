@@ -1,4 +1,4 @@
-//! Lists nobody should hand in. Nothing panics, and what stays is right.
+//! Tests unusual lists: nothing panics, and the result is correct.
 
 use epitome::rules::condense::{ListState, Press};
 use epitome::rules::message::{Message, Part, Role};
@@ -58,13 +58,13 @@ async fn an_empty_list_stays_empty() {
     let condenser = words(r#""trigger": "messages(1)""#).build().unwrap();
     let ready = forced(&condenser, &[], Press::Hard).await;
     assert!(ready.is_empty() && ready.report.reason == "not_due", "{:?}", ready.report);
-    // And what comes afterwards is a list like any other.
+    // A later list is handled like any other.
     let history = talk_of(1, 30, 20);
     assert!(condenser.before_model(&history).await.report.condensed);
 }
 
 #[tokio::test]
-async fn standing_orders_alone_stay() {
+async fn a_list_of_system_messages_stays() {
     try_all(&[Message::system("You are alone. ".repeat(100))]).await;
     try_all(&[Message::new(Role::Developer, []), Message::system("")]).await;
 }
@@ -79,7 +79,7 @@ async fn one_giant_message_stays() {
 }
 
 #[tokio::test]
-async fn strays_do_no_harm() {
+async fn stray_tool_results_do_no_harm() {
     for drawn in [
         "r(x)",
         "a(x) a(x) r(y) r(x) r(x)",
@@ -106,7 +106,7 @@ async fn ten_thousand_tiny_messages_are_condensed() {
 }
 
 #[tokio::test]
-async fn a_list_that_is_another_each_time_is_right_each_time() {
+async fn a_different_list_on_each_call_is_condensed_correctly() {
     let condenser = words(r#""trigger": "messages(10)", "keep": "messages(2)""#).build().unwrap();
     for n in 0..200 {
         let mut list = talk_of(1 + n * 3 % 17, 8 + n % 9, 12);

@@ -1,4 +1,4 @@
-//! What holds on every turn, whatever was said, by whatever means it is condensed, and however its caller goes on.
+//! Tests what holds on every turn, for any conversation, any strategy, and either list that the caller continues with.
 
 use epitome::rules::condense::ListState;
 use epitome::rules::message::{Message, Part, Role};
@@ -14,20 +14,20 @@ use crate::support::{complaints, settle, words, words_counted};
 
 use epitome_testkit::budget::config;
 
-/// What the model takes.
+/// The model's input limit.
 const WINDOW: u64 = 300;
 
-/// How an agent goes about it.
+/// The behaviour of an agent.
 #[derive(Debug, Clone)]
 struct Agent {
     strategy: &'static str,
     trigger: &'static str,
     model: Writer,
-    /// How many messages come before each call, in turn.
+    /// Number of new messages before each call, cyclically.
     bursts: Vec<usize>,
-    /// Whether it goes on with what it was handed.
-    handed: bool,
-    /// Whether models get to work between two calls.
+    /// Whether the agent continues with the returned list.
+    returned: bool,
+    /// Whether models run between two calls.
     slow: bool,
     fixed: u64,
     keep_first: usize,
@@ -61,12 +61,12 @@ fn agents() -> impl Strategy<Value = Agent> {
     let bursts = prop_oneof![Just(vec![1]), prop::collection::vec(1..6usize, 1..4), Just(vec![1000])];
     let rest = (any::<bool>(), any::<bool>(), prop::sample::select(vec![0, 0, 25u64]), 0..3usize);
     (strategy, trigger, model, bursts, rest).prop_map(
-        |(strategy, trigger, model, bursts, (handed, slow, fixed, keep_first))| Agent {
+        |(strategy, trigger, model, bursts, (returned, slow, fixed, keep_first))| Agent {
             strategy,
             trigger,
             model,
             bursts,
-            handed,
+            returned,
             slow,
             fixed,
             keep_first: keep_first.saturating_sub(1),
@@ -89,13 +89,13 @@ impl Agent {
     }
 }
 
-/// Whether a message of the log can be found in the list: by its place, or by what it said where it was merged with the
-/// reply before it.
+/// Returns whether a message of the log is in the list: by its position, or by its text if it was merged with the reply
+/// before it.
 fn shows(list: &[Message], message: &Message) -> bool {
     list.iter().any(|shown| {
         let both_reply = shown.role == Role::Assistant && message.role == Role::Assistant;
         let holds = |part: &Part| match part {
-            // An id may be another where it was used twice; what was asked is the same.
+            // An id that was used twice may have been renamed; the arguments are the same.
             Part::ToolCall(call) => shown.calls().any(|other| other.arguments == call.arguments),
             Part::Text { .. } => shown.parts.contains(part),
             _ => false,
@@ -104,14 +104,14 @@ fn shows(list: &[Message], message: &Message) -> bool {
     })
 }
 
-/// What always stays is there, word for word.
-fn check_stays(shown: &[Message], log: &Log, own: &Log, handed: bool) -> Result<(), TestCaseError> {
+/// Checks that the messages that always stay are there, unchanged.
+fn check_stays(shown: &[Message], log: &Log, own: &Log, returned: bool) -> Result<(), TestCaseError> {
     let drawn = draw(shown);
     let told = log.messages.iter().zip(&log.outlines);
     let head: Vec<&Message> =
         told.clone().take_while(|(_, o)| o.leading).filter(|(_, o)| !o.stray).map(|(m, _)| m).collect();
     prop_assert!(
-        // An untouched list may begin with messages that say nothing.
+        // An untouched list may begin with messages without text.
         shown
             .iter()
             .filter(|shown| !["s:0", "d:0", "s-", "d-"].contains(&draw(std::slice::from_ref(shown)).as_str()))
@@ -121,8 +121,8 @@ fn check_stays(shown: &[Message], log: &Log, own: &Log, handed: bool) -> Result<
         drawn
     );
     prop_assert!(shown.len() >= head.len());
-    // Whoever was handed a call as given up gets its answer in vain.
-    let late = |message: &Message| handed && message.results().next().is_some();
+    // The result of a call that was marked as given up is dropped.
+    let late = |message: &Message| returned && message.results().next().is_some();
     for (message, outline) in told.clone() {
         if message.pinned && !outline.stray && !late(message) {
             prop_assert!(shows(shown, message), "pinned {} is gone: {}", message.seq, drawn);
@@ -134,7 +134,7 @@ fn check_stays(shown: &[Message], log: &Log, own: &Log, handed: bool) -> Result<
         let whole = asked.parts.iter().filter(said).all(|part| shown.iter().any(|m| m.parts.contains(part)));
         prop_assert!(whole, "the last request is gone: {}", drawn);
     }
-    // Whoever goes on with what it was handed was shown calls as given up, and goes on with that.
+    // A caller that continues with the returned list continues with calls that were marked as given up.
     if own.outlines.last().is_some_and(|outline| outline.open > 0) {
         let from = own.outlines.iter().rposition(|outline| outline.cut != Cut::InCall).unwrap_or(0);
         for (message, outline) in own.messages.iter().zip(&own.outlines).skip(from) {
@@ -145,13 +145,13 @@ fn check_stays(shown: &[Message], log: &Log, own: &Log, handed: bool) -> Result<
     Ok(())
 }
 
-/// What would have been sent had nothing been due: what stood before, with what came since.
+/// Returns the size of the request if nothing had been due: the previous list with the new messages.
 async fn undone(agent: &Agent, list: &[Message], before: Option<(&ListState, usize)>) -> (u64, u64) {
     let never = agent.condenser("tokens(1000000)");
-    if let Some((standing, len)) = before.filter(|_| !agent.handed) {
+    if let Some((standing, len)) = before.filter(|_| !agent.returned) {
         never.resume(&list[..len], standing);
     }
-    // The window is no bound here.
+    // The window does not apply here.
     let ready = never.before(Call { fixed: agent.fixed, room: Some(1_000_000), ..Call::of(list) }).await;
     (ready.report.messages_before, ready.report.tokens_before)
 }
@@ -178,7 +178,7 @@ async fn check_report(
     }
     let saved = report.tokens_before.saturating_sub(report.tokens_after);
     let worth = saved >= Fraction::new(0.1).unwrap().of_rounded_up(report.tokens_before).max(1);
-    // What did not fit, and does now, may have saved less.
+    // A list that did not fit, and does now, may have saved less.
     let fits = report.tokens_before > WINDOW && report.tokens_after <= WINDOW;
     prop_assert!(worth || fits, "{:?}", report);
     prop_assert_eq!((report.messages_before, report.tokens_before), undone(agent, list, before).await);
@@ -187,8 +187,8 @@ async fn check_report(
     Ok(())
 }
 
-/// Every call under an id of its own, as providers give them. One that comes again is renamed in what is handed out, and
-/// whoever goes on with that cannot answer it under the old name.
+/// Gives every call its own id, as providers do. A repeated id is renamed in the returned list, and a caller that
+/// continues with that list cannot answer under the old id.
 fn numbered(mut history: Vec<Message>) -> Vec<Message> {
     let mut turn = 0;
     for message in &mut history {
@@ -204,9 +204,9 @@ fn numbered(mut history: Vec<Message>) -> Vec<Message> {
     history
 }
 
-/// Lives through a whole session; how often its list was condensed.
-async fn live(agent: &Agent, drawn: &Drawn) -> Result<usize, TestCaseError> {
-    let all = if agent.handed { numbered(drawn.messages()) } else { drawn.messages() };
+/// Runs a whole session, and returns how often its list was condensed.
+async fn run_session(agent: &Agent, drawn: &Drawn) -> Result<usize, TestCaseError> {
+    let all = if agent.returned { numbered(drawn.messages()) } else { drawn.messages() };
     let condenser = agent.condenser(agent.trigger);
     let whole = Log::new(all.clone(), words_counted());
     let (mut list, mut at, mut passes) = (Vec::new(), 0, 0);
@@ -225,7 +225,7 @@ async fn live(agent: &Agent, drawn: &Drawn) -> Result<usize, TestCaseError> {
             prop_assert_eq!(complaints(&ready), Vec::<String>::new(), "{}", draw(&ready));
         }
         let log = |messages: &[Message]| Log::new(messages.to_vec(), words_counted());
-        check_stays(&ready, &log(&all[..at]), &log(&list), agent.handed)?;
+        check_stays(&ready, &log(&all[..at]), &log(&list), agent.returned)?;
         let may_call = whole.end(at) != Cut::InCall;
         if ready.report.condensed {
             passes += 1;
@@ -237,14 +237,14 @@ async fn live(agent: &Agent, drawn: &Drawn) -> Result<usize, TestCaseError> {
         }
         let standing = ready.turn().list_state();
         let len = list.len();
-        // A model is called only where no call is open; until then the end may change.
+        // A model is called only if no tool call is open; until then the end of the list may change.
         let shown = match before {
             _ if may_call => ready.to_vec(),
             Some((shown, ..)) if !ready.report.condensed => shown,
             _ => Vec::new(),
         };
         before = Some((shown, standing, len));
-        if agent.handed {
+        if agent.returned {
             list = ready.into_messages();
         } else {
             drop(ready);
@@ -258,7 +258,7 @@ async fn live(agent: &Agent, drawn: &Drawn) -> Result<usize, TestCaseError> {
 
 fn run(agent: &Agent, drawn: &Drawn) -> Result<usize, TestCaseError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    runtime.block_on(live(agent, drawn))
+    runtime.block_on(run_session(agent, drawn))
 }
 
 proptest! {
@@ -273,12 +273,12 @@ proptest! {
 
 #[test]
 fn most_agents_are_condensed_many_times() {
-    // The property above would hold for one that never does anything, too.
+    // Without this check, the property above would also hold for a condenser that does nothing.
     let turns: Vec<String> = (0..40)
         .map(|n| format!("u:{} a(x{n}):4 r(x{n}):{} a:{}", 2 + n % 7, 10 + n % 23, 3 + n % 5))
         .collect();
     let drawn = Drawn(format!("s:5 u!:6 a:3 {}", turns.join(" ")));
-    for handed in [false, true] {
+    for returned in [false, true] {
         for model in [Writer::Local, Writer::Ahead, Writer::Waited] {
             for strategy in ["recent(messages(3))", "summarize(messages(3))", "amortized(messages(2))"] {
                 let agent = Agent {
@@ -286,7 +286,7 @@ fn most_agents_are_condensed_many_times() {
                     trigger: "tokens(150)",
                     model,
                     bursts: vec![1],
-                    handed,
+                    returned,
                     slow: false,
                     fixed: 0,
                     keep_first: 0,

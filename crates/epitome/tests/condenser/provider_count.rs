@@ -1,4 +1,4 @@
-//! The provider's own count decides: when a list is due, whether condensing helps, and what fits.
+//! Tests that the provider's token count decides when a list is due, whether condensing helps, and what fits.
 
 use epitome::rules::condense::Press;
 use epitome::rules::message::Message;
@@ -19,7 +19,7 @@ fn count(messages: &[Message]) -> u64 {
 }
 
 #[tokio::test]
-async fn a_rough_count_over_the_threshold_condenses_nothing_while_the_provider_says_half() {
+async fn a_local_count_over_the_threshold_does_not_condense_if_the_provider_counts_half() {
     let condenser = at(2_000);
     let history = talk_of(1, 39, 100);
     for len in 1..=39 {
@@ -27,13 +27,13 @@ async fn a_rough_count_over_the_threshold_condenses_nothing_while_the_provider_s
         assert!(!ready.report.condensed, "{:?}", ready.report);
         ready.turn().reported(count(&history[..len]) / 2);
     }
-    // And the report says what the provider would.
+    // The report contains the provider's count.
     let ready = condenser.before_model(&history).await;
     assert_eq!(ready.report.tokens_before, count(&history) / 2);
 }
 
 #[tokio::test]
-async fn a_rough_count_under_the_threshold_is_no_comfort_where_the_provider_says_double() {
+async fn a_local_count_under_the_threshold_condenses_if_the_provider_counts_double() {
     let condenser = at(2_000);
     let history = talk_of(1, 30, 100);
     let ready = condenser.before_model(&history[..9]).await;
@@ -44,8 +44,9 @@ async fn a_rough_count_under_the_threshold_is_no_comfort_where_the_provider_says
     assert!(ready.report.condensed, "1,800 and two more of at least 100: {:?}", ready.report);
 }
 
-/// Lives on with a provider that counts the same whatever is sent; the lengths at which the list was condensed.
-async fn live(condenser: &Condenser, history: &[Message], reported: u64) -> (Vec<usize>, Vec<String>) {
+/// Runs a session with a provider that reports the same count for every request. Returns the lengths at which the list was
+/// condensed, and the reasons.
+async fn run_session(condenser: &Condenser, history: &[Message], reported: u64) -> (Vec<usize>, Vec<String>) {
     let (mut passes, mut reasons) = (Vec::new(), Vec::new());
     for len in 1..=history.len() {
         let ready = condenser.before_model(&history[..len]).await;
@@ -59,10 +60,10 @@ async fn live(condenser: &Condenser, history: &[Message], reported: u64) -> (Vec
 }
 
 #[tokio::test]
-async fn after_two_passes_that_did_not_help_it_stops_and_says_so() {
+async fn after_two_condensations_that_did_not_help_it_stops_and_reports_it() {
     let condenser = at(400);
     let history = talk(1, 90);
-    let (passes, reasons) = live(&condenser, &history, 500).await;
+    let (passes, reasons) = run_session(&condenser, &history, 500).await;
     assert_eq!(passes.len(), 2, "{reasons:?}");
     assert_eq!(reasons.last().unwrap(), "stopped");
     let ready = condenser.before_model(&history).await;
@@ -73,17 +74,17 @@ async fn after_two_passes_that_did_not_help_it_stops_and_says_so() {
     );
     drop(ready);
 
-    // Who asks for it is heard.
+    // A forced call condenses nevertheless.
     let ready = forced(&condenser, &history, Press::Gently).await;
     assert_eq!((ready.report.condensed, ready.report.reason.as_str()), (true, "forced"));
-    // It still does not help, so it is still stopped.
+    // Condensing still does not help, so it stays stopped.
     ready.turn().reported(500);
     drop(ready);
     let mut more = history.clone();
     more.extend(talk(91, 30));
     assert_eq!(condenser.before_model(&more[..91]).await.report.reason, "stopped");
 
-    // Now it does: things go on as before.
+    // Now it helps, so condensing continues.
     let ready = forced(&condenser, &more, Press::Gently).await;
     ready.turn().reported(60);
     drop(ready);
@@ -93,7 +94,7 @@ async fn after_two_passes_that_did_not_help_it_stops_and_says_so() {
 }
 
 #[tokio::test]
-async fn passes_that_help_never_stop_it() {
+async fn condensations_that_help_never_stop_it() {
     let condenser = at(400);
     let history = talk(1, 200);
     let mut passes = 0;
@@ -106,7 +107,7 @@ async fn passes_that_help_never_stop_it() {
 }
 
 #[tokio::test]
-async fn what_the_provider_takes_at_most_is_what_the_next_list_fits() {
+async fn the_next_list_fits_the_limit_that_the_provider_reported() {
     for limit in [900, 500, 300, 200] {
         let condenser = at(170_000);
         let history = talk(1, 60);
@@ -120,7 +121,7 @@ async fn what_the_provider_takes_at_most_is_what_the_next_list_fits() {
         assert_eq!((ready.report.window, ready.last()), (Some(limit), history.last()));
         assert_eq!(complaints(&ready), Vec::<String>::new());
         drop(ready);
-        // It is remembered: nothing that is larger goes out again.
+        // The limit stays: no larger request is sent.
         let mut more = history.clone();
         for n in 61..120 {
             more.extend(talk(n, 1));
@@ -131,7 +132,7 @@ async fn what_the_provider_takes_at_most_is_what_the_next_list_fits() {
 }
 
 #[tokio::test]
-async fn where_it_does_not_say_how_much_the_next_list_is_strictly_smaller_each_time() {
+async fn without_a_reported_limit_each_next_list_is_smaller() {
     let condenser = at(170_000);
     let history = talk(1, 200);
     let mut size = count(&history);
@@ -147,13 +148,13 @@ async fn where_it_does_not_say_how_much_the_next_list_is_strictly_smaller_each_t
         size = count(&ready);
     }
     assert!(size < 400, "{size}");
-    // Once it is heard, it is heard once.
+    // The rejection has an effect on one turn only.
     let ready = condenser.before_model(&history).await;
     assert_eq!((ready.report.condensed, ready.report.reason.as_str()), (false, "not_due"));
 }
 
 #[tokio::test]
-async fn what_history_did_not_cause_is_named_and_not_tried_for_ever() {
+async fn a_request_that_is_too_long_because_of_its_tools_is_reported_and_not_condensed_forever() {
     let condenser = at(170_000);
     let history = talk(1, 30);
     let call = |fixed| Call { fixed, ..Call::of(&history) };
@@ -163,13 +164,13 @@ async fn what_history_did_not_cause_is_named_and_not_tried_for_ever() {
     assert!(ready.report.notice.contains("over budget elsewhere: tools"), "{}", ready.report.notice);
     assert!(ready.is_untouched());
     drop(ready);
-    // With fewer tools it is history's turn again.
+    // With fewer tools the history can be condensed again.
     let ready = condenser.before(call(3_700)).await;
     assert!(ready.report.condensed && count(&ready) + 3_700 <= 4_000, "{:?}", ready.report);
 }
 
 #[tokio::test]
-async fn a_report_for_a_turn_that_is_over_does_no_harm() {
+async fn a_report_for_an_old_turn_does_no_harm() {
     let condenser = at(400);
     let history = talk(1, 60);
     let first = condenser.before_model(&history[..10]).await.turn();

@@ -1,4 +1,4 @@
-//! What a stranger found wrong, so that it stays mended.
+//! Tests for errors that a review found.
 
 use epitome::Condenser;
 use epitome::model::{Model, ModelError, Reply, SummaryRequest};
@@ -21,7 +21,7 @@ fn condenser(condense: &str) -> Condenser {
 }
 
 #[tokio::test]
-async fn a_system_prompt_that_tells_the_time_is_sent_as_it_is_and_costs_no_cut() {
+async fn a_system_prompt_with_the_current_time_is_sent_unchanged_and_causes_no_cut() {
     let model = Scripted::new();
     let settings =
         r#"{"condense": {"trigger": "messages(30)", "keep": "messages(4)", "model": "m", "wait": true}}"#;
@@ -41,7 +41,7 @@ async fn a_system_prompt_that_tells_the_time_is_sent_as_it_is_and_costs_no_cut()
 }
 
 #[tokio::test]
-async fn what_is_changed_in_the_middle_of_a_long_system_prompt_or_pin_is_seen_at_once() {
+async fn a_change_in_a_long_system_prompt_or_pinned_message_is_noticed_immediately() {
     let condenser = condenser(r#""trigger": "messages(30)", "keep": "messages(4)""#);
     let long = |time: &str| format!("{}{time}{}", "You are careful. ".repeat(30), " Be kind.".repeat(60));
     let mut history = Vec::with_capacity(1_000);
@@ -50,7 +50,7 @@ async fn what_is_changed_in_the_middle_of_a_long_system_prompt_or_pin_is_seen_at
     history.extend(talk(1, 31));
     assert!(condenser.before_model(&history).await.report.condensed);
     for (at, time) in [(0, "12:02"), (1, "12:03")] {
-        // In place, and as long as it was.
+        // Changed in place, with the same length.
         if let Part::Text { text } = &mut history[at].parts[0] {
             *text = long(time);
         }
@@ -61,7 +61,7 @@ async fn what_is_changed_in_the_middle_of_a_long_system_prompt_or_pin_is_seen_at
 }
 
 #[tokio::test]
-async fn a_list_that_was_given_up_on_is_tried_again_when_it_has_grown() {
+async fn a_list_that_could_not_be_condensed_is_tried_again_when_it_has_grown() {
     let condenser = condenser(r#""trigger": "tokens(2000)", "keep": "messages(6)", "window": 20000"#);
     let mut history = vec![Message::system("S")];
     let (mut stopped, mut most) = (0, 0);
@@ -69,7 +69,7 @@ async fn a_list_that_was_given_up_on_is_tried_again_when_it_has_grown() {
         history.extend(talk(2 * turn + 1, 2));
         let ready = condenser.before_model(&history).await;
         let own: u64 = ready.iter().map(|message| condenser.counter().message(message)).sum();
-        // Tools that nobody told the condenser of.
+        // Tools that the condenser does not count.
         ready.turn().reported(own + 1_500);
         stopped += u64::from(ready.report.reason == "stopped");
         most = most.max(own + 1_500);
@@ -79,7 +79,7 @@ async fn a_list_that_was_given_up_on_is_tried_again_when_it_has_grown() {
 }
 
 #[tokio::test]
-async fn a_summary_does_not_wear_away_when_little_leaves() {
+async fn a_summary_loses_nothing_when_few_messages_leave() {
     let condenser = condenser(r#""trigger": "tokens(600)", "keep": "messages(4)""#);
     let mut history = vec![Message::system("S")];
     for n in 0..40 {
@@ -100,7 +100,7 @@ async fn a_summary_does_not_wear_away_when_little_leaves() {
     assert!(known.iter().all(|known_then| *known_then + 3 >= known[0]), "{known:?}");
 }
 
-/// Says nothing, ever.
+/// Never answers.
 struct Silent;
 
 #[async_trait::async_trait]
@@ -119,7 +119,7 @@ impl Model for Silent {
 }
 
 #[tokio::test]
-async fn what_a_call_cost_that_nobody_waited_for_is_recorded() {
+async fn the_cost_of_an_abandoned_call_is_recorded() {
     let settings = r#"{"condense": {"trigger": "messages(12)", "model": "m"}}"#;
     let engine = epitome::Engine::builder().model("m", Silent).settings(settings).memory().await.unwrap();
     let workspace = engine.workspace("home");

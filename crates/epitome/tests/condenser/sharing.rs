@@ -1,4 +1,4 @@
-//! One condenser for several agents, several for one, and lists that do not only grow.
+//! Tests one condenser with several agents, several condensers, and lists that do not only grow.
 
 use std::sync::Arc;
 
@@ -11,7 +11,8 @@ use crate::support::{complaints, forced, summary, talk, talk_of, texts, until, w
 
 const AGENTS: usize = 8;
 
-/// What agent `agent` has at place `n`: the same as all others, but for a word in the middle of a long text now and then.
+/// Returns the message of an agent at position `n`: the same for all agents, except sometimes for a word in the middle of a
+/// long text.
 fn said(agent: usize, n: usize) -> Message {
     let user = n % 2 == 1;
     let text = match n % 7 {
@@ -33,7 +34,12 @@ fn assert_own(agent: usize, shown: &[Message], history: &[Message]) {
     assert_eq!(complaints(shown), Vec::<String>::new(), "{agent}");
 }
 
-async fn live(condenser: Condenser, agent: usize, turns: usize, goes_on_with_handed: bool) -> usize {
+async fn run_session(
+    condenser: Condenser,
+    agent: usize,
+    turns: usize,
+    continues_with_returned: bool,
+) -> usize {
     let mut history = vec![Message::system("You are one of several.")];
     let (mut n, mut passes) = (0, 0);
     for turn in 0..turns {
@@ -44,7 +50,7 @@ async fn live(condenser: Condenser, agent: usize, turns: usize, goes_on_with_han
         let ready = condenser.before_model(&history).await;
         assert_own(agent, &ready, &history);
         passes += usize::from(ready.report.condensed);
-        if goes_on_with_handed {
+        if continues_with_returned {
             history = ready.into_messages();
         }
         if turn % 5 == agent % 5 {
@@ -56,7 +62,7 @@ async fn live(condenser: Condenser, agent: usize, turns: usize, goes_on_with_han
 
 async fn share(condenser: Condenser, turns: usize) {
     let agents: Vec<_> = (0..AGENTS)
-        .map(|agent| tokio::spawn(live(condenser.clone(), agent, turns, agent % 3 == 2)))
+        .map(|agent| tokio::spawn(run_session(condenser.clone(), agent, turns, agent % 3 == 2)))
         .collect();
     for agent in agents {
         assert!(agent.await.unwrap() > 5, "it was condensed now and then");
@@ -64,14 +70,14 @@ async fn share(condenser: Condenser, turns: usize) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn agents_that_share_a_condenser_are_never_shown_a_word_of_another() {
+async fn agents_that_share_a_condenser_never_see_each_others_messages() {
     let settings = r#""trigger": "messages(9)", "keep": "messages(4)""#;
     share(words(settings).build().unwrap(), 200).await;
     share(words(&format!(r#"{settings}, "strategy": "recent""#)).build().unwrap(), 60).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn nor_where_a_model_writes_and_is_waited_for() {
+async fn nor_when_they_wait_for_a_model() {
     let settings = r#""trigger": "messages(9)", "keep": "messages(4)", "model": "m""#;
     for wait in ["true", "false"] {
         let builder = words(&format!(r#"{settings}, "wait": {wait}"#)).model("m", Scripted::new());
@@ -80,8 +86,8 @@ async fn nor_where_a_model_writes_and_is_waited_for() {
 }
 
 #[tokio::test]
-async fn a_second_agent_whose_list_differs_in_one_unseen_word_is_not_taken_for_the_first() {
-    // Only the first agent is known, and its list is condensed: what differs is between the edges of a long text.
+async fn a_list_that_differs_in_one_unsampled_word_is_another_conversation() {
+    // The condenser has seen only the first agent, and its list is condensed. The difference is in the middle of a long text.
     let condenser = words(r#""trigger": "messages(30)", "keep": "messages(12)""#).build().unwrap();
     let list = |agent| (1..=31).map(|n| said(agent, n)).collect::<Vec<_>>();
     let (first, second) = (list(0), list(1));
@@ -90,7 +96,7 @@ async fn a_second_agent_whose_list_differs_in_one_unseen_word_is_not_taken_for_t
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn whoever_goes_on_with_a_list_that_another_waits_for_is_not_shown_to_it() {
+async fn messages_added_while_another_caller_waits_are_not_shown_to_that_caller() {
     let gate = Gate::new();
     let model = Scripted::new().waits_for(&gate);
     let settings = r#""trigger": "messages(12)", "keep": "messages(4)", "model": "m", "wait": true"#;
@@ -130,7 +136,7 @@ async fn the_same_list_from_two_tasks_at_once_is_right_for_both() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn of_two_who_wait_for_the_same_summary_one_puts_it_in_and_the_other_finds_it_done() {
+async fn of_two_callers_that_wait_for_a_summary_one_inserts_it_and_both_get_it() {
     let gate = Gate::new();
     let model = Scripted::new().waits_for(&gate).answers(|ask| Ok(Scripted::plain(ask)));
     let settings = r#""trigger": "messages(12)", "keep": "messages(4)", "model": "m", "wait": true"#;
@@ -158,14 +164,14 @@ async fn two_agents_with_two_condensers_share_nothing() {
     let history = talk(1, 12);
     assert!(one.before_model(&history).await.report.condensed);
     assert_eq!((one.totals().turns, two.totals().turns), (1, 0));
-    // The other has never seen it, so it does by itself what is due.
+    // The other condenser has never seen the list, so it condenses it itself.
     assert!(two.before_model(&history).await.report.condensed);
     assert!(!one.before_model(&history).await.report.condensed);
     assert_eq!((one.totals().condensed, two.totals().condensed), (1, 1));
 }
 
 #[tokio::test]
-async fn of_more_conversations_than_it_knows_the_oldest_is_forgotten_and_still_right() {
+async fn an_evicted_conversation_is_condensed_from_the_start_and_correct() {
     let condenser = words(r#""trigger": "messages(12)", "keep": "messages(4)""#).build().unwrap();
     let list = |agent: usize| {
         let mut list = vec![Message::system(format!("You are number {agent}."))];
@@ -176,13 +182,13 @@ async fn of_more_conversations_than_it_knows_the_oldest_is_forgotten_and_still_r
     for list in &lists {
         assert!(condenser.before_model(list).await.report.condensed);
     }
-    // The newest are known, so nothing is due; the oldest are not, and are condensed anew.
+    // The newest are cached, so nothing is due. The oldest were evicted, and are condensed from the start.
     assert!(!condenser.before_model(&lists[69]).await.report.condensed);
     assert!(!condenser.before_model(&lists[6]).await.report.condensed);
     let again = condenser.before_model(&lists[0]).await;
     assert!(again.report.condensed);
     assert_eq!(again[0], lists[0][0]);
-    // One that is used stays, whoever else comes.
+    // A conversation in use is not evicted.
     for list in &lists[1..40] {
         condenser.before_model(list).await;
         assert!(!condenser.before_model(&lists[69]).await.report.condensed);
@@ -190,7 +196,7 @@ async fn of_more_conversations_than_it_knows_the_oldest_is_forgotten_and_still_r
 }
 
 #[tokio::test]
-async fn what_was_edited_in_place_is_noticed_before_something_is_cut() {
+async fn a_message_edited_in_place_is_noticed_before_a_cut() {
     let condenser = words(r#""trigger": "messages(300)", "keep": "messages(4)""#).build().unwrap();
     let mut history = talk(1, 290);
     condenser.before_model(&history).await;
@@ -198,7 +204,7 @@ async fn what_was_edited_in_place_is_noticed_before_something_is_cut() {
     history.extend(talk(291, 10));
     let ready = condenser.before_model(&history).await;
     assert!(ready.report.condensed && ready.report.covers == Some([1, 296]));
-    // And in what is kept, at once.
+    // A change in a message that stays is noticed immediately.
     let mut edited = history.clone();
     edited[298] = Message::user("The newest was edited.");
     let ready = condenser.before_model(&edited).await;
@@ -206,26 +212,26 @@ async fn what_was_edited_in_place_is_noticed_before_something_is_cut() {
 }
 
 #[tokio::test]
-async fn a_list_that_is_shortened_and_gone_on_with_differently_keeps_its_summary() {
+async fn a_list_that_is_shortened_and_continued_differently_keeps_its_summary() {
     let condenser = words(r#""trigger": "messages(12)", "keep": "messages(4)""#).build().unwrap();
     let mut history = talk(1, 12);
     let before = condenser.before_model(&history).await.into_messages();
     history.extend(talk(13, 3));
     condenser.before_model(&history).await;
-    // The agent tries again: its last two messages are popped, and others come.
+    // The agent tries again: its last two messages are removed, and others follow.
     history.truncate(13);
     history.push(Message::assistant("Said in another way."));
     let again = condenser.before_model(&history).await;
     assert!(!again.report.condensed && again.starts_with(&before));
     assert!(again.last() == history.last() && complaints(&again).is_empty());
-    // Shortened further than it was condensed, it is another list, and all of it is right.
+    // A list shorter than the condensed part is another conversation, and complete.
     history.truncate(6);
     let again = condenser.before_model(&history).await;
     assert!(again.is_untouched() && *again == *history);
 }
 
 #[tokio::test]
-async fn a_fork_keeps_what_the_provider_counted() {
+async fn a_fork_inherits_the_providers_counts() {
     let condenser = words(r#""trigger": "tokens(3000)", "keep": "messages(4)""#).build().unwrap();
     let mut history = talk_of(1, 40, 100);
     let ready = condenser.before_model(&history).await;
@@ -244,7 +250,7 @@ async fn a_fork_keeps_what_the_provider_counted() {
 }
 
 #[tokio::test]
-async fn forks_of_one_conversation_go_their_own_ways() {
+async fn forks_of_one_conversation_are_independent() {
     let condenser = words(r#""trigger": "messages(12)", "keep": "messages(4)""#).build().unwrap();
     let trunk = talk(1, 12);
     let start = condenser.before_model(&trunk).await.into_messages();
@@ -263,7 +269,7 @@ async fn forks_of_one_conversation_go_their_own_ways() {
 }
 
 #[tokio::test]
-async fn what_stood_can_be_taken_up_after_a_restart_byte_for_byte() {
+async fn a_conversation_resumes_after_a_restart_byte_for_byte() {
     let build = || words(r#""trigger": "messages(12)", "keep": "messages(4)""#).build().unwrap();
     let condenser = build();
     let mut history = talk(1, 12);
@@ -279,7 +285,7 @@ async fn what_stood_can_be_taken_up_after_a_restart_byte_for_byte() {
     assert!(!again.report.condensed && *again == *ready);
     assert_eq!(again.report.tokens_after, ready.report.tokens_after);
     drop((ready, again));
-    // And both go on alike.
+    // Both continue in the same way.
     for (from, count) in [(16, 2), (18, 9), (27, 3), (30, 9)] {
         history.extend(talk(from, count));
         let (one, two) = (condenser.before_model(&history).await, restarted.before_model(&history).await);
@@ -289,7 +295,7 @@ async fn what_stood_can_be_taken_up_after_a_restart_byte_for_byte() {
 }
 
 #[tokio::test]
-async fn whoever_goes_on_with_what_it_was_handed_is_recognised_and_builds_on_its_summary() {
+async fn a_caller_that_continues_with_the_returned_list_is_recognised_and_builds_on_its_summary() {
     let condenser = words(r#""trigger": "messages(12)", "keep": "messages(4)""#).build().unwrap();
     let mut list = talk(1, 12);
     list = condenser.before_model(&list).await.into_messages();

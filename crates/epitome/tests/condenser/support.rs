@@ -1,4 +1,4 @@
-//! What all tests here need: things to say, strict readers, and ways to wait.
+//! Helpers of all tests here: messages, strict validators, and ways to wait.
 
 use std::time::Duration;
 
@@ -12,10 +12,10 @@ use serde_json::Value;
 
 use crate::judges;
 
-/// Nothing here takes this long unless it hangs.
+/// A test that takes this long hangs.
 pub(crate) const TOO_LONG: Duration = Duration::from_secs(60);
 
-/// A condenser that counts words, with these settings of `condense`.
+/// Returns a builder of a condenser that counts words, with these settings of `condense`.
 pub(crate) fn words(condense: &str) -> CondenserBuilder {
     Condenser::builder().counter(words_counted()).settings(&format!(r#"{{"condense": {{{condense}}}}}"#))
 }
@@ -24,7 +24,7 @@ pub(crate) fn words_counted() -> Counter {
     word_counter()
 }
 
-/// A number in letters: figures are names, which are added to summaries that leave them out.
+/// Returns a number in letters: digits would count as names, which are added to summaries that omit them.
 fn letters(mut n: usize) -> String {
     let mut out = String::new();
     while n > 0 {
@@ -34,8 +34,8 @@ fn letters(mut n: usize) -> String {
     out
 }
 
-/// `count` messages from place `from` on, the user's and the assistant's in turn, each of `size` words: the first two
-/// tell its place, the others are many.
+/// Returns `count` messages from position `from`, alternately of the user and the assistant, with `size` words each: the
+/// first two identify the position.
 pub(crate) fn talk_of(from: usize, count: usize, size: usize) -> Vec<Message> {
     (from..from + count)
         .map(|n| {
@@ -50,12 +50,12 @@ pub(crate) fn talk(from: usize, count: usize) -> Vec<Message> {
     talk_of(from, count, 20)
 }
 
-/// The same list, forced.
+/// Condenses the list with a forced call.
 pub(crate) async fn forced<'a>(condenser: &Condenser, list: &'a [Message], press: Press) -> Ready<'a> {
     condenser.before(Call { force: Some(press), ..Call::of(list) }).await
 }
 
-/// Every text in these messages.
+/// Returns every text in these messages.
 pub(crate) fn texts(messages: &[Message]) -> String {
     let mut out = String::new();
     for part in messages.iter().flat_map(|message| &message.parts) {
@@ -76,7 +76,7 @@ pub(crate) fn texts(messages: &[Message]) -> String {
     out
 }
 
-/// What the providers say about a list, all of them.
+/// Returns the complaints of all providers about a list.
 pub(crate) fn complaints(messages: &[Message]) -> Vec<String> {
     let mut all = Vec::new();
     for dialect in [Dialect::OPENAI, Dialect::RESPONSES, Dialect::ANTHROPIC] {
@@ -86,14 +86,14 @@ pub(crate) fn complaints(messages: &[Message]) -> Vec<String> {
             "responses" => judges::responses::complaints(&body),
             _ => judges::anthropic::complaints(&body),
         };
-        // The judge knows only reasoning that comes first; dialects must not reorder what came otherwise.
+        // The validator expects reasoning first, but dialects must not reorder a message that came otherwise.
         told.retain(|told| !told.contains("thinking must come first"));
         all.extend(told.into_iter().map(|told| format!("{dialect:?}: {told}")));
     }
     all
 }
 
-/// Gives way until this holds.
+/// Waits until this holds.
 pub(crate) async fn until(what: &str, mut holds: impl FnMut() -> bool) {
     let waited = tokio::time::timeout(TOO_LONG, async {
         while !holds() {
@@ -103,12 +103,12 @@ pub(crate) async fn until(what: &str, mut holds: impl FnMut() -> bool) {
     assert!(waited.await.is_ok(), "never: {what}");
 }
 
-/// The text of the summary in a list.
+/// Returns the text of the summary in a list.
 pub(crate) fn summary(messages: &[Message]) -> Option<String> {
     messages.iter().find_map(epitome::rules::view::recognise).map(|found| found.text)
 }
 
-/// Lets whatever was begun in the background come to its end, or to where it waits.
+/// Lets background tasks run until they end or wait.
 pub(crate) async fn settle() {
     for _ in 0..30 {
         tokio::task::yield_now().await;

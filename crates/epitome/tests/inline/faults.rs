@@ -1,9 +1,9 @@
-//! The upstream hears every kind of fault: else that it refuses nothing would say nothing.
+//! Tests that the test upstream refuses every kind of invalid request. Otherwise its acceptance would prove nothing.
 
 use serde_json::{Value, json};
 
 use epitome_testkit::upstream::refuse::Refusal;
-use epitome_testkit::upstream::{Act, Manner, Upstream};
+use epitome_testkit::upstream::{Behavior, Manner, Upstream};
 
 const CHAT: &str = "chat/completions";
 const RESPONSES: &str = "responses";
@@ -20,7 +20,7 @@ async fn post(upstream: &Upstream, path: &str, body: &Value) -> (u16, Value) {
     (answer.status().as_u16(), serde_json::from_str(&answer.text().await.unwrap()).unwrap())
 }
 
-/// A request with this list.
+/// Returns a request with this list.
 fn with(path: &str, list: impl Into<Value>) -> Value {
     let list: Value = list.into();
     match path {
@@ -49,7 +49,7 @@ fn said() -> Value {
 }
 
 #[tokio::test]
-async fn every_kind_of_fault_is_refused() {
+async fn every_invalid_request_is_refused() {
     let answer = json!({ "role": "tool", "tool_call_id": "x", "content": "done" });
     let asks = json!({ "type": "tool_use", "id": "x", "name": "f", "input": {} });
     let result = json!({ "type": "tool_result", "tool_use_id": "x", "content": "done" });
@@ -139,7 +139,7 @@ async fn every_kind_of_fault_is_refused() {
         assert_eq!(status, 400, "{fault} on {path}: {told}");
         assert!(told["error"]["message"].as_str().is_some_and(|said| !said.is_empty()), "{told}");
         assert_eq!(told["error"]["type"], "invalid_request_error");
-        assert_eq!(upstream.misshapen().len(), at + 1, "{fault} on {path}");
+        assert_eq!(upstream.invalid().len(), at + 1, "{fault} on {path}");
     }
     assert_eq!(upstream.repeated(), 0);
     post(&upstream, CHAT, &faults[0].2).await;
@@ -147,7 +147,7 @@ async fn every_kind_of_fault_is_refused() {
 }
 
 #[tokio::test]
-async fn what_is_too_long_is_refused_in_each_providers_words() {
+async fn a_request_that_is_too_long_is_refused_in_each_providers_words() {
     let long = "so it goes ".repeat(500);
     let upstream = Upstream::start(Manner { window: 1_000, ..Manner::default() }).await;
     let messages = json!([{ "role": "user", "content": long }]);
@@ -158,11 +158,11 @@ async fn what_is_too_long_is_refused_in_each_providers_words() {
     assert!(status == 400 && message.starts_with("prompt is too long: "), "{message}");
     assert!(message.ends_with(" tokens > 1000 maximum"), "{message}");
     assert!(matches!(upstream.refused()[..], [Refusal::TooLong { .. }, Refusal::TooLong { .. }]));
-    assert!(upstream.misshapen().is_empty());
+    assert!(upstream.invalid().is_empty());
 }
 
 #[tokio::test]
-async fn what_is_well_is_answered_and_counted_and_what_is_the_same_was_cached() {
+async fn a_valid_request_is_answered_and_counted_and_a_repeated_beginning_is_cached() {
     let upstream = Upstream::start(Manner::default()).await;
     let first = with(CHAT, json!([{ "role": "user", "content": "so it goes ".repeat(400) }]));
     let (status, answer) = post(&upstream, CHAT, &first).await;
@@ -171,14 +171,14 @@ async fn what_is_well_is_answered_and_counted_and_what_is_the_same_was_cached() 
     let usage = &answer["usage"];
     assert!(usage["prompt_tokens"].as_u64().is_some_and(|tokens| tokens > 1_024), "{usage}");
     assert_eq!(usage["prompt_tokens"], usage["prompt_tokens_details"]["cached_tokens"]);
-    // A beginning that is too small is in no cache.
+    // A prefix that is too short is not cached.
     for _ in 0..2 {
         let (_, answer) = post(&upstream, CHAT, &with(CHAT, json!([user()]))).await;
         assert_eq!(answer["usage"]["prompt_tokens_details"]["cached_tokens"], 0);
     }
 }
 
-/// The events of a stream, by what stands behind `data: `.
+/// Returns the events of a stream: the text after `data: `.
 async fn streamed(upstream: &Upstream, path: &str, mut body: Value) -> Vec<String> {
     body["stream"] = json!(true);
     let answer =
@@ -188,7 +188,7 @@ async fn streamed(upstream: &Upstream, path: &str, mut body: Value) -> Vec<Strin
     text.lines().filter_map(|line| line.strip_prefix("data: ")).map(str::to_owned).collect()
 }
 
-/// What a stream says is what the whole answer says.
+/// A stream contains the same text as the complete answer.
 #[tokio::test]
 async fn a_stream_is_the_same_answer_in_pieces() {
     for (path, list) in [(CHAT, json!([user()])), (RESPONSES, json!([said()])), (ANTHROPIC, json!([user()]))]
@@ -240,7 +240,7 @@ async fn a_stream_is_the_same_answer_in_pieces() {
 }
 
 #[tokio::test]
-async fn it_is_as_rude_as_it_is_told_to_be() {
+async fn the_upstream_can_be_told_to_fail() {
     let upstream = Upstream::start(Manner { key: Some("sk-1"), ..Manner::default() }).await;
     let (status, told) = post(&upstream, CHAT, &with(CHAT, json!([user()]))).await;
     assert_eq!((status, &told["error"]["code"]), (401, &json!("invalid_api_key")));
@@ -249,7 +249,12 @@ async fn it_is_as_rude_as_it_is_told_to_be() {
         request.body(body.to_string()).send().await
     };
     let mut body = with(CHAT, json!([user()]));
-    upstream.then(Act::Busy(7)).then(Act::Fails).then(Act::Page(502)).then(Act::TooLong).then(Act::Refuses);
+    upstream
+        .then(Behavior::Busy(7))
+        .then(Behavior::Fails)
+        .then(Behavior::Page(502))
+        .then(Behavior::TooLong)
+        .then(Behavior::Refuses);
     let answer = send(&body).await.unwrap();
     assert_eq!((answer.status().as_u16(), &answer.headers()["retry-after"]), (429, &"7".parse().unwrap()));
     assert_eq!(send(&body).await.unwrap().status(), 500);
@@ -257,24 +262,24 @@ async fn it_is_as_rude_as_it_is_told_to_be() {
     assert!(page.status() == 502 && page.headers()["content-type"] == "text/html");
     assert!(send(&body).await.unwrap().text().await.unwrap().contains("context_length_exceeded"));
     assert_eq!(send(&body).await.unwrap().status(), 400);
-    assert_eq!((upstream.refused().len(), upstream.misshapen().len()), (2, 1));
+    assert_eq!((upstream.refused().len(), upstream.invalid().len()), (2, 1));
     body["stream"] = json!(true);
-    upstream.then(Act::Breaks);
+    upstream.then(Behavior::Breaks);
     assert!(send(&body).await.unwrap().text().await.is_err());
     assert!(send(&body).await.unwrap().text().await.unwrap().ends_with("data: [DONE]\n\n"));
-    // Whoever leaves is noticed.
-    upstream.then(Act::Stalls);
+    // The upstream notices a client that disconnects.
+    upstream.then(Behavior::Stalls);
     drop(send(&body).await.unwrap());
-    upstream.always(Act::Silent);
+    upstream.always(Behavior::Silent);
     assert!(tokio::time::timeout(std::time::Duration::from_millis(50), send(&body)).await.is_err());
-    while upstream.under_way() != (0, 2) {
+    while upstream.in_progress() != (0, 2) {
         tokio::task::yield_now().await;
     }
     assert_eq!(upstream.last().unwrap().json(), body);
 }
 
 #[tokio::test]
-async fn whatever_else_is_asked_for_is_echoed() {
+async fn other_routes_echo_the_request() {
     let upstream = Upstream::start(Manner::default()).await;
     let url = |path: &str| format!("{}/{path}", upstream.url());
     let models = client().get(url("models")).send().await.unwrap().text().await.unwrap();

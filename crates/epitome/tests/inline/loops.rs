@@ -1,4 +1,4 @@
-//! Long loops: every strategy, on every wire, with counts that differ and upstreams that change their mind.
+//! Tests long agent loops: every strategy, in every format, with different token counts and changing upstreams.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -14,14 +14,14 @@ use epitome_testkit::upstream::{Manner, Upstream};
 
 const WIRES: [Dialect; 3] = [Dialect::OPENAI, Dialect::RESPONSES, Dialect::ANTHROPIC];
 
-/// So many calls each agent makes, at least.
+/// Minimum number of calls of each agent.
 const CALLS: u64 = 300;
 
 fn manner() -> Manner {
     Manner { window: WINDOW, always: &[SYSTEM, RULE], ..Manner::default() }
 }
 
-/// Upstreams that count otherwise, take less than was said, or find too long what is not.
+/// Upstreams that count differently, have a smaller limit than documented, or reject requests that are not too long.
 fn manners() -> [Manner; 4] {
     [
         Manner { skew: 0.6, ..manner() },
@@ -31,12 +31,12 @@ fn manners() -> [Manner; 4] {
     ]
 }
 
-/// What became of an agent.
-struct Ran {
+/// The result of an agent's run.
+struct RunResult {
     agent: Agent,
     upstream: Upstream,
     condensed: usize,
-    /// Why it could not go on, where it could not.
+    /// Why the agent could not continue, if it could not.
     stuck: Option<String>,
 }
 
@@ -46,16 +46,16 @@ fn builder(dialect: Dialect, window: Tokens, condense: &serde_json::Value) -> Co
     builder.settings(&settings.to_string())
 }
 
-async fn run(strategy: &str, dialect: Dialect, manner: Manner) -> Ran {
+async fn run(strategy: &str, dialect: Dialect, manner: Manner) -> RunResult {
     let settings = json!({ "strategy": strategy, "threshold": 0.75, "max_tokens": 1_200 });
     run_with(builder(dialect, WINDOW, &settings), dialect, manner, "Go on").await
 }
 
-async fn run_with(builder: CondenserBuilder, dialect: Dialect, manner: Manner, asked: &str) -> Ran {
+async fn run_with(builder: CondenserBuilder, dialect: Dialect, manner: Manner, asked: &str) -> RunResult {
     run_on(builder.build().unwrap(), dialect, manner, asked).await
 }
 
-async fn run_on(condenser: Condenser, dialect: Dialect, manner: Manner, asked: &str) -> Ran {
+async fn run_on(condenser: Condenser, dialect: Dialect, manner: Manner, asked: &str) -> RunResult {
     let upstream = Upstream::start(manner).await;
     let mut agent = Agent::new(dialect, &upstream.url(), condenser).unwrap();
     let (mut condensed, mut stuck) = (0, None);
@@ -65,66 +65,66 @@ async fn run_on(condenser: Condenser, dialect: Dialect, manner: Manner, asked: &
             Err(error) => stuck = Some(error.to_string()),
         }
     }
-    Ran { agent, upstream, condensed, stuck }
+    RunResult { agent, upstream, condensed, stuck }
 }
 
-impl Ran {
-    /// Nothing was refused for its shape, nothing was sent twice that was refused, what must stay was in every request, and
-    /// between two passes the list only grew.
-    fn went_well(&self, told: &str) {
+impl RunResult {
+    /// Checks that no request was invalid, that no refused request was repeated, that every request contained the messages that
+    /// must stay, and that the list only grew between two condensations.
+    fn assert_ok(&self, told: &str) {
         let Self { agent, upstream, condensed, stuck } = self;
-        assert_eq!(upstream.misshapen(), Vec::<String>::new(), "{told}");
-        assert_eq!((stuck, upstream.repeated(), upstream.lacking()), (&None, 0, 0), "{told}");
+        assert_eq!(upstream.invalid(), Vec::<String>::new(), "{told}");
+        assert_eq!((stuck, upstream.repeated(), upstream.without_required_text()), (&None, 0, 0), "{told}");
         assert!(agent.spent.calls >= CALLS && agent.tokens > 10 * WINDOW, "{told}: {} tokens", agent.tokens);
-        assert!(upstream.begun_anew() <= *condensed, "{told}: {} of {condensed}", upstream.begun_anew());
+        assert!(upstream.restarted() <= *condensed, "{told}: {} of {condensed}", upstream.restarted());
     }
 }
 
-/// One strategy on all wires, each against two kinds of upstream.
-async fn goes_on_for_ever(strategy: &str) {
+/// Runs one strategy in all formats, each against two kinds of upstream.
+async fn never_ends(strategy: &str) {
     for (at, dialect) in WIRES.into_iter().enumerate() {
         for manner in [manners()[at].clone(), manners()[(at + strategy.len()) % 4].clone()] {
             let told = format!("{strategy} on {dialect}, {manner:?}");
-            run(strategy, dialect, manner).await.went_well(&told);
+            run(strategy, dialect, manner).await.assert_ok(&told);
         }
     }
 }
 
 #[tokio::test]
-async fn a_list_that_is_summarized_goes_on_for_ever() {
-    goes_on_for_ever("summarize").await;
+async fn a_summarized_list_never_ends() {
+    never_ends("summarize").await;
 }
 
 #[tokio::test]
-async fn a_list_that_is_summarized_rarely_goes_on_for_ever() {
-    goes_on_for_ever("amortized").await;
+async fn an_amortized_list_never_ends() {
+    never_ends("amortized").await;
 }
 
 #[tokio::test]
-async fn a_list_of_the_newest_goes_on_for_ever() {
-    goes_on_for_ever("recent(messages(12))").await;
+async fn a_list_of_recent_messages_never_ends() {
+    never_ends("recent(messages(12))").await;
 }
 
 #[tokio::test]
-async fn a_list_that_is_masked_and_then_summarized_goes_on_for_ever() {
-    goes_on_for_ever("pipeline(mask, summarize)").await;
+async fn a_masked_and_summarized_list_never_ends() {
+    never_ends("pipeline(mask, summarize)").await;
 }
 
 #[tokio::test]
-async fn a_list_that_keeps_whole_turns_goes_on_for_ever() {
-    goes_on_for_ever("amortized(turns(1))").await;
+async fn a_list_of_whole_turns_never_ends() {
+    never_ends("amortized(turns(1))").await;
 }
 
-/// These two cannot go on for ever: words are never masked. What they send until then is as good, and the last word is
-/// why it ends.
+/// These two strategies must end: text is never masked. Their requests until then are valid, and the last error says why
+/// the run ends.
 #[tokio::test]
-async fn a_list_that_only_loses_outputs_ends_with_a_reason_and_without_a_repeat() {
+async fn a_list_that_is_only_masked_ends_with_a_reason_and_without_a_loop() {
     for strategy in ["noop", "mask"] {
         for (dialect, manner) in WIRES.into_iter().zip(manners()) {
             let told = format!("{strategy} on {dialect}, {manner:?}");
-            let Ran { upstream, stuck, .. } = run(strategy, dialect, manner).await;
-            assert_eq!(upstream.misshapen(), Vec::<String>::new(), "{told}");
-            assert_eq!((upstream.repeated(), upstream.lacking()), (0, 0), "{told}");
+            let RunResult { upstream, stuck, .. } = run(strategy, dialect, manner).await;
+            assert_eq!(upstream.invalid(), Vec::<String>::new(), "{told}");
+            assert_eq!((upstream.repeated(), upstream.without_required_text()), (0, 0), "{told}");
             if let Some(why) = stuck {
                 assert!(why.starts_with("too long, and nothing more can leave: "), "{told}: {why}");
             }
@@ -132,7 +132,7 @@ async fn a_list_that_only_loses_outputs_ends_with_a_reason_and_without_a_repeat(
     }
 }
 
-/// A summarizer that is gone each other time, and slow to nobody: `local` stands in for it.
+/// Returns a summarizer that fails every second time without delay: `local` writes a fallback.
 fn unsteady() -> Scripted {
     let asked = AtomicUsize::new(0);
     Scripted::new().named("unsteady").otherwise(move |ask| {
@@ -145,17 +145,17 @@ fn unsteady() -> Scripted {
 }
 
 #[tokio::test]
-async fn a_summarizer_that_fails_each_other_time_stops_nobody() {
+async fn a_summarizer_that_fails_every_second_time_stops_no_agent() {
     for (dialect, wait) in WIRES.into_iter().zip([false, true, false]) {
         let settings = json!({ "threshold": 0.75, "model": "unsteady", "wait": wait, "max_tokens": 1_200 });
         let builder = builder(dialect, WINDOW, &settings).model("unsteady", unsteady());
         let told = format!("{dialect}, wait: {wait}");
-        run_with(builder, dialect, manner(), "Go on").await.went_well(&told);
+        run_with(builder, dialect, manner(), "Go on").await.assert_ok(&told);
     }
 }
 
 #[tokio::test]
-async fn agents_that_share_a_condenser_never_hear_of_each_other() {
+async fn agents_that_share_a_condenser_never_see_each_others_messages() {
     let settings = json!({ "strategy": "amortized", "threshold": 0.75, "max_tokens": 1_200 });
     let condenser = builder(Dialect::OPENAI, WINDOW, &settings).build().unwrap();
     let run = |own: &'static str, other| {
@@ -163,7 +163,7 @@ async fn agents_that_share_a_condenser_never_hear_of_each_other() {
     };
     let (ann, bob) = tokio::join!(run("Ann's quay", "Bob's dock"), run("Bob's dock", "Ann's quay"));
     for (name, ran) in [("Ann", ann), ("Bob", bob)] {
-        ran.went_well(name);
+        ran.assert_ok(name);
         assert_eq!(ran.upstream.foreign(), 0, "{name}");
     }
 }

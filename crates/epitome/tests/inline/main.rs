@@ -1,4 +1,4 @@
-//! Agents whose lists are condensed before each call, against an upstream that refuses what real ones refuse.
+//! Tests agents whose lists are condensed before each call, against an upstream that refuses what real providers refuse.
 
 #![allow(
     clippy::unwrap_used,

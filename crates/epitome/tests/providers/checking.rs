@@ -1,13 +1,13 @@
-//! Whether configured models answer, and what is wrong where they do not.
+//! Tests the check of configured models, and what must be fixed if one does not answer.
 
 use epitome::model::{FailureCause, Remote, check};
 use epitome::settings::{ModelSettings, Patch, Settings};
 
 use crate::provider::{Act, Provider};
-use crate::support::{KEY, WAYS, assert_discreet};
+use crate::support::{KEY, WAYS, assert_no_secrets};
 
 #[tokio::test]
-async fn a_model_that_answers_is_well_though_it_says_nothing() {
+async fn an_empty_answer_passes_the_check() {
     for way in WAYS {
         let provider = Provider::start().await;
         provider.strict(KEY);
@@ -21,7 +21,7 @@ async fn a_model_that_answers_is_well_though_it_says_nothing() {
 }
 
 #[tokio::test]
-async fn what_is_wrong_is_sorted_by_what_is_to_be_mended() {
+async fn failures_are_sorted_by_what_must_be_fixed() {
     for way in WAYS {
         let provider = Provider::start().await;
         let model = way.remote(&provider);
@@ -33,7 +33,7 @@ async fn what_is_wrong_is_sorted_by_what_is_to_be_mended() {
             (Act::Redirect("http://127.0.0.1:1/".to_owned()), FailureCause::Address, "base_url"),
             (Act::Html, FailureCause::Address, "web page"),
             (Act::Status(500), FailureCause::Other, "500"),
-            (Act::Busy(Some("9".to_owned())), FailureCause::Other, "wait 9s"),
+            (Act::Busy(Some("9".to_owned())), FailureCause::Other, "retry after 9s"),
             (Act::Echo, FailureCause::Other, "400"),
             (Act::Cut, FailureCause::Other, "broke off"),
         ] {
@@ -41,7 +41,7 @@ async fn what_is_wrong_is_sorted_by_what_is_to_be_mended() {
             let error = model.check().await.unwrap_err();
             assert_eq!(error.cause, what, "{way:?} {act:?}: {error}");
             assert!(error.reason.contains(word), "{way:?} {act:?}: {error}");
-            assert_discreet(&error.reason);
+            assert_no_secrets(&error.reason);
         }
         provider.leave().await;
         let error = model.check().await.unwrap_err();

@@ -1,6 +1,6 @@
-//! Every fault of a provider, through a whole engine, on both wires, streamed and not.
+//! Tests every failure of a provider with a whole engine, in both formats, streamed and not.
 //!
-//! What is the same for all of them stands in [`check`]; a fault is a line.
+//! [`check`] contains what all failures share; each failure is one line.
 
 use std::time::Duration;
 
@@ -8,17 +8,17 @@ use epitome::rules::message::Seq;
 use serde_json::{Value, json};
 
 use crate::provider::{Act, CACHED, INPUT, OUTPUT, Provider, Request};
-use crate::support::{Clock, WAYS, Way, assert_discreet, assert_whole, engine, history, slot, talk};
+use crate::support::{Clock, WAYS, Way, assert_no_secrets, assert_whole, engine, history, slot, talk};
 
-/// What is done, what is recorded of it, a word of what is said of it, and whether its cost is known.
+/// A provider's behaviour, the recorded outcome, a part of the error text, and whether the cost is known.
 type Fault = (Act, &'static str, &'static str, bool);
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// What one call costs, in millionths, at 10 a million in, 1 from the cache and 100 out.
+/// Cost of one call in millionths, with prices per million of 10 for input, 1 for cached input and 100 for output.
 const COST: u64 = (INPUT - CACHED) * 10 + CACHED + OUTPUT * 100;
 
-/// 1..=20 are summed up, the provider fails on 21..=40, and is well again.
+/// Messages 1..=20 are summarized, the provider fails on 21..=40, and then works again.
 async fn check(way: Way, fault: &Fault) {
     let (act, outcome, cause, told) = fault;
     let about = format!("{way:?} {act:?}");
@@ -57,7 +57,7 @@ async fn check(way: Way, fault: &Fault) {
             assert_eq!(row.cost, Some((COST * row.calls) as i64), "{about}");
         }
     }
-    assert_discreet(&format!("{explained:?} {usage:?} {error} {:?}", engine.worker_problem()));
+    assert_no_secrets(&format!("{explained:?} {usage:?} {error} {:?}", engine.worker_problem()));
 
     provider.heal();
     if *act == GONE {
@@ -76,13 +76,13 @@ async fn check(way: Way, fault: &Fault) {
     assert_eq!(slot(&session).await.last_error, None, "{about}");
 }
 
-/// The listener closed.
+/// The provider's port is closed.
 const GONE: Act = Act::Status(0);
 
-/// What is known at once.
+/// Failures that are known immediately.
 fn quick(way: Way) -> Vec<Fault> {
-    // Where the cost comes first, what broke off is an answer, and a bad one.
-    let broken = |act: Act, why: &'static str| match way.tells_early() {
+    // If the cost comes first, a truncated answer is an answer with a cost that fails inspection.
+    let broken = |act: Act, why: &'static str| match way.reports_usage_first() {
         true => (act, "cut_off", "cut off", true),
         false => (act, "no_answer", why, false),
     };
@@ -101,7 +101,7 @@ fn quick(way: Way) -> Vec<Fault> {
         (Act::Status(502), "no_answer", "failed (502", false),
         (Act::Status(529), "busy", "busy", false),
         (Act::ErrorInside, "busy", "busy", false),
-        (Act::Busy(Some("7".to_owned())), "busy", "wait 7s", false),
+        (Act::Busy(Some("7".to_owned())), "busy", "retry after 7s", false),
         (Act::WrongKey, "refused", "not accepted (401)", false),
         (Act::NoCredit, "refused", "no credit", false),
         (Act::NoModel, "refused", "no model `stand-in-1`", false),
@@ -117,10 +117,10 @@ fn quick(way: Way) -> Vec<Fault> {
     ]
 }
 
-/// What is known when the time is over.
+/// Failures that are known at the timeout.
 fn slow(way: Way) -> Vec<Fault> {
     let late = |act| (act, "no_answer", "no answer within 1s", false);
-    let stalled = match way.tells_early() {
+    let stalled = match way.reports_usage_first() {
         true => (Act::Stall, "cut_off", "cut off", true),
         false => late(Act::Stall),
     };
@@ -134,28 +134,28 @@ async fn check_quick(way: Way) {
 }
 
 #[tokio::test]
-async fn no_fault_of_an_openai_server_is_kept_or_loses_a_window() {
+async fn no_failure_of_an_openai_server_is_stored_or_loses_messages() {
     check_quick(WAYS[0]).await;
 }
 
 #[tokio::test]
-async fn no_fault_of_an_openai_stream_is_kept_or_loses_a_window() {
+async fn no_failure_of_an_openai_stream_is_stored_or_loses_messages() {
     check_quick(WAYS[1]).await;
 }
 
 #[tokio::test]
-async fn no_fault_of_an_anthropic_server_is_kept_or_loses_a_window() {
+async fn no_failure_of_an_anthropic_server_is_stored_or_loses_messages() {
     check_quick(WAYS[2]).await;
 }
 
 #[tokio::test]
-async fn no_fault_of_an_anthropic_stream_is_kept_or_loses_a_window() {
+async fn no_failure_of_an_anthropic_stream_is_stored_or_loses_messages() {
     check_quick(WAYS[3]).await;
 }
 
-/// As OpenRouter gives it: 200, half a text, and the error inside of the choice.
+/// As OpenRouter returns it: status 200, a part of the text, and the error inside the choice.
 #[tokio::test]
-async fn an_answer_that_ended_in_an_error_is_never_kept() {
+async fn an_answer_that_ended_in_an_error_is_never_stored() {
     let half = "The customer in Oslo wrote twice about the parcel of order 10071. It was sent yesterday.";
     let body = |more: Value| {
         let mut choice = json!({"index": 0, "finish_reason": "error",
@@ -171,7 +171,7 @@ async fn an_answer_that_ended_in_an_error_is_never_kept() {
 }
 
 #[tokio::test]
-async fn no_slowness_is_kept_or_loses_a_window() {
+async fn no_slow_answer_is_stored_or_loses_messages() {
     let mut checks = tokio::task::JoinSet::new();
     for way in WAYS {
         for fault in slow(way) {

@@ -1,4 +1,4 @@
-//! Both wires, streamed and not; an engine whose clock is moved by hand.
+//! Helpers: both formats, streamed and not, and an engine with a manual clock.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -14,13 +14,13 @@ use epitome::{Context, Engine, Pace, Session, SlotExplanation, Summary};
 
 use crate::provider::Provider;
 
-/// A key that nothing may ever show.
+/// A key that must never be shown.
 pub(crate) const KEY: &str = "sk-stand-in-0123456789abcdefghij";
 
-/// Words of the conversation that nothing may ever show.
+/// Words of the conversation that must never be shown.
 pub(crate) const WORDS: &str = "hasnotarrived";
 
-/// One of the ways to ask.
+/// One way to call a provider.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Way {
     pub(crate) wire: Wire,
@@ -35,8 +35,8 @@ pub(crate) const WAYS: [Way; 4] = [
 ];
 
 impl Way {
-    /// Whether what is said of the cost comes before the text: then it is known although the text broke off.
-    pub(crate) fn tells_early(self) -> bool {
+    /// Whether the token counts come before the text: then the cost of a truncated answer is known.
+    pub(crate) fn reports_usage_first(self) -> bool {
         self.stream && self.wire == Wire::ANTHROPIC
     }
 
@@ -54,21 +54,21 @@ impl Way {
         self.within(provider, Duration::from_secs(5))
     }
 
-    /// The same with another time-out.
+    /// Returns the same settings with another timeout.
     pub(crate) fn within(self, provider: &Provider, timeout: Duration) -> Remote {
         let settings = ModelSettings { timeout, ..self.settings(provider) };
         Remote::new("main", &settings, Some(KEY.to_owned().into())).unwrap()
     }
 }
 
-pub(crate) fn ask() -> SummaryRequest {
+pub(crate) fn request() -> SummaryRequest {
     let mut said = talk(1, 20);
     said.iter_mut().zip(1..).for_each(|(message, seq)| message.seq = seq);
     let said: Vec<_> = said.into_iter().map(Into::into).collect();
     SummaryRequest::new(said, Limit::Tokens(400), Counter::new(Encoding::O200k))
 }
 
-/// A clock that moves only when it is told to.
+/// A manual clock.
 #[derive(Clone)]
 pub(crate) struct Clock(Arc<AtomicI64>);
 
@@ -86,7 +86,7 @@ impl Clock {
         SqliteOptions { clock: Arc::new(move || clock.now()), ..SqliteOptions::default() }
     }
 
-    /// On to where the slot may be tried again.
+    /// Advances the clock to the time of the slot's next attempt.
     pub(crate) async fn wait_for(&self, session: &Session) {
         if let Some(then) = slot(session).await.not_before {
             self.0.fetch_max(then.0, Ordering::SeqCst);
@@ -94,7 +94,7 @@ impl Clock {
     }
 }
 
-/// An engine in memory that works only when told, every 20 messages, by the model `main`.
+/// Returns an engine in memory that works only on demand, every 20 messages, with the model `main`.
 pub(crate) async fn engine(main: Remote, clock: &Clock, stand_in_after: &str) -> Engine {
     let settings = format!(
         r#"{{
@@ -113,7 +113,7 @@ pub(crate) async fn engine(main: Remote, clock: &Clock, stand_in_after: &str) ->
         .unwrap()
 }
 
-/// Messages `from..=through`, long enough to be worth a summary.
+/// Returns the messages `from..=through`, long enough to be worth a summary.
 pub(crate) fn talk(from: usize, through: usize) -> Vec<Message> {
     let line = |n: usize| match n % 2 {
         1 => Message::user(format!(
@@ -136,7 +136,7 @@ pub(crate) async fn slot(session: &Session) -> SlotExplanation {
     session.explain().await.unwrap().slots.into_iter().find(|slot| slot.slot == "short").unwrap()
 }
 
-/// Everything is told or shown, in order, nothing twice.
+/// Checks that every message is summarized or sent, in order, and none twice.
 #[track_caller]
 pub(crate) fn assert_whole(context: &Context, head: Seq) {
     assert!(context.report.exhaustive && context.report.gap.is_none(), "{:?}", context.report);
@@ -146,13 +146,13 @@ pub(crate) fn assert_whole(context: &Context, head: Seq) {
     assert_eq!(shown, (told + 1..=head).collect::<Vec<_>>(), "told through {told}");
 }
 
-/// Neither the key nor a word of the conversation stands here.
+/// Checks that the text contains neither the key nor words of the conversation.
 #[track_caller]
-pub(crate) fn assert_discreet(shown: &str) {
+pub(crate) fn assert_no_secrets(shown: &str) {
     assert!(!shown.contains("0123456789abc") && !shown.contains(WORDS), "{shown}");
 }
 
-/// Waits for something to become true, and fails when it does not.
+/// Waits until this holds, and fails after a time limit.
 pub(crate) async fn until(what: &str, check: impl Fn() -> bool) {
     let wait = async {
         while !check() {

@@ -1,4 +1,4 @@
-//! An engine whose models are named in its settings, and what it does while they fail.
+//! Tests an engine whose models are defined in its settings, also while they fail.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ fn settings(provider: &Provider, wire: &str) -> String {
 }
 
 #[tokio::test]
-async fn a_model_named_in_the_settings_is_asked() {
+async fn a_model_named_in_the_settings_is_called() {
     for wire in ["openai", "anthropic"] {
         let provider = Provider::start().await;
         let engine =
@@ -43,7 +43,7 @@ async fn a_model_named_in_the_settings_is_asked() {
 }
 
 #[tokio::test]
-async fn a_model_the_program_brings_itself_goes_before_the_settings() {
+async fn a_model_added_by_the_program_takes_precedence_over_the_settings() {
     let provider = Provider::start().await;
     let model = Scripted::new().named("own");
     let builder = Engine::builder().model("main", model.clone()).settings(&settings(&provider, "openai"));
@@ -55,7 +55,7 @@ async fn a_model_the_program_brings_itself_goes_before_the_settings() {
 }
 
 #[tokio::test]
-async fn a_local_model_of_another_name_is_local_and_a_missing_key_is_no_error_at_first() {
+async fn local_works_under_another_name_and_a_missing_key_is_no_error_at_start() {
     let document = r#"{
         "models": {
             "plain": {"provider": "local"},
@@ -77,7 +77,7 @@ async fn a_local_model_of_another_name_is_local_and_a_missing_key_is_no_error_at
 }
 
 #[tokio::test]
-async fn local_stands_in_at_once_where_told_so_and_is_replaced_when_the_provider_is_well() {
+async fn a_fallback_summary_is_replaced_when_the_provider_works_again() {
     for way in WAYS {
         let (provider, clock) = (Provider::start().await, Clock::new());
         provider.always(Act::Status(500));
@@ -101,7 +101,7 @@ async fn local_stands_in_at_once_where_told_so_and_is_replaced_when_the_provider
 }
 
 #[tokio::test]
-async fn dropping_the_engine_closes_the_connection_of_a_call_under_way() {
+async fn dropping_the_engine_closes_the_connection_of_a_call_in_progress() {
     let provider = Provider::start().await;
     provider.always(Act::Silent);
     let pace = Pace { workers: 1, poll: Duration::from_millis(10), ..Pace::default() };

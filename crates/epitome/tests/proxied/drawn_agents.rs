@@ -1,5 +1,5 @@
-//! Whatever many agents do at once, each is given its own: drawn worlds of agents that share openings, fork, edit, retry and
-//! go on, on an engine that forgets and is restarted. Every message says a word that no other says.
+//! Tests with random agents that each gets only its own messages: agents share first messages, fork, edit, retry and
+//! continue, on an engine that evicts conversations and is restarted. Every message contains a unique word.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -17,46 +17,46 @@ use tokio::sync::OnceCell;
 
 use crate::support::{Numbered, builder, complaints, marks, settle, store, texts, tokens, world_count};
 
-/// One store for all of them: a world has workspaces of its own.
+/// One store for all cases; each case has its own workspaces.
 static STORE: OnceCell<Arc<dyn Store>> = OnceCell::const_new();
 static WORLD: AtomicUsize = AtomicUsize::new(0);
 
 const WIRES: [&str; 2] = ["openai", "anthropic"];
 
-/// What happens next. Numbers choose among what there is.
+/// The next step. Numbers select among the existing agents and messages.
 #[derive(Debug, Clone)]
 enum Step {
-    /// An agent says more and calls its model.
+    /// An agent adds messages and calls its model.
     GoOn {
         agent: usize,
         bursts: Vec<Burst>,
     },
-    /// It sends the same again.
+    /// It sends the same list again.
     Retry(usize),
-    /// It begins with what another said so far and goes on by itself, as the same caller or as somebody else.
+    /// A new agent begins with the messages of another, as the same caller or another one.
     Copy {
         agent: usize,
         keep: usize,
         whose: Whose,
         burst: Burst,
     },
-    /// One message of it becomes another.
+    /// One of its messages is replaced.
     Edit {
         agent: usize,
         at: usize,
     },
-    /// Its newest messages are taken back.
+    /// Its newest messages are removed.
     TakeBack {
         agent: usize,
         count: usize,
     },
-    /// Its standing orders say something else.
+    /// Its system messages change.
     Head(usize),
-    /// The provider finds its request too long.
+    /// The provider rejects its request as too long.
     TooLong(usize),
-    /// Two of them call at the same time.
+    /// Two agents call at the same time.
     Together(usize, usize),
-    /// Settings change, or are changed back.
+    /// The settings change, or change back.
     Settings,
     Restart,
 }
@@ -76,7 +76,7 @@ enum Whose {
     Named,
 }
 
-/// Who writes summaries.
+/// The model that writes summaries.
 #[derive(Debug, Clone, Copy)]
 enum Writer {
     Local,
@@ -84,7 +84,7 @@ enum Writer {
     Waited,
 }
 
-/// How a world is set up.
+/// The setup of a case.
 #[derive(Debug, Clone)]
 struct World {
     strategy: &'static str,
@@ -148,7 +148,7 @@ fn worlds() -> impl Strategy<Value = World> {
     )
 }
 
-/// Whose a conversation is.
+/// The owner of a conversation.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Owner {
     workspace: usize,
@@ -160,23 +160,23 @@ struct Owner {
 #[derive(Debug, Clone)]
 struct Agent {
     owner: Owner,
-    /// How often its standing orders changed.
+    /// How often its system messages changed.
     orders: usize,
-    /// After its standing orders.
+    /// The messages after its system messages.
     said: Vec<Message>,
-    /// What it was last handed out after its standing orders, and since when that stands; nothing where that says nothing of
-    /// what comes next.
+    /// The list returned last, without system messages, and since when it has been the same; `None` if the next list may
+    /// differ.
     last: Option<(Vec<Message>, usize)>,
 }
 
-/// What happened in all worlds, to know that something did.
+/// What happened in all cases, to check that every kind of event did.
 #[derive(Default)]
 struct Seen {
     requests: usize,
     condensed: usize,
-    /// Handed out shorter without being condensed this time: known again.
+    /// A shorter list was returned without a condensation on this turn: the conversation was recognised.
     known: usize,
-    /// The same by an engine that had never seen it.
+    /// The same, by an engine that had never seen the conversation.
     resumed: usize,
     pressed: usize,
 }
@@ -191,11 +191,11 @@ struct Play<'a> {
     agents: Vec<Agent>,
     marks: usize,
     clock: usize,
-    /// Lists that were condensed: whose, how they begin, and when.
+    /// Lists that were condensed: their owner, their messages, and when.
     done: Vec<(Owner, Vec<Message>, usize)>,
-    /// All lists that came: an engine may still hold what was done to one, though its agent went on otherwise since.
+    /// All lists that were sent: an engine may have cached the state of one, although its agent continued differently.
     came: Vec<(Owner, Vec<Message>)>,
-    /// Whose a summary is.
+    /// The owner of each summary.
     summaries: HashMap<String, Owner>,
     runs: HashMap<Arc<str>, Owner>,
     seen: Seen,
@@ -356,7 +356,7 @@ impl<'a> Play<'a> {
     ) -> Result<(), TestCaseError> {
         let mut copy = self.agents[from].clone();
         let whole = copy.said.len();
-        // Where two go on from the same place, more often than not.
+        // Usually two agents continue from the same position.
         let keep = if keep >= whole || keep.is_multiple_of(2) { whole } else { keep.max(1) };
         copy.said.truncate(keep);
         match whose {
@@ -372,7 +372,7 @@ impl<'a> Play<'a> {
         self.agents.push(copy);
         let agent = self.agents.len() - 1;
         if !matches!(whose, Whose::Same) {
-            // The very same conversation of somebody else's, before they part.
+            // The same conversation of another caller, before they differ.
             self.request(agent, None).await?;
         }
         self.go_on(agent, &[burst]);
@@ -411,7 +411,7 @@ impl<'a> Play<'a> {
         self.check(one, &first, &asked)?;
         self.check(two, &second, &other)?;
         if asked.condensed || other.condensed {
-            // Either may have been first, and both may have condensed the same: what stands is told by the next request.
+            // Either may have been first, and both may have condensed the same list: the next request shows the result.
             (self.agents[one].last, self.agents[two].last) = (None, None);
         }
         Ok(())
@@ -425,14 +425,14 @@ impl<'a> Play<'a> {
             wire: WIRES[owner.wire],
         };
         let (inline, condenser) = &self.condensers[owner.workspace];
-        let passing = inline.before(condenser, &caller, Call { force, ..Call::of(list) }).await;
+        let proxied = inline.before(condenser, &caller, Call { force, ..Call::of(list) }).await;
         Asked {
-            condensed: passing.ready.report.condensed,
-            untouched: passing.ready.is_untouched(),
-            run: passing.conversation_id,
-            sizes: (passing.ready.full, passing.ready.sent),
-            turn: passing.ready.turn(),
-            shown: passing.ready.into_messages(),
+            condensed: proxied.ready.report.condensed,
+            untouched: proxied.ready.is_untouched(),
+            id: proxied.conversation_id,
+            sizes: (proxied.ready.full, proxied.ready.sent),
+            turn: proxied.ready.turn(),
+            shown: proxied.ready.into_messages(),
         }
     }
 
@@ -443,7 +443,7 @@ impl<'a> Play<'a> {
         let Asked { shown, condensed, untouched, .. } = asked;
         let told = || format!("agent {agent}: [{}] of [{}]", draw(shown), draw(list));
 
-        // Its own, and nobody else's.
+        // Its own messages only.
         let (there, came) = (marks(&texts(shown), "mk"), marks(&texts(list), "mk"));
         prop_assert!(there.is_subset(&came), "another's words: {}", told());
         for mark in marks(&texts(shown), "sum") {
@@ -451,13 +451,13 @@ impl<'a> Play<'a> {
             prop_assert_eq!(&*whose, &owner, "another's summary: {}", told());
         }
         if owner.session.is_none() {
-            let whose = self.runs.entry(Arc::clone(&asked.run)).or_insert_with(|| owner.clone());
+            let whose = self.runs.entry(Arc::clone(&asked.id)).or_insert_with(|| owner.clone());
             prop_assert_eq!(&*whose, &owner, "another's number");
         } else {
-            prop_assert_eq!(Some(&*asked.run), owner.session.as_deref());
+            prop_assert_eq!(Some(&*asked.id), owner.session.as_deref());
         }
 
-        // Valid, and no larger.
+        // The list is valid and not larger.
         let heads = self.world.heads;
         prop_assert_eq!(&shown[..heads], &list[..heads], "the head: {}", told());
         prop_assert_eq!(shown.last(), list.last(), "the end: {}", told());
@@ -469,13 +469,13 @@ impl<'a> Play<'a> {
             prop_assert!(asked.sizes.1 < asked.sizes.0, "not smaller: {}", told());
         }
 
-        // Steady.
+        // The prefix is stable.
         let rest = shown[heads..].to_vec();
         let said = self.agents[agent].said.clone();
         if let Some((before, when)) = &self.agents[agent].last
             && !condensed
         {
-            // Somebody else of the same caller may have condensed what both began with.
+            // Another agent of the same caller may have condensed the beginning that both share.
             let meanwhile = |(whose, list, at): &(Owner, Vec<Message>, usize)| {
                 at > when && *whose == owner && same(&said, list)
             };
@@ -500,8 +500,8 @@ impl<'a> Play<'a> {
 }
 
 impl Play<'_> {
-    /// Whether a list that was condensed, sent again after a restart, may be taken for one that goes on by one reply with
-    /// another that came before, who is in memory: then the store is not asked.
+    /// Returns whether a condensed list that is sent again after a restart may be taken for the continuation of a cached list by
+    /// one reply: then the store is not queried.
     fn may_be_overlooked(&self, agent: usize, said: &[Message]) -> bool {
         let owner = &self.agents[agent].owner;
         let again = |(whose, list, _): &(Owner, Vec<Message>, usize)| whose == owner && list == said;
@@ -514,7 +514,7 @@ impl Play<'_> {
     }
 }
 
-/// Whether a list begins with another, wherever the two stand.
+/// Returns whether a list begins with another, regardless of sequence numbers.
 fn same(list: &[Message], with: &[Message]) -> bool {
     let plain = |message: &Message| Message { seq: 0, ..message.clone() };
     list.len() >= with.len() && list.iter().zip(with).all(|(one, two)| plain(one) == plain(two))
@@ -523,7 +523,7 @@ fn same(list: &[Message], with: &[Message]) -> bool {
 struct Asked {
     condensed: bool,
     untouched: bool,
-    run: Arc<str>,
+    id: Arc<str>,
     sizes: (u64, u64),
     turn: epitome::Turn,
     shown: Vec<Message>,
@@ -539,7 +539,7 @@ async fn live(world: &World) -> Result<Seen, TestCaseError> {
 }
 
 #[test]
-fn whatever_agents_do_each_is_given_its_own_and_steadily() {
+fn each_agent_gets_only_its_own_messages_and_a_stable_prefix() {
     let config = epitome_testkit::budget::config(world_count());
     let cases = config.cases as usize;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -557,7 +557,7 @@ fn whatever_agents_do_each_is_given_its_own_and_steadily() {
     if let Err(error) = played {
         panic!("{error}");
     }
-    // It would hold as well where nothing ever happened. Of a handful of worlds, chance may leave one thing out.
+    // Without this check, the property would also hold if nothing happened. In few cases, a kind of event may be missing.
     if cases < 24 {
         return;
     }

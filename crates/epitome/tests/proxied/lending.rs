@@ -1,4 +1,4 @@
-//! The caller's own model, asked with the caller's own key, and only while the request is open.
+//! Tests summaries by the caller's own model, which is lent only while the request is open.
 
 use std::sync::{Arc, Weak};
 
@@ -25,58 +25,58 @@ async fn lend<'a>(
 }
 
 #[tokio::test]
-async fn same_is_a_setting_like_others_and_means_local_where_nobody_lends() {
+async fn same_means_local_if_no_model_is_lent() {
     let settings = r#"{"condense": {"model": "same", "trigger": "messages(12)"}}"#;
     let engine = alone(Engine::builder().settings(settings)).await;
     let workspace = engine.workspace("home");
     let same = condenser(&workspace, TWELVE).await;
     assert!(same.uses_same_model() && same.is_local());
     let list = talk("a", 12);
-    let passing = workspace.inline().before_with_model(&same, None, &ANN, Call::of(&list)).await;
-    assert_eq!(passing.ready.report.model.as_deref(), Some("local"));
-    assert!(passing.loan.is_none());
+    let proxied = workspace.inline().before_with_model(&same, None, &ANN, Call::of(&list)).await;
+    assert_eq!(proxied.ready.report.model.as_deref(), Some("local"));
+    assert!(proxied.loan.is_none());
     let local = condenser(&workspace, r#""model": "local""#).await;
     assert!(!local.uses_same_model());
-    // Whoever calls a model of theirs so means that one.
+    // A model that is configured under the name `same` takes precedence.
     let own = alone(Engine::builder().model("same", Scripted::new()).settings(settings)).await;
     assert!(!condenser(&own.workspace("home"), TWELVE).await.uses_same_model());
-    // For slots there is nobody who could lend.
+    // Slots have no caller that could lend a model.
     let slots = r#"{"summarize": {"models": ["same"]}}"#;
     let refused = Engine::builder().settings(slots).memory().await.err().unwrap().to_string();
-    assert!(refused.contains("summarize.models: `same` is unknown"), "{refused}");
+    assert!(refused.contains("summarize.models[0]: no model named `same`"), "{refused}");
 }
 
 #[tokio::test]
-async fn what_the_callers_model_wrote_in_time_is_put_in() {
+async fn a_summary_by_the_lent_model_is_inserted() {
     let engine = plain().await;
     let workspace = engine.workspace("home");
     let same = condenser(&workspace, SAME).await;
     let list = talk("a", 12);
     let model: Arc<dyn Model> = Arc::new(Numbered);
-    // Begun at ten, while the request is open.
-    let passing = lend(&workspace, &same, &model, &list[..10]).await;
-    assert!(passing.ready.is_untouched() && passing.loan.is_some());
+    // Begun at ten messages, while the request is open.
+    let proxied = lend(&workspace, &same, &model, &list[..10]).await;
+    assert!(proxied.ready.is_untouched() && proxied.loan.is_some());
     until("it is written", async || Arc::strong_count(&model) == 1).await;
-    drop(passing);
-    // What is written needs no model any more, so nobody has to lend it again.
-    let passing = workspace.inline().before(&same, &ANN, Call::of(&list)).await;
-    assert!(passing.ready.report.condensed);
-    assert!(summary(&passing.ready).unwrap().contains("sum"));
+    drop(proxied);
+    // The summary is written, so no model needs to be lent any more.
+    let proxied = workspace.inline().before(&same, &ANN, Call::of(&list)).await;
+    assert!(proxied.ready.report.condensed);
+    assert!(summary(&proxied.ready).unwrap().contains("sum"));
     let usage = workspace.usage(Timestamp(0)).await.unwrap();
     assert_eq!(usage.iter().map(|row| (&*row.slot, row.calls)).collect::<Vec<_>>(), [("condense", 1)]);
 }
 
 #[tokio::test]
-async fn when_the_request_has_ended_the_model_is_let_go_of_and_the_call_recorded() {
+async fn when_the_request_ends_the_model_is_released_and_the_call_recorded() {
     let engine = plain().await;
     let workspace = engine.workspace("home");
     let same = condenser(&workspace, SAME).await;
     let list = talk("a", 14);
-    // Asked at four fifths; dropped; asked again only when the list has grown by a tenth.
+    // Called at four fifths, dropped, and called again only when the list has grown by a tenth.
     for (len, calls) in [(10, 1), (11, 1)] {
         let model: Arc<dyn Model> = Arc::new(Silent);
         let held: Weak<dyn Model> = Arc::downgrade(&model);
-        let passing = lend(&workspace, &same, &model, &list[..len]).await;
+        let proxied = lend(&workspace, &same, &model, &list[..len]).await;
         drop(model);
         settle().await;
         let asked = held.upgrade().is_some();
@@ -84,8 +84,8 @@ async fn when_the_request_has_ended_the_model_is_let_go_of_and_the_call_recorded
         if !asked {
             continue;
         }
-        let turn = passing.ready.turn();
-        let ProxiedList { loan, ready, .. } = passing;
+        let turn = proxied.ready.turn();
+        let ProxiedList { loan, ready, .. } = proxied;
         drop(ready);
         settle().await;
         assert!(held.upgrade().is_some(), "the request is still open");
@@ -99,19 +99,19 @@ async fn when_the_request_has_ended_the_model_is_let_go_of_and_the_call_recorded
         .await;
         drop(turn);
     }
-    // Not ready when it is due: `local` writes at once, and the model is asked again for the next time.
+    // Not ready when due: `local` writes immediately, and the model is called again for the next summary.
     let model: Arc<dyn Model> = Arc::new(Silent);
-    let passing = lend(&workspace, &same, &model, &list[..12]).await;
-    assert_eq!(passing.ready.report.model.as_deref(), Some("local"));
-    assert!(passing.ready.report.stand_in && passing.ready.report.problems.is_empty());
+    let proxied = lend(&workspace, &same, &model, &list[..12]).await;
+    assert_eq!(proxied.ready.report.model.as_deref(), Some("local"));
+    assert!(proxied.ready.report.stand_in && proxied.ready.report.problems.is_empty());
     let held = Arc::downgrade(&model);
-    drop((passing, model));
+    drop((proxied, model));
     settle().await;
     assert!(held.upgrade().is_none());
 }
 
 #[tokio::test]
-async fn a_request_that_is_given_up_lets_go_of_the_model_too() {
+async fn an_aborted_request_releases_the_model_too() {
     let engine = plain().await;
     let workspace = engine.workspace("home");
     let waits = format!(r#"{SAME}, "wait": true"#);
@@ -130,7 +130,7 @@ async fn a_request_that_is_given_up_lets_go_of_the_model_too() {
 }
 
 #[tokio::test]
-async fn a_callers_key_that_fails_is_nobody_elses_trouble() {
+async fn a_failing_key_of_one_caller_does_not_affect_others() {
     let failing = || ModelError::no_answer("the key is wrong");
     let engine = alone(Engine::builder().model("m", Scripted::new())).await;
     let workspace = engine.workspace("home");
@@ -138,13 +138,13 @@ async fn a_callers_key_that_fails_is_nobody_elses_trouble() {
     for n in 0..8 {
         let list = talk(&format!("a{n}-"), 10);
         let model: Arc<dyn Model> = Arc::new(Scripted::new().otherwise_fails(failing()));
-        let passing = lend(&workspace, &same, &model, &list).await;
+        let proxied = lend(&workspace, &same, &model, &list).await;
         until("it has failed", async || Arc::strong_count(&model) == 1).await;
-        drop(passing);
+        drop(proxied);
     }
-    // The same provider, asked with our own key, was not given up on.
+    // The circuit of the same provider with the operator's key is closed.
     let own = condenser(&workspace, &format!(r#"{TWELVE}, "model": "m", "wait": true"#)).await;
     let list = talk("b", 12);
-    let passing = workspace.inline().before(&own, &BOB, Call::of(&list)).await;
-    assert_eq!(passing.ready.report.model.as_deref(), Some("scripted"), "{:?}", passing.ready.report);
+    let proxied = workspace.inline().before(&own, &BOB, Call::of(&list)).await;
+    assert_eq!(proxied.ready.report.model.as_deref(), Some("scripted"), "{:?}", proxied.ready.report);
 }

@@ -1,4 +1,4 @@
-//! What all tests here need: engines on one store, callers, things to say that can be told apart, and strict readers.
+//! Helpers of all tests here: engines on one store, callers, messages with unique words, and strict validators.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,7 +18,7 @@ use crate::judges;
 
 pub(crate) use crate::home::{Home, alone, store, world_count, zeros};
 
-/// Nothing here takes this long unless it hangs.
+/// A test that takes this long hangs.
 pub(crate) const TOO_LONG: Duration = Duration::from_secs(60);
 
 pub(crate) const ANN: Caller<'static> = Caller { id: b"ann", session: None, wire: "openai" };
@@ -27,17 +27,17 @@ pub(crate) const BOB: Caller<'static> = Caller { id: b"bob", ..ANN };
 /// Condenses at 12 messages, and keeps 4.
 pub(crate) const TWELVE: &str = r#""trigger": "messages(12)", "keep": "messages(4)""#;
 
-/// An engine on what others may open too, as a server has it.
+/// Opens an engine on a database that other engines may open too.
 pub(crate) async fn open(home: &Home) -> Engine {
     home.open(Engine::builder().workers(0)).await
 }
 
-/// One that nobody opens again, as it is unless told otherwise.
+/// Opens an engine with default settings on a database that is not opened again.
 pub(crate) async fn plain() -> Engine {
     alone(Engine::builder()).await
 }
 
-/// A condenser of a workspace that counts words, with these settings of `condense`.
+/// Returns a builder of a workspace's condenser that counts words, with these settings of `condense`.
 pub(crate) async fn builder(workspace: &Workspace, condense: &str) -> CondenserBuilder {
     let settings = format!(r#"{{"condense": {{{condense}}}}}"#);
     workspace.condenser().await.unwrap().counter(word_counter()).settings(&settings)
@@ -47,13 +47,13 @@ pub(crate) async fn condenser(workspace: &Workspace, condense: &str) -> Condense
     builder(workspace, condense).await.build().unwrap()
 }
 
-/// One workspace with one condenser, and who may be asked of it.
-pub(crate) struct Desk {
+/// A workspace with one condenser.
+pub(crate) struct Proxy {
     pub(crate) workspace: Workspace,
     pub(crate) condenser: Condenser,
 }
 
-impl Desk {
+impl Proxy {
     pub(crate) async fn new(engine: &Engine, workspace: &str, condense: &str) -> Self {
         let workspace = engine.workspace(workspace);
         let condenser = condenser(&workspace, condense).await;
@@ -69,24 +69,24 @@ impl Desk {
     }
 }
 
-/// What the message at place `n` of a conversation says that is called so: no other says the same.
+/// Returns the message at position `n` of the conversation `of`: no other message has the same text.
 pub(crate) fn said(of: &str, n: usize) -> Message {
     let text =
         format!("mk{of}{n}x is what was said at this place, among other things that nobody needs to know");
     if n % 2 == 1 { Message::user(text) } else { Message::assistant(text) }
 }
 
-/// The first `len` messages of a conversation.
+/// Returns the first `len` messages of a conversation.
 pub(crate) fn talk(of: &str, len: usize) -> Vec<Message> {
     (1..=len).map(|n| said(of, n)).collect()
 }
 
-/// What a conversation says, with the first `shared` messages of another.
+/// Returns the messages of a conversation that begins with the first `shared` messages of another.
 pub(crate) fn fork(from: &str, shared: usize, of: &str, len: usize) -> Vec<Message> {
     (1..=len).map(|n| said(if n <= shared { from } else { of }, n)).collect()
 }
 
-/// Every text in these messages.
+/// Returns every text in these messages.
 pub(crate) fn texts(messages: &[Message]) -> String {
     let mut out = String::new();
     for part in messages.iter().flat_map(|message| &message.parts) {
@@ -107,7 +107,7 @@ pub(crate) fn texts(messages: &[Message]) -> String {
     out
 }
 
-/// The words by which messages are told apart, `mk…x`, and summaries, `sum…x`.
+/// Returns the words that identify messages, `mk…x`, or summaries, `sum…x`.
 pub(crate) fn marks(text: &str, kind: &str) -> BTreeSet<String> {
     let words = text.split(|c: char| !c.is_ascii_alphanumeric());
     words.filter(|word| word.starts_with(kind) && word.ends_with('x')).map(str::to_owned).collect()
@@ -122,7 +122,7 @@ pub(crate) fn tokens(messages: &[Message]) -> Tokens {
     messages.iter().map(|message| counter.message(message)).sum()
 }
 
-/// What the providers say about a list, all of them.
+/// Returns the complaints of all providers about a list.
 pub(crate) fn complaints(messages: &[Message]) -> Vec<String> {
     let mut all = Vec::new();
     for dialect in [Dialect::OPENAI, Dialect::RESPONSES, Dialect::ANTHROPIC] {
@@ -137,7 +137,7 @@ pub(crate) fn complaints(messages: &[Message]) -> Vec<String> {
     all
 }
 
-/// What was handed out for a list is its own, and valid.
+/// Checks that the list returned for a list contains only its own messages and is valid.
 pub(crate) fn assert_own(shown: &[Message], list: &[Message]) {
     let (there, came) = (marks(&texts(shown), "mk"), marks(&texts(list), "mk"));
     assert!(there.is_subset(&came), "{:?}", there.difference(&came).collect::<Vec<_>>());
@@ -145,8 +145,8 @@ pub(crate) fn assert_own(shown: &[Message], list: &[Message]) {
     assert_eq!(complaints(shown), Vec::<String>::new());
 }
 
-/// A model whose every summary has a number, and tells the marks of what it was made of. The same question may be answered
-/// from memory, as with real ones.
+/// A model whose summaries are numbered and contain the marks of their messages. Its answers may be cached, as with real
+/// models.
 pub(crate) struct Numbered;
 
 static SUMMARIES: AtomicU64 = AtomicU64::new(0);
@@ -175,7 +175,7 @@ impl Model for Numbered {
     }
 }
 
-/// One that never answers.
+/// A model that never answers.
 pub(crate) struct Silent;
 
 #[async_trait]
@@ -193,7 +193,7 @@ impl Model for Silent {
     }
 }
 
-/// Gives way until this holds.
+/// Waits until this holds.
 pub(crate) async fn until(what: &str, mut holds: impl AsyncFnMut() -> bool) {
     let waited = tokio::time::timeout(TOO_LONG, async {
         while !holds().await {
@@ -203,7 +203,7 @@ pub(crate) async fn until(what: &str, mut holds: impl AsyncFnMut() -> bool) {
     assert!(waited.await.is_ok(), "never: {what}");
 }
 
-/// Lets whatever was begun in the background come to its end, or to where it waits.
+/// Lets background tasks run until they end or wait.
 pub(crate) async fn settle() {
     for _ in 0..30 {
         tokio::task::yield_now().await;

@@ -1,4 +1,4 @@
-//! What is kept is bounded, in the store and in memory, and no turn costs more than it must.
+//! Tests that the stored state is bounded, and that messages are counted once.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -7,15 +7,15 @@ use epitome::Call;
 use epitome::rules::message::Message;
 use epitome::rules::tokens::Counter;
 
-use crate::support::{ANN, Desk, Home, TWELVE, open, plain, said, talk};
+use crate::support::{ANN, Home, Proxy, TWELVE, open, plain, said, talk};
 
 #[tokio::test]
-async fn a_row_is_bounded_whatever_was_said() {
+async fn a_row_is_bounded_for_any_conversation() {
     let home = Home::new();
     let engine = open(&home).await;
-    // A summary as large as they get, of very much.
+    // A summary of the largest size, of many messages.
     let settings = r#""trigger": "tokens(50000)", "keep": "messages(4)", "max_tokens": 100000"#;
-    let desk = Desk::new(&engine, "home", settings).await;
+    let proxy = Proxy::new(&engine, "home", settings).await;
     let list: Vec<Message> = (1..=400)
         .map(|n| {
             let lines: Vec<String> = (0..40)
@@ -25,36 +25,36 @@ async fn a_row_is_bounded_whatever_was_said() {
         })
         .collect();
     for len in [200, 300, 400] {
-        assert!(desk.before(&ANN, &list[..len]).await.ready.report.condensed);
+        assert!(proxy.before(&ANN, &list[..len]).await.ready.report.condensed);
     }
     engine.close().await;
     let (rows, longest) = home.rows();
     assert!(rows > 0 && longest < 1 << 20, "{rows} rows, the longest of {longest}");
-    // And still it is taken up.
+    // It is still read after a restart.
     let engine = open(&home).await;
-    let desk = Desk::new(&engine, "home", settings).await;
-    assert!(!desk.before(&ANN, &list).await.ready.report.condensed);
+    let proxy = Proxy::new(&engine, "home", settings).await;
+    assert!(!proxy.before(&ANN, &list).await.ready.report.condensed);
     engine.close().await;
 }
 
 #[tokio::test]
-async fn no_row_is_written_where_nothing_was_condensed() {
+async fn no_row_is_written_without_a_condensation() {
     let home = Home::new();
     let engine = open(&home).await;
-    let desk = Desk::new(&engine, "home", TWELVE).await;
+    let proxy = Proxy::new(&engine, "home", TWELVE).await;
     let list = talk("a", 15);
     for len in 1..=15 {
-        desk.before(&ANN, &list[..len]).await;
+        proxy.before(&ANN, &list[..len]).await;
     }
-    desk.before(&ANN, &[]).await;
-    desk.before(&ANN, &[Message::system("Alone.")]).await;
+    proxy.before(&ANN, &[]).await;
+    proxy.before(&ANN, &[Message::system("Alone.")]).await;
     engine.close().await;
     let (rows, _) = home.rows();
     assert_eq!(rows, 1, "once, when it was condensed");
 }
 
 #[tokio::test]
-async fn what_was_taken_in_is_not_counted_again() {
+async fn messages_are_counted_once() {
     let engine = plain().await;
     let workspace = engine.workspace("home");
     let counted = Arc::new(AtomicUsize::new(0));

@@ -1,4 +1,4 @@
-//! Models that are asked with a caller's own key.
+//! Tests models that are called with a caller's own key.
 
 use epitome::dialect::Dialect;
 use epitome::model::{Credentials, Lender, Model, ModelError, TokenUsage};
@@ -6,11 +6,11 @@ use epitome::rules::inspect::Finish;
 use serde_json::{Value, json};
 
 use crate::provider::{Act, CACHED, INPUT, OUTPUT, Provider};
-use crate::support::{KEY, ask, assert_discreet};
+use crate::support::{KEY, assert_no_secrets, request};
 
 const WIRES: [Dialect; 3] = [Dialect::OPENAI, Dialect::RESPONSES, Dialect::ANTHROPIC];
 
-/// A caller's headers, with what is none of the provider's.
+/// Returns a caller's headers, including some that are not for the provider.
 fn credentials(dialect: Dialect) -> Credentials {
     let bearer = format!("Bearer {KEY}");
     let key =
@@ -28,12 +28,12 @@ fn credentials(dialect: Dialect) -> Credentials {
 }
 
 #[tokio::test]
-async fn a_summary_is_written_by_the_callers_own_model_on_the_callers_own_route() {
+async fn the_callers_model_writes_the_summary_on_the_callers_route() {
     for dialect in WIRES {
         let provider = Provider::start().await;
         provider.strict(KEY);
         let model = Lender::new(dialect, &provider.url()).unwrap().lend("stand-in-1", credentials(dialect));
-        let reply = model.write(&ask()).await.unwrap();
+        let reply = model.write(&request()).await.unwrap();
         assert!(reply.text.starts_with("Messages 1 to 20:"), "{dialect}: {}", reply.text);
         assert_eq!(reply.finish, Finish::Complete);
         assert_eq!(reply.usage, Some(TokenUsage { input: INPUT, cached: CACHED, output: OUTPUT }));
@@ -62,7 +62,7 @@ async fn a_summary_is_written_by_the_callers_own_model_on_the_callers_own_route(
 }
 
 #[tokio::test]
-async fn answers_on_the_route_of_responses_are_known_for_what_they_are() {
+async fn answers_of_the_responses_api_are_recognised() {
     let provider = Provider::start().await;
     let lender = Lender::new(Dialect::RESPONSES, &provider.url()).unwrap();
     let model = lender.lend("stand-in-1", credentials(Dialect::RESPONSES));
@@ -73,24 +73,24 @@ async fn answers_on_the_route_of_responses_are_known_for_what_they_are() {
         (Act::Uncounted, Finish::Complete),
     ] {
         provider.then(act.clone());
-        assert_eq!(model.write(&ask()).await.unwrap().finish, finish, "{act:?}");
+        assert_eq!(model.write(&request()).await.unwrap().finish, finish, "{act:?}");
     }
     provider.then(Act::CallsTool);
-    assert_eq!(model.write(&ask()).await.unwrap().text, "", "a call is no summary");
+    assert_eq!(model.write(&request()).await.unwrap().text, "", "a call is no summary");
     for act in
         [Act::WrongShape, Act::ErrorInside, Act::Garbage, Act::Html, Act::Cut, Act::Close, Act::Status(500)]
     {
         provider.then(act.clone());
-        let error = model.write(&ask()).await.unwrap_err();
+        let error = model.write(&request()).await.unwrap_err();
         assert!(matches!(error, ModelError::NoAnswer { .. } | ModelError::Busy { .. }), "{act:?}: {error}");
     }
     provider.then(Act::TooLong { sent: 9_000, limit: 8_000 });
-    let error = model.write(&ask()).await.unwrap_err();
+    let error = model.write(&request()).await.unwrap_err();
     assert_eq!(error, ModelError::TooLong { sent: 9_000, limit: Some(8_000) });
 }
 
 #[tokio::test]
-async fn a_lent_key_is_shown_nowhere() {
+async fn a_callers_key_is_never_shown() {
     for dialect in WIRES {
         let provider = Provider::start().await;
         let lender = Lender::new(dialect, &provider.url()).unwrap();
@@ -99,26 +99,26 @@ async fn a_lent_key_is_shown_nowhere() {
             format!("{model:?} {lender:?} {:?} {} {}", credentials(dialect), model.provider(), model.name());
         for act in [Act::WrongKey, Act::Echo, Act::Status(403), Act::NoCredit, Act::Close] {
             provider.then(act);
-            let error = model.write(&ask()).await.unwrap_err();
+            let error = model.write(&request()).await.unwrap_err();
             shown.push_str(&format!(" {error} {error:?}"));
         }
-        assert_discreet(&shown);
+        assert_no_secrets(&shown);
         assert!(shown.contains("the key in the caller's request is not accepted (401)"), "{shown}");
     }
 }
 
 #[tokio::test]
-async fn what_cannot_be_a_header_is_refused_without_being_shown() {
+async fn an_invalid_header_value_is_refused_without_being_shown() {
     let provider = Provider::start().await;
     let odd = Credentials::of([("authorization", "Bearer sk-odd\nsecret")]);
     let model = Lender::new(Dialect::OPENAI, &provider.url()).unwrap().lend("m", odd);
-    let error = model.write(&ask()).await.unwrap_err().to_string();
+    let error = model.write(&request()).await.unwrap_err().to_string();
     assert!(error.contains("the caller's header authorization") && !error.contains("odd"), "{error}");
     assert_eq!(provider.calls(), 0);
 }
 
 #[tokio::test]
-async fn callers_fail_apart_from_each_other_and_from_models_of_the_settings() {
+async fn circuit_breakers_are_separate_for_callers_and_for_models_of_the_settings() {
     let lender = Lender::new(Dialect::OPENAI, "http://127.0.0.1:1/v1").unwrap();
     let of = |key: &str| lender.lend("m", Credentials::of([("authorization", key)])).provider().to_owned();
     assert_eq!(of("Bearer a"), of("Bearer a"), "whose model fails is known again");
@@ -129,10 +129,10 @@ async fn callers_fail_apart_from_each_other_and_from_models_of_the_settings() {
 }
 
 #[tokio::test]
-async fn nobody_is_asked_with_a_key_of_ours() {
+async fn a_callers_model_is_never_called_with_the_operators_key() {
     let provider = Provider::start().await;
     let model = Lender::new(Dialect::ANTHROPIC, &provider.url()).unwrap().lend("m", Credentials::default());
-    model.write(&ask()).await.unwrap();
+    model.write(&request()).await.unwrap();
     let request = provider.last();
     for name in ["authorization", "x-api-key", "api-key"] {
         assert_eq!(request.header(name), None);

@@ -1,4 +1,4 @@
-//! Models at an address of one's own: whatever they are called, they are nobody else's.
+//! Tests models with their own base URL: their name does not make them another provider's model.
 
 use epitome::Engine;
 use epitome::settings::{Patch, Settings};
@@ -18,8 +18,8 @@ fn document(provider: &Provider, model: &str, more: &str) -> String {
 }
 
 #[tokio::test]
-async fn a_model_whose_name_is_local_is_not_taken_for_the_one_that_is_built_in() {
-    // llama.cpp and its kin take any name, and many people write this one.
+async fn a_remote_model_named_local_is_not_the_built_in_one() {
+    // Servers such as llama.cpp accept any name, and many people use this one.
     let provider = Provider::start().await;
     provider.always(Act::Status(500));
     let engine =
@@ -32,7 +32,7 @@ async fn a_model_whose_name_is_local_is_not_taken_for_the_one_that_is_built_in()
 }
 
 #[tokio::test]
-async fn what_is_served_at_an_address_of_ones_own_has_no_price_of_the_shipped_table() {
+async fn a_model_with_its_own_base_url_has_no_price_from_the_shipped_table() {
     let provider = Provider::start().await;
     let own = document(&provider, "gpt-5-mini", "");
     let settings = Settings::default().with(&Patch::parse(&own).unwrap()).unwrap();

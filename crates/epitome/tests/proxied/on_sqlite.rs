@@ -8,7 +8,7 @@ use epitome::Engine;
 use epitome::store::SqliteOptions;
 use tokio::time::timeout;
 
-use crate::support::{ANN, Desk, Home, TOO_LONG, TWELVE, talk};
+use crate::support::{ANN, Home, Proxy, TOO_LONG, TWELVE, talk};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn no_request_waits_for_a_blocked_store() {
@@ -23,11 +23,11 @@ async fn no_request_waits_for_a_blocked_store() {
     };
     let options = SqliteOptions { on_write: Some(Arc::new(on_write)), ..SqliteOptions::default() };
     let engine = home.open(Engine::builder().workers(0).sqlite(options)).await;
-    let desk = Desk::new(&engine, "home", TWELVE).await;
+    let proxy = Proxy::new(&engine, "home", TWELVE).await;
     blocked.store(true, Ordering::Release);
     let list = talk("a", 31);
-    let passed = timeout(TOO_LONG, desk.before(&ANN, &list)).await;
+    let passed = timeout(TOO_LONG, proxy.before(&ANN, &list)).await;
     blocked.store(false, Ordering::Release);
-    assert!(passed.is_ok_and(|passing| passing.ready.report.condensed));
+    assert!(passed.is_ok_and(|proxied| proxied.ready.report.condensed));
     engine.close().await;
 }

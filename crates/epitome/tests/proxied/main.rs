@@ -1,4 +1,5 @@
-//! Conversations that pass through, tried from outside: each is known again, and nobody is ever given another's.
+//! Tests proxied conversations through the public interface: each is recognised, and no caller ever gets the messages of
+//! another.
 //!
 //! All of it runs on SQLite and on PostgreSQL.
 
@@ -14,17 +15,17 @@
 mod bounded;
 mod drawn_agents;
 mod home;
-mod known_again;
 mod lending;
 mod on_postgres;
 mod on_sqlite;
-mod pressing;
+mod recognised;
 mod sizes;
 mod support;
+mod too_long;
 
 use epitome_testkit::judges;
 
-/// What only one of the two can do is tried in the first run already.
+/// Tests that need one of the two databases run in the first run already.
 #[test]
 fn again_on_postgres() {
     epitome_testkit::both_stores::again_on_postgres(&["on_sqlite::", "on_postgres::"]);

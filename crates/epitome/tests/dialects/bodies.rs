@@ -1,6 +1,6 @@
 //! Whole requests and bare lists, given back as they came but for their messages.
 
-use epitome::dialect::{Body, Dialect, Marks};
+use epitome::dialect::{Body, Dialect, OwnFields};
 use epitome_core::message::{Part, Role};
 use epitome_core::tokens::Counter;
 use epitome_core::view;
@@ -68,13 +68,13 @@ fn a_request_is_told_by_its_shape_and_given_back_byte_for_byte() {
         let body = read(text);
         assert_eq!(body.dialect(), dialect);
         assert_eq!(body.text(), text);
-        assert_eq!(body.with(body.messages(), Marks::Kept), text);
-        assert_eq!(body.with(body.messages(), Marks::Stripped), text);
-        assert_eq!(body.stripped(), text);
+        assert_eq!(body.with_messages(body.messages(), OwnFields::Keep), text);
+        assert_eq!(body.with_messages(body.messages(), OwnFields::Strip), text);
+        assert_eq!(body.without_own_fields(), text);
         let list = value(text);
         let list = list.get("messages").or(list.get("input")).unwrap().to_string();
         let bare = Body::read(&list, Some(dialect)).unwrap();
-        assert_eq!(bare.with(bare.messages(), Marks::Kept), list);
+        assert_eq!(bare.with_messages(bare.messages(), OwnFields::Keep), list);
     }
 }
 
@@ -83,19 +83,19 @@ fn what_is_asked_besides_the_list_is_known() {
     let counter = Counter::custom("letters", |text| text.chars().count() as u64);
     assert_eq!(read(CHAT).model(), Some("gpt-x"));
     assert_eq!(
-        (read(CHAT).output(), read(RESPONSES).output(), read(ANTHROPIC).output()),
+        (read(CHAT).max_output(), read(RESPONSES).max_output(), read(ANTHROPIC).max_output()),
         (Some(512), Some(99), Some(1024))
     );
-    assert!(read(CHAT).besides(&counter) > 50 && read(ANTHROPIC).besides(&counter) == 0);
-    assert_eq!(read(RESPONSES).elsewhere(), None);
+    assert!(read(CHAT).extra_tokens(&counter) > 50 && read(ANTHROPIC).extra_tokens(&counter) == 0);
+    assert_eq!(read(RESPONSES).remote_history(), None);
 }
 
 #[test]
 fn a_mended_list_keeps_every_letter_of_what_was_right() {
     for (_, text) in ALL {
         let body = read(text);
-        let mended = view::mend(body.messages().to_vec());
-        assert_eq!(value(&body.with(&mended, Marks::Stripped)), value(text));
+        let repaired = view::repair(body.messages().to_vec());
+        assert_eq!(value(&body.with_messages(&repaired, OwnFields::Strip)), value(text));
     }
 }
 
@@ -106,7 +106,7 @@ fn a_summary_takes_the_place_of_what_it_covers_and_nothing_else_changes() {
         let mut shown = body.messages().to_vec();
         shown.drain(1..shown.len() - 1);
         shown.insert(1, view::summary("They looked.", 4));
-        let out = body.with(&shown, Marks::Stripped);
+        let out = body.with_messages(&shown, OwnFields::Strip);
         let (before, after) = (value(text), value(&out));
         for (key, value) in before.as_object().unwrap() {
             if !matches!(key.as_str(), "messages" | "input") {
@@ -128,17 +128,17 @@ fn a_pin_does_not_spread_to_what_it_is_merged_with() {
     );
     let own = body.messages();
     let shown = [own[0].clone(), own[1].clone(), view::summary("Said ok.", 2), own[3].clone()];
-    let out = body.with(&shown, Marks::Kept);
+    let out = body.with_messages(&shown, OwnFields::Keep);
     assert_eq!(value(&out)["messages"].as_array().unwrap().len(), 1, "{out}");
     let again = read(&out);
     let pins: Vec<bool> = again.messages().iter().map(|message| message.pinned).collect();
     assert_eq!(pins, [false, true, false, false], "{out}");
-    assert_eq!(again.with(again.messages(), Marks::Kept), out);
+    assert_eq!(again.with_messages(again.messages(), OwnFields::Keep), out);
     assert!(
-        !again.stripped().contains("epitome") && !again.with(&shown, Marks::Stripped).contains("epitome")
+        !again.without_own_fields().contains("epitome") && !again.with_messages(&shown, OwnFields::Strip).contains("epitome")
     );
-    assert_eq!(value(&again.stripped()), value(&again.with(again.messages(), Marks::Stripped)));
-    assert_eq!(again.places([2, 4]), [1, 1]);
+    assert_eq!(value(&again.without_own_fields()), value(&again.with_messages(again.messages(), OwnFields::Strip)));
+    assert_eq!(again.list_positions([2, 4]), [1, 1]);
 }
 
 #[test]
@@ -149,7 +149,7 @@ fn a_summary_between_merged_words_is_taken_out_again_and_they_keep_their_order()
     );
     let own = body.messages();
     let shown = [own[0].clone(), own[1].clone(), view::summary("Said ok.", 2), own[3].clone()];
-    let again = read(&body.with(&shown, Marks::Kept));
+    let again = read(&body.with_messages(&shown, OwnFields::Keep));
     assert_eq!(again.messages().len(), 4);
     for (message, shown) in again.messages().iter().zip(&shown) {
         assert_eq!((message.role, &message.parts), (shown.role, &shown.parts));
@@ -170,7 +170,7 @@ fn a_masked_answer_keeps_its_kind_and_its_strangers() {
         let mut shown = body.messages().to_vec();
         let answer = shown.iter_mut().find(|message| message.role == Role::Tool).unwrap();
         answer.parts = vec![Part::result(id, "[masked]")];
-        let out = value(&body.with(&shown, Marks::Stripped));
+        let out = value(&body.with_messages(&shown, OwnFields::Strip));
         let list = out.get("messages").or(out.get("input")).unwrap().as_array().unwrap();
         assert!(list.contains(&rest), "{out}");
     }
@@ -186,7 +186,7 @@ fn a_call_that_is_renamed_keeps_what_its_server_put_there() {
         )
     };
     let body = read(&format!(r#"[{{"role": "user", "content": "Go."}}, {}, {}]"#, call("a"), call("b")));
-    let out = value(&body.with(&view::mend(body.messages().to_vec()), Marks::Stripped));
+    let out = value(&body.with_messages(&view::repair(body.messages().to_vec()), OwnFields::Strip));
     let mut expected = value(body.text());
     expected[3]["tool_calls"][0]["id"] = json!("call_0_2");
     expected[4]["tool_call_id"] = json!("call_0_2");
@@ -201,11 +201,11 @@ fn what_nobody_here_knows_stays_beside_what_it_came_with() {
         {"type": "mcp_approval_request", "id": "mcpr_1", "name": "f", "arguments": "{}"},
         {"type": "mcp_approval_response", "approval_request_id": "mcpr_1", "approve": true}]}"#,
     );
-    let mended = view::mend(body.messages().to_vec());
-    assert_eq!(mended.len(), 1, "nothing was read of them");
-    assert_eq!(body.with(&mended, Marks::Stripped), body.text());
+    let repaired = view::repair(body.messages().to_vec());
+    assert_eq!(repaired.len(), 1, "nothing was read of them");
+    assert_eq!(body.with_messages(&repaired, OwnFields::Strip), body.text());
     let sealed = r#"{"input": [{"type": "compaction", "encrypted_content": "abc"}, {"role": "user", "content": "Go."}]}"#;
-    assert_eq!(read(sealed).elsewhere(), Some("compaction"));
+    assert_eq!(read(sealed).remote_history(), Some("compaction"));
 }
 
 #[test]
@@ -236,9 +236,9 @@ fn bad_input_is_told_in_one_line_that_names_the_place() {
 #[test]
 fn a_string_of_input_stays_one_until_something_stands_beside_it() {
     let body = read(r#"{"input": "Hello", "model": "o"}"#);
-    assert_eq!(body.with(body.messages(), Marks::Stripped), body.text());
+    assert_eq!(body.with_messages(body.messages(), OwnFields::Strip), body.text());
     let shown = [view::summary("S", 1), body.messages()[0].clone()];
-    let out = value(&body.with(&shown, Marks::Stripped));
+    let out = value(&body.with_messages(&shown, OwnFields::Strip));
     assert_eq!(out["input"].as_array().map(Vec::len), Some(2), "{out}");
     assert!(read(r#"{"messages": []}"#).messages().is_empty());
 }
@@ -281,15 +281,15 @@ fn outputs_of_the_providers_own_tools_stay_with_their_calls() {
     ] {
         let input = json!({ "input": [{ "role": "user", "content": "Go." }, call, output, { "role": "user", "content": "Next." }] });
         let body = Body::read(&input.to_string(), None).unwrap();
-        let shown = epitome::rules::view::mend(body.messages().iter().skip(1).cloned());
-        let out: Value = serde_json::from_str(&body.with(&shown, Marks::Kept)).unwrap();
+        let shown = epitome::rules::view::repair(body.messages().iter().skip(1).cloned());
+        let out: Value = serde_json::from_str(&body.with_messages(&shown, OwnFields::Keep)).unwrap();
         assert_eq!(out["input"].as_array().unwrap()[..2], [call, output]);
     }
     // Nobody answered: the mark has the form that such an answer has.
     let input = json!({ "input": [shell, { "role": "user", "content": "Next." }] });
     let body = Body::read(&input.to_string(), None).unwrap();
-    let shown = epitome::rules::view::mend(body.messages().iter().cloned());
-    let out: Value = serde_json::from_str(&body.with(&shown, Marks::Kept)).unwrap();
+    let shown = epitome::rules::view::repair(body.messages().iter().cloned());
+    let out: Value = serde_json::from_str(&body.with_messages(&shown, OwnFields::Keep)).unwrap();
     assert_eq!(out["input"][1]["output"][0]["stdout"], "[no result recorded]", "{out}");
 }
 
@@ -307,8 +307,8 @@ fn what_stands_beside_results_leaves_while_others_are_to_come() {
     ] {
         let text = list(json!({ "role": "user", "content": last })).to_string();
         let body = Body::read(&text, Some(Dialect::ANTHROPIC)).unwrap();
-        let shown = epitome::rules::view::mend(body.messages().iter().cloned());
-        let out: Value = serde_json::from_str(&body.with(&shown, Marks::Stripped)).unwrap();
+        let shown = epitome::rules::view::repair(body.messages().iter().cloned());
+        let out: Value = serde_json::from_str(&body.with_messages(&shown, OwnFields::Strip)).unwrap();
         assert_eq!(out[2]["content"], sent, "{out}");
     }
 }

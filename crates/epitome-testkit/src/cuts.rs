@@ -1,7 +1,7 @@
 //! Computes where a list is divided for a `keep`.
 
 use epitome_core::condense::Unchanged;
-use epitome_core::cut::{Cuts, Press, near};
+use epitome_core::cut::{Cuts, Press, legal_cut};
 use epitome_core::keep::Keep;
 use epitome_core::message::Tokens;
 use epitome_core::outline::Cut;
@@ -23,9 +23,9 @@ pub fn choose(
     room: Option<Tokens>,
     press: Press,
 ) -> Result<Chosen, Unchanged> {
-    let wanted = keep.place(cuts.outlines(), room);
-    let none = if wanted <= floor { Unchanged::AllKept } else { Unchanged::NoLegalCut };
-    let place = near(cuts, floor, wanted, press).ok_or(none)?;
+    let start = keep.start(cuts.outlines(), room);
+    let none = if start <= floor { Unchanged::AllVerbatim } else { Unchanged::NoLegalCut };
+    let place = legal_cut(cuts, floor, start, press).ok_or(none)?;
     let last_user = cuts.outlines().iter().rposition(|outline| outline.opens_turn);
     Ok(Chosen { place, carried: last_user.filter(|at| (floor..place).contains(at)) })
 }

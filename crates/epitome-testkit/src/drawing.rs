@@ -27,7 +27,7 @@ use std::fmt::Write;
 use std::iter::Peekable;
 use std::str::Chars;
 
-use epitome_core::context::{Fit, Words};
+use epitome_core::context::{FitRequest, TextRenderer};
 use epitome_core::message::{
     Author, CallId, Content, Message, Part, Role, Span, Timestamp, Tokens, ToolCall, ToolResult,
 };
@@ -45,8 +45,8 @@ pub fn word_counter() -> Counter {
 #[derive(Debug, Clone, Copy, Default)]
 pub struct NoWords;
 
-impl Words for NoWords {
-    fn fit(&mut self, _: &Fit<'_>) -> Option<Tokens> {
+impl TextRenderer for NoWords {
+    fn fit(&mut self, _: &FitRequest<'_>) -> Option<Tokens> {
         None
     }
 

@@ -4,12 +4,12 @@
 use std::fmt;
 
 use crate::drawing;
-use epitome_core::context::{Candidate, Costs, Layout, Request, Scene, lay_out};
+use epitome_core::context::{Candidate, Layout, PlaceholderCosts, Request, SessionShape, lay_out};
+use epitome_core::context_texts::{ContextTexts, render};
 use epitome_core::cut::Cuts;
 use epitome_core::local::Extracts;
 use epitome_core::message::{Message, Seq, Tokens};
 use epitome_core::outline::{Cut, Outline};
-use epitome_core::shelf::{Shelf, render};
 use epitome_core::slot::Limit;
 use epitome_core::tokens::Counter;
 use epitome_core::track::Tracker;
@@ -69,7 +69,7 @@ impl Log {
     }
 
     /// Returns the context after the first `at` messages.
-    pub fn context(&self, at: usize, request: &Request, summaries: &[(Seq, String)]) -> Given {
+    pub fn context(&self, at: usize, request: &Request, summaries: &[(Seq, String)]) -> DrawnContext {
         self.context_from(0, at, request, summaries)
     }
 
@@ -80,26 +80,27 @@ impl Log {
         at: usize,
         request: &Request,
         summaries: &[(Seq, String)],
-    ) -> Given {
-        let mut shelf = Shelf::new(&self.counter, &self.messages[..at]);
+    ) -> DrawnContext {
+        let mut texts = ContextTexts::new(&self.counter, &self.messages[..at]);
         for (through, text) in summaries {
-            shelf = shelf.with_summary(*through, text.clone());
+            texts = texts.with_summary(*through, text.clone());
         }
-        let candidates: Vec<Candidate> = shelf.candidates();
-        let mut scene = Scene::whole(Cuts::new(&self.outlines[..at], self.end(at)), &candidates);
+        let candidates: Vec<Candidate> = texts.candidates();
+        let mut shape = SessionShape::whole(Cuts::new(&self.outlines[..at], self.end(at)), &candidates);
         if from > 0 {
-            scene.recent = Cuts::new(&self.outlines[from..at], self.end(at));
-            scene.from = from as Seq + 1;
-            scene.opener = self.outlines[..from].iter().rfind(|outline| outline.opens_turn);
+            shape.recent = Cuts::new(&self.outlines[from..at], self.end(at));
+            shape.from = from as Seq + 1;
+            shape.opener = self.outlines[..from].iter().rfind(|outline| outline.opens_turn);
         }
-        let layout = lay_out(request, &scene, &Costs::of(&self.counter), &mut shelf).expect("valid request");
-        let messages = render(&layout, &shelf).expect("all texts are available");
-        Given { layout, messages }
+        let layout = lay_out(request, &shape, &PlaceholderCosts::of(&self.counter), &mut texts)
+            .expect("valid request");
+        let messages = render(&layout, &texts).expect("all texts are available");
+        DrawnContext { layout, messages }
     }
 
     /// Returns the context after the first `at` messages, with summaries by `local` of the messages up to these
     /// positions, and with the two summaries joined.
-    pub fn local_context(&self, at: usize, request: &Request, throughs: &[Seq]) -> Given {
+    pub fn local_context(&self, at: usize, request: &Request, throughs: &[Seq]) -> DrawnContext {
         let written = throughs.iter().zip([40, 12]).map(|(through, limit)| {
             let mut extracts = Extracts::default();
             let read = self.messages.iter().filter(|m| m.seq <= *through && !m.role.is_system());
@@ -108,36 +109,43 @@ impl Log {
             (*through, text, extracts)
         });
         let written: Vec<_> = written.filter(|(_, text, _)| !text.is_empty()).collect();
-        let mut shelf = Shelf::new(&self.counter, &self.messages[..at]);
+        let mut texts = ContextTexts::new(&self.counter, &self.messages[..at]);
         for (through, text, extracts) in &written {
-            shelf = shelf.with_extracts(*through, text.as_str(), extracts);
+            texts = texts.with_extracts(*through, text.as_str(), extracts);
         }
-        shelf = shelf.with_joined();
-        let candidates: Vec<Candidate> = shelf.candidates();
-        let scene = Scene::whole(Cuts::new(&self.outlines[..at], self.end(at)), &candidates);
-        let layout = lay_out(request, &scene, &Costs::of(&self.counter), &mut shelf).expect("valid request");
-        let messages = render(&layout, &shelf).expect("all texts are available");
-        Given { layout, messages }
+        texts = texts.with_joined();
+        let candidates: Vec<Candidate> = texts.candidates();
+        let shape = SessionShape::whole(Cuts::new(&self.outlines[..at], self.end(at)), &candidates);
+        let layout = lay_out(request, &shape, &PlaceholderCosts::of(&self.counter), &mut texts)
+            .expect("valid request");
+        let messages = render(&layout, &texts).expect("all texts are available");
+        DrawnContext { layout, messages }
     }
 
     /// Returns the context of one author's messages.
-    pub fn scoped_context(&self, author: &str, request: &Request, summaries: &[(Seq, String)]) -> Given {
+    pub fn scoped_context(
+        &self,
+        author: &str,
+        request: &Request,
+        summaries: &[(Seq, String)],
+    ) -> DrawnContext {
         let outlines: Vec<Outline> =
             self.outlines.iter().filter(|o| o.author.as_deref() == Some(author)).cloned().collect();
         let own = |message: &&Message| outlines.iter().any(|o| o.seq == message.seq);
         let messages: Vec<Message> = self.messages.iter().filter(own).cloned().collect();
-        let mut shelf = Shelf::new(&self.counter, &messages);
+        let mut texts = ContextTexts::new(&self.counter, &messages);
         for (through, text) in summaries {
-            shelf = shelf.with_summary(*through, text.clone());
+            texts = texts.with_summary(*through, text.clone());
         }
-        let candidates = shelf.candidates();
+        let candidates = texts.candidates();
         let tracker = &self.trackers[self.len()];
         let author = author.into();
         let cuts = Cuts::own(&outlines, tracker.own_cut_at_end(&author));
-        let scene = Scene::whole(cuts, &candidates);
-        let layout = lay_out(request, &scene, &Costs::of(&self.counter), &mut shelf).expect("valid request");
-        let messages = render(&layout, &shelf).expect("all texts are available");
-        Given { layout, messages }
+        let shape = SessionShape::whole(cuts, &candidates);
+        let layout = lay_out(request, &shape, &PlaceholderCosts::of(&self.counter), &mut texts)
+            .expect("valid request");
+        let messages = render(&layout, &texts).expect("all texts are available");
+        DrawnContext { layout, messages }
     }
 
     pub fn tokens(&self, messages: &[Message]) -> Tokens {
@@ -147,7 +155,7 @@ impl Log {
 
 /// A context and its messages.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Given {
+pub struct DrawnContext {
     pub layout: Layout,
     pub messages: Vec<Message>,
 }

@@ -11,6 +11,7 @@
 //! | [`budget`] | how many cases property tests generate |
 //! | [`both_stores`] | a suite of tests on SQLite and on PostgreSQL |
 //! | [`planted`] | faults planted in a store, which `verify` must find |
+//! | [`prometheus`] | a parser of metrics pages, and Prometheus' naming rules |
 //! | [`python`] | programs from PyPI, each in a virtual environment |
 //! | [`restored`] | request bodies rebuilt from the messages read from them |
 //! | [`scripted`] | a summarizing model that follows a script |
@@ -44,6 +45,7 @@ pub mod network;
 pub mod odd;
 pub mod planted;
 pub mod postgres_server;
+pub mod prometheus;
 pub mod provider;
 pub mod python;
 pub mod restored;

@@ -20,7 +20,7 @@ use tokio::time::sleep;
 
 /// The state of the network.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct State {
+struct NetworkState {
     bytes: Bytes,
     /// Number of cuts. A cut that was healed immediately is only visible here.
     cuts: u64,
@@ -54,7 +54,7 @@ pub enum When {
 
 /// Waits until a byte pattern passes.
 #[derive(Debug)]
-struct Trap {
+struct PatternTrap {
     toward: Toward,
     pattern: Vec<u8>,
     when: When,
@@ -64,27 +64,27 @@ struct Trap {
 }
 
 #[derive(Debug)]
-struct Shared {
-    state: watch::Sender<State>,
+struct NetworkShared {
+    state: watch::Sender<NetworkState>,
     delay: Mutex<Duration>,
-    trap: Mutex<Option<Trap>>,
-    sprung: AtomicUsize,
+    trap: Mutex<Option<PatternTrap>>,
+    matches: AtomicUsize,
     open: AtomicUsize,
-    taken: AtomicUsize,
-    heard: AtomicUsize,
-    longest: AtomicUsize,
+    accepted: AtomicUsize,
+    bytes_from_database: AtomicUsize,
+    longest_response: AtomicUsize,
 }
 
-impl Shared {
+impl NetworkShared {
     fn cut(&self) {
-        self.state.send_modify(|state| *state = State { bytes: Bytes::Break, cuts: state.cuts + 1 });
+        self.state.send_modify(|state| *state = NetworkState { bytes: Bytes::Break, cuts: state.cuts + 1 });
     }
 }
 
 /// A proxy to one address. Dropping it ends the proxy and all its connections.
 #[derive(Debug)]
 pub struct Network {
-    shared: Arc<Shared>,
+    shared: Arc<NetworkShared>,
     address: SocketAddr,
     thread: Option<JoinHandle<()>>,
 }
@@ -95,19 +95,19 @@ impl Network {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("loopback can be listened on");
         listener.set_nonblocking(true).unwrap();
         let address = listener.local_addr().unwrap();
-        let shared = Arc::new(Shared {
-            state: watch::Sender::new(State { bytes: Bytes::Pass, cuts: 0 }),
+        let shared = Arc::new(NetworkShared {
+            state: watch::Sender::new(NetworkState { bytes: Bytes::Pass, cuts: 0 }),
             delay: Mutex::default(),
             trap: Mutex::default(),
-            sprung: AtomicUsize::new(0),
+            matches: AtomicUsize::new(0),
             open: AtomicUsize::new(0),
-            taken: AtomicUsize::new(0),
-            heard: AtomicUsize::new(0),
-            longest: AtomicUsize::new(0),
+            accepted: AtomicUsize::new(0),
+            bytes_from_database: AtomicUsize::new(0),
+            longest_response: AtomicUsize::new(0),
         });
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        let theirs = Arc::clone(&shared);
-        let thread = thread::spawn(move || runtime.block_on(listen(listener, target, theirs)));
+        let for_thread = Arc::clone(&shared);
+        let thread = thread::spawn(move || runtime.block_on(listen(listener, target, for_thread)));
         Network { shared, address, thread: Some(thread) }
     }
 
@@ -146,22 +146,22 @@ impl Network {
     /// Breaks a connection when these bytes pass in it, `times` times in total; other connections stay. Only one
     /// pattern can be set at a time.
     pub fn cut_when(&self, toward: Toward, pattern: &[u8], when: When, times: usize) {
-        self.wait_for(Trap { toward, pattern: pattern.to_vec(), when, times, all: false });
+        self.wait_for(PatternTrap { toward, pattern: pattern.to_vec(), when, times, all: false });
     }
 
     /// Acts like [`Network::cut`] when these bytes pass in any connection.
     pub fn cut_all_when(&self, toward: Toward, pattern: &[u8], when: When) {
-        self.wait_for(Trap { toward, pattern: pattern.to_vec(), when, times: 1, all: true });
+        self.wait_for(PatternTrap { toward, pattern: pattern.to_vec(), when, times: 1, all: true });
     }
 
-    fn wait_for(&self, trap: Trap) {
+    fn wait_for(&self, trap: PatternTrap) {
         assert!(!trap.pattern.is_empty() && trap.times > 0, "a trap needs a pattern and a count");
         *locked(&self.shared.trap) = Some(trap);
     }
 
     /// Returns how many times a byte pattern broke a connection.
-    pub fn sprung(&self) -> usize {
-        self.shared.sprung.load(Ordering::SeqCst)
+    pub fn matches(&self) -> usize {
+        self.shared.matches.load(Ordering::SeqCst)
     }
 
     /// Returns the number of open connections.
@@ -170,18 +170,18 @@ impl Network {
     }
 
     /// Returns the number of connections ever accepted, including those that were broken immediately.
-    pub fn taken(&self) -> usize {
-        self.shared.taken.load(Ordering::SeqCst)
+    pub fn accepted(&self) -> usize {
+        self.shared.accepted.load(Ordering::SeqCst)
     }
 
     /// Returns the number of bytes that the database sent.
-    pub fn heard(&self) -> usize {
-        self.shared.heard.load(Ordering::SeqCst)
+    pub fn bytes_from_database(&self) -> usize {
+        self.shared.bytes_from_database.load(Ordering::SeqCst)
     }
 
     /// Returns the largest number of bytes that the database sent in a connection without a request in between.
-    pub fn longest(&self) -> usize {
-        self.shared.longest.load(Ordering::SeqCst)
+    pub fn longest_response(&self) -> usize {
+        self.shared.longest_response.load(Ordering::SeqCst)
     }
 }
 
@@ -198,16 +198,16 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-async fn listen(listener: std::net::TcpListener, target: SocketAddr, shared: Arc<Shared>) {
+async fn listen(listener: std::net::TcpListener, target: SocketAddr, shared: Arc<NetworkShared>) {
     let listener = TcpListener::from_std(listener).unwrap();
     let mut state = shared.state.subscribe();
     let mut gone = pin!(state.wait_for(|state| state.bytes == Bytes::Gone));
     loop {
         tokio::select! {
             _ = &mut gone => return,
-            taken = listener.accept() => {
-                let Ok((node, _)) = taken else { continue };
-                shared.taken.fetch_add(1, Ordering::SeqCst);
+            accepted = listener.accept() => {
+                let Ok((node, _)) = accepted else { continue };
+                shared.accepted.fetch_add(1, Ordering::SeqCst);
                 let shared = Arc::clone(&shared);
                 tokio::spawn(async move {
                     shared.open.fetch_add(1, Ordering::SeqCst);
@@ -220,7 +220,7 @@ async fn listen(listener: std::net::TcpListener, target: SocketAddr, shared: Arc
 }
 
 /// Forwards one connection until it ends.
-async fn pass(mut node: TcpStream, target: SocketAddr, shared: &Shared) {
+async fn pass(mut node: TcpStream, target: SocketAddr, shared: &NetworkShared) {
     let _ = node.set_nodelay(true);
     let mut state = shared.state.subscribe();
     let cuts = state.borrow().cuts;
@@ -237,8 +237,8 @@ async fn pass(mut node: TcpStream, target: SocketAddr, shared: &Shared) {
         let (from_database, to_database) = database.split();
         let answer = AtomicUsize::new(0);
         let sent = pump(from_node, to_database, Toward::Database, shared, &answer);
-        let heard = pump(from_database, to_node, Toward::Node, shared, &answer);
-        tokio::try_join!(sent, heard).map(|_| ())
+        let bytes_from_database = pump(from_database, to_node, Toward::Node, shared, &answer);
+        tokio::try_join!(sent, bytes_from_database).map(|_| ())
     };
     let closed = tokio::select! {
         () = broken => false,
@@ -251,7 +251,7 @@ async fn pass(mut node: TcpStream, target: SocketAddr, shared: &Shared) {
     }
 }
 
-async fn until_whole(shared: &Shared) {
+async fn until_whole(shared: &NetworkShared) {
     let _ = shared.state.subscribe().wait_for(|state| state.bytes == Bytes::Pass).await;
 }
 
@@ -260,7 +260,7 @@ async fn pump(
     mut from: ReadHalf<'_>,
     mut to: WriteHalf<'_>,
     toward: Toward,
-    shared: &Shared,
+    shared: &NetworkShared,
     answer: &AtomicUsize,
 ) -> io::Result<()> {
     let mut bytes = vec![0; 64 * 1024];
@@ -278,13 +278,13 @@ async fn pump(
         }
         match toward {
             Toward::Node => {
-                shared.heard.fetch_add(read, Ordering::SeqCst);
+                shared.bytes_from_database.fetch_add(read, Ordering::SeqCst);
                 let answer = answer.fetch_add(read, Ordering::SeqCst) + read;
-                shared.longest.fetch_max(answer, Ordering::SeqCst);
+                shared.longest_response.fetch_max(answer, Ordering::SeqCst);
             }
             Toward::Database => answer.store(0, Ordering::SeqCst),
         }
-        match springs(&mut before, &bytes[..read], toward, shared) {
+        match match_pattern(&mut before, &bytes[..read], toward, shared) {
             Some(When::Before) => return Err(io::ErrorKind::ConnectionReset.into()),
             Some(When::After) => {
                 to.write_all(&bytes[..read]).await?;
@@ -295,7 +295,7 @@ async fn pump(
     }
 }
 
-fn springs(before: &mut Vec<u8>, now: &[u8], toward: Toward, shared: &Shared) -> Option<When> {
+fn match_pattern(before: &mut Vec<u8>, now: &[u8], toward: Toward, shared: &NetworkShared) -> Option<When> {
     let mut trap = locked(&shared.trap);
     let Some(set) = trap.as_mut().filter(|set| set.toward == toward) else {
         before.clear();
@@ -314,6 +314,6 @@ fn springs(before: &mut Vec<u8>, now: &[u8], toward: Toward, shared: &Shared) ->
     if set.times == 0 {
         *trap = None;
     }
-    shared.sprung.fetch_add(1, Ordering::SeqCst);
+    shared.matches.fetch_add(1, Ordering::SeqCst);
     Some(when)
 }

@@ -24,7 +24,7 @@ use cluster::Cluster;
 pub use cluster::Stop;
 pub use install::{program, user};
 pub use pooler::Pooler;
-pub use psql::Held;
+pub use psql::LockHolder;
 
 /// The user in every cluster. No password is needed, unless a test sets `access`.
 pub const USER: &str = "postgres";
@@ -60,13 +60,13 @@ pub fn server() -> &'static Server {
 /// same port as its own and so connect to itself.
 pub fn free_port() -> u16 {
     (0..1_000)
-        .map(|_| 10_000 + u16::try_from(drawn() % 20_000).unwrap())
+        .map(|_| 10_000 + u16::try_from(random() % 20_000).unwrap())
         .find(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok())
         .expect("of a thousand ports on 127.0.0.1, one should be free")
 }
 
 /// Returns a random number that is unique, also across processes.
-fn drawn() -> u64 {
+fn random() -> u64 {
     static COUNT: AtomicU64 = AtomicU64::new(0);
     RandomState::new().hash_one((std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed)))
 }
@@ -110,19 +110,19 @@ impl Server {
         let template = {
             let mut templates = self.templates.lock().unwrap_or_else(PoisonError::into_inner);
             match templates.get(name) {
-                Some(made) => made.clone(),
+                Some(template_name) => template_name.clone(),
                 None => {
-                    let made = format!("template_{:016x}", drawn());
-                    self.psql(&format!("CREATE DATABASE {made} TEMPLATE template0"));
-                    let url = self.url(&made);
+                    let template_name = format!("template_{:016x}", random());
+                    self.psql(&format!("CREATE DATABASE {template_name} TEMPLATE template0"));
+                    let url = self.url(&template_name);
                     thread::scope(|scope| {
                         let done = scope.spawn(|| make(&url)).join();
                         assert!(done.is_ok(), "the template {name} could not be made");
                     });
-                    self.psql(&format!("ALTER DATABASE {made} ALLOW_CONNECTIONS false"));
-                    self.throw_out(&made);
-                    templates.insert(name.to_owned(), made.clone());
-                    made
+                    self.psql(&format!("ALTER DATABASE {template_name} ALLOW_CONNECTIONS false"));
+                    self.throw_out(&template_name);
+                    templates.insert(name.to_owned(), template_name.clone());
+                    template_name
                 }
             }
         };
@@ -138,14 +138,14 @@ impl Server {
     }
 
     fn copy(&self, template: &str) -> Database {
-        let name = format!("test_{:016x}", drawn());
+        let name = format!("test_{:016x}", random());
         self.psql(&format!("CREATE DATABASE {name} TEMPLATE {template}"));
         Database { server: self.clone(), name }
     }
 
     /// Runs SQL in the database `postgres` and returns the output, one row per line, columns separated by `|`.
     pub fn psql(&self, sql: &str) -> String {
-        self.try_psql(sql).unwrap_or_else(|told| panic!("{sql}: {told}"))
+        self.try_psql(sql).unwrap_or_else(|error| panic!("{sql}: {error}"))
     }
 
     /// Like [`Server::psql`], but returns errors.
@@ -206,7 +206,7 @@ impl Database {
 
     /// Runs SQL in it and returns the output, one row per line, columns separated by `|`.
     pub fn psql(&self, sql: &str) -> String {
-        self.try_psql(sql).unwrap_or_else(|told| panic!("{sql}: {told}"))
+        self.try_psql(sql).unwrap_or_else(|error| panic!("{sql}: {error}"))
     }
 
     /// Like [`Database::psql`], but returns errors.
@@ -215,13 +215,13 @@ impl Database {
     }
 
     /// Runs SQL in a connection that stays open, with its locks, until the returned value is dropped.
-    pub fn hold(&self, sql: &str) -> Held {
-        self.try_hold(sql).unwrap_or_else(|told| panic!("{sql}: {told}"))
+    pub fn hold(&self, sql: &str) -> LockHolder {
+        self.try_hold(sql).unwrap_or_else(|error| panic!("{sql}: {error}"))
     }
 
     /// Like [`Database::hold`], but returns errors.
-    pub fn try_hold(&self, sql: &str) -> Result<Held, String> {
-        Held::new(self.server.address(), &self.name, sql)
+    pub fn try_hold(&self, sql: &str) -> Result<LockHolder, String> {
+        LockHolder::new(self.server.address(), &self.name, sql)
     }
 
     /// Closes every connection to it.
@@ -243,7 +243,7 @@ impl Drop for Database {
 fn new_directory() -> PathBuf {
     use std::os::unix::fs::DirBuilderExt;
 
-    let path = place_of_clusters().join(format!("epitome-postgres-{:016x}", drawn()));
+    let path = place_of_clusters().join(format!("epitome-postgres-{:016x}", random()));
     std::fs::DirBuilder::new()
         .mode(0o700)
         .create(&path)
@@ -258,9 +258,9 @@ fn new_directory() -> PathBuf {
 fn place_of_clusters() -> PathBuf {
     let memory = Path::new("/dev/shm");
     let room = rustix::fs::statvfs(memory).map_or(0, |room| room.f_bavail.saturating_mul(room.f_frsize));
-    let known = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let meminfo = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let available =
-        known.lines().find_map(|line| line.strip_prefix("MemAvailable:")?.trim().strip_suffix("kB"));
+        meminfo.lines().find_map(|line| line.strip_prefix("MemAvailable:")?.trim().strip_suffix("kB"));
     let available = available.and_then(|number| number.trim().parse::<u64>().ok()).unwrap_or(0) << 10;
     if room >= 4 << 30 && available >= 8 << 30 { memory.to_owned() } else { std::env::temp_dir() }
 }

@@ -38,7 +38,7 @@ pub enum Act {
     /// Answers well, after this delay.
     Slow(Duration),
     /// Answers well, after [`Provider::release`] is called.
-    Held,
+    WaitForRelease,
     /// Sends the first half of a good answer, and then nothing more.
     Stall,
     /// Sends the first half of a good answer, and then closes the connection.
@@ -88,7 +88,7 @@ pub enum Act {
     /// Status 400 with the prompt and all headers quoted in every text field.
     Echo,
     /// Status 400 if the request contains this parameter.
-    Dislikes(&'static str),
+    RejectsParameter(&'static str),
     /// This status with a generic error.
     Status(u16),
     /// This status, these headers and this body.
@@ -145,19 +145,19 @@ impl Request {
 /// The imitated provider.
 #[derive(Clone)]
 pub struct Provider {
-    shared: Arc<Shared>,
+    shared: Arc<ProviderShared>,
 }
 
-struct Shared {
+struct ProviderShared {
     address: SocketAddr,
-    state: Mutex<State>,
+    state: Mutex<ProviderState>,
     /// Number of open connections.
     open: AtomicUsize,
-    /// Whether requests with [`Act::Held`] may continue.
+    /// Whether requests with [`Act::WaitForRelease`] may continue.
     released: watch::Sender<bool>,
 }
 
-struct State {
+struct ProviderState {
     queue: VecDeque<Act>,
     /// Behavior for certain models, which takes precedence.
     of_models: HashMap<String, Act>,
@@ -171,7 +171,7 @@ struct State {
 impl Provider {
     pub async fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let state = State {
+        let state = ProviderState {
             queue: VecDeque::new(),
             of_models: HashMap::new(),
             always: Act::Good,
@@ -181,7 +181,7 @@ impl Provider {
         };
         let address = listener.local_addr().unwrap();
         let provider = Self {
-            shared: Arc::new(Shared {
+            shared: Arc::new(ProviderShared {
                 address,
                 state: Mutex::new(state),
                 open: AtomicUsize::new(0),
@@ -215,7 +215,7 @@ impl Provider {
         self
     }
 
-    /// Answers the requests that wait because of [`Act::Held`], now and later.
+    /// Answers the requests that wait because of [`Act::WaitForRelease`], now and later.
     pub fn release(&self) -> &Self {
         self.shared.released.send_replace(true);
         self
@@ -302,7 +302,7 @@ impl Provider {
         self.state().server = Some(server.abort_handle());
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, ProviderState> {
         self.shared.state.lock().unwrap()
     }
 }
@@ -318,7 +318,7 @@ impl Drop for Provider {
     }
 }
 
-struct Open(Arc<Shared>);
+struct Open(Arc<ProviderShared>);
 
 impl Drop for Open {
     fn drop(&mut self) {
@@ -328,11 +328,11 @@ impl Drop for Open {
 
 struct Connection<'a> {
     socket: TcpStream,
-    shared: &'a Shared,
+    shared: &'a ProviderShared,
 }
 
 /// An answer, independent of the wire format.
-struct Said {
+struct ModelAnswer {
     thinking: Option<&'static str>,
     text: String,
     /// `stop`, `length`, `content_filter` or `tool_calls`.
@@ -340,36 +340,40 @@ struct Said {
     counted: bool,
 }
 
-impl Said {
+impl ModelAnswer {
     fn good(request: &Request) -> Self {
         Self { thinking: None, text: good(request), finish: "stop", counted: true }
     }
 }
 
 /// Returns the answer for an act, or `None` for acts that do not send a whole answer.
-fn said(act: &Act, request: &Request) -> Option<Said> {
-    let good = || Said::good(request);
-    let says = |text: String| Said { text, ..good() };
+fn said(act: &Act, request: &Request) -> Option<ModelAnswer> {
+    let good = || ModelAnswer::good(request);
+    let says = |text: String| ModelAnswer { text, ..good() };
     Some(match act {
         Act::Good => good(),
         Act::Text(text) => says(text.clone()),
         Act::Forgets => says(forgetful(request)),
         Act::Thinks => {
             let text = format!("<think>What matters most?</think>{}", good().text);
-            Said { thinking: Some("Let me see. "), text, ..good() }
+            ModelAnswer { thinking: Some("Let me see. "), text, ..good() }
         }
-        Act::Uncounted => Said { counted: false, ..good() },
+        Act::Uncounted => ModelAnswer { counted: false, ..good() },
         Act::Empty => says(String::new()),
-        Act::CallsTool => Said { finish: "tool_calls", ..says("I will look it up.".to_owned()) },
-        Act::Loops => says("The parcel has not arrived yet and she was told. ".repeat(14)),
-        Act::Declines => Said { finish: "content_filter", ..says("I cannot help with that.".to_owned()) },
-        Act::Length => Said { finish: "length", ..says("The customers in Oslo asked for their".to_owned()) },
+        Act::CallsTool => ModelAnswer { finish: "tool_calls", ..says("I will look it up.".to_owned()) },
+        Act::Loops => says("The parcel has not arrived yet and she was informed. ".repeat(14)),
+        Act::Declines => {
+            ModelAnswer { finish: "content_filter", ..says("I cannot help with that.".to_owned()) }
+        }
+        Act::Length => {
+            ModelAnswer { finish: "length", ..says("The customers in Oslo requested their".to_owned()) }
+        }
         Act::ThinksForEver => {
             let text = format!("<think>{}", "Is it the parcel? Or is it Oslo? ".repeat(20));
-            Said { finish: "length", ..says(text) }
+            ModelAnswer { finish: "length", ..says(text) }
         }
         Act::Huge => says("All orders of Oslo. ".repeat(250_000)),
-        Act::Dislikes(name) if request.body.get(name).is_none() => good(),
+        Act::RejectsParameter(name) if request.body.get(name).is_none() => good(),
         _ => return None,
     })
 }
@@ -398,25 +402,25 @@ impl Connection<'_> {
                     () = tokio::time::sleep(time) => {}
                     _ = self.socket.read_u8() => return None,
                 }
-                self.say(&request, Said::good(&request)).await
+                self.say(&request, ModelAnswer::good(&request)).await
             }
-            Act::Held => {
+            Act::WaitForRelease => {
                 let mut released = self.shared.released.subscribe();
                 tokio::select! {
-                    told = released.wait_for(|released| *released) => drop(told.ok()?),
+                    released = released.wait_for(|released| *released) => drop(released.ok()?),
                     _ = self.socket.read_u8() => return None,
                 }
-                self.say(&request, Said::good(&request)).await
+                self.say(&request, ModelAnswer::good(&request)).await
             }
             Act::Stall => {
-                self.half(&request, Said::good(&request), false).await?;
+                self.half(&request, ModelAnswer::good(&request), false).await?;
                 self.hold().await
             }
             Act::Cut => {
-                self.half(&request, Said::good(&request), false).await?;
+                self.half(&request, ModelAnswer::good(&request), false).await?;
                 None
             }
-            Act::Unfinished => self.half(&request, Said::good(&request), true).await,
+            Act::Unfinished => self.half(&request, ModelAnswer::good(&request), true).await,
             Act::Close => None,
             Act::Silent => self.hold().await,
             Act::Garbage => self.whole(200, &[], "\u{1}\u{2}]]} what? {{[[").await,
@@ -426,7 +430,7 @@ impl Connection<'_> {
             }
             Act::WrongShape => self.whole(200, &[], r#"{"answer": {"words": ["Ann", "ordered"]}}"#).await,
             Act::WrongLength => {
-                let body = body(&request, &Said::good(&request));
+                let body = body(&request, &ModelAnswer::good(&request));
                 let length = body.len() / 2;
                 let head = format!(
                     "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\r\n"
@@ -480,7 +484,7 @@ impl Connection<'_> {
                     json!({"error": {"message": quoted, "type": quoted, "code": quoted, "param": quoted}});
                 self.whole(400, &[], &body.to_string()).await
             }
-            Act::Dislikes(name) => {
+            Act::RejectsParameter(name) => {
                 let message = format!("Unsupported parameter: '{name}' is not supported with this model.");
                 let body =
                     json!({"error": {"message": message, "param": name, "code": "unsupported_parameter"}});
@@ -521,7 +525,7 @@ impl Connection<'_> {
     }
 
     /// Sends the whole answer, streamed or not, as requested.
-    async fn say(&mut self, request: &Request, said: Said) -> Option<()> {
+    async fn say(&mut self, request: &Request, said: ModelAnswer) -> Option<()> {
         if !request.streamed() {
             return self.whole(200, &[], &body(request, &said)).await;
         }
@@ -533,7 +537,7 @@ impl Connection<'_> {
     }
 
     /// Sends half of the answer.
-    async fn half(&mut self, request: &Request, said: Said, properly: bool) -> Option<()> {
+    async fn half(&mut self, request: &Request, said: ModelAnswer, properly: bool) -> Option<()> {
         if !request.streamed() {
             let body = body(request, &said);
             let half = &body[..body.len() / 2];
@@ -598,7 +602,7 @@ pub fn good(request: &Request) -> String {
     let seqs = request.seqs();
     match (seqs.first(), seqs.last()) {
         (Some(first), Some(last)) => format!(
-            "Messages {first} to {last}: customers in Oslo asked where their parcels are; each was told when."
+            "Messages {first} to {last}: customers in Oslo wanted to know where their parcels are; each got a date."
         ),
         _ => "ready".to_owned(),
     }
@@ -609,10 +613,10 @@ pub fn good(request: &Request) -> String {
 pub fn forgetful(request: &Request) -> String {
     const SENTENCES: [&str; 5] = [
         "Then {} was read, and nothing in it had to change.",
-        "The agent came to {} and mended it there.",
+        "The agent came to {} and fixed it there.",
         "In {} the tests failed at first; later they passed.",
         "What is in {} was compared with the others.",
-        "About {} the user had asked; it was looked at twice.",
+        "The user had once mentioned {}; it was looked at twice.",
     ];
     let prompt = request.prompt();
     let words: usize = prompt
@@ -634,7 +638,7 @@ pub fn forgetful(request: &Request) -> String {
         .filter(|name| {
             name.bytes().fold(0u32, |sum, byte| sum.wrapping_mul(31) + u32::from(byte)) / 7 % 2 == 0
         });
-    let mut text = "The user asked the agent to go through the harbour's code.".to_owned();
+    let mut text = "The user wants the agent to read all the harbour's code.".to_owned();
     for (name, sentence) in names.zip(SENTENCES.iter().cycle()) {
         let next = format!(" {}", sentence.replace("{}", name));
         if text.split_whitespace().count() + next.split_whitespace().count() > words {
@@ -655,12 +659,12 @@ fn error(request: &Request, kind: &str, message: &str) -> Value {
 /// Returns the rejection by a real provider, if the request is invalid.
 fn missing(request: &Request, key: &str) -> Option<Act> {
     let anthropic = request.anthropic();
-    let given = if anthropic {
+    let sent_key = if anthropic {
         request.header("x-api-key").map(str::to_owned)
     } else {
         request.header("authorization").and_then(|value| value.strip_prefix("Bearer ")).map(str::to_owned)
     };
-    if given.as_deref() != Some(key) {
+    if sent_key.as_deref() != Some(key) {
         return Some(Act::WrongKey);
     }
     let body = &request.body;
@@ -709,7 +713,7 @@ fn usage(anthropic: bool) -> Value {
 }
 
 /// Returns the whole answer as JSON text.
-fn body(request: &Request, said: &Said) -> String {
+fn body(request: &Request, said: &ModelAnswer) -> String {
     let model = &request.body["model"];
     let usage = if said.counted { usage(request.anthropic()) } else { Value::Null };
     if request.anthropic() {
@@ -742,7 +746,7 @@ fn body(request: &Request, said: &Said) -> String {
 }
 
 /// Returns the whole answer in the Responses format.
-fn response(request: &Request, said: &Said) -> Value {
+fn response(request: &Request, said: &ModelAnswer) -> Value {
     let usage = json!({"input_tokens": INPUT, "input_tokens_details": {"cached_tokens": CACHED},
         "output_tokens": OUTPUT, "total_tokens": INPUT + OUTPUT});
     let (status, reason) = match said.finish {
@@ -766,17 +770,17 @@ fn response(request: &Request, said: &Said) -> Value {
 }
 
 /// Returns the answer as the events of a stream.
-fn events(request: &Request, said: &Said) -> Vec<String> {
+fn events(request: &Request, said: &ModelAnswer) -> Vec<String> {
     // A few words per event, but at most about 40 events.
     let chars: Vec<char> = said.text.chars().collect();
     let texts = chars.chunks(16.max(chars.len() / 40)).map(|few| few.iter().collect::<String>());
     if request.anthropic() {
-        let mut told = json!({});
+        let mut released = json!({});
         if said.counted {
-            told = usage(true);
-            told["output_tokens"] = json!(1);
+            released = usage(true);
+            released["output_tokens"] = json!(1);
         }
-        let mut all = vec![json!({"type": "message_start", "message": {"id": "msg_1", "usage": told}})];
+        let mut all = vec![json!({"type": "message_start", "message": {"id": "msg_1", "usage": released}})];
         all.push(json!({"type": "ping"}));
         if let Some(words) = said.thinking {
             let delta = json!({"type": "thinking_delta", "thinking": words});
@@ -814,8 +818,8 @@ fn events(request: &Request, said: &Said) -> Vec<String> {
     let key = if said.finish == "content_filter" { "refusal" } else { "content" };
     all.extend(texts.map(|text| choice(json!({key: text}), Value::Null)));
     all.push(choice(json!({}), json!(said.finish)));
-    let wanted = request.body["stream_options"]["include_usage"] == true;
-    if said.counted && wanted {
+    let requested = request.body["stream_options"]["include_usage"] == true;
+    if said.counted && requested {
         all.push(json!({"object": "chat.completion.chunk", "choices": [], "usage": usage(false)}));
     }
     let mut lines: Vec<String> = all.into_iter().map(|event| format!("data: {event}\n\n")).collect();

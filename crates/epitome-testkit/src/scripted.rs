@@ -11,15 +11,15 @@ use epitome_core::message::{Message, Part, Tokens};
 use epitome_core::redact::redact;
 use epitome_core::slot::Limit;
 
-use epitome::model::{Ask, Model, ModelError, Reply};
+use epitome::model::{Model, ModelError, Reply, SummaryRequest};
 use tokio::sync::watch;
 
-type Answer = dyn Fn(&Ask) -> Result<Reply, ModelError> + Send + Sync;
+type Answer = dyn Fn(&SummaryRequest) -> Result<Reply, ModelError> + Send + Sync;
 
 /// A model for tests, demonstrations and users without an API key.
 ///
 /// It follows a script step by step and records its prompts. At the end of the script it writes a short summary of its
-/// own. That summary is the same for the same [`Ask`], and passes inspection if it saves tokens.
+/// own. That summary is the same for the same [`SummaryRequest`], and passes inspection if it saves tokens.
 /// [`Scripted::otherwise`] replaces this behavior.
 ///
 /// Clones share the script and the records: pass one to the engine and query the other.
@@ -28,7 +28,7 @@ type Answer = dyn Fn(&Ask) -> Result<Reply, ModelError> + Send + Sync;
 /// use epitome::Message;
 /// use epitome::rules::slot::Limit;
 /// use epitome::rules::tokens::{Counter, Encoding};
-/// use epitome::model::{Ask, Model, ModelError};
+/// use epitome::model::{SummaryRequest, Model, ModelError};
 /// use epitome_testkit::scripted::Scripted;
 ///
 /// # #[tokio::main(flavor = "current_thread")]
@@ -38,7 +38,7 @@ type Answer = dyn Fn(&Ask) -> Result<Reply, ModelError> + Send + Sync;
 ///     .replies("Ann ordered tea.");
 /// let mut said = Message::user("One pot of green tea for Ann, please, and one of black tea for Bob.");
 /// said.seq = 40;
-/// let ask = Ask::new([said.into()], Limit::Tokens(100), Counter::new(Encoding::O200k));
+/// let ask = SummaryRequest::new([said.into()], Limit::Tokens(100), Counter::new(Encoding::O200k));
 ///
 /// assert_eq!(model.write(&ask).await.unwrap_err().kind(), "busy");
 /// assert_eq!(model.write(&ask).await?.text, "Ann ordered tea.");
@@ -51,14 +51,14 @@ type Answer = dyn Fn(&Ask) -> Result<Reply, ModelError> + Send + Sync;
 pub struct Scripted {
     name: Arc<str>,
     room: Option<Tokens>,
-    script: Arc<Mutex<Script>>,
+    script: Arc<Mutex<ScriptState>>,
 }
 
 #[derive(Default)]
-struct Script {
+struct ScriptState {
     steps: VecDeque<Step>,
     otherwise: Option<Arc<Answer>>,
-    asks: Vec<Ask>,
+    requests: Vec<SummaryRequest>,
 }
 
 enum Step {
@@ -101,7 +101,10 @@ impl Scripted {
     }
 
     /// Adds a step: returns the result of this function.
-    pub fn answers(self, answer: impl Fn(&Ask) -> Result<Reply, ModelError> + Send + Sync + 'static) -> Self {
+    pub fn answers(
+        self,
+        answer: impl Fn(&SummaryRequest) -> Result<Reply, ModelError> + Send + Sync + 'static,
+    ) -> Self {
         self.then(Step::Answer(Arc::new(answer)))
     }
 
@@ -118,7 +121,7 @@ impl Scripted {
     /// Sets the answer after the end of the script.
     pub fn otherwise(
         self,
-        answer: impl Fn(&Ask) -> Result<Reply, ModelError> + Send + Sync + 'static,
+        answer: impl Fn(&SummaryRequest) -> Result<Reply, ModelError> + Send + Sync + 'static,
     ) -> Self {
         self.script().otherwise = Some(Arc::new(answer));
         self
@@ -130,23 +133,23 @@ impl Scripted {
     }
 
     /// Returns all requests so far, oldest first.
-    pub fn asks(&self) -> Vec<Ask> {
-        self.script().asks.clone()
+    pub fn requests(&self) -> Vec<SummaryRequest> {
+        self.script().requests.clone()
     }
 
     /// Returns the number of calls.
     pub fn calls(&self) -> usize {
-        self.script().asks.len()
+        self.script().requests.len()
     }
 
     /// Returns the default summary: the number of messages, the last one, and the first words of the first and the last
     /// message if they fit.
-    pub fn plain(ask: &Ask) -> Reply {
-        let count = ask.messages();
+    pub fn plain(ask: &SummaryRequest) -> Reply {
+        let count = ask.message_count();
         let messages = if count == 1 { "message" } else { "messages" };
         let on = if ask.previous.is_some() { ", built on the summary before" } else { "" };
         let short = format!("Summary of {count} {messages} through {}{on}.", ask.through);
-        let mut words = ask.said.iter().filter_map(|told| told.message()).filter_map(first_words);
+        let mut words = ask.inputs.iter().filter_map(|input| input.message()).filter_map(first_words);
         let long = words.next().map(|first| match words.next_back() {
             Some(last) => format!("{short} It began with “{first}” and ended with “{last}”."),
             None => format!("{short} It was “{first}”."),
@@ -170,14 +173,14 @@ impl Scripted {
     }
 
     /// Locks the script. A panic elsewhere cannot leave it inconsistent.
-    fn script(&self) -> MutexGuard<'_, Script> {
+    fn script(&self) -> MutexGuard<'_, ScriptState> {
         self.script.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Removes the steps of one call under one lock, so that two concurrent calls never share a step.
-    fn next(&self, ask: &Ask) -> (Vec<Step>, Arc<Answer>) {
+    fn next(&self, ask: &SummaryRequest) -> (Vec<Step>, Arc<Answer>) {
         let mut script = self.script();
-        script.asks.push(ask.clone());
+        script.requests.push(ask.clone());
         let mut waits = Vec::new();
         while let Some(step) = script.steps.pop_front() {
             match step {
@@ -202,7 +205,7 @@ impl fmt::Debug for Scripted {
         f.debug_struct("Scripted")
             .field("name", &self.name)
             .field("steps", &script.steps.len())
-            .field("calls", &script.asks.len())
+            .field("calls", &script.requests.len())
             .finish_non_exhaustive()
     }
 }
@@ -217,7 +220,7 @@ impl Model for Scripted {
         self.room
     }
 
-    async fn write(&self, ask: &Ask) -> Result<Reply, ModelError> {
+    async fn write(&self, ask: &SummaryRequest) -> Result<Reply, ModelError> {
         let (waits, answer) = self.next(ask);
         for wait in waits {
             match wait {
@@ -247,14 +250,14 @@ fn first_words(message: &Message) -> Option<String> {
 /// ```
 /// use epitome::rules::slot::Limit;
 /// use epitome::rules::tokens::{Counter, Encoding};
-/// use epitome::model::{Ask, Model};
+/// use epitome::model::{SummaryRequest, Model};
 /// use epitome_testkit::scripted::{Gate, Scripted};
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let gate = Gate::new();
 /// let model = Scripted::new().waits_for(&gate).replies("At last.");
-/// let ask = Ask::new([], Limit::Tokens(100), Counter::new(Encoding::O200k));
+/// let ask = SummaryRequest::new([], Limit::Tokens(100), Counter::new(Encoding::O200k));
 /// let writing = tokio::spawn(async move { model.write(&ask).await });
 /// gate.reached().await; // the model was called, and waits at the gate
 /// gate.open();
@@ -298,19 +301,19 @@ async fn wait_for(sign: &watch::Sender<bool>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use epitome::model::Told;
+    use epitome::model::SummaryInput;
     use epitome_core::inspect::{Standard, inspect};
     use epitome_core::tokens::{Counter, Encoding};
 
-    fn ask(count: u64) -> Ask {
-        let said: Vec<Told> = (1..=count)
+    fn ask(count: u64) -> SummaryRequest {
+        let said: Vec<SummaryInput> = (1..=count)
             .map(|seq| {
                 let mut message = Message::user(format!("What about order {seq}, when will it be in Oslo?"));
                 message.seq = seq;
                 message.into()
             })
             .collect();
-        Ask::new(said, Limit::Tokens(200), Counter::new(Encoding::O200k))
+        SummaryRequest::new(said, Limit::Tokens(200), Counter::new(Encoding::O200k))
     }
 
     #[tokio::test]
@@ -318,7 +321,7 @@ mod tests {
         let model = Scripted::new();
         let mut prior: Option<String> = None;
         for through in [20, 40, 60] {
-            let ask = Ask { through, previous: prior.as_deref().map(Into::into), ..ask(20) };
+            let ask = SummaryRequest { through, previous: prior.as_deref().map(Into::into), ..ask(20) };
             let reply = model.write(&ask).await.unwrap();
             let standard = Standard {
                 limit: ask.limit,
@@ -341,9 +344,9 @@ mod tests {
 
     #[tokio::test]
     async fn secrets_do_not_get_into_its_own_summary() {
-        let mut said: Vec<Told> = ask(20).said.to_vec();
+        let mut said: Vec<SummaryInput> = ask(20).inputs.to_vec();
         said.push(Message::user("My password is hunter22.").into());
-        let ask = Ask::new(said, Limit::Tokens(200), Counter::new(Encoding::O200k));
+        let ask = SummaryRequest::new(said, Limit::Tokens(200), Counter::new(Encoding::O200k));
         assert!(!Scripted::plain(&ask).text.contains("hunter22"));
     }
 
@@ -354,7 +357,7 @@ mod tests {
             .named("cheap")
             .with_room(8_000)
             .cut_off("Ann ordered")
-            .answers(|ask| Ok(Reply::complete(format!("{} messages", ask.messages()))))
+            .answers(|ask| Ok(Reply::complete(format!("{} messages", ask.message_count()))))
             .otherwise_fails(down.clone());
         assert_eq!((model.name(), model.room()), ("cheap", Some(8_000)));
         let ask = ask(3);
@@ -366,7 +369,7 @@ mod tests {
         // A step can be added at any time, through any clone.
         let _ = model.clone().replies("Up again.");
         assert_eq!(model.write(&ask).await.unwrap().text, "Up again.");
-        assert_eq!((model.calls(), model.asks().len(), model.asks()[0].messages()), (6, 6, 3));
+        assert_eq!((model.calls(), model.requests().len(), model.requests()[0].message_count()), (6, 6, 3));
     }
 
     #[tokio::test(start_paused = true)]

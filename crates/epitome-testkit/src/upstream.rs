@@ -5,7 +5,7 @@
 //! text ([`script`], converted to a stream in `events`) with token counts by its own tokenizer (`tally`). A
 //! summarizer's prompt is answered with a summary, and requests for other paths with an echo. The server records the
 //! requests it received, the ones it rejected, and whether those were sent again. It can be configured to be slow, to
-//! go silent, to disconnect or to fail ([`Act`]). A server that writes bad summaries is [`crate::provider`].
+//! go silent, to disconnect or to fail ([`Behavior`]). A server that writes bad summaries is [`crate::provider`].
 
 mod events;
 pub mod refuse;
@@ -24,7 +24,7 @@ use tokio::net::TcpListener;
 use tokio::task::{AbortHandle, JoinSet};
 
 use refuse::Refusal;
-use state::State;
+use state::UpstreamState;
 
 /// Configuration of the server.
 #[derive(Debug, Clone)]
@@ -71,7 +71,7 @@ impl Default for Manner {
 
 /// Behavior for a request instead of checking and answering it. A caller may select it with the header `x-act`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Act {
+pub enum Behavior {
     /// Never answers.
     Silent,
     /// Sends the beginning of the answer, and then nothing more.
@@ -90,7 +90,7 @@ pub enum Act {
     Refuses,
 }
 
-impl Act {
+impl Behavior {
     /// Returns the act with this name, as in the header `x-act`.
     fn of(name: &str) -> Option<Self> {
         match name {
@@ -137,7 +137,7 @@ impl Seen {
 /// The imitated provider. It stops when it is dropped.
 pub struct Upstream {
     address: SocketAddr,
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<UpstreamState>>,
     server: AbortHandle,
 }
 
@@ -145,7 +145,7 @@ impl Upstream {
     pub async fn start(manner: Manner) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let state = Arc::new(Mutex::new(State::new(manner)));
+        let state = Arc::new(Mutex::new(UpstreamState::new(manner)));
         let shared = Arc::clone(&state);
         let server = tokio::spawn(async move {
             let mut connections = JoinSet::new();
@@ -169,13 +169,13 @@ impl Upstream {
     }
 
     /// Sets the behavior for the next request after those already queued.
-    pub fn then(&self, act: Act) -> &Self {
+    pub fn then(&self, act: Behavior) -> &Self {
         self.state().next.push_back(act);
         self
     }
 
     /// Sets the behavior for all further requests; `None` for normal answers.
-    pub fn always(&self, act: impl Into<Option<Act>>) {
+    pub fn always(&self, act: impl Into<Option<Behavior>>) {
         let mut state = self.state();
         state.always = act.into();
         state.next = VecDeque::new();
@@ -197,9 +197,9 @@ impl Upstream {
     }
 
     /// Returns the number of requests being answered, and of callers that disconnected before the end of their answer.
-    pub fn under_way(&self) -> (usize, usize) {
+    pub fn in_progress(&self) -> (usize, usize) {
         let state = self.state();
-        (state.under_way, state.hung_up)
+        (state.in_progress, state.hung_up)
     }
 
     /// Returns all rejections, in order.
@@ -208,7 +208,7 @@ impl Upstream {
     }
 
     /// Returns the rejections for reasons other than size.
-    pub fn misshapen(&self) -> Vec<String> {
+    pub fn invalid(&self) -> Vec<String> {
         let wrong = |refusal| match refusal {
             Refusal::Shape(what) => Some(what),
             Refusal::TooLong { .. } => None,
@@ -229,13 +229,13 @@ impl Upstream {
 
     /// Returns the number of requests that did not continue the previous one, so that a cache contained only a part of
     /// them.
-    pub fn begun_anew(&self) -> usize {
-        self.state().anew
+    pub fn restarted(&self) -> usize {
+        self.state().restarted
     }
 
     /// Returns the number of requests without a text that each must contain.
-    pub fn lacking(&self) -> usize {
-        self.state().lacking
+    pub fn without_required_text(&self) -> usize {
+        self.state().without_required_text
     }
 
     /// Returns the number of requests that contained another conversation's text.
@@ -243,7 +243,7 @@ impl Upstream {
         self.state().foreign
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, UpstreamState> {
         self.state.lock().unwrap()
     }
 }

@@ -9,7 +9,7 @@ use epitome_core::trigger::Fraction;
 use epitome_core::view::NO_RESULT;
 use epitome_testkit::drawing::{draw, word_counter};
 
-use crate::drawn::{Drawn, Given, Log};
+use crate::drawn::{Drawn, DrawnContext, Log};
 
 fn log(drawing: &str) -> Log {
     Drawn(drawing.to_owned()).log(&word_counter())
@@ -28,7 +28,7 @@ fn summary(through: Seq, words: usize) -> (Seq, String) {
 const FRAME: u64 = 11;
 
 /// One line: `S` for the summary, `…` for a note, `~3-4` for an excerpt, else the message's position.
-fn line(given: &Given) -> String {
+fn line(given: &DrawnContext) -> String {
     let entries = given.layout.entries.iter().map(|entry| match entry {
         Entry::Relocated(seq) => format!("[{seq}]"),
         Entry::Message(seq) => seq.to_string(),
@@ -41,7 +41,7 @@ fn line(given: &Given) -> String {
 }
 
 #[track_caller]
-fn check(log: &Log, request: &Request, summaries: &[(Seq, String)], expected: &str) -> Given {
+fn check(log: &Log, request: &Request, summaries: &[(Seq, String)], expected: &str) -> DrawnContext {
     let given = log.context(log.len(), request, summaries);
     assert_eq!(line(&given), expected, "{:#?}", given.layout.report);
     assert!(log.tokens(&given.messages) <= request.budget().unwrap());
@@ -563,7 +563,7 @@ fn a_whole_summary_is_preferred_to_a_larger_one_cut_to_its_size() {
 }
 
 /// Two summaries that `local` wrote, of the first `throughs` messages, with the two joined.
-fn filled(log: &Log, throughs: [Seq; 2], tokens: u64) -> Given {
+fn filled(log: &Log, throughs: [Seq; 2], tokens: u64) -> DrawnContext {
     let filled = Fraction::new(0.4).unwrap();
     let request = Request { tokens: Some(tokens), fill: true, filled, ..Request::default() };
     log.local_context(log.len(), &request, &throughs)

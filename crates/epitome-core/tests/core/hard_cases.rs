@@ -20,7 +20,7 @@ use epitome_core::view::repair;
 use epitome_testkit::cuts::choose;
 use epitome_testkit::drawing::{draw, messages, outlines, word_counter};
 
-use crate::drawn::{Drawn, Given, Log};
+use crate::drawn::{Drawn, DrawnContext, Log};
 use crate::validator::complaints;
 
 fn log(drawing: &str) -> Log {
@@ -44,7 +44,7 @@ fn survives(drawing: &str, summaries: &[(Seq, String)]) {
 }
 
 #[track_caller]
-fn whole(drawing: &str) -> Given {
+fn whole(drawing: &str) -> DrawnContext {
     let log = log(drawing);
     let given = log.context(log.len(), &Request::default(), &[]);
     assert_eq!(complaints(&given.messages), Vec::<String>::new());
@@ -101,7 +101,7 @@ fn a_rejection_or_an_error_answers_its_call() {
 fn a_thinking_loop_is_whole_or_its_reasoning_leaves() {
     let drawing = "u:3 a*(x):9 r(x):9 a(y):9 r(y):9 a(z):9 r(z):9";
     survives(drawing, &[]);
-    let thinks = |given: &Given| {
+    let thinks = |given: &DrawnContext| {
         given.messages.iter().flat_map(|m| &m.parts).any(|p| matches!(p, Part::Thinking { .. }))
     };
     let log = log(drawing);

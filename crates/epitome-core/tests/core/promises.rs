@@ -11,7 +11,7 @@ use epitome_core::tokens::{Counter, Encoding, Overhead};
 use epitome_testkit::drawing::{draw, word_counter};
 use proptest::prelude::*;
 
-use crate::drawn::{Drawn, Given, Log, plain_session, session, summaries};
+use crate::drawn::{Drawn, DrawnContext, Log, plain_session, session, summaries};
 use crate::validator::{complaints, reasoning_complaints, says_something};
 
 /// Words with some overhead: sums stay easy to follow, and nothing is free.
@@ -80,7 +80,7 @@ pub(crate) fn skipped(outlines: &[Outline]) -> HashSet<Seq> {
     out
 }
 
-fn check_exhaustive(log: &Log, at: usize, given: &Given) -> Result<(), TestCaseError> {
+fn check_exhaustive(log: &Log, at: usize, given: &DrawnContext) -> Result<(), TestCaseError> {
     let report = &given.layout.report;
     let through = given.layout.summary.map_or(0, |summary| summary.through);
     let skipped = skipped(&log.outlines[..at]);
@@ -187,7 +187,7 @@ proptest! {
         throughs.sort_unstable();
         let through = throughs.last().map_or(0, |through| usize::try_from(*through).unwrap());
         let request = Request { tokens: Some(90_000), ..Request::default() };
-        let mut before: Option<Given> = None;
+        let mut before: Option<DrawnContext> = None;
         let begun = |at: usize| log.outlines[through..at].iter().any(|outline| !outline.stray);
         for at in (through + 1..=log.len()).filter(|at| log.end(*at) != Cut::InCall && begun(*at)) {
             let given = log.local_context(at, &request, &throughs);
@@ -274,7 +274,7 @@ proptest! {
         let summaries = summaries(&log, &[pick]);
         let through = summaries.first().map_or(0, |(through, _)| usize::try_from(*through).unwrap());
         let request = Request { tokens: Some(90_000), ..Request::default() };
-        let mut before: Option<Given> = None;
+        let mut before: Option<DrawnContext> = None;
         // From the first message after the coverage on. A model is called only where no call is open, so a context in
         // between is never sent.
         let begun = |at: usize| log.outlines[through..at].iter().any(|outline| !outline.stray);

@@ -132,7 +132,8 @@ async fn conversation(
 ) -> io::Result<(usize, [Vec<Duration>; 5])> {
     let mut times: [Vec<Duration>; 5] = Default::default();
     let [direct, proxied, direct_stream, proxied_stream, first] = &mut times;
-    let (mut to_provider, mut to_proxy) = (Client::connect(upstream).await?, Client::connect(proxy).await?);
+    let (mut to_provider, mut to_proxy) =
+        (ProviderClient::connect(upstream).await?, ProviderClient::connect(proxy).await?);
     let mut list = history(number);
     first.push(to_proxy.send("/openai/v1/chat/completions", &body(&list, false)).await?);
     let mut size = 0;
@@ -248,12 +249,12 @@ fn head_of(read: &[u8]) -> Option<(usize, usize)> {
 }
 
 /// A client with one connection.
-struct Client {
+struct ProviderClient {
     stream: TcpStream,
     buffer: Vec<u8>,
 }
 
-impl Client {
+impl ProviderClient {
     async fn connect(address: SocketAddr) -> io::Result<Self> {
         let stream = TcpStream::connect(address).await?;
         stream.set_nodelay(true)?;

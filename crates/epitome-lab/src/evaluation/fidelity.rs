@@ -258,13 +258,16 @@ impl Questions {
             .collect();
         let items = questions
             .iter()
-            .map(|asked| {
-                let answer = terms.set(&answer_text(&asked.answer));
-                let mut question = terms.set(&asked.question);
+            .map(|source| {
+                let answer = terms.set(&answer_text(&source.answer));
+                let mut question = terms.set(&source.question);
                 question.retain(|term| !names.contains(term) && !answer.contains(term));
-                let step =
-                    if asked.evidence.len() > MAX_EVIDENCE { asked.evidence.len() / MAX_EVIDENCE } else { 1 };
-                let evidence = asked.evidence.iter().step_by(step.max(1));
+                let step = if source.evidence.len() > MAX_EVIDENCE {
+                    source.evidence.len() / MAX_EVIDENCE
+                } else {
+                    1
+                };
+                let evidence = source.evidence.iter().step_by(step.max(1));
                 let evidence = evidence.filter_map(|at| sets.get(*at).cloned()).collect();
                 let scored = !answer.is_empty() && answer.len() <= MAX_ANSWER_WORDS;
                 PreparedQuestion { answer, question, evidence, scored }

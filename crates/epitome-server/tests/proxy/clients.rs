@@ -133,7 +133,7 @@ fn goes_on_through(server: &Server, upstream: &Upstream, name: &str, manners: &[
             );
         }
     }
-    assert_eq!(upstream.misshapen(), Vec::<String>::new(), "{name}");
+    assert_eq!(upstream.invalid(), Vec::<String>::new(), "{name}");
     assert_eq!(upstream.repeated(), 0, "{name}");
     only_theirs(upstream);
 }
@@ -179,8 +179,8 @@ fn features_hold(name: &str) {
     let gone = |proxied: &str, since: usize| {
         // Four were given up on by their callers: two without a word from the upstream, and two in mid-stream.
         let start = Instant::now();
-        while upstream.under_way() != (0, since + 4) {
-            assert!(start.elapsed() < Duration::from_secs(60), "{proxied}: {:?}", upstream.under_way());
+        while upstream.in_progress() != (0, since + 4) {
+            assert!(start.elapsed() < Duration::from_secs(60), "{proxied}: {:?}", upstream.in_progress());
             std::thread::sleep(Duration::from_millis(5));
         }
     };

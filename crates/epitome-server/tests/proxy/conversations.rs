@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::server::{Answer, Client};
 use crate::stage::{KEY, ROUTES, Stage, Talk, done, key, list, report};
 use crate::streams::eventually;
-use crate::upstream::{Act, Manner};
+use crate::upstream::{Behavior, Manner};
 
 /// Due at three thousand tokens, with the last four messages kept.
 pub const SOON: [&str; 6] = [
@@ -228,7 +228,7 @@ fn a_request_that_is_too_long_is_condensed_and_retried_once() {
     });
     talk.ask();
     let seen = || stage.upstream.seen().len();
-    stage.upstream.then(Act::TooLong);
+    stage.upstream.then(Behavior::TooLong);
     let answer = talk.send(&mut client);
     assert_eq!((answer.status, done(&answer), seen()), (200, "retried", 2), "{}", answer.text());
     let sent = stage.upstream.seen();
@@ -241,14 +241,14 @@ fn a_request_that_is_too_long_is_condensed_and_retried_once() {
     assert_eq!((done(&answer), seen()), ("condensed", 3));
     assert!(goes_on(&shorter, &list(&stage.got())));
     // Twice is told as it is, and nothing is tried a third time.
-    stage.upstream.then(Act::TooLong).then(Act::TooLong);
+    stage.upstream.then(Behavior::TooLong).then(Behavior::TooLong);
     talk.reply();
     let answer = talk.ask().send(&mut client);
     assert_eq!(answer.status, 400, "{}", answer.text());
     assert!(seen() <= 5);
     // Where nothing can leave, the refusal is handed on at once.
     let mut short = Talk::new("Bob");
-    stage.upstream.then(Act::TooLong);
+    stage.upstream.then(Behavior::TooLong);
     let before = seen();
     let answer = short.ask().send(&mut client);
     assert_eq!((answer.status, done(&answer), seen()), (400, "untouched", before + 1));
@@ -349,11 +349,11 @@ fn the_servers_model_writes_in_the_background() {
     let stage = Stage::new(&[&SOON[..], &model[..], &more[..]].concat());
     let (mut talk, mut client) = (Talk::new("Ann"), stage.client());
     // It says nothing, ever: the first swap is by `local`.
-    writer.upstream.always(Act::Silent);
+    writer.upstream.always(Behavior::Silent);
     let answer = until_condensed(&mut talk, &mut client);
     let told = report(&answer);
     assert_eq!((told["model"].as_str(), told["stand_in"].as_bool()), (Some("local"), Some(true)), "{told}");
-    eventually("it is asked, and waited for by nobody", || writer.upstream.under_way().0 > 0);
+    eventually("it is asked, and waited for by nobody", || writer.upstream.in_progress().0 > 0);
     // Nobody's key but its own went there.
     assert!(writer.upstream.seen().iter().all(|seen| seen.header("authorization").is_none()));
 }

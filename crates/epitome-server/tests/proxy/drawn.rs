@@ -15,7 +15,7 @@ use serde_json::{Map, Value, json};
 use crate::drawn_sessions::{Drawn, Log, session};
 use crate::server::Client;
 use crate::stage::{ROUTES, Stage, done};
-use crate::upstream::{Act, Manner};
+use crate::upstream::{Behavior, Manner};
 
 /// How many histories the gate draws.
 const CASES: u32 = 1_500;
@@ -141,7 +141,7 @@ fn talk(
     for end in ends.step_by(step) {
         let body = request(dialect, &messages[..end], end % 2 == 0);
         if grumbles && end > messages.len() / 2 {
-            stage.upstream.then(Act::TooLong);
+            stage.upstream.then(Behavior::TooLong);
         }
         let answer = client.post(ROUTES[at].0, &body);
         stage.upstream.always(None);

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::server::{Answer, connect};
 use crate::stage::{KEY, ROUTES, Stage, Talk, done, key, report};
 use crate::streams::eventually;
-use crate::upstream::Act;
+use crate::upstream::Behavior;
 
 /// Requests as somebody's own program might spell them: nothing of it may change.
 const ODD: [&str; 3] = [
@@ -126,12 +126,12 @@ fn a_waiting_request_reserves_only_the_memory_it_needs() {
     let stage = Stage::new(&["--bound", "passing_kib=900"]);
     let long =
         json!({"model": "nobody-knows", "messages": [{"role": "user", "content": "x".repeat(100 << 10)}]});
-    stage.upstream.then(Act::Silent);
+    stage.upstream.then(Behavior::Silent);
     let (mut waits, long) = (connect(&stage.server.address), long.to_string());
     let head = format!("POST {} HTTP/1.1\r\nhost: {}\r\n", ROUTES[0].0, stage.server.address);
     let head = format!("{head}content-type: application/json\r\ncontent-length: {}\r\n\r\n", long.len());
     waits.get_mut().write_all(format!("{head}{long}").as_bytes()).unwrap();
-    eventually("it waits", || stage.upstream.under_way().0 == 1);
+    eventually("it waits", || stage.upstream.in_progress().0 == 1);
     let answer = send(&stage, ROUTES[0].0, &[], long.as_bytes());
     assert_eq!(done(&answer), "untouched", "{}", report(&answer)["reason"]);
 }
@@ -303,7 +303,7 @@ fn no_path_leaves_the_upstreams_base_path() {
 fn provider_errors_are_forwarded_unchanged() {
     let stage = Stage::new(&[]);
     let body = Talk::new("Ann").ask().body();
-    for (act, status) in [(Act::Busy(7), 429), (Act::Fails, 500), (Act::Page(503), 503), (Act::Refuses, 400)]
+    for (act, status) in [(Behavior::Busy(7), 429), (Behavior::Fails, 500), (Behavior::Page(503), 503), (Behavior::Refuses, 400)]
     {
         let mut direct = stage.server.client();
         direct.address = stage.upstream.origin().trim_start_matches("http://").to_owned();
@@ -334,7 +334,7 @@ fn the_log_contains_no_message_and_no_key() {
     let stage = Stage::new(&["--log-level", "debug", "--set", "condense.trigger=tokens(1000)"]);
     let mut talk = Talk::new("MARKER-4711");
     talk.go_on(&mut stage.client(), 12);
-    stage.upstream.then(Act::TooLong).then(Act::Fails);
+    stage.upstream.then(Behavior::TooLong).then(Behavior::Fails);
     talk.ask().send(&mut stage.client());
     let _ = stage.client().get("/openai/v1/files/MARKER-4711?name=MARKER-4711");
     let log = stage.server.log();

@@ -167,7 +167,7 @@ fn case_20_no_doomed_request_is_sent_twice_through_the_proxy() {
         agent.list.push(answered);
     }
     assert!(retried > 1, "{retried}");
-    assert_eq!((place.upstream.repeated(), place.upstream.misshapen().len()), (0, 0));
+    assert_eq!((place.upstream.repeated(), place.upstream.invalid().len()), (0, 0));
     assert_eq!(
         place.upstream.refused().len(),
         retried,

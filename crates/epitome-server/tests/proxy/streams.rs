@@ -9,7 +9,7 @@ use serde_json::json;
 
 use crate::server::{Client, Server, connect, read_answer};
 use crate::stage::{ROUTES, Stage, Talk, done};
-use crate::upstream::{Act, Manner};
+use crate::upstream::{Behavior, Manner};
 
 pub fn eventually(what: &str, is_so: impl Fn() -> bool) {
     let start = Instant::now();
@@ -105,41 +105,41 @@ fn a_stream_is_forwarded_at_once_byte_for_byte() {
 #[test]
 fn a_disconnected_caller_is_disconnected_upstream() {
     let stage = Stage::new(&[]);
-    for (gone, act) in [Act::Stalls, Act::Silent].into_iter().enumerate() {
+    for (gone, act) in [Behavior::Stalls, Behavior::Silent].into_iter().enumerate() {
         stage.upstream.then(act);
         let mut stream = connect(&stage.server.address);
         stream.get_mut().write_all(&request(&stage.server, &streamed())).unwrap();
-        eventually("it is under way", || stage.upstream.under_way().0 == 1);
-        if act == Act::Stalls {
+        eventually("it is under way", || stage.upstream.in_progress().0 == 1);
+        if act == Behavior::Stalls {
             let mut some = [0; 64];
             stream.read_exact(&mut some).unwrap();
         }
         stream.get_ref().shutdown(Shutdown::Both).unwrap();
         drop(stream);
-        eventually("it is given up", || stage.upstream.under_way() == (0, gone + 1));
+        eventually("it is given up", || stage.upstream.in_progress() == (0, gone + 1));
     }
 }
 
 #[test]
 fn a_silent_upstream_times_out() {
     let stage = Stage::new(&["--set", "proxy.timeout=300ms"]);
-    stage.upstream.then(Act::Silent);
+    stage.upstream.then(Behavior::Silent);
     let late = stage.client().post(ROUTES[0].0, &serde_json::from_str(&streamed()).unwrap());
     assert_eq!((late.status, done(&late)), (504, "refused"));
     assert_eq!(late.json()["error"]["code"], "upstream-silent");
-    stage.upstream.then(Act::Stalls);
+    stage.upstream.then(Behavior::Stalls);
     let mut stream = connect(&stage.server.address);
     stream.get_mut().write_all(&request(&stage.server, &streamed())).unwrap();
     // It ends, and does not look as if it had come to its end.
     assert!(read_answer(&mut stream, false).is_none());
-    eventually("both are given up", || stage.upstream.under_way() == (0, 2));
+    eventually("both are given up", || stage.upstream.in_progress() == (0, 2));
 }
 
 #[test]
 fn a_response_that_breaks_off_breaks_off_for_the_client() {
     let stage = Stage::new(&[]);
     for body in [streamed(), streamed().replace("true", "false")] {
-        stage.upstream.then(Act::Breaks);
+        stage.upstream.then(Behavior::Breaks);
         let mut stream = connect(&stage.server.address);
         stream.get_mut().write_all(&request(&stage.server, &body)).unwrap();
         assert!(read_answer(&mut stream, false).is_none(), "{body}");
@@ -167,7 +167,7 @@ fn a_thousand_open_streams_exhaust_nothing() {
     const MANY: usize = 1_000;
     more_files();
     let stage = Stage::with(Manner { keeps: 0, ..Manner::default() }, &[]);
-    stage.upstream.always(Act::Stalls);
+    stage.upstream.always(Behavior::Stalls);
     let request = request(&stage.server, &streamed());
     let mut open: Vec<BufReader<TcpStream>> = Vec::new();
     for _ in 0..MANY {
@@ -180,7 +180,7 @@ fn a_thousand_open_streams_exhaust_nothing() {
         stream.read_line(&mut line).unwrap();
         assert!(line.starts_with("HTTP/1.1 200"), "{line}");
     }
-    assert_eq!(stage.upstream.under_way().0, MANY);
+    assert_eq!(stage.upstream.in_progress().0, MANY);
     // Others are served meanwhile, here and there.
     stage.upstream.always(None);
     let mut talk = Talk::new("Ann");
@@ -196,7 +196,7 @@ fn a_thousand_open_streams_exhaust_nothing() {
     };
     assert_eq!(under_way(&mut client), MANY);
     drop(open);
-    eventually("all are given up", || stage.upstream.under_way().0 == 0);
+    eventually("all are given up", || stage.upstream.in_progress().0 == 0);
     let start = Instant::now();
     while under_way(&mut client) > 0 {
         assert!(start.elapsed() < Duration::from_secs(60), "places are given back");

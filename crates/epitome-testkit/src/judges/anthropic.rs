@@ -262,10 +262,10 @@ fn check_pairs(out: &mut Complaints, at: usize, contents: &[Vec<Map<String, Valu
         found.map(|block| str_of(block, field).to_owned()).collect()
     };
     let place = format!("messages[{at}]");
-    let asked_before = at.checked_sub(1).map(|before| ids(before, "tool_use", "id")).unwrap_or_default();
+    let called_before = at.checked_sub(1).map(|before| ids(before, "tool_use", "id")).unwrap_or_default();
     let mut answered = HashSet::new();
     for id in ids(at, "tool_result", "tool_use_id") {
-        if !asked_before.contains(&id) {
+        if !called_before.contains(&id) {
             out.add(&place, "tool_result without its tool_use right before", &id);
         } else if !answered.insert(id.clone()) {
             out.add(&place, "tool_use has a second tool_result", &id);

@@ -217,12 +217,12 @@ fn check_item(
 
 /// Returns whether a tool output is text, or a list of what a user message may contain.
 fn is_output(output: &Value) -> bool {
-    let known = |piece: &Map<String, Value>| match str_of(piece, "type") {
+    let allowed = |piece: &Map<String, Value>| match str_of(piece, "type") {
         "input_text" => !is_blank(str_of(piece, "text")),
         kind => matches!(kind, "input_image" | "input_file"),
     };
     output.is_string()
-        || (output.as_array().is_some_and(|pieces| !pieces.is_empty()) && objects(output).iter().all(known))
+        || (output.as_array().is_some_and(|pieces| !pieces.is_empty()) && objects(output).iter().all(allowed))
 }
 
 /// Returns where the reply begins whose calls may still be open: a sequence of the model's own items followed only by

@@ -103,8 +103,8 @@ impl Cluster {
             match cluster.try_start() {
                 Ok(()) => return cluster,
                 // Another process took the port. The port is passed at the start, so the settings file need not change.
-                Err(told) if told.contains("could not bind") => cluster.port = free_port(),
-                Err(told) => panic!("PostgreSQL does not start: {told}"),
+                Err(error) if error.contains("could not bind") => cluster.port = free_port(),
+                Err(error) => panic!("PostgreSQL does not start: {error}"),
             }
         }
         panic!("PostgreSQL finds no free port");
@@ -179,8 +179,8 @@ impl Cluster {
     }
 
     pub(super) fn start(&self) {
-        if let Err(told) = self.try_start() {
-            panic!("PostgreSQL does not start: {told}");
+        if let Err(error) = self.try_start() {
+            panic!("PostgreSQL does not start: {error}");
         }
     }
 
@@ -231,9 +231,9 @@ impl Cluster {
     /// Returns whether the server is ready: the last line of its pid file says so, unless the file is from a server
     /// that was killed.
     fn is_ready(&self, pid: u32) -> bool {
-        let told = fs::read_to_string(self.data().join("postmaster.pid")).unwrap_or_default();
-        told.lines().next() == Some(&pid.to_string())
-            && told.lines().nth(7).is_some_and(|state| state.trim() == "ready")
+        let error = fs::read_to_string(self.data().join("postmaster.pid")).unwrap_or_default();
+        error.lines().next() == Some(&pid.to_string())
+            && error.lines().nth(7).is_some_and(|state| state.trim() == "ready")
     }
 
     pub(super) fn stop(&self, how: Stop) {

@@ -11,17 +11,17 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 /// is missing.
 pub fn program(name: &str) -> PathBuf {
     static FOUND: Mutex<BTreeMap<String, PathBuf>> = Mutex::new(BTreeMap::new());
-    let mut known = FOUND.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(found) = known.get(name).cloned().or_else(|| find(name)) {
-        known.insert(name.to_owned(), found.clone());
+    let mut meminfo = FOUND.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(found) = meminfo.get(name).cloned().or_else(|| find(name)) {
+        meminfo.insert(name.to_owned(), found.clone());
         return found;
     }
     let package = if matches!(name, "pgbouncer" | "openssl") { name } else { "postgresql" };
-    let told = install(name, package);
+    let error = install(name, package);
     find(name).unwrap_or_else(|| {
         panic!(
             "{name} is needed by this test and was not found in PATH, /usr/lib/postgresql/*/bin or by pg_config; \
-             installing the package {package} failed: {told}. Install it by hand: on Debian and Ubuntu \
+             installing the package {package} failed: {error}. Install it by hand: on Debian and Ubuntu \
              `apt-get install {package}`, elsewhere PostgreSQL 15 or later with its client programs"
         )
     })
@@ -33,7 +33,7 @@ pub fn user() -> Option<(u32, u32)> {
     static USER: OnceLock<Option<(u32, u32)>> = OnceLock::new();
     *USER.get_or_init(|| {
         let ours = super::new_directory();
-        let root = fs::metadata(&ours).is_ok_and(|known| known.uid() == 0);
+        let root = fs::metadata(&ours).is_ok_and(|meminfo| meminfo.uid() == 0);
         let _ = fs::remove_dir(&ours);
         if !root {
             return None;
@@ -70,12 +70,12 @@ fn find(name: &str) -> Option<PathBuf> {
 }
 
 fn runs(file: &Path) -> bool {
-    fs::metadata(file).is_ok_and(|known| known.is_file() && known.permissions().mode() & 0o111 != 0)
+    fs::metadata(file).is_ok_and(|meminfo| meminfo.is_file() && meminfo.permissions().mode() & 0o111 != 0)
 }
 
 fn folder_of_pg_config() -> Option<PathBuf> {
-    let told = Command::new("pg_config").arg("--bindir").stdin(Stdio::null()).output().ok()?;
-    Some(PathBuf::from(String::from_utf8(told.stdout).ok()?.trim()))
+    let error = Command::new("pg_config").arg("--bindir").stdin(Stdio::null()).output().ok()?;
+    Some(PathBuf::from(String::from_utf8(error.stdout).ok()?.trim()))
 }
 
 /// Returns Debian's program directories, newest version first.

@@ -66,10 +66,10 @@ impl Pooler {
                 }
                 thread::sleep(Duration::from_millis(10));
             }
-            let told = pooler.log();
+            let error = pooler.log();
             assert!(
-                told.contains("in use") && begun.elapsed() < Duration::from_secs(60),
-                "PgBouncer: {told}"
+                error.contains("in use") && begun.elapsed() < Duration::from_secs(60),
+                "PgBouncer: {error}"
             );
         }
     }

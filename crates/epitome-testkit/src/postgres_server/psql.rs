@@ -33,26 +33,26 @@ pub(super) fn run(address: SocketAddr, database: &str, sql: &str) -> Result<Stri
 
 /// A connection that stays open with its locks. Dropping it closes the connection and rolls back.
 #[derive(Debug)]
-pub struct Held {
+pub struct LockHolder {
     psql: Child,
-    says: Option<ChildStdin>,
-    heard: BufReader<ChildStdout>,
+    input: Option<ChildStdin>,
+    output: BufReader<ChildStdout>,
 }
 
-impl Held {
-    pub(super) fn new(address: SocketAddr, database: &str, sql: &str) -> Result<Held, String> {
+impl LockHolder {
+    pub(super) fn new(address: SocketAddr, database: &str, sql: &str) -> Result<LockHolder, String> {
         let mut psql = psql(address, database);
         psql.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut psql = psql.spawn().map_err(|error| error.to_string())?;
-        let says = psql.stdin.take();
-        let heard = BufReader::new(psql.stdout.take().unwrap());
-        let mut held = Held { psql, says, heard };
-        if held.try_also(sql) {
-            return Ok(held);
+        let input = psql.stdin.take();
+        let output = BufReader::new(psql.stdout.take().unwrap());
+        let mut holder = LockHolder { psql, input, output };
+        if holder.try_also(sql) {
+            return Ok(holder);
         }
-        let mut told = String::new();
-        held.psql.stderr.take().unwrap().read_to_string(&mut told).map_err(|error| error.to_string())?;
-        Err(told.trim_end().to_owned())
+        let mut error = String::new();
+        holder.psql.stderr.take().unwrap().read_to_string(&mut error).map_err(|error| error.to_string())?;
+        Err(error.trim_end().to_owned())
     }
 
     /// Runs more SQL in the connection.
@@ -61,17 +61,17 @@ impl Held {
     }
 
     fn try_also(&mut self, sql: &str) -> bool {
-        let Some(says) = &mut self.says else { return false };
+        let Some(input) = &mut self.input else { return false };
         // If `psql` could not connect, the write fails too; then the missing answer shows it.
-        let _ = writeln!(says, "{sql};\n\\echo it-was-done").and_then(|()| says.flush());
-        self.heard.by_ref().lines().map_while(Result::ok).any(|line| line == "it-was-done")
+        let _ = writeln!(input, "{sql};\n\\echo it-was-done").and_then(|()| input.flush());
+        self.output.by_ref().lines().map_while(Result::ok).any(|line| line == "it-was-done")
     }
 }
 
-impl Drop for Held {
+impl Drop for LockHolder {
     fn drop(&mut self) {
         // `psql` ends at the end of its input, but may not notice it if the server is gone.
-        drop(self.says.take());
+        drop(self.input.take());
         let _ = self.psql.kill();
         let _ = self.psql.wait();
     }

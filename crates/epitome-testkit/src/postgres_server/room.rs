@@ -8,7 +8,7 @@ use std::ops::Deref;
 use std::os::unix::fs::DirBuilderExt;
 use std::process::Command;
 
-use super::{Database, Server, drawn, user};
+use super::{Database, Server, random, user};
 
 /// A database with limited disk space.
 #[derive(Debug)]
@@ -37,7 +37,7 @@ impl Server {
     /// Creates an empty database with this much disk space, in bytes. Only for a test's own cluster: other databases in
     /// it may be limited, too.
     pub fn small_disk(&self, bytes: u64) -> Small {
-        let name = format!("small_{:016x}", drawn());
+        let name = format!("small_{:016x}", random());
         // The watcher unmounts directories with this prefix.
         let room = self.directory().join(format!("room-{name}"));
         std::fs::DirBuilder::new().mode(0o700).create(&room).unwrap();
@@ -51,8 +51,8 @@ impl Server {
                 let database = Database { server: self.clone(), name };
                 Small { database, mounted: Some(room) }
             }
-            Err(told) => {
-                eprintln!("{told}: limiting the file size instead");
+            Err(error) => {
+                eprintln!("{error}: limiting the file size instead");
                 // Half a page more, so that the last page is written partially, as on a full disk.
                 let limit = (bytes.max(LOG_FILE) / 8_192 + 1) * 8_192 + 4_096;
                 self.limit_files(&format!("{limit}:"));
@@ -66,11 +66,11 @@ impl Server {
         let first = self.cluster.pid().expect("it runs");
         let others = self.psql("SELECT pid FROM pg_stat_activity");
         for pid in others.lines().chain([first.to_string().as_str()]) {
-            let told = run("prlimit", &["--pid", pid, &format!("--fsize={limit}")]);
+            let error = run("prlimit", &["--pid", pid, &format!("--fsize={limit}")]);
             // The process of the query itself has ended by now.
             assert!(
-                told.is_ok() || pid != first.to_string(),
-                "{told:?}; prlimit is in the package util-linux"
+                error.is_ok() || pid != first.to_string(),
+                "{error:?}; prlimit is in the package util-linux"
             );
         }
     }

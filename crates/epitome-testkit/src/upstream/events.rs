@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 const PIECE: usize = 24;
 
 /// Returns the events of this answer. OpenAI's chat format contains token counts only on request (`counts`).
-pub fn told(dialect: Dialect, whole: &Value, counts: bool) -> Vec<String> {
+pub fn stream_events(dialect: Dialect, whole: &Value, counts: bool) -> Vec<String> {
     match dialect.name() {
         "anthropic" => anthropic(whole),
         "responses" => responses(whole),

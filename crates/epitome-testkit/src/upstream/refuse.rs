@@ -78,17 +78,17 @@ const ANTHROPIC: &[&str] = &[
 ];
 
 /// Maximum number of cache markers in one request to Anthropic.
-const MOST_MARKS: usize = 4;
+const MAX_MARKS: usize = 4;
 
 /// Returns the first error in a request, except for its size.
 pub fn shape(dialect: Dialect, body: &Value) -> Option<String> {
     let Some(fields) = body.as_object() else { return Some("the body is no JSON object".to_owned()) };
-    let known = match dialect.name() {
+    let allowed = match dialect.name() {
         "responses" => RESPONSES,
         "anthropic" => ANTHROPIC,
         _ => CHAT,
     };
-    if let Some(own) = fields.keys().find(|key| !known.contains(&key.as_str())) {
+    if let Some(own) = fields.keys().find(|key| !allowed.contains(&key.as_str())) {
         return Some(format!("unknown field: {own}"));
     }
     if body["model"].as_str().is_none_or(str::is_empty) {
@@ -96,24 +96,24 @@ pub fn shape(dialect: Dialect, body: &Value) -> Option<String> {
     }
     // Calls may be open at the end of a list, but not of a request. A message after the list reveals open calls.
     let mut closed = body.clone();
-    let mut heard = match dialect.name() {
+    let mut errors = match dialect.name() {
         "anthropic" => {
             if !body["max_tokens"].is_u64() {
                 return Some("max_tokens: required".to_owned());
             }
             let marked = marks(body);
-            if marked > MOST_MARKS {
+            if marked > MAX_MARKS {
                 return Some(format!(
-                    "A maximum of {MOST_MARKS} blocks with cache_control may be provided. Found {marked}."
+                    "A maximum of {MAX_MARKS} blocks with cache_control may be provided. Found {marked}."
                 ));
             }
-            let mut heard = judges::anthropic::complaints(body);
-            heard.extend(judges::anthropic::late_thinking(body));
+            let mut errors = judges::anthropic::complaints(body);
+            errors.extend(judges::anthropic::late_thinking(body));
             let last = body["messages"].as_array().and_then(|all| all.last());
             if last.is_some_and(|last| last["role"] == "assistant") {
-                heard.push("the conversation must end with a user message".to_owned());
+                errors.push("the conversation must end with a user message".to_owned());
             }
-            heard
+            errors
         }
         "responses" => {
             // The earlier items are stored by the provider, so pairs cannot be checked here.
@@ -135,7 +135,7 @@ pub fn shape(dialect: Dialect, body: &Value) -> Option<String> {
             [judges::chat::complaints(body), judges::chat::complaints(&closed)].concat()
         }
     };
-    if heard.is_empty() { None } else { Some(heard.swap_remove(0)) }
+    if errors.is_empty() { None } else { Some(errors.swap_remove(0)) }
 }
 
 /// Returns the number of cache markers, at any depth.
@@ -152,7 +152,7 @@ fn marks(value: &Value) -> usize {
 
 impl Refusal {
     /// Returns the rejection in the provider's format.
-    pub fn told(&self, dialect: Dialect) -> Value {
+    pub fn error_body(&self, dialect: Dialect) -> Value {
         let too_long = matches!(self, Self::TooLong { .. });
         let message = match (self, dialect.name()) {
             (Self::Shape(what), _) => what.clone(),

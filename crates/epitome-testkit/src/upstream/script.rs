@@ -26,7 +26,7 @@ pub struct Script {
 
 /// An answer, independent of the wire format.
 #[derive(Debug, Clone, Default)]
-pub struct Said {
+pub struct ScriptedReply {
     number: usize,
     thinking: Option<String>,
     words: String,
@@ -35,11 +35,11 @@ pub struct Said {
 
 impl Script {
     /// Returns the next answer; without tools it contains only text.
-    pub fn next(&mut self, tools: bool) -> Said {
+    pub fn next(&mut self, tools: bool) -> ScriptedReply {
         self.said += 1;
         if !tools {
             let words = format!("Answer {}: the berths on the north quay are free until Monday.", self.said);
-            return Said { number: self.said, words, ..Said::default() };
+            return ScriptedReply { number: self.said, words, ..ScriptedReply::default() };
         }
         let (said, place, length) = (self.said, self.place, LENGTHS[self.turn % LENGTHS.len()]);
         let thinks = match self.turn % 4 {
@@ -77,33 +77,33 @@ impl Script {
             (self.turn, self.place) = (self.turn + 1, 0);
         }
         let thinking = thinks.then(|| format!("What does step {said} need? The file first, then its tests."));
-        Said { number: said, thinking, words, calls }
+        ScriptedReply { number: said, thinking, words, calls }
     }
 }
 
 /// Returns an answer that contains the facts found in the texts.
-pub fn recalled(texts: &[&str], facts: &[(&str, &str)]) -> Said {
-    let told = facts.iter().map(|(name, fact)| {
-        let known = texts.iter().any(|text| text.contains(fact));
-        format!("{name}: {}", if known { fact } else { "I do not know" })
+pub fn recalled(texts: &[&str], facts: &[(&str, &str)]) -> ScriptedReply {
+    let answer = facts.iter().map(|(name, fact)| {
+        let found = texts.iter().any(|text| text.contains(fact));
+        format!("{name}: {}", if found { fact } else { "I do not know" })
     });
-    Said { words: told.collect::<Vec<_>>().join("\n"), ..Said::default() }
+    ScriptedReply { words: answer.collect::<Vec<_>>().join("\n"), ..ScriptedReply::default() }
 }
 
 /// Returns a summary like that of a careful model: each fact found in the texts, and their size.
-pub fn summary(texts: &[&str], facts: &[(&str, &str)]) -> Said {
+pub fn summary(texts: &[&str], facts: &[(&str, &str)]) -> ScriptedReply {
     let shown = facts.iter().filter(|(_, fact)| texts.iter().any(|text| text.contains(fact)));
     let mut lines: Vec<String> = shown.map(|(name, fact)| format!("- {name}: {fact}")).collect();
     let bytes: usize = texts.iter().map(|text| text.len()).sum();
     lines.push(format!(
         "- Of the work so far {bytes} bytes were read; files were changed one by one, tests ran."
     ));
-    Said { words: lines.join("\n"), ..Said::default() }
+    ScriptedReply { words: lines.join("\n"), ..ScriptedReply::default() }
 }
 
-impl Said {
+impl ScriptedReply {
     /// Returns the whole answer in the provider's format.
-    pub fn told(&self, dialect: Dialect, input: u64, cached: u64) -> Value {
+    pub fn answer(&self, dialect: Dialect, input: u64, cached: u64) -> Value {
         let output = 20 + self.words.len() as u64 / 4 + 30 * self.calls.len() as u64;
         match dialect.name() {
             "anthropic" => json!({

@@ -6,11 +6,11 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use super::state::{Answer, State};
-use super::{Act, Seen};
+use super::state::{Answer, UpstreamState};
+use super::{Behavior, Seen};
 
 /// Answers requests until the caller disconnects.
-pub async fn serve(mut socket: TcpStream, state: &Mutex<State>) -> Option<()> {
+pub async fn serve(mut socket: TcpStream, state: &Mutex<UpstreamState>) -> Option<()> {
     let mut bytes = Vec::new();
     socket.set_nodelay(true).ok()?;
     loop {
@@ -22,15 +22,15 @@ pub async fn serve(mut socket: TcpStream, state: &Mutex<State>) -> Option<()> {
             let answer = state.answer(&seen, act);
             let pace = state.manner.pace;
             state.keep(seen);
-            state.under_way += 1;
+            state.in_progress += 1;
             (answer, act, pace)
         };
         let mut caller = Caller { socket: &mut socket, bytes: &mut bytes };
-        let given = caller.give(&answer, act, pace, head_only).await;
+        let sent = caller.give(&answer, act, pace, head_only).await;
         let mut state = state.lock().unwrap();
-        state.under_way -= 1;
-        state.hung_up += usize::from(given == Given::Gone);
-        if given != Given::All {
+        state.in_progress -= 1;
+        state.hung_up += usize::from(sent == SendResult::Gone);
+        if sent != SendResult::All {
             return None;
         }
     }
@@ -38,7 +38,7 @@ pub async fn serve(mut socket: TcpStream, state: &Mutex<State>) -> Option<()> {
 
 /// The result of sending an answer.
 #[derive(Debug, PartialEq, Eq)]
-enum Given {
+enum SendResult {
     All,
     /// The connection should be closed.
     Broken,
@@ -56,15 +56,15 @@ impl Caller<'_> {
     async fn give(
         &mut self,
         answer: &Answer,
-        act: Option<Act>,
+        act: Option<Behavior>,
         (first, between): (Duration, Duration),
         head_only: bool,
-    ) -> Given {
-        if act == Some(Act::Silent) {
+    ) -> SendResult {
+        if act == Some(Behavior::Silent) {
             return self.wait_for_ever().await;
         }
         if !first.is_zero() && !self.waits(first).await {
-            return Given::Gone;
+            return SendResult::Gone;
         }
         let mut head = format!("HTTP/1.1 {} Whatever\r\n", answer.status);
         for (name, value) in &answer.headers {
@@ -80,7 +80,7 @@ impl Caller<'_> {
             return self.send(head.as_bytes()).await;
         }
         // An interrupted answer ends after its first half.
-        let ends_early = matches!(act, Some(Act::Stalls | Act::Breaks));
+        let ends_early = matches!(act, Some(Behavior::Stalls | Behavior::Breaks));
         let whole: Vec<&[u8]> = answer.pieces.iter().map(Vec::as_slice).collect();
         let mut pieces = whole.as_slice();
         let half;
@@ -92,7 +92,7 @@ impl Caller<'_> {
         let mut text = head.into_bytes();
         for (at, piece) in pieces.iter().enumerate() {
             if at > 0 && !at_once && !self.waits(between).await {
-                return Given::Gone;
+                return SendResult::Gone;
             }
             if answer.streams {
                 text.extend(format!("{:x}\r\n", piece.len()).into_bytes());
@@ -102,8 +102,8 @@ impl Caller<'_> {
                 text.extend_from_slice(piece);
             }
             if !at_once {
-                if self.send(&text).await != Given::All {
-                    return Given::Gone;
+                if self.send(&text).await != SendResult::All {
+                    return SendResult::Gone;
                 }
                 text.clear();
             }
@@ -111,18 +111,18 @@ impl Caller<'_> {
         if answer.streams && !ends_early {
             text.extend(b"0\r\n\r\n");
         }
-        if self.send(&text).await != Given::All {
-            return Given::Gone;
+        if self.send(&text).await != SendResult::All {
+            return SendResult::Gone;
         }
         match act {
-            Some(Act::Stalls) => self.wait_for_ever().await,
-            Some(Act::Breaks) => Given::Broken,
-            _ => Given::All,
+            Some(Behavior::Stalls) => self.wait_for_ever().await,
+            Some(Behavior::Breaks) => SendResult::Broken,
+            _ => SendResult::All,
         }
     }
 
-    async fn send(&mut self, bytes: &[u8]) -> Given {
-        if self.socket.write_all(bytes).await.is_ok() { Given::All } else { Given::Gone }
+    async fn send(&mut self, bytes: &[u8]) -> SendResult {
+        if self.socket.write_all(bytes).await.is_ok() { SendResult::All } else { SendResult::Gone }
     }
 
     /// Waits for this time. Returns false if the caller disconnects before.
@@ -134,10 +134,10 @@ impl Caller<'_> {
     }
 
     /// Waits until the caller disconnects.
-    async fn wait_for_ever(&mut self) -> Given {
+    async fn wait_for_ever(&mut self) -> SendResult {
         loop {
             match self.socket.read_buf(self.bytes).await {
-                Ok(0) | Err(_) => return Given::Gone,
+                Ok(0) | Err(_) => return SendResult::Gone,
                 Ok(_) => {}
             }
         }

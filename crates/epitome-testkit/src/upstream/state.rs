@@ -10,7 +10,7 @@ use super::events;
 use super::refuse::{self, Refusal};
 use super::script::{self, Script};
 use super::tally::{Cache, Tally, texts};
-use super::{Act, Manner, Seen};
+use super::{Behavior, Manner, Seen};
 
 /// How the prompt of Epitome's summarizers begins.
 const RECORD: &str = "You keep the record of a conversation";
@@ -24,12 +24,12 @@ pub struct Answer {
     pub streams: bool,
 }
 
-pub struct State {
+pub struct UpstreamState {
     pub manner: Manner,
-    pub next: VecDeque<Act>,
-    pub always: Option<Act>,
+    pub next: VecDeque<Behavior>,
+    pub always: Option<Behavior>,
     pub seen: VecDeque<Seen>,
-    pub under_way: usize,
+    pub in_progress: usize,
     pub hung_up: usize,
     pub refused: Vec<Refusal>,
     /// Number of rejected requests that were sent again unchanged.
@@ -38,9 +38,9 @@ pub struct State {
     pub requests: usize,
     pub summaries: usize,
     /// Number of requests that did not continue the previous one.
-    pub anew: usize,
+    pub restarted: usize,
     /// Number of requests without a required text.
-    pub lacking: usize,
+    pub without_required_text: usize,
     /// Number of requests that contained another conversation's text.
     pub foreign: usize,
     script: Script,
@@ -57,21 +57,21 @@ struct Memory {
     cache: Cache,
 }
 
-impl State {
+impl UpstreamState {
     pub fn new(manner: Manner) -> Self {
         Self {
             manner,
             next: VecDeque::new(),
             always: None,
             seen: VecDeque::new(),
-            under_way: 0,
+            in_progress: 0,
             hung_up: 0,
             refused: Vec::new(),
             repeated: 0,
             requests: 0,
             summaries: 0,
-            anew: 0,
-            lacking: 0,
+            restarted: 0,
+            without_required_text: 0,
             foreign: 0,
             script: Script::default(),
             memory: Memory::default(),
@@ -79,9 +79,9 @@ impl State {
     }
 
     /// Returns the behavior for a request: from its header, or the next one in the queue.
-    pub fn act(&mut self, seen: &Seen) -> Option<Act> {
+    pub fn act(&mut self, seen: &Seen) -> Option<Behavior> {
         match seen.header("x-act") {
-            Some(act) => Act::of(act),
+            Some(act) => Behavior::of(act),
             None => self.next.pop_front().or(self.always),
         }
     }
@@ -97,7 +97,7 @@ impl State {
     }
 
     /// Returns the answer to a request.
-    pub fn answer(&mut self, seen: &Seen, act: Option<Act>) -> Answer {
+    pub fn answer(&mut self, seen: &Seen, act: Option<Behavior>) -> Answer {
         let dialect = match (seen.method.as_str(), seen.route()) {
             ("POST", "/v1/chat/completions") => Some(Dialect::OPENAI),
             ("POST", "/v1/responses") => Some(Dialect::RESPONSES),
@@ -107,7 +107,7 @@ impl State {
         let is_anthropic =
             seen.route().starts_with("/v1/messages") || seen.header("anthropic-version").is_some();
         let spoken = dialect.unwrap_or(if is_anthropic { Dialect::ANTHROPIC } else { Dialect::OPENAI });
-        if !self.is_known(seen) {
+        if !self.has_key(seen) {
             return Answer::error(
                 spoken,
                 401,
@@ -117,16 +117,16 @@ impl State {
             );
         }
         match act {
-            Some(Act::Busy(seconds)) => {
+            Some(Behavior::Busy(seconds)) => {
                 let said = "Rate limit reached. Please try again later.";
                 let mut answer = Answer::error(spoken, 429, "rate_limit_error", "rate_limit_exceeded", said);
                 answer.headers.push(("retry-after", seconds.to_string()));
                 return answer;
             }
-            Some(Act::Fails) => {
+            Some(Behavior::Fails) => {
                 return Answer::error(spoken, 500, "api_error", "server_error", "Something broke.");
             }
-            Some(Act::Page(status)) => {
+            Some(Behavior::Page(status)) => {
                 let page = "<html><head><title>Bad gateway</title></head><body>Bad gateway</body></html>";
                 return Answer::whole(status, "text/html", page);
             }
@@ -138,14 +138,14 @@ impl State {
         }
     }
 
-    fn is_known(&self, seen: &Seen) -> bool {
+    fn has_key(&self, seen: &Seen) -> bool {
         let Some(key) = self.manner.key else { return true };
         let bearer = seen.header("authorization").and_then(|value| value.strip_prefix("Bearer "));
         bearer == Some(key) || seen.header("x-api-key") == Some(key)
     }
 
     /// Returns the reply to a request in one of the three formats, or its rejection.
-    fn reply(&mut self, dialect: Dialect, body: &Value, act: Option<Act>) -> Answer {
+    fn reply(&mut self, dialect: Dialect, body: &Value, act: Option<Behavior>) -> Answer {
         let tally = Tally::of(body, self.manner.skew);
         let input = tally.input();
         let texts = texts(body);
@@ -156,10 +156,10 @@ impl State {
         }
         let refusal = match refuse::shape(dialect, body) {
             Some(what) => Some(Refusal::Shape(what)),
-            None if act == Some(Act::Refuses) => {
+            None if act == Some(Behavior::Refuses) => {
                 Some(Refusal::Shape("refused, as configured by the test".to_owned()))
             }
-            None if act == Some(Act::TooLong) => Some(Refusal::TooLong { input, window: None }),
+            None if act == Some(Behavior::TooLong) => Some(Refusal::TooLong { input, window: None }),
             None if is_summary => None,
             None => self.too_long(input),
         };
@@ -169,31 +169,31 @@ impl State {
             if !self.memory.refused_bodies.insert(hasher.finish()) {
                 self.repeated += 1;
             }
-            let answer = refusal.told(dialect);
+            let answer = refusal.error_body(dialect);
             self.refused.push(refusal);
             return Answer::whole(400, "application/json", answer.to_string());
         }
         let said = if is_summary {
             self.summaries += 1;
             script::summary(&texts, self.manner.facts)
-        } else if let Some(asked) = texts.last().filter(|text| text.starts_with(script::RECALL)) {
-            let others: Vec<&str> = texts.iter().copied().take_while(|text| text != asked).collect();
+        } else if let Some(question) = texts.last().filter(|text| text.starts_with(script::RECALL)) {
+            let others: Vec<&str> = texts.iter().copied().take_while(|text| text != question).collect();
             script::recalled(&others, self.manner.facts)
         } else {
             self.script.next(body.get("tools").is_some())
         };
         if !is_summary {
-            let there = |wanted: &&str| texts.iter().any(|text| text.contains(*wanted));
-            self.lacking += usize::from(!self.manner.always.iter().all(there));
+            let contained = |required: &&str| texts.iter().any(|text| text.contains(*required));
+            self.without_required_text += usize::from(!self.manner.always.iter().all(contained));
             let foreign = |text: &&str| self.manner.never.is_some_and(|never| text.contains(never));
             self.foreign += usize::from(texts.iter().any(foreign));
-            self.anew += usize::from(!tally.goes_on(&self.memory.before));
+            self.restarted += usize::from(!tally.continues(&self.memory.before));
         }
         let cached = self.memory.cache.read(&tally);
         if !is_summary {
             self.memory.before = tally;
         }
-        let whole = said.told(dialect, input, cached);
+        let whole = said.answer(dialect, input, cached);
         if body["stream"] != json!(true) {
             return Answer::whole(200, "application/json", whole.to_string());
         }
@@ -201,7 +201,10 @@ impl State {
         Answer {
             status: 200,
             headers: vec![("content-type", "text/event-stream; charset=utf-8".to_owned())],
-            pieces: events::told(dialect, &whole, counts).into_iter().map(String::into_bytes).collect(),
+            pieces: events::stream_events(dialect, &whole, counts)
+                .into_iter()
+                .map(String::into_bytes)
+                .collect(),
             streams: true,
         }
     }
@@ -224,7 +227,7 @@ impl State {
 
     /// Answers other requests: the list of models, a token count, or an echo.
     fn elsewhere(&self, seen: &Seen) -> Answer {
-        let told = match (seen.method.as_str(), seen.route()) {
+        let body = match (seen.method.as_str(), seen.route()) {
             ("GET", "/v1/models") => {
                 let models = ["stand-in", "stand-in-mini"].map(|id| {
                     json!({
@@ -246,7 +249,7 @@ impl State {
                 return Answer::whole(200, &kind, seen.body.clone());
             }
         };
-        Answer::whole(200, "application/json", told.to_string())
+        Answer::whole(200, "application/json", body.to_string())
     }
 }
 
@@ -258,11 +261,11 @@ impl Answer {
 
     /// Creates an error in the provider's format.
     fn error(dialect: Dialect, status: u16, kind: &str, code: &str, message: &str) -> Self {
-        let told = if dialect == Dialect::ANTHROPIC {
+        let body = if dialect == Dialect::ANTHROPIC {
             json!({ "type": "error", "error": { "type": kind, "message": message }, "request_id": "req_1" })
         } else {
             json!({ "error": { "message": message, "type": kind, "param": null, "code": code } })
         };
-        Self::whole(status, "application/json", told.to_string())
+        Self::whole(status, "application/json", body.to_string())
     }
 }

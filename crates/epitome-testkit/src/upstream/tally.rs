@@ -41,7 +41,7 @@ impl Tally {
     }
 
     /// Returns whether the request begins with all of the other one.
-    pub fn goes_on(&self, before: &Self) -> bool {
+    pub fn continues(&self, before: &Self) -> bool {
         let end = before.prefixes.len();
         end == 0
             || self.prefixes.get(end - 1).map(|(hash, _)| hash)
@@ -56,14 +56,14 @@ pub struct Cache(HashSet<u64>);
 impl Cache {
     /// Returns how many tokens of a request are in the cache, and adds the whole request to the cache.
     pub fn read(&mut self, tally: &Tally) -> u64 {
-        let held = tally.prefixes.iter().rev().find(|(hash, _)| self.0.contains(hash));
-        let held = held.map_or(0, |(_, tokens)| *tokens);
+        let cached = tally.prefixes.iter().rev().find(|(hash, _)| self.0.contains(hash));
+        let cached = cached.map_or(0, |(_, tokens)| *tokens);
         for (hash, _) in tally.prefixes.iter().rev() {
             if !self.0.insert(*hash) {
                 break;
             }
         }
-        if held < FLOOR { 0 } else { held }
+        if cached < FLOOR { 0 } else { cached }
     }
 }
 

@@ -36,7 +36,8 @@ fn replaced(first: usize, text: &str) -> Vec<(usize, String)> {
     for (number, line) in text.lines().enumerate() {
         let mut prose = String::with_capacity(line.len() + 2);
         for part in line.split('`') {
-            prose.extend(part.chars().map(|c| if code || !is_part(c) { ' ' } else { c.to_ascii_lowercase() }));
+            prose
+                .extend(part.chars().map(|c| if code || !is_part(c) { ' ' } else { c.to_ascii_lowercase() }));
             prose.push(' ');
             code = !code;
         }
@@ -58,12 +59,14 @@ fn in_names(name: &str, text: &str) -> Vec<String> {
     let mut found = BTreeMap::new();
     for token in scan(text).tokens.iter().filter(|token| token.is_word()) {
         let words = parts(&token.text);
-        let replaced = REPLACED.iter().find(|(olds, _)| olds.split('|').any(|old| words.iter().any(|word| word == old)));
+        let replaced =
+            REPLACED.iter().find(|(olds, _)| olds.split('|').any(|old| words.iter().any(|word| word == old)));
         if let Some((_, instead)) = replaced {
             found.entry(token.text.clone()).or_insert((token.line, instead));
         }
     }
-    let lines = found.into_iter().map(|(word, (line, instead))| format!("{name}:{line}: `{word}`; write: {instead}"));
+    let lines =
+        found.into_iter().map(|(word, (line, instead))| format!("{name}:{line}: `{word}`; write: {instead}"));
     lines.collect()
 }
 
@@ -159,7 +162,10 @@ fn planted_words_are_found_in_prose_and_nowhere_else() {
     let expected =
         ["a.rs:1: `nobody`", "a.rs:4: `told`", "a.rs:7: `told`", "a.rs:5: `asked`", "a.rs:5: `told`"];
     assert_eq!(places, expected);
-    let found = in_names("a.rs", "struct AllKept; fn go() { let un_known = MOST_HELD; unknown(); }\n#[cfg(test)]\nfn told() {}");
+    let found = in_names(
+        "a.rs",
+        "struct AllKept; fn go() { let un_known = MOST_HELD; unknown(); }\n#[cfg(test)]\nfn told() {}",
+    );
     assert_eq!(found.len(), 3, "{found:?}");
     let document = "Goes  on.\n```\ntold\n```\nA built-in\nmodel, `kept` by (nobody)\n";
     let found = in_document("a.md", document);
@@ -169,7 +175,8 @@ fn planted_words_are_found_in_prose_and_nowhere_else() {
 
 #[test]
 fn a_planted_second_meaning_is_found() {
-    let files = [("a.rs", "struct Row; enum Kind {}"), ("b.rs", "trait Row {}"), ("b/tests.rs", "struct Kind;")];
+    let files =
+        [("a.rs", "struct Row; enum Kind {}"), ("b.rs", "trait Row {}"), ("b/tests.rs", "struct Kind;")];
     let files = files.map(|(name, text)| (name.to_owned(), text.to_owned())).into();
     assert_eq!(shared_type_names("x", &files), ["x: `Row` in a.rs:1, b.rs:1"]);
 }

@@ -31,7 +31,7 @@ fn builder(provider: &Provider) -> Builder {
 
 async fn provider() -> Provider {
     let provider = Provider::start().await;
-    provider.of_model("slow", Act::Held).of_model("picky", Act::Empty);
+    provider.of_model("slow", Act::WaitForRelease).of_model("picky", Act::Empty);
     provider
 }
 

@@ -10,8 +10,8 @@ use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser, Subcommand};
 
 use epitome_lab::{bench, demo, replay};
-use epitome_terminal::flags::whole;
 use epitome_terminal::cleanup;
+use epitome_terminal::flags::whole;
 
 use crate::database::Database;
 use crate::failure::{Failure, OpenDatabase};

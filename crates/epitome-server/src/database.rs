@@ -9,8 +9,8 @@ use epitome::store::{PostgresOptions, SqliteOptions, StoreError};
 use epitome::{Builder, Engine, Pace, Remedy, Session, SessionInfo, Workspace};
 
 use crate::failure::Failure;
-use crate::near::near;
 use crate::settings::{DbLocation, Loaded, Role};
+use crate::suggest::similar_names;
 
 /// Maximum number of names that are searched for similar ones.
 const MAX_COMPARED_NAMES: usize = 5_000;
@@ -229,7 +229,7 @@ impl Database {
 
 /// Suggests the names that are similar to a mistyped one. Returns `otherwise` if there is none.
 pub(crate) fn similar_or(mistyped: &str, names: &[String], otherwise: &str) -> String {
-    match near(mistyped, names.iter().map(String::as_str), 3).as_slice() {
+    match similar_names(mistyped, names.iter().map(String::as_str), 3).as_slice() {
         [] => otherwise.to_owned(),
         [name] => format!("did you mean {name}?"),
         names => format!("similar names: {}", names.join(", ")),

@@ -83,7 +83,7 @@ pub struct Args {
     /// Writes each chart as an SVG file into this folder
     #[arg(long, value_name = "DIR")]
     charts: Option<PathBuf>,
-    /// Writes each measured context of the first policy that builds any to this file
+    /// Writes each context of the first policy that builds contexts to this file
     #[arg(long, value_name = "FILE")]
     contexts: Option<PathBuf>,
     /// Writes every request of the first policy to this file

@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn what_python_and_javascript_write_is_read() {
+    fn times_from_python_and_javascript_are_read() {
         for (text, same) in [
             ("1970-01-01", "1970-01-01T00:00:00.000000Z"),
             ("2024-01-01T12:00", "2024-01-01T12:00:00.000000Z"),
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_moment_is_refused() {
+    fn texts_that_are_no_times_are_refused() {
         for text in [
             "",
             "now",
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read_as_it_was() {
+    fn a_written_time_is_read_as_the_same_time() {
         let (first, last) = (IsoTime::parse("0001-01-01").unwrap(), IsoTime::parse("9999-12-31").unwrap());
         let mut state = 0x9E37_79B9_7F4A_7C15_u64;
         for _ in 0..20_000 {
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn text_follows_time() {
+    fn times_as_texts_have_the_order_of_the_times() {
         let mut state = 1_u64;
         let mut before = IsoTime::parse("0001-01-01").unwrap();
         for _ in 0..5_000 {
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn our_milliseconds_come_and_go() {
+    fn milliseconds_are_converted_in_both_directions() {
         let moment = IsoTime(1_794_709_024_121_578);
         assert_eq!(moment.to_string(), "2026-11-15T02:17:04.121578Z");
         assert_eq!(moment.to_second(), "2026-11-15T02:17:04Z");

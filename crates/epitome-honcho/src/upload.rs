@@ -148,7 +148,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pieces_put_together_again_are_the_text() {
+    fn pieces_joined_again_are_the_text() {
         let lines = "a line of forty characters, more or less\n".repeat(2_000);
         let words = "é".repeat(MAX_MESSAGE_CHARS + 1);
         for text in [lines.as_str(), &words, "short", &"x".repeat(MAX_MESSAGE_CHARS)] {
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_is_read_as_it_was_written() {
+    fn a_text_is_decoded_from_each_supported_encoding() {
         let text = "\u{feff}Grüße, ✓ 日本 😀\n";
         let little: Vec<u8> = text.encode_utf16().flat_map(u16::to_le_bytes).collect();
         let big: Vec<u8> = text.encode_utf16().flat_map(u16::to_be_bytes).collect();

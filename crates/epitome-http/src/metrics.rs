@@ -42,7 +42,7 @@ const PLAIN_COUNTERS: &[&str] = &[
     engine::APPENDED_MESSAGES,
     engine::APPENDED_TOKENS,
     engine::CONTEXTS,
-    engine::SUMMARY_SAVED_TOKENS,
+    engine::SESSION_SAVED_TOKENS,
     engine::LEASE_LOSSES,
     PROXY_CONDENSED_REQUESTS,
     PROXY_INPUT_TOKENS,

@@ -64,7 +64,7 @@ fn says(content: &str) -> Value {
 }
 
 #[test]
-fn recorded_refusals_are_given_word_for_word() {
+fn recorded_errors_are_returned_word_for_word() {
     assert_eq!(
         refused(messages(&json!({"messages": []}))),
         json!([{"type": "too_short", "loc": ["body", "messages"],
@@ -100,7 +100,7 @@ fn recorded_refusals_are_given_word_for_word() {
 }
 
 #[test]
-fn recorded_refusals_of_much_are_the_same_but_for_what_they_repeat() {
+fn recorded_errors_about_long_input_differ_only_in_what_they_repeat() {
     let many = vec![json!({"peer_id": "ann", "content": "y"}); 101];
     let mut told = refused(messages(&json!({"messages": many})));
     let repeated = told[0]["input"].take();
@@ -121,7 +121,7 @@ fn recorded_refusals_of_much_are_the_same_but_for_what_they_repeat() {
 }
 
 #[test]
-fn whatever_the_client_sends_is_read() {
+fn everything_that_the_client_sends_is_read() {
     let given = new(&json!({"id": "home", "metadata": {"a": 1}, "configuration": null}), NEW_WORKSPACE);
     let metadata = Some(object(json!({"a": 1})));
     assert_eq!(given, Ok(NewIn { id: "home".into(), metadata, ..NewIn::default() }));
@@ -154,7 +154,7 @@ fn whatever_the_client_sends_is_read() {
 }
 
 #[test]
-fn every_fault_is_told_with_its_place() {
+fn every_fault_is_reported_with_its_location() {
     let sent = json!({"messages": [
         1,
         {},
@@ -204,7 +204,7 @@ fn every_fault_is_told_with_its_place() {
 }
 
 #[test]
-fn a_body_that_is_not_there_or_is_no_json_is_told_as_such() {
+fn a_missing_body_and_one_that_is_not_json_are_reported() {
     let missing = json!([{"type": "missing", "loc": ["body"], "msg": "Field required", "input": null}]);
     assert_eq!(refused(new(&Value::Null, NEW_WORKSPACE)), missing);
     assert_eq!(
@@ -225,7 +225,7 @@ fn a_body_that_is_not_there_or_is_no_json_is_told_as_such() {
 }
 
 #[test]
-fn characters_are_counted_not_bytes_and_before_any_is_dropped() {
+fn lengths_are_in_characters_before_nul_is_removed() {
     let read = |content: &str| messages(&says(content)).map(|read| read[0].content.clone());
     assert_eq!(read(&"é🦀".repeat(12_500)).unwrap().chars().count(), 25_000);
     assert!(read(&"🦀".repeat(25_001)).is_err());
@@ -235,7 +235,7 @@ fn characters_are_counted_not_bytes_and_before_any_is_dropped() {
 }
 
 #[test]
-fn notes_are_kept_without_nul_characters_and_bounded() {
+fn metadata_is_limited_and_stored_without_nul_characters() {
     let read = |notes: Value| body(&json!({"metadata": notes}), message_metadata);
     let kept = read(json!({"a\0": ["b\0", {"c\0": "\0", "n": null}], "n": null}));
     let clean = json!({"a": ["b", {"c": "", "n": null}], "n": null});
@@ -255,7 +255,7 @@ fn notes_are_kept_without_nul_characters_and_bounded() {
 }
 
 #[test]
-fn a_configuration_is_read_as_what_it_means() {
+fn configurations_are_read_field_by_field() {
     let read = |configuration: Value| {
         let put = put(&json!({"configuration": configuration}), PUT)?;
         Ok::<_, Faults>(Value::Object(put.configuration.unwrap_or_default()))
@@ -308,7 +308,7 @@ fn a_configuration_is_read_as_what_it_means() {
 }
 
 #[test]
-fn whole_numbers_are_read_as_the_original_reads_them() {
+fn integers_are_read_as_in_honcho() {
     let read = |limit: Value| search(&json!({"query": "x", "limit": limit})).map(|read| read.limit);
     for ten in [json!(10), json!(10.0), json!("10"), json!(" +10\n"), json!("1_0.00"), json!("010")] {
         assert_eq!(read(ten), Ok(10));
@@ -333,7 +333,7 @@ fn whole_numbers_are_read_as_the_original_reads_them() {
 }
 
 #[test]
-fn parameters_are_texts_of_which_the_last_holds() {
+fn the_last_value_of_a_parameter_applies() {
     assert_eq!(Paging::read(&[]), Ok(Paging { page: 1, size: 50, reverse: false }));
     let read = Paging::read(&pairs("page=2&size=9&page=3&reverse=ON&what=ever"));
     assert_eq!(read, Ok(Paging { page: 3, size: 9, reverse: true }));
@@ -369,7 +369,7 @@ fn parameters_are_texts_of_which_the_last_holds() {
 }
 
 #[test]
-fn parameters_that_do_not_go_together_are_told_in_a_line() {
+fn parameters_that_exclude_each_other_are_refused() {
     let conflict = |query: &str| ContextIn::read(&pairs(query)).unwrap().invalid_combination();
     assert_eq!(conflict("peer_target=a&peer_perspective=b&limit_to_session=true"), None);
     assert_eq!(conflict("peer_target=a&sessions=s&sessions=t"), None);
@@ -382,7 +382,7 @@ fn parameters_that_do_not_go_together_are_told_in_a_line() {
 }
 
 #[test]
-fn a_refusal_is_never_long() {
+fn an_error_is_limited_in_length() {
     let size = |told: &Value| told.to_string().len();
     let rude = "\u{1}🦀".repeat(1_000);
     let deep = (0..100).fold(json!(rude), |value, _| json!({rude.as_str(): [value]}));

@@ -102,8 +102,8 @@ fn two_keys_in_one_request_are_refused() {
     let server = Server::with(&["--require-keys", "always"], &[]);
     let key = made(&server, &["--rights", "write"]);
     server.client().key(&key).get("/v1/workspace").ok();
-    server.client().key(&key).key("epk_x").get("/v1/workspace").refused(401, "wanted, once");
-    server.client().key("epk_x").key(&key).get("/v1/workspace").refused(401, "wanted, once");
+    server.client().key(&key).key("epk_x").get("/v1/workspace").refused(401, "in one header");
+    server.client().key("epk_x").key(&key).get("/v1/workspace").refused(401, "in one header");
     let listed = format!("Bearer {key}, Bearer {key}");
     server.client().with("authorization", &listed).get("/v1/workspace").refused(401, "the key is unknown");
 }

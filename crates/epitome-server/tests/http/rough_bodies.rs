@@ -56,9 +56,9 @@ fn a_wrong_type_is_refused_by_field() {
     let wrong = |body: Value, told: &str| {
         as_json(&server, body.to_string().as_bytes()).refused(400, told);
     };
-    wrong(json!(null), "a message, a list of them");
-    wrong(json!(7), "a message, a list of them");
-    wrong(json!("hello"), "a message, a list of them");
+    wrong(json!(null), "expected a message, a list of messages");
+    wrong(json!(7), "expected a message, a list of messages");
+    wrong(json!("hello"), "expected a message, a list of messages");
     wrong(json!([]), "messages");
     wrong(json!([7]), "messages[0]");
     wrong(json!({"role": 7, "content": "x"}), "role");
@@ -96,7 +96,7 @@ fn a_body_over_the_limit_is_refused_with_or_without_a_length() {
     let head = format!("POST {MESSAGES} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n");
     // It is not even asked for where its length tells.
     let told = Raw::send(&server, format!("{head}content-length: 99999999999\r\n\r\n").as_bytes()).answer();
-    told.refused(413, "over 16777216 bytes");
+    told.refused(413, "exceeds 16777216 bytes");
     let waits = format!("{head}expect: 100-continue\r\ncontent-length: 99999999999\r\n\r\n");
     let mut waits = Raw::send(&server, waits.as_bytes());
     assert!(waits.line().starts_with("HTTP/1.1 413"), "it is not told to go on");
@@ -104,7 +104,7 @@ fn a_body_over_the_limit_is_refused_with_or_without_a_length() {
     let chunk = [b"100000\r\n".as_slice(), &vec![b' '; 1 << 20], b"\r\n"].concat();
     let sent = (0..40).take_while(|_| chunked.more(&chunk)).count();
     assert!(sent >= 16, "{sent}");
-    chunked.answer().refused(413, "over 16777216 bytes");
+    chunked.answer().refused(413, "exceeds 16777216 bytes");
     goes_on(&server);
 }
 
@@ -128,7 +128,7 @@ fn a_body_shorter_than_declared_times_out() {
     closed.answer().refused(400, "the body is incomplete");
     let mut wrong =
         Raw::send(&server, format!("{head}transfer-encoding: chunked\r\n\r\nzz\r\n{{}}").as_bytes());
-    wrong.answer().refused(400, "its chunks are wrong");
+    wrong.answer().refused(400, "its chunks are invalid");
     goes_on(&server);
 }
 
@@ -216,7 +216,7 @@ fn gzipped_bodies_are_unpacked_within_the_same_limits() {
     let packed = [("content-type", "application/json"), ("content-encoding", "gzip")];
     let message = gzip(br#"{"role":"user","content":"Hi."}"#);
     append(&server, &packed, b"no gzip at all").refused(400, "not gzip");
-    append(&server, &packed, &message[..message.len() - 9]).refused(400, "breaks off");
+    append(&server, &packed, &message[..message.len() - 9]).refused(400, "is incomplete");
     let mut broken = message.clone();
     broken[15] ^= 0xff;
     append(&server, &packed, &broken).refused(400, "not gzip");
@@ -224,7 +224,7 @@ fn gzipped_bodies_are_unpacked_within_the_same_limits() {
     // A thousand times as much as was sent.
     let bomb = gzip(&vec![b' '; 512 << 20]);
     assert!(bomb.len() < 1 << 20, "{}", bomb.len());
-    append(&server, &packed, &bomb).refused(413, "over 16777216 bytes");
+    append(&server, &packed, &bomb).refused(413, "exceeds 16777216 bytes");
     assert!(peak_mib(&server) < 400);
     append(&server, &[packed[0], ("content-encoding", "gzip, gzip")], &message).refused(415, "gzip");
     goes_on(&server);

@@ -96,7 +96,7 @@ fn every_route_lists_its_allowed_methods() {
     let server = Server::start();
     let mut client = server.client();
     let refused = client.send("PUT", "/v1/sessions/ann/messages", &[], None);
-    refused.refused(405, "the header `allow` lists those that are");
+    refused.refused(405, "the header `allow` lists the methods");
     let allowed: Vec<&str> = refused.header("allow").split(',').map(str::trim).collect();
     assert!(allowed.contains(&"GET") && allowed.contains(&"POST"), "{allowed:?}");
     for method in ["DELETE", "OPTIONS", "TRACE", "BREW", "CONNECT"] {

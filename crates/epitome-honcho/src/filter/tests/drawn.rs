@@ -242,7 +242,7 @@ fn than(value: &Value, wanted: &Value, field: &str) -> Option<i8> {
 }
 
 #[test]
-fn drawn_filters_keep_what_a_plain_reading_keeps() {
+fn generated_filters_match_what_a_simple_implementation_matches() {
     let mut dice = Dice(0x9E37_79B9_7F4A_7C15);
     let items: Vec<Value> = (0..60).map(|_| dice.item()).collect();
     let (mut kept, mut left) = (0, 0);
@@ -263,7 +263,7 @@ fn drawn_filters_keep_what_a_plain_reading_keeps() {
 }
 
 #[test]
-fn drawn_filters_obey_the_laws_of_logic() {
+fn generated_filters_obey_the_laws_of_logic() {
     let mut dice = Dice(0xD1B5_4A32_D192_ED03);
     let items: Vec<Value> = (0..40).map(|_| dice.item()).collect();
     for _ in 0..3_000 {
@@ -300,7 +300,7 @@ fn drawn_filters_obey_the_laws_of_logic() {
 
 /// Any JSON is read or refused, and a filter that was read can be applied.
 #[test]
-fn no_json_is_too_odd() {
+fn generated_json_never_panics() {
     let mut dice = Dice(7);
     let names =
         ["AND", "OR", "NOT", "peer_id", "created_at", "metadata", "gt", "in", "contains", "icontains", "x"];

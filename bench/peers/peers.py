@@ -1,9 +1,9 @@
-"""Plays the histories of `epitome bench --peers` through one other condenser, and says how long its turns took.
+"""Plays the histories of `epitome bench --peers` through one other condenser, and measures its turns.
 
     peers.py NAME FOLDER
 
-FOLDER holds `plan.json` and `history.jsonl`; README.md says what is in them and what is answered. What a peer prints
-goes to stderr: stdout is for the answer, one JSON object.
+FOLDER contains `plan.json` and `history.jsonl`; README.md describes them and the result. Output of a peer is redirected
+to stderr, because stdout is for the result, one JSON object.
 """
 
 import importlib
@@ -16,15 +16,15 @@ from pathlib import Path
 
 PEERS = {"langchain": "with_langchain", "openhands": "with_openhands", "trpc-agent": "with_trpc_agent"}
 
-# No threshold of a list that is only looked at.
+# A threshold in tokens that is never reached.
 NEVER = 1_000_000_000
 
-# A turn: the user asks, the model calls a tool, gets its result, and answers.
+# Messages of a turn: the question of the user, the tool call, its result, and the reply.
 TURN = 4
 
 
 class Clock:
-    """What a peer spent, without what it took to hand it its messages."""
+    """Measures the time that a peer needs, without the time for adding messages."""
 
     def __init__(self):
         self.spent = 0.0
@@ -35,26 +35,26 @@ class Clock:
         self.spent += time.perf_counter() - started
         return result
 
-    def taken(self):
+    def reset(self):
         spent, self.spent = self.spent, 0.0
         return spent * 1_000.0
 
 
-def turn(peer, history, start, clock, show=lambda handed: None):
-    """One turn from the `start`th message on: what the peer does before each call of the model, and after the turn."""
-    asked, called, result, answered = history[start : start + TURN]
-    peer.add(*asked)
-    show(clock.time(peer.before_call))
-    peer.add(*called)
+def turn(peer, history, start, clock, write_list=lambda sent: None):
+    """Plays the turn that begins at message `start`. Returns the milliseconds before the model calls and after the turn."""
+    question, call, result, reply = history[start : start + TURN]
+    peer.add(*question)
+    write_list(clock.time(peer.before_call))
+    peer.add(*call)
     peer.add(*result)
-    show(clock.time(peer.before_call))
-    peer.add(*answered)
+    write_list(clock.time(peer.before_call))
+    peer.add(*reply)
     clock.time(peer.after_turn)
-    return clock.taken()
+    return clock.reset()
 
 
-def looked_at(make, history, messages, plan):
-    """Turns of a long list on which nothing is due, after one that is not measured."""
+def idle_turns(make, history, messages, plan):
+    """Measures turns of a long list on which nothing is due. The first turn only warms up."""
     peer = make(NEVER)
     for message in history[:messages]:
         peer.add(*message)
@@ -66,30 +66,30 @@ def looked_at(make, history, messages, plan):
         if time.monotonic() > until and number >= plan["fewest"]:
             break
     if peer.condensed:
-        raise RuntimeError("a list was condensed that nothing was due of")
+        raise RuntimeError("a list was condensed although nothing was due")
     return {"messages": messages, "millis": millis}
 
 
-def played(make, history, plan, lists=None):
-    """A session from its first message on; every list that the model would be sent is written down."""
+def play_session(make, history, plan, lists=None):
+    """Plays a session from its first message. Writes every list for the model to `lists`."""
     peer = make(plan["trigger"])
     clock, millis = Clock(), []
 
-    def show(handed):
+    def write_list(sent):
         if lists is not None:
-            lists.write(json.dumps({"messages": peer.wire(handed)}) + "\n")
+            lists.write(json.dumps({"messages": peer.wire(sent)}) + "\n")
 
     for start in range(0, plan["session"], TURN):
-        millis.append(turn(peer, history, start, clock, show))
+        millis.append(turn(peer, history, start, clock, write_list))
     return {"millis": millis, "condensed": peer.condensed}
 
 
-def played_often(make, history, plan, lists):
-    """The session some times, as long as that is a matter of seconds; the one in the middle counts."""
+def median_session(make, history, plan, lists):
+    """Plays the session several times within some seconds, and returns the median run."""
     until = time.monotonic() + plan["seconds"]
-    sessions = [played(make, history, plan, lists)]
+    sessions = [play_session(make, history, plan, lists)]
     while len(sessions) < plan["sessions"] and time.monotonic() < until:
-        sessions.append(played(make, history, plan))
+        sessions.append(play_session(make, history, plan))
     return sorted(sessions, key=lambda session: sum(session["millis"]))[len(sessions) // 2]
 
 
@@ -106,9 +106,9 @@ def main():
         return module.Peer(trigger, plan["keep"], plan["summary"])
 
     with open(folder / "lists.jsonl", "w") as lists:
-        session = played_often(make, history, plan, lists)
-    turns = [looked_at(make, history, messages, plan) for messages in plan["lengths"]]
-    # Kilobytes on Linux, bytes on a Mac.
+        session = median_session(make, history, plan, lists)
+    turns = [idle_turns(make, history, messages, plan) for messages in plan["lengths"]]
+    # The unit is kilobytes on Linux, bytes on macOS.
     unit = 1 if sys.platform == "darwin" else 1_024
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
     json.dump({"version": module.VERSION, "memory": memory, "turns": turns, "session": session}, answer)

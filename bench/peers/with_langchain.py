@@ -30,5 +30,5 @@ class Peer:
     def after_turn(self):
         pass
 
-    def wire(self, handed):
-        return convert_to_openai_messages(handed)
+    def wire(self, sent):
+        return convert_to_openai_messages(sent)

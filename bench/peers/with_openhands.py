@@ -1,10 +1,10 @@
-"""OpenHands' LLMSummarizingCondenser, as its agent uses it in each step: on a view that grows with the events."""
+"""OpenHands' LLMSummarizingCondenser, used as its agent uses it in each step: on a view that grows with the events."""
 
 import os
 import uuid
 from importlib.metadata import version
 
-# Nothing is fetched: prices and tokenizers come with the package.
+# Prevents downloads: prices and tokenizers are part of the package.
 os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"
 
 from openhands.sdk.agent.utils import prepare_llm_messages
@@ -17,18 +17,18 @@ from openhands.sdk.tool.schema import Observation
 
 VERSION = version("openhands-sdk")
 
-# More than any of the histories has: tokens decide, as elsewhere.
+# More than the length of any history, so that only the token threshold counts, as for the other peers.
 EVENTS = 1_000_000
 WINDOW = 1_000_000_000
 
 
-class Told(Observation):
-    """What a tool said."""
+class ToolOutput(Observation):
+    """The result of a tool."""
 
 
 class Peer:
     def __init__(self, trigger, keep, summary):
-        del keep  # It keeps half of its tokens.
+        del keep  # This condenser has no such setting; it leaves half of the tokens.
         reply = Message(role="assistant", content=[TextContent(text=summary)])
         writer = TestLLM.from_messages([reply] * 1_000)
         self.llm = TestLLM.from_messages([], model="gpt-4o", max_input_tokens=WINDOW)
@@ -50,7 +50,7 @@ class Peer:
                 return self.called
             case {"role": "tool", "tool_call_id": call, "content": text}:
                 return ObservationEvent(
-                    observation=Told.from_text(text),
+                    observation=ToolOutput.from_text(text),
                     action_id=self.called.id,
                     tool_name=self.called.tool_name,
                     tool_call_id=call,
@@ -64,12 +64,12 @@ class Peer:
             ready = prepare_llm_messages(self.view, condenser=self.condenser, llm=self.llm)
             if not isinstance(ready, Condensation):
                 return ready
-            # The agent tells of it and takes its step again.
+            # The agent records the condensation and repeats its step.
             self.view.append_event(ready)
             self.condensed += 1
 
     def after_turn(self):
         pass
 
-    def wire(self, handed):
-        return self.llm.format_messages_for_llm(handed)
+    def wire(self, sent):
+        return self.llm.format_messages_for_llm(sent)

@@ -19,7 +19,7 @@ VERSION = version("trpc-agent-py")
 
 
 class StandIn(LLMModel):
-    """Answers at once."""
+    """A model that returns the summary immediately."""
 
     def __init__(self, summary):
         super().__init__("stand-in")
@@ -39,7 +39,7 @@ class StandIn(LLMModel):
 class Peer:
     def __init__(self, trigger, keep, summary):
         model = StandIn(summary)
-        # It counts no tokens itself: it adds up what the provider reported with each event.
+        # The summarizer counts no tokens itself. It adds up what the provider reported with each event.
         due = [set_summarizer_token_threshold(trigger)]
         summarizer = SessionSummarizer(model, check_summarizer_functions=due, keep_recent_count=keep)
         manager = SummarizerSessionManager(model, summarizer)
@@ -51,7 +51,7 @@ class Peer:
         self.condensed = 0
 
     async def started(self, manager):
-        # It wants a loop that runs.
+        # The service requires a running event loop.
         return InMemorySessionService(summarizer_manager=manager)
 
     def wait(self, work):
@@ -59,7 +59,7 @@ class Peer:
 
     def add(self, message, tokens):
         if self.summary is not self.first():
-            # As the runner does in each turn: the service holds the one that was summarized.
+            # The runner does the same in each turn, because the service stores the summarized session.
             self.session = self.wait(self.service.get_session(app_name="bench", user_id="bench", session_id=self.session.id))
             self.summary = self.first()
             self.condensed += 1
@@ -87,14 +87,14 @@ class Peer:
         self.wait(self.service.create_session_summary(self.session))
 
     def first(self):
-        """The summary, where there is one: it stands before what was kept."""
+        """Returns the summary event, if there is one. It is the first event."""
         events = self.session.events
         return events[0] if events and events[0].is_summary_event() else None
 
-    def wire(self, handed):
-        return [message for event in handed for part in event.content.parts for message in self.spelled(event, part)]
+    def wire(self, sent):
+        return [message for event in sent for part in event.content.parts for message in self.encoded(event, part)]
 
-    def spelled(self, event, part):
+    def encoded(self, event, part):
         if part.function_call:
             function = {"name": part.function_call.name, "arguments": json.dumps(part.function_call.args)}
             call = {"id": part.function_call.id, "type": "function", "function": function}

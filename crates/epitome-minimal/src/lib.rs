@@ -1,11 +1,11 @@
-//! What a program looks like that uses a [`Condenser`] and nothing else.
+//! A program that uses only a [`Condenser`].
 //!
-//! It depends on `epitome` without any of its features. Built alone, as the gate does, it compiles neither a database nor an
+//! It depends on `epitome` without any feature. The gate builds this crate alone, which compiles neither a database nor an
 //! HTTP client.
 
 use epitome::{Condenser, Dialect, Error, Message};
 
-/// Condenses a list that is too long with the built-in summarizer, and returns how many messages are left to be sent.
+/// Condenses a message list with the built-in extractive summarizer. Returns the number of messages to send.
 pub async fn condense(history: &[Message]) -> Result<usize, Error> {
     let settings = "condense = {trigger = 'messages(20)', keep = 'messages(4)', wait = true}";
     let condenser = Condenser::builder().settings(settings).build()?;

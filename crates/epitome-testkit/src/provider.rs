@@ -602,7 +602,7 @@ pub fn good(request: &Request) -> String {
     let seqs = request.seqs();
     match (seqs.first(), seqs.last()) {
         (Some(first), Some(last)) => format!(
-            "Messages {first} to {last}: customers in Oslo wanted to know where their parcels are; each got a date."
+            "Messages {first} to {last}: customers in Oslo inquired where their parcels are; each got a date."
         ),
         _ => "ready".to_owned(),
     }

@@ -295,7 +295,7 @@ impl Gate {
 
 async fn wait_for(sign: &watch::Sender<bool>) {
     // It fails only if the sender is gone, and `sign` is the sender.
-    let _ = sign.subscribe().wait_for(|given| *given).await;
+    let _ = sign.subscribe().wait_for(|value| *value).await;
 }
 
 #[cfg(test)]

@@ -50,7 +50,7 @@ fn passes(reply: &Reply, request: &SummaryRequest) -> Option<String> {
 }
 
 const SUMMARY: &str =
-    "Messages 1 to 20: customers in Oslo wanted to know where their parcels are; each got a date.";
+    "Messages 1 to 20: customers in Oslo inquired where their parcels are; each got a date.";
 
 #[tokio::test]
 async fn an_answer_is_complete_with_its_usage_and_the_request_is_valid() {

@@ -1,10 +1,10 @@
-//! An agent with tools that works ten times past its model's window, and keeps its thread.
+//! An agent with tools whose history grows to ten times its model's window, and that still has the facts at the end.
 //!
-//! It holds its whole history itself, and asks a [`Condenser`] before each call which list to send. The model is played by a
-//! stand-in on loopback that refuses what real providers refuse, so neither a key nor a network is needed.
+//! The agent stores its whole history, and passes it to a [`Condenser`] before each call. A simulated provider on loopback
+//! rejects the same requests as real providers do, so the example needs no key and no network.
 //!
-//! `cargo run --example agent_loop` has it speak OpenAI's chat completions; add `-- anthropic` or `-- responses` for another
-//! wire, and `summarizer` for summaries by a model in place of the built-in `local`.
+//! `cargo run --example agent_loop` uses OpenAI's chat completions. Add `-- anthropic` or `-- responses` for another format,
+//! and `summarizer` for summaries by a model instead of the built-in `local`.
 
 #![allow(
     clippy::print_stdout,
@@ -25,7 +25,7 @@ use upstream::{Manner, Upstream};
 
 type Error = Box<dyn std::error::Error + Send + Sync>;
 
-/// What the model reads at most, in tokens.
+/// The model's context window, in tokens.
 pub(crate) const WINDOW: u64 = 16_000;
 
 pub(crate) const SYSTEM: &str =
@@ -34,7 +34,7 @@ pub(crate) const RULE: &str = "A rule for all of this work: never edit migration
 const TASK: &str = "Port the harbour's billing from floats to whole øre. Begin with src/fees/winter.rs and \
     src/fees/guests.rs, whose totals are off by 0.01 in ticket HB-2214.";
 
-/// What must still be known at the end.
+/// Facts that the agent must still have at the end.
 pub(crate) const FACTS: &[(&str, &str)] = &[
     ("the task", "Port the harbour's billing from floats to whole øre"),
     ("the first file", "src/fees/winter.rs"),
@@ -45,19 +45,19 @@ pub(crate) const FACTS: &[(&str, &str)] = &[
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Error> {
-    let given: Vec<String> = std::env::args().skip(1).collect();
-    let dialect = given.iter().find_map(|name| name.parse().ok()).unwrap_or(Dialect::OPENAI);
-    print!("{}", show(dialect, given.iter().any(|name| name == "summarizer")).await?);
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let dialect = arguments.iter().find_map(|name| name.parse().ok()).unwrap_or(Dialect::OPENAI);
+    print!("{}", show(dialect, arguments.iter().any(|name| name == "summarizer")).await?);
     Ok(())
 }
 
-/// All that is shown.
+/// Runs the example and returns its output.
 pub(crate) async fn show(dialect: Dialect, summarizer: bool) -> Result<String, Error> {
     let upstream = Upstream::start(Manner { window: WINDOW, facts: FACTS, ..Manner::default() }).await;
     let mut settings =
         json!({ "condense": { "strategy": "amortized", "threshold": 0.75, "max_tokens": 1_500 } });
     if summarizer {
-        // The stand-in writes summaries as well. A real one is named by its provider; the key stays in the environment.
+        // The simulated provider writes summaries as well. For a real one, set its provider; the key stays in the environment.
         settings["models"]["cheap"] =
             json!({ "provider": "openai", "model": "stand-in", "base_url": upstream.url() });
         settings["condense"]["model"] = json!("cheap");
@@ -106,16 +106,16 @@ pub(crate) async fn show(dialect: Dialect, summarizer: bool) -> Result<String, E
     Ok(out)
 }
 
-/// An agent: what it was told and did so far, and how it reaches its model.
+/// An agent: its history, and the connection to its model.
 pub(crate) struct Agent {
     dialect: Dialect,
     condenser: Condenser,
     http: reqwest::Client,
     url: String,
     tools: Vec<Value>,
-    /// Everything. Nothing is ever taken out of it.
+    /// All messages. None is ever removed.
     pub(crate) history: Vec<Message>,
-    /// Its size.
+    /// Its size, in tokens.
     pub(crate) tokens: u64,
     pub(crate) spent: Spent,
 }
@@ -126,24 +126,24 @@ pub(crate) struct Called {
     pub(crate) number: u64,
     pub(crate) history: u64,
     pub(crate) sent: u64,
-    /// What was done to the list, where something was.
+    /// What was done to the list, if it was condensed.
     pub(crate) notice: Option<String>,
-    /// The reply's words.
+    /// The text of the reply.
     pub(crate) said: String,
 }
 
-/// What the calls came to, by the model's own count.
+/// Sums over all calls, by the model's own count.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Spent {
     pub(crate) calls: u64,
     pub(crate) largest: u64,
     sent: f64,
     cached: f64,
-    /// What would have been sent without condensing, all but the newest cached.
+    /// Cost without condensing, with all but the newest messages cached.
     whole: f64,
     whole_cached: f64,
     last: f64,
-    /// The model's count of the history, by ours.
+    /// The model's token count divided by ours.
     ratio: f64,
 }
 
@@ -173,7 +173,7 @@ impl Agent {
         self.history.push(message);
     }
 
-    /// Does what it is asked, call by call, until the model has no more to ask of its tools.
+    /// Works call by call until the model requests no more tools.
     pub(crate) async fn work(&mut self, asked: &str) -> Result<Vec<Called>, Error> {
         self.add(Message::user(asked));
         let mut called = Vec::new();
@@ -191,12 +191,12 @@ impl Agent {
         }
     }
 
-    /// One call: the list is made ready, sent, and what came back is read.
+    /// One call: condenses the list, sends it, and reads the response.
     async fn call(&mut self) -> Result<(Message, Called), Error> {
         let mut ready = self.condenser.before_model(&self.history).await;
         let mut answer = self.post(&ready).await?;
         if let Some(limit) = too_long(&answer) {
-            // Once more, if the list can be made shorter; the same again would be refused again.
+            // One retry, if the list can become shorter; the same list would be rejected again.
             ready.turn().too_long(limit);
             ready = self.condenser.before_model(&self.history).await;
             if !ready.report.condensed {
@@ -221,7 +221,7 @@ impl Agent {
         if ready.is_untouched() {
             spent.ratio = usage.input as f64 / self.tokens as f64;
         }
-        // The same request with nothing left out, which a cache would hold up to where the one before ended.
+        // The same request without condensing: a cache would contain it up to the end of the previous one.
         let whole = spent.ratio * self.tokens as f64;
         spent.whole += whole;
         spent.whole_cached += std::mem::replace(&mut spent.last, whole);
@@ -231,7 +231,7 @@ impl Agent {
         ))
     }
 
-    /// Sends a list. What is sent besides it is as the provider wants it.
+    /// Sends a list, with the other fields that the provider requires.
     async fn post(&self, ready: &Ready<'_>) -> Result<Value, Error> {
         let mut body: Map<String, Value> = self.dialect.write(ready);
         body.insert("model".to_owned(), json!("stand-in"));
@@ -250,7 +250,7 @@ impl Agent {
     }
 }
 
-/// What the model says it read.
+/// Returns the model's count of the input tokens.
 struct Usage {
     input: u64,
     cached: u64,
@@ -260,7 +260,7 @@ impl Usage {
     fn of(dialect: Dialect, usage: &Value) -> Self {
         let number = |value: &Value| value.as_u64().unwrap_or(0);
         match dialect.name() {
-            // Anthropic tells the two parts apart; the whole is their sum.
+            // Anthropic reports cached and uncached tokens separately; the total is their sum.
             "anthropic" => {
                 let cached = number(&usage["cache_read_input_tokens"]);
                 Self { input: number(&usage["input_tokens"]) + cached, cached }
@@ -277,7 +277,7 @@ impl Usage {
     }
 }
 
-/// The reply of an answer.
+/// Returns the reply in a response.
 fn read(dialect: Dialect, answer: &Value) -> Result<Message, Error> {
     let mut reader = dialect.reader();
     let read = match dialect.name() {
@@ -293,7 +293,7 @@ fn read(dialect: Dialect, answer: &Value) -> Result<Message, Error> {
     Ok(read.ok_or("an answer without a reply")?.message)
 }
 
-/// Whether an answer says that the request was too long, and what would not be, where it tells.
+/// Returns whether the response rejects the request as too long, and the limit, if it contains one.
 fn too_long(answer: &Value) -> Option<Option<u64>> {
     let error = &answer["error"];
     let message = error["message"].as_str()?;
@@ -311,7 +311,7 @@ fn words(reply: &Message) -> String {
     texts.collect()
 }
 
-/// The tools, as the provider wants to be told of them.
+/// The tools, in the provider's format.
 pub(crate) fn tools(dialect: Dialect) -> Vec<Value> {
     let all = [
         ("list_files", "All files."),
@@ -334,7 +334,7 @@ pub(crate) fn tools(dialect: Dialect) -> Vec<Value> {
     told.to_vec()
 }
 
-/// Runs a tool. There are no files here; what is in them is made up.
+/// Runs a tool. The content of the files is generated.
 fn run(name: &str, arguments: &str) -> String {
     let n = arguments.bytes().fold(7, |sum, byte| (sum * 31 + usize::from(byte)) % 9_973);
     let lines = |count: usize, line: &dyn Fn(usize) -> String| (0..count).map(line).collect::<String>();

@@ -1,5 +1,5 @@
-//! Two agents in one session, each with a summary of its own messages; the session's summary sees those in place of
-//! the messages they stand for.
+//! Two agents in one session, each with a summary of its own messages. The session's summarizer reads these summaries instead
+//! of the messages that they cover.
 //!
 //! Run it with `cargo run --example agents`.
 
@@ -22,14 +22,14 @@ const SETTINGS: &str = r#"{"slot": [
     {"name": "log", "scope": "reviewer", "trigger": "messages(8)", "keep": "messages(4)", "max_chars": 900}
 ]}"#;
 
-/// All that is shown.
+/// Runs the example and returns its output.
 pub(crate) async fn show() -> Result<String, Box<dyn std::error::Error>> {
     let mut out = String::new();
     let engine = Engine::builder().settings(SETTINGS).memory().await?;
     let session = engine.session("release");
     session.append(Message::user("Get release 2.4 ready. Never touch src/legacy/.")).await?;
 
-    // Both write into the same log at once, as they come.
+    // Both append to the same log concurrently.
     let (one, two) = (session.clone(), session.clone());
     let builder = tokio::spawn(async move {
         for n in 1..=16 {
@@ -55,14 +55,14 @@ pub(crate) async fn show() -> Result<String, Box<dyn std::error::Error>> {
     reviewer.await??;
     session.work().await?;
 
-    // The end of an agent's run is a good moment for a summary of it, whatever its trigger says.
+    // The end of an agent's run is a good time for its summary, even if the trigger has not fired.
     for author in ["builder", "reviewer"] {
         session.summarize(Summarize { scope: Some(author.into()), ..Summarize::default() }).await?;
     }
     for summary in session.summaries().await? {
         let whose = summary.scope.as_deref().unwrap_or("everybody");
         let (slot, tokens, through) = (&summary.slot, summary.tokens, summary.through);
-        writeln!(out, "{slot:5} of {whose:9} reaches to message {through}, in {tokens} tokens")?;
+        writeln!(out, "{slot:5} of {whose:9} covers up to message {through}, in {tokens} tokens")?;
     }
     for scope in [None, Some("reviewer")] {
         let context =

@@ -2,8 +2,7 @@
 //!
 //! `cargo run --example condense_offline` plays a coding agent's session message by message, as an agent
 //! would before each of its calls, and condenses the list whenever it reaches its threshold. It prints
-//! what happened, and the list the agent would go on with. Give it a file of your own, one OpenAI-style
-//! message a line, to see that one: `cargo run --example condense_offline -- session.jsonl`.
+//! each step, and the list at the end. To condense your own file, with one OpenAI message per line: `cargo run --example condense_offline -- session.jsonl`.
 
 #![allow(
     clippy::print_stdout,
@@ -15,7 +14,7 @@
 use std::fmt::Write;
 use std::process::ExitCode;
 
-use epitome_core::condense::{Decision, Facts, List, Policy, Unchanged};
+use epitome_core::condense::{Decision, List, Policy, RequestFacts, Unchanged};
 use epitome_core::local::Extracts;
 use epitome_core::message::{Content, Message, Part, Role, Timestamp};
 use epitome_core::slot::Limit;
@@ -45,7 +44,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// All that is shown.
+/// Runs the example and returns its output.
 pub(crate) fn show(transcript: &str) -> Result<String, Box<dyn std::error::Error>> {
     let counter = Counter::new(Encoding::O200k);
     let policy = Policy {
@@ -83,26 +82,28 @@ pub(crate) fn show(transcript: &str) -> Result<String, Box<dyn std::error::Error
     Ok(out)
 }
 
-/// What an agent holds that condenses its own history.
+/// The state of an agent that condenses its own history.
 struct Agent {
     counter: Counter,
     policy: Policy,
     history: Vec<Message>,
     list: List,
-    /// What the summarizer kept of what it read.
+    /// What the summarizer extracted from the messages.
     kept: Option<Extracts>,
-    /// The tokens of all calls so far, and what they would have been.
+    /// Tokens of all calls so far, with and without condensing.
     sent: u64,
     would: u64,
 }
 
 impl Agent {
-    /// Before each call of the model: take in what is new, and decide. Says what was done, if anything.
+    /// Before each model call: adds the new messages and decides. Returns a description of what was done, if anything.
     fn before_model(&mut self) -> Result<String, std::fmt::Error> {
         let Self { counter, policy, history, list, kept, .. } = self;
         list.advance(history, counter);
         let mut told = String::new();
-        if let Decision::Ask(plan) = list.decide(history, policy, &Facts::at(Timestamp(0)), counter) {
+        if let Decision::Summarize(plan) =
+            list.decide(history, policy, &RequestFacts::at(Timestamp(0)), counter)
+        {
             let mut extracts = plan.extracts(history, kept.as_ref());
             let text = extracts.summarize(Limit::Tokens(plan.limit), counter);
             match plan.finish(list, history, &text, counter) {
@@ -118,10 +119,10 @@ impl Agent {
         Ok(told)
     }
 
-    /// Why a list that is over its threshold was left as it is.
+    /// Why a list over its threshold was not condensed.
     fn why_not(&self) -> String {
         let Self { counter, policy, history, list, .. } = self;
-        match list.decide(history, policy, &Facts::at(Timestamp(0)), counter) {
+        match list.decide(history, policy, &RequestFacts::at(Timestamp(0)), counter) {
             Decision::Unchanged(reason) if reason != Unchanged::NotDue => {
                 format!("At the end: as it was; {reason}\n")
             }
@@ -130,7 +131,7 @@ impl Agent {
     }
 }
 
-/// What was said, in one text.
+/// Returns the text of a message.
 fn told(message: &Message) -> String {
     let parts = message.parts.iter().map(|part| match part {
         Part::Text { text } => text.clone(),
@@ -147,7 +148,7 @@ fn told(message: &Message) -> String {
     parts.collect::<Vec<_>>().join("\n")
 }
 
-/// One message a line, as OpenAI's chat has them. The first line may be a header without a role.
+/// Parses one OpenAI chat message per line. The first line may be a header without a role.
 fn read(transcript: &str) -> Result<Vec<Message>, Box<dyn std::error::Error>> {
     let mut messages = Vec::new();
     for (line, n) in transcript.trim_start_matches('\u{feff}').lines().zip(1..) {
@@ -179,7 +180,7 @@ fn read(transcript: &str) -> Result<Vec<Message>, Box<dyn std::error::Error>> {
     Ok(messages)
 }
 
-/// Words come as one text or as parts.
+/// The content is one text, or a list of parts.
 fn text_of(content: &Value) -> String {
     match content {
         Value::String(text) => text.clone(),

@@ -1,5 +1,5 @@
-//! A coding agent's session, followed message by message: when summaries are due, what they cover,
-//! and the context it would be given at several budgets. No key, no model, no set-up.
+//! A coding agent's session, message by message: when summaries are due, what they cover, and the
+//! contexts for several budgets. It needs no key, no model and no setup.
 //!
 //! Run it with `cargo run --example context`.
 
@@ -7,13 +7,13 @@
 
 use std::fmt::Write;
 
-use epitome_core::context::{Costs, Entry, Request, Scene, lay_out};
+use epitome_core::context::{Entry, PlaceholderCosts, Request, SessionShape, lay_out};
+use epitome_core::context_texts::{ContextTexts, render};
 use epitome_core::cut::Cuts;
 use epitome_core::local::Extracts;
 use epitome_core::message::{Message, Part, Role, Seq, Tokens};
 use epitome_core::outline::Outline;
-use epitome_core::plan::{Ahead, Next, next};
-use epitome_core::shelf::{Shelf, render};
+use epitome_core::plan::{NextStep, PlanInput, next_step};
 use epitome_core::slot::{Slot, SlotState};
 use epitome_core::tokens::{Counter, Encoding};
 use epitome_core::track::Tracker;
@@ -23,7 +23,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// All that is shown.
+/// Runs the example and returns its output.
 pub(crate) fn show() -> Result<String, Box<dyn std::error::Error>> {
     let mut out = String::new();
     let counter = Counter::new(Encoding::O200k);
@@ -43,14 +43,14 @@ pub(crate) fn show() -> Result<String, Box<dyn std::error::Error>> {
         }
         shapes.push(shape);
 
-        // A server does this in the background; here it is done at once.
+        // A server does this in the background; the example does it at once.
         for ((slot, state), (through, text, extracts)) in slots.iter().zip(&mut states).zip(&mut texts) {
             let after = shapes.get(usize::try_from(state.covered)?..).unwrap_or_default();
             let end = Some(tracker.cut_at_end());
-            let ahead = Ahead { outlines: after, end, room: None, input: 100_000, authors: &[] };
-            let step = next(slot, state, &ahead);
+            let ahead = PlanInput { outlines: after, end, room: None, input: 100_000, authors: &[] };
+            let step = next_step(slot, state, &ahead);
             step.settle(slot, state, &shapes, None);
-            let Next::Summarize(plan) = step else { continue };
+            let NextStep::Summarize(plan) = step else { continue };
             let span = usize::try_from(plan.prior)?..usize::try_from(plan.span.through)?;
             let said = log.get(span).unwrap_or_default();
             said.iter().for_each(|message| extracts.read(message));
@@ -69,25 +69,25 @@ pub(crate) fn show() -> Result<String, Box<dyn std::error::Error>> {
         }
     }
 
-    writeln!(out, "\n{} messages, {} tokens. What the agent is given:\n", log.len(), tracker.tokens())?;
+    writeln!(out, "\n{} messages, {} tokens. The contexts:\n", log.len(), tracker.tokens())?;
     writeln!(
         out,
         "{:>7} {:>7} {:>8} {:>9} {:>9}  covers",
         "budget", "used", "summary", "messages", "all told?"
     )?;
-    let mut shelf = Shelf::new(&counter, &log);
+    let mut context_texts = ContextTexts::new(&counter, &log);
     for (through, text, extracts) in &texts {
-        shelf = shelf.with_extracts(*through, text.as_str(), extracts);
+        context_texts = context_texts.with_extracts(*through, text.as_str(), extracts);
     }
-    let candidates = shelf.candidates();
-    let scene = Scene::whole(Cuts::new(&shapes, tracker.cut_at_end()), &candidates);
+    let candidates = context_texts.candidates();
+    let scene = SessionShape::whole(Cuts::new(&shapes, tracker.cut_at_end()), &candidates);
     for tokens in [250, 500, 1_000, 2_000, 4_000, 8_000] {
         let request = Request { tokens: Some(tokens), ..Request::default() };
-        let layout = lay_out(&request, &scene, &Costs::of(&counter), &mut shelf)?;
-        let given = render(&layout, &shelf)?;
+        let layout = lay_out(&request, &scene, &PlaceholderCosts::of(&counter), &mut context_texts)?;
+        let given = render(&layout, &context_texts)?;
         let used: Tokens = given.iter().map(|message| counter.message(message)).sum();
         let verbatim =
-            layout.entries.iter().filter(|entry| matches!(entry, Entry::Message(_) | Entry::Kept(_)));
+            layout.entries.iter().filter(|entry| matches!(entry, Entry::Message(_) | Entry::Relocated(_)));
         let report = &layout.report;
         writeln!(
             out,
@@ -101,15 +101,15 @@ pub(crate) fn show() -> Result<String, Box<dyn std::error::Error>> {
     }
 
     let request = Request { tokens: Some(500), ..Request::default() };
-    let layout = lay_out(&request, &scene, &Costs::of(&counter), &mut shelf)?;
+    let layout = lay_out(&request, &scene, &PlaceholderCosts::of(&counter), &mut context_texts)?;
     writeln!(out, "\nThe one of 500 tokens:\n")?;
-    for message in render(&layout, &shelf)? {
+    for message in render(&layout, &context_texts)? {
         writeln!(out, "{:<10}{}", message.role.to_string(), told(&message).replace('\n', "\n          "))?;
     }
     Ok(out)
 }
 
-/// What was said, in one text.
+/// Returns the text of a message.
 fn told(message: &Message) -> String {
     let parts = message.parts.iter().map(|part| match part {
         Part::Text { text } => text.clone(),
@@ -127,7 +127,7 @@ fn told(message: &Message) -> String {
     parts.collect::<Vec<_>>().join("\n")
 }
 
-/// A session as an agent would leave it: a rule that is pinned, requests, calls, results.
+/// A session of an agent: a pinned rule, requests, calls, results.
 fn session() -> Vec<Message> {
     let mut log = vec![Message::system("You mend the tests of the project `ferry`, one after the other.")];
     let mut rule = Message::user("Never touch src/billing.rs. Start with the timetable tests.");

@@ -1,5 +1,5 @@
-//! A model of your own writes the summaries: anything that takes a prompt and gives a text. When it fails, what stood
-//! stays; when it fails for long, the built-in `local` stands in for it.
+//! Your own model writes the summaries: anything that takes a prompt and returns a text. When it fails, the current summary
+//! stays in use; when it fails for long, the built-in `local` writes a fallback summary.
 //!
 //! Run it with `cargo run --example custom_model`.
 
@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
-use epitome::hook::{Condensed, Hook, HookError, Leaving};
-use epitome::model::{Ask, Model, ModelError, Reply, Tally};
+use epitome::hook::{Condensed, DueMessages, Hook, HookError};
+use epitome::model::{Model, ModelError, Reply, SummaryRequest, TokenUsage};
 use epitome::rules::inspect::Finish;
 use epitome::rules::message::{Message, Tokens};
 use epitome::{Engine, Error};
@@ -22,7 +22,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// Stands for your own client. Its first call fails, as calls do.
+/// A placeholder for your own client. Its first call fails.
 #[derive(Default)]
 struct InHouse {
     calls: AtomicUsize,
@@ -38,24 +38,24 @@ impl Model for InHouse {
         Some(16_000) // its window, less what it needs for an answer
     }
 
-    async fn write(&self, ask: &Ask) -> Result<Reply, ModelError> {
+    async fn write(&self, ask: &SummaryRequest) -> Result<Reply, ModelError> {
         let prompt = ask.prompt(16_000).map_err(|error| ModelError::no_answer(&error.to_string()))?;
         if self.calls.fetch_add(1, Ordering::Relaxed) == 0 {
             return Err(ModelError::Busy { retry_after: None });
         }
-        // Here `prompt.system` and `prompt.user` would go to your model. This one counts what it was shown.
+        // Here you would send `prompt.system` and `prompt.user` to your model. This one counts the messages.
         let questions = prompt.user.matches(" user: ").count();
         let text = format!(
             "The user asked {questions} questions about deliveries to Oslo; each order was found and its day told. \
              Nothing is open up to message {}.",
             ask.through
         );
-        let tally = Tally { input: prompt.tokens, cached: 0, output: ask.counter.text(&text) };
-        Ok(Reply { finish: Finish::Complete, tally: Some(tally), ..Reply::complete(text) })
+        let usage = TokenUsage { input: prompt.tokens, cached: 0, output: ask.counter.text(&text) };
+        Ok(Reply { finish: Finish::Complete, usage: Some(usage), ..Reply::complete(text) })
     }
 }
 
-/// Offers what is about to leave the window to a memory, and passes on what was done.
+/// Passes the messages that are about to be summarized to a memory, and reports the result.
 #[derive(Clone, Default)]
 struct Memory {
     notes: Arc<Mutex<Vec<String>>>,
@@ -63,8 +63,8 @@ struct Memory {
 
 #[async_trait]
 impl Hook for Memory {
-    async fn before(&self, leaving: &Leaving) -> Result<Option<String>, HookError> {
-        self.note(format!("{} messages are about to leave", leaving.messages.len()));
+    async fn before(&self, due: &DueMessages) -> Result<Option<String>, HookError> {
+        self.note(format!("{} messages are about to leave", due.messages.len()));
         Ok(Some("The customer's name is Ann; keep it.".to_owned())) // added to the prompt
     }
 
@@ -88,7 +88,7 @@ const SETTINGS: &str = r#"{
     "prices": {"in-house-1": {"input": 0.25, "output": 2.0}}
 }"#;
 
-/// All that is shown.
+/// Runs the example and returns its output.
 pub(crate) async fn show() -> Result<String, Box<dyn std::error::Error>> {
     let mut out = String::new();
     let memory = Memory::default();
@@ -117,9 +117,9 @@ pub(crate) async fn show() -> Result<String, Box<dyn std::error::Error>> {
     let why = |explained: epitome::Explanation| explained.slots.into_iter().next().map(|slot| slot.why);
     writeln!(out, "after the first call: {}", why(session.explain().await?).unwrap_or_default())?;
     let whole = session.context(8_000).await?.report.exhaustive;
-    writeln!(out, "meanwhile a context is exhaustive: {whole}")?;
+    writeln!(out, "without a summary, a context is exhaustive: {whole}")?;
 
-    // It would be tried again in a second; whoever asks for it need not wait for that.
+    // The worker would retry after a second; a request for the summary does not wait for that.
     match session.summarize(epitome::Summarize::slot("notes")).await {
         Ok(done) => writeln!(out, "then: {}", done.summary().map_or("", |summary| summary.text.as_str()))?,
         Err(Error::Model { reason }) => writeln!(out, "still failing: {reason}")?,

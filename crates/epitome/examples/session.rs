@@ -1,7 +1,7 @@
-//! A session that summarizes itself, kept in a file: messages go in, summaries appear in the background, and the
-//! conversation is there in as many tokens as are asked for. No key, no server, no set-up.
+//! A session in a file: the program appends messages, the worker writes summaries in the background, and a context returns the
+//! conversation within a token budget. It needs no key, no server and no setup.
 //!
-//! Run it with `cargo run --example session`, or with a file to keep: `cargo run --example session -- agent.db`.
+//! Run it with `cargo run --example session`, or with a file of your own: `cargo run --example session -- agent.db`.
 
 #![allow(clippy::print_stdout, dead_code, reason = "an example shows something; a test runs `show` only")]
 
@@ -26,7 +26,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// All that is shown.
+/// Runs the example and returns its output.
 pub(crate) async fn show(path: &Path) -> Result<String, Box<dyn std::error::Error>> {
     let mut out = String::new();
     let engine = Engine::open(path).await?;
@@ -53,12 +53,12 @@ pub(crate) async fn show(path: &Path) -> Result<String, Box<dyn std::error::Erro
         session.append(at(n, turn)).await?;
     }
 
-    // The worker is at it in the background. A program need not wait; this one wants to show something.
+    // The worker does this in the background. A program need not wait; the example waits for the summaries.
     session.work().await?;
     for summary in session.summaries().await? {
         writeln!(
             out,
-            "{:5} stands for messages 1-{}: {} tokens, written by {}, {} → {} messages ({} % less)",
+            "{:5} covers messages 1-{}: {} tokens, written by {}, {} → {} messages ({} % less)",
             summary.slot,
             summary.through,
             summary.tokens,
@@ -76,7 +76,7 @@ pub(crate) async fn show(path: &Path) -> Result<String, Box<dyn std::error::Erro
         writeln!(out, "{budget:6} {used:7} {messages:9} {covers:>11}  {}", context.report.exhaustive)?;
     }
 
-    // Nothing is lost: what lies beneath a summary can be searched and shown, and a summary taken back.
+    // Summarized messages can be searched and shown, and a summary can be undone.
     let found = session.search("\"PX-7,\" Oslo", None, None, 3).await?;
     for hit in &found {
         writeln!(out, "\nmessage {}: {}", hit.message.seq, hit.excerpt)?;
@@ -86,11 +86,11 @@ pub(crate) async fn show(path: &Path) -> Result<String, Box<dyn std::error::Erro
     if let Some(summary) = forced.summary() {
         let before = session.undo(summary.id).await?;
         let reaches = before.map_or(0, |summary| summary.through);
-        writeln!(out, "\nundone: the short summary reaches to message {reaches} again")?;
+        writeln!(out, "\nundone: the short summary covers up to message {reaches} again")?;
     }
     engine.close().await;
 
-    // It is all still there for the next process.
+    // Everything is stored for the next process.
     let engine = Engine::open(path).await?;
     let info = engine.session("ticket-4711").info().await?;
     writeln!(out, "reopened: {} messages, {} turns, {} tokens", info.messages, info.turns, info.tokens)?;
@@ -98,7 +98,7 @@ pub(crate) async fn show(path: &Path) -> Result<String, Box<dyn std::error::Erro
     Ok(out)
 }
 
-/// Said at a certain time. Without one it is the moment of the append; here the same is to be shown every day.
+/// Sets a timestamp, so that the output is the same every day. Without one, the time of the append is used.
 fn at<const N: usize>(n: u64, messages: [Message; N]) -> [Message; N] {
     let march = Timestamp(1_772_442_000_000);
     messages.map(|message| Message { at: march.plus_seconds(n * 3_600), ..message })

@@ -104,19 +104,23 @@ mod table;
 mod time;
 mod worker;
 
-pub use condenser::{Call, Condenser, CondenserBuilder, ThreadState, Ready, Report, Spent, Thread, Totals, Turn};
+pub use condenser::{
+    Call, Condenser, CondenserBuilder, Ready, Report, Spent, Thread, ThreadState, Totals, Turn,
+};
 pub use engine::{
     Appended, Attributes, Backlog, Batch, Builder, Context, ContextRequest, Engine, Explanation, Flags, Fork,
-    ForkKind, HitCursor, Keys, Listener, LoggedSlot, Page, Queue, QueueEntry, SEARCH_BYTES, SearchHit, Session,
-    SessionInfo, ShownSummary, SlotExplanation, SlotStatus, Summarize, Summarized, Unready, Update, Upserted,
-    Workspace,
+    ForkKind, HitCursor, Keys, Listener, LoggedSlot, Page, Queue, QueueEntry, SEARCH_BYTES, SearchHit,
+    Session, SessionInfo, ShownSummary, SlotExplanation, SlotStatus, Summarize, Summarized, Unready, Update,
+    Upserted, Workspace,
 };
 pub use error::{Error, Remedy};
 pub use log_hash::is_log_hash;
 pub use names::is_name;
 pub use pace::Pace;
 pub use settings::Settings;
-pub use store::{AuthorRow, ListFilter, ListPage, Listing, MemberRow, Membership, Portion, Stamp, WorkspaceRow};
+pub use store::{
+    AuthorRow, ListFilter, ListPage, Listing, MemberRow, Membership, Portion, Stamp, WorkspaceRow,
+};
 pub use summary::Summary;
 
 pub use epitome_core as rules;

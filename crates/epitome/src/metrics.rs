@@ -27,7 +27,7 @@ pub const CONTEXT_DURATION: &str = "epitome_context_duration_seconds";
 /// Summaries stored, by model and by how they were written: `kept`, `reused` or `stand_in`.
 pub const SUMMARIES: &str = "epitome_summaries_total";
 /// Time that models took for a stored summary, in seconds.
-pub const SUMMARY_DURATION: &str = "epitome_summary_duration_seconds";
+pub const SUMMARIZE_DURATION: &str = "epitome_summarize_duration_seconds";
 /// Calls of models, by model and outcome. Calls of condensers are included.
 pub const MODEL_CALLS: &str = "epitome_model_calls_total";
 /// Tokens sent to models and received from them: `input_uncached`, `input_cached` and `output`.
@@ -36,7 +36,7 @@ pub const MODEL_TOKENS: &str = "epitome_model_tokens_total";
 /// sum is what was spent.
 pub const MODEL_CALL_COST: &str = "epitome_model_call_cost";
 /// Tokens of what summaries replaced, minus the summaries' own tokens.
-pub const SUMMARY_SAVED_TOKENS: &str = "epitome_summary_saved_tokens_total";
+pub const SESSION_SAVED_TOKENS: &str = "epitome_session_saved_tokens_total";
 /// Leases that were lost while a summary was written.
 pub const LEASE_LOSSES: &str = "epitome_lease_losses_total";
 
@@ -52,7 +52,7 @@ pub fn describe() {
         Unit::Count,
         "Summaries stored; outcome `kept`: a model wrote it; `reused`: an earlier reply, without a call; `stand_in`: a fallback"
     );
-    describe_histogram!(SUMMARY_DURATION, Unit::Seconds, "Time that models took for a stored summary");
+    describe_histogram!(SUMMARIZE_DURATION, Unit::Seconds, "Time that models took for a stored summary");
     describe_counter!(
         MODEL_CALLS,
         Unit::Count,
@@ -64,7 +64,7 @@ pub fn describe() {
         "Tokens of model calls: input_uncached, input_cached, output"
     );
     describe_histogram!(MODEL_CALL_COST, "Cost of a model call, in the currency of the prices");
-    describe_counter!(SUMMARY_SAVED_TOKENS, Unit::Count, "Tokens replaced by summaries, minus their own");
+    describe_counter!(SESSION_SAVED_TOKENS, Unit::Count, "Tokens replaced by summaries, minus their own");
     describe_counter!(LEASE_LOSSES, Unit::Count, "Leases lost to another worker or to an undo");
 }
 
@@ -108,7 +108,7 @@ pub(crate) fn count_summary(facts: &Facts, calls: &[UsageRow]) {
         (false, false) => ACCEPTED,
     };
     counter!(SUMMARIES, "outcome" => outcome, "model" => facts.model.clone()).increment(1);
-    counter!(SUMMARY_SAVED_TOKENS).increment(facts.replaced.saturating_sub(facts.tokens));
+    counter!(SESSION_SAVED_TOKENS).increment(facts.replaced.saturating_sub(facts.tokens));
     let seconds = Duration::from_millis(facts.millis).as_secs_f64();
-    histogram!(SUMMARY_DURATION, "model" => facts.model.clone()).record(seconds);
+    histogram!(SUMMARIZE_DURATION, "model" => facts.model.clone()).record(seconds);
 }

@@ -18,18 +18,18 @@ mod session;
 use epitome::dialect::Dialect;
 
 #[tokio::test]
-async fn the_example_of_a_session_shows_summaries_contexts_and_what_is_beneath() {
+async fn the_example_of_a_session_shows_summaries_contexts_and_covered_messages() {
     let folder = tempfile::tempdir().unwrap();
     let printed = session::show(&folder.path().join("agent.db")).await.unwrap();
     for told in [
-        "long  stands for messages 1-420: ",
-        "short stands for messages 1-440: ",
+        "long  covers messages 1-420: ",
+        "short covers messages 1-440: ",
         "  1000 ",
         "message 28: order 7071: packed in Oslo, parcel PX-7, due on Monday",
-        "undone: the short summary reaches to message 440 again",
+        "undone: the short summary covers up to message 440 again",
         "reopened: 449 messages, 112 turns, 9758 tokens",
     ] {
-        assert!(printed.contains(told), "not told: {told}\n{printed}");
+        assert!(printed.contains(told), "missing: {told}\n{printed}");
     }
     assert!(!printed.contains("false"), "every context is exhaustive: {printed}");
 }
@@ -54,12 +54,12 @@ async fn the_example_of_a_model_of_ones_own_survives_its_failure() {
         "usage: in-house-1 busy: 1 calls",
         "usage: in-house-1 kept: 1 calls",
     ] {
-        assert!(printed.contains(told), "not told: {told}\n{printed}");
+        assert!(printed.contains(told), "missing: {told}\n{printed}");
     }
 }
 
 #[tokio::test]
-async fn the_example_of_an_agent_works_ten_times_past_its_window_and_keeps_its_thread() {
+async fn the_example_of_an_agent_works_ten_times_past_its_window_and_still_has_the_facts() {
     for (dialect, summarizer) in [
         (Dialect::OPENAI, false),
         (Dialect::OPENAI, true),
@@ -89,7 +89,7 @@ fn the_example_without_a_database_condenses_again_and_again() {
 }
 
 #[test]
-fn the_example_of_contexts_runs_and_stays_inside_its_budgets() {
+fn the_example_of_contexts_stays_within_its_budgets() {
     let printed = context_example::show().unwrap();
     let rows = printed.lines().filter_map(|line| {
         let mut columns = line.split_whitespace().map(str::parse::<u64>);

@@ -26,7 +26,10 @@ fn a_settings_file_is_written_once() {
     std::fs::create_dir_all(place.path(".config/epitome")).unwrap();
     let usual = place.path(".config/epitome/epitome.toml").display().to_string();
     let (_, out, _) = place.run(&["--write-config", &usual]);
-    assert!(out.ends_with("; `epitome --check-config` checks it\n"), "the user's folder needs no --config: {out}");
+    assert!(
+        out.ends_with("; `epitome --check-config` checks it\n"),
+        "the user's folder needs no --config: {out}"
+    );
     assert_eq!(place.run(&["--write-config", "no/where.toml"]).0, Some(1));
     assert_eq!(place.run(&["--check-config"]).0, Some(0));
 }

@@ -24,7 +24,7 @@ use crate::shared::Shared;
 use crate::spend_reservations::SpendReservation;
 use crate::store::{Lease, Load, PickMessages, PickSummaries, SessionRow, SessionState, SlotRow, SummaryRow};
 use crate::summarizer::{
-    Base, CachedAnswer, Draft, Host, Input, MIN_INPUT_TOKENS, Label, Spending, Summarizer, SummaryError,
+    Base, CachedAnswer, Draft, Host, Input, Label, MIN_INPUT_TOKENS, Spending, Summarizer, SummaryError,
     input_limit, without_media_bytes,
 };
 use crate::time::later;
@@ -415,7 +415,9 @@ impl<'a> Job<'a> {
     ) -> Result<JobStep, Error> {
         match failed {
             SummaryError::LeaseLost => Ok(JobStep::Lost),
-            SummaryError::TooLong if plan.tokens > MIN_INPUT_TOKENS && self.mode == ModelChoice::Configured => {
+            SummaryError::TooLong
+                if plan.tokens > MIN_INPUT_TOKENS && self.mode == ModelChoice::Configured =>
+            {
                 // The model reads less than expected: the same window again, in halves.
                 self.input = Some((plan.tokens / 2).max(MIN_INPUT_TOKENS));
                 self.too_long = Some(plan.span);

@@ -78,7 +78,7 @@ async fn summaries_switched_off_and_on_again_catch_up() {
         session.append(talk(76, 76)).await.unwrap();
         session.work().await.unwrap();
         assert_eq!(current_summary(&session, "short").await.unwrap().through, 76);
-        let read: Vec<u64> = model.asks()[1..].iter().flat_map(prompt_messages).collect();
+        let read: Vec<u64> = model.requests()[1..].iter().flat_map(prompt_messages).collect();
         assert_eq!(read, span(21, 76), "all of it, in order, nothing twice");
         session.append(talk(77, 96)).await.unwrap();
         session.work().await.unwrap();
@@ -104,12 +104,12 @@ async fn instructions_for_all_slots_reach_their_model() {
         let session = workspace.session(session);
         session.append(talk(1, 20)).await.unwrap();
         session.work().await.unwrap();
-        let ask = model.asks().pop().unwrap();
+        let ask = model.requests().pop().unwrap();
         assert_eq!(&*ask.instructions, wanted);
         assert!(ask.prompt(20_000).unwrap().user.contains(wanted));
     }
     let other = engine.session("s");
     other.append(talk(1, 20)).await.unwrap();
     other.work().await.unwrap();
-    assert_eq!((model.calls(), &*model.asks().pop().unwrap().instructions), (3, ""));
+    assert_eq!((model.calls(), &*model.requests().pop().unwrap().instructions), (3, ""));
 }

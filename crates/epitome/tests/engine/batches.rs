@@ -46,7 +46,7 @@ async fn a_hundred_messages_in_one_batch_get_five_short_summaries_and_one_long_i
         assert_eq!(model.calls(), 6);
         // Each of them was shown the one before and what came after it.
         let history = history(&session, "short").await;
-        let asks = model.asks();
+        let asks = model.requests();
         let short: Vec<_> = asks.iter().filter(|ask| ask.limit == Limit::Tokens(1_000)).collect();
         for (at, ask) in short.iter().enumerate() {
             let at = at as u64;
@@ -129,7 +129,7 @@ async fn of_thirty_messages_twenty_are_covered_and_the_fortieth_fires_again() {
         session.append(talk(40, 40)).await.unwrap();
         session.work().await.unwrap();
         assert_eq!(coverage(&session, "short").await, [20, 40]);
-        assert_eq!(prompt_messages(&model.asks()[1]), span(21, 40));
+        assert_eq!(prompt_messages(&model.requests()[1]), span(21, 40));
     })
     .await;
 }

@@ -57,7 +57,7 @@ async fn a_failing_model_loses_no_window_and_contexts_stay_complete() {
         assert_eq!(failing.last_error.as_deref(), Some("no answer from the model: connection refused"));
         retry_when_due(&home, &session, 1).await;
         assert_eq!(coverage(&session, "short").await, [20, 40, 60]);
-        let asks = model.asks();
+        let asks = model.requests();
         assert!(asks[..4].iter().all(|ask| prompt_messages(ask) == span(1, 20) && ask.previous.is_none()));
         assert_eq!((prompt_messages(&asks[4]), prompt_messages(&asks[5])), (span(21, 40), span(41, 60)));
         assert_complete(&session.context(4_000).await.unwrap(), 60);
@@ -109,7 +109,7 @@ async fn an_unusable_answer_changes_nothing_and_its_cause_is_visible() {
         let row =
             usage.iter().find(|row| row.outcome == outcome).unwrap_or_else(|| panic!("{outcome}: {usage:?}"));
         assert_eq!((row.calls, model.calls()), (2, 3), "once more, with the reason");
-        let asks = model.asks();
+        let asks = model.requests();
         assert!(asks[1].refused.is_none() && asks[2].refused.is_some());
         assert!(asks[2].prompt(20_000).unwrap().user.contains("The last answer was refused"));
         assert_complete(&session.context(4_000).await.unwrap(), 40);
@@ -127,7 +127,7 @@ async fn a_rejected_answer_is_requested_a_second_time() {
     let session = engine.session("s");
     session.append(talk(1, 20)).await.unwrap();
     session.work().await.unwrap();
-    assert_eq!(model.asks()[1].refused, Some(Refusal::CutOff));
+    assert_eq!(model.requests()[1].refused, Some(Refusal::CutOff));
     let summary = current_summary(&session, "short").await.unwrap();
     assert!(summary.text.starts_with("Customers in Oslo"));
     assert_eq!(slot(&session, "short").await.last_error, None);
@@ -152,7 +152,7 @@ async fn the_next_model_is_called_after_the_first_one_failed() {
     assert_eq!((first.calls(), second.calls(), third.calls()), (2, 1, 1));
     let summary = current_summary(&session, "short").await.unwrap();
     assert_eq!((summary.model.as_str(), summary.stand_in), ("third", false));
-    assert_eq!(third.asks()[0].refused, None, "what the first was told is not the third's matter");
+    assert_eq!(third.requests()[0].refused, None, "what the first was told is not the third's matter");
 }
 
 #[tokio::test]
@@ -202,7 +202,7 @@ async fn a_window_too_long_for_the_model_is_summarized_in_halves_under_one_lease
         let all = history(&session, "short").await;
         assert!(all.len() > 1 && all.last().unwrap().through == 60);
         assert!(all.iter().all(|summary| summary.fired_at == 60));
-        let read: Vec<u64> = model.asks().iter().flat_map(prompt_messages).collect();
+        let read: Vec<u64> = model.requests().iter().flat_map(prompt_messages).collect();
         assert_eq!(read, span(1, 60), "in order, each once");
     })
     .await;
@@ -288,7 +288,7 @@ async fn after_a_fallback_the_model_gets_its_last_summary_and_all_messages_since
         session.work().await.unwrap();
         let all = history(&session, "short").await;
         let [real, stand_in, new] = &all[..] else { panic!("{all:?}") };
-        let ask = model.asks().pop().unwrap();
+        let ask = model.requests().pop().unwrap();
         assert_eq!(ask.previous.as_deref(), Some(real.text.as_str()));
         assert_eq!(prompt_messages(&ask), span(21, 60));
         assert_eq!((new.through, new.stand_in), (60, false));
@@ -308,7 +308,7 @@ async fn a_long_backlog_is_summarized_in_steps_and_stored_only_when_it_passes_th
         let (_engine, session) = stood_in(&home, &model).await;
         let before = model.calls();
         session.work().await.unwrap();
-        let asks = model.asks().split_off(before);
+        let asks = model.requests().split_off(before);
         assert_eq!(asks.iter().flat_map(prompt_messages).collect::<Vec<_>>(), span(21, 60));
         assert!(asks.len() > 2 && asks[0].through < 40, "the first step falls short of the stand-in");
         let all = history(&session, "short").await;
@@ -408,7 +408,7 @@ async fn in_a_fork_the_model_builds_on_its_last_summary_and_not_on_the_fallback(
         let real = history(&session, "short").await.remove(0);
         let fork = session.fork(Fork::whole("copy")).await.unwrap();
         fork.work().await.unwrap();
-        let ask = model.asks().pop().unwrap();
+        let ask = model.requests().pop().unwrap();
         assert_eq!(ask.previous.as_deref(), Some(real.text.as_str()));
         assert_eq!(prompt_messages(&ask), span(21, 60));
         let all = history(&fork, "short").await;

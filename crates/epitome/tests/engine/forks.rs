@@ -42,7 +42,7 @@ async fn a_whole_fork_has_every_message_and_summary_and_is_independent() {
         fork.append(talk(80, 80)).await.unwrap();
         fork.work().await.unwrap();
         assert_eq!(current_summary(&fork, "short").await.unwrap().through, 80);
-        assert_eq!(prompt_messages(&model.asks()[calls]), span(61, 80));
+        assert_eq!(prompt_messages(&model.requests()[calls]), span(61, 80));
         // And can be undone to what it took over.
         let newest = current_summary(&fork, "short").await.unwrap();
         assert_eq!(fork.undo(newest.id).await.unwrap().unwrap().through, 60);
@@ -79,7 +79,7 @@ async fn a_fork_at_an_earlier_message_equals_the_session_at_that_message() {
         fork.work().await.unwrap();
         assert_eq!(current_summary(&fork, "short").await.unwrap().through, 60);
         assert_eq!(current_summary(&fork, "long").await.unwrap().through, 60);
-        let mut read: Vec<Vec<u64>> = model.asks()[calls..].iter().map(prompt_messages).collect();
+        let mut read: Vec<Vec<u64>> = model.requests()[calls..].iter().map(prompt_messages).collect();
         read.sort();
         assert_eq!(read, [span(1, 60), span(41, 60)]);
         assert_eq!(session.info().await.unwrap().messages, 100);

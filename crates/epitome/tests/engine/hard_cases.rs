@@ -58,7 +58,7 @@ async fn case_20_what_is_too_long_is_never_sent_again_as_it_was() {
     session.append(talk(1, 60)).await.unwrap();
     within_timeout("halving", session.work()).await.unwrap();
     let asked: Vec<(Vec<u64>, bool)> =
-        model.asks().iter().map(|ask| (prompt_messages(ask), ask.previous.is_some())).collect();
+        model.requests().iter().map(|ask| (prompt_messages(ask), ask.previous.is_some())).collect();
     let mut once = asked.clone();
     once.dedup();
     assert_eq!(once, asked, "no two alike in a row");
@@ -109,7 +109,7 @@ async fn case_35_a_failed_window_is_in_the_next_summary() {
         }
         session.work().await.unwrap();
         assert_eq!(coverage(&session, "short").await, [20, 40, 60, 80]);
-        let kept: Vec<Vec<u64>> = model.asks().iter().map(prompt_messages).collect();
+        let kept: Vec<Vec<u64>> = model.requests().iter().map(prompt_messages).collect();
         assert_eq!(kept.last(), Some(&span(61, 80)));
         assert!(kept.contains(&span(21, 40)));
     })
@@ -190,7 +190,7 @@ async fn case_50_nothing_of_one_session_gets_into_another() {
             }
             engine.work().await.unwrap();
         }
-        for ask in model.asks() {
+        for ask in model.requests() {
             let prompt = ask.prompt(50_000).unwrap().user;
             let named: Vec<usize> = (0..4).filter(|at| prompt.contains(&mark(*at))).collect();
             assert_eq!(named.len(), 1, "one session's words in one prompt");

@@ -52,7 +52,7 @@ async fn before_sees_exactly_the_summarized_messages_and_its_text_reaches_the_pr
         assert!(due[0].messages.iter().all(|message| log[message.seq as usize - 1] == *message));
         assert_eq!((&*due[0].workspace, &*due[0].session, &*due[0].slot), ("acme", "s", "short"));
         assert_eq!((due[0].span.from, due[0].span.through, &due[0].scope), (1, 17, &None));
-        let prompt = model.asks()[0].prompt(20_000).unwrap();
+        let prompt = model.requests()[0].prompt(20_000).unwrap();
         assert!(prompt.user.contains("From memory: Ann is a wholesaler. 16 messages leave."), "{}", prompt.user);
         assert!(prompt.user.contains("Be brief."));
     })
@@ -145,7 +145,7 @@ async fn hooks_that_fail_panic_or_hang_stop_no_summary_and_are_reported() {
             wait_until("the summaries", || async { coverage(&session, "short").await == [20, 40] }).await;
             // The other hook did its work.
             assert_eq!(memory.due.lock().unwrap().len(), 2);
-            let prompt = model.asks()[0].prompt(20_000).unwrap();
+            let prompt = model.requests()[0].prompt(20_000).unwrap();
             assert!(prompt.user.contains("Ann is a wholesaler"));
             wait_until("the last word", || async {
                 engine.worker_problem().is_some_and(|line| line.contains("after"))

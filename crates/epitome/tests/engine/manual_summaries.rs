@@ -76,11 +76,11 @@ async fn a_focus_reaches_the_prompt_and_is_stored() {
     let wish = Summarize { focus: Some("the customer in Oslo".into()), ..Summarize::slot("short") };
     let done = session.summarize(wish).await.unwrap();
     assert_eq!(done.summary().unwrap().focus.as_deref(), Some("the customer in Oslo"));
-    let prompt = model.asks()[0].prompt(20_000).unwrap();
+    let prompt = model.requests()[0].prompt(20_000).unwrap();
     assert!(prompt.user.contains("Pay special attention to: the customer in Oslo"), "{}", prompt.user);
     session.append(talk(13, 32)).await.unwrap();
     session.work().await.unwrap();
-    assert_eq!(&*model.asks()[1].focus, "", "it was for that one");
+    assert_eq!(&*model.requests()[1].focus, "", "it was for that one");
 }
 
 #[tokio::test]
@@ -94,7 +94,7 @@ async fn a_focus_reaches_the_requested_summary_although_others_are_due_before_it
     let done = session.summarize(wish).await.unwrap();
     let summary = done.summary().unwrap();
     assert_eq!((summary.through, summary.focus.as_deref()), (45, Some("Mondays")));
-    assert_eq!(&*model.asks().pop().unwrap().focus, "Mondays");
+    assert_eq!(&*model.requests().pop().unwrap().focus, "Mondays");
     assert_eq!(coverage(&session, "short").await, [20, 40, 45]);
 }
 
@@ -193,7 +193,7 @@ async fn summaries_are_undone_one_after_the_other_until_nothing_is_left() {
         session.work().await.unwrap();
         let new = current_summary(&session, "short").await.unwrap();
         assert_eq!((new.through, new.parent), (80, None));
-        assert_eq!(prompt_messages(&model.asks()[3]), span(1, 80));
+        assert_eq!(prompt_messages(&model.requests()[3]), span(1, 80));
         assert_eq!(engine.verify().await.unwrap(), []);
     })
     .await;
@@ -210,7 +210,7 @@ async fn an_undone_summary_is_never_shown_or_built_on() {
     session.undo(current_summary(&session, "short").await.unwrap().id).await.unwrap();
     session.append(talk(21, 40)).await.unwrap();
     session.work().await.unwrap();
-    assert!(model.asks()[1].previous.is_none());
+    assert!(model.requests()[1].previous.is_none());
     for as_of in [None, Some(20), Some(30)] {
         let request = epitome::ContextRequest { as_of, ..8_000.into() };
         let context = session.context(request).await.unwrap();
@@ -238,7 +238,7 @@ async fn a_rebuild_uses_the_current_settings_and_the_old_summary_stays_until_the
         home.clock.pass(MINUTE);
         session.work().await.unwrap();
         let new = current_summary(&session, "short").await.unwrap();
-        let ask = model.asks().pop().unwrap();
+        let ask = model.requests().pop().unwrap();
         assert_eq!((prompt_messages(&ask), ask.previous), (span(1, 40), None));
         assert_eq!(&*ask.instructions, "Name every carrier.");
         assert_eq!((new.through, new.parent, new.built_on), (40, Some(old.id), None));
@@ -259,7 +259,7 @@ async fn a_large_rebuild_is_written_in_steps_and_never_reduces_the_coverage() {
     let before = (model.calls(), history(&session, "short").await.len());
     session.rebuild(None, "short").await.unwrap();
     session.work().await.unwrap();
-    let asks = model.asks().split_off(before.0);
+    let asks = model.requests().split_off(before.0);
     assert_eq!(asks.iter().flat_map(prompt_messages).collect::<Vec<_>>(), span(1, 60));
     let all = history(&session, "short").await;
     assert!(asks.len() > 2 && all.len() == before.1 + 1, "only the last of {} steps is kept", asks.len());
@@ -336,7 +336,7 @@ async fn a_message_skipped_later_is_left_out_of_later_summaries_and_counted() {
         session.work().await.unwrap();
         let summary = current_summary(&session, "short").await.unwrap();
         assert_eq!((summary.through, summary.skipped, summary.original_count), (20, 2, 18));
-        assert!(prompt_messages(&model.asks()[0]).iter().all(|seq| ![4, 5].contains(seq)));
+        assert!(prompt_messages(&model.requests()[0]).iter().all(|seq| ![4, 5].contains(seq)));
         let context = session.context(4_000).await.unwrap();
         assert!(context.report.exhaustive && context.report.skipped == 2);
         // From now on skipped messages count for nothing.
@@ -426,7 +426,7 @@ async fn a_rebuild_does_not_wait_for_the_next_retry() {
     session.rebuild(None, "short").await.unwrap();
     session.work().await.unwrap();
     assert_eq!(coverage(&session, "short").await, [20, 40]);
-    assert_eq!(prompt_messages(&model.asks()[2]), span(1, 40));
+    assert_eq!(prompt_messages(&model.requests()[2]), span(1, 40));
 }
 
 #[tokio::test]
@@ -441,6 +441,6 @@ async fn after_a_rebuild_the_next_summary_is_built_on_it() {
     let rebuilt = current_summary(&session, "short").await.unwrap();
     session.append(talk(21, 40)).await.unwrap();
     session.work().await.unwrap();
-    assert_eq!((model.calls(), prompt_messages(&model.asks()[2])), (3, span(21, 40)));
+    assert_eq!((model.calls(), prompt_messages(&model.requests()[2])), (3, span(21, 40)));
     assert_eq!(current_summary(&session, "short").await.unwrap().built_on, Some(rebuilt.id));
 }

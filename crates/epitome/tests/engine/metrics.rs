@@ -111,13 +111,13 @@ async fn metrics_count_every_event_without_names_of_tenants() {
         ("epitome_model_tokens_total{model=gpt-test,kind=input_cached}", 2_000.0),
         ("epitome_model_tokens_total{model=gpt-test,kind=output}", 1_000.0),
         ("epitome_model_call_cost{model=gpt-test}", 0.030_5),
-        ("epitome_summary_saved_tokens_total{}", saved as f64),
+        ("epitome_session_saved_tokens_total{}", saved as f64),
         ("epitome_lease_losses_total{}", 0.0),
     ] {
         assert_eq!(seen.sum(name), value, "{name}");
     }
     let all = seen.0.lock().unwrap().clone();
-    for name in ["epitome_context_duration_seconds{}", "epitome_summary_duration_seconds{model=gpt-test}"] {
+    for name in ["epitome_context_duration_seconds{}", "epitome_summarize_duration_seconds{model=gpt-test}"] {
         assert_eq!(all.get(name).map(Vec::len), Some(1), "{name}");
     }
     for name in all.keys().filter(|name| !name.starts_with("described ")) {

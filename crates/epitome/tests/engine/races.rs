@@ -41,7 +41,7 @@ pub(crate) async fn messages_appended_during_a_call(home: &Home) {
     within_timeout("the work", working).await.unwrap();
     assert_eq!(coverage(&session, "short").await, [20, 40]);
     assert_eq!(
-        (prompt_messages(&model.asks()[0]), prompt_messages(&model.asks()[1])),
+        (prompt_messages(&model.requests()[0]), prompt_messages(&model.requests()[1])),
         (span(1, 20), span(21, 40))
     );
     assert_complete(&session.context(8_000).await.unwrap(), 45);
@@ -77,7 +77,7 @@ pub(crate) async fn two_forced_at_once(home: &Home) {
         session.work().await.unwrap();
         // A worker in the background may have been faster, and is at it.
         wait_until("the next call", || async { model.calls() == 2 }).await;
-        assert_eq!(prompt_messages(&model.asks()[1]), span(16, 35), "counted from where it was forced");
+        assert_eq!(prompt_messages(&model.requests()[1]), span(16, 35), "counted from where it was forced");
         engine.close().await;
     }
 }
@@ -112,7 +112,7 @@ async fn a_commit_after_an_undo_is_refused() {
         assert_eq!(model.calls(), 3);
         session.append(talk(80, 80)).await.unwrap();
         session.work().await.unwrap();
-        assert_eq!(prompt_messages(&model.asks()[3]), span(21, 80));
+        assert_eq!(prompt_messages(&model.requests()[3]), span(21, 80));
         assert_eq!(current_summary(&session, "short").await.unwrap().parent, Some(first.id));
         let usage = session.usage().await.unwrap();
         let calls: u64 = usage.iter().map(|row| row.calls).sum();
@@ -318,7 +318,7 @@ async fn a_rebuild_requested_during_a_summary_is_carried_out() {
     gate.open();
     within_timeout("the work", working).await.unwrap();
     session.work().await.unwrap();
-    let last = model.asks().pop().unwrap();
+    let last = model.requests().pop().unwrap();
     assert_eq!((prompt_messages(&last), last.previous), (span(1, 40), None));
     let new = current_summary(&session, "short").await.unwrap();
     assert_eq!((new.through, new.built_on), (40, None));

@@ -73,7 +73,7 @@ async fn the_skip_flag_cannot_be_removed_under_a_summary_written_without_the_mes
     session.append(messages).await.unwrap();
     session.work().await.unwrap();
     let covers = current_summary(&session, "short").await.unwrap();
-    assert!(covers.through > 5 && !prompt_messages(&model.asks()[0]).contains(&5));
+    assert!(covers.through > 5 && !prompt_messages(&model.requests()[0]).contains(&5));
     let refused = session.flag(5, Flags { skip: Some(false), ..Flags::default() }).await.unwrap_err();
     assert!(
         matches!(&refused, Error::Conflict(why) if why.contains("undo those summaries first")),
@@ -278,7 +278,7 @@ async fn image_bytes_are_not_sent_to_the_summarizer() {
     messages[2] = Message::new(Role::User, [Part::text("Look at order 30071 here, please."), picture]);
     session.append(messages.clone()).await.unwrap();
     session.work().await.unwrap();
-    let asked = format!("{:?}", model.asks()[0]);
+    let asked = format!("{:?}", model.requests()[0]);
     assert!(asked.contains("Look at order 30071") && !asked.contains("iVBORw0KGgo"));
     let stored =
         session.messages(epitome::Page { after: Some(2), limit: 1, ..Default::default() }).await.unwrap();

@@ -43,7 +43,7 @@ async fn each_agents_messages_are_summarized_separately() {
         session.work().await.unwrap();
         let (ann, bob) = (own(&session, "ann").await.unwrap(), own(&session, "bob").await.unwrap());
         assert_eq!((ann.through, bob.through), (19, 20));
-        let mut read: Vec<Vec<Seq>> = model.asks().iter().map(prompt_messages).collect();
+        let mut read: Vec<Vec<Seq>> = model.requests().iter().map(prompt_messages).collect();
         read.sort();
         assert_eq!(read, [every_other(1, 19), every_other(2, 20)]);
         let beneath = session.expand(ann.id, Page::default()).await.unwrap();
@@ -76,7 +76,8 @@ async fn the_sessions_summarizer_sees_an_agents_summary_in_place_of_its_messages
         session.work().await.unwrap();
         let (ann, bob) = (own(&session, "ann").await.unwrap(), own(&session, "bob").await.unwrap());
         assert_eq!(current_summary(&session, "all").await.unwrap().through, 40);
-        let ask = model.asks().into_iter().find(|ask| ask.inputs.iter().any(|told| told.message().is_none()));
+        let ask =
+            model.requests().into_iter().find(|ask| ask.inputs.iter().any(|told| told.message().is_none()));
         let ask = ask.expect("the session's slot was shown summaries");
         let told: Vec<(&str, &str)> = ask
             .inputs
@@ -144,7 +145,7 @@ async fn a_forced_summary_can_be_limited_to_one_agent() {
     let wish = Summarize { scope: Some("bob".into()), ..Summarize::default() };
     let done = session.summarize(wish.clone()).await.unwrap();
     assert_eq!(done.summary().unwrap().through, 14);
-    assert_eq!(prompt_messages(&model.asks()[0]), every_other(2, 14));
+    assert_eq!(prompt_messages(&model.requests()[0]), every_other(2, 14));
     assert!(own(&session, "ann").await.is_none());
     // Ann speaks, which is nothing new for Bob.
     session.append(agents(17, 17)).await.unwrap();
@@ -192,7 +193,7 @@ async fn the_sessions_summarizer_gets_the_agent_summary_that_covers_most() {
         assert_eq!(furthest.through, 23);
         session.append(talk(27, 40)).await.unwrap();
         session.work().await.unwrap();
-        let ask = model.asks().pop().unwrap();
+        let ask = model.requests().pop().unwrap();
         let told = ask.inputs.iter().find_map(|told| match told {
             SummaryInput::Summary { text, .. } => Some(text.as_str()),
             SummaryInput::Message(_) => None,

@@ -136,7 +136,7 @@ async fn prompt_profile_and_instructions_reach_the_model() {
     let session = engine.session("s");
     session.append(talk(1, 20)).await.unwrap();
     session.work().await.unwrap();
-    let prompts: Vec<String> = model.asks().iter().map(|ask| ask.prompt(20_000).unwrap().user).collect();
+    let prompts: Vec<String> = model.requests().iter().map(|ask| ask.prompt(20_000).unwrap().user).collect();
     assert_eq!(prompts.len(), 3);
     let one = |words: &str| prompts.iter().filter(|prompt| prompt.contains(words)).count();
     assert_eq!((one("Write a limerick about:"), one("Name every carrier."), one("order 10071")), (1, 1, 3));
@@ -250,7 +250,7 @@ async fn a_slot_that_is_defined_again_counts_the_messages_since_then() {
     session.set(&patch(r#"{"slot": null}"#)).await.unwrap();
     let done = session.summarize(Summarize::slot("short")).await.unwrap();
     assert!(matches!(&done, Summarized::Written { summary } if summary.through == 50), "{done:?}");
-    assert_eq!(prompt_messages(&model.asks()[1]), span(21, 50));
+    assert_eq!(prompt_messages(&model.requests()[1]), span(21, 50));
 }
 
 #[tokio::test]
@@ -324,7 +324,7 @@ async fn a_slot_far_behind_joins_windows_unless_catch_up_is_step() {
         let all = coverage(&session, "short").await;
         assert!(all.last() == Some(&300) && all.len() <= most, "{catch_up}: {all:?}");
         assert!(catch_up == "join" || all.len() == 30);
-        assert_eq!(model.asks().iter().flat_map(prompt_messages).collect::<Vec<_>>(), span(1, 300));
+        assert_eq!(model.requests().iter().flat_map(prompt_messages).collect::<Vec<_>>(), span(1, 300));
     }
 }
 

@@ -97,7 +97,10 @@ fn main() -> ExitCode {
         }
         Err(_) => {
             let tests: [(&str, fn()); 5] = [
-                ("messages_are_imported_and_exported_unchanged", messages_are_imported_and_exported_unchanged),
+                (
+                    "messages_are_imported_and_exported_unchanged",
+                    messages_are_imported_and_exported_unchanged,
+                ),
                 ("a_request_is_condensed", a_request_is_condensed),
                 ("a_model_can_use_the_new_format", a_model_can_use_the_new_format),
                 ("http_accepts_the_format_by_its_name", http_accepts_the_format_by_its_name),
@@ -278,7 +281,7 @@ fn http_accepts_the_format_by_its_name() {
     assert!(head.starts_with("http/1.1 200"), "{head} {said}");
     is_shorter(&said, &request(30));
     let (_, said) = server.send("GET", "/v1/sessions/a/messages?format=morse", "");
-    assert!(said.contains("there are openai, responses, anthropic, epitome, radio"), "{said}");
+    assert!(said.contains("use one of: openai, responses, anthropic, epitome, radio"), "{said}");
 }
 
 /// A provider that answers every request alike, and tells what it got.

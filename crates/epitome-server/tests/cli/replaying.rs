@@ -319,7 +319,9 @@ fn a_wrong_policy_is_refused_with_its_key_and_what_is_allowed() {
     );
     let (code, _, errors) = replay(&place, &["work.jsonl", "--policy", "inline trigger=sometimes"]);
     assert!(
-        code == Some(2) && errors.contains(": condense.trigger: ") && errors.contains("expected one of messages, turns"),
+        code == Some(2)
+            && errors.contains(": condense.trigger: ")
+            && errors.contains("expected one of messages, turns"),
         "{errors}"
     );
     let (code, _, errors) = replay(&place, &["work.jsonl", "--policy", "slots", "--policy", "slots"]);

@@ -105,7 +105,7 @@ fn quick(way: Way) -> Vec<Fault> {
         (Act::WrongKey, "refused", "not accepted (401)", false),
         (Act::NoCredit, "refused", "no credit", false),
         (Act::NoModel, "refused", "no model `stand-in-1`", false),
-        (Act::Redirect("http://127.0.0.1:1/".to_owned()), "refused", "elsewhere", false),
+        (Act::Redirect("http://127.0.0.1:1/".to_owned()), "refused", "redirects (307)", false),
         (Act::Echo, "refused", "refused the request (400)", false),
         (Act::TooLong { sent: 9_000, limit: 8_000 }, "too_long", "too long", false),
         (Act::Empty, "empty", "no summary", true),

@@ -40,7 +40,8 @@ pub(crate) async fn condense(call: Writing<CondenseOptions>, TextBody { text, me
     let builder = access.workspace.condenser().await?.settings(patch);
     let turn = app.permits.contexts.acquire().await;
     let size = text.len() as u64;
-    let request = run_blocking(size, || CondenseRequest::read(&text, options)).await?.map_err(Problem::invalid)?;
+    let request =
+        run_blocking(size, || CondenseRequest::read(&text, options)).await?.map_err(Problem::invalid)?;
     let condenser = request.condenser(builder)?;
     if explain {
         let forecast = || request.forecast_json(&request.forecast(&condenser));
@@ -70,7 +71,11 @@ pub(crate) async fn condense(call: Writing<CondenseOptions>, TextBody { text, me
     Ok(answer)
 }
 
-async fn condense_with_timeout(app: &App, request: &CondenseRequest, condenser: &Condenser) -> CondenseOutcome {
+async fn condense_with_timeout(
+    app: &App,
+    request: &CondenseRequest,
+    condenser: &Condenser,
+) -> CondenseOutcome {
     let mut stop = app.stopping.clone();
     tokio::select! {
         outcome = poll_blocking(request.condense(condenser)) => outcome,

@@ -158,7 +158,11 @@ pub(super) fn range(after: Option<u64>, reverse: bool, limit: usize) -> Range {
 }
 
 /// Renders a page of messages in the requested format.
-pub(super) fn page(messages: Portion<Message>, format: Option<Format>, if_none_match: &IfNoneMatch) -> Answer {
+pub(super) fn page(
+    messages: Portion<Message>,
+    format: Option<Format>,
+    if_none_match: &IfNoneMatch,
+) -> Answer {
     let next = messages.last().filter(|_| messages.more).map(|message| message.seq.to_string());
     match format {
         None => {

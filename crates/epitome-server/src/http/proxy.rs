@@ -165,7 +165,10 @@ async fn forward((app, upstream, dialect): Target, request: Request) -> Result<R
         url,
         headers: upstream::forwarded_headers(&parts.headers, dialect.is_some()),
         settings: Ok(Arc::default()),
-        in_progress: parts.extensions.get::<ConnectionRequests>().map(|ConnectionRequests(count)| InProgress::new(count)),
+        in_progress: parts
+            .extensions
+            .get::<ConnectionRequests>()
+            .map(|ConnectionRequests(count)| InProgress::new(count)),
         caller,
     };
     match dialect {
@@ -176,7 +179,9 @@ async fn forward((app, upstream, dialect): Target, request: Request) -> Result<R
             let silence = proxied.app.limits.body_idle_timeout;
             let upload = (length != Some(0)).then(|| upload(Bytes::new(), body, silence));
             let declared = parts.headers.contains_key(header::CONTENT_LENGTH);
-            proxied.forward_unread(upload, length.filter(|length| *length > 0 || declared), "another_route").await
+            proxied
+                .forward_unread(upload, length.filter(|length| *length > 0 || declared), "another_route")
+                .await
         }
     }
 }
@@ -233,7 +238,12 @@ impl ProxiedRequest {
     }
 
     /// Forwards a request that contains a list of messages.
-    async fn forward_conversation(mut self, dialect: Dialect, headers: &HeaderMap, body: Body) -> Result<Response, Problem> {
+    async fn forward_conversation(
+        mut self,
+        dialect: Dialect,
+        headers: &HeaderMap,
+        body: Body,
+    ) -> Result<Response, Problem> {
         let options = ProxyOptions::from_headers(headers, dialect, self.app.proxy.shadow)?;
         let name = self.caller.workspace.name().into();
         // Reads the settings from the store while the body arrives.

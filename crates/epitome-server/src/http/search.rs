@@ -1,6 +1,6 @@
 //! Routes that search messages by their words, summarized or not.
 
-use epitome::{SearchHit, HitCursor, Portion};
+use epitome::{HitCursor, Portion, SearchHit};
 
 use super::call::whole_number;
 use super::prelude::*;

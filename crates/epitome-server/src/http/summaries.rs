@@ -60,7 +60,10 @@ pub(crate) struct SummarizeQuery {
     (status = 200, description = "The summary is written, or there is nothing new", body = openapi::Summarized),
     (status = 202, description = "The summary will be written", body = openapi::Summarized),
 ))]
-pub(crate) async fn summarize(call: Writing<SummarizeQuery>, Optional(request): Optional<Summarize>) -> Answer {
+pub(crate) async fn summarize(
+    call: Writing<SummarizeQuery>,
+    Optional(request): Optional<Summarize>,
+) -> Answer {
     if let Some(chars) = request.focus.as_ref().map(|focus| focus.chars().count())
         && chars > LONGEST_FOCUS
     {
@@ -71,7 +74,8 @@ pub(crate) async fn summarize(call: Writing<SummarizeQuery>, Optional(request): 
     let (app, access) = (call.app, call.access);
     let request = Summarize { wait, ..request };
     // A request that waits for a model holds a separate permit: it takes none from requests that are answered at once.
-    let waiting = wait.then(|| app.permits.summary_waits.acquire(&access.workspace.name().into())).transpose()?;
+    let waiting =
+        wait.then(|| app.permits.summary_waits.acquire(&access.workspace.name().into())).transpose()?;
     let workspace = access.workspace.clone();
     let _access = if wait { access.without_permit() } else { access };
     let pending = |why: &str| Ok(Summarized::Pending { reason: Some(why.to_owned()) });

@@ -10,7 +10,8 @@ use epitome::rules::message::{Message, Timestamp};
 use epitome::settings::Money;
 use epitome::store::{ProxyUsage, UsageSum};
 use epitome::{
-    Context, Explanation, Queue, QueueEntry, SearchHit, SessionInfo, ShownSummary, SlotExplanation, Summarized, Summary,
+    Context, Explanation, Queue, QueueEntry, SearchHit, SessionInfo, ShownSummary, SlotExplanation,
+    Summarized, Summary,
 };
 use epitome_http::scrub::scrub;
 use serde::{Deserialize, Serialize, Serializer};

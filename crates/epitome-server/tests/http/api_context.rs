@@ -163,7 +163,7 @@ fn invalid_parameters_of_a_context_are_refused_by_name() {
         ("tokens=1e3", "tokens"),
         ("token=100", "unknown parameter `token`"),
         ("tokens=100&tokens=200", "duplicate parameter"),
-        ("format=xml", "allowed are openai, responses, anthropic, epitome"),
+        ("format=xml", "format: no such format; use one of: openai, responses, anthropic, epitome"),
         ("oversize=cut", "expected one of empty, clip"),
         ("summary=maybe", "true or false"),
         ("scope=%FF", "UTF-8"),

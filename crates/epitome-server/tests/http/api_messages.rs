@@ -125,14 +125,14 @@ fn an_invalid_message_is_refused_by_position_and_nothing_is_stored() {
     let good = json!({"role": "user", "content": "Hello."});
     for (body, told) in [
         (json!([]), "messages: is empty"),
-        (json!("hello"), "a message, a list of them, or"),
-        (json!(7), "a message, a list of them, or"),
-        (json!(null), "a message, a list of them, or"),
+        (json!("hello"), "expected a message, a list of messages, or"),
+        (json!(7), "expected a message, a list of messages, or"),
+        (json!(null), "expected a message, a list of messages, or"),
         (json!([good, {"role": "robot", "content": "x"}]), "messages[1].role: \"robot\" is unknown"),
         (json!([good, 5]), "messages[1]"),
         (json!({"messages": "x"}), "messages: expected a list"),
         (json!({"messages": [good], "form": "openai"}), "\"form\": no such field"),
-        (json!({"messages": [good], "format": "xml"}), "format: allowed are openai"),
+        (json!({"messages": [good], "format": "xml"}), "format: no such format; use one of: openai"),
         (json!({"role": "tool", "content": "x"}), "tool_call_id: is missing"),
         (json!({"role": "user", "text": "x"}), "content: is missing"),
         (json!({"role": "user", "parts": []}), "parts"),
@@ -258,7 +258,7 @@ fn only_flags_can_be_changed() {
     patch("2", &json!({"pinned": false, "skip": false})).ok();
     patch("2", &json!({"content": "other"})).refused(400, "unknown field `content`");
     patch("2", &json!({"pinned": "yes"})).refused(400, "");
-    patch("2", &json!([true, true])).refused(400, "expected an object");
+    patch("2", &json!([true, true])).refused(400, "expected a JSON object");
     patch("4", &json!({"pinned": true})).refused(404, "message 4");
     patch("0", &json!({"pinned": true})).refused(404, "message 0");
     patch("two", &json!({"pinned": true})).refused(400, "seq: expected a whole number");

@@ -112,7 +112,9 @@ fn undo_restores_the_previous_summary_once() {
     let last = client.send("POST", &format!("/v1/sessions/a/summaries/{parent}/undo"), &[], None).ok();
     assert_eq!(last["stands"], Value::Null);
     client.send("POST", "/v1/sessions/a/summaries/99/undo", &[], None).refused(404, "summary 99");
-    client.send("POST", "/v1/sessions/a/summaries/x/undo", &[], None).refused(400, "summary: a whole number");
+    client
+        .send("POST", "/v1/sessions/a/summaries/x/undo", &[], None)
+        .refused(400, "summary: expected a whole number in the path");
 }
 
 #[test]

@@ -65,7 +65,7 @@ fn a_wrong_type_is_refused_by_field() {
     wrong(json!({"role": "captain", "content": "x"}), "role");
     wrong(json!({"role": "user", "content": 7}), "content");
     wrong(json!({"messages": {}}), "messages: expected a list");
-    wrong(json!({"messages": [], "format": "morse"}), "format: allowed are openai");
+    wrong(json!({"messages": [], "format": "morse"}), "format: no such format; use one of: openai");
     wrong(json!({"messages": [], "colour": "red"}), "\"colour\": no such field");
     // The second of them is wrong: the first is not kept either.
     wrong(json!([{"role": "user", "content": "fine"}, {"role": "user", "content": 7}]), "messages[1]");

@@ -303,8 +303,12 @@ fn no_path_leaves_the_upstreams_base_path() {
 fn provider_errors_are_forwarded_unchanged() {
     let stage = Stage::new(&[]);
     let body = Talk::new("Ann").ask().body();
-    for (act, status) in [(Behavior::Busy(7), 429), (Behavior::Fails, 500), (Behavior::Page(503), 503), (Behavior::Refuses, 400)]
-    {
+    for (act, status) in [
+        (Behavior::Busy(7), 429),
+        (Behavior::Fails, 500),
+        (Behavior::Page(503), 503),
+        (Behavior::Refuses, 400),
+    ] {
         let mut direct = stage.server.client();
         direct.address = stage.upstream.origin().trim_start_matches("http://").to_owned();
         stage.upstream.then(act).then(act);

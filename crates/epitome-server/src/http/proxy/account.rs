@@ -95,11 +95,13 @@ impl UsageRecord {
             usage: counted,
             full: conversation.full,
             sent: conversation.short,
-            other_cached: before.cached.then_some(match (conversation.shadow, conversation.newly_condensed) {
-                (false, _) => before.full,
-                (true, false) => before.short,
-                (true, true) => 0,
-            }),
+            other_cached: before.cached.then_some(
+                match (conversation.shadow, conversation.newly_condensed) {
+                    (false, _) => before.full,
+                    (true, false) => before.short,
+                    (true, true) => 0,
+                },
+            ),
             price: self.price,
         }
         .proxy_usage();

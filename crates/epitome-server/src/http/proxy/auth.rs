@@ -29,8 +29,10 @@ pub(super) async fn authorize(app: &App, headers: &HeaderMap) -> Result<Authoriz
     let sent = single_header(headers, KEY_HEADER, || unauthorized("x-epitome-key: expected one key"))?;
     // A header that is not text contains no valid key.
     let sent = sent.map(|key| key.to_str().unwrap_or_default().trim());
-    let required = "a key of this server is required: send `x-epitome-key: epk_...` and the provider's own key";
-    let key = check_key(sent, headers, app, [required, "x-epitome-key: the key is unknown, revoked or expired"]);
+    let required =
+        "a key of this server is required: send `x-epitome-key: epk_...` and the provider's own key";
+    let key =
+        check_key(sent, headers, app, [required, "x-epitome-key: the key is unknown, revoked or expired"]);
     let key = key.await?;
     let has_our_key = |name| headers.get_all(name).iter().any(|value| is_epitome_key(value.as_bytes()));
     if provider_key_headers().into_iter().any(has_our_key) {
@@ -100,7 +102,11 @@ mod tests {
 
     #[test]
     fn epitome_keys_are_recognised_in_provider_headers() {
-        assert!(is_epitome_key(b"Bearer epk_abc") && is_epitome_key(b"epk_abc") && is_epitome_key(b"bearer\tepk_abc"));
+        assert!(
+            is_epitome_key(b"Bearer epk_abc")
+                && is_epitome_key(b"epk_abc")
+                && is_epitome_key(b"bearer\tepk_abc")
+        );
         assert!(!is_epitome_key(b"Bearer sk-epk_abc") && !is_epitome_key(b"") && !is_epitome_key(b"\xff"));
     }
 }

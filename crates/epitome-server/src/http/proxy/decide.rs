@@ -142,7 +142,10 @@ pub(super) async fn decide(
     static FAULTS: std::sync::LazyLock<LogLimiter> = std::sync::LazyLock::new(LogLimiter::default);
     if options.mode == Mode::Off {
         // Unchanged, except that Epitome's flags are removed if they can be found.
-        return Decision { text: without_flags(options.dialect, bytes), ..Decision::without_change(Outcome::Off, "off") };
+        return Decision {
+            text: without_flags(options.dialect, bytes),
+            ..Decision::without_change(Outcome::Off, "off")
+        };
     }
     let large = bytes.len() > MAX_INLINE_BYTES;
     // Limits the work in parallel: more at once would not be faster.
@@ -154,8 +157,8 @@ pub(super) async fn decide(
         Ok(Err(Panicked)) => "a panic".to_owned(),
         Err(_) => "a timeout".to_owned(),
     };
-    if let Some(times) = FAULTS.record() {
-        tracing::warn!(error = %fault, times, "a request was forwarded unchanged because condensing failed");
+    if let Some(failures) = FAULTS.record() {
+        tracing::warn!(error = %fault, failures, "a request was forwarded unchanged because condensing failed");
     }
     let mut decision = Decision::unchanged("failed");
     decision.report.problems = vec![fault];
@@ -349,7 +352,8 @@ mod tests {
 
     #[test]
     fn the_session_header_has_one_valid_name() {
-        let name = |sent: &[(&'static str, &'static str)]| options(sent, false).map(|options| options.session);
+        let name =
+            |sent: &[(&'static str, &'static str)]| options(sent, false).map(|options| options.session);
         assert_eq!(name(&[]).ok().unwrap(), None);
         assert_eq!(name(&[("x-epitome-session", "s1")]).ok().unwrap().as_deref(), Some("s1"));
         assert!(name(&[("x-epitome-session", "s1"), ("x-epitome-session", "s2")]).is_err());

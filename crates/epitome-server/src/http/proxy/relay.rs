@@ -41,7 +41,8 @@ impl Relay {
         let plain =
             text(header::CONTENT_ENCODING).is_none_or(|coding| coding.eq_ignore_ascii_case("identity"));
         let content_type = text(header::CONTENT_TYPE).filter(|_| plain);
-        let usage = record.map(|record| (UsageListener::new(record.conversation.dialect, content_type), record));
+        let usage =
+            record.map(|record| (UsageListener::new(record.conversation.dialect, content_type), record));
         Self { body, silence, deadline: Box::pin(sleep(silence)), usage, _permits: permits }
     }
 

@@ -113,9 +113,9 @@ fn write_all(file: File, queue: &Receiver<Entry>) {
         let lines = lines(&entry, &mut counts);
         let written = file.write_all(lines.as_bytes()).and_then(|()| file.flush());
         if let Err(error) = written
-            && let Some(times) = failures.record()
+            && let Some(count) = failures.record()
         {
-            tracing::warn!(%error, times, "a request could not be logged (--log-requests)");
+            tracing::warn!(%error, failures = count, "a request could not be logged (--log-requests)");
         }
     }
 }

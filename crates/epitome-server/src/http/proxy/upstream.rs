@@ -137,7 +137,9 @@ impl Upstream {
                 Err(connection_failed("cannot connect to the upstream; try again"))
             }
             Err(error) if error.is_timeout() => Err(timed_out()),
-            Err(_) => Err(connection_failed("the upstream closed the connection before it answered; try again")),
+            Err(_) => {
+                Err(connection_failed("the upstream closed the connection before it answered; try again"))
+            }
         }
     }
 }

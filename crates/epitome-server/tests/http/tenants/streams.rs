@@ -39,12 +39,14 @@ impl Listening {
     }
 }
 
-/// What is told of events, but for moments.
+/// Returns the lines of events, without their times.
 fn told(said: &str) -> Vec<String> {
     let kept =
         said.lines().filter(|line| ["id: ", "event: ", "data: "].iter().any(|start| line.starts_with(start)));
     kept.map(|line| match line.split_once("\"at\":") {
         Some((before, after)) => {
+            // `created_at` is the same time.
+            let before = before.split_once("\"created_at\":").map_or(before, |(before, _)| before);
             format!("{before}{}", after.trim_start_matches(|c: char| c.is_ascii_digit()))
         }
         None => line.to_owned(),

@@ -1,4 +1,4 @@
-"""What every program here starts from: both forms of Honcho's client, and a few things asked again and again.
+"""Shared by all programs here: both forms of Honcho's client, and helpers.
 
 A check is written once, with `await`, and runs twice: with the client's plain methods and with those under `.aio`, each
 time in a workspace of its own. `do(thing).method(...)` is one call in the form that is being checked.
@@ -17,12 +17,12 @@ BASE = sys.argv[1]
 
 UTC = timezone.utc
 
-# So long nothing is waited for in vain.
+# Timeout of waiting, in seconds; only for checks that would hang otherwise.
 PATIENCE = 60
 
 
 class Plain:
-    """The plain methods of a thing, to be awaited like the others."""
+    """Wraps plain methods, so that they can be awaited like the asynchronous ones."""
 
     def __init__(self, thing):
         self.thing = thing
@@ -41,7 +41,7 @@ def aio(thing):
 
 
 def run(*checks):
-    """Runs every check in both forms, and ends the program: with 0 if all of them held."""
+    """Runs every check in both forms, and exits with 0 if all of them passed."""
     failed = []
     for form, do in (("sync", Plain), ("async", aio)):
         for check in checks:
@@ -64,14 +64,14 @@ def same(got, wanted):
 
 
 async def all_of(page):
-    """Every item of a list, over all its pages."""
+    """Returns all items of a list, from all its pages."""
     if hasattr(page, "__aiter__"):
         return [item async for item in page]
     return list(page)
 
 
 async def messages(do, session, **asked):
-    """Every message of a session."""
+    """Returns all messages of a session."""
     return await all_of(await do(session).messages(size=100, **asked))
 
 
@@ -80,7 +80,7 @@ def contents(found):
 
 
 def moment(text):
-    """A moment as it stands on the wire."""
+    """Formats a time as in the API."""
     assert text.endswith("Z"), text
     return datetime.fromisoformat(text[:-1] + "+00:00")
 
@@ -90,7 +90,7 @@ def ids(found):
 
 
 async def refused(kind, call, *words):
-    """The call fails in this way, and these words are said."""
+    """Requires that the call fails with this error and these words."""
     try:
         answer = await call
     except kind as error:
@@ -101,7 +101,7 @@ async def refused(kind, call, *words):
 
 
 def line(at, peer=None, **more):
-    """One message of a long talk, another one for every number."""
+    """Returns a message of a long conversation; each number gives a different text."""
     said = (
         f"This is what was said in message number {at}: parcel P-{at} went from Oslo to Bergen on day {at}, and Ann "
         "wants to know who signed for it at the door."
@@ -115,20 +115,20 @@ def talk(first, last):
 
 
 async def tell(do, session, first, last):
-    """Adds these messages of the talk, a hundred at a time."""
+    """Adds these messages of the conversation, a hundred at a time."""
     for start in range(first, last + 1, 100):
         await do(session).add_messages(talk(start, min(start + 99, last)))
 
 
 async def told(do, client, name, count):
-    """A new session with so many messages."""
+    """Creates a session with this many messages."""
     session = await do(client).session(name)
     await tell(do, session, 1, count)
     return session
 
 
 async def until(look, done, what):
-    """Looks again and again until it is done."""
+    """Polls until the condition holds."""
     start = time.monotonic()
     while True:
         found = await look()
@@ -139,7 +139,7 @@ async def until(look, done, what):
 
 
 async def summed_up(do, session, short, long):
-    """Waits until the two summaries stand for exactly so many messages each; 0 is for none."""
+    """Waits until the two summaries cover exactly this many messages each; 0 means that there is none."""
     places = [None, *ids(await messages(do, session))]
     wanted = (places[short], places[long])
 
@@ -151,7 +151,7 @@ async def summed_up(do, session, short, long):
 
 
 async def idle(do, client):
-    """Waits until nothing is left to be done in the workspace."""
+    """Waits until no work is pending in the workspace."""
 
     def over(status):
         return status.pending_work_units == 0 and status.in_progress_work_units == 0
@@ -160,7 +160,7 @@ async def idle(do, client):
 
 
 def whole(context, everything, tokens=None):
-    """A context tells all there is: a summary, and every message after it, once; and it keeps to its budget.
+    """Requires that a context is complete: a summary, and every message after it, once, within its budget.
 
     A summary that covers the newest message too may have it beside it, so that there is something to answer.
     """
@@ -175,12 +175,12 @@ def whole(context, everything, tokens=None):
 
 
 def within(context, tokens):
-    """A context keeps to its budget, all of it counted."""
+    """Requires that a context is within its budget, everything counted."""
     spent = sum(message.token_count for message in context.messages)
     spent += context.summary.token_count if context.summary else 0
     assert tokens is None or spent <= tokens, f"{spent} tokens, {tokens} were allowed"
 
 
 def raw(method, path, **more):
-    """One request without the client's help."""
+    """Sends a request without the client."""
     return httpx.request(method, f"{BASE}/v3/workspaces{path}", timeout=PATIENCE, **more)

@@ -8,7 +8,7 @@ from both import whole, within
 
 
 def shapes(found):
-    """What a clone has as well."""
+    """Returns what a clone must have too."""
     return [(one.content, one.peer_id, one.metadata, one.created_at, one.token_count) for one in found]
 
 

@@ -1,4 +1,4 @@
-"""Contexts: all of a session in a budget, in the forms agents send on."""
+"""Contexts: a whole session within a budget, in the formats that agents send to providers."""
 
 from both import ids, line, messages, raw, run, same, summed_up, tell, told, whole, within
 
@@ -45,7 +45,7 @@ async def no_budget_is_overdrawn_and_no_message_left_out_between(do, honcho):
             if context.summary:
                 assert summary, "none was wanted"
                 whole(context, everything, tokens)
-    # What fits is there: ten messages and a summary of the rest, however old the longer one is.
+    # Ten messages fit, and a summary of the rest, however old the longer summary is.
     context = await do(session).context(tokens=1000)
     whole(context, everything, 1000)
     same(context.summary.message_id, everything[99].id)

@@ -1,4 +1,4 @@
-"""Crowds: sixteen writers on one session, and twenty sessions at once. Nothing is lost, nothing is twice."""
+"""Crowds: sixteen writers on one session, and twenty sessions at once. No message is lost or duplicated."""
 
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
@@ -20,7 +20,7 @@ def batch(writer, number):
 
 
 def plain_writer(workspace, writer):
-    """One thread with a client of its own."""
+    """Runs a thread with its own client."""
     session = client(workspace).session("s")
     return [session.add_messages(batch(writer, number)) for number in range(BATCHES)]
 
@@ -44,7 +44,7 @@ async def sixteen_writers_share_one_session(do, honcho):
     for writer in range(WRITERS):
         own = [one.metadata["at"] for one in everything if one.peer_id == f"w{writer}"]
         same(own, list(range(BATCHES * BATCH)))
-    # What was answered is what is there, and nobody stands within somebody's batch.
+    # The stored messages are those in the answers, and no batch is interrupted by another.
     place = {id: at for at, id in enumerate(ids(everything))}
     for written in answers:
         for added in written:

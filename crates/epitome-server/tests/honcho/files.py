@@ -1,4 +1,4 @@
-"""Files: text becomes messages, and none of it is lost."""
+"""Files: their whole text becomes messages."""
 
 import io
 import pathlib

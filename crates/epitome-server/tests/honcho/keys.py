@@ -1,4 +1,4 @@
-"""Keys: ours are bearer tokens to the client, and open one workspace each.
+"""Keys: the client sends Epitome keys as bearer tokens; each is for one workspace.
 
 Told after the address: a key that writes to the workspace `w`, one that only reads it, and one to everything.
 """

@@ -1,4 +1,4 @@
-"""Messages: in order, as they came, page by page, and by what they are."""
+"""Messages: in order, as sent, by page, and by filter."""
 
 from datetime import datetime, timedelta, timezone
 
@@ -59,7 +59,7 @@ async def moments_are_kept_to_the_microsecond(do, honcho):
     same([one.created_at for one in back], moments)
     same([one.created_at for one in await messages(do, session)], moments)
     same([one.created_at for one in (await do(session).context()).messages], moments)
-    # Without a zone it is UTC; without a moment it is now.
+    # A time without a zone is in UTC. The default is the current time.
     (naive, now) = await do(session).add_messages([said("x", created_at=datetime(2024, 5, 6, 7, 8, 9, 10)), said("y")])
     same(naive.created_at, datetime(2024, 5, 6, 7, 8, 9, 10, tzinfo=UTC))
     assert abs((datetime.now(UTC) - now.created_at).total_seconds()) < 3600

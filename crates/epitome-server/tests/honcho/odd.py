@@ -1,4 +1,4 @@
-"""Odd contents: whatever people write comes back as it came."""
+"""Unusual contents: any text is returned as it was sent."""
 
 from honcho import MessageCreateParams
 
@@ -37,7 +37,7 @@ async def it_comes_back_as_it_came(do, honcho):
     same(contents(await messages(do, session)), ODD)
     context = await do(session).context(summary=False)
     within(context, 100_000)
-    # What says nothing need not be told to a model, and some would refuse it.
+    # Empty messages are left out of what a model gets, because some providers refuse them.
     told = [content for content in ODD if content]
     given = [content for content in contents(context.messages) if content]
     same(given, told[len(told) - len(given) :])

@@ -1,4 +1,4 @@
-"""Peers: who they are, what they wrote, and where."""
+"""Peers: their metadata, their messages and their sessions."""
 
 from datetime import datetime
 

@@ -1,4 +1,4 @@
-"""Refusals: in the form the client reads, with the place of every fault; and what is not offered says so."""
+"""Errors: in Honcho's format, with the location of every fault; missing features are reported."""
 
 from honcho import HonchoError, UnprocessableEntityError
 from honcho.api_types import SessionConfiguration, SummaryConfiguration

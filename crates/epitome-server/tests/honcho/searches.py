@@ -1,4 +1,4 @@
-"""Search: in a session, in a workspace, and never beyond it."""
+"""Search: in a session, and in a workspace but no other."""
 
 from both import client, contents, messages, run, same, summed_up, tell, told
 

@@ -1,4 +1,4 @@
-"""Sessions: what is kept of them, who is in them, and how they go."""
+"""Sessions: their metadata, their members, and deletion."""
 
 from honcho import Session, UnprocessableEntityError
 from honcho.api_types import (
@@ -38,7 +38,7 @@ async def metadata_is_replaced_and_configuration_joined(do, honcho):
     same(joined.metadata, {"b": {"c": [1, "2", None]}})
     await do(session).refresh()
     same((session.metadata, kept(session.configuration)), (joined.metadata, kept(joined.configuration)))
-    # A table that is sent as null is taken back; a field that is null says nothing.
+    # A table sent as null is removed; a field that is null has no effect.
     sent = {"configuration": {"summary": None, "reasoning": {"enabled": True, "custom_instructions": None}}}
     same(raw("PUT", f"/{honcho.workspace_id}/sessions/s", json=sent).json()["configuration"], {"reasoning": {"enabled": True}})
     same(kept(await do(session).get_configuration()), {"reasoning": {"enabled": True}})
@@ -110,7 +110,7 @@ async def sessions_are_found_by_one_of_their_peers(do, honcho):
     same(await those({"peer_id": {"in": ["bob"]}}), ["b", "ab"])
     same(await those({"peer_id": "*"}), ["a", "b", "ab"])
     same(await those({"peer_id": "nobody"}), [])
-    # What would need to know all peers of a session is refused, and not answered wrongly.
+    # Filters that would need all peers of a session are refused.
     for filters in (
         {"peer_id": {"in": ["ann", "bob"]}},
         {"peer_id": {"ne": "ann"}},
@@ -161,7 +161,7 @@ async def a_deleted_session_is_gone_at_once(do, honcho):
     for method, path in (("GET", f"/messages/{first.id}"), ("DELETE", "")):
         answer = raw(method, f"/{honcho.workspace_id}/sessions/gone{path}")
         same((answer.status_code, type(answer.json()["detail"])), (404, str))
-    # The name is free: who writes under it begins anew, and an old message is not one of the new ones.
+    # The name is free: a new session starts empty, and ids of old messages are not valid in it.
     await do(session).add_messages((await do(honcho).peer("ann")).message("A new start."))
     same(contents(await messages(do, session)), ["A new start."])
     same(raw("GET", f"/{honcho.workspace_id}/sessions/gone/messages/{first.id}").status_code, 404)

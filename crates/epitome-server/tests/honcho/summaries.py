@@ -1,4 +1,4 @@
-"""Summaries: both of them, always, at the messages they are due at."""
+"""Summaries: both are written at the messages at which they are due."""
 
 from datetime import datetime
 
@@ -68,7 +68,7 @@ async def a_session_that_wants_none_gets_none(do, honcho):
     same((found.short_summary, found.long_summary), (None, None))
     context = await do(session).context()
     same((context.summary, len(context.messages)), (None, 65))
-    # Once it wants them, what is said next is summed up with all that was said before.
+    # Once summaries are enabled, the next one covers all earlier messages too.
     on = SessionConfiguration(summary=SummaryConfiguration(enabled=True))
     await do(session).set_configuration(on)
     await tell(do, session, 66, 105)

@@ -1,4 +1,4 @@
-"""Tokens: what Honcho signs opens here what it opened there, where the secret is the same.
+"""Tokens: with the same secret, a token signed by Honcho allows the same here.
 
 Told after the address: the secret.
 """
@@ -33,7 +33,7 @@ def holding(claims, workspace, **more):
 
 
 async def made(do, name):
-    """A workspace with two sessions: ann and bot speak in `one`, eve in `two`."""
+    """Creates a workspace with two sessions: `one` of ann and bot, `two` of eve."""
     admin = holding({"ad": True}, name)
     await tell(do, await do(admin).session("one"), 1, 3)
     await do(await do(admin).session("two")).add_messages(line(1, "eve"))

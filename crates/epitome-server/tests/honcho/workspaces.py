@@ -1,4 +1,4 @@
-"""Workspaces: what is kept of them, listing them, and how they go."""
+"""Workspaces: their metadata, listing, and deletion."""
 
 from honcho import ConflictError
 from honcho.api_types import (

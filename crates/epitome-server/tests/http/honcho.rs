@@ -1,7 +1,7 @@
-//! Honcho's published client, unchanged, against our server: what a program written for it does, it does here.
+//! Honcho's published client, unchanged, against this server: programs written for Honcho work here too.
 //!
 //! The programs are in `tests/honcho/`, each with a few checks that run twice, with the client's plain methods and with its
-//! asynchronous ones. `wire_v3.rs` has what went over the wire when the same client spoke to the original.
+//! asynchronous ones. `v3_recorded.rs` has what went over the wire when the same client spoke to the original.
 
 use std::path::Path;
 use std::process::Command;
@@ -11,19 +11,19 @@ use crate::server::{Server, command, db};
 
 const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/honcho");
 
-/// Runs a program against a server of its own. All of its checks must hold.
+/// Runs a program against a new server. All of its checks must pass.
 #[track_caller]
 fn holds(program: &str) {
     holds_on(&Server::start(), program, &[]);
 }
 
-/// Runs a program against this server, and tells it more.
+/// Runs a program against this server, with further arguments.
 #[track_caller]
 fn holds_on(server: &Server, program: &str, more: &[&str]) {
     runs(server, &Path::new(FOLDER).join(program), more);
 }
 
-/// Runs a program, and gives what it printed.
+/// Runs a program, and returns what it printed.
 #[track_caller]
 fn runs(server: &Server, program: &Path, more: &[&str]) -> String {
     let folder = Path::new(FOLDER);
@@ -39,7 +39,7 @@ fn runs(server: &Server, program: &Path, more: &[&str]) -> String {
         .arg(format!("http://{}", server.address))
         .args(more)
         .env("PYTHONDONTWRITEBYTECODE", "1")
-        // Nothing may stand between a client and a server on this machine.
+        // No HTTP proxy between the client and the server.
         .env("NO_PROXY", "127.0.0.1")
         .output()
         .unwrap();
@@ -129,7 +129,7 @@ fn a_token_signed_by_honcho_allows_the_same_as_there() {
     holds_on(&server, "tokens.py", &[secret]);
 }
 
-/// docs/honcho.md shows a program. It is run as it stands there, but for the address.
+/// Runs the program in docs/honcho.md, with another address.
 #[test]
 fn the_program_in_the_documentation_works() {
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/honcho.md");

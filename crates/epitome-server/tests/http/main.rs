@@ -47,13 +47,13 @@ mod server;
 mod talk;
 mod tenants;
 mod v3_contexts;
+mod v3_malformed;
 mod v3_models;
 mod v3_native;
-mod v3_rough;
+mod v3_recorded;
+mod v3_routes;
 mod v3_tenants;
 mod v3_tokens;
-mod v3_walk;
-mod wire_v3;
 
 use epitome_testkit::{judges, postgres_server, provider, python, signal};
 

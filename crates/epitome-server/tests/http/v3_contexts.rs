@@ -1,5 +1,5 @@
-//! Contexts through Honcho's route: whatever the size of the session and of the budget, nothing is missing, nothing is
-//! told twice, and it is never more than was asked for.
+//! Contexts through Honcho's route: for any size of session and budget, no message is missing, none is repeated, and the
+//! budget is never exceeded.
 
 use serde_json::{Value, json};
 
@@ -7,17 +7,17 @@ use crate::server::{Client, Server};
 
 const SESSIONS: &str = "/v3/workspaces/w/sessions";
 
-/// What is said in the n-th message: in no other, and in no part of another.
+/// Returns the text of the n-th message, which is no part of another message.
 fn said(n: usize) -> String {
     match n {
-        // Somebody presses return too early.
+        // An empty message.
         n if n % 17 == 5 => String::new(),
         n if n % 17 == 11 => " \n".to_owned(),
         n => format!("Parcel <{n}> went from Oslo to Bergen, and somebody signed for it at the harbour."),
     }
 }
 
-/// A session of so many messages, once all its summaries are written.
+/// Creates a session of this many messages, and waits until all its summaries are written.
 fn told(client: &mut Client, session: &str, messages: usize) -> Vec<String> {
     let mut ids = Vec::new();
     let all: Vec<Value> = (1..=messages)
@@ -40,7 +40,7 @@ fn told(client: &mut Client, session: &str, messages: usize) -> Vec<String> {
     panic!("its summaries never come");
 }
 
-/// Holds one context against the session it is of. Gives how many messages and whether a summary it has.
+/// Compares a context with its session. Returns its number of messages, and whether it has a summary.
 #[track_caller]
 fn judged(context: &Value, ids: &[String], tokens: Option<u64>) -> (usize, bool) {
     let place = |id: &Value| {
@@ -54,7 +54,7 @@ fn judged(context: &Value, ids: &[String], tokens: Option<u64>) -> (usize, bool)
     let sum: u64 = messages.iter().map(count).sum::<u64>() + count(summary);
     assert!(tokens.is_none_or(|tokens| sum <= tokens), "{sum} tokens of {tokens:?}: {context}");
     if let (Some(first), Some(last)) = (places.first(), places.last()) {
-        // For one that says nothing there may be no room.
+        // An empty message may not fit.
         let tight = |at: &usize| tokens.is_some_and(|tokens| tokens < 60) && said(*at).trim().is_empty();
         let run: Vec<usize> = (*first..=ids.len()).filter(|at| places.contains(at) || !tight(at)).collect();
         assert_eq!(places, run, "up to {last} of {}: {context}", ids.len());
@@ -62,10 +62,10 @@ fn judged(context: &Value, ids: &[String], tokens: Option<u64>) -> (usize, bool)
     if let Some(text) = summary["content"].as_str() {
         let through = place(&summary["message_id"]);
         let next = places.first().copied().unwrap_or(ids.len() + 1);
-        assert_eq!(next, through + 1, "the summary stands for what is before {next}: {context}");
-        assert!(!places.is_empty(), "there is nothing to answer to: {context}");
+        assert_eq!(next, through + 1, "the summary covers what is before {next}: {context}");
+        assert!(!places.is_empty(), "the context has no message: {context}");
         for at in places.iter().filter(|at| !said(**at).trim().is_empty()) {
-            assert!(!text.contains(&format!("<{at}>")), "message {at} is told twice: {context}");
+            assert!(!text.contains(&format!("<{at}>")), "message {at} is in the context twice: {context}");
         }
     }
     (places.len(), !summary.is_null())
@@ -107,7 +107,7 @@ fn contexts_of_any_size_have_no_gap_and_no_duplicate() {
             let (with, has) = judged(&ask(&mut client, true), &ids, tokens);
             let (without, never) = judged(&ask(&mut client, false), &ids, tokens);
             assert!(!never);
-            // A summary may take the place of messages, but not of all of them.
+            // A summary may replace messages, but not all of them.
             assert!(with > 0 || without == 0, "{size} messages, {tokens:?}: {with} and {without}");
             assert!(with >= 1 || tokens.is_some_and(|tokens| tokens < 60), "{size} messages, {tokens:?}");
             summed_up += usize::from(has);

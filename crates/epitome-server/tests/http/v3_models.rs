@@ -1,5 +1,4 @@
-//! Summaries by a provider, asked for through Honcho's routes: a provider that fails leaves no hole, and nobody waits for one
-//! that is slow.
+//! Summaries by a provider through Honcho's routes: a failing provider leaves no gap, and no request waits for a slow one.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -10,14 +9,14 @@ use crate::api_models::served;
 use crate::provider::{Act, Request};
 use crate::server::{Client, Server};
 
-/// So long nothing is waited for in vain.
+/// Timeout of waiting, only for tests that would hang otherwise.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A session of the workspace `w` as Honcho's client would use it.
+/// A session of the workspace `w`, used through Honcho's routes.
 struct Theirs {
     client: Client,
     path: String,
-    /// The same session by our own routes.
+    /// The same session through the native routes.
     own: Client,
     name: String,
 }
@@ -29,7 +28,7 @@ impl Theirs {
         Self { client: server.client(), path, own, name: name.to_owned() }
     }
 
-    /// Adds these messages, another one for every number and name.
+    /// Adds messages; each number and name gives a different text.
     fn tell(&mut self, from: usize, through: usize) {
         let name = &self.name;
         let line = |at: usize| {
@@ -42,7 +41,7 @@ impl Theirs {
         assert_eq!(added.as_array().unwrap().len(), messages.len());
     }
 
-    /// The ids of all messages, in order.
+    /// Returns the ids of all messages, in order.
     fn ids(&mut self) -> Vec<Value> {
         let mut ids = Vec::new();
         for page in 1.. {
@@ -56,7 +55,7 @@ impl Theirs {
         ids
     }
 
-    /// Waits until the summaries stand for so many messages each; 0 is for none.
+    /// Waits until the summaries cover this many messages each; 0 means that there is none.
     fn summed_up(&mut self, short: usize, long: usize) {
         let ids = self.ids();
         let wanted =
@@ -81,7 +80,7 @@ impl Theirs {
         self.client.get(&format!("{}/context", self.path)).ok()
     }
 
-    /// Waits until each of these slots has failed at the message where the session ends.
+    /// Waits until each of these slots has failed at the last message.
     fn failed(&mut self, slots: &[&str]) {
         let start = Instant::now();
         loop {
@@ -99,7 +98,7 @@ impl Theirs {
     }
 }
 
-/// The places of all messages that were shown in these requests.
+/// Returns the numbers of all messages in these requests.
 fn shown(requests: &[Request]) -> BTreeSet<u64> {
     requests.iter().flat_map(Request::seqs).collect()
 }
@@ -138,7 +137,7 @@ fn a_window_that_failed_for_both_is_in_both() {
     session.tell(61, 120);
     session.summed_up(120, 120);
     let requests = &provider.requests()[asked..];
-    // The short one goes on after 40; what comes before that only the long one has to be shown.
+    // The short summary continues after 40; only the long one needs what comes before.
     let (long, short): (Vec<Request>, Vec<Request>) =
         requests.iter().cloned().partition(|request| request.seqs().first() <= Some(&40));
     assert_eq!(long[0].seqs().first(), Some(&1));
@@ -178,7 +177,7 @@ fn no_request_waits_for_a_silent_model() {
         let context = session.context();
         assert_eq!((context["messages"].as_array().unwrap().len(), &context["summary"]), (at, &Value::Null));
     }
-    assert_eq!(provider.open(), 1, "it is still being waited for");
+    assert_eq!(provider.open(), 1, "the call is still open");
 }
 
 #[test]
@@ -187,7 +186,7 @@ fn a_sessions_status_is_complete_when_the_queue_is_longer_than_its_list() {
     let mut own = server.client().with("x-epitome-workspace", "w");
     let every = json!({"settings": {"trigger": {"short": "messages(1)", "long": "messages(1)"}}});
     own.json("PUT", "/v1/workspace", &every).ok();
-    // Long enough that a model is asked for its summary.
+    // Long enough for a model to be called.
     let said: String = (0..60).map(|at| format!("Parcel P-{at} went from Oslo to Bergen. ")).collect();
     let said = json!({"messages": [{"peer_id": "ann", "content": said}]});
     let mut client = server.client();
@@ -207,7 +206,7 @@ fn a_sessions_status_is_complete_when_the_queue_is_longer_than_its_list() {
     }
 }
 
-/// What a model wrote cannot be taken back word by word, so another of its summaries has to do.
+/// A model's summary cannot be shortened message by message, so an older summary is used.
 #[test]
 fn no_message_is_next_to_a_summary_that_covers_it() {
     let (server, _provider, _runtime) = served(Act::Good);
@@ -225,7 +224,7 @@ fn no_message_is_next_to_a_summary_that_covers_it() {
             if let Some(text) = context["summary"]["content"].as_str() {
                 let told = place(&context["summary"]["message_id"]);
                 assert_eq!(places.first(), Some(&(told + 1)), "{context}");
-                // As the model puts it, where its words are all there is.
+                // The model's text, if the context has only that.
                 let last = text.split(" to ").nth(1).and_then(|rest| rest.split(':').next()?.parse().ok());
                 assert!(
                     last.is_none_or(|last: usize| last <= told),

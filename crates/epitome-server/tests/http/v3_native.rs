@@ -1,5 +1,4 @@
-//! A session made through Honcho's routes is an ordinary session, and the other way round: our own routes and the command
-//! line see the same messages in the same order.
+//! Sessions are shared: Honcho's routes, the native routes and the command line see the same messages in the same order.
 
 use serde_json::{Value, json};
 
@@ -10,26 +9,26 @@ use crate::talk::{add, pages, settle};
 
 const THEIRS: &str = "/v3/workspaces/w";
 
-/// A client of our own routes, in the workspace `w`.
+/// Returns a client of the native routes, in the workspace `w`.
 fn own(server: &Server) -> Client {
     server.client().with("x-epitome-workspace", "w")
 }
 
-/// Adds messages through Honcho's route, and gives what was answered.
+/// Adds messages through Honcho's route, and returns the answer.
 #[track_caller]
 fn tell(client: &mut Client, session: &str, messages: &Value) -> Vec<Value> {
     let path = format!("{THEIRS}/sessions/{session}/messages");
     client.post(&path, &json!({"messages": messages})).ok().as_array().unwrap().clone()
 }
 
-/// What is listed through Honcho's route.
+/// Lists through Honcho's route.
 #[track_caller]
 fn listed(client: &mut Client, session: &str) -> Vec<Value> {
     let path = format!("{THEIRS}/sessions/{session}/messages/list?size=100");
     client.post(&path, &json!({})).ok()["items"].as_array().unwrap().clone()
 }
 
-/// The values of one field.
+/// Returns the values of one field.
 fn each(list: &[Value], field: &str) -> Vec<String> {
     list.iter().map(|item| item[field].as_str().unwrap_or("-").to_owned()).collect()
 }
@@ -38,7 +37,7 @@ fn texts(list: &[Value]) -> Vec<String> {
     list.iter().map(|message| message["parts"][0]["text"].as_str().unwrap_or("-").to_owned()).collect()
 }
 
-/// What the command line says in the workspace `w`, line by line.
+/// Returns the lines that a command prints in the workspace `w`.
 #[track_caller]
 fn typed(server: &Server, args: &[&str]) -> String {
     let mut run = command(&server.folder);
@@ -259,10 +258,10 @@ fn how_often_v3_wants_summaries_holds_for_what_is_said_natively() {
     );
 }
 
-/// Puts a database back to the tables of the release before, which stored a configuration of theirs as such.
+/// Converts a database to the tables of an earlier release, which stored Honcho's configurations in a column of their own.
 fn age(folder: &std::path::Path) {
     let tables = ["workspaces", "sessions", "authors", "members"];
-    // What stands around it: `{"honcho":` and `}`.
+    // The text around it: `{"honcho":` and `}`.
     let back = |schema: &str| {
         tables.map(|table| {
             format!(
@@ -312,7 +311,7 @@ fn a_database_of_the_release_before_answers_v3_as_it_did() {
     age(folder.path());
     let server = Server::on(folder.path(), &[], &[]);
     assert_eq!(asked(&server), before);
-    // And what is changed then adds up with what was there.
+    // A later change is merged into the old configuration.
     let more = json!({"configuration": {"more": {}}});
     let now = server.client().json("PUT", &format!("{THEIRS}/sessions/s"), &more).ok();
     assert_eq!((&now["configuration"]["odd"], &now["configuration"]["more"]), (&often["odd"], &json!({})));

@@ -1,18 +1,18 @@
-//! Through v3 too, nothing of one workspace shows in another, and nothing of one session in another.
+//! Tenants through v3: no workspace shows anything of another, and no session anything of another.
 
 use serde_json::{Value, json};
 
 use crate::server::{Answer, Client, Server, command, db};
+use crate::v3_routes::{Names, Needs, calls, refused, snapshot};
 use crate::v3_tokens::{SECRET, signed};
-use crate::v3_walk::{About, Needs, kept, refused, walk};
 
-/// A server that wants keys and knows tokens, with `alpha` and `beta` at work in sessions of the same names.
+/// A server that requires keys and accepts tokens, with the workspaces `alpha` and `beta` and sessions of the same names.
 struct Tenants {
     server: Server,
     admin: String,
     beta: String,
     beta_reads: String,
-    /// A message of alpha's.
+    /// The id of a message in `alpha`.
     message: String,
 }
 
@@ -52,7 +52,7 @@ impl Tenants {
         self.server.client().key(&self.admin)
     }
 
-    /// Adds messages, and gives the id of the first.
+    /// Adds messages, and returns the id of the first.
     fn talk(&self, workspace: &str, session: &str, count: usize, words: &str) -> String {
         let said = |n| json!({"content": format!("{words} {n}0071"), "peer_id": "ann"});
         let messages: Vec<Value> = (1..=count).map(said).collect();
@@ -61,7 +61,7 @@ impl Tenants {
         added[0]["id"].as_str().unwrap().to_owned()
     }
 
-    /// Waits until nothing is left to be summed up.
+    /// Waits until all due summaries are written.
     fn settle(&self, workspace: &str) {
         let path = format!("/v3/workspaces/{workspace}/queue/status");
         let left =
@@ -71,15 +71,15 @@ impl Tenants {
         }
     }
 
-    fn kept(&self, workspace: &str) -> Vec<String> {
-        kept(&self.server, &mut self.admin(), workspace)
+    fn snapshot(&self, workspace: &str) -> Vec<String> {
+        snapshot(&self.server, &mut self.admin(), workspace)
     }
 }
 
 #[test]
 fn another_workspace_gets_the_same_error_whether_it_exists_or_not() {
     let tenants = Tenants::new();
-    let before = tenants.kept("alpha");
+    let before = tenants.snapshot("alpha");
     assert!(before.iter().any(|kept| kept.contains("submarine")));
     let own = json!({"w": "beta"});
     let callers = [
@@ -94,17 +94,17 @@ fn another_workspace_gets_the_same_error_whether_it_exists_or_not() {
     for caller in &callers {
         let mut client = tenants.server.client().key(caller);
         let abouts = [
-            About::new("alpha", "both", "ann", &tenants.message),
-            About::new("alpha", "nowhere", "nobody", "AAAAAAAAAAAAAAAAAAAAA"),
-            About::new("nowhere", "both", "ann", &tenants.message),
+            Names::new("alpha", "both", "ann", &tenants.message),
+            Names::new("alpha", "nowhere", "nobody", "AAAAAAAAAAAAAAAAAAAAA"),
+            Names::new("nowhere", "both", "ann", &tenants.message),
         ];
         let mut told = Vec::new();
-        for step in abouts.iter().flat_map(walk).filter(|step| step.needs != Needs::Key) {
-            let answer = step.send(&mut client);
+        for call in abouts.iter().flat_map(calls).filter(|call| call.needs != Needs::Key) {
+            let answer = call.send(&mut client);
             refused(&answer, 401);
             assert_eq!(answer.header("www-authenticate"), "Bearer realm=\"epitome\"");
-            if step.needs != Needs::Admin {
-                told.push((step.what(), answer.body));
+            if call.needs != Needs::Admin {
+                told.push((call.what(), answer.body));
             }
         }
         let (_, first) = &told[0];
@@ -112,7 +112,7 @@ fn another_workspace_gets_the_same_error_whether_it_exists_or_not() {
             assert_eq!(body, first, "{what}");
         }
     }
-    assert_eq!(tenants.kept("alpha"), before, "what is another's was changed");
+    assert_eq!(tenants.snapshot("alpha"), before, "another tenant's data was changed");
     let listed = tenants.admin().post("/v3/workspaces/list", &json!({})).ok();
     assert_eq!(listed["total"], 2, "{listed}");
 }
@@ -120,69 +120,69 @@ fn another_workspace_gets_the_same_error_whether_it_exists_or_not() {
 #[test]
 fn requests_without_a_valid_key_are_refused() {
     let tenants = Tenants::new();
-    let before = tenants.kept("beta");
+    let before = tenants.snapshot("beta");
     let revoked = made(&tenants.server, &["--workspace", "beta", "--rights", "write"]);
     tenants.admin().send("DELETE", &format!("/v1/keys/{}", &revoked[4..20]), &[], None).ok();
     let mut unknown = tenants.beta.clone();
     let last = if unknown.ends_with('0') { "1" } else { "0" };
     unknown.replace_range(unknown.len() - 1.., last);
     let odd = ["hch-v3-something", "epk_", "x", "", "a.b.c", &revoked, &unknown];
-    for step in walk(&About::new("beta", "both", "ann", "AAAAAAAAAAAAAAAAAAAAA")) {
-        refused(&step.send(&mut tenants.server.client()), 401);
+    for call in calls(&Names::new("beta", "both", "ann", "AAAAAAAAAAAAAAAAAAAAA")) {
+        refused(&call.send(&mut tenants.server.client()), 401);
         for odd in odd {
-            refused(&step.send(&mut tenants.server.client().key(odd)), 401);
+            refused(&call.send(&mut tenants.server.client().key(odd)), 401);
         }
         let twice = &mut tenants.server.client().key(&tenants.beta).key(&tenants.beta);
-        refused(&step.send(twice), 401);
+        refused(&call.send(twice), 401);
     }
-    assert_eq!(tenants.kept("beta"), before);
+    assert_eq!(tenants.snapshot("beta"), before);
 }
 
-/// What is sent by whoever may not come in is not looked at: they learn nothing of what is wrong with it.
+/// The body of an unauthorized caller is not read, so the caller learns nothing about it.
 #[test]
 fn an_unauthorized_caller_learns_nothing_about_its_request() {
     let tenants = Tenants::new();
-    for mut step in walk(&About::new("alpha", "both", "ann", &tenants.message)) {
-        // These name the workspace in what is sent.
-        if matches!(step.route, "/v3/workspaces" | "/v3/workspaces/list") {
+    for mut call in calls(&Names::new("alpha", "both", "ann", &tenants.message)) {
+        // These name the workspace in the body.
+        if matches!(call.route, "/v3/workspaces" | "/v3/workspaces/list") {
             continue;
         }
-        step.form = Some(("text/odd", b"{no json".to_vec()));
-        let step = step.asking("?page=x&tokens=y&expires_at=z");
-        refused(&step.send(&mut tenants.server.client()), 401);
-        refused(&step.send(&mut tenants.server.client().key(&tenants.beta)), 401);
+        call.form = Some(("text/odd", b"{no json".to_vec()));
+        let call = call.with_query("?page=x&tokens=y&expires_at=z");
+        refused(&call.send(&mut tenants.server.client()), 401);
+        refused(&call.send(&mut tenants.server.client().key(&tenants.beta)), 401);
     }
 }
 
 #[test]
 fn a_read_key_reads_everything_and_changes_nothing() {
     let tenants = Tenants::new();
-    let before = tenants.kept("beta");
+    let before = tenants.snapshot("beta");
     let first: Value = serde_json::from_str(&before[3]).unwrap();
     let message = first["items"][0]["id"].as_str().unwrap().to_owned();
     let mut client = tenants.server.client().key(&tenants.beta_reads);
-    for step in walk(&About::new("beta", "both", "ann", &message)) {
-        let answer = step.send(&mut client);
-        match step.needs {
+    for call in calls(&Names::new("beta", "both", "ann", &message)) {
+        let answer = call.send(&mut client);
+        match call.needs {
             Needs::Key | Needs::Read | Needs::Make if answer.status == 501 => drop(refused(&answer, 501)),
-            Needs::Key | Needs::Read | Needs::Make => assert_eq!(answer.status, 200, "{}", step.what()),
+            Needs::Key | Needs::Read | Needs::Make => assert_eq!(answer.status, 200, "{}", call.what()),
             Needs::Write | Needs::Admin => drop(refused(&answer, 401)),
         }
     }
-    // What is not there is not made, and what is there is not changed on the way.
-    for step in
-        walk(&About::new("beta", "new", "new", &message)).iter().filter(|step| step.needs == Needs::Make)
+    // Nothing was created or changed.
+    for call in
+        calls(&Names::new("beta", "new", "new", &message)).iter().filter(|call| call.needs == Needs::Make)
     {
-        let mut more = step.clone();
+        let mut more = call.clone();
         more.body.as_mut().unwrap()["metadata"] = json!({"note": 1});
         refused(&more.send(&mut client), 401);
-        if step.route != "/v3/workspaces" {
-            refused(&step.send(&mut client), 401);
+        if call.route != "/v3/workspaces" {
+            refused(&call.send(&mut client), 401);
         }
     }
     let joining = json!({"id": "both", "peers": {"bob": {}}});
     refused(&client.post("/v3/workspaces/beta/sessions", &joining), 401);
-    assert_eq!(tenants.kept("beta"), before);
+    assert_eq!(tenants.snapshot("beta"), before);
 }
 
 #[test]
@@ -224,7 +224,7 @@ fn a_message_id_is_valid_only_in_its_own_session() {
         admin.send("POST", &format!("{own}/clone"), &[], None).ok()["id"].as_str().unwrap().to_owned();
     let message = &tenants.message;
     admin.get(&format!("{own}/messages/{message}")).ok();
-    let before = [tenants.kept("alpha"), tenants.kept("beta")];
+    let before = [tenants.snapshot("alpha"), tenants.snapshot("beta")];
     let elsewhere = [
         format!("/v3/workspaces/alpha/sessions/{clone}"),
         "/v3/workspaces/alpha/sessions/plans".to_owned(),
@@ -243,8 +243,8 @@ fn a_message_id_is_valid_only_in_its_own_session() {
         let named = json!({"filters": {"id": message}});
         assert_eq!(admin.post(&format!("{session}/messages/list"), &named).ok()["total"], 0);
     }
-    assert_eq!([tenants.kept("alpha"), tenants.kept("beta")], before);
-    // Nor in one that is called as it was.
+    assert_eq!([tenants.snapshot("alpha"), tenants.snapshot("beta")], before);
+    // Nor in a new session of the same name.
     admin.send("DELETE", own, &[], None).ok();
     tenants.talk("alpha", "both", 2, "order");
     refused(&admin.get(&format!("{own}/messages/{message}")), 404);
@@ -288,11 +288,11 @@ fn sessions_of_the_same_name_in_two_workspaces_are_separate() {
         assert!(!beta.post(&path, &json!({"query": "order"})).ok().as_array().unwrap().is_empty());
     }
     let summaries = beta.get("/v3/workspaces/beta/sessions/both/summaries").ok();
-    assert_eq!(summaries["short_summary"], Value::Null, "two messages are not summed up: {summaries}");
+    assert_eq!(summaries["short_summary"], Value::Null, "two messages are not summarized: {summaries}");
     assert!(admin.get(&format!("{}/summaries", within("alpha"))).ok()["short_summary"].is_object());
-    let before = tenants.kept("alpha");
+    let before = tenants.snapshot("alpha");
     beta.send("DELETE", &within("beta"), &[], None).ok();
-    assert_eq!(tenants.kept("alpha"), before);
+    assert_eq!(tenants.snapshot("alpha"), before);
     assert_eq!(all(&mut admin, "beta", "both")["total"], 0);
 }
 

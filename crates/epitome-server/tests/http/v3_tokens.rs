@@ -1,11 +1,11 @@
-//! Tokens as Honcho signs them: what each opens, and what none does.
+//! Tokens as Honcho signs them: what each of them allows.
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde_json::{Value, json};
 
 use crate::server::{Answer, Client, Server, command, db};
-use crate::v3_walk::{About, Needs, Step, kept, refused, walk};
+use crate::v3_routes::{Call, Names, Needs, calls, refused, snapshot};
 
 mod sign;
 
@@ -14,7 +14,7 @@ pub use sign::{SECRET, signed};
 
 const FLAGS: [&str; 2] = ["--set", "server.jwt_secret_env=THE_SECRET"];
 
-/// A server that wants keys and takes tokens.
+/// Starts a server that requires keys and accepts tokens.
 fn server(flags: &[&str]) -> Server {
     let flags = [FLAGS.as_slice(), &["--require-keys", "always"], flags].concat();
     Server::with(&flags, &[("THE_SECRET", SECRET)])
@@ -24,7 +24,7 @@ fn admin(server: &Server) -> Client {
     server.client().key(&signed(&json!({"ad": true})))
 }
 
-/// A workspace `w` with the session `s`, where ann and bob talk, and the session `other`, where bob is alone. Gives a
+/// Creates a workspace `w` with the session `s` of ann and bob, and the session `other` of bob alone. Returns the id of a
 /// message of each.
 fn talk(server: &Server) -> [String; 2] {
     let mut admin = admin(server);
@@ -37,24 +37,24 @@ fn talk(server: &Server) -> [String; 2] {
     [say("s", "ann"), say("other", "bob")]
 }
 
-/// Whether it was let in.
+/// Whether the caller was authorized.
 #[track_caller]
-fn open(answer: &Answer, step: &Step) -> bool {
+fn open(answer: &Answer, call: &Call) -> bool {
     if answer.status == 401 {
         refused(answer, 401);
         return false;
     }
-    assert!(answer.status < 300 || answer.status == 501, "{} {}", step.what(), answer.text());
+    assert!(answer.status < 300 || answer.status == 501, "{} {}", call.what(), answer.text());
     true
 }
 
-/// Which requests of a walk a token opens. What takes away is not asked for.
-fn opened(server: &Server, claims: &Value, about: &About) -> Vec<String> {
+/// Returns which calls a token allows. Deletions are not tried.
+fn opened(server: &Server, claims: &Value, about: &Names) -> Vec<String> {
     let mut client = server.client().key(&signed(claims));
-    let steps = walk(about).into_iter().filter(|step| step.method != "DELETE");
-    let opened = steps.filter(|step| open(&step.send(&mut client), step));
+    let calls = calls(about).into_iter().filter(|call| call.method != "DELETE");
+    let opened = calls.filter(|call| open(&call.send(&mut client), call));
     opened
-        .map(|step| format!("{} {}", step.method, step.route.replace("/v3/workspaces/{workspace}", "")))
+        .map(|call| format!("{} {}", call.method, call.route.replace("/v3/workspaces/{workspace}", "")))
         .collect()
 }
 
@@ -63,13 +63,13 @@ fn a_token_for_a_workspace_allows_all_of_it() {
     let server = server(&[]);
     let [message, _] = talk(&server);
     let mut client = server.client().key(&signed(&json!({"w": "w", "t": "2026-11-15T02:17:04.121578"})));
-    for step in walk(&About::new("w", "s", "ann", &message)) {
-        let answer = step.send(&mut client);
-        match step.needs {
+    for call in calls(&Names::new("w", "s", "ann", &message)) {
+        let answer = call.send(&mut client);
+        match call.needs {
             Needs::Admin => drop(refused(&answer, 401)),
-            // Its other session is still there.
-            _ if step.what() == "DELETE /v3/workspaces/w" => drop(refused(&answer, 409)),
-            _ => assert!(open(&answer, &step), "{}", step.what()),
+            // The other session still exists.
+            _ if call.what() == "DELETE /v3/workspaces/w" => drop(refused(&answer, 409)),
+            _ => assert!(open(&answer, &call), "{}", call.what()),
         }
     }
 }
@@ -79,11 +79,11 @@ fn a_token_for_everything_allows_everything() {
     let server = server(&[]);
     let [message, _] = talk(&server);
     for claims in [json!({"ad": true}), json!({"ad": true, "w": "elsewhere", "s": "x", "p": "y"})] {
-        let opened = opened(&server, &claims, &About::new("w", "s", "ann", &message));
-        let all = walk(&About::new("w", "s", "ann", &message));
-        assert_eq!(opened.len(), all.iter().filter(|step| step.method != "DELETE").count());
+        let opened = opened(&server, &claims, &Names::new("w", "s", "ann", &message));
+        let all = calls(&Names::new("w", "s", "ann", &message));
+        assert_eq!(opened.len(), all.iter().filter(|call| call.method != "DELETE").count());
     }
-    // A claim that is not so is none.
+    // A claim that is false counts as missing.
     assert_eq!(
         server.client().key(&signed(&json!({"ad": false}))).post("/v3/workspaces/list", &json!({})).status,
         401
@@ -94,34 +94,34 @@ fn a_token_for_everything_allows_everything() {
 fn a_token_for_a_session_allows_only_that_session() {
     let server = server(&[]);
     let [message, other] = talk(&server);
-    let before = kept(&server, &mut admin(&server), "w").len();
+    let before = snapshot(&server, &mut admin(&server), "w").len();
     let claims = json!({"w": "w", "s": "s"});
-    let mut session = opened(&server, &claims, &About::new("w", "s", "ann", &message));
+    let mut session = opened(&server, &claims, &Names::new("w", "s", "ann", &message));
     session.sort();
-    let mut wanted: Vec<String> = walk(&About::new("w", "s", "ann", &message))
+    let mut wanted: Vec<String> = calls(&Names::new("w", "s", "ann", &message))
         .iter()
-        .filter(|step| step.method != "DELETE" && step.route.contains("{session}"))
-        .map(|step| format!("{} {}", step.method, step.route.replace("/v3/workspaces/{workspace}", "")))
+        .filter(|call| call.method != "DELETE" && call.route.contains("{session}"))
+        .map(|call| format!("{} {}", call.method, call.route.replace("/v3/workspaces/{workspace}", "")))
         .collect();
-    // Clients get a workspace and a session before they ask anything of them.
+    // Clients get a workspace and a session before they use them.
     wanted.extend(["POST /v3/workspaces", "POST /sessions"].map(str::to_owned));
     wanted.sort();
     assert_eq!(session, wanted);
-    let outside = opened(&server, &claims, &About::new("w", "other", "bob", &other));
+    let outside = opened(&server, &claims, &Names::new("w", "other", "bob", &other));
     assert_eq!(outside, ["POST /v3/workspaces"]);
-    let nowhere = opened(&server, &claims, &About::new("w", "new", "bob", &other));
+    let nowhere = opened(&server, &claims, &Names::new("w", "new", "bob", &other));
     assert_eq!(nowhere, outside);
     let mut client = server.client().key(&signed(&claims));
     refused(&client.send("DELETE", "/v3/workspaces/w/sessions/other", &[], None), 401);
     refused(&client.send("DELETE", "/v3/workspaces/w", &[], None), 401);
     let noted = json!({"id": "w", "metadata": {"a": 1}});
     refused(&client.post("/v3/workspaces", &noted), 401);
-    // A session with a peer's name besides is still a session's.
+    // A token with a session and a peer is limited to the session.
     let both = signed(&json!({"w": "w", "s": "s", "p": "ann"}));
     assert_eq!(server.client().key(&both).get("/v3/workspaces/w/sessions/s/context").status, 200);
     assert_eq!(server.client().key(&both).json("PUT", "/v3/workspaces/w/peers/ann", &json!({})).status, 401);
-    // It was cloned, and nothing else was made.
-    assert!(kept(&server, &mut admin(&server), "w").len() > before);
+    // The session was cloned, and nothing else was created.
+    assert!(snapshot(&server, &mut admin(&server), "w").len() > before);
     client.send("DELETE", "/v3/workspaces/w/sessions/s", &[], None).ok();
 }
 
@@ -130,15 +130,15 @@ fn a_token_for_a_peer_allows_that_peer_and_reads_its_sessions() {
     let server = server(&[]);
     let [message, other] = talk(&server);
     let claims = json!({"w": "w", "p": "ann"});
-    let within = |about: &About| {
+    let within = |about: &Names| {
         let mut opened = opened(&server, &claims, about);
         opened.sort();
         opened
     };
-    // As the walk would have it: a peer's own notes are theirs to write.
+    // A peer may write its own metadata.
     admin(&server).json("PUT", "/v3/workspaces/w/peers/ann", &json!({"metadata": {"note": 1}})).ok();
-    let sessions = kept(&server, &mut admin(&server), "w");
-    let own = within(&About::new("w", "s", "ann", &message));
+    let sessions = snapshot(&server, &mut admin(&server), "w");
+    let own = within(&Names::new("w", "s", "ann", &message));
     let wanted = [
         "GET /peers/{peer}/context",
         "GET /sessions/{session}/context",
@@ -163,13 +163,13 @@ fn a_token_for_a_peer_allows_that_peer_and_reads_its_sessions() {
         .into_iter()
         .filter(|what| what.contains("/sessions") && !what.contains("/peers/{peer}/s"))
         .collect();
-    let of_another: Vec<String> = within(&About::new("w", "s", "bob", &message));
+    let of_another: Vec<String> = within(&Names::new("w", "s", "bob", &message));
     let any = ["POST /v3/workspaces"];
     let mut wanted = [reads.as_slice(), &any].concat();
     wanted.sort_unstable();
     assert_eq!(of_another, wanted, "another peer's are closed, but in a session of both");
-    assert_eq!(within(&About::new("w", "other", "bob", &other)), any);
-    assert_eq!(within(&About::new("w", "new", "bob", &other)), any);
+    assert_eq!(within(&Names::new("w", "other", "bob", &other)), any);
+    assert_eq!(within(&Names::new("w", "new", "bob", &other)), any);
     let mut client = server.client().key(&signed(&claims));
     for (path, body) in [
         ("/v3/workspaces/w/sessions", json!({"id": "s", "metadata": {"a": 1}})),
@@ -179,13 +179,13 @@ fn a_token_for_a_peer_allows_that_peer_and_reads_its_sessions() {
     ] {
         refused(&client.post(path, &body), 401);
     }
-    let now = kept(&server, &mut admin(&server), "w");
+    let now = snapshot(&server, &mut admin(&server), "w");
     assert_eq!(
         (now[0].as_str(), &now[3..]),
         (sessions[0].as_str(), &sessions[3..]),
         "nothing was changed in sessions"
     );
-    // Whoever belongs no longer reads no longer.
+    // A peer that left the session may not read it any more.
     let left = json!(["ann"]);
     admin(&server).json("DELETE", "/v3/workspaces/w/sessions/s/peers", &left).ok();
     refused(&client.get("/v3/workspaces/w/sessions/s/context"), 401);
@@ -239,14 +239,14 @@ fn invalid_tokens_are_refused() {
             assert!(!told.as_str().unwrap().contains("Zq7"), "{told}");
         }
     }
-    // They are for these routes alone.
+    // Tokens are for v3 only.
     assert_eq!(server.client().key(&good).get("/v1/sessions").status, 401);
-    // And good ones are good for as long as they say.
+    // Valid tokens are valid until they expire.
     let later = json!({"w": "w", "exp": "2999-01-01T00:00:00Z"});
     server.client().key(&signed(&later)).post("/v3/workspaces/w/sessions/list", &json!({})).ok();
 }
 
-/// A key made by `POST /v3/keys` with this query.
+/// Creates a key with `POST /v3/keys` and this query.
 fn key(client: &mut Client, query: &str) -> Answer {
     client.send("POST", &format!("/v3/keys{query}"), &[], None)
 }
@@ -302,7 +302,7 @@ fn without_a_secret_epitome_keys_are_created() {
     let over = key(&mut admin, "?workspace_id=w&expires_at=2020-01-01T00:00:00Z");
     let over = over.json()["key"].as_str().unwrap_or_default().to_owned();
     refused(&server.client().key(&over).post("/v3/workspaces/w/sessions/list", &json!({})), 401);
-    // A token means nothing here, whoever signed it.
+    // Tokens are not accepted here, however they are signed.
     for token in [signed(&json!({"ad": true})), by("", &json!({"alg": "HS256"}), &json!({"ad": true}))] {
         refused(&server.client().key(&token).post("/v3/workspaces/list", &json!({})), 401);
     }
@@ -328,7 +328,7 @@ fn where_no_key_is_required_foreign_keys_are_ignored() {
         assert!(client.post("/v3/workspaces", &json!({"id": "w"})).status < 300, "{odd}");
         assert_eq!(client.get("/v3/workspaces/w/sessions/s/context").status, 200, "{odd}");
         refused(&key(&mut client, "?workspace_id=w"), 405);
-        // What a page from elsewhere has a browser send is refused all the same.
+        // Requests from pages of other sites are refused nevertheless.
         let mut page = server.client().with("authorization", odd).with("origin", "https://evil.example");
         refused(&page.post("/v3/workspaces", &json!({"id": "evil"})), 401);
         let head = format!(
@@ -336,23 +336,23 @@ fn where_no_key_is_required_foreign_keys_are_ignored() {
         );
         refused(&server.client().raw(head.as_bytes(), false), 401);
     }
-    for step in walk(&About::new("w", "s", "p", "m")) {
-        refused(&step.send(&mut server.client().with("origin", "https://evil.example")), 401);
-        // A form needs nobody's leave to be sent, but it cannot say that it is JSON.
-        if let Some(body) = &step.body {
+    for call in calls(&Names::new("w", "s", "p", "m")) {
+        refused(&call.send(&mut server.client().with("origin", "https://evil.example")), 401);
+        // A form can be sent without a CORS check, but its content type is not JSON.
+        if let Some(body) = &call.body {
             let body = body.to_string();
             let sent = server.client().send(
-                step.method,
-                &step.path,
+                call.method,
+                &call.path,
                 &[("content-type", "text/plain")],
                 Some(body.as_bytes()),
             );
-            assert!([415, 501].contains(&sent.status), "{} {}", step.what(), sent.text());
+            assert!([415, 501].contains(&sent.status), "{} {}", call.what(), sent.text());
         }
     }
     let listed = server.client().post("/v3/workspaces/list", &json!({})).ok();
     assert_eq!(listed["total"], 1, "{listed}");
-    // One of ours is looked at.
+    // An Epitome key is checked.
     refused(&server.client().key("epk_0123456789abcdef_0").post("/v3/workspaces/list", &json!({})), 401);
 }
 
@@ -364,15 +364,15 @@ fn with_a_secret_every_address_requires_a_token_or_a_key() {
     };
     for more in [[].as_slice(), &["--require-keys", "never"], &["--require-keys", "always"]] {
         let server = Server::with(&[FLAGS.as_slice(), more].concat(), &[("THE_SECRET", SECRET)]);
-        for step in walk(&About::new("w", "s", "p", "m")) {
-            assert_eq!(refused(&step.send(&mut server.client()), 401), words, "{} {more:?}", step.what());
+        for call in calls(&Names::new("w", "s", "p", "m")) {
+            assert_eq!(refused(&call.send(&mut server.client()), 401), words, "{} {more:?}", call.what());
         }
         for odd in ["Bearer hch-v3-abc", "Bearer", "Basic YTpi", "", "Bearer epk_0123456789abcdef_0"] {
             let mut client = server.client().with("authorization", odd);
             refused(&client.post("/v3/workspaces", &json!({"id": "w"})), 401);
         }
         talk(&server);
-        // Keys of ours are good too; only admins make others.
+        // Epitome keys are valid too; only admin keys create others.
         let made = |flags: &[&str]| {
             let made = command(&server.folder)
                 .args(["keys", "create", "--db", &db(&server.folder)])
@@ -392,7 +392,7 @@ fn with_a_secret_every_address_requires_a_token_or_a_key() {
             assert_eq!(client.get("/v3/workspaces/w/sessions/s/context").status, reads, "{more:?}");
             assert_eq!(key(&mut client, "?workspace_id=w").status, makes, "{more:?}");
         }
-        // The native routes go by what is said of keys alone.
+        // The native routes depend on the setting for keys alone.
         let wanted = if more.contains(&"always") { 401 } else { 200 };
         assert_eq!(server.client().get("/v1/sessions").status, wanted, "{more:?}");
     }
@@ -414,7 +414,7 @@ fn a_weak_secret_is_reported() {
             let server = Server::with(&[flags, more].concat(), &env);
             let log = server.log();
             assert!(!log.contains(unsaid) && !log.contains("whoever sends none"), "{log}");
-            // On loopback nobody needs to be told of keys.
+            // On loopback nothing is reported about keys.
             assert!(log.contains(said) || secret.is_none() && more.is_empty(), "{log}");
         }
     }
@@ -437,7 +437,7 @@ fn a_missing_secret_stops_the_server_at_its_start() {
         assert!(said.contains("server.jwt_secret_env") && said.contains("THE_SECRET"), "{said}");
     }
     assert_eq!(folder.path().read_dir().unwrap().count(), 0, "no database was made");
-    // The secret itself, in place of the name of a variable, is not repeated.
+    // A secret that was set in place of a variable's name is not repeated.
     let run = ["serve", "--db", &db(folder.path()), "--listen", "127.0.0.1:0", "--set"];
     let set = format!("server.jwt_secret_env={SECRET}");
     let output = command(folder.path()).args(run).arg(set).output().unwrap();
@@ -454,17 +454,20 @@ fn the_log_contains_no_secret_token_or_name() {
         let made =
             key(&mut admin, "?workspace_id=Zq7w&session_id=Zq7s").ok()["key"].as_str().unwrap().to_owned();
         let bad = by("Zq7Another", &json!({"alg": "HS256"}), &json!({"w": "Zq7w"}));
-        let about = About::new("Zq7w", "Zq7s", "Zq7p", "Zq7m");
+        let about = Names::new("Zq7w", "Zq7s", "Zq7p", "Zq7m");
         let tokens = [signed(&json!({"ad": true})), made, bad, "Zq7".to_owned(), "Zq7.Zq7.Zq7".to_owned()];
         let mut asked = 0;
         for token in &tokens {
-            for step in walk(&about).into_iter().map(|step| step.asking("?Zq7=Zq7&tokens=Zq7")) {
-                step.send(&mut server.client().key(token));
+            for call in calls(&about).into_iter().map(|call| call.with_query("?Zq7=Zq7&tokens=Zq7")) {
+                call.send(&mut server.client().key(token));
                 asked += 1;
             }
         }
         let log = server.log();
-        assert!(log.matches("answered").count() + log.matches("failed").count() >= asked, "each is told");
+        assert!(
+            log.matches("answered").count() + log.matches("failed").count() >= asked,
+            "each request is in the log"
+        );
         assert!(
             log.contains("/v3/workspaces/{workspace}/sessions/{session}/messages"),
             "by the shape of its path"

@@ -1,23 +1,24 @@
-//! Odd requests to every route of v3, thousands of them: a refusal in their clients' words or an answer, never a fault of
-//! ours, and nothing of it changes what is kept.
+//! Thousands of malformed requests to every route of v3. Each gets an answer or an error in Honcho's format, never a
+//! server error, and none damages what is stored.
 //!
-//! `odd.rs` makes them. What one server refuses for what it says is sent to another as well, where it must change nothing.
+//! `requests.rs` generates them. Requests that one server refuses as invalid are sent to a second server too, which must be
+//! unchanged afterwards.
 
 use serde_json::{Value, json};
 
 use crate::home::times;
 use crate::rough::{Raw, peak_mib};
 use crate::server::{Answer, Client, Server, command, db};
-use crate::v3_walk::{About, Step, form, kept, refused, walk};
+use crate::v3_routes::{Call, Names, calls, form, refused, snapshot};
 
-mod odd;
+mod requests;
 
-use odd::{Odd, Rng};
+use requests::{Malformed, Rng};
 
 const SESSION: &str = "/v3/workspaces/w/sessions/s";
 
-/// A workspace with something to lose. Gives a message of it.
-fn talk(client: &mut Client) -> String {
+/// Fills a workspace, and returns the id of a message in it.
+fn fill(client: &mut Client) -> String {
     let said = |n| json!({"content": format!("Order {n}0071 has not arrived."), "peer_id": "ann", "metadata": {"n": n}});
     let messages: Vec<Value> = (1..=5).map(said).collect();
     let said = client.post(&format!("{SESSION}/messages"), &json!({"messages": messages})).ok();
@@ -29,19 +30,19 @@ fn talk(client: &mut Client) -> String {
     said[0]["id"].as_str().unwrap().to_owned()
 }
 
-/// Odd requests to the route of a right one: all there are, or as many of them as are tried here.
-fn odds(step: &Step, rng: &mut Rng) -> Vec<Odd> {
-    let all = odd::odds(step, rng);
+/// Returns malformed variants of a valid call: all, or every n-th in a short run.
+fn malformed(call: &Call, rng: &mut Rng) -> Vec<Malformed> {
+    let all = requests::malformed(call, rng);
     let every = all.len() / times(all.len());
     all.into_iter().step_by(every).collect()
 }
 
-/// It is an answer, or a refusal as their clients know them.
+/// Requires an answer, or an error in Honcho's format.
 #[track_caller]
-fn sound(odd: &Odd, answer: &Answer) {
-    let what = odd.what();
+fn check_answer(request: &Malformed, answer: &Answer) {
+    let what = request.what();
     assert!(answer.status < 500 || answer.status == 501, "{} to {what}: {}", answer.status, answer.text());
-    if odd.method == "HEAD" || answer.status == 204 {
+    if request.method == "HEAD" || answer.status == 204 {
         return;
     }
     if answer.status >= 300 {
@@ -52,19 +53,19 @@ fn sound(odd: &Odd, answer: &Answer) {
     }
 }
 
-/// The server is there, and was never in trouble.
+/// Requires that the server is ready and logged no failure.
 #[track_caller]
-fn well(server: &Server) {
+fn is_healthy(server: &Server) {
     assert_eq!(server.client().get("/readyz").ok()["ready"], true);
     let log = server.log();
-    for trouble in ["panicked", "ERROR", "\"failed\""] {
+    for trouble in ["panicked", "ERROR", "request failed"] {
         assert!(!log.contains(trouble), "{log}");
     }
 }
 
-/// What was taken of all that is what was sent: it can be read again.
+/// Requires that everything that was stored can be read, as it was sent.
 #[track_caller]
-fn whole(client: &mut Client) {
+fn is_complete(client: &mut Client) {
     let five = json!({"filters": {"metadata": {"n": {"gte": 1}}}});
     let list = format!("{SESSION}/messages/list?size=5");
     let first = client.post(&list, &five).ok();
@@ -76,7 +77,7 @@ fn whole(client: &mut Client) {
         .collect();
     let wanted: Vec<String> = (1..=5).map(|n| format!("Order {n}0071 has not arrived.")).collect();
     assert_eq!(said, wanted);
-    // Every page there is can be read, and holds what it says.
+    // Every page can be read, and the total agrees.
     let mut seen = 0;
     for page in 1.. {
         let listed = client.post(&format!("{SESSION}/messages/list?size=100&page={page}"), &json!({})).ok();
@@ -88,9 +89,9 @@ fn whole(client: &mut Client) {
     }
 }
 
-/// The database is whole.
+/// Requires that `epitome verify` finds no fault.
 #[track_caller]
-fn verified(server: &Server) {
+fn verify(server: &Server) {
     let verify = command(&server.folder).args(["verify", "--db", &db(&server.folder)]).output().unwrap();
     assert!(verify.status.success(), "{verify:?}");
 }
@@ -99,33 +100,36 @@ fn verified(server: &Server) {
 fn malformed_requests_get_an_answer_and_leave_the_store_valid() {
     let (server, other) = (Server::start(), Server::start());
     let (mut client, mut another) = (server.client(), other.client());
-    let message = talk(&mut client);
-    let theirs = talk(&mut another);
-    let before = kept(&other, &mut another, "w");
-    let (mut rng, mut sent, mut unfit) = (Rng(20_261_115), 0, 0);
-    let (deletes, steps): (Vec<Step>, Vec<Step>) =
-        walk(&About::new("w", "s", "ann", &message)).into_iter().partition(|step| step.method == "DELETE");
-    for (last, steps) in [(false, steps), (true, deletes)] {
-        for odd in steps.iter().flat_map(|step| odds(step, &mut rng)) {
-            let answer = odd.send(&server, &mut client);
-            sound(&odd, &answer);
+    let message = fill(&mut client);
+    let theirs = fill(&mut another);
+    let before = snapshot(&other, &mut another, "w");
+    let (mut rng, mut sent, mut refused_count) = (Rng(20_261_115), 0, 0);
+    let (deletes, calls): (Vec<Call>, Vec<Call>) =
+        calls(&Names::new("w", "s", "ann", &message)).into_iter().partition(|call| call.method == "DELETE");
+    for (last, calls) in [(false, calls), (true, deletes)] {
+        for request in calls.iter().flat_map(|call| malformed(call, &mut rng)) {
+            let answer = request.send(&server, &mut client);
+            check_answer(&request, &answer);
             sent += 1;
             if matches!(answer.status, 405 | 413 | 415 | 422) {
-                // The same is refused elsewhere, where nothing else was ever asked for.
-                let again = odd.renamed(&message, &theirs).send(&other, &mut another);
-                assert_eq!(again.status, answer.status, "{}", odd.what());
-                unfit += 1;
+                // The second server, which gets only refused requests, refuses it too.
+                let again = request.renamed(&message, &theirs).send(&other, &mut another);
+                assert_eq!(again.status, answer.status, "{}", request.what());
+                refused_count += 1;
             }
         }
         if !last {
-            whole(&mut client);
+            is_complete(&mut client);
         }
-        verified(&server);
+        verify(&server);
     }
-    assert!(sent > times(5_000) && unfit > times(2_000), "{sent} were sent, {unfit} of them unfit");
-    assert_eq!(kept(&other, &mut another, "w"), before, "what was refused changed something");
-    well(&server);
-    well(&other);
+    assert!(
+        sent > times(5_000) && refused_count > times(2_000),
+        "{sent} were sent, {refused_count} of them refused"
+    );
+    assert_eq!(snapshot(&other, &mut another, "w"), before, "a refused request changed something");
+    is_healthy(&server);
+    is_healthy(&other);
     assert!(peak_mib(&server) < 300);
 }
 
@@ -136,7 +140,7 @@ fn a_workspace_is_changed_and_deleted_on_its_own_path() {
     client.post("/v3/workspaces", &json!({"id": "w"})).ok();
     let put = client.json("PUT", "/v3/workspaces/w", &json!({"metadata": {"a": 1}}));
     assert_eq!((put.status, &put.json()["metadata"]), (200, &json!({"a": 1})));
-    // There is nothing behind a slash.
+    // The path with a final slash does not exist.
     refused(&client.json("PUT", "/v3/workspaces/w/", &json!({"metadata": {"a": 2}})), 404);
     refused(&client.send("DELETE", "/v3/workspaces/w/", &[], None), 404);
     refused(&client.get("/v3/workspaces/w"), 405);
@@ -151,7 +155,7 @@ fn a_workspace_is_changed_and_deleted_on_its_own_path() {
     assert_eq!(listed["total"], 0);
 }
 
-/// What an upload is answered, and how many messages there are now.
+/// Sends an upload, and returns the answer and the number of messages afterwards.
 fn upload(client: &mut Client, kind: &str, body: &[u8]) -> Answer {
     client.send("POST", &format!("{SESSION}/messages/upload"), &[("content-type", kind)], Some(body))
 }
@@ -160,8 +164,8 @@ fn upload(client: &mut Client, kind: &str, body: &[u8]) -> Answer {
 fn broken_uploads_are_refused_and_leave_nothing() {
     let server = Server::start();
     let mut client = server.client();
-    talk(&mut client);
-    let before = kept(&server, &mut client, "w");
+    fill(&mut client);
+    let before = snapshot(&server, &mut client, "w");
     let text = Some(("text/plain", b"Some words.".as_slice()));
     let ann = [("peer_id", "ann")];
     let (kind, whole) = form(&ann, text);
@@ -173,7 +177,7 @@ fn broken_uploads_are_refused_and_leave_nothing() {
     for kind in ["", "text/plain", "application/json", "multipart/form-data"] {
         broken(415, kind, &whole);
     }
-    // It is cut off anywhere, or made of nothing.
+    // Forms that are cut off anywhere, or empty.
     for end in (0..whole.len() - 6).step_by(7) {
         broken(422, kind, &whole[..end]);
     }
@@ -221,15 +225,15 @@ fn broken_uploads_are_refused_and_leave_nothing() {
     }
     let packed = [("content-type", kind), ("content-encoding", "br")];
     refused(&server.client().send("POST", &format!("{SESSION}/messages/upload"), &packed, Some(&whole)), 415);
-    assert_eq!(kept(&server, &mut client, "w"), before, "what was refused left something");
-    // A form with far too much in it is read for what it is.
+    assert_eq!(snapshot(&server, &mut client, "w"), before, "a refused upload left something");
+    // A form with many unknown fields is read.
     let many: Vec<(String, String)> = (0..5_000).map(|n| (format!("field-{n}"), "x".to_owned())).collect();
     let mut fields: Vec<(&str, &str)> =
         many.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
     fields.extend([("peer_id", "bob"), ("peer_id", "ann")]);
     let (kind, body) = form(&fields, text);
     assert_eq!(upload(&mut client, kind, &body).ok()[0]["peer_id"], "ann");
-    well(&server);
+    is_healthy(&server);
 }
 
 #[test]
@@ -259,7 +263,7 @@ fn an_upload_is_stored_completely() {
     assert_eq!(&client.get(&path).ok(), one);
 }
 
-/// As much as may be sent at once: a hundred messages of 25,000 characters, each four bytes long.
+/// The largest batch: a hundred messages of 25,000 characters of four bytes.
 #[test]
 fn the_largest_batch_is_stored_completely() {
     let server = Server::start();
@@ -281,20 +285,20 @@ fn the_largest_batch_is_stored_completely() {
     };
     whole(&added.json());
     whole(&client.post(&format!("{SESSION}/messages/list?size=100"), &json!({})).ok()["items"]);
-    // One more character, or one more message, is too many; of the rest nothing is kept.
+    // With one more character or message, nothing is stored.
     let over = json!({"messages": [messages[0], {"content": "x".repeat(25_001), "peer_id": "ann"}]});
     let told = refused(&client.post(&format!("{SESSION}/messages"), &over), 422);
     assert_eq!(told[0]["loc"], json!(["body", "messages", 1, "content"]));
     let few = json!({"messages": vec![json!({"content": "", "peer_id": "ann"}); 101]});
     refused(&client.post(&format!("{SESSION}/messages"), &few), 422);
     assert_eq!(client.post(&format!("{SESSION}/messages/list"), &json!({})).ok()["total"], 100);
-    well(&server);
+    is_healthy(&server);
 }
 
 #[test]
 fn large_and_incomplete_bodies_are_refused_in_honchos_format() {
     let server = Server::with(&["--bound", "silence=300"], &[]);
-    let before = talk(&mut server.client());
+    let before = fill(&mut server.client());
     let head =
         format!("POST {SESSION}/messages HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n");
     let ask = |rest: &str, status: u16| {
@@ -317,5 +321,5 @@ fn large_and_incomplete_bodies_are_refused_in_honchos_format() {
     );
     assert_eq!(server.client().get(&format!("{SESSION}/messages/{before}")).status, 200);
     assert_eq!(server.client().post(&format!("{SESSION}/messages/list"), &json!({})).ok()["total"], 5);
-    well(&server);
+    is_healthy(&server);
 }

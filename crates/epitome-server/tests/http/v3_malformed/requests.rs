@@ -1,29 +1,29 @@
-//! Requests as nobody sends them: every place of a right one with something wrong in it, and some that are nothing at all.
+//! Generates malformed requests: valid ones with a wrong value at every position, and some that are no requests at all.
 
 use std::io::Write;
 
 use serde_json::{Value, json};
 
 use crate::server::{Answer, Client, Server};
-use crate::v3_walk::Step;
+use crate::v3_routes::Call;
 
-/// A request with something odd about it.
-pub struct Odd {
+/// A malformed request.
+pub struct Malformed {
     pub method: String,
     path: String,
     headers: Vec<(&'static str, &'static str)>,
     body: Option<Vec<u8>>,
 }
 
-impl Odd {
-    fn new(step: &Step) -> Self {
-        let Step { method, path, .. } = step;
+impl Malformed {
+    fn new(call: &Call) -> Self {
+        let Call { method, path, .. } = call;
         let json = vec![("content-type", "application/json")];
         Self { method: (*method).to_owned(), path: path.clone(), headers: json, body: None }
     }
 
-    /// On a connection that is used again; but where much is sent, on one of its own: a server that need not read it to
-    /// know its answer hangs up.
+    /// Sends the request on a shared connection. A large body gets its own connection, because a server that refuses it
+    /// unread closes the connection.
     pub fn send(&self, server: &Server, client: &mut Client) -> Answer {
         let large = self.body.as_ref().is_some_and(|body| body.len() > 4_000);
         let mut own = server.client();
@@ -31,7 +31,7 @@ impl Odd {
         client.send(&self.method, &self.path, &self.headers, self.body.as_deref())
     }
 
-    /// The same of another server's message.
+    /// Returns the request with the message id of another server.
     pub fn renamed(&self, own: &str, other: &str) -> Self {
         let Self { method, path, headers, body } = self;
         Self {
@@ -42,7 +42,7 @@ impl Odd {
         }
     }
 
-    /// As much as one reads of it.
+    /// Describes the request in a failure, shortened.
     pub fn what(&self) -> String {
         let body = self.body.as_deref().map(String::from_utf8_lossy).unwrap_or_default();
         let text = format!("{} {} {:?} {body}", self.method, self.path, self.headers);
@@ -71,16 +71,16 @@ impl Rng {
     }
 }
 
-/// Odd requests to the route of a right one.
-pub fn odds(step: &Step, rng: &mut Rng) -> Vec<Odd> {
-    let mut all = paths(step);
-    all.extend(queries(step));
-    all.extend(methods(step));
-    all.extend(bodies(step, rng));
+/// Returns malformed variants of a valid call.
+pub fn malformed(call: &Call, rng: &mut Rng) -> Vec<Malformed> {
+    let mut all = paths(call);
+    all.extend(queries(call));
+    all.extend(methods(call));
+    all.extend(bodies(call, rng));
     all
 }
 
-/// Values as JSON: of every kind, too large, too deep, empty, and no JSON at all.
+/// Returns values as JSON text: of every type, too large, too deep, empty, and texts that are no JSON.
 fn values() -> Vec<String> {
     let mut all: Vec<String> = [
         "null",
@@ -133,17 +133,17 @@ fn values() -> Vec<String> {
     all
 }
 
-/// A right body with something at every place that a route knows.
-fn full(step: &Step) -> Option<Value> {
-    let route = step.route;
+/// Returns a valid body with a value at every field of the route.
+fn full(call: &Call) -> Option<Value> {
+    let route = call.route;
     let notes = json!({"n": 1, "in": {"deep": ["x", {"y": null}]}});
     let configuration = json!({
         "summary": {"enabled": true, "messages_per_short_summary": 15, "messages_per_long_summary": 40},
         "reasoning": {"enabled": false}, "other": [1],
     });
     let filters = json!({"AND": [{"peer_id": {"in": ["ann"]}}, {"metadata": {"n": {"gte": 1}}}], "created_at": {"lt": "2999-01-01"}});
-    let body = match (step.method, route.rsplit('/').next().unwrap_or_default()) {
-        (_, "workspaces" | "{workspace}" | "{peer}" | "{session}") if step.body.is_some() => {
+    let body = match (call.method, route.rsplit('/').next().unwrap_or_default()) {
+        (_, "workspaces" | "{workspace}" | "{peer}" | "{session}") if call.body.is_some() => {
             json!({"id": "w", "metadata": notes, "configuration": configuration})
         }
         ("POST", "peers") if !route.contains("{session}") => {
@@ -162,12 +162,12 @@ fn full(step: &Step) -> Option<Value> {
         ("PUT", "{message}") => json!({"metadata": notes}),
         (_, "list" | "sessions") => json!({"filters": filters}),
         (_, "search") => json!({"query": "order", "filters": filters, "limit": 5}),
-        _ => return step.body.clone(),
+        _ => return call.body.clone(),
     };
     Some(body)
 }
 
-/// Where something stands in a value.
+/// The path to a position in a value.
 fn places(value: &Value, at: &str, all: &mut Vec<String>) {
     all.push(at.to_owned());
     match value {
@@ -181,12 +181,12 @@ fn places(value: &Value, at: &str, all: &mut Vec<String>) {
     }
 }
 
-/// Stands where something is put that no value can hold.
+/// Placeholder for a text that no JSON value can represent.
 const HERE: &str = "@here@";
 
-fn bodies(step: &Step, rng: &mut Rng) -> Vec<Odd> {
-    let odd = |body: Vec<u8>| Odd { body: Some(body), ..Odd::new(step) };
-    let mut all: Vec<Odd> = values().into_iter().map(|value| odd(value.into_bytes())).collect();
+fn bodies(call: &Call, rng: &mut Rng) -> Vec<Malformed> {
+    let with_body = |body: Vec<u8>| Malformed { body: Some(body), ..Malformed::new(call) };
+    let mut all: Vec<Malformed> = values().into_iter().map(|value| with_body(value.into_bytes())).collect();
     for bytes in [
         b"".as_slice(),
         b" ",
@@ -199,17 +199,17 @@ fn bodies(step: &Step, rng: &mut Rng) -> Vec<Odd> {
         b"id=w",
         b"<a/>",
     ] {
-        all.push(odd(bytes.to_vec()));
+        all.push(with_body(bytes.to_vec()));
     }
-    let Some(full) = full(step) else { return all };
+    let Some(full) = full(call) else { return all };
     let text = full.to_string();
-    all.extend([1, 2, 3].map(|part| odd(text.as_bytes()[..text.len() * part / 4].to_vec())));
+    all.extend([1, 2, 3].map(|part| with_body(text.as_bytes()[..text.len() * part / 4].to_vec())));
     for kind in
         ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x", "", "json"]
     {
-        all.push(Odd { headers: vec![("content-type", kind)], ..odd(text.clone().into_bytes()) });
+        all.push(Malformed { headers: vec![("content-type", kind)], ..with_body(text.clone().into_bytes()) });
     }
-    all.push(Odd { headers: Vec::new(), ..odd(text.clone().into_bytes()) });
+    all.push(Malformed { headers: Vec::new(), ..with_body(text.clone().into_bytes()) });
     let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
     packed.write_all(text.as_bytes()).unwrap();
     let packed = packed.finish().unwrap();
@@ -217,9 +217,9 @@ fn bodies(step: &Step, rng: &mut Rng) -> Vec<Odd> {
         [("gzip", &packed[..]), ("gzip", &packed[..9]), ("gzip", text.as_bytes()), ("br", &packed[..])]
     {
         let headers = vec![("content-type", "application/json"), ("content-encoding", coding)];
-        all.push(Odd { headers, ..odd(body.to_vec()) });
+        all.push(Malformed { headers, ..with_body(body.to_vec()) });
     }
-    // Every place with some of the values, and without what should be there.
+    // Every position with some of the values, and without its field.
     let (values, mut found) = (values(), Vec::new());
     places(&full, "", &mut found);
     for place in found.iter().skip(1) {
@@ -227,22 +227,22 @@ fn bodies(step: &Step, rng: &mut Rng) -> Vec<Odd> {
             let mut body = full.clone();
             *body.pointer_mut(place).unwrap() = HERE.into();
             let value = rng.pick(&values);
-            all.push(odd(body.to_string().replace(&format!("\"{HERE}\""), value).into_bytes()));
+            all.push(with_body(body.to_string().replace(&format!("\"{HERE}\""), value).into_bytes()));
         }
         let (parent, name) = place.rsplit_once('/').unwrap();
         let mut body = full.clone();
         if let Some(Value::Object(fields)) = body.pointer_mut(parent) {
             let value = fields.remove(name).unwrap_or_default();
-            all.push(odd(json!(fields).to_string().into_bytes()));
+            all.push(with_body(json!(fields).to_string().into_bytes()));
             let fields = body.pointer_mut(parent).and_then(Value::as_object_mut).unwrap();
             fields.insert(["", "\u{0}", "a b", "é", "__proto__"][rng.below(5)].to_owned(), value);
-            all.push(odd(body.to_string().into_bytes()));
+            all.push(with_body(body.to_string().into_bytes()));
         }
     }
     all
 }
 
-/// Names as they may stand in a path.
+/// Returns names as path segments.
 fn names() -> Vec<String> {
     let mut all: Vec<String> = [
         "%2F",
@@ -278,21 +278,25 @@ fn names() -> Vec<String> {
     all
 }
 
-fn paths(step: &Step) -> Vec<Odd> {
+fn paths(call: &Call) -> Vec<Malformed> {
     let mut all = Vec::new();
     let (path, query) =
-        step.path.split_once('?').map_or((step.path.as_str(), ""), |(path, query)| (path, query));
+        call.path.split_once('?').map_or((call.path.as_str(), ""), |(path, query)| (path, query));
     let parts: Vec<&str> = path.split('/').collect();
-    for (nr, part) in step.route.split('/').enumerate().filter(|(_, part)| part.starts_with('{')) {
+    for (nr, part) in call.route.split('/').enumerate().filter(|(_, part)| part.starts_with('{')) {
         for name in names() {
             let mut parts = parts.clone();
             parts[nr] = &name;
-            // What would take away something that is wanted again.
-            if step.method == "DELETE" && part == "{workspace}" {
+            // Skips requests that would delete what later requests need.
+            if call.method == "DELETE" && part == "{workspace}" {
                 continue;
             }
-            let body = step.body.as_ref().map(|body| body.to_string().into_bytes());
-            all.push(Odd { path: format!("{}?{query}", parts.join("/")), body, ..Odd::new(step) });
+            let body = call.body.as_ref().map(|body| body.to_string().into_bytes());
+            all.push(Malformed {
+                path: format!("{}?{query}", parts.join("/")),
+                body,
+                ..Malformed::new(call)
+            });
         }
     }
     for path in [
@@ -302,14 +306,14 @@ fn paths(step: &Step) -> Vec<Odd> {
         format!("/{path}"),
         path.to_uppercase(),
     ] {
-        all.push(Odd { path, ..Odd::new(step) });
+        all.push(Malformed { path, ..Malformed::new(call) });
     }
-    // Others than these are not theirs to answer.
-    all.retain(|odd| odd.path.starts_with("/v3/"));
+    // Other paths do not belong to v3.
+    all.retain(|request| request.path.starts_with("/v3/"));
     all
 }
 
-fn queries(step: &Step) -> Vec<Odd> {
+fn queries(call: &Call) -> Vec<Malformed> {
     let numbers = [
         "",
         "0",
@@ -365,20 +369,24 @@ fn queries(step: &Step) -> Vec<Odd> {
         "message_id={0}&session_id={0}&peer_target={0}&target={0}&expires_at={0}",
         "x".repeat(8_000)
     ));
-    // What takes away is asked last, and does not go by what is asked.
-    let body = step.body.as_ref().map(|body| body.to_string().into_bytes());
-    let (path, _) = step.path.split_once('?').unwrap_or((&step.path, ""));
-    let of = |query: String| Odd { path: format!("{path}?{query}"), body: body.clone(), ..Odd::new(step) };
+    // Deletions come last, and do not depend on parameters.
+    let body = call.body.as_ref().map(|body| body.to_string().into_bytes());
+    let (path, _) = call.path.split_once('?').unwrap_or((&call.path, ""));
+    let of = |query: String| Malformed {
+        path: format!("{path}?{query}"),
+        body: body.clone(),
+        ..Malformed::new(call)
+    };
     let wanted = matches!(
-        step.needs,
-        crate::v3_walk::Needs::Key | crate::v3_walk::Needs::Read | crate::v3_walk::Needs::Admin
+        call.needs,
+        crate::v3_routes::Needs::Key | crate::v3_routes::Needs::Read | crate::v3_routes::Needs::Admin
     );
     let all =
-        if wanted || step.route.ends_with("clone") { queries } else { queries.split_off(queries.len() - 6) };
+        if wanted || call.route.ends_with("clone") { queries } else { queries.split_off(queries.len() - 6) };
     all.into_iter().map(of).collect()
 }
 
-fn methods(step: &Step) -> Vec<Odd> {
-    let odd = |method: &str| Odd { method: method.to_owned(), ..Odd::new(step) };
-    ["HEAD", "OPTIONS", "PATCH", "TRACE", "BREW", "get"].map(odd).into()
+fn methods(call: &Call) -> Vec<Malformed> {
+    let with_method = |method: &str| Malformed { method: method.to_owned(), ..Malformed::new(call) };
+    ["HEAD", "OPTIONS", "PATCH", "TRACE", "BREW", "get"].map(with_method).into()
 }

@@ -1,12 +1,12 @@
-//! What went over the wire when Honcho's client spoke to Honcho's server, said again to ours: same status, same keys, same
-//! types.
+//! Calls that were recorded between Honcho's client and Honcho's server, repeated against this server: same status, same
+//! keys, same types.
 //!
 //! The recording is `tests/honcho/wire.jsonl`, one call a line, with the number it had when it was made. It is shortened:
-//! polls that said the same are left out, long lists of answers are cut to two items, and what repeats itself in a request is
-//! written as `{"$repeat": [text, times]}` or `{"$cycle": [count, [items]]}`, where `#` is the item's number. No call asks for
-//! anything by a name the server had made up, so nothing in it has to be changed.
+//! polls with equal answers are left out, long lists in answers are cut to two items, and repetitions in a request are
+//! written as `{"$repeat": [text, times]}` or `{"$cycle": [count, [items]]}`, where `#` is the item's number. No call
+//! contains an id that the server created, so the recording needs no changes.
 //!
-//! Numbers and words are ours, and not compared; what a page counts, how moments and ids look, and what a refusal says are.
+//! Most values are not compared. The counts of pages, the format of times and ids, and the texts of errors are.
 
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};
@@ -18,10 +18,10 @@ use crate::server::{Answer, Server};
 
 const RECORDED: &str = include_str!("../honcho/wire.jsonl");
 
-/// So long a summary is waited for.
+/// Timeout of waiting for a summary.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// One call of the recording.
+/// A recorded call.
 #[derive(Deserialize)]
 struct Call {
     line: u32,
@@ -32,18 +32,18 @@ struct Call {
     resp: Value,
 }
 
-/// Where an answer of ours may differ from the one recorded, and should.
+/// Where an answer intentionally differs from the recorded one.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Leave {
     /// Nowhere.
     None,
-    /// A summary may be there or not: both sides were asked while they were being written.
+    /// A summary may exist or not: it was being written during the call.
     Polled,
-    /// How much there is of everybody's: theirs had workspaces from before.
+    /// The number of workspaces: the recorded server had others before.
     Counts,
 }
 
-/// What is wanted to differ, by line.
+/// Intended differences, by line.
 fn leave(line: u32) -> Leave {
     match line {
         12 | 19 => Leave::Polled,
@@ -59,7 +59,7 @@ fn recorded_requests_get_answers_like_honchos() {
     let mut found = String::new();
     for call in &calls {
         let answer = ask(&server, call);
-        // `<|endoftext|>` is a text like any other here: it is answered as any message is.
+        // `<|endoftext|>` is an ordinary text here.
         let (status, resp) = match call.line {
             40 => taken(&calls),
             _ => (call.status, &call.resp),
@@ -71,7 +71,7 @@ fn recorded_requests_get_answers_like_honchos() {
     assert!(found.is_empty(), "{found}\n{}", server.log());
 }
 
-/// How a message that is taken is answered.
+/// Returns the answer to an accepted message.
 fn taken(calls: &[Call]) -> (u16, &Value) {
     let call = calls.iter().find(|call| call.line == 50).unwrap();
     (call.status, &call.resp)
@@ -83,7 +83,7 @@ fn recorded() -> Vec<Call> {
     calls.into_iter().map(|call| Call { req: long(call.req), resp: long(call.resp), ..call }).collect()
 }
 
-/// What was shortened, as it was.
+/// Expands the shortened form of a request.
 fn long(value: Value) -> Value {
     match value {
         Value::Object(map) => match (map.get("$repeat"), map.get("$cycle")) {
@@ -107,7 +107,7 @@ fn long(value: Value) -> Value {
     }
 }
 
-/// Asks what was asked. Where both summaries were there in the end, it is asked until they are.
+/// Repeats a recorded call. If the recorded answer has both summaries, repeats it until they exist.
 fn ask(server: &Server, call: &Call) -> Answer {
     let start = Instant::now();
     let there = |resp: &Value| resp["short_summary"].is_object() && resp["long_summary"].is_object();
@@ -129,7 +129,7 @@ fn said(answer: &Answer) -> Value {
     serde_json::from_slice(&answer.body).unwrap_or(Value::Null)
 }
 
-/// Every way in which an answer is not like the recorded one.
+/// Returns every difference between an answer and the recorded one.
 fn compare(recorded: (u16, &Value), ours: (u16, &Value), leave: Leave) -> Vec<String> {
     if recorded.0 != ours.0 {
         return vec![format!("the status is {}, and was {}: {}", ours.0, recorded.0, brief(ours.1))];
@@ -142,7 +142,7 @@ fn compare(recorded: (u16, &Value), ours: (u16, &Value), leave: Leave) -> Vec<St
 fn alike(recorded: &Value, ours: &Value, place: &str, leave: Leave, found: &mut Vec<String>) {
     match (recorded, ours) {
         (Value::Object(theirs), Value::Object(ours)) if place.ends_with("/sessions") => {
-            // Sessions of a queue, by names the server made up.
+            // Sessions of a queue, under ids that the server created.
             match (theirs.values().next(), ours.values().next()) {
                 (Some(theirs), Some(ours)) => alike(theirs, ours, &format!("{place}/*"), leave, found),
                 (theirs, ours) if theirs.is_some() == ours.is_some() => {}
@@ -176,7 +176,7 @@ fn alike(recorded: &Value, ours: &Value, place: &str, leave: Leave, found: &mut 
     }
 }
 
-/// What is more than a type: what pages count, how moments and ids look, what a refusal says.
+/// Compares more than types: counts of pages, formats of times and ids, texts of errors.
 fn looks(
     theirs: &Map<String, Value>,
     ours: &Map<String, Value>,
@@ -184,7 +184,7 @@ fn looks(
     leave: Leave,
     found: &mut Vec<String>,
 ) {
-    // Messages and summaries; other ids are names.
+    // Ids of messages and summaries; other ids are names.
     let counted = theirs.contains_key("token_count");
     for (key, theirs, ours) in theirs.iter().filter_map(|(key, one)| Some((key, one, ours.get(key)?))) {
         let same = match key.as_str() {
@@ -201,7 +201,7 @@ fn looks(
     }
 }
 
-/// A moment with every digit a nine.
+/// Returns a time with every digit replaced by 9.
 fn picture(value: &Value) -> Option<String> {
     let digit = |char: char| if char.is_ascii_digit() { '9' } else { char };
     value.as_str().map(|text| text.chars().map(digit).collect())
@@ -227,7 +227,7 @@ fn brief(value: &Value) -> String {
     value.to_string().chars().take(300).collect()
 }
 
-/// What is found where a recorded answer is changed in one place.
+/// Returns the differences that are found after one change of a recorded answer.
 fn planted(line: u32, change: impl FnOnce(&mut u16, &mut Value)) -> Vec<String> {
     let call = recorded().into_iter().find(|call| call.line == line).unwrap();
     let (mut status, mut resp) = (call.status, call.resp.clone());

@@ -1,6 +1,6 @@
-//! Every route of v3, with something right to ask of it, for whoever wants to go through all of them.
+//! A valid call of every route of v3, for tests that try all routes.
 //!
-//! The walk is held against the router's own text: a route that is added there and not here fails a test.
+//! A test compares the calls with the router's source: it fails if a route is added there and not here.
 
 use std::collections::BTreeSet;
 
@@ -8,35 +8,35 @@ use serde_json::{Value, json};
 
 use crate::server::{Answer, Client, Server, command, db};
 
-/// What a route asks of whoever calls it.
+/// The rights that a route requires.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Needs {
-    /// Any key: everybody gets what is theirs.
+    /// Any key: each caller gets its own data.
     Key,
-    /// A key of the workspace.
+    /// A key of the workspace that may read.
     Read,
-    /// One that may write there; one that only reads gets what is there already, where nothing else is sent.
+    /// A key that may write. A key that may only read gets an existing resource, if the body changes nothing.
     Make,
     Write,
     Admin,
 }
 
-/// One request, as a decent client sends it.
+/// One valid request.
 #[derive(Debug, Clone)]
-pub struct Step {
+pub struct Call {
     pub needs: Needs,
     pub method: &'static str,
-    /// As the router has it.
+    /// The path pattern of the router.
     pub route: &'static str,
     pub path: String,
     pub body: Option<Value>,
-    /// For what is no JSON: its type and its bytes.
+    /// A body that is not JSON: its type and its bytes.
     pub form: Option<(&'static str, Vec<u8>)>,
 }
 
-impl Step {
-    /// The same with something that a query may have.
-    pub fn asking(mut self, query: &str) -> Self {
+impl Call {
+    /// Returns the call with a query.
+    pub fn with_query(mut self, query: &str) -> Self {
         self.path.push_str(query);
         self
     }
@@ -51,22 +51,22 @@ impl Step {
         client.send(self.method, &self.path, headers, body.as_deref())
     }
 
-    /// For whoever reads of a failure.
+    /// Describes the call in a failure.
     pub fn what(&self) -> String {
         format!("{} {}", self.method, self.path)
     }
 }
 
-/// What a walk is about.
+/// The names in the paths of the calls.
 #[derive(Debug, Clone)]
-pub struct About {
+pub struct Names {
     pub workspace: String,
     pub session: String,
     pub peer: String,
     pub message: String,
 }
 
-impl About {
+impl Names {
     pub fn new(workspace: &str, session: &str, peer: &str, message: &str) -> Self {
         let [workspace, session, peer, message] = [workspace, session, peer, message].map(str::to_owned);
         Self { workspace, session, peer, message }
@@ -82,7 +82,7 @@ impl About {
     }
 }
 
-/// A file in a form.
+/// Returns a form with fields and a file.
 pub fn form(fields: &[(&str, &str)], file: Option<(&str, &[u8])>) -> (&'static str, Vec<u8>) {
     let mut body = Vec::new();
     for (name, value) in fields {
@@ -101,22 +101,22 @@ pub fn form(fields: &[(&str, &str)], file: Option<(&str, &[u8])>) -> (&'static s
 
 const INNER: &str = "/v3/workspaces/{workspace}";
 
-/// Every route in an order that can be gone through: what takes away comes last.
-pub fn walk(about: &About) -> Vec<Step> {
+/// Returns a call of every route, in an order in which all succeed: deletions come last.
+pub fn calls(names: &Names) -> Vec<Call> {
     use Needs::{Admin, Key, Make, Read, Write};
-    let About { workspace, session, peer, .. } = about;
+    let Names { workspace, session, peer, .. } = names;
     let (notes, member) = (json!({"metadata": {"note": 1}}), json!({"observe_me": true}));
     let query = json!({"query": "order", "limit": 10});
     let said = json!({"messages": [{"content": "One more order.", "peer_id": peer}]});
     let members = json!({peer.as_str(): {}});
     let mut all = Vec::new();
-    let mut step = |needs, method, route: &'static str, body: Option<Value>| {
-        let path = about.fill(route);
-        all.push(Step { needs, method, route, path, body, form: None });
+    let mut call = |needs, method, route: &'static str, body: Option<Value>| {
+        let path = names.fill(route);
+        all.push(Call { needs, method, route, path, body, form: None });
     };
-    step(Make, "POST", "/v3/workspaces", Some(json!({"id": workspace})));
-    step(Key, "POST", "/v3/workspaces/list", None);
-    step(Admin, "POST", "/v3/keys", None);
+    call(Make, "POST", "/v3/workspaces", Some(json!({"id": workspace})));
+    call(Key, "POST", "/v3/workspaces/list", None);
+    call(Admin, "POST", "/v3/keys", None);
     for (needs, method, route, body) in [
         (Make, "POST", "/sessions", Some(json!({"id": session}))),
         (Make, "POST", "/peers", Some(json!({"id": peer}))),
@@ -149,26 +149,26 @@ pub fn walk(about: &About) -> Vec<Step> {
         (Write, "DELETE", "/sessions/{session}", None),
         (Write, "DELETE", "/", None),
     ] {
-        step(needs, method, whole(route), body);
+        call(needs, method, full_path(route), body);
     }
-    for route in ABSENT {
-        step(Read, "POST", whole(route), Some(json!({"query": "who are they?"})));
+    for route in NOT_OFFERED {
+        call(Read, "POST", full_path(route), Some(json!({"query": "who are they?"})));
     }
-    for step in &mut all {
-        if step.route.ends_with("/upload") {
-            step.form = Some(form(&[("peer_id", peer)], Some(("text/plain", b"A whole order."))));
+    for call in &mut all {
+        if call.route.ends_with("/upload") {
+            call.form = Some(form(&[("peer_id", peer)], Some(("text/plain", b"A whole order."))));
         }
-        if step.route == "/v3/keys" {
-            step.path = format!("/v3/keys?workspace_id={workspace}");
+        if call.route == "/v3/keys" {
+            call.path = format!("/v3/keys?workspace_id={workspace}");
         }
     }
-    // What is not offered is asked before anything is taken away.
-    all.sort_by_key(|step| step.method == "DELETE");
+    // Routes that are not offered come before deletions.
+    all.sort_by_key(|call| call.method == "DELETE");
     all
 }
 
-/// What is not offered.
-const ABSENT: [&str; 11] = [
+/// Routes that are not offered.
+const NOT_OFFERED: [&str; 11] = [
     "/chat",
     "/schedule_dream",
     "/peers/{peer}/chat",
@@ -182,24 +182,24 @@ const ABSENT: [&str; 11] = [
     "/webhooks/{*rest}",
 ];
 
-/// A route within a workspace, as it is called from outside.
-fn whole(route: &str) -> &'static str {
+/// Returns the full path pattern of a route within a workspace.
+fn full_path(route: &str) -> &'static str {
     format!("{INNER}{}", if route == "/" { "" } else { route }).leak()
 }
 
-/// The methods and paths that the router's own text names.
+/// Returns the methods and paths in the router's source.
 fn served() -> BTreeSet<(String, String)> {
     let text = include_str!("../../../epitome-honcho/src/lib.rs");
     let mut routes = BTreeSet::new();
     for call in text.split(".route(").skip(1).filter(|call| call.trim_start().starts_with('"')) {
         let (path, rest) = call.trim_start()[1..].split_once('"').unwrap();
-        // As far as the next statement.
+        // Up to the next statement.
         let methods = rest.split(';').next().unwrap();
-        // Whoever looks after the server asks there, and needs no key.
+        // The health check needs no key.
         if path == "/health" {
             continue;
         }
-        let full = if path.starts_with("/v3/") { path } else { whole(path) };
+        let full = if path.starts_with("/v3/") { path } else { full_path(path) };
         for method in ["get", "post", "put", "delete", "patch"] {
             let called =
                 [' ', '.', '\n'].iter().any(|before| methods.contains(&format!("{before}{method}(")));
@@ -208,58 +208,55 @@ fn served() -> BTreeSet<(String, String)> {
             }
         }
     }
-    let absent = text.split("const ABSENT: &[&str] = &[").nth(1).unwrap().split("];").next().unwrap();
-    let absent = absent.split('"').skip(1).step_by(2);
-    routes.extend(absent.map(|path| ("POST".to_owned(), whole(path).to_owned())));
+    let not_offered =
+        text.split("const NOT_OFFERED: &[&str] = &[").nth(1).unwrap().split("];").next().unwrap();
+    let not_offered = not_offered.split('"').skip(1).step_by(2);
+    routes.extend(not_offered.map(|path| ("POST".to_owned(), full_path(path).to_owned())));
     routes
 }
 
 #[test]
 fn every_route_of_the_router_is_tested() {
-    let walked: BTreeSet<_> = walk(&About::new("w", "s", "p", "m"))
+    let tested: BTreeSet<_> = calls(&Names::new("w", "s", "p", "m"))
         .iter()
-        .map(|step| (step.method.to_owned(), step.route.to_owned()))
+        .map(|call| (call.method.to_owned(), call.route.to_owned()))
         .collect();
-    assert_eq!(
-        walked,
-        served(),
-        "tests/http/v3_walk.rs goes through the routes of src/http/v3.rs, and no others"
-    );
-    assert!(walked.len() > 40, "{}", walked.len());
+    assert_eq!(tested, served(), "tests/http/v3_routes.rs has the routes of epitome-honcho, and no others");
+    assert!(tested.len() > 40, "{}", tested.len());
 }
 
-/// All that is kept in a workspace, as whoever may see everything sees it: an export, and what it does not tell.
-pub fn kept(server: &Server, client: &mut Client, workspace: &str) -> Vec<String> {
+/// Returns everything that is stored in a workspace: an export, and what the export does not contain.
+pub fn snapshot(server: &Server, client: &mut Client, workspace: &str) -> Vec<String> {
     let export = ["export", "--all", "--db", &db(&server.folder), "--workspace", workspace];
     let export = command(&server.folder).args(export).output().unwrap();
-    let mut kept = vec![String::from_utf8(export.stdout).unwrap()];
+    let mut all = vec![String::from_utf8(export.stdout).unwrap()];
     let within = format!("/v3/workspaces/{workspace}");
     let list = |client: &mut Client, path: &str| client.post(path, &json!({})).ok();
     let named = json!({"filters": {"id": workspace}});
-    kept.push(client.post("/v3/workspaces/list", &named).ok().to_string());
-    kept.push(list(client, &format!("{within}/peers/list?size=100")).to_string());
+    all.push(client.post("/v3/workspaces/list", &named).ok().to_string());
+    all.push(list(client, &format!("{within}/peers/list?size=100")).to_string());
     let sessions = list(client, &format!("{within}/sessions/list?size=100"));
     for session in sessions["items"].as_array().unwrap() {
         let within = format!("{within}/sessions/{}", session["id"].as_str().unwrap());
-        kept.push(list(client, &format!("{within}/messages/list?size=100&reverse=true")).to_string());
+        all.push(list(client, &format!("{within}/messages/list?size=100&reverse=true")).to_string());
         for path in ["peers?size=100", "summaries"] {
-            kept.push(client.get(&format!("{within}/{path}")).ok().to_string());
+            all.push(client.get(&format!("{within}/{path}")).ok().to_string());
         }
     }
-    kept.push(sessions.to_string());
-    kept
+    all.push(sessions.to_string());
+    all
 }
 
-/// It was refused, with this status, in the words that their clients read; and what it says.
+/// Requires an error with this status in Honcho's format, and returns its detail.
 #[track_caller]
 pub fn refused(answer: &Answer, status: u16) -> Value {
-    let told = String::from_utf8_lossy(&answer.body);
-    assert_eq!(answer.status, status, "{told}");
-    assert_eq!(answer.header("content-type"), "application/json", "{told}");
-    let told = answer.json();
-    let fields: Vec<&String> = told.as_object().unwrap().keys().collect();
-    assert_eq!(fields, ["detail"], "{told}");
-    assert!(told["detail"].is_string() || told["detail"].is_array(), "{told}");
+    let text = String::from_utf8_lossy(&answer.body);
+    assert_eq!(answer.status, status, "{text}");
+    assert_eq!(answer.header("content-type"), "application/json", "{text}");
+    let error = answer.json();
+    let fields: Vec<&String> = error.as_object().unwrap().keys().collect();
+    assert_eq!(fields, ["detail"], "{error}");
+    assert!(error["detail"].is_string() || error["detail"].is_array(), "{error}");
     assert!(answer.body.len() <= 32 << 10, "{} bytes", answer.body.len());
-    told["detail"].clone()
+    error["detail"].clone()
 }
